@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The types and functions that the walks over both signals share. For src/otlp/walk only. */
+/* Types and functions shared by the walks over both signals. Only for src/otlp/walk. */
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>
@@ -13,30 +13,32 @@
 struct br_walker {
     const struct br_walk_options *options;
     unsigned max_depth;
-    uint32_t bad_utf8;                 /* strings that are not UTF-8 */
-    const char *what;                  /* why the walk stopped; NULL: malformed wire format */
-    int code;                          /* BR_EINVAL or BR_ETOOBIG, or BR_ENOMEM */
-    long resource, scope, item, inner; /* where: indices, -1 before the first */
-    bool resources_twice;              /* the part has more than one Resource field */
-    struct br_buf *united; /* where such parts are written anew; NULL before the first */
+    uint32_t bad_utf8;                 /* number of strings that are not UTF-8 */
+    const char *what;                  /* error message; NULL: no error, or malformed wire format */
+    int code;                          /* BR_EINVAL, BR_ETOOBIG or BR_ENOMEM; 0: no error */
+    long resource, scope, item, inner; /* current position as indices, -1 before the first */
+    bool several_resources;            /* the current part has more than one Resource field */
+    struct br_buf *merged; /* buffer of the parts whose Resources were merged; NULL: none */
     uint32_t n_dictionaries;
     uint32_t n_profiles;
-    struct br_sample_pairs *pairs; /* profiles: the sample types so far; NULL: nobody asks */
+    struct br_sample_pairs *pairs; /* profiles: sample types so far; NULL: not requested */
     const uint8_t *strings;        /* profiles: the first string of the dictionary, or NULL */
-    bool any_twice;                /* a part was walked a second time, and `pairs` are not right */
-    bool odd_times;                /* profiles: there are times before BR_TIME_MIN_NS */
-    uint64_t n_references; /* profiles: to strings, that are written inline on their way out */
-    uint64_t longest;      /* bytes of the longest string, or more */
-    struct br_span *next_span, *end_span; /* traces: room behind the spans of the item's list */
-    uint64_t most_spans;                  /* in it */
-    uint32_t n_tables[8];                 /* profiles: entries by dictionary field number */
-    /* A first walk over profiles only notes the largest index into each table, and compares when
-     * all tables are counted. When one is too large, a second walk finds out where it stands. */
+    bool any_merged;               /* a part was walked twice, so `pairs` has wrong counts */
+    bool odd_times;                /* profiles: some times are before BR_TIME_MIN_NS */
+    uint64_t n_references;         /* profiles: references to strings in attributes */
+    uint64_t longest;              /* upper bound of the bytes of the longest string */
+    struct br_span *next_span, *end_span; /* traces: unused rest of the item's list of spans */
+    uint64_t most_spans;                  /* traces: most entries of that list */
+    uint32_t n_tables[8];                 /* profiles: entries of each table, by its field number */
+    /* The first walk over profiles only records the largest index into each table, and compares
+     * it when all entries have been counted. If one is too large, a second, exact walk finds the
+     * position of the error. */
     bool exact;
     uint64_t largest[8];
 };
 
-/* Every step takes the bytes [p, end) of one message and returns true, or false with w->what. */
+/* The walk functions take the bytes [p, end) of one message. They return true, or false after an
+ * error was recorded in walker->what and walker->code. */
 
 static inline bool br_walk_fail(struct br_walker *walker, const char *what)
 {
@@ -49,14 +51,15 @@ static inline bool br_walk_fail(struct br_walker *walker, const char *what)
 
 bool br_walk_malformed(struct br_walker *walker);
 bool br_walk_no_memory(struct br_walker *walker);
-bool br_walk_too_big(struct br_walker *walker, const char *what); /* BR_ETOOBIG */
+bool br_walk_too_big(struct br_walker *walker, const char *what); /* records BR_ETOOBIG */
 bool br_walk_too_deep(struct br_walker *walker);
 bool br_walk_bad_string(struct br_walker *walker, const uint8_t *p, size_t count);
 
-/* Returns true for ASCII; reads up to 15 bytes past the end, which buffers have (BR_BUF_SLACK). */
+/* Returns true if more than 16 bytes are all ASCII. May read up to 15 bytes past the end;
+ * buffers have that much space (BR_BUF_SLACK). */
 bool br_walk_ascii_long(const uint8_t *p, size_t count);
 
-/* Notes or checks an index into a table of the profiles dictionary; see `exact`. */
+/* Records an index into a table of the profiles dictionary or, if walker->exact, checks it. */
 bool br_walk_index_outside(struct br_walker *walker, int table);
 BR_HOT bool br_walk_index(struct br_walker *walker, uint64_t index, int table)
 {
@@ -87,7 +90,8 @@ BR_HOT bool br_walk_string(struct br_walker *walker, const uint8_t *p, size_t co
     return br_walk_bad_string(walker, p, count);
 }
 
-/* The length at `p`; the bytes after it, checked to lie before `end`, or NULL. */
+/* Reads the length at `p`. Returns the position after it, or NULL if the length exceeds the
+ * bytes before `end`. */
 BR_HOT const uint8_t *br_walk_len(const uint8_t *p, const uint8_t *end, size_t *ret)
 {
     uint64_t n;
@@ -108,32 +112,34 @@ BR_HOT const uint8_t *br_walk_len(const uint8_t *p, const uint8_t *end, size_t *
     return p;
 }
 
-/* Skips a varint. */
+/* Skips a varint. Returns NULL if it is malformed. */
 BR_HOT const uint8_t *br_walk_varint(const uint8_t *p, const uint8_t *end)
 {
     uint64_t ignored;
     return br_varint(p, end, &ignored);
 }
 
-/* Messages that both signals use. `depth` is the level of the message that is walked. */
+/* Walk messages that both signals have. `depth` is the level of the message. */
 bool br_walk_resource(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                       unsigned depth);
 bool br_walk_scope(struct br_walker *walker, const uint8_t *p, const uint8_t *end, unsigned depth);
 bool br_walk_any(struct br_walker *walker, const uint8_t *p, const uint8_t *end, unsigned depth);
 
-/* A KeyValue. BR_WALK_THREAD, too, is true: its key begins with "thread.". */
+/* Result for a KeyValue. BR_WALK_THREAD: it is valid and its key begins with "thread.". */
 enum br_walk_attribute { BR_WALK_BAD, BR_WALK_GOOD, BR_WALK_THREAD };
 enum br_walk_attribute br_walk_attribute(struct br_walker *walker, const uint8_t *p,
                                          const uint8_t *end, unsigned depth);
 
-/* Returns true when the key begins with "thread."; buffers have room for the load. */
+/* Returns true if the key begins with "thread.". May read past the end of the key
+ * (BR_BUF_SLACK). */
 BR_HOT bool br_walk_is_thread_key(const uint8_t *p, size_t count)
 {
     static const uint8_t prefix[8] = "thread.";
     return count >= sizeof prefix && ((br_load64(p) ^ br_load64(prefix)) & 0xffffffffffffffu) == 0;
 }
 
-/* Returns true when up to 64 bytes are ASCII; reads up to 15 past the end (BR_BUF_SLACK). */
+/* Returns true if up to 64 bytes are all ASCII. May read up to 15 bytes past the end
+ * (BR_BUF_SLACK). */
 BR_HOT bool br_walk_ascii(const uint8_t *p, size_t count)
 {
     typedef uint64_t wide __attribute__((vector_size(16)));
@@ -144,7 +150,7 @@ BR_HOT bool br_walk_ascii(const uint8_t *p, size_t count)
         memcpy(&all, p, sizeof all);
         memcpy(&high, counts + sizeof all - count, sizeof high);
     } else {
-        /* Four loads that overlap, or are the same. */
+        /* Four loads of 16 bytes, which overlap or are equal if there are fewer than 64 bytes. */
         size_t last = count - sizeof all, second = last < 16 ? last : 16,
                third = last < 16 ? 0 : last - 16;
         memcpy(&all, p, sizeof all);
@@ -160,7 +166,7 @@ BR_HOT bool br_walk_ascii(const uint8_t *p, size_t count)
     return (all[0] | all[1]) == 0;
 }
 
-/* Returns true when the `count` bytes (1 to 8) are one varint; reads 8. */
+/* Returns true if the `count` bytes (1 to 8) are exactly one varint. Always reads 8 bytes. */
 BR_HOT bool br_walk_is_varint(const uint8_t *p, size_t count)
 {
     uint64_t high = 0x8080808080808080u;
@@ -168,9 +174,10 @@ BR_HOT bool br_walk_is_varint(const uint8_t *p, size_t count)
     return (br_load64(p) & high) << behind == (high << behind) << 8 >> 8;
 }
 
-/* An attribute as nearly all are: a key and a string, integer, bool or double, in either order,
- * each of less than 128 bytes, all text ASCII. Sets `*ret_value` to the AnyValue, behind its
- * length. BR_WALK_BAD: it is another one, and may be good. */
+/* Checks an attribute of the usual shape: a key and a string, integer, bool or double, in either
+ * order, each shorter than 128 bytes, with ASCII text. The byte before `*ret_key` and
+ * `*ret_value` is the length; the value is an AnyValue. BR_WALK_BAD means another shape, which
+ * may be valid. */
 BR_HOT enum br_walk_attribute br_walk_attribute_plain(const uint8_t *p, size_t len,
                                                       const uint8_t **ret_key,
                                                       const uint8_t **ret_value)
@@ -190,7 +197,7 @@ BR_HOT enum br_walk_attribute br_walk_attribute_plain(const uint8_t *p, size_t l
         return BR_WALK_BAD;
     bool good = false;
     if (__builtin_expect(value[0] == BR_TAG(BR_VALUE_STRING, BR_WIRE_LEN), 1))
-        good = value[1] + 2u == n && /* tags and lengths are ASCII, too */
+        good = value[1] + 2u == n && /* tags and lengths are ASCII as well */
                (len <= 64 ? br_walk_ascii(p, len) : br_walk_ascii_long(p, len));
     else if (value[0] == BR_TAG(BR_VALUE_INT, BR_WIRE_VARINT) ||
              value[0] == BR_TAG(BR_VALUE_BOOL, BR_WIRE_VARINT))
@@ -205,13 +212,14 @@ BR_HOT enum br_walk_attribute br_walk_attribute_plain(const uint8_t *p, size_t l
     return br_walk_is_thread_key(key, key_len) ? BR_WALK_THREAD : BR_WALK_GOOD;
 }
 
-/* Reads one field and refuses known fields of the wrong wire type: `wires[number]` is the expected
- * wire type + 1, 0 for unknown fields. NULL with w->what on failure. */
+/* Reads one field and rejects known fields with a wrong wire type. `wires[number]` is the
+ * expected wire type + 1; 0: any. Returns the end of the field, or NULL after recording an
+ * error. */
 const uint8_t *br_walk_field(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                              const uint8_t *wires, size_t n_wires, struct br_field *ret);
 
-/* As br_walk_field, in place for the fields that are many: one-byte tags, varints of one or two
- * bytes. */
+/* Reads like br_walk_field, with the frequent encodings inlined: one-byte tags, varints of one
+ * or two bytes. */
 BR_HOT const uint8_t *br_walk_next(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                                    const uint8_t *wires, size_t n_wires, struct br_field *ret)
 {
@@ -251,7 +259,7 @@ BR_HOT const uint8_t *br_walk_next(struct br_walker *walker, const uint8_t *p, c
     return br_walk_field(walker, p, end, wires, n_wires, ret);
 }
 
-/* A varint, in place where it has one or two bytes. */
+/* Reads a varint, with one or two bytes inlined. Returns its end, or NULL if it is malformed. */
 BR_HOT const uint8_t *br_walk_value(const uint8_t *p, const uint8_t *end, uint64_t *ret)
 {
     if (__builtin_expect(end - p >= 2, 1)) {
@@ -267,35 +275,36 @@ BR_HOT const uint8_t *br_walk_value(const uint8_t *p, const uint8_t *end, uint64
     return br_varint(p, end, ret);
 }
 
-/* One resource message (field 1 of the request) of either signal: fills the part. */
+/* Walk one ResourceSpans or ResourceProfiles and fill in its part. */
 bool br_walk_resource_spans(struct br_walker *walker, struct br_item *item, struct br_part *part);
 bool br_walk_resource_profiles(struct br_walker *walker, struct br_item *item,
                                struct br_part *part);
 
-/* Walks a dictionary: counts its entries and checks what is in them. */
+/* Walk a dictionary: br_walk_dictionary_count only counts the entries, br_walk_dictionary also
+ * checks them. */
 bool br_walk_dictionary_count(struct br_walker *walker, const uint8_t *p, const uint8_t *end);
 bool br_walk_dictionary(struct br_walker *walker, struct br_buf *buf, const uint8_t *p,
                         const uint8_t *end);
 
-/* Notes where the Resource of a part is (field 1 in both signals), and whether it has two. */
+/* Records the position of a Resource in its part, or that there are several. */
 void br_walk_note_resource(struct br_walker *walker, struct br_part *part,
                            const struct br_field *field, const uint8_t *next);
 
-/* A reference in attributes, as br_walk_index into the strings. */
+/* Records or checks a reference from an attribute to the string table. */
 BR_HOT bool br_walk_reference(struct br_walker *walker, uint64_t index)
 {
     walker->n_references++;
     return br_walk_index(walker, index, 5);
 }
 
-/* Returns false when the references of a request of `len` bytes would take more than they may when
- * they are written inline: after a walk, when all indices fit. */
+/* Checks that replacing all references by strings would not exceed the limits for a request of
+ * `len` bytes. Requires a walk in which all indices were valid. */
 bool br_walk_inlined_fits(struct br_walker *walker, const struct br_item *item, size_t len);
 
-/* Returns true when every index noted lies in its table (0 always does). */
+/* Returns true if every recorded index is inside its table. Index 0 always is. */
 bool br_walk_indices_fit(const struct br_walker *walker);
 
-/* Copies a message with every bad string repaired, into one buffer of the length that it becomes.
- * Returns 0, BR_EINVAL, BR_ETOOBIG (longer than a buffer may be) or BR_ENOMEM. */
+/* Copies a message and repairs invalid strings, into a buffer of exactly the resulting size.
+ * Returns 0, BR_EINVAL, BR_ETOOBIG if the result exceeds BR_BUF_MAX, or BR_ENOMEM. */
 int br_utf8_repair(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
                    struct br_pool *pool, struct br_buf **ret, uint32_t *ret_repaired);

@@ -8,10 +8,9 @@
 #define LEN (BR_WIRE_LEN + 1)
 #define VARINT (BR_WIRE_VARINT + 1)
 #define I64 (BR_WIRE_I64 + 1)
-#define ANY 0 /* checked by hand: packed or not */
+#define ANY 0 /* packed or not; checked by the code */
 
-/* Field numbers of the tables in ProfilesDictionary. */
-/* Tables by their field numbers. */
+/* Tables of ProfilesDictionary, by field number. */
 enum {
     MAPPINGS = BR_DICTIONARY_MAPPINGS,
     LOCATIONS = BR_DICTIONARY_LOCATIONS,
@@ -23,7 +22,7 @@ enum {
     N_TABLES
 };
 
-/* Levels of the messages; the request itself is 1. */
+/* Levels of the messages; the request itself is level 1. */
 enum { DEPTH_SCOPE_PROFILES = 3, DEPTH_PROFILE, DEPTH_IN_PROFILE, DEPTH_ENTRY = 3 };
 
 static const char *const out_of_range[N_TABLES] = {
@@ -49,7 +48,7 @@ bool br_walk_indices_fit(const struct br_walker *walker)
     return true;
 }
 
-/* A repeated index: one field of it, packed or not. */
+/* Checks one field of a repeated index, packed or not. */
 BR_HOT bool walk_check_indices(struct br_walker *walker, const struct br_field *field, int table)
 {
     if (field->wire == BR_WIRE_VARINT)
@@ -68,7 +67,7 @@ BR_HOT bool walk_check_indices(struct br_walker *walker, const struct br_field *
     return br_walk_index(walker, largest, table);
 }
 
-/* How many varints a repeated field holds; false when it is malformed. */
+/* Adds the number of varints in a repeated field to `*count`. Fails if it is malformed. */
 static bool walk_profiles_count_varints(struct br_walker *walker, const struct br_field *field,
                                         uint64_t *count)
 {
@@ -135,7 +134,8 @@ static bool walk_sample(struct br_walker *walker, const uint8_t *p, const uint8_
     return true;
 }
 
-/* A message whose fields are string indices (a bit each in `strings`) and varints. */
+/* Walks a message whose fields are varints, some of them string indices: bit n of `strings` is
+ * set if field n is one. */
 static bool walk_indices(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                          const uint8_t *wires, size_t n_wires, unsigned strings)
 {
@@ -213,10 +213,11 @@ static bool walk_scope_profiles(struct br_walker *walker, struct br_part *part, 
             walker->n_profiles++;
             if (!walk_profile(walker, part, field.data, p))
                 return false;
-        } else if (field.number == BR_SCOPES_SCOPE
-                       ? !br_walk_scope(walker, field.data, p, DEPTH_PROFILE)
-                       : field.number == BR_SCOPES_SCHEMA_URL &&
-                             !br_walk_string(walker, field.data, field.value)) {
+        } else if (field.number == BR_SCOPES_SCOPE) {
+            if (!br_walk_scope(walker, field.data, p, DEPTH_PROFILE))
+                return false;
+        } else if (field.number == BR_SCOPES_SCHEMA_URL &&
+                   !br_walk_string(walker, field.data, field.value)) {
             return false;
         }
     }
@@ -304,12 +305,16 @@ static bool walk_location(struct br_walker *walker, const uint8_t *p, const uint
                br_walk_index(walker, plain.line[0], FUNCTIONS);
     while (p < end) {
         p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
-        if (!p ||
-            (field.number == BR_LOCATION_MAPPING &&
-             !br_walk_index(walker, field.value, MAPPINGS)) ||
-            (field.number == BR_LOCATION_LINES && !walk_line(walker, field.data, p)) ||
-            (field.number == BR_LOCATION_ATTRIBUTES &&
-             !walk_check_indices(walker, &field, ATTRIBUTES)))
+        if (!p)
+            return false;
+        bool ok = true;
+        if (field.number == BR_LOCATION_MAPPING)
+            ok = br_walk_index(walker, field.value, MAPPINGS);
+        else if (field.number == BR_LOCATION_LINES)
+            ok = walk_line(walker, field.data, p);
+        else if (field.number == BR_LOCATION_ATTRIBUTES)
+            ok = walk_check_indices(walker, &field, ATTRIBUTES);
+        if (!ok)
             return false;
     }
     return true;
@@ -340,9 +345,12 @@ static bool walk_profiles_link(struct br_walker *walker, const uint8_t *p, const
 {
     static const uint8_t wires[] = {0, LEN, LEN};
     const uint8_t trace = BR_SCAN_LEN(BR_LINK_TRACE_ID), span = BR_SCAN_LEN(BR_LINK_SPAN_ID);
-    if (end - p == 28 && ((p[0] == trace && p[1] == 16 && p[18] == span && p[19] == 8) ||
-                          (p[0] == span && p[1] == 8 && p[10] == trace && p[11] == 16)))
-        return true; /* both ids, in either order: what all links are */
+    if (end - p == 28) { /* both ids, in either order: the only usual form of a link */
+        bool trace_first = p[0] == trace && p[1] == 16 && p[18] == span && p[19] == 8;
+        bool span_first = p[0] == span && p[1] == 8 && p[10] == trace && p[11] == 16;
+        if (trace_first || span_first)
+            return true;
+    }
     struct br_field field;
     while (p < end) {
         p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
@@ -362,11 +370,14 @@ static bool walk_attribute(struct br_walker *walker, const uint8_t *p, const uin
     struct br_field field;
     while (p < end) {
         p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
-        if (!p ||
-            ((field.number == BR_ATTRIBUTE_KEY || field.number == BR_ATTRIBUTE_UNIT) &&
-             !br_walk_index(walker, field.value, STRINGS)) ||
-            (field.number == BR_ATTRIBUTE_VALUE &&
-             !br_walk_any(walker, field.data, p, DEPTH_ENTRY + 1)))
+        if (!p)
+            return false;
+        bool ok = true;
+        if (field.number == BR_ATTRIBUTE_KEY || field.number == BR_ATTRIBUTE_UNIT)
+            ok = br_walk_index(walker, field.value, STRINGS);
+        else if (field.number == BR_ATTRIBUTE_VALUE)
+            ok = br_walk_any(walker, field.data, p, DEPTH_ENTRY + 1);
+        if (!ok)
             return false;
     }
     return true;
@@ -409,8 +420,8 @@ static bool walk_entry(struct br_walker *walker, uint32_t table, const uint8_t *
     }
 }
 
-/* A run of strings: skips them and looks at all their bytes at once. When they and their lengths
- * are ASCII, so is each of them; otherwise they are looked at one by one. */
+/* Walks a run of short strings. If all their bytes, with tags and lengths, are ASCII, each
+ * string is valid; otherwise the strings are checked one by one. */
 static const uint8_t *walk_strings(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     const uint8_t *start = p;
@@ -430,7 +441,7 @@ static const uint8_t *walk_strings(struct br_walker *walker, const uint8_t *p, c
     return p;
 }
 
-/* The entries of one table that stand together. Returns the byte after them, or NULL. */
+/* Walks contiguous entries of one table. Returns the byte after them, or NULL. */
 static const uint8_t *walk_table(struct br_walker *walker, uint32_t table, const uint8_t *p,
                                  const uint8_t *end)
 {
@@ -463,8 +474,9 @@ void br_walk_memo_release(struct br_walk_memo *memo)
     *memo = (struct br_walk_memo){0};
 }
 
-/* As walk_table, but passes over what the dictionary before began with as well. */
-static const uint8_t *walk_remembered(struct br_walker *walker, struct br_buf *buf, uint32_t table,
+/* Walks contiguous entries like walk_table, but skips leading entries that equal those of the
+ * previous dictionary. */
+static const uint8_t *walk_table_memo(struct br_walker *walker, struct br_buf *buf, uint32_t table,
                                       const uint8_t *p, const uint8_t *end)
 {
     struct br_walk_memo *memo = walker->options->memo;
@@ -516,13 +528,13 @@ bool br_walk_dictionary(struct br_walker *walker, struct br_buf *buf, const uint
             walker->strings = at;
         if (table > 0 && table < N_TABLES && (*p & 7) == BR_WIRE_LEN) {
             p = walker->options->memo && !walker->exact
-                    ? walk_remembered(walker, buf, table, p, end)
+                    ? walk_table_memo(walker, buf, table, p, end)
                     : walk_table(walker, table, p, end);
             continue;
         }
         p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
         if (p && field.number < N_TABLES && !walk_entry(walker, field.number, field.data, p))
-            return false; /* an overlong tag */
+            return false; /* reached for an entry whose tag is an overlong varint */
         if (p && field.number == STRINGS && !walker->strings)
             walker->strings = at;
         if (p && field.number < N_TABLES && !walker->exact)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the references of a profiles request come to when they are written inline, which exporters
- * and processors do (resolve.h). */
+/* Calculates how much larger a profiles request becomes when exporters and processors replace
+ * its references by strings (resolve.h). */
 #include "base/mem.h"
 #include "otlp/dictionary/resolve.h"
 #include "otlp/scan.h"
 #include "otlp/walk/internal.h"
 
-#define HEAD 6 /* bytes of a tag and a length beside a text */
+#define HEAD 6 /* most bytes of a tag and a length before a text */
 
-/* The lengths of the request's strings; they were checked, as everything here. */
+/* Lengths of the request's strings, and the bytes added so far. The request has been validated. */
 struct inlined {
     uint32_t *lens;
     uint64_t count, n_read;
@@ -22,7 +22,8 @@ static void walk_references_inlined_note(struct inlined *in, uint64_t string)
 
 static void walk_references_inlined_value(struct inlined *in, const uint8_t *p, const uint8_t *end);
 
-/* The KeyValues, or of a list the AnyValues, in field `field_number` of a message. */
+/* Measures the fields `field_number` of a message, which are KeyValues if `pairs`, else
+ * AnyValues. */
 static void walk_references_inlined_list(struct inlined *in, const uint8_t *p, const uint8_t *end,
                                          uint32_t field_number, bool pairs)
 {
@@ -97,7 +98,8 @@ static void walk_references_read_part(struct inlined *in, const struct br_part *
         walk_references_inlined_resource(in, p, end);
 }
 
-/* Strings may come after what refers to them, so that their lengths are read first. */
+/* Measures the growth in two passes: strings may come after references to them, so their lengths
+ * are read first. */
 static bool walk_references_measure(const struct br_walker *walker, const struct br_item *item,
                                     uint64_t *ret)
 {
@@ -123,5 +125,5 @@ bool br_walk_inlined_fits(struct br_walker *walker, const struct br_item *item, 
         return br_walk_no_memory(walker);
     return growth <= most ||
            br_walk_too_big(walker,
-                           "references to strings would take too many bytes written inline");
+                           "references to strings would need too much memory when resolved");
 }

@@ -9,14 +9,14 @@
 #define I64 (BR_WIRE_I64 + 1)
 #define I32 (BR_WIRE_I32 + 1)
 
-/* Levels of the messages of a traces request; the request itself is 1. */
+/* Levels of the messages of a traces request; the request itself is level 1. */
 enum { DEPTH_RESOURCE_SPANS = 2, DEPTH_SCOPE_SPANS, DEPTH_SPAN, DEPTH_IN_SPAN };
 
 #define SPANS_FIRST 8
 #define SPANS_FIRST_MAX 16384
-#define SPANS_MAX                                                                                  \
-    ((64u << 20) / (uint32_t)sizeof(struct br_span)) /* as much as a request may have */
-#define SPAN_BYTES 256                               /* fewer than most spans have */
+#define SPANS_MAX ((64u << 20) / (uint32_t)sizeof(struct br_span)) /* most spans of a request */
+/* assumed size of a span in bytes; most are larger */
+#define SPAN_BYTES 256
 
 static bool walk_traces_check_id(struct br_walker *walker, size_t len, size_t want)
 {
@@ -26,8 +26,8 @@ static bool walk_traces_check_id(struct br_walker *walker, size_t len, size_t wa
                                            : "a span id must have 8 bytes or none");
 }
 
-/* An id field of a span: the last one counts, and an empty one is none. */
-static bool walk_traces_take_id(struct br_walker *walker, const struct br_field *field, void *id,
+/* Reads an id field of a span. The last one counts, and an empty one means none. */
+static bool walk_traces_read_id(struct br_walker *walker, const struct br_field *field, void *id,
                                 size_t want)
 {
     if (!walk_traces_check_id(walker, field->value, want))
@@ -100,7 +100,7 @@ static bool walk_status(struct br_walker *walker, const uint8_t *p, const uint8_
     return true;
 }
 
-/* Notes the value when the key says that it is where the span ran. */
+/* Stores the value if the key is that of the thread in which the span ran. */
 static inline void walk_traces_note_thread(const uint8_t *key, size_t key_len, const uint8_t *value,
                                            size_t len, struct br_span *span)
 {
@@ -127,8 +127,8 @@ __attribute__((noinline)) static bool walk_traces_other_attribute(struct br_walk
     return found != BR_WALK_BAD;
 }
 
-/* An attribute of a span. */
-BR_HOT bool walk_traces_take_attribute(struct br_walker *walker, const uint8_t *p, size_t len,
+/* Checks an attribute of a span and stores the span's thread. */
+BR_HOT bool walk_traces_read_attribute(struct br_walker *walker, const uint8_t *p, size_t len,
                                        struct br_span *span)
 {
     const uint8_t *key, *value;
@@ -140,19 +140,19 @@ BR_HOT bool walk_traces_take_attribute(struct br_walker *walker, const uint8_t *
     return true;
 }
 
-/* The fields of a span that are seldom or cold. */
+/* Reads a field of a span that is rare or has an unusual encoding. */
 static bool walk_span_field(struct br_walker *walker, const struct br_field *field,
                             struct br_span *span)
 {
     switch (field->number) {
     case BR_SPAN_TRACE_ID:
-        return walk_traces_take_id(walker, field, span->head.trace_id, 16);
+        return walk_traces_read_id(walker, field, span->head.trace_id, 16);
     case BR_SPAN_SPAN_ID:
-        return walk_traces_take_id(walker, field, &span->head.span_id, 8);
+        return walk_traces_read_id(walker, field, &span->head.span_id, 8);
     case BR_SPAN_TRACE_STATE:
         return br_walk_string(walker, field->data, field->value);
     case BR_SPAN_PARENT_SPAN_ID:
-        return walk_traces_take_id(walker, field, &span->head.parent_id, 8);
+        return walk_traces_read_id(walker, field, &span->head.parent_id, 8);
     case BR_SPAN_NAME:
         span->name = field->data;
         span->name_len = (uint32_t)field->value;
@@ -167,7 +167,7 @@ static bool walk_span_field(struct br_walker *walker, const struct br_field *fie
         span->head.end_ns = field->value;
         return true;
     case BR_SPAN_ATTRIBUTES:
-        return walk_traces_take_attribute(walker, field->data, field->value, span);
+        return walk_traces_read_attribute(walker, field->data, field->value, span);
     case BR_SPAN_EVENTS:
         return walk_event(walker, field->data, field->data + field->value);
     case BR_SPAN_LINKS:
@@ -187,16 +187,18 @@ static bool walk_span(struct br_walker *walker, const uint8_t *p, const uint8_t 
     while (p < end) {
         size_t n;
         struct br_field field;
-        if (*p == BR_TAG(BR_SPAN_ATTRIBUTES, BR_WIRE_LEN)) { /* they are most of a span */
+        /* most of a span consists of attributes */
+        if (*p == BR_TAG(BR_SPAN_ATTRIBUTES, BR_WIRE_LEN)) {
             p = br_walk_len(p + 1, end, &n);
             if (!p)
                 return br_walk_malformed(walker);
-            if (!walk_traces_take_attribute(walker, p, n, span))
+            if (!walk_traces_read_attribute(walker, p, n, span))
                 return false;
             p += n;
             continue;
         }
-        /* The usual fields by their whole tag byte; every other shape goes the long way below. */
+        /* Fields in their usual encoding, by tag. Any other encoding is read by br_walk_field
+         * below. */
         switch (*p) {
         case BR_TAG(BR_SPAN_TRACE_ID, BR_WIRE_LEN):
             if (end - p < 18 || p[1] != 16)
@@ -254,28 +256,30 @@ static bool walk_span(struct br_walker *walker, const uint8_t *p, const uint8_t 
     return true;
 }
 
-/* Makes room for more spans in the item's list, which has `count` and is full; at first for as many
- * as there are, or where that is not known for as many as `bytes` that follow may hold. */
+/* Enlarges the item's list of spans, which is full and has `count` entries. A new list has the
+ * number of spans given in the options. If that is unknown, it is estimated from the `bytes`
+ * that follow. */
 static bool walk_traces_more_spans(struct br_walker *walker, struct br_item *item, uint32_t count,
                                    size_t bytes)
 {
     size_t first = SPANS_FIRST + bytes / SPAN_BYTES;
-    uint32_t cap = count                      ? count * 2
-                   : walker->options->n_spans ? walker->options->n_spans
-                   : first < SPANS_FIRST_MAX  ? (uint32_t)first
-                                              : SPANS_FIRST_MAX;
+    uint32_t cap = first < SPANS_FIRST_MAX ? (uint32_t)first : SPANS_FIRST_MAX;
+    if (count)
+        cap = count * 2;
+    else if (walker->options->n_spans)
+        cap = walker->options->n_spans;
     cap = cap < walker->most_spans ? cap : (uint32_t)walker->most_spans;
     cap = cap < SPANS_MAX ? cap : SPANS_MAX;
     if (count == cap)
         return br_walk_too_big(walker, count == SPANS_MAX
-                                           ? "more spans than one request may have"
-                                           : "too many spans, of too few bytes each");
-    size_t room = cap * sizeof *item->spans;
+                                           ? "the request has too many spans"
+                                           : "too many spans for the size of the request");
+    size_t size = cap * sizeof *item->spans;
     if (!item->spans_buf)
-        item->spans_buf = br_buf_new(item->host->pool, room);
-    else /* full, or of a walk that began anew */
+        item->spans_buf = br_buf_new(item->host->pool, size);
+    else /* the list is full, or was begun by a walk that was restarted */
         item->spans_buf->len = (uint32_t)(count * sizeof *item->spans);
-    if (!item->spans_buf || br_buf_reserve(&item->spans_buf, room)) {
+    if (!item->spans_buf || br_buf_reserve(&item->spans_buf, size)) {
         walker->what = "out of memory";
         walker->code = BR_ENOMEM;
         return false;
@@ -286,7 +290,8 @@ static bool walk_traces_more_spans(struct br_walker *walker, struct br_item *ite
     return true;
 }
 
-/* Field by field: a whole struct would be zeroed first, by what is slow to start. */
+/* Sets the fields one by one. A compound literal would first zero the whole struct, with slow
+ * string instructions. */
 static inline void walk_traces_begin_span(struct br_span *span, const struct br_field *field,
                                           uint32_t part)
 {
@@ -325,10 +330,11 @@ static bool walk_scope_spans(struct br_walker *walker, struct br_item *item, str
             if (!walk_span(walker, field.data, p, span))
                 return false;
             part->n_items++;
-        } else if (field.number == BR_SCOPES_SCOPE
-                       ? !br_walk_scope(walker, field.data, p, DEPTH_SPAN)
-                       : field.number == BR_SCOPES_SCHEMA_URL &&
-                             !br_walk_string(walker, field.data, field.value)) {
+        } else if (field.number == BR_SCOPES_SCOPE) {
+            if (!br_walk_scope(walker, field.data, p, DEPTH_SPAN))
+                return false;
+        } else if (field.number == BR_SCOPES_SCHEMA_URL &&
+                   !br_walk_string(walker, field.data, field.value)) {
             return false;
         }
     }
@@ -342,7 +348,7 @@ bool br_walk_resource_spans(struct br_walker *walker, struct br_item *item, stru
         return br_walk_too_deep(walker);
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field field;
-    if (item->spans) /* a part that is put together is walked again */
+    if (item->spans) /* a part with merged Resources is walked again */
         walker->next_span = item->spans + item->n_items;
     while (p < end) {
         p = br_walk_field(walker, p, end, wires, sizeof wires, &field);

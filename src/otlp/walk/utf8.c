@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The slow path of a request with bad strings: driven by the schema, because only it knows which
- * bytes are strings. Everything that is fine is copied as it came. What it becomes is counted
- * first: a buffer that grew would be there twice, and a byte that is wrong becomes three. */
+/* Repairs a request with invalid strings. This is the slow path, driven by the schema, which
+ * defines which bytes are strings. Valid bytes are copied unchanged. The size of the result is
+ * calculated first: an invalid byte becomes three, and enlarging the buffer would need both
+ * copies in memory. */
 #include <string.h>
 
 #include "base/err.h"
@@ -9,7 +10,7 @@
 #include "base/str.h"
 #include "otlp/walk/internal.h"
 
-/* --- How long it becomes ---------------------------------------------------------------------- */
+/* --- Size of the result ---------------------------------------------------------------------- */
 
 struct count {
     size_t len;
@@ -59,7 +60,7 @@ static int utf8_count_message(struct count *count, const ProtobufCMessageDescrip
     return 0;
 }
 
-/* --- Writing it ------------------------------------------------------------------------------- */
+/* --- Writing --------------------------------------------------------------------------------- */
 
 struct repair {
     struct br_buf *out;
@@ -106,7 +107,7 @@ static int utf8_put_message(struct repair *repair, const ProtobufCMessageDescrip
         repair->out->len = start;
         return utf8_put(repair, field->at, (size_t)(next - field->at));
     }
-    /* The length is known only now: make room for the prefix before the content. */
+    /* The length is known only now: insert the prefix before the content. */
     size_t len = repair->out->len - start;
     rc = utf8_put_prefix(repair, field->number, len);
     if (rc)

@@ -12,8 +12,7 @@
 #define LEN (BR_WIRE_LEN + 1)
 #define VARINT (BR_WIRE_VARINT + 1)
 #define I64 (BR_WIRE_I64 + 1)
-#define SHORT_STRING                                                                               \
-    127 /* the walk over the string table takes no note of the length of shorter ones */
+#define SHORT_STRING 127 /* shorter strings of the string table are not measured one by one */
 
 bool br_walk_malformed(struct br_walker *walker)
 {
@@ -73,7 +72,7 @@ const uint8_t *br_walk_field(struct br_walker *walker, const uint8_t *p, const u
     return p;
 }
 
-/* ArrayValue and KeyValueList: field 1, repeated. */
+/* Walks an ArrayValue or, if `pairs`, a KeyValueList: field 1, repeated. */
 static bool walk_values(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                         unsigned depth, bool pairs)
 {
@@ -94,7 +93,7 @@ static bool walk_values(struct br_walker *walker, const uint8_t *p, const uint8_
     return true;
 }
 
-/* AnyValue in every shape; the common ones never come here. */
+/* Walks an AnyValue in any encoding. The frequent ones are handled by walk_any_inline. */
 static bool walk_any_slow(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                           unsigned depth)
 {
@@ -144,7 +143,7 @@ bool br_walk_any(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
     return walk_any_inline(walker, p, end, depth);
 }
 
-/* Key and value come in any order. */
+/* Key and value may come in any order. */
 enum br_walk_attribute br_walk_attribute(struct br_walker *walker, const uint8_t *p,
                                          const uint8_t *end, unsigned depth)
 {
@@ -189,7 +188,7 @@ enum br_walk_attribute br_walk_attribute(struct br_walker *walker, const uint8_t
     return good;
 }
 
-/* EntityRef: four string fields. */
+/* Walks an EntityRef: four string fields. */
 static bool walk_entity(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                         unsigned depth)
 {
@@ -251,7 +250,7 @@ void br_walk_note_resource(struct br_walker *walker, struct br_part *part,
                            const struct br_field *field, const uint8_t *next)
 {
     if (part->res_len) {
-        walker->resources_twice = true;
+        walker->several_resources = true;
         return;
     }
     part->res_at = (uint32_t)(field->at - part->raw);
@@ -259,8 +258,9 @@ void br_walk_note_resource(struct br_walker *walker, struct br_part *part,
     part->res_body_at = (uint32_t)(field->data - part->raw);
 }
 
-/* Room for this part and all behind it, should each be written anew. */
-static struct br_buf *walk_united_new(const struct br_item *item, const struct br_part *part)
+/* Allocates a buffer that is large enough for this part and all later ones with merged
+ * Resources. */
+static struct br_buf *walk_merged_new(const struct br_item *item, const struct br_part *part)
 {
     size_t size = 0;
     for (const struct br_part *p = part; p < item->parts + item->n_parts; p++)
@@ -268,27 +268,28 @@ static struct br_buf *walk_united_new(const struct br_item *item, const struct b
     return br_buf_new(part->buf->pool, size);
 }
 
-/* A Resource that occurs twice is, by protobuf's rule, the merge of both, which is their bytes one
- * after the other. Rewrites such a part so that everything after the walk finds one. */
-static bool walk_unite_resources(struct br_walker *walker, const struct br_item *item,
+/* Merges several Resource fields of a part. In protobuf a repeated message means that the
+ * occurrences are merged, which equals the concatenation of their bytes. After the walk each
+ * part thus has one Resource at most. */
+static bool walk_merge_resources(struct br_walker *walker, const struct br_item *item,
                                  struct br_part *part)
 {
     const uint8_t *body = part->raw + part->body_at, *end = part->raw + part->raw_len;
-    struct br_buf *buf = walker->united;
-    if (!buf && !(buf = walker->united = walk_united_new(item, part)))
+    struct br_buf *buf = walker->merged;
+    if (!buf && !(buf = walker->merged = walk_merged_new(item, part)))
         return br_walk_no_memory(walker);
     struct br_field field;
-    size_t resource_len = 0, rest_len = 0;
+    size_t resource_len = 0, other_len = 0;
     for (const uint8_t *p = body, *next; p < end; p = next) {
         next = br_field_next(p, end, &field);
         if (field.number == BR_RESOURCES_RESOURCE)
             resource_len += field.value;
         else
-            rest_len += (size_t)(next - p);
+            other_len += (size_t)(next - p);
     }
     uint8_t *raw = buf->data + buf->len,
             *out = br_put_varint(raw, BR_TAG(BR_REQUEST_RESOURCES, BR_WIRE_LEN));
-    out = br_put_varint(out, br_len_size(BR_RESOURCES_RESOURCE, resource_len) + rest_len);
+    out = br_put_varint(out, br_len_size(BR_RESOURCES_RESOURCE, resource_len) + other_len);
     part->body_at = (uint32_t)(out - raw);
     out = br_put_varint(out, BR_TAG(BR_RESOURCES_RESOURCE, BR_WIRE_LEN));
     out = br_put_varint(out, resource_len);
@@ -312,7 +313,7 @@ static bool walk_unite_resources(struct br_walker *walker, const struct br_item 
     return true;
 }
 
-/* Says where the walk stopped. */
+/* Reports the error with its position. */
 static int walk_report(const struct br_walker *walker, enum br_signal signal, struct br_err *err)
 {
     char where[128] = "request";
@@ -332,8 +333,8 @@ static int walk_report(const struct br_walker *walker, enum br_signal signal, st
                       walker->what ? walker->what : "malformed protobuf", version);
 }
 
-/* A neighbour of the last part that nobody knows either becomes part of it. */
-static bool walk_join_other(struct br_item *item, const struct br_part *part)
+/* Extends the last part by an adjacent one, if both are unknown fields. Returns true if it did. */
+static bool walk_extend_other(struct br_item *item, const struct br_part *part)
 {
     struct br_part *last = item->n_parts ? &item->parts[item->n_parts - 1] : NULL;
     if (!last || last->kind != BR_PART_OTHER || part->kind != BR_PART_OTHER ||
@@ -344,7 +345,8 @@ static bool walk_join_other(struct br_item *item, const struct br_part *part)
     return true;
 }
 
-/* Without content a part is not kept: but the first dictionary, which a peer may look for. */
+/* Returns true if the part has no content and is to be omitted. The first dictionary is kept
+ * even if empty, because a backend may require one. */
 static bool walk_is_empty(struct br_walker *walker, const struct br_part *part)
 {
     if (part->kind == BR_PART_OTHER || part->body_at < part->raw_len)
@@ -356,10 +358,10 @@ static int walk_add_part(struct br_walker *walker, struct br_item *item, const s
                          size_t len)
 {
     walker->n_dictionaries += part->kind == BR_PART_DICTIONARY;
-    if (walk_is_empty(walker, part) || walk_join_other(item, part))
+    if (walk_is_empty(walker, part) || walk_extend_other(item, part))
         return 0;
     if (item->n_parts >= BR_WALK_PARTS + len / BR_WALK_PART_BYTES) {
-        (void)br_walk_too_big(walker, "too many parts, of too few bytes each");
+        (void)br_walk_too_big(walker, "too many parts for the size of the request");
         return BR_ETOOBIG;
     }
     if (br_item_add_part(item, part) == 0)
@@ -368,9 +370,9 @@ static int walk_add_part(struct br_walker *walker, struct br_item *item, const s
     return BR_ENOMEM;
 }
 
-/* Cuts the request into its top-level fields; field 1 is left for the second pass. */
-static int walk_cut(struct br_walker *walker, struct br_item *item, struct br_buf *buf,
-                    const uint8_t *data, size_t len)
+/* Splits the request into its top-level fields. Resources are walked in the second pass. */
+static int walk_split(struct br_walker *walker, struct br_item *item, struct br_buf *buf,
+                      const uint8_t *data, size_t len)
 {
     static const uint8_t wires[] = {0, LEN, LEN};
     const uint8_t *p = data, *end = br_mem_end(data, len);
@@ -405,15 +407,15 @@ static bool walk_resource_part(struct br_walker *walker, struct br_item *item, s
     bool (*walk)(struct br_walker *, struct br_item *, struct br_part *) =
         item->signal == BR_TRACES ? br_walk_resource_spans : br_walk_resource_profiles;
     uint32_t n_profiles = walker->n_profiles;
-    walker->resources_twice = false;
+    walker->several_resources = false;
     if (!walk(walker, item, part))
         return false;
-    if (!walker->resources_twice)
+    if (!walker->several_resources)
         return true;
     walker->scope = walker->item = walker->inner = -1;
     walker->n_profiles = n_profiles;
-    walker->any_twice = true;
-    return walk_unite_resources(walker, item, part) && walk(walker, item, part);
+    walker->any_merged = true;
+    return walk_merge_resources(walker, item, part) && walk(walker, item, part);
 }
 
 static bool walk_parts(struct br_walker *walker, struct br_item *item)
@@ -452,18 +454,18 @@ static struct br_walker walk_walker(const struct br_walk_options *options, bool 
                               .exact = exact};
 }
 
-/* Walks again to say which index is outside its table. */
+/* Walks the request again to find the index that is outside its table. */
 static void walk_find_index(struct br_walker *walker, struct br_item *item, struct br_buf *buf,
                             const uint8_t *data, size_t len)
 {
-    br_buf_unref(walker->united);
+    br_buf_unref(walker->merged);
     *walker = walk_walker(walker->options, true);
     br_item_clear_parts(item);
-    if (walk_cut(walker, item, buf, data, len) == 0)
+    if (walk_split(walker, item, buf, data, len) == 0)
         (void)walk_parts(walker, item);
 }
 
-/* What is counted in a whole request. References mean nothing in traces. */
+/* Checks the limits that apply to a whole profiles request. */
 static bool walk_totals(struct br_walker *walker, struct br_item *item, struct br_buf *buf,
                         const uint8_t *data, size_t len)
 {
@@ -478,15 +480,15 @@ static bool walk_totals(struct br_walker *walker, struct br_item *item, struct b
     for (size_t i = 0; i < BR_COUNT(walker->n_tables); i++)
         n_entries += walker->n_tables[i];
     if (n_entries > BR_WALK_ENTRIES + len / BR_WALK_ENTRY_BYTES)
-        return br_walk_too_big(walker, "too many dictionary entries, of too few bytes each");
+        return br_walk_too_big(walker, "too many dictionary entries for the size of the request");
     return br_walk_inlined_fits(walker, item, len);
 }
 
 static void walk_count_types(const struct br_walker *walker, const struct br_item *item)
 {
     struct br_sample_types *types = walker->options->types;
-    types->count = 0; /* those of a walk before, whose strings were not UTF-8 */
-    if (walker->any_twice)
+    types->count = 0; /* discards the counts of a walk before the repair of strings */
+    if (walker->any_merged)
         br_sample_types_add(types, item);
     else
         br_sample_types_resolve(types, walker->pairs, item, walker->strings);
@@ -501,9 +503,9 @@ static int walk_once(struct br_item *item, struct br_buf *buf, const uint8_t *da
     pairs.n_others = 0;
     walker.pairs = options->types ? &pairs : NULL;
     walker.most_spans = BR_WALK_SPANS + len / BR_WALK_SPAN_BYTES;
-    bool ok = walk_cut(&walker, item, buf, data, len) == 0 && walk_parts(&walker, item) &&
+    bool ok = walk_split(&walker, item, buf, data, len) == 0 && walk_parts(&walker, item) &&
               walk_totals(&walker, item, buf, data, len);
-    br_buf_unref(walker.united);
+    br_buf_unref(walker.merged);
     if (!ok)
         return walk_report(&walker, item->signal, err);
     if (options->types)
@@ -520,7 +522,7 @@ int br_walk(struct br_item *item, struct br_buf *buf, const uint8_t *data, size_
     uint32_t bad = 0;
     *ret_repaired = 0;
     if (len > UINT32_MAX)
-        return br_err_set(err, BR_ETOOBIG, "a request of 4 GiB or more");
+        return br_err_set(err, BR_ETOOBIG, "the request has 4 GiB or more");
     int rc = walk_once(item, buf, data, len, options, &bad, err);
     if (rc || !bad)
         return rc;

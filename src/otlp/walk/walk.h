@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Walks once over an export request: it validates, counts, and finds where each ResourceSpans or
- * ResourceProfiles, and the Resource in it, lies. Nothing is decoded that nobody asked for.
+ * Walks once over an export request: validates it, counts its records, and finds the position of
+ * each ResourceSpans or ResourceProfiles and of its Resource. Only data requested in the options is
+ * decoded.
  *
- * Valid means: every length lies inside its parent; known fields have their wire type; trace ids
- * have 16 bytes and span ids 8 (or none); profile ids 16 (or none); strings are UTF-8; messages
- * nest at most max_depth deep; in profiles every index points into its table (0 always does), and
- * every sample has a value or a timestamp. Unknown fields, overlong varints, packed and unpacked
- * scalars, duplicate and orphan dictionary entries are valid. Source: opentelemetry-proto 1.11.
+ * A request is valid if:
+ * - every length is inside its parent, and known fields have their wire type;
+ * - trace ids and profile ids have 16 bytes and span ids 8, or none;
+ * - strings are UTF-8;
+ * - messages nest at most max_depth deep;
+ * - in profiles, every index is inside its table (0 always is), and every sample has a value or a
+ *   timestamp.
+ *
+ * Unknown fields, overlong varints, packed and unpacked scalars, duplicate and unused dictionary
+ * entries are valid. Source: opentelemetry-proto 1.11.
  */
 #pragma once
 
@@ -25,9 +31,10 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 #define BR_WALK_DEPTH 128
 #define BR_WALK_DEPTH_MAX 1000
 
-/* What a request may have, so that what is kept of it takes no more than a few times its bytes:
- * parts, entries of the dictionary, spans where they are listed; each so many, and one more for so
- * many bytes of the request. What has more is refused: nothing that says something is so short. */
+/* Limits of a request: parts, dictionary entries, and listed spans. Each limit is a fixed number
+ * plus one for each so many bytes of the request. They ensure that the memory for a request is
+ * at most a few times its size. A request above a limit is rejected; useful data does not reach
+ * it. */
 #define BR_WALK_PARTS 4096
 #define BR_WALK_PART_BYTES 96
 #define BR_WALK_ENTRIES 32768
@@ -35,50 +42,58 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 #define BR_WALK_SPANS 8192
 #define BR_WALK_SPAN_BYTES 48
 
-/* References to strings (key_strindex, string_value_strindex) are written inline on their way out
- * to peers that may not know them, whoever does it. A request whose references would add more than
- * so many times its bytes, and so many more, or for which a part would pass BR_BUF_MAX, is refused.
- */
+/* Limits for references to strings (key_strindex, string_value_strindex), which are replaced by
+ * the strings for backends that may not support them. A request is rejected if this would add
+ * more than BR_WALK_INLINE_TIMES its size plus BR_WALK_INLINE_BYTES, or make a part larger than
+ * BR_BUF_MAX. */
 #define BR_WALK_INLINE_TIMES 4
 #define BR_WALK_INLINE_BYTES (1u << 20)
 
-/* What a walk remembers of the dictionary before: a table whose bytes are those of the last one is
- * known to be valid. Senders that keep their tables from request to request are walked several
- * times faster. Pins at most one buffer a table, of at most BR_WALK_MEMO_MAX bytes. Zeroed at
- * first; one for each sender of options. */
+/* Tables of the previous dictionary that were found valid. A table that begins with the same
+ * bytes is not checked again as far as they are equal. Requests of senders that repeat their
+ * tables are walked several times faster. Keeps references to at most one buffer for each table,
+ * of at most BR_WALK_MEMO_MAX bytes. Initialised with zeros; each set of options needs a
+ * separate memo. */
 #define BR_WALK_MEMO_MAX (256u << 10)
 struct br_walk_memo {
     struct {
         struct br_buf *buf;
         const uint8_t *data;
         size_t len;
-        uint32_t count;                 /* entries */
-        uint64_t largest[8];            /* indices into other tables */
-        uint64_t n_references, longest; /* to strings, in attributes; bytes of the longest string */
+        uint32_t count;                 /* number of entries */
+        uint64_t largest[8];            /* largest index into each other table */
+        uint64_t n_references, longest; /* references in attributes; bytes of the longest string */
     } tables[8];
 };
 
-/* Lets go of the buffers; usable again. Accepts a zeroed one. */
+/* Releases the buffers. The memo, which may be zeroed, can be used again. */
 void br_walk_memo_release(struct br_walk_memo *memo);
 
 struct br_walk_options {
-    unsigned max_depth; /* 8, which the schema takes, to BR_WALK_DEPTH_MAX; 0: BR_WALK_DEPTH */
+    unsigned max_depth; /* 8 (the depth of the schema) to BR_WALK_DEPTH_MAX; 0: BR_WALK_DEPTH */
     enum br_utf8_policy utf8;
-    bool spans;       /* fill item->spans */
-    uint32_t n_spans; /* so many are in the request: their list is made in one piece; 0: unknown */
-    struct br_sample_types *types; /* profiles: gets the samples by type; NULL: it is not asked */
-    struct br_walk_memo
-        *memo; /* profiles; NULL: remember nothing. One worker's, for equal options */
+    bool spans; /* fill in item->spans */
+    /* number of spans in the request, to allocate their list at once; 0: unknown */
+    uint32_t n_spans;
+    /* profiles: receives the number of samples by type; NULL: not needed */
+    struct br_sample_types *types;
+    struct br_walk_memo *memo; /* profiles: memo of one worker for equal options; NULL: none */
 };
 
-/* Validates the request of `len` bytes at `data`, inside `buf`, and makes it the parts of `item`
- * (new and empty; its signal says which request it is). The item takes references of its own. With
- * BR_UTF8_REPAIR a request with bad strings is rewritten into a new buffer, bad sequences replaced
- * by U+FFFD; `*ret_repaired` is the number of strings. Returns 0; BR_EINVAL when it is not valid
- * (the sentence says where and what); BR_ETOOBIG when it nests too deep, has more parts, entries or
- * listed spans than it may, or its references would take too much; or BR_ENOMEM. On failure the
- * item may have parts and is good for nothing but br_item_free. A ResourceSpans or ResourceProfiles
- * without content, and such a dictionary behind another, is not kept; neighbouring fields that we
- * do not know are one part. */
+/* Validates the request of `len` bytes at `data` in `buf` and makes it the parts of `item`. The
+ * item is new and empty, and its signal selects the schema. The item takes its own references to
+ * `buf`.
+ *
+ * With BR_UTF8_REPAIR, a request with invalid strings is copied to a new buffer and invalid
+ * sequences are replaced by U+FFFD; `*ret_repaired` is the number of strings. A ResourceSpans or
+ * ResourceProfiles without content is omitted, and so is an empty dictionary after another one.
+ * Adjacent unknown fields become one part.
+ *
+ * Returns 0 or:
+ * - BR_EINVAL: the request is not valid; the error message contains the position and the problem.
+ * - BR_ETOOBIG: it nests too deep or exceeds one of the limits above.
+ * - BR_ENOMEM.
+ *
+ * After a failure the item may have parts, and only br_item_free may be called. */
 int br_walk(struct br_item *item, struct br_buf *buf, const uint8_t *data, size_t len,
             const struct br_walk_options *options, uint32_t *ret_repaired, struct br_err *err);

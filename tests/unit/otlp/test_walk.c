@@ -578,7 +578,7 @@ static void parts_are_counted(void **state)
         int rc = walk_check(c, &w);
         assert_int_equal(rc, n > 4274 ? BR_ETOOBIG : 0);
         if (rc)
-            assert_string_equal(c->err.text, "request: too many parts, of too few bytes each");
+            assert_string_equal(c->err.text, "request: too many parts for the size of the request");
         wire_free(&w);
     }
 }
