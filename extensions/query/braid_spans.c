@@ -537,7 +537,7 @@ static int spans_ask_trace(struct spans_ask *ask, const struct br_stored_span *s
     bool any;
     int rc = br_traceql_trace_read(&trace, store, span->trace_id, BRAID_TRACE_SPANS_MAX, err);
     if (!rc)
-        rc = br_traceql_ask_trace(&ask->query, store, &trace, &any, err);
+        rc = br_traceql_match_trace(&ask->query, store, &trace, &any, err);
     *ret = false;
     for (uint32_t i = 0; i < trace.n_spans && !rc; i++)
         if (trace.spans[i].row->span_id == span->span_id)
@@ -559,7 +559,7 @@ static int spans_ask_query(struct spans_ask *ask, size_t limit, struct br_err *e
             break;
         rc = ask->query.needs_trace
                  ? spans_ask_trace(ask, span, &in, err)
-                 : br_traceql_ask_span(&ask->query, rows->job->store, &one, &in, err);
+                 : br_traceql_match_span(&ask->query, rows->job->store, &one, &in, err);
         if (!rc && in)
             rows->rows[count++] = rows->rows[i];
     }

@@ -51,7 +51,7 @@ static bool tempo_scan_trace(struct query_tempo_scan *scan, const uint8_t trace_
         scan->rc =
             br_traceql_trace_read(&trace, scan->job->store, trace_id, TRACE_SPANS_MAX, &scan->err);
     if (!scan->rc)
-        scan->rc = br_traceql_ask_trace(scan->query, scan->job->store, &trace, &any, &scan->err);
+        scan->rc = br_traceql_match_trace(scan->query, scan->job->store, &trace, &any, &scan->err);
     if (scan->rc || scan->cut)
         return false;
     return !any || scan->take(scan, &trace);
@@ -67,7 +67,7 @@ static bool tempo_scan_row(struct query_tempo_scan *scan, const struct br_stored
     if (by_trace && tempo_scan_is_seen(scan, row->trace_id))
         return true;
     if (!scan->query->needs_trace) {
-        scan->rc = br_traceql_ask_span(scan->query, scan->job->store, &span, &found, &scan->err);
+        scan->rc = br_traceql_match_span(scan->query, scan->job->store, &span, &found, &scan->err);
         if (scan->rc || !found)
             return !scan->rc;
     }
@@ -156,7 +156,7 @@ static bool tempo_scan_on_passing(const struct br_stored_span *row, void *arg)
     }
     scan->rc = br_traceql_read_span(scan->query, &passing->values, &span, NULL, &scan->err);
     if (!scan->rc)
-        scan->rc = br_traceql_ask_span(scan->query, &passing->values, &span, &found, &scan->err);
+        scan->rc = br_traceql_match_span(scan->query, &passing->values, &span, &found, &scan->err);
     if (scan->rc || scan->cut)
         return false;
     return !found || scan->take(scan, &alone);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Field numbers are those of proto/pprof/profile.proto. A name's location and function have its
- * index and one as their id; its strings stand at twice that, the file behind the name. */
+/* Field numbers are those of proto/pprof/profile.proto. Each name of the flame graph becomes a
+ * location and a function, whose ids are the name's index + 1. Its strings have the indices 2 *
+ * id - 1 (name) and 2 * id (file). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ enum profile_field {
     PROFILE_PERIOD_TYPE = 11,
 };
 
-#define SMALL_MAX 128 /* bytes of a message of a few numbers */
+#define SMALL_MAX 128 /* most bytes of a message with a few numbers */
 
 struct small {
     uint8_t bytes[SMALL_MAX];
@@ -31,7 +32,7 @@ static void flame_pprof_number(struct small *small, uint32_t field, uint64_t val
     small->len = (size_t)(br_put_varint(end, value) - small->bytes);
 }
 
-/* The tag and the length of a field of `len` bytes that follow. */
+/* Writes the tag and length of a field; its `len` bytes follow. */
 static void flame_pprof_head(struct br_str *out, uint32_t field, size_t len)
 {
     uint8_t head[2 * BR_VARINT_MAX];
@@ -52,7 +53,7 @@ static void flame_pprof_varint(struct br_str *out, uint64_t value)
     br_str_add(out, bytes, (size_t)(br_put_varint(bytes, value) - bytes));
 }
 
-/* Sample: location_id 1, packed, leaf first; value 2, packed. */
+/* Writes a Sample: location_id 1, packed, leaf first; value 2, packed. */
 static void flame_pprof_sample(struct br_str *out, const struct br_flame *flame, uint32_t node)
 {
     uint64_t value = (uint64_t)flame->nodes[node].self[0];

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/sum.h"
 
-/* Names from the root down to a node, without the root. */
+/* Name indices from the root to a node, without the root. */
 struct flame_path {
     uint32_t *names;
     uint32_t cap;
@@ -33,10 +33,13 @@ static int flame_path_find(struct flame_path *path, const struct br_flame *flame
 
 static void flame_folded_put_name(struct br_str *out, const char *name)
 {
-    for (; *name; name++)
-        br_str_putc(out, *name == ';'                                    ? ','
-                         : (unsigned char)*name < ' ' || *name == '\x7f' ? ' '
-                                                                         : *name);
+    for (; *name; name++) {
+        bool control = (unsigned char)*name < ' ' || *name == '\x7f';
+        if (*name == ';')
+            br_str_putc(out, ',');
+        else
+            br_str_putc(out, control ? ' ' : *name);
+    }
 }
 
 void br_flame_folded(struct br_str *out, const struct br_flame *flame)
@@ -140,21 +143,21 @@ int br_flame_speedscope(struct br_str *out, const struct br_flame *flame, const 
 
 struct flame_tree {
     const struct br_flame *flame;
-    uint32_t *next; /* of the same parent, in order; 0: none */
+    uint32_t *next; /* next node with the same parent, in order; 0: none */
     uint32_t *first;
 };
 
-static int flame_tree_compare(const void *left, const void *right, void *arg)
+static int flame_tree_compare(const void *first, const void *second, void *arg)
 {
     const struct br_flame *flame = arg;
-    const struct br_flame_node *a = &flame->nodes[*(const uint32_t *)left];
-    const struct br_flame_node *b = &flame->nodes[*(const uint32_t *)right];
+    const struct br_flame_node *a = &flame->nodes[*(const uint32_t *)first];
+    const struct br_flame_node *b = &flame->nodes[*(const uint32_t *)second];
     if (a->total[0] != b->total[0])
         return a->total[0] > b->total[0] ? -1 : 1;
     return strcmp(flame->names[a->name], flame->names[b->name]);
 }
 
-/* Links the children of each node, sorted; `list` has room for all nodes. */
+/* Links the children of each node in sorted order. `list` has space for all nodes. */
 static void flame_tree_link(struct flame_tree *tree, uint32_t *list)
 {
     const struct br_flame *flame = tree->flame;

@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes a tree of stacks in the formats of other tools. All of these append to `out`, whose
- * `failed` says that it did not fit, and write the left side of the tree, whose totals are filled
- * in.
+ * Writes a flame graph in the formats of other tools. The functions append to `out` and set its
+ * `failed` if it is full. They write the first side (index 0) of the tree, whose totals must be
+ * filled in.
  */
 #pragma once
 
 #include "base/str.h"
 #include "storage/flame.h"
 
-/* Writes folded stacks: `main;read;parse 300`, a line for each node that has something itself,
- * from the root down. In names `;` becomes `,` and what is no printable character a blank. */
+/* Writes folded stacks: a line such as `main;read;parse 300` for each node with a self value,
+ * from the root down. In names `;` becomes `,` and control characters become spaces. */
 void br_flame_folded(struct br_str *out, const struct br_flame *flame);
 
-/* Writes speedscope's file format (speedscope.app/file-format-schema.json), one sampled profile.
- * `unit` is pprof's: "nanoseconds" and "bytes" are speedscope's, too, and anything else is "none".
- * Returns 0 or BR_ENOMEM. */
+/* Writes speedscope's file format (speedscope.app/file-format-schema.json) with one sampled
+ * profile. `unit` is that of pprof; speedscope has "nanoseconds" and "bytes" as well, and other
+ * units become "none". Returns 0 or BR_ENOMEM. */
 int br_flame_speedscope(struct br_str *out, const struct br_flame *flame, const char *name,
                         const char *unit);
 
-/* `{"name":"total","self":0,"total":0,"children":[...]}`, children with the largest totals first.
- * Returns 0, BR_ENOMEM, or BR_ETOOBIG where stacks are deeper than BR_FLAME_TREE_DEPTH_MAX, which
- * readers of JSON would not follow. */
+/* Writes `{"name":"total","self":0,"total":0,"children":[...]}`, with the largest children
+ * first. Returns 0, BR_ENOMEM, or BR_ETOOBIG if stacks are deeper than BR_FLAME_TREE_DEPTH_MAX,
+ * which JSON parsers might reject. */
 #define BR_FLAME_TREE_DEPTH_MAX 1000
 int br_flame_tree(struct br_str *out, const struct br_flame *flame);
 
-/* What a pprof says beside its stacks. */
+/* The fields of a pprof other than its stacks. */
 struct br_flame_about {
     const char *type, *unit, *period_type, *period_unit;
     uint64_t time_ns, duration_ns;
 };
 
-/* Writes a pprof (proto/pprof/profile.proto), plain: a sample for each node that has something
- * itself, one location and one function for each name. Returns 0 or BR_ENOMEM. */
+/* Writes an uncompressed pprof (proto/pprof/profile.proto): a sample for each node with a self
+ * value, and a location and a function for each name. Returns 0 or BR_ENOMEM. */
 int br_flame_pprof(struct br_str *out, const struct br_flame *flame,
                    const struct br_flame_about *about);

@@ -12,9 +12,9 @@ struct tree_child {
     uint32_t node;
 };
 
-static int tree_compare(const void *left, const void *right)
+static int tree_compare(const void *first, const void *second)
 {
-    const struct tree_child *a = left, *b = right;
+    const struct tree_child *a = first, *b = second;
     return strcmp(a->name, b->name);
 }
 

@@ -11,7 +11,7 @@
 #define OTHER "other"
 
 struct bar {
-    uint32_t node; /* 0, but for the root: what was left out of a bar's children */
+    uint32_t node; /* 0 for the root, and for a bar "other" of omitted children */
     uint32_t name;
     int64_t start[BR_FLAME_SIDES], total[BR_FLAME_SIDES], self[BR_FLAME_SIDES];
 };
@@ -21,12 +21,13 @@ struct layout {
     struct br_arena *arena;
     struct br_flamebearer *result;
     int64_t least;
-    uint32_t *ranks;    /* of the flame's names in their order */
-    uint32_t *renamed;  /* name of the result + 1, by name of the flame */
-    uint32_t *children; /* of the bar that is looked at */
-    struct bar *bars;   /* row by row */
+    uint32_t *ranks; /* rank of each of the flame graph's names in sorted order */
+    /* index + 1 in the result of each of the flame graph's names; 0: not in the result */
+    uint32_t *renamed;
+    uint32_t *children; /* children of the current bar */
+    struct bar *bars;   /* bars, row by row */
     uint32_t n_bars, max_bars;
-    uint32_t other; /* name of the result; 0: not yet */
+    uint32_t other; /* index of the name "other" in the result; 0: not added yet */
 };
 
 static int64_t flamebearer_weight(const struct br_flame_node *node)
@@ -34,7 +35,7 @@ static int64_t flamebearer_weight(const struct br_flame_node *node)
     return node->total[0] > node->total[1] ? node->total[0] : node->total[1];
 }
 
-/* --- What is kept ----------------------------------------------------------------------------- */
+/* --- Selection of nodes ----------------------------------------------------------------------- */
 
 static void flamebearer_sift(int64_t *heap, size_t count, size_t at)
 {
@@ -49,7 +50,8 @@ static void flamebearer_sift(int64_t *heap, size_t count, size_t at)
     }
 }
 
-/* The `max_nodes`-th largest total of the nodes from `first` on; 0 where there are no more. */
+/* Stores the `max_nodes`-th largest total of the nodes from `first` on, or 0 if there are at
+ * most that many. */
 static int flamebearer_least(const struct br_flame *flame, uint32_t first, uint32_t max_nodes,
                              struct br_arena *arena, int64_t *ret)
 {
@@ -76,10 +78,10 @@ static int flamebearer_least(const struct br_flame *flame, uint32_t first, uint3
 
 /* --- Names ------------------------------------------------------------------------------------ */
 
-static int flamebearer_compare_names(const void *left, const void *right, void *arg)
+static int flamebearer_compare_names(const void *first, const void *second, void *arg)
 {
     const struct br_flame *flame = arg;
-    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    uint32_t a = *(const uint32_t *)first, b = *(const uint32_t *)second;
     int order = strcmp(flame->names[a], flame->names[b]);
     return order ? order : strcmp(flame->files[a], flame->files[b]);
 }
@@ -118,17 +120,17 @@ static uint32_t flamebearer_name_of(struct layout *layout, uint32_t name)
 
 /* --- Bars ------------------------------------------------------------------------------------- */
 
-static int flamebearer_compare_nodes(const void *left, const void *right, void *arg)
+static int flamebearer_compare_nodes(const void *first, const void *second, void *arg)
 {
     const struct layout *layout = arg;
     const struct br_flame_node *nodes = layout->flame->nodes;
-    uint32_t a = layout->ranks[nodes[*(const uint32_t *)left].name];
-    uint32_t b = layout->ranks[nodes[*(const uint32_t *)right].name];
+    uint32_t a = layout->ranks[nodes[*(const uint32_t *)first].name];
+    uint32_t b = layout->ranks[nodes[*(const uint32_t *)second].name];
     return a < b ? -1 : a > b;
 }
 
-/* A name that reads as what is left out is left out with it; Pyroscope does so unless it is a
- * difference. */
+/* Returns true if a node gets a bar. Like Pyroscope, merges a node named "other" into the bar of
+ * the omitted nodes, except in a difference. */
 static bool flamebearer_is_kept(const struct layout *layout, const struct br_flame_node *node)
 {
     return flamebearer_weight(node) >= layout->least &&
@@ -160,7 +162,7 @@ static uint32_t flamebearer_gather(struct layout *layout, uint32_t parent, struc
     return count;
 }
 
-/* Puts the children of a bar into the next row. */
+/* Adds the children of a bar to the next row. */
 static void flamebearer_descend(struct layout *layout, struct bar parent)
 {
     struct bar other = {0};
@@ -240,7 +242,8 @@ static int flamebearer_lay_out(struct layout *layout)
     return 0;
 }
 
-/* A row has a bar that is kept, but for the last, which may hold "other" alone. */
+/* The arrays suffice: every row contains a kept bar, except the last, which may contain only
+ * "other". */
 int br_flamebearer_make(const struct br_flame *flame, uint32_t max_nodes, bool diff,
                         struct br_arena *arena, struct br_flamebearer *ret)
 {
@@ -252,15 +255,16 @@ int br_flamebearer_make(const struct br_flame *flame, uint32_t max_nodes, bool d
     uint32_t n_kept = 1;
     for (uint32_t i = 1; i < flame->n_nodes; i++)
         n_kept += flamebearer_is_kept(&layout, &flame->nodes[i]);
-    layout.max_bars = n_kept * 2; /* each with an "other" below it */
+    layout.max_bars = n_kept * 2; /* each kept node can have a child "other" */
     layout.bars = br_arena_calloc(arena, layout.max_bars, sizeof *layout.bars);
     layout.children = br_arena_calloc(arena, n_kept, sizeof *layout.children);
     layout.renamed = br_arena_calloc(arena, flame->n_names, sizeof *layout.renamed);
     result.levels = br_arena_calloc(arena, (size_t)n_kept + 1, sizeof *result.levels);
     result.names = br_arena_calloc(arena, (size_t)flame->n_names + 1, sizeof *result.names);
     result.files = br_arena_calloc(arena, (size_t)flame->n_names + 1, sizeof *result.files);
-    if (!layout.bars || !layout.children || !layout.renamed || !result.levels || !result.names ||
-        !result.files)
+    bool no_layout = !layout.bars || !layout.children || !layout.renamed;
+    bool no_result = !result.levels || !result.names || !result.files;
+    if (no_layout || no_result)
         return br_arena_why(arena);
     rc = flamebearer_rank(&layout);
     if (!rc)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes and writes flame graphs as Pyroscope has them: rows of bars from the root down. A bar is
- * four numbers, `offset, total, self, name`, where the offset counts from the end of the bar before
- * it in its row and the children of a bar begin behind what it has itself; in a difference seven,
- * the first three for the left and then for the right. Row 0 is the one bar "total", whose name is
- * 0.
+ * Lays out and writes flame graphs in Pyroscope's format: rows of bars from the root down. A bar is
+ * four numbers, `offset, total, self, name`. The offset counts from the end of the previous bar in
+ * the row. The children of a bar begin after its self value. In a difference a bar is seven
+ * numbers: the first three for the left profile, the same for the right one, and the name. Row 0 is
+ * a single bar "total" with name 0.
  *
- * Of a tree with more nodes the `max_nodes` with the largest totals are kept (the root counts in a
- * difference alone), and those that are as large as the smallest of them; what the other children
- * of a bar have becomes one bar "other" behind them. Children stand in the order of their names.
+ * If the tree has more than `max_nodes` nodes, those with the largest totals are kept, and all that
+ * are as large as the smallest of these. The root counts only in a difference. The omitted children
+ * of a bar are merged into one bar "other" after the others. Children are sorted by name.
+ *
  * Source: grafana/pyroscope pkg/model/flamegraph.go, flamegraph_diff.go; JSON: pkg/og/structs.
  */
 #pragma once
@@ -19,7 +20,7 @@
 #include "base/str.h"
 #include "storage/flame.h"
 
-#define BR_FLAMEBEARER_SINGLE 4 /* numbers of a bar */
+#define BR_FLAMEBEARER_SINGLE 4 /* numbers per bar */
 #define BR_FLAMEBEARER_DIFF 7
 
 struct br_flamebearer_level {
@@ -32,17 +33,17 @@ struct br_flamebearer {
     uint32_t n_names;
     struct br_flamebearer_level *levels;
     uint32_t n_levels;
-    unsigned width; /* numbers of a bar */
+    unsigned width; /* numbers per bar */
     int64_t ticks[BR_FLAME_SIDES];
     int64_t max_self;
 };
 
-/* Lays out a tree whose totals are filled in, all of it where `max_nodes` is 0. What it makes lies
- * in `arena` and refers to the tree's texts. Nodes whose totals are 0 are left out. Returns 0,
- * BR_ENOMEM or BR_EFULL (the arena's maximum). */
+/* Lays out a tree whose totals are filled in. `max_nodes` 0 means no limit. The result is
+ * allocated in `arena` and points to the tree's texts. Nodes with a total of 0 are omitted.
+ * Returns 0, BR_ENOMEM or BR_EFULL (the arena's limit). */
 int br_flamebearer_make(const struct br_flame *flame, uint32_t max_nodes, bool diff,
                         struct br_arena *arena, struct br_flamebearer *ret);
 
-/* Appends `{"names":[],"levels":[[]],"numTicks":0,"maxSelf":0}`; of a difference `leftTicks` and
- * `rightTicks` too, and with `files` the files of the names. */
+/* Appends `{"names":[],"levels":[[]],"numTicks":0,"maxSelf":0}`. A difference also has
+ * `leftTicks` and `rightTicks`. With `files`, the files of the names are added. */
 void br_flamebearer_json(struct br_str *out, const struct br_flamebearer *flamebearer, bool files);

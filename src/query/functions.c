@@ -9,7 +9,7 @@ struct functions {
     const struct br_flame *flame;
     enum br_function_order order;
     struct br_function *by_name;
-    uint32_t *open; /* frames of a name above the node, by name */
+    uint32_t *open; /* number of frames with each name on the path to the current node */
 };
 
 static void functions_enter(struct functions *functions, uint32_t at)
@@ -24,7 +24,8 @@ static void functions_enter(struct functions *functions, uint32_t at)
     functions->open[node->name]++;
 }
 
-/* Down to the first child, else to the next one of the nearest parent that has one. */
+/* Visits nodes depth first. After a leaf, continues with the next node of the nearest parent
+ * that has one. */
 static void functions_walk(struct functions *functions)
 {
     const struct br_flame_node *nodes = functions->flame->nodes;
@@ -64,14 +65,14 @@ static uint64_t functions_key(const struct br_function *function, enum br_functi
     return functions_distance(function);
 }
 
-static int functions_compare(const void *left, const void *right, void *arg)
+static int functions_compare(const void *first, const void *second, void *arg)
 {
     const struct functions *functions = arg;
-    const struct br_function *a = left, *b = right;
-    uint64_t left_key = functions_key(a, functions->order);
-    uint64_t right_key = functions_key(b, functions->order);
-    if (left_key != right_key)
-        return left_key > right_key ? -1 : 1;
+    const struct br_function *a = first, *b = second;
+    uint64_t first_key = functions_key(a, functions->order);
+    uint64_t second_key = functions_key(b, functions->order);
+    if (first_key != second_key)
+        return first_key > second_key ? -1 : 1;
     int order = strcmp(functions->flame->names[a->name], functions->flame->names[b->name]);
     if (!order)
         order = strcmp(functions->flame->files[a->name], functions->flame->files[b->name]);

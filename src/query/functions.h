@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adds up a tree of stacks by function: what each has itself, and with what it called. A function
- * that called itself counts once: only its outermost frames do.
+ * Aggregates a flame graph by function: the self value of each function, and the total including
+ * the functions it calls. Recursive calls are counted once: only the outermost frame counts for the
+ * total.
  */
 #pragma once
 
@@ -9,18 +10,19 @@
 #include "storage/flame.h"
 
 struct br_function {
-    uint32_t name; /* of the flame */
+    uint32_t name; /* index of the name in the flame graph */
     int64_t self[BR_FLAME_SIDES], total[BR_FLAME_SIDES];
 };
 
 enum br_function_order {
-    BR_FUNCTIONS_BY_SELF,  /* of the left side, the largest first */
-    BR_FUNCTIONS_BY_TOTAL, /* likewise */
-    BR_FUNCTIONS_BY_DELTA, /* right self less left self, the farthest from 0 first */
+    BR_FUNCTIONS_BY_SELF,  /* by self value of the first side, largest first */
+    BR_FUNCTIONS_BY_TOTAL, /* by total of the first side, largest first */
+    /* by difference of the self values of both sides, largest magnitude first */
+    BR_FUNCTIONS_BY_DELTA,
 };
 
-/* Sums up a tree whose totals are filled in; equal ones stand in the order of their names. The
- * root is a function only where it has something itself. The array lies in `arena`. Returns 0,
- * BR_ENOMEM or BR_EFULL (the arena's maximum). */
+/* Aggregates a tree whose totals are filled in. Functions with equal keys are sorted by name.
+ * The root is included only if it has a self value. The array is allocated in `arena`. Returns
+ * 0, BR_ENOMEM or BR_EFULL (the arena's limit). */
 int br_functions_make(const struct br_flame *flame, enum br_function_order order,
                       struct br_arena *arena, struct br_function **ret, uint32_t *ret_n);

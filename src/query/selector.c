@@ -36,7 +36,7 @@ static int selector_fail(const struct selector *selector, const char *fmt, ...)
     return rc;
 }
 
-/* Columns are characters: the later bytes of one do not count. */
+/* Columns count characters: continuation bytes of UTF-8 are skipped. */
 static void selector_advance(struct selector *selector)
 {
     if (*selector->p == '\n') {
@@ -64,7 +64,7 @@ static bool selector_at(const struct selector *selector, char letter)
     return selector->p < selector->end && *selector->p == letter;
 }
 
-/* Names what stands at the place, for sentences. */
+/* Describes the current character for error messages. */
 static const char *selector_found(const struct selector *selector, char text[16])
 {
     if (selector->p == selector->end)
@@ -81,8 +81,9 @@ static const char *selector_found(const struct selector *selector, char text[16]
 
 static bool selector_is_word(char letter, bool first)
 {
-    return letter == '_' || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
-           (!first && letter >= '0' && letter <= '9');
+    char lower = (char)(letter | 0x20);
+    bool digit = letter >= '0' && letter <= '9';
+    return letter == '_' || (lower >= 'a' && lower <= 'z') || (digit && !first);
 }
 
 static int selector_word(struct selector *selector, const char **ret)
@@ -103,28 +104,31 @@ static size_t selector_put_utf8(char *out, uint32_t code)
         out[0] = (char)code;
         return 1;
     }
-    size_t len = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    static const uint8_t heads[] = {0, 0, 0xc0, 0xe0, 0xf0}; /* by length */
+    size_t len = 2;
+    if (code >= 0x800)
+        len = code < 0x10000 ? 3 : 4;
     for (size_t i = len - 1; i > 0; i--, code >>= 6)
         out[i] = (char)(0x80 | (code & 0x3f));
-    out[0] = (char)((len == 2 ? 0xc0u : len == 3 ? 0xe0u : 0xf0u) | code);
+    out[0] = (char)(heads[len] | code);
     return len;
 }
 
 static int selector_digit(char letter)
 {
-    return letter >= '0' && letter <= '9'   ? letter - '0'
-           : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10
-           : letter >= 'A' && letter <= 'F' ? letter - 'A' + 10
-                                            : 99;
+    if (letter >= '0' && letter <= '9')
+        return letter - '0';
+    letter |= 0x20;
+    return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : 99;
 }
 
-/* The digits of \x41, \u00e9, \U0001f600 or \101. */
+/* Parses the digits of \x41, \u00e9, \U0001f600 or \101. */
 static int selector_code(struct selector *selector, unsigned base, unsigned digits, uint32_t *ret)
 {
     uint32_t code = 0;
     for (; digits; digits--) {
         if (selector->p == selector->end || selector_digit(*selector->p) >= (int)base)
-            return selector_fail(selector, "an escape in a string lacks digits");
+            return selector_fail(selector, "an escape in a string has too few digits");
         code = code * base + (uint32_t)selector_digit(*selector->p);
         selector_advance(selector);
     }
@@ -132,7 +136,7 @@ static int selector_code(struct selector *selector, unsigned base, unsigned digi
     return 0;
 }
 
-/* The rest of an escape, behind the backslash. */
+/* Parses an escape after its backslash. */
 static int selector_escape(struct selector *selector, char quote, char *out, size_t *ret_len)
 {
     static const char letters[] = "abfnrtv\\", meant[] = "\a\b\f\n\r\t\v\\";
@@ -149,13 +153,16 @@ static int selector_escape(struct selector *selector, char quote, char *out, siz
     if (letter >= '0' && letter <= '7') {
         rc = selector_code(selector, 8, 3, &code);
         if (!rc && code > 255)
-            rc = selector_fail(selector, "an octal escape is over 255");
+            rc = selector_fail(selector, "an octal escape is above 255");
         *out = (char)code;
     } else if (letter == 'x' || letter == 'u' || letter == 'U') {
+        unsigned digits = letter == 'x' ? 2 : 4;
+        if (letter == 'U')
+            digits = 8;
         selector_advance(selector);
-        rc = selector_code(selector, 16, letter == 'x' ? 2 : letter == 'u' ? 4 : 8, &code);
+        rc = selector_code(selector, 16, digits, &code);
         if (!rc && (code > 0x10ffff || (letter != 'x' && code >= 0xd800 && code < 0xe000)))
-            rc = selector_fail(selector, "an escape is no Unicode character");
+            rc = selector_fail(selector, "an escape is not a Unicode character");
         if (!rc && letter != 'x')
             *ret_len = selector_put_utf8(out, code);
         else
@@ -166,7 +173,7 @@ static int selector_escape(struct selector *selector, char quote, char *out, siz
     return rc;
 }
 
-/* A result is never longer than what stands for it. */
+/* Parses a quoted string. The result is never longer than its source. */
 static int selector_string(struct selector *selector, const char **ret)
 {
     char quote = *selector->p;
@@ -179,7 +186,7 @@ static int selector_string(struct selector *selector, const char **ret)
     while (selector->p < selector->end && *selector->p != quote) {
         char letter = *selector->p;
         if (letter == '\n' && quote != '`')
-            return selector_fail(&start, "a string does not end on its line");
+            return selector_fail(&start, "a string is not terminated on its line");
         selector_advance(selector);
         out[len] = letter;
         added = 1;
@@ -191,11 +198,11 @@ static int selector_string(struct selector *selector, const char **ret)
         len += added;
     }
     if (selector->p == selector->end)
-        return selector_fail(&start, "a string does not end");
+        return selector_fail(&start, "a string is not terminated");
     selector_advance(selector);
     out[len] = '\0';
     if (memchr(out, '\0', len))
-        return selector_fail(&start, "a string has a zero byte, which no label has");
+        return selector_fail(&start, "a string contains a NUL, which labels cannot have");
     if (br_utf8_valid((const uint8_t *)out, len) != len)
         return selector_fail(&start, "a string is not UTF-8");
     *ret = out;
@@ -236,8 +243,8 @@ static int selector_operator(struct selector *selector, enum br_matcher_type *re
                          selector_found(selector, found));
 }
 
-/* As it will be compiled: the whole value has to match. */
-static int selector_try(const struct selector *selector, const char *value)
+/* Checks that a regular expression compiles. */
+static int selector_check_regex(const struct selector *selector, const char *value)
 {
     char why[BR_REGEX_WHY_SIZE];
     struct br_regex regex = {0};
@@ -248,7 +255,7 @@ static int selector_try(const struct selector *selector, const char *value)
     int rc = br_regex_compile(&regex, value, &code, why);
     pcre2_code_free(code);
     br_regex_release(&regex);
-    return rc == BR_EINVAL ? selector_fail(selector, "bad regular expression: %s", why) : rc;
+    return rc == BR_EINVAL ? selector_fail(selector, "invalid regular expression: %s", why) : rc;
 }
 
 static int selector_add(struct selector *selector, const struct br_matcher *matcher)
@@ -282,7 +289,7 @@ static int selector_matcher(struct selector *selector)
     struct selector start = *selector;
     rc = selector_string(selector, &matcher.value);
     if (!rc && (matcher.type == BR_MATCH_REGEX || matcher.type == BR_MATCH_NOT_REGEX))
-        rc = selector_try(&start, matcher.value);
+        rc = selector_check_regex(&start, matcher.value);
     return rc ? rc : selector_add(selector, &matcher);
 }
 
@@ -335,7 +342,7 @@ int br_selector_parse(const char *text, size_t len, struct br_arena *arena, stru
     struct selector selector = {
         .p = text, .end = text + len, .line = 1, .col = 1, .arena = arena, .err = err};
     if (len > BR_SELECTOR_MAX)
-        return br_err_set(err, BR_EINVAL, "a selector has %zu bytes, and may have %d", len,
+        return br_err_set(err, BR_EINVAL, "a selector has %zu bytes; at most %d are allowed", len,
                           BR_SELECTOR_MAX);
     int rc = selector_read(&selector);
     if (rc)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Label selectors: Prometheus' vector selectors without offset, as Pyroscope takes them.
+ * Parses label selectors: Prometheus' vector selectors without offset, as in Pyroscope.
  *
  *   selector = [ name ] [ "{" [ matcher { "," matcher } [ "," ] ] "}" ]
  *   matcher  = ( name | string ) ( "=" | "!=" | "=~" | "!~" ) string
  *   name     = letter or "_", then letters, digits and "_"
- *   string   = "..." or '...' with Go's escapes, or `...` without
+ *   string   = "..." or '...' with Go's escapes, or `...` without escapes
  *
- * with blanks, newlines and comments (`#` to the end of the line) between them. A name in front is
- * a matcher of `__name__`. A name that has other characters is written as a string. Regular
- * expressions match whole values. Nothing at all, as "{}", matches everything.
- * Source: prometheus promql/parser/generated_parser.y, lex.go.
+ * Spaces, newlines and comments (`#` to the end of the line) may be between them. A name in front
+ * is a matcher of `__name__`. A name with other characters is written as a string. Regular
+ * expressions match whole values. An empty selector, like "{}", matches everything. Source:
+ * prometheus promql/parser/generated_parser.y, lex.go.
  */
 #pragma once
 
@@ -18,17 +18,17 @@
 #include "base/err.h"
 #include "storage/store.h"
 
-#define BR_SELECTOR_MAX 65536 /* bytes of one */
+#define BR_SELECTOR_MAX 65536 /* most bytes of a selector */
 #define BR_SELECTOR_MATCHERS_MAX 64
-#define BR_SELECTOR_REGEX_MAX 4096 /* bytes of a regular expression */
+#define BR_SELECTOR_REGEX_MAX 4096 /* most bytes of a regular expression */
 
 struct br_selector {
     struct br_matcher *matchers;
     size_t n_matchers;
 };
 
-/* Reads a selector; what it returns lies in `arena`. Regular expressions are tried, and are given
- * as they were written. Returns 0; BR_EINVAL with the place in `err` and in its sentence
- * ("1:13: parse error: ..."); BR_ENOMEM or BR_EFULL (the arena's maximum). */
+/* Parses a selector; the result is allocated in `arena`. Regular expressions are checked and
+ * returned unchanged. Returns 0, BR_EINVAL with the position in `err` and in its message ("1:13:
+ * parse error: ..."), BR_ENOMEM or BR_EFULL (the arena's limit). */
 int br_selector_parse(const char *text, size_t len, struct br_arena *arena, struct br_selector *ret,
                       struct br_err *err);

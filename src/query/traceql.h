@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TraceQL, as Grafana's Tempo has it (grafana.com/docs/tempo/latest/traceql): a query is parsed
- * once and then asked of spans and traces of the store.
+ * TraceQL, the query language of Grafana's Tempo (grafana.com/docs/tempo/latest/traceql). A query
+ * is parsed once and then evaluated for spans and traces of the store.
  *
  *     query     := spansets ("|" stage)* ("|" metric)? ("with" "(" hints ")")?
  *     spansets  := spansets op spansets | "(" spansets ")" | "{" [expression] "}"
@@ -14,19 +14,22 @@
  *                | "compare(" "{" [expression] "}" ["," top ["," start "," end]] ")"
  *     after     := "|" ("topk(" number ")" | "bottomk(" number ")") | comparison value
  *
- * `&&` and `||` bind alike and to the left, in spansets and in expressions, as Tempo's grammar has
- * it; structural operators bind tighter. Blanks, newlines and comments (from `#` to the end of the
- * line) mean nothing. A comparison of values of different types is false, also with `!=`; numbers
- * and durations are of one type. A regular expression has to match all of the text.
+ * As in Tempo's grammar, `&&` and `||` have the same precedence and are left-associative, in
+ * spansets and in expressions. Structural operators have a higher precedence. Spaces, newlines and
+ * comments (from `#` to the end of the line) are ignored.
  *
- * `!>>` and its like find spans of the right side without such a relative on the left; `&>>` and
- * its like find the spans of both sides that are related. The spans that a query finds are one set
- * for each trace, until by() makes one for each value and coalesce() one again.
+ * A comparison of values of different types is false, also with `!=`; numbers and durations count
+ * as one type. A regular expression must match the whole text.
  *
- * nestedSetLeft and nestedSetRight number the trace's tree depth first, from 1; nestedSetParent
- * is the left number of the parent, -1 for a root. Spans whose parent is not there have 0.
+ * `!>>` and similar operators find spans of the right side that have no such relative on the left.
+ * `&>>` and similar operators find the related spans of both sides. The spans that a query finds
+ * are one set per trace, until by() splits it by value and coalesce() merges the sets again.
  *
- * Not supported, and refused by name: parent., pipelines in brackets and arithmetic on metrics.
+ * nestedSetLeft and nestedSetRight number the trace's tree depth first, from 1. nestedSetParent is
+ * the left number of the parent, and -1 for a root. Spans whose parent is missing have 0.
+ *
+ * Not supported, and rejected with a specific error: parent., pipelines in brackets, and arithmetic
+ * on metrics.
  */
 #pragma once
 
@@ -39,30 +42,30 @@
 #include "base/err.h"
 #include "storage/store.h"
 
-#define BR_TRACEQL_LENGTH_MAX (64u << 10) /* bytes of a query */
-#define BR_TRACEQL_DEPTH_MAX 64           /* brackets and operators inside each other */
+#define BR_TRACEQL_LENGTH_MAX (64u << 10) /* most bytes of a query */
+#define BR_TRACEQL_DEPTH_MAX 64           /* nesting of brackets and operators */
 #define BR_TRACEQL_NODES_MAX 4096         /* operators and operands */
-#define BR_TRACEQL_ATTRIBUTES_MAX 64      /* different ones */
+#define BR_TRACEQL_ATTRIBUTES_MAX 64      /* different attributes */
 #define BR_TRACEQL_PATTERNS_MAX 16        /* regular expressions */
-#define BR_TRACEQL_PATTERN_MAX 1024       /* bytes of one */
+#define BR_TRACEQL_PATTERN_MAX 1024       /* bytes of a regular expression */
 #define BR_TRACEQL_STAGES_MAX 16
 #define BR_TRACEQL_BY_MAX 8
 #define BR_TRACEQL_QUANTILES_MAX 8
-#define BR_TRACEQL_AFTER_MAX 8 /* topk(), bottomk() and comparisons of a metric */
+#define BR_TRACEQL_AFTER_MAX 8 /* topk(), bottomk() and comparisons after a metric */
 
 /* --- The query -------------------------------------------------------------------------------- */
 
 enum br_traceql_type {
-    BR_TRACEQL_NIL, /* there is no value */
+    BR_TRACEQL_NIL, /* no value */
     BR_TRACEQL_BOOL,
     BR_TRACEQL_INT,
     BR_TRACEQL_FLOAT,
-    BR_TRACEQL_DURATION, /* ns, in `integer` */
+    BR_TRACEQL_DURATION, /* nanoseconds, in `integer` */
     BR_TRACEQL_STRING,
     BR_TRACEQL_STATUS, /* Status.StatusCode, in `integer` */
     BR_TRACEQL_KIND,   /* Span.SpanKind, in `integer` */
-    BR_TRACEQL_LIST,   /* of the others: of events, of links, of an array */
-    BR_TRACEQL_ANY,    /* of an expression: not known before a span is there */
+    BR_TRACEQL_LIST,   /* values of the other types: from events, links or an array */
+    BR_TRACEQL_ANY,    /* type of an expression that depends on the span */
 };
 
 struct br_traceql_value {
@@ -83,7 +86,7 @@ struct br_traceql_value {
 };
 
 enum br_traceql_scope {
-    BR_TRACEQL_UNSCOPED, /* of the span, else of the resource */
+    BR_TRACEQL_UNSCOPED, /* attribute of the span or, if it has none, of the resource */
     BR_TRACEQL_SPAN,
     BR_TRACEQL_RESOURCE,
     BR_TRACEQL_EVENT,
@@ -101,14 +104,14 @@ enum br_traceql_intrinsic {
     BR_TRACEQL_SPAN_PARENT_ID,
     BR_TRACEQL_TRACE_ID,
     BR_TRACEQL_NESTED_SET_PARENT,
-    BR_TRACEQL_STATUS_MESSAGE, /* from here on of the span's bytes */
+    BR_TRACEQL_STATUS_MESSAGE, /* from here on, read from the span's bytes */
     BR_TRACEQL_EVENT_NAME,
-    BR_TRACEQL_EVENT_TIME, /* since the span's start */
+    BR_TRACEQL_EVENT_TIME, /* time since the span's start */
     BR_TRACEQL_LINK_TRACE_ID,
     BR_TRACEQL_LINK_SPAN_ID,
     BR_TRACEQL_SCOPE_NAME,
     BR_TRACEQL_SCOPE_VERSION,
-    BR_TRACEQL_CHILD_COUNT, /* from here on of the whole trace */
+    BR_TRACEQL_CHILD_COUNT, /* from here on, depends on the whole trace */
     BR_TRACEQL_NESTED_SET_LEFT,
     BR_TRACEQL_NESTED_SET_RIGHT,
     BR_TRACEQL_TRACE_DURATION,
@@ -116,14 +119,14 @@ enum br_traceql_intrinsic {
     BR_TRACEQL_ROOT_SERVICE,
 };
 
-/* Each attribute that a query names, once. */
+/* An attribute named in a query; each is listed once. */
 struct br_traceql_attribute {
     enum br_traceql_scope scope;
     enum br_traceql_intrinsic intrinsic;
-    const char *name;  /* "http.status_code"; of an intrinsic as answers have it */
+    const char *name;  /* "http.status_code"; for an intrinsic, its name in responses */
     const char *label; /* with its scope: "span.http.status_code" */
     size_t name_len;
-    bool shown; /* a search's answer has it */
+    bool shown; /* the response of a search contains it */
 };
 
 enum br_traceql_op {
@@ -143,16 +146,16 @@ enum br_traceql_op {
     BR_TRACEQL_DIVIDE,
     BR_TRACEQL_MODULO,
     BR_TRACEQL_POWER,
-    BR_TRACEQL_NOT,       /* of `left` */
-    BR_TRACEQL_NEGATE,    /* of `left` */
-    BR_TRACEQL_VALUE,     /* `value` */
-    BR_TRACEQL_ATTRIBUTE, /* number `attribute` */
+    BR_TRACEQL_NOT,       /* operand in `left` */
+    BR_TRACEQL_NEGATE,    /* operand in `left` */
+    BR_TRACEQL_VALUE,     /* constant in `value` */
+    BR_TRACEQL_ATTRIBUTE, /* attribute with index `attribute` */
 };
 
-/* A regular expression, and what it was matched with: spans have few names and many repeat. */
+/* A compiled regular expression, with a cache of its results: many spans have equal names. */
 struct br_traceql_pattern {
     pcre2_code *code;
-    struct br_map *known; /* text -> whether it matches (NULL: no entry yet); see traceql_ask.c */
+    struct br_map *known; /* text -> result; NULL: no entries yet; see traceql_ask.c */
 };
 
 struct br_traceql_expr {
@@ -160,25 +163,25 @@ struct br_traceql_expr {
     const struct br_traceql_expr *left, *right;
     struct br_traceql_value value;
     uint32_t attribute;
-    struct br_traceql_pattern *pattern; /* MATCHES, MATCHES_NOT; of the query */
-    enum br_traceql_type type;          /* of what it gives */
+    struct br_traceql_pattern *pattern; /* MATCHES, MATCHES_NOT: one of the query's patterns */
+    enum br_traceql_type type;          /* type of the result */
 };
 
 enum br_traceql_relation {
-    BR_TRACEQL_FILTER, /* `expr`; NULL: every span */
+    BR_TRACEQL_FILTER, /* spans that match `expr`; NULL: every span */
     BR_TRACEQL_BOTH,
     BR_TRACEQL_EITHER,
-    BR_TRACEQL_CHILD,      /* those of `right` whose parent is in `left` */
-    BR_TRACEQL_DESCENDANT, /* ... that have an ancestor in `left` */
-    BR_TRACEQL_PARENT,     /* ... that have a child in `left` */
-    BR_TRACEQL_ANCESTOR,   /* ... that have a descendant in `left` */
-    BR_TRACEQL_SIBLING,    /* ... that have a sibling in `left` */
+    BR_TRACEQL_CHILD,      /* spans in `right` whose parent is in `left` */
+    BR_TRACEQL_DESCENDANT, /* spans in `right` that have an ancestor in `left` */
+    BR_TRACEQL_PARENT,     /* spans in `right` that have a child in `left` */
+    BR_TRACEQL_ANCESTOR,   /* spans in `right` that have a descendant in `left` */
+    BR_TRACEQL_SIBLING,    /* spans in `right` that have a sibling in `left` */
 };
 
 struct br_traceql_spanset {
     enum br_traceql_relation relation;
-    bool negated; /* a structural relation: those of `right` that have no such relative */
-    bool unites;  /* a structural relation: both relatives */
+    bool negated; /* structural relation: spans in `right` that have no such relative */
+    bool unites;  /* structural relation: the related spans of both sides */
     const struct br_traceql_spanset *left, *right;
     const struct br_traceql_expr *expr;
 };
@@ -189,14 +192,14 @@ enum br_traceql_aggregate {
     BR_TRACEQL_MAX,
     BR_TRACEQL_AVG,
     BR_TRACEQL_SUM,
-    BR_TRACEQL_RATE,       /* metrics alone */
-    BR_TRACEQL_QUANTILE,   /* metrics alone */
-    BR_TRACEQL_HISTOGRAM,  /* metrics alone */
-    BR_TRACEQL_COMPARISON, /* metrics alone: compare(), query/traceql_compare.h */
+    BR_TRACEQL_RATE,       /* only in metrics */
+    BR_TRACEQL_QUANTILE,   /* only in metrics */
+    BR_TRACEQL_HISTOGRAM,  /* only in metrics */
+    BR_TRACEQL_COMPARISON, /* only in metrics: compare(), query/traceql_compare.h */
 };
 
 enum br_traceql_stage_kind {
-    BR_TRACEQL_STAGE_AGGREGATE, /* compared with a value */
+    BR_TRACEQL_STAGE_AGGREGATE, /* an aggregate compared with a value */
     BR_TRACEQL_STAGE_FILTER,
     BR_TRACEQL_STAGE_BY,
     BR_TRACEQL_STAGE_COALESCE,
@@ -204,8 +207,8 @@ enum br_traceql_stage_kind {
 
 struct br_traceql_stage {
     enum br_traceql_stage_kind kind;
-    const char *text; /* of AGGREGATE and BY, as answers name what a set has by them */
-    /* The condition of a filter, the argument of by(), or that of an aggregate (NULL for count). */
+    const char *text; /* AGGREGATE, BY: the name of the result in responses */
+    /* The condition of a filter, or the argument of by() or of an aggregate (NULL for count). */
     const struct br_traceql_expr *expr;
     enum br_traceql_aggregate aggregate;
     enum br_traceql_op compare;
@@ -214,11 +217,11 @@ struct br_traceql_stage {
 
 enum br_traceql_after_kind { BR_TRACEQL_TOPK, BR_TRACEQL_BOTTOMK, BR_TRACEQL_COMPARE };
 
-/* A stage after a metric: it selects from the metric's lines at each step. */
+/* A function or comparison after a metric, which selects from its lines at each step. */
 struct br_traceql_after {
     enum br_traceql_after_kind kind;
-    uint32_t count;             /* of the first two: lines that are left at each step */
-    enum br_traceql_op compare; /* of the third */
+    uint32_t count;             /* TOPK, BOTTOMK: number of lines kept at each step */
+    enum br_traceql_op compare; /* COMPARE: the operator */
     double value;
 };
 
@@ -227,14 +230,14 @@ struct br_traceql_metric {
     struct br_traceql_after after[BR_TRACEQL_AFTER_MAX];
     size_t n_after;
     const char *name;   /* "rate" */
-    uint32_t attribute; /* what is aggregated; of RATE and COUNT nothing */
+    uint32_t attribute; /* index of the aggregated attribute; not used by RATE and COUNT */
     uint32_t by[BR_TRACEQL_BY_MAX];
     size_t n_by;
     double quantiles[BR_TRACEQL_QUANTILES_MAX];
     size_t n_quantiles;
-    /* compare(): the selected spans (those that start in (from, until]; 0: any), and the number of
-     * values per attribute in the answer. */
-    const struct br_traceql_expr *selection; /* NULL: all */
+    /* compare(): the selected spans, which start in (from, until] (0: no limit), and the number
+     * of values per attribute in the response. */
+    const struct br_traceql_expr *selection; /* NULL: all spans */
     uint64_t from_ns, until_ns;
     uint32_t top;
 };
@@ -248,95 +251,98 @@ struct br_traceql {
     size_t n_stages;
     const struct br_traceql_metric *metric; /* NULL: a search */
     int32_t exemplars;                      /* with(exemplars=...); -1: not set */
-    bool needs_trace;  /* a span cannot be judged without the others of its trace */
-    bool needs_bytes;  /* ... nor by its row alone */
-    bool needs_nested; /* nestedSetLeft or nestedSetRight, or nestedSetParent beside them */
+    bool needs_trace;                       /* evaluating a span requires its whole trace */
+    bool needs_bytes;  /* evaluating a span requires its bytes, not only its row */
+    bool needs_nested; /* uses nestedSetLeft or nestedSetRight */
     struct br_regex regex;
     struct br_regex_time time;
     struct br_traceql_pattern patterns[BR_TRACEQL_PATTERNS_MAX];
     size_t n_patterns;
 };
 
-/* Parses a query into `ret`, whose parts live in `arena`; to be released, also after a failure.
- * Returns 0; BR_EINVAL when it is none, BR_EUNSUPPORTED when it has what Tempo has and this has
- * not: the sentence begins with line:col, which are in `err`, too; BR_ENOMEM. */
+/* Parses a query into `ret`, with memory from `arena`. The caller releases it, also after a
+ * failure. Returns 0, BR_EINVAL if it is not valid, BR_EUNSUPPORTED if it uses a feature of
+ * Tempo that is not supported, or BR_ENOMEM. The error message begins with line:col, which are
+ * also in `err`. */
 int br_traceql_parse(struct br_traceql *ret, const char *text, size_t len, struct br_arena *arena,
                      struct br_err *err);
-void br_traceql_release(struct br_traceql *query); /* accepts a zeroed one */
+void br_traceql_release(struct br_traceql *query); /* accepts a zeroed query */
 
-/* Adds an attribute to those whose values are read, as select() does: `text` is as a query has it,
- * "span.http.method". `*ret` is its index. Returns as br_traceql_parse. */
+/* Adds an attribute whose values are to be read, like select(). `text` is written as in a query:
+ * "span.http.method". `*ret` is its index. Returns the same errors as br_traceql_parse. */
 int br_traceql_select(struct br_traceql *query, const char *text, size_t len, uint32_t *ret,
                       struct br_err *err);
 
-/* Sets, in a filter that is otherwise the caller's, what the store can use to leave out spans that
- * no trace is found by: each trace that the query finds has a span that the filter lets through;
- * and where query->needs_trace is false, each span. Needles live in the query's arena. Returns 0 or
- * BR_ENOMEM. */
+/* Sets conditions in a filter that let the store skip spans; the other fields are the caller's.
+ * Each trace found by the query has at least one span that passes the filter. If
+ * query->needs_trace is false, each span found by the query passes it. Needles are in the
+ * query's arena. Returns 0 or BR_ENOMEM. */
 int br_traceql_filter(const struct br_traceql *query, struct br_span_filter *ret);
 
-/* --- Asking it -------------------------------------------------------------------------------- */
+/* --- Evaluation ------------------------------------------------------------------------------- */
 
 #define BR_TRACEQL_NO_PARENT UINT32_MAX
 
 struct br_traceql_span {
     const struct br_stored_span *row;
-    struct br_traceql_value *values; /* of the query's attributes; NULL: not read yet */
-    uint32_t parent;                 /* index; BR_TRACEQL_NO_PARENT: not in the trace */
+    struct br_traceql_value *values; /* values of the query's attributes; NULL: not read yet */
+    /* index of the parent; BR_TRACEQL_NO_PARENT: not in the trace */
+    uint32_t parent;
     uint32_t n_children;
-    bool in; /* the query finds it */
+    bool in; /* the query finds the span */
 };
 
-/* The result of a stage for a set of spans: "count()" and its value. */
+/* The result of a stage for a set of spans, such as "count()" with its value. */
 struct br_traceql_label {
     const char *name;
     struct br_traceql_value value;
-    const struct br_traceql_label *before; /* of an earlier stage; NULL: none */
+    const struct br_traceql_label *before; /* result of an earlier stage; NULL: none */
 };
 
-/* Spans that a query finds together. */
+/* A set of spans that a query finds. */
 struct br_traceql_set {
-    uint32_t *spans; /* their numbers in the trace, rising */
+    uint32_t *spans; /* ascending indices in the trace */
     uint32_t n_spans;
-    const struct br_traceql_label *labels; /* the last one */
+    const struct br_traceql_label *labels; /* result of the last stage; NULL: none */
 };
 
-/* A trace as far as the store has it. */
+/* A trace, with the spans that are in the store. */
 struct br_traceql_trace {
-    struct br_traceql_set *sets; /* of br_traceql_ask_trace */
+    struct br_traceql_set *sets; /* result of br_traceql_match_trace */
     uint32_t n_sets;
-    uint32_t (*nested)[2]; /* nestedSetLeft and nestedSetRight of each span; NULL: not made */
-    struct br_traceql_span *spans; /* in the order of their starts */
+    uint32_t (*nested)[2]; /* nestedSetLeft and nestedSetRight of each span; NULL: not computed */
+    struct br_traceql_span *spans; /* sorted by start time */
     uint32_t n_spans, cap_spans;
-    const struct br_stored_span *root; /* the first without a parent; NULL: none is here */
+    const struct br_stored_span *root; /* first span without a parent; NULL: none is in the store */
     uint64_t start_ns, end_ns;
-    bool is_partial; /* it has more spans */
+    bool is_partial; /* the trace has more spans */
 };
 
-/* Reads a trace into `ret`, in the store's arena: at most `max_spans` of it (0: any number).
- * Returns 0, BR_EIO or BR_ENOMEM. */
+/* Reads a trace into `ret`, with memory from the store's arena: at most `max_spans` spans (0: no
+ * limit). Returns 0, BR_EIO or BR_ENOMEM. */
 int br_traceql_trace_read(struct br_traceql_trace *ret, struct br_store_query *store,
                           const uint8_t trace_id[16], uint32_t max_spans, struct br_err *err);
 
-/* Says of each span of a trace whether the query finds it (span->in), and whether any is, and sets
- * the trace's sets, in the store's arena. Returns
- * 0; BR_ETOOBIG when a regular expression takes too long; BR_EIO; BR_ENOMEM. */
-int br_traceql_ask_trace(struct br_traceql *query, struct br_store_query *store,
-                         struct br_traceql_trace *trace, bool *ret_any, struct br_err *err);
+/* Evaluates a query for a trace: sets `in` of each span, `*ret_any` if any span is found, and
+ * the trace's sets, in the store's arena. Returns 0, BR_ETOOBIG if a regular expression takes
+ * too long, BR_EIO or BR_ENOMEM. */
+int br_traceql_match_trace(struct br_traceql *query, struct br_store_query *store,
+                           struct br_traceql_trace *trace, bool *ret_any, struct br_err *err);
 
-/* Asks a query of a span alone, one that does not need the trace. */
-int br_traceql_ask_span(struct br_traceql *query, struct br_store_query *store,
-                        struct br_traceql_span *span, bool *ret, struct br_err *err);
+/* Evaluates a query that does not need the trace for a single span. Returns the same errors as
+ * br_traceql_match_trace. */
+int br_traceql_match_span(struct br_traceql *query, struct br_store_query *store,
+                          struct br_traceql_span *span, bool *ret, struct br_err *err);
 
-/* Says whether an expression of the query (NULL: true) holds for a span of a trace. As
- * br_traceql_ask_span. */
+/* Evaluates an expression of the query (NULL: true) for a span of a trace. Returns the same
+ * errors as br_traceql_match_trace. */
 int br_traceql_holds(struct br_traceql *query, struct br_store_query *store,
                      struct br_traceql_trace *trace, struct br_traceql_span *span,
                      const struct br_traceql_expr *expr, bool *ret, struct br_err *err);
 
-/* Reads the values of all attributes that the query names, where that was not done. `trace` may be
- * NULL for a query that does not need it. Values live in the store's arena. As br_traceql_ask_span.
- */
+/* Reads the values of all attributes in the query, unless they have been read. `trace` may be
+ * NULL for a query that does not need it. The values are in the store's arena. Returns the same
+ * errors as br_traceql_match_trace. */
 int br_traceql_read_span(const struct br_traceql *query, struct br_store_query *store,
                          struct br_traceql_span *span, const struct br_traceql_trace *trace,
                          struct br_err *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a query finds a span, and which spans of a trace. */
+/* Evaluates queries: whether a query finds a span, and which spans of a trace. */
 #include <math.h>
 #include <string.h>
 
@@ -9,34 +9,34 @@
 #include "base/sum.h"
 #include "query/traceql_internal.h"
 
-/* Remembered texts of all patterns of a query, and the length of each: at most some 16 MiB. */
+/* Limits of the cached texts of all patterns of a query, and of the bytes of each: about 16 MiB. */
 #define KNOWN_MAX 65536
 #define KNOWN_LEN_MAX 128
 
-struct asking {
+struct evaluation {
     struct br_traceql *query;
     struct br_store_query *store;
-    struct br_traceql_trace *trace; /* NULL: a span alone */
+    struct br_traceql_trace *trace; /* NULL: a single span */
     struct br_err *err;
-    int rc; /* the first failure */
+    int rc; /* first error */
 };
 
 /* --- Comparisons ------------------------------------------------------------------------------ */
 
-static bool traceql_ask_is_number(const struct br_traceql_value *value)
+static bool traceql_eval_is_number(const struct br_traceql_value *value)
 {
     return value->type == BR_TRACEQL_INT || value->type == BR_TRACEQL_FLOAT ||
            value->type == BR_TRACEQL_DURATION;
 }
 
-static double traceql_ask_real(const struct br_traceql_value *value)
+static double traceql_eval_real(const struct br_traceql_value *value)
 {
     return value->type == BR_TRACEQL_FLOAT ? value->real : (double)value->integer;
 }
 
-/* -1, 0, 1; 2 where there is no order: NaN. */
-static int traceql_ask_order(const struct br_traceql_value *left,
-                             const struct br_traceql_value *right)
+/* Returns -1, 0 or 1, or 2 if a value is NaN and they have no order. */
+static int traceql_eval_order(const struct br_traceql_value *left,
+                              const struct br_traceql_value *right)
 {
     if (left->type == BR_TRACEQL_STRING) {
         size_t len = left->len < right->len ? left->len : right->len;
@@ -49,13 +49,13 @@ static int traceql_ask_order(const struct br_traceql_value *left,
         return (int)left->boolean - (int)right->boolean;
     if (left->type != BR_TRACEQL_FLOAT && right->type != BR_TRACEQL_FLOAT)
         return left->integer < right->integer ? -1 : left->integer > right->integer;
-    double one = traceql_ask_real(left), other = traceql_ask_real(right);
+    double one = traceql_eval_real(left), other = traceql_eval_real(right);
     if (isnan(one) || isnan(other))
         return 2;
     return one < other ? -1 : one > other;
 }
 
-static bool traceql_ask_holds(enum br_traceql_op op, int order)
+static bool traceql_eval_holds(enum br_traceql_op op, int order)
 {
     switch (op) {
     case BR_TRACEQL_EQUAL:
@@ -73,22 +73,22 @@ static bool traceql_ask_holds(enum br_traceql_op op, int order)
     }
 }
 
-/* Compares two values that are no lists. Different types are neither equal nor unequal, but that
- * nothing is there can be asked. */
-static bool traceql_ask_compare(enum br_traceql_op op, const struct br_traceql_value *left,
-                                const struct br_traceql_value *right)
+/* Compares two values that are not lists. Values of different types are neither equal nor
+ * unequal. NIL equals NIL. */
+static bool traceql_eval_compare(enum br_traceql_op op, const struct br_traceql_value *left,
+                                 const struct br_traceql_value *right)
 {
-    bool numbers = traceql_ask_is_number(left) && traceql_ask_is_number(right);
+    bool numbers = traceql_eval_is_number(left) && traceql_eval_is_number(right);
     if (left->type != right->type && !numbers)
         return false;
     if (left->type == BR_TRACEQL_NIL)
         return op == BR_TRACEQL_EQUAL;
-    return traceql_ask_holds(op, traceql_ask_order(left, right));
+    return traceql_eval_holds(op, traceql_eval_order(left, right));
 }
 
-/* As br_regex_match, but once for each text, up to a number of texts that are not long. */
-static int traceql_ask_match(const struct br_traceql *query, struct br_traceql_pattern *pattern,
-                             const struct br_traceql_value *value)
+/* Matches a text like br_regex_match. The results of short texts are cached, up to a limit. */
+static int traceql_eval_match(const struct br_traceql *query, struct br_traceql_pattern *pattern,
+                              const struct br_traceql_value *value)
 {
     static char yes, no;
     const void *known = pattern->known && value->len <= KNOWN_LEN_MAX
@@ -104,47 +104,46 @@ static int traceql_ask_match(const struct br_traceql *query, struct br_traceql_p
     return rc;
 }
 
-static bool traceql_ask_matches(struct asking *asking, const struct br_traceql_expr *expr,
-                                const struct br_traceql_value *value)
+static bool traceql_eval_matches(struct evaluation *eval, const struct br_traceql_expr *expr,
+                                 const struct br_traceql_value *value)
 {
-    if (value->type != BR_TRACEQL_STRING || asking->rc)
+    if (value->type != BR_TRACEQL_STRING || eval->rc)
         return false;
-    int rc = traceql_ask_match(asking->query, expr->pattern, value);
+    int rc = traceql_eval_match(eval->query, expr->pattern, value);
     if (rc < 0)
-        asking->rc = rc == BR_EFULL ? br_err_set(asking->err, BR_ETOOBIG,
-                                                 "a regular expression takes too long")
-                                    : br_err_set(asking->err, rc, "out of memory");
+        eval->rc = rc == BR_EFULL
+                       ? br_err_set(eval->err, BR_ETOOBIG, "a regular expression takes too long")
+                       : br_err_set(eval->err, rc, "out of memory");
     return rc >= 0 && (rc == 1) == (expr->op == BR_TRACEQL_MATCHES);
 }
 
-static bool traceql_ask_pair(struct asking *asking, const struct br_traceql_expr *expr,
-                             const struct br_traceql_value *left,
-                             const struct br_traceql_value *right)
+static bool traceql_eval_pair(struct evaluation *eval, const struct br_traceql_expr *expr,
+                              const struct br_traceql_value *left,
+                              const struct br_traceql_value *right)
 {
     if (expr->op == BR_TRACEQL_MATCHES || expr->op == BR_TRACEQL_MATCHES_NOT)
-        return traceql_ask_matches(asking, expr, left);
-    return traceql_ask_compare(expr->op, left, right);
+        return traceql_eval_matches(eval, expr, left);
+    return traceql_eval_compare(expr->op, left, right);
 }
 
-/* One value of a list has to match, and with `!=` and `!~` all of them. */
-static bool traceql_ask_each(struct asking *asking, const struct br_traceql_expr *expr,
-                             const struct br_traceql_value *left,
-                             const struct br_traceql_value *right)
+/* Compares values that may be lists. One value of a list must match; with `!=` and `!~`, all of
+ * them. */
+static bool traceql_eval_lists(struct evaluation *eval, const struct br_traceql_expr *expr,
+                               const struct br_traceql_value *left,
+                               const struct br_traceql_value *right)
 {
     bool all = expr->op == BR_TRACEQL_NOT_EQUAL || expr->op == BR_TRACEQL_MATCHES_NOT;
-    const struct br_traceql_value *list = left->type == BR_TRACEQL_LIST    ? left
-                                          : right->type == BR_TRACEQL_LIST ? right
-                                                                           : NULL;
     if (left->type == BR_TRACEQL_NIL || right->type == BR_TRACEQL_NIL) {
+        bool with_nil = expr->right->op == BR_TRACEQL_VALUE && right->type == BR_TRACEQL_NIL;
         bool both = left->type == right->type;
-        return expr->right->op == BR_TRACEQL_VALUE && right->type == BR_TRACEQL_NIL &&
-               (expr->op == BR_TRACEQL_EQUAL ? both : expr->op == BR_TRACEQL_NOT_EQUAL && !both);
+        return with_nil && expr->op == (both ? BR_TRACEQL_EQUAL : BR_TRACEQL_NOT_EQUAL);
     }
-    if (!list)
-        return traceql_ask_pair(asking, expr, left, right);
+    if (left->type != BR_TRACEQL_LIST && right->type != BR_TRACEQL_LIST)
+        return traceql_eval_pair(eval, expr, left, right);
+    const struct br_traceql_value *list = left->type == BR_TRACEQL_LIST ? left : right;
     for (size_t i = 0; i < list->n_items; i++) {
-        bool holds = traceql_ask_pair(asking, expr, list == left ? &list->items[i] : left,
-                                      list == left ? right : &list->items[i]);
+        bool holds = traceql_eval_pair(eval, expr, list == left ? &list->items[i] : left,
+                                       list == left ? right : &list->items[i]);
         if (holds != all)
             return holds;
     }
@@ -153,122 +152,134 @@ static bool traceql_ask_each(struct asking *asking, const struct br_traceql_expr
 
 /* --- Expressions ------------------------------------------------------------------------------ */
 
-static struct br_traceql_value traceql_ask_expr(struct asking *asking,
-                                                const struct br_traceql_expr *expr,
-                                                const struct br_traceql_span *span);
+static struct br_traceql_value traceql_eval_expr(struct evaluation *eval,
+                                                 const struct br_traceql_expr *expr,
+                                                 const struct br_traceql_span *span);
 
-static struct br_traceql_value traceql_ask_boolean(bool boolean)
+static struct br_traceql_value traceql_eval_boolean(bool boolean)
 {
     return (struct br_traceql_value){.type = BR_TRACEQL_BOOL, .boolean = boolean};
 }
 
-static bool traceql_ask_is_true(const struct br_traceql_value *value)
+static bool traceql_eval_is_true(const struct br_traceql_value *value)
 {
     return value->type == BR_TRACEQL_BOOL && value->boolean;
 }
 
-static struct br_traceql_value traceql_ask_arithmetic(enum br_traceql_op op,
-                                                      const struct br_traceql_value *left,
-                                                      const struct br_traceql_value *right)
+static double traceql_eval_calculate(enum br_traceql_op op, double left, double right)
 {
-    if (!traceql_ask_is_number(left) || !traceql_ask_is_number(right))
-        return (struct br_traceql_value){0};
-    double one = traceql_ask_real(left), other = traceql_ask_real(right);
-    double real = op == BR_TRACEQL_ADD        ? one + other
-                  : op == BR_TRACEQL_SUBTRACT ? one - other
-                  : op == BR_TRACEQL_MULTIPLY ? one * other
-                  : op == BR_TRACEQL_DIVIDE   ? one / other
-                  : op == BR_TRACEQL_MODULO   ? fmod(one, other)
-                                              : pow(one, other);
-    return (struct br_traceql_value){.type = BR_TRACEQL_FLOAT, .real = real};
+    switch (op) {
+    case BR_TRACEQL_ADD:
+        return left + right;
+    case BR_TRACEQL_SUBTRACT:
+        return left - right;
+    case BR_TRACEQL_MULTIPLY:
+        return left * right;
+    case BR_TRACEQL_DIVIDE:
+        return left / right;
+    case BR_TRACEQL_MODULO:
+        return fmod(left, right);
+    default:
+        return pow(left, right);
+    }
 }
 
-static struct br_traceql_value traceql_ask_unary(struct asking *asking,
-                                                 const struct br_traceql_expr *expr,
-                                                 const struct br_traceql_span *span)
+static struct br_traceql_value traceql_eval_arithmetic(enum br_traceql_op op,
+                                                       const struct br_traceql_value *left,
+                                                       const struct br_traceql_value *right)
 {
-    struct br_traceql_value value = traceql_ask_expr(asking, expr->left, span);
+    if (!traceql_eval_is_number(left) || !traceql_eval_is_number(right))
+        return (struct br_traceql_value){0};
+    double one = traceql_eval_real(left), other = traceql_eval_real(right);
+    return (struct br_traceql_value){.type = BR_TRACEQL_FLOAT,
+                                     .real = traceql_eval_calculate(op, one, other)};
+}
+
+static struct br_traceql_value traceql_eval_unary(struct evaluation *eval,
+                                                  const struct br_traceql_expr *expr,
+                                                  const struct br_traceql_span *span)
+{
+    struct br_traceql_value value = traceql_eval_expr(eval, expr->left, span);
     if (expr->op == BR_TRACEQL_NOT)
-        return value.type == BR_TRACEQL_BOOL ? traceql_ask_boolean(!value.boolean)
+        return value.type == BR_TRACEQL_BOOL ? traceql_eval_boolean(!value.boolean)
                                              : (struct br_traceql_value){0};
     if (value.type == BR_TRACEQL_FLOAT)
         value.real = -value.real;
-    else if (traceql_ask_is_number(&value))
+    else if (traceql_eval_is_number(&value))
         value.integer = value.integer == INT64_MIN ? INT64_MAX : -value.integer;
     else
         value = (struct br_traceql_value){0};
     return value;
 }
 
-static struct br_traceql_value traceql_ask_logic(struct asking *asking,
-                                                 const struct br_traceql_expr *expr,
-                                                 const struct br_traceql_span *span)
+static struct br_traceql_value traceql_eval_logic(struct evaluation *eval,
+                                                  const struct br_traceql_expr *expr,
+                                                  const struct br_traceql_span *span)
 {
-    const struct br_traceql_value left = traceql_ask_expr(asking, expr->left, span);
-    bool holds = traceql_ask_is_true(&left);
+    const struct br_traceql_value left = traceql_eval_expr(eval, expr->left, span);
+    bool holds = traceql_eval_is_true(&left);
     if (holds != (expr->op == BR_TRACEQL_OR)) {
-        const struct br_traceql_value right = traceql_ask_expr(asking, expr->right, span);
-        holds = traceql_ask_is_true(&right);
+        const struct br_traceql_value right = traceql_eval_expr(eval, expr->right, span);
+        holds = traceql_eval_is_true(&right);
     }
-    return traceql_ask_boolean(holds);
+    return traceql_eval_boolean(holds);
 }
 
-/* Nests no deeper than the parser let it. */
-static struct br_traceql_value traceql_ask_expr(struct asking *asking,
-                                                const struct br_traceql_expr *expr,
-                                                const struct br_traceql_span *span)
+/* The recursion depth is limited by the parser. */
+static struct br_traceql_value traceql_eval_expr(struct evaluation *eval,
+                                                 const struct br_traceql_expr *expr,
+                                                 const struct br_traceql_span *span)
 {
     if (expr->op == BR_TRACEQL_VALUE)
         return expr->value;
     if (expr->op == BR_TRACEQL_ATTRIBUTE)
         return span->values[expr->attribute];
     if (expr->op == BR_TRACEQL_NOT || expr->op == BR_TRACEQL_NEGATE)
-        return traceql_ask_unary(asking, expr, span);
+        return traceql_eval_unary(eval, expr, span);
     if (expr->op <= BR_TRACEQL_OR)
-        return traceql_ask_logic(asking, expr, span);
-    const struct br_traceql_value left = traceql_ask_expr(asking, expr->left, span);
-    const struct br_traceql_value right = traceql_ask_expr(asking, expr->right, span);
+        return traceql_eval_logic(eval, expr, span);
+    const struct br_traceql_value left = traceql_eval_expr(eval, expr->left, span);
+    const struct br_traceql_value right = traceql_eval_expr(eval, expr->right, span);
     if (expr->op >= BR_TRACEQL_ADD)
-        return traceql_ask_arithmetic(expr->op, &left, &right);
-    return traceql_ask_boolean(traceql_ask_each(asking, expr, &left, &right));
+        return traceql_eval_arithmetic(expr->op, &left, &right);
+    return traceql_eval_boolean(traceql_eval_lists(eval, expr, &left, &right));
 }
 
-static bool traceql_ask_filter(struct asking *asking, const struct br_traceql_expr *expr,
-                               struct br_traceql_span *span)
+static bool traceql_eval_filter(struct evaluation *eval, const struct br_traceql_expr *expr,
+                                struct br_traceql_span *span)
 {
-    if (asking->rc)
+    if (eval->rc)
         return false;
     if (!expr)
         return true;
-    asking->rc =
-        br_traceql_read_span(asking->query, asking->store, span, asking->trace, asking->err);
-    if (asking->rc)
+    eval->rc = br_traceql_read_span(eval->query, eval->store, span, eval->trace, eval->err);
+    if (eval->rc)
         return false;
-    const struct br_traceql_value value = traceql_ask_expr(asking, expr, span);
-    return traceql_ask_is_true(&value);
+    const struct br_traceql_value value = traceql_eval_expr(eval, expr, span);
+    return traceql_eval_is_true(&value);
 }
 
 /* --- Spansets --------------------------------------------------------------------------------- */
 
-static bool *traceql_ask_set(struct asking *asking)
+static bool *traceql_eval_set(struct evaluation *eval)
 {
-    bool *set = br_arena_calloc(asking->store->arena, asking->trace->n_spans + 1, sizeof *set);
-    if (!set && !asking->rc)
-        asking->rc = br_err_set(asking->err, BR_ENOMEM, "out of memory");
+    bool *set = br_arena_calloc(eval->store->arena, eval->trace->n_spans + 1, sizeof *set);
+    if (!set && !eval->rc)
+        eval->rc = br_err_set(eval->err, BR_ENOMEM, "out of memory");
     return set;
 }
 
-static bool traceql_ask_any(const struct asking *asking, const bool *set)
+static bool traceql_eval_any(const struct evaluation *eval, const bool *set)
 {
-    return memchr(set, true, asking->trace->n_spans) != NULL;
+    return memchr(set, true, eval->trace->n_spans) != NULL;
 }
 
-/* below[i]: an ancestor of span i is in `set`. A circle of parents, which no honest trace has, is
- * gone through once. */
-static bool *traceql_ask_below(struct asking *asking, const bool *set)
+/* Sets below[i] if an ancestor of span i is in `set`. Cycles of parents in invalid traces end
+ * after one round. */
+static bool *traceql_eval_below(struct evaluation *eval, const bool *set)
 {
-    const struct br_traceql_trace *trace = asking->trace;
-    bool *below = traceql_ask_set(asking), *known = traceql_ask_set(asking);
+    const struct br_traceql_trace *trace = eval->trace;
+    bool *below = traceql_eval_set(eval), *known = traceql_eval_set(eval);
     if (!below || !known)
         return NULL;
     for (uint32_t i = 0; i < trace->n_spans; i++) {
@@ -288,11 +299,12 @@ static bool *traceql_ask_below(struct asking *asking, const bool *set)
     return below;
 }
 
-/* above[i]: a descendant of span i is in `set`. Each way up ends where another has been. */
-static bool *traceql_ask_above(struct asking *asking, const bool *set)
+/* Sets above[i] if a descendant of span i is in `set`. Each path upwards ends at an ancestor
+ * that is already set. */
+static bool *traceql_eval_above(struct evaluation *eval, const bool *set)
 {
-    const struct br_traceql_trace *trace = asking->trace;
-    bool *above = traceql_ask_set(asking);
+    const struct br_traceql_trace *trace = eval->trace;
+    bool *above = traceql_eval_set(eval);
     for (uint32_t i = 0; above && i < trace->n_spans; i++) {
         uint32_t at = set[i] ? trace->spans[i].parent : BR_TRACEQL_NO_PARENT;
         for (; at != BR_TRACEQL_NO_PARENT && !above[at]; at = trace->spans[at].parent)
@@ -301,14 +313,14 @@ static bool *traceql_ask_above(struct asking *asking, const bool *set)
     return above;
 }
 
-/* beside[i]: another child of the parent of span i is in `set`. */
-static bool *traceql_ask_beside(struct asking *asking, const bool *set)
+/* Sets beside[i] if another child of the parent of span i is in `set`. */
+static bool *traceql_eval_beside(struct evaluation *eval, const bool *set)
 {
-    const struct br_traceql_trace *trace = asking->trace;
-    bool *beside = traceql_ask_set(asking);
-    uint32_t *counts = br_arena_calloc(asking->store->arena, trace->n_spans + 1, sizeof *counts);
-    if (!counts && !asking->rc)
-        asking->rc = br_err_set(asking->err, BR_ENOMEM, "out of memory");
+    const struct br_traceql_trace *trace = eval->trace;
+    bool *beside = traceql_eval_set(eval);
+    uint32_t *counts = br_arena_calloc(eval->store->arena, trace->n_spans + 1, sizeof *counts);
+    if (!counts && !eval->rc)
+        eval->rc = br_err_set(eval->err, BR_ENOMEM, "out of memory");
     if (!beside || !counts)
         return NULL;
     for (uint32_t i = 0; i < trace->n_spans; i++)
@@ -320,10 +332,10 @@ static bool *traceql_ask_beside(struct asking *asking, const bool *set)
     return beside;
 }
 
-static bool *traceql_ask_next_to(struct asking *asking, const bool *set, bool children)
+static bool *traceql_eval_next_to(struct evaluation *eval, const bool *set, bool children)
 {
-    const struct br_traceql_trace *trace = asking->trace;
-    bool *next = traceql_ask_set(asking);
+    const struct br_traceql_trace *trace = eval->trace;
+    bool *next = traceql_eval_set(eval);
     for (uint32_t i = 0; next && i < trace->n_spans; i++) {
         uint32_t parent = trace->spans[i].parent;
         if (parent == BR_TRACEQL_NO_PARENT)
@@ -336,24 +348,24 @@ static bool *traceql_ask_next_to(struct asking *asking, const bool *set, bool ch
     return next;
 }
 
-static bool *traceql_ask_related(struct asking *asking, enum br_traceql_relation relation,
-                                 const bool *set)
+static bool *traceql_eval_related(struct evaluation *eval, enum br_traceql_relation relation,
+                                  const bool *set)
 {
     switch (relation) {
     case BR_TRACEQL_CHILD:
-        return traceql_ask_next_to(asking, set, true);
+        return traceql_eval_next_to(eval, set, true);
     case BR_TRACEQL_PARENT:
-        return traceql_ask_next_to(asking, set, false);
+        return traceql_eval_next_to(eval, set, false);
     case BR_TRACEQL_DESCENDANT:
-        return traceql_ask_below(asking, set);
+        return traceql_eval_below(eval, set);
     case BR_TRACEQL_ANCESTOR:
-        return traceql_ask_above(asking, set);
+        return traceql_eval_above(eval, set);
     default:
-        return traceql_ask_beside(asking, set);
+        return traceql_eval_beside(eval, set);
     }
 }
 
-static enum br_traceql_relation traceql_ask_inverse(enum br_traceql_relation relation)
+static enum br_traceql_relation traceql_eval_inverse(enum br_traceql_relation relation)
 {
     switch (relation) {
     case BR_TRACEQL_CHILD:
@@ -369,31 +381,31 @@ static enum br_traceql_relation traceql_ask_inverse(enum br_traceql_relation rel
     }
 }
 
-/* The spans that a spanset finds; NULL after a failure. */
-static bool *traceql_ask_spanset(struct asking *asking, const struct br_traceql_spanset *spanset)
+/* Returns the spans that a spanset finds, or NULL after an error. */
+static bool *traceql_eval_spanset(struct evaluation *eval, const struct br_traceql_spanset *spanset)
 {
-    uint32_t n_spans = asking->trace->n_spans;
+    uint32_t n_spans = eval->trace->n_spans;
     if (spanset->relation == BR_TRACEQL_FILTER) {
-        bool *set = traceql_ask_set(asking);
+        bool *set = traceql_eval_set(eval);
         for (uint32_t i = 0; set && i < n_spans; i++)
-            set[i] = traceql_ask_filter(asking, spanset->expr, &asking->trace->spans[i]);
-        return asking->rc ? NULL : set;
+            set[i] = traceql_eval_filter(eval, spanset->expr, &eval->trace->spans[i]);
+        return eval->rc ? NULL : set;
     }
-    bool *left = traceql_ask_spanset(asking, spanset->left);
-    bool *right = left ? traceql_ask_spanset(asking, spanset->right) : NULL;
+    bool *left = traceql_eval_spanset(eval, spanset->left);
+    bool *right = left ? traceql_eval_spanset(eval, spanset->right) : NULL;
     if (!right)
         return NULL;
     if (spanset->relation <= BR_TRACEQL_EITHER) {
         bool none = spanset->relation == BR_TRACEQL_BOTH &&
-                    (!traceql_ask_any(asking, left) || !traceql_ask_any(asking, right));
+                    (!traceql_eval_any(eval, left) || !traceql_eval_any(eval, right));
         for (uint32_t i = 0; i < n_spans; i++)
             right[i] = !none && (left[i] || right[i]);
         return right;
     }
-    const bool *related = traceql_ask_related(asking, spanset->relation, left);
+    const bool *related = traceql_eval_related(eval, spanset->relation, left);
     const bool *relatives =
         related && spanset->unites
-            ? traceql_ask_related(asking, traceql_ask_inverse(spanset->relation), right)
+            ? traceql_eval_related(eval, traceql_eval_inverse(spanset->relation), right)
             : NULL;
     if (!related || (spanset->unites && !relatives))
         return NULL;
@@ -405,21 +417,21 @@ static bool *traceql_ask_spanset(struct asking *asking, const struct br_traceql_
 
 /* --- Sets ------------------------------------------------------------------------------------- */
 
-static void *traceql_ask_alloc(struct asking *asking, size_t count, size_t size)
+static void *traceql_eval_alloc(struct evaluation *eval, size_t count, size_t size)
 {
-    void *items = br_arena_calloc(asking->store->arena, count + 1, size);
-    if (!items && !asking->rc)
-        asking->rc = br_err_set(asking->err, BR_ENOMEM, "out of memory");
+    void *items = br_arena_calloc(eval->store->arena, count + 1, size);
+    if (!items && !eval->rc)
+        eval->rc = br_err_set(eval->err, BR_ENOMEM, "out of memory");
     return items;
 }
 
-/* Makes one set of the spans in `in`; if there are none, no set. */
-static void traceql_ask_begin_sets(struct asking *asking, const bool *in)
+/* Makes one set of the spans in `in`, or no set if there are none. */
+static void traceql_eval_begin_sets(struct evaluation *eval, const bool *in)
 {
-    struct br_traceql_trace *trace = asking->trace;
+    struct br_traceql_trace *trace = eval->trace;
     trace->n_sets = 0;
-    trace->sets = traceql_ask_alloc(asking, 1, sizeof *trace->sets);
-    uint32_t *spans = trace->sets ? traceql_ask_alloc(asking, trace->n_spans, sizeof *spans) : NULL;
+    trace->sets = traceql_eval_alloc(eval, 1, sizeof *trace->sets);
+    uint32_t *spans = trace->sets ? traceql_eval_alloc(eval, trace->n_spans, sizeof *spans) : NULL;
     uint32_t n = 0;
     for (uint32_t i = 0; spans && i < trace->n_spans; i++)
         if (in[i])
@@ -428,20 +440,19 @@ static void traceql_ask_begin_sets(struct asking *asking, const bool *in)
         trace->sets[trace->n_sets++] = (struct br_traceql_set){.spans = spans, .n_spans = n};
 }
 
-static struct br_traceql_value traceql_ask_of(struct asking *asking,
-                                              const struct br_traceql_expr *expr, uint32_t index)
+static struct br_traceql_value traceql_eval_of(struct evaluation *eval,
+                                               const struct br_traceql_expr *expr, uint32_t index)
 {
-    struct br_traceql_span *span = &asking->trace->spans[index];
-    if (!asking->rc)
-        asking->rc =
-            br_traceql_read_span(asking->query, asking->store, span, asking->trace, asking->err);
-    return asking->rc ? (struct br_traceql_value){0} : traceql_ask_expr(asking, expr, span);
+    struct br_traceql_span *span = &eval->trace->spans[index];
+    if (!eval->rc)
+        eval->rc = br_traceql_read_span(eval->query, eval->store, span, eval->trace, eval->err);
+    return eval->rc ? (struct br_traceql_value){0} : traceql_eval_expr(eval, expr, span);
 }
 
-static void traceql_ask_label(struct asking *asking, struct br_traceql_set *set, const char *name,
-                              struct br_traceql_value value)
+static void traceql_eval_label(struct evaluation *eval, struct br_traceql_set *set,
+                               const char *name, struct br_traceql_value value)
 {
-    struct br_traceql_label *label = traceql_ask_alloc(asking, 1, sizeof *label);
+    struct br_traceql_label *label = traceql_eval_alloc(eval, 1, sizeof *label);
     if (!label)
         return;
     *label = (struct br_traceql_label){.name = name, .value = value, .before = set->labels};
@@ -459,7 +470,7 @@ void br_traceql_value_key(struct br_str *key, const struct br_traceql_value *val
     } else if (value->type == BR_TRACEQL_LIST) {
         br_str_add(key, &value->n_items, sizeof value->n_items);
         for (size_t i = 0; i < value->n_items; i++)
-            br_traceql_value_key(key, &value->items[i]); /* not a list: lists are flat */
+            br_traceql_value_key(key, &value->items[i]); /* not recursive: lists are flat */
     } else if (value->type != BR_TRACEQL_NIL) {
         br_str_add(key, &value->integer, sizeof value->integer); /* or the bits of the double */
     }
@@ -467,8 +478,9 @@ void br_traceql_value_key(struct br_str *key, const struct br_traceql_value *val
 
 /* --- Stages ----------------------------------------------------------------------------------- */
 
-/* Sums of one type stay of that type, as Tempo's; values of another than the first do not count. */
-static void traceql_ask_sum(struct br_traceql_value *sum, const struct br_traceql_value *value)
+/* Adds a value of the same type. As in Tempo, the sum keeps the type of the first value, and
+ * values of other types are ignored. */
+static void traceql_eval_sum(struct br_traceql_value *sum, const struct br_traceql_value *value)
 {
     if (sum->type != value->type)
         return;
@@ -478,30 +490,31 @@ static void traceql_ask_sum(struct br_traceql_value *sum, const struct br_traceq
         sum->integer = br_sum(sum->integer, value->integer);
 }
 
-static struct br_traceql_value traceql_ask_average(struct br_traceql_value sum, uint32_t count)
+static struct br_traceql_value traceql_eval_average(struct br_traceql_value sum, uint32_t count)
 {
     if (sum.type == BR_TRACEQL_DURATION)
         sum.integer /= count;
     else
         sum = (struct br_traceql_value){.type = BR_TRACEQL_FLOAT,
-                                        .real = traceql_ask_real(&sum) / count};
+                                        .real = traceql_eval_real(&sum) / count};
     return sum;
 }
 
-/* The number of spans in the set; or min, max, avg or sum of a number, NIL where none has it. */
-static struct br_traceql_value traceql_ask_aggregate(struct asking *asking,
-                                                     const struct br_traceql_stage *stage,
-                                                     const struct br_traceql_set *set)
+/* Returns the number of spans in the set, or the min, max, avg or sum of an expression. Returns
+ * NIL if no span has a number. */
+static struct br_traceql_value traceql_eval_aggregate(struct evaluation *eval,
+                                                      const struct br_traceql_stage *stage,
+                                                      const struct br_traceql_set *set)
 {
     struct br_traceql_value result = {0};
     uint32_t count = 0;
     if (stage->aggregate == BR_TRACEQL_COUNT)
         return (struct br_traceql_value){.type = BR_TRACEQL_INT, .integer = set->n_spans};
-    for (uint32_t i = 0; i < set->n_spans && !asking->rc; i++) {
-        const struct br_traceql_value value = traceql_ask_of(asking, stage->expr, set->spans[i]);
-        if (!traceql_ask_is_number(&value))
+    for (uint32_t i = 0; i < set->n_spans && !eval->rc; i++) {
+        const struct br_traceql_value value = traceql_eval_of(eval, stage->expr, set->spans[i]);
+        if (!traceql_eval_is_number(&value))
             continue;
-        int order = count ? traceql_ask_order(&value, &result) : 0;
+        int order = count ? traceql_eval_order(&value, &result) : 0;
         if (!count++)
             result = value;
         else if (stage->aggregate == BR_TRACEQL_MIN)
@@ -509,138 +522,139 @@ static struct br_traceql_value traceql_ask_aggregate(struct asking *asking,
         else if (stage->aggregate == BR_TRACEQL_MAX)
             result = order == 1 ? value : result;
         else
-            traceql_ask_sum(&result, &value);
+            traceql_eval_sum(&result, &value);
     }
-    return stage->aggregate == BR_TRACEQL_AVG && count ? traceql_ask_average(result, count)
+    return stage->aggregate == BR_TRACEQL_AVG && count ? traceql_eval_average(result, count)
                                                        : result;
 }
 
-/* Whether something of the set is left. */
-static bool traceql_ask_narrow(struct asking *asking, const struct br_traceql_stage *stage,
-                               struct br_traceql_set *set)
+/* Applies a stage to a set. Returns false if the set is dropped or becomes empty. */
+static bool traceql_eval_narrow(struct evaluation *eval, const struct br_traceql_stage *stage,
+                                struct br_traceql_set *set)
 {
     uint32_t n = 0;
     if (stage->kind == BR_TRACEQL_STAGE_AGGREGATE) {
-        const struct br_traceql_value value = traceql_ask_aggregate(asking, stage, set);
-        if (!traceql_ask_compare(stage->compare, &value, &stage->value))
+        const struct br_traceql_value value = traceql_eval_aggregate(eval, stage, set);
+        if (!traceql_eval_compare(stage->compare, &value, &stage->value))
             return false;
-        traceql_ask_label(asking, set, stage->text, value);
+        traceql_eval_label(eval, set, stage->text, value);
         return true;
     }
     for (uint32_t i = 0; i < set->n_spans; i++)
-        if (traceql_ask_filter(asking, stage->expr, &asking->trace->spans[set->spans[i]]))
+        if (traceql_eval_filter(eval, stage->expr, &eval->trace->spans[set->spans[i]]))
             set->spans[n++] = set->spans[i];
     set->n_spans = n;
     return n > 0;
 }
 
-/* The group of a value, made where it is new: spans are counted first, and then put. */
-static struct br_traceql_set *traceql_ask_group(struct asking *asking, struct br_map *groups,
-                                                const struct br_traceql_value *value)
+/* Returns the group of a value; creates it if it is new. The caller counts the spans first and
+ * assigns them afterwards. */
+static struct br_traceql_set *traceql_eval_group(struct evaluation *eval, struct br_map *groups,
+                                                 const struct br_traceql_value *value)
 {
     struct br_str key = {.max = 1 << 20};
     br_traceql_value_key(&key, value);
     struct br_traceql_set *group = key.failed ? NULL : br_map_get(groups, key.data, key.len);
     if (!group && !key.failed) {
-        group = traceql_ask_alloc(asking, 1, sizeof *group);
+        group = traceql_eval_alloc(eval, 1, sizeof *group);
         if (group && br_map_put(groups, key.data, key.len, group, NULL))
             group = NULL;
     }
     br_str_release(&key);
-    if (!group && !asking->rc)
-        asking->rc = br_err_set(asking->err, BR_ENOMEM, "out of memory");
+    if (!group && !eval->rc)
+        eval->rc = br_err_set(eval->err, BR_ENOMEM, "out of memory");
     return group;
 }
 
-/* Puts the spans of a set into the sets of its groups, behind those that are in `trace->sets`. */
-static void traceql_ask_split(struct asking *asking, const struct br_traceql_stage *stage,
-                              const struct br_traceql_set *set)
+/* Splits a set by the value of an expression and appends the resulting sets to `trace->sets`. */
+static void traceql_eval_split(struct evaluation *eval, const struct br_traceql_stage *stage,
+                               const struct br_traceql_set *set)
 {
-    struct br_traceql_trace *trace = asking->trace;
+    struct br_traceql_trace *trace = eval->trace;
     struct br_map *groups = br_map_new(set->n_spans);
-    struct br_traceql_set **of = traceql_ask_alloc(asking, set->n_spans, sizeof(void *));
-    uint32_t *spans = traceql_ask_alloc(asking, set->n_spans, sizeof *spans);
+    struct br_traceql_set **of = traceql_eval_alloc(eval, set->n_spans, sizeof(void *));
+    uint32_t *spans = traceql_eval_alloc(eval, set->n_spans, sizeof *spans);
     const void *key;
     size_t len;
-    if (!groups && !asking->rc)
-        asking->rc = br_err_set(asking->err, BR_ENOMEM, "out of memory");
-    for (uint32_t i = 0; i < set->n_spans && !asking->rc; i++) {
-        const struct br_traceql_value value = traceql_ask_of(asking, stage->expr, set->spans[i]);
-        of[i] = asking->rc ? NULL : traceql_ask_group(asking, groups, &value);
+    if (!groups && !eval->rc)
+        eval->rc = br_err_set(eval->err, BR_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < set->n_spans && !eval->rc; i++) {
+        const struct br_traceql_value value = traceql_eval_of(eval, stage->expr, set->spans[i]);
+        of[i] = eval->rc ? NULL : traceql_eval_group(eval, groups, &value);
         if (of[i] && !of[i]->n_spans++) {
             of[i]->labels = set->labels;
-            traceql_ask_label(asking, of[i], stage->text, value);
+            traceql_eval_label(eval, of[i], stage->text, value);
         }
     }
-    for (size_t i = 0; !asking->rc && i < br_map_count(groups); i++) {
+    for (size_t i = 0; !eval->rc && i < br_map_count(groups); i++) {
         struct br_traceql_set *group = br_map_at(groups, i, &key, &len);
         group->spans = spans;
         spans += group->n_spans;
         group->n_spans = 0;
     }
-    for (uint32_t i = 0; i < set->n_spans && !asking->rc; i++)
+    for (uint32_t i = 0; i < set->n_spans && !eval->rc; i++)
         of[i]->spans[of[i]->n_spans++] = set->spans[i];
-    for (size_t i = 0; !asking->rc && i < br_map_count(groups); i++)
+    for (size_t i = 0; !eval->rc && i < br_map_count(groups); i++)
         trace->sets[trace->n_sets++] =
             *(const struct br_traceql_set *)br_map_at(groups, i, &key, &len);
     br_map_free(groups, NULL);
 }
 
-static void traceql_ask_by(struct asking *asking, const struct br_traceql_stage *stage)
+static void traceql_eval_by(struct evaluation *eval, const struct br_traceql_stage *stage)
 {
-    struct br_traceql_trace *trace = asking->trace;
+    struct br_traceql_trace *trace = eval->trace;
     const struct br_traceql_set *sets = trace->sets;
     uint32_t n_sets = trace->n_sets, n_spans = 0;
     for (uint32_t i = 0; i < n_sets; i++)
         n_spans += sets[i].n_spans;
-    trace->sets = traceql_ask_alloc(asking, n_spans, sizeof *trace->sets);
+    trace->sets = traceql_eval_alloc(eval, n_spans, sizeof *trace->sets);
     trace->n_sets = 0;
-    for (uint32_t i = 0; i < n_sets && !asking->rc; i++)
-        traceql_ask_split(asking, stage, &sets[i]);
+    for (uint32_t i = 0; i < n_sets && !eval->rc; i++)
+        traceql_eval_split(eval, stage, &sets[i]);
 }
 
-static void traceql_ask_coalesce(struct asking *asking)
+static void traceql_eval_coalesce(struct evaluation *eval)
 {
-    struct br_traceql_trace *trace = asking->trace;
-    bool *in = traceql_ask_set(asking);
+    struct br_traceql_trace *trace = eval->trace;
+    bool *in = traceql_eval_set(eval);
     for (uint32_t i = 0; in && i < trace->n_sets; i++)
         for (uint32_t k = 0; k < trace->sets[i].n_spans; k++)
             in[trace->sets[i].spans[k]] = true;
     if (in)
-        traceql_ask_begin_sets(asking, in);
+        traceql_eval_begin_sets(eval, in);
 }
 
-static void traceql_ask_stage(struct asking *asking, const struct br_traceql_stage *stage)
+static void traceql_eval_stage(struct evaluation *eval, const struct br_traceql_stage *stage)
 {
-    struct br_traceql_trace *trace = asking->trace;
+    struct br_traceql_trace *trace = eval->trace;
     uint32_t n = 0;
     if (stage->kind == BR_TRACEQL_STAGE_BY) {
-        traceql_ask_by(asking, stage);
+        traceql_eval_by(eval, stage);
         return;
     }
     if (stage->kind == BR_TRACEQL_STAGE_COALESCE) {
-        traceql_ask_coalesce(asking);
+        traceql_eval_coalesce(eval);
         return;
     }
-    for (uint32_t i = 0; i < trace->n_sets && !asking->rc; i++)
-        if (traceql_ask_narrow(asking, stage, &trace->sets[i]))
+    for (uint32_t i = 0; i < trace->n_sets && !eval->rc; i++)
+        if (traceql_eval_narrow(eval, stage, &trace->sets[i]))
             trace->sets[n++] = trace->sets[i];
     trace->n_sets = n;
 }
 
-int br_traceql_ask_trace(struct br_traceql *query, struct br_store_query *store,
-                         struct br_traceql_trace *trace, bool *ret_any, struct br_err *err)
+int br_traceql_match_trace(struct br_traceql *query, struct br_store_query *store,
+                           struct br_traceql_trace *trace, bool *ret_any, struct br_err *err)
 {
-    struct asking asking = {.query = query, .store = store, .trace = trace, .err = err};
+    struct evaluation eval = {.query = query, .store = store, .trace = trace, .err = err};
     if (query->needs_nested && !trace->nested && br_traceql_trace_nest(trace, store->arena))
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    const bool *in = traceql_ask_spanset(&asking, query->spansets);
+    const bool *in = traceql_eval_spanset(&eval, query->spansets);
     if (in)
-        traceql_ask_begin_sets(&asking, in);
-    for (size_t i = 0; !asking.rc && trace->n_sets && i < query->n_stages; i++)
-        traceql_ask_stage(&asking, &query->stages[i]);
-    if (asking.rc)
-        return asking.rc;
+        traceql_eval_begin_sets(&eval, in);
+    for (size_t i = 0; !eval.rc && trace->n_sets && i < query->n_stages; i++)
+        traceql_eval_stage(&eval, &query->stages[i]);
+    if (eval.rc)
+        return eval.rc;
     *ret_any = trace->n_sets > 0;
     for (uint32_t i = 0; i < trace->n_spans; i++)
         trace->spans[i].in = false;
@@ -650,21 +664,21 @@ int br_traceql_ask_trace(struct br_traceql *query, struct br_store_query *store,
     return 0;
 }
 
-int br_traceql_ask_span(struct br_traceql *query, struct br_store_query *store,
-                        struct br_traceql_span *span, bool *ret, struct br_err *err)
+int br_traceql_match_span(struct br_traceql *query, struct br_store_query *store,
+                          struct br_traceql_span *span, bool *ret, struct br_err *err)
 {
-    struct asking asking = {.query = query, .store = store, .err = err};
-    bool holds = traceql_ask_filter(&asking, query->spansets->expr, span);
-    if (!asking.rc)
+    struct evaluation eval = {.query = query, .store = store, .err = err};
+    bool holds = traceql_eval_filter(&eval, query->spansets->expr, span);
+    if (!eval.rc)
         *ret = holds;
-    return asking.rc;
+    return eval.rc;
 }
 
 int br_traceql_holds(struct br_traceql *query, struct br_store_query *store,
                      struct br_traceql_trace *trace, struct br_traceql_span *span,
                      const struct br_traceql_expr *expr, bool *ret, struct br_err *err)
 {
-    struct asking asking = {.query = query, .store = store, .trace = trace, .err = err};
-    *ret = traceql_ask_filter(&asking, expr, span);
-    return asking.rc;
+    struct evaluation eval = {.query = query, .store = store, .trace = trace, .err = err};
+    *ret = traceql_eval_filter(&eval, expr, span);
+    return eval.rc;
 }

@@ -12,10 +12,10 @@
 #include "otlp/scan.h"
 #include "query/traceql_internal.h"
 
-#define NAME_MAX_LEN 512 /* bytes of an attribute's name; of longer ones the rest is left out */
+#define NAME_MAX_LEN 512 /* most bytes of an attribute's name; longer ones are truncated */
 #define KEY_MAX (1u << 20)
 
-/* Attributes with columns of their own in a block of Tempo (tempodb/encoding/vparquet5). */
+/* Attributes with a dedicated column in a block of Tempo (tempodb/encoding/vparquet5). */
 static const struct {
     const char *name;
     enum br_traceql_type type;
@@ -41,7 +41,7 @@ struct comparing {
     struct br_traceql_comparison *comparison;
     enum br_traceql_side side;
     uint32_t step;
-    uint32_t there; /* bits of the columns that have a value */
+    uint32_t present; /* bit i: the span has a value for columns[i] */
     int rc;
 };
 
@@ -67,22 +67,24 @@ void br_traceql_comparison_release(struct br_traceql_comparison *comparison)
 
 /* --- Entries ---------------------------------------------------------------------------------- */
 
-static bool compare_same(const struct br_traceql_value *left, const struct br_traceql_value *right)
+static bool compare_same(const struct br_traceql_value *first,
+                         const struct br_traceql_value *second)
 {
-    if (left->type != right->type)
+    if (first->type != second->type)
         return false;
-    if (left->type == BR_TRACEQL_STRING)
-        return left->len == right->len &&
-               (!left->len || memcmp(left->text, right->text, left->len) == 0);
-    if (left->type == BR_TRACEQL_BOOL)
-        return left->boolean == right->boolean;
-    return left->type == BR_TRACEQL_NIL || left->integer == right->integer; /* or a double's bits */
+    if (first->type == BR_TRACEQL_STRING)
+        return first->len == second->len &&
+               (!first->len || memcmp(first->text, second->text, first->len) == 0);
+    if (first->type == BR_TRACEQL_BOOL)
+        return first->boolean == second->boolean;
+    /* or the bits of the double */
+    return first->type == BR_TRACEQL_NIL || first->integer == second->integer;
 }
 
-static bool compare_is(const void *entries, uint32_t place, const void *key)
+static bool compare_is(const void *entries, uint32_t index, const void *key)
 {
     const struct br_traceql_comparison *comparison = entries;
-    const struct br_traceql_compared *entry = &comparison->entries[place];
+    const struct br_traceql_compared *entry = &comparison->entries[index];
     const struct wanted *wanted = key;
     return entry->side == wanted->comparing->side && entry->is_total == wanted->is_total &&
            strcmp(entry->name, wanted->name) == 0 && compare_same(&entry->value, &wanted->value);
@@ -104,10 +106,10 @@ static uint64_t compare_hash_of(const struct br_traceql_comparison *comparison,
     return br_index_hash(index, parts, sizeof parts);
 }
 
-static uint64_t compare_rehash(const void *entries, uint32_t place)
+static uint64_t compare_rehash(const void *entries, uint32_t index)
 {
     const struct br_traceql_comparison *comparison = entries;
-    const struct br_traceql_compared *entry = &comparison->entries[place];
+    const struct br_traceql_compared *entry = &comparison->entries[index];
     return compare_hash_of(comparison, entry->side, entry->is_total, entry->name, &entry->value);
 }
 
@@ -140,21 +142,21 @@ static void compare_count_one(const struct wanted *wanted)
     struct br_traceql_comparison *comparison = comparing->comparison;
     uint64_t hash = compare_hash_of(comparison, comparing->side, wanted->is_total, wanted->name,
                                     &wanted->value);
-    uint32_t place = br_index_find(&comparison->index, hash, compare_is, comparison, wanted);
+    uint32_t index = br_index_find(&comparison->index, hash, compare_is, comparison, wanted);
     if (comparing->rc)
         return;
-    if (place == BR_INDEX_NONE && comparison->n_entries == BR_TRACEQL_COMPARED_MAX) {
+    if (index == BR_INDEX_NONE && comparison->n_entries == BR_TRACEQL_COMPARED_MAX) {
         comparison->full = true;
         return;
     }
-    if (place == BR_INDEX_NONE) {
-        place = comparison->n_entries;
+    if (index == BR_INDEX_NONE) {
+        index = comparison->n_entries;
         comparing->rc = compare_new(comparison, wanted, hash);
     }
     if (comparing->rc)
         return;
-    comparison->entries[place].counts[comparing->step]++;
-    comparison->entries[place].count++;
+    comparison->entries[index].counts[comparing->step]++;
+    comparison->entries[index].count++;
 }
 
 static void compare_count(struct comparing *comparing, const char *name,
@@ -193,7 +195,7 @@ static struct br_traceql_value compare_value(struct br_value value)
     return ret;
 }
 
-/* A name with anything but letters, digits and a few signs stands in quotes. */
+/* Returns false for a name with spaces or special characters, which is written in quotes. */
 static bool compare_is_plain(const uint8_t *key, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -222,19 +224,19 @@ static void compare_attributes(struct comparing *comparing, const uint8_t *data,
         compare_count(comparing, name, value);
         for (uint32_t i = 0; i < BR_COUNT(columns); i++)
             if (columns[i].type == value.type && strcmp(columns[i].name, name) == 0)
-                comparing->there |= 1u << i;
+                comparing->present |= 1u << i;
     }
 }
 
 static void compare_columns(struct comparing *comparing)
 {
     for (uint32_t i = 0; i < BR_COUNT(columns); i++)
-        if (!(comparing->there >> i & 1))
+        if (!(comparing->present >> i & 1))
             compare_count(comparing, columns[i].name,
                           (struct br_traceql_value){.type = BR_TRACEQL_NIL});
 }
 
-/* The text in a field of a message; the first of it. */
+/* Returns the first length-delimited field `number` of a message. */
 static struct br_value compare_text(const uint8_t *data, size_t len, uint32_t number)
 {
     struct br_field field;
@@ -293,9 +295,9 @@ int br_traceql_comparison_add(struct br_traceql_comparison *comparison,
     return comparing.rc;
 }
 
-static int compare_order(const void *left, const void *right)
+static int compare_order(const void *first, const void *second)
 {
-    const struct br_traceql_compared *a = left, *b = right;
+    const struct br_traceql_compared *a = first, *b = second;
     if (a->is_total != b->is_total)
         return a->is_total ? 1 : -1;
     if (a->side != b->side)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of a query the store can use. */
+/* Derives the conditions of a query that the store can evaluate. */
 #include <string.h>
 
 #include "query/traceql_internal.h"
@@ -12,7 +12,7 @@ struct needles {
     size_t n_items;
 };
 
-/* The value as the store has it; NULL: it cannot be compared as text. */
+/* Returns the value in the form used by the store, or NULL if it cannot be compared as text. */
 static const char *traceql_filter_text(const struct br_traceql_value *value)
 {
     switch (value->type) {
@@ -54,7 +54,23 @@ static void traceql_filter_duration(enum br_traceql_op op, const struct br_trace
         filter->min_duration_ns = least;
     if (most > 0 && most != UINT64_MAX &&
         (!filter->max_duration_ns || most < filter->max_duration_ns))
-        filter->max_duration_ns = most; /* 0 is any, and left to the comparison */
+        /* 0 would mean no limit; the evaluation handles that case */
+        filter->max_duration_ns = most;
+}
+
+/* Returns true if only roots, which have -1, pass the comparison of nestedSetParent. */
+static bool traceql_filter_selects_roots(enum br_traceql_op op, int64_t value)
+{
+    switch (op) {
+    case BR_TRACEQL_EQUAL:
+        return value == -1;
+    case BR_TRACEQL_LESS:
+        return value <= 1;
+    case BR_TRACEQL_LESS_EQUAL:
+        return value < 1;
+    default:
+        return false;
+    }
 }
 
 static void traceql_filter_intrinsic(enum br_traceql_intrinsic intrinsic, enum br_traceql_op op,
@@ -70,9 +86,7 @@ static void traceql_filter_intrinsic(enum br_traceql_intrinsic intrinsic, enum b
     else if (intrinsic == BR_TRACEQL_SPAN_STATUS && equal && value->integer == 2)
         filter->failed = true;
     else if (intrinsic == BR_TRACEQL_NESTED_SET_PARENT && value->type == BR_TRACEQL_INT &&
-             ((op == BR_TRACEQL_LESS && value->integer <= 1) ||
-              (op == BR_TRACEQL_LESS_EQUAL && value->integer < 1) ||
-              (equal && value->integer == -1)))
+             traceql_filter_selects_roots(op, value->integer))
         filter->roots = true;
 }
 
@@ -103,7 +117,7 @@ static void traceql_filter_compare(struct needles *needles, const struct br_trac
     }
 }
 
-/* Conditions that all have to hold. */
+/* Adds the conditions that must all hold. */
 static void traceql_filter_expr(struct needles *needles, const struct br_traceql_expr *expr,
                                 struct br_span_filter *filter)
 {
@@ -113,9 +127,10 @@ static void traceql_filter_expr(struct needles *needles, const struct br_traceql
         traceql_filter_compare(needles, expr, filter);
 }
 
-/* How much a filter leaves out, as a guess: what is slow or failed is rarer than a service or an
- * operation. */
-static int traceql_filter_worth(const struct br_traceql *query, const struct br_traceql_expr *expr)
+/* Estimates how many spans a filter excludes: slow or failed spans are rarer than those of a
+ * service or an operation. */
+static int traceql_filter_selectivity(const struct br_traceql *query,
+                                      const struct br_traceql_expr *expr)
 {
     struct br_span_filter filter = {0};
     struct needles needles = {.query = query};
@@ -124,8 +139,8 @@ static int traceql_filter_worth(const struct br_traceql *query, const struct br_
            2 * (filter.min_duration_ns > 0) + (needles.n_items > 0);
 }
 
-/* A filter one of whose spans every trace has that the spansets find, of several the one that is
- * worth the most; NULL: there is none. */
+/* Returns the condition of one filter of the spansets that must match at least one span in every
+ * trace found, choosing the most selective one. Returns NULL if there is none. */
 static const struct br_traceql_expr *traceql_filter_choose(const struct br_traceql *query,
                                                            const struct br_traceql_spanset *spanset)
 {
@@ -137,7 +152,9 @@ static const struct br_traceql_expr *traceql_filter_choose(const struct br_trace
         return traceql_filter_choose(query, spanset->right);
     const struct br_traceql_expr *left = traceql_filter_choose(query, spanset->left),
                                  *right = traceql_filter_choose(query, spanset->right);
-    return traceql_filter_worth(query, left) >= traceql_filter_worth(query, right) ? left : right;
+    return traceql_filter_selectivity(query, left) >= traceql_filter_selectivity(query, right)
+               ? left
+               : right;
 }
 
 int br_traceql_filter(const struct br_traceql *query, struct br_span_filter *ret)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The types and functions that the files of TraceQL share. */
+/* Types and functions shared by the files of TraceQL. */
 #pragma once
 
 #include "query/traceql.h"
@@ -8,15 +8,15 @@ enum br_traceql_token_kind {
     BR_TRACEQL_END,
     BR_TRACEQL_PUNCT,   /* `op`: one to three characters */
     BR_TRACEQL_WORD,    /* name, span:id, count_over_time */
-    BR_TRACEQL_NAME,    /* an attribute: `scope`, and the name in `value` */
-    BR_TRACEQL_LITERAL, /* a string, number or duration: `value` */
+    BR_TRACEQL_NAME,    /* an attribute: `scope`, and its name in `value` */
+    BR_TRACEQL_LITERAL, /* a string, number or duration in `value` */
 };
 
 struct br_traceql_token {
     enum br_traceql_token_kind kind;
-    const char *text; /* as it stands in the query */
+    const char *text; /* the token's text in the query */
     size_t len;
-    char op[4]; /* PUNCT */
+    char op[4]; /* PUNCT: the operator */
     enum br_traceql_scope scope;
     struct br_traceql_value value;
     int line, col;
@@ -32,19 +32,18 @@ struct br_traceql_lexer {
 void br_traceql_lexer_init(struct br_traceql_lexer *lexer, const char *text, size_t len,
                            struct br_arena *arena, struct br_err *err);
 
-/* Reads the next token; END at the end, again and again. Returns 0, BR_EINVAL, BR_EUNSUPPORTED or
- * BR_ENOMEM. */
+/* Reads the next token, or END at the end. Returns 0, BR_EINVAL, BR_EUNSUPPORTED or BR_ENOMEM. */
 int br_traceql_lexer_next(struct br_traceql_lexer *lexer, struct br_traceql_token *ret);
 
-/* Numbers the trees below roots, in the order of starts; what hangs on no root has 0. Returns 0 or
- * BR_ENOMEM. */
+/* Numbers the trees below the roots (nestedSetLeft and nestedSetRight), in the order of start
+ * times. Spans without a root get 0. Returns 0 or BR_ENOMEM. */
 int br_traceql_trace_nest(struct br_traceql_trace *trace, struct br_arena *arena);
 
 struct br_str;
 
-/* Appends bytes that are equal for equal values alone. */
+/* Appends bytes that are equal only for equal values. */
 void br_traceql_value_key(struct br_str *key, const struct br_traceql_value *value);
 
-/* Fails at a place of the query: "line:col: ...". Returns `code`. */
+/* Reports an error at a position of the query: "line:col: ...". Returns `code`. */
 int br_traceql_fail(struct br_err *err, int code, int line, int col, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));

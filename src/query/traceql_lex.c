@@ -10,7 +10,7 @@
 #include "base/str.h"
 #include "query/traceql_internal.h"
 
-#define NUMBER_MAX 64 /* characters of a number */
+#define NUMBER_MAX 64 /* most digits of a number */
 
 int br_traceql_fail(struct br_err *err, int code, int line, int col, const char *fmt, ...)
 {
@@ -39,7 +39,7 @@ static int traceql_lex_fail(const struct br_traceql_lexer *lexer, const char *wh
     return br_traceql_fail(lexer->err, BR_EINVAL, lexer->line, lexer->col, "%s", what);
 }
 
-/* Columns count characters, not bytes. */
+/* Advances by bytes. Columns count characters: continuation bytes of UTF-8 are skipped. */
 static void traceql_lex_step(struct br_traceql_lexer *lexer, size_t bytes)
 {
     for (; bytes > 0; bytes--, lexer->at++) {
@@ -52,7 +52,7 @@ static void traceql_lex_step(struct br_traceql_lexer *lexer, size_t bytes)
     }
 }
 
-static size_t traceql_lex_left(const struct br_traceql_lexer *lexer)
+static size_t traceql_lex_remaining(const struct br_traceql_lexer *lexer)
 {
     return (size_t)(lexer->end - lexer->at);
 }
@@ -61,9 +61,9 @@ static void traceql_lex_blanks(struct br_traceql_lexer *lexer)
 {
     while (lexer->at < lexer->end) {
         if (*lexer->at == '#') {
-            const char *newline = memchr(lexer->at, '\n', traceql_lex_left(lexer));
-            traceql_lex_step(lexer,
-                             newline ? (size_t)(newline - lexer->at) : traceql_lex_left(lexer));
+            const char *newline = memchr(lexer->at, '\n', traceql_lex_remaining(lexer));
+            traceql_lex_step(lexer, newline ? (size_t)(newline - lexer->at)
+                                            : traceql_lex_remaining(lexer));
         } else if (isspace((unsigned char)*lexer->at)) {
             traceql_lex_step(lexer, 1);
         } else {
@@ -74,35 +74,52 @@ static void traceql_lex_blanks(struct br_traceql_lexer *lexer)
 
 /* --- Strings ---------------------------------------------------------------------------------- */
 
-/* Bytes of the UTF-8 of a code point. */
+/* Writes a code point as UTF-8 and returns its bytes. */
 static size_t traceql_lex_put_rune(char *out, unsigned long rune)
 {
     if (rune < 0x80) {
         out[0] = (char)rune;
         return 1;
     }
-    size_t len = rune < 0x800 ? 2 : rune < 0x10000 ? 3 : 4;
-    static const unsigned char heads[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    static const unsigned char heads[] = {0, 0, 0xc0, 0xe0, 0xf0}; /* by length */
+    size_t len = 2;
+    if (rune >= 0x800)
+        len = rune < 0x10000 ? 3 : 4;
     for (size_t i = len - 1; i > 0; i--, rune >>= 6)
         out[i] = (char)(0x80 | (rune & 0x3f));
     out[0] = (char)(heads[len] | rune);
     return len;
 }
 
-/* Reads what stands behind a backslash, as Go has it. Returns its bytes in the query, 0 for what
- * it does not have. */
-static size_t traceql_lex_escape(const char *p, size_t left, char *out, size_t *ret_len)
+/* Returns the number of hex digits after the letter of a numeric escape, or 0 for other letters. */
+static size_t traceql_lex_escape_digits(char letter)
+{
+    switch (letter) {
+    case 'x':
+        return 2;
+    case 'u':
+        return 4;
+    case 'U':
+        return 8;
+    default:
+        return 0;
+    }
+}
+
+/* Parses one of Go's escapes after its backslash. Returns its bytes in the query, or 0 if it is
+ * unknown. */
+static size_t traceql_lex_escape(const char *p, size_t remaining, char *out, size_t *ret_len)
 {
     static const char names[] = "abfnrtv\\\"'", values[] = "\a\b\f\n\r\t\v\\\"'";
-    const char *name = left && *p ? strchr(names, *p) : NULL;
-    size_t digits = left == 0 ? 0 : *p == 'x' ? 2 : *p == 'u' ? 4 : *p == 'U' ? 8 : 0;
+    const char *name = remaining && *p ? strchr(names, *p) : NULL;
+    size_t digits = remaining ? traceql_lex_escape_digits(*p) : 0;
     char hex[9] = "";
     if (name) {
         out[0] = values[name - names];
         *ret_len = 1;
         return 1;
     }
-    if (!digits || left <= digits)
+    if (!digits || remaining <= digits)
         return 0;
     memcpy(hex, p + 1, digits);
     if (strspn(hex, "0123456789abcdefABCDEF") != digits)
@@ -116,7 +133,7 @@ static size_t traceql_lex_escape(const char *p, size_t left, char *out, size_t *
     return digits + 1;
 }
 
-/* Bytes up to the quote that ends a text, or to the end. */
+/* Returns the bytes up to the closing quote, or to the end of the query. */
 static size_t traceql_lex_string_len(const struct br_traceql_lexer *lexer)
 {
     const char *p = lexer->at + 1;
@@ -125,7 +142,7 @@ static size_t traceql_lex_string_len(const struct br_traceql_lexer *lexer)
     return (size_t)(p - lexer->at);
 }
 
-/* A quoted text from its quote on. An escape is never shorter than what it stands for. */
+/* Reads a quoted string. The result is never longer than its source. */
 static int traceql_lex_string(struct br_traceql_lexer *lexer, struct br_traceql_value *ret)
 {
     char quote = *lexer->at;
@@ -138,11 +155,12 @@ static int traceql_lex_string(struct br_traceql_lexer *lexer, struct br_traceql_
     while (lexer->at < lexer->end && *lexer->at != quote) {
         size_t bytes = 1, len = 1;
         if (*lexer->at == '\\' && quote == '"') {
-            bytes = traceql_lex_escape(lexer->at + 1, traceql_lex_left(lexer) - 1, out + n, &len);
+            bytes =
+                traceql_lex_escape(lexer->at + 1, traceql_lex_remaining(lexer) - 1, out + n, &len);
             if (!bytes++)
-                return traceql_lex_fail(lexer, "this escape is not known");
+                return traceql_lex_fail(lexer, "unknown escape");
         } else if (*lexer->at == '\n' && quote == '"') {
-            return traceql_lex_fail(&start, "the string has no end on its line");
+            return traceql_lex_fail(&start, "the string is not terminated on its line");
         } else {
             out[n] = *lexer->at;
         }
@@ -150,7 +168,7 @@ static int traceql_lex_string(struct br_traceql_lexer *lexer, struct br_traceql_
         traceql_lex_step(lexer, bytes);
     }
     if (lexer->at == lexer->end)
-        return traceql_lex_fail(&start, "the string has no end");
+        return traceql_lex_fail(&start, "the string is not terminated");
     traceql_lex_step(lexer, 1);
     out[n] = '\0';
     ret->type = BR_TRACEQL_STRING;
@@ -166,10 +184,10 @@ static double traceql_lex_unit_ns(const char *text, size_t len)
     static const struct {
         const char *name;
         double ns;
-    } units[] = {{"ns", 1},          {"us", 1e3},    {"\302\265s", 1e3}, /* micro sign, and the
-                                                                            Greek letter */
-                 {"\316\274s", 1e3}, {"ms", 1e6},    {"s", 1e9},         {"m", 60e9},
-                 {"h", 3600e9},      {"d", 86400e9}, {"w", 604800e9},    {"y", 31536000e9}};
+        /* micro sign, and the Greek letter */
+    } units[] = {{"ns", 1},      {"us", 1e3},     {"\302\265s", 1e3}, {"\316\274s", 1e3},
+                 {"ms", 1e6},    {"s", 1e9},      {"m", 60e9},        {"h", 3600e9},
+                 {"d", 86400e9}, {"w", 604800e9}, {"y", 31536000e9}};
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
         if (strlen(units[i].name) == len && memcmp(units[i].name, text, len) == 0)
             return units[i].ns;
@@ -184,7 +202,7 @@ static size_t traceql_lex_digits(const char *p, const char *end)
     return n;
 }
 
-/* Digits with a point: its bytes; 0 for none. */
+/* Returns the bytes of digits with an optional point, or 0 if there are none. */
 static size_t traceql_lex_decimal(const char *p, const char *end, bool *ret_point)
 {
     size_t whole = traceql_lex_digits(p, end), fraction = 0;
@@ -214,7 +232,7 @@ static size_t traceql_lex_unit_len(const char *p, const char *end)
     return n;
 }
 
-/* 1h30m: pairs of a number and a unit. */
+/* Reads a duration such as 1h30m: pairs of a number and a unit. */
 static int traceql_lex_duration(struct br_traceql_lexer *lexer, struct br_traceql_value *ret)
 {
     const char *p = lexer->at;
@@ -224,8 +242,8 @@ static int traceql_lex_duration(struct br_traceql_lexer *lexer, struct br_traceq
         size_t unit_len = traceql_lex_unit_len(p + len, lexer->end);
         double unit = traceql_lex_unit_ns(p + len, unit_len);
         if (unit <= 0)
-            return traceql_lex_fail(lexer, "this unit of time is not known: ns, us, ms, s, m, h, "
-                                           "d, w or y");
+            return traceql_lex_fail(
+                lexer, "unknown unit of time; expected ns, us, ms, s, m, h, d, w or y");
         ns += traceql_lex_real(p, len) * unit;
         p += len + unit_len;
     }
@@ -237,7 +255,7 @@ static int traceql_lex_duration(struct br_traceql_lexer *lexer, struct br_traceq
     return 0;
 }
 
-/* "e5", "E-3": its bytes, 0 where no exponent follows. */
+/* Returns the bytes of an exponent such as "e5" or "E-3", or 0 if there is none. */
 static size_t traceql_lex_exponent(const char *p, const char *end)
 {
     if (p == end || (*p != 'e' && *p != 'E'))
@@ -252,7 +270,7 @@ static int traceql_lex_number(struct br_traceql_lexer *lexer, struct br_traceql_
     bool point;
     size_t len = traceql_lex_decimal(lexer->at, lexer->end, &point);
     if (!len)
-        return traceql_lex_fail(lexer, "this number is too long");
+        return traceql_lex_fail(lexer, "the number is too long");
     size_t exponent = traceql_lex_exponent(lexer->at + len, lexer->end);
     if (!exponent && traceql_lex_unit_len(lexer->at + len, lexer->end))
         return traceql_lex_duration(lexer, ret);
@@ -266,7 +284,7 @@ static int traceql_lex_number(struct br_traceql_lexer *lexer, struct br_traceql_
         copy[len] = '\0';
         ret->type = BR_TRACEQL_INT;
         if (!br_parse_int(copy, 10, false, &ret->integer))
-            return traceql_lex_fail(lexer, "this number does not fit into 64 bits");
+            return traceql_lex_fail(lexer, "the number does not fit into 64 bits");
     }
     traceql_lex_step(lexer, len);
     return 0;
@@ -274,7 +292,8 @@ static int traceql_lex_number(struct br_traceql_lexer *lexer, struct br_traceql_
 
 /* --- Names ------------------------------------------------------------------------------------ */
 
-/* False for what ends the name of an attribute, as Tempo has it; a quote begins a quoted part. */
+/* Returns false for a character that ends the name of an attribute, as in Tempo. A quote begins
+ * a quoted part. */
 static bool traceql_lex_in_name(char letter)
 {
     return letter && !isspace((unsigned char)letter) && !strchr("{}()=~!<>&|^,\"", letter);
@@ -299,12 +318,14 @@ static int traceql_lex_name(struct br_traceql_lexer *lexer, struct br_traceql_va
         }
     }
     if (!rc && name.len == 0 && !name.failed)
-        rc = traceql_lex_fail(&start, "the name of an attribute is missing");
+        rc = traceql_lex_fail(&start, "missing name of an attribute");
     ret->type = BR_TRACEQL_STRING;
     ret->len = name.len;
     ret->text = rc || name.failed ? NULL : br_arena_strndup(lexer->arena, name.data, name.len);
     br_str_release(&name);
-    return rc ? rc : ret->text ? 0 : BR_ENOMEM;
+    if (!rc && !ret->text)
+        rc = BR_ENOMEM;
+    return rc;
 }
 
 static bool traceql_lex_is(const char *text, size_t len, const char *word)
@@ -312,7 +333,7 @@ static bool traceql_lex_is(const char *text, size_t len, const char *word)
     return strlen(word) == len && memcmp(text, word, len) == 0;
 }
 
-/* The scope before a point; false for what is none. */
+/* Parses the scope before a point. Returns false if it is not one. */
 static bool traceql_lex_scope(const char *text, size_t len, enum br_traceql_scope *ret)
 {
     static const struct {
@@ -340,7 +361,7 @@ static size_t traceql_lex_word_len(const char *p, const char *end)
     return n;
 }
 
-/* A word, "span:id", or an attribute with its scope. */
+/* Reads a word, an intrinsic such as "span:id", or an attribute with its scope. */
 static int traceql_lex_word(struct br_traceql_lexer *lexer, struct br_traceql_token *ret)
 {
     size_t len = traceql_lex_word_len(lexer->at, lexer->end);
@@ -369,7 +390,7 @@ static int traceql_lex_punct(struct br_traceql_lexer *lexer, struct br_traceql_t
         "=",   "<",   ">",   "~",   "!",  "+",  "-",  "*",  "/",  "%",  "^"};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         size_t len = strlen(known[i]);
-        if (traceql_lex_left(lexer) < len || memcmp(lexer->at, known[i], len) != 0)
+        if (traceql_lex_remaining(lexer) < len || memcmp(lexer->at, known[i], len) != 0)
             continue;
         ret->kind = BR_TRACEQL_PUNCT;
         memcpy(ret->op, known[i], len + 1);

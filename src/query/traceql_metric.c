@@ -9,9 +9,9 @@
 #include "base/str.h"
 #include "query/traceql_internal.h"
 
-#define KEY_MAX 4096 /* bytes of the values of by() together */
+#define KEY_MAX 4096 /* most bytes of all values of by() together */
 #define NS_PER_S 1e9
-#define EXEMPLARS_IN_PART 2u /* as in Tempo */
+#define EXEMPLARS_IN_PART 2u /* like Tempo */
 
 void br_traceql_metrics_release(struct br_traceql_metrics *metrics)
 {
@@ -27,14 +27,14 @@ static bool traceql_metric_has_buckets(const struct br_traceql_metrics *metrics)
     return aggregate == BR_TRACEQL_QUANTILE || aggregate == BR_TRACEQL_HISTOGRAM;
 }
 
-/* The first value of a list counts. */
+/* Returns the value, or the first value of a list. */
 static struct br_traceql_value traceql_metric_single(const struct br_traceql_value *value)
 {
     return value->type == BR_TRACEQL_LIST ? value->items[0] : *value;
 }
 
-/* The value by which series are separated. As in Tempo, an array counts as nil, and a missing text
- * of an intrinsic as an empty one. */
+/* Returns the value that distinguishes series. As in Tempo, an array counts as nil, and the
+ * missing text of an intrinsic as an empty one. */
 static struct br_traceql_value traceql_metric_by(const struct br_traceql_attribute *attribute,
                                                  const struct br_traceql_value *value)
 {
@@ -81,7 +81,7 @@ static int traceql_metric_new(struct br_traceql_metrics *metrics, const struct b
     return 0;
 }
 
-/* There is one series, also of no spans, where nothing tells series apart. */
+/* A metric that counts, without by(), has one series even if no span matches. */
 static int traceql_metric_begin(struct br_traceql_metrics *metrics)
 {
     const struct br_traceql_metric *metric = metrics->query->metric;
@@ -113,7 +113,9 @@ static int traceql_metric_find(struct br_traceql_metrics *metrics,
         br_traceql_value_key(&key, &by[i]);
     }
     *ret = key.failed ? NULL : br_map_get(metrics->by_key, key.data, key.len);
-    int rc = key.failed ? BR_ENOMEM : *ret ? 0 : traceql_metric_new(metrics, by, &key, ret);
+    int rc = key.failed ? BR_ENOMEM : 0;
+    if (!rc && !*ret)
+        rc = traceql_metric_new(metrics, by, &key, ret);
     br_str_release(&key);
     return rc;
 }
@@ -134,10 +136,11 @@ static bool traceql_metric_has_exemplar_of(const struct br_traceql_series *serie
     return last && memcmp(last->trace_id, row->trace_id, sizeof last->trace_id) == 0;
 }
 
-/* Keeps the span where its part of the range has none yet, and not two in a row of one trace. */
-static int traceql_metric_exemplify(struct br_traceql_metrics *metrics,
-                                    struct br_traceql_series *series,
-                                    const struct br_stored_span *row, double value)
+/* Keeps the span as an exemplar if its part of the time range has too few, unless the previous
+ * exemplar is of the same trace. */
+static int traceql_metric_add_exemplar(struct br_traceql_metrics *metrics,
+                                       struct br_traceql_series *series,
+                                       const struct br_stored_span *row, double value)
 {
     uint32_t parts = traceql_metric_parts(metrics);
     uint64_t width = metrics->step_ns * metrics->n_steps / parts + 1;
@@ -166,7 +169,7 @@ static int traceql_metric_exemplify(struct br_traceql_metrics *metrics,
 
 /* --- Spans ------------------------------------------------------------------------------------ */
 
-/* Bucket i holds what is over 2^(i-1) and up to 2^i. */
+/* Returns the bucket of a value: bucket i contains values above 2^(i-1) and up to 2^i. */
 static uint32_t traceql_metric_bucket(double value)
 {
     int exponent;
@@ -203,7 +206,7 @@ static void traceql_metric_sum(enum br_traceql_aggregate aggregate, double value
         *sum += value;
 }
 
-/* The number that is aggregated; false where the span has none. */
+/* Returns the aggregated number in `*ret`, or false if the span has none. */
 static bool traceql_metric_number(const struct br_traceql_metrics *metrics,
                                   const struct br_traceql_span *span, double *ret)
 {
@@ -241,12 +244,12 @@ int br_traceql_metrics_add(struct br_traceql_metrics *metrics, const struct br_t
         traceql_metric_sum(metrics->query->metric->aggregate, value, series->counts[step] == 0,
                            &series->sums[step]);
     series->counts[step]++;
-    return traceql_metric_exemplify(metrics, series, span->row, value);
+    return traceql_metric_add_exemplar(metrics, series, span->row, value);
 }
 
 /* --- Lines ------------------------------------------------------------------------------------ */
 
-/* The divisor of durations. */
+/* Returns the divisor that converts durations to seconds, or 1. */
 static double traceql_metric_unit(const struct br_traceql_metrics *metrics)
 {
     const struct br_traceql_metric *metric = metrics->query->metric;
@@ -269,7 +272,7 @@ static bool traceql_metric_has_bucket(const struct br_traceql_metrics *metrics,
     return false;
 }
 
-/* The next line of the series that `line` is at, from `bucket` on. */
+/* Finds the next line of the series at `line`, from `bucket` on. Returns false if there is none. */
 static bool traceql_metric_line_at(const struct br_traceql_metrics *metrics, uint32_t bucket,
                                    struct br_traceql_line *line)
 {
@@ -292,7 +295,7 @@ static bool traceql_metric_line_at(const struct br_traceql_metrics *metrics, uin
     return true;
 }
 
-/* Goes through the lines: the one after `*line`, which is zeroed at first. False at the end. */
+/* Iterates over the lines: advances `*line`, which is zeroed at first. Returns false at the end. */
 static bool traceql_metric_next(const struct br_traceql_metrics *metrics,
                                 struct br_traceql_line *line)
 {
@@ -307,7 +310,7 @@ static bool traceql_metric_next(const struct br_traceql_metrics *metrics,
     return false;
 }
 
-/* The value below which the share `quantile` of what was counted lies. */
+/* Returns the value below which the fraction `quantile` of the counted values lies. */
 static double traceql_metric_quantile(const uint32_t *buckets, uint64_t count, double quantile)
 {
     double wanted = fmax(1, ceil(quantile * (double)count)), before = 0;
@@ -326,8 +329,8 @@ static double traceql_metric_quantile(const uint32_t *buckets, uint64_t count, d
     return 0;
 }
 
-/* The value of a line at a step; false if it has no value there. Counts, rates, quantiles and
- * buckets have one at every step. */
+/* Calculates the value of a line at a step. Returns false if there is none. Counts, rates,
+ * quantiles and buckets have a value at every step. */
 static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
                                  const struct br_traceql_line *line, uint32_t step, double *ret)
 {
@@ -346,7 +349,7 @@ static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
         return true;
     case BR_TRACEQL_QUANTILE:
         *ret = count ? traceql_metric_quantile(series->buckets[step], count, line->number) / unit
-                     : 0; /* as Tempo has it */
+                     : 0; /* as in Tempo */
         return true;
     case BR_TRACEQL_AVG:
         if (count)
@@ -359,33 +362,36 @@ static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
     }
 }
 
-/* --- What follows a metric -------------------------------------------------------------------- */
+/* --- Functions after a metric ----------------------------------------------------------------- */
 
-/* If lines are equal at a step, the first by its labels is kept, as in Tempo. */
+/* A line that topk() or bottomk() may keep at a step. Of equal values the first by its labels is
+ * kept, as in Tempo. */
 struct candidate {
     uint32_t line;
     double value;
     const struct br_traceql_lines *lines;
 };
 
-static int traceql_metric_compare_labels(const struct br_traceql_line *left,
-                                         const struct br_traceql_line *right, size_t n_by)
+static int traceql_metric_compare_labels(const struct br_traceql_line *first,
+                                         const struct br_traceql_line *second, size_t n_by)
 {
     for (size_t i = 0; i < n_by; i++) {
-        const struct br_traceql_value *a = &left->series->by[i], *b = &right->series->by[i];
+        const struct br_traceql_value *a = &first->series->by[i], *b = &second->series->by[i];
         if (a->type != BR_TRACEQL_STRING || b->type != BR_TRACEQL_STRING)
             continue;
         size_t len = a->len < b->len ? a->len : b->len;
         int order = len ? memcmp(a->text, b->text, len) : 0;
-        if (order || a->len != b->len)
-            return order ? order : a->len < b->len ? -1 : 1;
+        if (order)
+            return order;
+        if (a->len != b->len)
+            return a->len < b->len ? -1 : 1;
     }
     return 0;
 }
 
-static int traceql_metric_compare_candidates(const void *left, const void *right, void *arg)
+static int traceql_metric_compare_candidates(const void *first, const void *second, void *arg)
 {
-    const struct candidate *a = left, *b = right;
+    const struct candidate *a = first, *b = second;
     const struct br_traceql_after *after = arg;
     if (a->value < b->value || a->value > b->value)
         return (a->value > b->value) == (after->kind == BR_TRACEQL_TOPK) ? -1 : 1;
@@ -393,9 +399,9 @@ static int traceql_metric_compare_candidates(const void *left, const void *right
                                          a->lines->n_by);
 }
 
-/* Leaves `after->count` values at a step. */
-static void traceql_metric_choose(struct br_traceql_lines *lines, struct candidate *candidates,
-                                  const struct br_traceql_after *after, uint32_t step)
+/* Keeps `after->count` values at a step. */
+static void traceql_metric_keep_top(struct br_traceql_lines *lines, struct candidate *candidates,
+                                    const struct br_traceql_after *after, uint32_t step)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < lines->n_lines; i++) {
@@ -432,7 +438,7 @@ static void traceql_metric_apply(struct br_traceql_lines *lines, struct candidat
 {
     if (after->kind != BR_TRACEQL_COMPARE) {
         for (uint32_t step = 0; step < lines->n_steps; step++)
-            traceql_metric_choose(lines, candidates, after, step);
+            traceql_metric_keep_top(lines, candidates, after, step);
         return;
     }
     for (size_t i = 0; i < (size_t)lines->n_lines * lines->n_steps; i++)
@@ -440,7 +446,7 @@ static void traceql_metric_apply(struct br_traceql_lines *lines, struct candidat
             lines->values[i] = NAN;
 }
 
-/* Drops lines without a value. */
+/* Removes lines without values. */
 static void traceql_metric_drop(struct br_traceql_lines *lines)
 {
     uint32_t n = 0;

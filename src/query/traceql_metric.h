@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Metrics of TraceQL: spans counted by step of time and by labels. A span counts for the step that
- * it starts in. Durations are given in seconds.
+ * Metrics of TraceQL: spans aggregated by time step and by labels. A span counts for the step in
+ * which it starts. Durations are reported in seconds.
  *
- * Quantiles and histograms are of buckets whose upper bounds are powers of two (of ns, for
- * durations), as Tempo's; within a bucket a quantile is interpolated by its exponent.
+ * Quantiles and histograms use buckets whose upper bounds are powers of two (in nanoseconds for
+ * durations), like Tempo. Within a bucket a quantile is interpolated by its exponent.
  */
 #pragma once
 
@@ -14,70 +14,75 @@
 #define BR_TRACEQL_SERIES_MAX 1000u
 #define BR_TRACEQL_STEPS_MAX 11000u
 #define BR_TRACEQL_BUCKETS 64u
-#define BR_TRACEQL_EXEMPLARS_MAX 100u        /* of a series */
-#define BR_TRACEQL_EXEMPLARS_TOGETHER 10000u /* of an answer */
+#define BR_TRACEQL_EXEMPLARS_MAX 100u        /* per series */
+#define BR_TRACEQL_EXEMPLARS_TOGETHER 10000u /* per response */
 
-/* A span that counts in a series. */
+/* A span counted in a series, as an example. */
 struct br_traceql_exemplar {
     uint8_t trace_id[16];
-    uint64_t span_id; /* as br_stored_span */
+    uint64_t span_id; /* as in br_stored_span */
     uint64_t start_ns;
-    double value; /* the aggregated one, unscaled; 1 for rate() and count_over_time() */
+    double value; /* the aggregated value, unscaled; 1 for rate() and count_over_time() */
 };
 
 struct br_traceql_series {
     struct br_traceql_value by[BR_TRACEQL_BY_MAX];
-    double *sums;       /* of each step: a count, a sum, the least or the most */
-    uint64_t *counts;   /* of each step */
-    uint32_t **buckets; /* of each step, BR_TRACEQL_BUCKETS of them; NULL: none */
-    struct br_traceql_exemplar *exemplars; /* NULL: none are wanted */
-    uint8_t *n_exemplars_in;               /* how many of them start in each part of the range */
+    double *sums;       /* aggregate per step: a sum, a minimum or a maximum; NULL with buckets */
+    uint64_t *counts;   /* number of spans per step */
+    uint32_t **buckets; /* BR_TRACEQL_BUCKETS counts per step; NULL: none */
+    struct br_traceql_exemplar *exemplars; /* NULL: none yet */
+    uint8_t *n_exemplars_in;               /* number of exemplars in each part of the time range */
     uint32_t n_exemplars;
 };
 
 struct br_traceql_metrics {
-    const struct br_traceql *query; /* which has a metric */
+    const struct br_traceql *query; /* a query with a metric */
     uint64_t start_ns, step_ns;
     uint32_t n_steps;
-    uint32_t max_exemplars; /* of a series, at most BR_TRACEQL_EXEMPLARS_MAX; 0: none */
-    struct br_arena *arena; /* of all that it makes; borrowed */
+    /* most exemplars of a series, up to BR_TRACEQL_EXEMPLARS_MAX; 0: none */
+    uint32_t max_exemplars;
+    struct br_arena *arena; /* borrowed; holds everything except `by_key` */
     struct br_map *by_key;
     struct br_traceql_series series[BR_TRACEQL_SERIES_MAX]; /* in the order of their first spans */
     uint32_t n_series;
-    uint32_t n_exemplars; /* of all series */
+    uint32_t n_exemplars; /* total of all series */
 };
 
-/* Begins with no series; the fields up to `arena` are set. Returns 0 or BR_ENOMEM. */
+/* Initialises without series. The caller has set the fields up to `arena`. Returns 0 or
+ * BR_ENOMEM. */
 int br_traceql_metrics_init(struct br_traceql_metrics *metrics);
-void br_traceql_metrics_release(struct br_traceql_metrics *metrics); /* accepts a zeroed one */
+void br_traceql_metrics_release(struct br_traceql_metrics *metrics); /* accepts zeroed metrics */
 
-/* Counts a span whose values are read. Returns 0; BR_EFULL, and it is not counted, where it needs
- * one series too many; BR_ENOMEM. */
+/* Counts a span whose values have been read. Returns 0, BR_ENOMEM, or BR_EFULL if the span would
+ * need another series beyond the limit; it is then not counted. */
 int br_traceql_metrics_add(struct br_traceql_metrics *metrics, const struct br_traceql_span *span);
 
-/* One line of the answer: a series, and of quantiles and histograms one of its lines. */
+/* A line of the response: a series or, with quantiles and histograms, one of its quantiles or
+ * buckets. */
 struct br_traceql_line {
     const struct br_traceql_series *series;
-    double number; /* the quantile; the upper bound of the bucket */
+    double number; /* the quantile, or the upper bound of the bucket */
     uint32_t bucket;
 };
 
-/* All lines with their values, after what follows the metric. */
+/* All lines and their values, after the functions that follow the metric. */
 struct br_traceql_lines {
     struct br_traceql_line *lines;
-    double *values; /* n_steps of each line; NaN: none */
+    double *values; /* n_steps values per line; NaN: no value */
     uint32_t n_lines, n_steps;
-    size_t n_by; /* labels that separate series */
+    size_t n_by; /* number of labels that distinguish series */
 };
 
-/* Makes them, in the arena. Returns 0 or BR_ENOMEM. */
+/* Calculates the lines, in the metrics' arena. Returns 0 or BR_ENOMEM. */
 int br_traceql_metrics_lines(const struct br_traceql_metrics *metrics,
                              struct br_traceql_lines *ret);
 
-/* Decides whether an exemplar of the line's series is shown with the line, and with which value:
- * its own, or that of the line's sample where spans are counted. `values` are those of the line. An
- * exemplar of a histogram belongs to the line of its bucket, one of quantiles to the first line
- * whose value is not below its own, or else to the last. */
+/* Returns true if an exemplar of the line's series belongs to the line, and stores its value:
+ * that of the exemplar or, if spans are counted, that of the line at its step. `values` are
+ * those of the line.
+ *
+ * An exemplar of a histogram belongs to the line of its bucket. With quantiles it belongs to the
+ * first line whose value is at least the exemplar's, or else to the last line. */
 bool br_traceql_metrics_exemplar(const struct br_traceql_metrics *metrics,
                                  const struct br_traceql_line *line, const double *values,
                                  const struct br_traceql_exemplar *exemplar, double *ret);

@@ -6,15 +6,16 @@
 #include "base/mem.h"
 #include "query/traceql_internal.h"
 
-#define MATCH_MS 1000 /* of processor time that the matches of a query may take */
+/* milliseconds of CPU time allowed for all regular expression matches of a query */
+#define MATCH_MS 1000
 #define COMPARE_TOP_DEFAULT 10
 #define COMPARE_TOP_MAX 1000
-#define SHOWN_MAX 40 /* characters of a token that an error repeats */
+#define SHOWN_MAX 40 /* most characters of a token in an error message */
 
 struct parser {
     struct br_traceql *query;
     struct br_traceql_lexer lexer;
-    struct br_traceql_token token; /* the next one */
+    struct br_traceql_token token; /* the next token */
     unsigned depth, n_nodes;
 };
 
@@ -26,15 +27,15 @@ static int traceql_parse_fail_at(const struct parser *parser, int code,
     return br_traceql_fail(parser->lexer.err, code, token->line, token->col, "%s", what);
 }
 
-static int traceql_parse_unexpected(const struct parser *parser, const char *wanted)
+static int traceql_parse_unexpected(const struct parser *parser, const char *expected)
 {
     const struct br_traceql_token *token = &parser->token;
     if (token->kind == BR_TRACEQL_END)
         return br_traceql_fail(parser->lexer.err, BR_EINVAL, token->line, token->col,
-                               "the query ends where %s is wanted", wanted);
+                               "unexpected end of the query; expected %s", expected);
     return br_traceql_fail(
-        parser->lexer.err, BR_EINVAL, token->line, token->col, "unexpected %.*s; %s is wanted",
-        (int)(token->len < SHOWN_MAX ? token->len : SHOWN_MAX), token->text, wanted);
+        parser->lexer.err, BR_EINVAL, token->line, token->col, "unexpected %.*s; expected %s",
+        (int)(token->len < SHOWN_MAX ? token->len : SHOWN_MAX), token->text, expected);
 }
 
 static int traceql_parse_step(struct parser *parser)
@@ -55,17 +56,17 @@ static bool traceql_parse_is_word(const struct parser *parser, const char *word)
 
 static int traceql_parse_expect(struct parser *parser, const char *op)
 {
-    char wanted[16];
-    (void)snprintf(wanted, sizeof wanted, "'%s'", op);
+    char expected[16];
+    (void)snprintf(expected, sizeof expected, "'%s'", op);
     return traceql_parse_is(parser, op) ? traceql_parse_step(parser)
-                                        : traceql_parse_unexpected(parser, wanted);
+                                        : traceql_parse_unexpected(parser, expected);
 }
 
 static int traceql_parse_enter(struct parser *parser)
 {
     if (++parser->depth > BR_TRACEQL_DEPTH_MAX)
         return br_traceql_fail(parser->lexer.err, BR_EINVAL, parser->token.line, parser->token.col,
-                               "the query nests deeper than %d", BR_TRACEQL_DEPTH_MAX);
+                               "the query nests deeper than %d levels", BR_TRACEQL_DEPTH_MAX);
     return 0;
 }
 
@@ -85,7 +86,7 @@ static void *traceql_parse_alloc(struct parser *parser, size_t size, int *ret_rc
 
 /* --- Attributes ------------------------------------------------------------------------------- */
 
-/* If an intrinsic has several names, answers use the first. */
+/* If an intrinsic has several names, responses use the first. */
 static const struct {
     const char *name;
     enum br_traceql_intrinsic intrinsic;
@@ -138,18 +139,18 @@ static const char *traceql_parse_scope_name(enum br_traceql_scope scope)
     return names[scope];
 }
 
-static bool traceql_parse_same(const struct br_traceql_attribute *left,
-                               const struct br_traceql_attribute *right)
+static bool traceql_parse_same(const struct br_traceql_attribute *first,
+                               const struct br_traceql_attribute *second)
 {
-    if (left->scope != right->scope)
+    if (first->scope != second->scope)
         return false;
-    if (left->scope == BR_TRACEQL_INTRINSIC)
-        return left->intrinsic == right->intrinsic;
-    return left->name_len == right->name_len &&
-           memcmp(left->name, right->name, left->name_len) == 0;
+    if (first->scope == BR_TRACEQL_INTRINSIC)
+        return first->intrinsic == second->intrinsic;
+    return first->name_len == second->name_len &&
+           memcmp(first->name, second->name, first->name_len) == 0;
 }
 
-/* Notes what a field needs of a span when it is asked for. */
+/* Records the data that evaluating an attribute requires. */
 static void traceql_parse_note_needs(struct br_traceql *query,
                                      const struct br_traceql_attribute *attribute)
 {
@@ -190,7 +191,7 @@ static int traceql_parse_intern(struct parser *parser, struct br_traceql_attribu
     return 0;
 }
 
-/* An attribute or an intrinsic, which is the next token. */
+/* Parses an attribute or an intrinsic. */
 static int traceql_parse_attribute(struct parser *parser, bool shown, uint32_t *ret,
                                    enum br_traceql_type *ret_type)
 {
@@ -223,7 +224,7 @@ static int traceql_parse_attribute(struct parser *parser, bool shown, uint32_t *
 
 static int traceql_parse_expr(struct parser *parser, int least, const struct br_traceql_expr **ret);
 
-/* Words that are values. */
+/* Parses a word that is a constant. Returns false if it is not one. */
 static bool traceql_parse_constant(const struct parser *parser, struct br_traceql_value *ret)
 {
     static const struct {
@@ -295,9 +296,10 @@ static bool traceql_parse_is_boolean(enum br_traceql_type type)
 
 static bool traceql_parse_comparable(enum br_traceql_type left, enum br_traceql_type right)
 {
-    return left == right || left == BR_TRACEQL_ANY || right == BR_TRACEQL_ANY ||
-           left == BR_TRACEQL_NIL || right == BR_TRACEQL_NIL ||
-           (traceql_parse_is_number(left) && traceql_parse_is_number(right));
+    bool any = left == BR_TRACEQL_ANY || right == BR_TRACEQL_ANY;
+    bool nil = left == BR_TRACEQL_NIL || right == BR_TRACEQL_NIL;
+    bool numbers = traceql_parse_is_number(left) && traceql_parse_is_number(right);
+    return left == right || any || nil || numbers;
 }
 
 static bool traceql_parse_ordered(enum br_traceql_type type)
@@ -324,14 +326,14 @@ static int traceql_parse_unary(struct parser *parser, const struct br_traceql_ex
     if (negate ? !traceql_parse_is_number(expr->left->type)
                : !traceql_parse_is_boolean(expr->left->type))
         return traceql_parse_fail_at(parser, BR_EINVAL, &token,
-                                     negate ? "'-' wants a number" : "'!' wants true or false");
+                                     negate ? "'-' requires a number" : "'!' requires a boolean");
     return 0;
 }
 
 static const struct {
     const char *text;
     enum br_traceql_op op;
-    int binds; /* the tighter, the more */
+    int binds; /* precedence: larger values bind tighter */
 } operators[] = {
     {"&&", BR_TRACEQL_AND, 1},     {"||", BR_TRACEQL_OR, 1},
     {"=", BR_TRACEQL_EQUAL, 2},    {"!=", BR_TRACEQL_NOT_EQUAL, 2},
@@ -343,7 +345,7 @@ static const struct {
     {"%", BR_TRACEQL_MODULO, 4},   {"^", BR_TRACEQL_POWER, 5},
 };
 
-/* The operator that is next, or BR_COUNT(operators). */
+/* Returns the index of the operator that is the next token, or BR_COUNT(operators). */
 static size_t traceql_parse_operator(const struct parser *parser)
 {
     size_t i = 0;
@@ -360,16 +362,18 @@ static int traceql_parse_compile(struct parser *parser, const struct br_traceql_
     char why[BR_REGEX_WHY_SIZE];
     if (expr->right->op != BR_TRACEQL_VALUE || value->type != BR_TRACEQL_STRING ||
         (expr->left->type != BR_TRACEQL_STRING && expr->left->type != BR_TRACEQL_ANY))
-        return traceql_parse_fail_at(parser, BR_EINVAL, token,
-                                     "'=~' and '!~' want a text and a quoted regular expression");
+        return traceql_parse_fail_at(
+            parser, BR_EINVAL, token,
+            "'=~' and '!~' require a string and a quoted regular expression");
     if (value->len > BR_TRACEQL_PATTERN_MAX || memchr(value->text, '\0', value->len))
         return br_traceql_fail(parser->lexer.err, BR_EINVAL, token->line, token->col,
-                               "a regular expression may have %d bytes, and no zero",
+                               "a regular expression may have at most %d bytes and no NUL",
                                BR_TRACEQL_PATTERN_MAX);
     if (query->n_patterns == BR_TRACEQL_PATTERNS_MAX)
         return br_traceql_fail(parser->lexer.err, BR_EINVAL, token->line, token->col,
-                               "a query may have %d regular expressions", BR_TRACEQL_PATTERNS_MAX);
-    /* Alone first: brackets that do not close would be closed by ours. */
+                               "a query may have at most %d regular expressions",
+                               BR_TRACEQL_PATTERNS_MAX);
+    /* Compile the expression alone first: the added brackets could close unbalanced ones. */
     const char *whole =
         br_arena_printf(query->arena, "\\A(?:%.*s)\\z", (int)value->len, value->text);
     pcre2_code *alone = NULL;
@@ -379,14 +383,14 @@ static int traceql_parse_compile(struct parser *parser, const struct br_traceql_
         rc = br_regex_compile(&query->regex, whole, &query->patterns[query->n_patterns].code, why);
     if (rc == BR_EINVAL)
         return br_traceql_fail(parser->lexer.err, rc, token->line, token->col,
-                               "the regular expression is wrong: %s", why);
+                               "invalid regular expression: %s", why);
     if (rc)
         return br_err_set(parser->lexer.err, BR_ENOMEM, "out of memory");
     expr->pattern = &query->patterns[query->n_patterns++];
     return 0;
 }
 
-/* Checks the types of both sides, and sets that of the result. */
+/* Checks the types of both operands and sets the type of the result. */
 static int traceql_parse_check(struct parser *parser, const struct br_traceql_token *token,
                                struct br_traceql_expr *expr)
 {
@@ -395,29 +399,28 @@ static int traceql_parse_check(struct parser *parser, const struct br_traceql_to
     if (expr->op <= BR_TRACEQL_OR) {
         if (!traceql_parse_is_boolean(left) || !traceql_parse_is_boolean(right))
             return traceql_parse_fail_at(parser, BR_EINVAL, token,
-                                         "'&&' and '||' want true or false on both sides");
+                                         "'&&' and '||' require booleans on both sides");
     } else if (expr->op >= BR_TRACEQL_ADD) {
         if (!traceql_parse_is_number(left) || !traceql_parse_is_number(right))
             return traceql_parse_fail_at(parser, BR_EINVAL, token,
-                                         "arithmetic wants numbers on both sides");
-        expr->type = left == right                  ? left
-                     : left == BR_TRACEQL_DURATION  ? left
-                     : right == BR_TRACEQL_DURATION ? right
-                                                    : BR_TRACEQL_ANY;
+                                         "arithmetic requires numbers on both sides");
+        expr->type = left == right ? left : BR_TRACEQL_ANY;
+        if (left == BR_TRACEQL_DURATION || right == BR_TRACEQL_DURATION)
+            expr->type = BR_TRACEQL_DURATION;
     } else if (expr->op >= BR_TRACEQL_MATCHES) {
         return traceql_parse_compile(parser, token, expr);
     } else if (!traceql_parse_comparable(left, right)) {
         return traceql_parse_fail_at(parser, BR_EINVAL, token,
-                                     "the two sides are of different types");
+                                     "the two sides have different types");
     } else if (expr->op >= BR_TRACEQL_LESS &&
                (!traceql_parse_ordered(left) || !traceql_parse_ordered(right))) {
         return traceql_parse_fail_at(parser, BR_EINVAL, token,
-                                     "these have no order: '=' and '!=' compare them");
+                                     "values of this type have no order; use '=' or '!='");
     }
     return 0;
 }
 
-/* Operators that bind at least so tightly. */
+/* Parses operators whose precedence is at least `least`. */
 static int traceql_parse_expr(struct parser *parser, int least, const struct br_traceql_expr **ret)
 {
     const struct br_traceql_expr *left;
@@ -443,7 +446,7 @@ static int traceql_parse_expr(struct parser *parser, int least, const struct br_
     return rc;
 }
 
-/* "{" [expression] "}" */
+/* Parses "{" [expression] "}". */
 static int traceql_parse_filter(struct parser *parser, const struct br_traceql_expr **ret)
 {
     struct br_traceql_token token = parser->token;
@@ -457,7 +460,7 @@ static int traceql_parse_filter(struct parser *parser, const struct br_traceql_e
         rc = traceql_parse_expect(parser, "}");
     if (!rc && *ret && !traceql_parse_is_boolean((*ret)->type))
         return traceql_parse_fail_at(parser, BR_EINVAL, &token,
-                                     "what stands in braces has to be true or false");
+                                     "the expression in braces must be a boolean");
     return rc;
 }
 
@@ -473,7 +476,8 @@ static const struct {
     {"~", BR_TRACEQL_SIBLING, 2},
 };
 
-/* The one that is next, also behind a "!" or "&"; or BR_COUNT(relations). */
+/* Returns the index of the relation that is the next token, with an optional "!" or "&", or
+ * BR_COUNT(relations). */
 static size_t traceql_parse_relation(const struct parser *parser, bool *ret_negated,
                                      bool *ret_unites)
 {
@@ -542,7 +546,7 @@ static int traceql_parse_spansets(struct parser *parser, int least,
 
 /* --- Stages ----------------------------------------------------------------------------------- */
 
-/* "(" attributes ")" */
+/* Parses "(" attributes ")". */
 static int traceql_parse_list(struct parser *parser, bool shown, uint32_t *ret, size_t max,
                               size_t *ret_n)
 {
@@ -552,7 +556,7 @@ static int traceql_parse_list(struct parser *parser, bool shown, uint32_t *ret, 
     for (bool more = true; !rc && more;) {
         if (ret && *ret_n == max)
             return traceql_parse_fail_at(parser, BR_EINVAL, &parser->token,
-                                         "there are too many attributes in by()");
+                                         "too many attributes in by()");
         rc = traceql_parse_attribute(parser, shown, ret ? &ret[(*ret_n)++] : &ignored, &type);
         more = !rc && traceql_parse_is(parser, ",");
         if (more)
@@ -585,15 +589,15 @@ static bool traceql_parse_is_comparison(const struct parser *parser)
            operators[i].op <= BR_TRACEQL_GREATER_EQUAL;
 }
 
-/* A comparison with a number or a duration. */
-static int traceql_parse_comparison(struct parser *parser, const char *wanted,
+/* Parses a comparison with a number or a duration. */
+static int traceql_parse_comparison(struct parser *parser, const char *expected,
                                     enum br_traceql_op *ret_op, struct br_traceql_value *ret)
 {
     struct br_traceql_token token = parser->token;
     const struct br_traceql_expr *value;
     int rc;
     if (!traceql_parse_is_comparison(parser))
-        return traceql_parse_unexpected(parser, wanted);
+        return traceql_parse_unexpected(parser, expected);
     *ret_op = operators[traceql_parse_operator(parser)].op;
     if ((rc = traceql_parse_step(parser)) || (rc = traceql_parse_unary(parser, &value)))
         return rc;
@@ -601,7 +605,7 @@ static int traceql_parse_comparison(struct parser *parser, const char *wanted,
     const struct br_traceql_expr *plain = negative ? value->left : value;
     if (plain->op != BR_TRACEQL_VALUE || !traceql_parse_is_number(plain->type))
         return traceql_parse_fail_at(parser, BR_EINVAL, &token,
-                                     "an aggregate is compared with a number or a duration");
+                                     "an aggregate must be compared with a number or a duration");
     *ret = plain->value;
     if (negative && ret->type == BR_TRACEQL_FLOAT)
         ret->real = -ret->real;
@@ -610,7 +614,8 @@ static int traceql_parse_comparison(struct parser *parser, const char *wanted,
     return 0;
 }
 
-/* The name of a stage in answers: that of an attribute, or else the text of the query. */
+/* Returns the name of a stage in responses: that of the attribute, or else the text of the
+ * query. */
 static const char *traceql_parse_text(struct parser *parser, const char *function,
                                       const struct br_traceql_expr *expr, const char *from,
                                       const char *until)
@@ -624,7 +629,7 @@ static const char *traceql_parse_text(struct parser *parser, const char *functio
     return br_arena_printf(parser->query->arena, "%s(%.*s)", function, (int)(until - from), from);
 }
 
-/* "(" expression ")" of a function; sets the stage's expression and text. */
+/* Parses "(" expression ")" of a function, and sets the stage's expression and text. */
 static int traceql_parse_of(struct parser *parser, const char *function,
                             struct br_traceql_stage *stage)
 {
@@ -638,7 +643,7 @@ static int traceql_parse_of(struct parser *parser, const char *function,
     return traceql_parse_expect(parser, ")");
 }
 
-/* by(...) and coalesce() */
+/* Parses by(...) or coalesce(). */
 static int traceql_parse_grouping(struct parser *parser, bool coalesces)
 {
     int rc;
@@ -650,7 +655,7 @@ static int traceql_parse_grouping(struct parser *parser, bool coalesces)
     return coalesces ? traceql_parse_empty(parser) : traceql_parse_of(parser, "by", stage);
 }
 
-/* count() > 2, avg(duration) >= 10ms; the word is next. */
+/* Parses an aggregate such as count() > 2 or avg(duration) >= 10ms. */
 static int traceql_parse_aggregate(struct parser *parser, enum br_traceql_aggregate aggregate,
                                    const char *name)
 {
@@ -666,14 +671,19 @@ static int traceql_parse_aggregate(struct parser *parser, enum br_traceql_aggreg
         rc = traceql_parse_empty(parser);
     } else if (!(rc = traceql_parse_of(parser, name, stage)) &&
                !traceql_parse_is_number(stage->expr->type)) {
-        return traceql_parse_fail_at(parser, BR_EINVAL, &token, "a number is wanted in brackets");
+        return traceql_parse_fail_at(parser, BR_EINVAL, &token, "expected a number in brackets");
     }
     return rc ? rc
-              : traceql_parse_comparison(parser, "a comparison, as count() > 2,", &stage->compare,
-                                         &stage->value);
+              : traceql_parse_comparison(parser, "a comparison such as count() > 2",
+                                         &stage->compare, &stage->value);
 }
 
-/* quantile_over_time(duration, .5, .9): what follows the attribute. */
+static double traceql_parse_number(const struct br_traceql_value *value)
+{
+    return value->type == BR_TRACEQL_FLOAT ? value->real : (double)value->integer;
+}
+
+/* Parses the quantiles after the attribute: quantile_over_time(duration, .5, .9). */
 static int traceql_parse_quantiles(struct parser *parser, struct br_traceql_metric *metric)
 {
     int rc = 0;
@@ -682,18 +692,17 @@ static int traceql_parse_quantiles(struct parser *parser, struct br_traceql_metr
         const struct br_traceql_value *value = &parser->token.value;
         bool number = parser->token.kind == BR_TRACEQL_LITERAL &&
                       (value->type == BR_TRACEQL_FLOAT || value->type == BR_TRACEQL_INT);
-        double quantile = !number                           ? -1
-                          : value->type == BR_TRACEQL_FLOAT ? value->real
-                                                            : (double)value->integer;
+        double quantile = number ? traceql_parse_number(value) : -1;
         if (rc)
             return rc;
         if (!(quantile >= 0 && quantile <= 1) || metric->n_quantiles == BR_TRACEQL_QUANTILES_MAX)
-            return traceql_parse_unexpected(parser, "a quantile from 0 to 1, at most 8 of them,");
+            return traceql_parse_unexpected(parser, "a quantile from 0 to 1 (at most 8)");
         metric->quantiles[metric->n_quantiles++] = quantile;
         rc = traceql_parse_step(parser);
     }
     if (!rc && metric->n_quantiles == 0)
-        return traceql_parse_unexpected(parser, "a quantile, as quantile_over_time(duration, .9),");
+        return traceql_parse_unexpected(parser,
+                                        "a quantile, as in quantile_over_time(duration, .9)");
     return rc;
 }
 
@@ -707,13 +716,13 @@ static int traceql_parse_metric_of(struct parser *parser, struct br_traceql_metr
     if (!rc)
         rc = traceql_parse_attribute(parser, false, &metric->attribute, &type);
     if (!rc && !traceql_parse_is_number(type))
-        return traceql_parse_fail_at(parser, BR_EINVAL, &token, "a number is wanted in brackets");
+        return traceql_parse_fail_at(parser, BR_EINVAL, &token, "expected a number in brackets");
     if (!rc && metric->aggregate == BR_TRACEQL_QUANTILE)
         rc = traceql_parse_quantiles(parser, metric);
     return rc ? rc : traceql_parse_expect(parser, ")");
 }
 
-/* "topk(" number ")", whose "|" was read; the word is next. */
+/* Parses topk(number) or bottomk(number), after the "|". */
 static int traceql_parse_topk(struct parser *parser, struct br_traceql_after *after)
 {
     bool top = traceql_parse_is_word(parser, "topk");
@@ -728,7 +737,7 @@ static int traceql_parse_topk(struct parser *parser, struct br_traceql_after *af
     if (rc)
         return rc;
     if (!number || value->integer < 1 || value->integer > UINT32_MAX)
-        return traceql_parse_unexpected(parser, "a number of series, at least 1,");
+        return traceql_parse_unexpected(parser, "a number of series (at least 1)");
     after->count = (uint32_t)value->integer;
     rc = traceql_parse_step(parser);
     return rc ? rc : traceql_parse_expect(parser, ")");
@@ -742,14 +751,14 @@ static int traceql_parse_after(struct parser *parser, struct br_traceql_metric *
         struct br_traceql_value value = {0};
         if (metric->n_after == BR_TRACEQL_AFTER_MAX)
             return traceql_parse_fail_at(parser, BR_EINVAL, &parser->token,
-                                         "too much follows the metric");
+                                         "too many functions after the metric");
         if (traceql_parse_is(parser, "|"))
             rc = (rc = traceql_parse_step(parser)) ? rc : traceql_parse_topk(parser, &after);
         else
             rc = traceql_parse_comparison(parser, "a comparison", &after.compare, &value);
-        after.value = value.type == BR_TRACEQL_FLOAT      ? value.real
-                      : value.type == BR_TRACEQL_DURATION ? (double)value.integer / 1e9
-                                                          : (double)value.integer;
+        after.value = traceql_parse_number(&value);
+        if (value.type == BR_TRACEQL_DURATION)
+            after.value /= 1e9;
         metric->after[metric->n_after++] = after;
     }
     if (!rc && traceql_parse_operator(parser) < BR_COUNT(operators))
@@ -780,7 +789,7 @@ static int traceql_parse_metric(struct parser *parser, enum br_traceql_aggregate
     return rc;
 }
 
-/* ", " and a whole number above 0. */
+/* Parses "," and a positive integer. */
 static int traceql_parse_whole(struct parser *parser, uint64_t *ret)
 {
     int rc = traceql_parse_expect(parser, ",");
@@ -789,12 +798,12 @@ static int traceql_parse_whole(struct parser *parser, uint64_t *ret)
         return rc;
     if (parser->token.kind != BR_TRACEQL_LITERAL || value->type != BR_TRACEQL_INT ||
         value->integer <= 0)
-        return traceql_parse_unexpected(parser, "a whole number above 0");
+        return traceql_parse_unexpected(parser, "a positive integer");
     *ret = (uint64_t)value->integer;
     return traceql_parse_step(parser);
 }
 
-/* compare({...}, top, start, end); the word is next. */
+/* Parses compare({...}, top, start, end). */
 static int traceql_parse_compare(struct parser *parser)
 {
     uint64_t top = COMPARE_TOP_DEFAULT;
@@ -817,9 +826,9 @@ static int traceql_parse_compare(struct parser *parser)
     if (!rc)
         rc = traceql_parse_expect(parser, ")");
     if (!rc && (top > COMPARE_TOP_MAX || metric->until_ns < metric->from_ns))
-        return traceql_parse_fail_at(parser, BR_EINVAL, &token,
-                                     "compare() wants at most 1000 values, and a start before an "
-                                     "end");
+        return traceql_parse_fail_at(
+            parser, BR_EINVAL, &token,
+            "compare() requires at most 1000 values and a start before the end");
     metric->top = (uint32_t)top;
     parser->query->metric = metric;
     return rc;
@@ -857,7 +866,7 @@ static int traceql_parse_stage(struct parser *parser)
         rc = traceql_parse_filter(parser, &stage->expr);
         if (!rc && !traceql_parse_is(parser, "|") && parser->token.kind == BR_TRACEQL_PUNCT)
             return traceql_parse_fail_at(parser, BR_EUNSUPPORTED, &parser->token,
-                                         "spansets are combined before the first '|' alone");
+                                         "spansets can only be combined before the first '|'");
         return rc;
     }
     if (traceql_parse_is_word(parser, "select")) {
@@ -875,11 +884,11 @@ static int traceql_parse_stage(struct parser *parser)
         return traceql_parse_grouping(parser, traceql_parse_is_word(parser, "coalesce"));
     if (traceql_parse_is_word(parser, "topk") || traceql_parse_is_word(parser, "bottomk"))
         return traceql_parse_fail_at(parser, BR_EINVAL, &parser->token,
-                                     "topk() and bottomk() follow a metric, as rate()");
+                                     "topk() and bottomk() must follow a metric such as rate()");
     return traceql_parse_unexpected(parser, "'{', select(), an aggregate or a metric");
 }
 
-/* exemplars=<number> or exemplars=<boolean>; true leaves the number to the request. */
+/* Parses exemplars=<number> or exemplars=<boolean>; with true, the request sets the number. */
 static int traceql_parse_hint_exemplars(struct parser *parser)
 {
     int rc = traceql_parse_step(parser);
@@ -897,7 +906,7 @@ static int traceql_parse_hint_exemplars(struct parser *parser)
     return 0;
 }
 
-/* with(name=value, ...): of these hints only the number of exemplars changes an answer. */
+/* Parses with(name=value, ...). Only the hint for exemplars has an effect. */
 static int traceql_parse_hints(struct parser *parser)
 {
     int rc = traceql_parse_step(parser);
@@ -939,7 +948,7 @@ int br_traceql_parse(struct br_traceql *ret, const char *text, size_t len, struc
     struct parser parser = {.query = ret};
     *ret = (struct br_traceql){.arena = arena, .exemplars = -1};
     if (len > BR_TRACEQL_LENGTH_MAX)
-        return br_traceql_fail(err, BR_EINVAL, 1, 1, "a query may have %u bytes",
+        return br_traceql_fail(err, BR_EINVAL, 1, 1, "a query may have at most %u bytes",
                                BR_TRACEQL_LENGTH_MAX);
     br_traceql_lexer_init(&parser.lexer, text, len, arena, err);
     int rc = traceql_parse_query(&parser);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Spans and traces as TraceQL sees them. The attributes of a span are read in one pass over its
- * bytes, and only where the query names some that its row has not.
+ * Reads spans and traces for TraceQL. The attributes of a span are read in one pass over its bytes,
+ * and only if the query contains attributes that are not in its row.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,16 +14,16 @@
 #include "otlp/scan.h"
 #include "query/traceql_internal.h"
 
-#define NO_ROOT ""    /* as Tempo says it in queries */
-#define LIST_MAX 1024 /* values of events, links or an array */
+#define NO_ROOT ""    /* like Tempo in queries */
+#define LIST_MAX 1024 /* most values of events, links or an array */
 
-/* What is filled in for one span. */
+/* The span being read and the values being filled in. */
 struct reading {
     const struct br_traceql *query;
     struct br_traceql_value *values;
     const struct br_stored_span *row;
     struct br_arena *arena;
-    bool failed; /* no memory */
+    bool failed; /* out of memory */
 };
 
 /* --- Values ----------------------------------------------------------------------------------- */
@@ -57,7 +57,7 @@ static struct br_traceql_value traceql_read_span_id(struct reading *reading, uin
     return traceql_read_id(reading, bytes, id ? sizeof bytes : 0);
 }
 
-/* Puts one more value of a list; a first one stands alone. */
+/* Adds a value: the first one is stored as it is, further ones make a list. */
 static void traceql_read_append(struct reading *reading, struct br_traceql_value *list,
                                 struct br_traceql_value value)
 {
@@ -69,7 +69,7 @@ static void traceql_read_append(struct reading *reading, struct br_traceql_value
     size_t n_items = was_list ? list->n_items : 1;
     if (n_items == LIST_MAX)
         return;
-    /* Room for a power of two. */
+    /* The capacity of the list is a power of two. */
     struct br_traceql_value *items =
         was_list ? (struct br_traceql_value *)(uintptr_t)list->items : NULL;
     if (!was_list || (n_items & (n_items - 1)) == 0) {
@@ -101,7 +101,8 @@ static void traceql_read_list(struct reading *reading, const struct br_any *any,
     }
 }
 
-/* Adds what an AnyValue is to `ret`; maps and bytes are nothing that TraceQL compares. */
+/* Adds the content of an AnyValue to `ret`. TraceQL cannot compare maps and bytes, so they are
+ * skipped. */
 static void traceql_read_any(struct reading *reading, struct br_value value,
                              struct br_traceql_value *ret)
 {
@@ -151,14 +152,14 @@ static bool traceql_read_wants(const struct reading *reading, enum br_traceql_sc
     return false;
 }
 
-/* The attributes in field `field` of a message. What the span says of an unscoped one stands for
- * what the resource said. */
+/* Reads the attributes in field `field` of a message. For unscoped attributes, those of the span
+ * replace those of the resource. */
 static void traceql_read_attributes(struct reading *reading, const uint8_t *data, size_t len,
                                     uint32_t field, enum br_traceql_scope scope)
 {
     struct br_keyvalue pair;
     const uint8_t *p = data, *end = data ? data + len : NULL;
-    uint64_t seen = 0; /* of a span and a resource the first of a key counts */
+    uint64_t seen = 0; /* of a repeated key in a span or resource, the first counts */
     bool many = scope == BR_TRACEQL_EVENT || scope == BR_TRACEQL_LINK;
     bool also_unscoped = scope == BR_TRACEQL_SPAN || scope == BR_TRACEQL_RESOURCE;
     while ((p = br_keyvalue_next(p, end, field, &pair))) {
@@ -292,6 +293,14 @@ static struct br_traceql_value traceql_read_row(struct reading *reading,
     }
 }
 
+static int64_t traceql_read_nested_parent(const struct br_traceql_trace *trace,
+                                          const struct br_traceql_span *span)
+{
+    if (!span->row->parent_id)
+        return -1;
+    return span->parent == BR_TRACEQL_NO_PARENT ? 0 : (int64_t)trace->nested[span->parent][0];
+}
+
 static struct br_traceql_value traceql_read_of_trace(const struct br_traceql_trace *trace,
                                                      const struct br_traceql_span *span,
                                                      enum br_traceql_intrinsic intrinsic)
@@ -305,10 +314,7 @@ static struct br_traceql_value traceql_read_of_trace(const struct br_traceql_tra
     case BR_TRACEQL_NESTED_SET_RIGHT:
         return traceql_read_integer(BR_TRACEQL_INT, trace->nested[span - trace->spans][1]);
     case BR_TRACEQL_NESTED_SET_PARENT:
-        return traceql_read_integer(BR_TRACEQL_INT, !span->row->parent_id ? -1
-                                                    : span->parent == BR_TRACEQL_NO_PARENT
-                                                        ? 0
-                                                        : (int64_t)trace->nested[span->parent][0]);
+        return traceql_read_integer(BR_TRACEQL_INT, traceql_read_nested_parent(trace, span));
     case BR_TRACEQL_TRACE_DURATION:
         return traceql_read_integer(BR_TRACEQL_DURATION,
                                     (int64_t)(trace->end_ns - trace->start_ns));
@@ -396,47 +402,47 @@ static bool traceql_read_on_span(const struct br_stored_span *span, void *arg)
     return true;
 }
 
-struct place {
+struct position {
     uint64_t id;
     uint32_t at;
 };
 
-static int traceql_read_compare_places(const void *left, const void *right)
+static int traceql_read_compare_positions(const void *first, const void *second)
 {
-    const struct place *one = left, *other = right;
+    const struct position *one = first, *other = second;
     if (one->id != other->id)
         return one->id < other->id ? -1 : 1;
     return one->at < other->at ? -1 : one->at > other->at;
 }
 
-/* The first of several spans with one id is the parent. */
-static uint32_t traceql_read_find(const struct place *places, uint32_t count, uint64_t id)
+/* Returns the index of the first span with an id, or BR_TRACEQL_NO_PARENT. */
+static uint32_t traceql_read_find(const struct position *positions, uint32_t count, uint64_t id)
 {
     uint32_t low = 0, high = count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (places[middle].id < id)
+        if (positions[middle].id < id)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < count && places[low].id == id ? places[low].at : BR_TRACEQL_NO_PARENT;
+    return low < count && positions[low].id == id ? positions[low].at : BR_TRACEQL_NO_PARENT;
 }
 
 static int traceql_read_relate(struct br_traceql_trace *trace, struct br_arena *arena)
 {
-    struct place *places = br_arena_calloc(arena, trace->n_spans + 1, sizeof *places);
-    if (!places)
+    struct position *positions = br_arena_calloc(arena, trace->n_spans + 1, sizeof *positions);
+    if (!positions)
         return BR_ENOMEM;
     for (uint32_t i = 0; i < trace->n_spans; i++)
-        places[i] = (struct place){trace->spans[i].row->span_id, i};
-    qsort(places, trace->n_spans, sizeof *places, traceql_read_compare_places);
+        positions[i] = (struct position){trace->spans[i].row->span_id, i};
+    qsort(positions, trace->n_spans, sizeof *positions, traceql_read_compare_positions);
     for (uint32_t i = 0; i < trace->n_spans; i++) {
         struct br_traceql_span *span = &trace->spans[i];
         const struct br_stored_span *row = span->row;
         uint64_t end_ns = row->start_ns + row->duration_ns;
         if (row->parent_id && row->parent_id != row->span_id)
-            span->parent = traceql_read_find(places, trace->n_spans, row->parent_id);
+            span->parent = traceql_read_find(positions, trace->n_spans, row->parent_id);
         if (span->parent != BR_TRACEQL_NO_PARENT)
             trace->spans[span->parent].n_children++;
         if (!row->parent_id && !trace->root)
@@ -452,8 +458,10 @@ static int traceql_read_relate(struct br_traceql_trace *trace, struct br_arena *
 int br_traceql_trace_nest(struct br_traceql_trace *trace, struct br_arena *arena)
 {
     uint32_t n_spans = trace->n_spans, number = 0;
-    uint32_t *first = br_arena_calloc(arena, n_spans + 1, sizeof *first); /* child + 1 */
-    uint32_t *next = br_arena_calloc(arena, n_spans + 1, sizeof *next);   /* sibling + 1 */
+    /* index + 1 of the next child to visit */
+    uint32_t *first = br_arena_calloc(arena, n_spans + 1, sizeof *first);
+    /* index + 1 of the next sibling */
+    uint32_t *next = br_arena_calloc(arena, n_spans + 1, sizeof *next);
     trace->nested = br_arena_calloc(arena, n_spans + 1, sizeof *trace->nested);
     if (!first || !next || !trace->nested)
         return BR_ENOMEM;
@@ -469,7 +477,7 @@ int br_traceql_trace_nest(struct br_traceql_trace *trace, struct br_arena *arena
             continue;
         trace->nested[root][0] = ++number;
         for (uint32_t at = root;;) {
-            if (first[at]) { /* down, to a child that was not there yet */
+            if (first[at]) { /* descend to a child that was not visited */
                 uint32_t child = first[at] - 1;
                 first[at] = next[child];
                 trace->nested[child][0] = ++number;

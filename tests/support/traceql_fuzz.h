@@ -36,13 +36,13 @@ static inline void traceql_fuzz_ask(struct br_traceql *query, struct br_store_qu
     bool any = false, let = false;
     traceql_fuzz_require(br_traceql_filter(query, &filter) == 0);
     traceql_fuzz_require(br_traceql_trace_read(&trace, store, trace_id, 0, NULL) == 0);
-    int rc = br_traceql_ask_trace(query, store, &trace, &any, NULL);
+    int rc = br_traceql_match_trace(query, store, &trace, &any, NULL);
     traceql_fuzz_require(rc == 0 || rc == BR_ETOOBIG || rc == BR_ENOMEM);
     for (uint32_t i = 0; rc == 0 && i < trace.n_spans; i++) {
         struct br_traceql_span alone = {.row = trace.spans[i].row};
         bool found = false;
         let = let || traceql_fuzz_lets(&filter, alone.row);
-        if (query->needs_trace || br_traceql_ask_span(query, store, &alone, &found, NULL))
+        if (query->needs_trace || br_traceql_match_span(query, store, &alone, &found, NULL))
             continue;
         traceql_fuzz_require(found == trace.spans[i].in);
         traceql_fuzz_require(!found || traceql_fuzz_lets(&filter, alone.row));

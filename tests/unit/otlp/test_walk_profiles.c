@@ -405,8 +405,9 @@ static void references_are_bounded_by_what_they_come_to(void **state)
             size_t most = BR_WALK_INLINE_TIMES * len + BR_WALK_INLINE_BYTES;
             assert_int_equal(n, most / (LONG + 6));
             assert_int_equal(c->err.code, BR_ETOOBIG);
-            assert_string_equal(c->err.text, "request: references to strings would take too many "
-                                             "bytes written inline");
+            assert_string_equal(
+                c->err.text,
+                "request: references to strings would need too much memory when resolved");
         }
     }
 }

@@ -65,16 +65,16 @@ static void errors_have_a_place(void **state)
     refused("{a=\"1\" b=\"2\"}", "1:8: parse error: unexpected 'b', expected ',' or '}'");
     refused("{,}", "1:2: parse error: unexpected ',', expected a label's name");
     refused("{\n  a=\"1\",\n  b.c=\"2\"}", "3:4: parse error: unexpected '.'");
-    refused("{a=\"1}", "1:4: parse error: a string does not end");
-    refused("{a=\"1\n\"}", "1:4: parse error: a string does not end on its line");
+    refused("{a=\"1}", "1:4: parse error: a string is not terminated");
+    refused("{a=\"1\n\"}", "1:4: parse error: a string is not terminated on its line");
     refused("{a=\"\\q\"}", "unknown escape");
-    refused("{a=\"\\x4\"}", "lacks digits");
-    refused("{a=\"\\400\"}", "over 255");
-    refused("{a=\"\\ud800\"}", "no Unicode character");
-    refused("{a=\"\\x00\"}", "zero byte");
+    refused("{a=\"\\x4\"}", "too few digits");
+    refused("{a=\"\\400\"}", "above 255");
+    refused("{a=\"\\ud800\"}", "not a Unicode character");
+    refused("{a=\"\\x00\"}", "contains a NUL");
     refused("{a=\"\\xff\"}", "not UTF-8");
     refused("{a=\"\xff\"}", "not UTF-8");
-    refused("{a=~\"(\"}", "1:5: parse error: bad regular expression:");
+    refused("{a=~\"(\"}", "1:5: parse error: invalid regular expression:");
     refused("{a=\"\u00e9\", =}", "1:9: parse error:"); /* columns are characters */
     refused("{a=\"1\"} x", "1:9: parse error: unexpected 'x', expected the end");
     refused("9{}", "1:1: parse error: unexpected '9', expected '{'");
@@ -108,7 +108,7 @@ static void everything_is_bounded(void **state)
     br_str_clear(&text);
     for (unsigned i = 0; i < BR_SELECTOR_MAX + 1; i++)
         br_str_putc(&text, '{');
-    refused(text.data, "65537 bytes, and may have 65536");
+    refused(text.data, "65537 bytes; at most 65536");
     br_str_release(&text);
     br_arena_release(&arena);
 }

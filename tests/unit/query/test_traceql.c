@@ -195,7 +195,7 @@ static const char *found(const char *text, char *out, size_t size)
     if (!rc)
         rc = br_traceql_trace_read(&trace, &store, asked_id, 0, &err);
     if (!rc)
-        rc = br_traceql_ask_trace(&query, &store, &trace, &any, &err);
+        rc = br_traceql_match_trace(&query, &store, &trace, &any, &err);
     out[0] = '\0';
     for (uint32_t i = 0; !rc && i < trace.n_spans && n + 1 < size; i++) {
         bool alone = false;
@@ -205,7 +205,7 @@ static const char *found(const char *text, char *out, size_t size)
         out[n] = '\0';
         if (query.needs_trace || query.n_stages)
             continue;
-        assert_int_equal(br_traceql_ask_span(&query, &store, &span, &alone, &err), 0);
+        assert_int_equal(br_traceql_match_span(&query, &store, &span, &alone, &err), 0);
         if (alone != trace.spans[i].in)
             fail_msg("%s: span %u alone is judged otherwise", text, i);
     }
@@ -433,49 +433,52 @@ static void relates_and_groups(void **state)
 static void refuses(void **state)
 {
     static const char *const cases[][2] = {
-        {"", "1:1: the query ends where '{' is wanted"},
-        {"{", "1:2: the query ends where an attribute is wanted"},
-        {"{bad", "1:2: unexpected bad; an attribute (.name, span.name, resource.name) or an "
-                 "intrinsic is wanted"},
-        {"{ name = }", "1:10: unexpected }; an attribute is wanted"},
-        {"{ name = \"x\"", "1:13: the query ends where '}' is wanted"},
-        {"{\n  name = \"x\" &&\n  duration > 5q }", "3:14: this unit of time is not known: ns, us, "
-                                                    "ms, s, m, h, d, w or y"},
-        {"{ name = \"x }", "1:10: the string has no end"},
-        {"{ name = \"x\n\" }", "1:10: the string has no end on its line"},
-        {"{ name = \"\\q\" }", "1:11: this escape is not known"},
-        {"{ . = 1 }", "1:4: the name of an attribute is missing"},
-        {"{ name > 3 }", "1:8: the two sides are of different types"},
-        {"{ duration = \"1s\" }", "1:12: the two sides are of different types"},
-        {"{ status > error }", "1:10: these have no order: '=' and '!=' compare them"},
-        {"{ name && true }", "1:8: '&&' and '||' want true or false on both sides"},
-        {"{ duration }", "1:1: what stands in braces has to be true or false"},
-        {"{ !duration }", "1:3: '!' wants true or false"},
-        {"{ -name = 1 }", "1:3: '-' wants a number"},
-        {"{ name + 1 = 2 }", "1:8: arithmetic wants numbers on both sides"},
-        {"{ name =~ 3 }", "1:8: '=~' and '!~' want a text and a quoted regular expression"},
+        {"", "1:1: unexpected end of the query; expected '{'"},
+        {"{", "1:2: unexpected end of the query; expected an attribute"},
+        {"{bad",
+         "1:2: unexpected bad; expected an attribute (.name, span.name, resource.name) or an "
+         "intrinsic"},
+        {"{ name = }", "1:10: unexpected }; expected an attribute"},
+        {"{ name = \"x\"", "1:13: unexpected end of the query; expected '}'"},
+        {"{\n  name = \"x\" &&\n  duration > 5q }",
+         "3:14: unknown unit of time; expected ns, us, ms, s, m, h, d, w or y"},
+        {"{ name = \"x }", "1:10: the string is not terminated"},
+        {"{ name = \"x\n\" }", "1:10: the string is not terminated on its line"},
+        {"{ name = \"\\q\" }", "1:11: unknown escape"},
+        {"{ . = 1 }", "1:4: missing name of an attribute"},
+        {"{ name > 3 }", "1:8: the two sides have different types"},
+        {"{ duration = \"1s\" }", "1:12: the two sides have different types"},
+        {"{ status > error }", "1:10: values of this type have no order; use '=' or '!='"},
+        {"{ name && true }", "1:8: '&&' and '||' require booleans on both sides"},
+        {"{ duration }", "1:1: the expression in braces must be a boolean"},
+        {"{ !duration }", "1:3: '!' requires a boolean"},
+        {"{ -name = 1 }", "1:3: '-' requires a number"},
+        {"{ name + 1 = 2 }", "1:8: arithmetic requires numbers on both sides"},
+        {"{ name =~ 3 }", "1:8: '=~' and '!~' require a string and a quoted regular expression"},
         {"{ duration =~ \"3\" }",
-         "1:12: '=~' and '!~' want a text and a quoted regular expression"},
-        {"{ .a = 99999999999999999999 }", "1:8: this number does not fit into 64 bits"},
+         "1:12: '=~' and '!~' require a string and a quoted regular expression"},
+        {"{ .a = 99999999999999999999 }", "1:8: the number does not fit into 64 bits"},
         {"{ duration > 999999999y }", "1:14: the duration is too long"},
-        {"{} {}", "1:4: unexpected {; '|' or the end is wanted"},
-        {"{} |", "1:5: the query ends where '{', select(), an aggregate or a metric is wanted"},
-        {"{} | count()", "1:13: the query ends where a comparison, as count() > 2, is wanted"},
-        {"{} | count() > \"x\"", "1:14: an aggregate is compared with a number or a duration"},
-        {"{} | avg(name) > 1", "1:6: a number is wanted in brackets"},
-        {"{} | rate() | rate()", "1:15: unexpected rate; topk() or bottomk() is wanted"},
-        {"{} | rate() | topk(0)", "1:20: unexpected 0; a number of series, at least 1, is wanted"},
-        {"{} | rate() > \"x\"", "1:13: an aggregate is compared with a number or a duration"},
-        {"{} | topk(10)", "1:6: topk() and bottomk() follow a metric, as rate()"},
-        {"{} | by()", "1:9: unexpected ); an attribute is wanted"},
-        {"{} | coalesce(name)", "1:15: unexpected name; ')' is wanted"},
-        {"{} | compare({}, 0)", "1:18: unexpected 0; a whole number above 0 is wanted"},
+        {"{} {}", "1:4: unexpected {; expected '|' or the end"},
+        {"{} |",
+         "1:5: unexpected end of the query; expected '{', select(), an aggregate or a metric"},
+        {"{} | count()",
+         "1:13: unexpected end of the query; expected a comparison such as count() > 2"},
+        {"{} | count() > \"x\"", "1:14: an aggregate must be compared with a number or a duration"},
+        {"{} | avg(name) > 1", "1:6: expected a number in brackets"},
+        {"{} | rate() | rate()", "1:15: unexpected rate; expected topk() or bottomk()"},
+        {"{} | rate() | topk(0)", "1:20: unexpected 0; expected a number of series (at least 1)"},
+        {"{} | rate() > \"x\"", "1:13: an aggregate must be compared with a number or a duration"},
+        {"{} | topk(10)", "1:6: topk() and bottomk() must follow a metric such as rate()"},
+        {"{} | by()", "1:9: unexpected ); expected an attribute"},
+        {"{} | coalesce(name)", "1:15: unexpected name; expected ')'"},
+        {"{} | compare({}, 0)", "1:18: unexpected 0; expected a positive integer"},
         {"{} | compare({}, 10, 20, 10)",
-         "1:6: compare() wants at most 1000 values, and a start before an end"},
+         "1:6: compare() requires at most 1000 values and a start before the end"},
         {"{} | quantile_over_time(duration)",
-         "1:33: unexpected ); a quantile, as quantile_over_time(duration, .9), is wanted"},
+         "1:33: unexpected ); expected a quantile, as in quantile_over_time(duration, .9)"},
         {"{} | quantile_over_time(duration, 2)",
-         "1:35: unexpected 2; a quantile from 0 to 1, at most 8 of them, is wanted"},
+         "1:35: unexpected 2; expected a quantile from 0 to 1 (at most 8)"},
         {"{ @ }", "1:3: unexpected '@'"},
         {"{ \303\244 }", "1:3: unexpected character"},
         /* By name. */
@@ -483,15 +486,15 @@ static void refuses(void **state)
          "1:3: parent. is not supported; {...} > {...} compares with the parent"},
         {"{} | rate() / {} | rate()", "1:13: arithmetic of metrics is not supported"},
         {"({} | count() > 1) && {}", "1:5: a pipeline in brackets is not supported"},
-        {"{} | {} && {}", "1:9: spansets are combined before the first '|' alone"},
+        {"{} | {} && {}", "1:9: spansets can only be combined before the first '|'"},
     };
     char out[600];
     (void)state;
     expect_all(cases, BR_COUNT(cases));
-    assert_non_null(strstr(found("{ name =~ \"a(\" }", out, sizeof out),
-                           "1:8: the regular expression is wrong: "));
+    assert_non_null(
+        strstr(found("{ name =~ \"a(\" }", out, sizeof out), "1:8: invalid regular expression: "));
     assert_non_null(strstr(found("{ name =~ \"a)|(b\" }", out, sizeof out),
-                           "1:8: the regular expression is wrong: "));
+                           "1:8: invalid regular expression: "));
 }
 
 static const char *repeated(const char *head, const char *piece, size_t times, const char *tail,
@@ -511,7 +514,7 @@ static void bounds_what_a_query_is(void **state)
     (void)state;
     assert_non_null(text);
     assert_string_equal(found(repeated("{name = \"", "x", 10u << 20, "\"}", text), out, sizeof out),
-                        "1:1: a query may have 65536 bytes");
+                        "1:1: a query may have at most 65536 bytes");
     assert_non_null(strstr(found(repeated("{", "(", 1000, "true", text), out, sizeof out),
                            "the query nests deeper than 64"));
     assert_non_null(strstr(found(repeated("{", "!", 1000, "true}", text), out, sizeof out),
@@ -523,10 +526,10 @@ static void bounds_what_a_query_is(void **state)
     assert_non_null(strstr(found(repeated("{ true", " && true", 5000, "}", text), out, sizeof out),
                            "the query has more than 4096 operators and operands"));
     assert_non_null(strstr(found(repeated("{ name =~ \"", "x", 1025, "\"}", text), out, sizeof out),
-                           "a regular expression may have 1024 bytes"));
+                           "a regular expression may have at most 1024 bytes"));
     assert_non_null(
         strstr(found(repeated("{ true", " && name =~ \"x\"", 17, "}", text), out, sizeof out),
-               "a query may have 16 regular expressions"));
+               "a query may have at most 16 regular expressions"));
     assert_string_equal(found(repeated("{ true", " && true", 2000, "}", text), out, sizeof out),
                         "01234");
     free(text);
@@ -563,13 +566,15 @@ static void a_pattern_is_matched_once_with_each_text(void **state)
         bool first[2], second[2], third;
         assert_int_equal(br_traceql_parse(&query, queries[i], strlen(queries[i]), &arena, &err), 0);
         for (size_t k = 0; k < 2; k++)
-            assert_int_equal(br_traceql_ask_span(&query, &store, &judged[k], &first[k], &err), 0);
+            assert_int_equal(br_traceql_match_span(&query, &store, &judged[k], &first[k], &err), 0);
         query.time.spent = true;
         for (size_t k = 0; k < 2; k++)
-            assert_int_equal(br_traceql_ask_span(&query, &store, &judged[k], &second[k], &err), 0);
+            assert_int_equal(br_traceql_match_span(&query, &store, &judged[k], &second[k], &err),
+                             0);
         assert_true(first[0] == (i == 0) && first[1] == (i == 1));
         assert_true(second[0] == first[0] && second[1] == first[1]);
-        assert_int_equal(br_traceql_ask_span(&query, &store, &judged[2], &third, &err), BR_ETOOBIG);
+        assert_int_equal(br_traceql_match_span(&query, &store, &judged[2], &third, &err),
+                         BR_ETOOBIG);
         br_traceql_release(&query);
         br_arena_release(&arena);
     }
