@@ -21,7 +21,7 @@
 #include "otlp/fields.h"
 #include "wire/protobuf.h"
 
-/* The bytes of an AnyValue. NULL: there is no value. */
+/* The bytes of an AnyValue; NULL if it is absent. */
 struct br_value {
     const uint8_t *data;
     size_t len;
@@ -85,10 +85,10 @@ static inline bool br_keyvalue_read_short(const uint8_t *data, size_t len, struc
 bool br_keyvalue_read_entry(const uint8_t *data, size_t len, struct br_keyvalue *ret);
 
 /* Reads the next KeyValue that is field `field` of the message between `p` and `end`. Both may
- * be NULL. Returns where to continue, or NULL if there are no more. */
+ * be NULL. Returns where to continue, or NULL at the end. */
 const uint8_t *br_keyvalue_next(const uint8_t *p, const uint8_t *end, uint32_t field,
                                 struct br_keyvalue *ret);
 
 /* Reads the next element of a LIST, or the next KeyValue of a MAP, between `p` and `end`.
- * Returns where to continue, or NULL if there are no more. */
+ * Returns where to continue, or NULL at the end. */
 const uint8_t *br_value_next(const uint8_t *p, const uint8_t *end, struct br_value *ret);

@@ -92,8 +92,8 @@ static bool tracestate_read_ot_member(struct br_tracestate *tracestate,
     return true;
 }
 
-/* A member has at least two bytes (key and colon) and a separator, so all members fit into
- * `extras`. */
+/* Parses the value of `ot`. A member has at least two bytes (key and colon) and a separator, so
+ * all members fit into `extras`. */
 static bool tracestate_read_ot(struct br_tracestate *tracestate, struct br_tracestate_text text)
 {
     const char *p = text.data, *end = p + text.len;

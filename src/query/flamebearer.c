@@ -242,8 +242,8 @@ static int flamebearer_lay_out(struct layout *layout)
     return 0;
 }
 
-/* The arrays suffice: every row contains a kept bar, except the last, which may contain only
- * "other". */
+/* Allocates the arrays and lays the tree out. The arrays suffice, because every row contains a
+ * kept bar, except the last, which may contain only "other". */
 int br_flamebearer_make(const struct br_flame *flame, uint32_t max_nodes, bool diff,
                         struct br_arena *arena, struct br_flamebearer *ret)
 {

@@ -225,7 +225,7 @@ static struct br_traceql_value traceql_eval_logic(struct evaluation *eval,
     return traceql_eval_boolean(holds);
 }
 
-/* The recursion depth is limited by the parser. */
+/* Evaluates an expression for a span. The recursion depth is limited by the parser. */
 static struct br_traceql_value traceql_eval_expr(struct evaluation *eval,
                                                  const struct br_traceql_expr *expr,
                                                  const struct br_traceql_span *span)
@@ -425,7 +425,7 @@ static void *traceql_eval_alloc(struct evaluation *eval, size_t count, size_t si
     return items;
 }
 
-/* Makes one set of the spans in `in`, or no set if there are none. */
+/* Makes one set of the spans in `in`, unless it is empty. */
 static void traceql_eval_begin_sets(struct evaluation *eval, const bool *in)
 {
     struct br_traceql_trace *trace = eval->trace;

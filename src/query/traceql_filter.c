@@ -140,7 +140,7 @@ static int traceql_filter_selectivity(const struct br_traceql *query,
 }
 
 /* Returns the condition of one filter of the spansets that must match at least one span in every
- * trace found, choosing the most selective one. Returns NULL if there is none. */
+ * trace found, choosing the most selective one. Returns NULL if no filter has to match. */
 static const struct br_traceql_expr *traceql_filter_choose(const struct br_traceql *query,
                                                            const struct br_traceql_spanset *spanset)
 {

@@ -202,7 +202,8 @@ static size_t traceql_lex_digits(const char *p, const char *end)
     return n;
 }
 
-/* Returns the bytes of digits with an optional point, or 0 if there are none. */
+/* Returns the bytes of digits with an optional point; 0 if the text does not begin with a
+ * number. */
 static size_t traceql_lex_decimal(const char *p, const char *end, bool *ret_point)
 {
     size_t whole = traceql_lex_digits(p, end), fraction = 0;
@@ -255,7 +256,7 @@ static int traceql_lex_duration(struct br_traceql_lexer *lexer, struct br_traceq
     return 0;
 }
 
-/* Returns the bytes of an exponent such as "e5" or "E-3", or 0 if there is none. */
+/* Returns the bytes of an exponent such as "e5" or "E-3"; 0 if the text does not begin with one. */
 static size_t traceql_lex_exponent(const char *p, const char *end)
 {
     if (p == end || (*p != 'e' && *p != 'E'))

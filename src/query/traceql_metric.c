@@ -81,7 +81,8 @@ static int traceql_metric_new(struct br_traceql_metrics *metrics, const struct b
     return 0;
 }
 
-/* A metric that counts, without by(), has one series even if no span matches. */
+/* Creates the only series of a metric that counts without by(), which exists even if no span
+ * matches. */
 static int traceql_metric_begin(struct br_traceql_metrics *metrics)
 {
     const struct br_traceql_metric *metric = metrics->query->metric;
@@ -272,7 +273,7 @@ static bool traceql_metric_has_bucket(const struct br_traceql_metrics *metrics,
     return false;
 }
 
-/* Finds the next line of the series at `line`, from `bucket` on. Returns false if there is none. */
+/* Finds the next line of the series at `line`, from `bucket` on. Returns false at the end. */
 static bool traceql_metric_line_at(const struct br_traceql_metrics *metrics, uint32_t bucket,
                                    struct br_traceql_line *line)
 {
@@ -329,8 +330,8 @@ static double traceql_metric_quantile(const uint32_t *buckets, uint64_t count, d
     return 0;
 }
 
-/* Calculates the value of a line at a step. Returns false if there is none. Counts, rates,
- * quantiles and buckets have a value at every step. */
+/* Calculates the value of a line at a step. Returns false if the line has none there. Counts,
+ * rates, quantiles and buckets have a value at every step. */
 static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
                                  const struct br_traceql_line *line, uint32_t step, double *ret)
 {
@@ -364,8 +365,8 @@ static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
 
 /* --- Functions after a metric ----------------------------------------------------------------- */
 
-/* A line that topk() or bottomk() may keep at a step. Of equal values the first by its labels is
- * kept, as in Tempo. */
+/* A line that topk() or bottomk() may keep at a step. If values are equal, the first line by its
+ * labels is kept, as in Tempo. */
 struct candidate {
     uint32_t line;
     double value;

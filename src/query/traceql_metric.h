@@ -77,9 +77,9 @@ struct br_traceql_lines {
 int br_traceql_metrics_lines(const struct br_traceql_metrics *metrics,
                              struct br_traceql_lines *ret);
 
-/* Returns true if an exemplar of the line's series belongs to the line, and stores its value:
- * that of the exemplar or, if spans are counted, that of the line at its step. `values` are
- * those of the line.
+/* Returns true if an exemplar of the line's series belongs to the line, and stores its value.
+ * That is the exemplar's value or, if spans are counted, the line's value at its step. `values`
+ * are those of the line.
  *
  * An exemplar of a histogram belongs to the line of its bucket. With quantiles it belongs to the
  * first line whose value is at least the exemplar's, or else to the last line. */

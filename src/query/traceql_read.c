@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads spans and traces for TraceQL. The attributes of a span are read in one pass over its bytes,
- * and only if the query contains attributes that are not in its row.
+ * Reads spans and traces for TraceQL. The attributes of a span are read in one pass over its bytes.
+ * The bytes are read only if the query contains attributes that are not in the span's row.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,9 +10,10 @@
  * builder, and ids have the right lengths.
  *
  * The first error is kept: BR_EFULL if max_bytes would be exceeded, BR_ENOMEM, or BR_EINVAL for a
- * wrong call (an index that the builder did not return, a message outside its parent). After it
- * nothing is added, indices are 0, and br_build_take returns it. A reader therefore need not check
- * each call, but must check br_build_rc in its outer loops.
+ * wrong call. A wrong call uses an index that the builder did not return, or opens a message
+ * outside its parent. After an error nothing is added, indices are 0, and br_build_take returns the
+ * error. A reader therefore need not check each call, but must check br_build_rc in its outer
+ * loops.
  */
 #pragma once
 
@@ -39,9 +40,9 @@ void br_build_clear(struct br_build *build);
 void br_build_shrink(struct br_build *build);
 
 /* Set and return to a mark. br_build_mark closes the open messages. br_build_undo removes
- * everything added since, and an error that occurred since, at a cost proportional to what is
- * removed. An error from before the mark stays. The mark is valid until br_build_clear or
- * br_build_take. */
+ * everything added since then, and an error that occurred since then. Its cost is proportional
+ * to the amount removed. An error from before the mark stays. The mark is valid until
+ * br_build_clear or br_build_take. */
 void br_build_mark(struct br_build *build);
 void br_build_undo(struct br_build *build);
 
@@ -158,9 +159,9 @@ struct br_build_sample {
 void br_build_sample(struct br_build *build, const struct br_build_sample *sample);
 
 /* Add a sample that occurs in several Profiles with different values. br_build_prefix encodes
- * everything except its value to `out`, which has BR_BUILD_PREFIX bytes, and returns the end;
- * `sample` has no values and no times. br_build_prefixed then adds it to the open Profile, in
- * the same request. */
+ * everything except the value to `out`, which has BR_BUILD_PREFIX bytes, and returns the end.
+ * `sample` has no values and no times. br_build_prefixed then adds it to the open Profile of the
+ * same request. */
 #define BR_BUILD_PREFIX(n_attributes) (24 + 5 * (size_t)(n_attributes))
 uint8_t *br_build_prefix(struct br_build *build, const struct br_build_sample *sample,
                          uint8_t *out);

@@ -273,8 +273,10 @@ static inline words8 build_entry_above(words8 lanes, words8 most)
 
 /* Returns true if the list consists of varints from 1 to count - 1, in their shortest form and
  * of at most two bytes. Any other list contains a zero byte, two continuation bytes in a row, or
- * a larger value. Each 16 bytes are read twice, from the start and from one byte before, so that
- * each varint ends in the upper byte of a lane once. */
+ * a larger value.
+ *
+ * Each block of 16 bytes is read from its start and from one byte before. Every varint thus ends
+ * in the upper byte of a lane in one of the two. */
 static bool build_entry_are_below(const uint8_t *p, size_t len, uint32_t count)
 {
     const bytes16 number = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

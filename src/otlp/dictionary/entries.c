@@ -2,7 +2,8 @@
 /*
  * Copies single entries of a source dictionary into the merged one. An entry is decoded, its
  * references are followed, and it is written in one canonical form: non-zero scalars, packed lists,
- * unknown fields last. Equal entries therefore have equal bytes, whatever the sender's encoder.
+ * unknown fields last. Equal entries therefore have equal bytes, regardless of the sender's
+ * encoder.
  *
  * References between tables have no cycles (stack, location, function or mapping, attribute,
  * string). This bounds the recursion and means that each table has at most one unfinished entry.
@@ -113,8 +114,8 @@ static uint32_t merge_entry_intern_string(struct br_merge *merge, const uint8_t 
     return br_intern_append(table, len, hash);
 }
 
-/* Records the user of an entry (see br_interned): a function is the user of its name, a location
- * that of the function of its last line. */
+/* Records the user of an entry (see br_interned). A function is the user of its name, and a
+ * location the user of the function in its last line. */
 static void merge_entry_note_user(struct br_merge *merge, enum br_table kind, uint32_t used,
                                   uint32_t merged)
 {

@@ -80,7 +80,7 @@ uint32_t br_intern_find(const struct br_intern *intern, const uint8_t *body, siz
     return intern_find_hashed(intern, body, len, *ret_hash);
 }
 
-/* Returns the index + 1 of the first entry with a hash, or 0 if there is none. */
+/* Returns the index + 1 of the first entry with a hash, or 0 if no entry has it. */
 static inline uint32_t intern_first(const struct br_intern *intern, uint32_t hash)
 {
     uint32_t mask = intern->n_slots - 1, at = hash & mask;

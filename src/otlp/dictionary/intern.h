@@ -4,8 +4,8 @@
  * and src/profile/ only.
  *
  * Entries are stored as on the wire (tag, length, body, one after the other), so that a finished
- * table is copied as a whole. The body of a new entry is written directly after the last entry and
- * is added only if there is no equal entry. The hash has a random seed, so that a client cannot
+ * table is copied as a whole. The body of a new entry is written directly after the last entry, and
+ * is added only if it differs from all entries. The hash has a random seed, so that a client cannot
  * choose input that collides. Entry 0 is the empty one.
  */
 #pragma once
@@ -172,6 +172,6 @@ void br_intern_find_many(const struct br_intern *intern, const struct br_intern_
 uint32_t br_intern_append(struct br_intern *intern, size_t len, uint32_t hash);
 
 /* Returns the index of the entry that equals the `len` bytes at br_intern_body, and adds it if
- * there is none. Requires br_intern_reserve. Entry `guess`, which may be out of range, is
- * compared first. */
+ * it is new. Requires br_intern_reserve. Entry `guess`, which may be out of range, is compared
+ * first. */
 uint32_t br_intern_enter(struct br_intern *intern, size_t len, uint32_t guess);

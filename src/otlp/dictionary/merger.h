@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The implementation of br_merge_add and of the splits: a dictionary under construction, the source
- * dictionary whose entries are copied, and the output that refers to it. For src/otlp/ only.
+ * Implements br_merge_add and the splits: a dictionary under construction, the source whose entries
+ * are copied into it, and the output that refers to it. For src/otlp/ only.
  *
- * The first error is kept in `rc`. After an error the functions still may be called but have no
+ * The first error is kept in `rc`. After an error the functions may still be called but have no
  * useful effect. The caller checks `rc` at the end and restores the previous state with
  * br_merger_restore.
  */
@@ -185,8 +185,8 @@ void br_merger_put_field(struct br_merge *merge, uint32_t field, const uint8_t *
 void br_merger_put_attributes(struct br_merge *merge, uint32_t field, const uint8_t *body,
                               size_t len, uint32_t attributes);
 
-/* Begin and end a field (number below 16). `len` is the expected length of the body in bytes; if
- * it needs a length prefix of another size, the body is moved at the end. */
+/* Begin and end a field (number below 16). `len` is the expected length of the body in bytes. If
+ * the actual length needs a prefix of another size, the body is moved at the end. */
 struct br_open br_merger_open(struct br_merge *merge, uint32_t field, size_t len);
 void br_merger_close(struct br_merge *merge, struct br_open open);
 

@@ -104,8 +104,8 @@ static int source_index_tables(struct br_source *source, struct kept *kept, cons
     return 0;
 }
 
-/* Kept entries may keep their merged index only if all entries that they refer to keep their
- * indices. */
+/* Keeps the merged indices of leading entries, if all entries that they refer to keep their
+ * indices, and clears the others. */
 static int source_update_maps(struct br_source *source, const struct kept *kept)
 {
     static const enum br_table order[] = {BR_TABLE_STRING,    BR_TABLE_LINK,    BR_TABLE_FUNCTION,
@@ -140,7 +140,8 @@ static int source_update_maps(struct br_source *source, const struct kept *kept)
 }
 
 /* Finds the bytes of the dictionary and makes them contiguous. The caller owns the reference to
- * their buffer in `*ret`, which is NULL if there is no dictionary. Returns 0 or BR_ENOMEM. */
+ * their buffer in `*ret`, which is NULL for an item without a dictionary. Returns 0 or
+ * BR_ENOMEM. */
 static int source_find_dictionary(const struct br_item *item, struct br_buf **ret,
                                   const uint8_t **data, size_t *len)
 {

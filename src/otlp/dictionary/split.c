@@ -79,7 +79,8 @@ static void split_restore(struct splitter *splitter, const struct state *state)
     }
 }
 
-/* The original payload describes the whole profile, so only its first piece contains it. */
+/* Returns true for a field of the original payload. It describes the whole profile, so only the
+ * first piece contains it. */
 static bool split_is_payload(const struct br_field *field)
 {
     return field->number == BR_PROFILE_PAYLOAD_FORMAT || field->number == BR_PROFILE_PAYLOAD;
@@ -157,7 +158,7 @@ static int split_flush(struct splitter *splitter)
     return rc ? rc : split_begin_piece(splitter);
 }
 
-/* Opens the levels above a leaf and writes the leaf. NULL: there is no leaf below `level`. */
+/* Opens the levels above a leaf and writes the leaf. NULL means that `level` has no leaf. */
 static void split_put_leaf(struct splitter *splitter, unsigned level, const struct br_field *leaf,
                            const uint8_t *next)
 {

@@ -20,8 +20,8 @@ static void dictionary_view_scan(const uint8_t *p, const uint8_t *end, unsigned 
     }
 }
 
-/* With an outline, entries need not be read to count them, and tables that are not requested are
- * skipped. */
+/* Scans a part. With an outline, entries need not be read to count them, and tables that are not
+ * requested are skipped. */
 static void dictionary_view_scan_part(const struct br_part *part, unsigned tables,
                                       struct br_dictionary_view *ret, bool fill)
 {

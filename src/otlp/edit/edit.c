@@ -33,7 +33,7 @@ static size_t edit_note_size(struct edit *edit)
     return edit->n_sizes - 1;
 }
 
-/* Returns the size of a body at `level` with its additions, or SIZE_MAX if the bytes are
+/* Returns the size of a body at `level` with its additions. Returns SIZE_MAX if the bytes are
  * malformed, there are too few additions, or memory runs out. */
 static size_t edit_measure(struct edit *edit, const uint8_t *p, const uint8_t *end, int level)
 {

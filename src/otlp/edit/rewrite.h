@@ -25,8 +25,8 @@ enum br_change {
     BR_KEEP,
     BR_DROP,    /* not for scopes; a message whose children are all dropped is removed as well */
     BR_REPLACE, /* replace with `out` */
-    /* records only: replace with the `n_out` messages in `out`, each with its tag and length;
-     * the number of records to report to the ledger does not grow */
+    /* records only: replace with the `n_out` messages in `out`, each with its tag and length.
+     * The number of records to report to the ledger does not grow */
     BR_SPLIT,
 };
 
@@ -49,16 +49,16 @@ typedef int br_visit_fn(void *arg, struct br_visit *visit);
 /* Visits the messages of the levels in `levels` (bits 1 << enum br_level) in the order of the
  * bytes. Updates n_items of the parts and of the item. If anything changed, the item's list of
  * spans is discarded. The caller reports dropped records to the ledger. The dictionary of a
- * profiles item keeps entries that are no longer used.
+ * profiles item keeps unused entries.
  *
  * Returns 0, BR_EINVAL if a part is malformed, BR_ENOMEM, BR_EFULL if a part would exceed
  * BR_BUF_MAX, or the callback's error. On failure the item is unchanged. */
 int br_item_rewrite(struct br_item *item, unsigned levels, br_visit_fn *visit, void *arg);
 
-/* Replaces entries of the item's dictionary: entry i of a table by entries[table][i] if its data
- * is not NULL (an empty entry has a length of 0). A table that is NULL stays unchanged. `view`
- * is the item's index. `more` (NULL: none) contains fields of a ProfilesDictionary, which are
- * appended; these entries are numbered after the existing ones.
+/* Replaces entries of the item's dictionary. Entry i of a table becomes entries[table][i],
+ * unless its data is NULL (an empty entry has a length of 0). A table that is NULL stays
+ * unchanged. `view` is the item's index. `more` (NULL: none) contains fields of a
+ * ProfilesDictionary, which are appended after the existing entries.
  *
  * Returns 0, BR_ENOMEM, or BR_EFULL if a part would exceed BR_BUF_MAX or the item has too many
  * parts. On failure the item is unchanged. */

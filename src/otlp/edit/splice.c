@@ -59,7 +59,7 @@ static int splice_open_frame(struct br_splice *splice, struct br_frame *frame)
     return rc;
 }
 
-/* Begins the output, if there is none yet, and opens every frame that the walk is in. */
+/* Begins the output at the first change, and opens every frame that the walk is in. */
 static int splice_open_frames(struct br_splice *splice)
 {
     size_t len = (size_t)(splice->end - splice->src);
@@ -83,7 +83,8 @@ int br_splice_enter(struct br_splice *splice, const struct br_field *field, cons
     return rc;
 }
 
-/* The final length of the innermost message is known here, so its length prefix is corrected. */
+/* Leaves the innermost message and corrects its length prefix, now that its final length is
+ * known. */
 int br_splice_leave(struct br_splice *splice)
 {
     const struct br_frame *frame = &splice->frames[--splice->depth];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies a message with changes deep inside it. A walk over the message reports, in the order of
- * the bytes, which messages it enters and leaves and what it changes. The bytes between changes are
+ * Copies a message with changes deep inside it. A walk over the message reports the messages that
+ * it enters and leaves, and its changes, in the order of the bytes. The bytes between changes are
  * copied in runs, and the length prefixes above the changes are corrected. Nothing is copied before
  * the first change.
  */

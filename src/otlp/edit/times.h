@@ -13,9 +13,9 @@
 #define BR_TIME_MIN_NS (UINT64_C(365) * 86400 * 1000000000)
 
 /* Corrects values of Profile.time_unix_nano and Sample.timestamps_unix_nano below BR_TIME_MIN_NS
- * in a profiles item. If one unit (seconds, milliseconds or microseconds) makes the value a time
- * between 31 days ago and one day ahead, it is converted; otherwise it becomes `now_ns`. A profile
- * without a time gets the earliest timestamp of its samples, or `now_ns`.
+ * in a profiles item. A value is converted if, read as seconds, milliseconds or microseconds, it
+ * is between 31 days ago and one day ahead. Otherwise it becomes `now_ns`. A profile without a
+ * time gets the earliest timestamp of its samples, or `now_ns`.
  *
  * `*ret_corrected` is the number of profiles that changed. Returns 0 or an error of
  * br_item_rewrite; on failure the item is unchanged. */

@@ -549,7 +549,7 @@ static int decode_read_list(struct reader *reader, const ProtobufCFieldDescripto
 
 /* --- Messages ------------------------------------------------------------------------------- */
 
-/* Returns the index of the field with this name, or the number of fields if there is none. */
+/* Returns the index of the field with this name, or the number of fields if the name is unknown. */
 static unsigned decode_find_field(const ProtobufCMessageDescriptor *desc,
                                   const struct br_json_token *name, unsigned next)
 {

@@ -32,8 +32,8 @@ const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);
  * must be valid too. Unknown members must be valid JSON and are skipped.
  *
  * Returns 0 or:
- * - BR_EINVAL: the text is not JSON, does not match the schema, has more than `max_depth` or
- *   BR_JSON_DEPTH_MAX nested messages, or more than twice as many nested brackets. The message
+ * - BR_EINVAL: the text is not JSON, does not match the schema, or nests too deep: more than
+ *   `max_depth` or BR_JSON_DEPTH_MAX messages, or twice as many brackets. The error message
  * contains the path: "resourceSpans[0].scopeSpans[2].spans[0].traceId: must be ...". The first
  * error is reported, but a syntax error has priority.
  * - BR_ETOOBIG: the result would exceed `max` bytes or the memory limit below.
@@ -41,9 +41,11 @@ const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);
  *
  * There is one pass over the text and one over its notes (otlp/json/notes.h), so the time is
  * linear in `len` for any input. Including the result, at most 2 * `len` + 1 MiB of memory is
- * used, all from the pool. The result is smaller than the text, except for lists of numbers that
- * are shorter as digits: "0" as a fixed64 needs 8 bytes, "-1" needs 10. Notes and result
- * together are therefore limited to 1.6 * `len` + 512 KiB, which no realistic request reaches.
+ * used, all from the pool.
+ *
+ * The result is smaller than the text, except for numbers that are shorter as digits: "0" as a
+ * fixed64 needs 8 bytes, "-1" needs 10. Notes and result together are therefore limited to 1.6 *
+ * `len` + 512 KiB, which no realistic request reaches.
  *
  * Uses no state other than its arguments, so it may run on any thread that has `pool` to itself. */
 int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, size_t len,

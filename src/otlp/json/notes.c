@@ -79,8 +79,9 @@ static bool notes_signed(const ProtobufCFieldDescriptor *field)
            field->type == PROTOBUF_C_TYPE_ENUM;
 }
 
-/* Negative integers become odd numbers, as in sint64. The bytes of a double are reversed,
- * because round values end with zeros. */
+/* Folds a value so that frequent ones are short as varints. Negative integers become odd
+ * numbers, as in sint64. The bytes of a double are reversed, because round values end with
+ * zeros. */
 uint64_t br_json_fold(const ProtobufCFieldDescriptor *field, uint64_t bits)
 {
     if (notes_signed(field))

@@ -11,7 +11,8 @@
 
 #include "base/str.h"
 
-/* Returns the length of the number at the start of `text`, or 0 if there is none. */
+/* Returns the length of the number at the start of `text`; 0 if the text does not begin with
+ * one. */
 size_t br_number_scan(const char *text, size_t len);
 
 /* Parses the most frequent form of an integer: one to 19 digits and nothing else. Returns false

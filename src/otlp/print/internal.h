@@ -65,7 +65,7 @@ typedef void br_print_fn(struct br_printer *printer, unsigned index, struct br_e
 unsigned br_print_each(struct br_printer *printer, struct br_entry message, uint32_t number,
                        br_print_fn *fn);
 
-/* Returns the Resource of a part, or its replacement; NULL if there is none. */
+/* Returns the Resource of a part, or its replacement; NULL if the part has neither. */
 struct br_entry br_print_part_resource(const struct br_part *part);
 
 /* Calls `fn` for each ResourceSpans or ResourceProfiles with its body. Returns 0, or BR_ENOMEM

@@ -42,8 +42,8 @@ static void print_cut(struct br_printer *printer, const char *why)
     printer->full = true;
 }
 
-/* Limits the entry bytes read: a few bytes can refer to a long entry that prints little text, so
- * neither the item nor the text bounds the work. */
+/* Returns true if too many bytes of entries were read. A few bytes can refer to a long entry
+ * that prints little text, so neither the item nor the text bounds the work. */
 static bool print_read_too_much(const struct br_printer *printer)
 {
     return printer->n_read > READ_SHARE * (printer->item_size + printer->out->len) + READ_FREE;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prints items as text for people, like the Collector's debug exporter with `verbosity: detailed`:
- * resources, scopes, spans with all their fields, and every sample of a profile with its link and
- * its stack, leaf first. Control characters in names and values are escaped, because the text may
- * be printed on a terminal.
+ * Prints items as text for people, like the Collector's debug exporter with `verbosity: detailed`.
+ * The text contains resources, scopes, spans with all their fields, and every sample of a profile
+ * with its link and its stack, leaf first. Control characters in names and values are escaped,
+ * because the text may be printed on a terminal.
  */
 #pragma once
 
@@ -13,14 +13,14 @@
 #define BR_PRINT_INDEX 2u /* most bytes of the index of a dictionary, per byte of the item */
 #define BR_PRINT_INDEX_FREE (64u << 10)
 
-/* Append the text of an item that a walk has accepted. If it exceeds the limit of `out`, which
- * must be at least 256 bytes, it is cut at the end of a line, and a last line reports that.
- * Besides the text, only the index of a dictionary is allocated. Return 0, BR_EFULL if the index
- * would be too large, or BR_ENOMEM. */
+/* Append the text of an item that a walk has accepted. A text that exceeds the limit of `out`
+ * (at least 256 bytes) is cut at the end of a line, and a last line reports that. Besides the
+ * text, only the index of a dictionary is allocated. Return 0, BR_EFULL if the index would be
+ * too large, or BR_ENOMEM. */
 int br_print_traces(const struct br_item *item, struct br_str *out);
 int br_print_profiles(const struct br_item *item, struct br_str *out);
 
 /* Appends one line for each resource, scope, and span or profile, like the Collector's debug
- * exporter with `verbosity: normal`: name, ids, duration and attributes; for profiles, their
- * type and number of samples. Returns the same errors as br_print_traces. */
+ * exporter with `verbosity: normal`. A line contains name, ids, duration and attributes; for
+ * profiles also their type and number of samples. Returns the same errors as br_print_traces. */
 int br_print_brief(const struct br_item *item, struct br_str *out);

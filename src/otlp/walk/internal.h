@@ -175,7 +175,7 @@ BR_HOT bool br_walk_is_varint(const uint8_t *p, size_t count)
 }
 
 /* Checks an attribute of the usual shape: a key and a string, integer, bool or double, in either
- * order, each shorter than 128 bytes, with ASCII text. The byte before `*ret_key` and
+ * order. Each is shorter than 128 bytes, and text is ASCII. The byte before `*ret_key` and
  * `*ret_value` is the length; the value is an AnyValue. BR_WALK_BAD means another shape, which
  * may be valid. */
 BR_HOT enum br_walk_attribute br_walk_attribute_plain(const uint8_t *p, size_t len,

@@ -143,7 +143,7 @@ bool br_walk_any(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
     return walk_any_inline(walker, p, end, depth);
 }
 
-/* Key and value may come in any order. */
+/* Walks a KeyValue, whose key and value may come in either order. */
 enum br_walk_attribute br_walk_attribute(struct br_walker *walker, const uint8_t *p,
                                          const uint8_t *end, unsigned depth)
 {
