@@ -919,7 +919,7 @@ static bool join_run_prepare(struct run *run)
                                            .own = run->join->keys,
                                            .n_own = JOIN_KEYS_MAX};
     unsigned tables = run->join->config->top_functions ? WITH_STACKS : WITHOUT_STACKS;
-    if (br_dictionary_index_late(run->item, tables, &run->arena, &run->dictionary.view))
+    if (br_dictionary_index_lazy(run->item, tables, &run->arena, &run->dictionary.view))
         return false;
     join_texts_init(&run->dictionary.texts, run->join->table, &run->dictionary.view, &run->arena);
     run->dictionary.labels =

@@ -58,7 +58,7 @@ struct br_value br_value_last(struct br_value value)
     return last;
 }
 
-static inline void keyvalue_take_value(struct br_keyvalue *kv, const struct br_field *field)
+static inline void keyvalue_set_value(struct br_keyvalue *kv, const struct br_field *field)
 {
     if (field->value == 0 && kv->value.data)
         return;
@@ -83,7 +83,7 @@ bool br_keyvalue_read(const uint8_t *data, size_t len, struct br_keyvalue *ret)
             ret->key_len = (size_t)field.value;
             break;
         case BR_SCAN_LEN(BR_KEYVALUE_VALUE):
-            keyvalue_take_value(ret, &field);
+            keyvalue_set_value(ret, &field);
             break;
         case BR_SCAN_VARINT(BR_KEYVALUE_KEY_STRINDEX):
             ret->key_index = field.value;
@@ -109,7 +109,7 @@ bool br_keyvalue_read_entry(const uint8_t *data, size_t len, struct br_keyvalue 
             ret->key_index = field.value;
             break;
         case BR_SCAN_LEN(BR_ATTRIBUTE_VALUE):
-            keyvalue_take_value(ret, &field);
+            keyvalue_set_value(ret, &field);
             break;
         case BR_SCAN_VARINT(BR_ATTRIBUTE_UNIT):
             ret->unit = field.value;

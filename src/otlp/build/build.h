@@ -113,14 +113,14 @@ uint32_t br_build_location(struct br_build *build, const struct br_build_locatio
 uint32_t br_build_stack(struct br_build *build, const uint32_t *locations, size_t count);
 
 /* Enters a stack of locations, given as a packed list of varints with the reader's own numbers.
- * One byte before the list and 16 bytes after it must be readable. `places[number]` is the
- * location's index + 1, or 0 if it has none. With `places` NULL the numbers from 1 to n_places -
- * 1 are the indices themselves; this is the fastest form.
+ * One byte before the list and 16 bytes after it must be readable. `index_of[number]` is the
+ * location's index + 1, or 0 if it has none. With `index_of` NULL the numbers from 1 to
+ * n_numbers - 1 are the indices themselves, which is the fastest form.
  *
  * Returns false and adds nothing if a number has no index or takes more than two bytes; the
  * caller then converts the numbers one by one. */
 bool br_build_stack_packed(struct br_build *build, const uint8_t *packed, size_t len,
-                           const uint32_t *places, uint32_t n_places, uint32_t *ret);
+                           const uint32_t *index_of, uint32_t n_numbers, uint32_t *ret);
 
 /* Enters a link with ids of 16 and 8 bytes. If trace_id is NULL, the trace id is all zeros. */
 uint32_t br_build_link(struct br_build *build, const uint8_t *trace_id, const uint8_t *span_id);

@@ -229,8 +229,8 @@ uint32_t br_build_stack(struct br_build *build, const uint32_t *locations, size_
 /* Writes the location indices for the numbers of a packed list, or returns NULL. The ends of the
  * varints in eight bytes are found in one step, so that decoding a number does not depend on the
  * previous one. */
-static uint8_t *build_entry_put_places(uint8_t *out, const uint8_t *p, size_t len,
-                                       const uint32_t *places, uint32_t count)
+static uint8_t *build_entry_put_indices(uint8_t *out, const uint8_t *p, size_t len,
+                                        const uint32_t *index_of, uint32_t count)
 {
     const uint64_t high = 0x8080808080808080u;
     uint64_t last = 0; /* the last byte of the previous step */
@@ -248,7 +248,7 @@ static uint8_t *build_entry_put_places(uint8_t *out, const uint8_t *p, size_t le
             unsigned shift = (unsigned)__builtin_ctzll(ends) - 7;
             uint32_t low = before >> shift & 0xff, v = bytes >> shift & 0xff;
             v = low & 0x80 ? v << 7 | (low & 0x7f) : v;
-            uint32_t index = places[v < count ? v : 0] - 1;
+            uint32_t index = index_of[v < count ? v : 0] - 1;
             /* Checked before writing: UINT32_MAX would need more bytes than are allocated. */
             if (__builtin_expect(index == UINT32_MAX, 0))
                 return NULL;
@@ -299,20 +299,20 @@ static bool build_entry_are_below(const uint8_t *p, size_t len, uint32_t count)
 }
 
 bool br_build_stack_packed(struct br_build *build, const uint8_t *packed, size_t len,
-                           const uint32_t *places, uint32_t n_places, uint32_t *ret)
+                           const uint32_t *index_of, uint32_t n_numbers, uint32_t *ret)
 {
     uint8_t *o = build_entry_begin(build, BR_TABLE_STACK,
-                                   places ? build_entry_location_size(build) * len : len);
+                                   index_of ? build_entry_location_size(build) * len : len);
     *ret = 0;
     if (!o || len == 0)
         return true;
-    if (!places && (n_places > build->merge.tables[BR_TABLE_LOCATION].count ||
-                    !build_entry_are_below(packed, len, n_places)))
+    if (!index_of && (n_numbers > build->merge.tables[BR_TABLE_LOCATION].count ||
+                      !build_entry_are_below(packed, len, n_numbers)))
         return false;
     *o++ = (uint8_t)BR_SCAN_LEN(BR_STACK_LOCATIONS);
     uint8_t *list = ++o;
-    o = places ? build_entry_put_places(o, packed, len, places, n_places)
-               : br_put_bytes(o, packed, len);
+    o = index_of ? build_entry_put_indices(o, packed, len, index_of, n_numbers)
+                 : br_put_bytes(o, packed, len);
     if (o)
         *ret = build_entry_finish(build, BR_TABLE_STACK, br_put_length_before(list, o));
     return o != NULL;

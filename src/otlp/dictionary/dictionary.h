@@ -43,14 +43,14 @@ struct br_entry {
     uint32_t len;
 };
 
-struct br_late_strings;
+struct br_lazy_strings;
 
 /* An index of the tables in an item's dictionary parts. Borrows the item's bytes. */
 struct br_dictionary_view {
     struct br_entry *tables[BR_TABLES];
     uint32_t count[BR_TABLES];
     /* strings that are indexed on demand by br_dictionary_string; NULL: none */
-    struct br_late_strings *late;
+    struct br_lazy_strings *lazy;
 };
 
 /* Indexes all dictionary parts of `item`, which count as one dictionary. The arrays are
@@ -66,7 +66,7 @@ int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct
 /* Indexes some tables and, in addition, the strings on demand, for callers that need few of
  * them. Strings must then be read with br_dictionary_string. Returns the same errors as
  * br_dictionary_index. */
-int br_dictionary_index_late(const struct br_item *item, unsigned tables, struct br_arena *arena,
+int br_dictionary_index_lazy(const struct br_item *item, unsigned tables, struct br_arena *arena,
                              struct br_dictionary_view *ret);
 
 /* Returns string `index`, or an empty one if the index does not exist. */

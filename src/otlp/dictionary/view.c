@@ -93,70 +93,70 @@ int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct
 /* --- Strings indexed on demand ---------------------------------------------------------------- */
 
 /* Bytes of a dictionary part that contain its strings; without an outline, the whole part. */
-struct late_range {
+struct lazy_range {
     const uint8_t *p, *end;
 };
 
-struct br_late_strings {
+struct br_lazy_strings {
     uint32_t count;           /* number of strings indexed so far */
-    struct late_range *range; /* the range being read */
-    struct late_range ranges[];
+    struct lazy_range *range; /* the range being read */
+    struct lazy_range ranges[];
 };
 
-static struct late_range dictionary_late_range_of(const struct br_part *part)
+static struct lazy_range dictionary_lazy_range_of(const struct br_part *part)
 {
     const struct br_outline *outline = br_outline_of(part);
     if (!outline)
-        return (struct late_range){part->raw + part->body_at, part->raw + part->raw_len};
-    return (struct late_range){part->raw + outline->at[BR_TABLE_STRING],
+        return (struct lazy_range){part->raw + part->body_at, part->raw + part->raw_len};
+    return (struct lazy_range){part->raw + outline->at[BR_TABLE_STRING],
                                part->raw + outline->at[BR_TABLE_STRING + 1]};
 }
 
 /* Stores the ranges, because a caller that reads samples may add or replace parts of the item. */
-static struct br_late_strings *dictionary_late_new(const struct br_item *item,
+static struct br_lazy_strings *dictionary_lazy_new(const struct br_item *item,
                                                    struct br_arena *arena)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < item->n_parts; i++)
         n += item->parts[i].kind == BR_PART_DICTIONARY;
-    struct br_late_strings *late =
-        br_arena_calloc(arena, 1, sizeof *late + n * sizeof *late->ranges);
-    if (!late)
+    struct br_lazy_strings *lazy =
+        br_arena_calloc(arena, 1, sizeof *lazy + n * sizeof *lazy->ranges);
+    if (!lazy)
         return NULL;
-    late->range = late->ranges;
+    lazy->range = lazy->ranges;
     n = 0;
     for (uint32_t i = 0; i < item->n_parts; i++) {
         if (item->parts[i].kind == BR_PART_DICTIONARY)
-            late->ranges[n++] = dictionary_late_range_of(&item->parts[i]);
+            lazy->ranges[n++] = dictionary_lazy_range_of(&item->parts[i]);
     }
-    return late;
+    return lazy;
 }
 
-int br_dictionary_index_late(const struct br_item *item, unsigned tables, struct br_arena *arena,
+int br_dictionary_index_lazy(const struct br_item *item, unsigned tables, struct br_arena *arena,
                              struct br_dictionary_view *ret)
 {
     int rc = dictionary_view_begin(item, tables | 1u << BR_TABLE_STRING, arena, ret);
     if (rc)
         return rc;
     dictionary_view_fill(item, tables & ~(1u << BR_TABLE_STRING), ret);
-    ret->late = dictionary_late_new(item, arena);
-    return ret->late ? 0 : br_arena_why(arena);
+    ret->lazy = dictionary_lazy_new(item, arena);
+    return ret->lazy ? 0 : br_arena_why(arena);
 }
 
 /* Indexes strings up to number `index`, which must exist. */
-static void dictionary_late_read(struct br_late_strings *late, struct br_entry *strings,
+static void dictionary_lazy_read(struct br_lazy_strings *lazy, struct br_entry *strings,
                                  uint32_t index)
 {
     struct br_field field;
-    while (late->count <= index) {
-        struct late_range *range = late->range;
+    while (lazy->count <= index) {
+        struct lazy_range *range = lazy->range;
         if (range->p == range->end) {
-            late->range++;
+            lazy->range++;
             continue;
         }
         range->p = br_scan(range->p, range->end, &field);
         if (field.number == BR_TABLE_STRING + 1 && field.wire == BR_WIRE_LEN)
-            strings[late->count++] = (struct br_entry){field.data, (uint32_t)field.value};
+            strings[lazy->count++] = (struct br_entry){field.data, (uint32_t)field.value};
     }
 }
 
@@ -164,7 +164,7 @@ struct br_entry br_dictionary_string(const struct br_dictionary_view *view, uint
 {
     if (index >= view->count[BR_TABLE_STRING])
         return (struct br_entry){NULL, 0};
-    if (view->late && index >= view->late->count)
-        dictionary_late_read(view->late, view->tables[BR_TABLE_STRING], index);
+    if (view->lazy && index >= view->lazy->count)
+        dictionary_lazy_read(view->lazy, view->tables[BR_TABLE_STRING], index);
     return view->tables[BR_TABLE_STRING][index];
 }

@@ -19,7 +19,7 @@ enum { RESOURCE, SCOPE, PROFILE, DEPTH_MAX };
 struct fresh {
     struct br_buf *buf; /* NULL: the part is unchanged */
     uint32_t n_dropped, n_added;
-    bool gone;
+    bool removed;
 };
 
 struct rewrite {
@@ -87,7 +87,7 @@ static int rewrite_visit_scope(struct rewrite *rewrite, const struct br_field *f
 }
 
 static int rewrite_visit_item(struct rewrite *rewrite, const struct br_field *field,
-                              const uint8_t *next, bool *ret_gone)
+                              const uint8_t *next, bool *ret_removed)
 {
     int verdict = rewrite_call_visit(rewrite, BR_LEVEL_ITEM, field->data, field->value);
     if (verdict == BR_REPLACE)
@@ -102,7 +102,7 @@ static int rewrite_visit_item(struct rewrite *rewrite, const struct br_field *fi
     }
     if (verdict != BR_DROP)
         return verdict;
-    *ret_gone = true;
+    *ret_removed = true;
     rewrite->fresh->n_dropped++;
     return br_splice_cut(&rewrite->splice, field->at, next);
 }
@@ -133,7 +133,7 @@ static int rewrite_note_head(struct rewrite *rewrite, const uint8_t *at, const u
     return rc;
 }
 
-static int rewrite_visit_profile(struct rewrite *rewrite, uint32_t n_samples, bool *ret_gone)
+static int rewrite_visit_profile(struct rewrite *rewrite, uint32_t n_samples, bool *ret_removed)
 {
     int verdict = rewrite_call_visit(rewrite, BR_LEVEL_PROFILE, rewrite->head, rewrite->head_len);
     if (verdict == BR_REPLACE)
@@ -141,25 +141,25 @@ static int rewrite_visit_profile(struct rewrite *rewrite, uint32_t n_samples, bo
                                      rewrite->visitor.out.len);
     if (verdict != BR_DROP)
         return verdict;
-    *ret_gone = true;
+    *ret_removed = true;
     rewrite->fresh->n_dropped += n_samples;
     return 0;
 }
 
 static int rewrite_walk(struct rewrite *rewrite, unsigned level, const struct br_field *f,
-                        const uint8_t *next, bool *ret_gone);
+                        const uint8_t *next, bool *ret_removed);
 
 static int rewrite_visit_child(struct rewrite *rewrite, unsigned level,
-                               const struct br_field *field, const uint8_t *next, bool *ret_gone)
+                               const struct br_field *field, const uint8_t *next, bool *ret_removed)
 {
     if (level + 1 == rewrite->n_levels)
         return rewrite_wants(rewrite, BR_LEVEL_ITEM)
-                   ? rewrite_visit_item(rewrite, field, next, ret_gone)
+                   ? rewrite_visit_item(rewrite, field, next, ret_removed)
                    : 0;
     if (level == SCOPE && !rewrite_wants(rewrite, BR_LEVEL_ITEM) &&
         !rewrite_wants(rewrite, BR_LEVEL_PROFILE))
         return 0;
-    return rewrite_walk(rewrite, level + 1, field, next, ret_gone);
+    return rewrite_walk(rewrite, level + 1, field, next, ret_removed);
 }
 
 /* Visits a field of the message at `level` that is not a child. */
@@ -174,11 +174,11 @@ static int rewrite_visit_head(struct rewrite *rewrite, unsigned level, const str
     return 0;
 }
 
-/* Walks `message`, which is at `level`. Sets `*ret_gone` if the message is to be removed. */
+/* Walks `message`, which is at `level`. Sets `*ret_removed` if the message is to be removed. */
 static int rewrite_walk(struct rewrite *rewrite, unsigned level, const struct br_field *message,
-                        const uint8_t *end, bool *ret_gone)
+                        const uint8_t *end, bool *ret_removed)
 {
-    uint32_t n = 0, n_gone = 0;
+    uint32_t n = 0, n_removed = 0;
     int rc = br_splice_enter(&rewrite->splice, message, end);
     if (level == PROFILE) {
         rewrite->head = NULL;
@@ -193,21 +193,21 @@ static int rewrite_walk(struct rewrite *rewrite, unsigned level, const struct br
             rc = rewrite_visit_head(rewrite, level, &field, p);
             continue;
         }
-        bool gone = false;
-        rc = rewrite_visit_child(rewrite, level, &field, p, &gone);
+        bool removed = false;
+        rc = rewrite_visit_child(rewrite, level, &field, p, &removed);
         n++;
-        n_gone += gone;
+        n_removed += removed;
     }
-    *ret_gone = n && n_gone == n;
+    *ret_removed = n && n_removed == n;
     if (!rc && level == PROFILE && rewrite_wants(rewrite, BR_LEVEL_PROFILE)) {
-        if (*ret_gone)
+        if (*ret_removed)
             rewrite->index[BR_LEVEL_PROFILE]++;
         else
-            rc = rewrite_visit_profile(rewrite, n - n_gone, ret_gone);
+            rc = rewrite_visit_profile(rewrite, n - n_removed, ret_removed);
     }
     if (rc)
         return rc;
-    return *ret_gone ? br_splice_leave_out(&rewrite->splice) : br_splice_leave(&rewrite->splice);
+    return *ret_removed ? br_splice_leave_out(&rewrite->splice) : br_splice_leave(&rewrite->splice);
 }
 
 static int rewrite_walk_part(struct rewrite *rewrite, const struct br_part *part)
@@ -217,10 +217,10 @@ static int rewrite_walk_part(struct rewrite *rewrite, const struct br_part *part
     if (br_field_next(part->raw, end, &field) != end || field.wire != BR_WIRE_LEN)
         return BR_EINVAL;
     br_splice_begin(&rewrite->splice, part->raw, part->raw_len);
-    int rc = rewrite_walk(rewrite, RESOURCE, &field, end, &rewrite->fresh->gone);
+    int rc = rewrite_walk(rewrite, RESOURCE, &field, end, &rewrite->fresh->removed);
     if (!rc && rewrite->fresh->n_dropped > part->n_items)
         rc = BR_EINVAL;
-    if (!rc && !rewrite->fresh->gone)
+    if (!rc && !rewrite->fresh->removed)
         rc = br_splice_take(&rewrite->splice, &rewrite->fresh->buf);
     return rc;
 }
@@ -231,9 +231,9 @@ static void rewrite_commit(struct br_item *item, struct fresh *fresh)
     item->n_parts = 0;
     for (uint32_t i = 0; i < n; i++) {
         struct br_part *part = &item->parts[i];
-        if (fresh[i].buf || fresh[i].gone)
+        if (fresh[i].buf || fresh[i].removed)
             item->spans = NULL;
-        if (fresh[i].gone) {
+        if (fresh[i].removed) {
             item->n_items -= part->n_items;
             item->size -= br_part_size(part);
             br_buf_unref(part->buf);

@@ -32,7 +32,7 @@ struct path {
 struct reader {
     struct br_json_scan scan;
     struct br_json_notes notes;
-    size_t max, room; /* most bytes of the result; most bytes of notes and result together */
+    size_t max, max_total; /* most bytes of the result; most bytes of notes and result together */
     unsigned max_depth;
     bool bad_schema; /* the text does not match the schema (other errors: it is not JSON) */
     struct br_err *err;
@@ -95,7 +95,7 @@ static int decode_too_dense(struct reader *reader, const struct path *path)
 {
     return decode_fail(reader, path, BR_ETOOBIG,
                        "%zu bytes of JSON need more than %zu bytes of memory",
-                       (size_t)(reader->scan.end - reader->scan.text), reader->room);
+                       (size_t)(reader->scan.end - reader->scan.text), reader->max_total);
 }
 
 /* Reports the error, if any, of writing a note. */
@@ -700,7 +700,7 @@ static int decode_read_all(struct reader *reader, const ProtobufCMessageDescript
     int rc = br_json_scan_value(&reader->scan, &value);
     rc = rc ? rc : decode_read_message(reader, desc, &value, &root, ret_len);
     rc = rc ? rc : br_json_scan_end(&reader->scan);
-    if (rc == 0 && *ret_len + reader->notes.buf->len > reader->room)
+    if (rc == 0 && *ret_len + reader->notes.buf->len > reader->max_total)
         rc = decode_too_dense(reader, &root);
     return rc;
 }
@@ -733,7 +733,7 @@ int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, siz
         return rc;
     /* Buffers of the pool may be a quarter larger than requested: at most 2 * len + 640 KiB in
      * total. */
-    reader.room = len / 5 * 8 + SPARE;
+    reader.max_total = len / 5 * 8 + SPARE;
     reader.notes.max = len / 10 * 9 + SPARE / 2;
     /* sufficient for most SDKs, whose notes need a quarter of the text */
     reader.notes.buf = br_buf_new(pool, len / 3);

@@ -32,12 +32,14 @@ const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);
  * must be valid too. Unknown members must be valid JSON and are skipped.
  *
  * Returns 0 or:
- * - BR_EINVAL: the text is not JSON, does not match the schema, or nests too deep: more than
- *   `max_depth` or BR_JSON_DEPTH_MAX messages, or twice as many brackets. The error message
- * contains the path: "resourceSpans[0].scopeSpans[2].spans[0].traceId: must be ...". The first
- * error is reported, but a syntax error has priority.
+ * - BR_EINVAL: the text is not JSON or does not match the schema.
+ * - BR_EINVAL: it nests deeper than `max_depth` or BR_JSON_DEPTH_MAX messages, or twice as many
+ *   brackets.
  * - BR_ETOOBIG: the result would exceed `max` bytes or the memory limit below.
  * - BR_ENOMEM.
+ *
+ * The error message contains the path: "resourceSpans[0].scopeSpans[2].spans[0].traceId: must be
+ * ...". The first error is reported, but a syntax error has priority.
  *
  * There is one pass over the text and one over its notes (otlp/json/notes.h), so the time is
  * linear in `len` for any input. Including the result, at most 2 * `len` + 1 MiB of memory is

@@ -368,9 +368,9 @@ void br_print_read(struct br_entry message, struct br_print_fields *ret)
 struct br_entry br_print_bytes(const struct br_print_fields *fields, uint32_t number)
 {
     const struct br_field *field = &fields->last[number];
-    bool there = field->number && field->wire == BR_WIRE_LEN;
-    return there ? (struct br_entry){field->data, (uint32_t)field->value}
-                 : (struct br_entry){NULL, 0};
+    bool present = field->number && field->wire == BR_WIRE_LEN;
+    return present ? (struct br_entry){field->data, (uint32_t)field->value}
+                   : (struct br_entry){NULL, 0};
 }
 
 uint64_t br_print_number(const struct br_print_fields *fields, uint32_t number)

@@ -150,7 +150,7 @@ static void test_outline(void **state)
         struct br_dictionary_view all, late;
         part->outline_at = outlined ? outline_at : 0;
         assert_int_equal(br_dictionary_index(item, &arena, &all), 0);
-        assert_int_equal(br_dictionary_index_late(item, 0, &arena, &late), 0);
+        assert_int_equal(br_dictionary_index_lazy(item, 0, &arena, &late), 0);
         assert_int_equal(late.count[BR_TABLE_STRING], all.count[BR_TABLE_STRING]);
         for (uint32_t i = 0; i <= all.count[BR_TABLE_STRING]; i++) {
             uint32_t there_and_back = i % 2 ? i / 2 : i;
