@@ -68,7 +68,7 @@ static bool selector_at(const struct selector *selector, char letter)
 static const char *selector_found(const struct selector *selector, char text[16])
 {
     if (selector->p == selector->end)
-        return "the end";
+        return "end of the selector";
     unsigned char letter = (unsigned char)*selector->p;
     if (letter >= ' ' && letter < 0x7f)
         (void)snprintf(text, 16, "'%c'", letter);

@@ -469,7 +469,7 @@ def test_measures_durations(api):
     ("({} | count() > 1) && {}", "invalid TraceQL query: 1:5: a pipeline in brackets is not supported"),
     ("(" * 10000, "the query nests deeper than 64"),
     ("{" + "!" * 10000 + "true}", "the query nests deeper than 64"),
-    ('{name =~ "' + "(a+)+" * 400 + '"}', "a regular expression may have 1024 bytes"),
+    ('{name =~ "' + "(a+)+" * 400 + '"}', "a regular expression may have at most 1024 bytes"),
     ('{name =~ "(((((((((("}', "invalid regular expression"),
     ('{name = "' + "x" * 60000 + '"} | nothing', "expected '{', select(), an aggregate or a metric"),
 ])

@@ -102,8 +102,8 @@ static inline uint8_t *merge_profiles_copy_short(const struct br_merge *merge, u
     return br_put_bytes(out, p, len);
 }
 
-/* Lists and unknown fields are written in their order. Stack and link are written at the end,
- * because the last occurrence of a scalar counts. */
+/* Rewrites a Sample. Lists and unknown fields are written in their order. Stack and link are
+ * written at the end, because the last occurrence of a scalar counts. */
 void br_merger_put_sample(struct br_merge *merge, const uint8_t *body, size_t len)
 {
     const uint8_t *p = body, *end = br_mem_end(p, len);

@@ -59,9 +59,11 @@ static void selectors_are_read(void **state)
 static void errors_have_a_place(void **state)
 {
     (void)state;
-    refused("{bad", "1:5: parse error: unexpected the end after a label's name, expected one of =");
+    refused(
+        "{bad",
+        "1:5: parse error: unexpected end of the selector after a label's name, expected one of =");
     refused("{a=1}", "1:4: parse error: unexpected '1', expected a string in quotes");
-    refused("{a=\"1\"", "1:7: parse error: unexpected the end, expected ',' or '}'");
+    refused("{a=\"1\"", "1:7: parse error: unexpected end of the selector, expected ',' or '}'");
     refused("{a=\"1\" b=\"2\"}", "1:8: parse error: unexpected 'b', expected ',' or '}'");
     refused("{,}", "1:2: parse error: unexpected ',', expected a label's name");
     refused("{\n  a=\"1\",\n  b.c=\"2\"}", "3:4: parse error: unexpected '.'");
