@@ -55,8 +55,7 @@ bool br_walk_too_big(struct br_walker *walker, const char *what); /* records BR_
 bool br_walk_too_deep(struct br_walker *walker);
 bool br_walk_bad_string(struct br_walker *walker, const uint8_t *p, size_t count);
 
-/* Returns true if more than 16 bytes are all ASCII. May read up to 15 bytes past the end;
- * buffers have that much space (BR_BUF_SLACK). */
+/* Returns true if `count` bytes (at least 16) are all ASCII. */
 bool br_walk_ascii_long(const uint8_t *p, size_t count);
 
 /* Records an index into a table of the profiles dictionary or, if walker->exact, checks it. */
@@ -130,8 +129,7 @@ enum br_walk_attribute { BR_WALK_BAD, BR_WALK_GOOD, BR_WALK_THREAD };
 enum br_walk_attribute br_walk_attribute(struct br_walker *walker, const uint8_t *p,
                                          const uint8_t *end, unsigned depth);
 
-/* Returns true if the key begins with "thread.". May read past the end of the key
- * (BR_BUF_SLACK). */
+/* Returns true if the key begins with "thread." and another character. */
 BR_HOT bool br_walk_is_thread_key(const uint8_t *p, size_t count)
 {
     static const uint8_t prefix[8] = "thread.";
