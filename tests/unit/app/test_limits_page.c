@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * docs/operating/limits.md says what every bound is. Each row of its tables names an option, which is looked
- * up in the component's table, or a macro, which is looked up in its file; the value that the row
- * states has to be the one that is there. Options that are bounds by their name all have a row.
+ * docs/operating/limits.md and docs/contributing/constants.md list every limit. Each row of the
+ * first names an option and states its default. Each row of the second names a macro and states its
+ * value. Every option that is a limit by its name has a row.
  */
 #include "app/registry.h"
 #include "base/mem.h"
@@ -14,7 +14,9 @@
 #include "tests/support/test.h"
 
 #define PAGE "docs/operating/limits.md"
-#define HEADING "| what is bounded | key | default | what happens there |\n"
+#define HEADING "| limit | key | default | at the limit |\n"
+#define CONSTANTS "docs/contributing/constants.md"
+#define CONSTANTS_HEADING "| limit | constant | value | at the limit |\n"
 #define RULE "|---|---|---|---|\n"
 #define CELLS 4
 #define TOKEN_SIZE 160
@@ -119,7 +121,7 @@ static double macro_read(const char *name, const char *path)
     while (at && !strchr(" \\", at[len]))
         at = strstr(at + len, define);
     if (!at)
-        fail_msg(PAGE ": %s does not define %s", path, name);
+        fail_msg(CONSTANTS ": %s does not define %s", path, name);
     char *end = strpbrk(text + (at - text) + len, "\n/");
     while (end && end[-1] == '\\')
         end = strpbrk(end + 1, "\n/");
@@ -128,7 +130,7 @@ static double macro_read(const char *name, const char *path)
     at += len;
     double value = sum_read(&at);
     if (*at)
-        fail_msg(PAGE ": the value of %s in %s cannot be read", name, path);
+        fail_msg(CONSTANTS ": the value of %s in %s cannot be read", name, path);
     free(text);
     return value;
 }
@@ -147,7 +149,7 @@ static void macro_check(const struct row *row, const char *name, const char *pat
     if (is_time && ends_with(name, "_S"))
         want *= 1000;
     if (said != want)
-        fail_msg(PAGE ": %s in %s is %.0f, where the page says %s", name, path, want,
+        fail_msg(CONSTANTS ": %s in %s is %.0f, where the page says %s", name, path, want,
                  row->cells[DEFAULT]);
 }
 
@@ -189,9 +191,9 @@ static double option_value(const struct br_option *o)
         assert_true(br_duration_parse(o->def.string, &ns));
         return (double)ns / 1e6;
     }
-    return o->kind == BR_OPT_INT      ? (double)o->def.integer
-           : o->kind == BR_OPT_DOUBLE ? o->def.real
-                                      : -2;
+    if (o->kind == BR_OPT_INT)
+        return (double)o->def.integer;
+    return o->kind == BR_OPT_DOUBLE ? o->def.real : -2;
 }
 
 static void option_check(const struct row *row, const char *component, const char *path)
@@ -208,17 +210,18 @@ static void option_check(const struct row *row, const char *component, const cha
 
 /* --- The page --------------------------------------------------------------------------------- */
 
-/* Where the page is read; rows are those of tables that begin with HEADING. */
+/* A page that is being read. Its rows are those of tables that begin with `heading`. */
 struct page {
+    const char *path, *heading;
     char *text;
     const char *at;
     bool in_table;
 };
 
-static struct page page_open(void)
+static struct page page_open(const char *path, const char *heading)
 {
-    char *text = file_text(PAGE);
-    return (struct page){.text = text, .at = text};
+    char *text = file_text(path);
+    return (struct page){.path = path, .heading = heading, .text = text, .at = text};
 }
 
 static void row_read(const char *line, struct row *ret)
@@ -232,7 +235,7 @@ static void row_read(const char *line, struct row *ret)
         from += len + (from[len] == '|');
     }
     if (n != CELLS || (*from && *from != '\n'))
-        fail_msg(PAGE ": a row with other than %d cells: %.80s", CELLS, line);
+        fail_msg("a row with other than %d cells: %.80s", CELLS, line);
 }
 
 /* False at the end. */
@@ -242,7 +245,7 @@ static bool row_next(struct page *page, struct row *ret)
         const char *line = page->at;
         page->at += strcspn(line, "\n");
         page->at += *page->at == '\n';
-        if (strncmp(line, HEADING, strlen(HEADING)) == 0) {
+        if (strncmp(line, page->heading, strlen(page->heading)) == 0) {
             page->in_table = true;
             page->at += strlen(RULE); /* the line below the heading */
         } else if (*line != '|') {
@@ -277,7 +280,7 @@ static void keys_each(const struct row *row, key_fn *fn, void *arg)
         (void)snprintf(group, sizeof group, "%s", one);
         char *paths = strstr(group, "`: `"), component[TOKEN_SIZE], path[TOKEN_SIZE];
         if (!paths)
-            fail_msg(PAGE ": neither options nor a macro: %s", row->cells[KEY]);
+            fail_msg(PAGE ": no option is named: %s", row->cells[KEY]);
         paths[1] = '\0';
         for (const char *at = group; token_next(&at, component);)
             for (const char *from = paths + 2; token_next(&from, path);)
@@ -291,29 +294,40 @@ static void on_key(const struct row *row, const char *component, const char *pat
     option_check(row, component, path);
 }
 
-static void row_check(const struct row *row)
+static void effect_check(const struct row *row)
 {
-    char name[TOKEN_SIZE], path[TOKEN_SIZE];
-    const char *at = row->cells[KEY];
     if (!row->cells[EFFECT][0])
-        fail_msg(PAGE ": what happens at %s is not said", row->cells[KEY]);
-    if (strncmp(at, "fixed: ", 7) != 0) {
-        keys_each(row, on_key, NULL);
-        return;
-    }
-    if (!token_next(&at, name) || strncmp(at, " in `", 5) != 0 || !token_next(&at, path))
-        fail_msg(PAGE ": \"fixed: `NAME` in `file`\" is expected: %s", row->cells[KEY]);
-    macro_check(row, name, path);
+        fail_msg("the row of %s does not state what happens at the limit", row->cells[KEY]);
 }
 
-static void rows(void **state)
+static void option_rows(void **state)
 {
     (void)state;
     struct row row;
-    struct page page = page_open();
+    struct page page = page_open(PAGE, HEADING);
     unsigned n = 0;
-    for (; row_next(&page, &row); n++)
-        row_check(&row);
+    for (; row_next(&page, &row); n++) {
+        effect_check(&row);
+        keys_each(&row, on_key, NULL);
+    }
+    assert_true(n > 0);
+    free(page.text);
+}
+
+static void constant_rows(void **state)
+{
+    (void)state;
+    struct row row;
+    struct page page = page_open(CONSTANTS, CONSTANTS_HEADING);
+    unsigned n = 0;
+    for (; row_next(&page, &row); n++) {
+        char name[TOKEN_SIZE], path[TOKEN_SIZE];
+        const char *at = row.cells[KEY];
+        effect_check(&row);
+        if (!token_next(&at, name) || strncmp(at, " in `", 5) != 0 || !token_next(&at, path))
+            fail_msg(CONSTANTS ": \"`NAME` in `file`\" is expected: %s", row.cells[KEY]);
+        macro_check(&row, name, path);
+    }
     assert_true(n > 0);
     free(page.text);
 }
@@ -359,10 +373,9 @@ static void options(void **state)
     (void)state;
     struct row row;
     struct br_str known = {0};
-    struct page page = page_open();
+    struct page page = page_open(PAGE, HEADING);
     while (row_next(&page, &row))
-        if (strncmp(row.cells[KEY], "fixed: ", 7) != 0)
-            keys_each(&row, on_key_known, &known);
+        keys_each(&row, on_key_known, &known);
     assert_false(known.failed);
     for (size_t i = 0; br_components[i]; i++) {
         char component[TOKEN_SIZE];
@@ -382,14 +395,15 @@ static void holders(void **state)
     for (int i = 0; i < BR_HOLDERS; i++) {
         (void)snprintf(quoted, sizeof quoted, "`%s`", br_holder_name((enum br_holder)i));
         if (!strstr(page, quoted))
-            fail_msg(PAGE ": nothing about the holder %s", quoted);
+            fail_msg(PAGE ": the category %s is not described", quoted);
     }
     free(page);
 }
 
 SUITE(limits_page)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows), cmocka_unit_test(options),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(option_rows),
+                                       cmocka_unit_test(constant_rows), cmocka_unit_test(options),
                                        cmocka_unit_test(holders)};
     return RUN(tests, NULL, NULL);
 }
