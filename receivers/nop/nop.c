@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The nop receiver: nothing comes in by it. */
+/* A receiver that receives nothing. */
 #include "pipeline/component.h"
 
 struct config {

@@ -15,8 +15,8 @@ struct otlp {
     struct br_meter grpc_meter, http_meter;
 };
 
-/* Writes and logs that the path is unknown. Metrics and logs are sent here, too, by clients that
- * expect a Collector. */
+/* Builds and logs a message that the path is unknown. Clients of a Collector may also send
+ * metrics and logs. */
 static void otlp_receiver_say_unknown(const struct br_ingest_listener *listener,
                                       const struct br_request *request, const char *traces,
                                       const char *profiles, char why[BR_INGEST_UNKNOWN_MAX])
@@ -26,8 +26,8 @@ static void otlp_receiver_say_unknown(const struct br_ingest_listener *listener,
     br_ingest_say_unknown(listener->ingest, request, paths, why);
 }
 
-/* A client of the other protocol: SDKs differ in their default protocol, and their users set the
- * port alone. Writes what is wrong and what would be right, and logs it. */
+/* Builds and logs a message for a client that uses the wrong protocol. The default protocol
+ * differs between SDKs, and users often change only the port. */
 static void otlp_receiver_say_other(const struct br_ingest_listener *listener,
                                     const struct br_request *request, const char *here,
                                     const char *there, const char *endpoint, char *why, size_t size)
@@ -113,7 +113,7 @@ static int otlp_receiver_create(struct br_node *node, struct br_err *err)
     return 0;
 }
 
-#define PING_TIME_MS 7200000u /* as grpc-go, where the config says nothing */
+#define PING_TIME_MS 7200000u /* defaults of grpc-go */
 #define PING_MIN_MS 300000u
 
 static uint64_t otlp_receiver_ms_or(uint64_t ns, uint64_t otherwise_ms)

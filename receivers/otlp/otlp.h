@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The config of the OTLP receiver, which its files share. */
+/* Configuration of the OTLP receiver, shared by its files. */
 #pragma once
 
 #include "ingest/http.h"
@@ -14,15 +14,15 @@ struct otlp_keepalive_policy {
 };
 
 struct otlp_keepalive {
-    struct otlp_keepalive_parameters *server_parameters; /* NULL: as zeroed ones */
-    struct otlp_keepalive_policy *enforcement_policy;    /* likewise */
+    struct otlp_keepalive_parameters *server_parameters; /* NULL: all fields 0 */
+    struct otlp_keepalive_policy *enforcement_policy;    /* NULL: all fields 0 */
 };
 
 struct otlp_grpc {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
     int64_t max_recv_msg_size_mib, max_concurrent_streams;
-    struct otlp_keepalive *keepalive; /* NULL: as a zeroed one */
+    struct otlp_keepalive *keepalive; /* NULL: all fields 0 */
     struct br_connections connections;
     bool include_metadata;
 };

@@ -22,7 +22,7 @@ static const struct br_option target_options[] = {
     BR_OPT_END,
 };
 
-/* A table for each kind, because defaults are the table's. */
+/* There is a table for each kind, because the defaults are in the table. */
 #define PROFILE_TABLE(name, on, where, seconds_help)                                               \
     static const struct br_option name[] = {                                                       \
         BR_BOOL(struct pprof_profile_config, enabled, on,                                          \
@@ -227,7 +227,8 @@ int pprof_resource(const struct br_yaml *labels, const struct br_label *more, si
 
 /* --- Checks ----------------------------------------------------------------------------------- */
 
-/* A kind that is named is enabled: the tables' defaults are those of kinds that are not named. */
+/* Enables the kinds that are in the config. The defaults in the tables are for kinds that are
+ * not. */
 static void pprof_config_enable_named(struct pprof_config *config, const struct br_yaml *profiles)
 {
     struct pprof_custom_config *custom = config->profiles.custom.items;
@@ -242,8 +243,8 @@ static void pprof_config_enable_named(struct pprof_config *config, const struct 
 }
 
 struct checker {
-    const struct br_yaml *node; /* of what is checked */
-    const char *path;           /* to it */
+    const struct br_yaml *node; /* node of the checked value */
+    const char *path;           /* path of the checked value */
     struct br_errs *errs;
 };
 
@@ -298,7 +299,8 @@ static void pprof_config_check_targets(const struct checker *checker,
     }
 }
 
-/* As Pyroscope wants `__name__`, and like no other kind. */
+/* Returns true if the name of a custom profile is a valid `__name__` in Pyroscope and no other
+ * kind has it. */
 static bool pprof_config_is_free_name(const struct pprof_config *config, size_t at)
 {
     const struct pprof_custom_config *custom = config->profiles.custom.items;
@@ -362,7 +364,7 @@ static void pprof_config_check_profiles(const struct checker *checker,
                               "must be 2s at least where CPU profiles, or fgprof's, are scraped");
 }
 
-/* Those that say the same under the same name: a store adds them up. */
+/* Warns about kinds with the same values under the same name, which a backend would add up. */
 static void pprof_config_warn_of_doubles(const struct checker *checker,
                                          const struct pprof_config *config)
 {

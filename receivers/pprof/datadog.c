@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * POST /profiling/v1/input, to which Datadog's profilers send: a form with event.json, whose tags
- * say where it comes from, and files beside it, of which pprofs and recordings of the JVM are read.
- * Each may be compressed by gzip or zstd. Source: what dd-trace-py 4, dd-trace-go 2 and libdatadog
- * send.
+ * Reads requests of Datadog's profilers (POST /profiling/v1/input): a form with event.json, whose
+ * tags describe the source, and files. Only pprofs and JFR recordings are read. Each file may be
+ * compressed with gzip or zstd. Source: requests of dd-trace-py 4, dd-trace-go 2 and libdatadog.
  */
 #include <string.h>
 
@@ -14,12 +13,13 @@
 
 #define FILES_MAX 16
 #define DEPTH_MAX 32
-#define TAGS_MAX (64u << 10) /* bytes */
-#define TAGS_GROWTH 16u      /* times these, until they are a resource */
+#define TAGS_MAX (64u << 10) /* bytes of tags */
+/* memory for converting tags to a resource, in multiples of TAGS_MAX */
+#define TAGS_GROWTH 16u
 
-/* --- The event -------------------------------------------------------------------------------- */
+/* --- Event ------------------------------------------------------------------------------------ */
 
-/* Tags by the names that OpenTelemetry has for them. */
+/* Datadog's tags and the corresponding attributes of OpenTelemetry. */
 static const struct {
     const char *tag, *label;
 } datadog_labels[] = {
@@ -42,8 +42,8 @@ static const char *datadog_label(const char *tag, size_t len)
     return NULL;
 }
 
-/* "env:prod,service:shop,...". What is for their own backend (no name in the table) is left out, as
- * every label would be one of the series. */
+/* Parses tags such as "env:prod,service:shop". Tags that are not in the table are for Datadog's
+ * backend and are left out, because each would become a label of the series. */
 static int datadog_resource(struct br_reading *reading, const char *text, size_t len,
                             struct br_arena *arena, struct br_addition *ret)
 {
@@ -66,7 +66,7 @@ static int datadog_resource(struct br_reading *reading, const char *text, size_t
               : 0;
 }
 
-/* The text of the member `tags_profiler`; the last one counts. */
+/* Returns in `ret` the value of the last member `tags_profiler`. */
 static int datadog_tags(struct br_reading *reading, const struct br_form_field *event,
                         struct br_json_token *ret)
 {
@@ -121,7 +121,7 @@ static int datadog_event(struct br_reading *reading, const struct br_form_field 
     return datadog_resource(reading, plain, len, arena, ret);
 }
 
-/* --- The files -------------------------------------------------------------------------------- */
+/* --- Files ------------------------------------------------------------------------------------ */
 
 static enum br_encoding datadog_encoding(const struct br_form_field *file)
 {
@@ -139,7 +139,8 @@ static bool datadog_ends_with(const char *text, const char *end)
     return a >= b && strcmp(text + a - b, end) == 0;
 }
 
-/* Beside profiles there are lists of libraries, figures, and traces of Go's scheduler. */
+/* Returns true for profiles. Forms also contain lists of libraries, metrics, and Go execution
+ * traces. */
 static bool datadog_is_profile(const struct br_form_field *file)
 {
     return datadog_ends_with(file->name, ".pprof") || datadog_ends_with(file->name, ".jfr") ||
@@ -182,7 +183,7 @@ static int datadog_file(struct br_reading *reading, const struct br_form_field *
     return rc;
 }
 
-/* --- The form --------------------------------------------------------------------------------- */
+/* --- Form ------------------------------------------------------------------------------------- */
 
 static int datadog_form(struct br_reading *reading, struct br_form_field *fields, size_t *ret_n)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The profile is read as it lies: each text is hashed once, functions and locations out of the
- * hashes of what they consist of, and so on up to the samples. What is written is the profile as it
- * came, but for its samples.
+ * The profile is read in place. Each string is hashed once, functions and locations by the hashes
+ * of their parts, and finally the samples. The output is the input with other samples.
  */
 #include "receivers/pprof/delta.h"
 
@@ -15,33 +14,34 @@
 #include "profile/pprof/fields.h"
 
 #define TYPES_MAX 16
-/* Bytes that a comparison may take for each byte of the profile, and beside them; with the
- * difference, which is hardly larger than the profile, four times its size and a MiB. */
+/* Memory limit of a comparison: GROWTH bytes per byte of the profile, plus SPARE. The difference
+ * is hardly larger than the profile, so together they take at most four times its size plus 1
+ * MiB. */
 #define GROWTH 3
 #define SPARE (((size_t)1 << 20) - (16u << 10))
 
-/* Fields of Profile. */
+/* Field numbers of Profile. */
 enum { SAMPLE_TYPE = 1, SAMPLE, LOCATION = 4, FUNCTION, STRING, TIME = 9, DURATION };
 
-/* Sums by stack. */
+/* Sums of values by stack. */
 struct sums {
     uint64_t *keys;
-    int64_t *values;       /* n_types for each key */
+    int64_t *values;       /* n_types values for each key */
     struct br_index index; /* of the keys, which are hashes */
     size_t count, n_types;
 };
 
 struct pprof_delta {
     uint8_t secret[16];
-    struct sums before; /* without keys: there was none yet */
-    uint64_t types;     /* what they are of */
+    struct sums before; /* sums of the previous profile; `keys` NULL: there was none */
+    uint64_t types;     /* hash of the types in `before` */
     int64_t time_ns;
 };
 
-/* Hashes of what ids stand for. */
+/* Maps IDs to the hashes of their entries. */
 struct known {
     uint64_t *ids, *hashes;
-    struct br_index index; /* without slots: the ids count from 1 */
+    struct br_index index; /* without slots if the IDs are 1, 2, 3 ... */
     size_t count;
 };
 
@@ -52,20 +52,20 @@ struct text {
 
 struct reading {
     struct pprof_delta *delta;
-    struct br_arena arena; /* of what lives until return */
+    struct br_arena arena; /* memory for the duration of the call */
     struct br_err *err;
     const uint8_t *data, *end;
     size_t max_bytes;
-    size_t counts[STRING + 1]; /* fields of these numbers */
+    size_t counts[STRING + 1]; /* number of fields by field number */
     int64_t time_ns, duration_ns;
     struct text *texts, empty;
-    bool cumulative[TYPES_MAX]; /* by type */
-    bool tells[TYPES_MAX];      /* which types tell a new program */
+    bool cumulative[TYPES_MAX]; /* by type: values are totals since the start */
+    bool tells[TYPES_MAX];      /* by type: a decrease means that the program was restarted */
     size_t n_types;
     uint64_t types;
     struct known functions, locations;
-    uint32_t *places; /* of samples, in `now` */
-    uint32_t *firsts; /* of what is in `now`: the first sample */
+    uint32_t *places; /* index in `now` of each sample */
+    uint32_t *firsts; /* index of the first sample of each entry in `now` */
     struct sums now;
 };
 
@@ -91,7 +91,8 @@ static uint64_t delta_hash_numbers(const struct reading *reading, const uint64_t
 
 /* --- Fields ----------------------------------------------------------------------------------- */
 
-/* The next message or text of this number; false at the end. What is there is well-formed. */
+/* Finds the next length-delimited field with this number; returns false at the end. The profile
+ * was already checked. */
 static bool delta_next_of(const struct reading *reading, const uint8_t **at, uint32_t number,
                           struct br_field *ret)
 {
@@ -103,7 +104,7 @@ static bool delta_next_of(const struct reading *reading, const uint8_t **at, uin
     return false;
 }
 
-/* Calls `fn` with the varints of the fields of one number of a message, packed ones too. */
+/* Called for each value of a repeated varint field, packed or not. Returns 0 or a code. */
 typedef int number_fn(struct reading *reading, void *arg, uint64_t value);
 
 static int delta_each_packed(struct reading *reading, const struct br_field *field, number_fn *fn,
@@ -139,7 +140,8 @@ static int delta_each_number(struct reading *reading, const struct br_field *mes
     return rc;
 }
 
-/* Fields 1 to `count` of a message of varints, into v[1] to v[n]; the last one of each. */
+/* Reads varint fields 1 to `count` of a message into values[1] to values[count]. Of repeated
+ * fields the last counts. */
 static int delta_read_numbers(struct reading *reading, const struct br_field *message,
                               uint64_t *values, uint32_t count)
 {
@@ -172,7 +174,7 @@ static int delta_read_top(struct reading *reading)
     return 0;
 }
 
-/* --- Texts and types -------------------------------------------------------------------------- */
+/* --- Strings and types ------------------------------------------------------------------------ */
 
 static int delta_hash_texts(struct reading *reading)
 {
@@ -202,7 +204,8 @@ static bool delta_starts_with(const struct reading *reading, const struct text *
     return text->len >= len && memcmp(reading->data + text->at, start, len) == 0;
 }
 
-/* Counts tell a new program; of a profile without counts, every type does. */
+/* Reads the sample types. A decrease of a type with the unit "count" indicates a restart. In a
+ * profile without such types a decrease of any type does. */
 static int delta_read_types(struct reading *reading)
 {
     const uint8_t *at = reading->data;
@@ -233,14 +236,14 @@ static int delta_read_types(struct reading *reading)
     return 0;
 }
 
-/* --- Tables by hash --------------------------------------------------------------------------- */
+/* --- Hash tables ------------------------------------------------------------------------------ */
 
 static bool delta_is_key(const void *entries, uint32_t place, const void *key)
 {
     return ((const uint64_t *)entries)[place] == *(const uint64_t *)key;
 }
 
-/* Takes bytes that are not the arena's of what it may hold. */
+/* Subtracts memory that is not allocated in the arena from the limit of the arena. */
 static int delta_take_bytes(struct reading *reading, size_t size)
 {
     reading->arena.full = size > reading->arena.max - reading->arena.used;
@@ -263,7 +266,8 @@ static uint64_t delta_hash_id(const void *entries, uint32_t place)
     return br_index_hash(&known->index, &known->ids[place], sizeof *known->ids);
 }
 
-/* The first of equal ids stays. There are slots for all. */
+/* Adds an entry. Of entries with equal IDs the first counts. The table has slots for all
+ * entries. */
 static void delta_enter_known(struct known *known, uint32_t place)
 {
     uint64_t hash = delta_hash_id(known, place);
@@ -272,7 +276,7 @@ static void delta_enter_known(struct known *known, uint32_t place)
         (void)br_index_add(&known->index, hash, place, delta_hash_id, known);
 }
 
-/* Once all are there. */
+/* Builds the hash table after all entries were read. It is not needed if the IDs are 1, 2, 3 ... */
 static int delta_find_known(struct reading *reading, struct known *known)
 {
     size_t i = 0;
@@ -291,7 +295,7 @@ static int delta_find_known(struct reading *reading, struct known *known)
     return 0;
 }
 
-/* 0 where there is no such id. */
+/* Returns the hash of an entry; 0 if there is no such ID. */
 static uint64_t delta_hash_of(const struct known *known, uint64_t id)
 {
     if (!known->index.n_slots)
@@ -301,7 +305,7 @@ static uint64_t delta_hash_of(const struct known *known, uint64_t id)
     return place == BR_INDEX_NONE ? 0 : known->hashes[place];
 }
 
-/* --- What a stack says ------------------------------------------------------------------------ */
+/* --- Hashes of stacks ------------------------------------------------------------------------- */
 
 static int delta_hash_functions(struct reading *reading)
 {
@@ -407,7 +411,7 @@ static void delta_release_sums(struct sums *sums)
     *sums = (struct sums){0};
 }
 
-/* Places for `count` stacks at most. */
+/* Allocates room for `count` stacks. */
 static int delta_make_sums(struct reading *reading, struct sums *sums, size_t count)
 {
     size_t size = count * (sizeof *sums->keys + reading->n_types * sizeof *sums->values) +
@@ -424,19 +428,19 @@ static int delta_make_sums(struct reading *reading, struct sums *sums, size_t co
                : delta_no_memory(reading);
 }
 
-/* Keys are hashes by the secret that profiles are compared with. */
+/* Returns the key itself, which is a keyed hash already. */
 static uint64_t delta_hash_key(const void *entries, uint32_t place)
 {
     return ((const uint64_t *)entries)[place];
 }
 
-/* BR_INDEX_NONE where it is not there. */
+/* Returns the index of a key, or BR_INDEX_NONE. */
 static uint32_t delta_place_of(const struct sums *sums, uint64_t key)
 {
     return br_index_find(&sums->index, key, delta_is_key, sums->keys, &key);
 }
 
-/* The place of a key; a new one has zeros, and there is room for it. */
+/* Returns the index of a key. A new key is added with zero values; there is room for it. */
 static uint32_t delta_put_sums(struct sums *sums, uint64_t key, bool *ret_new)
 {
     uint32_t place = delta_place_of(sums, key);
@@ -449,14 +453,14 @@ static uint32_t delta_put_sums(struct sums *sums, uint64_t key, bool *ret_new)
     return place;
 }
 
-/* NULL when it is not there. */
+/* Returns the values of a key, or NULL. */
 static const int64_t *delta_find_sums(const struct sums *sums, uint64_t key)
 {
     uint32_t place = delta_place_of(sums, key);
     return place == BR_INDEX_NONE ? NULL : sums->values + place * sums->n_types;
 }
 
-/* The values of one sample. */
+/* Values of one sample. */
 struct values {
     int64_t values[TYPES_MAX];
     size_t count;
@@ -528,9 +532,9 @@ static int delta_sum_up(struct reading *reading)
     return rc;
 }
 
-/* --- The difference --------------------------------------------------------------------------- */
+/* --- Difference ------------------------------------------------------------------------------- */
 
-/* True when a count is less than it was. */
+/* Returns true if a count has decreased. */
 static bool delta_is_new_program(const struct reading *reading)
 {
     const struct sums *now = &reading->now;
@@ -543,8 +547,9 @@ static bool delta_is_new_program(const struct reading *reading)
     return false;
 }
 
-/* Makes the values of sample `index` the differences; false when there are none. The first of equal
- * stacks gets what is theirs; values that are no sums since the beginning stay where they are. */
+/* Replaces the values of sample `index` by the differences. Returns false if all are 0. The
+ * first of equal stacks gets the difference of their sums. Values that are not totals are
+ * unchanged. */
 static bool delta_subtract(const struct reading *reading, const struct sums *before, uint32_t index,
                            struct values *values)
 {
@@ -561,7 +566,7 @@ static bool delta_subtract(const struct reading *reading, const struct sums *bef
     return any;
 }
 
-/* Copies all but the values. */
+/* Copies all fields except the values. */
 static uint8_t *delta_put_others(const struct br_field *sample, uint8_t *out)
 {
     const uint8_t *at = sample->data, *end = at + sample->value;
@@ -587,7 +592,7 @@ static size_t delta_others_size(const struct br_field *sample)
     return size;
 }
 
-/* A sample with these values, unless `out` is NULL; returns its size. */
+/* Writes a sample with these values unless `out` is NULL. Returns its size. */
 static size_t delta_put_sample(const struct br_field *sample, const struct values *values,
                                uint8_t *out)
 {
@@ -605,7 +610,7 @@ static size_t delta_put_sample(const struct br_field *sample, const struct value
     return br_len_size(SAMPLE, len);
 }
 
-/* The profile with the differences, unless `out` is NULL; returns its size. */
+/* Writes the profile with the differences unless `out` is NULL. Returns its size. */
 static size_t delta_put_profile(struct reading *reading, const struct sums *before, uint8_t *out)
 {
     size_t len = 0;
@@ -627,7 +632,7 @@ static size_t delta_put_profile(struct reading *reading, const struct sums *befo
     return len;
 }
 
-/* The time between the two, where the profile says none. */
+/* Writes the time between the two profiles as the duration, unless the profile has one. */
 static uint8_t *delta_put_duration(const struct reading *reading, uint8_t *out)
 {
     const struct pprof_delta *delta = reading->delta;

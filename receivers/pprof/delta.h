@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Computes the difference between two profiles whose values count since the program began: what
- * happened in between. Stacks are known again by what they say (addresses, functions, lines,
- * labels), because ids mean something within one profile only. A count that became less means that
- * the program is a new one; then all that it counts has happened since. Values beside counts
- * (bytes, nanoseconds) may become a little less in the same program, which scales what it has
- * sampled: that is no difference. Values of types `inuse_*` stay as they are.
+ * Computes the difference between two profiles whose values are totals since the program began.
+ * Stacks are matched by their content (addresses, functions, lines, labels), because IDs are valid
+ * only within one profile.
+ *
+ * If a count has decreased, the program was restarted, and the difference is the new profile. Other
+ * values (bytes, nanoseconds) may decrease slightly in the same program, because it scales its
+ * samples; such a decrease counts as 0. Values of types `inuse_*` are copied unchanged.
  */
 #pragma once
 
@@ -18,25 +19,27 @@
 
 #define PPROF_DELTA_STACKS_MAX (1u << 17)
 
-/* Remembers 8 bytes for each stack and as many for each of its values, and 6 to find it. */
+/* State between profiles. Takes 8 bytes per stack, 8 per value, and 6 per stack for the hash
+ * table. */
 struct pprof_delta;
 
-struct pprof_delta *pprof_delta_new(void);        /* NULL without memory */
-void pprof_delta_free(struct pprof_delta *delta); /* accepts NULL */
+struct pprof_delta *pprof_delta_new(void);        /* Returns NULL if there is not enough memory. */
+void pprof_delta_free(struct pprof_delta *delta); /* Accepts NULL. */
 
-/* Forgets what was taken: the next profile is a first one. Accepts NULL. */
+/* Forgets the previous profile. Accepts NULL. */
 void pprof_delta_clear(struct pprof_delta *delta);
 
-/* Returns true when the bytes are a pprof's Profile: every field that it has is of the kind that
- * the schema says. For pprof_delta_take. */
+/* Returns true if the data is a Profile of pprof: every field has the type given by the schema.
+ * Called by pprof_delta_take. */
 bool pprof_delta_check(const uint8_t *data, size_t len);
 
-/* Takes the next profile (plain pprof). Sets `*ret` to the difference in the arena, `*ret_len` 0
- * for the first profile, which has none. The difference's duration is what lies between the two,
- * unless the profile says one. All that it takes, what is remembered and the difference included,
- * is about four times the profile's size and a MiB at the most. Returns 0; BR_EINVAL, BR_EFULL,
- * BR_ETOOBIG or BR_ENOMEM with a sentence: then the next profile is compared with the one before.
- */
+/* Compares a profile (uncompressed pprof) with the previous one and replaces that. Sets `*ret`
+ * to the difference, which is in the arena; for the first profile `*ret_len` is 0. If the
+ * profile has no duration, the difference gets the time between the two.
+ *
+ * Memory, including the kept state and the difference, is at most about four times the size of
+ * the profile plus 1 MiB. Returns 0, or BR_EINVAL, BR_EFULL, BR_ETOOBIG or BR_ENOMEM with a
+ * message. After an error the previous profile is kept. */
 int pprof_delta_take(struct pprof_delta *delta, const uint8_t *data, size_t len,
                      struct br_arena *arena, const uint8_t **ret, size_t *ret_len,
                      struct br_err *err);

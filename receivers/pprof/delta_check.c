@@ -2,12 +2,12 @@
 #include "otlp/scan.h"
 #include "receivers/pprof/delta.h"
 
-/* Which fields a message has: bits by number. */
+/* Types of the fields of a message, as bit sets of field numbers. */
 struct shape {
     uint32_t varints;
-    uint32_t lists; /* varints, packed or not */
+    uint32_t lists; /* repeated varints, packed or not */
     uint32_t texts;
-    const struct shape *nested[12]; /* by number */
+    const struct shape *nested[12]; /* nested messages, by field number */
 };
 
 #define BITS(first, last) ((UINT32_C(2) << (last)) - (UINT32_C(1) << (first)))
@@ -36,8 +36,8 @@ static bool delta_check_is_list(const struct br_field *field)
     return at != NULL;
 }
 
-/* True when a field is of the kind that its message says; the message in it is still to be checked.
- */
+/* Returns true if a field has the type given by the schema. Nested messages are not checked
+ * here. */
 static bool delta_check_is_of_kind(const struct shape *shape, const struct br_field *field)
 {
     uint32_t bit = field->number < 32 ? UINT32_C(1) << field->number : 0;
@@ -57,7 +57,7 @@ static const struct shape *delta_check_nested_in(const struct shape *shape,
                : NULL;
 }
 
-/* A message without any in it. */
+/* Checks a message without nested messages. */
 static bool delta_check_is_flat(const struct shape *shape, const uint8_t *at, const uint8_t *end)
 {
     struct br_field field;
@@ -69,7 +69,7 @@ static bool delta_check_is_flat(const struct shape *shape, const uint8_t *at, co
     return true;
 }
 
-/* One that may have some, which have none. */
+/* Checks a message whose nested messages contain no further ones. */
 static bool delta_check_is_nested(const struct shape *shape, const uint8_t *at, const uint8_t *end)
 {
     struct br_field field;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The folder is looked at, not watched: a timer and readdir work on every file system, and a file
- * is complete when it has not changed between two looks.
+ * Reads profiles from a directory. The directory is polled, not watched: readdir works on every
+ * file system. A file is complete when it has not changed between two scans.
  *
- * Everything that asks the disk runs in a thread, one thing at a time, so that a disk which does
- * not answer keeps one thread: a part of a look (struct look), or the reading of one file. A look
- * pauses when enough files are ready, and goes on when they have been taken. The thread that has
- * the turn owns the tables of files; the worker owns what is in the pipeline.
+ * All disk access runs in a thread, one task at a time, so a disk that does not respond blocks at
+ * most one thread. A task is a part of a scan (struct look) or reads one file. A scan pauses when
+ * enough files are ready, and continues after they were read. The running task owns the tables of
+ * files; the worker owns the items in the pipeline.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -23,42 +23,42 @@
 #include "receivers/pprof/pprof.h"
 #include "receivers/pprof/taken.h"
 
-#define FILES_MAX 1000000 /* that are known at a time; further ones wait until others are gone */
-#define BUSY_MAX 4        /* files that are read or in the pipeline at a time */
-#define LOOK_ENTRIES 256  /* of the directory, in one part of a look */
+#define FILES_MAX 1000000 /* files known at a time; further ones wait until others are gone */
+#define BUSY_MAX 4        /* files read or in the pipeline at a time */
+#define LOOK_ENTRIES 256  /* entries of the directory per part of a scan */
 #define LOG_EVERY_MS 60000
-#define NAMED_MAX 20 /* files that are named in the log within it; further ones are counted */
+#define NAMED_MAX 20 /* files named in the log per LOG_EVERY_MS; further ones are only counted */
 #define TAKEN_FILE ".braid-taken"
-#define TAKEN_SPARE 1000 /* lines of it that say nothing any more */
+#define TAKEN_SPARE 1000 /* obsolete lines in it before it is rewritten */
 #define NS_PER_MS 1000000
 
 enum state {
-    WATCHED, /* until it has not changed for an interval */
+    WATCHED, /* waiting until it is unchanged for an interval */
     BUSY,    /* being read, or in the pipeline */
-    OVER,    /* taken or refused: nothing more happens unless it changes */
+    OVER,    /* read or rejected; ignored until it changes */
 };
 
 struct file {
     struct pprof_folder *folder;
-    struct br_list link; /* pprof_folder.ready or .ended, or look.ended; while BUSY */
+    struct br_list link; /* while BUSY: in pprof_folder.ready, pprof_folder.ended or look.ended */
     enum state state;
-    enum br_verdict verdict; /* of a file in `ended` */
+    enum br_verdict verdict; /* result, for a file in `ended` */
     struct pprof_identity is;
-    bool taken;                    /* as `is` says */
-    struct pprof_mark mark;        /* what was counted of it, when it was taken last ... */
-    uint64_t mark_inode;           /* ... and was this file */
-    struct pprof_mark next;        /* and for the bytes that are read now */
-    uint64_t since_ms;             /* it has been the same */
-    uint64_t look;                 /* number of the last look that saw it */
-    struct pprof_reading *reading; /* NULL unless a thread has it */
+    bool taken;                    /* was read in the state `is` */
+    struct pprof_mark mark;        /* beginning of the file that was already counted */
+    uint64_t mark_inode;           /* inode of the file with that beginning */
+    struct pprof_mark next;        /* the same for the data being read */
+    uint64_t since_ms;             /* unchanged since this time */
+    uint64_t look;                 /* number of the last scan that found it */
+    struct pprof_reading *reading; /* NULL unless a thread reads it */
     struct br_item *item;
-    char name[]; /* terminated */
+    char name[]; /* NUL-terminated */
 };
 
-/* A file that was taken, whatever its name is now. */
+/* A file that was read, independent of its name. */
 struct known {
     struct pprof_taken taken;
-    uint64_t look; /* number of the last look that saw it */
+    uint64_t look; /* number of the last scan that found it */
 };
 
 struct complaint {
@@ -66,18 +66,18 @@ struct complaint {
     char why[160];
 };
 
-/* A part of a look, for a thread. It outlives the folder by the call of `done`. */
+/* A part of a scan, run by a thread. It is freed by `done` if the folder is freed first. */
 struct look {
     struct br_work work;
-    struct pprof_folder *folder; /* NULL: it is gone */
-    bool runs;                   /* `done` is still to be called */
-    uint64_t now_ms;             /* of the worker's clock */
-    bool reads;                  /* the directory, and not only `ended` */
-    unsigned room;               /* files that may be made ready */
-    struct br_list ended;        /* files whose end is to be noted */
+    struct pprof_folder *folder; /* NULL: freed */
+    bool runs;                   /* `done` was not called yet */
+    uint64_t now_ms;             /* worker's monotonic clock */
+    bool reads;                  /* read the directory; otherwise only process `ended` */
+    unsigned room;               /* number of files that may become ready */
+    struct br_list ended;        /* files whose result must be recorded */
     /* Results: */
-    struct br_list ready; /* files to be taken; BUSY */
-    bool over;            /* the directory is at its end */
+    struct br_list ready; /* files to be read; BUSY */
+    bool over;            /* the end of the directory was reached */
     struct complaint complaints[NAMED_MAX];
     unsigned n_complaints;
 };
@@ -88,28 +88,29 @@ struct pprof_folder {
     struct pprof_reader *reader;
     struct br_arena arena;
     struct br_addition resource;
-    struct br_map *files;    /* of struct file, by name */
-    struct br_map *known;    /* of struct known, by inode; as many */
-    struct br_list sendings; /* of pieces.h */
+    struct br_map *files;    /* of struct file by name */
+    struct br_map *known;    /* of struct known by inode; at most as many */
+    struct br_list sendings; /* used by br_pieces_send */
     struct br_timer timer;
-    /* The thread's that has the turn: */
-    uint64_t look;                /* its number */
-    DIR *dir;                     /* NULL between looks */
-    char paused_at[NAME_MAX + 1]; /* a file that is ready and has no room; "" : none */
-    struct file *busy[BUSY_MAX];  /* until their end is noted; else NULL */
-    struct pprof_taken_log *log;  /* NULL: a restart takes all files again */
-    bool loaded;                  /* the log has been read */
-    /* The worker's: */
+    /* Owned by the running task: */
+    uint64_t look;                /* number of the current scan */
+    DIR *dir;                     /* NULL between scans */
+    char paused_at[NAME_MAX + 1]; /* name of a file that is ready but has to wait; "": none */
+    /* files that are BUSY until their result is recorded; else NULL */
+    struct file *busy[BUSY_MAX];
+    struct pprof_taken_log *log; /* NULL: after a restart all files are read again */
+    bool loaded;                 /* the log was read */
+    /* Owned by the worker: */
     struct look *part;
-    bool looking;         /* a look is under way, perhaps paused */
-    bool paused;          /* its last part left files that are ready */
+    bool looking;         /* a scan is in progress or paused */
+    bool paused;          /* the last part left a file that is ready */
     struct br_list ready; /* files to be read; BUSY */
-    struct br_list ended; /* files whose end is to be noted */
-    unsigned n_busy;      /* files that are ready, read or in the pipeline */
-    bool reading;         /* a thread reads one of them */
+    struct br_list ended; /* files whose result must be recorded */
+    unsigned n_busy;      /* number of files that are ready, being read or in the pipeline */
+    bool reading;         /* a thread reads a file */
     bool stopping;
     struct br_log_limit log_limit;
-    unsigned n_named; /* since it began */
+    unsigned n_named; /* files named in the log in the current interval */
     struct br_meter meter;
     double *taken, *failed;
     void (*on_idle)(void *arg);
@@ -132,7 +133,7 @@ static void folder_complain(struct pprof_folder *folder, const char *name, const
     br_warn(&folder->node->log, "%s/%s: %s%s", folder->config->path, name, why, more);
 }
 
-/* The same from the thread; the worker logs it. */
+/* Records a message in the thread; the worker logs it. */
 static void folder_complain_later(struct pprof_folder *folder, const char *name, const char *why)
 {
     struct look *part = folder->part;
@@ -156,16 +157,16 @@ static bool folder_same(const struct pprof_identity *left, const struct pprof_id
            left->changed_ns == right->changed_ns;
 }
 
-/* "path/name"; false when it is too long. */
+/* Builds "path/name". Returns false if it is too long. */
 static bool folder_join(char *out, size_t size, const char *folder, const char *name)
 {
     int n = snprintf(out, size, "%s/%s", folder, name);
     return n > 0 && (size_t)n < size;
 }
 
-/* --- What becomes of a file ------------------------------------------------------------------- */
+/* --- Results of files ------------------------------------------------------------------------- */
 
-/* Deletes or moves it, if it is still what was read. */
+/* Deletes or moves a file unless it has changed since it was read. */
 static void folder_put_away(struct file *file)
 {
     const struct pprof_folder_config *config = file->folder->config;
@@ -176,7 +177,7 @@ static void folder_put_away(struct file *file)
         return;
     struct pprof_identity is = folder_identify(&st);
     if (!folder_same(&is, &file->is))
-        return; /* the next look finds that it has changed */
+        return; /* the next scan finds the change */
     int rc = 0;
     if (config->after == PPROF_DELETE)
         rc = unlink(path);
@@ -191,7 +192,8 @@ static struct known *folder_known(const struct pprof_folder *folder, uint64_t in
     return br_map_get(folder->known, &inode, sizeof inode);
 }
 
-/* Notes what a file is like that was taken. Without memory it is another one under another name. */
+/* Records the state in which a file was read. If there is not enough memory, the file will be
+ * read again after it is renamed. */
 static void folder_note_known(struct pprof_folder *folder, const struct pprof_taken *taken)
 {
     struct known *known = folder_known(folder, taken->is.inode);
@@ -206,7 +208,7 @@ static void folder_note_known(struct pprof_folder *folder, const struct pprof_ta
         br_free(known);
 }
 
-/* Notes the file, so that neither the next look nor a restart takes it again. */
+/* Records that a file was read, so that neither the next scan nor a restart reads it again. */
 static void folder_note_taken(struct file *file)
 {
     struct pprof_folder *folder = file->folder;
@@ -219,7 +221,7 @@ static void folder_note_taken(struct file *file)
         folder_complain_later(folder, TAKEN_FILE, strerror(errno));
 }
 
-/* Replaces one entry of the table of files that are BUSY, which has room. */
+/* Replaces an entry in `folder->busy`, which always has room. */
 static void folder_swap_busy(struct pprof_folder *folder, const struct file *old, struct file *file)
 {
     size_t i = 0;
@@ -228,7 +230,7 @@ static void folder_swap_busy(struct pprof_folder *folder, const struct file *old
     folder->busy[i] = file;
 }
 
-/* Notes the end of a file, in the thread. */
+/* Records the result of a file. Runs in the thread. */
 static void folder_note_end(struct file *file, uint64_t now_ms)
 {
     folder_swap_busy(file->folder, file, NULL);
@@ -249,7 +251,7 @@ static void folder_note_ends(struct br_list *ended, uint64_t now_ms)
 
 static void folder_go_on(struct pprof_folder *folder);
 
-/* It was BUSY, and stays so until the thread has noted it. */
+/* Ends the processing of a file. It stays BUSY until the thread has recorded the result. */
 static void folder_leave(struct file *file, enum br_verdict verdict)
 {
     struct pprof_folder *folder = file->folder;
@@ -273,9 +275,9 @@ static void folder_on_done(struct br_item *item, void *arg)
     folder_leave(file, outcome->verdict);
 }
 
-/* --- Taking a file ---------------------------------------------------------------------------- */
+/* --- Reading a file --------------------------------------------------------------------------- */
 
-/* Returns a descriptor, or a code. */
+/* Returns a file descriptor, or a negative code with a message. */
 static int folder_open_file(struct file *file, struct br_err *err)
 {
     struct pprof_folder *folder = file->folder;
@@ -317,7 +319,8 @@ static int folder_load(struct br_reading *reading, struct file *file)
     if (fd < 0)
         return fd;
     size_t size = (size_t)file->is.size;
-    reading->scope.max += size * BR_READING_GROWTH; /* the file is the first of it */
+    /* the first use of the memory is the file itself */
+    reading->scope.max += size * BR_READING_GROWTH;
     struct br_buf *buf = br_buf_new(reading->host->pool, size);
     if (buf)
         br_reading_replace(reading, buf);
@@ -329,7 +332,7 @@ static int folder_load(struct br_reading *reading, struct file *file)
     return rc;
 }
 
-/* The number in `text`, of at most 18 digits and nothing else; false where it is none. */
+/* Parses a number of at most 18 digits. Returns false for any other text. */
 static bool folder_read_number(const uint8_t *text, const uint8_t *end, uint64_t *ret)
 {
     uint64_t number = 0;
@@ -344,15 +347,15 @@ static bool folder_read_number(const uint8_t *text, const uint8_t *end, uint64_t
     return true;
 }
 
-/* A line was counted up to `counted`, since the program that writes it had just got so far. Makes
- * it a line of what is new: of a stack that was counted the number becomes the difference. False
- * where it is another stack now. */
+/* Corrects a line that was read up to `counted` while a program was still writing it. If that
+ * part was already a stack with a number, the number becomes the difference. Returns false if
+ * the stack itself has become longer. */
 static bool folder_count_rest(uint8_t *line, const uint8_t *counted, const uint8_t *eol)
 {
     uint8_t *space = memrchr(line, ' ', (size_t)(counted - line));
     uint64_t before, all;
     if (!space)
-        return true; /* so far it was no stack */
+        return true; /* no stack was counted */
     if (eol > counted && eol[-1] == '\r')
         eol--;
     if (!folder_read_number(space + 1, counted, &before) ||
@@ -366,11 +369,12 @@ static bool folder_count_rest(uint8_t *line, const uint8_t *counted, const uint8
 
 static struct pprof_mark folder_mark_of(const uint8_t *data, size_t len)
 {
-    static const uint8_t key[16]; /* the hash is kept in a file */
+    static const uint8_t key[16]; /* fixed, because the hash is stored in a file */
     return (struct pprof_mark){len, br_siphash(key, data, len)};
 }
 
-/* Of folded text that grew, what is new: its beginning was counted. `data` is the source's. */
+/* Skips the beginning of folded text that was already counted, if the file has grown. `data` is
+ * the writable content of the source. */
 static void folder_skip_counted(const struct file *file, struct br_reading *reading, uint8_t *data,
                                 struct br_profile_source *source)
 {
@@ -395,8 +399,9 @@ static void folder_skip_counted(const struct file *file, struct br_reading *read
     source->len -= skip;
 }
 
-/* Which counted beginning the file may have: its own, where it was taken under any name; else that
- * of the file that had its name, unless this has another one now. */
+/* Chooses the counted beginning for a file. It is that of the same inode, if that was read under
+ * any name. Otherwise it is that of the previous file with this name, unless that file still
+ * exists under another. */
 static void folder_choose_mark(struct file *file)
 {
     const struct known *known = folder_known(file->folder, file->is.inode);
@@ -422,7 +427,7 @@ static int folder_read_item(struct br_reading *reading)
     file->next = folder_mark_of(raw->data, raw->len);
     if (file->mark_inode == file->is.inode && file->mark.len == file->next.len &&
         file->mark.hash == file->next.hash)
-        return 0; /* only its time has changed */
+        return 0; /* only the modification time has changed */
     rc = pprof_unpack(reading);
     if (rc)
         return rc;
@@ -489,7 +494,7 @@ static void folder_take(struct file *file)
                              &file->reading);
 }
 
-/* --- Looking ---------------------------------------------------------------------------------- */
+/* --- Scanning --------------------------------------------------------------------------------- */
 
 static struct file *folder_find(struct pprof_folder *folder, const char *name)
 {
@@ -519,13 +524,13 @@ static bool folder_ends_with(const char *text, const char *end)
     return a >= b && strcmp(text + a - b, end) == 0;
 }
 
-/* Names that programs give to what they have not finished, or want nobody to see. */
+/* Returns true for names that programs use for unfinished or hidden files. */
 static bool folder_is_hidden(const char *name)
 {
     return name[0] == '.' || folder_ends_with(name, ".tmp") || folder_ends_with(name, ".part");
 }
 
-/* A file that was taken and has another name now, as nothing else of it has changed. */
+/* Recognises a file that was read under another name: everything except the name is unchanged. */
 static bool folder_was_taken(struct file *file, const struct known *known)
 {
     if (!known || !folder_same(&file->is, &known->taken.is))
@@ -536,7 +541,7 @@ static bool folder_was_taken(struct file *file, const struct known *known)
     return true;
 }
 
-/* Whether it is read, or in the pipeline, under a name that it had. */
+/* Returns true if the file is already BUSY under its previous name. */
 static bool folder_is_busy(const struct pprof_folder *folder, const struct pprof_identity *is)
 {
     for (size_t i = 0; i < BUSY_MAX; i++)
@@ -545,7 +550,8 @@ static bool folder_is_busy(const struct pprof_folder *folder, const struct pprof
     return false;
 }
 
-/* Looks at an entry of the directory. False when the file is ready and has to wait for room. */
+/* Examines an entry of the directory. Returns false if the file is ready but has to wait for
+ * room. */
 static bool folder_look_at(struct pprof_folder *folder, const char *name)
 {
     struct look *part = folder->part;
@@ -607,7 +613,7 @@ static void folder_forget_gone(struct pprof_folder *folder)
     }
 }
 
-/* Keeps the lines about files that are there, when more are about others, or the list is gone. */
+/* Rewrites the log with the existing files, if it has too many obsolete lines or was deleted. */
 static void folder_rewrite_taken(struct pprof_folder *folder)
 {
     size_t n = br_map_count(folder->files), len;
@@ -625,7 +631,8 @@ static void folder_rewrite_taken(struct pprof_folder *folder)
         folder_complain_later(folder, TAKEN_FILE, strerror(errno));
 }
 
-/* Begins a look. False, with the reason noted, when the directory cannot be read. */
+/* Begins or continues a scan. Returns false if the directory cannot be opened, which will be
+ * logged. */
 static bool folder_open_dir(struct pprof_folder *folder)
 {
     if (!folder->dir)
@@ -648,7 +655,7 @@ static void folder_close_dir(struct pprof_folder *folder)
     folder_rewrite_taken(folder);
 }
 
-/* Looks at the next entry. False at the end, or where the look pauses. */
+/* Examines the next entry. Returns false at the end of the directory or if the scan pauses. */
 static bool folder_look_at_next(struct pprof_folder *folder)
 {
     char paused_at[NAME_MAX + 1];
@@ -689,9 +696,9 @@ static void folder_on_run(struct br_work *work)
     br_mem_flush();
 }
 
-/* --- In the worker ---------------------------------------------------------------------------- */
+/* --- Worker ----------------------------------------------------------------------------------- */
 
-/* Files that may be taken now. */
+/* Returns the number of files that may be read now. */
 static unsigned folder_room(const struct pprof_folder *folder)
 {
     struct br_host *host = folder->node->host;
@@ -733,7 +740,7 @@ static void folder_on_ran(struct br_work *work)
     folder_go_on(folder);
 }
 
-/* Has the next part of a look made; where the worker is stopping, only ends are noted. */
+/* Starts the next part of a scan. While the receiver is stopping, it only records results. */
 static void folder_look(struct pprof_folder *folder, unsigned room)
 {
     struct look *part = folder->part;
@@ -757,7 +764,7 @@ static void folder_take_next(struct pprof_folder *folder)
     folder_take(br_container_of(link, struct file, link));
 }
 
-/* Gives the thread the next thing to do, if it has nothing. */
+/* Starts the next task in the thread, if it is idle. */
 static void folder_go_on(struct pprof_folder *folder)
 {
     unsigned room = folder_room(folder);
@@ -771,7 +778,7 @@ static void folder_go_on(struct pprof_folder *folder)
     else if (folder->stopping && folder->n_busy == 0 && folder->on_idle)
         folder->on_idle(folder->on_idle_arg);
     else if (folder->looking && folder->n_busy == 0)
-        folder_wait(folder); /* for memory */
+        folder_wait(folder); /* until memory is available */
 }
 
 static void folder_on_timer(struct br_timer *timer)
@@ -781,7 +788,7 @@ static void folder_on_timer(struct br_timer *timer)
     folder_go_on(folder);
 }
 
-/* --- The whole -------------------------------------------------------------------------------- */
+/* --- Life cycle ------------------------------------------------------------------------------- */
 
 int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct pprof_folder **ret,
                      struct br_err *err)
@@ -832,7 +839,8 @@ static int folder_check(const char *key, const char *path, int mode, struct br_e
     return 0;
 }
 
-/* A misspelt path would look like a folder to which nothing comes. */
+/* Checks that the directories exist. Otherwise a misspelt path would look like an empty
+ * directory. */
 static int folder_check_all(const struct pprof_folder_config *config, struct br_err *err)
 {
     int mode = R_OK | X_OK | (config->after == PPROF_REMEMBER ? 0 : W_OK);
@@ -842,7 +850,7 @@ static int folder_check_all(const struct pprof_folder_config *config, struct br_
                : rc;
 }
 
-/* A file that was taken before this process began. */
+/* Adds a file that was read before this process started. */
 static void folder_on_taken(void *arg, const char *name, const struct pprof_taken *taken)
 {
     struct pprof_folder *folder = arg;
@@ -854,11 +862,11 @@ static void folder_on_taken(void *arg, const char *name, const struct pprof_take
     file->mark_inode = taken->is.inode;
     file->taken = true;
     file->state = OVER;
-    file->look = UINT64_MAX; /* it was seen */
+    file->look = UINT64_MAX; /* not a new file */
     folder_note_known(folder, taken);
 }
 
-/* A record that cannot be opened is no error where the config did not name it. */
+/* Opens the log of files that were read. An error is only fatal if the config names the log. */
 static int folder_open_taken(struct pprof_folder *folder, struct br_err *err)
 {
     const struct pprof_folder_config *config = folder->config;
@@ -911,11 +919,11 @@ static void folder_free_file(void *arg)
     struct file *file = arg;
     pprof_reading_leave(file->reading);
     if (file->item)
-        file->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
+        file->item->done = NULL; /* the item is still in the pipeline; its result is ignored */
     br_free(file);
 }
 
-/* Waits for the thread, and notes what ended since it began. */
+/* Waits for the thread and records the remaining results. */
 static void folder_end_part(struct pprof_folder *folder)
 {
     struct look *part = folder->part;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Overrides at run time: which jobs scrape, and how often. */
+/* Overrides at run time, which change the scrapes that run and their intervals. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -28,7 +28,7 @@ static bool overrides_is_live(const struct pprof_scraper *scraper,
     return override->until_ms > br_host_mono_ms(scraper->node->host);
 }
 
-/* --- What jobs are to do ---------------------------------------------------------------------- */
+/* --- Intervals of jobs ------------------------------------------------------------------------ */
 
 static uint64_t overrides_at_once(struct pprof_job *job)
 {
@@ -40,7 +40,8 @@ struct want {
     uint64_t interval_ms, override, until_ms;
 };
 
-/* The shorter of what is wanted so far and what an override (NULL: the config) asks for. */
+/* Applies the interval of an override (NULL: of the config) if it is shorter than
+ * `want->interval_ms`. */
 static void overrides_ask(const struct pprof_config *config, int kind, struct want *want,
                           const struct pprof_override *override)
 {
@@ -122,9 +123,10 @@ void pprof_overrides_release(struct pprof_scraper *scraper)
     br_host_timer_stop(scraper->node->host, &scraper->overrides_end);
 }
 
-/* --- The overridable -------------------------------------------------------------------------- */
+/* --- br_overridable --------------------------------------------------------------------------- */
 
-/* The CPU profile is the default where neither the override nor the config names one. */
+/* Returns true for the kinds of an override that names none: those in the config, or else the
+ * CPU profile. */
 static bool overrides_is_default(const struct pprof_config *config, enum pprof_kind kind)
 {
     for (int k = 0; k < PPROF_KINDS; k++)
@@ -133,7 +135,7 @@ static bool overrides_is_default(const struct pprof_config *config, enum pprof_k
     return kind == PPROF_CPU;
 }
 
-/* How many jobs it is about. */
+/* Returns the number of jobs that an override affects. */
 static int overrides_count_jobs(const struct pprof_scraper *scraper,
                                 const struct pprof_override *override)
 {

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 
 struct pprof {
-    struct pprof_reader reader; /* of scrapes and files */
+    struct pprof_reader reader; /* for scrapes and files */
     struct pprof_scraper *scraper;
     struct pprof_folder *folder;
     struct pprof_upload upload;
@@ -53,7 +53,7 @@ static void pprof_receiver_on_stopped(void *arg)
     struct pprof *p = arg;
     if (--p->n_stopping > 0)
         return;
-    /* The listener says itself that the node is drained. */
+    /* br_ingest_drain reports the node as drained. */
     if (p->upload.ingest.node)
         br_ingest_drain(&p->upload.ingest);
     else

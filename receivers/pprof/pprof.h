@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The types and functions that the files of the pprof receiver share. Profiles come in three ways,
- * each with a file of its own: scraped from targets (targets.c, overrides.c, scrape.c), found in a
- * folder (folder.c), uploaded (upload.c). reader.c makes items of their bytes. Each part has
- * new/start/free of its own, so that none knows another.
+ * Types and functions shared by the files of the pprof receiver. Profiles have three sources:
+ * scraped from targets (targets.c, overrides.c, scrape.c), found in a directory (folder.c), and
+ * uploaded (upload.c). reader.c converts them to items. Each source has its own new, start and free
+ * functions and is independent of the others.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 #include "profile/name.h"
 #include "profile/profile.h"
 
-/* --- Config ----------------------------------------------------------------------------------- */
+/* --- Configuration ---------------------------------------------------------------------------- */
 
 struct pprof_target_config {
     const char *endpoint;
@@ -40,26 +40,27 @@ enum pprof_kind {
     PPROF_GODELTAPROF_MUTEX,
     PPROF_THREADCREATE,
     PPROF_FGPROF,
-    PPROF_CUSTOM, /* the first of the config's own */
+    PPROF_CUSTOM, /* the first custom profile */
 };
 #define PPROF_CUSTOM_MAX 8
 #define PPROF_KINDS ((int)PPROF_CUSTOM + PPROF_CUSTOM_MAX)
 
-/* A profile that the program serves by a name of its own. */
+/* A custom profile of the program. */
 struct pprof_custom_config {
     struct pprof_profile_config profile;
-    const char *name; /* its `__name__`, and what overrides call it */
+    const char *name; /* `__name__`, and the name in overrides */
     bool cumulative;
 };
 
-/* In the order of enum pprof_kind. `godeltaprof`: the three of it, instead of what they replace. */
+/* Profiles in the order of enum pprof_kind. `godeltaprof` enables the three godeltaprof_* and
+ * disables the profiles that they replace. */
 struct pprof_profiles_config {
     struct pprof_profile_config cpu, heap, allocs, goroutine, block, mutex, godeltaprof_memory,
         godeltaprof_block, godeltaprof_mutex, threadcreate, fgprof;
     struct pprof_godeltaprof {
         bool enabled;
     } godeltaprof;
-    struct br_structs custom; /* of pprof_custom_config */
+    struct br_structs custom; /* of struct pprof_custom_config */
 };
 
 struct pprof_basic_auth {
@@ -80,7 +81,7 @@ struct pprof_folder_config {
 };
 
 struct pprof_config {
-    struct br_structs targets; /* of pprof_target_config */
+    struct br_structs targets; /* of struct pprof_target_config */
     struct pprof_profiles_config profiles;
     uint64_t scrape_interval, scrape_timeout;
     bool delta;
@@ -100,111 +101,112 @@ int pprof_check(void *config, const struct br_yaml *node, const char *path, stru
 const struct pprof_profile_config *pprof_profile_config(const struct pprof_config *config,
                                                         enum pprof_kind kind);
 
-/* Returns what the config and overrides call a kind; "" for one that there is none of. */
+/* Returns the name of a kind in the config and in overrides; "" if there is no such kind. */
 const char *pprof_kind_name(const struct pprof_config *config, enum pprof_kind kind);
 
-/* Returns the `__name__` of a kind: as Grafana Alloy names what it scrapes, with Pyroscope's
+/* Returns the `__name__` of a kind. The names are those of Grafana Alloy, after Pyroscope's
  * renaming of godeltaprof_*. */
 const char *pprof_kind_metric(const struct pprof_config *config, enum pprof_kind kind);
 
-/* Returns true when its values count since the program began. */
+/* Returns true if the values of a kind are totals since the program began. */
 bool pprof_kind_since_start(const struct pprof_config *config, enum pprof_kind kind);
 
-/* Returns true when it is asked for with the seconds that it is to last, whatever the config says.
- */
+/* Returns true if a kind always needs a duration in its request. */
 bool pprof_kind_lasts(enum pprof_kind kind);
 
-/* Makes a Resource of labels of the config (a map of scalars) and `more`, which they go before.
- * Returns 0 or a code with its sentence. */
+/* Builds a Resource from the labels in the config (a map of scalars) and `more`. Labels in the
+ * config take precedence. Returns 0 or a code with a message. */
 int pprof_resource(const struct br_yaml *labels, const struct br_label *more, size_t n_more,
                    struct br_arena *arena, struct br_addition *ret, struct br_err *err);
 
-/* --- Bytes to items (reader.c) ---------------------------------------------------------------- */
+/* --- Conversion to items (reader.c) ----------------------------------------------------------- */
 
-/* Plain bytes that are converted at once: what takes about two milliseconds. */
+/* Largest uncompressed profile that is converted immediately, which takes about two
+ * milliseconds. */
 #define PPROF_READ_NOW (256u << 10)
 
-/* What scrapes and files are read with. */
+/* Reader of scraped profiles and files. */
 struct pprof_reader {
     struct br_host *host;
     struct br_workbench bench;
-    size_t max; /* of a profile, unpacked */
+    size_t max; /* largest uncompressed profile, in bytes */
 };
 
 /* Returns 0 or BR_ENOMEM. */
 int pprof_reader_init(struct pprof_reader *reader, struct br_host *host, size_t max);
-void pprof_reader_release(struct pprof_reader *reader); /* accepts a zeroed one */
+void pprof_reader_release(struct pprof_reader *reader); /* Accepts a zeroed reader. */
 
-/* A reading that a thread has. */
+/* A conversion in a thread. */
 struct pprof_reading;
 
-/* Called in the worker when a reading is over; what `r` has of an item, and leaves there, is freed.
- */
+/* Called in the worker when a conversion has ended with the code `rc`. An item left in
+ * `reading->item` is freed afterwards. */
 typedef void pprof_end_fn(void *user, struct br_reading *reading, int rc);
 
-/* Has `body` (NULL: nothing came) read: at once or, when it is large, in a thread.
- * `arg` is br_reading.arg; it and what it points to stay, and nobody changes them, until `end` is
- * called: at once, or later. `*ret` is the reading while a thread has it, and NULL otherwise; it
- * stays where it is. */
+/* Converts `body` (NULL: empty) immediately or, if it is large, in a thread. `arg` becomes
+ * br_reading.arg; it must stay valid and unchanged until `end` is called, which may be before
+ * this function returns. `*ret` points to the conversion while a thread runs it and is NULL
+ * otherwise. `ret` must stay valid. */
 void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_read_fn *read,
                         const void *arg, pprof_end_fn *end, void *user, struct pprof_reading **ret);
 
-/* Runs `read`, which finds its bytes itself, in a thread that may wait for a disk. Otherwise as
- * pprof_reader_start. */
+/* Runs `read` in a thread that may block on a disk. `read` obtains the data itself. Everything
+ * else is as in pprof_reader_start. */
 void pprof_reader_start_apart(struct pprof_reader *reader, br_read_fn *read, const void *arg,
                               pprof_end_fn *end, void *user, struct pprof_reading **ret);
 
-/* Gives a reading up: it is not running any more when this returns, and `end` is not called.
- * Accepts NULL. */
+/* Cancels a conversion. When this returns, it is not running any more, and `end` will not be
+ * called. Accepts NULL. */
 void pprof_reading_leave(struct pprof_reading *reading);
 
-/* Returns true for what begins as gzip does. */
+/* Returns true if the data begins like gzip. */
 bool pprof_is_gzip(const uint8_t *data, size_t len);
 
-/* Undoes the body's encoding, and takes off gzip, told by its magic, whatever was said of it.
- * Returns as br_reading_decompress. */
+/* Decompresses the body according to its encoding, and then gzip that is found by its magic
+ * bytes. Returns the same codes as br_reading_decompress. */
 int pprof_unpack(struct br_reading *reading);
 
-/* Finds the format by the content; nothing at all is empty text. Returns 0, or BR_EINVAL with a
- * sentence. */
+/* Determines the format from the content; no data is folded text. Returns 0, or BR_EINVAL with a
+ * message. */
 int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, struct br_err *err);
 
-/* Makes r->item, not yet in the ledger, out of plain bytes; NULL for nothing at all, and for a
- * pprof without samples (another format without any is BR_EINVAL: it was not understood). Returns 0
- * or a code with its sentence. */
+/* Converts an uncompressed profile to `reading->item`, which is not yet counted in the ledger.
+ * The item is NULL for an empty source and for a pprof without samples; other formats without
+ * samples are BR_EINVAL. Returns 0 or a code with a message. */
 int pprof_read(struct br_reading *reading, enum br_profile_format format,
                const struct br_profile_source *source);
 
-/* Read several profiles that become one item, in two steps: each into the builder (as
- * br_profile_reading), and then, with the first failure or 0, all of them. */
+/* Convert several profiles to one item. pprof_build adds a profile to the builder and returns
+ * the codes of br_profile_reading. pprof_built ends this with the first error or 0 in `rc`, and
+ * returns 0 or a code with a message. */
 int pprof_build(struct br_reading *reading, enum br_profile_format format,
                 const struct br_profile_source *profile_source);
 int pprof_built(struct br_reading *reading, int rc);
 
-/* --- The parts -------------------------------------------------------------------------------- */
+/* --- Sources ---------------------------------------------------------------------------------- */
 
-/* Scraping: this worker's targets (number modulo workers). Returns 0, BR_ENOMEM, or BR_EINVAL with
- * a sentence. */
+/* Scrapes the targets of this worker, each n_workers-th of the list. Returns 0, BR_ENOMEM, or
+ * BR_EINVAL with a message. */
 struct pprof_scraper;
 int pprof_scraper_new(struct br_node *node, struct pprof_reader *reader, struct pprof_scraper **ret,
                       struct br_err *err);
 int pprof_scraper_start(struct pprof_scraper *scraper, struct br_err *err);
 
-/* Ends what is under way; what was scraped stays with the redelivery until it is idle, and then
- * `on_idle` is called, at once or later. */
+/* Cancels running scrapes. Scraped profiles stay queued until they are delivered; then `on_idle`
+ * is called, possibly before this function returns. */
 void pprof_scraper_stop(struct pprof_scraper *scraper, void (*on_idle)(void *arg), void *arg);
-void pprof_scraper_free(struct pprof_scraper *scraper); /* accepts NULL */
+void pprof_scraper_free(struct pprof_scraper *scraper); /* Accepts NULL. */
 
-/* The folder, on the first worker. It has to be there at the start, and so has the one that files
- * are moved to: else start returns BR_EIO or BR_EINVAL with a sentence. */
+/* Reads a directory, on the first worker. pprof_folder_start returns BR_EIO or BR_EINVAL with a
+ * message if the directory, or the one for moved files, does not exist. */
 struct pprof_folder;
 int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct pprof_folder **ret,
                      struct br_err *err);
 int pprof_folder_start(struct pprof_folder *folder, struct br_err *err);
 void pprof_folder_stop(struct pprof_folder *folder, void (*on_idle)(void *arg), void *arg);
-void pprof_folder_free(struct pprof_folder *folder); /* accepts NULL */
+void pprof_folder_free(struct pprof_folder *folder); /* Accepts NULL. */
 
-/* Uploads: answers the request, or makes an upload of it. */
+/* Receives uploads over HTTP. */
 struct pprof_upload {
     struct br_ingest ingest;
     struct br_ingest_listener listener;
@@ -213,6 +215,6 @@ struct pprof_upload {
 };
 void pprof_upload_init(struct pprof_upload *upload, const struct br_http_config *http);
 
-/* What Datadog's profilers send to their agent (datadog.c): a br_read_fn. */
+/* Reads a request that a Datadog profiler sends to its agent (datadog.c). A br_read_fn. */
 #define PPROF_DATADOG_PATH "/profiling/v1/input"
 int pprof_datadog_read(struct br_reading *reading);

@@ -6,20 +6,20 @@
 #include "ingest/reading_job.h"
 #include "receivers/pprof/pprof.h"
 
-/* What is read once is larger as OTLP: every sample type repeats its samples. */
+/* Profiles grow when converted to OTLP, because each sample type has its own samples. */
 #define GROWTH 4
-#define GROWN_MIN (1u << 20) /* of what is small, tables and names may be most */
-#define KEPT_ITEMS 16384     /* a builder that held more is not kept */
-#define GZIPS_MAX 2          /* inside each other, as clients send a .pb.gz that they compress */
+#define GROWN_MIN (1u << 20) /* small profiles may consist mainly of tables and names */
+#define KEPT_ITEMS 16384     /* a builder is freed after an item with more samples than this */
+#define GZIPS_MAX 2          /* layers of gzip; some clients compress a .pb.gz again */
 
 struct pprof_reading {
     struct br_reading_job job;
-    struct pprof_reading **slot; /* NULL once it was given up */
+    struct pprof_reading **slot; /* NULL after it was cancelled */
     pprof_end_fn *end;
     void *user;
 };
 
-/* --- Bytes to items --------------------------------------------------------------------------- */
+/* --- Conversion to items ---------------------------------------------------------------------- */
 
 static size_t reader_grown(size_t max)
 {
@@ -28,7 +28,6 @@ static size_t reader_grown(size_t max)
     return max * GROWTH > GROWN_MIN ? max * GROWTH : GROWN_MIN;
 }
 
-/* True for what begins as gzip does. */
 bool pprof_is_gzip(const uint8_t *data, size_t len)
 {
     return len >= 2 && data[0] == 0x1f && data[1] == 0x8b;
@@ -61,7 +60,7 @@ int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, st
         odd ? odd : "neither pprof, JFR, speedscope, folded text nor perf script's by its content");
 }
 
-/* Into the builder; what it took to read goes before the item is made. */
+/* Adds a profile to the builder. Temporary memory is freed before the item is created. */
 int pprof_build(struct br_reading *reading, enum br_profile_format format,
                 const struct br_profile_source *profile_source)
 {
@@ -124,7 +123,7 @@ int pprof_built(struct br_reading *reading, int rc)
     return rc;
 }
 
-/* --- At once, or in a thread ------------------------------------------------------------------ */
+/* --- Immediately or in a thread --------------------------------------------------------------- */
 
 int pprof_reader_init(struct pprof_reader *reader, struct br_host *host, size_t max)
 {

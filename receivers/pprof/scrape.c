@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One job: when it scrapes, and what becomes of the answer. */
+/* A scrape job: its schedule, and the handling of responses. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,13 +8,13 @@
 #include "ingest/profile_reading.h"
 #include "receivers/pprof/scrape.h"
 
-#define HELD_MAX (64u << 20) /* bytes with the redelivery above which nothing is scraped */
-#define COMPARED_GROWTH 16   /* a profile taken apart, beside its bytes */
+#define HELD_MAX (64u << 20) /* bytes queued for delivery above which scrapes are skipped */
+#define COMPARED_GROWTH 16   /* memory for comparing a profile, in multiples of its size */
 #define ANSWER_SHOWN 120
-#define NEXT_PIECE_MS 1 /* the next turn: what is due at once may be this one's */
+#define NEXT_PIECE_MS 1 /* the next loop iteration; with 0 it could be the current one */
 #define NS_PER_MS 1000000
 
-/* --- The request ------------------------------------------------------------------------------ */
+/* --- Request ---------------------------------------------------------------------------------- */
 
 static bool scrape_takes_seconds(const struct pprof_config *config, enum pprof_kind kind)
 {
@@ -26,7 +26,7 @@ uint64_t pprof_job_shortest_ms(const struct pprof_config *config, enum pprof_kin
     return scrape_takes_seconds(config, kind) ? 2000 : 100;
 }
 
-/* As the config says, but less than the interval. */
+/* Returns the configured duration in seconds, limited to less than the interval. */
 static uint64_t scrape_seconds_of(const struct pprof_job *job, uint64_t interval_ms)
 {
     const struct pprof_config *config = job->target->scraper->config;
@@ -51,7 +51,7 @@ static void scrape_write_path(struct pprof_job *job)
     job->timeout_ms = config->scrape_timeout / NS_PER_MS + seconds * 1000;
 }
 
-/* --- What came of it -------------------------------------------------------------------------- */
+/* --- Result ----------------------------------------------------------------------------------- */
 
 static void scrape_note(struct pprof_job *job, enum pprof_result result)
 {
@@ -59,7 +59,7 @@ static void scrape_note(struct pprof_job *job, enum pprof_result result)
     *job->target->scraper->results[result] += 1;
 }
 
-/* A program that is down is news once, and once more when it is back. */
+/* Counts a failed scrape. Only the first failure and the recovery are logged. */
 static void scrape_fail(struct pprof_job *job, const char *why)
 {
     struct br_node *node = job->target->scraper->node;
@@ -69,7 +69,7 @@ static void scrape_fail(struct pprof_job *job, const char *why)
     job->failing = true;
 }
 
-/* Flaws of a profile that was read are logged once, and once more when they are back. */
+/* Counts the flaws of a profile that was read. They are logged once, and again if they reappear. */
 static void scrape_note_flaws(struct pprof_job *job, const struct br_reading *reading)
 {
     struct pprof_scraper *scraper = job->target->scraper;
@@ -95,8 +95,8 @@ static size_t scrape_scratch_max(const struct br_reading *reading)
                                                             : reading->max_body * COMPARED_GROWTH;
 }
 
-/* What a comparison keeps has a bound of its own (delta.h); what is sent may take as much as
- * without. */
+/* Compares a profile with the previous one. The kept state is limited by delta.h, so it does not
+ * reduce the memory for the conversion. */
 static int scrape_compare(struct br_reading *reading, struct pprof_delta *delta,
                           struct br_arena *arena, const uint8_t **data, size_t *len)
 {
@@ -109,7 +109,8 @@ static int scrape_compare(struct br_reading *reading, struct pprof_delta *delta,
     return rc;
 }
 
-/* In whichever thread. Of the job only what does not change while it is read. */
+/* Converts a response. Runs in any thread, so it only uses fields of the job that do not change
+ * meanwhile. */
 static int scrape_read_profile(struct br_reading *reading)
 {
     const struct pprof_job *j = reading->arg;
@@ -150,14 +151,15 @@ static void scrape_on_next_piece(struct br_timer *timer)
     pprof_scraper_report(scraper);
 }
 
-/* The target sent it as an answer, and expects none. */
+/* Counts an item as received and answered, because a scrape target does not expect an answer. */
 static void scrape_receive(struct br_item *item)
 {
     br_item_received(item);
     br_item_answered(item);
 }
 
-/* One each turn, as others' pieces. The whole has done its part. */
+/* Queues the pieces of a large profile, to be sent one per loop iteration. `whole` is not needed
+ * any more. */
 static void scrape_send_pieces(struct pprof_scraper *scraper, struct br_item *whole,
                                struct br_list *pieces)
 {
@@ -223,7 +225,7 @@ static void scrape_take(struct pprof_job *job, struct br_buf *body)
                        &job->reading);
 }
 
-/* Go's "Could not enable CPU profiling: cpu profiling already in use": somebody else looks. */
+/* Returns true for Go's error "Could not enable CPU profiling: cpu profiling already in use". */
 static bool scrape_is_in_use(const struct br_exchange *exchange)
 {
     static const char text[] = "already in use";
@@ -280,9 +282,9 @@ static void scrape_on_timeout(struct br_timer *timer)
     scrape_fail(j, why);
 }
 
-/* --- Beats ------------------------------------------------------------------------------------ */
+/* --- Schedule --------------------------------------------------------------------------------- */
 
-/* Begins a scrape now, unless there is a reason not to. */
+/* Starts a scrape, unless the previous one is still running or the process is overloaded. */
 static void scrape_begin(struct pprof_job *job)
 {
     struct pprof_scraper *scraper = job->target->scraper;

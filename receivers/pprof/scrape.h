@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The types and functions of scraping, for targets.c, scrape.c and overrides.c only. A job scrapes
- * one profile of one target, at regular times and with at most one request under way. Every target
- * has a job of each kind; those that neither the config nor an override asks for do nothing. A
- * scrape that cannot begin is skipped and counted; it is not made up for.
+ * Types and functions for scraping, shared by targets.c, scrape.c and overrides.c only. A job
+ * scrapes one profile of one target at regular intervals, with at most one request at a time. Every
+ * target has a job for each kind. Jobs that neither the config nor an override enables are
+ * inactive. A scrape that cannot start is skipped and counted, and not repeated.
  */
 #pragma once
 
@@ -12,19 +12,19 @@
 #include "receivers/pprof/delta.h"
 #include "receivers/pprof/pprof.h"
 
-#define PPROF_PATH_MORE 32 /* "?seconds=3600" and the terminator */
+#define PPROF_PATH_MORE 32 /* length of "?seconds=3600" and the NUL */
 #define PPROF_HEADERS_MAX (BR_HEADERS_MAX + 1)
 
-/* What became of a scrape. */
+/* Result of a scrape. */
 enum pprof_result {
-    PPROF_WAITING, /* there was none yet */
+    PPROF_WAITING, /* not scraped yet */
     PPROF_OK,
     PPROF_EMPTY,
     PPROF_FAILED,
     PPROF_IN_USE,
-    PPROF_BUSY, /* the one before is under way */
-    PPROF_HELD, /* too much memory is held */
-    PPROF_SHED, /* there is too much else to do (core/shed.h) */
+    PPROF_BUSY, /* the previous scrape was still running */
+    PPROF_HELD, /* too much memory was in use */
+    PPROF_SHED, /* the process was overloaded (core/shed.h) */
     PPROF_RESULTS,
 };
 
@@ -33,28 +33,29 @@ struct pprof_target;
 struct pprof_job {
     struct pprof_target *target;
     enum pprof_kind kind;
-    struct br_timer beat, timeout; /* parked from start on: arming them cannot fail */
-    uint64_t interval_ms;          /* 0: it rests */
-    uint64_t override, until_ms;   /* that asks for it; 0: the config */
-    uint64_t due_ms;               /* the next beat */
-    uint64_t timeout_ms;           /* of the request under way */
+    /* parked since pprof_scraper_start, so setting them cannot fail */
+    struct br_timer beat, timeout;
+    uint64_t interval_ms;        /* 0: inactive */
+    uint64_t override, until_ms; /* ID and end of the override in effect; 0: the config */
+    uint64_t due_ms;             /* time of the next scrape */
+    uint64_t timeout_ms;         /* timeout of the current request */
     bool busy, failing;
-    bool losing;                   /* the last profile had samples that were left out */
-    bool forget;                   /* what it compares with, when the reading under way has ended */
-    struct pprof_reading *reading; /* of what came; NULL unless a thread has it */
+    bool losing;                   /* samples of the last profile were left out */
+    bool forget;                   /* clear `delta` when the current conversion ends */
+    struct pprof_reading *reading; /* conversion of a response; NULL unless a thread runs it */
     enum pprof_result last;
-    struct pprof_delta *delta; /* NULL: what comes is sent */
+    struct pprof_delta *delta; /* previous profile; NULL: profiles are sent unchanged */
     struct br_exchange exchange;
-    char *path; /* of the request under way; PPROF_PATH_MORE bytes longer than without seconds */
+    char *path; /* path of the current request; has PPROF_PATH_MORE bytes for the duration */
     size_t path_size;
 };
 
 struct pprof_target {
     struct pprof_scraper *scraper;
     const struct pprof_target_config *config;
-    const char *origin;  /* the endpoint's URL without its path, for the log */
-    const char *prefix;  /* its path, which goes before the profile's */
-    const char *service; /* by the config, or "" */
+    const char *origin;  /* URL of the endpoint without its path, for the log */
+    const char *prefix;  /* path of the endpoint, a prefix of the path of profiles */
+    const char *service; /* service in the config, or "" */
     size_t service_len;
     struct br_client *client;
     struct br_addition resource;
@@ -63,7 +64,7 @@ struct pprof_target {
 
 struct pprof_override {
     uint64_t id, until_ms, interval_ms;
-    char *service, *target; /* NULL: any */
+    char *service, *target; /* NULL: all */
     bool kinds[PPROF_KINDS];
 };
 
@@ -73,7 +74,7 @@ struct pprof_scraper {
     struct pprof_reader *reader;
     struct br_redelivery *redelivery;
     struct br_consumer next;
-    struct br_arena arena; /* of what lives as long as the scraper */
+    struct br_arena arena; /* memory that is freed with the scraper */
     struct pprof_target *targets;
     size_t n_targets;
     struct br_header headers[PPROF_HEADERS_MAX];
@@ -83,43 +84,44 @@ struct pprof_scraper {
     struct br_overridable overridable;
     struct pprof_override overrides[BR_OVERRIDES_MAX];
     size_t n_overrides;
-    struct br_timer overrides_end; /* parked from start on */
-    struct br_list waiting;        /* pieces of large profiles; in the ledger */
-    struct br_timer next_piece;    /* parked from start on */
+    struct br_timer overrides_end; /* parked since start */
+    struct br_list waiting;        /* queued pieces of large profiles; counted in the ledger */
+    struct br_timer next_piece;    /* parked since start */
     bool stopping;
-    unsigned n_reading; /* jobs of which a thread reads something */
+    unsigned n_reading; /* number of jobs whose response a thread converts */
     void (*on_idle)(void *arg);
     void *on_idle_arg;
 };
 
-/* Tells who waits for the end when nothing is read, waits or is kept any more. */
+/* Calls `on_idle` if the scraper is stopping and nothing is being converted or queued. */
 void pprof_scraper_report(struct pprof_scraper *scraper);
 
-/* Drops the pieces that wait, for "shutdown". */
+/* Drops the queued pieces with the reason "shutdown". */
 void pprof_scraper_drop(struct pprof_scraper *scraper);
 
 /* --- Jobs (scrape.c) -------------------------------------------------------------------------- */
 
-/* Returns the shortest interval of a kind: a profile over seconds has to fit into it. */
+/* Returns the shortest interval of a kind. It has to be longer than the duration of a profile. */
 uint64_t pprof_job_shortest_ms(const struct pprof_config *config, enum pprof_kind kind);
 
-/* Sets a job to run every `interval_ms` from now on, the first time in `delay_ms` (or when the
- * next beat was due, if that is sooner); 0: rests, and what it compared with is forgotten. What is
- * under way goes on. */
+/* Sets the interval of a job. The next scrape is in `delay_ms`, or when it was already due, if
+ * that is earlier. With an interval of 0 the job becomes inactive and its previous profile is
+ * forgotten. A running scrape is not affected. */
 void pprof_job_set(struct pprof_job *job, uint64_t interval_ms, uint64_t delay_ms);
 
-/* Ends the request under way and all timers; what has come is still read. */
+/* Cancels the current request and stops all timers. Responses already received are still
+ * converted. */
 void pprof_job_stop(struct pprof_job *job);
 
-/* Gives up what is being read, too. */
+/* Cancels the conversion of a response. */
 void pprof_job_leave(struct pprof_job *job);
 
 /* --- Overrides (overrides.c) ------------------------------------------------------------------ */
 
 extern const struct br_overridable_ops pprof_overridable_ops;
 
-/* Gives every job the shortest of the intervals that the config and the overrides ask for; one that
- * it has not had before begins after `delay_ms(j)`. */
+/* Sets the interval of every job to the shortest of those in the config and the overrides. A job
+ * whose interval became shorter runs after `delay_ms(job)`. */
 void pprof_overrides_refresh(struct pprof_scraper *scraper,
                              uint64_t (*delay_ms)(struct pprof_job *job));
 void pprof_overrides_release(struct pprof_scraper *scraper);

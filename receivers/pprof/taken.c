@@ -13,21 +13,21 @@
 #include "base/mem.h"
 
 #define NUMBERS 5
-/* A name of which every byte is escaped, and the numbers before it. */
+/* The numbers and a name with every byte escaped. */
 #define LINE_MAX_LEN (3 * NAME_MAX + NUMBERS * 24)
-#define CHUNK (64u << 10) /* bytes of the file that are read at a time */
+#define CHUNK (64u << 10) /* bytes read at a time */
 
 struct pprof_taken_log {
-    char *path, *fresh; /* the second while it is written anew */
-    int fd;             /* -1: none */
-    int fresh_fd;       /* of `fresh`; -1: it is not written anew */
-    bool half;          /* the last line may lack its end */
+    char *path, *fresh; /* `fresh` is the path of the new file while the log is rewritten */
+    int fd;             /* -1: closed */
+    int fresh_fd;       /* of `fresh`; -1: the log is not being rewritten */
+    bool half;          /* the last line may be incomplete */
     size_t n_lines, n_fresh;
 };
 
 /* --- Lines ------------------------------------------------------------------------------------ */
 
-/* Without blanks and line ends. */
+/* Escapes blanks, line ends and bytes that are not printable ASCII. */
 static size_t taken_escape(const char *name, char *out)
 {
     static const char digits[] = "0123456789abcdef";
@@ -51,7 +51,7 @@ static int taken_digit(char letter)
     return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
-/* False for what taken_escape did not write. */
+/* Reverses taken_escape. Returns false for invalid text. */
 static bool taken_unescape(const char *text, const char *end, char out[NAME_MAX + 1])
 {
     size_t n = 0;
@@ -71,7 +71,7 @@ static bool taken_unescape(const char *text, const char *end, char out[NAME_MAX 
     return n > 0;
 }
 
-/* The line from `p`; false when it is none. */
+/* Parses a line. Returns false if it is invalid. */
 static bool taken_parse(const char *p, const char *end, char name[NAME_MAX + 1],
                         struct pprof_taken *ret)
 {
@@ -91,7 +91,7 @@ static bool taken_parse(const char *p, const char *end, char name[NAME_MAX + 1],
     return taken_unescape(p, end, name);
 }
 
-/* --- The file --------------------------------------------------------------------------------- */
+/* --- File ------------------------------------------------------------------------------------- */
 
 static int taken_check(int fd, const char *path, struct br_err *err)
 {
@@ -127,7 +127,7 @@ int pprof_taken_open(const char *path, struct pprof_taken_log **ret, struct br_e
     return rc;
 }
 
-/* Hands over the lines in `text`. Returns the bytes of these lines. */
+/* Calls `fn` for the complete lines in `text`. Returns their length in bytes. */
 static size_t taken_hand_over(struct pprof_taken_log *log, const char *text, size_t len,
                               pprof_taken_fn *fn, void *arg)
 {
@@ -157,11 +157,11 @@ bool pprof_taken_load(struct pprof_taken_log *log, pprof_taken_fn *fn, void *arg
         len += (size_t)n;
         size_t used = taken_hand_over(log, text, len, fn, arg);
         if (!used && len == sizeof text)
-            used = len; /* longer than any line */
+            used = len; /* longer than any valid line */
         memmove(text, text + used, len - used);
         len -= used;
     }
-    /* Ends half a line, so that the next one is apart from it. */
+    /* Ends an incomplete line, so that the next one starts on a new line. */
     return !len || write(log->fd, "%\n", 2) == 2;
 }
 

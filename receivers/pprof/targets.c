@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's targets: from the config to their jobs, and their end. */
+/* Creates and frees the targets of a worker and their jobs. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -25,8 +25,8 @@ static int targets_init_job(struct pprof_job *job, struct pprof_target *target,
     return 0;
 }
 
-/* Finds the service by either name; the config's map has unique keys, and the one that wins in the
- * Resource is asked first. */
+/* Finds the service name. "service_name" takes precedence over "service.name", as in the
+ * Resource. */
 static void targets_find_service(struct pprof_target *target)
 {
     static const char *const keys[] = {"service_name", "service.name"};
@@ -40,7 +40,8 @@ static void targets_find_service(struct pprof_target *target)
     }
 }
 
-/* `instance`: what the program is called where the config does not say, as in Prometheus. */
+/* Initialises a target. The label `instance` identifies the program unless the config contains
+ * that label, as in Prometheus. */
 static int targets_init_one(struct pprof_target *target, struct pprof_scraper *scraper,
                             const struct pprof_target_config *config, struct br_err *err)
 {
@@ -64,7 +65,7 @@ static int targets_init_one(struct pprof_target *target, struct pprof_scraper *s
     return rc;
 }
 
-/* This worker's share. */
+/* Initialises the targets of this worker. */
 static int targets_init_all(struct pprof_scraper *scraper, struct br_err *err)
 {
     const struct pprof_target_config *all = scraper->config->targets.items;
@@ -116,7 +117,7 @@ static int targets_init_headers(struct pprof_scraper *scraper, struct br_err *er
     return 0;
 }
 
-/* --- The whole -------------------------------------------------------------------------------- */
+/* --- Life cycle ------------------------------------------------------------------------------- */
 
 static void targets_consume(struct br_consumer *self, struct br_item *item)
 {
@@ -179,8 +180,8 @@ int pprof_scraper_new(struct br_node *node, struct pprof_reader *reader, struct 
     return rc;
 }
 
-/* A random delay: the targets of one config, and of many hosts that begin together, are not
- * scraped together. */
+/* Returns a random delay, so that the targets in a config, and those of hosts started at the
+ * same time, are not scraped simultaneously. */
 static uint64_t targets_jitter(struct pprof_job *job)
 {
     struct pprof_scraper *scraper = job->target->scraper;
@@ -193,7 +194,7 @@ static void targets_on_parked(struct br_timer *timer)
     (void)timer;
 }
 
-/* Parked timers can be armed whatever happens to memory. */
+/* Parks all timers. Setting a parked timer does not allocate memory. */
 static bool targets_park(struct pprof_scraper *scraper)
 {
     struct br_host *host = scraper->node->host;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /v1/profiles/upload. */
+/* Handles POST /v1/profiles/upload. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #define RATE_MAX 1000000.0
 #define LOG_EVERY_MS 60000
 
-/* What a query says. */
+/* Parameters of a query. */
 struct ask {
     const char *name, *labels;
     size_t name_len, labels_len;
@@ -29,9 +29,9 @@ struct reading {
     struct br_arena arena;
 };
 
-/* --- The query -------------------------------------------------------------------------------- */
+/* --- Query ------------------------------------------------------------------------------------ */
 
-/* "" where there is none. */
+/* Returns in `ret` the value of a parameter; "" if it is absent. */
 static int pprof_upload_parameter(struct reading *reading, const char *name, const char **ret,
                                   size_t *ret_len)
 {
@@ -118,10 +118,10 @@ static int pprof_upload_read_query(struct reading *reading, struct ask *ret)
     return rc;
 }
 
-/* --- The source ------------------------------------------------------------------------------- */
+/* --- Source ----------------------------------------------------------------------------------- */
 
-/* `name` is an application's name with labels, `labels` further ones in the same grammar: put
- * together they are one. Without a name there is none to put before the labels. */
+/* Parses `name`, an application name with labels, and `labels`, further labels with the same
+ * syntax. Both are concatenated to one text; if there is no name, a placeholder is used. */
 static int pprof_upload_read_name(struct reading *reading, const struct ask *ask,
                                   struct br_app_name *ret)
 {
@@ -143,8 +143,8 @@ static int pprof_upload_read_name(struct reading *reading, const struct ask *ask
     return rc;
 }
 
-/* A suffix that names a type, as in "shop.cpu", is not part of the service. It is the type of
- * formats that do not carry one. */
+/* Removes a suffix that is a type, as in "shop.cpu", from the service name. For formats that
+ * contain no type it is the type of the profile. */
 static void pprof_upload_read_suffix(const struct ask *ask, const struct br_app_name *name,
                                      struct br_profile_source *source, size_t *ret_app_len)
 {
@@ -188,7 +188,7 @@ static int pprof_upload_make_source(struct reading *reading, const struct ask *a
               : 0;
 }
 
-/* --- The body --------------------------------------------------------------------------------- */
+/* --- Body ------------------------------------------------------------------------------------- */
 
 static int pprof_upload_read_plain(struct reading *reading, const struct ask *ask,
                                    const struct br_buf *plain)
@@ -216,7 +216,7 @@ static int pprof_upload_read_request(struct br_reading *reading)
         rc = pprof_unpack(reading);
     if (rc == 0)
         rc = pprof_upload_read_plain(&p, &ask, br_reading_bytes(reading));
-    if (rc == 0 && !reading->item) /* a profile without samples is taken, too */
+    if (rc == 0 && !reading->item) /* a profile without samples is accepted */
         rc = (reading->item = br_item_new(reading->host, BR_PROFILES)) ? 0 : BR_ENOMEM;
     if (rc == 0)
         rc = br_profile_reading_cut(reading);
@@ -224,7 +224,7 @@ static int pprof_upload_read_request(struct br_reading *reading)
     return rc;
 }
 
-/* --- The answer ------------------------------------------------------------------------------- */
+/* --- Response --------------------------------------------------------------------------------- */
 
 static void pprof_upload_answer(const struct br_upload *upload, struct br_request *request,
                                 const struct br_outcome *outcome)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /ingest. Source: grafana/pyroscope pkg/ingester/pyroscope/ingest_handler.go, pkg/og/convert.
- */
+/* Handles POST /ingest. Source: grafana/pyroscope pkg/ingester/pyroscope/ingest_handler.go,
+ * pkg/og/convert. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -9,22 +9,22 @@
 
 #define FIELDS_MAX 16
 #define SAMPLE_RATE 100.0
-#define SAMPLE_RATE_MAX 4294967295.0 /* as many as Pyroscope's number has room for */
+#define SAMPLE_RATE_MAX 4294967295.0 /* largest number that fits into Pyroscope's type */
 
-/* What a query and a content type say. */
+/* Parameters of a query, and the content type. */
 struct ask {
     struct br_app_name name;
     enum br_profile_format format;
     bool form; /* the profile is a field of a form */
     const char *spy;
     size_t spy_len;
-    double sample_rate; /* Hz; 0 means that values are no counts of samples */
+    double sample_rate; /* Hz; 0: values are not counts of samples */
     uint64_t start_ns, end_ns;
 };
 
-/* --- The query -------------------------------------------------------------------------------- */
+/* --- Query ------------------------------------------------------------------------------------ */
 
-/* `*ret` is "" where there is no such parameter. */
+/* Returns in `ret` the value of a parameter; "" if it is absent. */
 static int pyroscope_ingest_parameter(struct pyroscope_upload *upload, const char *name,
                                       const char **ret, size_t *ret_len)
 {
@@ -45,7 +45,7 @@ static int pyroscope_ingest_read_time(struct pyroscope_upload *upload, const cha
     return rc;
 }
 
-/* A text that is no number counts as the default, as with Pyroscope. */
+/* Reads the sample rate. Invalid numbers are replaced by the default, as in Pyroscope. */
 static int pyroscope_ingest_read_sample_rate(struct pyroscope_upload *upload, double *ret)
 {
     const char *text;
@@ -62,7 +62,7 @@ static int pyroscope_ingest_read_sample_rate(struct pyroscope_upload *upload, do
     return rc;
 }
 
-/* `format`, and where that says nothing the content type. */
+/* Determines the format from `format` or else the content type. */
 static int pyroscope_ingest_read_format(struct pyroscope_upload *upload, struct ask *ret)
 {
     static const struct {
@@ -120,20 +120,21 @@ static int pyroscope_ingest_read_query(struct pyroscope_upload *upload, struct a
         ret->spy = "unknown";
         ret->spy_len = strlen(ret->spy);
     }
-    /* A client that is closed in the middle of its interval says an end before the start. */
+    /* A client that is closed in the middle of its interval sends an end before the start. */
     if (ret->end_ns < ret->start_ns)
         ret->end_ns = ret->start_ns;
     return rc ? rc : pyroscope_ingest_read_format(upload, ret);
 }
 
-/* --- The source ------------------------------------------------------------------------------- */
+/* --- Source ----------------------------------------------------------------------------------- */
 
 static bool pyroscope_ingest_is_text(enum br_profile_format format)
 {
     return format != BR_FORMAT_PPROF && format != BR_FORMAT_JFR;
 }
 
-/* The series labels: what Pyroscope adds, then the client's, of which equal ones win. */
+/* Builds the labels of the series: those that Pyroscope adds, and the client's, which take
+ * precedence. */
 static int pyroscope_ingest_make_labels(struct pyroscope_upload *upload, const struct ask *ask,
                                         size_t app_len, struct br_addition *ret)
 {
@@ -157,7 +158,7 @@ static int pyroscope_ingest_make_labels(struct pyroscope_upload *upload, const s
                : rc;
 }
 
-/* What the last part of the name says of formats that carry no type. */
+/* Applies the type given by the suffix of the name, for formats that contain no type. */
 static int pyroscope_ingest_read_suffix(struct pyroscope_upload *upload, const struct ask *ask,
                                         struct br_profile_source *source, size_t *ret_app_len)
 {
@@ -169,7 +170,8 @@ static int pyroscope_ingest_read_suffix(struct pyroscope_upload *upload, const s
     source->pyroscope_name = type.name;
     source->type = type.type;
     source->units = type.units;
-    if (counts && ask->sample_rate <= 0) { /* Pyroscope does not multiply these, and says so */
+    /* Pyroscope does not multiply these and stores them with this type */
+    if (counts && ask->sample_rate <= 0) {
         source->type = "samples";
         source->units = "count";
     }
@@ -196,7 +198,7 @@ static int pyroscope_ingest_make_source(struct pyroscope_upload *upload, const s
     return rc ? rc : pyroscope_ingest_make_labels(upload, ask, app_len, resource);
 }
 
-/* --- The body --------------------------------------------------------------------------------- */
+/* --- Body ------------------------------------------------------------------------------------- */
 
 struct form {
     struct br_form_field fields[FIELDS_MAX];
@@ -214,8 +216,8 @@ static int pyroscope_ingest_read_form(struct pyroscope_upload *upload, const str
                                    &ret->count, &upload->reading->err);
 }
 
-/* A field without gzip; `ret->data` stays NULL where there is none, and len 0 too where it is
- * empty. */
+/* Reads and decompresses a field. `ret->data` is NULL if the field is absent; `ret->len` is 0 if it
+ * is absent or empty. */
 static int pyroscope_ingest_read_field(struct pyroscope_upload *upload, const struct form *form,
                                        const char *name, struct pyroscope_upload_bytes *ret)
 {
@@ -267,7 +269,7 @@ static int pyroscope_ingest_read_jfr_form(struct pyroscope_upload *upload, const
     return rc;
 }
 
-/* Where the profile is in the body. */
+/* Finds the profile in the body. */
 static int pyroscope_ingest_read_body(struct pyroscope_upload *upload, const struct ask *ask,
                                       const struct br_buf *body, struct br_profile_source *source)
 {
@@ -287,7 +289,8 @@ static int pyroscope_ingest_read_body(struct pyroscope_upload *upload, const str
     return rc;
 }
 
-/* Pyroscope takes no notice of the header: what says gzip and is none is as it is. */
+/* Decompresses the body. A body that is declared as gzip but is not gzip is used unchanged,
+ * because Pyroscope ignores the header. */
 static int pyroscope_ingest_unpack(struct pyroscope_upload *upload)
 {
     const struct br_buf *right = upload->reading->body;
@@ -307,7 +310,8 @@ static int pyroscope_ingest_read_all(struct pyroscope_upload *upload)
         rc = pyroscope_ingest_make_source(upload, &ask, &source, &resource);
     if (rc)
         return rc;
-    upload->reading->invalid = BR_STATUS_UNKNOWN; /* from here on it is the profile that is wrong */
+    /* errors from here on are errors of the profile */
+    upload->reading->invalid = BR_STATUS_UNKNOWN;
     rc = pyroscope_ingest_unpack(upload);
     if (!rc)
         rc = pyroscope_ingest_read_body(upload, &ask, br_reading_bytes(upload->reading), &source);

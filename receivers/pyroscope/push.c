@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * POST /push.v1.PusherService/Push as Connect's unary call (connectrpc.com/docs/protocol), gRPC,
- * and gRPC-Web (grpc/doc/PROTOCOL-WEB.md): three ways of packing the same message.
+ * Handles POST /push.v1.PusherService/Push in three protocols for the same message: Connect's unary
+ * call (connectrpc.com/docs/protocol), gRPC, and gRPC-Web (grpc/doc/PROTOCOL-WEB.md).
  */
 #include <string.h>
 #include <strings.h>
@@ -15,9 +15,9 @@
 #define PATH "/push.v1.PusherService/Push"
 #define JSON_DEPTH 32
 
-/* --- The message ------------------------------------------------------------------------------ */
+/* --- Message ---------------------------------------------------------------------------------- */
 
-/* The message inside gRPC-Web's one frame. */
+/* Extracts the message from the single frame of gRPC-Web. */
 static int pyroscope_push_unframe(struct br_reading *reading)
 {
     const struct br_buf *right = reading->body;
@@ -114,9 +114,9 @@ static const struct br_upload_kind connect_kind = {pyroscope_push_read_request, 
                                    web_kind = {pyroscope_push_read_web, PYROSCOPE_READ_NOW,
                                                pyroscope_upload_on_read, pyroscope_push_answer_web};
 
-/* --- What is asked ---------------------------------------------------------------------------- */
+/* --- Request ---------------------------------------------------------------------------------- */
 
-/* By the content type. */
+/* Supported content types. */
 static const struct {
     const char *type;
     const struct br_upload_kind *kind;
@@ -146,8 +146,8 @@ static bool pyroscope_push_read_type(const struct br_request *request, struct br
     return false;
 }
 
-/* Finds the encoding of a body (Connect) or of the message in it (gRPC-Web); false when the request
- * was refused for it. */
+/* Determines the encoding of the body (Connect) or of the message in it (gRPC-Web). Returns
+ * false if the request was rejected because of it. */
 static bool pyroscope_push_read_encoding(struct br_request *request, struct br_upload *how)
 {
     const struct br_http_config *http = how->listener->http;

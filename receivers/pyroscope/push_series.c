@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The content of a PushRequest. Source: grafana/pyroscope pkg/distributor, pkg/validation. */
+/* Reads the content of a PushRequest. Source: grafana/pyroscope pkg/distributor, pkg/validation. */
 #include <string.h>
 
 #include "push/v1/push.pb-c.h"
 #include "receivers/pyroscope/pyroscope.h"
 
-/* protobuf-c does not say whether a message was bad or the memory short. */
+/* Allocator that records failures, because protobuf-c does not distinguish malformed messages
+ * from missing memory. */
 struct memory {
     ProtobufCAllocator pb;
     struct br_arena *arena;
@@ -23,7 +24,7 @@ static void *push_series_allocate(void *data, size_t size)
 static void push_series_release(void *data, void *memory)
 {
     (void)data;
-    (void)memory; /* dies with the arena */
+    (void)memory; /* freed with the arena */
 }
 
 static int push_series_invalid(struct pyroscope_upload *upload, size_t series, const char *why,
@@ -42,7 +43,8 @@ static const char *push_series_value_of(const Push__V1__RawProfileSeries *series
     return "";
 }
 
-/* The name of the series is written for each of its profiles, as the others are. */
+/* Checks the total size of the labels. The labels of a series are written for each of its
+ * profiles. */
 static bool push_series_are_short(const Push__V1__RawProfileSeries *series)
 {
     size_t left = BR_APP_NAME_MAX;
@@ -100,7 +102,7 @@ static int push_series_make_labels(struct pyroscope_upload *upload,
 
 /* --- Profiles --------------------------------------------------------------------------------- */
 
-/* The 16 bytes of a UUID, with or without hyphens; false when it is none. */
+/* Parses a UUID with or without hyphens. Returns false if it is invalid. */
 static bool push_series_read_uuid(const char *text, uint8_t ret[16])
 {
     char digits[32];
@@ -173,7 +175,7 @@ static int push_series_read(struct pyroscope_upload *upload,
     return rc ? rc : push_series_read_samples(upload, series, at, &source);
 }
 
-/* When no series is good, the first reason is that of the whole request. */
+/* Fails with the first error if all profiles were left out. */
 static int push_series_check_any(struct pyroscope_upload *upload, size_t count)
 {
     if (count == 0)

@@ -6,7 +6,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-/* Answers an unknown path as Pyroscope's router does, with more words. */
+/* Answers a request for an unknown path in the format of Pyroscope's router, with a more
+ * detailed message. */
 static void pyroscope_receiver_refuse(struct br_ingest_listener *listener,
                                       struct br_request *request)
 {

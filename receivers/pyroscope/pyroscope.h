@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The types and functions that the files of the Pyroscope receiver share. */
+/* Types and functions shared by the files of the Pyroscope receiver. */
 #pragma once
 
 #include "ingest/otlp.h"
@@ -28,25 +28,26 @@ struct pyroscope {
     struct br_log_limit lost_limit;
 };
 
-/* --- One request's profiles, under construction ----------------------------------------------- */
+/* --- Profiles of one request ------------------------------------------------------------------ */
 
-#define UPLOAD_LAYERS 3 /* of gzip around one thing */
+#define UPLOAD_LAYERS 3 /* nested layers of gzip */
 
-/* Plain bytes of profiles that are converted at once: what takes about two milliseconds. */
+/* Largest uncompressed profile that is converted immediately, which takes about two
+ * milliseconds. */
 #define PYROSCOPE_READ_NOW (256u << 10)
 
 struct pyroscope_upload {
     struct br_reading *reading;
     struct br_build *build;
-    struct br_arena scratch; /* what lives as long as the upload */
-    struct br_buf *plain[4]; /* what was decompressed */
+    struct br_arena scratch; /* memory that is freed with the upload */
+    struct br_buf *plain[4]; /* decompressed data */
     size_t n_plain;
-    size_t body_len;             /* of what pyroscope_upload_limit limits */
-    size_t unpacked;             /* bytes that the reading had decompressed before it */
+    size_t body_len;             /* size of the message, for pyroscope_upload_limit */
+    size_t unpacked;             /* bytes that were decompressed before the message was read */
     size_t built;                /* bytes that the builder held before */
-    uint32_t n_bad;              /* profiles that were left out ... */
-    struct br_err first;         /* ... and why the first of them was */
-    struct br_profile_lost lost; /* samples of the others */
+    uint32_t n_bad;              /* profiles that were left out */
+    struct br_err first;         /* error of the first of these */
+    struct br_profile_lost lost; /* samples left out of the other profiles */
 };
 
 struct pyroscope_upload_bytes {
@@ -54,42 +55,43 @@ struct pyroscope_upload_bytes {
     size_t len;
 };
 
-/* Begins an upload. Returns 0 or BR_ENOMEM. The caller calls pyroscope_upload_end in any case. */
+/* Begins an upload. Returns 0 or BR_ENOMEM. The caller must call pyroscope_upload_end in both
+ * cases. */
 int pyroscope_upload_begin(struct pyroscope_upload *upload, struct br_reading *reading);
 
-/* Takes gzip off, which is told by its magic. The result lives until pyroscope_upload_drop, or as
- * long as what came in. Returns 0; or BR_EINVAL or as br_reading_decompress, with a sentence in
- * r->err. */
+/* Decompresses data that begins like gzip. The result is valid until pyroscope_upload_drop, or
+ * as long as the input if it is not compressed. Returns 0, BR_EINVAL, or the codes of
+ * br_reading_decompress, with a message in `upload->reading->err`. */
 int pyroscope_upload_gunzip(struct pyroscope_upload *upload, struct pyroscope_upload_bytes *bytes);
 void pyroscope_upload_drop(struct pyroscope_upload *upload);
 
-/* Limits what the upload takes from now on: four times the body and what was unpacked, and a MiB.
- */
+/* Limits the memory of the upload to four times the size of the body and the decompressed data,
+ * plus 1 MiB. */
 void pyroscope_upload_limit(struct pyroscope_upload *upload);
 
-/* Reads a profile into the upload's builder, or at once into the reading's item. Returns as
- * br_profile_reading. */
+/* Reads a profile into the upload's builder, or directly into the item of the reading. Returns
+ * the same codes as br_profile_reading. */
 int pyroscope_upload_read(struct pyroscope_upload *upload, enum br_profile_format format,
                           const struct br_profile_source *profile_source);
 
-/* Counts the samples that were lost, and logs it; the `on_read` of a br_upload_kind. */
+/* Counts and logs samples that were left out. The `on_read` of a br_upload_kind. */
 void pyroscope_upload_on_read(struct br_upload *upload, const struct br_reading *reading);
 
-/* Counts `count` profiles that are left out for what r->err says. */
+/* Counts `count` profiles that are left out because of the error in `upload->reading->err`, and
+ * clears the error. */
 void pyroscope_upload_leave_out(struct pyroscope_upload *upload, uint32_t count);
 
-/* Ends the reading: with the item that was built where `rc` is 0. Returns `rc`, or why there is no
- * item. */
+/* Ends an upload. If `rc` is 0, creates the item from what was built. Returns `rc`, or the error
+ * of creating the item. */
 int pyroscope_upload_end(struct pyroscope_upload *upload, int rc);
 
 /* --- /ingest (ingest.c, sample_types.c) ------------------------------------------------------- */
 
-/* Begins a request of /ingest. Returns false when its path is another; otherwise takes the request.
- */
+/* Handles a request for /ingest. Returns false if its path is another. */
 bool pyroscope_begin_ingest(struct pyroscope *pyroscope, struct br_request *request);
 
-/* Reads `sample_type_config`, a JSON object, into an array in the arena. Returns 0, BR_EINVAL or
- * BR_ENOMEM. */
+/* Parses `sample_type_config`, a JSON object, into an array in the arena. Returns 0, or
+ * BR_EINVAL or BR_ENOMEM with a message. */
 int pyroscope_sample_types(const char *text, size_t len, struct br_arena *arena,
                            struct br_sample_type **ret, size_t *ret_n, struct br_err *err);
 
@@ -97,23 +99,23 @@ int pyroscope_sample_types(const char *text, size_t len, struct br_arena *arena,
 
 bool pyroscope_begin_push(struct pyroscope *pyroscope, struct br_request *request);
 
-/* Reads an encoded PushRequest into the upload's builder. As with Pyroscope a profile that cannot
- * be read, or a series whose labels are no good, does not take the others along. Returns as
- * br_profile_read; BR_EINVAL where nothing is good. */
+/* Reads an encoded PushRequest into the upload's builder. As in Pyroscope, a malformed profile,
+ * or a series with invalid labels, is left out without affecting the others. Returns the same
+ * codes as br_profile_read; BR_EINVAL if everything was left out. */
 int pyroscope_read_push(struct pyroscope_upload *upload, const uint8_t *data, size_t len);
 
-/* --- Answers (reply.c) ------------------------------------------------------------------------ */
+/* --- Responses (reply.c) ---------------------------------------------------------------------- */
 
-/* Answers as /ingest does, and as a unary call of Connect does. `outcome` may be any outcome. */
+/* Send the response for any outcome, in the format of /ingest and of a unary call of Connect. */
 void pyroscope_reply_ingest(const struct br_http_config *http, struct br_request *request,
                             const struct br_outcome *outcome);
 void pyroscope_reply_connect(const struct br_http_config *http, struct br_request *request,
                              bool json, const struct br_outcome *outcome);
 
-/* Answers a call of gRPC-Web, whose trailers are the last frame of the body. */
+/* Sends the response to a call of gRPC-Web, whose trailers are the last frame of the body. */
 void pyroscope_reply_web(const struct br_http_config *http, struct br_request *request, bool json,
                          const struct br_outcome *outcome);
 
-/* Answers with a code of HTTP and a body `{"code": ..., "message": ...}`. */
+/* Sends an HTTP status with the body `{"code": ..., "message": ...}`. */
 void pyroscope_refuse(const struct br_http_config *http, struct br_request *request,
                       unsigned status, const char *code, const char *message);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers. Source: Pyroscope's own where it has one; connectrpc.com/docs/protocol for codes and
- * their HTTP statuses; grpc/doc/PROTOCOL-WEB.md.
+ * Builds responses. Source: Pyroscope's own responses if it has any; connectrpc.com/docs/protocol
+ * for codes and their HTTP statuses; grpc/doc/PROTOCOL-WEB.md.
  *
- * The SDKs look at the HTTP status only. Some send again after 429 and 5xx, and after nothing else:
- * so what cannot succeed is never one of these, also where Pyroscope itself answers 500.
+ * The SDKs examine only the HTTP status. Some retry after 429 and 5xx, and only then. So an error
+ * that a retry cannot fix has another status, even if Pyroscope itself responds with 500.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,23 +14,24 @@
 #include "wire/grpc.h"
 
 struct line {
-    const char *code; /* Connect's name */
+    const char *code; /* code of the Connect protocol */
     unsigned ingest, connect;
 };
 
-/* What came from a destination and would tell a client to send again, or to log in with us. */
+/* Used for errors of a destination whose own status would make the client retry or log in to
+ * Braid. */
 static const struct line refused = {"failed_precondition", 400, 400};
 
 static const struct line done = {NULL, 200, 200};
 
-/* By the status of what is rejected for good. */
+/* Codes for permanent rejections. */
 static const struct {
     enum br_status status;
     struct line line;
 } rejections[] = {
     {BR_STATUS_INVALID_ARGUMENT, {"invalid_argument", 400, 400}},
     {BR_STATUS_OUT_OF_RANGE, {"out_of_range", 400, 400}},
-    {BR_STATUS_UNKNOWN, {"unknown", 422, 400}}, /* /ingest: unparsable */
+    {BR_STATUS_UNKNOWN, {"unknown", 422, 400}}, /* malformed profile */
     {BR_STATUS_RESOURCE_EXHAUSTED, {"resource_exhausted", 413, 413}},
     {BR_STATUS_UNIMPLEMENTED, {"unimplemented", 404, 404}},
 };

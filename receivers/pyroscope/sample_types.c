@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `sample_type_config` of a form, as encoding/json reads it: names in any case, null means absent.
- */
+/* Parses the field `sample_type_config` of a form in the same way as Go's encoding/json: member
+ * names are case-insensitive, and null means absent. */
 #include <string.h>
 #include <strings.h>
 

@@ -6,12 +6,11 @@
 #include "base/mem.h"
 #include "ingest/profile_reading.h"
 
-/* A builder grows with what it built; one that had to grow beyond this is not kept. */
+/* A builder that has grown beyond this many bytes is freed after the request. */
 #define KEPT_BYTES (8u << 20)
-/* Text tables and stacks become larger when they are OTLP, and every sample type repeats its
- * samples. */
+/* Profiles grow when converted to OTLP, because each sample type has its own samples. */
 #define GROWTH 4
-/* What a reader may take, however small bodies have to be. */
+/* Memory for reading even if the limit of the body is small, in bytes. */
 #define SCRATCH_MIN (16u << 20)
 #define SPARE ((size_t)1 << 20)
 #define LOG_EVERY_MS 60000
@@ -68,7 +67,8 @@ void pyroscope_upload_drop(struct pyroscope_upload *upload)
         br_buf_unref(upload->plain[--upload->n_plain]);
 }
 
-/* No memory would help what does not fit into an arena's maximum. */
+/* Returns the error for a full arena. It is not BR_ENOMEM, because a retry would fail in the
+ * same way. */
 static int pyroscope_upload_too_large(struct pyroscope_upload *upload, const struct br_arena *full)
 {
     return br_err_set(&upload->reading->err, BR_ETOOBIG,
@@ -106,7 +106,7 @@ void pyroscope_upload_leave_out(struct pyroscope_upload *upload, uint32_t count)
     upload->reading->err = (struct br_err){0};
 }
 
-/* Says what was left out. */
+/* Stores the number of left-out profiles and samples, with the first error, in the reading. */
 static void pyroscope_upload_tell_bad(struct pyroscope_upload *upload)
 {
     struct br_reading *reading = upload->reading;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define TEXT_MAX 64u
-#define ESCAPED_MAX (6u * TEXT_MAX) /* bytes that such a text may have with escapes */
+#define ESCAPED_MAX (6u * TEXT_MAX) /* longest form of such a text with every character escaped */
 
 bool br_json_part_is(const struct br_json_token *token, const char *text)
 {

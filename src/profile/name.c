@@ -6,9 +6,9 @@
 #include "base/str.h"
 #include "wire/protobuf.h"
 
-#define SHOWN 100 /* bytes of a name in a sentence */
+#define SHOWN 100 /* largest number of bytes of a name quoted in a message */
 
-/* --- The grammar ------------------------------------------------------------------------------ */
+/* --- Grammar of names ------------------------------------------------------------------------- */
 
 struct span {
     const char *p;
@@ -59,7 +59,7 @@ static int name_check(struct span span, bool app, struct br_err *err)
     return 0;
 }
 
-/* Reads one label at `*p`, where a key begins. False when there is none any more. */
+/* Reads the label at `*p`, which is at the start of a key. Returns false after the last label. */
 static bool name_next_label(const char **p, const char *end, struct span *ret_key,
                             struct span *ret_value)
 {
@@ -164,7 +164,7 @@ int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
     return 0;
 }
 
-/* The bytes as terminated UTF-8 in the arena, bad ones replaced. */
+/* Copies text into the arena, with a terminating NUL and U+FFFD in place of invalid UTF-8. */
 static char *name_repaired(struct br_arena *arena, const char *p, size_t len, size_t *ret_len)
 {
     char *out = br_arena_alloc(arena, 3 * len + 1);
@@ -187,7 +187,7 @@ static char *name_repaired(struct br_arena *arena, const char *p, size_t len, si
     return out;
 }
 
-/* True when a later label has the attribute of label `index`. */
+/* Returns true if a later label has the same name as label `index`. */
 static bool name_overruled(const struct br_label *labels, size_t count, size_t index)
 {
     for (size_t k = index + 1; k < count; k++)
@@ -212,7 +212,8 @@ static int name_encode_label(struct br_arena *arena, const struct br_label *labe
     return name && value ? br_add_string(arena, ret, 1, name, value, value_len) : BR_ENOMEM;
 }
 
-/* One after the other; growing a single addition label by label would be quadratic. */
+/* Concatenates additions with one copy. Appending to one addition label by label would be
+ * quadratic. */
 static int name_concatenate(struct br_arena *arena, const struct br_addition *addition,
                             size_t count, struct br_addition *ret)
 {
@@ -253,7 +254,7 @@ int br_labels_resource(struct br_arena *arena, const struct br_label *labels, si
 
 /* --- Types ------------------------------------------------------------------------------------ */
 
-/* Pyroscope's convertMetadata, without an application. */
+/* From Pyroscope's convertMetadata. `app_len` is set by br_app_type_find. */
 static const struct suffix {
     const char *suffix;
     struct br_app_type type;

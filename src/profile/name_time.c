@@ -5,15 +5,16 @@
 #include "profile/name.h"
 
 #define NS_PER_S 1000000000ull
-#define TEXT_MAX 64              /* characters that count */
-#define SECONDS_MAX 100000000000 /* more than 2554, and sums of a few do not overflow */
+#define TEXT_MAX 64 /* characters that are examined */
+/* later than 2554; small enough that adding two does not overflow */
+#define SECONDS_MAX 100000000000
 
 static bool name_time_is_digit(char letter)
 {
     return letter >= '0' && letter <= '9';
 }
 
-/* The number at the start of `*p`, at most `max`; moves `*p` behind its digits. */
+/* Parses the number at `*p` and moves `*p` past its digits. Larger numbers become `max`. */
 static uint64_t name_time_read_number(const char **p, const char *end, uint64_t max)
 {
     uint64_t v = 0;
@@ -67,7 +68,7 @@ static int64_t name_time_unit_seconds(const char *p, const char *end)
     return 0;
 }
 
-/* "1h30min" in seconds, at most SECONDS_MAX. */
+/* Parses an offset such as "1h30min". Returns seconds, at most SECONDS_MAX. */
 static int64_t name_time_read_offset(const char *p, const char *end)
 {
     int64_t sum = 0;
@@ -101,7 +102,7 @@ uint64_t br_app_time(const char *text, size_t len, uint64_t now_ns)
     const char *end = plain + n, *p = plain;
     if (digits && n > 0)
         return name_time_read_digits(p, end);
-    /* A plus anywhere goes before a minus, as there. */
+    /* Pyroscope looks for a plus in the whole text before it looks for a minus. */
     const char *sign = memchr(p, '+', n);
     if (!sign)
         sign = memchr(p, '-', n);

@@ -8,8 +8,8 @@
 #include "base/str.h"
 #include "wire/protobuf.h"
 
-/* What reading may take for each byte that was sent, and beside them: a MiB, but for what nobody
- * counts. */
+/* Memory that reading may take: GROWTH bytes per byte of the upload plus SPARE. SPARE is 1 MiB
+ * minus memory that is not counted. */
 #define GROWTH 4
 #define SPARE (((size_t)1 << 20) - (16u << 10))
 
@@ -41,8 +41,9 @@ bool br_profile_divides(enum br_profile_format format)
     return (size_t)format < BR_COUNT(divides) && divides[format];
 }
 
-/* Reads with the builder and the arena limited by what was sent. The dictionary is copied once more
- * when the request is taken out. */
+/* Reads a profile with the memory of the builder and the arena limited in proportion to the
+ * upload. The limit includes one more copy of the dictionary, which taking the request out of
+ * the builder makes. */
 static int profile_read_within(br_profile_read_fn *read, struct br_build *build,
                                const struct br_profile_source *source, struct br_arena *scratch,
                                struct br_err *err)
@@ -67,7 +68,7 @@ static bool profile_is_text(enum br_profile_format format)
            format != BR_FORMAT_TREE;
 }
 
-/* Skips the byte order mark that Windows puts in front of a text. */
+/* Skips a byte order mark, which Windows programs put at the start of a text. */
 static const uint8_t *profile_skip_mark(const uint8_t *data, size_t *len)
 {
     static const uint8_t mark[] = {0xef, 0xbb, 0xbf};
@@ -117,9 +118,9 @@ size_t br_profile_text_max(const struct br_profile_source *source)
     return TEXT_MIN + TEXT_GROWTH * (source->len + source->labels_len);
 }
 
-/* --- Guessing --------------------------------------------------------------------------------- */
+/* --- Guessing the format ---------------------------------------------------------------------- */
 
-/* Nothing but fields of pprof's Profile, and a string table among them. */
+/* Returns true if the message has only fields of pprof's Profile and has a string table. */
 static bool profile_is_pprof(const uint8_t *p, const uint8_t *end)
 {
     enum { TEXTS = 6, PERIOD_TYPE = 11, COMMENT = 13, FIELDS = 15 };
@@ -147,7 +148,8 @@ static const uint8_t *profile_skip_blanks(const uint8_t *p, const uint8_t *end)
     return p;
 }
 
-/* PHP's stacks start with "{main}". */
+/* Returns true if the text begins with a JSON object. Folded stacks of PHP begin with "{main}"
+ * and are not JSON. */
 static bool profile_is_json_object(const uint8_t *p, const uint8_t *end)
 {
     p = profile_skip_blanks(p, end);
@@ -157,8 +159,8 @@ static bool profile_is_json_object(const uint8_t *p, const uint8_t *end)
     return p < end && (*p == '"' || *p == '}');
 }
 
-/* By the first member's name: they have none in common but "shared", with which no Firefox profile
- * begins. */
+/* Determines the JSON format from the name of the first member. The formats share no names
+ * except "shared", which is never first in a Firefox profile. */
 static enum br_profile_format profile_json_format(const uint8_t *p, const uint8_t *end)
 {
     static const struct {
@@ -187,7 +189,7 @@ static enum br_profile_format profile_json_format(const uint8_t *p, const uint8_
     return BR_FORMAT_SPEEDSCOPE;
 }
 
-/* The first line with something on it is text and ends in a count. */
+/* Returns true if the first line that is not blank is text and ends with a count. */
 static bool profile_is_folded(const uint8_t *p, const uint8_t *end)
 {
     p = profile_skip_blanks(p, end);

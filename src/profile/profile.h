@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Converts profiles in other formats to OTLP, whether they come from an upload, a scrape or a file.
+ * Converts profiles in other formats to OTLP, for uploads, scrapes and files.
  *
- * What a format knows and OTLP has no field for is kept under names that the way back reads:
- * - Resource: every series label as an attribute of its name, `service_name` as `service.name`.
- * - Scope (one for each pprof, or what would be one): BR_SCOPE_* below. A scope with
- *   BR_SCOPE_PYROSCOPE_NAME came from a Pyroscope client: its resource's attributes are its labels.
- * - Sample: string labels as attributes, numeric ones as integers with their unit; the span's ids
- *   stay labels and become a link as well.
+ * Properties for which OTLP has no field become attributes that the conversion to pprof reads back:
+ * - Resource: every series label is an attribute with the same name, `service_name` as
+ * `service.name`.
+ * - Scope (one per pprof or equivalent): BR_SCOPE_* below. BR_SCOPE_PYROSCOPE_NAME marks a profile
+ *   that a Pyroscope client sent; the attributes of its resource are the labels of the series.
+ * - Sample: string labels are attributes, numeric labels are integers with their unit. The IDs of
+ * the span stay attributes and also become a link.
  */
 #pragma once
 
@@ -22,26 +23,26 @@
 /* Scope attributes. The first two are OpenTelemetry's semantic conventions for pprof. */
 #define BR_SCOPE_DEFAULT_SAMPLE_TYPE "pprof.scope.default_sample_type" /* string */
 #define BR_SCOPE_SAMPLE_TYPE_ORDER "pprof.scope.sample_type_order"     /* int[] */
-#define BR_SCOPE_PYROSCOPE_NAME "pyroscope.name" /* string: what `__name__` is, "process_cpu" */
+#define BR_SCOPE_PYROSCOPE_NAME "pyroscope.name" /* string: value of `__name__`, "process_cpu" */
 #define BR_SCOPE_PYROSCOPE_METRIC                                                                  \
-    "pyroscope.metric" /* string: what `__name__` is to be, of what no                             \
-                          client of Pyroscope's sent */
+    "pyroscope.metric" /* string: `__name__` for profiles that no Pyroscope client sent */
 /* Profile attributes. */
 #define BR_PROFILE_DROP_FRAMES "pprof.profile.drop_frames" /* string */
 #define BR_PROFILE_KEEP_FRAMES "pprof.profile.keep_frames" /* string */
 #define BR_PROFILE_COMMENT "pprof.profile.comment"         /* string[] */
 #define BR_PROFILE_DOC_URL "pprof.profile.doc_url"         /* string */
-#define BR_PROFILE_CUMULATIVE "pprof.profile.cumulative"   /* bool: since the process began */
+/* bool: values are totals since the process began */
+#define BR_PROFILE_CUMULATIVE "pprof.profile.cumulative"
 
-/* Sample attribute that the processor `join` writes: "inferred" or "ambiguous". */
+/* Sample attribute written by the processor `join`: "inferred" or "ambiguous". */
 #define BR_SAMPLE_JOIN "profile.join"
 
-/* Sample attribute whose value is "estimated" if the file has times of an unknown clock, which were
- * moved so that the last sample was taken when the file was written. */
+/* Sample attribute with the value "estimated" if the clock of the file is unknown. Its times are
+ * then shifted so that the last sample coincides with the time of the file. */
 #define BR_SAMPLE_TIME "profile.time"
 #define BR_SAMPLE_TIME_ESTIMATED "estimated"
 
-/* Mapping and location attributes; the truth values only where they are true. */
+/* Mapping and location attributes. Boolean ones are written only if they are true. */
 #define BR_MAPPING_BUILD_ID "process.executable.build_id.gnu" /* string */
 #define BR_MAPPING_HAS_FUNCTIONS "pprof.mapping.has_functions"
 #define BR_MAPPING_HAS_FILENAMES "pprof.mapping.has_filenames"
@@ -53,116 +54,129 @@ enum br_profile_format {
     BR_FORMAT_PPROF,
     BR_FORMAT_JFR,
     BR_FORMAT_FOLDED, /* "a;b;c 10" root first */
-    BR_FORMAT_LINES,  /* one stack per line, each counts 1 */
+    BR_FORMAT_LINES,  /* one stack per line, each counted as 1 */
     BR_FORMAT_TRIE,
     BR_FORMAT_TREE,
     BR_FORMAT_SPEEDSCOPE,
     BR_FORMAT_PERF_SCRIPT,
-    BR_FORMAT_CPUPROFILE, /* V8's */
-    BR_FORMAT_GECKO,      /* what profiler.firefox.com shows */
+    BR_FORMAT_CPUPROFILE, /* V8 */
+    BR_FORMAT_GECKO,      /* Firefox Profiler (profiler.firefox.com) */
 };
 
-/* What a Pyroscope client says of one sample type ("sample_type_config"). */
+/* Properties of one sample type, sent by a Pyroscope client in "sample_type_config". */
 struct br_sample_type {
-    const char *type, *units, *display_name, *aggregation; /* NULL: not said */
+    const char *type, *units, *display_name, *aggregation; /* NULL: not given */
     bool cumulative, sampled;
 };
 
-/* The errors of a profile that was read nevertheless. */
+/* Errors in a profile that was read nevertheless. */
 struct br_profile_lost {
-    uint32_t count;      /* samples that are left out ... */
-    struct br_err first; /* ... and the error of the first */
-    /* References to texts that are not there, for which an empty text is taken or none, and entries
-     * of which a later one has the id. */
+    uint32_t count;      /* samples left out */
+    struct br_err first; /* error of the first sample left out */
+    /* Invalid references to strings, which are replaced by the empty string or dropped, and
+     * table entries whose ID is also used by a later entry. */
     uint32_t strays;
     struct br_err first_stray;
 };
 
-/* Asks for a profile in parts, where br_profile_divides. */
+/* Requests that a profile is read in parts, if br_profile_divides() is true for its format. */
 struct br_profile_parts {
-    uint32_t stacks; /* of a part, at least 1 ... */
-    size_t bytes;    /* ... or of its OTLP, whichever comes first */
-    /* Takes what was built so far, which is a request by itself, out of the builder, so that the
-     * next part begins with empty tables. The last part stays in it. Returns 0 or a code. */
+    uint32_t stacks; /* largest number of stacks of a part, at least 1 */
+    size_t bytes;    /* a part also ends when its OTLP reaches this many bytes */
+    /* Takes the part built so far, a complete request, out of the builder, so that the next part
+     * begins with empty tables. The last part stays in the builder. Returns 0 or an error code,
+     * which ends the reading. */
     int (*take)(void *arg);
     void *arg;
 };
 
-/* What goes with the bytes. All is borrowed until return. */
+/* A profile and its metadata. All pointers are borrowed until br_profile_read returns. */
 struct br_profile_source {
-    const uint8_t *data; /* plain, not compressed */
+    const uint8_t *data; /* uncompressed */
     size_t len;
-    const struct br_addition *resource; /* encoded as field 1 of Resource; NULL: none */
-    const char *pyroscope_name;         /* NULL: see from_pyroscope */
-    bool from_pyroscope;  /* without a name: finds it by the rules of Pyroscope's ingestion and sets
-                             BR_SCOPE_PYROSCOPE_NAME; otherwise there is none */
-    const char *spy_name; /* pprof of /ingest: "pyspy" and others get the repairs that Pyroscope's
-                             ingestion makes to what they send; NULL: unknown */
-    const uint8_t *profile_id; /* 16 bytes, of the first Profile; or NULL */
-    uint64_t start_ns, end_ns; /* when the format does not say */
-    double sample_rate;        /* in Hz, of formats that count samples; 0: 100 */
+    /* attributes of the Resource, encoded as its field 1; NULL: none */
+    const struct br_addition *resource;
+    const char *pyroscope_name; /* value of `__name__`; NULL: see from_pyroscope */
+    /* if pyroscope_name is NULL: determine the name by the rules of Pyroscope's ingestion and
+     * set BR_SCOPE_PYROSCOPE_NAME */
+    bool from_pyroscope;
+    /* pprof from /ingest: name of the profiler. Profiles of "pyspy" and some others are
+     * corrected in the same way as by Pyroscope's ingestion; NULL: unknown */
+    const char *spy_name;
+    const uint8_t *profile_id; /* 16 bytes, ID of the first Profile; NULL: none */
+    uint64_t start_ns, end_ns; /* used if the format contains no times */
+    double sample_rate;        /* in Hz, for formats that count samples; 0: 100 */
     const char *type;          /* text formats: "cpu", "wall", "alloc_objects" ...; NULL: "cpu" */
-    const char *units;         /* text formats: of the values; NULL: by the type */
-    bool keeps_times; /* JFR with from_pyroscope: keeps the time and thread of each sample, for the
-                         processor join; otherwise samples of equal stack and labels are one */
-    const uint8_t *labels; /* JFR: the LabelsSnapshot message, plain; NULL: none */
+    const char *units;         /* text formats: unit of the values; NULL: derived from the type */
+    /* JFR with from_pyroscope: keep the time and thread of each sample for the processor join;
+     * otherwise samples with equal stack and labels are merged */
+    bool keeps_times;
+    const uint8_t *labels; /* JFR: encoded LabelsSnapshot message, uncompressed; NULL: none */
     size_t labels_len;
     const struct br_sample_type *types; /* pprof */
     size_t n_types;
-    bool cumulative; /* pprof: values are since the process began, but for inuse_* */
-    bool counts_on;  /* pprof: what Go's runtime counts (alloc_*, contentions, delay) is */
-    bool from_file;  /* pprof: nobody said more than the bytes do, so that it is where the profile
-                        has no  duration */
+    bool cumulative; /* pprof: values except inuse_* are totals since the process began */
+    /* pprof: the counters of the Go runtime (alloc_*, contentions, delay) are totals since the
+     * process began */
+    bool counts_on;
+    /* pprof: there is no other source of metadata, so a profile without a duration counts as a
+     * snapshot of totals */
+    bool from_file;
     bool
-        datadog; /* pprof: of one of Datadog's profilers, with its names of types, of which most are
-                    0 in most samples: a sample is left out of a type of which it has nothing */
+        /* pprof: from a Datadog profiler, with its names of types. Most values of a sample are
+         * 0; a sample is written only for the types for which its value is not 0 */
+        datadog;
     struct br_profile_lost
-        *lost; /* pprof, and torn chunks of JFR: is added to; NULL: nobody asks */
-    const struct br_profile_parts *parts; /* NULL: it is read as one */
+        *lost; /* pprof and truncated JFR chunks: errors are added here; NULL: not needed */
+    const struct br_profile_parts *parts; /* NULL: read as one request */
 };
 
-/* Returns how many bytes the names, or the labels, that a profile puts together from its texts may
- * have: more are no profile's, and would be out of proportion to what was sent. */
+/* Returns the number of bytes that the names, or the labels, composed from the strings of a
+ * profile may have in all. It is in proportion to the size of the upload and far above that of
+ * real profiles. */
 size_t br_profile_text_max(const struct br_profile_source *source);
 
-/* Adds what `source` holds to the request under construction as ResourceProfiles of its own.
- * `scratch` is for what lives until return. Returns 0; BR_EINVAL with a sentence that says where
- * and what is wrong (what was built so far is then good for nothing but br_build_clear); BR_EFULL
- * with a sentence, when it would take more memory than four times what was sent and a MiB; or
- * BR_ENOMEM. An empty profile is no error and adds nothing. Of a pprof, a sample that refers to
- * what is not there, or has another number of values than there are types, is left out, as
- * Pyroscope does it, and counted in `lost`; where no sample is left it is BR_EINVAL. So are its
- * stray references. */
+/* Appends the profile in `source` to the request under construction as a new ResourceProfiles.
+ * `scratch` is used for temporary memory. An empty profile is not an error and adds nothing.
+ *
+ * In a pprof, a sample with an invalid reference or a wrong number of values is left out, as in
+ * Pyroscope, and counted in `lost`. Invalid string references are counted there as well.
+ *
+ * Returns 0, or a code with a message in `err`. After an error only br_build_clear may follow:
+ * - BR_EINVAL: the profile is malformed, or every sample of a pprof was left out.
+ * - BR_EFULL: reading would take more memory than four times the size of the upload plus 1 MiB.
+ * - BR_EUNSUPPORTED: `format` is unknown.
+ * - BR_ENOMEM. */
 int br_profile_read(struct br_build *build, enum br_profile_format format,
                     const struct br_profile_source *source, struct br_arena *scratch,
                     struct br_err *err);
 
-/* Returns true for formats that write each stack out, so that what they become may be several times
- * as large as they are, and tables that find equal ones larger still: folded text, lines,
- * speedscope and perf script. They can be read in parts; equal stacks in different parts are
- * several samples.
- */
+/* Returns true for formats that write each stack in full: folded text, lines, speedscope and
+ * perf script. Their OTLP may be several times as large as the upload, and the builder's hash
+ * tables larger still. Such profiles can be read in parts; equal stacks in different parts stay
+ * separate samples. */
 bool br_profile_divides(enum br_profile_format format);
 
-/* The formats, each with a file of its own; as br_profile_read. */
+/* Readers, one per format. Their contract is that of br_profile_read. */
 typedef int br_profile_read_fn(struct br_build *build, const struct br_profile_source *source,
                                struct br_arena *scratch, struct br_err *err);
 br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br_trie_read,
     br_tree_read, br_speedscope_read, br_perf_script_read, br_cpuprofile_read, br_gecko_read;
 
-/* Returns true when the first line that says something is a sample as `perf script` prints it. */
+/* Returns true if the first line that is neither blank nor a comment is a sample printed by
+ * `perf script`. */
 bool br_perf_script_is(const char *text, size_t len);
 
-/* Returns what is wrong with bytes that clients send by mistake in place of a profile, as a
- * sentence; NULL for all others. br_profile_read refuses them. */
+/* Returns a description of the problem for data that clients are known to send by mistake
+ * instead of a profile; NULL for all other data. br_profile_read rejects such data. */
 const char *br_profile_odd(const uint8_t *data, size_t len);
 
-/* Gives the format that bytes look to be in: pprof (also without gzip), JFR, speedscope,
- * .cpuprofile, Firefox's, perf script's or folded text. False when they are none of these. */
+/* Guesses the format of a profile: pprof (with or without gzip), JFR, speedscope, .cpuprofile,
+ * Firefox, perf script or folded text. Returns false if none of these matches. */
 bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret);
 
-/* Pyroscope's `__name__` for a pprof with these sample types: "process_cpu", "memory" ... Written
- * to `ret`, cut where it does not fit. `configs` NULL: Pyroscope's own. Source: grafana/pyroscope
- * pkg/og/convert/pprof. */
+/* Determines Pyroscope's `__name__` ("process_cpu", "memory" ...) for a pprof with the sample
+ * types `types`. Writes it to `ret`, truncated to `size`. `configs` NULL: Pyroscope's defaults.
+ * Source: grafana/pyroscope pkg/og/convert/pprof. */
 void br_pyroscope_name(const char *const *types, size_t count, const struct br_sample_type *configs,
                        size_t n_configs, char *ret, size_t size);

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "profile/profile.h"
 
-/* What Pyroscope calls sample types where the client does not say. */
+/* Pyroscope's display names of sample types for clients that send none. */
 static const struct br_sample_type defaults[] = {
     {.type = "samples", .display_name = "cpu"},
     {.type = "goroutine", .display_name = "goroutines"},
@@ -25,7 +25,7 @@ static const char *pyroscope_name_display_name(const char *type,
     return type;
 }
 
-/* The name that a type stands for, or NULL. */
+/* Returns the `__name__` of a display name, or NULL. */
 static const char *pyroscope_name_of(const char *type)
 {
     if (strstr(type, "cpu"))

@@ -8,20 +8,20 @@
 #include "otlp/dictionary/resolve.h"
 #include "profile/pair.h"
 
-/* Labels, of each name the first. */
+/* Labels with unique names; the first label with a name is kept. */
 struct labels {
     struct br_label labels[BR_SERIES_LABELS_MAX];
     uint32_t count, max;
-    uint32_t n_more;      /* that there was no room for ... */
-    struct br_label more; /* ... and the first of them */
+    uint32_t n_more;      /* labels over `max` */
+    struct br_label more; /* the first of these */
 };
 
-/* What the attributes of a Resource or scope make, read once for all its profiles. */
+/* Labels of a Resource or scope, read once for all its profiles. */
 struct origin {
     struct br_entry body;
     bool from_pyroscope, read;
     struct labels labels;
-    struct br_arena arena; /* what they need */
+    struct br_arena arena; /* memory of the labels */
 };
 
 struct br_series {
@@ -29,12 +29,13 @@ struct br_series {
     struct labels labels; /* under construction */
     struct origin service, resource, scope;
     bool no_memory;
-    bool keep_empty;       /* labels without a value too */
-    struct br_arena arena; /* of names */
+    bool keep_empty;       /* keep labels with an empty value */
+    struct br_arena arena; /* memory of names */
 };
 
-/* What tells deployments apart and has few values. Left out on purpose: service.instance.id,
- * process.pid and the like, which are new with every start, and with them every series. */
+/* Attributes that distinguish deployments and have few values. service.instance.id, process.pid
+ * and similar attributes are deliberately absent: they change with every start, and each value
+ * would be a new series. */
 static const char *const default_resource[] = {"service.namespace",
                                                "service.version",
                                                "deployment.environment",
@@ -53,13 +54,13 @@ static const char *const default_resource[] = {"service.namespace",
                                                "cloud.region",
                                                "cloud.availability_zone"};
 
-/* A span's name is one of the few that its service has. */
+/* A service has few different span names. */
 static const char *const default_sample[] = {"span_name", "span.name"};
 
-/* Pyroscope keeps these with the sample: they make no series. */
+/* Pyroscope stores these with the sample; they do not create series. */
 static const char *const ids[] = {"span_id", "trace_id", "profile_id"};
 
-/* --- What the config wants ------------------------------------------------------------------- */
+/* --- Selection by the config ------------------------------------------------------------------ */
 
 static bool series_matches(const char *pattern, const char *text, const char *end)
 {
@@ -118,7 +119,7 @@ static const char *series_sanitized(struct br_arena *arena, const char *name, si
     return out;
 }
 
-/* The first of a name stays. */
+/* Adds a label unless one with the same name exists. */
 static void series_put(struct labels *labels, const struct br_label *label)
 {
     for (uint32_t i = 0; i < labels->count; i++)
@@ -155,7 +156,7 @@ static void series_add_text(struct br_series *series, const char *name, const ch
                (struct br_label){name, strlen(name), value, strlen(value)});
 }
 
-/* A list of one is that one. */
+/* Returns the element of a list with one element, and any other value unchanged. */
 static struct br_any series_only(struct br_any any)
 {
     struct br_any first, second;
@@ -195,14 +196,14 @@ static void series_add_pair(struct br_series *series, struct origin *origin,
     br_str_release(&text);
 }
 
-/* --- Where profiles come from ---------------------------------------------------------------- */
+/* --- Labels of a Resource or scope ------------------------------------------------------------ */
 
 struct wanted {
     const char *const *items;
     size_t count;
 };
 
-/* Labels for the server itself cannot be chosen. */
+/* Labels that begin with `__` control the Pyroscope server, so the config cannot exclude them. */
 static bool series_is_wanted(const struct origin *origin, struct wanted want,
                              const struct br_pair *pair)
 {
@@ -227,7 +228,7 @@ static void series_read_pairs(struct br_series *series, struct origin *origin, u
             series_add_pair(series, origin, &pair);
 }
 
-/* False when it is the one that was read last. */
+/* Prepares `origin` for reading `body`. Returns false if its labels are already cached. */
 static bool series_begin_origin(struct origin *origin, struct br_entry body, bool from_pyroscope)
 {
     if (origin->read && origin->body.data == body.data && origin->body.len == body.len &&
@@ -250,8 +251,8 @@ static void series_read_origin(struct br_series *series, struct origin *origin,
     origin->read = !series->no_memory;
 }
 
-/* As Pyroscope names a service that has no name where it takes OTLP itself. What a client of its
- * own sent without one, it names. */
+/* Adds the `service_name` that Pyroscope gives to OTLP profiles without a service. For profiles
+ * of its own clients Pyroscope chooses the name itself. */
 static void series_add_unknown(struct br_series *series, struct origin *origin,
                                const struct br_any *program)
 {
@@ -288,7 +289,7 @@ static void series_read_service(struct br_series *series, struct origin *origin)
         series_add_unknown(series, origin, &program);
 }
 
-/* Adds what it makes. */
+/* Appends the cached labels of `origin` to those of the series. */
 static void series_add_origin(struct br_series *series, const struct origin *origin)
 {
     for (uint32_t i = 0; i < origin->labels.count; i++)
@@ -303,7 +304,7 @@ void br_series_forget(struct br_series *series)
     series->service.read = series->resource.read = series->scope.read = false;
 }
 
-/* --- All of them ----------------------------------------------------------------------------- */
+/* --- All labels ------------------------------------------------------------------------------- */
 
 static struct wanted series_wanted_of(const struct br_series *series, bool from_pyroscope)
 {
@@ -327,10 +328,10 @@ static void series_add_all(struct br_series *series, const struct br_pprof_out *
         series->service.read = !series->no_memory;
     }
     series_add_origin(series, &series->service);
-    /* As for everything that is no total since the start, so that nobody takes differences. */
+    /* Values that are not totals since the start must not be differentiated by Pyroscope. */
     if (!result->from_pyroscope && !result->cumulative)
         series_add_text(series, "__delta__", "false");
-    /* Pyroscope has `jfr_event=""` on what the JDK recorded. */
+    /* JFR profiles of Pyroscope clients have a label `jfr_event=""`. */
     series->keep_empty = result->from_pyroscope;
     series_read_origin(series, &series->resource, result->resource, BR_RESOURCE_ATTRIBUTES,
                        series_wanted_of(series, result->from_pyroscope));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes the labels of a series out of what OTLP says of a profile's origin: Pyroscope's own rule
- * for what its clients sent, and few of the others' attributes, since each different set of labels
- * is a series. Pyroscope refuses more than 30 labels, values over 2048 bytes and names that occur
- * twice.
+ * Derives the labels of a Pyroscope series from the OTLP attributes of a profile. Profiles of
+ * Pyroscope clients keep all their labels. Of other profiles only a few attributes become labels,
+ * because each distinct set of labels is a new series. Pyroscope rejects series with more than 30
+ * labels, values over 2048 bytes or duplicate names.
  */
 #pragma once
 
@@ -11,49 +11,54 @@
 #include "profile/name.h"
 #include "profile/pprof/write.h"
 
-#define BR_SERIES_LABELS_DEFAULT 30 /* max_label_names_per_series of a Pyroscope as it comes */
+#define BR_SERIES_LABELS_DEFAULT 30 /* max_label_names_per_series, Pyroscope's default */
 #define BR_SERIES_LABELS_MAX 128
 #define BR_SERIES_VALUE_MAX 2048
 #define BR_SERIES_NAME_MAX 1024
 
 struct br_series_config {
     struct br_strings
-        resource_attributes; /* v NULL: the default list, of clients of Pyroscope all */
+        /* `items` NULL: the default list, or all for profiles of Pyroscope clients */
+        resource_attributes;
     struct br_strings scope_attributes;
-    struct br_strings sample_attributes; /* likewise */
-    struct br_headers fixed;             /* that every series has */
-    int64_t max;                         /* labels, with those of its samples */
-    bool sanitize; /* letters, digits and _ only in names; everything else becomes _ */
+    struct br_strings sample_attributes; /* `items` NULL: the default list */
+    struct br_headers fixed;             /* labels added to every series */
+    /* largest number of labels, including those of the samples */
+    int64_t max;
+    bool sanitize; /* replace every character except letters, digits and _ in names with _ */
 };
 
-/* What makes labels. It keeps what was read of a Resource or scope for the next profile of the same
- * one, which is told by where it lies. */
+/* Builds labels. It caches the labels of the last Resource and scope for further profiles with
+ * the same ones, which are recognised by their address. */
 struct br_series;
 
-/* Borrows `config` for its life. Returns NULL when there is no memory. */
+/* Creates a builder of labels. `config` is borrowed and must outlive it. Returns NULL if there
+ * is not enough memory. */
 struct br_series *br_series_new(const struct br_series_config *config);
 void br_series_free(struct br_series *series);
 
-/* Forgets what was read of an item, when it is gone. */
+/* Forgets the cached Resource and scope. Must be called before the item that contains them is
+ * freed. */
 void br_series_forget(struct br_series *series);
 
-/* Returns true for the attributes of samples that say which span, trace or profile they are of;
- * they make no series. */
+/* Returns true for sample attributes that identify a span, trace or profile. They do not create
+ * a series. */
 bool br_series_is_id(const char *key, size_t len);
 
-/* Returns true when a sample attribute of this name becomes a label: ids, and what the config
- * lists. */
+/* Returns true if a sample attribute with this name becomes a label: an ID, or an attribute
+ * listed in the config. */
 bool br_series_keeps(const struct br_series_config *config, const char *key, size_t len);
 
-/* Labels, in no order, of each name one. They live until the next call. */
+/* Labels with unique names, in no particular order. They are valid until the next call of
+ * br_series_make. */
 struct br_series_made {
     const struct br_label *labels;
     uint32_t count;
-    uint32_t n_left_out;      /* that were over the maximum ... */
-    struct br_label left_out; /* ... and the first of them */
+    uint32_t n_left_out;      /* labels over the maximum */
+    struct br_label left_out; /* the first of these */
 };
 
-/* Makes the labels of a pprof's series, but for those of its samples. Returns false when there is
- * no memory. */
+/* Builds the labels of the series for a pprof, except those of its samples. Returns false if
+ * there is not enough memory. */
 bool br_series_make(struct br_series *series, const struct br_pprof_out *result,
                     struct br_series_made *ret);

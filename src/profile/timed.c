@@ -6,14 +6,15 @@
 #include "base/mem.h"
 #include "wire/protobuf.h"
 
-#define DAY_CLOCK_NS UINT64_C(1000000000000000000) /* 2001: no machine has run so long */
+/* September 2001; the uptime of a machine is always less */
+#define DAY_CLOCK_NS UINT64_C(1000000000000000000)
 
 #define BLOCK_MIN 512u
 #define BLOCK_MAX 65536u
 #define SAMPLE_MAX ((BR_TIMED_ATTRIBUTES + 3) * BR_VARINT_MAX)
 
-/* A sample is a row of varints: stack, attributes, value, and how much later than the one before.
- */
+/* Packed samples. A sample is a sequence of varints: stack, attributes, value, and the
+ * difference to the time of the previous sample. */
 struct br_timed_block {
     struct br_timed_block *next;
     uint32_t len, size;
@@ -36,7 +37,7 @@ static uint8_t *timed_room(struct br_timed_type *type)
     return block->data;
 }
 
-/* Small steps of either direction are small. */
+/* Maps small positive and small negative differences to small varints. */
 static uint64_t timed_zigzag(uint64_t value)
 {
     return value << 1 ^ (0 - (value >> 63));
@@ -97,10 +98,10 @@ static uint32_t timed_string(struct br_build *build, const char *text)
     return text ? br_build_string(build, text, strlen(text)) : 0;
 }
 
-/* How times of the file's clock become times of day. */
+/* Conversion from the file's clock to the time of day. */
 struct timed_clock {
-    uint64_t shift_ns;  /* to add; it wraps */
-    uint32_t attribute; /* of every sample, if times are estimated; else 0 */
+    uint64_t shift_ns;  /* added to every time, modulo 2^64 */
+    uint32_t attribute; /* attribute of every sample if times are estimated; 0: none */
 };
 
 static struct timed_clock timed_clock_of(const struct br_timed *timed,
@@ -131,7 +132,7 @@ static int timed_scope(struct br_timed *timed, const struct br_timed_type *type,
     return 0;
 }
 
-/* Reads what was packed here, which is well-formed. */
+/* Reads one sample written by br_timed_add. The data is trusted, so no bounds are checked. */
 static const uint8_t *timed_unpack(const uint8_t *p, const uint8_t *end, uint64_t *time_ns,
                                    struct br_timed_sample *ret)
 {
@@ -165,7 +166,7 @@ static void timed_put(struct br_timed *timed, const struct br_timed_sample *from
     br_build_sample(timed->build, &sample);
 }
 
-/* Each block goes when it was written. */
+/* Writes the samples of one type. Frees each block after its samples are written. */
 static void timed_samples(struct br_timed *timed, struct br_timed_type *type,
                           const struct timed_clock *clock)
 {

@@ -55,7 +55,7 @@ void br_jfr_pass(struct br_jfr_in *in, uint64_t count)
         in->p += count;
 }
 
-/* True when the next eight characters have a byte each. */
+/* Returns true if the next eight characters are ASCII, one byte each. */
 static bool jfr_bytes_are_ascii(const struct br_jfr_in *in)
 {
     return in->end - in->p >= 8 && !(br_load64(in->p) & HIGH_BITS);
@@ -85,14 +85,14 @@ void br_jfr_pass_string(struct br_jfr_in *in)
     case 0: /* null */
     case 1: /* empty */
         return;
-    case 2: /* in the pool */
+    case 2: /* reference to the string pool */
         (void)br_jfr_long(in);
         return;
     case 3: /* UTF-8 */
     case 5: /* Latin-1 */
         br_jfr_pass(in, br_jfr_int(in));
         return;
-    case 4: /* UTF-16, unit by unit */
+    case 4: /* UTF-16 code units */
         jfr_bytes_pass_chars(in);
         return;
     default:
@@ -169,7 +169,8 @@ struct br_jfr_entry *br_jfr_pooled(const struct br_jfr_chunk *chunk, uint64_t at
 
 void br_jfr_text(const struct br_jfr_chunk *chunk, uint64_t at, struct br_str *out)
 {
-    /* One step: a string of the pool that is elsewhere in the pool is nobody's. */
+    /* Only one reference is followed. A pooled string that refers to the pool again is
+     * malformed. */
     const struct br_jfr_entry *entry = br_jfr_pooled(chunk, at);
     struct br_jfr_in in = br_jfr_at(chunk, entry ? entry->at : at);
     uint64_t encoding = br_jfr_fixed(&in, 1);

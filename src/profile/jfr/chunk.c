@@ -81,7 +81,7 @@ void br_jfr_chunk_release(struct br_jfr_chunk *chunk)
     *chunk = (struct br_jfr_chunk){0};
 }
 
-/* a * NS / per, as much as fits. */
+/* Converts ticks to nanoseconds. Larger values become UINT64_MAX. */
 static uint64_t jfr_chunk_scale(uint64_t ticks, uint64_t per)
 {
     if (per == NS)

@@ -2,7 +2,7 @@
 #include "profile/jfr/jfr.h"
 #include "wire/protobuf.h"
 
-#define SHORT_MAX 0x7f /* bytes of an event whose size takes one */
+#define SHORT_MAX 0x7f /* largest size of an event, in bytes, that is encoded in one byte */
 
 static int jfr_events_malformed(uint32_t at, struct br_err *err)
 {
@@ -10,8 +10,8 @@ static int jfr_events_malformed(uint32_t at, struct br_err *err)
                       at);
 }
 
-/* The size that an event begins with, when it has one byte or, padded, four, as machines write it;
- * returns how many bytes, or 0. */
+/* Decodes the size of an event if it is encoded in one byte, or padded to four, as JVMs write
+ * it. Returns the number of encoded bytes, or 0. */
 static unsigned jfr_events_read_size(uint64_t word, uint32_t *ret)
 {
     if (!(word & 0x80)) {
@@ -25,20 +25,21 @@ static unsigned jfr_events_read_size(uint64_t word, uint32_t *ret)
     return 4;
 }
 
-/* A type modulo BR_JFR_WANTED: of its first two bytes, however many it has. */
+/* Returns the type of an event modulo BR_JFR_WANTED, which its first two bytes determine. */
 static size_t jfr_events_low_bits(uint64_t word)
 {
     return (word & 0x7f) | (word >> 1 & 0x380 & -(word >> 7 & 1));
 }
 
-/* Most of a machine's events are nobody's, and have a size of a byte. */
+/* Returns true if the event at `p` can be skipped by its first two bytes. This is the common
+ * case. */
 static inline bool jfr_events_is_passed(const struct br_jfr_chunk *chunk, const uint8_t *p)
 {
     return p[0] > 1 && p[0] <= SHORT_MAX && !chunk->wanted_first[p[1]];
 }
 
-/* Where the event at `at` ends, which nobody wants; `at` itself where somebody may, or where that
- * is behind `limit`. */
+/* Returns the end of the event at `at` if its type is certainly not wanted and it ends before
+ * `limit`. Otherwise returns `at`. */
 static uint32_t jfr_events_pass_one(const struct br_jfr_chunk *chunk, uint32_t at, uint32_t limit)
 {
     uint32_t size;
@@ -51,7 +52,7 @@ static uint32_t jfr_events_pass_one(const struct br_jfr_chunk *chunk, uint32_t a
     return at + size;
 }
 
-/* Where the next event is that somebody may want, from `at` on. */
+/* Returns the first position from `at` on with an event that may be wanted. */
 static uint32_t jfr_events_pass(const struct br_jfr_chunk *chunk, uint32_t at)
 {
     uint32_t last = chunk->packed && chunk->size > SHORT_MAX ? chunk->size - SHORT_MAX : 0;
@@ -65,7 +66,7 @@ static uint32_t jfr_events_pass(const struct br_jfr_chunk *chunk, uint32_t at)
     }
 }
 
-/* --- Two walks -------------------------------------------------------------------------------- */
+/* --- Two scans -------------------------------------------------------------------------------- */
 
 void br_jfr_events_begin(struct br_jfr_events *events, const struct br_jfr_chunk *chunk)
 {
@@ -75,8 +76,8 @@ void br_jfr_events_begin(struct br_jfr_events *events, const struct br_jfr_chunk
     events->met = false;
 }
 
-/* Goes on behind the event that the walk ahead has come to, and remembers it where somebody may
- * want it. False where it cannot: what is wrong there is said when the first walk comes to it. */
+/* Moves the second scan past the next event and records the event if it may be wanted. Returns
+ * false if the event is malformed or the list is full. The first scan reports malformed events. */
 static bool jfr_events_find(const struct br_jfr_chunk *chunk, struct br_jfr_events *events)
 {
     uint32_t from = events->ahead;
@@ -92,7 +93,8 @@ static bool jfr_events_find(const struct br_jfr_chunk *chunk, struct br_jfr_even
     return true;
 }
 
-/* Both go on until the first comes to what somebody may want, or one of them to its end. */
+/* Advances both scans until the first is at an event that may be wanted, or one of them is at
+ * its end. */
 static void jfr_events_pass_both(const struct br_jfr_chunk *chunk, struct br_jfr_events *events)
 {
     if (events->middle - events->at <= SHORT_MAX || chunk->size - events->ahead <= SHORT_MAX)
@@ -115,7 +117,7 @@ static void jfr_events_pass_both(const struct br_jfr_chunk *chunk, struct br_jfr
     events->ahead = (uint32_t)(q - chunk->data);
 }
 
-/* To the next event that somebody may want. */
+/* Moves `events->at` to the next event that may be wanted. */
 static void jfr_events_go_on(const struct br_jfr_chunk *chunk, struct br_jfr_events *events)
 {
     for (;;) {

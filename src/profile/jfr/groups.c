@@ -17,7 +17,8 @@ static uint64_t groups_hash(const void *entries, uint32_t place)
                          sizeof groups->groups[place].key);
 }
 
-/* Returns the group of a key, which is added if necessary; BR_INDEX_NONE without memory. */
+/* Returns the index of the group with a key, which is added if necessary; BR_INDEX_NONE if there
+ * is not enough memory. */
 static uint32_t groups_place(struct br_jfr_groups *groups, const struct br_jfr_key *key)
 {
     uint64_t hash = br_index_hash(&groups->index, key, sizeof *key);
@@ -33,7 +34,7 @@ static uint32_t groups_place(struct br_jfr_groups *groups, const struct br_jfr_k
     return groups->count++;
 }
 
-/* Counts the samples of each group and notes the group of each sample. */
+/* Counts the samples of each group and records the group of each sample. */
 static int groups_count(struct br_jfr_groups *groups, const struct br_jfr_table *table,
                         uint32_t *places)
 {

@@ -7,11 +7,13 @@
 #include "profile/jfr/jfr.h"
 
 #define BITS_MIN 6
-#define KEEP_BITS 16   /* slots that a cleared table keeps */
-#define KEEP_SMALL 8   /* slots (as a power of two) that it keeps in any case */
-#define KEEP_PER_ID 16 /* and that it may have for each entry: emptying it is not to cost more */
+/* base-2 logarithm of the largest number of slots kept when a table is cleared */
+#define KEEP_BITS 16
+#define KEEP_SMALL 8 /* base-2 logarithm of the number of slots that are always kept */
+/* largest number of slots per entry, so that clearing costs no more than filling */
+#define KEEP_PER_ID 16
 
-/* Multiplication by a secret: ids cannot be chosen to meet. */
+/* Multiplies by a secret, so that a sender cannot choose IDs that collide. */
 static size_t jfr_ids_home(const struct br_jfr_ids *ids, uint64_t id)
 {
     br_jfr_u128 m = (br_jfr_u128)(id ^ ids->secret >> 7) * (ids->secret | 1);

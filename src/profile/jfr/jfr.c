@@ -6,36 +6,37 @@
 #include "profile/jfr/convert.h"
 
 #define NS_PER_S 1e9
-#define EVENT_MAX 4096 /* bytes of what async-profiler says it was asked to sample */
+#define EVENT_MAX 4096 /* longest name of the sampled event, in bytes */
 #define DEFAULT_RATE 100.0
 
-/* What a note on a thread's state says. */
+/* Values of br_jfr_entry.note for thread states. */
 enum { STATE_NEW, STATE_OTHER, STATE_RUNNABLE, STATE_SLEEPING };
 
 struct recording {
     const struct br_profile_source *source;
     struct br_build *build;
     struct br_jfr_chunk chunk;
-    struct br_jfr_events events; /* of the chunk */
+    struct br_jfr_events events; /* position in the chunk */
     struct br_jfr_labels labels;
     struct br_jfr_samples samples;
     struct br_jfr_stacks stacks;
     char event_text[EVENT_MAX + 1];
     struct br_str event, text;
-    uint64_t event_at; /* the last such text of the chunk; 0: there is none */
+    uint64_t event_at; /* offset of the last such text in the chunk; 0: none */
     bool has_event, wall;
-    struct br_jfr_ids names;    /* where a pooled string begins, to its attribute + 1 of threads */
-    int64_t period_ns, wall_ns; /* as the recording's settings say; 0: they do not */
-    int64_t cpu_time_ns;        /* what the last jdk.CPUTimeSample stood for */
+    /* maps the offset of a pooled string to the thread name attribute + 1 */
+    struct br_jfr_ids names;
+    int64_t period_ns, wall_ns; /* from the settings in the recording; 0: not recorded */
+    int64_t cpu_time_ns;        /* time that the last jdk.CPUTimeSample represents */
     uint64_t start_ns, end_ns;
-    uint32_t thread_name, thread_id; /* keys */
+    uint32_t thread_name, thread_id; /* strings of the builder */
 };
 
-/* As much of a text as has to be looked at to know whether it is one of ours: peers choose how long
- * it is, and how often it is referred to. */
+/* Beginning of a text that is compared with known texts. Its full length is controlled by the
+ * sender, and so is the number of references to it, so it is never copied as a whole. */
 struct short_text {
     char data[64];
-    size_t len; /* 0: also of one that is longer */
+    size_t len; /* also 0 if the text is longer than `data` */
     bool empty;
 };
 
@@ -59,13 +60,13 @@ static bool jfr_text_is(const struct short_text *short_text, const char *text)
 static int jfr_read_text(struct recording *recording, uint64_t at, struct br_str *out)
 {
     br_str_clear(out);
-    br_str_puts(out, ""); /* data is not NULL from here on */
+    br_str_puts(out, ""); /* ensures that data is not NULL */
     if (at)
         br_jfr_text(&recording->chunk, at, out);
     return out->failed ? BR_ENOMEM : 0;
 }
 
-/* "20 ms", "10000000"; 0: anything else. */
+/* Parses "20 ms" or "10000000" (ns). Returns 0 for any other text. */
 static int64_t jfr_duration_of(const char *text)
 {
     static const struct {
@@ -93,7 +94,8 @@ static void jfr_on_setting(struct recording *recording, const uint64_t *values)
     if (jfr_text_is(&name, "event")) {
         struct short_text value = jfr_read_short(recording, values[BR_JFR_VALUE]);
         recording->event_at = values[BR_JFR_VALUE];
-        recording->has_event = !value.empty; /* the profiler writes null where it was not asked */
+        /* async-profiler writes null for an option that was not set */
+        recording->has_event = !value.empty;
         recording->wall = jfr_text_is(&value, "wall");
     } else if (of_samples && (jfr_text_is(&name, "period") || jfr_text_is(&name, "interval"))) {
         struct short_text value = jfr_read_short(recording, values[BR_JFR_VALUE]);
@@ -101,14 +103,15 @@ static void jfr_on_setting(struct recording *recording, const uint64_t *values)
         if (period_ns)
             recording->period_ns = period_ns;
     } else if (of_samples && jfr_text_is(&name, "wall")) {
-        /* async-profiler can sample CPU and wall time in one recording, each at an interval of its
-         * own. */
+        /* async-profiler can sample CPU and wall time in the same recording at different
+         * intervals. */
         struct short_text value = jfr_read_short(recording, values[BR_JFR_VALUE]);
         recording->wall_ns = jfr_duration_of(value.data);
     }
 }
 
-/* The events of a chunk may say it as often as they like; what the last one says counts. */
+/* Reads the name of the sampled event after the last event of a chunk, because the setting may
+ * be repeated and the last one counts. */
 static int jfr_read_event_name(struct recording *recording, struct br_err *err)
 {
     int rc = recording->event_at && recording->has_event
@@ -134,7 +137,8 @@ static uint32_t jfr_state_of(struct recording *recording, uint64_t id)
     return entry ? entry->note : STATE_NEW;
 }
 
-/* The attribute of a thread's name; 0: it has none. A string of the pool is read once. */
+/* Returns in `ret` the attribute for the name of a thread; 0 if it has no name. Pooled strings
+ * are read only once. */
 static int jfr_name_of(struct recording *recording, uint64_t at, uint32_t *ret)
 {
     const struct br_jfr_entry *pooled = at ? br_jfr_pooled(&recording->chunk, at) : NULL;
@@ -210,7 +214,8 @@ static int jfr_tags_of(struct recording *recording, const uint64_t *values, uint
     return br_jfr_tags_add(&recording->samples, &tags, ret);
 }
 
-/* What the events of a type are; CPU and wall time depend on more (jfr_on_time). */
+/* Determines the kind and value of all events except samples of CPU and wall time (see
+ * jfr_on_time). */
 static bool jfr_plain_kind(int type, const struct br_jfr_chunk *chunk, const uint64_t *values,
                            enum br_jfr_kind *kind, int64_t *value)
 {
@@ -247,7 +252,7 @@ static bool jfr_plain_kind(int type, const struct br_jfr_chunk *chunk, const uin
     }
 }
 
-/* Each says how much CPU time it stands for. */
+/* Adds a jdk.CPUTimeSample, which contains the CPU time that it represents. */
 static int jfr_on_cpu_time(struct recording *recording, const uint64_t *values,
                            struct br_jfr_sample *sample)
 {
@@ -256,8 +261,8 @@ static int jfr_on_cpu_time(struct recording *recording, const uint64_t *values,
     return br_jfr_sample_add(&recording->samples, BR_JFR_CPU_TIME, sample);
 }
 
-/* Samples of a running thread are CPU time; asked for wall time, the profiler samples all threads.
- */
+/* Adds a sample of time. A sample of a running thread is CPU time. If async-profiler was
+ * configured for wall time, it sampled all threads. */
 static int jfr_on_time(struct recording *recording, int type, const uint64_t *values,
                        struct br_jfr_sample *sample)
 {
@@ -327,8 +332,8 @@ static int jfr_read_chunk(struct recording *recording, size_t at, struct br_err 
     return type ? type : jfr_read_event_name(recording, err);
 }
 
-/* A program that was killed leaves a last chunk that was never finished: what is whole before it
- * counts. */
+/* Returns true if the chunk at `at` is incomplete, because the program was killed. The chunks
+ * before it are still valid. */
 static bool jfr_is_torn(const struct recording *recording, size_t at)
 {
     const struct br_profile_source *source = recording->source;
@@ -347,7 +352,8 @@ static bool jfr_is_torn(const struct recording *recording, size_t at)
 static int64_t jfr_period_of(const struct recording *recording)
 {
     double rate = recording->source->sample_rate;
-    /* What a Pyroscope client sent is counted in the rate it gave, whatever it recorded with. */
+    /* The rate that a Pyroscope client sends takes precedence over the recorded one, as in
+     * Pyroscope. */
     if (!(rate > 0) && !recording->source->from_pyroscope && recording->period_ns)
         return recording->period_ns;
     double ns = NS_PER_S / (rate > 0 ? rate : DEFAULT_RATE);
@@ -363,7 +369,7 @@ static int64_t jfr_wall_of(const struct recording *recording, int64_t period_ns)
 static int jfr_write(struct recording *recording, struct br_arena *scratch)
 {
     const struct br_profile_source *source = recording->source;
-    /* A Pyroscope client says when; of any other file the recording itself knows best. */
+    /* The times that a Pyroscope client sends take precedence over the recorded ones. */
     bool given = source->start_ns && (source->from_pyroscope || !recording->start_ns);
     uint64_t start = given ? source->start_ns : recording->start_ns;
     uint64_t end = given ? source->end_ns : recording->end_ns;
@@ -377,7 +383,7 @@ static int jfr_write(struct recording *recording, struct br_arena *scratch)
                       [BR_JFR_WALL] = jfr_wall_of(recording, period_ns)},
         .start_ns = start,
         .duration_ns = end > start ? end - start : 0};
-    /* What is written shares the builder's limit with the samples that it is written from. */
+    /* The limit of the builder covers its output and the samples, which exist at the same time. */
     br_jfr_samples_settle(&recording->samples);
     size_t own = br_jfr_samples_size(&recording->samples),
            limit = br_build_limit(recording->build, SIZE_MAX);
@@ -406,7 +412,7 @@ static int jfr_read_all(struct recording *recording, struct br_arena *scratch, s
             return rc;
         }
     }
-    br_jfr_chunk_release(&recording->chunk); /* what is written has no more need of it */
+    br_jfr_chunk_release(&recording->chunk); /* the chunk is not needed for writing */
     br_jfr_stacks_release(&recording->stacks);
     return rc ? rc : jfr_write(recording, scratch);
 }
@@ -422,7 +428,7 @@ int br_jfr_read(struct br_build *build, const struct br_profile_source *source,
     recording.stacks.name_bytes_max = br_profile_text_max(source);
     recording.stacks.name.max = recording.stacks.name_bytes_max + 1;
     recording.stacks.converted.max = recording.text.max =
-        2 * source->len + 64; /* Latin-1 is twice as much in UTF-8 */
+        2 * source->len + 64; /* Latin-1 text may double in size as UTF-8 */
     int rc = jfr_read_all(&recording, scratch, err);
     br_jfr_stacks_release(&recording.stacks);
     br_jfr_samples_release(&recording.samples);

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the Java Flight Recorder's file format in place. For src/profile/jfr only.
+ * Reads the file format of Java Flight Recorder in place. Only for src/profile/jfr.
  *
- * A file is a row of chunks that know nothing of each other. A chunk has a header, events, and two
- * events the header points at: the metadata, which says of which fields each type consists, and the
- * last checkpoint, which holds constant pools (stack traces, methods, symbols ...) and leads to the
- * checkpoint before it. What an event or a pool's entry holds is only known by its metadata: a
- * reader has to go over all fields to find one, and over all entries to find the next pool.
+ * A file is a sequence of independent chunks. A chunk consists of a header and events. The header
+ * points to two special events: the metadata, which lists the fields of each type, and the last
+ * checkpoint. A checkpoint holds constant pools (stack traces, methods, symbols ...) and points to
+ * the previous checkpoint. The layout of an event or a pool entry is known only from the metadata:
+ * to find one field a reader has to parse all fields before it, and to find the next pool it has to
+ * parse all entries.
  *
- * So metadata gives every field that anybody wants a slot (enum br_jfr_slot), all others slot 0,
- * and one loop (br_jfr_value) reads any value of any type. Pools are indexed, not decoded: an entry
- * is where it begins and, once somebody resolved it, what it became.
+ * So the reader assigns a slot (enum br_jfr_slot) to every field it needs, slot 0 to all others,
+ * and one loop (br_jfr_value) reads values of any type. Pools are indexed, not decoded. The index
+ * stores the offset of each entry and the resolver's note about it.
  *
- * Input is hostile. Every read is bounded by the chunk; after the first that is not, the reader is
- * `bad`, gives zeros and moves no further, so callers look once at the end of a loop. What is
- * allocated is a multiple of the bytes it came from: at most 43 bytes for an entry of a pool (which
- * has two at least), 79 for a class and 36 for a field (seven), 16 for a string of the metadata
- * (one).
+ * Input may be malicious. Every read is bounded by the chunk. After the first read beyond the end
+ * the reader is `bad`, returns zeros and does not advance, so callers may check once after a loop.
+ * Memory is in proportion to the input, at most
+ * - 43 bytes for a pool entry (at least two bytes),
+ * - 79 bytes for a class and 36 for a field (at least seven bytes each),
+ * - 16 bytes for a string of the metadata (at least one byte).
  *
  * Sources: JDK 17's jdk.jfr.internal.consumer (ChunkHeader, MetadataReader, ChunkParser,
  * RecordingInput), async-profiler's flightRecorder.cpp.
@@ -31,22 +33,23 @@
 #include "base/err.h"
 #include "base/str.h"
 
-__extension__ typedef unsigned __int128 br_jfr_u128; /* products of two 64-bit numbers */
+__extension__ typedef unsigned __int128 br_jfr_u128; /* product of two 64-bit numbers */
 
 /* --- Bytes ------------------------------------------------------------------------------------ */
 
-/* Reads forward between two pointers. */
+/* Forward reader between two pointers. */
 struct br_jfr_in {
     const uint8_t *p, *end;
-    bool packed; /* integers are LEB128; otherwise big endian in their full size */
+    bool packed; /* integers are LEB128; otherwise big-endian with full width */
     bool bad;
 };
 
-/* LEB128 of at most nine bytes, of which the ninth counts with all its bits. Returns the byte after
- * it, or NULL where it is cut off. */
+/* Decodes LEB128 of at most nine bytes; all eight bits of the ninth are used. Returns the
+ * position after it, or NULL if it is truncated. */
 const uint8_t *br_jfr_varint_slow(const uint8_t *p, const uint8_t *end, uint64_t *ret);
 
-/* The reader is not handed on, so that it can lie in registers. */
+/* Reads a LEB128 integer. `in` is not passed to other functions, so the compiler can keep it in
+ * registers. */
 static inline uint64_t br_jfr_varint(struct br_jfr_in *in)
 {
     const uint8_t *p = in->p;
@@ -67,7 +70,7 @@ static inline uint64_t br_jfr_varint(struct br_jfr_in *in)
 
 uint64_t br_jfr_big_endian(const uint8_t *p, unsigned count);
 
-/* `count` bytes as an unsigned big-endian number; it is 1 to 8. */
+/* Reads an unsigned big-endian integer of `count` bytes (1 to 8). */
 static inline uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned count)
 {
     const uint8_t *p = in->p;
@@ -77,7 +80,7 @@ static inline uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned count)
     return there ? br_jfr_big_endian(p, count) : 0;
 }
 
-/* Leaves out `count` bytes. */
+/* Skips `count` bytes. */
 void br_jfr_pass(struct br_jfr_in *in, uint64_t count);
 
 static inline uint64_t br_jfr_long(struct br_jfr_in *in)
@@ -90,12 +93,12 @@ static inline uint32_t br_jfr_int(struct br_jfr_in *in)
     return (uint32_t)(in->packed ? br_jfr_varint(in) : br_jfr_fixed(in, 4));
 }
 
-/* Leaves out a string in any encoding. */
+/* Skips a string in any encoding. */
 void br_jfr_pass_string(struct br_jfr_in *in);
 
 /* --- Types ------------------------------------------------------------------------------------ */
 
-/* Types by their names; what else the metadata has is BR_JFR_OTHER. */
+/* Known types. All other types of the metadata are BR_JFR_OTHER. */
 enum br_jfr_type {
     BR_JFR_OTHER,
     /* primitives */
@@ -108,7 +111,7 @@ enum br_jfr_type {
     BR_JFR_FLOAT,
     BR_JFR_DOUBLE,
     BR_JFR_STRING,
-    /* in pools */
+    /* types with constant pools */
     BR_JFR_THREAD,
     BR_JFR_THREAD_STATE,
     BR_JFR_STACK_TRACE,
@@ -116,7 +119,7 @@ enum br_jfr_type {
     BR_JFR_CLASS,
     BR_JFR_SYMBOL,
     BR_JFR_CHUNK_HEADER,
-    /* inside other values */
+    /* types nested in other values */
     BR_JFR_STACK_FRAME,
     /* events */
     BR_JFR_EXECUTION_SAMPLE,
@@ -134,8 +137,8 @@ enum br_jfr_type {
 };
 #define BR_JFR_FIRST_EVENT BR_JFR_EXECUTION_SAMPLE
 
-/* Where br_jfr_value puts the fields that matter. Strings and arrays: the offset in the chunk at
- * which they begin. References: the id in the pool. */
+/* Indices into the values that br_jfr_value returns. Strings and arrays are returned as their
+ * offset in the chunk, references as the ID in the pool. */
 enum br_jfr_slot {
     BR_JFR_NOWHERE,
     BR_JFR_START,
@@ -158,8 +161,8 @@ enum br_jfr_slot {
     BR_JFR_NAME,
     BR_JFR_VALUE,
     BR_JFR_TEXT,
-    BR_JFR_HOLDER,      /* the class of a method */
-    BR_JFR_SYMBOL_NAME, /* of a class or a method */
+    BR_JFR_HOLDER,      /* class of a method */
+    BR_JFR_SYMBOL_NAME, /* name of a class or a method */
     BR_JFR_FRAMES,
     BR_JFR_FRAME_METHOD,
     BR_JFR_LINE,
@@ -168,100 +171,105 @@ enum br_jfr_slot {
     BR_JFR_JAVA_ID,
     BR_JFR_SLOTS_END
 };
-#define BR_JFR_N_SLOTS 32 /* a multiple of 8; see br_jfr_no_values */
+#define BR_JFR_N_SLOTS 32 /* a multiple of 8, see br_jfr_no_values */
 _Static_assert(BR_JFR_SLOTS_END <= BR_JFR_N_SLOTS, "every slot has its place");
 
 struct br_jfr_field {
     int64_t type_id;
-    uint32_t name;  /* which of the metadata's strings */
-    uint32_t class; /* index of the type; BR_JFR_NO_CLASS: the metadata has no such type */
-    uint8_t type;   /* enum br_jfr_type of it */
+    uint32_t name;  /* index of a string in the metadata */
+    uint32_t class; /* index of the type; BR_JFR_NO_CLASS: the metadata does not define it */
+    uint8_t type;   /* enum br_jfr_type */
     uint8_t slot;   /* enum br_jfr_slot */
     bool array, pool;
-    bool plain; /* where integers are packed, it is one of them, and nothing else */
+    bool plain; /* a single integer that is LEB128 if integers are packed */
 };
 #define BR_JFR_NO_CLASS UINT32_MAX
 
 struct br_jfr_class {
     int64_t id;
-    uint32_t first, n_fields; /* of br_jfr_chunk.fields */
-    uint32_t n_needed;        /* fields up to the last with a slot */
+    uint32_t first, n_fields; /* range in br_jfr_chunk.fields */
+    uint32_t n_needed;        /* number of fields up to the last one with a slot */
     uint8_t type;             /* enum br_jfr_type */
 };
 
-/* --- Ids -------------------------------------------------------------------------------------- */
+/* --- IDs -------------------------------------------------------------------------------------- */
 
-/* An entry of a pool. */
+/* An entry of a constant pool. */
 struct br_jfr_entry {
     uint64_t id;
-    uint32_t at;   /* its first byte, as an offset in the chunk; 0: an unused slot of the table */
-    uint32_t note; /* the resolver's; 0 at first */
+    uint32_t at;   /* offset of its first byte in the chunk; 0: unused slot */
+    uint32_t note; /* for use by the resolver; initially 0 */
 };
 
-/* A hash table of them. A zeroed one is empty. */
+/* A hash table of entries. A zeroed table is empty. */
 struct br_jfr_ids {
     struct br_jfr_entry *slots;
     uint32_t count;
-    unsigned bits; /* 2^bits slots; 0: none */
+    unsigned bits; /* there are 2^bits slots; 0: none */
     uint64_t secret;
 };
 
-/* Returns the entry of `id`, or NULL. */
+/* Returns the entry with this ID, or NULL. */
 struct br_jfr_entry *br_jfr_ids_find(const struct br_jfr_ids *ids, uint64_t id);
 
-/* Sets where `id` begins (not 0). Entries move. Returns 0 or BR_ENOMEM. */
+/* Adds or replaces the entry of an ID; `at` must not be 0. Pointers to entries become invalid.
+ * Returns 0 or BR_ENOMEM. */
 int br_jfr_ids_put(struct br_jfr_ids *ids, uint64_t id, uint32_t at);
 
-/* Empties the table and keeps its memory, unless that is much, or much more than it had entries. */
+/* Empties the table. Its memory is kept unless it is large, or large compared with the number of
+ * entries. */
 void br_jfr_ids_clear(struct br_jfr_ids *ids);
 void br_jfr_ids_release(struct br_jfr_ids *ids);
 
-/* --- A chunk ---------------------------------------------------------------------------------- */
+/* --- Chunks ----------------------------------------------------------------------------------- */
 
-#define BR_JFR_WANTED 1024 /* ten bits: what two bytes of LEB128 surely have */
+#define BR_JFR_WANTED 1024 /* ten bits, fewer than two bytes of LEB128 contain */
 
 struct br_jfr_chunk {
     const uint8_t *data;
     uint32_t size;
     bool packed;
     uint32_t pools_at, metadata_at;
-    uint32_t middle; /* where a checkpoint begins, in the second half; 0: nowhere */
+    uint32_t middle; /* offset of a checkpoint in the second half of the chunk; 0: none */
     uint64_t start_ns, duration_ns, start_ticks, ticks_per_second;
 
-    const uint8_t *known; /* the metadata that the following is of */
-    uint32_t known_len;   /* 0: of none */
+    const uint8_t *known; /* metadata from which the following fields were read */
+    uint32_t known_len;   /* 0: none */
     bool known_packed;
     struct br_jfr_class *classes;
     uint32_t n_classes, classes_cap;
-    struct br_jfr_ids class_of_id; /* index + 1 */
+    struct br_jfr_ids class_of_id; /* maps class IDs to index + 1 */
     struct br_jfr_field *fields;
     uint32_t n_fields, fields_cap;
-    uint32_t class_of[BR_JFR_N_TYPES];                      /* index, or BR_JFR_NO_CLASS */
-    int64_t event_ids[BR_JFR_N_TYPES - BR_JFR_FIRST_EVENT]; /* of those that have a class */
-    bool wanted[BR_JFR_WANTED]; /* by an event's type modulo: whether event_ids has one of these */
-    bool wanted_first[256];     /* by the first byte of the type: the same of those that have it */
-    struct br_jfr_ids pools[BR_JFR_N_TYPES]; /* of THREAD to SYMBOL, and of STRING */
+    /* class index by type, or BR_JFR_NO_CLASS */
+    uint32_t class_of[BR_JFR_N_TYPES];
+    /* class IDs of events; valid if class_of is set */
+    int64_t event_ids[BR_JFR_N_TYPES - BR_JFR_FIRST_EVENT];
+    bool wanted[BR_JFR_WANTED]; /* true for each ID in event_ids modulo BR_JFR_WANTED */
+    bool wanted_first[256];     /* the same by the first encoded byte of the ID */
+    struct br_jfr_ids pools[BR_JFR_N_TYPES]; /* used for THREAD to SYMBOL, and STRING */
 };
 
-/* Header bytes of a chunk. */
+/* Size of a chunk header in bytes. */
 #define BR_JFR_HEADER 68
 
-/* Reads the chunk that begins at data[0], up to its events, replacing what `chunk` had. Returns 0,
- * BR_EINVAL with a sentence or BR_ENOMEM. `chunk` may be zeroed; it borrows `data` until
- * br_jfr_chunk_release. */
+/* Reads the chunk at the start of `data` except its events, and replaces the content of `chunk`.
+ * Returns 0, BR_EINVAL with a message, or BR_ENOMEM. `chunk` may be zeroed; `data` is borrowed
+ * until br_jfr_chunk_release. */
 int br_jfr_chunk_open(struct br_jfr_chunk *chunk, const uint8_t *data, size_t len,
                       struct br_err *err);
 void br_jfr_chunk_release(struct br_jfr_chunk *chunk);
 
-/* Returns true for the beginning of a chunk (of at least a byte) of which the end, or the size, is
- * not there. */
+/* Returns true for the beginning of a chunk whose size is missing or beyond `len` (at least one
+ * byte). */
 bool br_jfr_is_torn(const uint8_t *data, size_t len);
 
-/* Read the parts of a chunk for br_jfr_chunk_open: the metadata's types, the pools. */
+/* Read the types in the metadata and index the pools. Called by br_jfr_chunk_open. Return 0,
+ * BR_EINVAL with a message, or BR_ENOMEM. */
 int br_jfr_metadata(struct br_jfr_chunk *chunk, struct br_err *err);
 int br_jfr_pools(struct br_jfr_chunk *chunk, struct br_err *err);
 
-/* Returns a reader from offset `at` to the chunk's end. */
+/* Returns a reader from offset `at` to the end of the chunk. */
 static inline struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *chunk, uint64_t at)
 {
     bool bad = at < BR_JFR_HEADER || at > chunk->size;
@@ -269,71 +277,71 @@ static inline struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *chunk, uint6
     return (struct br_jfr_in){bad ? end : chunk->data + at, end, chunk->packed, bad};
 }
 
-/* Returns the class with this id, or NULL. */
+/* Returns the class with this ID, or NULL. */
 const struct br_jfr_class *br_jfr_class(const struct br_jfr_chunk *chunk, int64_t id);
 
-/* Makes all of them 0, in pieces of a few stores each: a string instruction for all takes longer to
- * begin. */
+/* Clears all values. Small blocks compile to a few stores each, which is faster than one long
+ * memset. */
 static inline void br_jfr_no_values(uint64_t values[BR_JFR_N_SLOTS])
 {
     for (unsigned i = 0; i < BR_JFR_N_SLOTS; i += 8)
         memset(values + i, 0, 8 * sizeof *values);
 }
 
-/* Reads the first `n_fields` fields of a value and puts those with a slot into `values`. Structures
- * may be nested eight deep. */
+/* Reads the first `n_fields` fields of a value and stores those with a slot in `values`.
+ * Structures may be nested up to eight levels deep. */
 void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
                   const struct br_jfr_class *class, uint32_t n_fields,
                   uint64_t values[BR_JFR_N_SLOTS]);
 
-/* Returns the entry of a pool, its fields in `values` (others are 0), or NULL when there is none.
- */
+/* Returns a pool entry and stores its fields in `values`, which are cleared first. Returns NULL
+ * if there is no such entry. */
 struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *chunk, enum br_jfr_type type,
                                      uint64_t id, uint64_t values[BR_JFR_N_SLOTS]);
 
-/* The entry of the pool of strings that the string at `at` refers to; NULL when it stands there
- * itself, or is not in the pool. */
+/* Returns the pool entry to which the string at `at` refers. Returns NULL if the string is not a
+ * reference or the pool does not contain it. */
 struct br_jfr_entry *br_jfr_pooled(const struct br_jfr_chunk *chunk, uint64_t at);
 
-/* Appends the string at `at` as UTF-8; one in the pool of strings is looked up there. What cannot
- * be read appends nothing. Sequences that are no UTF-8 are appended as they are. It stops where
- * `out` is full: what a few bytes have to be compared with is read into a fixed string. */
+/* Appends the string at `at`, or the pooled string to which it refers, as UTF-8. Appends nothing
+ * if the string is malformed. Invalid UTF-8 is appended unchanged. Stops when `out` is full, so
+ * a caller that compares a few bytes can pass a fixed buffer. */
 void br_jfr_text(const struct br_jfr_chunk *chunk, uint64_t at, struct br_str *out);
 
 /* --- Events ----------------------------------------------------------------------------------- */
 
 #define BR_JFR_AHEAD 4096
 
-/* A walk over a chunk's events. Where an event ends is what the next one waits for, and most are
- * nobody's: so a second walk goes ahead from a checkpoint in the middle of the chunk, beside the
- * first, and remembers what it finds. Where the first never comes to that checkpoint, that is
- * nothing. */
+/* Iterates over the events of a chunk. The position of an event depends on the size of the
+ * previous one, and most events are not wanted. To overlap these dependent loads, a second scan
+ * runs ahead from a checkpoint in the middle of the chunk and records the events it finds. If
+ * the first scan does not arrive exactly at that checkpoint, the recorded events are discarded. */
 struct br_jfr_events {
-    uint32_t at;     /* where the next event begins */
-    uint32_t middle; /* where the checkpoint does; 0: there is none ahead */
-    uint32_t ahead;  /* where the second walk has come to */
-    bool met;        /* the first has come to `middle`: what was found is given out */
+    uint32_t at;     /* offset of the next event */
+    uint32_t middle; /* offset of the checkpoint; 0: no second scan */
+    uint32_t ahead;  /* position of the second scan */
+    bool met;        /* the first scan arrived at `middle`; recorded events are returned */
     uint32_t n_found, n_given;
-    uint32_t found[BR_JFR_AHEAD]; /* where events begin that somebody may want */
+    uint32_t found[BR_JFR_AHEAD]; /* offsets of events that may be wanted */
 };
 
-/* Begins before the first event; the rest is left as it is. */
+/* Starts before the first event. Does not clear `found`. */
 void br_jfr_events_begin(struct br_jfr_events *events, const struct br_jfr_chunk *chunk);
 
-/* The next event of the chunk. Events of types that nobody wants are left out. Returns the type
- * with `values` filled, 0 at the end, or BR_EINVAL with a sentence. */
+/* Finds the next event with a known type. Returns its type with `values` filled, 0 at the end of
+ * the chunk, or BR_EINVAL with a message. */
 int br_jfr_event(const struct br_jfr_chunk *chunk, struct br_jfr_events *events,
                  uint64_t values[BR_JFR_N_SLOTS], struct br_err *err);
 
-/* Unix time of a tick. */
+/* Returns the time of a tick in ns since 1970. */
 uint64_t br_jfr_time(const struct br_jfr_chunk *chunk, uint64_t ticks);
 
-/* Nanoseconds of a number of ticks; as many as fit when there are more. */
+/* Converts a number of ticks to nanoseconds. Larger values become INT64_MAX. */
 int64_t br_jfr_ticks_ns(const struct br_jfr_chunk *chunk, uint64_t ticks);
 
 /* --- Names ------------------------------------------------------------------------------------ */
 
-/* Makes names that the virtual machine numbers (accessors, lambdas, proxies, unpacked libraries)
- * one name, in place, as Pyroscope does: the number becomes "_". Returns the new length. `name` has
- * room for `len` + 1 bytes. Source: jfr-parser 0.18, parser/symbols.go. */
+/* Replaces the numbers in names that the JVM generates (accessors, lambdas, proxies, unpacked
+ * libraries) by "_" in place, as Pyroscope does, so that they become one name. Returns the new
+ * length. `name` must have room for `len` + 1 bytes. Source: jfr-parser 0.18, parser/symbols.go. */
 size_t br_jfr_merge_name(char *name, size_t len);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * LabelsSnapshot { map<int64, Context> contexts = 1; map<int64, string> strings = 2; }
- * Context { map<int64, int64> labels = 1; } -- key and value are keys of `strings`.
+ * Reads the labels that the Pyroscope Java agent sends with a recording:
+ *
+ *   LabelsSnapshot { map<int64, Context> contexts = 1; map<int64, string> strings = 2; }
+ *   Context { map<int64, int64> labels = 1; } -- key and value are keys of `strings`
+ *
  * Source: the Pyroscope Java agent's JfrLabels.
  */
 #include <string.h>
@@ -11,15 +14,14 @@
 #include "profile/jfr/convert.h"
 #include "wire/protobuf.h"
 
-/* One entry of a map. */
-/* Fields of LabelsSnapshot, of Context, and of an entry of a map. */
+/* Field numbers of LabelsSnapshot, Context, and map entries. */
 enum { SNAPSHOT_CONTEXTS = 1, SNAPSHOT_STRINGS = 2 };
 enum { CONTEXT_LABELS = 1 };
 enum { MAP_KEY = 1, MAP_VALUE = 2 };
 
 struct pair {
     uint64_t key, number;
-    const uint8_t *data; /* of a string or a message; NULL: a number */
+    const uint8_t *data; /* a string or a message; NULL: the value is `number` */
     size_t len;
 };
 
@@ -44,21 +46,21 @@ static bool jfr_labels_read_pair(const struct br_field *field, struct pair *ret)
     return true;
 }
 
-/* A label of the context that is being read. */
+/* A label of the current context. */
 struct label {
-    uint32_t key, pair; /* of the builder; index into br_jfr_labels.pairs */
+    uint32_t key, pair; /* string of the builder; index into br_jfr_labels.pairs */
     uint32_t order;
 };
 
 struct reader {
     struct br_jfr_labels *jfr_labels;
     struct br_arena *scratch;
-    struct br_index index; /* of contexts, by their labels */
+    struct br_index index; /* of contexts by their labels */
     struct label *labels;
     uint32_t count, cap;
     struct br_jfr_label *settled;
     uint32_t settled_cap;
-    struct br_jfr_context context; /* the ids in what is being read */
+    struct br_jfr_context context; /* IDs in the current context */
 };
 
 uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id)
@@ -67,7 +69,7 @@ uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id)
     return entry ? entry->at : 0;
 }
 
-/* The builder's string of a label's key. */
+/* Returns the builder's string for the key of a label. */
 static uint32_t jfr_labels_key_of(struct br_jfr_labels *labels, uint32_t string)
 {
     struct br_jfr_string *jfr_string = &labels->strings[string];
@@ -82,7 +84,8 @@ static bool jfr_labels_is_key(const struct br_jfr_labels *labels, uint32_t strin
     return jfr_string->len == strlen(name) && memcmp(jfr_string->text, name, jfr_string->len) == 0;
 }
 
-/* What a value is under the key of an id: old agents have a span's ids among the labels. */
+/* Parses the value of a label whose key names an ID. Old agents send the IDs of a span as
+ * labels. */
 static void jfr_labels_read_id(const struct br_jfr_labels *labels, uint32_t key, uint32_t value,
                                struct br_jfr_pair *ret)
 {
@@ -100,8 +103,8 @@ static void jfr_labels_read_id(const struct br_jfr_labels *labels, uint32_t key,
                               ret->means == BR_JFR_TRACE_LABEL ? sizeof ret->id : 8);
 }
 
-/* The index of a label in `pairs`: keys and values repeat, and are read once. `key` is the
- * builder's string of the text `string`. */
+/* Returns in `ret` the index in `pairs` of a label, which is added at its first use. `key` is
+ * the builder's string for string number `string`. */
 static int jfr_labels_pair_of(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
                               uint32_t value, uint32_t *ret)
 {
@@ -143,8 +146,7 @@ int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t 
     return rc;
 }
 
-/* Takes over the ids that labels say; of a span's two names the one that Pyroscope gives it counts.
- */
+/* Stores an ID given by a label. "span_id" takes precedence over "profile_id". */
 static void jfr_labels_take_id(struct br_jfr_context *context, const struct br_jfr_pair *pair)
 {
     bool span = pair->means == BR_JFR_SPAN_LABEL;
@@ -184,7 +186,7 @@ static bool jfr_labels_comes_before(const struct label *left, const struct label
     return left->key != right->key ? left->key < right->key : left->order < right->order;
 }
 
-/* Lets `v[at]` sink to where it belongs in a heap of `count`. */
+/* Sifts label[at] down in a heap of `count` labels. */
 static void jfr_labels_sink(struct label *label, uint32_t count, uint32_t at)
 {
     for (uint64_t child; (child = 2 * (uint64_t)at + 1) < count; at = (uint32_t)child) {
@@ -198,7 +200,8 @@ static void jfr_labels_sink(struct label *label, uint32_t count, uint32_t at)
     }
 }
 
-/* A heap sort: the C library's takes as much memory again, which nobody counts. */
+/* Heap sort. qsort() may allocate memory in proportion to `count`, which would not be accounted
+ * for. */
 static void jfr_labels_sort(struct label *label, uint32_t count)
 {
     for (uint32_t i = count / 2; i-- > 0;)
@@ -211,7 +214,8 @@ static void jfr_labels_sort(struct label *label, uint32_t count)
     }
 }
 
-/* What was gathered, in order, in r->settled; of equal keys the last, as in any map. */
+/* Sorts the labels into `reader->sorted`. Of labels with equal keys the last is kept, as in
+ * protobuf maps. */
 static int jfr_labels_settle(struct reader *reader, uint32_t *ret_n)
 {
     uint32_t n = 0;
@@ -291,7 +295,7 @@ static int jfr_labels_new_context(struct reader *reader, uint32_t count, uint64_
     return 0;
 }
 
-/* Contexts repeat with equal content: those share the first one's index. */
+/* Adds a context. Contexts with equal content share one index. */
 static int jfr_labels_add_context(struct reader *reader, const struct pair *pair)
 {
     uint32_t n;
@@ -327,7 +331,7 @@ static int jfr_labels_add_string(struct reader *reader, const struct pair *pair)
 
 typedef int add_fn(struct reader *reader, const struct pair *pair);
 
-/* Hands each entry of the map in field `number` to `add`. */
+/* Calls `add` for each entry of the map with field number `number`. */
 static int jfr_labels_each(struct reader *reader, const uint8_t *data, size_t len, uint32_t number,
                            add_fn *add)
 {
@@ -351,7 +355,7 @@ static int jfr_labels_read_maps(struct reader *reader, const uint8_t *data, size
 {
     br_index_init(&reader->index, UINT32_MAX, BR_HOLDER_REQUESTS);
     int rc = jfr_labels_each(reader, data, len, SNAPSHOT_STRINGS,
-                             jfr_labels_add_string); /* contexts need them */
+                             jfr_labels_add_string); /* first, because contexts refer to strings */
     return rc ? rc : jfr_labels_each(reader, data, len, SNAPSHOT_CONTEXTS, jfr_labels_add_context);
 }
 

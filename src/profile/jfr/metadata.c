@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Metadata is a tree of elements (a name, attributes, children), all of whose texts are numbers of
- * strings: root > metadata > class > field. What else is in it (annotations, settings, the region)
- * is walked over.
+ * Metadata is a tree of elements: root > metadata > class > field. An element consists of a name,
+ * attributes and children; names and values are indices of strings. Other elements (annotations,
+ * settings, the region) are skipped.
  */
 #include <string.h>
 
@@ -44,7 +44,7 @@ static const char *const TYPES[BR_JFR_N_TYPES] = {
     [BR_JFR_ACTIVE_SETTING] = "jdk.ActiveSetting",
 };
 
-/* Texts that mean something here; those of TYPES follow, from FIRST_TYPE on. */
+/* Known strings. The names of TYPES follow from FIRST_TYPE on. */
 enum word {
     NO_WORD,
     W_ROOT,
@@ -127,7 +127,8 @@ static const char *const WORDS[FIRST_TYPE] = {
     [W_JAVA_THREAD_ID] = "javaThreadId",
 };
 
-/* A field of another shape under the same name means something else, and nobody reads it. */
+/* Fields that get a slot. A field with the same name but another type or shape has another
+ * meaning and is ignored. */
 static const struct {
     uint8_t name, type, slot; /* enum word, enum br_jfr_type, enum br_jfr_slot */
     bool pool, array;
@@ -163,17 +164,18 @@ static const struct {
     {W_JAVA_THREAD_ID, BR_JFR_LONG, BR_JFR_JAVA_ID, false, false},
 };
 
-/* A text of ASCII; of others only that they are none. */
+/* A string of the metadata. Only ASCII strings are decoded. */
 struct text {
-    const uint8_t *p; /* the low byte of the first character */
+    const uint8_t *p; /* low byte of the first character */
     uint32_t count;
-    uint8_t step; /* bytes of a character; 0: not ASCII */
+    uint8_t step; /* bytes per character; 0: not ASCII */
     uint8_t word; /* enum word */
 };
 
 struct element {
     uint32_t name, n_attributes, n_children;
-    uint32_t id, named, type, pool, dimension; /* string + 1 of these attributes; 0: not there */
+    /* values of these attributes, as string index + 1; 0: absent */
+    uint32_t id, named, type, pool, dimension;
 };
 
 #define PLACES 512 /* several times N_WORDS, a power of two */
@@ -183,7 +185,7 @@ struct walk {
     struct br_jfr_in in;
     struct text *texts;
     uint32_t n_texts;
-    uint8_t places[PLACES]; /* hash table of the words */
+    uint8_t places[PLACES]; /* hash table of the known strings */
 };
 
 static const char *jfr_metadata_word_text(unsigned word)
@@ -191,7 +193,8 @@ static const char *jfr_metadata_word_text(unsigned word)
     return word < FIRST_TYPE ? WORDS[word] : TYPES[word - FIRST_TYPE];
 }
 
-/* Tells the words apart well enough; a text with the hash of many words is compared with each. */
+/* Hash of a string by its length, first and last character. There are few collisions among the
+ * known strings. */
 static size_t jfr_metadata_place_of(size_t count, uint8_t first, uint8_t last)
 {
     return (count * 67 + first * 5u + last * 29u) % PLACES;
@@ -238,7 +241,7 @@ static bool jfr_metadata_is(const struct walk *walk, uint32_t index, enum word w
     return walk->texts[index].word == word;
 }
 
-/* Ids are written as decimal text. */
+/* Parses an ID, which is written as decimal text. */
 static bool jfr_metadata_number(const struct walk *walk, uint32_t index, int64_t *ret)
 {
     const struct text *text = &walk->texts[index];
@@ -357,7 +360,7 @@ static int jfr_metadata_add_class(struct walk *walk, const struct element *eleme
     if (rc)
         return rc == BR_EFULL ? BR_EINVAL : rc;
     chunk->classes[chunk->n_classes++] = k;
-    /* Of equal ids the first is the one that is meant. */
+    /* Of classes with equal IDs the first one counts. */
     return br_jfr_class(chunk, k.id)
                ? 0
                : br_jfr_ids_put(&chunk->class_of_id, (uint64_t)k.id, chunk->n_classes);
@@ -385,7 +388,7 @@ static int jfr_metadata_add_field(struct walk *walk, const struct element *eleme
     return 0;
 }
 
-/* The elements below the root, with a stack of how many children are still to come. */
+/* Reads all elements. The stack holds the number of children that are left on each level. */
 static int jfr_metadata_read_elements(struct walk *walk)
 {
     struct {
@@ -406,7 +409,8 @@ static int jfr_metadata_read_elements(struct walk *walk)
         stack[depth - 1].left--;
         if (!jfr_metadata_read_element(walk, &element) || depth == DEPTH_MAX)
             return BR_EINVAL;
-        /* A class inside a class would take over its fields. */
+        /* Classes are accepted only on this level; a nested class would receive the fields of
+         * the outer one. */
         bool class = depth == 2 && jfr_metadata_is(walk, element.name, W_CLASS);
         int rc = class ? jfr_metadata_add_class(walk, &element) : 0;
         if (stack[depth - 1].class && jfr_metadata_is(walk, element.name, W_FIELD))
@@ -441,7 +445,7 @@ static bool jfr_metadata_is_plain(const struct br_jfr_field *field)
             field->type == BR_JFR_INT || field->type == BR_JFR_LONG);
 }
 
-/* A machine may write an id with more bytes than it takes. */
+/* Marks a class ID as wanted. The JVM may encode an ID with more bytes than necessary. */
 static void jfr_metadata_want(struct br_jfr_chunk *chunk, uint64_t id)
 {
     chunk->wanted[id % BR_JFR_WANTED] = true;
@@ -450,7 +454,7 @@ static void jfr_metadata_want(struct br_jfr_chunk *chunk, uint64_t id)
         chunk->wanted_first[id] = true;
 }
 
-/* With all classes known: the fields' types, and for the classes that matter their slots. */
+/* Sets the type of each field, and the slots in known classes, after all classes were read. */
 static void jfr_metadata_connect(struct walk *walk)
 {
     struct br_jfr_chunk *chunk = walk->chunk;
@@ -490,13 +494,14 @@ static void jfr_metadata_forget(struct br_jfr_chunk *chunk)
         chunk->class_of[i] = BR_JFR_NO_CLASS;
 }
 
-/* What the metadata says, from its first text to the end of its event; false: there is no such. */
+/* Finds the content of the metadata, from its first string to the end of its event. Returns
+ * false if it is malformed. */
 static bool jfr_metadata_find_body(const struct br_jfr_chunk *chunk, struct br_jfr_in *ret)
 {
     *ret = br_jfr_at(chunk, chunk->metadata_at);
     uint32_t size = br_jfr_int(ret);
     for (int i = 0; i < 4; i++)
-        (void)br_jfr_long(ret); /* type, start, duration, the metadata's id */
+        (void)br_jfr_long(ret); /* type, start, duration, metadata ID */
     if (ret->bad || size > chunk->size - chunk->metadata_at ||
         ret->p > chunk->data + chunk->metadata_at + size)
         return false;
@@ -521,7 +526,7 @@ int br_jfr_metadata(struct br_jfr_chunk *chunk, struct br_err *err)
     struct br_jfr_in in;
     int rc = BR_EINVAL;
     if (jfr_metadata_find_body(chunk, &in)) {
-        /* The chunks of a recording mostly say the same. */
+        /* Usually the metadata of all chunks of a recording is the same. */
         size_t len = (size_t)(in.end - in.p);
         if (len && len == chunk->known_len && in.packed == chunk->known_packed &&
             memcmp(in.p, chunk->known, len) == 0)

@@ -3,7 +3,7 @@
 
 #include "profile/jfr/jfr.h"
 
-/* A name being matched from its left to its right. */
+/* Position in a name that is matched from left to right. */
 struct cursor {
     const char *p, *end;
 };
@@ -39,7 +39,8 @@ static bool jfr_names_done(const struct cursor *cursor)
     return cursor->p == cursor->end;
 }
 
-/* Where the last `mark` in the name ends, if there is something before it; else NULL. */
+/* Returns the position after the last `mark` in the name, or NULL if there is none, or if a line
+ * feed precedes it. The mark must not be at the start of the name. */
 static const char *jfr_names_after_last(const char *name, size_t len, const char *mark)
 {
     size_t n = strlen(mark);
@@ -49,7 +50,7 @@ static const char *jfr_names_after_last(const char *name, size_t len, const char
     return NULL;
 }
 
-/* jdk/internal/reflect/GeneratedMethodAccessor31 */
+/* Matches jdk/internal/reflect/GeneratedMethodAccessor31. Returns the length to keep, or 0. */
 static size_t jfr_names_accessor(struct cursor cursor, const char *name)
 {
     if (!jfr_names_eat(&cursor, "jdk/internal/reflect/GeneratedMethodAccessor"))
@@ -58,7 +59,8 @@ static size_t jfr_names_accessor(struct cursor cursor, const char *name)
     return jfr_names_digits(&cursor) && jfr_names_done(&cursor) ? keep : 0;
 }
 
-/* A$$Lambda$669.0x0000000800fd7318, A$$Lambda.0x00007ffa600c4da0, A$$Lambda/0x1, A$$Lambda12 */
+/* Matches A$$Lambda$669.0x0000000800fd7318, A$$Lambda.0x00007ffa600c4da0, A$$Lambda/0x1,
+ * A$$Lambda12. Returns the length to keep, or 0. */
 static size_t jfr_names_lambda(struct cursor cursor, const char *name)
 {
     cursor.p = jfr_names_after_last(name, (size_t)(cursor.end - name), "$$Lambda");
@@ -96,7 +98,7 @@ static bool jfr_names_library_end(struct cursor *cursor)
     return jfr_names_done(cursor);
 }
 
-/* libzstd-jni-1.5.1-16931311898282279136.so */
+/* Matches libzstd-jni-1.5.1-16931311898282279136.so. */
 static bool jfr_names_zstd(struct cursor cursor)
 {
     jfr_names_temporary_folder(&cursor);
@@ -107,7 +109,7 @@ static bool jfr_names_zstd(struct cursor cursor)
            jfr_names_library_end(&cursor);
 }
 
-/* amazonCorrettoCryptoProviderNativeLibraries.7382c2f79097f415/libcrypto.so (deleted) */
+/* Matches amazonCorrettoCryptoProviderNativeLibraries.7382c2f79097f415/libcrypto.so (deleted). */
 static bool jfr_names_corretto(struct cursor cursor)
 {
     jfr_names_temporary_folder(&cursor);
@@ -122,7 +124,8 @@ static bool jfr_names_corretto(struct cursor cursor)
     return jfr_names_library_end(&cursor);
 }
 
-/* The hash is of one release: the one that was unpacked under such a name. */
+/* Matches the library that one release of the Pyroscope agent unpacks; the hash is that of this
+ * release. */
 static bool jfr_names_async_profiler(struct cursor cursor)
 {
     jfr_names_temporary_folder(&cursor);
@@ -140,7 +143,8 @@ static size_t jfr_names_replace(char *name, const char *with)
     return n;
 }
 
-/* What comes after the first `keep` bytes becomes "_"; 0: the name stays. */
+/* Replaces everything after the first `keep` bytes with "_". With `keep` 0 the name is
+ * unchanged. */
 static size_t jfr_names_cut(char *name, size_t len, size_t keep)
 {
     if (!keep)
@@ -159,7 +163,7 @@ size_t br_jfr_merge_name(char *name, size_t len)
     if (jfr_names_async_profiler(cursor))
         return jfr_names_replace(name, "libasyncProfiler-_.so");
     len = jfr_names_cut(name, len, jfr_names_accessor(cursor, name));
-    /* A lambda of a proxy is cut twice. */
+    /* A lambda in a proxy is shortened twice. */
     len = jfr_names_cut(name, len, jfr_names_lambda((struct cursor){name, name + len}, name));
     return jfr_names_cut(name, len,
                          jfr_names_spring_proxy((struct cursor){name, name + len}, name));

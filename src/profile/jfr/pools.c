@@ -3,7 +3,7 @@
 
 #include "base/steps.h"
 
-/* A pool that somebody looks into. */
+/* Returns true for types whose pool is used. */
 static bool jfr_pools_wanted(uint8_t type)
 {
     return type == BR_JFR_STRING || (type >= BR_JFR_THREAD && type <= BR_JFR_SYMBOL);
@@ -28,7 +28,8 @@ static int jfr_pools_read_one(struct br_jfr_chunk *chunk, struct br_jfr_in *in)
     if (!k || in->bad)
         return jfr_pools_malformed(in);
     if (k->type == BR_JFR_CHUNK_HEADER) {
-        /* A copy of the header stands there instead of a count and entries. */
+        /* The pool of chunk headers contains a copy of the header instead of a count and
+         * entries. */
         br_jfr_pass(in, BR_JFR_HEADER);
         return in->bad ? BR_EINVAL : 0;
     }
@@ -50,8 +51,9 @@ static int jfr_pools_read_one(struct br_jfr_chunk *chunk, struct br_jfr_in *in)
     return in->bad ? BR_EINVAL : 0;
 }
 
-/* Reads the checkpoint at `at`, which has to end before `before`: so the way back is finite and no
- * byte is read twice. `*ret_at` becomes where the one before it is; 0: there is none. */
+/* Reads the checkpoint at `at`, which must end before `before`. So the chain of checkpoints is
+ * finite and no byte is read twice. Returns in `*ret_at` the offset of the previous checkpoint;
+ * 0: none. */
 static int jfr_pools_read_checkpoint(struct br_jfr_chunk *chunk, uint32_t at, uint32_t before,
                                      uint32_t *ret_at)
 {
@@ -63,7 +65,7 @@ static int jfr_pools_read_checkpoint(struct br_jfr_chunk *chunk, uint32_t at, ui
     for (int i = 0; i < 3; i++)
         (void)br_jfr_long(&in); /* type, start, duration */
     int64_t delta = (int64_t)br_jfr_long(&in);
-    (void)br_jfr_fixed(&in, 1); /* what kind of checkpoint */
+    (void)br_jfr_fixed(&in, 1); /* type of checkpoint */
     for (uint32_t n = br_jfr_int(&in); n && !in.bad; n--) {
         int rc = jfr_pools_read_one(chunk, &in);
         if (rc)

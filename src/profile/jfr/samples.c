@@ -8,10 +8,11 @@
 #define BLOCK_MIN 1024u
 #define BLOCK_MAX 65536u
 #define SAMPLE_MAX                                                                                 \
-    (2 + 3 * 4 + 3 * 8 + 8) /* bytes of a packed sample, and what may be read behind it */
+/* bytes of a packed sample, including those that decoding may read beyond its end */
+(2 + 3 * 4 + 3 * 8 + 8)
 #define USUAL_VALUE 1u
 
-int br_jfr_samples_init(struct br_jfr_samples *samples, bool fold)
+    int br_jfr_samples_init(struct br_jfr_samples *samples, bool fold)
 {
     samples->fold = fold;
     br_index_init(&samples->tag_index, UINT32_MAX, BR_HOLDER_REQUESTS);
@@ -45,7 +46,7 @@ static bool jfr_samples_tags_equal(const struct br_jfr_tags *left, const struct 
            left->trace_lo == right->trace_lo;
 }
 
-/* Tag `place` + 1: [0] is none, which nobody looks for. */
+/* Compares tags[place + 1]: the index does not contain tags[0]. */
 static bool jfr_samples_is_tags(const void *entries, uint32_t place, const void *key)
 {
     const struct br_jfr_samples *samples = entries;
@@ -81,7 +82,7 @@ int br_jfr_tags_add(struct br_jfr_samples *samples, const struct br_jfr_tags *ta
     return 0;
 }
 
-/* --- Samples that are folded ------------------------------------------------------------------ */
+/* --- Folded samples --------------------------------------------------------------------------- */
 
 static bool jfr_samples_is_folded(const void *entries, uint32_t place, const void *key)
 {
@@ -123,14 +124,14 @@ static int jfr_samples_fold(struct br_jfr_table *table, const struct br_jfr_samp
     if (place == BR_INDEX_NONE)
         return jfr_samples_new_folded(table, sample, hash);
     struct br_jfr_folded *same = &table->folded[place];
-    for (int k = 0; k < 2; k++) /* wraps where jfr-parser's wraps */
+    for (int k = 0; k < 2; k++) /* overflows wrap as in jfr-parser */
         same->values[k] = (int64_t)((uint64_t)same->values[k] + (uint64_t)sample->values[k]);
     return 0;
 }
 
-/* --- Samples that are not --------------------------------------------------------------------- */
+/* --- Packed samples --------------------------------------------------------------------------- */
 
-/* Small numbers of either sign are small. */
+/* Maps small positive and small negative numbers to small unsigned numbers. */
 static uint64_t jfr_samples_zigzag(uint64_t value)
 {
     return value << 1 ^ (0 - (value >> 63));
@@ -141,9 +142,9 @@ static uint64_t jfr_samples_unzigzag(uint64_t value)
     return value >> 1 ^ (0 - (value & 1));
 }
 
-/* A packed sample: two bytes that say how wide each number is, then the numbers, little endian.
- * Widths are 0, 1, 2, 4 for indices and 0, 2, 4, 8 for others; so neither side branches on what it
- * finds. */
+/* A packed sample begins with two bytes that contain the width of each number; the numbers
+ * follow in little endian. Indices have 0, 1, 2 or 4 bytes, other numbers 0, 2, 4 or 8. Encoding
+ * and decoding need no branches. */
 static uint8_t *jfr_samples_pack_index(uint8_t *out, uint32_t value, unsigned shift,
                                        unsigned *widths)
 {
@@ -241,7 +242,7 @@ static void jfr_samples_unpack(struct br_jfr_cursor *cursor, struct br_jfr_sampl
     cursor->at = (uint32_t)(p - cursor->block->data);
 }
 
-/* --- Both ------------------------------------------------------------------------------------- */
+/* --- Folded or packed samples ----------------------------------------------------------------- */
 
 int br_jfr_sample_add(struct br_jfr_samples *samples, enum br_jfr_kind kind,
                       const struct br_jfr_sample *sample)

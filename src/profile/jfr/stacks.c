@@ -5,7 +5,8 @@
 #include "base/steps.h"
 #include "profile/jfr/convert.h"
 
-/* What an entry's note says: 0 not resolved yet, 1 it cannot be, else the builder's index + 2. */
+/* Values of br_jfr_entry.note: not resolved yet, cannot be resolved, or index in the builder +
+ * RESOLVED. */
 enum { NOT_YET, NEVER, RESOLVED };
 
 #define FRAMES_MAX (1u << 20)
@@ -16,8 +17,7 @@ void br_jfr_stacks_begin(struct br_jfr_stacks *stacks)
     stacks->n_symbols = 0;
 }
 
-/* The text at `at` of the chunk as a symbol. One that is UTF-8 and stays as it is need not be kept
- * beside the chunk. */
+/* Reads the string at `at` as a symbol. UTF-8 that merging does not change is used in place. */
 static int jfr_stacks_read_symbol(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                                   uint64_t at, struct br_jfr_symbol *ret)
 {
@@ -25,7 +25,7 @@ static int jfr_stacks_read_symbol(struct br_jfr_stacks *stacks, const struct br_
     size_t from = out->len;
     br_jfr_text(chunk, at, out);
     size_t len = out->len - from;
-    br_str_putc(out, '\0'); /* room for what merging may add */
+    br_str_putc(out, '\0'); /* room for one more byte, which merging may add */
     if (out->failed || out->len > UINT32_MAX)
         return BR_ENOMEM;
     out->len = from;
@@ -54,7 +54,7 @@ static int jfr_stacks_add_symbol(struct br_jfr_stacks *stacks, const struct br_j
     return 0;
 }
 
-/* The text of a symbol, which may be a string of the pool that other symbols are, too. */
+/* Returns in `ret` the symbol for a string. Several symbols may refer to the same pooled string. */
 static int jfr_stacks_text_of(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                               uint64_t at, uint32_t *ret)
 {
@@ -72,7 +72,7 @@ static int jfr_stacks_text_of(struct br_jfr_stacks *stacks, const struct br_jfr_
     return rc;
 }
 
-/* The index of a symbol, 0 where there is none. */
+/* Returns in `ret` the index of a symbol; 0 if there is no such symbol. */
 static int jfr_stacks_symbol_of(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                                 uint64_t id, uint32_t *ret)
 {
@@ -94,7 +94,8 @@ static int jfr_stacks_symbol_of(struct br_jfr_stacks *stacks, const struct br_jf
     return 0;
 }
 
-/* The symbol of a class's name. 1, 0 when the class is not in the chunk, or an error. */
+/* Finds the symbol for the name of a class. Returns 1, 0 if the chunk does not contain the
+ * class, or an error. */
 static int jfr_stacks_class_of(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                                uint64_t id, uint32_t *ret)
 {
@@ -143,7 +144,8 @@ static int jfr_stacks_add_function(struct br_jfr_stacks *stacks, const struct br
     return 1;
 }
 
-/* 1 with the function, 0 when the method or its class is not in the chunk, or an error. */
+/* Finds the builder's function for a method. Returns 1, 0 if the chunk does not contain the
+ * method or its class, or an error. */
 static int jfr_stacks_function_of(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                                   uint64_t id, uint32_t *ret, struct br_err *err)
 {
@@ -194,7 +196,7 @@ static uint32_t jfr_stacks_location_of(struct br_jfr_stacks *stacks, uint32_t fu
     return br_build_location(stacks->build, &location);
 }
 
-/* The frames that stand at `at`. A frame whose method is not known is left out. */
+/* Reads the frames at `at` and adds their stack. A frame with an unknown method is left out. */
 static int jfr_stacks_read_frames(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                                   uint64_t at, uint32_t *ret, struct br_err *err)
 {

@@ -10,8 +10,8 @@ static void jfr_values_pass(struct br_jfr_in *in, const struct br_jfr_chunk *chu
 static void jfr_values_pass_fields(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
                                    uint32_t class, unsigned depth)
 {
-    /* Every value takes a byte at least: without this, metadata of structures without fields, in
-     * arrays, would make a few bytes take for ever. */
+    /* Every value must take at least one byte. Otherwise arrays of structures without fields
+     * would let a few bytes of input cause an unbounded loop. */
     if (class == BR_JFR_NO_CLASS || !chunk->classes[class].n_fields || depth >= DEPTH_MAX) {
         in->bad = true;
         in->p = in->end;
@@ -80,8 +80,8 @@ static void jfr_values_read(struct br_jfr_in *in, const struct br_jfr_chunk *chu
     }
 }
 
-/* Fields that are an integer each: reads as many as there are in a row, also what nobody wants,
- * since nobody looks at BR_JFR_NOWHERE. Returns the field behind them. */
+/* Reads consecutive fields that are a single integer each. Fields that are not wanted are stored
+ * in slot BR_JFR_NOWHERE, which is never read. Returns the next field. */
 static const struct br_jfr_field *jfr_values_read_plain(struct br_jfr_in *in,
                                                         const struct br_jfr_field *field,
                                                         const struct br_jfr_field *end,

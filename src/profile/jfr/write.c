@@ -4,14 +4,14 @@
 #include "base/mem.h"
 #include "profile/jfr/convert.h"
 
-/* What jfr-parser makes of each kind: the metric's name, which is Pyroscope's `__name__`, one or
- * two sample types, the period's type. */
+/* Profile for each kind, as in jfr-parser: Pyroscope's `__name__`, one or two sample types, and
+ * the period type. */
 struct profile {
     const char *metric;
     struct {
         const char *type, *unit;
     } values[2], period;
-    bool by_period; /* the value is a number of periods */
+    bool by_period; /* values are numbers of periods */
 };
 
 static const struct profile PROFILES[BR_JFR_N_KINDS] = {
@@ -53,8 +53,8 @@ struct writer {
     const struct br_jfr_result *result;
     struct br_arena *scratch;
     bool has_cpu_time;
-    uint32_t profile_id, span_name, trace_id; /* the labels' keys */
-    uint32_t *attributes;                     /* of the sample being written */
+    uint32_t profile_id, span_name, trace_id; /* keys of labels */
+    uint32_t *attributes;                     /* of the current sample */
 };
 
 static uint32_t jfr_write_text(struct br_build *build, const char *text)
@@ -77,7 +77,8 @@ static uint32_t jfr_write_hex_attribute(struct writer *writer, uint32_t key, con
     return br_build_attribute_text(writer->build, key, str.data, str.len);
 }
 
-/* The attributes of the tags, which stand in front of the thread's, and how many they are. */
+/* Builds the attributes of the tags at the start of `writer->attributes`, and returns their
+ * number. */
 static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_tags *tags,
                                     uint32_t *ret_link, size_t *ret_n)
 {
@@ -108,7 +109,7 @@ static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_t
                                                             : NULL;
     *ret_link = span_id ? br_build_link(writer->build, trace_id, span_id) : 0;
     for (uint32_t i = 0; context && i < context->count; i++) {
-        bool said = false; /* a key stands once in a sample */
+        bool said = false; /* a sample has each key once */
         for (int k = 0; k < 3; k++)
             said |= own[k][1] && own[k][0] == context->labels[i].key;
         if (!said)
@@ -121,13 +122,14 @@ static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_t
     return 0;
 }
 
-/* The tags of the sample before, which mostly are those of the next one, too. */
+/* Attributes of the previous sample, which the next one usually shares. */
 struct written_tags {
     uint32_t tags, link;
-    size_t count; /* of attributes */
+    size_t count; /* number of attributes */
 };
 
-/* Writes `count` samples of a key as one, with their values and, unless NULL, their times. */
+/* Writes `count` samples with the same key as one, with their values and, unless NULL, their
+ * times. */
 static int jfr_write_sample(struct writer *writer, struct written_tags *last,
                             const struct br_jfr_key *key, const int64_t *values,
                             const uint64_t *times_ns, size_t count)
@@ -174,8 +176,8 @@ static int jfr_write_samples(struct writer *writer, const struct br_jfr_table *t
     return rc;
 }
 
-/* The same with one sample for each group: as few as there would be folded ones, but for threads.
- */
+/* Writes one sample per group. There are as many as folded samples, except that threads are
+ * separate. */
 static int jfr_write_groups(struct writer *writer, const struct br_jfr_table *table, int which,
                             int64_t multiplier)
 {
@@ -205,7 +207,8 @@ static int jfr_write_scope(struct writer *writer, const char *metric)
     return 0;
 }
 
-/* A recording may have samples of the CPU in two ways, of the same time. */
+/* Returns the profile for a kind. If a recording samples CPU time in two ways, execution samples
+ * get a separate type, because both cover the same time. */
 static const struct profile *jfr_write_profile_of(const struct writer *writer,
                                                   enum br_jfr_kind kind)
 {
@@ -240,8 +243,8 @@ static int jfr_write_kind(struct writer *writer, enum br_jfr_kind kind)
     return rc;
 }
 
-/* The source's resource, and the event as a label: an empty one too for Pyroscope, which has it on
- * every series that was a recording. */
+/* Writes the resource of the source with the label jfr_event. In Pyroscope every series from a
+ * recording has this label, even if it is empty. */
 static int jfr_write_resource(struct writer *writer)
 {
     const char *event = writer->result->event;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The field numbers of pprof, once for all that read or write it by hand. Source:
+ * Field numbers of pprof, for all code that reads or writes it by hand. Source:
  * github.com/google/pprof/proto/profile.proto; a test compares them with proto/pprof/profile.proto.
  */
 #pragma once

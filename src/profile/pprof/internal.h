@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The state of reading a pprof, and the functions that the reader's files share. For
- * src/profile/pprof only. Source: github.com/google/pprof/proto/profile.proto.
+ * State of the pprof reader and functions shared by its files. Only for src/profile/pprof. Source:
+ * github.com/google/pprof/proto/profile.proto.
  *
- * Fields may come in any order, so that everything but the top level is read only when it is known
- * how many of each there are and where they lie.
+ * Fields may be in any order. So the reader first scans the top level for the number and the
+ * position of each field, and reads their contents afterwards.
  *
- * Much may refer to one long text, so what is made of texts is made once and looked up by the
- * strings' indices; and what has to be composed of them, and the memory that all of it takes, are
- * bounded by the size of the body.
+ * Many references may point to one long string. So attributes of strings are built once and looked
+ * up by the indices of the strings. The composed text and the memory of all tables are limited in
+ * proportion to the size of the body.
  */
 #pragma once
 
@@ -17,54 +17,55 @@
 #include "profile/pprof/fields.h"
 #include "profile/profile.h"
 
-/* What no profiler comes near: sample types, bytes of one's name, labels of a sample, lines of a
- * location. */
+/* Limits far above real profiles: sample types, bytes of a type's name, labels of a sample,
+ * lines of a location. */
 #define BR_PPROF_MOST_TYPES 64u
 #define BR_PPROF_MOST_NAME 1024u
 #define BR_PPROF_MOST_LABELS 1024u
 #define BR_PPROF_MOST_LINES 1024u
-/* Reading may take so many times the body, and BR_PPROF_SPARE more: a MiB, but for what nobody
- * counts here (heads of blocks, the item). */
+/* Memory that reading may take: BR_PPROF_GROWTH times the body, plus BR_PPROF_SPARE. SPARE is 1
+ * MiB minus memory that is not counted here (block headers, the item). */
 #define BR_PPROF_GROWTH 4
 #define BR_PPROF_SPARE (((size_t)1 << 20) - (16u << 10))
 
-/* Where the fields of one number lie: others may be in between. */
+/* Position of the first to the last field with one number. Other fields may be in between. */
 struct br_pprof_range {
     uint32_t count;
     const uint8_t *start, *end;
 };
 
-/* From ids, which are any numbers, to indices of the builder's. Ids that are about as large as
- * there are entries are looked up in an array, others in a hash table. */
+/* Maps the IDs of pprof entries, which are arbitrary numbers, to indices in the builder. IDs up
+ * to about the number of entries are looked up in an array, others in a hash table. */
 struct br_pprof_ids {
-    uint32_t *dense; /* index + 1; 0: there is none */
+    uint32_t *dense; /* index + 1; 0: no such ID */
     uint32_t n_dense;
-    uint64_t *sparse; /* the ids, at most two thirds full, 0: empty; NULL until there are any */
-    uint32_t *places; /* index + 1 of each of these */
+    /* hash table of IDs, at most two thirds full, 0: empty; NULL until the first such ID */
+    uint64_t *sparse;
+    uint32_t *places; /* index + 1 of each ID in `sparse` */
     uint32_t n_entries, n_sparse;
     uint64_t factor;
 };
 
 struct br_pprof_string {
-    uint32_t at, len; /* from the beginning of the data */
-    uint32_t index;   /* + 1 in the builder; 0: not there yet */
+    uint32_t at, len; /* offset from the beginning of the data, and length, in bytes */
+    uint32_t index;   /* index in the builder + 1; 0: not added yet */
 };
 
 struct br_pprof_label {
-    uint64_t key, str, num, unit; /* as they came */
+    uint64_t key, str, num, unit; /* fields of the message */
 };
 
 struct br_pprof_memo; /* profile/pprof/labels.c */
 
-/* Attributes of long texts and of lists, by the strings that they are made of. */
+/* Attributes of long strings and of lists, found by the strings they are built from. */
 struct br_pprof_made {
     struct br_intern keys;
     struct br_budget budget;
-    uint32_t *attributes; /* the builder's, of each of `keys` */
+    uint32_t *attributes; /* attribute in the builder for each of `keys` */
     uint32_t cap;
 };
 
-/* Samples as they will be written for each type. */
+/* Encoded samples, to be written once for each type. */
 struct br_pprof_records {
     struct br_pprof_record_block *first, *last;
     size_t size; /* bytes that the samples of all types will take */
@@ -80,46 +81,50 @@ struct br_pprof {
     struct br_pprof_string *strings;
     uint32_t n_strings;
     uint32_t
-        moved; /* the first string once more, where it is not empty as it has to be: what refers to
-                  it means it, and a label that does is none of a number; 0: it is empty */
+        /* Copy of string 0, which the format requires to be empty, if it is not empty; else 0.
+         * References to string 0 mean this one, and a label that refers to it has no number. */
+        moved;
     struct br_pprof_ids mappings, functions, locations;
-    uint32_t n_same;    /* locations' ids from 1 to this - 1 are their indices; 0: they are not */
-    bool dotnet;        /* what Pyroscope's .NET agent sends needs repairs */
-    bool datadog;       /* the types are Datadog's */
-    uint64_t nonzero;   /* of these: a bit for each type of which a sample has something */
-    uint32_t is_folded; /* the attribute; 0: not needed yet */
+    uint32_t n_same; /* location IDs from 1 to n_same - 1 equal their indices; 0: they do not */
+    bool dotnet;     /* the profile is from Pyroscope's .NET agent and needs corrections */
+    bool datadog;    /* the sample types are Datadog's */
+    /* Datadog: a bit for each type for which a sample has a value other than 0 */
+    uint64_t nonzero;
+    uint32_t is_folded; /* index of the attribute; 0: not used yet */
     struct br_build_line *lines;
     uint32_t cap_lines;
 
-    size_t max_bytes;   /* that reading may take, in all */
-    size_t built;       /* bytes that the builder held before */
-    size_t build_limit; /* and what it was allowed */
-    size_t arena_taken; /* likewise, of the arena */
-    size_t compose;     /* bytes that may still be composed of texts */
-    bool full;          /* one of these two was reached */
+    size_t max_bytes;   /* limit of the memory for reading, in bytes */
+    size_t built;       /* bytes that the builder held before reading */
+    size_t build_limit; /* limit that the builder had before */
+    size_t arena_taken; /* bytes used in the arena before reading */
+    size_t compose;     /* bytes of text that may still be composed */
+    bool full;          /* a limit was reached: memory or composed text */
 
-    bool sample_is_bad;          /* what `err` says costs the sample that is being read, not more */
-    struct br_profile_lost lost; /* by that; `first` may be a location's fault before `n` counts */
+    bool sample_is_bad; /* the error in `err` affects only the current sample */
+    /* samples left out; `first` may be set by a location while `count` is still 0 */
+    struct br_profile_lost lost;
 
     struct br_pprof_records records;
-    uint32_t *attributes; /* of the sample that is being read; so are the next two */
+    uint32_t *attributes; /* of the current sample; so are `stack` and `labels` */
     uint32_t n_attributes, cap_attributes;
     uint32_t *stack;
     uint32_t cap_stack;
     struct br_pprof_label *labels;
     uint32_t cap_labels;
-    struct br_pprof_ordered *ordered; /* the same, by key */
+    struct br_pprof_ordered *ordered; /* `labels` sorted by key */
     uint32_t cap_ordered;
     struct br_pprof_memo *memo; /* NULL before the first label */
     struct br_pprof_made made;
-    struct br_addition *texts; /* of which an attribute is being made */
+    struct br_addition *texts; /* elements of the list attribute being built */
     uint32_t cap_texts;
-    uint8_t *composed; /* a text that is being put together */
+    uint8_t *composed; /* buffer for a composed string */
     uint32_t cap_composed;
 };
 
-/* Gives the next field of this tag, of length-delimited ones, in the range; false at the end. What
- * is there is well-formed: mostly it is that field, with a length of one byte. */
+/* Finds the next length-delimited field with this tag and moves `*p` past it. Returns false at
+ * the end of the range. The data was checked by the scan of the top level. The fast path handles
+ * a field with a length of one byte. */
 static inline bool br_pprof_next(const uint8_t **p, const uint8_t *end, uint32_t tag,
                                  struct br_field *field)
 {
@@ -137,8 +142,8 @@ static inline bool br_pprof_next(const uint8_t **p, const uint8_t *end, uint32_t
     return false;
 }
 
-/* Reads a field of a byte of tag and a byte of value, as most are, into `values`, as below; false
- * where the next is another. */
+/* Reads the next field into `values` (see br_pprof_scalars) if its tag and its value take one
+ * byte each, the common case. Returns false for any other field and at the end. */
 static inline bool br_pprof_short(const uint8_t **p, const uint8_t *end, uint64_t *values,
                                   uint32_t count)
 {
@@ -152,23 +157,25 @@ static inline bool br_pprof_short(const uint8_t **p, const uint8_t *end, uint64_
     return true;
 }
 
-/* A message of varints: reads fields 1 to `count` into v[1] to v[n], the last one of each. Others
- * are passed over. False when it is malformed. */
+/* Reads a message of varints: stores fields 1 to `count` in values[1] to values[count]. Of
+ * repeated fields the last counts. Other fields are skipped. Returns false if the message is
+ * malformed. */
 bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values, uint32_t count);
 
-/* Room for `need` in an array of the arena. False when there is none. */
+/* Grows an array in the arena to at least `need` elements. Returns false if there is not enough
+ * memory. */
 bool br_pprof_grow(struct br_pprof *pprof, void *items, uint32_t *cap, size_t need, size_t size);
 
-/* An array of the arena, not cleared; NULL when there is no room. */
+/* Allocates an uninitialised array in the arena. Returns NULL if there is not enough memory. */
 void *br_pprof_alloc(struct br_pprof *pprof, size_t count, size_t size);
 
-/* Returns the bytes of all that reading took but for the builder's. */
+/* Returns the bytes of memory used for reading, except those of the builder. */
 static inline size_t br_pprof_own(const struct br_pprof *pprof)
 {
     return pprof->arena->used - pprof->arena_taken + pprof->made.budget.used;
 }
 
-/* Returns the bytes that reading may still take. */
+/* Returns the bytes of memory that are still available for reading. */
 static inline size_t br_pprof_rest(const struct br_pprof *pprof)
 {
     size_t built = br_build_memory(pprof->build);
@@ -176,7 +183,7 @@ static inline size_t br_pprof_rest(const struct br_pprof *pprof)
     return used < pprof->max_bytes ? pprof->max_bytes - used : 0;
 }
 
-/* Returns true while `more` bytes more are among them. */
+/* Returns true if more than `more` bytes of memory are available; otherwise sets `full`. */
 static inline bool br_pprof_fits(struct br_pprof *pprof, size_t more)
 {
     if (__builtin_expect(more < br_pprof_rest(pprof), 1))
@@ -185,7 +192,8 @@ static inline bool br_pprof_fits(struct br_pprof *pprof, size_t more)
     return false;
 }
 
-/* After anything else grew: the builder gets the rest. */
+/* Sets the limit of the builder to the available memory. To be called after other memory has
+ * grown. */
 static inline void br_pprof_share(struct br_pprof *pprof)
 {
     size_t own = br_pprof_own(pprof);
@@ -193,15 +201,15 @@ static inline void br_pprof_share(struct br_pprof *pprof)
     (void)br_build_limit(pprof->build, limit < pprof->build_limit ? limit : pprof->build_limit);
 }
 
-/* Counts `len` bytes that are about to be composed of texts. 0, or BR_EFULL with the error set:
- * what refers to them makes too much of them. */
+/* Counts `len` bytes of text that the caller is about to compose. Returns 0, or BR_EFULL with a
+ * message if references make the text too large. */
 int br_pprof_compose(struct br_pprof *pprof, size_t len);
 
-/* Returns the length and bytes of a string; NULL when there is no such string. */
+/* Returns the bytes of a string and their length; NULL if the index is not in the table. */
 const uint8_t *br_pprof_text(const struct br_pprof *pprof, uint64_t index, size_t *ret_len);
 
-/* Its index in the builder, put there when it is used first. False with the error set; `what` is
- * for the sentence. */
+/* Returns the builder's index of a string, which is added at its first use. Returns false with a
+ * message if the string is not in the table; `what` names the place in the message. */
 bool br_pprof_string_slow(struct br_pprof *pprof, uint64_t index, const char *what, uint32_t *ret);
 static inline bool br_pprof_string(struct br_pprof *pprof, uint64_t index, const char *what,
                                    uint32_t *ret)
@@ -213,13 +221,13 @@ static inline bool br_pprof_string(struct br_pprof *pprof, uint64_t index, const
     return br_pprof_string_slow(pprof, index, what, ret);
 }
 
-/* The same of texts that a profile can do without: a stray reference is counted and means the empty
- * text. */
+/* Return an optional string. An index that is not in the table is counted and treated as the
+ * empty string. */
 uint32_t br_pprof_string_or_empty(struct br_pprof *pprof, uint64_t index, const char *what);
 const uint8_t *br_pprof_text_or_empty(struct br_pprof *pprof, uint64_t index, const char *what,
                                       size_t *ret_len);
 
-/* Index + 1, or 0 when there is no such id. */
+/* Returns the index of an ID + 1, or 0 if there is no such ID. */
 uint32_t br_pprof_ids_find(const struct br_pprof_ids *ids, uint64_t id);
 static inline uint32_t br_pprof_ids_get(const struct br_pprof_ids *ids, uint64_t id)
 {
@@ -228,30 +236,32 @@ static inline uint32_t br_pprof_ids_get(const struct br_pprof_ids *ids, uint64_t
     return br_pprof_ids_find(ids, id);
 }
 
-/* Strings, mappings, functions, locations. Each returns 0 or a code with the error set. */
+/* Read the strings, and then the mappings, functions and locations. Return 0 or a code with a
+ * message. */
 int br_pprof_read_strings(struct br_pprof *pprof);
 int br_pprof_read_tables(struct br_pprof *pprof);
 
-/* Samples; their values are to be `n_types`. */
+/* Reads the samples, which must have `n_types` values each. Returns 0 or a code with a message. */
 int br_pprof_read_samples(struct br_pprof *pprof, uint32_t n_types);
 
-/* Writes them into the open Profile, with the values of one type. */
+/* Writes the samples into the open Profile, with the values of one type. */
 void br_pprof_put_samples(struct br_pprof *pprof, uint32_t type);
 
-/* Makes the attributes of the labels that are being read, `count` of them, and the link that they
- * name; 0 or a code with the error set. */
+/* Builds the attributes of the first `count` labels, and the link to the span that the labels
+ * name. Returns 0 or a code with a message. */
 int br_pprof_read_labels(struct br_pprof *pprof, uint32_t count, uint32_t *ret_link);
 
-/* Makes the attribute of one text; `key` is the builder's. 0, or a code with the error set. */
+/* Builds an attribute with a string value; `key` is a string of the builder. Returns 0 or a code
+ * with a message. */
 int br_pprof_text_attribute(struct br_pprof *pprof, uint32_t key, uint64_t string, uint32_t *ret);
 
-/* Gives back what is not the arena's. */
+/* Frees the memory that is not in the arena. */
 void br_pprof_release_labels(struct br_pprof *pprof);
 
-/* Takes the error away, and keeps it where it is the first that costs samples. */
+/* Clears the error, and keeps the message if it is the first that affects samples. */
 void br_pprof_blame(struct br_pprof *pprof);
 
-/* Set the error and return its code: that there is no memory, or not so much for a body of this
- * size, or what the builder failed with; that there is no such string. */
+/* Set a message and return its code. br_pprof_no_memory: the builder's error, the limit for a
+ * body of this size, or BR_ENOMEM. br_pprof_no_string: the index is not in the table. */
 int br_pprof_no_memory(struct br_pprof *pprof);
 int br_pprof_no_string(struct br_pprof *pprof, uint64_t index, const char *what);

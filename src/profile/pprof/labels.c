@@ -7,37 +7,38 @@
 #include "base/str.h"
 #include "profile/pprof/internal.h"
 
-/* Labels repeat from sample to sample: what became of the last ones is remembered. */
+/* Number of recent labels and links whose attributes are cached; samples repeat them. */
 #define MEMO_MIN 16u
 #define MEMO_MAX 1024u
-/* Up to so many labels are compared with one another. */
+/* Largest number of labels that are compared pairwise. */
 #define FEW_LABELS 16u
-/* Up to so many bytes of text are made again where they were forgotten. */
+/* Longest string, in bytes, whose attribute is built again after it has left the cache. */
 #define SHORT_TEXT 64u
-/* No id is longer, blanks around it included. */
+/* Longest text that can be an ID, including blanks around it. */
 #define ID_TEXT_MAX 64u
-/* Bytes of an element of a list beside its text. */
+/* Encoded bytes of a list element without its text. */
 #define ELEMENT_SIZE 8u
 
-/* Datadog's ids are numbers, or their decimal texts; the others are hexadecimal texts. */
+/* Meaning of a label. Datadog's IDs are numbers or their decimal texts; all others are
+ * hexadecimal. */
 enum kind { KIND_OTHER, KIND_SPAN, KIND_PROFILE, KIND_TRACE, KIND_NUMBER, KIND_ROOT_NUMBER };
 
 struct memo_label {
     struct br_pprof_label label;
-    uint32_t attribute; /* + 1; 0: empty */
+    uint32_t attribute; /* index + 1; 0: empty entry */
     enum kind kind;
 };
 
 struct memo_link {
-    uint64_t span, trace; /* strings */
-    uint32_t link;        /* + 1; 0: empty */
+    uint64_t span, trace; /* indices of strings */
+    uint32_t link;        /* index + 1; 0: empty entry */
 };
 
 struct br_pprof_memo {
-    struct br_cache labels, links; /* of struct memo_label and memo_link */
+    struct br_cache labels, links; /* entries are struct memo_label and struct memo_link */
 };
 
-/* By group; within one in the order they came, which `order` remembers. */
+/* A label to be sorted by group. `order` keeps the original order within a group. */
 struct br_pprof_ordered {
     struct br_pprof_label label;
     uint32_t order;
@@ -54,7 +55,7 @@ static bool pprof_labels_make_cache(struct br_pprof *pprof, struct br_cache *cac
     return true;
 }
 
-/* Of a size that suits the profile: of small ones a request has many. */
+/* The size depends on the number of samples, because a request may contain many small profiles. */
 static bool pprof_labels_make_memo(struct br_pprof *pprof)
 {
     struct br_pprof_memo *memo = br_pprof_alloc(pprof, 1, sizeof *memo);
@@ -80,9 +81,10 @@ static bool pprof_labels_is_link(const void *entry, const void *key)
     return memo_link->link && memo_link->span == wanted->span && memo_link->trace == wanted->trace;
 }
 
-/* --- Attributes of texts ---------------------------------------------------------------------- */
+/* --- Attributes with string values ------------------------------------------------------------ */
 
-/* What the attribute is made of: the builder's key, and strings. */
+/* Appends the key for looking the attribute up: the builder's key and the indices of the
+ * strings. */
 static uint8_t *pprof_labels_put_key(uint8_t *out, uint32_t key,
                                      const struct br_pprof_ordered *group, size_t count)
 {
@@ -92,7 +94,7 @@ static uint8_t *pprof_labels_put_key(uint8_t *out, uint32_t key,
     return out;
 }
 
-/* The texts, in p->texts. */
+/* Collects the strings of a group in `pprof->texts`. */
 static int pprof_labels_collect_texts(struct br_pprof *pprof, const struct br_pprof_ordered *group,
                                       size_t count)
 {
@@ -122,7 +124,8 @@ static int pprof_labels_make_texts(struct br_pprof *pprof, uint32_t key,
     return 0;
 }
 
-/* Of what reading may take, half of the rest at most, so that the builder can go on. */
+/* Reserves room for one more attribute, in at most half of the available memory, so that the
+ * builder keeps the other half. */
 static int pprof_labels_reserve_made(struct br_pprof *pprof, size_t count)
 {
     struct br_pprof_made *made = &pprof->made;
@@ -145,7 +148,7 @@ static int pprof_labels_no_room(struct br_pprof *pprof, int rc)
     return br_pprof_no_memory(pprof);
 }
 
-/* The attribute of these texts, which is made when it is wanted first. */
+/* Returns the attribute with these strings, which is built at the first call. */
 static int pprof_labels_texts_of(struct br_pprof *pprof, uint32_t key,
                                  const struct br_pprof_ordered *group, size_t count, uint32_t *ret)
 {
@@ -216,7 +219,7 @@ static bool pprof_labels_read_id(const struct br_pprof *pprof, uint64_t string, 
     return text && len <= ID_TEXT_MAX && br_hex_id((const char *)text, len, id, size);
 }
 
-/* The link to a span by the texts of its labels; 0 where the first is no span id. */
+/* Returns the link for the values of a span and a trace label; 0 if `span` is not a span ID. */
 static uint32_t pprof_labels_link_of(struct br_pprof *pprof, uint64_t span, uint64_t trace)
 {
     uint8_t span_id[8], trace_id[16];
@@ -236,14 +239,14 @@ static uint32_t pprof_labels_link_of(struct br_pprof *pprof, uint64_t span, uint
     return link;
 }
 
-/* The span and trace that a sample's labels name, as strings. */
+/* Span, profile and trace IDs in the labels of a sample, as indices of strings. */
 struct named {
     uint64_t span, profile, trace;
-    uint64_t number, root; /* the ids themselves; 0: there is none */
-    unsigned several;      /* bits by enum kind: labels with more than one value */
+    uint64_t number, root; /* IDs as numbers; 0: none */
+    unsigned several;      /* one bit per enum kind: the label occurs with different values */
 };
 
-/* The id that a label has as a number or as a decimal text; 0 where it has none. */
+/* Returns the ID in a label with a number or a decimal text; 0 if there is none. */
 static uint64_t pprof_labels_decimal_of(const struct br_pprof *pprof,
                                         const struct br_pprof_label *label)
 {
@@ -294,7 +297,7 @@ static bool pprof_labels_add_attribute(struct br_pprof *pprof, uint32_t attribut
     return true;
 }
 
-/* Looks a label up, or makes an attribute of it. */
+/* Returns the cached attribute of a label, or builds it. */
 static int pprof_labels_attribute_of(struct br_pprof *pprof, const struct br_pprof_label *label,
                                      struct memo_label **ret)
 {
@@ -368,7 +371,7 @@ static int pprof_labels_numbers_of(struct br_pprof *pprof, uint32_t key,
     return 0;
 }
 
-/* Several values of one label are a list. */
+/* Builds one list attribute from several values of the same label. */
 static int pprof_labels_list_of(struct br_pprof *pprof, const struct br_pprof_ordered *group,
                                 size_t count, uint32_t *ret)
 {
@@ -406,7 +409,7 @@ static int pprof_labels_put_group(struct br_pprof *pprof, const struct br_pprof_
     return rc;
 }
 
-/* Labels of which some have the same key. */
+/* Adds the attributes of labels that contain repeated keys. */
 static int pprof_labels_put_groups(struct br_pprof *pprof, uint32_t count, struct named *named)
 {
     if (!br_pprof_grow(pprof, &pprof->ordered, &pprof->cap_ordered, count, sizeof *pprof->ordered))
@@ -440,8 +443,9 @@ static int pprof_labels_put(struct br_pprof *pprof, uint32_t count, struct named
     return 0;
 }
 
-/* The link to the span that the labels name; 0 if there is none, or if the label that decides has
- * several values: the SDKs label a thread, which may serve several requests at once (asyncio). */
+/* Returns the link to the span that the labels name, or 0 if there is none. Also returns 0 if
+ * the deciding label has several values: SDKs label threads, and a thread may serve several
+ * requests concurrently (asyncio). */
 static uint32_t pprof_labels_link_named(struct br_pprof *pprof, const struct named *named)
 {
     enum kind kind = named->span      ? KIND_SPAN

@@ -5,20 +5,20 @@
 #include "otlp/edit/times.h"
 #include "profile/pprof/internal.h"
 
-/* 1971-01-01. Some agents count microseconds, which end up in 1970. */
 #define NAME_MAX_LEN 256
 #define COMPOSE_SPARE (64u << 10)
-#define PROFILE_SIZE 512 /* bytes of a Profile beside its samples, at most */
+#define PROFILE_SIZE 512 /* largest encoded size of a Profile without its samples, in bytes */
 
 struct types {
     uint32_t count;
     uint32_t type[BR_PPROF_MOST_TYPES], unit[BR_PPROF_MOST_TYPES]; /* strings of the builder */
     const char *names[BR_PPROF_MOST_TYPES];
-    const char *metrics[BR_PPROF_MOST_TYPES]; /* Datadog's: Pyroscope's name; NULL: as the type's */
+    /* Datadog: value of `__name__`; NULL: derived from the type */
+    const char *metrics[BR_PPROF_MOST_TYPES];
 };
 
-/* Datadog's types by the names that the same things have in other profilers' pprofs. Numbers of
- * samples keep theirs: beside a period of CPU time "samples" would be CPU time. */
+/* Datadog's sample types and the names that other profilers use for them. Counts of samples keep
+ * their own names: together with a period of CPU time, "samples" would be read as CPU time. */
 static const struct {
     const char *theirs, *type, *metric;
 } datadog_types[] = {
@@ -49,15 +49,16 @@ static int pprof_read_invalid(struct br_pprof *pprof, const char *what)
     return br_err_set(pprof->err, BR_EINVAL, "pprof: %s", what);
 }
 
-/* --- The top level ---------------------------------------------------------------------------- */
+/* --- Fields of Profile ------------------------------------------------------------------------ */
 
 static bool pprof_read_is_nested(uint32_t number)
 {
     return number <= BR_PPROF_STRING || number == BR_PPROF_PERIOD_TYPE;
 }
 
-/* Notes the field and, of one that is length-delimited, those of the same number that follow it in
- * a row, as nearly all do: while their lengths take a byte. Returns where they end. */
+/* Records the position of a field. Also skips the following fields with the same number if they
+ * are length-delimited and shorter than 128 bytes, which most are. Returns the position after
+ * them. */
 static const uint8_t *pprof_read_note(struct br_pprof *pprof, const struct br_field *field,
                                       const uint8_t *next, const uint8_t *end)
 {
@@ -123,8 +124,8 @@ static bool pprof_read_is_dotnet(const struct br_pprof *pprof)
     return false;
 }
 
-/* A terminated copy of a type's name, "inuse-space" as "inuse_space" where it comes from .NET or is
- * Datadog's. */
+/* Returns the name of a type in the arena. For .NET and Datadog each '-' becomes '_', as in
+ * "inuse_space". */
 static int pprof_read_name(struct br_pprof *pprof, uint64_t index, const char **ret)
 {
     size_t len;
@@ -166,7 +167,7 @@ static int pprof_read_type(struct br_pprof *pprof, struct types *types,
     return br_pprof_string(pprof, unit, "sample type", &types->unit[types->count]) ? 0 : BR_EINVAL;
 }
 
-/* Their Go profiler's pprofs are Go's own. */
+/* Returns true if a type has one of Datadog's names. Their Go profiler sends Go's own pprofs. */
 static bool pprof_read_is_datadog(const struct br_pprof *pprof)
 {
     const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_SAMPLE_TYPE];
@@ -229,7 +230,7 @@ static int pprof_read_add_name(struct br_pprof *pprof, struct br_addition *addit
     return br_add_string(pprof->arena, addition, 3, BR_SCOPE_PYROSCOPE_NAME, name, strlen(name));
 }
 
-/* The text that a field of Profile refers to, empty where there is no such field. */
+/* Returns the string of a field of Profile, or the empty string if the field is absent. */
 static const uint8_t *pprof_read_top_text(struct br_pprof *pprof, uint32_t field, const char *what,
                                           size_t *ret_len)
 {
@@ -263,7 +264,7 @@ static int pprof_read_open_scope(struct br_pprof *pprof, const struct types *typ
     return 0;
 }
 
-/* --- The profiles ----------------------------------------------------------------------------- */
+/* --- Profiles --------------------------------------------------------------------------------- */
 
 enum { ATTRIBUTES_MAX = 5 };
 
@@ -272,9 +273,9 @@ static uint32_t pprof_read_key_of(struct br_pprof *pprof, const char *name)
     return br_build_string(pprof->build, name, strlen(name));
 }
 
-/* Comments, of which the places are there once they were counted. */
+/* Comments are read twice: counted first, then stored. */
 struct comments {
-    struct br_addition *comments; /* NULL: they are being counted */
+    struct br_addition *comments; /* NULL during the first pass */
     uint32_t count;
 };
 
@@ -293,7 +294,7 @@ static int pprof_read_add_comment(struct br_pprof *pprof, struct comments *comme
     return comments->comments ? 0 : br_pprof_compose(pprof, sizeof text + text.len);
 }
 
-/* One field of it, packed or not. */
+/* Reads one comment field, which may be packed. */
 static int pprof_read_comment(struct br_pprof *pprof, struct comments *comments,
                               const struct br_field *field)
 {
@@ -324,7 +325,7 @@ static int pprof_read_comments(struct br_pprof *pprof, struct comments *comments
     return rc;
 }
 
-/* All of them, as one attribute. */
+/* Adds all comments as one attribute. */
 static int pprof_read_put_comments(struct br_pprof *pprof, uint32_t *attributes, size_t *count)
 {
     struct comments comments = {0};
@@ -341,7 +342,7 @@ static int pprof_read_put_comments(struct br_pprof *pprof, uint32_t *attributes,
     return 0;
 }
 
-/* What all profiles have in common. */
+/* Builds the attributes that all Profiles of the pprof share. */
 static int pprof_read_attributes(struct br_pprof *pprof, uint32_t *attributes, size_t *count)
 {
     static const struct {
@@ -360,7 +361,7 @@ static int pprof_read_attributes(struct br_pprof *pprof, uint32_t *attributes, s
     return pprof_read_put_comments(pprof, attributes, count);
 }
 
-/* What Go's runtime counts and never begins anew. */
+/* Returns true for counters of the Go runtime that are never reset. */
 static bool pprof_read_goes_on(const char *type)
 {
     static const char *const counted[] = {"alloc_objects", "alloc_space", "contentions", "delay"};
@@ -370,11 +371,11 @@ static bool pprof_read_goes_on(const char *type)
     return i < BR_COUNT(counted);
 }
 
-/* Only what is counted; what is in use is so at one time. */
+/* Only counters can be totals since the start; the memory in use is a momentary value. */
 static bool pprof_read_is_cumulative(const struct br_pprof *pprof, const char *type)
 {
     const struct br_profile_source *source = pprof->source;
-    /* What it writes has a duration only where it is a difference (?seconds=). */
+    /* The Go runtime writes a duration only into a difference (?seconds=). */
     if ((source->counts_on || (source->from_file && pprof->scalars[BR_PPROF_DURATION] == 0)) &&
         pprof_read_goes_on(type))
         return true;
@@ -415,13 +416,13 @@ static uint64_t pprof_read_time_of(const struct br_pprof *pprof)
     return pprof->source->start_ns;
 }
 
-/* A buffer is larger than what was asked for by a quarter at most. */
+/* Buffers are allocated at most a quarter larger than requested. */
 static size_t pprof_read_buffer_size(size_t len)
 {
     return len + len / 4;
 }
 
-/* What each of Datadog's types is is said of that type alone. */
+/* Each of Datadog's types has a scope with its own `__name__`. */
 static bool pprof_read_open_type_scope(struct br_pprof *pprof, const char *metric)
 {
     struct br_addition addition = {0};
@@ -462,7 +463,7 @@ static int pprof_read_put_profiles(struct br_pprof *pprof, const struct types *t
             attributes[profile.n_attributes++] = br_build_attribute_bool(
                 pprof->build, pprof_read_key_of(pprof, BR_PROFILE_CUMULATIVE), true);
         br_build_profile(pprof->build, &profile);
-        profile.profile_id = NULL; /* it is one's only */
+        profile.profile_id = NULL; /* only the first Profile has the ID */
         br_pprof_put_samples(pprof, i);
         if (br_build_rc(pprof->build))
             rc = br_pprof_no_memory(pprof);
@@ -470,7 +471,8 @@ static int pprof_read_put_profiles(struct br_pprof *pprof, const struct types *t
     return rc;
 }
 
-/* By then the arena is gone. */
+/* Returns true if there is memory to take the request out of the builder. The arena is freed
+ * before that, so it does not count. */
 static bool pprof_read_fits_taken(struct br_pprof *pprof)
 {
     size_t built =
@@ -482,7 +484,7 @@ static bool pprof_read_fits_taken(struct br_pprof *pprof)
 static int pprof_read_whole(struct br_pprof *pprof)
 {
     struct types types;
-    types.count = 0; /* the rest is filled in up to it */
+    types.count = 0; /* Only the entries below `count` are initialised. */
     int rc = br_pprof_read_strings(pprof);
     if (!rc)
         rc = pprof_read_types(pprof, &types);

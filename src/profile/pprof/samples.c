@@ -4,22 +4,23 @@
 #include "base/mem.h"
 #include "profile/pprof/internal.h"
 
-/* A block of records, with its head; eight of them fill the largest block of an arena. */
+/* Size of a block of records including its header; an eighth of an arena's largest block. */
 #define BLOCK_SIZE 32768u
 
-/* Each sample is a record: the length of what all types have in common, as a varint, that, and the
- * values as varints. Blocks are filled with whole records. */
+/* Block of encoded samples. A record consists of the length of the prefix as a varint, the
+ * prefix, which is the same for all types, and the values as varints. Blocks contain whole
+ * records. */
 struct br_pprof_record_block {
     struct br_pprof_record_block *next;
     size_t len, cap;
     uint8_t data[];
 };
 
-/* One sample being read. */
+/* State of reading one sample. */
 struct reading {
-    uint32_t number; /* of the sample */
+    uint32_t number; /* index of the sample */
     uint32_t n_stack, n_values, n_labels;
-    const uint8_t *packed; /* all locations so far, not yet in `stack`; NULL: none */
+    const uint8_t *packed; /* packed locations that are not yet in `stack`; NULL: none */
     size_t packed_len;
     uint64_t values[BR_PPROF_MOST_TYPES];
 };
@@ -29,8 +30,8 @@ static int pprof_samples_malformed(struct br_pprof *pprof, uint32_t sample)
     return br_err_set(pprof->err, BR_EINVAL, "pprof: sample %u is malformed", sample);
 }
 
-/* Where the error of a sample that is left out goes: only the first one is kept, and a body may
- * have millions of them. */
+/* Marks the current sample as bad and returns the place for its message. NULL if there already
+ * is one: only the first message is kept, because a body may contain millions of bad samples. */
 static struct br_err *pprof_samples_blame(struct br_pprof *pprof)
 {
     pprof->sample_is_bad = true;
@@ -80,7 +81,8 @@ static int pprof_samples_put_locations(struct br_pprof *pprof, struct reading *r
     return 0;
 }
 
-/* After pprof_samples_put_packed. Mostly there is one list, which is left for later as it is. */
+/* Reads a packed list of locations, after pprof_samples_put_packed. The first list is only
+ * recorded, because usually it is the only one and br_build_stack_packed can decode it. */
 static int pprof_samples_put_list(struct br_pprof *pprof, struct reading *reading,
                                   const struct br_field *field)
 {
@@ -92,7 +94,7 @@ static int pprof_samples_put_list(struct br_pprof *pprof, struct reading *readin
     return pprof_samples_put_locations(pprof, reading, field->data, field->value);
 }
 
-/* The list that was left for later. */
+/* Decodes the recorded list. */
 static int pprof_samples_put_packed(struct br_pprof *pprof, struct reading *reading)
 {
     const uint8_t *packed = reading->packed;
@@ -157,7 +159,7 @@ static int pprof_samples_put_values(struct br_pprof *pprof, struct reading *read
     return 0;
 }
 
-/* A label without anything is one without a value, as github.com/google/pprof reads it. */
+/* A label without any value has the empty string as its value, as in github.com/google/pprof. */
 static int pprof_samples_put_label(struct br_pprof *pprof, struct reading *reading,
                                    const struct br_field *field)
 {
@@ -183,7 +185,7 @@ static int pprof_samples_put_label(struct br_pprof *pprof, struct reading *readi
 
 /* --- Records ---------------------------------------------------------------------------------- */
 
-/* Room for a record of at most `len` bytes; NULL when there is none. */
+/* Returns room for a record of at most `len` bytes; NULL if there is not enough memory. */
 static uint8_t *pprof_samples_record_room(struct br_pprof *pprof, size_t len)
 {
     struct br_pprof_records *records = &pprof->records;
@@ -232,7 +234,8 @@ static int pprof_samples_put_record(struct br_pprof *pprof, const struct reading
     return 0;
 }
 
-/* What was written here is well-formed. */
+/* Writes the sample of the record at `at` with the value of one type. Returns the position after
+ * the record. The records are trusted, so there are no checks. */
 static const uint8_t *pprof_samples_put_one(struct br_pprof *pprof, const uint8_t *at,
                                             const uint8_t *end, uint32_t type, uint32_t n_types)
 {
@@ -319,14 +322,14 @@ static int pprof_samples_read_one(struct br_pprof *pprof, uint32_t number, uint3
         rc = pprof_samples_build_stack(pprof, &reading, &stack);
     if (!rc && reading.n_labels) {
         rc = br_pprof_read_labels(pprof, reading.n_labels, &link);
-        pprof->sample_is_bad = rc == BR_EINVAL; /* a string that is not there */
+        pprof->sample_is_bad = rc == BR_EINVAL; /* an invalid string reference */
     }
     if (!rc && (br_build_rc(pprof->build) || !br_pprof_fits(pprof, 0)))
         rc = br_pprof_no_memory(pprof);
     return rc ? rc : pprof_samples_put_record(pprof, &reading, stack, link);
 }
 
-/* Goes on without the sample. */
+/* Leaves out the current sample. */
 static int pprof_samples_lose(struct br_pprof *pprof)
 {
     br_pprof_blame(pprof);
@@ -357,7 +360,7 @@ int br_pprof_read_samples(struct br_pprof *pprof, uint32_t n_types)
     const uint8_t *at = range->start;
     struct br_field field;
     int rc = 0;
-    /* Every value takes a byte at least. */
+    /* Every value takes at least one byte. */
     if ((uint64_t)range->count * n_types > pprof->source->len)
         return br_err_set(pprof->err, BR_EINVAL,
                           "pprof: the samples have too few values for %u sample types", n_types);

@@ -50,8 +50,8 @@ int br_pprof_no_string(struct br_pprof *pprof, uint64_t index, const char *what)
     return pprof_tables_no_string(pprof, index, what, pprof->err);
 }
 
-/* Counts one more. Returns where its error goes: only the first is kept, and a body may have
- * millions of them. */
+/* Counts an invalid reference. Returns the place for its message, or NULL if there already is
+ * one: only the first is kept, because a body may contain millions. */
 static struct br_err *pprof_tables_stray(struct br_pprof *pprof)
 {
     return pprof->lost.strays++ ? NULL : &pprof->lost.first_stray;
@@ -80,7 +80,7 @@ void *br_pprof_alloc(struct br_pprof *pprof, size_t count, size_t size)
     size_t bytes;
     if (!br_size_mul(count, size, &bytes) || !br_pprof_fits(pprof, bytes))
         return NULL;
-    /* A block of the arena, which is larger, must not be more than the rest. */
+    /* The arena may allocate a larger block; that must not exceed the available memory either. */
     size_t max = pprof->arena->max, rest = br_pprof_rest(pprof);
     if (max > pprof->arena->used && rest < max - pprof->arena->used)
         pprof->arena->max = pprof->arena->used + rest;
@@ -174,7 +174,7 @@ uint32_t br_pprof_string_or_empty(struct br_pprof *pprof, uint64_t index, const 
     return string;
 }
 
-/* --- Ids -------------------------------------------------------------------------------------- */
+/* --- IDs -------------------------------------------------------------------------------------- */
 
 static bool pprof_tables_ids_init(struct br_pprof *pprof, struct br_pprof_ids *ids, uint32_t count)
 {
@@ -205,7 +205,8 @@ uint32_t br_pprof_ids_find(const struct br_pprof_ids *ids, uint64_t id)
     return ids->places[pprof_tables_slot_of(ids, id)];
 }
 
-/* The first id that is larger than the array: makes the table for all that may follow. */
+/* Creates the hash table, large enough for all entries. Called for the first ID beyond the
+ * array. */
 static bool pprof_tables_make_sparse(struct br_pprof *pprof, struct br_pprof_ids *ids)
 {
     size_t n = (size_t)ids->n_entries + ids->n_entries / 2 + 2;
@@ -221,8 +222,8 @@ static bool pprof_tables_make_sparse(struct br_pprof *pprof, struct br_pprof_ids
     return true;
 }
 
-/* Notes where `id` went, except 0, which means none. The last entry that has it counts, as in
- * Pyroscope. */
+/* Records the index of an ID. ID 0 means "none" and is not recorded. If several entries have the
+ * same ID the last one counts, as in Pyroscope. */
 static int pprof_tables_ids_put(struct br_pprof *pprof, struct br_pprof_ids *ids, uint64_t id,
                                 uint32_t index, const char *what)
 {
@@ -243,7 +244,7 @@ static int pprof_tables_ids_put(struct br_pprof *pprof, struct br_pprof_ids *ids
     return 0;
 }
 
-/* The builder has not failed, and there is room for more. */
+/* Returns true while the builder has not failed and memory is available. */
 static bool pprof_tables_goes_on(struct br_pprof *pprof)
 {
     return !br_build_rc(pprof->build) && br_pprof_fits(pprof, 0);
@@ -310,7 +311,8 @@ static bool pprof_tables_spy_is(const struct br_pprof *pprof, const char *name)
     return pprof->source->spy_name && !strcmp(pprof->source->spy_name, name);
 }
 
-/* Pyroscope shows functions of scripting languages with their files: "app.py main". */
+/* Prefixes function names of scripting languages with the file name, as Pyroscope does: "app.py
+ * main". */
 static int pprof_tables_scripting_name(struct br_pprof *pprof, uint64_t name, uint64_t filename,
                                        uint32_t *ret)
 {
@@ -350,7 +352,7 @@ static int pprof_tables_read_function(struct br_pprof *pprof, const struct br_fi
     return pprof_tables_ids_put(pprof, &pprof->functions, id ? id : v[ID], index, "function");
 }
 
-/* The id of a function or location, which is in the same field of both. */
+/* Returns the ID of a function or location, which has the same field number in both. */
 static uint64_t pprof_tables_id_of(const struct br_field *field)
 {
     uint64_t id = 0;
@@ -363,8 +365,8 @@ static uint64_t pprof_tables_id_of(const struct br_field *field)
     return id;
 }
 
-/* Pyroscope's .NET agent has sent functions without ids, one for each location in the same order,
- * and meant the locations' ids. */
+/* Returns true for functions as sent by some versions of Pyroscope's .NET agent: without IDs,
+ * one for each location in the same order, whose ID they should have. */
 static bool pprof_tables_functions_lack_ids(const struct br_pprof *pprof)
 {
     const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_FUNCTION];
@@ -421,8 +423,8 @@ static int pprof_tables_read_line(struct br_pprof *pprof, const struct br_field 
     return 0;
 }
 
-/* BR_ENOTFOUND with the error set when it refers to what is not there: then there is no such
- * location. */
+/* Reads a location. Returns BR_ENOTFOUND with a message if it contains an invalid reference; the
+ * location is then left out. */
 static int pprof_tables_read_location(struct br_pprof *pprof, const struct br_field *location)
 {
     enum { ID = 1, MAPPING, ADDRESS, LINE, IS_FOLDED, FIELDS };
@@ -473,7 +475,8 @@ static int pprof_tables_read_location(struct br_pprof *pprof, const struct br_fi
                                 br_build_location(pprof->build, &build_location), "location");
 }
 
-/* Nearly all writers count locations from 1, and so do we where nothing was built before. */
+/* Returns the number of locations + 1 if all IDs equal the builder's indices, else 0. Most
+ * writers number locations from 1, as an empty builder does. */
 static uint32_t pprof_tables_count_same(const struct br_pprof *pprof)
 {
     uint32_t n = pprof->locations.n_entries + 1;

@@ -5,24 +5,24 @@
 #include "core/host.h"
 #include "profile/pprof/write_head.h"
 
-#define LATER_NS 1000000u /* between the pieces of one profile */
+#define LATER_NS 1000000u /* time between the pieces of a split profile, in ns */
 
 struct br_pprof_writer {
     struct br_host *host;
     struct br_pprof_tables tables;
-    struct br_pprof_profile profiles[BR_PPROF_TYPES_MAX]; /* of the scope, the next ones */
+    struct br_pprof_profile profiles[BR_PPROF_TYPES_MAX]; /* the next Profiles of the scope */
     uint32_t n_profiles;
-    struct br_pprof_piece *pieces; /* labels of the sample that is being written */
+    struct br_pprof_piece *pieces; /* labels of the current sample */
     uint32_t n_pieces, cap_pieces;
     struct br_pprof_scope scope;
     struct br_pprof_head head;
     struct br_pprof_out out;
-    uint32_t n_samples; /* in the pprof under construction */
+    uint32_t n_samples; /* in the current pprof */
     uint32_t n_left_out, n_labels;
-    uint32_t n_before; /* pprofs of the profile, handed out before */
+    uint32_t n_before; /* pprofs of the same profile written before */
     bool too_large;
     br_pprof_fn *fn;
-    br_pprof_group_fn *group_fn; /* NULL: pprofs are written */
+    br_pprof_group_fn *group_fn; /* NULL: write pprofs */
     void *arg;
 };
 
@@ -32,12 +32,13 @@ struct sample {
     const uint8_t *body, *end;
     struct br_pprof_indices attributes;
     uint64_t stack, link;
-    int64_t value; /* sum */
+    int64_t value; /* sum of all values */
     uint32_t n_values, n_times;
-    uint32_t values_at; /* from `body`, where packed values are all that follows; else 0 */
+    /* offset of the values in `body` if they are packed and the last field; else 0 */
+    uint32_t values_at;
 };
 
-/* Where a Profile's samples are being read. */
+/* Position in the samples of a Profile. */
 struct cursor {
     const uint8_t *p, *end;
 };
@@ -63,7 +64,8 @@ static void pprof_write_read_values(struct sample *sample, const uint8_t *p, con
         sample->value = pprof_write_add(sample->value, (int64_t)v);
 }
 
-/* Mostly one packed field; several are looked for from the sample's first byte. */
+/* Usually the attributes are one packed field. If there are several fields, they are searched
+ * from the start of the sample. */
 static void pprof_write_read_attributes(struct sample *sample, const struct br_field *field)
 {
     struct br_pprof_indices *indices = &sample->attributes;
@@ -109,13 +111,14 @@ static void pprof_write_read_rest(struct sample *sample, const uint8_t *p)
     }
 }
 
-/* True when a field of this tag, of less than 128 bytes, is at `p`. */
+/* Returns true if a field with this tag and less than 128 bytes is at `p`. */
 static inline bool pprof_write_short_at(const uint8_t *p, const uint8_t *end, uint32_t tag)
 {
     return end - p >= 2 && p[0] == tag && p[1] <= end - p - 2 && p[1] < 0x80;
 }
 
-/* Most have a few fields in the order of their numbers; whatever else there is comes after. */
+/* Reads a sample. The fast path handles the usual few fields in the order of their numbers; the
+ * other fields are left to pprof_write_read_other_fields. */
 static inline void pprof_write_read_sample(struct sample *sample, const uint8_t *p,
                                            const uint8_t *end)
 {
@@ -136,7 +139,8 @@ static inline void pprof_write_read_sample(struct sample *sample, const uint8_t 
     }
 }
 
-/* The body of the next sample, between *ret and what is returned; NULL when there is none. */
+/* Finds the body of the next sample. Returns its end and sets `*ret` to its start; NULL if there
+ * are no more. */
 static inline const uint8_t *pprof_write_next_body(struct cursor *cursor, const uint8_t **ret)
 {
     struct br_field field;
@@ -176,9 +180,9 @@ static bool pprof_write_same_attributes(const struct sample *left, const struct 
     }
 }
 
-/* --- Which Profiles were one ----------------------------------------------------------------- */
+/* --- Grouping of Profiles --------------------------------------------------------------------- */
 
-/* True when the next sample is the same as `sample` but for its values. */
+/* Returns true if the next sample differs from `sample` only in its values. */
 static bool pprof_write_next_is_same(struct cursor *cursor, const struct sample *sample)
 {
     const uint8_t *body, *end = pprof_write_next_body(cursor, &body);
@@ -218,7 +222,7 @@ static bool pprof_write_was_one_with(const struct br_pprof_profile *first,
            pprof_write_samples_line_up(first, profile);
 }
 
-/* How many of the next Profiles were one pprof. */
+/* Returns how many of the next Profiles form one pprof. */
 static uint32_t pprof_write_group_len(const struct br_pprof_writer *writer)
 {
     const struct br_pprof_profile *p = writer->profiles;
@@ -285,7 +289,8 @@ static int pprof_write_hand_out(struct br_pprof_writer *writer)
     return rc;
 }
 
-/* The link is what holds: the join may have found a span that the label did not know. */
+/* Returns true if a label contains another ID than the link. The link takes precedence: the
+ * processor join may have found a span that the profiler did not label. */
 static bool pprof_write_contradicts(const struct br_pprof_link_fields *link,
                                     const struct br_pprof_label_fields *label)
 {
@@ -313,7 +318,7 @@ static size_t pprof_write_add_piece(struct br_pprof_writer *writer,
     return piece->len;
 }
 
-/* Collects the fields of a sample's labels; returns their size. */
+/* Collects the encoded labels of a sample in `writer->pieces`. Returns their size in bytes. */
 static size_t pprof_write_collect_labels(struct br_pprof_writer *writer,
                                          const struct sample *sample)
 {
@@ -351,7 +356,7 @@ static uint8_t *pprof_write_put_piece(const struct br_pprof_tables *tables,
     return br_put_bytes(out, br_mem_end(tables->buffers[PPROF_CACHE].data, piece->at), piece->len);
 }
 
-/* One of pprof's samples, of a sample of each type. */
+/* Writes a pprof sample with one value per type. */
 static void pprof_write_put_sample(struct br_pprof_writer *writer, const struct sample *sample,
                                    const int64_t *values)
 {
@@ -386,7 +391,8 @@ static int64_t pprof_write_value_of(const struct br_pprof_head *head, uint32_t i
     return value;
 }
 
-/* Puts one more sample into the pprof, or, where it does not fit, into a new one. */
+/* Adds a sample to the current pprof. If it does not fit, the pprof is handed out and a new one
+ * begun. */
 static int pprof_write_add_sample(struct br_pprof_writer *writer, const struct sample *sample,
                                   const int64_t *values)
 {
@@ -473,9 +479,10 @@ static int pprof_write_group(struct br_pprof_writer *writer, uint32_t count)
     return rc ? rc : pprof_write_hand_out(writer);
 }
 
-/* --- The way down ---------------------------------------------------------------------------- */
+/* --- Scopes, resources and items -------------------------------------------------------------- */
 
-/* The next Profile of a scope, between *ret and what is returned; NULL when there is none. */
+/* Finds the next Profile of a scope. Returns its end and sets `*ret` to its start; NULL if there
+ * are no more. */
 static const uint8_t *pprof_write_next_profile(struct cursor *cursor, const uint8_t **ret)
 {
     struct br_field field;
@@ -489,7 +496,7 @@ static const uint8_t *pprof_write_next_profile(struct cursor *cursor, const uint
     return NULL;
 }
 
-/* As many as there are and have room. */
+/* Reads the next Profiles, as many as `profiles` has room for. */
 static void pprof_write_fill(struct br_pprof_writer *writer, struct cursor *cursor)
 {
     const uint8_t *body, *end;
@@ -498,7 +505,7 @@ static void pprof_write_fill(struct br_pprof_writer *writer, struct cursor *curs
         br_pprof_profile_read(&writer->profiles[writer->n_profiles++], &writer->tables, body, end);
 }
 
-/* Also of those that have no room yet. */
+/* Returns true if a Profile of the scope counts CPU time, including those not yet in `profiles`. */
 static bool pprof_write_any_is_cpu(struct br_pprof_writer *writer, struct cursor rest)
 {
     struct br_pprof_profile p;

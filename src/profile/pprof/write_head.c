@@ -48,7 +48,7 @@ static void pprof_head_read_attributes(struct br_pprof_profile *profile,
     }
 }
 
-/* The next attribute that the profiles of one pprof have in common. */
+/* Finds the next attribute that must be equal in all Profiles of a pprof. */
 static bool pprof_head_next_attribute(struct br_pprof_indices *indices,
                                       const struct br_pprof_tables *tables, uint32_t *ret)
 {
@@ -115,9 +115,10 @@ bool br_pprof_profile_is_cpu(const struct br_pprof_profile *profile,
            br_text_is(br_dictionary_string(&tables->view, profile->unit), "nanoseconds");
 }
 
-/* --- The scope ------------------------------------------------------------------------------- */
+/* --- Scope ------------------------------------------------------------------------------------ */
 
-/* Value k of the order is the place that Profile k had. Anything but a permutation is ignored. */
+/* Restores the original order of Profiles: value k of `order` is the place of Profile k. An
+ * order that is not a permutation is ignored. */
 static void pprof_head_sort(const struct br_any *order, struct br_pprof_profile *profiles,
                             uint32_t count)
 {
@@ -162,8 +163,8 @@ void br_pprof_scope_read(struct br_pprof_scope *scope, struct br_entry body,
 
 /* --- Types ----------------------------------------------------------------------------------- */
 
-/* A copy in letters that a profile type may have: "a:b:c:d:e" is taken apart at its colons, and
- * Pyroscope refuses '-'. */
+/* Copies a type, with every character that a query cannot contain replaced by '_' if `strict`. A
+ * profile type "a:b:c:d:e" is split at its colons, and Pyroscope rejects '-'. */
 static void pprof_head_clean(struct br_entry entry, bool strict, char *out, size_t size)
 {
     size_t n = entry.len < size - 1 ? entry.len : size - 1;
@@ -177,7 +178,7 @@ static void pprof_head_clean(struct br_entry entry, bool strict, char *out, size
     out[n] = '\0';
 }
 
-/* Names that profilers have for what Pyroscope knows by another. */
+/* Returns Pyroscope's name for a type that some profilers name differently. */
 static struct br_entry pprof_head_usual_type(struct br_entry type)
 {
     return br_text_is(type, "itimer") ? pprof_head_entry("cpu")
@@ -210,7 +211,7 @@ static void pprof_head_make_type(struct br_pprof_head *head, const struct br_ppr
     type->unit = pprof_head_entry(type->clean_unit);
 }
 
-/* What a profile without one was most likely taken by. */
+/* Sets the period type that a profile with this name usually has. */
 static void pprof_head_guess_period(struct br_pprof_head *head)
 {
     static const char *const known[][3] = {
@@ -233,8 +234,8 @@ static void pprof_head_make_name(struct br_pprof_head *head)
     const char *texts[BR_PPROF_TYPES_MAX];
     for (uint32_t i = 0; i < head->n_profiles; i++)
         texts[i] = head->types[i].text;
-    /* Time spent waiting is no CPU time, though its name has it, and samples of the wall clock are
-     * none. */
+    /* "off_cpu" is waiting time although its name contains "cpu", and wall-clock samples are not
+     * CPU time. */
     if (head->scope->metric.len)
         pprof_head_clean(head->scope->metric, true, head->name, sizeof head->name);
     else if (strcmp(texts[0], "off_cpu") == 0)
@@ -255,8 +256,8 @@ static bool pprof_head_is_cpu_time(struct br_entry type, struct br_entry unit)
     return br_text_is(type, "cpu") && br_text_is(unit, "nanoseconds");
 }
 
-/* Whether the values are counts of sampling periods: samples:count, cpu:count and itimer:count of a
- * CPU period, wall:count of a wall-clock period. */
+/* Returns true if the values are counts of sampling periods: samples:count, cpu:count and
+ * itimer:count with a CPU period, wall:count with a wall-clock period. */
 static bool pprof_head_counts_periods(const struct br_pprof_head *head)
 {
     const struct br_pprof_type *type = &head->types[0];
@@ -346,7 +347,7 @@ static void pprof_head_put_value_type(struct br_pprof_tables *tables, uint32_t f
     br_pprof_tables_wrote(tables, PPROF_HEAD, br_put_length_before(body, o));
 }
 
-/* The text of attribute `index`. */
+/* Writes the string value of attribute `index`. */
 static void pprof_head_put_text(struct br_pprof_tables *tables, uint32_t field, uint32_t index,
                                 const struct br_any *any)
 {
@@ -354,7 +355,7 @@ static void pprof_head_put_text(struct br_pprof_tables *tables, uint32_t field, 
         pprof_head_put_number(tables, field, br_pprof_tables_attribute_text(tables, index, any));
 }
 
-/* Attribute `index`, once however often the profile refers to it. */
+/* Writes the comments in attribute `index`, once even if the profile refers to it repeatedly. */
 static void pprof_head_put_comments(struct br_pprof_tables *tables, uint32_t index,
                                     const struct br_any *any)
 {
@@ -396,7 +397,7 @@ static void pprof_head_put_attributes(const struct br_pprof_head *head,
     }
 }
 
-/* The first section is the pprof's beginning, so what is there is there in the pprof. */
+/* PPROF_HEAD is the first section, so offsets in it are also offsets in the pprof. */
 static void pprof_head_put_time(struct br_pprof_tables *tables, uint64_t time_ns,
                                 struct br_pprof_out *out)
 {

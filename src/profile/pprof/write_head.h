@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes what a pprof says before its samples: types, period, times, comments. For
- * src/profile/pprof/write.c only.
+ * Writes the fields of a pprof that precede its samples: types, period, times, comments. Only for
+ * src/profile/pprof/write.c.
  */
 #pragma once
 
@@ -9,11 +9,11 @@
 
 #define PPROF_TYPE_LEN 64
 
-/* A Profile of the scope that is being read. */
+/* A Profile of the current scope. */
 struct br_pprof_profile {
     const uint8_t *body, *end;
     uint32_t n_samples;
-    uint32_t type, unit, period_type, period_unit; /* strings of the dictionary */
+    uint32_t type, unit, period_type, period_unit; /* string indices in the dictionary */
     int64_t period;
     uint64_t time_ns, duration_ns;
     bool cumulative;
@@ -21,23 +21,23 @@ struct br_pprof_profile {
 
 struct br_pprof_scope {
     bool from_pyroscope;
-    bool ordered;              /* it was made of a pprof */
+    bool ordered;              /* it was converted from a pprof */
     bool has_cpu;              /* a Profile has the type cpu/nanoseconds */
-    struct br_entry name;      /* from_pyroscope: what __name__ is */
-    struct br_entry metric;    /* else what it is to be; len 0: by the types */
-    struct br_entry preferred; /* the default sample type; len 0: none */
+    struct br_entry name;      /* from_pyroscope: value of `__name__` */
+    struct br_entry metric;    /* otherwise: value of `__name__`; len 0: derived from the types */
+    struct br_entry preferred; /* default sample type; len 0: none */
 };
 
 struct br_pprof_type {
-    struct br_entry type, unit; /* as they are written */
-    char text[PPROF_TYPE_LEN];  /* the type, terminated */
+    struct br_entry type, unit; /* as written */
+    char text[PPROF_TYPE_LEN];  /* the type, NUL-terminated */
     char clean_unit[PPROF_TYPE_LEN];
-    bool is_period;    /* a value counts in the period's type and unit */
+    bool is_period;    /* values have the type and unit of the period */
     bool times_period; /* a value is a number of periods */
 };
 
 struct br_pprof_head {
-    const struct br_pprof_profile *profile; /* the first */
+    const struct br_pprof_profile *profile; /* first of n_profiles */
     const struct br_pprof_scope *scope;
     struct br_pprof_type types[BR_PPROF_TYPES_MAX];
     uint32_t n_profiles;
@@ -50,27 +50,27 @@ struct br_pprof_head {
 void br_pprof_profile_read(struct br_pprof_profile *profile, struct br_pprof_tables *tables,
                            const uint8_t *body, const uint8_t *end);
 
-/* Returns true when two that were read refer to the same attributes in the same order, but for what
- * says whether they are cumulative. Indices that mean no attribute do not count. */
+/* Returns true if two Profiles refer to the same attributes in the same order. Ignores invalid
+ * indices and the attribute BR_PROFILE_CUMULATIVE. */
 bool br_pprof_profile_same_attributes(const struct br_pprof_profile *left,
                                       const struct br_pprof_profile *right,
                                       const struct br_pprof_tables *tables);
 
-/* Returns whether the profile's type is cpu/nanoseconds. */
+/* Returns true if the profile's type is cpu/nanoseconds. */
 bool br_pprof_profile_is_cpu(const struct br_pprof_profile *profile,
                              const struct br_pprof_tables *tables);
 
-/* Reads the scope's attributes, but for `has_cpu`, and brings its Profiles, at most
- * BR_PPROF_TYPES_MAX, into the order that they say. */
+/* Reads the attributes of a scope, except `has_cpu`, and sorts its Profiles (at most
+ * BR_PPROF_TYPES_MAX) into their original order. */
 void br_pprof_scope_read(struct br_pprof_scope *scope, struct br_entry body,
                          struct br_pprof_profile *profiles, uint32_t count);
 
-/* Makes the head of the pprof that `count` Profiles make. It borrows them, the scope and the
- * dictionary as long as it lives. */
+/* Prepares the head of a pprof made of `count` Profiles. The Profiles, the scope and the
+ * dictionary are borrowed and must outlive `head`. */
 void br_pprof_head_make(struct br_pprof_head *head, const struct br_pprof_tables *tables,
                         const struct br_pprof_scope *scope, const struct br_pprof_profile *profile,
                         uint32_t count);
 
-/* Writes the head. Its time is later by `later_ns`; `out` is told of the name and the time. */
+/* Writes the head, with the time moved by `later_ns`. Stores the time and its offset in `out`. */
 void br_pprof_head_write(const struct br_pprof_head *head, struct br_pprof_tables *tables,
                          uint64_t later_ns, struct br_pprof_out *out);

@@ -42,7 +42,8 @@ static void pprof_write_labels_put_value(struct br_pprof_tables *tables, uint32_
     br_str_release(&text);
 }
 
-/* A list of texts or integers is several labels of one name, as pprof has it. */
+/* Writes a list of strings or integers as several labels with the same key, as pprof does.
+ * Returns false without writing for lists with other elements. */
 static bool pprof_write_labels_put_list(struct br_pprof_tables *tables, uint32_t key,
                                         const struct br_any *list, uint32_t unit)
 {
@@ -56,7 +57,7 @@ static bool pprof_write_labels_put_list(struct br_pprof_tables *tables, uint32_t
     return true;
 }
 
-/* Ids are padded with zeros on the left; what is no hex is no id. */
+/* Parses a hexadecimal ID, which may lack leading zeros. Invalid IDs become zeros. */
 static void pprof_write_labels_read_id(struct br_pprof_label_fields *label,
                                        const struct br_any *any, size_t size)
 {
@@ -155,7 +156,8 @@ static void pprof_write_labels_put_id(struct br_pprof_tables *tables, struct br_
                                      (uint32_t)(tables->buffers[PPROF_CACHE].len - at)};
 }
 
-/* Neighbours in the link table are mostly of one trace. */
+/* Returns the string of a trace ID. Consecutive links usually have the same trace, so the last
+ * string is cached. */
 static uint32_t pprof_write_labels_trace_text(struct br_pprof_tables *tables, uint32_t index,
                                               const uint8_t *trace_id)
 {

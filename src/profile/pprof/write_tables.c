@@ -6,10 +6,11 @@
 #include "base/mem.h"
 
 #define SECTION_MAX BR_BUF_MAX
-#define DOUBLED_MAX (8u << 20) /* bytes of a buffer that still doubles */
-#define ITEM_GROWTH 4       /* the index of a dictionary takes so many times the item, and a MiB */
-#define STRINGS_GROWTH 8    /* the strings of a pprof likewise, with what finds them */
-#define KEEP_MAX (1u << 20) /* bytes of a buffer that stay for the next item */
+#define DOUBLED_MAX (8u << 20) /* buffers double up to this many bytes, and grow by half above */
+/* limit of the dictionary's index: this many times the item plus 1 MiB */
+#define ITEM_GROWTH 4
+#define STRINGS_GROWTH 8    /* limit of a pprof's strings and their hash table, likewise */
+#define KEEP_MAX (1u << 20) /* larger buffers, in bytes, are freed after each item */
 
 /* --- Buffers --------------------------------------------------------------------------------- */
 
@@ -59,7 +60,7 @@ void br_pprof_tables_restore(struct br_pprof_tables *tables, const struct br_ppr
     tables->strings.len = state->strings_len;
 }
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Life cycle ------------------------------------------------------------------------------- */
 
 static bool pprof_write_tables_make_marks(struct br_pprof_tables *tables)
 {
@@ -82,7 +83,8 @@ static bool pprof_write_tables_make_marks(struct br_pprof_tables *tables)
     return tables->stacks && tables->labels && tables->links;
 }
 
-/* Every entry takes two bytes at least, so that a small dictionary need not be counted before. */
+/* Returns false if the dictionary is so small that its entries need not be counted: every entry
+ * takes at least two bytes. */
 static bool pprof_write_tables_may_be_too_many(const struct br_item *item)
 {
     size_t bytes = 0;
@@ -155,7 +157,7 @@ void br_pprof_tables_finish(struct br_pprof_tables *tables)
         br_intern_strip(&tables->strings, &tables->strings_budget);
 }
 
-/* What it costs is in proportion to what the last pprof had. */
+/* Empties the strings. The cost is in proportion to the size of the previous pprof. */
 static void pprof_write_tables_begin_strings(struct br_pprof_tables *tables)
 {
     struct br_intern *strings = &tables->strings;
@@ -291,9 +293,9 @@ static uint32_t pprof_write_tables_function(struct br_pprof_tables *tables, uint
                : pprof_write_tables_write_function(tables, (uint32_t)index);
 }
 
-/* What a mapping's attributes say. */
+/* Properties of a mapping that are attributes in OTLP. */
 struct mapping_notes {
-    uint32_t build_id; /* string */
+    uint32_t build_id; /* index of a string */
     bool gnu;
     bool has[4]; /* functions, filenames, line numbers, inline frames */
 };
@@ -366,8 +368,8 @@ static uint32_t pprof_write_tables_mapping(struct br_pprof_tables *tables, uint6
                                         : pprof_write_tables_write_mapping(tables, (uint32_t)index);
 }
 
-/* A Line. One whose function has no name, as in stacks of Go's runtime, is the empty entry's: it
- * keeps its value, which would be its caller's otherwise. */
+/* Writes a Line. A function without a name, as in some stacks of the Go runtime, is written as
+ * the empty entry. Without it the line's value would be attributed to its caller. */
 static uint8_t *pprof_write_tables_put_line(struct br_pprof_tables *tables, uint8_t *out,
                                             const uint8_t *p, const uint8_t *end)
 {
@@ -387,7 +389,7 @@ static uint8_t *pprof_write_tables_put_line(struct br_pprof_tables *tables, uint
     return br_put_length_before(body, out);
 }
 
-/* True when attribute `index` says so; each is read once. */
+/* Returns true if attribute `index` marks a location as folded. The result is cached. */
 static bool pprof_write_tables_says_folded(struct br_pprof_tables *tables, uint32_t index)
 {
     struct br_pair left;
@@ -414,8 +416,8 @@ static bool pprof_write_tables_is_folded(struct br_pprof_tables *tables,
     return false;
 }
 
-/* Of locations, a mark holds the id as it is written: a varint of at most three bytes, and its
- * length in the fourth. */
+/* Encodes the ID of a location for its mark: a varint of at most three bytes, and its length in
+ * the fourth byte. */
 static uint32_t pprof_write_tables_encoded(uint32_t id)
 {
     uint8_t bytes[BR_VARINT_MAX] = {0};
@@ -430,7 +432,7 @@ static inline uint8_t *pprof_write_tables_put_encoded(uint8_t *out, uint32_t cod
     return out + (code >> 24);
 }
 
-/* Returns its id as `encoded`, or 0. */
+/* Writes a location. Returns its ID as encoded by pprof_write_tables_encoded, or 0 on failure. */
 static uint32_t pprof_write_tables_write_location(struct br_pprof_tables *tables, uint32_t index)
 {
     const struct br_entry *entry = &tables->view.tables[BR_TABLE_LOCATION][index];
@@ -448,7 +450,7 @@ static uint32_t pprof_write_tables_write_location(struct br_pprof_tables *tables
         attributes = attributes || field.number == BR_LOCATION_ATTRIBUTES;
     }
     uint32_t mapping_id = pprof_write_tables_mapping(tables, in_mapping);
-    /* A line takes two bytes or more, and six with an id that it did not say. */
+    /* An encoded line takes at least two bytes, and grows to at most six with the ID. */
     uint8_t *body = br_pprof_tables_open(tables, PPROF_LOCATIONS, BR_PPROF_LOCATION,
                                          3 * (size_t)entry->len + 64);
     if (!body)
@@ -480,7 +482,8 @@ static uint8_t *pprof_write_tables_put_location(struct br_pprof_tables *tables, 
                  : pprof_write_tables_write_location(tables, (uint32_t)index));
 }
 
-/* What the tables know of locations, out of reach of what is written to the buffers. */
+/* Copy of the fields used for each location, so that the compiler can keep them in registers
+ * while bytes are written to the buffers. */
 struct known {
     struct br_pprof_tables *tables;
     const struct br_pprof_mark *marks;
@@ -500,8 +503,8 @@ static inline uint64_t pprof_write_tables_two_bytes(uint64_t pair)
     return (pair & 0x7f) | (pair >> 1 & 0x3f80);
 }
 
-/* Half of all time is spent here. Most indices of a large table have two bytes, which are read four
- * at a time. */
+/* Half of the total time is spent in this function. Most indices of a large table take two
+ * bytes, so four of them are decoded at a time. */
 static uint8_t *pprof_write_tables_put_locations(struct br_pprof_tables *tables, uint8_t *out,
                                                  const uint8_t *p, const uint8_t *end)
 {
@@ -540,7 +543,7 @@ const struct br_pprof_piece *br_pprof_tables_stack(struct br_pprof_tables *table
     struct br_field field;
     if (!br_pprof_tables_work(tables, entry->len))
         return &no_piece;
-    /* An index takes a byte or more, an id three at the most and is written as four. */
+    /* An index takes at least one byte. An ID takes at most three, and is copied as four. */
     uint8_t *body = br_pprof_tables_open(tables, PPROF_CACHE, BR_PPROF_SAMPLE_LOCATIONS,
                                          3 * (size_t)entry->len + 1);
     if (!body)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tables of one pprof under construction, filled with the entries of an OTLP dictionary when
- * they are first used. A pprof consists of sections, which are put one after the other at its end.
- * Marks that carry a number of an earlier pprof are void, so that beginning the next costs nothing.
+ * Tables of the current pprof. Entries of the OTLP dictionary are added at their first use. A pprof
+ * consists of sections, which are concatenated at the end. Each mark contains the number of the
+ * pprof for which it is valid, so beginning the next pprof does not have to clear them.
  *
- * Failure is sticky: after the first (BR_ENOMEM, BR_EFULL) nothing more is written. For
- * src/profile/pprof/write.c only.
+ * After the first failure (BR_ENOMEM, BR_EFULL) nothing more is written. Only for
+ * src/profile/pprof/write.c.
  */
 #pragma once
 
@@ -22,8 +22,9 @@ enum br_pprof_section {
     PPROF_MAPPINGS,
     PPROF_LOCATIONS,
     PPROF_FUNCTIONS,
-    PPROF_SECTIONS,               /* so many are written, and the strings; what follows is not */
-    PPROF_CACHE = PPROF_SECTIONS, /* fields of samples that will be needed again */
+    /* number of sections that are part of the pprof, besides the strings */
+    PPROF_SECTIONS,
+    PPROF_CACHE = PPROF_SECTIONS, /* encoded fields of samples, for reuse */
     PPROF_BUFFERS,
 };
 
@@ -33,11 +34,11 @@ struct br_pprof_buffer {
 };
 
 struct br_pprof_mark {
-    uint32_t round; /* valid if it is the tables' */
+    uint32_t round; /* valid if equal to br_pprof_tables.round */
     uint32_t id;
 };
 
-/* Encoded fields of Sample in the cache. */
+/* Encoded fields of a Sample in PPROF_CACHE. */
 struct br_pprof_piece {
     uint32_t round;
     uint32_t at, len;
@@ -47,14 +48,14 @@ enum br_pprof_role { PPROF_LABEL, PPROF_SPAN_ID, PPROF_TRACE_ID };
 
 struct br_pprof_label_fields {
     struct br_pprof_piece piece;
-    uint8_t role;      /* enum br_pprof_role */
-    int8_t wanted;     /* 0: not asked yet, -1: no, 1: yes */
-    int8_t folded;     /* likewise: says of a location that it is folded */
-    bool compared;     /* profiles of one pprof have it in common; set when one was read */
-    bool makes_series; /* a text that is no id: Pyroscope makes it a label of the series */
-    uint8_t id[16];    /* of roles that are ids: the bytes, zeros when it is none */
-    struct br_pprof_mark
-        text; /* its text outside of labels, written once for all that refer to it */
+    uint8_t role;  /* enum br_pprof_role */
+    int8_t wanted; /* result of keep_label: 1: true, -1: false, 0: not called yet */
+    int8_t folded; /* marks a location as folded: 1: yes, -1: no, 0: not checked yet */
+    /* must be equal in all Profiles of a pprof; set when the attribute was read */
+    bool compared;
+    bool makes_series; /* a string that is not an ID: Pyroscope makes it a label of the series */
+    uint8_t id[16];    /* for IDs: the bytes, zeros if invalid */
+    struct br_pprof_mark text; /* string for uses other than labels, written at the first use */
 };
 
 struct br_pprof_link_fields {
@@ -64,55 +65,56 @@ struct br_pprof_link_fields {
 
 struct br_pprof_tables {
     struct br_dictionary_view view;
-    struct br_arena arena;    /* of what lives as long as the item */
-    struct br_intern strings; /* of the pprof, each once */
+    struct br_arena arena;    /* memory that is freed with the item */
+    struct br_intern strings; /* string table of the pprof */
     struct br_budget strings_budget;
     const struct br_pprof_options *options;
     bool all_labels;
     uint32_t round;
-    uint32_t n_ids[BR_TABLES];              /* ids given out in this pprof */
-    struct br_pprof_mark *marks[BR_TABLES]; /* strings, functions, locations, mappings */
+    uint32_t n_ids[BR_TABLES];              /* IDs assigned in this pprof */
+    struct br_pprof_mark *marks[BR_TABLES]; /* for strings, functions, locations, mappings */
     struct br_pprof_piece *stacks;
     struct br_pprof_label_fields *labels;
     struct br_pprof_link_fields *links;
     struct br_pprof_buffer buffers[PPROF_BUFFERS];
-    uint32_t last_trace;        /* link whose trace id was written last, and its string ... */
-    uint32_t last_trace_string; /* ... 0: none */
+    uint32_t last_trace;        /* link whose trace ID was written last */
+    uint32_t last_trace_string; /* its string; 0: none */
     uint32_t id_keys[2];        /* strings "span_id" and "trace_id"; 0: not written yet */
-    size_t work, max_work; /* bytes written and read for all pprofs of the item, and the most */
+    size_t work, max_work; /* bytes written and read for all pprofs of the item, and their limit */
     int rc;
 };
 
-/* What br_pprof_tables_restore goes back to. */
+/* State to which br_pprof_tables_restore returns. */
 struct br_pprof_state {
     size_t len[PPROF_SECTIONS];
     uint32_t strings_len;
 };
 
-/* Reads the item's dictionary into the tables. Returns 0, BR_ENOMEM or BR_ETOOBIG. */
+/* Indexes the dictionary of an item. Returns 0, BR_ENOMEM or BR_ETOOBIG. */
 int br_pprof_tables_load(struct br_pprof_tables *tables, const struct br_item *item,
                          const struct br_pprof_options *options);
 
-/* Forgets the item. */
+/* Releases the item and large buffers. */
 void br_pprof_tables_unload(struct br_pprof_tables *tables);
 void br_pprof_tables_release(struct br_pprof_tables *tables);
 
-/* Begins a pprof, which is empty but for the empty string. */
+/* Begins a pprof that contains only the empty string. */
 void br_pprof_tables_begin(struct br_pprof_tables *tables);
 
-/* Ends the pprof: nothing is added until the next one begins. Gives back the index of strings where
- * it is large. */
+/* Ends the pprof: nothing may be added until the next one begins. Frees the hash table of the
+ * strings if it is large. */
 void br_pprof_tables_finish(struct br_pprof_tables *tables);
 
-/* Returns the bytes written so far. */
+/* Returns the number of bytes written so far. */
 size_t br_pprof_tables_size(const struct br_pprof_tables *tables);
 
 void br_pprof_tables_state(const struct br_pprof_tables *tables, struct br_pprof_state *ret);
 
-/* Cuts off what was written since `state`. After that the pprof can only be ended. */
+/* Removes everything written since `state`. After that nothing may be added to the pprof. */
 void br_pprof_tables_restore(struct br_pprof_tables *tables, const struct br_pprof_state *state);
 
-/* Makes room for `len` bytes at the end of a buffer. Returns it, or NULL with `rc` set. */
+/* Makes room for `len` bytes at the end of a buffer. Returns a pointer to the room, or NULL with
+ * `rc` set. */
 uint8_t *br_pprof_tables_room_slow(struct br_pprof_tables *tables, unsigned buffer, size_t len);
 
 static inline uint8_t *br_pprof_tables_room(struct br_pprof_tables *tables, unsigned buffer,
@@ -124,17 +126,17 @@ static inline uint8_t *br_pprof_tables_room(struct br_pprof_tables *tables, unsi
     return br_pprof_tables_room_slow(tables, buffer, len);
 }
 
-/* Says that what was written to the room ends at `end`. */
+/* Marks the room up to `end` as written. */
 static inline void br_pprof_tables_wrote(struct br_pprof_tables *tables, unsigned buffer,
                                          const uint8_t *end)
 {
     tables->buffers[buffer].len = (size_t)(end - tables->buffers[buffer].data);
 }
 
-/* Bytes of a length below BR_BUF_MAX. */
+/* Encoded bytes of a length below BR_BUF_MAX. */
 #define PPROF_LEN_MAX 5
 
-/* Writes a varint field unless it is 0; there must be room. */
+/* Writes a varint field unless it is 0. There must be room. */
 static inline uint8_t *br_pprof_put_number(uint8_t *out, uint32_t field, uint64_t value)
 {
     if (!value)
@@ -143,8 +145,8 @@ static inline uint8_t *br_pprof_put_number(uint8_t *out, uint32_t field, uint64_
     return br_put_varint(out, value);
 }
 
-/* Begins a message of up to `most` bytes, mostly less than 128: br_put_length_before ends it.
- * Returns where its body goes, or NULL with `rc` set. */
+/* Begins a message of up to `most` bytes; br_put_length_before ends it. Returns the position of
+ * its body, or NULL with `rc` set. */
 static inline uint8_t *br_pprof_tables_open(struct br_pprof_tables *tables, unsigned buffer,
                                             uint32_t field, size_t most)
 {
@@ -155,8 +157,8 @@ static inline uint8_t *br_pprof_tables_open(struct br_pprof_tables *tables, unsi
     return o + 2;
 }
 
-/* Counts `len` bytes that are about to be read because something refers to them. False when that is
- * more than may be, which is BR_EFULL, and after any failure. */
+/* Counts `len` bytes of work for reading an entry. Returns false after any failure, and with
+ * BR_EFULL in `rc` if the limit is exceeded. */
 static inline bool br_pprof_tables_work(struct br_pprof_tables *tables, size_t len)
 {
     if (__builtin_expect(tables->rc != 0, 0))
@@ -170,28 +172,28 @@ static inline bool br_pprof_tables_work(struct br_pprof_tables *tables, size_t l
     return true;
 }
 
-/* Fails with BR_EFULL when a pprof of `size` bytes so far, which are counted when it is handed out,
- * is more than may be. */
+/* Fails with BR_EFULL if a pprof of `size` bytes would exceed the limit of the work. These bytes
+ * are counted when the pprof is handed out. */
 static inline void br_pprof_tables_check(struct br_pprof_tables *tables, size_t size)
 {
     if (__builtin_expect(size > tables->max_work - tables->work && !tables->rc, 0))
         tables->rc = BR_EFULL;
 }
 
-/* Reads attribute `index`, as br_pair_of, for one that refers to it; false after a failure, too.
- * Reading again what others refer to counts PPROF_AGAIN times. */
+/* Reads attribute `index` for a message that refers to it, like br_pair_of. Returns false after
+ * any failure, too. Each read counts as PPROF_AGAIN times the bytes of the entry. */
 #define PPROF_AGAIN 8
 bool br_pprof_tables_pair(struct br_pprof_tables *tables, uint32_t index, struct br_pair *ret,
                           uint32_t *ret_key, uint32_t *ret_unit);
 
-/* Returns the string of the text that attribute `index` has. It is written when it is first wanted.
- */
+/* Returns the string index for the value of attribute `index`. The string is written at its
+ * first use. */
 uint32_t br_pprof_tables_attribute_text(struct br_pprof_tables *tables, uint32_t index,
                                         const struct br_any *text);
 
-/* The string of a text, new where the pprof has not got it yet; and of entry `index` of the
- * dictionary's strings. Pyroscope takes a name to be the first string that is equal to it, and sees
- * no label whose key is another: so there is never a second. */
+/* Return the string index of a text, or of entry `index` of the dictionary's strings. A string
+ * is added at its first use and never twice: Pyroscope compares keys and names by index, and
+ * would miss the second. */
 uint32_t br_pprof_tables_text(struct br_pprof_tables *tables, const void *data, size_t len);
 uint32_t br_pprof_tables_string_slow(struct br_pprof_tables *tables, uint32_t index);
 
@@ -204,20 +206,22 @@ static inline uint32_t br_pprof_tables_string(struct br_pprof_tables *tables, ui
                                         : br_pprof_tables_string_slow(tables, (uint32_t)index);
 }
 
-/* Returns the location_id field of a stack, which is in the cache. */
+/* Returns the encoded location_id field of a stack, which is in PPROF_CACHE. */
 const struct br_pprof_piece *br_pprof_tables_stack(struct br_pprof_tables *tables, uint64_t index);
 
-/* Returns the label fields of an attribute. Their length is 0 when it is no label or not wanted. */
+/* Returns the encoded label of an attribute. Its length is 0 if the attribute is not a label or
+ * not wanted. */
 const struct br_pprof_label_fields *br_pprof_tables_label(struct br_pprof_tables *tables,
                                                           uint32_t index);
 
-/* Returns the labels of a link, or NULL when it is none. */
+/* Returns the encoded labels of a link, or NULL if there is no such link. */
 const struct br_pprof_link_fields *br_pprof_tables_link(struct br_pprof_tables *tables,
                                                         uint64_t index);
 
-/* The next index of packed or single ones, of field `field`, in a message: for attribute_indices
- * and the like. Zeroed at first but for p and end, or, where the field is known to be there once
- * and packed, for `packed` and packed_end. Not to be called again once it was false. */
+/* Iterates over the packed or unpacked indices in field `field` of a message, such as
+ * attribute_indices. To start, set only p and end; or, if the field is known to occur once and
+ * packed, only `packed` and packed_end. After it has returned false, br_pprof_index_next must
+ * not be called again. */
 struct br_pprof_indices {
     const uint8_t *p, *end; /* the message */
     const uint8_t *packed, *packed_end;

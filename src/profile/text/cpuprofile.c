@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * V8's .cpuprofile (Chrome DevTools Protocol, Profiler.Profile), as Node's --cpu-prof writes it: a
- * tree of nodes, a node for each sample, and how many microseconds lie between them. V8 looks at
- * its thread by the clock on the wall, also while that waits ("(idle)"): so it is wall time, and a
- * sample is for the time until the next one.
+ * V8's .cpuprofile (Chrome DevTools Protocol, Profiler.Profile), as written by Node's --cpu-prof: a
+ * tree of nodes, a node for each sample, and the time between samples in microseconds. V8 samples
+ * its thread by wall-clock time, even while the thread waits ("(idle)"). So values are wall time,
+ * and a sample covers the time until the next one.
  */
 #include <math.h>
 #include <string.h>
@@ -15,14 +15,14 @@
 
 #define DEPTH_MAX 64
 #define NS_PER_US 1000.0
-#define TIME_MAX 9.2e15 /* us */
+#define TIME_MAX 9.2e15 /* in us */
 #define NODES_MAX (1u << 24)
 #define IDS_SPARE 1024u
 
 struct node {
     struct br_json_part frame, children;
-    uint32_t id, parent;      /* the second: of a node, + 1; 0: none */
-    uint32_t location, stack; /* of the builder; the second + 1, 0: not made yet */
+    uint32_t id, parent;      /* parent: index of a node + 1; 0: none */
+    uint32_t location, stack; /* of the builder; stack: index + 1; 0: not added yet */
 };
 
 struct cpuprofile {
@@ -35,12 +35,12 @@ struct cpuprofile {
     struct br_json_token start, end;
     struct node *nodes;
     uint32_t count, cap;
-    uint32_t *of_id; /* node + 1; 0: there is none */
+    uint32_t *of_id; /* index of a node + 1 by ID; 0: none */
     uint32_t n_ids, current;
     uint32_t *path;
     uint32_t cap_path;
-    size_t path_left; /* frames that all stacks together may still have */
-    char *text;       /* a string without its escapes */
+    size_t path_left; /* number of frames that further stacks may have */
+    char *text;       /* buffer for an unescaped string */
     uint32_t cap_text;
 };
 
@@ -54,7 +54,7 @@ static int cpuprofile_no_memory(struct cpuprofile *cpuprofile)
     return br_err_set(cpuprofile->err, BR_ENOMEM, "out of memory");
 }
 
-/* A whole number from 0 to 2^32 - 2. */
+/* Parses an integer from 0 to 2^32 - 2. */
 static bool cpuprofile_index(const struct br_json_token *token, uint32_t *ret)
 {
     double v;
@@ -104,7 +104,7 @@ static bool cpuprofile_string(struct cpuprofile *cpuprofile, const struct br_jso
     return true;
 }
 
-/* From 0; what is written by hand counts from 1. */
+/* Converts a line or column number: V8 counts from 0, OTLP from 1. Returns 0 if it is unknown. */
 static int64_t cpuprofile_position(const struct br_json_token *token)
 {
     double v;
@@ -176,7 +176,8 @@ static int cpuprofile_add_node(void *arg, struct br_json_scan *scan)
     return 0;
 }
 
-/* V8 counts its nodes. */
+/* Builds the table of node IDs. V8 numbers its nodes consecutively, so a sparse numbering is
+ * rejected. */
 static int cpuprofile_number_nodes(struct cpuprofile *cpuprofile)
 {
     if (cpuprofile->n_ids > (uint64_t)4 * cpuprofile->count + IDS_SPARE)
@@ -231,8 +232,8 @@ static int cpuprofile_connect_nodes(struct cpuprofile *cpuprofile)
     return rc;
 }
 
-/* The stack of a node, made when it is wanted first. A ring has no end, and is longer than all
- * nodes. */
+/* Returns in `ret` the stack of a node, which is added at its first use. A cycle of parents is
+ * detected because the path becomes longer than the number of nodes. */
 static int cpuprofile_stack_of(struct cpuprofile *cpuprofile, uint32_t node, uint32_t *ret)
 {
     uint32_t depth = 0;
@@ -253,7 +254,7 @@ static int cpuprofile_stack_of(struct cpuprofile *cpuprofile, uint32_t node, uin
             return cpuprofile_no_memory(cpuprofile);
         cpuprofile->path[depth++] = ancestor->location;
     }
-    /* The root is no function. */
+    /* The root node is not a function. */
     if (!cpuprofile->nodes[node].stack) {
         cpuprofile->path_left -= depth;
         br_steps_add(depth);
@@ -277,7 +278,7 @@ struct moment {
     bool any;
 };
 
-/* Ends the sample under way at `us`. */
+/* Ends the current sample at time `us`. */
 static int cpuprofile_end_sample(struct cpuprofile *cpuprofile, struct moment *moment, double us)
 {
     if (!moment->any)
@@ -334,7 +335,7 @@ static int cpuprofile_read_samples(struct cpuprofile *cpuprofile)
     return rc ? rc : cpuprofile_end_sample(cpuprofile, &moment, end);
 }
 
-/* --- The file --------------------------------------------------------------------------------- */
+/* --- File ------------------------------------------------------------------------------------- */
 
 static void cpuprofile_note_root(void *arg, const struct br_json_scan *scan,
                                  const struct br_json_token *name,

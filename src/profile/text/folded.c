@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folded text ("groups") and lines of stacks, read as Pyroscope's pkg/og/convert/parser.go does,
- * but for its lines of at most 64 KiB, behind which it silently stops. */
+/* Reads folded text ("groups") and lines of stacks in the same way as Pyroscope's
+ * pkg/og/convert/parser.go. That parser stops silently at a line of more than 64 KiB; this one
+ * has no such limit. */
 #include <string.h>
 
 #include "profile/text/stacks.h"
 
 struct reader {
-    struct br_profile_source source; /* of the next part */
+    struct br_profile_source source; /* for the next part */
     struct br_arena *scratch;
     struct br_stacks stacks;
     struct br_text_type type;
     const char *p, *end;
-    size_t line;        /* from 1 */
-    int64_t billionths; /* of a unit, that the stacks so far have more than was added for them */
+    size_t line;        /* number of the current line, from 1 */
+    int64_t billionths; /* fractions of values that are not yet added, in billionths of a unit */
 };
 
-/* The next line without its end, LF or CRLF. False at the end of the text. */
+/* Returns the next line without its line ending (LF or CRLF); false at the end of the text. */
 static bool folded_next_line(struct reader *reader, const char **ret, size_t *ret_len)
 {
     if (reader->p == reader->end)
@@ -33,7 +34,7 @@ static bool folded_next_line(struct reader *reader, const char **ret, size_t *re
 
 #define BILLION 1000000000
 
-/* The digits behind a point, of which the first nine count. */
+/* Parses the digits after the decimal point; digits after the ninth are ignored. */
 static bool folded_read_fraction(const char *p, const char *end, int64_t *ret_billionths)
 {
     int64_t unit = BILLION / 10;
@@ -43,7 +44,7 @@ static bool folded_read_fraction(const char *p, const char *end, int64_t *ret_bi
     return p == end;
 }
 
-/* A decimal int64 with an optional sign, as strconv.Atoi takes it. */
+/* Parses a decimal int64 with an optional sign, as strconv.Atoi does. */
 static bool folded_read_count(const char *p, size_t len, int64_t *ret)
 {
     bool negative = len > 0 && *p == '-';
@@ -85,8 +86,9 @@ static int folded_add(struct reader *reader, const char *stack, size_t len, int6
                                  &divided, err);
 }
 
-/* Skips a line without a space, as Pyroscope does. Counts may have a fraction, as FlameGraph allows
- * (Pyroscope does not); they are rounded so that their sum is right. */
+/* Reads a stack with its count. A line without a space is skipped, as in Pyroscope. Unlike in
+ * Pyroscope, counts may have a fraction, as in FlameGraph; the remainders of rounding are
+ * carried over, so that the sum is correct. */
 static int folded_read_group(struct reader *reader, const char *line, size_t len,
                              struct br_err *err)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Profiles as profiler.firefox.com shows them: its processed format (samply, vernier, and what it
- * saves itself, up to version 75), and Gecko's own (`perf script gecko`, Firefox). A sample stands
- * for `weight` intervals of time that its thread spent there, as the call tree has it, and, where
- * the file says what CPU time passed since the sample before, for that as well. Not read: markers,
- * counters, and tables of allocations.
+ * Reads profiles of profiler.firefox.com: its processed format (samply, vernier, and files saved by
+ * it, up to version 75), and the Gecko format (`perf script gecko`, Firefox). A sample represents
+ * `weight` intervals of time, as in the profiler's call tree. If the file contains CPU time deltas,
+ * the sample also represents the CPU time since the previous one. Markers, counters and allocation
+ * tables are ignored.
  */
 #include <ctype.h>
 #include <math.h>
@@ -18,16 +18,16 @@
 #define DEPTH_MAX 64
 #define NS_PER_MS 1e6
 #define NS_PER_S 1e9
-#define TIME_MAX 9.2e12 /* ms */
+#define TIME_MAX 9.2e12 /* in ms */
 #define VALUE_MAX 9.2e18
 #define DEFAULT_RATE 1000.0
 
 enum type { WALL, CPU, BYTES, N_TYPES };
 
-/* What a file, or one of its `processes`, says of its threads. */
+/* Threads of the file, or of one of its `processes`. */
 struct process {
     struct br_json_part threads;
-    double start_ms; /* unix; times are since then */
+    double start_ms; /* since 1970; sample times are relative to it */
 };
 
 struct gecko {
@@ -38,19 +38,20 @@ struct gecko {
     struct br_gecko_stacks shared;
     struct br_json_part processes;
     struct process process;
-    double interval_ns, cpu_ns, time_ns;  /* of a weight, of threadCPUDelta (0: no time), of time */
-    uint32_t thread_name, thread_id, pid; /* keys */
+    /* factors to ns: of a weight, of threadCPUDelta (0: not a time), of a time */
+    double interval_ns, cpu_ns, time_ns;
+    uint32_t thread_name, thread_id, pid; /* keys of attributes */
 };
 
 /* --- Samples ---------------------------------------------------------------------------------- */
 
-/* The samples of one thread. */
+/* State of reading the samples of one thread. */
 struct thread {
     struct br_gecko_parts parts;
     struct br_json_part samples;
     struct br_json_token name, tid, pid, weight_type;
-    struct br_timed_sample sample; /* with the thread's attributes */
-    double ms;                     /* of the last sample */
+    struct br_timed_sample sample; /* contains the attributes of the thread */
+    double ms;                     /* time of the last sample */
     bool any;
 };
 
@@ -82,7 +83,8 @@ static int gecko_add_weight(struct gecko *gecko, struct thread *thread,
     return gecko_add(gecko, thread, WALL, weight * gecko->interval_ns);
 }
 
-/* Whole milliseconds and the rest apart: a double has no room for the nanoseconds of today. */
+/* Converts a time to ns since 1970. Whole milliseconds are added as integers, because a double
+ * cannot represent today's time in nanoseconds. */
 static uint64_t gecko_time_ns(const struct gecko *gecko, double ms)
 {
     double whole = floor(gecko->process.start_ms);
@@ -109,7 +111,8 @@ static int gecko_read_time(struct gecko *gecko, struct thread *thread,
     return 0;
 }
 
-/* A sample without a stack is of nothing; the first one's CPU time is of what came before. */
+/* Reads a sample. A sample without a stack is ignored. The CPU time of the first sample is
+ * ignored, because it was spent before the recording. */
 static int gecko_read_sample(struct gecko *gecko, struct thread *thread,
                              struct br_gecko_stacks *stacks, const struct br_json_token *row)
 {
@@ -172,8 +175,8 @@ static void gecko_note_thread(void *arg, const struct br_json_scan *scan,
         br_gecko_note_part(&thread->parts, scan, name, value);
 }
 
-/* Numbers of processes and threads may be texts, and say then which of its number it is ("123.1").
- */
+/* Builds an attribute with a process or thread number. The number may be a text with a serial
+ * number after a point ("123.1"). Returns 0 if it is invalid. */
 static uint32_t gecko_number_attribute(struct gecko *gecko, uint32_t key,
                                        const struct br_json_token *token)
 {
@@ -231,7 +234,7 @@ static int gecko_read_thread(void *arg, struct br_json_scan *scan)
                                   : gecko_read_samples(gecko, &thread, &gecko->shared);
 }
 
-/* --- The file --------------------------------------------------------------------------------- */
+/* --- File ------------------------------------------------------------------------------------- */
 
 struct noted {
     struct br_json_part meta, units, shared, threads, processes;
@@ -282,7 +285,7 @@ static void gecko_note_shared(void *arg, const struct br_json_scan *scan,
     br_gecko_note_part(&gecko->shared_parts, scan, name, value);
 }
 
-/* The members of a part, if there is one. */
+/* Calls `fn` for the members of a part, if it exists. */
 static int gecko_note_members(struct gecko *gecko, struct br_json_part part, br_json_member_fn *fn,
                               void *arg)
 {
@@ -290,7 +293,7 @@ static int gecko_note_members(struct gecko *gecko, struct br_json_part part, br_
     return part.at ? br_json_members(&scan, fn, arg) : 0;
 }
 
-/* Reads the members of a process, which come next in `scan`, and of its `meta`. */
+/* Reads the members of the next process in `scan`, and of its `meta`. */
 static int gecko_note_process(struct gecko *gecko, struct br_json_scan *scan, struct noted *noted)
 {
     double start;

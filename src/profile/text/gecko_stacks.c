@@ -11,26 +11,27 @@
 
 #define ROWS_MAX (1u << 28)
 #define RESOURCE_LIBRARY 1.0
-#define HAS_RESOURCE 4u /* `flags` of a function, from version 75 on */
+#define HAS_RESOURCE 4u /* bits of `flags` of a function, since version 75 */
 #define HAS_SOURCE 8u
 #define LINE_MAX_KNOWN 1e9
 
 struct br_gecko_string {
-    uint32_t at;       /* byte of the text */
-    uint32_t interned; /* in the builder, + 1; 0: not yet */
-    uint32_t function; /* + 1; 0: none yet: of Gecko's own format, which has no functions */
+    uint32_t at;       /* offset of the string in the text */
+    uint32_t interned; /* string of the builder + 1; 0: not added yet */
+    /* index of a function + 1; 0: none. Only used for the Gecko format, which has no functions */
+    uint32_t function;
 };
 
-/* Without a name it is an address in a library. */
+/* A function, or an address in a library if `address` is not 0. */
 struct br_gecko_function {
     uint32_t function, mapping; /* of the builder */
     uint64_t address;
 };
 
 struct br_gecko_stack {
-    uint32_t parent; /* + 1; 0: none */
+    uint32_t parent; /* index + 1; 0: none */
     uint32_t location;
-    uint32_t made; /* in the builder, + 1; 0: not yet */
+    uint32_t made; /* stack of the builder + 1; 0: not added yet */
 };
 
 int br_gecko_fail(struct br_gecko_reading *reading, const char *what)
@@ -43,7 +44,7 @@ int br_gecko_no_memory(struct br_gecko_reading *reading)
     return br_err_set(reading->err, BR_ENOMEM, "no memory for a Firefox profile");
 }
 
-/* A whole number below `count`. */
+/* Parses a non-negative integer below `count`. */
 static bool gecko_stacks_index(const struct br_json_token *token, uint32_t count, uint32_t *ret)
 {
     double v;
@@ -59,7 +60,7 @@ static int64_t gecko_stacks_position(const struct br_json_token *token)
     return br_json_part_number(token, &v) && v > 0 && v < LINE_MAX_KNOWN ? (int64_t)v : 0;
 }
 
-/* One more element of an array of the reader's. */
+/* Makes room for one more element in an array. */
 static int gecko_stacks_grow(struct br_gecko_stacks *stacks, void *items, uint32_t *cap,
                              uint32_t count, size_t size)
 {
@@ -124,7 +125,7 @@ static int gecko_stacks_text(struct br_gecko_stacks *stacks, uint32_t string, co
                : br_gecko_no_memory(stacks->reading);
 }
 
-/* The string in the builder; each is looked at once, however often it is named. */
+/* Returns in `ret` the builder's string. Each string is read only once. */
 static int gecko_stacks_intern(struct br_gecko_stacks *stacks, uint32_t string, uint32_t *ret)
 {
     struct br_gecko_string *entry = &stacks->named->own.all[string];
@@ -141,7 +142,7 @@ static int gecko_stacks_intern(struct br_gecko_stacks *stacks, uint32_t string, 
 
 /* --- Functions -------------------------------------------------------------------------------- */
 
-/* "0x1a2b" */
+/* Parses an address such as "0x1a2b". */
 static bool gecko_stacks_address(const char *text, size_t len, uint64_t *ret)
 {
     uint64_t v = 0;
@@ -157,14 +158,15 @@ static bool gecko_stacks_address(const char *text, size_t len, uint64_t *ret)
     return v != 0;
 }
 
-/* A function with the name of a string; where that is an address, there is only that. */
+/* Adds a function with the name in a string. A name that is an address becomes the address
+ * instead. */
 static int gecko_stacks_name_function(struct br_gecko_stacks *stacks, uint32_t string,
                                       uint32_t file, int64_t line, struct br_gecko_function *made)
 {
     const char *text = "";
     size_t len = 0;
     uint32_t name;
-    /* Addresses are short, and all else is interned at once: so no long text is read twice. */
+    /* Long strings are read only once: addresses are short, and all other names are interned. */
     int rc = stacks->named->own.all[string].interned
                  ? 0
                  : gecko_stacks_text(stacks, string, &text, &len);
@@ -178,7 +180,8 @@ static int gecko_stacks_name_function(struct br_gecko_stacks *stacks, uint32_t s
 
 enum function_column { NAME, RESOURCE, FILE_NAME, SOURCE, LINE, FLAGS, N_FUNCTION_COLUMNS };
 
-/* `fileName` is a string, `source` (from version 58 on) a source. */
+/* Returns in `ret` the file of a function. `fileName` is a string; `source`, which replaced it
+ * in version 58, is an index of a source. */
 static int gecko_stacks_file(struct br_gecko_stacks *stacks, const struct br_json_token *row,
                              uint32_t flags, uint32_t *ret)
 {
@@ -245,9 +248,9 @@ static int gecko_stacks_add_resource(struct br_gecko_stacks *stacks,
     return rc;
 }
 
-/* --- Locations of Gecko's own format ---------------------------------------------------------- */
+/* --- Locations in the Gecko format ------------------------------------------------------------ */
 
-/* The digits that a text ends in, behind a colon; false where there are none. */
+/* Removes a colon and digits from the end of a text. Returns false if there are none. */
 static bool gecko_stacks_cut_number(const char *text, size_t *len, int64_t *ret)
 {
     size_t at = *len;
@@ -261,7 +264,8 @@ static bool gecko_stacks_cut_number(const char *text, size_t *len, int64_t *ret)
     return true;
 }
 
-/* "name (in library)", "name (file:line)", "name (file:line:column)", "0x1a2b", or a name. */
+/* Parses "name (in library)", "name (file:line)", "name (file:line:column)", "0x1a2b", or a
+ * name. */
 static int gecko_stacks_read_location(struct br_gecko_stacks *stacks, const char *text, size_t len,
                                       struct br_gecko_function *ret)
 {
@@ -290,7 +294,7 @@ static int gecko_stacks_read_location(struct br_gecko_stacks *stacks, const char
     return br_build_rc(build);
 }
 
-/* Each string is a function, made where it comes first. */
+/* Returns in `ret` the function for a location string, which is added at its first use. */
 static int gecko_stacks_location_function(struct br_gecko_stacks *stacks, uint32_t string,
                                           struct br_gecko_function *ret)
 {
@@ -350,8 +354,8 @@ static int gecko_stacks_add_frame(struct br_gecko_stacks *stacks, const struct b
 
 enum stack_column { FRAME, PREFIX, PREFIX_OFFSET, N_STACK_COLUMNS };
 
-/* A stack comes after the one that it continues. `prefixOffset` (from version 66 on) says how far;
- * 0 is none. */
+/* Adds a stack, whose prefix must be an earlier stack. `prefixOffset`, since version 66, is the
+ * distance to the prefix; 0 means none. */
 static int gecko_stacks_add_stack(struct br_gecko_stacks *stacks, const struct br_json_token *row)
 {
     struct br_gecko_stack stack = {0};
@@ -400,7 +404,7 @@ int br_gecko_stack(struct br_gecko_stacks *stacks, const struct br_json_token *n
     return rc;
 }
 
-/* --- All of them ------------------------------------------------------------------------------ */
+/* --- All tables ------------------------------------------------------------------------------- */
 
 void br_gecko_note_part(struct br_gecko_parts *parts, const struct br_json_scan *scan,
                         const struct br_json_token *name, const struct br_json_token *value)

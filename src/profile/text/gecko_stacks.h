@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tables that say what the stacks of a Firefox profile are: strings, resources, functions,
- * frames, and stacks that refer to the one they continue. Up to version 55 of the processed format
- * and in Gecko's own each thread has all of them, then strings are shared by all threads, from
- * version 60 on the others are, too. Source: docs-developer/CHANGELOG-formats.md and
- * src/types/{profile,gecko-profile}.ts of firefox-devtools/profiler. For src/profile/ only.
+ * Reads the tables for the stacks of a Firefox profile: strings, resources, functions, frames, and
+ * stacks, each of which refers to its prefix. In the Gecko format and the processed format up to
+ * version 55 each thread has its own tables. Later versions share the strings between all threads,
+ * and since version 60 the other tables as well. Source: docs-developer/CHANGELOG-formats.md and
+ * src/types/{profile,gecko-profile}.ts of firefox-devtools/profiler. Only for src/profile/.
  */
 #pragma once
 
 #include "profile/json_parts.h"
 #include "profile/profile.h"
 
-/* What all tables of a file have in common. */
+/* State shared by all tables of a file. */
 struct br_gecko_reading {
-    struct br_json_scan scan; /* at the beginning of the text, which has been checked */
+    struct br_json_scan scan; /* at the start of the text, which has valid syntax */
     struct br_build *build;
     struct br_err *err;
-    uint32_t *path; /* of the stack that is made */
+    uint32_t *path; /* locations of the current stack */
     uint32_t cap_path;
-    size_t path_left; /* frames that all stacks together may still have */
-    char *text;       /* a string without its escapes */
+    size_t path_left; /* number of frames that further stacks may have */
+    char *text;       /* buffer for an unescaped string */
     uint32_t cap_text;
 };
 
@@ -30,10 +30,11 @@ struct br_gecko_strings {
 
 struct br_gecko_stacks {
     struct br_gecko_reading *reading;
-    struct br_gecko_strings own;         /* empty where they are shared */
-    const struct br_gecko_stacks *named; /* whose strings and sources are referred to */
-    uint32_t *sources;                   /* strings: their names */
-    uint32_t *resources;                 /* mappings of the builder; 0: no library */
+    struct br_gecko_strings own; /* empty if they are shared */
+    /* tables with the strings and sources: these or the shared ones */
+    const struct br_gecko_stacks *named;
+    uint32_t *sources;   /* string indices of their names */
+    uint32_t *resources; /* mappings of the builder; 0: not a library */
     struct br_gecko_function *functions;
     uint32_t *frames; /* locations of the builder */
     struct br_gecko_stack *all;
@@ -41,32 +42,33 @@ struct br_gecko_stacks {
     uint32_t n_frames, cap_frames, count, cap;
 };
 
-/* Where the tables of a thread, or those of all threads, are. */
+/* Positions of the tables of a thread, or of the shared tables. */
 struct br_gecko_parts {
     struct br_json_part strings, sources, resources, functions, frames, stacks;
 };
 
-/* Sets the part that a member of a thread, or of `shared`, is. */
+/* Records a member of a thread or of `shared`, if it is one of the tables. */
 void br_gecko_note_part(struct br_gecko_parts *parts, const struct br_json_scan *scan,
                         const struct br_json_token *name, const struct br_json_token *value);
 
-/* Reads the tables. Of what `parts` lacks, strings and sources are those of `shared`, which is NULL
- * or stays as it is until release. Returns 0, BR_EINVAL or BR_ENOMEM with a sentence; afterwards
- * `stacks` may be released in each case. */
+/* Reads the tables. If `parts` has no strings, the strings and sources of `shared` are used;
+ * `shared` may be NULL and must outlive `stacks`. Returns 0, or BR_EINVAL or BR_ENOMEM with a
+ * message. `stacks` may be released in all cases. */
 int br_gecko_stacks_read(struct br_gecko_stacks *stacks, struct br_gecko_reading *reading,
                          const struct br_gecko_parts *parts, struct br_gecko_stacks *shared);
 void br_gecko_stacks_release(struct br_gecko_stacks *stacks);
 void br_gecko_reading_release(struct br_gecko_reading *reading);
 
-/* Gives the builder's index of a stack. Returns as br_gecko_stacks_read. */
+/* Returns in `ret` the builder's index of a stack. Returns 0, or BR_EINVAL or BR_ENOMEM with a
+ * message. */
 int br_gecko_stack(struct br_gecko_stacks *stacks, const struct br_json_token *number,
                    uint32_t *ret);
 
-/* Gives the text of a string, terminated nowhere, which stays until the next one is wanted. False
- * without memory. */
+/* Returns the text of a string without a terminating NUL. It is valid until the next call.
+ * Returns false if there is not enough memory. */
 bool br_gecko_text(struct br_gecko_reading *reading, const struct br_json_token *token,
                    const char **ret, size_t *ret_len);
 
-/* Fails: "not a Firefox profile: <what>". */
+/* Set the message "not a Firefox profile: <what>", or that of BR_ENOMEM, and return the code. */
 int br_gecko_fail(struct br_gecko_reading *reading, const char *what);
 int br_gecko_no_memory(struct br_gecko_reading *reading);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `perf script` prints of a recording: for each sample a line of what it is of,
+ * Reads the output of `perf script`. For each sample it contains a line with the thread, time and
+ * event:
  *
  *     comm 123/124 [001] 17174.794111:   10101010 cpu-clock:
  *
- * a line for each frame, the leaf first, and an empty one. Which fields there are depends on how it
- * was called; the thread's number and the event have to be. Source: tools/perf/builtin-script.c.
+ * followed by a line for each frame, leaf first, and an empty line. The fields depend on the
+ * options of perf script; the thread number and the event are required. Source:
+ * tools/perf/builtin-script.c.
  */
 #include <ctype.h>
 #include <string.h>
@@ -14,18 +16,18 @@
 #include "profile/timed.h"
 
 #define FRAMES_MAX (1u << 20)
-#define EVENT_MAX 128u /* bytes of an event's name */
+#define EVENT_MAX 128u /* longest name of an event, in bytes */
 #define NS_PER_S UINT64_C(1000000000)
 #define DEFAULT_RATE 1000.0
 
 struct perf {
-    struct br_profile_source source; /* of the next part */
+    struct br_profile_source source; /* for the next part */
     struct br_build *build;
     struct br_arena *scratch;
     struct br_timed timed;
     const char *p, *end;
-    size_t line;                          /* from 1 */
-    uint32_t thread_name, thread_id, pid; /* keys */
+    size_t line;                          /* number of the current line, from 1 */
+    uint32_t thread_name, thread_id, pid; /* keys of attributes */
     uint32_t *stack;
     uint32_t n_stack, cap_stack;
 };
@@ -34,9 +36,9 @@ struct span {
     const char *p, *end;
 };
 
-/* What a sample's first line says. */
+/* The first line of a sample. */
 struct perf_head {
-    struct span comm, event, rest; /* `rest`: a frame on the same line */
+    struct span comm, event, rest; /* rest: text after the event, which may be a frame */
     int64_t pid, tid;
     uint64_t time_ns, period;
     bool has_pid, has_time, has_period;
@@ -55,7 +57,7 @@ static struct span perf_script_word(struct span *span)
     return word;
 }
 
-/* The digits that `*p` begins with; false where there are none, or more than fit. */
+/* Parses the digits at `*p`. Returns false if there are none or the number is too large. */
 static bool perf_script_digits(const char **p, const char *end, uint64_t *ret)
 {
     const char *start = *p;
@@ -68,7 +70,7 @@ static bool perf_script_digits(const char **p, const char *end, uint64_t *ret)
     return *p > start;
 }
 
-/* Reads the number of a process or thread, which is -1 when perf does not know it. */
+/* Parses the number of a process or thread. It is -1 if perf does not know it. */
 static bool perf_script_number(const char **p, const char *end, int64_t *ret)
 {
     uint64_t number;
@@ -80,7 +82,7 @@ static bool perf_script_number(const char **p, const char *end, int64_t *ret)
     return true;
 }
 
-/* "124" or "123/124". */
+/* Parses "124" or "123/124". */
 static bool perf_script_thread(struct span word, struct perf_head *perf_head)
 {
     const char *p = word.p;
@@ -97,7 +99,7 @@ static bool perf_script_thread(struct span word, struct perf_head *perf_head)
     return p == word.end;
 }
 
-/* "17174.794111:", of up to nine digits behind the point. */
+/* Parses "17174.794111:" with up to nine decimals. */
 static bool perf_script_time(struct span word, uint64_t *ret_ns)
 {
     const char *p = word.p;
@@ -117,7 +119,7 @@ static bool perf_script_cpu(struct span word)
            isdigit((unsigned char)word.p[1]);
 }
 
-/* Reads what follows the thread. */
+/* Parses the fields after the thread. */
 static bool perf_script_event(struct span span, struct perf_head *perf_head)
 {
     struct span word = perf_script_word(&span);
@@ -137,7 +139,8 @@ static bool perf_script_event(struct span span, struct perf_head *perf_head)
     return true;
 }
 
-/* A thread's name may have blanks, and words that look like numbers. */
+/* Parses the first line of a sample. The name of the thread may contain blanks and words that
+ * look like numbers. */
 static bool perf_script_head(struct span line, struct perf_head *perf_head)
 {
     struct span span = line;
@@ -163,7 +166,7 @@ static bool perf_script_span_is(struct span span, const char *text)
     return (size_t)(span.end - span.p) == strlen(text) && memcmp(span.p, text, strlen(text)) == 0;
 }
 
-/* Software clocks count nanoseconds of the CPU. */
+/* Returns true for software clocks, which count nanoseconds of CPU time. */
 static bool perf_script_is_clock(struct span event)
 {
     static const char *const clocks[] = {"cpu-clock", "task-clock"};
@@ -175,8 +178,8 @@ static bool perf_script_is_clock(struct span event)
     return false;
 }
 
-/* The type of an event, made where it comes first. Returns 0, BR_ETOOBIG where there are too many,
- * or BR_ENOMEM. */
+/* Returns in `ret` the type for an event, which is added at its first use. Returns 0, BR_ETOOBIG
+ * if there are too many types, or BR_ENOMEM. */
 static int perf_script_type(struct perf *perf, const struct perf_head *perf_head, uint32_t *ret)
 {
     struct br_timed *timed = &perf->timed;
@@ -214,8 +217,8 @@ static int perf_script_type(struct perf *perf, const struct perf_head *perf_head
 
 /* --- Frames ----------------------------------------------------------------------------------- */
 
-/* Returns where the brackets at the end of a frame begin, or NULL without such brackets. Names of
- * functions and of files may contain brackets, too. */
+/* Returns the start of the parentheses at the end of a frame, or NULL. Names of functions and
+ * files may contain parentheses as well. */
 static const char *perf_script_object(struct span frame)
 {
     const char *last = NULL;
@@ -233,7 +236,7 @@ static const char *perf_script_object(struct span frame)
     return last;
 }
 
-/* "ffffffff81 name+0x1f (/usr/lib/libc.so.6)": names may have blanks and brackets, too. */
+/* Parses "ffffffff81 name+0x1f (/usr/lib/libc.so.6)". Names may contain blanks and parentheses. */
 static bool perf_script_frame(struct span line, uint64_t *ret_address, struct span *name,
                               struct span *object)
 {
@@ -262,7 +265,7 @@ static bool perf_script_frame(struct span line, uint64_t *ret_address, struct sp
     return true;
 }
 
-/* Reads a line and removes its end, LF or CRLF. */
+/* Reads a line and removes its line ending (LF or CRLF). */
 static bool perf_script_line(struct perf *perf, struct span *ret)
 {
     if (perf->p == perf->end)
@@ -282,7 +285,8 @@ static bool perf_script_is_blank(struct span line)
     return word.p == word.end;
 }
 
-/* What "-F +srcline" prints below a frame: "server.c:42", or "??:0" where it is not known. */
+/* Parses a line printed by "-F +srcline" below a frame: "server.c:42", or "??:0" if it is
+ * unknown. */
 static bool perf_script_srcline(struct span line, struct span *file, int64_t *ret_line)
 {
     static const char more[] = " (discriminator ";
@@ -305,7 +309,7 @@ static bool perf_script_srcline(struct span line, struct span *file, int64_t *re
     return read;
 }
 
-/* Takes the next line where it is one of source code, of the frame before it. */
+/* Reads the next line if it is the source line of the previous frame. */
 static void perf_script_take_srcline(struct perf *perf, struct span *file, int64_t *ret_line)
 {
     struct perf before = *perf;
@@ -324,7 +328,8 @@ static void perf_script_take_srcline(struct perf *perf, struct span *file, int64
     }
 }
 
-/* The address of a frame with a name would make a frame of each instruction. */
+/* Adds a frame. A frame with a name gets no address, because otherwise each instruction would be
+ * a separate frame. */
 static int perf_script_push(struct perf *perf, struct span line)
 {
     struct span name, object;
@@ -359,11 +364,11 @@ static int perf_script_frames(struct perf *perf, struct span rest)
     struct span line;
     perf->n_stack = 0;
     int rc = perf_script_is_blank(rest) ? 0 : perf_script_push(perf, rest);
-    if (rc && rc != BR_EINVAL) /* a tracepoint's fields are no frame */
+    if (rc && rc != BR_EINVAL) /* the fields of a tracepoint are not a frame */
         return rc;
     for (rc = 0; !rc && perf_script_line(perf, &line) && !perf_script_is_blank(line);) {
         if (*line.p != ' ' && *line.p != '\t') {
-            perf->p = line.p; /* without frames no empty line follows */
+            perf->p = line.p; /* a sample without frames has no empty line */
             perf->line--;
             break;
         }
@@ -404,7 +409,7 @@ static void perf_script_keys(struct perf *perf)
     perf->pid = br_build_string(perf->build, "process.pid", 11);
 }
 
-/* Hands out what was read where it makes a part. */
+/* Completes a part if enough was read. */
 static int perf_script_divide(struct perf *perf, struct br_err *err)
 {
     const struct br_profile_parts *parts = perf->source.parts;
@@ -421,8 +426,8 @@ static int perf_script_divide(struct perf *perf, struct br_err *err)
     return 0;
 }
 
-/* Finds the times of all samples, for parts of a file whose clock is known at its end. Lines are
- * told apart as perf_script_read and perf_script_frames do it. */
+/* Finds the first and last time of the file, which are needed to convert times before the first
+ * part is written. Classifies lines in the same way as perf_script_read and perf_script_frames. */
 static void perf_script_find_clock(const struct perf *perf, struct br_timed *timed)
 {
     struct perf rest = *perf;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * speedscope's JSON (file-format-schema.json), as Pyroscope's pkg/og/convert/speedscope files it:
- * profiles of the same name, type, unit and start are one; of several, the unit tells the type;
- * each has its name as label `profile_name`. What it counts wrongly is right here: seconds with a
- * fraction (py-spy's), nanoseconds (0 there), time before a frame opens (100 times too little
- * there), and a sampling rate other than 100 Hz, which times do not depend on.
+ * Reads speedscope's JSON (file-format-schema.json) and converts it like Pyroscope's
+ * pkg/og/convert/speedscope: profiles with equal name, type, unit and start are merged. If there
+ * are several, the type of each depends on its unit. Each has its name as label `profile_name`.
+ *
+ * Values differ from Pyroscope's where that counts wrongly: seconds with a fraction (py-spy),
+ * nanoseconds (0 in Pyroscope), time before a frame opens (100 times too small), and sampling rates
+ * other than 100 Hz, which do not affect times.
  */
 #include <math.h>
 #include <string.h>
@@ -22,69 +24,69 @@
 #define VALUE_MAX 9.2e18
 #define NO_OBJECT UINT32_MAX
 
-/* In the order of `units`. */
+/* Indices of `units`. */
 enum unit { NONE, NANOSECONDS, MICROSECONDS, MILLISECONDS, SECONDS, BYTES, N_UNITS };
 static const struct {
     const char *name;
-    double ns; /* 0: no time */
+    double ns; /* 0: not a time */
 } units[N_UNITS] = {{"none", 0},           {"nanoseconds", 1}, {"microseconds", 1e3},
                     {"milliseconds", 1e6}, {"seconds", 1e9},   {"bytes", 0}};
 
 struct profile {
-    struct br_json_token name; /* a string, or not */
+    struct br_json_token name; /* may have another type than string */
     struct br_json_part events, samples, weights;
     bool evented;
     enum unit unit;
     double start;
-    uint32_t next; /* the next one that is filed with it, + 1; 0: it is the last */
-    bool first;    /* of those that are filed together */
+    uint32_t next; /* next profile to be merged, as index + 1; 0: this is the last */
+    bool first;    /* the first of the merged profiles */
 };
 
-/* What profiles have in common that are filed as one. */
+/* Key of profiles to be merged. */
 struct filing {
     uint64_t evented, unit, name_hash;
     double start;
 };
 
-/* A frame is read when a stack has it, and again in each part of which a stack has it. */
+/* A frame is read at its first use, and again at the first use in each later part. */
 struct known_frame {
-    uint32_t at; /* where it is in the text, or NO_OBJECT */
+    uint32_t at; /* offset in the text, or NO_OBJECT */
     uint32_t part, location;
 };
 
 struct reader {
-    struct br_json_scan scan; /* at the beginning of the text, which has been checked */
+    struct br_json_scan scan; /* at the start of the text, which has valid syntax */
     const struct br_profile_source *source;
     struct br_build *build;
     struct br_arena *scratch;
     struct br_err *err;
     uint8_t secret[16];
     struct br_json_part shared, frame_list, profile_list;
-    bool known; /* the schema */
+    bool known; /* the schema is speedscope's */
     struct profile *profiles;
     uint32_t n_profiles, cap_profiles;
-    struct br_map *filed; /* struct filing to the last profile's number + 1 */
+    struct br_map *filed; /* maps struct group_key to the index of the last profile + 1 */
     struct known_frame *frames;
     uint32_t n_frames, cap_frames;
-    uint32_t part;     /* from 1 */
-    size_t frame_left; /* bytes that may still be read of frames */
-    char *text;        /* a string without its escapes */
+    uint32_t part;     /* number of the current part, from 1 */
+    size_t frame_left; /* bytes of frames that may still be read */
+    char *text;        /* buffer for an unescaped string */
     uint32_t cap_text;
-    size_t path_left; /* of all profiles; see br_stacks */
-    /* Of the profile that is being read: */
+    size_t path_left; /* for all profiles, see br_stacks.path_left */
+    /* State of the current group of merged profiles: */
     struct br_profile_source filed_source;
     struct br_arena *filed_arena;
     struct br_stacks stacks;
     struct br_text_type type;
-    double scale;   /* of the file's numbers */
-    double last_at; /* of the last event */
-    uint32_t node;  /* of the sample's frames so far */
-    uint32_t *open; /* nodes of the frames that are open, and which frames these are */
+    double scale;   /* factor for the values in the file */
+    double last_at; /* time of the last event */
+    uint32_t node;  /* node for the frames of the current sample read so far */
+    uint32_t *open; /* nodes of the open frames; their indices are in open_frames */
     uint32_t *open_frames;
     uint32_t n_open, cap_open, cap_open_frames;
 };
 
-/* --- The JSON --------------------------------------------------------------------------------- */
+/* --- JSON ------------------------------------------------------------------------------------- */
 
 static int speedscope_no_memory(struct reader *reader)
 {
@@ -96,7 +98,8 @@ static int speedscope_fail(struct reader *reader, const char *what)
     return br_err_set(reader->err, BR_EINVAL, "not a speedscope file: %s", what);
 }
 
-/* The text of a string, terminated nowhere; "" for what is none. NULL without memory. */
+/* Returns the text of a string without a terminating NUL; "" for other types. Returns NULL if
+ * there is not enough memory. */
 static const char *speedscope_string(struct reader *reader, const struct br_json_token *token,
                                      size_t *ret_len)
 {
@@ -198,7 +201,7 @@ static int speedscope_read_frame(struct reader *reader, uint32_t at, uint32_t *r
     return speedscope_make_frame(reader, &frame, ret);
 }
 
-/* The location of a frame in this part. */
+/* Returns in `ret` the location of a frame in the current part. */
 static int speedscope_location(struct reader *reader, uint32_t number, uint32_t *ret)
 {
     struct known_frame *known = &reader->frames[number];
@@ -250,7 +253,7 @@ static int speedscope_add_to_path(void *arg, struct br_json_scan *scan)
     return rc;
 }
 
-/* Goes on with an empty tree where this one makes a part; what is open stays so. */
+/* Completes a part if enough was read, and continues with an empty tree. Open frames stay open. */
 static int speedscope_divide(struct reader *reader)
 {
     uint32_t n_open = reader->n_open, parent = BR_STACKS_ROOT, location;
@@ -269,7 +272,7 @@ static int speedscope_divide(struct reader *reader)
     return rc;
 }
 
-/* Reads the sample that comes next in `samples`, of this weight. */
+/* Reads the next sample in `samples`, which has the weight `weight`. */
 static int speedscope_read_sample(struct reader *reader, struct br_json_scan *samples,
                                   const struct br_json_token *weight)
 {
@@ -412,7 +415,7 @@ static void speedscope_note_member(void *arg, const struct br_json_scan *scan,
         noted->profile.weights = br_json_part_of(scan, value, BR_JSON_ARRAY);
 }
 
-/* Files the last profile with those that are the same. */
+/* Adds the last profile to the group with the same key, or starts a group. */
 static int speedscope_file_profile(struct reader *reader)
 {
     uint32_t i = reader->n_profiles - 1;
@@ -466,7 +469,8 @@ static void speedscope_choose_type(struct reader *reader, enum unit unit, bool s
         by_unit.type = "wall";
         by_unit.units = by_unit.pyroscope_name = NULL;
     } else if (unit == BYTES && (time || (several && source->from_pyroscope))) {
-        by_unit.type = "samples"; /* bytes are no time, whatever the name says */
+        /* a count of bytes is not a time, even if the name is that of a time */
+        by_unit.type = "samples";
         by_unit.units = "bytes";
         by_unit.pyroscope_name = source->pyroscope_name || source->from_pyroscope ? "memory" : NULL;
     }
@@ -483,7 +487,7 @@ static bool speedscope_is_label(const struct br_field *attribute, const char *ke
     return kv.key_len == strlen(key) && memcmp(kv.key, key, kv.key_len) == 0;
 }
 
-/* The attributes but those of this key. */
+/* Copies all attributes except those with a certain key. */
 static int speedscope_without(struct reader *reader, const struct br_addition *from,
                               const char *key, struct br_arena *arena, struct br_addition *ret)
 {
@@ -505,7 +509,7 @@ static int speedscope_without(struct reader *reader, const struct br_addition *f
     return 0;
 }
 
-/* The resource with the profile's name as a label, instead of one that is there. */
+/* Builds the attributes of the resource, with the name of the profile as label `profile_name`. */
 static int speedscope_name_resource(struct reader *reader, const struct profile *profile,
                                     struct br_arena *arena, struct br_addition *ret)
 {
@@ -546,7 +550,7 @@ static int speedscope_read_filed(struct reader *reader, uint32_t first, bool sev
     return rc;
 }
 
-/* Reads a profile and those that are the same. What that takes is given back for the next ones. */
+/* Reads a group of merged profiles. Its memory is freed before the next group is read. */
 static int speedscope_read_group(struct reader *reader, uint32_t first, bool several)
 {
     struct br_arena arena;
@@ -556,7 +560,7 @@ static int speedscope_read_group(struct reader *reader, uint32_t first, bool sev
     return rc;
 }
 
-/* --- The file --------------------------------------------------------------------------------- */
+/* --- File ------------------------------------------------------------------------------------- */
 
 static void speedscope_note_shared(void *arg, const struct br_json_scan *scan,
                                    const struct br_json_token *name,
@@ -580,7 +584,7 @@ static void speedscope_note_root(void *arg, const struct br_json_scan *scan,
         reader->profile_list = br_json_part_of(scan, value, BR_JSON_ARRAY);
 }
 
-/* Checks the text, and finds where its parts are. */
+/* Checks the syntax of the whole text and records the position of its parts. */
 static int speedscope_find_parts(struct reader *reader)
 {
     struct br_json_scan scan = reader->scan;

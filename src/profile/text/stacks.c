@@ -11,7 +11,7 @@
 #define RATE_DEFAULT 100.0
 #define NS_PER_S 1e9
 
-/* --- The tree --------------------------------------------------------------------------------- */
+/* --- Tree ------------------------------------------------------------------------------------- */
 
 static int stacks_root(struct br_stacks *stacks, struct br_err *err)
 {
@@ -60,7 +60,7 @@ static bool stacks_is_node(const void *entries, uint32_t place, const void *key)
     return node->parent == wanted->parent && node->key == wanted->key;
 }
 
-/* The child of `parent` with this key; the root where there is none. */
+/* Returns the child of `parent` with this key; the root if there is none. */
 static uint32_t stacks_find(const struct br_stacks *stacks, uint32_t parent, uint32_t key)
 {
     const struct br_stack_node wanted = {.parent = parent, .key = key};
@@ -129,11 +129,11 @@ int br_stacks_add(struct br_stacks *stacks, uint32_t node, int64_t value, struct
     return 0;
 }
 
-/* --- What the numbers are --------------------------------------------------------------------- */
+/* --- Types and units -------------------------------------------------------------------------- */
 
 static int64_t stacks_period_ns(double rate)
 {
-    /* A whole number of ns, rounded down, as in Pyroscope; at least one, at most an hour. */
+    /* An integer of ns, rounded down as in Pyroscope; at least 1 ns, at most one hour. */
     double period = NS_PER_S / (rate > 0 ? rate : RATE_DEFAULT);
     return period >= 3600 * NS_PER_S ? (int64_t)(3600 * NS_PER_S)
            : period >= 1             ? (int64_t)period
@@ -154,7 +154,7 @@ static const char *stacks_unit_of(const char *type)
                                                                                   : "count";
 }
 
-/* The name that a type would have as the last part of an application's name. */
+/* Returns the `__name__` that an application name with this type as its suffix would have. */
 static const char *stacks_pyroscope_name(const char *type)
 {
     char app[128] = "a.";
@@ -192,7 +192,7 @@ int br_text_scale(const struct br_text_type *type, int64_t number, int64_t *ret,
     return 0;
 }
 
-/* --- The profile ------------------------------------------------------------------------------ */
+/* --- Profile ---------------------------------------------------------------------------------- */
 
 static uint32_t stacks_string(struct br_build *build, const char *text)
 {
@@ -225,7 +225,7 @@ static int stacks_open_profile(struct br_build *build, const struct br_profile_s
     return 0;
 }
 
-/* `path` has room for the deepest stack. */
+/* Writes the sample of a node. `path` has room for the deepest stack. */
 static void stacks_emit_sample(struct br_stacks *stacks, uint32_t node, uint32_t *path)
 {
     uint32_t depth = 0;
@@ -243,7 +243,7 @@ static void stacks_emit_sample(struct br_stacks *stacks, uint32_t node, uint32_t
     br_build_sample(stacks->build, &sample);
 }
 
-/* The failure of the tree or of the builder, with its sentence. */
+/* Returns the error of the tree or the builder, and sets its message. */
 static int stacks_check(const struct br_stacks *stacks, struct br_err *err)
 {
     int rc = stacks->rc ? stacks->rc : br_build_rc(stacks->build);
@@ -291,7 +291,7 @@ static bool stacks_part_due(const struct br_stacks *stacks, const struct br_prof
     return bytes >= source->parts->bytes && bytes >= stacks->bytes_kept;
 }
 
-/* Back to the root; what names and stacks may still have stays. */
+/* Removes all nodes except the root. The limits of names and stacks are not reset. */
 static void stacks_empty(struct br_stacks *stacks)
 {
     br_free(stacks->nodes);
@@ -315,7 +315,7 @@ int br_stacks_divide(struct br_stacks *stacks, struct br_profile_source *source,
     if (br_build_items(stacks->build))
         rc = source->parts->take(source->parts->arg);
     else
-        br_build_clear(stacks->build); /* nothing had a value */
+        br_build_clear(stacks->build); /* no sample had a value */
     if (rc)
         return br_err_set(err, rc, "a part cannot be converted: %s", br_strerror(rc));
     source->profile_id = NULL;

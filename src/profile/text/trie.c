@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pyroscope's two binary trees. Both are nodes in order of depth first: varint length and bytes of
- * a name, varint value, varint number of children. In a tree (pkg/og/storage/tree) a node is a
- * frame and the root's name and value mean nothing; in a trie (pkg/og/structs/transporttrie) the
- * names from the root on, put together, are `a;b;c`, and siblings begin with different bytes.
+ * Reads Pyroscope's two binary formats. Both contain nodes in depth-first order: varint length and
+ * bytes of a name, varint value, varint number of children. In a tree (pkg/og/storage/tree) each
+ * node is a frame, and name and value of the root are ignored. In a trie
+ * (pkg/og/structs/transporttrie) the concatenated names from the root are `a;b;c`, and siblings
+ * begin with different bytes.
  */
 #include <string.h>
 
@@ -15,11 +16,11 @@
 #define DEPTH_MAX 65536u
 
 struct level {
-    uint32_t frame;      /* the last one that is complete */
-    size_t text_len;     /* of the names down to here */
-    size_t frame_at;     /* where the next frame begins in them */
-    uint64_t n_children; /* still to come */
-    uint64_t seen[4];    /* first bytes of children's names */
+    uint32_t frame;      /* node of the last complete frame */
+    size_t text_len;     /* length of the concatenated names */
+    size_t frame_at;     /* offset of the next frame in them */
+    uint64_t n_children; /* children that are still to be read */
+    uint64_t seen[4];    /* bit set: first bytes of the children's names */
 };
 
 struct reader {
@@ -56,7 +57,8 @@ static int trie_read_node(struct reader *reader, struct node *ret, struct br_err
         return trie_fail(reader, "a number that is cut off", err);
     if (ret->value > INT64_MAX)
         return trie_fail(reader, "a value that is too large", err);
-    if (ret->n_children > (uint64_t)(reader->end - p) / 3) /* the least that a node takes */
+    /* every node takes at least three bytes */
+    if (ret->n_children > (uint64_t)(reader->end - p) / 3)
         return trie_fail(reader, "more children than there are bytes", err);
     reader->p = p;
     return 0;
@@ -70,8 +72,8 @@ static int trie_add_value(struct reader *reader, uint32_t frame, uint64_t number
     return rc ? rc : br_stacks_add(&reader->stacks, frame, value, err);
 }
 
-/* No two siblings of a trie share a first byte; so no two paths are equal, and what is hashed stays
- * in proportion to what goes out. */
+/* Checks that siblings in a trie begin with different bytes. So all paths differ, and the number
+ * of hashed bytes is in proportion to the output. */
 static int trie_check_sibling(struct reader *reader, const struct node *node, struct br_err *err)
 {
     if (reader->depth == 0)
@@ -118,7 +120,7 @@ static int trie_take_tree(struct reader *reader, const struct node *node, struct
 {
     if (reader->depth == 0)
         return 0;
-    /* Pyroscope splits at the `;` that a name may have. */
+    /* Pyroscope splits names at `;`. */
     at->frame = node->name_len
                     ? br_stacks_path(&reader->stacks, at->frame, node->name, node->name_len)
                     : br_stacks_frame(&reader->stacks, at->frame, "", 0);
@@ -159,7 +161,7 @@ static int trie_read_all(struct reader *reader, struct br_err *err)
     while (rc == 0 && reader->p < reader->end && br_stacks_ok(&reader->stacks)) {
         rc = trie_take_node(reader, err);
         if (reader->depth == 0 && !reader->trie)
-            break; /* what follows a tree is not looked at; a trie may follow a trie */
+            break; /* data after a tree is ignored; a trie may be followed by another */
     }
     if (rc == 0 && reader->depth > 0 && br_stacks_ok(&reader->stacks))
         rc = trie_fail(reader, "the end with children missing", err);
