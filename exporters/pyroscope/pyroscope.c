@@ -392,7 +392,7 @@ static void pyroscope_exporter_consume(struct br_node *node, struct br_item *ite
     const struct br_pprof_options want = {.max_samples = (uint32_t)config->limits.max_samples,
                                           .max_bytes = (size_t)config->limits.max_profile_size,
                                           .keep_label = pyroscope_labels_keep,
-                                          .asks_clients =
+                                          .filters_clients =
                                               config->labels.sample_attributes.items != NULL,
                                           .arg = state->labels};
     if (!pyroscope_writing_start(&state->writings, node, item, state->writer, &want,

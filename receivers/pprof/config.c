@@ -167,7 +167,7 @@ const struct pprof_profile_config *pprof_profile_config(const struct pprof_confi
 
 static const struct {
     const char *metric;
-    bool since_start, lasts;
+    bool is_total, has_duration;
 } kinds[PPROF_CUSTOM] = {
     [PPROF_CPU] = {"process_cpu", false, true},
     [PPROF_HEAP] = {"memory", true, false},
@@ -195,16 +195,16 @@ const char *pprof_kind_metric(const struct pprof_config *config, enum pprof_kind
     return kind < PPROF_CUSTOM ? kinds[kind].metric : pprof_kind_name(config, kind);
 }
 
-bool pprof_kind_since_start(const struct pprof_config *config, enum pprof_kind kind)
+bool pprof_kind_is_total(const struct pprof_config *config, enum pprof_kind kind)
 {
     const struct pprof_custom_config *custom =
         kind < PPROF_CUSTOM ? NULL : pprof_config_custom_of(config, kind);
-    return kind < PPROF_CUSTOM ? kinds[kind].since_start : custom && custom->cumulative;
+    return kind < PPROF_CUSTOM ? kinds[kind].is_total : custom && custom->cumulative;
 }
 
-bool pprof_kind_lasts(enum pprof_kind kind)
+bool pprof_kind_has_duration(enum pprof_kind kind)
 {
-    return kind < PPROF_CUSTOM && kinds[kind].lasts;
+    return kind < PPROF_CUSTOM && kinds[kind].has_duration;
 }
 
 /* --- Labels ----------------------------------------------------------------------------------- */
@@ -248,8 +248,8 @@ struct checker {
     struct br_errs *errs;
 };
 
-static void pprof_config_complain(const struct checker *checker, const struct br_yaml *at,
-                                  const char *key, const char *what)
+static void pprof_config_error(const struct checker *checker, const struct br_yaml *at,
+                               const char *key, const char *what)
 {
     char path[320];
     (void)snprintf(path, sizeof path, "%s::%s", checker->path, key);
@@ -265,9 +265,9 @@ static void pprof_config_check_labels(const struct checker *checker, const struc
     for (size_t i = 0; ok && labels && i < labels->count; i++)
         ok = labels->items[i]->type == BR_YAML_SCALAR;
     if (!ok)
-        pprof_config_complain(checker, labels, "labels", "must be a map of texts");
+        pprof_config_error(checker, labels, "labels", "must be a map of texts");
     else if (pprof_resource(labels, NULL, 0, &arena, &addition, &err) != 0)
-        pprof_config_complain(checker, labels, "labels", err.text);
+        pprof_config_error(checker, labels, "labels", err.text);
     br_arena_release(&arena);
 }
 
@@ -278,9 +278,9 @@ static void pprof_config_check_target(const struct checker *checker,
     struct br_err err = {0};
     const struct br_yaml *at = br_yaml_get(checker->node, "endpoint");
     if (!target->endpoint || !target->endpoint[0])
-        pprof_config_complain(checker, at, "endpoint", "is required");
+        pprof_config_error(checker, at, "endpoint", "is required");
     else if (br_endpoint_read(target->endpoint, false, &endpoint, &err) != 0)
-        pprof_config_complain(checker, at, "endpoint", err.text);
+        pprof_config_error(checker, at, "endpoint", err.text);
     pprof_config_check_labels(checker, target->labels);
 }
 
@@ -290,7 +290,7 @@ static void pprof_config_check_targets(const struct checker *checker,
     const struct pprof_target_config *targets = config->targets.items;
     const struct br_yaml *list = br_yaml_get(checker->node, "targets");
     if (config->targets.count > TARGETS_MAX)
-        pprof_config_complain(checker, list, "targets", "has more than 1000");
+        pprof_config_error(checker, list, "targets", "has more than 1000");
     for (size_t i = 0; i < config->targets.count; i++) {
         char path[256];
         (void)snprintf(path, sizeof path, "%s::targets[%zu]", checker->path, i);
@@ -320,20 +320,20 @@ static void pprof_config_check_custom(const struct checker *checker,
     const struct pprof_custom_config *custom = config->profiles.custom.items;
     const struct br_yaml *list = br_yaml_get(br_yaml_get(checker->node, "profiles"), "custom");
     if (config->profiles.custom.count > PPROF_CUSTOM_MAX)
-        pprof_config_complain(checker, list, "profiles::custom", "has more than 8");
+        pprof_config_error(checker, list, "profiles::custom", "has more than 8");
     for (size_t i = 0; i < config->profiles.custom.count && i < PPROF_CUSTOM_MAX; i++) {
         char path[256];
         (void)snprintf(path, sizeof path, "%s::profiles::custom[%zu]", checker->path, i);
         const struct checker one = {list->items[i], path, checker->errs};
         if (!custom[i].name || !pprof_config_is_free_name(config, i))
-            pprof_config_complain(&one, br_yaml_get(one.node, "name"), "name",
-                                  "must be a name of letters, digits and _ that no other kind has");
+            pprof_config_error(&one, br_yaml_get(one.node, "name"), "name",
+                               "must be a name of letters, digits and _ that no other kind has");
         if (!custom[i].profile.path || custom[i].profile.path[0] != '/')
-            pprof_config_complain(&one, br_yaml_get(one.node, "path"), "path",
-                                  "must begin with a slash");
+            pprof_config_error(&one, br_yaml_get(one.node, "path"), "path",
+                               "must begin with a slash");
         if (custom[i].profile.seconds > 0 && (uint64_t)custom[i].profile.seconds >= interval_s)
-            pprof_config_complain(&one, br_yaml_get(one.node, "seconds"), "seconds",
-                                  "must be less than scrape_interval");
+            pprof_config_error(&one, br_yaml_get(one.node, "seconds"), "seconds",
+                               "must be less than scrape_interval");
     }
 }
 
@@ -351,32 +351,31 @@ static void pprof_config_check_profiles(const struct checker *checker,
                        profiles_options[i].name);
         const struct checker kind = {at ? at : checker->node, path, checker->errs};
         if (p->enabled && p->path[0] != '/')
-            pprof_config_complain(&kind, br_yaml_get(at, "path"), "path",
-                                  "must begin with a slash");
+            pprof_config_error(&kind, br_yaml_get(at, "path"), "path", "must begin with a slash");
         if (p->enabled && p->seconds > 0 && (uint64_t)p->seconds >= interval_s)
-            pprof_config_complain(&kind, br_yaml_get(at, "seconds"), "seconds",
-                                  "must be less than scrape_interval");
+            pprof_config_error(&kind, br_yaml_get(at, "seconds"), "seconds",
+                               "must be less than scrape_interval");
     }
-    bool lasts = config->profiles.cpu.enabled || config->profiles.fgprof.enabled;
-    if (config->targets.count > 0 && lasts && interval_s < 2)
-        pprof_config_complain(checker, br_yaml_get(checker->node, "scrape_interval"),
-                              "scrape_interval",
-                              "must be 2s at least where CPU profiles, or fgprof's, are scraped");
+    bool has_duration = config->profiles.cpu.enabled || config->profiles.fgprof.enabled;
+    if (config->targets.count > 0 && has_duration && interval_s < 2)
+        pprof_config_error(checker, br_yaml_get(checker->node, "scrape_interval"),
+                           "scrape_interval",
+                           "must be 2s at least where CPU profiles, or fgprof's, are scraped");
 }
 
 /* Warns about kinds with the same values under the same name, which a backend would add up. */
-static void pprof_config_warn_of_doubles(const struct checker *checker,
-                                         const struct pprof_config *config)
+static void pprof_config_warn_of_duplicates(const struct checker *checker,
+                                            const struct pprof_config *config)
 {
-    static const enum pprof_kind doubles[][2] = {
+    static const enum pprof_kind duplicates[][2] = {
         {PPROF_HEAP, PPROF_ALLOCS},
         {PPROF_HEAP, PPROF_GODELTAPROF_MEMORY},
         {PPROF_ALLOCS, PPROF_GODELTAPROF_MEMORY},
         {PPROF_BLOCK, PPROF_GODELTAPROF_BLOCK},
         {PPROF_MUTEX, PPROF_GODELTAPROF_MUTEX},
     };
-    for (size_t i = 0; config->targets.count > 0 && i < BR_COUNT(doubles); i++) {
-        const enum pprof_kind *two = doubles[i];
+    for (size_t i = 0; config->targets.count > 0 && i < BR_COUNT(duplicates); i++) {
+        const enum pprof_kind *two = duplicates[i];
         if (!pprof_profile_config(config, two[0])->enabled ||
             !pprof_profile_config(config, two[1])->enabled)
             continue;
@@ -403,17 +402,17 @@ static void pprof_config_check_folder(const struct checker *checker,
                                       const struct pprof_folder_config *config)
 {
     if (!config->path || !config->path[0])
-        pprof_config_complain(checker, br_yaml_get(checker->node, "path"), "path", "is required");
+        pprof_config_error(checker, br_yaml_get(checker->node, "path"), "path", "is required");
     if (config->poll_interval < NS_PER_S / 100)
-        pprof_config_complain(checker, br_yaml_get(checker->node, "poll_interval"), "poll_interval",
-                              "must be 10ms at least");
+        pprof_config_error(checker, br_yaml_get(checker->node, "poll_interval"), "poll_interval",
+                           "must be 10ms at least");
     if (config->after == PPROF_MOVE && (!config->move_to || !config->move_to[0]))
-        pprof_config_complain(checker, br_yaml_get(checker->node, "move_to"), "move_to",
-                              "is required where files are moved");
+        pprof_config_error(checker, br_yaml_get(checker->node, "move_to"), "move_to",
+                           "is required where files are moved");
     else if (config->after == PPROF_MOVE && config->path &&
              strcmp(config->move_to, config->path) == 0)
-        pprof_config_complain(checker, br_yaml_get(checker->node, "move_to"), "move_to",
-                              "must be another folder than path");
+        pprof_config_error(checker, br_yaml_get(checker->node, "move_to"), "move_to",
+                           "must be another folder than path");
     pprof_config_check_labels(checker, config->labels);
 }
 
@@ -430,16 +429,16 @@ static void pprof_config_check_auth(const struct checker *checker,
 {
     const struct br_yaml *basic = br_yaml_get(checker->node, "basic_auth");
     if (config->basic_auth && config->bearer_token.text)
-        pprof_config_complain(checker, basic, "basic_auth",
-                              "excludes bearer_token, which is there too");
+        pprof_config_error(checker, basic, "basic_auth",
+                           "excludes bearer_token, which is there too");
     if (config->basic_auth && !config->basic_auth->username)
-        pprof_config_complain(checker, basic, "basic_auth::username", "is required");
+        pprof_config_error(checker, basic, "basic_auth::username", "is required");
     else if (config->basic_auth && strchr(config->basic_auth->username, ':'))
-        pprof_config_complain(checker, br_yaml_get(basic, "username"), "basic_auth::username",
-                              "must not have a colon");
+        pprof_config_error(checker, br_yaml_get(basic, "username"), "basic_auth::username",
+                           "must not have a colon");
     if (!pprof_config_is_header_text(config->bearer_token.text))
-        pprof_config_complain(checker, br_yaml_get(checker->node, "bearer_token"), "bearer_token",
-                              "has a character that a header cannot have");
+        pprof_config_error(checker, br_yaml_get(checker->node, "bearer_token"), "bearer_token",
+                           "has a character that a header cannot have");
 }
 
 int pprof_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
@@ -455,14 +454,14 @@ int pprof_check(void *config, const struct br_yaml *node, const char *path, stru
     pprof_config_check_targets(&checker, p);
     br_proxies_check(p->proxy_url.text, node, path, errs);
     if (p->scrape_interval < NS_PER_S / 10)
-        pprof_config_complain(&checker, br_yaml_get(node, "scrape_interval"), "scrape_interval",
-                              "must be 100ms at least");
+        pprof_config_error(&checker, br_yaml_get(node, "scrape_interval"), "scrape_interval",
+                           "must be 100ms at least");
     if (p->scrape_timeout == 0)
-        pprof_config_complain(&checker, br_yaml_get(node, "scrape_timeout"), "scrape_timeout",
-                              "must be more than 0");
+        pprof_config_error(&checker, br_yaml_get(node, "scrape_timeout"), "scrape_timeout",
+                           "must be more than 0");
     pprof_config_choose_godeltaprof(&p->profiles);
     pprof_config_check_profiles(&checker, p);
-    pprof_config_warn_of_doubles(&checker, p);
+    pprof_config_warn_of_duplicates(&checker, p);
     pprof_config_check_auth(&checker, p);
     char at[256];
     if (p->file) {

@@ -59,8 +59,9 @@ struct reading {
     size_t counts[STRING + 1]; /* number of fields by field number */
     int64_t time_ns, duration_ns;
     struct text *texts, empty;
-    bool cumulative[TYPES_MAX]; /* by type: values are totals since the start */
-    bool tells[TYPES_MAX];      /* by type: a decrease means that the program was restarted */
+    bool cumulative[TYPES_MAX];           /* by type: values are totals since the start */
+    bool restarts_on_decrease[TYPES_MAX]; /* by type: a decrease means that the program was
+                                             restarted */
     size_t n_types;
     uint64_t types;
     struct known functions, locations;
@@ -227,12 +228,13 @@ static int delta_read_types(struct reading *reading)
         reading->types = delta_hash_numbers(
             reading, (const uint64_t[]){reading->types, type->hash, unit->hash}, 3);
         reading->cumulative[i] = !delta_starts_with(reading, type, "inuse_");
-        reading->tells[i] = reading->cumulative[i] && unit->len == strlen("count") &&
-                            delta_starts_with(reading, unit, "count");
-        counts = counts || reading->tells[i];
+        reading->restarts_on_decrease[i] = reading->cumulative[i] && unit->len == strlen("count") &&
+                                           delta_starts_with(reading, unit, "count");
+        counts = counts || reading->restarts_on_decrease[i];
     }
     if (!counts)
-        memcpy(reading->tells, reading->cumulative, sizeof reading->tells);
+        memcpy(reading->restarts_on_decrease, reading->cumulative,
+               sizeof reading->restarts_on_decrease);
     return 0;
 }
 
@@ -244,7 +246,7 @@ static bool delta_is_key(const void *entries, uint32_t place, const void *key)
 }
 
 /* Subtracts memory that is not allocated in the arena from the limit of the arena. */
-static int delta_take_bytes(struct reading *reading, size_t size)
+static int delta_reserve_bytes(struct reading *reading, size_t size)
 {
     reading->arena.full = size > reading->arena.max - reading->arena.used;
     if (reading->arena.full)
@@ -268,7 +270,7 @@ static uint64_t delta_hash_id(const void *entries, uint32_t place)
 
 /* Adds an entry. Of entries with equal IDs the first counts. The table has slots for all
  * entries. */
-static void delta_enter_known(struct known *known, uint32_t place)
+static void delta_add_known(struct known *known, uint32_t place)
 {
     uint64_t hash = delta_hash_id(known, place);
     if (br_index_find(&known->index, hash, delta_is_key, known->ids, &known->ids[place]) ==
@@ -284,14 +286,14 @@ static int delta_find_known(struct reading *reading, struct known *known)
         i++;
     if (i == known->count)
         return 0;
-    int rc = delta_take_bytes(reading, br_index_bytes_for(known->count));
+    int rc = delta_reserve_bytes(reading, br_index_bytes_for(known->count));
     if (rc)
         return rc;
     br_index_init(&known->index, (uint32_t)known->count, BR_HOLDER_REQUESTS);
     if (br_index_reserve(&known->index, (uint32_t)known->count))
         return delta_no_memory(reading);
     for (i = 0; i < known->count; i++)
-        delta_enter_known(known, (uint32_t)i);
+        delta_add_known(known, (uint32_t)i);
     return 0;
 }
 
@@ -416,7 +418,7 @@ static int delta_make_sums(struct reading *reading, struct sums *sums, size_t co
 {
     size_t size = count * (sizeof *sums->keys + reading->n_types * sizeof *sums->values) +
                   br_index_bytes_for(count);
-    int rc = delta_take_bytes(reading, size);
+    int rc = delta_reserve_bytes(reading, size);
     if (rc)
         return rc;
     *sums = (struct sums){.keys = br_malloc(count * sizeof *sums->keys),
@@ -541,7 +543,7 @@ static bool delta_is_new_program(const struct reading *reading)
     for (size_t i = 0; i < now->count; i++) {
         const int64_t *old = delta_find_sums(&reading->delta->before, now->keys[i]);
         for (size_t t = 0; old && t < now->n_types; t++)
-            if (reading->tells[t] && now->values[i * now->n_types + t] < old[t])
+            if (reading->restarts_on_decrease[t] && now->values[i * now->n_types + t] < old[t])
                 return true;
     }
     return false;
@@ -658,8 +660,8 @@ static int delta_write(struct reading *reading, struct br_arena *arena, const ui
     return 0;
 }
 
-static int delta_take(struct reading *reading, struct br_arena *arena, const uint8_t **ret,
-                      size_t *ret_len)
+static int delta_compare(struct reading *reading, struct br_arena *arena, const uint8_t **ret,
+                         size_t *ret_len)
 {
     int rc = pprof_delta_check(reading->data, (size_t)(reading->end - reading->data))
                  ? delta_read_top(reading)
@@ -701,7 +703,7 @@ void pprof_delta_free(struct pprof_delta *delta)
     br_free(delta);
 }
 
-int pprof_delta_take(struct pprof_delta *delta, const uint8_t *data, size_t len,
+int pprof_delta_next(struct pprof_delta *delta, const uint8_t *data, size_t len,
                      struct br_arena *arena, const uint8_t **ret, size_t *ret_len,
                      struct br_err *err)
 {
@@ -711,7 +713,7 @@ int pprof_delta_take(struct pprof_delta *delta, const uint8_t *data, size_t len,
         return br_err_set(err, BR_ETOOBIG, "pprof: 4 GiB or more");
     reading.max_bytes = GROWTH * len + SPARE;
     br_arena_init(&reading.arena, reading.max_bytes);
-    int rc = delta_take(&reading, arena, ret, ret_len);
+    int rc = delta_compare(&reading, arena, ret, ret_len);
     br_arena_release(&reading.arena);
     br_index_release(&reading.functions.index);
     br_index_release(&reading.locations.index);

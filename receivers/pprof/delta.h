@@ -30,7 +30,7 @@ void pprof_delta_free(struct pprof_delta *delta); /* Accepts NULL. */
 void pprof_delta_clear(struct pprof_delta *delta);
 
 /* Returns true if the data is a Profile of pprof: every field has the type given by the schema.
- * Called by pprof_delta_take. */
+ * Called by pprof_delta_next. */
 bool pprof_delta_check(const uint8_t *data, size_t len);
 
 /* Compares a profile (uncompressed pprof) with the previous one and replaces that. Sets `*ret`
@@ -40,6 +40,6 @@ bool pprof_delta_check(const uint8_t *data, size_t len);
  * Memory, including the kept state and the difference, is at most about four times the size of
  * the profile plus 1 MiB. Returns 0, or BR_EINVAL, BR_EFULL, BR_ETOOBIG or BR_ENOMEM with a
  * message. After an error the previous profile is kept. */
-int pprof_delta_take(struct pprof_delta *delta, const uint8_t *data, size_t len,
+int pprof_delta_next(struct pprof_delta *delta, const uint8_t *data, size_t len,
                      struct br_arena *arena, const uint8_t **ret, size_t *ret_len,
                      struct br_err *err);

@@ -4,9 +4,9 @@
  * file system. A file is complete when it has not changed between two scans.
  *
  * All disk access runs in a thread, one task at a time, so a disk that does not respond blocks at
- * most one thread. A task is a part of a scan (struct look) or reads one file. A scan pauses when
- * enough files are ready, and continues after they were read. The running task owns the tables of
- * files; the worker owns the items in the pipeline.
+ * most one thread. A task is a part of a scan (struct scan_part) or reads one file. A scan pauses
+ * when enough files are ready, and continues after they were read. The running task owns the tables
+ * of files; the worker owns the items in the pipeline.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +25,7 @@
 
 #define FILES_MAX 1000000 /* files known at a time; further ones wait until others are gone */
 #define BUSY_MAX 4        /* files read or in the pipeline at a time */
-#define LOOK_ENTRIES 256  /* entries of the directory per part of a scan */
+#define SCAN_ENTRIES 256  /* entries of the directory per part of a scan */
 #define LOG_EVERY_MS 60000
 #define NAMED_MAX 20 /* files named in the log per LOG_EVERY_MS; further ones are only counted */
 #define TAKEN_FILE ".braid-taken"
@@ -33,14 +33,15 @@
 #define NS_PER_MS 1000000
 
 enum state {
-    WATCHED, /* waiting until it is unchanged for an interval */
-    BUSY,    /* being read, or in the pipeline */
-    OVER,    /* read or rejected; ignored until it changes */
+    WAITING,  /* waiting until it is unchanged for an interval */
+    BUSY,     /* being read, or in the pipeline */
+    FINISHED, /* read or rejected; ignored until it changes */
 };
 
 struct file {
     struct pprof_folder *folder;
-    struct br_list link; /* while BUSY: in pprof_folder.ready, pprof_folder.ended or look.ended */
+    struct br_list
+        link; /* while BUSY: in pprof_folder.ready, pprof_folder.ended or scan_part.ended */
     enum state state;
     enum br_verdict verdict; /* result, for a file in `ended` */
     struct pprof_identity is;
@@ -49,7 +50,7 @@ struct file {
     uint64_t mark_inode;           /* inode of the file with that beginning */
     struct pprof_mark next;        /* the same for the data being read */
     uint64_t since_ms;             /* unchanged since this time */
-    uint64_t look;                 /* number of the last scan that found it */
+    uint64_t scan;                 /* number of the last scan that found it */
     struct pprof_reading *reading; /* NULL unless a thread reads it */
     struct br_item *item;
     char name[]; /* NUL-terminated */
@@ -58,28 +59,28 @@ struct file {
 /* A file that was read, independent of its name. */
 struct known {
     struct pprof_taken taken;
-    uint64_t look; /* number of the last scan that found it */
+    uint64_t scan; /* number of the last scan that found it */
 };
 
-struct complaint {
+struct warning {
     char name[NAME_MAX + 1];
     char why[160];
 };
 
 /* A part of a scan, run by a thread. It is freed by `done` if the folder is freed first. */
-struct look {
+struct scan_part {
     struct br_work work;
     struct pprof_folder *folder; /* NULL: freed */
-    bool runs;                   /* `done` was not called yet */
+    bool running;                /* `done` was not called yet */
     uint64_t now_ms;             /* worker's monotonic clock */
-    bool reads;                  /* read the directory; otherwise only process `ended` */
+    bool reads_directory;        /* read the directory; otherwise only process `ended` */
     unsigned room;               /* number of files that may become ready */
     struct br_list ended;        /* files whose result must be recorded */
     /* Results: */
     struct br_list ready; /* files to be read; BUSY */
-    bool over;            /* the end of the directory was reached */
-    struct complaint complaints[NAMED_MAX];
-    unsigned n_complaints;
+    bool finished;        /* the end of the directory was reached */
+    struct warning warnings[NAMED_MAX];
+    unsigned n_warnings;
 };
 
 struct pprof_folder {
@@ -93,7 +94,7 @@ struct pprof_folder {
     struct br_list sendings; /* used by br_pieces_send */
     struct br_timer timer;
     /* Owned by the running task: */
-    uint64_t look;                /* number of the current scan */
+    uint64_t scan;                /* number of the current scan */
     DIR *dir;                     /* NULL between scans */
     char paused_at[NAME_MAX + 1]; /* name of a file that is ready but has to wait; "": none */
     /* files that are BUSY until their result is recorded; else NULL */
@@ -101,8 +102,8 @@ struct pprof_folder {
     struct pprof_taken_log *log; /* NULL: after a restart all files are read again */
     bool loaded;                 /* the log was read */
     /* Owned by the worker: */
-    struct look *part;
-    bool looking;         /* a scan is in progress or paused */
+    struct scan_part *part;
+    bool scanning;        /* a scan is in progress or paused */
     bool paused;          /* the last part left a file that is ready */
     struct br_list ready; /* files to be read; BUSY */
     struct br_list ended; /* files whose result must be recorded */
@@ -117,31 +118,31 @@ struct pprof_folder {
     void *on_idle_arg;
 };
 
-static void folder_complain(struct pprof_folder *folder, const char *name, const char *why)
+static void folder_warn(struct pprof_folder *folder, const char *name, const char *why)
 {
-    uint64_t held = 0, now = br_host_mono_ms(folder->node->host);
+    uint64_t suppressed = 0, now = br_host_mono_ms(folder->node->host);
     char more[64] = "";
     if (now >= folder->log_limit.next_ms)
         folder->n_named = 0;
     if ((folder->n_named == 0 || folder->n_named == NAMED_MAX) &&
-        !br_log_allow(&folder->log_limit, now, LOG_EVERY_MS, &held))
+        !br_log_allow(&folder->log_limit, now, LOG_EVERY_MS, &suppressed))
         return;
     folder->n_named++;
-    if (held)
-        (void)snprintf(more, sizeof more, " (%llu such messages held back)",
-                       (unsigned long long)held);
+    if (suppressed)
+        (void)snprintf(more, sizeof more, " (%llu such messages suppressed)",
+                       (unsigned long long)suppressed);
     br_warn(&folder->node->log, "%s/%s: %s%s", folder->config->path, name, why, more);
 }
 
 /* Records a message in the thread; the worker logs it. */
-static void folder_complain_later(struct pprof_folder *folder, const char *name, const char *why)
+static void folder_warn_later(struct pprof_folder *folder, const char *name, const char *why)
 {
-    struct look *part = folder->part;
-    if (part->n_complaints == NAMED_MAX)
+    struct scan_part *part = folder->part;
+    if (part->n_warnings == NAMED_MAX)
         return;
-    struct complaint *complaint = &part->complaints[part->n_complaints++];
-    (void)snprintf(complaint->name, sizeof complaint->name, "%s", name);
-    (void)snprintf(complaint->why, sizeof complaint->why, "%s", why);
+    struct warning *warning = &part->warnings[part->n_warnings++];
+    (void)snprintf(warning->name, sizeof warning->name, "%s", name);
+    (void)snprintf(warning->why, sizeof warning->why, "%s", why);
 }
 
 static struct pprof_identity folder_identify(const struct stat *st)
@@ -151,7 +152,7 @@ static struct pprof_identity folder_identify(const struct stat *st)
                                        (uint64_t)st->st_mtim.tv_nsec};
 }
 
-static bool folder_same(const struct pprof_identity *left, const struct pprof_identity *right)
+static bool folder_is_same(const struct pprof_identity *left, const struct pprof_identity *right)
 {
     return left->size == right->size && left->inode == right->inode &&
            left->changed_ns == right->changed_ns;
@@ -167,7 +168,7 @@ static bool folder_join(char *out, size_t size, const char *folder, const char *
 /* --- Results of files ------------------------------------------------------------------------- */
 
 /* Deletes or moves a file unless it has changed since it was read. */
-static void folder_put_away(struct file *file)
+static void folder_delete_or_move(struct file *file)
 {
     const struct pprof_folder_config *config = file->folder->config;
     char path[4096], to[4096];
@@ -176,7 +177,7 @@ static void folder_put_away(struct file *file)
         !folder_join(path, sizeof path, config->path, file->name) || lstat(path, &st) != 0)
         return;
     struct pprof_identity is = folder_identify(&st);
-    if (!folder_same(&is, &file->is))
+    if (!folder_is_same(&is, &file->is))
         return; /* the next scan finds the change */
     int rc = 0;
     if (config->after == PPROF_DELETE)
@@ -184,7 +185,7 @@ static void folder_put_away(struct file *file)
     else if (folder_join(to, sizeof to, config->move_to, file->name))
         rc = renameat2(AT_FDCWD, path, AT_FDCWD, to, RENAME_NOREPLACE);
     if (rc != 0)
-        folder_complain_later(file->folder, file->name, strerror(errno));
+        folder_warn_later(file->folder, file->name, strerror(errno));
 }
 
 static struct known *folder_known(const struct pprof_folder *folder, uint64_t inode)
@@ -194,7 +195,7 @@ static struct known *folder_known(const struct pprof_folder *folder, uint64_t in
 
 /* Records the state in which a file was read. If there is not enough memory, the file will be
  * read again after it is renamed. */
-static void folder_note_known(struct pprof_folder *folder, const struct pprof_taken *taken)
+static void folder_remember_inode(struct pprof_folder *folder, const struct pprof_taken *taken)
 {
     struct known *known = folder_known(folder, taken->is.inode);
     bool is_new = !known;
@@ -202,23 +203,23 @@ static void folder_note_known(struct pprof_folder *folder, const struct pprof_ta
         known = br_calloc(1, sizeof *known);
     if (!known)
         return;
-    *known = (struct known){*taken, folder->look};
+    *known = (struct known){*taken, folder->scan};
     if (is_new &&
         br_map_put(folder->known, &taken->is.inode, sizeof taken->is.inode, known, NULL) != 0)
         br_free(known);
 }
 
 /* Records that a file was read, so that neither the next scan nor a restart reads it again. */
-static void folder_note_taken(struct file *file)
+static void folder_remember(struct file *file)
 {
     struct pprof_folder *folder = file->folder;
     const struct pprof_taken taken = {file->is, file->next};
     file->taken = true;
     file->mark = file->next;
     file->mark_inode = file->is.inode;
-    folder_note_known(folder, &taken);
+    folder_remember_inode(folder, &taken);
     if (folder->log && !pprof_taken_add(folder->log, file->name, &taken))
-        folder_complain_later(folder, TAKEN_FILE, strerror(errno));
+        folder_warn_later(folder, TAKEN_FILE, strerror(errno));
 }
 
 /* Replaces an entry in `folder->busy`, which always has room. */
@@ -231,35 +232,35 @@ static void folder_swap_busy(struct pprof_folder *folder, const struct file *old
 }
 
 /* Records the result of a file. Runs in the thread. */
-static void folder_note_end(struct file *file, uint64_t now_ms)
+static void folder_record_end(struct file *file, uint64_t now_ms)
 {
     folder_swap_busy(file->folder, file, NULL);
-    file->state = file->verdict == BR_RETRY ? WATCHED : OVER;
+    file->state = file->verdict == BR_RETRY ? WAITING : FINISHED;
     file->since_ms = now_ms;
     if (file->verdict == BR_DONE) {
-        folder_note_taken(file);
-        folder_put_away(file);
+        folder_remember(file);
+        folder_delete_or_move(file);
     }
 }
 
-static void folder_note_ends(struct br_list *ended, uint64_t now_ms)
+static void folder_record_ends(struct br_list *ended, uint64_t now_ms)
 {
     struct br_list *link;
     while ((link = br_list_shift(ended)))
-        folder_note_end(br_container_of(link, struct file, link), now_ms);
+        folder_record_end(br_container_of(link, struct file, link), now_ms);
 }
 
-static void folder_go_on(struct pprof_folder *folder);
+static void folder_continue(struct pprof_folder *folder);
 
 /* Ends the processing of a file. It stays BUSY until the thread has recorded the result. */
-static void folder_leave(struct file *file, enum br_verdict verdict)
+static void folder_end_file(struct file *file, enum br_verdict verdict)
 {
     struct pprof_folder *folder = file->folder;
     folder->n_busy--;
     *(verdict == BR_DONE ? folder->taken : folder->failed) += verdict != BR_RETRY;
     file->verdict = verdict;
     br_list_append(&folder->ended, &file->link);
-    folder_go_on(folder);
+    folder_continue(folder);
 }
 
 static void folder_on_done(struct br_item *item, void *arg)
@@ -271,8 +272,8 @@ static void folder_on_done(struct br_item *item, void *arg)
     br_meter_count_outcome(&folder->meter, item);
     file->item = NULL;
     if (outcome->verdict == BR_REJECT)
-        folder_complain(folder, file->name, outcome->text);
-    folder_leave(file, outcome->verdict);
+        folder_warn(folder, file->name, outcome->text);
+    folder_end_file(file, outcome->verdict);
 }
 
 /* --- Reading a file --------------------------------------------------------------------------- */
@@ -350,7 +351,7 @@ static bool folder_read_number(const uint8_t *text, const uint8_t *end, uint64_t
 /* Corrects a line that was read up to `counted` while a program was still writing it. If that
  * part was already a stack with a number, the number becomes the difference. Returns false if
  * the stack itself has become longer. */
-static bool folder_count_rest(uint8_t *line, const uint8_t *counted, const uint8_t *eol)
+static bool folder_subtract_counted(uint8_t *line, const uint8_t *counted, const uint8_t *eol)
 {
     uint8_t *space = memrchr(line, ' ', (size_t)(counted - line));
     uint64_t before, all;
@@ -387,7 +388,7 @@ static void folder_skip_counted(const struct file *file, struct br_reading *read
         const uint8_t *before = memrchr(data, '\n', skip);
         size_t end = eol ? (size_t)(eol - data) : source->len,
                start = before ? (size_t)(before - data) + 1 : 0;
-        bool goes_on = folder_count_rest(data + start, data + skip, data + end);
+        bool goes_on = folder_subtract_counted(data + start, data + skip, data + end);
         skip = goes_on ? start : end + (eol != NULL);
         if (!goes_on) {
             reading->n_lost = 1;
@@ -447,16 +448,16 @@ static int folder_read_item(struct br_reading *reading)
     return rc ? rc : br_profile_reading_cut(reading);
 }
 
-static void folder_give_up(struct file *file, int rc, const char *why)
+static void folder_fail(struct file *file, int rc, const char *why)
 {
     struct pprof_folder *folder = file->folder;
     if (rc == BR_ENOMEM) {
-        folder_leave(file, BR_RETRY);
+        folder_end_file(file, BR_RETRY);
         return;
     }
     *folder->meter.failed[BR_PROFILES] += 1;
-    folder_complain(folder, file->name, why);
-    folder_leave(file, BR_REJECT);
+    folder_warn(folder, file->name, why);
+    folder_end_file(file, BR_REJECT);
 }
 
 static void folder_on_read(void *arg, struct br_reading *reading, int rc)
@@ -465,15 +466,15 @@ static void folder_on_read(void *arg, struct br_reading *reading, int rc)
     char flaws[BR_FLAWS_SIZE];
     file->folder->reading = false;
     if (rc) {
-        folder_give_up(file, rc, br_reading_why(reading, rc));
+        folder_fail(file, rc, br_reading_why(reading, rc));
         return;
     }
     if (br_meter_flaws(&file->folder->meter, reading, flaws))
-        folder_complain(file->folder, file->name, flaws);
+        folder_warn(file->folder, file->name, flaws);
     file->item = reading->item;
     reading->item = NULL;
     if (!file->item) {
-        folder_leave(file, BR_DONE);
+        folder_end_file(file, BR_DONE);
         return;
     }
     br_item_received(file->item);
@@ -483,15 +484,15 @@ static void folder_on_read(void *arg, struct br_reading *reading, int rc)
         br_node_forward(file->folder->node, file->item);
     else
         br_pieces_send(file->folder->node, file->item, &reading->pieces, &file->folder->sendings);
-    folder_go_on(file->folder);
+    folder_continue(file->folder);
 }
 
-static void folder_take(struct file *file)
+static void folder_read_file(struct file *file)
 {
     struct pprof_folder *folder = file->folder;
     folder->reading = true;
-    pprof_reader_start_apart(folder->reader, folder_read_item, file, folder_on_read, file,
-                             &file->reading);
+    pprof_reader_start_in_thread(folder->reader, folder_read_item, file, folder_on_read, file,
+                                 &file->reading);
 }
 
 /* --- Scanning --------------------------------------------------------------------------------- */
@@ -503,7 +504,7 @@ static struct file *folder_find(struct pprof_folder *folder, const char *name)
     if (file || len > NAME_MAX)
         return file;
     if (br_map_count(folder->files) >= FILES_MAX) {
-        folder_complain_later(folder, name, "waits: there are too many files");
+        folder_warn_later(folder, name, "waits: there are too many files");
         return NULL;
     }
     file = br_calloc(1, sizeof *file + len + 1);
@@ -533,11 +534,11 @@ static bool folder_is_hidden(const char *name)
 /* Recognises a file that was read under another name: everything except the name is unchanged. */
 static bool folder_was_taken(struct file *file, const struct known *known)
 {
-    if (!known || !folder_same(&file->is, &known->taken.is))
+    if (!known || !folder_is_same(&file->is, &known->taken.is))
         return false;
-    file->state = OVER;
+    file->state = FINISHED;
     file->next = known->taken.mark;
-    folder_note_taken(file);
+    folder_remember(file);
     return true;
 }
 
@@ -545,39 +546,39 @@ static bool folder_was_taken(struct file *file, const struct known *known)
 static bool folder_is_busy(const struct pprof_folder *folder, const struct pprof_identity *is)
 {
     for (size_t i = 0; i < BUSY_MAX; i++)
-        if (folder->busy[i] && folder_same(&folder->busy[i]->is, is))
+        if (folder->busy[i] && folder_is_same(&folder->busy[i]->is, is))
             return true;
     return false;
 }
 
 /* Examines an entry of the directory. Returns false if the file is ready but has to wait for
  * room. */
-static bool folder_look_at(struct pprof_folder *folder, const char *name)
+static bool folder_examine(struct pprof_folder *folder, const char *name)
 {
-    struct look *part = folder->part;
+    struct scan_part *part = folder->part;
     struct stat st;
     if (fstatat(dirfd(folder->dir), name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
         return true;
     struct pprof_identity is = folder_identify(&st);
     struct known *known = folder_known(folder, is.inode);
     if (known)
-        known->look = folder->look;
+        known->scan = folder->scan;
     struct file *file = folder_is_hidden(name) ? NULL : folder_find(folder, name);
     if (!file)
         return true;
-    bool seen = file->look != 0;
-    file->look = folder->look;
+    bool seen = file->scan != 0;
+    file->scan = folder->scan;
     if (file->state == BUSY)
         return true;
-    if (!seen || !folder_same(&is, &file->is)) {
+    if (!seen || !folder_is_same(&is, &file->is)) {
         file->is = is;
         file->taken = false;
-        file->state = WATCHED;
+        file->state = WAITING;
         file->since_ms = part->now_ms;
         (void)folder_was_taken(file, known);
         return true;
     }
-    if (file->state != WATCHED || is.size == 0 ||
+    if (file->state != WAITING || is.size == 0 ||
         part->now_ms - file->since_ms < folder->config->poll_interval / NS_PER_MS ||
         folder_was_taken(file, known) || folder_is_busy(folder, &is))
         return true;
@@ -597,7 +598,7 @@ static void folder_forget_gone(struct pprof_folder *folder)
         const void *key;
         size_t len;
         struct file *file = br_map_at(folder->files, i, &key, &len);
-        if (file->look == folder->look || file->state == BUSY)
+        if (file->scan == folder->scan || file->state == BUSY)
             continue;
         (void)br_map_remove(folder->files, key, len);
         br_free(file);
@@ -606,7 +607,7 @@ static void folder_forget_gone(struct pprof_folder *folder)
         const void *key;
         size_t len;
         struct known *known = br_map_at(folder->known, i, &key, &len);
-        if (known->look == folder->look)
+        if (known->scan == folder->scan)
             continue;
         (void)br_map_remove(folder->known, key, len);
         br_free(known);
@@ -628,7 +629,7 @@ static void folder_rewrite_taken(struct pprof_folder *folder)
              pprof_taken_add(folder->log, file->name, &(struct pprof_taken){file->is, file->mark});
     }
     if (!pprof_taken_end(folder->log, ok))
-        folder_complain_later(folder, TAKEN_FILE, strerror(errno));
+        folder_warn_later(folder, TAKEN_FILE, strerror(errno));
 }
 
 /* Begins or continues a scan. Returns false if the directory cannot be opened, which will be
@@ -640,10 +641,10 @@ static bool folder_open_dir(struct pprof_folder *folder)
     else
         return true;
     if (!folder->dir) {
-        folder_complain_later(folder, "", strerror(errno));
+        folder_warn_later(folder, "", strerror(errno));
         return false;
     }
-    folder->look++;
+    folder->scan++;
     return true;
 }
 
@@ -656,7 +657,7 @@ static void folder_close_dir(struct pprof_folder *folder)
 }
 
 /* Examines the next entry. Returns false at the end of the directory or if the scan pauses. */
-static bool folder_look_at_next(struct pprof_folder *folder)
+static bool folder_examine_next(struct pprof_folder *folder)
 {
     char paused_at[NAME_MAX + 1];
     const char *name = NULL;
@@ -669,29 +670,29 @@ static bool folder_look_at_next(struct pprof_folder *folder)
     }
     if (!name) {
         folder_close_dir(folder);
-        folder->part->over = true;
+        folder->part->finished = true;
         return false;
     }
-    if (folder_look_at(folder, name))
+    if (folder_examine(folder, name))
         return true;
     (void)snprintf(folder->paused_at, sizeof folder->paused_at, "%s", name);
     return false;
 }
 
-static void folder_on_taken(void *arg, const char *name, const struct pprof_taken *taken);
+static void folder_on_logged(void *arg, const char *name, const struct pprof_taken *taken);
 
 static void folder_on_run(struct br_work *work)
 {
-    struct look *part = br_container_of(work, struct look, work);
+    struct scan_part *part = br_container_of(work, struct scan_part, work);
     struct pprof_folder *folder = part->folder;
-    if (folder->log && !folder->loaded && !pprof_taken_load(folder->log, folder_on_taken, folder))
-        folder_complain_later(folder, TAKEN_FILE, strerror(errno));
+    if (folder->log && !folder->loaded && !pprof_taken_load(folder->log, folder_on_logged, folder))
+        folder_warn_later(folder, TAKEN_FILE, strerror(errno));
     folder->loaded = true;
-    folder_note_ends(&part->ended, part->now_ms);
-    if (part->reads && !folder_open_dir(folder))
-        part->over = true;
-    for (int i = 0; i < LOOK_ENTRIES && part->reads && !part->over; i++)
-        if (!folder_look_at_next(folder))
+    folder_record_ends(&part->ended, part->now_ms);
+    if (part->reads_directory && !folder_open_dir(folder))
+        part->finished = true;
+    for (int i = 0; i < SCAN_ENTRIES && part->reads_directory && !part->finished; i++)
+        if (!folder_examine_next(folder))
             break;
     br_mem_flush();
 }
@@ -718,74 +719,74 @@ static void folder_wait(struct pprof_folder *folder)
 
 static void folder_on_ran(struct br_work *work)
 {
-    struct look *part = br_container_of(work, struct look, work);
+    struct scan_part *part = br_container_of(work, struct scan_part, work);
     struct pprof_folder *folder = part->folder;
     struct br_list *link;
-    part->runs = false;
+    part->running = false;
     if (!folder) {
         br_free(part);
         return;
     }
-    for (unsigned i = 0; i < part->n_complaints; i++)
-        folder_complain(folder, part->complaints[i].name, part->complaints[i].why);
+    for (unsigned i = 0; i < part->n_warnings; i++)
+        folder_warn(folder, part->warnings[i].name, part->warnings[i].why);
     while ((link = br_list_shift(&part->ready))) {
         folder->n_busy++;
         br_list_append(&folder->ready, link);
     }
     folder->paused = folder->paused_at[0] != '\0';
-    if (part->over) {
-        folder->looking = false;
+    if (part->finished) {
+        folder->scanning = false;
         folder_wait(folder);
     }
-    folder_go_on(folder);
+    folder_continue(folder);
 }
 
 /* Starts the next part of a scan. While the receiver is stopping, it only records results. */
-static void folder_look(struct pprof_folder *folder, unsigned room)
+static void folder_scan(struct pprof_folder *folder, unsigned room)
 {
-    struct look *part = folder->part;
+    struct scan_part *part = folder->part;
     struct br_list *link;
     part->work =
         (struct br_work){.run = folder_on_run, .done = folder_on_ran, .kind = BR_WORK_DISK};
     part->now_ms = br_host_mono_ms(folder->node->host);
-    part->reads = folder->looking && !folder->stopping;
+    part->reads_directory = folder->scanning && !folder->stopping;
     part->room = room;
-    part->over = false;
-    part->n_complaints = 0;
+    part->finished = false;
+    part->n_warnings = 0;
     while ((link = br_list_shift(&folder->ended)))
         br_list_append(&part->ended, link);
-    part->runs = true;
+    part->running = true;
     br_host_work(folder->node->host, &part->work);
 }
 
-static void folder_take_next(struct pprof_folder *folder)
+static void folder_read_next(struct pprof_folder *folder)
 {
     struct br_list *link = br_list_shift(&folder->ready);
-    folder_take(br_container_of(link, struct file, link));
+    folder_read_file(br_container_of(link, struct file, link));
 }
 
 /* Starts the next task in the thread, if it is idle. */
-static void folder_go_on(struct pprof_folder *folder)
+static void folder_continue(struct pprof_folder *folder)
 {
     unsigned room = folder_room(folder);
-    if (folder->part->runs || folder->reading)
+    if (folder->part->running || folder->reading)
         return;
     if (!br_list_empty(&folder->ready))
-        folder_take_next(folder);
+        folder_read_next(folder);
     else if (!br_list_empty(&folder->ended) ||
-             (folder->looking && !folder->stopping && (room || !folder->paused)))
-        folder_look(folder, room);
+             (folder->scanning && !folder->stopping && (room || !folder->paused)))
+        folder_scan(folder, room);
     else if (folder->stopping && folder->n_busy == 0 && folder->on_idle)
         folder->on_idle(folder->on_idle_arg);
-    else if (folder->looking && folder->n_busy == 0)
+    else if (folder->scanning && folder->n_busy == 0)
         folder_wait(folder); /* until memory is available */
 }
 
 static void folder_on_timer(struct br_timer *timer)
 {
     struct pprof_folder *folder = br_container_of(timer, struct pprof_folder, timer);
-    folder->looking = true;
-    folder_go_on(folder);
+    folder->scanning = true;
+    folder_continue(folder);
 }
 
 /* --- Life cycle ------------------------------------------------------------------------------- */
@@ -851,7 +852,7 @@ static int folder_check_all(const struct pprof_folder_config *config, struct br_
 }
 
 /* Adds a file that was read before this process started. */
-static void folder_on_taken(void *arg, const char *name, const struct pprof_taken *taken)
+static void folder_on_logged(void *arg, const char *name, const struct pprof_taken *taken)
 {
     struct pprof_folder *folder = arg;
     struct file *file = folder_find(folder, name);
@@ -861,9 +862,9 @@ static void folder_on_taken(void *arg, const char *name, const struct pprof_take
     file->mark = taken->mark;
     file->mark_inode = taken->is.inode;
     file->taken = true;
-    file->state = OVER;
-    file->look = UINT64_MAX; /* not a new file */
-    folder_note_known(folder, taken);
+    file->state = FINISHED;
+    file->scan = UINT64_MAX; /* not a new file */
+    folder_remember_inode(folder, taken);
 }
 
 /* Opens the log of files that were read. An error is only fatal if the config names the log. */
@@ -906,7 +907,7 @@ void pprof_folder_stop(struct pprof_folder *folder, void (*on_idle)(void *arg), 
     br_host_timer_stop(folder->node->host, &folder->timer);
     folder->on_idle = on_idle;
     folder->on_idle_arg = arg;
-    folder_go_on(folder);
+    folder_continue(folder);
 }
 
 static void folder_free_known(void *arg)
@@ -917,7 +918,7 @@ static void folder_free_known(void *arg)
 static void folder_free_file(void *arg)
 {
     struct file *file = arg;
-    pprof_reading_leave(file->reading);
+    pprof_reading_cancel(file->reading);
     if (file->item)
         file->item->done = NULL; /* the item is still in the pipeline; its result is ignored */
     br_free(file);
@@ -926,17 +927,17 @@ static void folder_free_file(void *arg)
 /* Waits for the thread and records the remaining results. */
 static void folder_end_part(struct pprof_folder *folder)
 {
-    struct look *part = folder->part;
+    struct scan_part *part = folder->part;
     if (!part)
         return;
-    if (part->runs) {
+    if (part->running) {
         br_host_work_leave(folder->node->host, &part->work);
         br_host_work_wait(folder->node->host, &part->work);
     }
-    folder_note_ends(&part->ended, part->now_ms);
-    folder_note_ends(&folder->ended, part->now_ms);
+    folder_record_ends(&part->ended, part->now_ms);
+    folder_record_ends(&folder->ended, part->now_ms);
     part->folder = NULL;
-    if (!part->runs)
+    if (!part->running)
         br_free(part);
 }
 

@@ -30,20 +30,21 @@ static bool overrides_is_live(const struct pprof_scraper *scraper,
 
 /* --- Intervals of jobs ------------------------------------------------------------------------ */
 
-static uint64_t overrides_at_once(struct pprof_job *job)
+static uint64_t overrides_no_delay(struct pprof_job *job)
 {
     (void)job;
     return 0;
 }
 
-struct want {
+struct job_schedule {
     uint64_t interval_ms, override, until_ms;
 };
 
 /* Applies the interval of an override (NULL: of the config) if it is shorter than
- * `want->interval_ms`. */
-static void overrides_ask(const struct pprof_config *config, int kind, struct want *want,
-                          const struct pprof_override *override)
+ * `schedule->interval_ms`. */
+static void overrides_apply_interval(const struct pprof_config *config, int kind,
+                                     struct job_schedule *schedule,
+                                     const struct pprof_override *override)
 {
     uint64_t shortest = pprof_job_shortest_ms(config, (enum pprof_kind)kind);
     uint64_t interval_ms = override ? override->interval_ms : 0;
@@ -51,40 +52,40 @@ static void overrides_ask(const struct pprof_config *config, int kind, struct wa
         interval_ms = config->scrape_interval / NS_PER_MS;
     if (interval_ms < shortest)
         interval_ms = shortest;
-    if (want->interval_ms && want->interval_ms <= interval_ms)
+    if (schedule->interval_ms && schedule->interval_ms <= interval_ms)
         return;
-    want->interval_ms = interval_ms;
-    want->override = override ? override->id : 0;
-    want->until_ms = override ? override->until_ms : 0;
+    schedule->interval_ms = interval_ms;
+    schedule->override = override ? override->id : 0;
+    schedule->until_ms = override ? override->until_ms : 0;
 }
 
 static void overrides_refresh_target(struct pprof_scraper *scraper, struct pprof_target *target,
                                      uint64_t (*delay_ms)(struct pprof_job *j))
 {
-    struct want want[PPROF_KINDS] = {0};
+    struct job_schedule schedule[PPROF_KINDS] = {0};
     for (int k = 0; k < PPROF_KINDS; k++)
         if (!target->config->on_demand &&
             pprof_profile_config(scraper->config, (enum pprof_kind)k)->enabled)
-            overrides_ask(scraper->config, k, &want[k], NULL);
+            overrides_apply_interval(scraper->config, k, &schedule[k], NULL);
     for (size_t i = 0; i < scraper->n_overrides; i++) {
         if (!overrides_matches(&scraper->overrides[i], target))
             continue;
         for (int k = 0; k < PPROF_KINDS; k++)
             if (scraper->overrides[i].kinds[k])
-                overrides_ask(scraper->config, k, &want[k], &scraper->overrides[i]);
+                overrides_apply_interval(scraper->config, k, &schedule[k], &scraper->overrides[i]);
     }
     for (int k = 0; k < PPROF_KINDS; k++) {
         struct pprof_job *j = &target->jobs[k];
-        bool sooner =
-            want[k].interval_ms && (!j->interval_ms || want[k].interval_ms < j->interval_ms);
-        j->override = want[k].override;
-        j->until_ms = want[k].until_ms;
-        if (want[k].interval_ms != j->interval_ms)
-            pprof_job_set(j, want[k].interval_ms, sooner ? delay_ms(j) : UINT32_MAX);
+        bool sooner = schedule[k].interval_ms &&
+                      (!j->interval_ms || schedule[k].interval_ms < j->interval_ms);
+        j->override = schedule[k].override;
+        j->until_ms = schedule[k].until_ms;
+        if (schedule[k].interval_ms != j->interval_ms)
+            pprof_job_set(j, schedule[k].interval_ms, sooner ? delay_ms(j) : UINT32_MAX);
     }
 }
 
-static void overrides_forget(struct pprof_scraper *scraper, size_t index)
+static void overrides_remove(struct pprof_scraper *scraper, size_t index)
 {
     br_free(scraper->overrides[index].service);
     br_free(scraper->overrides[index].target);
@@ -94,7 +95,7 @@ static void overrides_forget(struct pprof_scraper *scraper, size_t index)
 static void overrides_on_end(struct br_timer *timer)
 {
     pprof_overrides_refresh(br_container_of(timer, struct pprof_scraper, overrides_end),
-                            overrides_at_once);
+                            overrides_no_delay);
 }
 
 void pprof_overrides_refresh(struct pprof_scraper *scraper,
@@ -104,7 +105,7 @@ void pprof_overrides_refresh(struct pprof_scraper *scraper,
     uint64_t now = br_host_mono_ms(host), next = UINT64_MAX;
     for (size_t i = scraper->n_overrides; i-- > 0;) {
         if (!overrides_is_live(scraper, &scraper->overrides[i]))
-            overrides_forget(scraper, i);
+            overrides_remove(scraper, i);
         else if (scraper->overrides[i].until_ms < next)
             next = scraper->overrides[i].until_ms;
     }
@@ -119,7 +120,7 @@ void pprof_overrides_refresh(struct pprof_scraper *scraper,
 void pprof_overrides_release(struct pprof_scraper *scraper)
 {
     while (scraper->n_overrides > 0)
-        overrides_forget(scraper, scraper->n_overrides - 1);
+        overrides_remove(scraper, scraper->n_overrides - 1);
     br_host_timer_stop(scraper->node->host, &scraper->overrides_end);
 }
 
@@ -163,7 +164,7 @@ static void overrides_withdraw_override(struct pprof_scraper *scraper, uint64_t 
 {
     for (size_t i = scraper->n_overrides; i-- > 0;)
         if (scraper->overrides[i].id == id)
-            overrides_forget(scraper, i);
+            overrides_remove(scraper, i);
 }
 
 static int overrides_apply(struct br_overridable *overridable, const struct br_override *override,
@@ -194,7 +195,7 @@ static int overrides_apply(struct br_overridable *overridable, const struct br_o
         br_free(copy.service);
         br_free(copy.target);
     }
-    pprof_overrides_refresh(scraper, overrides_at_once);
+    pprof_overrides_refresh(scraper, overrides_no_delay);
     return n;
 }
 
@@ -204,15 +205,15 @@ static void overrides_withdraw(struct br_overridable *overridable, uint64_t id)
     if (scraper->stopping)
         return;
     overrides_withdraw_override(scraper, id);
-    pprof_overrides_refresh(scraper, overrides_at_once);
+    pprof_overrides_refresh(scraper, overrides_no_delay);
 }
 
 static void overrides_list(const struct br_overridable *overridable, br_collected_fn *fn, void *arg)
 {
     static const char *const states[PPROF_RESULTS] = {
-        [PPROF_WAITING] = "waiting", [PPROF_OK] = "ok",         [PPROF_EMPTY] = "ok",
-        [PPROF_FAILED] = "failing",  [PPROF_IN_USE] = "in use", [PPROF_BUSY] = "busy",
-        [PPROF_HELD] = "waiting",    [PPROF_SHED] = "shed",
+        [PPROF_WAITING] = "waiting",    [PPROF_OK] = "ok",         [PPROF_EMPTY] = "ok",
+        [PPROF_FAILED] = "failing",     [PPROF_IN_USE] = "in use", [PPROF_BUSY] = "busy",
+        [PPROF_LOW_MEMORY] = "waiting", [PPROF_SHED] = "shed",
     };
     const struct pprof_scraper *scraper =
         br_container_of(overridable, struct pprof_scraper, overridable);

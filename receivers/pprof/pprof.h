@@ -109,10 +109,10 @@ const char *pprof_kind_name(const struct pprof_config *config, enum pprof_kind k
 const char *pprof_kind_metric(const struct pprof_config *config, enum pprof_kind kind);
 
 /* Returns true if the values of a kind are totals since the program began. */
-bool pprof_kind_since_start(const struct pprof_config *config, enum pprof_kind kind);
+bool pprof_kind_is_total(const struct pprof_config *config, enum pprof_kind kind);
 
 /* Returns true if a kind always needs a duration in its request. */
-bool pprof_kind_lasts(enum pprof_kind kind);
+bool pprof_kind_has_duration(enum pprof_kind kind);
 
 /* Builds a Resource from the labels in the config (a map of scalars) and `more`. Labels in the
  * config take precedence. Returns 0 or a code with a message. */
@@ -152,12 +152,12 @@ void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_rea
 
 /* Runs `read` in a thread that may block on a disk. `read` obtains the data itself. Everything
  * else is as in pprof_reader_start. */
-void pprof_reader_start_apart(struct pprof_reader *reader, br_read_fn *read, const void *arg,
-                              pprof_end_fn *end, void *user, struct pprof_reading **ret);
+void pprof_reader_start_in_thread(struct pprof_reader *reader, br_read_fn *read, const void *arg,
+                                  pprof_end_fn *end, void *user, struct pprof_reading **ret);
 
 /* Cancels a conversion. When this returns, it is not running any more, and `end` will not be
  * called. Accepts NULL. */
-void pprof_reading_leave(struct pprof_reading *reading);
+void pprof_reading_cancel(struct pprof_reading *reading);
 
 /* Returns true if the data begins like gzip. */
 bool pprof_is_gzip(const uint8_t *data, size_t len);

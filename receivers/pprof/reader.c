@@ -147,7 +147,7 @@ static void reader_on_ran(struct br_reading_job *job)
     br_free(reading);
 }
 
-void pprof_reading_leave(struct pprof_reading *reading)
+void pprof_reading_cancel(struct pprof_reading *reading)
 {
     if (!reading)
         return;
@@ -177,13 +177,13 @@ static int reader_offload(const struct br_reading *how, br_read_fn *read, enum b
     return 0;
 }
 
-static const struct br_request nothing_asked;
+static const struct br_request no_request;
 
 static struct br_reading reader_how(struct pprof_reader *reader, struct br_buf *body,
                                     const void *arg)
 {
     return (struct br_reading){.arg = arg,
-                               .asked = &nothing_asked,
+                               .asked = &no_request,
                                .signal = BR_PROFILES,
                                .format = BR_UPLOAD_OTHER,
                                .max_body = reader->max,
@@ -212,8 +212,8 @@ void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_rea
     br_reading_drop(&reading);
 }
 
-void pprof_reader_start_apart(struct pprof_reader *reader, br_read_fn *read, const void *arg,
-                              pprof_end_fn *end, void *user, struct pprof_reading **ret)
+void pprof_reader_start_in_thread(struct pprof_reader *reader, br_read_fn *read, const void *arg,
+                                  pprof_end_fn *end, void *user, struct pprof_reading **ret)
 {
     struct br_reading reading = reader_how(reader, NULL, arg);
     br_list_init(&reading.pieces);

@@ -8,9 +8,9 @@
 #include "ingest/profile_reading.h"
 #include "receivers/pprof/scrape.h"
 
-#define HELD_MAX (64u << 20) /* bytes queued for delivery above which scrapes are skipped */
-#define COMPARED_GROWTH 16   /* memory for comparing a profile, in multiples of its size */
-#define ANSWER_SHOWN 120
+#define QUEUED_MAX (64u << 20) /* bytes queued for delivery above which scrapes are skipped */
+#define COMPARED_GROWTH 16     /* memory for comparing a profile, in multiples of its size */
+#define RESPONSE_SHOWN 120
 #define NEXT_PIECE_MS 1 /* the next loop iteration; with 0 it could be the current one */
 #define NS_PER_MS 1000000
 
@@ -18,7 +18,7 @@
 
 static bool scrape_takes_seconds(const struct pprof_config *config, enum pprof_kind kind)
 {
-    return pprof_kind_lasts(kind) || pprof_profile_config(config, kind)->seconds > 0;
+    return pprof_kind_has_duration(kind) || pprof_profile_config(config, kind)->seconds > 0;
 }
 
 uint64_t pprof_job_shortest_ms(const struct pprof_config *config, enum pprof_kind kind)
@@ -53,7 +53,7 @@ static void scrape_write_path(struct pprof_job *job)
 
 /* --- Result ----------------------------------------------------------------------------------- */
 
-static void scrape_note(struct pprof_job *job, enum pprof_result result)
+static void scrape_count(struct pprof_job *job, enum pprof_result result)
 {
     job->last = result;
     *job->target->scraper->results[result] += 1;
@@ -63,27 +63,27 @@ static void scrape_note(struct pprof_job *job, enum pprof_result result)
 static void scrape_fail(struct pprof_job *job, const char *why)
 {
     struct br_node *node = job->target->scraper->node;
-    scrape_note(job, PPROF_FAILED);
+    scrape_count(job, PPROF_FAILED);
     if (!job->failing)
         br_warn(&node->log, "%s%s: %s", job->target->origin, job->path, why);
     job->failing = true;
 }
 
 /* Counts the flaws of a profile that was read. They are logged once, and again if they reappear. */
-static void scrape_note_flaws(struct pprof_job *job, const struct br_reading *reading)
+static void scrape_count_flaws(struct pprof_job *job, const struct br_reading *reading)
 {
     struct pprof_scraper *scraper = job->target->scraper;
     char flaws[BR_FLAWS_SIZE];
     bool has_flaws = br_meter_flaws(&scraper->meter, reading, flaws);
-    if (has_flaws && !job->losing)
+    if (has_flaws && !job->has_flaws)
         br_warn(&scraper->node->log, "%s%s: %s", job->target->origin, job->path, flaws);
-    job->losing = has_flaws;
+    job->has_flaws = has_flaws;
 }
 
 static void scrape_succeed(struct pprof_job *job, enum pprof_result result)
 {
     struct br_node *node = job->target->scraper->node;
-    scrape_note(job, result);
+    scrape_count(job, result);
     if (job->failing)
         br_info(&node->log, "%s%s: answers again", job->target->origin, job->path);
     job->failing = false;
@@ -103,7 +103,7 @@ static int scrape_compare(struct br_reading *reading, struct pprof_delta *delta,
     int64_t before = reading->scope.used;
     size_t max = reading->scope.max;
     reading->scope.max += max;
-    int rc = pprof_delta_take(delta, *data, *len, arena, data, len, &reading->err);
+    int rc = pprof_delta_next(delta, *data, *len, arena, data, len, &reading->err);
     int64_t kept = reading->scope.used - before;
     reading->scope.max = max + (kept > 0 ? (size_t)kept : 0);
     return rc;
@@ -115,7 +115,7 @@ static int scrape_read_profile(struct br_reading *reading)
 {
     const struct pprof_job *j = reading->arg;
     const struct pprof_config *config = j->target->scraper->config;
-    bool since_start = pprof_kind_since_start(config, j->kind);
+    bool is_total = pprof_kind_is_total(config, j->kind);
     struct br_arena arena;
     int rc = pprof_unpack(reading);
     const struct br_buf *plain = br_reading_bytes(reading);
@@ -131,7 +131,7 @@ static int scrape_read_profile(struct br_reading *reading)
         .pyroscope_name = pprof_kind_metric(config, j->kind),
         .start_ns = reading->now_ns,
         .end_ns = reading->now_ns,
-        .cumulative = since_start && !scrape_takes_seconds(config, j->kind) && !j->delta};
+        .cumulative = is_total && !scrape_takes_seconds(config, j->kind) && !j->delta};
     if (rc == 0 && len > 0)
         rc = pprof_read(reading, BR_FORMAT_PPROF, &source);
     br_arena_release(&arena);
@@ -209,7 +209,7 @@ static void scrape_on_read(void *arg, struct br_reading *reading, int rc)
         *scraper->meter.failed[BR_PROFILES] += 1;
         scrape_fail(j, br_reading_why(reading, rc));
     } else {
-        scrape_note_flaws(j, reading);
+        scrape_count_flaws(j, reading);
         scrape_succeed(j, item ? PPROF_OK : PPROF_EMPTY);
     }
     if (item)
@@ -217,7 +217,7 @@ static void scrape_on_read(void *arg, struct br_reading *reading, int rc)
     pprof_scraper_report(scraper);
 }
 
-static void scrape_take(struct pprof_job *job, struct br_buf *body)
+static void scrape_convert(struct pprof_job *job, struct br_buf *body)
 {
     struct pprof_scraper *scraper = job->target->scraper;
     scraper->n_reading++;
@@ -236,8 +236,8 @@ static bool scrape_is_in_use(const struct br_exchange *exchange)
 static void scrape_fail_status(struct pprof_job *job, const struct br_exchange *exchange)
 {
     const struct br_buf *body = exchange->response;
-    char text[ANSWER_SHOWN + 1], why[BR_LOCATION_MAX + ANSWER_SHOWN];
-    size_t shown = body && body->len < ANSWER_SHOWN ? body->len : ANSWER_SHOWN;
+    char text[RESPONSE_SHOWN + 1], why[BR_LOCATION_MAX + RESPONSE_SHOWN];
+    size_t shown = body && body->len < RESPONSE_SHOWN ? body->len : RESPONSE_SHOWN;
     (void)snprintf(text, sizeof text, "%.*s", body ? (int)shown : 0,
                    body ? (const char *)body->data : "");
     if (exchange->http_status >= 300 && exchange->http_status < 400)
@@ -265,11 +265,11 @@ static void scrape_on_done(struct br_exchange *exchange)
     if (exchange->error)
         scrape_fail(j, exchange->error_text);
     else if (scrape_is_in_use(exchange))
-        scrape_note(j, PPROF_IN_USE);
+        scrape_count(j, PPROF_IN_USE);
     else if (exchange->http_status != 200)
         scrape_fail_status(j, exchange);
     else
-        scrape_take(j, exchange->response);
+        scrape_convert(j, exchange->response);
 }
 
 static void scrape_on_timeout(struct br_timer *timer)
@@ -290,15 +290,15 @@ static void scrape_begin(struct pprof_job *job)
     struct pprof_scraper *scraper = job->target->scraper;
     struct br_host *host = scraper->node->host;
     if (job->busy || job->reading) {
-        scrape_note(job, PPROF_BUSY);
+        scrape_count(job, PPROF_BUSY);
         return;
     }
-    if (br_host_over_limit(host) || br_redelivery_bytes(scraper->redelivery) > HELD_MAX) {
-        scrape_note(job, PPROF_HELD);
+    if (br_host_over_limit(host) || br_redelivery_bytes(scraper->redelivery) > QUEUED_MAX) {
+        scrape_count(job, PPROF_LOW_MEMORY);
         return;
     }
     if (br_shed_refuses(host, BR_PROFILES) || br_shed_drops(host, BR_PROFILES)) {
-        scrape_note(job, PPROF_SHED);
+        scrape_count(job, PPROF_SHED);
         return;
     }
     scrape_write_path(job);
@@ -315,15 +315,15 @@ static void scrape_begin(struct pprof_job *job)
     br_client_send(job->target->client, &job->exchange);
 }
 
-static void scrape_on_beat(struct br_timer *timer)
+static void scrape_on_schedule(struct br_timer *timer)
 {
-    struct pprof_job *j = br_container_of(timer, struct pprof_job, beat);
+    struct pprof_job *j = br_container_of(timer, struct pprof_job, schedule);
     struct br_host *host = j->target->scraper->node->host;
     uint64_t now = br_host_mono_ms(host);
     j->due_ms += j->interval_ms;
     if (j->due_ms <= now)
         j->due_ms = now + j->interval_ms;
-    (void)br_host_timer(host, &j->beat, j->due_ms - now, scrape_on_beat);
+    (void)br_host_timer(host, &j->schedule, j->due_ms - now, scrape_on_schedule);
     scrape_begin(j);
 }
 
@@ -331,19 +331,19 @@ void pprof_job_set(struct pprof_job *job, uint64_t interval_ms, uint64_t delay_m
 {
     struct br_host *host = job->target->scraper->node->host;
     uint64_t now = br_host_mono_ms(host);
-    bool rested = job->interval_ms == 0;
+    bool was_inactive = job->interval_ms == 0;
     job->interval_ms = interval_ms;
     if (interval_ms == 0) {
-        (void)br_host_timer_park(host, &job->beat, scrape_on_beat);
+        (void)br_host_timer_park(host, &job->schedule, scrape_on_schedule);
         job->forget = job->reading != NULL;
         if (!job->forget)
             pprof_delta_clear(job->delta);
         return;
     }
-    if (rested || now + delay_ms < job->due_ms)
+    if (was_inactive || now + delay_ms < job->due_ms)
         job->due_ms = now + delay_ms;
-    (void)br_host_timer(host, &job->beat, job->due_ms > now ? job->due_ms - now : 0,
-                        scrape_on_beat);
+    (void)br_host_timer(host, &job->schedule, job->due_ms > now ? job->due_ms - now : 0,
+                        scrape_on_schedule);
 }
 
 void pprof_job_stop(struct pprof_job *job)
@@ -353,14 +353,14 @@ void pprof_job_stop(struct pprof_job *job)
         br_client_cancel(job->target->client, &job->exchange);
     job->busy = false;
     job->interval_ms = 0;
-    br_host_timer_stop(host, &job->beat);
+    br_host_timer_stop(host, &job->schedule);
     br_host_timer_stop(host, &job->timeout);
 }
 
-void pprof_job_leave(struct pprof_job *job)
+void pprof_job_cancel_reading(struct pprof_job *job)
 {
     if (!job->reading)
         return;
     job->target->scraper->n_reading--;
-    pprof_reading_leave(job->reading);
+    pprof_reading_cancel(job->reading);
 }

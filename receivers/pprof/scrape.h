@@ -22,9 +22,9 @@ enum pprof_result {
     PPROF_EMPTY,
     PPROF_FAILED,
     PPROF_IN_USE,
-    PPROF_BUSY, /* the previous scrape was still running */
-    PPROF_HELD, /* too much memory was in use */
-    PPROF_SHED, /* the process was overloaded (core/shed.h) */
+    PPROF_BUSY,       /* the previous scrape was still running */
+    PPROF_LOW_MEMORY, /* too much memory was in use */
+    PPROF_SHED,       /* the process was overloaded (core/shed.h) */
     PPROF_RESULTS,
 };
 
@@ -34,13 +34,13 @@ struct pprof_job {
     struct pprof_target *target;
     enum pprof_kind kind;
     /* parked since pprof_scraper_start, so setting them cannot fail */
-    struct br_timer beat, timeout;
+    struct br_timer schedule, timeout;
     uint64_t interval_ms;        /* 0: inactive */
     uint64_t override, until_ms; /* ID and end of the override in effect; 0: the config */
     uint64_t due_ms;             /* time of the next scrape */
     uint64_t timeout_ms;         /* timeout of the current request */
     bool busy, failing;
-    bool losing;                   /* samples of the last profile were left out */
+    bool has_flaws;                /* samples of the last profile were left out */
     bool forget;                   /* clear `delta` when the current conversion ends */
     struct pprof_reading *reading; /* conversion of a response; NULL unless a thread runs it */
     enum pprof_result last;
@@ -114,7 +114,7 @@ void pprof_job_set(struct pprof_job *job, uint64_t interval_ms, uint64_t delay_m
 void pprof_job_stop(struct pprof_job *job);
 
 /* Cancels the conversion of a response. */
-void pprof_job_leave(struct pprof_job *job);
+void pprof_job_cancel_reading(struct pprof_job *job);
 
 /* --- Overrides (overrides.c) ------------------------------------------------------------------ */
 

@@ -19,7 +19,7 @@ static int targets_init_job(struct pprof_job *job, struct pprof_target *target,
     job->path = br_arena_alloc(&target->scraper->arena, job->path_size);
     if (!job->path)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    if (config->delta && pprof_kind_since_start(config, kind) &&
+    if (config->delta && pprof_kind_is_total(config, kind) &&
         pprof_profile_config(config, kind)->seconds == 0 && !(job->delta = pprof_delta_new()))
         return br_err_set(err, BR_ENOMEM, "out of memory");
     return 0;
@@ -134,7 +134,7 @@ void pprof_scraper_report(struct pprof_scraper *scraper)
     on_idle(scraper->on_idle_arg);
 }
 
-static void targets_on_kept_end(void *arg)
+static void targets_on_delivered(void *arg)
 {
     pprof_scraper_report(arg);
 }
@@ -143,7 +143,7 @@ static void targets_make_metrics(struct pprof_scraper *scraper)
 {
     static const char *const results[PPROF_RESULTS] = {
         [PPROF_OK] = "ok",         [PPROF_EMPTY] = "empty", [PPROF_FAILED] = "failed",
-        [PPROF_IN_USE] = "in_use", [PPROF_BUSY] = "busy",   [PPROF_HELD] = "memory",
+        [PPROF_IN_USE] = "in_use", [PPROF_BUSY] = "busy",   [PPROF_LOW_MEMORY] = "memory",
         [PPROF_SHED] = "shed",
     };
     br_meter_init(&scraper->meter, scraper->node, "scrape", BR_SIGNAL_BIT(BR_PROFILES));
@@ -168,7 +168,7 @@ int pprof_scraper_new(struct br_node *node, struct pprof_reader *reader, struct 
     br_arena_init(&scraper->arena, BR_BUF_MAX);
     targets_make_metrics(scraper);
     scraper->redelivery =
-        br_redelivery_new(node, &scraper->next, false, targets_on_kept_end, scraper);
+        br_redelivery_new(node, &scraper->next, false, targets_on_delivered, scraper);
     int rc = scraper->redelivery ? targets_init_headers(scraper, err)
                                  : br_err_set(err, BR_ENOMEM, "out of memory");
     if (rc == 0)
@@ -202,7 +202,7 @@ static bool targets_park(struct pprof_scraper *scraper)
               br_host_timer_park(host, &scraper->next_piece, targets_on_parked);
     for (size_t i = 0; ok && i < scraper->n_targets * PPROF_KINDS; i++) {
         struct pprof_job *j = &scraper->targets[i / PPROF_KINDS].jobs[i % PPROF_KINDS];
-        ok = br_host_timer_park(host, &j->beat, targets_on_parked) &&
+        ok = br_host_timer_park(host, &j->schedule, targets_on_parked) &&
              br_host_timer_park(host, &j->timeout, targets_on_parked);
     }
     return ok;
@@ -256,7 +256,7 @@ void pprof_scraper_free(struct pprof_scraper *scraper)
     for (size_t i = 0; i < scraper->n_targets; i++) {
         br_client_free(scraper->targets[i].client);
         for (int k = 0; k < PPROF_KINDS; k++) {
-            pprof_job_leave(&scraper->targets[i].jobs[k]);
+            pprof_job_cancel_reading(&scraper->targets[i].jobs[k]);
             pprof_delta_free(scraper->targets[i].jobs[k].delta);
         }
     }

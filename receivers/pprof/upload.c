@@ -15,7 +15,7 @@
 #define LOG_EVERY_MS 60000
 
 /* Parameters of a query. */
-struct ask {
+struct query {
     const char *name, *labels;
     size_t name_len, labels_len;
     bool has_format;
@@ -41,7 +41,7 @@ static int pprof_upload_parameter(struct reading *reading, const char *name, con
     return rc == BR_ENOTFOUND ? 0 : rc;
 }
 
-static int pprof_upload_read_format(struct reading *reading, struct ask *ret)
+static int pprof_upload_read_format(struct reading *reading, struct query *ret)
 {
     static const char *const names[] = {
         [BR_FORMAT_PPROF] = "pprof",
@@ -100,7 +100,7 @@ static int pprof_upload_read_rate(struct reading *reading, double *ret)
     return 0;
 }
 
-static int pprof_upload_read_query(struct reading *reading, struct ask *ret)
+static int pprof_upload_read_query(struct reading *reading, struct query *ret)
 {
     int rc = pprof_upload_parameter(reading, "name", &ret->name, &ret->name_len);
     if (rc == 0)
@@ -122,60 +122,60 @@ static int pprof_upload_read_query(struct reading *reading, struct ask *ret)
 
 /* Parses `name`, an application name with labels, and `labels`, further labels with the same
  * syntax. Both are concatenated to one text; if there is no name, a placeholder is used. */
-static int pprof_upload_read_name(struct reading *reading, const struct ask *ask,
+static int pprof_upload_read_name(struct reading *reading, const struct query *query,
                                   struct br_app_name *ret)
 {
-    static const char nobody[] = "none";
-    const char *name = ask->name_len ? ask->name : nobody;
-    size_t len = ask->name_len ? ask->name_len : sizeof nobody - 1;
+    static const char placeholder[] = "none";
+    const char *name = query->name_len ? query->name : placeholder;
+    size_t len = query->name_len ? query->name_len : sizeof placeholder - 1;
     while (len > 0 && (name[len - 1] == ' ' || name[len - 1] == '}'))
         len--;
     const char *text =
         br_arena_printf(&reading->arena, "%.*s%s%.*s}", (int)len, name,
-                        memchr(name, '{', len) ? "," : "{", (int)ask->labels_len, ask->labels);
+                        memchr(name, '{', len) ? "," : "{", (int)query->labels_len, query->labels);
     if (!text)
         return br_err_set(&reading->reading->err, BR_ENOMEM, "out of memory");
     int rc = br_app_name_parse(text, strlen(text), &reading->arena, ret, &reading->reading->err);
     if (rc)
         br_err_prefix(&reading->reading->err, "name or labels: ");
-    else if (!ask->name_len)
+    else if (!query->name_len)
         ret->app_len = 0;
     return rc;
 }
 
 /* Removes a suffix that is a type, as in "shop.cpu", from the service name. For formats that
  * contain no type it is the type of the profile. */
-static void pprof_upload_read_suffix(const struct ask *ask, const struct br_app_name *name,
+static void pprof_upload_read_suffix(const struct query *query, const struct br_app_name *name,
                                      struct br_profile_source *source, size_t *ret_app_len)
 {
     struct br_app_type type;
     if (br_app_type_find(name->app, name->app_len, &type, NULL) != 0)
         return;
     *ret_app_len = type.app_len;
-    if (ask->format == BR_FORMAT_PPROF || ask->format == BR_FORMAT_JFR ||
-        ask->format >= BR_FORMAT_PERF_SCRIPT)
+    if (query->format == BR_FORMAT_PPROF || query->format == BR_FORMAT_JFR ||
+        query->format >= BR_FORMAT_PERF_SCRIPT)
         return;
     source->pyroscope_name = type.name;
     source->type = type.type;
     source->units = type.units;
 }
 
-static int pprof_upload_make_source(struct reading *reading, const struct ask *ask,
+static int pprof_upload_make_source(struct reading *reading, const struct query *query,
                                     struct br_profile_source *source, struct br_addition *resource)
 {
     struct br_app_name name;
     struct br_label *labels;
     size_t n;
-    int rc = pprof_upload_read_name(reading, ask, &name);
+    int rc = pprof_upload_read_name(reading, query, &name);
     if (rc)
         return rc;
     size_t app_len = name.app_len;
     *source = (struct br_profile_source){.resource = resource,
-                                         .start_ns = ask->start_ns,
-                                         .end_ns = ask->end_ns,
-                                         .sample_rate = ask->sample_rate,
+                                         .start_ns = query->start_ns,
+                                         .end_ns = query->end_ns,
+                                         .sample_rate = query->sample_rate,
                                          .from_file = true};
-    pprof_upload_read_suffix(ask, &name, source, &app_len);
+    pprof_upload_read_suffix(query, &name, source, &app_len);
     if (app_len > 0) {
         rc = br_app_labels(&name, app_len, true, &reading->arena, &labels, &n);
     } else {
@@ -190,15 +190,15 @@ static int pprof_upload_make_source(struct reading *reading, const struct ask *a
 
 /* --- Body ------------------------------------------------------------------------------------- */
 
-static int pprof_upload_read_plain(struct reading *reading, const struct ask *ask,
+static int pprof_upload_read_plain(struct reading *reading, const struct query *query,
                                    const struct br_buf *plain)
 {
     struct br_reading *base = reading->reading;
     struct br_profile_source source = {0};
     struct br_addition resource = {0};
-    enum br_profile_format format = ask->format;
-    int rc = ask->has_format ? 0 : pprof_guess(plain->data, plain->len, &format, &base->err);
-    struct ask guessed = *ask;
+    enum br_profile_format format = query->format;
+    int rc = query->has_format ? 0 : pprof_guess(plain->data, plain->len, &format, &base->err);
+    struct query guessed = *query;
     guessed.format = format;
     if (rc == 0)
         rc = pprof_upload_make_source(reading, &guessed, &source, &resource);
@@ -210,12 +210,12 @@ static int pprof_upload_read_plain(struct reading *reading, const struct ask *as
 static int pprof_upload_read_request(struct br_reading *reading)
 {
     struct reading p = {.reading = reading};
-    struct ask ask = {0};
-    int rc = pprof_upload_read_query(&p, &ask);
+    struct query query = {0};
+    int rc = pprof_upload_read_query(&p, &query);
     if (rc == 0)
         rc = pprof_unpack(reading);
     if (rc == 0)
-        rc = pprof_upload_read_plain(&p, &ask, br_reading_bytes(reading));
+        rc = pprof_upload_read_plain(&p, &query, br_reading_bytes(reading));
     if (rc == 0 && !reading->item) /* a profile without samples is accepted */
         rc = (reading->item = br_item_new(reading->host, BR_PROFILES)) ? 0 : BR_ENOMEM;
     if (rc == 0)

@@ -12,7 +12,7 @@
 #define SAMPLE_RATE_MAX 4294967295.0 /* largest number that fits into Pyroscope's type */
 
 /* Parameters of a query, and the content type. */
-struct ask {
+struct query {
     struct br_app_name name;
     enum br_profile_format format;
     bool form; /* the profile is a field of a form */
@@ -63,7 +63,7 @@ static int pyroscope_ingest_read_sample_rate(struct pyroscope_upload *upload, do
 }
 
 /* Determines the format from `format` or else the content type. */
-static int pyroscope_ingest_read_format(struct pyroscope_upload *upload, struct ask *ret)
+static int pyroscope_ingest_read_format(struct pyroscope_upload *upload, struct query *ret)
 {
     static const struct {
         const char *format, *type;
@@ -91,7 +91,7 @@ static int pyroscope_ingest_read_format(struct pyroscope_upload *upload, struct 
     return rc;
 }
 
-static int pyroscope_ingest_read_name(struct pyroscope_upload *upload, struct ask *ret)
+static int pyroscope_ingest_read_name(struct pyroscope_upload *upload, struct query *ret)
 {
     const char *text;
     size_t len;
@@ -104,7 +104,7 @@ static int pyroscope_ingest_read_name(struct pyroscope_upload *upload, struct as
     return rc;
 }
 
-static int pyroscope_ingest_read_query(struct pyroscope_upload *upload, struct ask *ret)
+static int pyroscope_ingest_read_query(struct pyroscope_upload *upload, struct query *ret)
 {
     uint64_t now_ns = upload->reading->now_ns;
     int rc = pyroscope_ingest_read_name(upload, ret);
@@ -135,15 +135,15 @@ static bool pyroscope_ingest_is_text(enum br_profile_format format)
 
 /* Builds the labels of the series: those that Pyroscope adds, and the client's, which take
  * precedence. */
-static int pyroscope_ingest_make_labels(struct pyroscope_upload *upload, const struct ask *ask,
+static int pyroscope_ingest_make_labels(struct pyroscope_upload *upload, const struct query *query,
                                         size_t app_len, struct br_addition *ret)
 {
     const struct br_label added[] = {{"__delta__", 9, "false", 5},
-                                     {"pyroscope_spy", 13, ask->spy, ask->spy_len}};
+                                     {"pyroscope_spy", 13, query->spy, query->spy_len}};
     struct br_label *own, *all;
     size_t n;
-    int rc = br_app_labels(&ask->name, app_len, ask->format != BR_FORMAT_PPROF, &upload->scratch,
-                           &own, &n);
+    int rc = br_app_labels(&query->name, app_len, query->format != BR_FORMAT_PPROF,
+                           &upload->scratch, &own, &n);
     if (rc)
         return rc;
     all = br_arena_calloc(&upload->scratch, n + BR_COUNT(added), sizeof *all);
@@ -159,11 +159,11 @@ static int pyroscope_ingest_make_labels(struct pyroscope_upload *upload, const s
 }
 
 /* Applies the type given by the suffix of the name, for formats that contain no type. */
-static int pyroscope_ingest_read_suffix(struct pyroscope_upload *upload, const struct ask *ask,
+static int pyroscope_ingest_read_suffix(struct pyroscope_upload *upload, const struct query *query,
                                         struct br_profile_source *source, size_t *ret_app_len)
 {
     struct br_app_type type;
-    int rc = br_app_type_find(ask->name.app, ask->name.app_len, &type, &upload->reading->err);
+    int rc = br_app_type_find(query->name.app, query->name.app_len, &type, &upload->reading->err);
     if (rc)
         return rc;
     bool counts = strcmp(type.type, "cpu") == 0 || strcmp(type.type, "wall") == 0;
@@ -171,7 +171,7 @@ static int pyroscope_ingest_read_suffix(struct pyroscope_upload *upload, const s
     source->type = type.type;
     source->units = type.units;
     /* Pyroscope does not multiply these and stores them with this type */
-    if (counts && ask->sample_rate <= 0) {
+    if (counts && query->sample_rate <= 0) {
         source->type = "samples";
         source->units = "count";
     }
@@ -179,23 +179,23 @@ static int pyroscope_ingest_read_suffix(struct pyroscope_upload *upload, const s
     return 0;
 }
 
-static int pyroscope_ingest_make_source(struct pyroscope_upload *upload, const struct ask *ask,
+static int pyroscope_ingest_make_source(struct pyroscope_upload *upload, const struct query *query,
                                         struct br_profile_source *source,
                                         struct br_addition *resource)
 {
-    size_t app_len = ask->name.app_len;
+    size_t app_len = query->name.app_len;
     const struct pyroscope *pyroscope = upload->reading->arg;
     *source = (struct br_profile_source){.resource = resource,
                                          .from_pyroscope = true,
                                          .keeps_times = pyroscope->ingest.node->times_wanted,
-                                         .spy_name = ask->spy,
-                                         .start_ns = ask->start_ns,
-                                         .end_ns = ask->end_ns,
-                                         .sample_rate = ask->sample_rate};
-    int rc = pyroscope_ingest_is_text(ask->format)
-                 ? pyroscope_ingest_read_suffix(upload, ask, source, &app_len)
+                                         .spy_name = query->spy,
+                                         .start_ns = query->start_ns,
+                                         .end_ns = query->end_ns,
+                                         .sample_rate = query->sample_rate};
+    int rc = pyroscope_ingest_is_text(query->format)
+                 ? pyroscope_ingest_read_suffix(upload, query, source, &app_len)
                  : 0;
-    return rc ? rc : pyroscope_ingest_make_labels(upload, ask, app_len, resource);
+    return rc ? rc : pyroscope_ingest_make_labels(upload, query, app_len, resource);
 }
 
 /* --- Body ------------------------------------------------------------------------------------- */
@@ -270,15 +270,15 @@ static int pyroscope_ingest_read_jfr_form(struct pyroscope_upload *upload, const
 }
 
 /* Finds the profile in the body. */
-static int pyroscope_ingest_read_body(struct pyroscope_upload *upload, const struct ask *ask,
+static int pyroscope_ingest_read_body(struct pyroscope_upload *upload, const struct query *query,
                                       const struct br_buf *body, struct br_profile_source *source)
 {
     struct form form = {.count = 0};
-    if (ask->form) {
+    if (query->form) {
         int rc = pyroscope_ingest_read_form(upload, body, &form);
         if (rc)
             return rc;
-        return ask->format == BR_FORMAT_PPROF
+        return query->format == BR_FORMAT_PPROF
                    ? pyroscope_ingest_read_pprof_form(upload, &form, source)
                    : pyroscope_ingest_read_jfr_form(upload, &form, source);
     }
@@ -302,20 +302,20 @@ static int pyroscope_ingest_unpack(struct pyroscope_upload *upload)
 
 static int pyroscope_ingest_read_all(struct pyroscope_upload *upload)
 {
-    struct ask ask = {0};
+    struct query query = {0};
     struct br_profile_source source;
     struct br_addition resource = {0};
-    int rc = pyroscope_ingest_read_query(upload, &ask);
+    int rc = pyroscope_ingest_read_query(upload, &query);
     if (!rc)
-        rc = pyroscope_ingest_make_source(upload, &ask, &source, &resource);
+        rc = pyroscope_ingest_make_source(upload, &query, &source, &resource);
     if (rc)
         return rc;
     /* errors from here on are errors of the profile */
     upload->reading->invalid = BR_STATUS_UNKNOWN;
     rc = pyroscope_ingest_unpack(upload);
     if (!rc)
-        rc = pyroscope_ingest_read_body(upload, &ask, br_reading_bytes(upload->reading), &source);
-    return rc || !source.len ? rc : pyroscope_upload_read(upload, ask.format, &source);
+        rc = pyroscope_ingest_read_body(upload, &query, br_reading_bytes(upload->reading), &source);
+    return rc || !source.len ? rc : pyroscope_upload_read(upload, query.format, &source);
 }
 
 static int pyroscope_ingest_read_request(struct br_reading *reading)

@@ -169,7 +169,7 @@ static int push_series_read(struct pyroscope_upload *upload,
         .resource = &resource,
         .pyroscope_name = push_series_value_of(series, "__name__"),
         .from_pyroscope = true,
-        .counts_on = strcmp(push_series_value_of(series, "__delta__"), "false") != 0,
+        .go_totals = strcmp(push_series_value_of(series, "__delta__"), "false") != 0,
         .start_ns = now_ns,
         .end_ns = now_ns};
     return rc ? rc : push_series_read_samples(upload, series, at, &source);

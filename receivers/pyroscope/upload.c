@@ -107,7 +107,7 @@ void pyroscope_upload_leave_out(struct pyroscope_upload *upload, uint32_t count)
 }
 
 /* Stores the number of left-out profiles and samples, with the first error, in the reading. */
-static void pyroscope_upload_tell_bad(struct pyroscope_upload *upload)
+static void pyroscope_upload_report_lost(struct pyroscope_upload *upload)
 {
     struct br_reading *reading = upload->reading;
     reading->n_left_out = upload->n_bad;
@@ -142,7 +142,7 @@ static int pyroscope_upload_make_item(struct pyroscope_upload *upload)
         rc = reading->item ? br_build_take(upload->build, reading->item) : BR_ENOMEM;
     }
     if (!rc)
-        pyroscope_upload_tell_bad(upload);
+        pyroscope_upload_report_lost(upload);
     return rc;
 }
 

@@ -188,7 +188,7 @@ static char *name_repaired(struct br_arena *arena, const char *p, size_t len, si
 }
 
 /* Returns true if a later label has the same name as label `index`. */
-static bool name_overruled(const struct br_label *labels, size_t count, size_t index)
+static bool name_is_overridden(const struct br_label *labels, size_t count, size_t index)
 {
     for (size_t k = index + 1; k < count; k++)
         if (labels[k].name_len == labels[index].name_len &&
@@ -243,7 +243,7 @@ int br_labels_resource(struct br_arena *arena, const struct br_label *labels, si
         left -= labels[i].name_len + labels[i].value_len;
     }
     for (size_t i = 0; i < count; i++) {
-        if (labels[i].name_len == 0 || name_overruled(labels, count, i))
+        if (labels[i].name_len == 0 || name_is_overridden(labels, count, i))
             continue;
         int rc = name_encode_label(arena, &labels[i], has_service, &encoded[i]);
         if (rc != 0)

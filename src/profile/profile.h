@@ -118,16 +118,15 @@ struct br_profile_source {
     bool cumulative; /* pprof: values except inuse_* are totals since the process began */
     /* pprof: the counters of the Go runtime (alloc_*, contentions, delay) are totals since the
      * process began */
-    bool counts_on;
+    bool go_totals;
     /* pprof: there is no other source of metadata, so a profile without a duration counts as a
      * snapshot of totals */
     bool from_file;
-    bool
-        /* pprof: from a Datadog profiler, with its names of types. Most values of a sample are
-         * 0; a sample is written only for the types for which its value is not 0 */
-        datadog;
-    struct br_profile_lost
-        *lost; /* pprof and truncated JFR chunks: errors are added here; NULL: not needed */
+    /* pprof: from a Datadog profiler, with its names of types. Most values of a sample are 0; a
+     * sample is written only for the types for which its value is not 0 */
+    bool datadog;
+    /* pprof and truncated JFR chunks: errors are added here; NULL: not needed */
+    struct br_profile_lost *lost;
     const struct br_profile_parts *parts; /* NULL: read as one request */
 };
 
@@ -142,7 +141,8 @@ size_t br_profile_text_max(const struct br_profile_source *source);
  * In a pprof, a sample with an invalid reference or a wrong number of values is left out, as in
  * Pyroscope, and counted in `lost`. Invalid string references are counted there as well.
  *
- * Returns 0, or a code with a message in `err`. After an error only br_build_clear may follow:
+ * Returns 0, or a code with a message in `err`. After an error the builder contains an incomplete
+ * profile; only br_build_clear or br_build_undo may follow:
  * - BR_EINVAL: the profile is malformed, or every sample of a pprof was left out.
  * - BR_EFULL: reading would take more memory than four times the size of the upload plus 1 MiB.
  * - BR_EUNSUPPORTED: `format` is unknown.

@@ -17,9 +17,8 @@
 #define BR_SERIES_NAME_MAX 1024
 
 struct br_series_config {
-    struct br_strings
-        /* `items` NULL: the default list, or all for profiles of Pyroscope clients */
-        resource_attributes;
+    /* `items` NULL: the default list, or all for profiles of Pyroscope clients */
+    struct br_strings resource_attributes;
     struct br_strings scope_attributes;
     struct br_strings sample_attributes; /* `items` NULL: the default list */
     struct br_headers fixed;             /* labels added to every series */

@@ -22,7 +22,7 @@ static size_t take(struct pprof_delta *d, const uint8_t *data, size_t len)
     struct br_arena arena = {0};
     const uint8_t *out = NULL;
     size_t out_len = 0;
-    int rc = pprof_delta_take(d, data, len, &arena, &out, &out_len, NULL);
+    int rc = pprof_delta_next(d, data, len, &arena, &out, &out_len, NULL);
     require(rc == 0 || rc == BR_EINVAL || rc == BR_EFULL || rc == BR_ENOMEM);
     if (rc == 0 && out_len > 0)
         check_difference(out, out_len);

@@ -47,7 +47,7 @@ uint64_t br_jfr_big_endian(const uint8_t *p, unsigned count)
     return v;
 }
 
-void br_jfr_pass(struct br_jfr_in *in, uint64_t count)
+void br_jfr_skip(struct br_jfr_in *in, uint64_t count)
 {
     if ((uint64_t)(in->end - in->p) < count)
         (void)jfr_bytes_fail(in);
@@ -61,11 +61,11 @@ static bool jfr_bytes_are_ascii(const struct br_jfr_in *in)
     return in->end - in->p >= 8 && !(br_load64(in->p) & HIGH_BITS);
 }
 
-static void jfr_bytes_pass_chars(struct br_jfr_in *in)
+static void jfr_bytes_skip_chars(struct br_jfr_in *in)
 {
     uint32_t n = br_jfr_int(in);
     if (!in->packed) {
-        br_jfr_pass(in, (uint64_t)n * 2);
+        br_jfr_skip(in, (uint64_t)n * 2);
         return;
     }
     while (n && !in->bad) {
@@ -79,7 +79,7 @@ static void jfr_bytes_pass_chars(struct br_jfr_in *in)
     }
 }
 
-void br_jfr_pass_string(struct br_jfr_in *in)
+void br_jfr_skip_string(struct br_jfr_in *in)
 {
     switch (br_jfr_fixed(in, 1)) {
     case 0: /* null */
@@ -90,10 +90,10 @@ void br_jfr_pass_string(struct br_jfr_in *in)
         return;
     case 3: /* UTF-8 */
     case 5: /* Latin-1 */
-        br_jfr_pass(in, br_jfr_int(in));
+        br_jfr_skip(in, br_jfr_int(in));
         return;
     case 4: /* UTF-16 code units */
-        jfr_bytes_pass_chars(in);
+        jfr_bytes_skip_chars(in);
         return;
     default:
         (void)jfr_bytes_fail(in);

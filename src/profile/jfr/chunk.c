@@ -55,7 +55,7 @@ bool br_jfr_is_torn(const uint8_t *data, size_t len)
     struct br_jfr_in in = {.p = data, .end = br_mem_end(data, len)};
     if (memcmp(data, magic, len < sizeof magic ? len : sizeof magic) != 0)
         return false;
-    br_jfr_pass(&in, 8);
+    br_jfr_skip(&in, 8);
     uint64_t size = br_jfr_fixed(&in, 8);
     return len < BR_JFR_HEADER || size < BR_JFR_HEADER || size > len;
 }

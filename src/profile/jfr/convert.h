@@ -202,7 +202,7 @@ int br_jfr_sample_add(struct br_jfr_samples *samples, enum br_jfr_kind kind,
 bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret);
 
 /* Frees memory that is needed only for adding samples. No samples may be added afterwards. */
-void br_jfr_samples_settle(struct br_jfr_samples *samples);
+void br_jfr_samples_finish(struct br_jfr_samples *samples);
 
 /* Returns the memory used by the samples, in bytes. */
 size_t br_jfr_samples_size(const struct br_jfr_samples *samples);

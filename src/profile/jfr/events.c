@@ -33,14 +33,14 @@ static size_t jfr_events_low_bits(uint64_t word)
 
 /* Returns true if the event at `p` can be skipped by its first two bytes. This is the common
  * case. */
-static inline bool jfr_events_is_passed(const struct br_jfr_chunk *chunk, const uint8_t *p)
+static inline bool jfr_events_is_skipped(const struct br_jfr_chunk *chunk, const uint8_t *p)
 {
     return p[0] > 1 && p[0] <= SHORT_MAX && !chunk->wanted_first[p[1]];
 }
 
 /* Returns the end of the event at `at` if its type is certainly not wanted and it ends before
  * `limit`. Otherwise returns `at`. */
-static uint32_t jfr_events_pass_one(const struct br_jfr_chunk *chunk, uint32_t at, uint32_t limit)
+static uint32_t jfr_events_skip_one(const struct br_jfr_chunk *chunk, uint32_t at, uint32_t limit)
 {
     uint32_t size;
     if (!chunk->packed || limit - at < 16)
@@ -53,14 +53,14 @@ static uint32_t jfr_events_pass_one(const struct br_jfr_chunk *chunk, uint32_t a
 }
 
 /* Returns the first position from `at` on with an event that may be wanted. */
-static uint32_t jfr_events_pass(const struct br_jfr_chunk *chunk, uint32_t at)
+static uint32_t jfr_events_skip(const struct br_jfr_chunk *chunk, uint32_t at)
 {
     uint32_t last = chunk->packed && chunk->size > SHORT_MAX ? chunk->size - SHORT_MAX : 0;
     for (uint32_t next = at;; at = next) {
-        while (next < last && jfr_events_is_passed(chunk, chunk->data + next))
+        while (next < last && jfr_events_is_skipped(chunk, chunk->data + next))
             next += chunk->data[next];
         at = next;
-        next = jfr_events_pass_one(chunk, at, chunk->size);
+        next = jfr_events_skip_one(chunk, at, chunk->size);
         if (next == at)
             return at;
     }
@@ -81,7 +81,7 @@ void br_jfr_events_begin(struct br_jfr_events *events, const struct br_jfr_chunk
 static bool jfr_events_find(const struct br_jfr_chunk *chunk, struct br_jfr_events *events)
 {
     uint32_t from = events->ahead;
-    events->ahead = jfr_events_pass_one(chunk, from, chunk->size);
+    events->ahead = jfr_events_skip_one(chunk, from, chunk->size);
     if (events->ahead != from)
         return true;
     struct br_jfr_in in = br_jfr_at(chunk, from);
@@ -95,16 +95,16 @@ static bool jfr_events_find(const struct br_jfr_chunk *chunk, struct br_jfr_even
 
 /* Advances both scans until the first is at an event that may be wanted, or one of them is at
  * its end. */
-static void jfr_events_pass_both(const struct br_jfr_chunk *chunk, struct br_jfr_events *events)
+static void jfr_events_skip_both(const struct br_jfr_chunk *chunk, struct br_jfr_events *events)
 {
     if (events->middle - events->at <= SHORT_MAX || chunk->size - events->ahead <= SHORT_MAX)
         return;
     const uint8_t *p = chunk->data + events->at, *q = chunk->data + events->ahead;
     const uint8_t *p_last = chunk->data + events->middle - SHORT_MAX;
     const uint8_t *q_last = chunk->data + chunk->size - SHORT_MAX;
-    while (p < p_last && q < q_last && __builtin_expect(jfr_events_is_passed(chunk, p), 1)) {
+    while (p < p_last && q < q_last && __builtin_expect(jfr_events_is_skipped(chunk, p), 1)) {
         p += p[0];
-        if (__builtin_expect(jfr_events_is_passed(chunk, q), 1)) {
+        if (__builtin_expect(jfr_events_is_skipped(chunk, q), 1)) {
             q += q[0];
             continue;
         }
@@ -118,7 +118,7 @@ static void jfr_events_pass_both(const struct br_jfr_chunk *chunk, struct br_jfr
 }
 
 /* Moves `events->at` to the next event that may be wanted. */
-static void jfr_events_go_on(const struct br_jfr_chunk *chunk, struct br_jfr_events *events)
+static void jfr_events_advance(const struct br_jfr_chunk *chunk, struct br_jfr_events *events)
 {
     for (;;) {
         events->met = events->met || (events->middle && events->at == events->middle);
@@ -131,12 +131,12 @@ static void jfr_events_go_on(const struct br_jfr_chunk *chunk, struct br_jfr_eve
         if (events->met || events->at >= events->middle) {
             events->met = false;
             events->middle = 0;
-            events->at = jfr_events_pass(chunk, events->at);
+            events->at = jfr_events_skip(chunk, events->at);
             return;
         }
-        jfr_events_pass_both(chunk, events);
+        jfr_events_skip_both(chunk, events);
         uint32_t from = events->at;
-        events->at = jfr_events_pass_one(chunk, from, events->middle);
+        events->at = jfr_events_skip_one(chunk, from, events->middle);
         if (events->at == from)
             return;
     }
@@ -157,7 +157,7 @@ int br_jfr_event(const struct br_jfr_chunk *chunk, struct br_jfr_events *events,
                  uint64_t values[BR_JFR_N_SLOTS], struct br_err *err)
 {
     for (;;) {
-        jfr_events_go_on(chunk, events);
+        jfr_events_advance(chunk, events);
         uint32_t from = events->at;
         if (from >= chunk->size)
             return 0;

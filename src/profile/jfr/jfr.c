@@ -384,7 +384,7 @@ static int jfr_write(struct recording *recording, struct br_arena *scratch)
         .start_ns = start,
         .duration_ns = end > start ? end - start : 0};
     /* The limit of the builder covers its output and the samples, which exist at the same time. */
-    br_jfr_samples_settle(&recording->samples);
+    br_jfr_samples_finish(&recording->samples);
     size_t own = br_jfr_samples_size(&recording->samples),
            limit = br_build_limit(recording->build, SIZE_MAX);
     (void)br_build_limit(recording->build, limit > own ? limit - own : 0);

@@ -81,7 +81,7 @@ static inline uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned count)
 }
 
 /* Skips `count` bytes. */
-void br_jfr_pass(struct br_jfr_in *in, uint64_t count);
+void br_jfr_skip(struct br_jfr_in *in, uint64_t count);
 
 static inline uint64_t br_jfr_long(struct br_jfr_in *in)
 {
@@ -94,7 +94,7 @@ static inline uint32_t br_jfr_int(struct br_jfr_in *in)
 }
 
 /* Skips a string in any encoding. */
-void br_jfr_pass_string(struct br_jfr_in *in);
+void br_jfr_skip_string(struct br_jfr_in *in);
 
 /* --- Types ------------------------------------------------------------------------------------ */
 
@@ -223,7 +223,7 @@ void br_jfr_ids_release(struct br_jfr_ids *ids);
 
 /* --- Chunks ----------------------------------------------------------------------------------- */
 
-#define BR_JFR_WANTED 1024 /* ten bits, fewer than two bytes of LEB128 contain */
+#define BR_JFR_WANTED 1024 /* 2^10; two bytes of LEB128 contain at least ten bits */
 
 struct br_jfr_chunk {
     const uint8_t *data;

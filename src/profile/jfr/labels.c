@@ -58,8 +58,8 @@ struct reader {
     struct br_index index; /* of contexts by their labels */
     struct label *labels;
     uint32_t count, cap;
-    struct br_jfr_label *settled;
-    uint32_t settled_cap;
+    struct br_jfr_label *sorted;
+    uint32_t sorted_cap;
     struct br_jfr_context context; /* IDs in the current context */
 };
 
@@ -147,7 +147,7 @@ int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t 
 }
 
 /* Stores an ID given by a label. "span_id" takes precedence over "profile_id". */
-static void jfr_labels_take_id(struct br_jfr_context *context, const struct br_jfr_pair *pair)
+static void jfr_labels_set_id(struct br_jfr_context *context, const struct br_jfr_pair *pair)
 {
     bool span = pair->means == BR_JFR_SPAN_LABEL;
     if (span || pair->means == BR_JFR_PROFILE_LABEL) {
@@ -176,7 +176,7 @@ static int jfr_labels_add(struct reader *reader, const struct pair *pair)
     if (rc)
         return rc;
     if (value)
-        jfr_labels_take_id(&reader->context, &labels->pairs[label.pair]);
+        jfr_labels_set_id(&reader->context, &labels->pairs[label.pair]);
     reader->labels[reader->count++] = label;
     return 0;
 }
@@ -216,19 +216,19 @@ static void jfr_labels_sort(struct label *label, uint32_t count)
 
 /* Sorts the labels into `reader->sorted`. Of labels with equal keys the last is kept, as in
  * protobuf maps. */
-static int jfr_labels_settle(struct reader *reader, uint32_t *ret_n)
+static int jfr_labels_sort_context(struct reader *reader, uint32_t *ret_n)
 {
     uint32_t n = 0;
-    int rc = br_grow(&reader->settled, &reader->settled_cap, (size_t)reader->count + 1,
-                     sizeof *reader->settled, UINT32_MAX);
+    int rc = br_grow(&reader->sorted, &reader->sorted_cap, (size_t)reader->count + 1,
+                     sizeof *reader->sorted, UINT32_MAX);
     if (rc)
         return rc;
     jfr_labels_sort(reader->labels, reader->count);
     for (uint32_t i = 0; i < reader->count; i++) {
         const struct label *label = &reader->labels[i];
-        if (n && reader->settled[n - 1].key == label->key)
+        if (n && reader->sorted[n - 1].key == label->key)
             n--;
-        reader->settled[n++] =
+        reader->sorted[n++] =
             (struct br_jfr_label){label->key, reader->jfr_labels->pairs[label->pair].attribute};
     }
     *ret_n = n;
@@ -288,7 +288,7 @@ static int jfr_labels_new_context(struct reader *reader, uint32_t count, uint64_
             br_index_add(&reader->index, hash, labels->n_contexts, jfr_labels_hash_context, reader);
     if (rc)
         return rc;
-    memcpy(label, reader->settled, count * sizeof *label);
+    memcpy(label, reader->sorted, count * sizeof *label);
     reader->context.labels = label;
     reader->context.count = count;
     labels->contexts[labels->n_contexts++] = reader->context;
@@ -301,11 +301,11 @@ static int jfr_labels_add_context(struct reader *reader, const struct pair *pair
     uint32_t n;
     int rc = jfr_labels_read(reader, pair->data, pair->data ? pair->data + pair->len : NULL);
     if (!rc)
-        rc = jfr_labels_settle(reader, &n);
+        rc = jfr_labels_sort_context(reader, &n);
     if (rc)
         return rc;
     const struct br_jfr_labels *labels = reader->jfr_labels;
-    const struct br_jfr_context wanted = {.labels = reader->settled, .count = n};
+    const struct br_jfr_context wanted = {.labels = reader->sorted, .count = n};
     uint64_t hash = jfr_labels_context_hash(reader, wanted.labels, n);
     uint32_t place =
         br_index_find(&reader->index, hash, jfr_labels_is_context, labels->contexts, &wanted);
@@ -375,7 +375,7 @@ int br_jfr_labels_read(struct br_jfr_labels *labels, const uint8_t *data, size_t
     int rc = len > UINT32_MAX ? BR_EINVAL : jfr_labels_read_maps(&reader, data, len);
     br_index_release(&reader.index);
     br_free(reader.labels);
-    br_free(reader.settled);
+    br_free(reader.sorted);
     if (rc == BR_EINVAL)
         return br_err_set(err, rc, "the labels beside the recording are no LabelsSnapshot");
     return rc;

@@ -264,7 +264,7 @@ static struct text jfr_metadata_read_text(struct br_jfr_in *in)
 {
     struct br_jfr_in at = *in;
     struct text text = {0};
-    br_jfr_pass_string(in);
+    br_jfr_skip_string(in);
     uint64_t encoding = br_jfr_fixed(&at, 1);
     if (in->bad || encoding < 3)
         return text;

@@ -8,7 +8,7 @@ struct cursor {
     const char *p, *end;
 };
 
-static bool jfr_names_eat(struct cursor *cursor, const char *text)
+static bool jfr_names_match(struct cursor *cursor, const char *text)
 {
     size_t n = strlen(text);
     if ((size_t)(cursor->end - cursor->p) < n || memcmp(cursor->p, text, n) != 0)
@@ -34,7 +34,7 @@ static size_t jfr_names_hex(struct cursor *cursor)
     return (size_t)(cursor->p - from);
 }
 
-static bool jfr_names_done(const struct cursor *cursor)
+static bool jfr_names_at_end(const struct cursor *cursor)
 {
     return cursor->p == cursor->end;
 }
@@ -53,10 +53,10 @@ static const char *jfr_names_after_last(const char *name, size_t len, const char
 /* Matches jdk/internal/reflect/GeneratedMethodAccessor31. Returns the length to keep, or 0. */
 static size_t jfr_names_accessor(struct cursor cursor, const char *name)
 {
-    if (!jfr_names_eat(&cursor, "jdk/internal/reflect/GeneratedMethodAccessor"))
+    if (!jfr_names_match(&cursor, "jdk/internal/reflect/GeneratedMethodAccessor"))
         return 0;
     size_t keep = (size_t)(cursor.p - name);
-    return jfr_names_digits(&cursor) && jfr_names_done(&cursor) ? keep : 0;
+    return jfr_names_digits(&cursor) && jfr_names_at_end(&cursor) ? keep : 0;
 }
 
 /* Matches A$$Lambda$669.0x0000000800fd7318, A$$Lambda.0x00007ffa600c4da0, A$$Lambda/0x1,
@@ -67,14 +67,14 @@ static size_t jfr_names_lambda(struct cursor cursor, const char *name)
     if (!cursor.p)
         return 0;
     size_t keep = (size_t)(cursor.p - name);
-    bool dollar = jfr_names_eat(&cursor, "$");
+    bool dollar = jfr_names_match(&cursor, "$");
     size_t n = jfr_names_digits(&cursor);
-    if (!dollar && n && jfr_names_done(&cursor))
+    if (!dollar && n && jfr_names_at_end(&cursor))
         return keep;
-    if (!jfr_names_eat(&cursor, ".") && !jfr_names_eat(&cursor, "/"))
+    if (!jfr_names_match(&cursor, ".") && !jfr_names_match(&cursor, "/"))
         return 0;
-    (void)jfr_names_eat(&cursor, "0x");
-    return jfr_names_hex(&cursor) && jfr_names_done(&cursor) ? keep : 0;
+    (void)jfr_names_match(&cursor, "0x");
+    return jfr_names_hex(&cursor) && jfr_names_at_end(&cursor) ? keep : 0;
 }
 
 static size_t jfr_names_spring_proxy(struct cursor cursor, const char *name)
@@ -84,43 +84,43 @@ static size_t jfr_names_spring_proxy(struct cursor cursor, const char *name)
     return p && !memchr(p, '\n', (size_t)(cursor.end - p)) ? (size_t)(p - name) : 0;
 }
 
-static void jfr_names_temporary_folder(struct cursor *cursor)
+static void jfr_names_temporary_directory(struct cursor *cursor)
 {
-    if (!jfr_names_eat(cursor, "./tmp/"))
-        (void)jfr_names_eat(cursor, "/tmp/");
+    if (!jfr_names_match(cursor, "./tmp/"))
+        (void)jfr_names_match(cursor, "/tmp/");
 }
 
 static bool jfr_names_library_end(struct cursor *cursor)
 {
-    if (!jfr_names_eat(cursor, ".so"))
+    if (!jfr_names_match(cursor, ".so"))
         return false;
-    (void)jfr_names_eat(cursor, " (deleted)");
-    return jfr_names_done(cursor);
+    (void)jfr_names_match(cursor, " (deleted)");
+    return jfr_names_at_end(cursor);
 }
 
 /* Matches libzstd-jni-1.5.1-16931311898282279136.so. */
 static bool jfr_names_zstd(struct cursor cursor)
 {
-    jfr_names_temporary_folder(&cursor);
-    return jfr_names_eat(&cursor, "libzstd-jni-") && jfr_names_digits(&cursor) &&
-           jfr_names_eat(&cursor, ".") && jfr_names_digits(&cursor) &&
-           jfr_names_eat(&cursor, ".") && jfr_names_digits(&cursor) &&
-           jfr_names_eat(&cursor, "-") && jfr_names_digits(&cursor) &&
+    jfr_names_temporary_directory(&cursor);
+    return jfr_names_match(&cursor, "libzstd-jni-") && jfr_names_digits(&cursor) &&
+           jfr_names_match(&cursor, ".") && jfr_names_digits(&cursor) &&
+           jfr_names_match(&cursor, ".") && jfr_names_digits(&cursor) &&
+           jfr_names_match(&cursor, "-") && jfr_names_digits(&cursor) &&
            jfr_names_library_end(&cursor);
 }
 
 /* Matches amazonCorrettoCryptoProviderNativeLibraries.7382c2f79097f415/libcrypto.so (deleted). */
 static bool jfr_names_corretto(struct cursor cursor)
 {
-    jfr_names_temporary_folder(&cursor);
-    (void)jfr_names_eat(&cursor, "lib");
-    if (!jfr_names_eat(&cursor, "amazonCorrettoCryptoProvider"))
+    jfr_names_temporary_directory(&cursor);
+    (void)jfr_names_match(&cursor, "lib");
+    if (!jfr_names_match(&cursor, "amazonCorrettoCryptoProvider"))
         return false;
-    (void)jfr_names_eat(&cursor, "NativeLibraries.");
+    (void)jfr_names_match(&cursor, "NativeLibraries.");
     if (jfr_names_hex(&cursor) != 16)
         return false;
-    if (!jfr_names_eat(&cursor, "/libcrypto"))
-        (void)jfr_names_eat(&cursor, "/libamazonCorrettoCryptoProvider");
+    if (!jfr_names_match(&cursor, "/libcrypto"))
+        (void)jfr_names_match(&cursor, "/libamazonCorrettoCryptoProvider");
     return jfr_names_library_end(&cursor);
 }
 
@@ -128,11 +128,11 @@ static bool jfr_names_corretto(struct cursor cursor)
  * release. */
 static bool jfr_names_async_profiler(struct cursor cursor)
 {
-    jfr_names_temporary_folder(&cursor);
-    return jfr_names_eat(&cursor, "libasyncProfiler-") &&
-           (jfr_names_eat(&cursor, "linux-arm64") || jfr_names_eat(&cursor, "linux-musl-x64") ||
-            jfr_names_eat(&cursor, "linux-x64") || jfr_names_eat(&cursor, "macos")) &&
-           jfr_names_eat(&cursor, "-17b9a1d8156277a98ccc871afa9a8f69215f92") &&
+    jfr_names_temporary_directory(&cursor);
+    return jfr_names_match(&cursor, "libasyncProfiler-") &&
+           (jfr_names_match(&cursor, "linux-arm64") || jfr_names_match(&cursor, "linux-musl-x64") ||
+            jfr_names_match(&cursor, "linux-x64") || jfr_names_match(&cursor, "macos")) &&
+           jfr_names_match(&cursor, "-17b9a1d8156277a98ccc871afa9a8f69215f92") &&
            jfr_names_library_end(&cursor);
 }
 

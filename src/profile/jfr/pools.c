@@ -15,10 +15,10 @@ static int jfr_pools_malformed(struct br_jfr_in *in)
     return BR_EINVAL;
 }
 
-static void jfr_pools_pass_string(struct br_jfr_in *in)
+static void jfr_pools_skip_string(struct br_jfr_in *in)
 {
     const uint8_t *from = in->p;
-    br_jfr_pass_string(in);
+    br_jfr_skip_string(in);
     br_steps_add((size_t)(in->p - from) + 1);
 }
 
@@ -30,7 +30,7 @@ static int jfr_pools_read_one(struct br_jfr_chunk *chunk, struct br_jfr_in *in)
     if (k->type == BR_JFR_CHUNK_HEADER) {
         /* The pool of chunk headers contains a copy of the header instead of a count and
          * entries. */
-        br_jfr_pass(in, BR_JFR_HEADER);
+        br_jfr_skip(in, BR_JFR_HEADER);
         return in->bad ? BR_EINVAL : 0;
     }
     uint64_t ignored[BR_JFR_N_SLOTS];
@@ -41,7 +41,7 @@ static int jfr_pools_read_one(struct br_jfr_chunk *chunk, struct br_jfr_in *in)
         uint64_t id = br_jfr_long(in);
         uint32_t at = (uint32_t)(in->p - chunk->data);
         if (string)
-            jfr_pools_pass_string(in);
+            jfr_pools_skip_string(in);
         else
             br_jfr_value(in, chunk, k, k->n_fields, ignored);
         int rc = keep && !in->bad ? br_jfr_ids_put(&chunk->pools[k->type], id, at) : 0;

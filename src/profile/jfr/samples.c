@@ -7,12 +7,11 @@
 
 #define BLOCK_MIN 1024u
 #define BLOCK_MAX 65536u
-#define SAMPLE_MAX                                                                                 \
-/* bytes of a packed sample, including those that decoding may read beyond its end */
-(2 + 3 * 4 + 3 * 8 + 8)
+/* Bytes of a packed sample, including those that decoding may read beyond its end. */
+#define SAMPLE_MAX (2 + 3 * 4 + 3 * 8 + 8)
 #define USUAL_VALUE 1u
 
-    int br_jfr_samples_init(struct br_jfr_samples *samples, bool fold)
+int br_jfr_samples_init(struct br_jfr_samples *samples, bool fold)
 {
     samples->fold = fold;
     br_index_init(&samples->tag_index, UINT32_MAX, BR_HOLDER_REQUESTS);
@@ -267,7 +266,7 @@ bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret)
     return true;
 }
 
-void br_jfr_samples_settle(struct br_jfr_samples *samples)
+void br_jfr_samples_finish(struct br_jfr_samples *samples)
 {
     br_index_release(&samples->tag_index);
     struct br_jfr_tags *tags = br_realloc(samples->tags, samples->n_tags * sizeof *tags);

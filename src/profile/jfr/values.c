@@ -4,10 +4,10 @@
 
 #define DEPTH_MAX 8
 
-static void jfr_values_pass(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
+static void jfr_values_skip(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
                             const struct br_jfr_field *field, unsigned depth);
 
-static void jfr_values_pass_fields(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
+static void jfr_values_skip_fields(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
                                    uint32_t class, unsigned depth)
 {
     /* Every value must take at least one byte. Otherwise arrays of structures without fields
@@ -19,10 +19,10 @@ static void jfr_values_pass_fields(struct br_jfr_in *in, const struct br_jfr_chu
     }
     const struct br_jfr_class *k = &chunk->classes[class];
     for (uint32_t i = 0; i < k->n_fields && !in->bad; i++)
-        jfr_values_pass(in, chunk, &chunk->fields[k->first + i], depth + 1);
+        jfr_values_skip(in, chunk, &chunk->fields[k->first + i], depth + 1);
 }
 
-static void jfr_values_pass_one(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
+static void jfr_values_skip_one(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
                                 const struct br_jfr_field *field, unsigned depth)
 {
     if (field->pool) {
@@ -32,7 +32,7 @@ static void jfr_values_pass_one(struct br_jfr_in *in, const struct br_jfr_chunk 
     switch (field->type) {
     case BR_JFR_BOOLEAN:
     case BR_JFR_BYTE:
-        br_jfr_pass(in, 1);
+        br_jfr_skip(in, 1);
         return;
     case BR_JFR_CHAR:
     case BR_JFR_SHORT:
@@ -45,35 +45,35 @@ static void jfr_values_pass_one(struct br_jfr_in *in, const struct br_jfr_chunk 
         (void)br_jfr_long(in);
         return;
     case BR_JFR_FLOAT: /* never packed */
-        br_jfr_pass(in, 4);
+        br_jfr_skip(in, 4);
         return;
     case BR_JFR_DOUBLE:
-        br_jfr_pass(in, 8);
+        br_jfr_skip(in, 8);
         return;
     case BR_JFR_STRING:
-        br_jfr_pass_string(in);
+        br_jfr_skip_string(in);
         return;
     default:
-        jfr_values_pass_fields(in, chunk, field->class, depth);
+        jfr_values_skip_fields(in, chunk, field->class, depth);
     }
 }
 
-static void jfr_values_pass(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
+static void jfr_values_skip(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
                             const struct br_jfr_field *field, unsigned depth)
 {
     uint32_t n = field->array ? br_jfr_int(in) : 1;
     for (; n && !in->bad; n--)
-        jfr_values_pass_one(in, chunk, field, depth);
+        jfr_values_skip_one(in, chunk, field, depth);
 }
 
 static void jfr_values_read(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
                             const struct br_jfr_field *field, uint64_t values[BR_JFR_N_SLOTS])
 {
     if (field->slot == BR_JFR_NOWHERE) {
-        jfr_values_pass(in, chunk, field, 0);
+        jfr_values_skip(in, chunk, field, 0);
     } else if (field->array || field->type == BR_JFR_STRING) {
         values[field->slot] = (uint64_t)(in->p - chunk->data);
-        jfr_values_pass(in, chunk, field, 0);
+        jfr_values_skip(in, chunk, field, 0);
     } else {
         values[field->slot] =
             field->type == BR_JFR_INT && !field->pool ? br_jfr_int(in) : br_jfr_long(in);

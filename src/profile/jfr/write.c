@@ -109,10 +109,10 @@ static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_t
                                                             : NULL;
     *ret_link = span_id ? br_build_link(writer->build, trace_id, span_id) : 0;
     for (uint32_t i = 0; context && i < context->count; i++) {
-        bool said = false; /* a sample has each key once */
+        bool repeated = false; /* a sample has each key once */
         for (int k = 0; k < 3; k++)
-            said |= own[k][1] && own[k][0] == context->labels[i].key;
-        if (!said)
+            repeated |= own[k][1] && own[k][0] == context->labels[i].key;
+        if (!repeated)
             writer->attributes[n++] = context->labels[i].attribute;
     }
     for (int k = 0; k < 3; k++)

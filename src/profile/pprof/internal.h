@@ -19,10 +19,10 @@
 
 /* Limits far above real profiles: sample types, bytes of a type's name, labels of a sample,
  * lines of a location. */
-#define BR_PPROF_MOST_TYPES 64u
-#define BR_PPROF_MOST_NAME 1024u
-#define BR_PPROF_MOST_LABELS 1024u
-#define BR_PPROF_MOST_LINES 1024u
+#define BR_PPROF_READ_TYPES_MAX 64u
+#define BR_PPROF_NAME_MAX 1024u
+#define BR_PPROF_READ_LABELS_MAX 1024u
+#define BR_PPROF_LINES_MAX 1024u
 /* Memory that reading may take: BR_PPROF_GROWTH times the body, plus BR_PPROF_SPARE. SPARE is 1
  * MiB minus memory that is not counted here (block headers, the item). */
 #define BR_PPROF_GROWTH 4
@@ -58,7 +58,7 @@ struct br_pprof_label {
 struct br_pprof_memo; /* profile/pprof/labels.c */
 
 /* Attributes of long strings and of lists, found by the strings they are built from. */
-struct br_pprof_made {
+struct br_pprof_text_attributes {
     struct br_intern keys;
     struct br_budget budget;
     uint32_t *attributes; /* attribute in the builder for each of `keys` */
@@ -80,10 +80,9 @@ struct br_pprof {
     uint64_t scalars[BR_PPROF_FIELDS];
     struct br_pprof_string *strings;
     uint32_t n_strings;
-    uint32_t
-        /* Copy of string 0, which the format requires to be empty, if it is not empty; else 0.
-         * References to string 0 mean this one, and a label that refers to it has no number. */
-        moved;
+    /* Copy of string 0, which the format requires to be empty, if it is not empty; else 0.
+     * References to string 0 mean this one, and a label that refers to it has no number. */
+    uint32_t moved;
     struct br_pprof_ids mappings, functions, locations;
     uint32_t n_same; /* location IDs from 1 to n_same - 1 equal their indices; 0: they do not */
     bool dotnet;     /* the profile is from Pyroscope's .NET agent and needs corrections */
@@ -115,7 +114,7 @@ struct br_pprof {
     struct br_pprof_ordered *ordered; /* `labels` sorted by key */
     uint32_t cap_ordered;
     struct br_pprof_memo *memo; /* NULL before the first label */
-    struct br_pprof_made made;
+    struct br_pprof_text_attributes made;
     struct br_addition *texts; /* elements of the list attribute being built */
     uint32_t cap_texts;
     uint8_t *composed; /* buffer for a composed string */
@@ -170,23 +169,23 @@ bool br_pprof_grow(struct br_pprof *pprof, void *items, uint32_t *cap, size_t ne
 void *br_pprof_alloc(struct br_pprof *pprof, size_t count, size_t size);
 
 /* Returns the bytes of memory used for reading, except those of the builder. */
-static inline size_t br_pprof_own(const struct br_pprof *pprof)
+static inline size_t br_pprof_used(const struct br_pprof *pprof)
 {
     return pprof->arena->used - pprof->arena_taken + pprof->made.budget.used;
 }
 
 /* Returns the bytes of memory that are still available for reading. */
-static inline size_t br_pprof_rest(const struct br_pprof *pprof)
+static inline size_t br_pprof_available(const struct br_pprof *pprof)
 {
     size_t built = br_build_memory(pprof->build);
-    size_t used = (built > pprof->built ? built - pprof->built : 0) + br_pprof_own(pprof);
+    size_t used = (built > pprof->built ? built - pprof->built : 0) + br_pprof_used(pprof);
     return used < pprof->max_bytes ? pprof->max_bytes - used : 0;
 }
 
 /* Returns true if more than `more` bytes of memory are available; otherwise sets `full`. */
 static inline bool br_pprof_fits(struct br_pprof *pprof, size_t more)
 {
-    if (__builtin_expect(more < br_pprof_rest(pprof), 1))
+    if (__builtin_expect(more < br_pprof_available(pprof), 1))
         return true;
     pprof->full = true;
     return false;
@@ -194,9 +193,9 @@ static inline bool br_pprof_fits(struct br_pprof *pprof, size_t more)
 
 /* Sets the limit of the builder to the available memory. To be called after other memory has
  * grown. */
-static inline void br_pprof_share(struct br_pprof *pprof)
+static inline void br_pprof_limit_builder(struct br_pprof *pprof)
 {
-    size_t own = br_pprof_own(pprof);
+    size_t own = br_pprof_used(pprof);
     size_t limit = pprof->built + (own < pprof->max_bytes ? pprof->max_bytes - own : 0);
     (void)br_build_limit(pprof->build, limit < pprof->build_limit ? limit : pprof->build_limit);
 }
@@ -259,7 +258,7 @@ int br_pprof_text_attribute(struct br_pprof *pprof, uint32_t key, uint64_t strin
 void br_pprof_release_labels(struct br_pprof *pprof);
 
 /* Clears the error, and keeps the message if it is the first that affects samples. */
-void br_pprof_blame(struct br_pprof *pprof);
+void br_pprof_keep_error(struct br_pprof *pprof);
 
 /* Set a message and return its code. br_pprof_no_memory: the builder's error, the limit for a
  * body of this size, or BR_ENOMEM. br_pprof_no_string: the index is not in the table. */

@@ -128,17 +128,17 @@ static int pprof_labels_make_texts(struct br_pprof *pprof, uint32_t key,
  * builder keeps the other half. */
 static int pprof_labels_reserve_made(struct br_pprof *pprof, size_t count)
 {
-    struct br_pprof_made *made = &pprof->made;
+    struct br_pprof_text_attributes *made = &pprof->made;
     struct br_budget *budget = &made->budget;
     budget->moves = true;
-    budget->max = budget->used + br_pprof_rest(pprof) / 2;
+    budget->max = budget->used + br_pprof_available(pprof) / 2;
     int rc = made->keys.count ? 0 : br_intern_init(&made->keys, budget, 1);
     if (!rc)
         rc = br_intern_reserve(&made->keys, budget, BR_VARINT_MAX * (count + 1));
     if (!rc)
         rc = br_budget_grow(budget, &made->attributes, &made->cap, (size_t)made->keys.count + 1,
                             sizeof *made->attributes);
-    br_pprof_share(pprof);
+    br_pprof_limit_builder(pprof);
     return rc;
 }
 
@@ -152,7 +152,7 @@ static int pprof_labels_no_room(struct br_pprof *pprof, int rc)
 static int pprof_labels_texts_of(struct br_pprof *pprof, uint32_t key,
                                  const struct br_pprof_ordered *group, size_t count, uint32_t *ret)
 {
-    struct br_pprof_made *made = &pprof->made;
+    struct br_pprof_text_attributes *made = &pprof->made;
     uint32_t hash;
     int rc = pprof_labels_reserve_made(pprof, count);
     if (rc)
@@ -240,10 +240,10 @@ static uint32_t pprof_labels_link_of(struct br_pprof *pprof, uint64_t span, uint
 }
 
 /* Span, profile and trace IDs in the labels of a sample, as indices of strings. */
-struct named {
+struct label_ids {
     uint64_t span, profile, trace;
     uint64_t number, root; /* IDs as numbers; 0: none */
-    unsigned several;      /* one bit per enum kind: the label occurs with different values */
+    unsigned repeated;     /* one bit per enum kind: the label occurs with different values */
 };
 
 /* Returns the ID in a label with a number or a decimal text; 0 if there is none. */
@@ -262,19 +262,19 @@ static uint64_t pprof_labels_decimal_of(const struct br_pprof *pprof,
     return id;
 }
 
-static void pprof_labels_note_name(const struct br_pprof *pprof, struct named *named,
+static void pprof_labels_record_id(const struct br_pprof *pprof, struct label_ids *ids,
                                    enum kind kind, const struct br_pprof_label *label)
 {
-    if (kind == KIND_SPAN && !named->span)
-        named->span = label->str;
-    else if (kind == KIND_PROFILE && !named->profile)
-        named->profile = label->str;
-    else if (kind == KIND_TRACE && !named->trace)
-        named->trace = label->str;
-    else if (kind == KIND_NUMBER && !named->number)
-        named->number = pprof_labels_decimal_of(pprof, label);
-    else if (kind == KIND_ROOT_NUMBER && !named->root)
-        named->root = pprof_labels_decimal_of(pprof, label);
+    if (kind == KIND_SPAN && !ids->span)
+        ids->span = label->str;
+    else if (kind == KIND_PROFILE && !ids->profile)
+        ids->profile = label->str;
+    else if (kind == KIND_TRACE && !ids->trace)
+        ids->trace = label->str;
+    else if (kind == KIND_NUMBER && !ids->number)
+        ids->number = pprof_labels_decimal_of(pprof, label);
+    else if (kind == KIND_ROOT_NUMBER && !ids->root)
+        ids->root = pprof_labels_decimal_of(pprof, label);
 }
 
 static uint32_t pprof_labels_link_of_number(struct br_pprof *pprof, uint64_t number, uint64_t trace)
@@ -364,7 +364,7 @@ static int pprof_labels_numbers_of(struct br_pprof *pprof, uint32_t key,
                                    const struct br_pprof_ordered *group, size_t count,
                                    uint32_t unit, uint32_t *ret)
 {
-    int64_t numbers[BR_PPROF_MOST_LABELS];
+    int64_t numbers[BR_PPROF_READ_LABELS_MAX];
     for (size_t i = 0; i < count; i++)
         numbers[i] = (int64_t)group[i].label.num;
     *ret = br_build_attribute_ints(pprof->build, key, numbers, count, unit);
@@ -392,16 +392,16 @@ static bool pprof_labels_differ(const struct br_pprof_ordered *group, size_t cou
 }
 
 static int pprof_labels_put_group(struct br_pprof *pprof, const struct br_pprof_ordered *group,
-                                  size_t count, struct named *named)
+                                  size_t count, struct label_ids *ids)
 {
     struct memo_label *memo_label;
     int rc = pprof_labels_attribute_of(pprof, &group->label, &memo_label);
     if (rc)
         return rc;
     uint32_t attribute = memo_label->attribute - 1;
-    pprof_labels_note_name(pprof, named, memo_label->kind, &group->label);
+    pprof_labels_record_id(pprof, ids, memo_label->kind, &group->label);
     if (pprof_labels_differ(group, count))
-        named->several |= 1u << memo_label->kind;
+        ids->repeated |= 1u << memo_label->kind;
     if (count > 1)
         rc = pprof_labels_list_of(pprof, group, count, &attribute);
     if (!rc && !pprof_labels_add_attribute(pprof, attribute))
@@ -410,7 +410,7 @@ static int pprof_labels_put_group(struct br_pprof *pprof, const struct br_pprof_
 }
 
 /* Adds the attributes of labels that contain repeated keys. */
-static int pprof_labels_put_groups(struct br_pprof *pprof, uint32_t count, struct named *named)
+static int pprof_labels_put_groups(struct br_pprof *pprof, uint32_t count, struct label_ids *ids)
 {
     if (!br_pprof_grow(pprof, &pprof->ordered, &pprof->cap_ordered, count, sizeof *pprof->ordered))
         return br_pprof_no_memory(pprof);
@@ -423,12 +423,12 @@ static int pprof_labels_put_groups(struct br_pprof *pprof, uint32_t count, struc
         for (end = i + 1;
              end < count && pprof_labels_same_group(&sorted[i].label, &sorted[end].label);)
             end++;
-        rc = pprof_labels_put_group(pprof, &sorted[i], end - i, named);
+        rc = pprof_labels_put_group(pprof, &sorted[i], end - i, ids);
     }
     return rc;
 }
 
-static int pprof_labels_put(struct br_pprof *pprof, uint32_t count, struct named *named)
+static int pprof_labels_put(struct br_pprof *pprof, uint32_t count, struct label_ids *ids)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct memo_label *memo_label;
@@ -436,7 +436,7 @@ static int pprof_labels_put(struct br_pprof *pprof, uint32_t count, struct named
         if (rc)
             return rc;
         if (memo_label->kind)
-            pprof_labels_note_name(pprof, named, memo_label->kind, &pprof->labels[i]);
+            pprof_labels_record_id(pprof, ids, memo_label->kind, &pprof->labels[i]);
         if (!pprof_labels_add_attribute(pprof, memo_label->attribute - 1))
             return br_pprof_no_memory(pprof);
     }
@@ -446,33 +446,33 @@ static int pprof_labels_put(struct br_pprof *pprof, uint32_t count, struct named
 /* Returns the link to the span that the labels name, or 0 if there is none. Also returns 0 if
  * the deciding label has several values: SDKs label threads, and a thread may serve several
  * requests concurrently (asyncio). */
-static uint32_t pprof_labels_link_named(struct br_pprof *pprof, const struct named *named)
+static uint32_t pprof_labels_link_named(struct br_pprof *pprof, const struct label_ids *ids)
 {
-    enum kind kind = named->span      ? KIND_SPAN
-                     : named->profile ? KIND_PROFILE
-                     : named->number  ? KIND_NUMBER
-                                      : KIND_ROOT_NUMBER;
-    if (named->several & (1u << kind | 1u << KIND_TRACE))
+    enum kind kind = ids->span      ? KIND_SPAN
+                     : ids->profile ? KIND_PROFILE
+                     : ids->number  ? KIND_NUMBER
+                                    : KIND_ROOT_NUMBER;
+    if (ids->repeated & (1u << kind | 1u << KIND_TRACE))
         return 0;
-    uint32_t link = named->span ? pprof_labels_link_of(pprof, named->span, named->trace) : 0;
-    if (!link && named->profile && !(named->several & 1u << KIND_PROFILE))
-        link = pprof_labels_link_of(pprof, named->profile, named->trace);
-    uint64_t number = named->number ? named->number : named->root;
+    uint32_t link = ids->span ? pprof_labels_link_of(pprof, ids->span, ids->trace) : 0;
+    if (!link && ids->profile && !(ids->repeated & 1u << KIND_PROFILE))
+        link = pprof_labels_link_of(pprof, ids->profile, ids->trace);
+    uint64_t number = ids->number ? ids->number : ids->root;
     if (!link && number)
-        link = pprof_labels_link_of_number(pprof, number, named->trace);
+        link = pprof_labels_link_of_number(pprof, number, ids->trace);
     return link;
 }
 
 int br_pprof_read_labels(struct br_pprof *pprof, uint32_t count, uint32_t *ret_link)
 {
-    struct named named = {0};
+    struct label_ids ids = {0};
     if (!pprof->memo && !pprof_labels_make_memo(pprof))
         return br_pprof_no_memory(pprof);
     int rc = __builtin_expect(pprof_labels_have_repeats(pprof->labels, count), 0)
-                 ? pprof_labels_put_groups(pprof, count, &named)
-                 : pprof_labels_put(pprof, count, &named);
+                 ? pprof_labels_put_groups(pprof, count, &ids)
+                 : pprof_labels_put(pprof, count, &ids);
     if (rc)
         return rc;
-    *ret_link = pprof_labels_link_named(pprof, &named);
+    *ret_link = pprof_labels_link_named(pprof, &ids);
     return 0;
 }

@@ -11,16 +11,17 @@
 
 struct types {
     uint32_t count;
-    uint32_t type[BR_PPROF_MOST_TYPES], unit[BR_PPROF_MOST_TYPES]; /* strings of the builder */
-    const char *names[BR_PPROF_MOST_TYPES];
+    uint32_t type[BR_PPROF_READ_TYPES_MAX],
+        unit[BR_PPROF_READ_TYPES_MAX]; /* strings of the builder */
+    const char *names[BR_PPROF_READ_TYPES_MAX];
     /* Datadog: value of `__name__`; NULL: derived from the type */
-    const char *metrics[BR_PPROF_MOST_TYPES];
+    const char *metrics[BR_PPROF_READ_TYPES_MAX];
 };
 
 /* Datadog's sample types and the names that other profilers use for them. Counts of samples keep
  * their own names: together with a period of CPU time, "samples" would be read as CPU time. */
 static const struct {
-    const char *theirs, *type, *metric;
+    const char *name, *type, *metric;
 } datadog_types[] = {
     {"cpu-time", "cpu", "process_cpu"},
     {"cpu-samples", "cpu_samples", "process_cpu"},
@@ -38,8 +39,8 @@ static size_t pprof_read_datadog_type(const struct br_pprof *pprof, uint64_t ind
 {
     size_t len, k = 0;
     const uint8_t *text = br_pprof_text(pprof, index, &len);
-    while (k < BR_COUNT(datadog_types) && (len != strlen(datadog_types[k].theirs) ||
-                                           memcmp(text, datadog_types[k].theirs, len) != 0))
+    while (k < BR_COUNT(datadog_types) &&
+           (len != strlen(datadog_types[k].name) || memcmp(text, datadog_types[k].name, len) != 0))
         k++;
     return k;
 }
@@ -132,9 +133,9 @@ static int pprof_read_name(struct br_pprof *pprof, uint64_t index, const char **
     const uint8_t *text = br_pprof_text(pprof, index, &len);
     if (!text)
         return br_pprof_no_string(pprof, index, "sample type");
-    if (len > BR_PPROF_MOST_NAME)
+    if (len > BR_PPROF_NAME_MAX)
         return br_err_set(pprof->err, BR_EINVAL,
-                          "pprof: a sample type's name has more than %u bytes", BR_PPROF_MOST_NAME);
+                          "pprof: a sample type's name has more than %u bytes", BR_PPROF_NAME_MAX);
     char *name = br_arena_strndup(pprof->arena, (const char *)text, len);
     for (char *c = name; c && *c && (pprof->dotnet || pprof->datadog); c++)
         if (*c == '-')
@@ -148,16 +149,16 @@ static int pprof_read_type(struct br_pprof *pprof, struct types *types,
 {
     uint64_t type = 0, unit = 0;
     int rc = pprof_read_value_type(pprof, field, &type, &unit);
-    size_t theirs =
+    size_t datadog_index =
         !rc && pprof->datadog ? pprof_read_datadog_type(pprof, type) : BR_COUNT(datadog_types);
     if (!rc)
         rc = pprof_read_name(pprof, type, &types->names[types->count]);
     if (rc)
         return rc;
     types->metrics[types->count] = NULL;
-    if (theirs < BR_COUNT(datadog_types)) {
-        types->names[types->count] = datadog_types[theirs].type;
-        types->metrics[types->count] = datadog_types[theirs].metric;
+    if (datadog_index < BR_COUNT(datadog_types)) {
+        types->names[types->count] = datadog_types[datadog_index].type;
+        types->metrics[types->count] = datadog_types[datadog_index].metric;
     }
     const char *name = types->names[types->count];
     if (pprof->dotnet || pprof->datadog)
@@ -193,9 +194,9 @@ static int pprof_read_types(struct br_pprof *pprof, struct types *types)
     int rc = 0;
     if (range->count == 0)
         return pprof_read_invalid(pprof, "samples without sample types");
-    if (range->count > BR_PPROF_MOST_TYPES)
+    if (range->count > BR_PPROF_READ_TYPES_MAX)
         return br_err_set(pprof->err, BR_EINVAL, "pprof: more than %u sample types",
-                          BR_PPROF_MOST_TYPES);
+                          BR_PPROF_READ_TYPES_MAX);
     pprof->datadog = pprof_read_is_datadog(pprof);
     for (; !rc && br_pprof_next(&at, range->end, BR_SCAN_LEN(BR_PPROF_SAMPLE_TYPE), &field);
          types->count++)
@@ -208,7 +209,7 @@ static int pprof_read_types(struct br_pprof *pprof, struct types *types)
 static int pprof_read_add_order(struct br_pprof *pprof, struct br_addition *addition,
                                 uint32_t count)
 {
-    int64_t order[BR_PPROF_MOST_TYPES];
+    int64_t order[BR_PPROF_READ_TYPES_MAX];
     for (uint32_t i = 0; i < count; i++)
         order[i] = i;
     return br_add_ints(pprof->arena, addition, 3, BR_SCOPE_SAMPLE_TYPE_ORDER, order, count);
@@ -246,9 +247,9 @@ static int pprof_read_open_scope(struct br_pprof *pprof, const struct types *typ
     size_t len;
     const uint8_t *text =
         pprof_read_top_text(pprof, BR_PPROF_DEFAULT_TYPE, "default_sample_type", &len);
-    if (len > BR_PPROF_MOST_NAME)
+    if (len > BR_PPROF_NAME_MAX)
         return br_err_set(pprof->err, BR_EINVAL,
-                          "pprof: default_sample_type has more than %u bytes", BR_PPROF_MOST_NAME);
+                          "pprof: default_sample_type has more than %u bytes", BR_PPROF_NAME_MAX);
     int rc = 0;
     if (len)
         rc = br_add_string(pprof->arena, &addition, 3, BR_SCOPE_DEFAULT_SAMPLE_TYPE, text, len);
@@ -362,7 +363,7 @@ static int pprof_read_attributes(struct br_pprof *pprof, uint32_t *attributes, s
 }
 
 /* Returns true for counters of the Go runtime that are never reset. */
-static bool pprof_read_goes_on(const char *type)
+static bool pprof_read_is_go_counter(const char *type)
 {
     static const char *const counted[] = {"alloc_objects", "alloc_space", "contentions", "delay"};
     size_t i = 0;
@@ -376,8 +377,8 @@ static bool pprof_read_is_cumulative(const struct br_pprof *pprof, const char *t
 {
     const struct br_profile_source *source = pprof->source;
     /* The Go runtime writes a duration only into a difference (?seconds=). */
-    if ((source->counts_on || (source->from_file && pprof->scalars[BR_PPROF_DURATION] == 0)) &&
-        pprof_read_goes_on(type))
+    if ((source->go_totals || (source->from_file && pprof->scalars[BR_PPROF_DURATION] == 0)) &&
+        pprof_read_is_go_counter(type))
         return true;
     for (size_t i = 0; i < source->n_types; i++)
         if (source->types[i].type && !strcmp(source->types[i].type, type) &&
@@ -396,10 +397,10 @@ static int pprof_read_period(struct br_pprof *pprof, struct br_build_profile *pr
         int rc = pprof_read_value_type(pprof, &field, &type, &unit);
         if (rc)
             return rc;
-        size_t theirs =
+        size_t datadog_index =
             pprof->datadog ? pprof_read_datadog_type(pprof, type) : BR_COUNT(datadog_types);
-        if (theirs < BR_COUNT(datadog_types))
-            profile->period_type = pprof_read_key_of(pprof, datadog_types[theirs].type);
+        if (datadog_index < BR_COUNT(datadog_types))
+            profile->period_type = pprof_read_key_of(pprof, datadog_types[datadog_index].type);
         else
             profile->period_type = br_pprof_string_or_empty(pprof, type, "period type");
         profile->period_unit = br_pprof_string_or_empty(pprof, unit, "period type");
@@ -499,7 +500,7 @@ static int pprof_read_whole(struct br_pprof *pprof)
     return rc || pprof_read_fits_taken(pprof) ? rc : br_pprof_no_memory(pprof);
 }
 
-static void pprof_read_tell_strays(const struct br_pprof *pprof)
+static void pprof_read_report_strays(const struct br_pprof *pprof)
 {
     struct br_profile_lost *into = pprof->source->lost;
     if (!into)
@@ -512,9 +513,9 @@ static void pprof_read_tell_strays(const struct br_pprof *pprof)
 int br_pprof_read(struct br_build *build, const struct br_profile_source *source,
                   struct br_arena *scratch, struct br_err *err)
 {
-    struct br_err nobody = {0};
+    struct br_err ignored = {0};
     struct br_pprof p = {
-        .build = build, .source = source, .arena = scratch, .err = err ? err : &nobody};
+        .build = build, .source = source, .arena = scratch, .err = err ? err : &ignored};
     int rc = pprof_read_top(&p);
     if (rc || !p.ranges[BR_PPROF_SAMPLE].count)
         return rc;
@@ -524,11 +525,11 @@ int br_pprof_read(struct br_build *build, const struct br_profile_source *source
     p.built = br_build_memory(build);
     p.arena_taken = scratch->used;
     p.build_limit = br_build_limit(build, p.built + p.max_bytes);
-    br_pprof_share(&p);
+    br_pprof_limit_builder(&p);
     rc = pprof_read_whole(&p);
     br_pprof_release_labels(&p);
     if (!rc)
-        pprof_read_tell_strays(&p);
+        pprof_read_report_strays(&p);
     (void)br_build_limit(build, p.build_limit);
     return rc;
 }

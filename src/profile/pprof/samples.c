@@ -22,7 +22,7 @@ struct reading {
     uint32_t n_stack, n_values, n_labels;
     const uint8_t *packed; /* packed locations that are not yet in `stack`; NULL: none */
     size_t packed_len;
-    uint64_t values[BR_PPROF_MOST_TYPES];
+    uint64_t values[BR_PPROF_READ_TYPES_MAX];
 };
 
 static int pprof_samples_malformed(struct br_pprof *pprof, uint32_t sample)
@@ -32,7 +32,7 @@ static int pprof_samples_malformed(struct br_pprof *pprof, uint32_t sample)
 
 /* Marks the current sample as bad and returns the place for its message. NULL if there already
  * is one: only the first message is kept, because a body may contain millions of bad samples. */
-static struct br_err *pprof_samples_blame(struct br_pprof *pprof)
+static struct br_err *pprof_samples_mark_bad(struct br_pprof *pprof)
 {
     pprof->sample_is_bad = true;
     return pprof->lost.first.text[0] ? NULL : pprof->err;
@@ -43,7 +43,7 @@ static struct br_err *pprof_samples_blame(struct br_pprof *pprof)
 static int pprof_samples_unknown_location(struct br_pprof *pprof, const struct reading *reading,
                                           uint64_t id)
 {
-    return br_err_set(pprof_samples_blame(pprof), BR_EINVAL,
+    return br_err_set(pprof_samples_mark_bad(pprof), BR_EINVAL,
                       "pprof: sample %u: location %llu is not in the profile", reading->number,
                       (unsigned long long)id);
 }
@@ -125,7 +125,7 @@ static int pprof_samples_build_stack(struct br_pprof *pprof, struct reading *rea
 static int pprof_samples_wrong_values(struct br_pprof *pprof, const struct reading *reading,
                                       uint32_t n_types)
 {
-    return br_err_set(pprof_samples_blame(pprof), BR_EINVAL,
+    return br_err_set(pprof_samples_mark_bad(pprof), BR_EINVAL,
                       "pprof: sample %u has %s%u value%s for %u sample type%s", reading->number,
                       reading->n_values > n_types ? "more than " : "",
                       reading->n_values > n_types ? n_types : reading->n_values,
@@ -171,10 +171,10 @@ static int pprof_samples_put_label(struct br_pprof *pprof, struct reading *readi
         v[STR] = pprof->moved;
     if (!v[STR] && !v[NUM] && !v[UNIT])
         return 0;
-    if (reading->n_labels == BR_PPROF_MOST_LABELS) {
+    if (reading->n_labels == BR_PPROF_READ_LABELS_MAX) {
         pprof->sample_is_bad = true;
         return br_err_set(pprof->err, BR_EINVAL, "pprof: sample %u has more than %u labels",
-                          reading->number, BR_PPROF_MOST_LABELS);
+                          reading->number, BR_PPROF_READ_LABELS_MAX);
     }
     if (!br_pprof_grow(pprof, &pprof->labels, &pprof->cap_labels, (size_t)reading->n_labels + 1,
                        sizeof *pprof->labels))
@@ -330,9 +330,9 @@ static int pprof_samples_read_one(struct br_pprof *pprof, uint32_t number, uint3
 }
 
 /* Leaves out the current sample. */
-static int pprof_samples_lose(struct br_pprof *pprof)
+static int pprof_samples_leave_out(struct br_pprof *pprof)
 {
-    br_pprof_blame(pprof);
+    br_pprof_keep_error(pprof);
     pprof->sample_is_bad = false;
     pprof->lost.count++;
     return 0;
@@ -368,7 +368,7 @@ int br_pprof_read_samples(struct br_pprof *pprof, uint32_t n_types)
          !rc && br_pprof_next(&at, range->end, BR_SCAN_LEN(BR_PPROF_SAMPLE), &field); i++) {
         rc = pprof_samples_read_one(pprof, i, n_types, &field);
         if (rc == BR_EINVAL && pprof->sample_is_bad)
-            rc = pprof_samples_lose(pprof);
+            rc = pprof_samples_leave_out(pprof);
     }
     return rc ? rc : pprof_samples_end(pprof);
 }

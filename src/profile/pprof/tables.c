@@ -19,7 +19,7 @@ int br_pprof_no_memory(struct br_pprof *pprof)
     return br_err_set(pprof->err, rc, "pprof: %s", br_strerror(rc));
 }
 
-void br_pprof_blame(struct br_pprof *pprof)
+void br_pprof_keep_error(struct br_pprof *pprof)
 {
     if (!pprof->lost.first.text[0])
         pprof->lost.first = *pprof->err;
@@ -81,12 +81,12 @@ void *br_pprof_alloc(struct br_pprof *pprof, size_t count, size_t size)
     if (!br_size_mul(count, size, &bytes) || !br_pprof_fits(pprof, bytes))
         return NULL;
     /* The arena may allocate a larger block; that must not exceed the available memory either. */
-    size_t max = pprof->arena->max, rest = br_pprof_rest(pprof);
+    size_t max = pprof->arena->max, rest = br_pprof_available(pprof);
     if (max > pprof->arena->used && rest < max - pprof->arena->used)
         pprof->arena->max = pprof->arena->used + rest;
     void *array = br_arena_alloc(pprof->arena, bytes);
     pprof->arena->max = max;
-    br_pprof_share(pprof);
+    br_pprof_limit_builder(pprof);
     return array;
 }
 
@@ -245,7 +245,7 @@ static int pprof_tables_ids_put(struct br_pprof *pprof, struct br_pprof_ids *ids
 }
 
 /* Returns true while the builder has not failed and memory is available. */
-static bool pprof_tables_goes_on(struct br_pprof *pprof)
+static bool pprof_tables_may_continue(struct br_pprof *pprof)
 {
     return !br_build_rc(pprof->build) && br_pprof_fits(pprof, 0);
 }
@@ -391,7 +391,7 @@ static int pprof_tables_read_functions(struct br_pprof *pprof)
     int rc = pprof_tables_ids_init(pprof, &pprof->functions, range->count)
                  ? 0
                  : br_pprof_no_memory(pprof);
-    while (!rc && pprof_tables_goes_on(pprof) &&
+    while (!rc && pprof_tables_may_continue(pprof) &&
            br_pprof_next(&at, range->end, BR_SCAN_LEN(BR_PPROF_FUNCTION), &field)) {
         uint64_t id = 0;
         if (borrow && br_pprof_next(&at_location, pprof->ranges[BR_PPROF_LOCATION].end,
@@ -446,9 +446,9 @@ static int pprof_tables_read_location(struct br_pprof *pprof, const struct br_fi
             v[field.number] = field.value;
             continue;
         }
-        if (n_lines == BR_PPROF_MOST_LINES)
+        if (n_lines == BR_PPROF_LINES_MAX)
             return br_err_set(pprof->err, BR_EINVAL, "pprof: a location has more than %u lines",
-                              BR_PPROF_MOST_LINES);
+                              BR_PPROF_LINES_MAX);
         if (!br_pprof_grow(pprof, &pprof->lines, &pprof->cap_lines, n_lines + 1,
                            sizeof *pprof->lines))
             return br_pprof_no_memory(pprof);
@@ -496,21 +496,21 @@ int br_pprof_read_tables(struct br_pprof *pprof)
         return br_pprof_no_memory(pprof);
     int rc = 0;
     const uint8_t *at = mappings->start;
-    while (!rc && pprof_tables_goes_on(pprof) &&
+    while (!rc && pprof_tables_may_continue(pprof) &&
            br_pprof_next(&at, mappings->end, BR_SCAN_LEN(BR_PPROF_MAPPING), &field))
         rc = pprof_tables_read_mapping(pprof, &field);
     if (!rc)
         rc = pprof_tables_read_functions(pprof);
     at = locations->start;
-    while (!rc && pprof_tables_goes_on(pprof) &&
+    while (!rc && pprof_tables_may_continue(pprof) &&
            br_pprof_next(&at, locations->end, BR_SCAN_LEN(BR_PPROF_LOCATION), &field)) {
         rc = pprof_tables_read_location(pprof, &field);
         if (rc == BR_ENOTFOUND) {
-            br_pprof_blame(pprof);
+            br_pprof_keep_error(pprof);
             rc = 0;
         }
     }
-    if (!rc && !pprof_tables_goes_on(pprof))
+    if (!rc && !pprof_tables_may_continue(pprof))
         rc = br_pprof_no_memory(pprof);
     pprof->n_same = rc ? 0 : pprof_tables_count_same(pprof);
     return rc;

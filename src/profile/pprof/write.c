@@ -49,7 +49,7 @@ static int64_t pprof_write_add(int64_t left, int64_t right)
     return __builtin_add_overflow(left, right, &sum) ? (right < 0 ? INT64_MIN : INT64_MAX) : sum;
 }
 
-static int64_t pprof_write_times(int64_t left, int64_t right)
+static int64_t pprof_write_multiply(int64_t left, int64_t right)
 {
     int64_t product;
     return __builtin_mul_overflow(left, right, &product)
@@ -76,7 +76,7 @@ static void pprof_write_read_attributes(struct sample *sample, const struct br_f
         *indices = (struct br_pprof_indices){.p = sample->body, .end = sample->end};
 }
 
-static void pprof_write_read_rest(struct sample *sample, const uint8_t *p)
+static void pprof_write_read_other_fields(struct sample *sample, const uint8_t *p)
 {
     const uint8_t *end = sample->end;
     struct br_field field;
@@ -135,7 +135,7 @@ static inline void pprof_write_read_sample(struct sample *sample, const uint8_t 
         sample->values_at = (uint32_t)(p - sample->body);
         pprof_write_read_values(sample, p + 2, end);
     } else {
-        pprof_write_read_rest(sample, p);
+        pprof_write_read_other_fields(sample, p);
     }
 }
 
@@ -199,8 +199,8 @@ static bool pprof_write_next_is_same(struct cursor *cursor, const struct sample 
            pprof_write_same_attributes(sample, &next);
 }
 
-static bool pprof_write_samples_line_up(const struct br_pprof_profile *left,
-                                        const struct br_pprof_profile *right)
+static bool pprof_write_samples_match(const struct br_pprof_profile *left,
+                                      const struct br_pprof_profile *right)
 {
     struct cursor cursor = {left->body, left->end}, y = {right->body, right->end};
     struct sample sample;
@@ -210,7 +210,7 @@ static bool pprof_write_samples_line_up(const struct br_pprof_profile *left,
     return true;
 }
 
-static bool pprof_write_was_one_with(const struct br_pprof_profile *first,
+static bool pprof_write_belongs_with(const struct br_pprof_profile *first,
                                      const struct br_pprof_profile *profile,
                                      const struct br_pprof_tables *tables)
 {
@@ -219,7 +219,7 @@ static bool pprof_write_was_one_with(const struct br_pprof_profile *first,
            profile->period_type == first->period_type &&
            profile->period_unit == first->period_unit &&
            br_pprof_profile_same_attributes(first, profile, tables) &&
-           pprof_write_samples_line_up(first, profile);
+           pprof_write_samples_match(first, profile);
 }
 
 /* Returns how many of the next Profiles form one pprof. */
@@ -227,7 +227,7 @@ static uint32_t pprof_write_group_len(const struct br_pprof_writer *writer)
 {
     const struct br_pprof_profile *p = writer->profiles;
     uint32_t n = 1;
-    for (; n < writer->n_profiles && pprof_write_was_one_with(p, p + n, &writer->tables); n++)
+    for (; n < writer->n_profiles && pprof_write_belongs_with(p, p + n, &writer->tables); n++)
         for (uint32_t i = 0; i < n; i++)
             if (p[i].type == p[n].type && p[i].unit == p[n].unit)
                 return n;
@@ -387,7 +387,7 @@ static int64_t pprof_write_value_of(const struct br_pprof_head *head, uint32_t i
     const struct br_pprof_type *type = &head->types[index];
     int64_t value = sample->n_values ? sample->value : (int64_t)sample->n_times;
     if (type->times_period || (!sample->n_values && type->is_period))
-        value = pprof_write_times(value, head->period);
+        value = pprof_write_multiply(value, head->period);
     return value;
 }
 
@@ -543,7 +543,7 @@ static int pprof_write_scope(struct br_pprof_writer *writer, const uint8_t *body
     br_pprof_scope_read(&writer->scope, scope, writer->profiles, whole ? writer->n_profiles : 0);
     writer->scope.has_cpu = pprof_write_any_is_cpu(writer, cursor);
     writer->tables.all_labels =
-        writer->scope.from_pyroscope && !writer->tables.options->asks_clients;
+        writer->scope.from_pyroscope && !writer->tables.options->filters_clients;
     writer->out.scope = scope;
     writer->out.from_pyroscope = writer->scope.from_pyroscope;
     while (writer->n_profiles && !writer->tables.rc) {

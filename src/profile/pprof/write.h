@@ -57,9 +57,10 @@ struct br_pprof_options {
      * piece reads again; 0: no limit */
     size_t max_work;
     /* Returns true if a sample attribute becomes a label. Called once per attribute in an item.
-     * Not called for profiles of Pyroscope clients unless `asks_clients` is set. NULL: keep all. */
+     * Not called for profiles of Pyroscope clients unless `filters_clients` is set. NULL: keep all.
+     */
     bool (*keep_label)(void *arg, const char *key, size_t len);
-    bool asks_clients;
+    bool filters_clients;
     void *arg;
 };
 

@@ -72,14 +72,14 @@ static void pprof_write_labels_read_id(struct br_pprof_label_fields *label,
 }
 
 static void pprof_write_labels_find_role(struct br_pprof_label_fields *label,
-                                         const struct br_pair *left)
+                                         const struct br_pair *pair)
 {
-    if (br_text_is(left->key, "span_id") || br_text_is(left->key, "profile_id")) {
+    if (br_text_is(pair->key, "span_id") || br_text_is(pair->key, "profile_id")) {
         label->role = PPROF_SPAN_ID;
-        pprof_write_labels_read_id(label, &left->value, 8);
-    } else if (br_text_is(left->key, "trace_id")) {
+        pprof_write_labels_read_id(label, &pair->value, 8);
+    } else if (br_text_is(pair->key, "trace_id")) {
         label->role = PPROF_TRACE_ID;
-        pprof_write_labels_read_id(label, &left->value, 16);
+        pprof_write_labels_read_id(label, &pair->value, 16);
     }
 }
 
@@ -104,20 +104,20 @@ const struct br_pprof_label_fields *br_pprof_tables_label(struct br_pprof_tables
     struct br_pprof_label_fields *label = &tables->labels[index];
     if (label->piece.round == tables->round)
         return label;
-    struct br_pair left;
+    struct br_pair pair;
     uint32_t key_index, unit;
     size_t at = tables->buffers[PPROF_CACHE].len;
     label->piece = (struct br_pprof_piece){tables->round, (uint32_t)at, 0};
     if (!br_pprof_tables_work(tables, tables->view.tables[BR_TABLE_ATTRIBUTE][index].len) ||
-        !br_pair_of(&tables->view, index, &left, &key_index, &unit) ||
-        left.value.type == BR_VALUE_EMPTY || !pprof_write_labels_wanted(tables, label, left.key))
+        !br_pair_of(&tables->view, index, &pair, &key_index, &unit) ||
+        pair.value.type == BR_VALUE_EMPTY || !pprof_write_labels_wanted(tables, label, pair.key))
         return label;
-    pprof_write_labels_find_role(label, &left);
+    pprof_write_labels_find_role(label, &pair);
     uint32_t key = br_pprof_tables_string(tables, key_index);
-    if (left.value.type != BR_VALUE_LIST ||
-        !pprof_write_labels_put_list(tables, key, &left.value, unit))
-        pprof_write_labels_put_value(tables, key, &left.value, unit);
-    label->makes_series = label->role == PPROF_LABEL && left.value.type != BR_VALUE_INT;
+    if (pair.value.type != BR_VALUE_LIST ||
+        !pprof_write_labels_put_list(tables, key, &pair.value, unit))
+        pprof_write_labels_put_value(tables, key, &pair.value, unit);
+    label->makes_series = label->role == PPROF_LABEL && pair.value.type != BR_VALUE_INT;
     label->piece.len = (uint32_t)(tables->buffers[PPROF_CACHE].len - at);
     return label;
 }

@@ -309,17 +309,17 @@ static void pprof_write_tables_note_mapping(struct br_pprof_tables *tables, uint
     static const char *const ids[] = {"process.executable.build_id.gnu",
                                       "process.executable.build_id.go",
                                       "process.executable.build_id.htlhash"};
-    struct br_pair left;
-    if (!br_pprof_tables_pair(tables, attribute, &left, NULL, NULL))
+    struct br_pair pair;
+    if (!br_pprof_tables_pair(tables, attribute, &pair, NULL, NULL))
         return;
     for (size_t i = 0; i < BR_COUNT(has); i++)
-        if (left.value.type == BR_VALUE_BOOL && br_text_is(left.key, has[i]))
-            notes->has[i] = left.value.number != 0;
-    for (size_t i = 0; i < BR_COUNT(ids) && left.value.type == BR_VALUE_STRING && left.value.len;
+        if (pair.value.type == BR_VALUE_BOOL && br_text_is(pair.key, has[i]))
+            notes->has[i] = pair.value.number != 0;
+    for (size_t i = 0; i < BR_COUNT(ids) && pair.value.type == BR_VALUE_STRING && pair.value.len;
          i++) {
-        if (!br_text_is(left.key, ids[i]) || (notes->build_id && (notes->gnu || i > 0)))
+        if (!br_text_is(pair.key, ids[i]) || (notes->build_id && (notes->gnu || i > 0)))
             continue;
-        notes->build_id = br_pprof_tables_attribute_text(tables, attribute, &left.value);
+        notes->build_id = br_pprof_tables_attribute_text(tables, attribute, &pair.value);
         notes->gnu = i == 0;
     }
 }
@@ -390,16 +390,16 @@ static uint8_t *pprof_write_tables_put_line(struct br_pprof_tables *tables, uint
 }
 
 /* Returns true if attribute `index` marks a location as folded. The result is cached. */
-static bool pprof_write_tables_says_folded(struct br_pprof_tables *tables, uint32_t index)
+static bool pprof_write_tables_marks_folded(struct br_pprof_tables *tables, uint32_t index)
 {
-    struct br_pair left;
+    struct br_pair pair;
     if (index >= tables->view.count[BR_TABLE_ATTRIBUTE])
         return false;
     struct br_pprof_label_fields *label = &tables->labels[index];
     if (!label->folded) {
-        bool folded = br_pprof_tables_pair(tables, index, &left, NULL, NULL) &&
-                      left.value.type == BR_VALUE_BOOL && left.value.number &&
-                      br_text_is(left.key, "pprof.location.is_folded");
+        bool folded = br_pprof_tables_pair(tables, index, &pair, NULL, NULL) &&
+                      pair.value.type == BR_VALUE_BOOL && pair.value.number &&
+                      br_text_is(pair.key, "pprof.location.is_folded");
         label->folded = folded ? 1 : -1;
     }
     return label->folded > 0;
@@ -411,7 +411,7 @@ static bool pprof_write_tables_is_folded(struct br_pprof_tables *tables,
     struct br_pprof_indices indices = {.p = entry->data, .end = entry->data + entry->len};
     uint32_t i;
     while (br_pprof_index_next(&indices, BR_LOCATION_ATTRIBUTES, &i))
-        if (pprof_write_tables_says_folded(tables, i))
+        if (pprof_write_tables_marks_folded(tables, i))
             return true;
     return false;
 }

@@ -312,7 +312,7 @@ static int cpuprofile_read_samples(struct cpuprofile *cpuprofile)
     struct br_json_list samples, deltas;
     struct br_json_token sample, delta;
     struct moment moment = {.any = false};
-    bool more = true, too = true;
+    bool more = true, has_delta = true;
     double end;
     if (!br_json_part_number(&cpuprofile->start, &moment.us) || moment.us < 0 ||
         moment.us > TIME_MAX)
@@ -323,8 +323,8 @@ static int cpuprofile_read_samples(struct cpuprofile *cpuprofile)
     while (!rc) {
         rc = br_json_list_next(&samples, &sample, &more);
         if (!rc)
-            rc = br_json_list_next(&deltas, &delta, &too);
-        if (!rc && more != too)
+            rc = br_json_list_next(&deltas, &delta, &has_delta);
+        if (!rc && more != has_delta)
             rc = cpuprofile_fail(cpuprofile, "samples and timeDeltas of unequal number");
         if (rc || !more)
             break;
@@ -386,10 +386,10 @@ static void cpuprofile_set_type(struct cpuprofile *cpuprofile)
 int br_cpuprofile_read(struct br_build *build, const struct br_profile_source *source,
                        struct br_arena *scratch, struct br_err *err)
 {
-    struct br_err nobody = {0};
+    struct br_err ignored = {0};
     struct cpuprofile cpuprofile = {.source = source,
                                     .build = build,
-                                    .err = err ? err : &nobody,
+                                    .err = err ? err : &ignored,
                                     .timed.build = build,
                                     .timed.n_types = 1,
                                     .path_left = br_profile_text_max(source)};

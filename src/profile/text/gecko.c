@@ -207,7 +207,7 @@ static int gecko_describe_thread(struct gecko *gecko, struct thread *thread)
     return br_build_rc(gecko->reading.build);
 }
 
-static int gecko_read_own(struct gecko *gecko, struct thread *thread)
+static int gecko_read_own_tables(struct gecko *gecko, struct thread *thread)
 {
     struct br_gecko_stacks stacks;
     int rc = br_gecko_stacks_read(&stacks, &gecko->reading, &thread->parts, &gecko->shared);
@@ -230,7 +230,7 @@ static int gecko_read_thread(void *arg, struct br_json_scan *scan)
         rc = gecko_describe_thread(gecko, &thread);
     if (rc)
         return rc;
-    return thread.parts.stacks.at ? gecko_read_own(gecko, &thread)
+    return thread.parts.stacks.at ? gecko_read_own_tables(gecko, &thread)
                                   : gecko_read_samples(gecko, &thread, &gecko->shared);
 }
 
@@ -374,8 +374,8 @@ static int gecko_read_file(struct gecko *gecko)
 int br_gecko_read(struct br_build *build, const struct br_profile_source *source,
                   struct br_arena *scratch, struct br_err *err)
 {
-    struct br_err nobody = {0};
-    struct gecko gecko = {.reading = {.build = build, .err = err ? err : &nobody},
+    struct br_err ignored = {0};
+    struct gecko gecko = {.reading = {.build = build, .err = err ? err : &ignored},
                           .source = source,
                           .timed = {.build = build, .n_types = N_TYPES}};
     gecko.reading.path_left = br_profile_text_max(source);

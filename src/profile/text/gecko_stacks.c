@@ -74,7 +74,7 @@ static int gecko_stacks_grow(struct br_gecko_stacks *stacks, void *items, uint32
 
 static int gecko_stacks_read_strings(struct br_gecko_stacks *stacks, struct br_json_part part)
 {
-    struct br_gecko_strings *strings = &stacks->own;
+    struct br_gecko_strings *strings = &stacks->strings;
     struct br_json_token value;
     struct br_json_list list;
     bool more;
@@ -116,7 +116,7 @@ static int gecko_stacks_text(struct br_gecko_stacks *stacks, uint32_t string, co
 {
     struct br_json_scan scan = stacks->reading->scan;
     struct br_json_token token;
-    scan.at = scan.text + stacks->named->own.all[string].at;
+    scan.at = scan.text + stacks->string_source->strings.all[string].at;
     int rc = br_json_scan_value(&scan, &token);
     if (rc)
         return rc;
@@ -128,7 +128,7 @@ static int gecko_stacks_text(struct br_gecko_stacks *stacks, uint32_t string, co
 /* Returns in `ret` the builder's string. Each string is read only once. */
 static int gecko_stacks_intern(struct br_gecko_stacks *stacks, uint32_t string, uint32_t *ret)
 {
-    struct br_gecko_string *entry = &stacks->named->own.all[string];
+    struct br_gecko_string *entry = &stacks->string_source->strings.all[string];
     const char *text;
     size_t len;
     int rc = entry->interned ? 0 : gecko_stacks_text(stacks, string, &text, &len);
@@ -167,7 +167,7 @@ static int gecko_stacks_name_function(struct br_gecko_stacks *stacks, uint32_t s
     size_t len = 0;
     uint32_t name;
     /* Long strings are read only once: addresses are short, and all other names are interned. */
-    int rc = stacks->named->own.all[string].interned
+    int rc = stacks->string_source->strings.all[string].interned
                  ? 0
                  : gecko_stacks_text(stacks, string, &text, &len);
     if (rc || gecko_stacks_address(text, len, &made->address))
@@ -187,13 +187,14 @@ static int gecko_stacks_file(struct br_gecko_stacks *stacks, const struct br_jso
 {
     uint32_t string, source;
     *ret = 0;
-    if (gecko_stacks_index(&row[FILE_NAME], stacks->named->own.count, &string))
+    if (gecko_stacks_index(&row[FILE_NAME], stacks->string_source->strings.count, &string))
         return gecko_stacks_intern(stacks, string, ret);
     if (!(flags & HAS_SOURCE) ||
-        !gecko_stacks_index(&row[SOURCE], stacks->named->n_sources, &source))
+        !gecko_stacks_index(&row[SOURCE], stacks->string_source->n_sources, &source))
         return 0;
-    string = stacks->named->sources[source];
-    return string < stacks->named->own.count ? gecko_stacks_intern(stacks, string, ret) : 0;
+    string = stacks->string_source->sources[source];
+    return string < stacks->string_source->strings.count ? gecko_stacks_intern(stacks, string, ret)
+                                                         : 0;
 }
 
 static int gecko_stacks_add_function(struct br_gecko_stacks *stacks,
@@ -201,7 +202,7 @@ static int gecko_stacks_add_function(struct br_gecko_stacks *stacks,
 {
     struct br_gecko_function function = {0};
     uint32_t name, file, resource, flags = HAS_RESOURCE | HAS_SOURCE;
-    if (!gecko_stacks_index(&row[NAME], stacks->named->own.count, &name))
+    if (!gecko_stacks_index(&row[NAME], stacks->string_source->strings.count, &name))
         return br_gecko_fail(stacks->reading, "a function without a name");
     (void)gecko_stacks_index(&row[FLAGS], UINT32_MAX, &flags);
     int rc = gecko_stacks_file(stacks, row, flags, &file);
@@ -239,7 +240,7 @@ static int gecko_stacks_add_resource(struct br_gecko_stacks *stacks,
     int rc = gecko_stacks_grow(stacks, &stacks->resources, &stacks->cap_resources,
                                stacks->n_resources, sizeof *stacks->resources);
     bool library = br_json_part_number(&row[1], &type) && type == RESOURCE_LIBRARY &&
-                   gecko_stacks_index(&row[0], stacks->named->own.count, &string);
+                   gecko_stacks_index(&row[0], stacks->string_source->strings.count, &string);
     if (!rc && library)
         rc = gecko_stacks_intern(stacks, string, &mapping.filename);
     if (!rc)
@@ -298,7 +299,7 @@ static int gecko_stacks_read_location(struct br_gecko_stacks *stacks, const char
 static int gecko_stacks_location_function(struct br_gecko_stacks *stacks, uint32_t string,
                                           struct br_gecko_function *ret)
 {
-    struct br_gecko_string *entry = &stacks->named->own.all[string];
+    struct br_gecko_string *entry = &stacks->string_source->strings.all[string];
     struct br_gecko_function function = {0};
     const char *text;
     size_t len;
@@ -330,7 +331,7 @@ static int gecko_stacks_add_frame(struct br_gecko_stacks *stacks, const struct b
     int rc = 0;
     if (gecko_stacks_index(&row[FUNCTION], stacks->n_functions, &number))
         function = stacks->functions[number];
-    else if (gecko_stacks_index(&row[LOCATION], stacks->named->own.count, &number))
+    else if (gecko_stacks_index(&row[LOCATION], stacks->string_source->strings.count, &number))
         rc = gecko_stacks_location_function(stacks, number, &function);
     else
         return br_gecko_fail(stacks->reading, "a frame of a function that there is not");
@@ -451,8 +452,8 @@ int br_gecko_stacks_read(struct br_gecko_stacks *stacks, struct br_gecko_reading
                                                         [FRAME_COLUMN] = "column"};
     static const char *const table[N_STACK_COLUMNS] = {
         [FRAME] = "frame", [PREFIX] = "prefix", [PREFIX_OFFSET] = "prefixOffset"};
-    *stacks = (struct br_gecko_stacks){.reading = reading,
-                                       .named = !parts->strings.at && shared ? shared : stacks};
+    *stacks = (struct br_gecko_stacks){
+        .reading = reading, .string_source = !parts->strings.at && shared ? shared : stacks};
     int rc = gecko_stacks_read_strings(stacks, parts->strings);
     if (!rc)
         rc = gecko_stacks_read_table(stacks, parts->sources, sources, 1, gecko_stacks_add_source);
@@ -472,7 +473,7 @@ int br_gecko_stacks_read(struct br_gecko_stacks *stacks, struct br_gecko_reading
 
 void br_gecko_stacks_release(struct br_gecko_stacks *stacks)
 {
-    br_free(stacks->own.all);
+    br_free(stacks->strings.all);
     br_free(stacks->sources);
     br_free(stacks->resources);
     br_free(stacks->functions);

@@ -30,9 +30,9 @@ struct br_gecko_strings {
 
 struct br_gecko_stacks {
     struct br_gecko_reading *reading;
-    struct br_gecko_strings own; /* empty if they are shared */
+    struct br_gecko_strings strings; /* empty if they are shared */
     /* tables with the strings and sources: these or the shared ones */
-    const struct br_gecko_stacks *named;
+    const struct br_gecko_stacks *string_source;
     uint32_t *sources;   /* string indices of their names */
     uint32_t *resources; /* mappings of the builder; 0: not a library */
     struct br_gecko_function *functions;

@@ -310,19 +310,19 @@ static bool perf_script_srcline(struct span line, struct span *file, int64_t *re
 }
 
 /* Reads the next line if it is the source line of the previous frame. */
-static void perf_script_take_srcline(struct perf *perf, struct span *file, int64_t *ret_line)
+static void perf_script_read_srcline(struct perf *perf, struct span *file, int64_t *ret_line)
 {
     struct perf before = *perf;
     struct span line, name, object;
     uint64_t address;
-    bool taken = perf_script_line(perf, &line) && line.p < line.end &&
+    bool found = perf_script_line(perf, &line) && line.p < line.end &&
                  (*line.p == ' ' || *line.p == '\t') && perf_script_srcline(line, file, ret_line) &&
                  !perf_script_frame(line, &address, &name, &object);
-    if (!taken) {
+    if (!found) {
         perf->p = before.p;
         perf->line = before.line;
     }
-    if (!taken || perf_script_span_is(*file, "??")) {
+    if (!found || perf_script_span_is(*file, "??")) {
         *file = (struct span){perf->p, perf->p};
         *ret_line = 0;
     }
@@ -341,7 +341,7 @@ static int perf_script_push(struct perf *perf, struct span line)
         .filename = br_build_string(perf->build, object.p, (size_t)(object.end - object.p))};
     struct span file;
     int64_t number;
-    perf_script_take_srcline(perf, &file, &number);
+    perf_script_read_srcline(perf, &file, &number);
     uint32_t text = br_build_string(perf->build, name.p, (size_t)(name.end - name.p));
     uint32_t path = br_build_string(perf->build, file.p, (size_t)(file.end - file.p));
     const struct br_build_line made = {.function = br_build_function(perf->build, text, 0, path, 0),

@@ -43,7 +43,7 @@ struct profile {
 };
 
 /* Key of profiles to be merged. */
-struct filing {
+struct group_key {
     uint64_t evented, unit, name_hash;
     double start;
 };
@@ -65,7 +65,7 @@ struct reader {
     bool known; /* the schema is speedscope's */
     struct profile *profiles;
     uint32_t n_profiles, cap_profiles;
-    struct br_map *filed; /* maps struct group_key to the index of the last profile + 1 */
+    struct br_map *groups; /* maps struct group_key to the index of the last profile + 1 */
     struct known_frame *frames;
     uint32_t n_frames, cap_frames;
     uint32_t part;     /* number of the current part, from 1 */
@@ -74,8 +74,8 @@ struct reader {
     uint32_t cap_text;
     size_t path_left; /* for all profiles, see br_stacks.path_left */
     /* State of the current group of merged profiles: */
-    struct br_profile_source filed_source;
-    struct br_arena *filed_arena;
+    struct br_profile_source group_source;
+    struct br_arena *group_arena;
     struct br_stacks stacks;
     struct br_text_type type;
     double scale;   /* factor for the values in the file */
@@ -196,7 +196,8 @@ static int speedscope_read_frame(struct reader *reader, uint32_t at, uint32_t *r
         return rc;
     size_t len = (size_t)(scan.at - part.at);
     if (len > reader->frame_left)
-        return br_err_set(reader->err, BR_EINVAL, "frames that are too large for what was sent");
+        return br_err_set(reader->err, BR_EINVAL,
+                          "frames that are too large for what was sent");
     reader->frame_left -= len;
     return speedscope_make_frame(reader, &frame, ret);
 }
@@ -258,8 +259,8 @@ static int speedscope_divide(struct reader *reader)
 {
     uint32_t n_open = reader->n_open, parent = BR_STACKS_ROOT, location;
     bool divided;
-    int rc = br_stacks_divide(&reader->stacks, &reader->filed_source, &reader->type,
-                              reader->filed_arena, &divided, reader->err);
+    int rc = br_stacks_divide(&reader->stacks, &reader->group_source, &reader->type,
+                              reader->group_arena, &divided, reader->err);
     if (rc || !divided)
         return rc;
     reader->part++;
@@ -416,15 +417,16 @@ static void speedscope_note_member(void *arg, const struct br_json_scan *scan,
 }
 
 /* Adds the last profile to the group with the same key, or starts a group. */
-static int speedscope_file_profile(struct reader *reader)
+static int speedscope_group_profile(struct reader *reader)
 {
     uint32_t i = reader->n_profiles - 1;
     struct profile *p = &reader->profiles[i];
-    struct filing filing = {.evented = p->evented, .unit = p->unit, .start = p->start + 0.0};
+    struct group_key group_key = {.evented = p->evented, .unit = p->unit, .start = p->start + 0.0};
     if (p->name.type == BR_JSON_STRING)
-        filing.name_hash = br_siphash(reader->secret, p->name.text, p->name.len);
+        group_key.name_hash = br_siphash(reader->secret, p->name.text, p->name.len);
     void *before = NULL;
-    int rc = br_map_put(reader->filed, &filing, sizeof filing, (void *)(uintptr_t)(i + 1), &before);
+    int rc = br_map_put(reader->groups, &group_key, sizeof group_key, (void *)(uintptr_t)(i + 1),
+                        &before);
     if (rc)
         return speedscope_no_memory(reader);
     p->first = !before;
@@ -455,7 +457,7 @@ static int speedscope_note_profile(void *arg, struct br_json_scan *scan)
                 sizeof noted.profile, PROFILES_MAX))
         return speedscope_no_memory(reader);
     reader->profiles[reader->n_profiles++] = noted.profile;
-    return speedscope_file_profile(reader);
+    return speedscope_group_profile(reader);
 }
 
 static void speedscope_choose_type(struct reader *reader, enum unit unit, bool several)
@@ -526,8 +528,8 @@ static int speedscope_name_resource(struct reader *reader, const struct profile 
     return rc;
 }
 
-static int speedscope_read_filed(struct reader *reader, uint32_t first, bool several,
-                                 struct br_arena *arena)
+static int speedscope_read_profiles(struct reader *reader, uint32_t first, bool several,
+                                    struct br_arena *arena)
 {
     struct br_addition resource;
     int rc = br_stacks_init(&reader->stacks, reader->build, reader->source, reader->err);
@@ -536,14 +538,14 @@ static int speedscope_read_filed(struct reader *reader, uint32_t first, bool sev
     speedscope_choose_type(reader, reader->profiles[first].unit, several);
     if (rc == 0)
         rc = speedscope_name_resource(reader, &reader->profiles[first], arena, &resource);
-    reader->filed_source.resource = &resource;
-    reader->filed_arena = arena;
+    reader->group_source.resource = &resource;
+    reader->group_arena = arena;
     for (uint32_t i = first + 1; rc == 0 && i > 0; i = reader->profiles[i - 1].next) {
         const struct profile *p = &reader->profiles[i - 1];
         rc = p->evented ? speedscope_read_evented(reader, p) : speedscope_read_sampled(reader, p);
     }
     if (rc == 0)
-        rc = br_stacks_emit(&reader->stacks, &reader->filed_source, &reader->type, arena,
+        rc = br_stacks_emit(&reader->stacks, &reader->group_source, &reader->type, arena,
                             reader->err);
     reader->path_left = reader->stacks.path_left;
     br_stacks_release(&reader->stacks);
@@ -555,7 +557,7 @@ static int speedscope_read_group(struct reader *reader, uint32_t first, bool sev
 {
     struct br_arena arena;
     br_arena_init(&arena, reader->scratch->max);
-    int rc = speedscope_read_filed(reader, first, several, &arena);
+    int rc = speedscope_read_profiles(reader, first, several, &arena);
     br_arena_release(&arena);
     return rc;
 }
@@ -607,7 +609,7 @@ static int speedscope_read_file(struct reader *reader)
             br_json_elements(&reader->scan, reader->frame_list, speedscope_note_frame_list, reader);
     if (!rc)
         rc = br_json_elements(&reader->scan, reader->profile_list, speedscope_note_profile, reader);
-    bool several = br_map_count(reader->filed) > 1;
+    bool several = br_map_count(reader->groups) > 1;
     for (uint32_t i = 0; rc == 0 && i < reader->n_profiles; i++)
         if (reader->profiles[i].first)
             rc = speedscope_read_group(reader, i, several);
@@ -624,11 +626,11 @@ int br_speedscope_read(struct br_build *build, const struct br_profile_source *s
         return rc == BR_ETOOBIG ? BR_EINVAL : rc;
     br_random_bytes(reader.secret, sizeof reader.secret);
     reader.path_left = reader.frame_left = br_profile_text_max(source);
-    reader.filed_source = *source;
+    reader.group_source = *source;
     reader.part = 1;
-    reader.filed = br_map_new(PROFILES_MAX);
-    rc = reader.filed ? speedscope_read_file(&reader) : speedscope_no_memory(&reader);
-    br_map_free(reader.filed, NULL);
+    reader.groups = br_map_new(PROFILES_MAX);
+    rc = reader.groups ? speedscope_read_file(&reader) : speedscope_no_memory(&reader);
+    br_map_free(reader.groups, NULL);
     br_free(reader.profiles);
     br_free(reader.frames);
     br_free(reader.text);

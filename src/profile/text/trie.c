@@ -88,8 +88,8 @@ static int trie_check_sibling(struct reader *reader, const struct node *node, st
     return 0;
 }
 
-static int trie_take(struct reader *reader, const struct node *node, struct level *at,
-                     struct br_err *err)
+static int trie_add_trie_node(struct reader *reader, const struct node *node, struct level *at,
+                              struct br_err *err)
 {
     int rc = trie_check_sibling(reader, node, err);
     if (rc != 0)
@@ -115,8 +115,8 @@ static int trie_take(struct reader *reader, const struct node *node, struct leve
     return trie_add_value(reader, leaf, node->value, err);
 }
 
-static int trie_take_tree(struct reader *reader, const struct node *node, struct level *at,
-                          struct br_err *err)
+static int trie_add_tree_node(struct reader *reader, const struct node *node, struct level *at,
+                              struct br_err *err)
 {
     if (reader->depth == 0)
         return 0;
@@ -127,7 +127,7 @@ static int trie_take_tree(struct reader *reader, const struct node *node, struct
     return node->value ? trie_add_value(reader, at->frame, node->value, err) : 0;
 }
 
-static int trie_take_node(struct reader *reader, struct br_err *err)
+static int trie_read_next(struct reader *reader, struct br_err *err)
 {
     struct node node;
     struct level at = {.frame = BR_STACKS_ROOT};
@@ -139,8 +139,8 @@ static int trie_take_node(struct reader *reader, struct br_err *err)
         at = (struct level){parent->frame, parent->text_len, parent->frame_at, 0, {0}};
         parent->n_children--;
     }
-    rc =
-        reader->trie ? trie_take(reader, &node, &at, err) : trie_take_tree(reader, &node, &at, err);
+    rc = reader->trie ? trie_add_trie_node(reader, &node, &at, err)
+                      : trie_add_tree_node(reader, &node, &at, err);
     if (rc != 0)
         return rc;
     at.n_children = node.n_children;
@@ -159,7 +159,7 @@ static int trie_read_all(struct reader *reader, struct br_err *err)
 {
     int rc = 0;
     while (rc == 0 && reader->p < reader->end && br_stacks_ok(&reader->stacks)) {
-        rc = trie_take_node(reader, err);
+        rc = trie_read_next(reader, err);
         if (reader->depth == 0 && !reader->trie)
             break; /* data after a tree is ignored; a trie may be followed by another */
     }

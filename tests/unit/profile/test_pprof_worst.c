@@ -480,7 +480,7 @@ static struct cost compare_one(const struct wire *w)
         const uint8_t *difference;
         size_t len, before = mem_meter.live;
         mem_meter.peak = before;
-        c.rc = pprof_delta_take(d, w->data, w->len, &arena, &difference, &len, &err);
+        c.rc = pprof_delta_next(d, w->data, w->len, &arena, &difference, &len, &err);
         assert_true(c.rc == 0 || strlen(err.text) > 0);
         c.peak = c.peak > mem_meter.peak - before ? c.peak : mem_meter.peak - before;
     }

@@ -62,7 +62,7 @@ static int take_bytes(struct fixture *f, const struct wire *w)
     const uint8_t *data = NULL;
     size_t len = 1;
     br_str_clear(&f->text);
-    int rc = pprof_delta_take(f->delta, w->data, w->len, &f->arena, &data, &len, &f->err);
+    int rc = pprof_delta_next(f->delta, w->data, w->len, &f->arena, &data, &len, &f->err);
     if (rc == 0 && len > 0)
         describe(&f->text, data, len);
     else if (rc == 0)
@@ -313,9 +313,9 @@ static void without_memory(void *arg)
                      &(struct pprof_wire){MUTEX, .samples = {{"a", {2, 3}, 0}}, .more_id = 9});
     fault_start();
     struct pprof_delta *d = pprof_delta_new();
-    int rc = d ? pprof_delta_take(d, first.data, first.len, &arena, &data, &len, NULL) : BR_ENOMEM;
+    int rc = d ? pprof_delta_next(d, first.data, first.len, &arena, &data, &len, NULL) : BR_ENOMEM;
     if (rc == 0)
-        rc = pprof_delta_take(d, second.data, second.len, &arena, &data, &len, NULL);
+        rc = pprof_delta_next(d, second.data, second.len, &arena, &data, &len, NULL);
     fault_stop();
     assert_true(fault_failed() ? rc != 0 : rc == 0 && len > 0);
     pprof_delta_free(d);
