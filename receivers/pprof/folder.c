@@ -152,10 +152,10 @@ static struct pprof_identity folder_identify(const struct stat *st)
                                        (uint64_t)st->st_mtim.tv_nsec};
 }
 
-static bool folder_is_same(const struct pprof_identity *left, const struct pprof_identity *right)
+static bool folder_is_same(const struct pprof_identity *file, const struct pprof_identity *other)
 {
-    return left->size == right->size && left->inode == right->inode &&
-           left->changed_ns == right->changed_ns;
+    return file->size == other->size && file->inode == other->inode &&
+           file->changed_ns == other->changed_ns;
 }
 
 /* Builds "path/name". Returns false if it is too long. */
@@ -362,9 +362,9 @@ static bool folder_subtract_counted(uint8_t *line, const uint8_t *counted, const
     if (!folder_read_number(space + 1, counted, &before) ||
         !folder_read_number(space + 1, eol, &all))
         return false;
-    uint64_t rest = all - before;
-    for (uint8_t *digit = space + (eol - space) - 1; digit > space; digit--, rest /= 10)
-        *digit = (uint8_t)('0' + rest % 10);
+    uint64_t difference = all - before;
+    for (uint8_t *digit = space + (eol - space) - 1; digit > space; digit--, difference /= 10)
+        *digit = (uint8_t)('0' + difference % 10);
     return true;
 }
 

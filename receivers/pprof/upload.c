@@ -232,13 +232,13 @@ static void pprof_upload_answer(const struct br_upload *upload, struct br_reques
     unsigned status = br_outcome_http(outcome);
     char text[300];
     int len = snprintf(text, sizeof text, "%s\n", outcome->text);
-    struct br_http_answer left = {.status = status, .delay_ms = br_retry_delay_ms(outcome)};
+    struct br_http_answer response = {.status = status, .delay_ms = br_retry_delay_ms(outcome)};
     if (outcome->verdict != BR_DONE && len > 1) {
-        left.type = "text/plain; charset=utf-8";
-        left.data = text;
-        left.len = (size_t)len < sizeof text ? (size_t)len : sizeof text - 1;
+        response.type = "text/plain; charset=utf-8";
+        response.data = text;
+        response.len = (size_t)len < sizeof text ? (size_t)len : sizeof text - 1;
     }
-    br_http_reply(upload->listener->http, request, &left);
+    br_http_reply(upload->listener->http, request, &response);
 }
 
 static void pprof_upload_on_read(struct br_upload *upload, const struct br_reading *reading)

@@ -293,8 +293,8 @@ static int pyroscope_ingest_read_body(struct pyroscope_upload *upload, const str
  * because Pyroscope ignores the header. */
 static int pyroscope_ingest_unpack(struct pyroscope_upload *upload)
 {
-    const struct br_buf *right = upload->reading->body;
-    bool gzip = right->len >= 2 && right->data[0] == 0x1f && right->data[1] == 0x8b;
+    const struct br_buf *body = upload->reading->body;
+    bool gzip = body->len >= 2 && body->data[0] == 0x1f && body->data[1] == 0x8b;
     return upload->reading->encoding == BR_ENCODING_GZIP && !gzip
                ? 0
                : br_reading_unpack(upload->reading);

@@ -20,13 +20,13 @@
 /* Extracts the message from the single frame of gRPC-Web. */
 static int pyroscope_push_unframe(struct br_reading *reading)
 {
-    const struct br_buf *right = reading->body;
-    if (right->len < BR_GRPC_PREFIX)
+    const struct br_buf *body = reading->body;
+    if (body->len < BR_GRPC_PREFIX)
         return br_err_set(&reading->err, BR_EINVAL, "one length-prefixed message is expected");
-    size_t len = (size_t)right->data[1] << 24 | (size_t)right->data[2] << 16 |
-                 (size_t)right->data[3] << 8 | right->data[4];
-    bool packed = right->data[0] == 1;
-    if (right->data[0] > 1 || len != right->len - BR_GRPC_PREFIX)
+    size_t len = (size_t)body->data[1] << 24 | (size_t)body->data[2] << 16 |
+                 (size_t)body->data[3] << 8 | body->data[4];
+    bool packed = body->data[0] == 1;
+    if (body->data[0] > 1 || len != body->len - BR_GRPC_PREFIX)
         return br_err_set(&reading->err, BR_EINVAL, "one length-prefixed message is expected");
     if (packed && reading->encoding == BR_ENCODING_NONE)
         return br_err_set(&reading->err, BR_EINVAL,
@@ -34,11 +34,11 @@ static int pyroscope_push_unframe(struct br_reading *reading)
     struct br_buf *plain = NULL;
     int rc = 0;
     if (packed) {
-        rc = br_reading_decompress(reading, reading->encoding, right->data + BR_GRPC_PREFIX, len,
+        rc = br_reading_decompress(reading, reading->encoding, body->data + BR_GRPC_PREFIX, len,
                                    &plain);
     } else {
         plain = br_buf_new(reading->host->pool, len);
-        rc = plain ? br_buf_append(&plain, right->data + BR_GRPC_PREFIX, len, len) : BR_ENOMEM;
+        rc = plain ? br_buf_append(&plain, body->data + BR_GRPC_PREFIX, len, len) : BR_ENOMEM;
     }
     if (rc)
         br_buf_unref(plain);

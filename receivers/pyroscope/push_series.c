@@ -47,12 +47,12 @@ static const char *push_series_value_of(const Push__V1__RawProfileSeries *series
  * profiles. */
 static bool push_series_are_short(const Push__V1__RawProfileSeries *series)
 {
-    size_t left = BR_APP_NAME_MAX;
+    size_t available = BR_APP_NAME_MAX;
     for (size_t i = 0; i < series->n_labels; i++) {
         size_t len = strlen(series->labels[i]->name) + strlen(series->labels[i]->value);
-        if (len > left)
+        if (len > available)
             return false;
-        left -= len;
+        available -= len;
     }
     return true;
 }

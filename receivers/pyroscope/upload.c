@@ -37,19 +37,19 @@ int pyroscope_upload_begin(struct pyroscope_upload *upload, struct br_reading *r
 int pyroscope_upload_gunzip(struct pyroscope_upload *upload, struct pyroscope_upload_bytes *bytes)
 {
     struct br_err *err = &upload->reading->err;
-    struct pyroscope_upload_bytes right = *bytes;
+    struct pyroscope_upload_bytes current = *bytes;
     struct br_buf *plain = NULL;
-    for (int i = 0; right.len >= 2 && right.data[0] == 0x1f && right.data[1] == 0x8b; i++) {
+    for (int i = 0; current.len >= 2 && current.data[0] == 0x1f && current.data[1] == 0x8b; i++) {
         struct br_buf *next = NULL;
         int rc = i == UPLOAD_LAYERS
                      ? br_err_set(err, BR_EINVAL, "more than %d times gzip", UPLOAD_LAYERS)
-                     : br_reading_decompress(upload->reading, BR_ENCODING_GZIP, right.data,
-                                             right.len, &next);
+                     : br_reading_decompress(upload->reading, BR_ENCODING_GZIP, current.data,
+                                             current.len, &next);
         br_buf_unref(plain);
         if (rc)
             return rc;
         plain = next;
-        right = (struct pyroscope_upload_bytes){plain->data, plain->len};
+        current = (struct pyroscope_upload_bytes){plain->data, plain->len};
     }
     if (plain && upload->n_plain == BR_COUNT(upload->plain)) {
         br_buf_unref(plain);
@@ -57,7 +57,7 @@ int pyroscope_upload_gunzip(struct pyroscope_upload *upload, struct pyroscope_up
     }
     if (plain)
         upload->plain[upload->n_plain++] = plain;
-    *bytes = right;
+    *bytes = current;
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/name.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -36,9 +37,9 @@ static bool name_equals(struct span span, const char *text)
 
 static bool name_allowed(char letter, bool app)
 {
-    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
-           (letter >= '0' && letter <= '9') || letter == '_' || letter == '.' ||
-           (app && (letter == '-' || letter == '/'));
+    if (isalnum((unsigned char)letter) || letter == '_' || letter == '.')
+        return true;
+    return app && (letter == '-' || letter == '/');
 }
 
 static int name_check(struct span span, bool app, struct br_err *err)
@@ -233,14 +234,14 @@ int br_labels_resource(struct br_arena *arena, const struct br_label *labels, si
                        struct br_addition *ret)
 {
     struct br_addition encoded[BR_LABELS_MAX] = {{0}};
-    size_t left = BR_APP_NAME_MAX;
+    size_t available = BR_APP_NAME_MAX;
     bool has_service = name_has(labels, count, "service_name");
     if (count > BR_LABELS_MAX)
         return BR_EINVAL;
     for (size_t i = 0; i < count; i++) {
-        if (labels[i].name_len > left || labels[i].value_len > left - labels[i].name_len)
+        if (labels[i].name_len > available || labels[i].value_len > available - labels[i].name_len)
             return BR_EINVAL;
-        left -= labels[i].name_len + labels[i].value_len;
+        available -= labels[i].name_len + labels[i].value_len;
     }
     for (size_t i = 0; i < count; i++) {
         if (labels[i].name_len == 0 || name_is_overridden(labels, count, i))

@@ -47,7 +47,13 @@ static uint64_t name_time_read_digits(const char *p, const char *end)
     uint64_t v = name_time_read_number(&p, end, UINT64_MAX);
     if (len == 8 && name_time_read_date(v, &ns))
         return ns;
-    uint64_t unit = len == 13 ? 1000000 : len == 16 ? 1000 : len == 19 ? 1 : NS_PER_S;
+    uint64_t unit = NS_PER_S;
+    if (len == 13)
+        unit = 1000000;
+    else if (len == 16)
+        unit = 1000;
+    else if (len == 19)
+        unit = 1;
     return v > UINT64_MAX / unit ? UINT64_MAX : v * unit;
 }
 
@@ -87,14 +93,19 @@ static int64_t name_time_read_offset(const char *p, const char *end)
     return sum;
 }
 
+static bool name_time_is_skipped(char letter)
+{
+    bool is_blank = letter == ' ' || letter == '\t' || letter == '\n' || letter == '\r';
+    return is_blank || letter == '_' || letter == ',';
+}
+
 uint64_t br_app_time(const char *text, size_t len, uint64_t now_ns)
 {
     char plain[TEXT_MAX];
     size_t n = 0;
     bool digits = true;
     for (size_t i = 0; i < len && n < sizeof plain; i++) {
-        if (text[i] == '_' || text[i] == ',' || text[i] == ' ' || text[i] == '\t' ||
-            text[i] == '\n' || text[i] == '\r')
+        if (name_time_is_skipped(text[i]))
             continue;
         digits = digits && name_time_is_digit(text[i]);
         plain[n++] = text[i];

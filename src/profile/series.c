@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/series.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "attribute/value_text.h"
@@ -112,8 +113,7 @@ static const char *series_sanitized(struct br_arena *arena, const char *name, si
     char *out = br_arena_strndup(arena, name, len);
     for (size_t i = 0; out && i < len; i++) {
         char c = out[i];
-        bool digit = c >= '0' && c <= '9';
-        if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(digit && i > 0))
+        if (!isalpha((unsigned char)c) && !(i > 0 && isdigit((unsigned char)c)))
             out[i] = '_';
     }
     return out;
@@ -132,14 +132,20 @@ static void series_put(struct labels *labels, const struct br_label *label)
         labels->more = *label;
 }
 
+static bool series_name_is_valid(const struct br_label *label)
+{
+    return label->name_len > 0 && label->name_len <= BR_SERIES_NAME_MAX &&
+           br_utf8_valid((const uint8_t *)label->name, label->name_len) == label->name_len;
+}
+
 static void series_add(struct br_series *series, struct labels *to, struct br_arena *arena,
                        struct br_label label)
 {
     size_t n = label.value_len < BR_SERIES_VALUE_MAX ? label.value_len : BR_SERIES_VALUE_MAX;
     n = n ? br_utf8_valid((const uint8_t *)label.value, n) : 0;
-    if (label.name_len == 0 || (n == 0 && (label.value_len || !series->keep_empty)) ||
-        label.name_len > BR_SERIES_NAME_MAX ||
-        br_utf8_valid((const uint8_t *)label.name, label.name_len) != label.name_len)
+    if (n == 0 && (label.value_len || !series->keep_empty))
+        return;
+    if (!series_name_is_valid(&label))
         return;
     label.value_len = n;
     if (series->config->sanitize)

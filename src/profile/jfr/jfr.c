@@ -130,9 +130,12 @@ static uint32_t jfr_state_of(struct recording *recording, uint64_t id)
     if (entry && entry->note == STATE_NEW) {
         (void)br_jfr_constant(&recording->chunk, BR_JFR_THREAD_STATE, id, v);
         struct short_text name = jfr_read_short(recording, v[BR_JFR_NAME]);
-        entry->note = jfr_text_is(&name, "STATE_RUNNABLE")   ? STATE_RUNNABLE
-                      : jfr_text_is(&name, "STATE_SLEEPING") ? STATE_SLEEPING
-                                                             : STATE_OTHER;
+        if (jfr_text_is(&name, "STATE_RUNNABLE"))
+            entry->note = STATE_RUNNABLE;
+        else if (jfr_text_is(&name, "STATE_SLEEPING"))
+            entry->note = STATE_SLEEPING;
+        else
+            entry->note = STATE_OTHER;
     }
     return entry ? entry->note : STATE_NEW;
 }

@@ -181,18 +181,18 @@ static int jfr_labels_add(struct reader *reader, const struct pair *pair)
     return 0;
 }
 
-static bool jfr_labels_comes_before(const struct label *left, const struct label *right)
+static bool jfr_labels_is_before(const struct label *label, const struct label *other)
 {
-    return left->key != right->key ? left->key < right->key : left->order < right->order;
+    return label->key != other->key ? label->key < other->key : label->order < other->order;
 }
 
 /* Sifts label[at] down in a heap of `count` labels. */
 static void jfr_labels_sink(struct label *label, uint32_t count, uint32_t at)
 {
     for (uint64_t child; (child = 2 * (uint64_t)at + 1) < count; at = (uint32_t)child) {
-        if (child + 1 < count && jfr_labels_comes_before(&label[child], &label[child + 1]))
+        if (child + 1 < count && jfr_labels_is_before(&label[child], &label[child + 1]))
             child++;
-        if (!jfr_labels_comes_before(&label[at], &label[child]))
+        if (!jfr_labels_is_before(&label[at], &label[child]))
             return;
         struct label moved = label[at];
         label[at] = label[child];

@@ -440,9 +440,10 @@ static uint8_t jfr_metadata_slot_of(const struct walk *walk, const struct br_jfr
 
 static bool jfr_metadata_is_plain(const struct br_jfr_field *field)
 {
-    return !field->array &&
-           (field->pool || field->type == BR_JFR_CHAR || field->type == BR_JFR_SHORT ||
-            field->type == BR_JFR_INT || field->type == BR_JFR_LONG);
+    if (field->array || field->pool)
+        return !field->array;
+    return field->type == BR_JFR_CHAR || field->type == BR_JFR_SHORT || field->type == BR_JFR_INT ||
+           field->type == BR_JFR_LONG;
 }
 
 /* Marks a class ID as wanted. The JVM may encode an ID with more bytes than necessary. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/mem.h"
 #include "profile/jfr/jfr.h"
 
 /* Position in a name that is matched from left to right. */
@@ -101,12 +102,12 @@ static bool jfr_names_library_end(struct cursor *cursor)
 /* Matches libzstd-jni-1.5.1-16931311898282279136.so. */
 static bool jfr_names_zstd(struct cursor cursor)
 {
+    static const char *const before_digits[] = {"libzstd-jni-", ".", ".", "-"};
     jfr_names_temporary_directory(&cursor);
-    return jfr_names_match(&cursor, "libzstd-jni-") && jfr_names_digits(&cursor) &&
-           jfr_names_match(&cursor, ".") && jfr_names_digits(&cursor) &&
-           jfr_names_match(&cursor, ".") && jfr_names_digits(&cursor) &&
-           jfr_names_match(&cursor, "-") && jfr_names_digits(&cursor) &&
-           jfr_names_library_end(&cursor);
+    for (size_t i = 0; i < BR_COUNT(before_digits); i++)
+        if (!jfr_names_match(&cursor, before_digits[i]) || !jfr_names_digits(&cursor))
+            return false;
+    return jfr_names_library_end(&cursor);
 }
 
 /* Matches amazonCorrettoCryptoProviderNativeLibraries.7382c2f79097f415/libcrypto.so (deleted). */
@@ -128,10 +129,14 @@ static bool jfr_names_corretto(struct cursor cursor)
  * release. */
 static bool jfr_names_async_profiler(struct cursor cursor)
 {
+    static const char *const platforms[] = {"linux-arm64", "linux-musl-x64", "linux-x64", "macos"};
+    size_t i = 0;
     jfr_names_temporary_directory(&cursor);
-    return jfr_names_match(&cursor, "libasyncProfiler-") &&
-           (jfr_names_match(&cursor, "linux-arm64") || jfr_names_match(&cursor, "linux-musl-x64") ||
-            jfr_names_match(&cursor, "linux-x64") || jfr_names_match(&cursor, "macos")) &&
+    if (!jfr_names_match(&cursor, "libasyncProfiler-"))
+        return false;
+    while (i < BR_COUNT(platforms) && !jfr_names_match(&cursor, platforms[i]))
+        i++;
+    return i < BR_COUNT(platforms) &&
            jfr_names_match(&cursor, "-17b9a1d8156277a98ccc871afa9a8f69215f92") &&
            jfr_names_library_end(&cursor);
 }

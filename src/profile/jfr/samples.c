@@ -38,11 +38,11 @@ void br_jfr_samples_release(struct br_jfr_samples *samples)
     *samples = (struct br_jfr_samples){0};
 }
 
-static bool jfr_samples_tags_equal(const struct br_jfr_tags *left, const struct br_jfr_tags *right)
+static bool jfr_samples_tags_equal(const struct br_jfr_tags *tags, const struct br_jfr_tags *other)
 {
-    return left->span_id == right->span_id && left->span_name == right->span_name &&
-           left->context == right->context && left->trace_hi == right->trace_hi &&
-           left->trace_lo == right->trace_lo;
+    return tags->span_id == other->span_id && tags->span_name == other->span_name &&
+           tags->context == other->context && tags->trace_hi == other->trace_hi &&
+           tags->trace_lo == other->trace_lo;
 }
 
 /* Compares tags[place + 1]: the index does not contain tags[0]. */

@@ -84,10 +84,11 @@ static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_t
 {
     struct br_jfr_labels *labels = writer->result->labels;
     uint8_t trace[16], span[8];
-    uint32_t own[3][2] = {{writer->profile_id, 0}, {writer->span_name, 0}, {writer->trace_id, 0}};
+    /* keys and attributes */
+    uint32_t ids[3][2] = {{writer->profile_id, 0}, {writer->span_name, 0}, {writer->trace_id, 0}};
     size_t n = 0;
     int rc = tags->span_name
-                 ? br_jfr_label_attribute(labels, own[1][0], tags->span_name, &own[1][1])
+                 ? br_jfr_label_attribute(labels, ids[1][0], tags->span_name, &ids[1][1])
                  : 0;
     if (rc)
         return rc;
@@ -96,28 +97,28 @@ static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_t
     jfr_write_put64(span, tags->span_id);
     bool traced = tags->trace_hi || tags->trace_lo;
     if (tags->span_id)
-        own[0][1] = jfr_write_hex_attribute(writer, own[0][0], span, sizeof span);
+        ids[0][1] = jfr_write_hex_attribute(writer, ids[0][0], span, sizeof span);
     if (traced)
-        own[2][1] = jfr_write_hex_attribute(writer, own[2][0], trace, sizeof trace);
+        ids[2][1] = jfr_write_hex_attribute(writer, ids[2][0], trace, sizeof trace);
     const struct br_jfr_context *context =
         tags->context ? &labels->contexts[tags->context - 1] : NULL;
-    const uint8_t *trace_id = traced                          ? trace
-                              : context && context->has_trace ? context->trace_id
-                                                              : NULL;
-    const uint8_t *span_id = tags->span_id                  ? span
-                             : context && context->has_span ? context->span_id
-                                                            : NULL;
+    const uint8_t *trace_id = context && context->has_trace ? context->trace_id : NULL;
+    const uint8_t *span_id = context && context->has_span ? context->span_id : NULL;
+    if (traced)
+        trace_id = trace;
+    if (tags->span_id)
+        span_id = span;
     *ret_link = span_id ? br_build_link(writer->build, trace_id, span_id) : 0;
     for (uint32_t i = 0; context && i < context->count; i++) {
         bool repeated = false; /* a sample has each key once */
         for (int k = 0; k < 3; k++)
-            repeated |= own[k][1] && own[k][0] == context->labels[i].key;
+            repeated |= ids[k][1] && ids[k][0] == context->labels[i].key;
         if (!repeated)
             writer->attributes[n++] = context->labels[i].attribute;
     }
     for (int k = 0; k < 3; k++)
-        if (own[k][1])
-            writer->attributes[n++] = own[k][1];
+        if (ids[k][1])
+            writer->attributes[n++] = ids[k][1];
     *ret_n = n;
     return 0;
 }

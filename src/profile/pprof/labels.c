@@ -326,11 +326,11 @@ static int pprof_labels_attribute_of(struct br_pprof *pprof, const struct br_ppr
     return 0;
 }
 
-static bool pprof_labels_same_group(const struct br_pprof_label *left,
-                                    const struct br_pprof_label *right)
+static bool pprof_labels_same_group(const struct br_pprof_label *label,
+                                    const struct br_pprof_label *other)
 {
-    return left->key == right->key && !left->str == !right->str &&
-           (left->str || left->unit == right->unit);
+    return label->key == other->key && !label->str == !other->str &&
+           (label->str || label->unit == other->unit);
 }
 
 static bool pprof_labels_have_repeats(const struct br_pprof_label *label, uint32_t count)
@@ -344,20 +344,20 @@ static bool pprof_labels_have_repeats(const struct br_pprof_label *label, uint32
     return false;
 }
 
-static int pprof_labels_compare(uint64_t left, uint64_t right)
+static int pprof_labels_compare(uint64_t first, uint64_t second)
 {
-    return left < right ? -1 : left > right;
+    return first < second ? -1 : first > second;
 }
 
-static int pprof_labels_compare_pairs(const void *left, const void *right)
+static int pprof_labels_compare_ordered(const void *first_entry, const void *second_entry)
 {
-    const struct br_pprof_ordered *ordered = left, *y = right;
-    int c = pprof_labels_compare(ordered->label.key, y->label.key);
+    const struct br_pprof_ordered *first = first_entry, *second = second_entry;
+    int c = pprof_labels_compare(first->label.key, second->label.key);
     if (!c)
-        c = pprof_labels_compare(!ordered->label.str, !y->label.str);
-    if (!c && !ordered->label.str)
-        c = pprof_labels_compare(ordered->label.unit, y->label.unit);
-    return c ? c : pprof_labels_compare(ordered->order, y->order);
+        c = pprof_labels_compare(!first->label.str, !second->label.str);
+    if (!c && !first->label.str)
+        c = pprof_labels_compare(first->label.unit, second->label.unit);
+    return c ? c : pprof_labels_compare(first->order, second->order);
 }
 
 static int pprof_labels_numbers_of(struct br_pprof *pprof, uint32_t key,
@@ -417,7 +417,7 @@ static int pprof_labels_put_groups(struct br_pprof *pprof, uint32_t count, struc
     struct br_pprof_ordered *sorted = pprof->ordered;
     for (uint32_t i = 0; i < count; i++)
         sorted[i] = (struct br_pprof_ordered){pprof->labels[i], i};
-    qsort(sorted, count, sizeof *sorted, pprof_labels_compare_pairs);
+    qsort(sorted, count, sizeof *sorted, pprof_labels_compare_ordered);
     int rc = 0;
     for (uint32_t i = 0, end; i < count && !rc; i = end) {
         for (end = i + 1;
@@ -443,16 +443,22 @@ static int pprof_labels_put(struct br_pprof *pprof, uint32_t count, struct label
     return 0;
 }
 
+/* Returns the kind of the label that determines the span. */
+static enum kind pprof_labels_deciding_kind(const struct label_ids *ids)
+{
+    if (ids->span)
+        return KIND_SPAN;
+    if (ids->profile)
+        return KIND_PROFILE;
+    return ids->number ? KIND_NUMBER : KIND_ROOT_NUMBER;
+}
+
 /* Returns the link to the span that the labels name, or 0 if there is none. Also returns 0 if
  * the deciding label has several values: SDKs label threads, and a thread may serve several
  * requests concurrently (asyncio). */
 static uint32_t pprof_labels_link_named(struct br_pprof *pprof, const struct label_ids *ids)
 {
-    enum kind kind = ids->span      ? KIND_SPAN
-                     : ids->profile ? KIND_PROFILE
-                     : ids->number  ? KIND_NUMBER
-                                    : KIND_ROOT_NUMBER;
-    if (ids->repeated & (1u << kind | 1u << KIND_TRACE))
+    if (ids->repeated & (1u << pprof_labels_deciding_kind(ids) | 1u << KIND_TRACE))
         return 0;
     uint32_t link = ids->span ? pprof_labels_link_of(pprof, ids->span, ids->trace) : 0;
     if (!link && ids->profile && !(ids->repeated & 1u << KIND_PROFILE))

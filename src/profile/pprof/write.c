@@ -43,18 +43,22 @@ struct cursor {
     const uint8_t *p, *end;
 };
 
-static int64_t pprof_write_add(int64_t left, int64_t right)
+/* Adds two numbers. A sum that overflows becomes the largest or smallest number. */
+static int64_t pprof_write_add(int64_t total, int64_t value)
 {
     int64_t sum;
-    return __builtin_add_overflow(left, right, &sum) ? (right < 0 ? INT64_MIN : INT64_MAX) : sum;
+    if (!__builtin_add_overflow(total, value, &sum))
+        return sum;
+    return value < 0 ? INT64_MIN : INT64_MAX;
 }
 
-static int64_t pprof_write_multiply(int64_t left, int64_t right)
+/* Multiplies a value by the period, with the same treatment of overflows. */
+static int64_t pprof_write_multiply(int64_t value, int64_t period)
 {
     int64_t product;
-    return __builtin_mul_overflow(left, right, &product)
-               ? ((left < 0) == (right < 0) ? INT64_MAX : INT64_MIN)
-               : product;
+    if (!__builtin_mul_overflow(value, period, &product))
+        return product;
+    return (value < 0) == (period < 0) ? INT64_MAX : INT64_MIN;
 }
 
 static void pprof_write_read_values(struct sample *sample, const uint8_t *p, const uint8_t *end)
@@ -162,20 +166,20 @@ static bool pprof_write_next_sample(struct cursor *cursor, struct sample *ret)
     return end != NULL;
 }
 
-static bool pprof_write_same_attributes(const struct sample *left, const struct sample *right)
+static bool pprof_write_same_attributes(const struct sample *sample, const struct sample *other)
 {
-    struct br_pprof_indices indices = left->attributes, y = right->attributes;
-    uint32_t i, k;
+    struct br_pprof_indices indices = sample->attributes, others = other->attributes;
+    uint32_t index, other_index;
     size_t len = (size_t)(indices.packed_end - indices.packed);
-    if (!indices.p && !y.p && len == (size_t)(y.packed_end - y.packed) &&
-        (len == 0 || memcmp(indices.packed, y.packed, len) == 0))
+    if (!indices.p && !others.p && len == (size_t)(others.packed_end - others.packed) &&
+        (len == 0 || memcmp(indices.packed, others.packed, len) == 0))
         return true;
     for (;;) {
-        bool more = br_pprof_index_next(&indices, BR_SAMPLE_ATTRIBUTES, &i),
-             more_too = br_pprof_index_next(&y, BR_SAMPLE_ATTRIBUTES, &k);
-        if (!more || !more_too)
-            return more == more_too;
-        if (i != k)
+        bool more = br_pprof_index_next(&indices, BR_SAMPLE_ATTRIBUTES, &index),
+             other_more = br_pprof_index_next(&others, BR_SAMPLE_ATTRIBUTES, &other_index);
+        if (!more || !other_more)
+            return more == other_more;
+        if (index != other_index)
             return false;
     }
 }
@@ -199,13 +203,13 @@ static bool pprof_write_next_is_same(struct cursor *cursor, const struct sample 
            pprof_write_same_attributes(sample, &next);
 }
 
-static bool pprof_write_samples_match(const struct br_pprof_profile *left,
-                                      const struct br_pprof_profile *right)
+static bool pprof_write_samples_match(const struct br_pprof_profile *profile,
+                                      const struct br_pprof_profile *other)
 {
-    struct cursor cursor = {left->body, left->end}, y = {right->body, right->end};
+    struct cursor samples = {profile->body, profile->end}, others = {other->body, other->end};
     struct sample sample;
-    while (pprof_write_next_sample(&cursor, &sample))
-        if (!pprof_write_next_is_same(&y, &sample))
+    while (pprof_write_next_sample(&samples, &sample))
+        if (!pprof_write_next_is_same(&others, &sample))
             return false;
     return true;
 }
@@ -214,10 +218,12 @@ static bool pprof_write_belongs_with(const struct br_pprof_profile *first,
                                      const struct br_pprof_profile *profile,
                                      const struct br_pprof_tables *tables)
 {
-    return profile->n_samples == first->n_samples && profile->time_ns == first->time_ns &&
-           profile->duration_ns == first->duration_ns && profile->period == first->period &&
-           profile->period_type == first->period_type &&
-           profile->period_unit == first->period_unit &&
+    bool same_time =
+        profile->time_ns == first->time_ns && profile->duration_ns == first->duration_ns;
+    bool same_period = profile->period == first->period &&
+                       profile->period_type == first->period_type &&
+                       profile->period_unit == first->period_unit;
+    return same_time && same_period && profile->n_samples == first->n_samples &&
            br_pprof_profile_same_attributes(first, profile, tables) &&
            pprof_write_samples_match(first, profile);
 }
@@ -506,14 +512,14 @@ static void pprof_write_fill(struct br_pprof_writer *writer, struct cursor *curs
 }
 
 /* Returns true if a Profile of the scope counts CPU time, including those not yet in `profiles`. */
-static bool pprof_write_any_is_cpu(struct br_pprof_writer *writer, struct cursor rest)
+static bool pprof_write_any_is_cpu(struct br_pprof_writer *writer, struct cursor further)
 {
     struct br_pprof_profile p;
     const uint8_t *body, *end;
     for (uint32_t i = 0; i < writer->n_profiles; i++)
         if (br_pprof_profile_is_cpu(&writer->profiles[i], &writer->tables))
             return true;
-    while (!writer->tables.rc && (end = pprof_write_next_profile(&rest, &body))) {
+    while (!writer->tables.rc && (end = pprof_write_next_profile(&further, &body))) {
         br_pprof_profile_read(&p, &writer->tables, body, end);
         if (br_pprof_profile_is_cpu(&p, &writer->tables))
             return true;
@@ -538,8 +544,8 @@ static int pprof_write_scope(struct br_pprof_writer *writer, const uint8_t *body
     struct br_entry scope = pprof_write_scope_of(body, end);
     writer->n_profiles = 0;
     pprof_write_fill(writer, &cursor);
-    struct cursor rest = cursor;
-    bool whole = !pprof_write_next_profile(&rest, &body);
+    struct cursor lookahead = cursor;
+    bool whole = !pprof_write_next_profile(&lookahead, &body);
     br_pprof_scope_read(&writer->scope, scope, writer->profiles, whole ? writer->n_profiles : 0);
     writer->scope.has_cpu = pprof_write_any_is_cpu(writer, cursor);
     writer->tables.all_labels =

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/pprof/write_head.h"
 
+#include <ctype.h>
+
 #include "base/mem.h"
 #include "base/str.h"
 #include "otlp/dictionary/resolve.h"
@@ -12,9 +14,9 @@ static struct br_entry pprof_head_entry(const char *text)
     return (struct br_entry){(const uint8_t *)text, (uint32_t)strlen(text)};
 }
 
-static bool pprof_head_same(struct br_entry left, struct br_entry right)
+static bool pprof_head_same(struct br_entry text, struct br_entry other)
 {
-    return left.len == right.len && (left.len == 0 || memcmp(left.data, right.data, left.len) == 0);
+    return text.len == other.len && (text.len == 0 || memcmp(text.data, other.data, text.len) == 0);
 }
 
 /* --- Profiles -------------------------------------------------------------------------------- */
@@ -35,16 +37,16 @@ static void pprof_head_read_attributes(struct br_pprof_profile *profile,
                                        struct br_pprof_tables *tables)
 {
     struct br_pprof_indices indices = {.p = profile->body, .end = profile->end};
-    struct br_pair left;
+    struct br_pair pair;
     uint32_t i;
     while (!tables->rc && br_pprof_index_next(&indices, BR_PROFILE_ATTRIBUTES, &i)) {
-        if (!br_pprof_tables_pair(tables, i, &left, NULL, NULL))
+        if (!br_pprof_tables_pair(tables, i, &pair, NULL, NULL))
             continue;
-        if (!br_text_is(left.key, BR_PROFILE_CUMULATIVE)) {
+        if (!br_text_is(pair.key, BR_PROFILE_CUMULATIVE)) {
             tables->labels[i].compared = true;
             continue;
         }
-        profile->cumulative = left.value.type == BR_VALUE_BOOL && left.value.number;
+        profile->cumulative = pair.value.type == BR_VALUE_BOOL && pair.value.number;
     }
 }
 
@@ -58,19 +60,19 @@ static bool pprof_head_next_attribute(struct br_pprof_indices *indices,
     return false;
 }
 
-bool br_pprof_profile_same_attributes(const struct br_pprof_profile *left,
-                                      const struct br_pprof_profile *right,
+bool br_pprof_profile_same_attributes(const struct br_pprof_profile *profile,
+                                      const struct br_pprof_profile *other,
                                       const struct br_pprof_tables *tables)
 {
-    struct br_pprof_indices indices = {.p = left->body, .end = left->end},
-                            y = {.p = right->body, .end = right->end};
-    uint32_t i, k;
+    struct br_pprof_indices indices = {.p = profile->body, .end = profile->end};
+    struct br_pprof_indices others = {.p = other->body, .end = other->end};
+    uint32_t index, other_index;
     for (;;) {
-        bool more = pprof_head_next_attribute(&indices, tables, &i),
-             more_too = pprof_head_next_attribute(&y, tables, &k);
-        if (!more || !more_too)
-            return more == more_too;
-        if (i != k)
+        bool more = pprof_head_next_attribute(&indices, tables, &index),
+             other_more = pprof_head_next_attribute(&others, tables, &other_index);
+        if (!more || !other_more)
+            return more == other_more;
+        if (index != other_index)
             return false;
     }
 }
@@ -125,12 +127,11 @@ static void pprof_head_sort(const struct br_any *order, struct br_pprof_profile 
     struct br_pprof_profile sorted[BR_PPROF_TYPES_MAX];
     const uint8_t *p = order->data, *end = p + order->len;
     struct br_any any;
-    uint32_t k = 0, taken = 0;
+    uint32_t k = 0, seen = 0;
     for (; (p = br_list_next(p, end, &any)); k++) {
-        if (k >= count || any.type != BR_VALUE_INT || any.number >= count ||
-            taken >> any.number & 1)
+        if (k >= count || any.type != BR_VALUE_INT || any.number >= count || seen >> any.number & 1)
             return;
-        taken |= 1u << any.number;
+        seen |= 1u << any.number;
         sorted[any.number] = profiles[k];
     }
     if (k == count && count)
@@ -141,22 +142,22 @@ void br_pprof_scope_read(struct br_pprof_scope *scope, struct br_entry body,
                          struct br_pprof_profile *profiles, uint32_t count)
 {
     const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
-    struct br_pair left;
+    struct br_pair pair;
     *scope = (struct br_pprof_scope){.from_pyroscope = false};
-    while ((p = br_pair_next(p, end, BR_SCOPE_ATTRIBUTES, &left))) {
-        bool text = left.value.type == BR_VALUE_STRING;
-        struct br_entry value = {left.value.data, (uint32_t)left.value.len};
-        if (text && value.len && br_text_is(left.key, BR_SCOPE_PYROSCOPE_NAME)) {
+    while ((p = br_pair_next(p, end, BR_SCOPE_ATTRIBUTES, &pair))) {
+        bool text = pair.value.type == BR_VALUE_STRING;
+        struct br_entry value = {pair.value.data, (uint32_t)pair.value.len};
+        if (text && value.len && br_text_is(pair.key, BR_SCOPE_PYROSCOPE_NAME)) {
             scope->name = value;
             scope->from_pyroscope = true;
-        } else if (text && br_text_is(left.key, BR_SCOPE_PYROSCOPE_METRIC)) {
+        } else if (text && br_text_is(pair.key, BR_SCOPE_PYROSCOPE_METRIC)) {
             scope->metric = value;
-        } else if (text && br_text_is(left.key, BR_SCOPE_DEFAULT_SAMPLE_TYPE)) {
+        } else if (text && br_text_is(pair.key, BR_SCOPE_DEFAULT_SAMPLE_TYPE)) {
             scope->preferred = value;
-        } else if (left.value.type == BR_VALUE_LIST &&
-                   br_text_is(left.key, BR_SCOPE_SAMPLE_TYPE_ORDER)) {
+        } else if (pair.value.type == BR_VALUE_LIST &&
+                   br_text_is(pair.key, BR_SCOPE_SAMPLE_TYPE_ORDER)) {
             scope->ordered = true;
-            pprof_head_sort(&left.value, profiles, count);
+            pprof_head_sort(&pair.value, profiles, count);
         }
     }
 }
@@ -171,9 +172,8 @@ static void pprof_head_clean(struct br_entry entry, bool strict, char *out, size
     n = n ? br_utf8_valid(entry.data, n) : 0;
     for (size_t i = 0; i < n; i++) {
         char c = (char)entry.data[i];
-        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
-                      (c >= '0' && c <= '9') || c == '.';
-        out[i] = letter || !strict ? c : '_';
+        bool allowed = isalnum((unsigned char)c) || c == '_' || c == '.';
+        out[i] = allowed || !strict ? c : '_';
     }
     out[n] = '\0';
 }
@@ -181,16 +181,16 @@ static void pprof_head_clean(struct br_entry entry, bool strict, char *out, size
 /* Returns Pyroscope's name for a type that some profilers name differently. */
 static struct br_entry pprof_head_usual_type(struct br_entry type)
 {
-    return br_text_is(type, "itimer") ? pprof_head_entry("cpu")
-           : type.len                 ? type
-                                      : pprof_head_entry("samples");
+    if (br_text_is(type, "itimer"))
+        return pprof_head_entry("cpu");
+    return type.len ? type : pprof_head_entry("samples");
 }
 
 static struct br_entry pprof_head_usual_unit(struct br_entry unit)
 {
-    return br_text_is(unit, "ns") ? pprof_head_entry("nanoseconds")
-           : unit.len             ? unit
-                                  : pprof_head_entry("count");
+    if (br_text_is(unit, "ns"))
+        return pprof_head_entry("nanoseconds");
+    return unit.len ? unit : pprof_head_entry("count");
 }
 
 static void pprof_head_make_type(struct br_pprof_head *head, const struct br_pprof_tables *tables,
@@ -382,18 +382,18 @@ static void pprof_head_put_attributes(const struct br_pprof_head *head,
                  {"pprof.profile.keep_frames", BR_PPROF_KEEP_FRAMES},
                  {"pprof.profile.doc_url", BR_PPROF_DOC_URL}};
     struct br_pprof_indices indices = {.p = head->profile->body, .end = head->profile->end};
-    struct br_pair left;
+    struct br_pair pair;
     uint32_t i;
     while (!tables->rc && br_pprof_index_next(&indices, BR_PROFILE_ATTRIBUTES, &i)) {
-        if (!br_pprof_tables_pair(tables, i, &left, NULL, NULL))
+        if (!br_pprof_tables_pair(tables, i, &pair, NULL, NULL))
             continue;
         for (size_t k = 0; k < BR_COUNT(known); k++)
-            if (br_text_is(left.key, known[k].key))
-                pprof_head_put_text(tables, known[k].field, i, &left.value);
-        if (left.key.len >= strlen(COMMENT) &&
-            memcmp(left.key.data, COMMENT, strlen(COMMENT)) == 0 &&
-            (left.key.len == strlen(COMMENT) || left.key.data[strlen(COMMENT)] == '.'))
-            pprof_head_put_comments(tables, i, &left.value);
+            if (br_text_is(pair.key, known[k].key))
+                pprof_head_put_text(tables, known[k].field, i, &pair.value);
+        if (pair.key.len >= strlen(COMMENT) &&
+            memcmp(pair.key.data, COMMENT, strlen(COMMENT)) == 0 &&
+            (pair.key.len == strlen(COMMENT) || pair.key.data[strlen(COMMENT)] == '.'))
+            pprof_head_put_comments(tables, i, &pair.value);
     }
 }
 

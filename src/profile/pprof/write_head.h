@@ -52,8 +52,8 @@ void br_pprof_profile_read(struct br_pprof_profile *profile, struct br_pprof_tab
 
 /* Returns true if two Profiles refer to the same attributes in the same order. Ignores invalid
  * indices and the attribute BR_PROFILE_CUMULATIVE. */
-bool br_pprof_profile_same_attributes(const struct br_pprof_profile *left,
-                                      const struct br_pprof_profile *right,
+bool br_pprof_profile_same_attributes(const struct br_pprof_profile *profile,
+                                      const struct br_pprof_profile *other,
                                       const struct br_pprof_tables *tables);
 
 /* Returns true if the profile's type is cpu/nanoseconds. */

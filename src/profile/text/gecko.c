@@ -88,11 +88,11 @@ static int gecko_add_weight(struct gecko *gecko, struct thread *thread,
 static uint64_t gecko_time_ns(const struct gecko *gecko, double ms)
 {
     double whole = floor(gecko->process.start_ms);
-    double rest = (gecko->process.start_ms - whole) * NS_PER_MS + ms * gecko->time_ns;
+    double offset_ns = (gecko->process.start_ms - whole) * NS_PER_MS + ms * gecko->time_ns;
     uint64_t start = (uint64_t)whole * (uint64_t)NS_PER_MS;
-    if (rest >= 0)
-        return start + (uint64_t)round(rest);
-    return start > (uint64_t)round(-rest) ? start - (uint64_t)round(-rest) : 0;
+    if (offset_ns >= 0)
+        return start + (uint64_t)round(offset_ns);
+    return start > (uint64_t)round(-offset_ns) ? start - (uint64_t)round(-offset_ns) : 0;
 }
 
 static int gecko_read_time(struct gecko *gecko, struct thread *thread,
@@ -341,9 +341,11 @@ static void gecko_set_units(struct gecko *gecko, const struct noted *noted)
     double ms, rate = gecko->source->sample_rate > 0 ? gecko->source->sample_rate : DEFAULT_RATE;
     bool known = br_json_part_number(&noted->interval, &ms) && ms > 0 && ms < TIME_MAX;
     gecko->interval_ns = known ? ms * NS_PER_MS : NS_PER_S / rate;
-    gecko->cpu_ns = br_json_part_is(&noted->cpu_unit, "ns")          ? 1
-                    : br_json_part_is(&noted->cpu_unit, "\xc2\xb5s") ? 1e3 /* micro sign */
-                                                                     : 0;
+    gecko->cpu_ns = 0;
+    if (br_json_part_is(&noted->cpu_unit, "ns"))
+        gecko->cpu_ns = 1;
+    else if (br_json_part_is(&noted->cpu_unit, "\xc2\xb5s")) /* micro sign */
+        gecko->cpu_ns = 1e3;
     gecko->time_ns = br_json_part_is(&noted->time_unit, "bytes") ? 0 : NS_PER_MS;
 }
 

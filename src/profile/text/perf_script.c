@@ -38,7 +38,8 @@ struct span {
 
 /* The first line of a sample. */
 struct perf_head {
-    struct span comm, event, rest; /* rest: text after the event, which may be a frame */
+    struct span comm, event,
+        after_event; /* after_event: text after the event, which may be a frame */
     int64_t pid, tid;
     uint64_t time_ns, period;
     bool has_pid, has_time, has_period;
@@ -135,7 +136,7 @@ static bool perf_script_event(struct span span, struct perf_head *perf_head)
     if (word.end - word.p < 2 || word.end[-1] != ':' || (size_t)(word.end - word.p) > EVENT_MAX)
         return false;
     perf_head->event = (struct span){word.p, word.end - 1};
-    perf_head->rest = span;
+    perf_head->after_event = span;
     return true;
 }
 
@@ -285,6 +286,11 @@ static bool perf_script_is_blank(struct span line)
     return word.p == word.end;
 }
 
+static bool perf_script_is_indented(struct span line)
+{
+    return line.p < line.end && (*line.p == ' ' || *line.p == '\t');
+}
+
 /* Parses a line printed by "-F +srcline" below a frame: "server.c:42", or "??:0" if it is
  * unknown. */
 static bool perf_script_srcline(struct span line, struct span *file, int64_t *ret_line)
@@ -315,8 +321,8 @@ static void perf_script_read_srcline(struct perf *perf, struct span *file, int64
     struct perf before = *perf;
     struct span line, name, object;
     uint64_t address;
-    bool found = perf_script_line(perf, &line) && line.p < line.end &&
-                 (*line.p == ' ' || *line.p == '\t') && perf_script_srcline(line, file, ret_line) &&
+    bool found = perf_script_line(perf, &line) && perf_script_is_indented(line) &&
+                 perf_script_srcline(line, file, ret_line) &&
                  !perf_script_frame(line, &address, &name, &object);
     if (!found) {
         perf->p = before.p;
@@ -359,15 +365,15 @@ static int perf_script_push(struct perf *perf, struct span line)
 
 /* --- Samples ---------------------------------------------------------------------------------- */
 
-static int perf_script_frames(struct perf *perf, struct span rest)
+static int perf_script_frames(struct perf *perf, struct span after_event)
 {
     struct span line;
     perf->n_stack = 0;
-    int rc = perf_script_is_blank(rest) ? 0 : perf_script_push(perf, rest);
+    int rc = perf_script_is_blank(after_event) ? 0 : perf_script_push(perf, after_event);
     if (rc && rc != BR_EINVAL) /* the fields of a tracepoint are not a frame */
         return rc;
     for (rc = 0; !rc && perf_script_line(perf, &line) && !perf_script_is_blank(line);) {
-        if (*line.p != ' ' && *line.p != '\t') {
+        if (!perf_script_is_indented(line)) {
             perf->p = line.p; /* a sample without frames has no empty line */
             perf->line--;
             break;
@@ -381,16 +387,17 @@ static int perf_script_sample(struct perf *perf, const struct perf_head *perf_he
 {
     struct br_timed_sample sample = {.time_ns = perf_head->has_time ? perf_head->time_ns : 0};
     struct br_build *build = perf->build;
-    int rc = perf_script_frames(perf, perf_head->rest);
+    int rc = perf_script_frames(perf, perf_head->after_event);
     if (rc)
         return rc;
     rc = perf_script_type(perf, perf_head, &sample.type);
     if (rc)
         return rc;
     bool clock = perf->timed.types[sample.type].metric != NULL;
-    sample.value = perf_head->has_period ? (int64_t)(perf_head->period & INT64_MAX)
-                   : clock               ? perf->timed.types[sample.type].period
-                                         : 1;
+    if (perf_head->has_period)
+        sample.value = (int64_t)(perf_head->period & INT64_MAX);
+    else
+        sample.value = clock ? perf->timed.types[sample.type].period : 1;
     sample.stack = br_build_stack(build, perf->stack, perf->n_stack);
     sample.attributes[0] =
         br_build_attribute_text(build, perf->thread_name, perf_head->comm.p,
@@ -430,15 +437,15 @@ static int perf_script_divide(struct perf *perf, struct br_err *err)
  * part is written. Classifies lines in the same way as perf_script_read and perf_script_frames. */
 static void perf_script_find_clock(const struct perf *perf, struct br_timed *timed)
 {
-    struct perf rest = *perf;
+    struct perf lookahead = *perf;
     struct span line;
     struct perf_head perf_head;
     bool inside = false;
     timed->has_clock = true;
     timed->clock_first_ns = UINT64_MAX;
-    while (perf_script_line(&rest, &line)) {
+    while (perf_script_line(&lookahead, &line)) {
         bool blank = perf_script_is_blank(line);
-        if (inside && !blank && (*line.p == ' ' || *line.p == '\t'))
+        if (inside && !blank && perf_script_is_indented(line))
             continue; /* a frame */
         inside = !blank && *line.p != '#' && perf_script_head(line, &perf_head);
         if (!inside)

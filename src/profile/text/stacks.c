@@ -135,9 +135,9 @@ static int64_t stacks_period_ns(double rate)
 {
     /* An integer of ns, rounded down as in Pyroscope; at least 1 ns, at most one hour. */
     double period = NS_PER_S / (rate > 0 ? rate : RATE_DEFAULT);
-    return period >= 3600 * NS_PER_S ? (int64_t)(3600 * NS_PER_S)
-           : period >= 1             ? (int64_t)period
-                                     : 1;
+    if (period >= 3600 * NS_PER_S)
+        return (int64_t)(3600 * NS_PER_S);
+    return period >= 1 ? (int64_t)period : 1;
 }
 
 static bool stacks_ends_with(const char *text, const char *end)
@@ -176,11 +176,13 @@ void br_text_type_init(struct br_text_type *text_type, const struct br_profile_s
     *text_type = (struct br_text_type){.name = source->pyroscope_name, .type = type, .scale = 1};
     if (!text_type->name && source->from_pyroscope)
         text_type->name = stacks_pyroscope_name(type);
-    text_type->unit = time && counts ? "nanoseconds" : units ? units : stacks_unit_of(type);
+    text_type->unit = units ? units : stacks_unit_of(type);
     if (time)
         text_type->period_ns = stacks_period_ns(source->sample_rate);
-    if (time && counts)
+    if (time && counts) {
+        text_type->unit = "nanoseconds";
         text_type->scale = text_type->period_ns;
+    }
 }
 
 int br_text_scale(const struct br_text_type *type, int64_t number, int64_t *ret, struct br_err *err)
