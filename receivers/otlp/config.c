@@ -7,31 +7,34 @@
 
 static const struct br_option parameter_options[] = {
     BR_DURATION(struct otlp_keepalive_parameters, max_connection_idle, "0s",
-                "close connections without requests after it; 0: never"),
+                "close a connection after this time without a request; 0: never"),
     BR_DURATION(struct otlp_keepalive_parameters, max_connection_age, "0s",
-                "ask clients to connect again after it, give or take a tenth; 0: never"),
-    BR_DURATION(struct otlp_keepalive_parameters, max_connection_age_grace, "0s",
-                "close connections so long after that, whatever is under way; 0: never"),
+                "ask a client to reconnect after this time, varied by 10%; 0: never"),
+    BR_DURATION(
+        struct otlp_keepalive_parameters, max_connection_age_grace, "0s",
+        "then close the connection after this time, even with requests in progress; 0: never"),
     BR_DURATION(struct otlp_keepalive_parameters, time, "0s",
-                "ping a client that nothing has come from for so long; 0: 2h"),
+                "ping a client after this time without data from it; 0: 2h"),
     BR_DURATION(struct otlp_keepalive_parameters, timeout, "0s",
-                "close its connection when nothing comes for so long after that; 0: 20s"),
+                "close the connection after this time without an answer to a ping; 0: 20s"),
     BR_OPT_END,
 };
 
 static const struct br_option policy_options[] = {
     BR_DURATION(struct otlp_keepalive_policy, min_time, "0s",
-                "send away clients that ping more often, three times between two replies; 0: 5m"),
-    BR_BOOL(struct otlp_keepalive_policy, permit_without_stream, false,
-            "the same rule where no request is under way; else that is 2h"),
+                "shortest interval between pings; a client that violates it three times between "
+                "two responses is disconnected; 0: 5m"),
+    BR_BOOL(
+        struct otlp_keepalive_policy, permit_without_stream, false,
+        "min_time also applies while no request is in progress; otherwise the interval is then 2h"),
     BR_OPT_END,
 };
 
 static const struct br_option keepalive_options[] = {
     BR_PRESENT(struct otlp_keepalive, server_parameters, struct otlp_keepalive_parameters,
-               parameter_options, "when connections end, and pings of ours"),
+               parameter_options, "lifetime of connections, and pings to clients"),
     BR_PRESENT(struct otlp_keepalive, enforcement_policy, struct otlp_keepalive_policy,
-               policy_options, "pings of clients"),
+               policy_options, "limits for pings from clients"),
     BR_OPT_END,
 };
 
@@ -41,27 +44,26 @@ static const struct br_option grpc_options[] = {
     BR_PRESENT(struct otlp_grpc, tls, struct br_tls_config, br_tls_server_options,
                "TLS; absent: plaintext"),
     BR_INT(struct otlp_grpc, max_recv_msg_size_mib, 64, 0, 255,
-           "largest message, also after decompression; 0: 64"),
+           "largest message in MiB, before and after decompression; 0: 64"),
     BR_INT(struct otlp_grpc, max_concurrent_streams, 0, 0, 4294967295.0,
-           "requests at once on a connection; 0: 100"),
+           "concurrent requests per connection; 0: 100"),
     BR_PRESENT(struct otlp_grpc, keepalive, struct otlp_keepalive, keepalive_options,
-               "what becomes of idle connections"),
+               "keepalive of connections"),
     BR_CONNECTION_ROWS(struct otlp_grpc),
-    BR_IGNORED("read_buffer_size", "sizes are chosen by the server"),
-    BR_IGNORED("write_buffer_size", "sizes are chosen by the server"),
+    BR_IGNORED("read_buffer_size", "the server chooses buffer sizes"),
+    BR_IGNORED("write_buffer_size", "the server chooses buffer sizes"),
     BR_IGNORED("dialer", "a server does not dial"),
     BR_BOOL(struct otlp_grpc, include_metadata, false,
-            "keep client metadata that processors and exporters ask for"),
+            "keep client metadata that processors and exporters use"),
     BR_OPT_END,
 };
 
 static const struct br_option http_options[] = {
     BR_HTTP_ROWS_KEEPING("localhost:4318", false),
-    BR_STRING(struct otlp_http, traces_url_path, "/v1/traces", "where traces are posted"),
-    BR_STRING(struct otlp_http, profiles_url_path, "/v1development/profiles",
-              "where profiles are posted"),
-    BR_IGNORED("metrics_url_path", "Braid takes no metrics"),
-    BR_IGNORED("logs_url_path", "Braid takes no logs"),
+    BR_STRING(struct otlp_http, traces_url_path, "/v1/traces", "path for traces"),
+    BR_STRING(struct otlp_http, profiles_url_path, "/v1development/profiles", "path for profiles"),
+    BR_IGNORED("metrics_url_path", "metrics are not supported"),
+    BR_IGNORED("logs_url_path", "logs are not supported"),
     BR_OPT_END,
 };
 
@@ -74,11 +76,11 @@ static const struct br_option protocol_options[] = {
 static const char *const utf8_policies[] = {"repair", "reject", "pass", NULL};
 
 const struct br_option otlp_options[] = {
-    BR_STRUCT(struct otlp_config, protocols, protocol_options, "what to listen for"),
+    BR_STRUCT(struct otlp_config, protocols, protocol_options, "protocols to listen for"),
     BR_ENUM(struct otlp_config, invalid_utf8, "repair", utf8_policies,
-            "strings that are not UTF-8: put U+FFFD, refuse the request, or pass them on"),
+            "strings with invalid UTF-8: insert U+FFFD, reject the request, or pass them on"),
     BR_INT(struct otlp_config, max_depth, BR_WALK_DEPTH, 8, BR_WALK_DEPTH_MAX,
-           "how deep messages may nest"),
+           "maximum nesting of messages"),
     BR_OPT_END,
 };
 

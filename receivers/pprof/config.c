@@ -14,11 +14,12 @@
 
 static const struct br_option target_options[] = {
     BR_STRING(struct pprof_target_config, endpoint, NULL,
-              "URL of the program: http://127.0.0.1:6060; a path goes before those of profiles"),
+              "URL of the program, such as http://127.0.0.1:6060; a path is a prefix of the paths "
+              "of profiles"),
     BR_VALUE(struct pprof_target_config, labels,
-             "map of texts: attributes of the Resource; service_name becomes service.name"),
+             "map of strings: attributes of the Resource; service_name becomes service.name"),
     BR_BOOL(struct pprof_target_config, on_demand, false,
-            "scrape it only while an override of extension control asks for it"),
+            "scrape only while an override of the control extension requests it"),
     BR_OPT_END,
 };
 
@@ -26,14 +27,15 @@ static const struct br_option target_options[] = {
 #define PROFILE_TABLE(name, on, where, seconds_help)                                               \
     static const struct br_option name[] = {                                                       \
         BR_BOOL(struct pprof_profile_config, enabled, on,                                          \
-                (on) ? "scrape it" : "scrape it; true where the kind is named"),                   \
-        BR_STRING(struct pprof_profile_config, path, where, "where it is"),                        \
+                (on) ? "scrape this kind"                                                          \
+                     : "scrape this kind; true if the kind is in the config"),                     \
+        BR_STRING(struct pprof_profile_config, path, where, "path of the profile"),                \
         BR_INT(struct pprof_profile_config, seconds, 0, 0, 3600, seconds_help),                    \
         BR_OPT_END,                                                                                \
     }
-#define DIFFERENCE "ask the program for the difference over so long; 0: not"
+#define DIFFERENCE "request the difference over this many seconds; 0: do not"
 PROFILE_TABLE(cpu_options, true, "/debug/pprof/profile",
-              "how long a profile is; 0: scrape_interval less 1");
+              "duration of a profile; 0: scrape_interval minus 1");
 PROFILE_TABLE(heap_options, false, "/debug/pprof/heap", DIFFERENCE);
 PROFILE_TABLE(allocs_options, true, "/debug/pprof/allocs", DIFFERENCE);
 PROFILE_TABLE(goroutine_options, true, "/debug/pprof/goroutine", DIFFERENCE);
@@ -45,34 +47,35 @@ PROFILE_TABLE(godeltaprof_mutex_options, false, "/debug/pprof/delta_mutex", DIFF
 
 PROFILE_TABLE(threadcreate_options, false, "/debug/pprof/threadcreate", DIFFERENCE);
 PROFILE_TABLE(fgprof_options, false, "/debug/fgprof",
-              "how long a profile is; 0: scrape_interval less 1");
+              "duration of a profile; 0: scrape_interval minus 1");
 
 static const struct br_option custom_options[] = {
-    BR_STRING(struct pprof_custom_config, name, NULL, "what Pyroscope calls it (required)"),
+    BR_STRING(struct pprof_custom_config, name, NULL,
+              "name of the profile in Pyroscope (required)"),
     {.name = "path",
      .kind = BR_OPT_STRING,
      .offset = BR_OPT_FIELD(struct pprof_custom_config, profile.path, const char *),
-     .help = "where it is (required)"},
+     .help = "path of the profile (required)"},
     {.name = "seconds",
      .kind = BR_OPT_INT,
      .offset = BR_OPT_FIELD(struct pprof_custom_config, profile.seconds, int64_t),
      .min = 0,
      .max = 3600,
-     .help = "ask the program for a profile over so long; 0: not"},
+     .help = "request a profile over this many seconds; 0: do not"},
     BR_BOOL(struct pprof_custom_config, cumulative, false,
-            "values count since the program began, as those of allocs do"),
+            "values are totals since the program began, as in allocs"),
     BR_OPT_END,
 };
 
 static const struct br_option godeltaprof_options[] = {
-    BR_BOOL(struct pprof_godeltaprof, enabled, false, "scrape them"),
+    BR_BOOL(struct pprof_godeltaprof, enabled, false, "scrape these three"),
     BR_OPT_END,
 };
 
 #define PROFILE(name, text) BR_STRUCT(struct pprof_profiles_config, name, name##_options, text)
 static const struct br_option profiles_options[] = {
     PROFILE(cpu, "process_cpu"),
-    PROFILE(heap, "memory; the same numbers as allocs"),
+    PROFILE(heap, "memory; the same values as allocs"),
     PROFILE(allocs, "memory"),
     PROFILE(goroutine, "goroutine"),
     PROFILE(block, "block"),
@@ -81,10 +84,10 @@ static const struct br_option profiles_options[] = {
     PROFILE(godeltaprof_block, "block, from a program with godeltaprof, instead of block"),
     PROFILE(godeltaprof_mutex, "mutex, from a program with godeltaprof, instead of mutex"),
     PROFILE(threadcreate, "threadcreate"),
-    PROFILE(fgprof, "fgprof: what goroutines do, running or waiting, from a program with fgprof"),
-    PROFILE(godeltaprof, "the three godeltaprof_*, and not heap, allocs, block and mutex"),
+    PROFILE(fgprof, "fgprof: running and waiting goroutines, from a program with fgprof"),
+    PROFILE(godeltaprof, "the three godeltaprof_* instead of heap, allocs, block and mutex"),
     BR_LIST(struct pprof_profiles_config, custom, struct pprof_custom_config, custom_options,
-            "profiles that the program serves at paths of its own, at most 8"),
+            "further profiles of the program, at most 8"),
     BR_OPT_END,
 };
 
@@ -97,19 +100,20 @@ static const struct br_option basic_auth_options[] = {
 static const char *const afters[] = {"delete", "move", "remember", NULL};
 
 static const struct br_option folder_options[] = {
-    BR_STRING(struct pprof_folder_config, path, NULL, "the folder (required); not those below it"),
+    BR_STRING(struct pprof_folder_config, path, NULL,
+              "the directory, without subdirectories (required)"),
     BR_DURATION(struct pprof_folder_config, poll_interval, "1s",
-                "how often to look; a file is taken when it has not changed for so long"),
+                "interval between scans; a file is read if it has not changed for this time"),
     BR_ENUM(struct pprof_folder_config, after, "remember", afters,
-            "what becomes of a file that was taken"),
-    BR_STRING(struct pprof_folder_config, move_to, NULL, "move: the folder, on the same disk"),
-    BR_STRING(
-        struct pprof_folder_config, state, NULL,
-        "remember: the file that says what was taken, for after a restart; .braid-taken in the "
-        "folder where it is not given"),
-    BR_VALUE(struct pprof_folder_config, labels, "map of texts: as those of a target"),
+            "what to do with a file after it was read"),
+    BR_STRING(struct pprof_folder_config, move_to, NULL,
+              "move: destination directory, on the same file system"),
+    BR_STRING(struct pprof_folder_config, state, NULL,
+              "remember: file with the list of files that were read; default: .braid-taken in the "
+              "directory"),
+    BR_VALUE(struct pprof_folder_config, labels, "map of strings: as for a target"),
     BR_DOUBLE(struct pprof_folder_config, sample_rate, 0, 0, 1000000,
-              "Hz, of what counts samples; 0: as a JFR says itself, 100 of other formats"),
+              "Hz, for formats that count samples; 0: the rate in a JFR, 100 for other formats"),
     BR_OPT_END,
 };
 
@@ -122,25 +126,27 @@ const struct br_option pprof_options[] = {
     BR_LIST(struct pprof_config, targets, struct pprof_target_config, target_options,
             "programs to scrape"),
     BR_STRUCT(struct pprof_config, profiles, profiles_options,
-              "what to scrape from each of them; a kind that is named is, unless enabled is false"),
-    BR_DURATION(struct pprof_config, scrape_interval, "15s", "how often"),
+              "kinds of profiles to scrape; each kind in the config is enabled unless it has "
+              "enabled: false"),
+    BR_DURATION(struct pprof_config, scrape_interval, "15s", "interval between scrapes"),
     BR_DURATION(struct pprof_config, scrape_timeout, "10s",
-                "how long a scrape may take beyond the seconds it asks for"),
+                "timeout of a scrape, in addition to the requested seconds"),
     BR_BOOL(struct pprof_config, delta, true,
-            "of values since the program began, send the differences between scrapes"),
+            "send the difference to the previous scrape instead of totals since the program began"),
     BR_PRESENT(struct pprof_config, basic_auth, struct pprof_basic_auth, basic_auth_options,
                "authenticate to targets"),
-    BR_SECRET(struct pprof_config, bearer_token, "authenticate to targets by this token"),
+    BR_SECRET(struct pprof_config, bearer_token, "authenticate to targets with this token"),
     BR_HEADERS(struct pprof_config, headers, "headers of every scrape"),
-    BR_STRUCT(struct pprof_config, tls, br_tls_client_options, "TLS, of https targets"),
+    BR_STRUCT(struct pprof_config, tls, br_tls_client_options, "TLS for https targets"),
     BR_SECRET(struct pprof_config, proxy_url, BR_PROXY_HELP),
     BR_INT(struct pprof_config, max_profile_size, 32 << 20, 1024, 128 << 20,
-           "largest scraped profile or file in bytes, also after decompression"),
-    BR_PRESENT(struct pprof_config, file, struct pprof_folder_config, folder_options,
-               "profiles from a folder: pprof, JFR, speedscope, .cpuprofile, Firefox profiles, "
-               "perf script and folded text, told by content"),
+           "largest scraped profile or file in bytes, before and after decompression"),
+    BR_PRESENT(
+        struct pprof_config, file, struct pprof_folder_config, folder_options,
+        "read profiles from a directory: pprof, JFR, speedscope, .cpuprofile, Firefox profiles, "
+        "perf script and folded text, detected from the content"),
     BR_PRESENT(struct pprof_config, http, struct br_http_config, http_options,
-               "take profiles posted to /v1/profiles/upload"),
+               "accept profiles posted to /v1/profiles/upload"),
     BR_OPT_END,
 };
 
@@ -222,7 +228,7 @@ int pprof_resource(const struct br_yaml *labels, const struct br_label *more, si
         v[n++] = (struct br_label){labels->keys[i]->text, labels->keys[i]->len,
                                    labels->items[i]->text, labels->items[i]->len};
     int rc = br_labels_resource(arena, v, n, ret);
-    return rc ? br_err_set(err, rc, "labels that are too long, or no memory for them") : 0;
+    return rc ? br_err_set(err, rc, "the labels are too long, or memory is short") : 0;
 }
 
 /* --- Checks ----------------------------------------------------------------------------------- */
@@ -265,7 +271,7 @@ static void pprof_config_check_labels(const struct checker *checker, const struc
     for (size_t i = 0; ok && labels && i < labels->count; i++)
         ok = labels->items[i]->type == BR_YAML_SCALAR;
     if (!ok)
-        pprof_config_error(checker, labels, "labels", "must be a map of texts");
+        pprof_config_error(checker, labels, "labels", "must be a map of strings");
     else if (pprof_resource(labels, NULL, 0, &arena, &addition, &err) != 0)
         pprof_config_error(checker, labels, "labels", err.text);
     br_arena_release(&arena);
@@ -290,7 +296,7 @@ static void pprof_config_check_targets(const struct checker *checker,
     const struct pprof_target_config *targets = config->targets.items;
     const struct br_yaml *list = br_yaml_get(checker->node, "targets");
     if (config->targets.count > TARGETS_MAX)
-        pprof_config_error(checker, list, "targets", "has more than 1000");
+        pprof_config_error(checker, list, "targets", "must have at most 1000 elements");
     for (size_t i = 0; i < config->targets.count; i++) {
         char path[256];
         (void)snprintf(path, sizeof path, "%s::targets[%zu]", checker->path, i);
@@ -320,17 +326,18 @@ static void pprof_config_check_custom(const struct checker *checker,
     const struct pprof_custom_config *custom = config->profiles.custom.items;
     const struct br_yaml *list = br_yaml_get(br_yaml_get(checker->node, "profiles"), "custom");
     if (config->profiles.custom.count > PPROF_CUSTOM_MAX)
-        pprof_config_error(checker, list, "profiles::custom", "has more than 8");
+        pprof_config_error(checker, list, "profiles::custom", "must have at most 8 elements");
     for (size_t i = 0; i < config->profiles.custom.count && i < PPROF_CUSTOM_MAX; i++) {
         char path[256];
         (void)snprintf(path, sizeof path, "%s::profiles::custom[%zu]", checker->path, i);
         const struct checker one = {list->items[i], path, checker->errs};
         if (!custom[i].name || !pprof_config_is_free_name(config, i))
-            pprof_config_error(&one, br_yaml_get(one.node, "name"), "name",
-                               "must be a name of letters, digits and _ that no other kind has");
+            pprof_config_error(
+                &one, br_yaml_get(one.node, "name"), "name",
+                "must consist of letters, digits and _, and differ from all other kinds");
         if (!custom[i].profile.path || custom[i].profile.path[0] != '/')
             pprof_config_error(&one, br_yaml_get(one.node, "path"), "path",
-                               "must begin with a slash");
+                               "must start with a slash");
         if (custom[i].profile.seconds > 0 && (uint64_t)custom[i].profile.seconds >= interval_s)
             pprof_config_error(&one, br_yaml_get(one.node, "seconds"), "seconds",
                                "must be less than scrape_interval");
@@ -351,7 +358,7 @@ static void pprof_config_check_profiles(const struct checker *checker,
                        profiles_options[i].name);
         const struct checker kind = {at ? at : checker->node, path, checker->errs};
         if (p->enabled && p->path[0] != '/')
-            pprof_config_error(&kind, br_yaml_get(at, "path"), "path", "must begin with a slash");
+            pprof_config_error(&kind, br_yaml_get(at, "path"), "path", "must start with a slash");
         if (p->enabled && p->seconds > 0 && (uint64_t)p->seconds >= interval_s)
             pprof_config_error(&kind, br_yaml_get(at, "seconds"), "seconds",
                                "must be less than scrape_interval");
@@ -360,7 +367,7 @@ static void pprof_config_check_profiles(const struct checker *checker,
     if (config->targets.count > 0 && has_duration && interval_s < 2)
         pprof_config_error(checker, br_yaml_get(checker->node, "scrape_interval"),
                            "scrape_interval",
-                           "must be 2s at least where CPU profiles, or fgprof's, are scraped");
+                           "must be at least 2s if cpu or fgprof profiles are scraped");
 }
 
 /* Warns about kinds with the same values under the same name, which a backend would add up. */
@@ -382,9 +389,10 @@ static void pprof_config_warn_of_duplicates(const struct checker *checker,
         char path[256];
         (void)snprintf(path, sizeof path, "%s::profiles::%s", checker->path,
                        profiles_options[two[1]].name);
-        br_errs_warn(checker->errs, br_yaml_get(checker->node, "profiles"), path,
-                     "has the same numbers as %s, which is enabled too: they are sent twice",
-                     profiles_options[two[0]].name);
+        br_errs_warn(
+            checker->errs, br_yaml_get(checker->node, "profiles"), path,
+            "contains the same values as %s, which is also enabled, so they are sent twice",
+            profiles_options[two[0]].name);
     }
 }
 
@@ -405,14 +413,14 @@ static void pprof_config_check_folder(const struct checker *checker,
         pprof_config_error(checker, br_yaml_get(checker->node, "path"), "path", "is required");
     if (config->poll_interval < NS_PER_S / 100)
         pprof_config_error(checker, br_yaml_get(checker->node, "poll_interval"), "poll_interval",
-                           "must be 10ms at least");
+                           "must be at least 10ms");
     if (config->after == PPROF_MOVE && (!config->move_to || !config->move_to[0]))
         pprof_config_error(checker, br_yaml_get(checker->node, "move_to"), "move_to",
-                           "is required where files are moved");
+                           "is required with after: move");
     else if (config->after == PPROF_MOVE && config->path &&
              strcmp(config->move_to, config->path) == 0)
         pprof_config_error(checker, br_yaml_get(checker->node, "move_to"), "move_to",
-                           "must be another folder than path");
+                           "must be a directory other than path");
     pprof_config_check_labels(checker, config->labels);
 }
 
@@ -429,16 +437,15 @@ static void pprof_config_check_auth(const struct checker *checker,
 {
     const struct br_yaml *basic = br_yaml_get(checker->node, "basic_auth");
     if (config->basic_auth && config->bearer_token.text)
-        pprof_config_error(checker, basic, "basic_auth",
-                           "excludes bearer_token, which is there too");
+        pprof_config_error(checker, basic, "basic_auth", "cannot be combined with bearer_token");
     if (config->basic_auth && !config->basic_auth->username)
         pprof_config_error(checker, basic, "basic_auth::username", "is required");
     else if (config->basic_auth && strchr(config->basic_auth->username, ':'))
         pprof_config_error(checker, br_yaml_get(basic, "username"), "basic_auth::username",
-                           "must not have a colon");
+                           "must not contain a colon");
     if (!pprof_config_is_header_text(config->bearer_token.text))
         pprof_config_error(checker, br_yaml_get(checker->node, "bearer_token"), "bearer_token",
-                           "has a character that a header cannot have");
+                           "contains a character that is not allowed in a header");
 }
 
 int pprof_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
@@ -450,12 +457,12 @@ int pprof_check(void *config, const struct br_yaml *node, const char *path, stru
     (void)arena;
     pprof_config_enable_named(p, br_yaml_get(node, "profiles"));
     if (p->targets.count == 0 && !p->file && !p->http)
-        br_errs_add(errs, node, path, "has nothing to do: targets, file or http is required");
+        br_errs_add(errs, node, path, "targets, file or http is required");
     pprof_config_check_targets(&checker, p);
     br_proxies_check(p->proxy_url.text, node, path, errs);
     if (p->scrape_interval < NS_PER_S / 10)
         pprof_config_error(&checker, br_yaml_get(node, "scrape_interval"), "scrape_interval",
-                           "must be 100ms at least");
+                           "must be at least 100ms");
     if (p->scrape_timeout == 0)
         pprof_config_error(&checker, br_yaml_get(node, "scrape_timeout"), "scrape_timeout",
                            "must be more than 0");

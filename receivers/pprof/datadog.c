@@ -62,7 +62,7 @@ static int datadog_resource(struct br_reading *reading, const char *text, size_t
     int rc = br_labels_resource(arena, labels, n, ret);
     rc = rc == BR_ENOMEM && arena->full ? BR_EINVAL : rc;
     return rc ? br_err_set(&reading->err, rc,
-                           "event.json: tags that are too long, or no memory for them")
+                           "event.json: the tags are too long, or memory is short")
               : 0;
 }
 
@@ -80,7 +80,7 @@ static int datadog_tags(struct br_reading *reading, const struct br_form_field *
     if (!rc)
         rc = br_json_scan_value(&scan, &value);
     if (!rc && value.type != BR_JSON_OBJECT)
-        rc = br_json_scan_fail(&scan, "it is no object");
+        rc = br_json_scan_fail(&scan, "not an object");
     if (!rc)
         rc = br_json_scan_enter(&scan);
     for (bool first = true; !rc; first = false) {
@@ -154,7 +154,7 @@ static int datadog_plain(struct br_reading *reading, struct br_profile_source *s
         return 0;
     if (!br_profile_guess(source->data, source->len, &format) ||
         (format != BR_FORMAT_PPROF && format != BR_FORMAT_JFR))
-        return br_err_set(&reading->err, BR_EINVAL, "neither a pprof nor a recording");
+        return br_err_set(&reading->err, BR_EINVAL, "neither a pprof nor a JFR recording");
     source->datadog = format == BR_FORMAT_PPROF;
     return pprof_build(reading, format, source);
 }
@@ -206,7 +206,7 @@ static int datadog_read(struct br_reading *reading, struct br_arena *arena)
         rc = datadog_form(reading, fields, &n);
     const struct br_form_field *event = rc ? NULL : br_form_find(fields, n, "event");
     if (!rc && !event)
-        return br_err_set(&reading->err, BR_EINVAL, "the form has no field event");
+        return br_err_set(&reading->err, BR_EINVAL, "the form has no field \"event\"");
     if (!rc)
         rc = datadog_event(reading, event, arena, &resource);
     for (size_t i = 0; i < n && !rc; i++) {

@@ -74,8 +74,8 @@ static int delta_no_memory(struct reading *reading)
 {
     if (reading->arena.full)
         return br_err_set(reading->err, BR_EFULL,
-                          "pprof: comparing takes more than %zu bytes of memory, for %zu bytes",
-                          reading->max_bytes, (size_t)(reading->end - reading->data));
+                          "pprof: comparing %zu bytes takes more than %zu bytes of memory",
+                          (size_t)(reading->end - reading->data), reading->max_bytes);
     return br_err_set(reading->err, BR_ENOMEM, "no memory to compare profiles");
 }
 
@@ -484,7 +484,7 @@ static int delta_read_values(struct reading *reading, const struct br_field *sam
     int rc = delta_each_number(reading, sample, 2, delta_put_value, ret);
     if (!rc && ret->count != reading->n_types)
         rc = br_err_set(reading->err, BR_EINVAL,
-                        "pprof: a sample has not as many values as there are types");
+                        "pprof: the numbers of values and sample types differ");
     return rc;
 }
 
@@ -494,7 +494,7 @@ static int delta_add_values(struct reading *reading, int64_t *sums, const struct
         if (reading->cumulative[t] &&
             (values->values[t] < 0 || __builtin_add_overflow(sums[t], values->values[t], &sums[t])))
             return br_err_set(reading->err, BR_EINVAL,
-                              "pprof: a value that is negative, or whose sum is too large");
+                              "pprof: a value is negative, or the sum is too large");
     return 0;
 }
 

@@ -308,7 +308,9 @@ static int folder_read_bytes(int fd, size_t size, struct br_buf *buf, struct br_
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return br_err_set(err, BR_EIO, "%s", n < 0 ? strerror(errno) : "became shorter");
+            return br_err_set(err, BR_EIO, "%s",
+                              n < 0 ? strerror(errno)
+                                    : "the file became shorter while it was read");
         buf->len += (uint32_t)n;
     }
     return 0;
@@ -393,7 +395,7 @@ static void folder_skip_counted(const struct file *file, struct br_reading *read
         if (!goes_on) {
             reading->n_lost = 1;
             (void)snprintf(reading->lost, sizeof reading->lost,
-                           "a line went on after it was counted");
+                           "a line became longer after it was counted");
         }
     }
     source->data += skip;
@@ -504,7 +506,7 @@ static struct file *folder_find(struct pprof_folder *folder, const char *name)
     if (file || len > NAME_MAX)
         return file;
     if (br_map_count(folder->files) >= FILES_MAX) {
-        folder_warn_later(folder, name, "waits: there are too many files");
+        folder_warn_later(folder, name, "not read yet: too many files are in the directory");
         return NULL;
     }
     file = br_calloc(1, sizeof *file + len + 1);
@@ -833,10 +835,10 @@ static int folder_check(const char *key, const char *path, int mode, struct br_e
     if (stat(path, &st) != 0)
         return br_err_set(err, BR_EIO, "file::%s: %s: %s", key, path, strerror(errno));
     if (!S_ISDIR(st.st_mode))
-        return br_err_set(err, BR_EINVAL, "file::%s: %s is no folder", key, path);
+        return br_err_set(err, BR_EINVAL, "file::%s: %s is not a directory", key, path);
     if (access(path, mode) != 0)
-        return br_err_set(err, BR_EIO, "file::%s: %s may not be %s: %s", key, path,
-                          mode & W_OK ? "changed" : "read", strerror(errno));
+        return br_err_set(err, BR_EIO, "file::%s: %s cannot be %s: %s", key, path,
+                          mode & W_OK ? "written" : "read", strerror(errno));
     return 0;
 }
 
@@ -882,8 +884,8 @@ static int folder_open_taken(struct pprof_folder *folder, struct br_err *err)
                  : br_err_set(&why, BR_EINVAL, "%s is too long", config->path);
     if (rc)
         br_warn(&folder->node->log,
-                "%s: after a restart all files are taken again (file::state names "
-                "another place to remember them)",
+                "%s: all files are read again after a restart; set file::state to keep "
+                "the list of files elsewhere",
                 why.text);
     return rc == BR_ENOMEM ? br_err_set(err, rc, "out of memory") : 0;
 }

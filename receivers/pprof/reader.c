@@ -55,9 +55,10 @@ int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, st
     if (len == 0 || br_profile_guess(data, len, ret))
         return 0;
     const char *odd = br_profile_odd(data, len);
-    return br_err_set(
-        err, BR_EINVAL, "%s",
-        odd ? odd : "neither pprof, JFR, speedscope, folded text nor perf script's by its content");
+    return br_err_set(err, BR_EINVAL, "%s",
+                      odd ? odd
+                          : "unknown format: not pprof, JFR, speedscope, .cpuprofile, a Firefox "
+                            "profile, perf script or folded text");
 }
 
 /* Adds a profile to the builder. Temporary memory is freed before the item is created. */
@@ -103,9 +104,8 @@ int pprof_read(struct br_reading *reading, enum br_profile_format format,
     int rc = source->len ? pprof_build(reading, format, source) : 0;
     if (!rc && source->len && format != BR_FORMAT_PPROF && !reading->item &&
         !br_build_items(reading->bench->build))
-        rc = br_err_set(&reading->err, BR_EINVAL,
-                        "there is no sample in it that could be understood%s",
-                        format == BR_FORMAT_JFR ? ": none of its events is known" : "");
+        rc = br_err_set(&reading->err, BR_EINVAL, "no sample of the profile could be read%s",
+                        format == BR_FORMAT_JFR ? ": it contains no supported events" : "");
     return pprof_built(reading, rc);
 }
 

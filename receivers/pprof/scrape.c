@@ -278,7 +278,8 @@ static void scrape_on_timeout(struct br_timer *timer)
     char why[64];
     scrape_end(j);
     br_client_cancel(j->target->client, &j->exchange);
-    (void)snprintf(why, sizeof why, "no answer in %llu ms", (unsigned long long)j->timeout_ms);
+    (void)snprintf(why, sizeof why, "no response within %llu ms",
+                   (unsigned long long)j->timeout_ms);
     scrape_fail(j, why);
 }
 

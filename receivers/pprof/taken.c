@@ -97,9 +97,9 @@ static int taken_check(int fd, const char *path, struct br_err *err)
 {
     struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return br_err_set(err, BR_EIO, "%s is no file", path);
+        return br_err_set(err, BR_EIO, "%s is not a regular file", path);
     if (st.st_size > (off_t)PPROF_TAKEN_FILE_MAX)
-        return br_err_set(err, BR_ETOOBIG, "%s is no list of files: it is too large", path);
+        return br_err_set(err, BR_ETOOBIG, "%s is too large for a list of files", path);
     return 0;
 }
 

@@ -249,7 +249,7 @@ static void pprof_upload_on_read(struct br_upload *upload, const struct br_readi
     char flaws[BR_FLAWS_SIZE];
     if (br_meter_flaws(upload->meter, reading, flaws) &&
         br_log_allow(&pprof_upload->lost_limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "an upload: %s (%llu more such uploads)", flaws,
+        br_warn(&node->log, "upload: %s (%llu similar messages suppressed)", flaws,
                 (unsigned long long)held);
 }
 

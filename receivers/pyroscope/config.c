@@ -11,14 +11,14 @@ static const struct br_option http_options[] = {
 
 static const struct br_option protocol_options[] = {
     BR_STRUCT(struct pyroscope_protocols, http, http_options,
-              "the one port: HTTP/1.1, HTTP/2 and gRPC"),
+              "HTTP/1.1, HTTP/2 and gRPC on one port"),
     BR_OPT_END,
 };
 
 const struct br_option pyroscope_options[] = {
-    BR_STRUCT(struct pyroscope_config, protocols, protocol_options, "what to listen for"),
+    BR_STRUCT(struct pyroscope_config, protocols, protocol_options, "protocols to listen for"),
     BR_STRING(struct pyroscope_config, tenant_header, "X-Scope-OrgID",
-              "the request header that says the tenant, kept as metadata `x-scope-orgid`"),
+              "request header with the tenant, kept as metadata `x-scope-orgid`"),
     BR_OPT_END,
 };
 
@@ -35,6 +35,6 @@ int pyroscope_check(void *config, const struct br_yaml *node, const char *path,
     br_endpoint_check(http->endpoint, http->transport, at ? at : node, where, errs);
     if (!pyroscope_config->tenant_header[0])
         br_errs_add_key(errs, node, path, "tenant_header",
-                        "must be the name of a header, as X-Scope-OrgID");
+                        "must be the name of a header, such as X-Scope-OrgID");
     return errs->n_errors > before ? BR_EINVAL : 0;
 }

@@ -237,13 +237,14 @@ static int pyroscope_ingest_read_pprof_form(struct pyroscope_upload *upload,
     struct pyroscope_upload_bytes profile, config;
     struct br_sample_type *types = NULL;
     if (br_form_find(form->fields, form->count, "prev_profile"))
-        return br_err_set(&upload->reading->err, BR_EINVAL,
-                          "unsupported client version: profiles with a prev_profile are not taken");
+        return br_err_set(
+            &upload->reading->err, BR_EINVAL,
+            "unsupported client version: profiles with a prev_profile are not supported");
     int rc = pyroscope_ingest_read_field(upload, form, "profile", &profile);
     if (!rc)
         rc = pyroscope_ingest_read_field(upload, form, "sample_type_config", &config);
     if (!rc && !profile.data)
-        rc = br_err_set(&upload->reading->err, BR_EINVAL, "the form has no field profile");
+        rc = br_err_set(&upload->reading->err, BR_EINVAL, "the form has no field \"profile\"");
     if (!rc && config.len)
         rc = pyroscope_sample_types((const char *)config.data, config.len, &upload->scratch, &types,
                                     &source->n_types, &upload->reading->err);
@@ -261,7 +262,7 @@ static int pyroscope_ingest_read_jfr_form(struct pyroscope_upload *upload, const
     if (!rc)
         rc = pyroscope_ingest_read_field(upload, form, "labels", &labels);
     if (!rc && !jfr.len)
-        rc = br_err_set(&upload->reading->err, BR_EINVAL, "the form has no field jfr");
+        rc = br_err_set(&upload->reading->err, BR_EINVAL, "the form has no field \"jfr\"");
     source->data = jfr.data;
     source->len = jfr.len;
     source->labels = labels.len ? labels.data : NULL;

@@ -64,7 +64,7 @@ static int push_series_check_labels(struct pyroscope_upload *upload,
         return push_series_invalid(upload, at,
                                    "error at least one label pair is required per profile", "");
     if (series->n_labels > BR_LABELS_MAX || !push_series_are_short(series))
-        return push_series_invalid(upload, at, "labels are too many, or too long", "");
+        return push_series_invalid(upload, at, "too many labels, or too long ones", "");
     if (!push_series_value_of(series, "__name__")[0])
         return push_series_invalid(upload, at, "invalid metric name: a label __name__ is required",
                                    "");
@@ -96,8 +96,9 @@ static int push_series_make_labels(struct pyroscope_upload *upload,
             labels[n++] = (struct br_label){name, strlen(name), value, strlen(value)};
     }
     int rc = br_labels_resource(&upload->scratch, labels, n, ret);
-    return rc == BR_EINVAL ? push_series_invalid(upload, at, "labels are too many, or too long", "")
-                           : rc;
+    return rc == BR_EINVAL
+               ? push_series_invalid(upload, at, "too many labels, or too long ones", "")
+               : rc;
 }
 
 /* --- Profiles --------------------------------------------------------------------------------- */
@@ -200,7 +201,8 @@ int pyroscope_read_push(struct pyroscope_upload *upload, const uint8_t *data, si
     if (!request && memory.failed)
         return br_err_set(&upload->reading->err, BR_ENOMEM, "out of memory");
     if (!request)
-        return br_err_set(&upload->reading->err, BR_EINVAL, "the body is no push.v1.PushRequest");
+        return br_err_set(&upload->reading->err, BR_EINVAL,
+                          "the body is not a push.v1.PushRequest");
     for (size_t i = 0; i < request->n_series && !rc; i++) {
         n += request->series[i]->n_samples;
         if (request->series[i]->n_samples)

@@ -26,17 +26,18 @@ static int sample_types_read_text(struct reader *reader, const struct br_json_no
     if (node->type == BR_JSON_NULL)
         return 0;
     if (node->type != BR_JSON_STRING)
-        return br_err_set(reader->err, BR_EINVAL, "sample_type_config: text is expected");
+        return br_err_set(reader->err, BR_EINVAL, "sample_type_config: a string is expected");
     if (node->len > TEXT_MAX)
         return br_err_set(reader->err, BR_EINVAL,
-                          "sample_type_config: a text has more than %d bytes", TEXT_MAX);
+                          "sample_type_config: a string has more than %d bytes", TEXT_MAX);
     char *out = br_arena_alloc(reader->arena, (size_t)node->len + 1);
     if (!out)
         return br_err_set(reader->err, BR_ENOMEM, "out of memory");
     size_t n = br_json_unescape(&reader->tree, node, out);
     out[n] = '\0';
     if (memchr(out, '\0', n))
-        return br_err_set(reader->err, BR_EINVAL, "sample_type_config: text has a zero byte");
+        return br_err_set(reader->err, BR_EINVAL,
+                          "sample_type_config: a string contains a NUL byte");
     *ret = out;
     return 0;
 }
@@ -101,7 +102,7 @@ static int sample_types_read_all(struct reader *reader, struct br_sample_type **
     }
     if (nodes[0].type != BR_JSON_OBJECT || n > TYPES_MAX)
         return br_err_set(reader->err, BR_EINVAL,
-                          "sample_type_config has to be an object of at most %d types", TYPES_MAX);
+                          "sample_type_config must be an object with at most %d types", TYPES_MAX);
     struct br_sample_type *types = br_arena_calloc(reader->arena, n + 1, sizeof *types);
     int rc = types ? 0 : br_err_set(reader->err, BR_ENOMEM, "out of memory");
     for (uint32_t at = nodes[0].at; at && !rc; at = nodes[nodes[at].prev].prev)

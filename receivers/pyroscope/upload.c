@@ -42,7 +42,7 @@ int pyroscope_upload_gunzip(struct pyroscope_upload *upload, struct pyroscope_up
     for (int i = 0; current.len >= 2 && current.data[0] == 0x1f && current.data[1] == 0x8b; i++) {
         struct br_buf *next = NULL;
         int rc = i == UPLOAD_LAYERS
-                     ? br_err_set(err, BR_EINVAL, "more than %d times gzip", UPLOAD_LAYERS)
+                     ? br_err_set(err, BR_EINVAL, "more than %d layers of gzip", UPLOAD_LAYERS)
                      : br_reading_decompress(upload->reading, BR_ENCODING_GZIP, current.data,
                                              current.len, &next);
         br_buf_unref(plain);
@@ -113,8 +113,8 @@ static void pyroscope_upload_report_lost(struct pyroscope_upload *upload)
     reading->n_left_out = upload->n_bad;
     if (upload->n_bad)
         (void)snprintf(reading->left_out, sizeof reading->left_out,
-                       "%u of the profiles left out, the others taken: %.300s", upload->n_bad,
-                       upload->first.text);
+                       "%u of the profiles were rejected, the others accepted: %.300s",
+                       upload->n_bad, upload->first.text);
     reading->n_lost = upload->lost.count;
     (void)snprintf(reading->lost, sizeof reading->lost, "%.199s", upload->lost.first.text);
     reading->n_strays = upload->lost.strays;
@@ -129,7 +129,7 @@ void pyroscope_upload_on_read(struct br_upload *upload, const struct br_reading 
     char flaws[BR_FLAWS_SIZE];
     if (br_meter_flaws(upload->meter, reading, flaws) &&
         br_log_allow(&p->lost_limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "a profile: %s (%llu more such profiles)", flaws,
+        br_warn(&node->log, "profile: %s (%llu similar messages suppressed)", flaws,
                 (unsigned long long)held);
 }
 

@@ -55,7 +55,7 @@ static int profile_read_within(br_profile_read_fn *read, struct br_build *build,
         scratch->max = scratch->used + most;
     int rc = read(build, source, scratch, err);
     if (!rc && br_build_memory(build) + br_build_take_size(build) > built + most)
-        rc = br_err_set(err, BR_EFULL, "the profile would grow to more than %d times its size",
+        rc = br_err_set(err, BR_EFULL, "the converted profile would be more than %d times as large",
                         GROWTH);
     scratch->max = arena_max;
     (void)br_build_limit(build, limit);
@@ -87,8 +87,7 @@ const char *br_profile_odd(const uint8_t *data, size_t len)
         {"\x04\x22\x4d\x18",
          "it is compressed with LZ4, as .jfr.lz4 files are: decompress it first"},
         {"[object FormData]",
-         "the client sent \"[object FormData]\", which is the name of its form "
-         "and not what is in it"},
+         "the client sent the text \"[object FormData]\" instead of the fields of its form"},
     };
     for (size_t i = 0; i < BR_COUNT(odd); i++)
         if (len >= strlen(odd[i].start) && memcmp(data, odd[i].start, strlen(odd[i].start)) == 0)
@@ -101,7 +100,7 @@ int br_profile_read(struct br_build *build, enum br_profile_format format,
                     struct br_err *err)
 {
     if ((size_t)format >= BR_COUNT(readers) || !readers[format])
-        return br_err_set(err, BR_EUNSUPPORTED, "profiles of this format cannot be read");
+        return br_err_set(err, BR_EUNSUPPORTED, "unknown profile format");
     const char *odd = br_profile_odd(source->data, source->len);
     if (odd)
         return br_err_set(err, BR_EINVAL, "%s", odd);

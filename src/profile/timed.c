@@ -215,5 +215,5 @@ int br_timed_emit(struct br_timed *timed, const struct br_profile_source *source
         if (timed->types[i].first)
             rc = timed_profile(timed, &timed->types[i], &clock, source, scratch);
     timed_empty(timed);
-    return rc ? br_err_set(err, rc, "it cannot be converted: %s", br_strerror(rc)) : 0;
+    return rc ? br_err_set(err, rc, "cannot be converted: %s", br_strerror(rc)) : 0;
 }

@@ -406,9 +406,9 @@ def test_datadog(braid, sink, pack):
 
 
 @pytest.mark.parametrize("fields, why", [
-    ({"profile.pprof": b""}, "no field event"), ({"event": b"{}"}, "no profile"),
+    ({"profile.pprof": b""}, 'no field "event"'), ({"event": b"{}"}, "no profile"),
     ({"event": b"[]", "profile.pprof": b""}, "event.json: "), ({"event": b"{", "profile.pprof": b""}, "event.json: "),
-    ({"event": b"{}", "profile.pprof": b"\4\"M\x18lz4"}, "file profile.pprof: neither a pprof nor a recording"),
+    ({"event": b"{}", "profile.pprof": b"\4\"M\x18lz4"}, "file profile.pprof: neither a pprof nor a JFR recording"),
     ({"event": b"{}", "profile.pprof": b"\x28\xb5\x2f\xfd"}, "file profile.pprof: "),
 ])
 def test_datadog_refused(braid, sink, fields, why):

@@ -316,7 +316,7 @@ def test_push_partly(server, send):
                         ({"__name__": "memory"}, [(make_pprof(("inuse_space", "bytes")), "")])).SerializeToString()
     answer = send(server.address, PUSH_PATH, data, {"Content-Type": "application/proto"})
     assert answer.code == 400 and json.loads(answer.body)["code"] == "invalid_argument"
-    assert json.loads(answer.body)["message"].startswith("3 of the profiles left out")
+    assert json.loads(answer.body)["message"].startswith("3 of the profiles were rejected")
     assert "series[0].samples[1]" in json.loads(answer.body)["message"]
     found = flat(server.take())
     assert [(each[0]["service.name"], each[1]) for each in found] == [

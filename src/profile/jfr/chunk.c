@@ -23,17 +23,19 @@ static int jfr_chunk_read_header(struct br_jfr_chunk *chunk, const uint8_t *data
         times[i] = br_jfr_fixed(&in, 8);
     uint64_t features = br_jfr_fixed(&in, 4);
     if (in.bad)
-        return br_err_set(err, BR_EINVAL, "the chunk's header is cut off");
+        return br_err_set(err, BR_EINVAL, "the header of the chunk is truncated");
     if (magic != MAGIC)
-        return br_err_set(err, BR_EINVAL, "a chunk has to begin with \"FLR\"");
+        return br_err_set(err, BR_EINVAL, "a chunk must begin with \"FLR\"");
     if (major != 2)
-        return br_err_set(err, BR_EINVAL, "the chunk has version %u, only 2 is known",
+        return br_err_set(err, BR_EINVAL, "the chunk has version %u, only version 2 is supported",
                           (unsigned)major);
     if (size < BR_JFR_HEADER || size > UINT32_MAX)
-        return br_err_set(err, BR_EINVAL, "the chunk says it has %llu bytes: it was never finished",
+        return br_err_set(err, BR_EINVAL,
+                          "the chunk is incomplete: its header contains a size of %llu bytes",
                           (unsigned long long)size);
     if (size > len)
-        return br_err_set(err, BR_EINVAL, "the chunk says it has %llu bytes, there are %zu",
+        return br_err_set(err, BR_EINVAL,
+                          "the chunk is truncated: it has %llu bytes, only %zu were received",
                           (unsigned long long)size, len);
     if (pools < BR_JFR_HEADER || pools >= size || metadata < BR_JFR_HEADER || metadata >= size)
         return br_err_set(err, BR_EINVAL, "constant pools or metadata are outside the chunk");

@@ -6,7 +6,7 @@
 
 static int jfr_events_malformed(uint32_t at, struct br_err *err)
 {
-    return br_err_set(err, BR_EINVAL, "the event at byte %u of the chunk is cut off or malformed",
+    return br_err_set(err, BR_EINVAL, "the event at byte %u of the chunk is truncated or malformed",
                       at);
 }
 

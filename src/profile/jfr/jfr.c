@@ -118,7 +118,7 @@ static int jfr_read_event_name(struct recording *recording, struct br_err *err)
                  ? jfr_read_text(recording, recording->event_at, &recording->event)
                  : 0;
     recording->event_at = 0;
-    return rc ? br_err_set(err, BR_EINVAL, "what was sampled has a name of more than %d bytes",
+    return rc ? br_err_set(err, BR_EINVAL, "the name of the sampled event has more than %d bytes",
                            EVENT_MAX)
               : 0;
 }
@@ -345,7 +345,7 @@ static bool jfr_is_torn(const struct recording *recording, size_t at)
         return false;
     if (lost && !lost->count)
         (void)br_err_set(&lost->first, BR_EINVAL,
-                         "JFR chunk at byte %zu: it was never finished, of %zu bytes", at,
+                         "JFR chunk at byte %zu: it is incomplete, with %zu bytes", at,
                          source->len - at);
     if (lost)
         lost->count++;
@@ -442,8 +442,8 @@ int br_jfr_read(struct br_build *build, const struct br_profile_source *source,
     if (!rc)
         rc = br_build_rc(build);
     if (rc == BR_ETOOBIG)
-        return br_err_set(err, BR_EINVAL, "the labels are too large for their recording");
+        return br_err_set(err, BR_EINVAL, "the labels are too large for the size of the recording");
     if (rc == BR_EFULL)
-        return br_err_set(err, rc, "the recording is too large when converted");
+        return br_err_set(err, rc, "the converted recording is too large");
     return rc == BR_ENOMEM ? br_err_set(err, rc, "%s", br_strerror(rc)) : rc;
 }

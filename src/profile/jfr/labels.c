@@ -377,7 +377,7 @@ int br_jfr_labels_read(struct br_jfr_labels *labels, const uint8_t *data, size_t
     br_free(reader.labels);
     br_free(reader.sorted);
     if (rc == BR_EINVAL)
-        return br_err_set(err, rc, "the labels beside the recording are no LabelsSnapshot");
+        return br_err_set(err, rc, "the labels of the recording are not a valid LabelsSnapshot");
     return rc;
 }
 

@@ -539,7 +539,7 @@ int br_jfr_metadata(struct br_jfr_chunk *chunk, struct br_err *err)
         chunk->known_packed = in.packed;
     }
     if (rc == BR_EINVAL)
-        return br_err_set(err, rc, "the metadata at byte %u of the chunk is cut off or malformed",
+        return br_err_set(err, rc, "the metadata at byte %u of the chunk is truncated or malformed",
                           chunk->metadata_at);
     return rc;
 }

@@ -86,7 +86,8 @@ int br_jfr_pools(struct br_jfr_chunk *chunk, struct br_err *err)
         int rc = jfr_pools_read_checkpoint(chunk, at, before, &next);
         if (rc == BR_EINVAL)
             return br_err_set(
-                err, rc, "the constant pools at byte %u of the chunk are cut off or malformed", at);
+                err, rc, "the constant pools at byte %u of the chunk are truncated or malformed",
+                at);
         if (rc)
             return rc;
         if (at >= chunk->size / 2)

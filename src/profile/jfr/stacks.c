@@ -131,7 +131,8 @@ static int jfr_stacks_add_function(struct br_jfr_stacks *stacks, const struct br
 {
     size_t len = (size_t)stacks->symbols[class].len + 1 + stacks->symbols[method].len;
     if (len > stacks->name_bytes_max)
-        return br_err_set(err, BR_EINVAL, "the names of methods are too large for their recording");
+        return br_err_set(err, BR_EINVAL,
+                          "the names of methods are too large for the size of the recording");
     stacks->name_bytes_max -= len;
     br_str_clear(&stacks->name);
     jfr_stacks_put_symbol(stacks, chunk, class);

@@ -193,7 +193,7 @@ static int pprof_read_types(struct br_pprof *pprof, struct types *types)
     struct br_field field;
     int rc = 0;
     if (range->count == 0)
-        return pprof_read_invalid(pprof, "samples without sample types");
+        return pprof_read_invalid(pprof, "there are samples but no sample types");
     if (range->count > BR_PPROF_READ_TYPES_MAX)
         return br_err_set(pprof->err, BR_EINVAL, "pprof: more than %u sample types",
                           BR_PPROF_READ_TYPES_MAX);

@@ -14,8 +14,8 @@ int br_pprof_no_memory(struct br_pprof *pprof)
         rc = pprof->full ? BR_EFULL : BR_ENOMEM;
     if (rc == BR_EFULL)
         return br_err_set(pprof->err, rc,
-                          "pprof: it takes more than %zu bytes of memory, for %zu bytes",
-                          pprof->max_bytes, pprof->source->len);
+                          "pprof: reading %zu bytes takes more than %zu bytes of memory",
+                          pprof->source->len, pprof->max_bytes);
     return br_err_set(pprof->err, rc, "pprof: %s", br_strerror(rc));
 }
 
@@ -32,10 +32,10 @@ int br_pprof_compose(struct br_pprof *pprof, size_t len)
         pprof->compose -= len;
         return 0;
     }
-    return br_err_set(pprof->err, BR_EFULL,
-                      "pprof: written out wherever they are referred to, its texts take more than "
-                      "%u times its %zu bytes",
-                      BR_PPROF_GROWTH, pprof->source->len);
+    return br_err_set(
+        pprof->err, BR_EFULL,
+        "pprof: its strings, repeated for each reference, take more than %u times its %zu bytes",
+        BR_PPROF_GROWTH, pprof->source->len);
 }
 
 static int pprof_tables_no_string(struct br_pprof *pprof, uint64_t index, const char *what,

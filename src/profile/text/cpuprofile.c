@@ -164,7 +164,7 @@ static int cpuprofile_add_node(void *arg, struct br_json_scan *scan)
     if (rc)
         return rc;
     if (!cpuprofile_index(&noted_node.id, &noted_node.node.id))
-        return cpuprofile_fail(cpuprofile, "a node without an id");
+        return cpuprofile_fail(cpuprofile, "a node has no id");
     rc = br_grow(&cpuprofile->nodes, &cpuprofile->cap, (size_t)cpuprofile->count + 1,
                  sizeof *cpuprofile->nodes, NODES_MAX);
     if (rc)
@@ -181,14 +181,14 @@ static int cpuprofile_add_node(void *arg, struct br_json_scan *scan)
 static int cpuprofile_number_nodes(struct cpuprofile *cpuprofile)
 {
     if (cpuprofile->n_ids > (uint64_t)4 * cpuprofile->count + IDS_SPARE)
-        return cpuprofile_fail(cpuprofile, "ids of nodes that are no numbering");
+        return cpuprofile_fail(cpuprofile, "node ids are not consecutive numbers");
     cpuprofile->of_id =
         br_calloc(cpuprofile->n_ids ? cpuprofile->n_ids : 1, sizeof *cpuprofile->of_id);
     if (!cpuprofile->of_id)
         return cpuprofile_no_memory(cpuprofile);
     for (uint32_t i = 0; i < cpuprofile->count; i++) {
         if (cpuprofile->of_id[cpuprofile->nodes[i].id])
-            return cpuprofile_fail(cpuprofile, "two nodes of one id");
+            return cpuprofile_fail(cpuprofile, "two nodes have the same id");
         cpuprofile->of_id[cpuprofile->nodes[i].id] = i + 1;
     }
     return 0;
@@ -199,7 +199,7 @@ static int cpuprofile_node_of(struct cpuprofile *cpuprofile, const struct br_jso
 {
     uint32_t id;
     if (!cpuprofile_index(token, &id) || id >= cpuprofile->n_ids || !cpuprofile->of_id[id])
-        return cpuprofile_fail(cpuprofile, "an id of a node that there is not");
+        return cpuprofile_fail(cpuprofile, "a reference to an unknown node");
     *ret = cpuprofile->of_id[id] - 1;
     return 0;
 }
@@ -217,7 +217,7 @@ static int cpuprofile_add_child(void *arg, struct br_json_scan *scan)
     if (rc)
         return rc;
     if (cpuprofile->nodes[child].parent)
-        return cpuprofile_fail(cpuprofile, "a node that is the child of two");
+        return cpuprofile_fail(cpuprofile, "a node has two parents");
     cpuprofile->nodes[child].parent = cpuprofile->current + 1;
     return 0;
 }
@@ -241,9 +241,9 @@ static int cpuprofile_stack_of(struct cpuprofile *cpuprofile, uint32_t node, uin
          i = cpuprofile->nodes[i - 1].parent) {
         struct node *ancestor = &cpuprofile->nodes[i - 1];
         if (depth == cpuprofile->count)
-            return cpuprofile_fail(cpuprofile, "a node that is its own parent");
+            return cpuprofile_fail(cpuprofile, "a node is its own ancestor");
         if (depth >= cpuprofile->path_left)
-            return cpuprofile_fail(cpuprofile, "stacks that are too large for what was sent");
+            return cpuprofile_fail(cpuprofile, "stacks are too large for the size of the upload");
         if (!ancestor->location) {
             int rc = cpuprofile_make_frame(cpuprofile, ancestor);
             if (rc)
@@ -294,7 +294,7 @@ static int cpuprofile_add_sample(struct cpuprofile *cpuprofile, struct moment *m
     double us;
     uint32_t node;
     if (!br_json_part_number(delta, &us) || !(fabs(us) < TIME_MAX) || moment->us + us > TIME_MAX)
-        return cpuprofile_fail(cpuprofile, "a time that is no number of microseconds");
+        return cpuprofile_fail(cpuprofile, "a time is not a number of microseconds");
     us += moment->us;
     int rc = cpuprofile_node_of(cpuprofile, sample, &node);
     if (!rc)
@@ -316,7 +316,7 @@ static int cpuprofile_read_samples(struct cpuprofile *cpuprofile)
     double end;
     if (!br_json_part_number(&cpuprofile->start, &moment.us) || moment.us < 0 ||
         moment.us > TIME_MAX)
-        return cpuprofile_fail(cpuprofile, "no startTime");
+        return cpuprofile_fail(cpuprofile, "startTime is missing");
     int rc = br_json_list_open(&samples, &cpuprofile->scan, cpuprofile->samples);
     if (!rc)
         rc = br_json_list_open(&deltas, &cpuprofile->scan, cpuprofile->deltas);
@@ -325,7 +325,7 @@ static int cpuprofile_read_samples(struct cpuprofile *cpuprofile)
         if (!rc)
             rc = br_json_list_next(&deltas, &delta, &has_delta);
         if (!rc && more != has_delta)
-            rc = cpuprofile_fail(cpuprofile, "samples and timeDeltas of unequal number");
+            rc = cpuprofile_fail(cpuprofile, "samples and timeDeltas differ in length");
         if (rc || !more)
             break;
         rc = cpuprofile_add_sample(cpuprofile, &moment, &sample, &delta);
@@ -361,7 +361,7 @@ static int cpuprofile_read_file(struct cpuprofile *cpuprofile)
     if (!rc)
         rc = br_json_scan_end(&scan);
     if (!rc && !cpuprofile->node_list.at)
-        rc = cpuprofile_fail(cpuprofile, "no nodes");
+        rc = cpuprofile_fail(cpuprofile, "nodes is missing");
     if (!rc)
         rc = br_json_elements(&cpuprofile->scan, cpuprofile->node_list, cpuprofile_add_node,
                               cpuprofile);
@@ -404,7 +404,7 @@ int br_cpuprofile_read(struct br_build *build, const struct br_profile_source *s
     if (rc) {
         br_timed_release(&cpuprofile.timed);
         if (!cpuprofile.err->code)
-            (void)br_err_set(cpuprofile.err, rc, "it cannot be converted: %s", br_strerror(rc));
+            (void)br_err_set(cpuprofile.err, rc, "cannot be converted: %s", br_strerror(rc));
         return rc == BR_ETOOBIG ? BR_EINVAL : rc;
     }
     cpuprofile_set_type(&cpuprofile);

@@ -99,7 +99,7 @@ static int folded_read_group(struct reader *reader, const char *line, size_t len
     const char *point = memchr(space, '.', (size_t)(end - space));
     if (!folded_read_count(space + 1, (size_t)((point ? point : end) - (space + 1)), &count) ||
         (point && !folded_read_fraction(point + 1, end, &billionths)))
-        return br_err_set(err, BR_EINVAL, "no number of samples behind the last space");
+        return br_err_set(err, BR_EINVAL, "no number of samples after the last space");
     return folded_add(reader, line, (size_t)(space - line), count, billionths, err);
 }
 

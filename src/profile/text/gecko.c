@@ -62,7 +62,7 @@ static int gecko_add(struct gecko *gecko, struct thread *thread, enum type type,
     if (value < 0)
         return br_gecko_fail(&gecko->reading, "a negative weight");
     if (value > VALUE_MAX)
-        return br_gecko_fail(&gecko->reading, "a weight that is too large");
+        return br_gecko_fail(&gecko->reading, "a weight is too large");
     thread->sample.type = type;
     thread->sample.value = (int64_t)round(value);
     if (thread->sample.value == 0)
@@ -75,7 +75,7 @@ static int gecko_add_weight(struct gecko *gecko, struct thread *thread,
 {
     double weight = 1;
     if (token->type != BR_JSON_NULL && !br_json_part_number(token, &weight))
-        return br_gecko_fail(&gecko->reading, "a weight that is no number");
+        return br_gecko_fail(&gecko->reading, "a weight is not a number");
     if (br_json_part_is(&thread->weight_type, "bytes"))
         return gecko_add(gecko, thread, BYTES, weight);
     if (br_json_part_is(&thread->weight_type, "tracing-ms"))
@@ -104,9 +104,9 @@ static int gecko_read_time(struct gecko *gecko, struct thread *thread,
     else if (br_json_part_number(&row[DELTA], &ms))
         thread->ms += ms;
     else
-        return br_gecko_fail(&gecko->reading, "a sample without a time");
+        return br_gecko_fail(&gecko->reading, "a sample has no time");
     if (!(fabs(thread->ms) < TIME_MAX))
-        return br_gecko_fail(&gecko->reading, "a time that is no number of milliseconds");
+        return br_gecko_fail(&gecko->reading, "a time is not a number of milliseconds");
     thread->sample.time_ns = gecko_time_ns(gecko, thread->ms);
     return 0;
 }
@@ -357,7 +357,7 @@ static int gecko_read_file(struct gecko *gecko)
     if (!rc)
         rc = br_json_scan_end(&scan);
     if (!rc && (!noted.meta.at || !noted.threads.at))
-        rc = br_gecko_fail(&gecko->reading, "no meta, or no threads");
+        rc = br_gecko_fail(&gecko->reading, "\"meta\" or \"threads\" is missing");
     if (!rc)
         rc = gecko_note_members(gecko, noted.units, gecko_note_units, &noted);
     if (!rc)
@@ -393,7 +393,7 @@ int br_gecko_read(struct br_build *build, const struct br_profile_source *source
     if (rc) {
         br_timed_release(&gecko.timed);
         if (!gecko.reading.err->code)
-            (void)br_err_set(gecko.reading.err, rc, "it cannot be converted: %s", br_strerror(rc));
+            (void)br_err_set(gecko.reading.err, rc, "cannot be converted: %s", br_strerror(rc));
         return rc == BR_ETOOBIG ? BR_EINVAL : rc;
     }
     return br_timed_emit(&gecko.timed, source, scratch, gecko.reading.err);

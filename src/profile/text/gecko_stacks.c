@@ -66,7 +66,7 @@ static int gecko_stacks_grow(struct br_gecko_stacks *stacks, void *items, uint32
 {
     int rc = br_grow(items, cap, (size_t)count + 1, size, ROWS_MAX);
     if (rc == BR_EFULL)
-        return br_gecko_fail(stacks->reading, "a table that is too large");
+        return br_gecko_fail(stacks->reading, "a table is too large");
     return rc ? br_gecko_no_memory(stacks->reading) : 0;
 }
 
@@ -203,7 +203,7 @@ static int gecko_stacks_add_function(struct br_gecko_stacks *stacks,
     struct br_gecko_function function = {0};
     uint32_t name, file, resource, flags = HAS_RESOURCE | HAS_SOURCE;
     if (!gecko_stacks_index(&row[NAME], stacks->string_source->strings.count, &name))
-        return br_gecko_fail(stacks->reading, "a function without a name");
+        return br_gecko_fail(stacks->reading, "a function has no name");
     (void)gecko_stacks_index(&row[FLAGS], UINT32_MAX, &flags);
     int rc = gecko_stacks_file(stacks, row, flags, &file);
     if (!rc)
@@ -334,7 +334,7 @@ static int gecko_stacks_add_frame(struct br_gecko_stacks *stacks, const struct b
     else if (gecko_stacks_index(&row[LOCATION], stacks->string_source->strings.count, &number))
         rc = gecko_stacks_location_function(stacks, number, &function);
     else
-        return br_gecko_fail(stacks->reading, "a frame of a function that there is not");
+        return br_gecko_fail(stacks->reading, "a frame refers to an unknown function");
     if (!rc)
         rc = gecko_stacks_grow(stacks, &stacks->frames, &stacks->cap_frames, stacks->n_frames,
                                sizeof *stacks->frames);
@@ -362,14 +362,14 @@ static int gecko_stacks_add_stack(struct br_gecko_stacks *stacks, const struct b
     struct br_gecko_stack stack = {0};
     uint32_t frame, n;
     if (!gecko_stacks_index(&row[FRAME], stacks->n_frames, &frame))
-        return br_gecko_fail(stacks->reading, "a stack of a frame that there is not");
+        return br_gecko_fail(stacks->reading, "a stack refers to an unknown frame");
     stack.location = stacks->frames[frame];
     if (gecko_stacks_index(&row[PREFIX_OFFSET], stacks->count + 1, &n))
         stack.parent = n ? stacks->count - n + 1 : 0;
     else if (gecko_stacks_index(&row[PREFIX], stacks->count, &n))
         stack.parent = n + 1;
     else if (row[PREFIX].type != BR_JSON_NULL || row[PREFIX_OFFSET].type != BR_JSON_NULL)
-        return br_gecko_fail(stacks->reading, "a stack that continues none of those before it");
+        return br_gecko_fail(stacks->reading, "a stack whose prefix is not an earlier stack");
     int rc = gecko_stacks_grow(stacks, &stacks->all, &stacks->cap, stacks->count, sizeof stack);
     if (!rc)
         stacks->all[stacks->count++] = stack;
@@ -382,7 +382,7 @@ static int gecko_stacks_make(struct br_gecko_stacks *stacks, uint32_t number)
     uint32_t depth = 0;
     for (uint32_t i = number + 1; i; i = stacks->all[i - 1].parent) {
         if (depth >= reading->path_left)
-            return br_gecko_fail(reading, "stacks that are too large for what was sent");
+            return br_gecko_fail(reading, "stacks are too large for the size of the upload");
         if (br_grow(&reading->path, &reading->cap_path, (size_t)depth + 1, sizeof *reading->path,
                     ROWS_MAX))
             return br_gecko_no_memory(reading);
@@ -399,7 +399,7 @@ int br_gecko_stack(struct br_gecko_stacks *stacks, const struct br_json_token *n
 {
     uint32_t i;
     if (!gecko_stacks_index(number, stacks->count, &i))
-        return br_gecko_fail(stacks->reading, "a sample of a stack that there is not");
+        return br_gecko_fail(stacks->reading, "a sample refers to an unknown stack");
     int rc = stacks->all[i].made ? 0 : gecko_stacks_make(stacks, i);
     *ret = stacks->all[i].made - 1;
     return rc;

@@ -470,15 +470,14 @@ static int perf_script_read(struct perf *perf, struct br_err *err)
             perf_script_head(line, &perf_head) ? perf_script_sample(perf, &perf_head) : BR_EINVAL;
         if (rc == BR_EINVAL)
             return br_err_set(err, rc,
-                              "line %zu: neither a sample nor a frame of one as perf script "
-                              "prints them",
+                              "line %zu: neither a sample nor a frame in the format of perf script",
                               at < perf->line ? perf->line : at);
         if (rc == BR_ETOOBIG)
             return br_err_set(err, BR_EINVAL,
-                              "line %zu: more than %u events, or frames of a sample", at,
+                              "line %zu: more than %u events, or frames in a sample", at,
                               perf->n_stack >= FRAMES_MAX ? FRAMES_MAX : BR_TIMED_TYPES_MAX);
         if (rc)
-            return br_err_set(err, rc, "it cannot be converted: %s", br_strerror(rc));
+            return br_err_set(err, rc, "cannot be converted: %s", br_strerror(rc));
         rc = perf_script_divide(perf, err);
         if (rc)
             return rc;

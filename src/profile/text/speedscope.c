@@ -197,7 +197,7 @@ static int speedscope_read_frame(struct reader *reader, uint32_t at, uint32_t *r
     size_t len = (size_t)(scan.at - part.at);
     if (len > reader->frame_left)
         return br_err_set(reader->err, BR_EINVAL,
-                          "frames that are too large for what was sent");
+                          "frames are too large for the size of the upload");
     reader->frame_left -= len;
     return speedscope_make_frame(reader, &frame, ret);
 }
@@ -247,7 +247,7 @@ static int speedscope_add_to_path(void *arg, struct br_json_scan *scan)
     if (rc)
         return rc;
     if (!speedscope_frame_index(reader, &value, &frame))
-        return speedscope_fail(reader, "a sample of a frame that there is not");
+        return speedscope_fail(reader, "a sample refers to an unknown frame");
     rc = speedscope_location(reader, frame, &location);
     if (rc == 0)
         reader->node = br_stacks_child(&reader->stacks, reader->node, location);
@@ -283,9 +283,9 @@ static int speedscope_read_sample(struct reader *reader, struct br_json_scan *sa
     if (rc)
         return rc;
     if (!br_json_part_number(weight, &v))
-        return speedscope_fail(reader, "a weight that is no number");
+        return speedscope_fail(reader, "a weight is not a number");
     if (sample.type != BR_JSON_ARRAY)
-        return speedscope_fail(reader, "a sample that is no array");
+        return speedscope_fail(reader, "a sample is not an array");
     reader->node = BR_STACKS_ROOT;
     rc = br_json_elements_here(samples, speedscope_add_to_path, reader);
     return rc ? rc : speedscope_add_value(reader, reader->node, v);
@@ -306,7 +306,7 @@ static int speedscope_read_sampled(struct reader *reader, const struct profile *
         if (rc)
             return rc;
         if (has_sample != has_weight)
-            return speedscope_fail(reader, "samples and weights of unequal number");
+            return speedscope_fail(reader, "samples and weights differ in length");
         if (!has_sample)
             return 0;
         rc = speedscope_read_sample(reader, &samples.scan, &weight);
@@ -362,13 +362,13 @@ static int speedscope_read_event(void *arg, struct br_json_scan *scan)
         return rc;
     bool closes = br_json_part_is(&event.type, "C");
     if (!closes && !br_json_part_is(&event.type, "O"))
-        return speedscope_fail(reader, "an event that neither opens nor closes a frame");
+        return speedscope_fail(reader, "an event neither opens nor closes a frame");
     if (!br_json_part_number(&event.at, &at) || at < reader->last_at)
         return speedscope_fail(reader, "events out of order");
     if (!speedscope_frame_index(reader, &event.frame, &frame))
-        return speedscope_fail(reader, "an event of a frame that there is not");
+        return speedscope_fail(reader, "an event refers to an unknown frame");
     if (closes && (reader->n_open == 0 || reader->open_frames[reader->n_open - 1] != frame))
-        return speedscope_fail(reader, "a frame that is closed and not the last one opened");
+        return speedscope_fail(reader, "a frame is closed that was not the last one opened");
     rc = reader->n_open
              ? speedscope_add_value(reader, reader->open[reader->n_open - 1], at - reader->last_at)
              : 0;
@@ -450,7 +450,7 @@ static int speedscope_note_profile(void *arg, struct br_json_scan *scan)
         return speedscope_fail(reader, "an unknown unit");
     noted.profile.evented = br_json_part_is(&noted.type, "evented");
     if (!noted.profile.evented && !br_json_part_is(&noted.type, "sampled"))
-        return speedscope_fail(reader, "a profile neither evented nor sampled");
+        return speedscope_fail(reader, "a profile is neither evented nor sampled");
     if (reader->n_profiles == PROFILES_MAX)
         return speedscope_fail(reader, "more than 4096 profiles");
     if (br_grow(&reader->profiles, &reader->cap_profiles, (size_t)reader->n_profiles + 1,
@@ -502,7 +502,7 @@ static int speedscope_without(struct reader *reader, const struct br_addition *f
         struct br_field field;
         const uint8_t *next = br_field_next(p, end, &field);
         if (!next)
-            return br_err_set(reader->err, BR_EINVAL, "labels that are not encoded as attributes");
+            return br_err_set(reader->err, BR_EINVAL, "labels are not encoded as attributes");
         if (field.wire != BR_WIRE_LEN || !speedscope_is_label(&field, key))
             out = br_put_bytes(out, p, (size_t)(next - p));
         p = next;

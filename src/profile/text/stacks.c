@@ -125,7 +125,7 @@ int br_stacks_add(struct br_stacks *stacks, uint32_t node, int64_t value, struct
 {
     int64_t *sum = &stacks->nodes[node].value;
     if (__builtin_add_overflow(*sum, value, sum))
-        return br_err_set(err, BR_EINVAL, "numbers whose sum is too large");
+        return br_err_set(err, BR_EINVAL, "the sum of the values is too large");
     return 0;
 }
 
@@ -250,7 +250,7 @@ static int stacks_check(const struct br_stacks *stacks, struct br_err *err)
 {
     int rc = stacks->rc ? stacks->rc : br_build_rc(stacks->build);
     if (rc == BR_ETOOBIG)
-        return br_err_set(err, BR_EINVAL, "stacks that are too large for what was sent");
+        return br_err_set(err, BR_EINVAL, "stacks are too large for the size of the upload");
     if (rc == BR_EFULL)
         return br_err_set(err, rc, stacks->rc ? "more than %u frames" : "too large when converted",
                           stacks->n_max);

@@ -48,15 +48,15 @@ static int trie_read_node(struct reader *reader, struct node *ret, struct br_err
 {
     const uint8_t *p = br_varint(reader->p, reader->end, &ret->name_len);
     if (!p || ret->name_len > (uint64_t)(reader->end - p))
-        return trie_fail(reader, "a name that is cut off", err);
+        return trie_fail(reader, "truncated name", err);
     ret->name = (const char *)p;
     p = br_varint(p + ret->name_len, reader->end, &ret->value);
     if (p)
         p = br_varint(p, reader->end, &ret->n_children);
     if (!p)
-        return trie_fail(reader, "a number that is cut off", err);
+        return trie_fail(reader, "truncated number", err);
     if (ret->value > INT64_MAX)
-        return trie_fail(reader, "a value that is too large", err);
+        return trie_fail(reader, "a value is too large", err);
     /* every node takes at least three bytes */
     if (ret->n_children > (uint64_t)(reader->end - p) / 3)
         return trie_fail(reader, "more children than there are bytes", err);
@@ -79,11 +79,11 @@ static int trie_check_sibling(struct reader *reader, const struct node *node, st
     if (reader->depth == 0)
         return 0;
     if (node->name_len == 0)
-        return trie_fail(reader, "a node without a name", err);
+        return trie_fail(reader, "a node has no name", err);
     unsigned char c = (unsigned char)*node->name;
     uint64_t *seen = &reader->levels[reader->depth - 1].seen[c / 64], bit = (uint64_t)1 << c % 64;
     if (*seen & bit)
-        return trie_fail(reader, "siblings that begin with the same byte", err);
+        return trie_fail(reader, "siblings begin with the same byte", err);
     *seen |= bit;
     return 0;
 }
@@ -164,7 +164,7 @@ static int trie_read_all(struct reader *reader, struct br_err *err)
             break; /* data after a tree is ignored; a trie may be followed by another */
     }
     if (rc == 0 && reader->depth > 0 && br_stacks_ok(&reader->stacks))
-        rc = trie_fail(reader, "the end with children missing", err);
+        rc = trie_fail(reader, "truncated: children are missing", err);
     return rc;
 }
 

@@ -498,21 +498,21 @@ static const struct {
     uint64_t v;
     const char *message;
 } broken[] = {
-    {0, 4, 0x464c5201, "a chunk has to begin with \"FLR\""},
-    {4, 2, 1, "the chunk has version 1, only 2 is known"},
-    {4, 2, 3, "the chunk has version 3, only 2 is known"},
-    {8, 8, 0, "the chunk says it has 0 bytes: it was never finished"},
-    {8, 8, 67, "the chunk says it has 67 bytes: it was never finished"},
+    {0, 4, 0x464c5201, "a chunk must begin with \"FLR\""},
+    {4, 2, 1, "the chunk has version 1, only version 2 is supported"},
+    {4, 2, 3, "the chunk has version 3, only version 2 is supported"},
+    {8, 8, 0, "the chunk is incomplete: its header contains a size of 0 bytes"},
+    {8, 8, 67, "the chunk is incomplete: its header contains a size of 67 bytes"},
     {8, 8, 1u << 30, NULL},
     {8, 8, UINT64_MAX, NULL},
     {16, 8, 67, "constant pools or metadata are outside the chunk"},
     {16, 8, 1u << 20, "constant pools or metadata are outside the chunk"},
     {24, 8, 0, "constant pools or metadata are outside the chunk"},
     {24, 8, UINT64_MAX, "constant pools or metadata are outside the chunk"},
-    {24, 8, 68, "the metadata at byte 68 of the chunk is cut off or malformed"},
-    {16, 8, 68, "the constant pools at byte 68 of the chunk are cut off or malformed"},
-    {68, 1, 0, "the event at byte 68 of the chunk is cut off or malformed"},
-    {68, 1, 1, "the event at byte 68 of the chunk is cut off or malformed"},
+    {24, 8, 68, "the metadata at byte 68 of the chunk is truncated or malformed"},
+    {16, 8, 68, "the constant pools at byte 68 of the chunk are truncated or malformed"},
+    {68, 1, 0, "the event at byte 68 of the chunk is truncated or malformed"},
+    {68, 1, 1, "the event at byte 68 of the chunk is truncated or malformed"},
 };
 
 static void test_broken(void **state)
@@ -546,13 +546,13 @@ static void test_broken_around(void **state)
     struct result r = {0};
     assert_int_equal(convert(&s, &r), BR_EINVAL);
     (void)snprintf(expected, sizeof expected,
-                   "JFR chunk at byte %zu: the chunk's header is cut off", len);
+                   "JFR chunk at byte %zu: the header of the chunk is truncated", len);
     assert_string_equal(r.err.text, expected);
     s.len = len;
     s.labels = (const uint8_t *)"\x0a\x05";
     s.labels_len = 2;
     assert_int_equal(convert(&s, &r), BR_EINVAL);
-    assert_string_equal(r.err.text, "the labels beside the recording are no LabelsSnapshot");
+    assert_string_equal(r.err.text, "the labels of the recording are not a valid LabelsSnapshot");
     s.labels = NULL;
     s.len = 0;
     assert_int_equal(convert(&s, &r), 0);
@@ -583,7 +583,7 @@ static void test_torn(void **state)
             br_free(text);
             br_buf_unref(r.buf);
         }
-        assert_non_null(strstr(lost.first.text, "it was never finished"));
+        assert_non_null(strstr(lost.first.text, "it is incomplete"));
         jfr_patch(&w, whole + 8, 8, 0); /* its size is written last */
         s.len = w.len;
         struct result r = {0};

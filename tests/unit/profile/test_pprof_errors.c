@@ -33,7 +33,7 @@ static void test_invalid(void **state)
         {around(sample(label(USER, 99, 0, 0))), "label: string 99"},
         {around(sample(label(BYTES, 0, 1, UINT64_MAX))), "label: string -1"},
         {around(sample(join(label(USER, 1, 0, 0), label(USER, 99, 0, 0)))), "label: string 99"},
-        {without_types(new_message(0)), "samples without sample types"},
+        {without_types(new_message(0)), "there are samples but no sample types"},
         {without_types(type(99, 0)), "sample type: string 99"},
         {without_types(type(0, 99)), "sample type: string 99"},
         {without_types(text(TYPE, "\x0a")), "value type is malformed"},

@@ -155,7 +155,7 @@ static void refuses_folded(const char *text, const char *want)
 
 static void test_folded_refused(void **state)
 {
-    static const char why[] = "line 2: no number of samples behind the last space";
+    static const char why[] = "line 2: no number of samples after the last space";
     (void)state;
     refuses_folded("a 1\na b\n", why);
     refuses_folded("a 1\na 1 \n", why);
@@ -168,7 +168,7 @@ static void test_folded_refused(void **state)
     refuses_folded("a -1\n", "line 1: a negative number");
     refuses_folded("a -9223372036854775808\n", "line 1: a negative number");
     refuses_folded("a 922337203686\n", "line 1: a number too large for its unit");
-    refuses_folded("a 922337203685\na 1\n", "line 2: numbers whose sum is too large");
+    refuses_folded("a 922337203685\na 1\n", "line 2: the sum of the values is too large");
     struct br_profile_source s = {.type = "alloc_objects"};
     reads_text(br_folded_read, s, "a 9223372036854775807",
                HEAD "profile alloc_objects count time 0 duration 0\na 9223372036854775807\n");
@@ -238,14 +238,14 @@ static void test_trie_refused(void **state)
 {
     (void)state;
 #define HUGE_NUMBER "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
-    refuses(br_trie_read, BYTES(HUGE_NUMBER), "not a trie: a name that is cut off at byte 0");
+    refuses(br_trie_read, BYTES(HUGE_NUMBER), "not a trie: truncated name at byte 0");
     refuses(br_trie_read,
             BYTES("\x02"
                   "a"),
-            "not a trie: a name that is cut off at byte 0");
-    refuses(br_trie_read, BYTES("\x00\x01"), "not a trie: a number that is cut off at byte 0");
+            "not a trie: truncated name at byte 0");
+    refuses(br_trie_read, BYTES("\x00\x01"), "not a trie: truncated number at byte 0");
     refuses(br_trie_read, BYTES("\x00" HUGE_NUMBER "\x00"),
-            "not a trie: a value that is too large at byte 0");
+            "not a trie: a value is too large at byte 0");
     refuses(br_trie_read, BYTES("\x00\x00\x81\x7d"),
             "not a trie: more children than there are bytes at byte 0");
     refuses(br_trie_read,
@@ -253,21 +253,21 @@ static void test_trie_refused(void **state)
                   "a\x01\x00"
                   "\x01"
                   "a\x01\x00"),
-            "not a trie: siblings that begin with the same byte at byte 11");
+            "not a trie: siblings begin with the same byte at byte 11");
     refuses(br_trie_read, BYTES("\x00\x00\x01\x00\x01\x00"),
-            "not a trie: a node without a name at byte 6");
+            "not a trie: a node has no name at byte 6");
     refuses(br_trie_read,
             BYTES("\x00\x00\x02\x01"
                   "a\x01\x00"
                   "\x02"
                   "a"),
-            "not a trie: a name that is cut off at byte 7");
+            "not a trie: truncated name at byte 7");
     refuses(br_trie_read,
             BYTES("\x00\x00\x02\x01"
                   "a\x01\x01"
                   "\x01"
                   "b\x01\x00"),
-            "not a trie: the end with children missing at byte 11");
+            "not a trie: truncated: children are missing at byte 11");
     refuses(br_trie_read,
             BYTES("\x01"
                   "a\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00"),
@@ -294,7 +294,7 @@ static void test_tree(void **state)
                 "\xff"),
           HEAD CPU("10000000") "a 30000000\nb;c 40000000\n");
     reads(br_tree_read, plain, "", 0, "");
-    refuses(br_tree_read, BYTES(HUGE_NUMBER), "not a tree: a name that is cut off at byte 0");
+    refuses(br_tree_read, BYTES(HUGE_NUMBER), "not a tree: truncated name at byte 0");
     refuses(br_tree_read, BYTES("\x00\x00\x81\x7d"),
             "not a tree: more children than there are bytes at byte 0");
 }
@@ -365,14 +365,14 @@ static void test_perf_script_refused(void **state)
     struct br_profile_source s = {.end_ns = 1};
     for (size_t i = 0; i < BR_COUNT(bad); i++)
         reads_text(br_perf_script_read, s, bad[i],
-                   "line 1: neither a sample nor a frame of one as perf script prints them");
+                   "line 1: neither a sample nor a frame in the format of perf script");
     reads_text(br_perf_script_read, s, "a 1 1.0: 1 c:\n\tnothing\n",
-               "line 2: neither a sample nor a frame of one as perf script prints them");
+               "line 2: neither a sample nor a frame in the format of perf script");
     char text[4096] = "";
     for (unsigned i = 0; i < 65; i++)
         (void)snprintf(text + strlen(text), sizeof text - strlen(text), "a 1 1.0: 1 c%u:\n\n", i);
     reads_text(br_perf_script_read, s, text,
-               "line 129: more than 64 events, or frames of a sample");
+               "line 129: more than 64 events, or frames in a sample");
 }
 
 static void perf_without_memory(void *arg)
@@ -431,25 +431,25 @@ static void test_cpuprofile_refused(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"{}", "not a .cpuprofile: no nodes"},
-        {"{" V8_NODES "}", "not a .cpuprofile: no startTime"},
-        {"{\"nodes\":[{}]}", "not a .cpuprofile: a node without an id"},
-        {"{\"nodes\":[{\"id\":1.5}]}", "not a .cpuprofile: a node without an id"},
-        {"{\"nodes\":[{\"id\":1},{\"id\":1}]}", "not a .cpuprofile: two nodes of one id"},
-        {"{\"nodes\":[{\"id\":99999}]}", "not a .cpuprofile: ids of nodes that are no numbering"},
+        {"{}", "not a .cpuprofile: nodes is missing"},
+        {"{" V8_NODES "}", "not a .cpuprofile: startTime is missing"},
+        {"{\"nodes\":[{}]}", "not a .cpuprofile: a node has no id"},
+        {"{\"nodes\":[{\"id\":1.5}]}", "not a .cpuprofile: a node has no id"},
+        {"{\"nodes\":[{\"id\":1},{\"id\":1}]}", "not a .cpuprofile: two nodes have the same id"},
+        {"{\"nodes\":[{\"id\":99999}]}", "not a .cpuprofile: node ids are not consecutive numbers"},
         {"{\"nodes\":[{\"id\":1,\"children\":[2]}]}",
-         "not a .cpuprofile: an id of a node that there is not"},
+         "not a .cpuprofile: a reference to an unknown node"},
         {"{\"nodes\":[{\"id\":1,\"children\":[3]},{\"id\":2,\"children\":[3]},{\"id\":3}]}",
-         "not a .cpuprofile: a node that is the child of two"},
+         "not a .cpuprofile: a node has two parents"},
         {"{\"nodes\":[{\"id\":1,\"children\":[2]},{\"id\":2,\"children\":[1]}],\"startTime\":0,"
          "\"samples\":[1],\"timeDeltas\":[1]}",
-         "not a .cpuprofile: a node that is its own parent"},
+         "not a .cpuprofile: a node is its own ancestor"},
         {"{" V8_NODES ",\"startTime\":0,\"samples\":[2],\"timeDeltas\":[]}",
-         "not a .cpuprofile: samples and timeDeltas of unequal number"},
+         "not a .cpuprofile: samples and timeDeltas differ in length"},
         {"{" V8_NODES ",\"startTime\":0,\"samples\":[4],\"timeDeltas\":[1]}",
-         "not a .cpuprofile: an id of a node that there is not"},
+         "not a .cpuprofile: a reference to an unknown node"},
         {"{" V8_NODES ",\"startTime\":0,\"samples\":[2],\"timeDeltas\":[1e300]}",
-         "not a .cpuprofile: a time that is no number of microseconds"},
+         "not a .cpuprofile: a time is not a number of microseconds"},
     };
     struct br_profile_source s = {.end_ns = 1};
     for (size_t i = 0; i < BR_COUNT(cases); i++)
@@ -613,33 +613,33 @@ static void test_gecko_refused(void **state)
     (void)state;
 #define FF "not a Firefox profile: "
     static const char *const cases[][2] = {
-        {"{}", FF "no meta, or no threads"},
-        {"{\"meta\":{}}", FF "no meta, or no threads"},
+        {"{}", FF "\"meta\" or \"threads\" is missing"},
+        {"{\"meta\":{}}", FF "\"meta\" or \"threads\" is missing"},
         {"{\"meta\":{},\"threads\":[]", "not JSON: missing comma at byte 23"},
-        {FF_ONE("\"weight\":[1]"), FF "a sample without a time"},
-        {FF_ONE("\"time\":[\"1\"]"), FF "a sample without a time"},
-        {FF_ONE("\"time\":[1e300]"), FF "a time that is no number of milliseconds"},
+        {FF_ONE("\"weight\":[1]"), FF "a sample has no time"},
+        {FF_ONE("\"time\":[\"1\"]"), FF "a sample has no time"},
+        {FF_ONE("\"time\":[1e300]"), FF "a time is not a number of milliseconds"},
         {FF_ONE("\"time\":[1],\"weight\":[-1]"), FF "a negative weight"},
-        {FF_ONE("\"time\":[1],\"weight\":[\"1\"]"), FF "a weight that is no number"},
-        {FF_ONE("\"time\":[1],\"weight\":[1e300]"), FF "a weight that is too large"},
+        {FF_ONE("\"time\":[1],\"weight\":[\"1\"]"), FF "a weight is not a number"},
+        {FF_ONE("\"time\":[1],\"weight\":[1e300]"), FF "a weight is too large"},
         {"{\"meta\":{},\"threads\":[{" FF_TABLES ",\"samples\":{\"stack\":[1],\"time\":[1]}}]}",
-         FF "a sample of a stack that there is not"},
+         FF "a sample refers to an unknown stack"},
         {"{\"meta\":{},\"threads\":[{\"stackTable\":{\"frame\":[0]},\"samples\":{}}]}",
-         FF "a stack of a frame that there is not"},
+         FF "a stack refers to an unknown frame"},
         {"{\"meta\":{},\"threads\":[{\"stackTable\":{},\"frameTable\":{\"func\":[0]},"
          "\"samples\":{}}]}",
-         FF "a frame of a function that there is not"},
+         FF "a frame refers to an unknown function"},
         {"{\"meta\":{},\"threads\":[{\"stackTable\":{},\"funcTable\":{\"name\":[0]},"
          "\"samples\":{}}]}",
-         FF "a function without a name"},
+         FF "a function has no name"},
         {"{\"meta\":{},\"shared\":{\"stringArray\":[\"a\"],\"funcTable\":{\"name\":[0]},"
          "\"frameTable\":{\"func\":[0]},\"stackTable\":{\"frame\":[0,0],\"prefix\":[null,1]}},"
          "\"threads\":[]}",
-         FF "a stack that continues none of those before it"},
+         FF "a stack whose prefix is not an earlier stack"},
         {"{\"meta\":{},\"shared\":{\"stringArray\":[\"a\"],\"funcTable\":{\"name\":[0]},"
          "\"frameTable\":{\"func\":[0]},\"stackTable\":{\"frame\":[0,0],\"prefixOffset\":[0,2]}},"
          "\"threads\":[]}",
-         FF "a stack that continues none of those before it"},
+         FF "a stack whose prefix is not an earlier stack"},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++)
         refuses(br_gecko_read, cases[i][0], strlen(cases[i][0]), cases[i][1]);
@@ -804,33 +804,33 @@ static void test_speedscope_refused(void **state)
     refuses_speedscope("{\"$schema\":\"x\"}", BAD "unknown schema");
     refuses_speedscope(SCHEMA "\"profiles\":[1]}", BAD "an unknown unit");
     refuses_speedscope(SCHEMA "\"profiles\":[" SAMPLED("x", "parsecs") "]}", BAD "an unknown unit");
-    refuses_speedscope(PROFILE("\"type\":\"odd\""), BAD "a profile neither evented nor sampled");
+    refuses_speedscope(PROFILE("\"type\":\"odd\""), BAD "a profile is neither evented nor sampled");
     refuses_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0]],\"weights\":[]"),
-                       BAD "samples and weights of unequal number");
+                       BAD "samples and weights differ in length");
     refuses_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[4]],\"weights\":[1]"),
-                       BAD "a sample of a frame that there is not");
+                       BAD "a sample refers to an unknown frame");
     refuses_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0.5]],\"weights\":[1]"),
-                       BAD "a sample of a frame that there is not");
+                       BAD "a sample refers to an unknown frame");
     refuses_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[0],\"weights\":[1]"),
-                       BAD "a sample that is no array");
+                       BAD "a sample is not an array");
     refuses_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0]],\"weights\":[\"1\"]"),
-                       BAD "a weight that is no number");
+                       BAD "a weight is not a number");
     refuses_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0]],\"weights\":[-1]"),
                        BAD "a negative weight");
     refuses_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0]],\"weights\":[1e12]"),
                        BAD "a weight too large for its unit");
     refuses_speedscope(
         PROFILE("\"type\":\"sampled\",\"samples\":[[0],[0]],\"weights\":[9e11,9e11]"),
-        "numbers whose sum is too large");
+        "the sum of the values is too large");
     refuses_speedscope(EVENTED("none", OPEN(0, 3) CLOSE(0, 2)), BAD "events out of order");
     refuses_speedscope(EVENTED("none", OPEN(9, 3) CLOSE(9, 4)),
-                       BAD "an event of a frame that there is not");
+                       BAD "an event refers to an unknown frame");
     refuses_speedscope(EVENTED("none", CLOSE(0, 2)),
-                       BAD "a frame that is closed and not the last one opened");
+                       BAD "a frame is closed that was not the last one opened");
     refuses_speedscope(EVENTED("none", OPEN(0, 0) OPEN(1, 0) CLOSE(0, 2)),
-                       BAD "a frame that is closed and not the last one opened");
+                       BAD "a frame is closed that was not the last one opened");
     refuses_speedscope(EVENTED("none", "{\"type\":\"X\",\"frame\":0,\"at\":0}"),
-                       BAD "an event that neither opens nor closes a frame");
+                       BAD "an event neither opens nor closes a frame");
 }
 
 /* Values that nobody looks at take no memory, however many a few bytes decompress to. */

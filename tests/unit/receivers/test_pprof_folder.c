@@ -639,7 +639,7 @@ static void test_folders_that_are_not_there(void **state)
     put_text(f, "a", FOLDED);
     for (int there = 0; there < 2; there++) {
         const char *path = path_of(f, there ? "a" : "b");
-        const char *why = there ? " is no folder" : ": No such file or directory";
+        const char *why = there ? " is not a directory" : ": No such file or directory";
         (void)snprintf(yaml, sizeof yaml, "file: {path: %s}", path);
         (void)snprintf(error, sizeof error, "file::path: %s%s", path, why);
         receiver_rig_refused(&br_pprof_receiver, yaml, error);

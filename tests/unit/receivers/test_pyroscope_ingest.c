@@ -105,14 +105,14 @@ static void test_ingest_bad_forms(void **state)
     static const struct {
         const char *query, *body, *why;
     } cases[] = {
-        {INGEST, "--x--", "no field profile"},
+        {INGEST, "--x--", "no field \\\"profile\\\""},
         {INGEST, "no form", "there is no form"},
         {INGEST, "--x\r\nContent-Disposition: form-data; name=profile\r\n\r\n1", "cut off"},
         {INGEST, "--x\r\nContent-Disposition: form-data; name=prev_profile\r\n\r\n1\r\n--x--",
          "unsupported client version"},
-        {INGEST "&format=jfr", "--x--", "no field jfr"},
+        {INGEST "&format=jfr", "--x--", "no field \\\"jfr\\\""},
         {INGEST "&format=jfr", "--x\r\nContent-Disposition: form-data; name=jfr\r\n\r\n\r\n--x--",
-         "no field jfr"},
+         "no field \\\"jfr\\\""},
         {INGEST, "--x\r\nContent-Disposition: form-data; name=profile\r\n\r\n\x1f\x8b\r\n--x--",
          "field profile: "},
     };

@@ -230,8 +230,8 @@ static void test_push_partly(void **state)
         const char *says;
     } cases[] = {
         {BR_DONE, BR_STATUS_OK, 400,
-         "{\"code\":\"invalid_argument\",\"message\":\"4 of the profiles left out, the others "
-         "taken: series[0].samples[1]: "},
+         "{\"code\":\"invalid_argument\",\"message\":\"4 of the profiles were rejected, the "
+         "others accepted: series[0].samples[1]: "},
         {BR_RETRY, BR_STATUS_UNAVAILABLE, 503, "\"unavailable\""},
         {BR_REJECT, BR_STATUS_PERMISSION_DENIED, 400, "\"failed_precondition\""},
     };
