@@ -33,7 +33,7 @@ struct sums {
 
 struct pprof_delta {
     uint8_t secret[16];
-    struct sums before; /* sums of the previous profile; `keys` NULL: there was none */
+    struct sums before; /* sums of the previous profile; `keys` NULL: this is the first */
     uint64_t types;     /* hash of the types in `before` */
     int64_t time_ns;
 };
@@ -141,8 +141,8 @@ static int delta_each_number(struct reading *reading, const struct br_field *mes
     return rc;
 }
 
-/* Reads varint fields 1 to `count` of a message into values[1] to values[count]. Of repeated
- * fields the last counts. */
+/* Reads varint fields 1 to `count` of a message into values[1] to values[count]. The last of
+ * repeated fields counts. */
 static int delta_read_numbers(struct reading *reading, const struct br_field *message,
                               uint64_t *values, uint32_t count)
 {
@@ -268,7 +268,7 @@ static uint64_t delta_hash_id(const void *entries, uint32_t place)
     return br_index_hash(&known->index, &known->ids[place], sizeof *known->ids);
 }
 
-/* Adds an entry. Of entries with equal IDs the first counts. The table has slots for all
+/* Adds an entry. The first of several entries with the same ID counts. The table has slots for all
  * entries. */
 static void delta_add_known(struct known *known, uint32_t place)
 {
@@ -297,7 +297,7 @@ static int delta_find_known(struct reading *reading, struct known *known)
     return 0;
 }
 
-/* Returns the hash of an entry; 0 if there is no such ID. */
+/* Returns the hash of an entry; 0 if the ID is unknown. */
 static uint64_t delta_hash_of(const struct known *known, uint64_t id)
 {
     if (!known->index.n_slots)

@@ -101,7 +101,7 @@ int pprof_check(void *config, const struct br_yaml *node, const char *path, stru
 const struct pprof_profile_config *pprof_profile_config(const struct pprof_config *config,
                                                         enum pprof_kind kind);
 
-/* Returns the name of a kind in the config and in overrides; "" if there is no such kind. */
+/* Returns the name of a kind in the config and in overrides; "" for an unused custom kind. */
 const char *pprof_kind_name(const struct pprof_config *config, enum pprof_kind kind);
 
 /* Returns the `__name__` of a kind. The names are those of Grafana Alloy, after Pyroscope's
@@ -155,8 +155,8 @@ void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_rea
 void pprof_reader_start_in_thread(struct pprof_reader *reader, br_read_fn *read, const void *arg,
                                   pprof_end_fn *end, void *user, struct pprof_reading **ret);
 
-/* Cancels a conversion. When this returns, it is not running any more, and `end` will not be
- * called. Accepts NULL. */
+/* Cancels a conversion. When this returns, it is not running any more, and its callback will not
+ * be called. Accepts NULL. */
 void pprof_reading_cancel(struct pprof_reading *reading);
 
 /* Returns true if the data begins like gzip. */

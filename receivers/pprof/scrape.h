@@ -93,7 +93,7 @@ struct pprof_scraper {
     void *on_idle_arg;
 };
 
-/* Calls `on_idle` if the scraper is stopping and nothing is being converted or queued. */
+/* Calls `scraper->on_idle` if the scraper is stopping and nothing is being converted or queued. */
 void pprof_scraper_report(struct pprof_scraper *scraper);
 
 /* Drops the queued pieces with the reason "shutdown". */

@@ -121,7 +121,7 @@ static int pprof_upload_read_query(struct reading *reading, struct query *ret)
 /* --- Source ----------------------------------------------------------------------------------- */
 
 /* Parses `name`, an application name with labels, and `labels`, further labels with the same
- * syntax. Both are concatenated to one text; if there is no name, a placeholder is used. */
+ * syntax. Both are concatenated to one text; a placeholder replaces a missing name. */
 static int pprof_upload_read_name(struct reading *reading, const struct query *query,
                                   struct br_app_name *ret)
 {

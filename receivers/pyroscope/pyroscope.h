@@ -81,8 +81,8 @@ void pyroscope_upload_on_read(struct br_upload *upload, const struct br_reading 
  * clears the error. */
 void pyroscope_upload_leave_out(struct pyroscope_upload *upload, uint32_t count);
 
-/* Ends an upload. If `rc` is 0, creates the item from what was built. Returns `rc`, or the error
- * of creating the item. */
+/* Ends an upload. If `rc` is 0, creates the item from the builder's content. Returns `rc`, or
+ * the error of creating the item. */
 int pyroscope_upload_end(struct pyroscope_upload *upload, int rc);
 
 /* --- /ingest (ingest.c, sample_types.c) ------------------------------------------------------- */

@@ -28,7 +28,7 @@ static inline struct br_json_part br_json_part_of(const struct br_json_scan *sca
 /* Returns a scan positioned before `part`. `whole` is a scan of the text that contains the part. */
 struct br_json_scan br_json_part_scan(const struct br_json_scan *whole, struct br_json_part part);
 
-/* Calls `fn` for every member of the next object. Of members with the same name the last one
+/* Calls `fn` for every member of the next object. The last of several members with the same name
  * counts, so `fn` overwrites earlier values. Skips a value that is not an object. Returns the
  * result of br_json_scan_value. */
 typedef void br_json_member_fn(void *arg, const struct br_json_scan *scan,

@@ -57,10 +57,10 @@ int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
 #define BR_LABEL_SERVICE_NAME "pyroscope.label.service.name"
 
 /* Encodes labels as Resource attributes for br_build_resource. `service_name` becomes
- * `service.name`; a label `service.name` beside it becomes BR_LABEL_SERVICE_NAME. Of labels with
- * equal names only the last is kept. Invalid UTF-8 is replaced with U+FFFD. Labels without a
- * name are ignored. Returns 0; BR_EINVAL for more than BR_LABELS_MAX labels or more than
- * BR_APP_NAME_MAX bytes; or BR_ENOMEM. `*ret` is unchanged on failure. */
+ * `service.name`; a label `service.name` beside it becomes BR_LABEL_SERVICE_NAME. Only the last
+ * of several labels with the same name is kept. Invalid UTF-8 is replaced with U+FFFD. Labels
+ * without a name are ignored. Returns 0; BR_EINVAL for more than BR_LABELS_MAX labels or more
+ * than BR_APP_NAME_MAX bytes; or BR_ENOMEM. `*ret` is unchanged on failure. */
 int br_labels_resource(struct br_arena *arena, const struct br_label *labels, size_t count,
                        struct br_addition *ret);
 
@@ -85,6 +85,6 @@ int br_app_type_find(const char *app, size_t app_len, struct br_app_type *ret, s
  * - Other digits are seconds since 1970; 13 digits are ms, 16 are us, 19 are ns.
  * - Any other text is `now_ns` with the offset after its first `+` or `-`: "now-1h30min".
  *
- * Spaces, `_` and `,` are skipped. Like Pyroscope, there are no errors: unknown units count as
- * 0. Times before 1970 return 0, times after 2554 return UINT64_MAX. */
+ * Spaces, `_` and `,` are skipped. As in Pyroscope, invalid text is not an error: unknown units
+ * count as 0. Times before 1970 return 0, times after 2554 return UINT64_MAX. */
 uint64_t br_app_time(const char *text, size_t len, uint64_t now_ns);

@@ -15,18 +15,17 @@ struct br_pair {
 };
 
 /* Reads the next KeyValue with the field number `field` from the message between `p` and `end`.
- * Returns the position after it, or NULL if there are no more. */
+ * Returns the position after it, or NULL at the end. */
 const uint8_t *br_pair_next(const uint8_t *p, const uint8_t *end, uint32_t field,
                             struct br_pair *ret);
 
 /* Returns entry `index` of the attribute table, with the string indices of its key and unit
- * unless these pointers are NULL. Returns false if there is no such entry or it has an empty
- * key. */
+ * unless these pointers are NULL. Returns false if `index` is out of range or the key is empty. */
 bool br_pair_of(const struct br_dictionary_view *view, uint32_t index, struct br_pair *ret,
                 uint32_t *ret_key, uint32_t *ret_unit);
 
 /* Reads the next element of a BR_VALUE_LIST between `p` and `end`. Returns the position after
- * it, or NULL if there are no more. */
+ * it, or NULL at the end. */
 const uint8_t *br_list_next(const uint8_t *p, const uint8_t *end, struct br_any *ret);
 
 /* Returns true if the bytes of `entry` equal `text`. */

@@ -119,7 +119,7 @@ struct br_profile_source {
     /* pprof: the counters of the Go runtime (alloc_*, contentions, delay) are totals since the
      * process began */
     bool go_totals;
-    /* pprof: there is no other source of metadata, so a profile without a duration counts as a
+    /* pprof: the data is the only source of metadata, so a profile without a duration counts as a
      * snapshot of totals */
     bool from_file;
     /* pprof: from a Datadog profiler, with its names of types. Most values of a sample are 0; a
@@ -139,7 +139,7 @@ size_t br_profile_text_max(const struct br_profile_source *source);
  * `scratch` is used for temporary memory. An empty profile is not an error and adds nothing.
  *
  * In a pprof, a sample with an invalid reference or a wrong number of values is left out, as in
- * Pyroscope, and counted in `lost`. Invalid string references are counted there as well.
+ * Pyroscope, and counted in `source->lost`. Invalid string references are counted there as well.
  *
  * Returns 0, or a code with a message in `err`. After an error the builder contains an incomplete
  * profile; only br_build_clear or br_build_undo may follow:

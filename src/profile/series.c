@@ -258,7 +258,7 @@ static void series_read_origin(struct br_series *series, struct origin *origin,
 }
 
 /* Adds the `service_name` that Pyroscope gives to OTLP profiles without a service. For profiles
- * of its own clients Pyroscope chooses the name itself. */
+ * of its SDKs Pyroscope chooses the name itself. */
 static void series_add_unknown(struct br_series *series, struct origin *origin,
                                const struct br_any *program)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Derives the labels of a Pyroscope series from the OTLP attributes of a profile. Profiles of
- * Pyroscope clients keep all their labels. Of other profiles only a few attributes become labels,
+ * Pyroscope clients keep all their labels. Only a few attributes of other profiles become labels,
  * because each distinct set of labels is a new series. Pyroscope rejects series with more than 30
  * labels, values over 2048 bytes or duplicate names.
  */

@@ -89,7 +89,7 @@ int br_jfr_labels_read(struct br_jfr_labels *labels, const uint8_t *data, size_t
                        struct br_arena *scratch, struct br_err *err);
 void br_jfr_labels_release(struct br_jfr_labels *labels);
 
-/* Returns the index of the string with this ID; 0 if there is none. */
+/* Returns the index of the string with this ID; 0 if it is unknown. */
 uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id);
 
 /* Returns in `ret` the attribute with a key and the string with this index; 0 if the string is
@@ -98,7 +98,7 @@ uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id);
 int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
                            uint32_t *ret);
 
-/* Returns the index of the context with this ID + 1; 0 if there is none. */
+/* Returns the index of the context with this ID + 1; 0 if it is unknown. */
 uint32_t br_jfr_context_of(const struct br_jfr_labels *labels, uint64_t id);
 
 /* --- Samples ---------------------------------------------------------------------------------- */

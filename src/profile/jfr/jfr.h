@@ -295,7 +295,7 @@ void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
                   uint64_t values[BR_JFR_N_SLOTS]);
 
 /* Returns a pool entry and stores its fields in `values`, which are cleared first. Returns NULL
- * if there is no such entry. */
+ * if the entry does not exist. */
 struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *chunk, enum br_jfr_type type,
                                      uint64_t id, uint64_t values[BR_JFR_N_SLOTS]);
 
@@ -325,7 +325,7 @@ struct br_jfr_events {
     uint32_t found[BR_JFR_AHEAD]; /* offsets of events that may be wanted */
 };
 
-/* Starts before the first event. Does not clear `found`. */
+/* Starts before the first event. Does not clear `events->found`. */
 void br_jfr_events_begin(struct br_jfr_events *events, const struct br_jfr_chunk *chunk);
 
 /* Finds the next event with a known type. Returns its type with `values` filled, 0 at the end of

@@ -214,8 +214,8 @@ static void jfr_labels_sort(struct label *label, uint32_t count)
     }
 }
 
-/* Sorts the labels into `reader->sorted`. Of labels with equal keys the last is kept, as in
- * protobuf maps. */
+/* Sorts the labels into `reader->sorted`. The last of several labels with the same key is kept,
+ * as in protobuf maps. */
 static int jfr_labels_sort_context(struct reader *reader, uint32_t *ret_n)
 {
     uint32_t n = 0;

@@ -360,7 +360,7 @@ static int jfr_metadata_add_class(struct walk *walk, const struct element *eleme
     if (rc)
         return rc == BR_EFULL ? BR_EINVAL : rc;
     chunk->classes[chunk->n_classes++] = k;
-    /* Of classes with equal IDs the first one counts. */
+    /* The first of several classes with the same ID counts. */
     return br_jfr_class(chunk, k.id)
                ? 0
                : br_jfr_ids_put(&chunk->class_of_id, (uint64_t)k.id, chunk->n_classes);

@@ -72,7 +72,7 @@ static int jfr_stacks_text_of(struct br_jfr_stacks *stacks, const struct br_jfr_
     return rc;
 }
 
-/* Returns in `ret` the index of a symbol; 0 if there is no such symbol. */
+/* Returns in `ret` the index of a symbol; 0 if the symbol is missing. */
 static int jfr_stacks_symbol_of(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                                 uint64_t id, uint32_t *ret)
 {

@@ -23,8 +23,8 @@
 #define BR_PPROF_NAME_MAX 1024u
 #define BR_PPROF_READ_LABELS_MAX 1024u
 #define BR_PPROF_LINES_MAX 1024u
-/* Memory that reading may take: BR_PPROF_GROWTH times the body, plus BR_PPROF_SPARE. SPARE is 1
- * MiB minus memory that is not counted here (block headers, the item). */
+/* Memory that reading may take: BR_PPROF_GROWTH times the body, plus BR_PPROF_SPARE. The latter
+ * is 1 MiB minus memory that is not counted here (block headers, the item). */
 #define BR_PPROF_GROWTH 4
 #define BR_PPROF_SPARE (((size_t)1 << 20) - (16u << 10))
 
@@ -156,8 +156,8 @@ static inline bool br_pprof_short(const uint8_t **p, const uint8_t *end, uint64_
     return true;
 }
 
-/* Reads a message of varints: stores fields 1 to `count` in values[1] to values[count]. Of
- * repeated fields the last counts. Other fields are skipped. Returns false if the message is
+/* Reads a message of varints: stores fields 1 to `count` in values[1] to values[count]. The last
+ * of repeated fields counts. Other fields are skipped. Returns false if the message is
  * malformed. */
 bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values, uint32_t count);
 
@@ -226,7 +226,7 @@ uint32_t br_pprof_string_or_empty(struct br_pprof *pprof, uint64_t index, const 
 const uint8_t *br_pprof_text_or_empty(struct br_pprof *pprof, uint64_t index, const char *what,
                                       size_t *ret_len);
 
-/* Returns the index of an ID + 1, or 0 if there is no such ID. */
+/* Returns the index of an ID + 1, or 0 if the ID is unknown. */
 uint32_t br_pprof_ids_find(const struct br_pprof_ids *ids, uint64_t id);
 static inline uint32_t br_pprof_ids_get(const struct br_pprof_ids *ids, uint64_t id)
 {

@@ -246,7 +246,7 @@ struct label_ids {
     unsigned repeated;     /* one bit per enum kind: the label occurs with different values */
 };
 
-/* Returns the ID in a label with a number or a decimal text; 0 if there is none. */
+/* Returns the ID in a label with a number or a decimal text; 0 for any other label. */
 static uint64_t pprof_labels_decimal_of(const struct br_pprof *pprof,
                                         const struct br_pprof_label *label)
 {
@@ -453,7 +453,7 @@ static enum kind pprof_labels_deciding_kind(const struct label_ids *ids)
     return ids->number ? KIND_NUMBER : KIND_ROOT_NUMBER;
 }
 
-/* Returns the link to the span that the labels name, or 0 if there is none. Also returns 0 if
+/* Returns the link to the span that the labels name, or 0 if they name none. Also returns 0 if
  * the deciding label has several values: SDKs label threads, and a thread may serve several
  * requests concurrently (asyncio). */
 static uint32_t pprof_labels_link_named(struct br_pprof *pprof, const struct label_ids *ids)

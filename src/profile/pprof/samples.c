@@ -235,7 +235,7 @@ static int pprof_samples_put_record(struct br_pprof *pprof, const struct reading
 }
 
 /* Writes the sample of the record at `at` with the value of one type. Returns the position after
- * the record. The records are trusted, so there are no checks. */
+ * the record. The records are trusted and not checked. */
 static const uint8_t *pprof_samples_put_one(struct br_pprof *pprof, const uint8_t *at,
                                             const uint8_t *end, uint32_t type, uint32_t n_types)
 {

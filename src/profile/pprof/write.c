@@ -143,8 +143,8 @@ static inline void pprof_write_read_sample(struct sample *sample, const uint8_t 
     }
 }
 
-/* Finds the body of the next sample. Returns its end and sets `*ret` to its start; NULL if there
- * are no more. */
+/* Finds the body of the next sample. Returns its end and sets `*ret` to its start; NULL at the
+ * end. */
 static inline const uint8_t *pprof_write_next_body(struct cursor *cursor, const uint8_t **ret)
 {
     struct br_field field;
@@ -487,8 +487,8 @@ static int pprof_write_group(struct br_pprof_writer *writer, uint32_t count)
 
 /* --- Scopes, resources and items -------------------------------------------------------------- */
 
-/* Finds the next Profile of a scope. Returns its end and sets `*ret` to its start; NULL if there
- * are no more. */
+/* Finds the next Profile of a scope. Returns its end and sets `*ret` to its start; NULL at the
+ * end. */
 static const uint8_t *pprof_write_next_profile(struct cursor *cursor, const uint8_t **ret)
 {
     struct br_field field;

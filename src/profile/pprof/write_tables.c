@@ -369,7 +369,7 @@ static uint32_t pprof_write_tables_mapping(struct br_pprof_tables *tables, uint6
 }
 
 /* Writes a Line. A function without a name, as in some stacks of the Go runtime, is written as
- * the empty entry. Without it the line's value would be attributed to its caller. */
+ * the empty entry. Otherwise the line's value would be attributed to its caller. */
 static uint8_t *pprof_write_tables_put_line(struct br_pprof_tables *tables, uint8_t *out,
                                             const uint8_t *p, const uint8_t *end)
 {

@@ -114,7 +114,7 @@ void br_pprof_tables_state(const struct br_pprof_tables *tables, struct br_pprof
 void br_pprof_tables_restore(struct br_pprof_tables *tables, const struct br_pprof_state *state);
 
 /* Makes room for `len` bytes at the end of a buffer. Returns a pointer to the room, or NULL with
- * `rc` set. */
+ * `tables->rc` set. */
 uint8_t *br_pprof_tables_room_slow(struct br_pprof_tables *tables, unsigned buffer, size_t len);
 
 static inline uint8_t *br_pprof_tables_room(struct br_pprof_tables *tables, unsigned buffer,
@@ -146,7 +146,7 @@ static inline uint8_t *br_pprof_put_number(uint8_t *out, uint32_t field, uint64_
 }
 
 /* Begins a message of up to `most` bytes; br_put_length_before ends it. Returns the position of
- * its body, or NULL with `rc` set. */
+ * its body, or NULL with `tables->rc` set. */
 static inline uint8_t *br_pprof_tables_open(struct br_pprof_tables *tables, unsigned buffer,
                                             uint32_t field, size_t most)
 {
@@ -158,7 +158,7 @@ static inline uint8_t *br_pprof_tables_open(struct br_pprof_tables *tables, unsi
 }
 
 /* Counts `len` bytes of work for reading an entry. Returns false after any failure, and with
- * BR_EFULL in `rc` if the limit is exceeded. */
+ * BR_EFULL in `tables->rc` if the limit is exceeded. */
 static inline bool br_pprof_tables_work(struct br_pprof_tables *tables, size_t len)
 {
     if (__builtin_expect(tables->rc != 0, 0))
@@ -214,7 +214,7 @@ const struct br_pprof_piece *br_pprof_tables_stack(struct br_pprof_tables *table
 const struct br_pprof_label_fields *br_pprof_tables_label(struct br_pprof_tables *tables,
                                                           uint32_t index);
 
-/* Returns the encoded labels of a link, or NULL if there is no such link. */
+/* Returns the encoded labels of a link, or NULL if `index` is invalid. */
 const struct br_pprof_link_fields *br_pprof_tables_link(struct br_pprof_tables *tables,
                                                         uint64_t index);
 

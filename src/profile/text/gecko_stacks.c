@@ -251,7 +251,7 @@ static int gecko_stacks_add_resource(struct br_gecko_stacks *stacks,
 
 /* --- Locations in the Gecko format ------------------------------------------------------------ */
 
-/* Removes a colon and digits from the end of a text. Returns false if there are none. */
+/* Removes a colon and digits from the end of a text. Returns false if the text ends differently. */
 static bool gecko_stacks_cut_number(const char *text, size_t *len, int64_t *ret)
 {
     size_t at = *len;

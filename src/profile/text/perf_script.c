@@ -58,7 +58,7 @@ static struct span perf_script_word(struct span *span)
     return word;
 }
 
-/* Parses the digits at `*p`. Returns false if there are none or the number is too large. */
+/* Parses the digits at `*p`. Returns false without digits, or if the number is too large. */
 static bool perf_script_digits(const char **p, const char *end, uint64_t *ret)
 {
     const char *start = *p;

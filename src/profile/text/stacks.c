@@ -60,7 +60,7 @@ static bool stacks_is_node(const void *entries, uint32_t place, const void *key)
     return node->parent == wanted->parent && node->key == wanted->key;
 }
 
-/* Returns the child of `parent` with this key; the root if there is none. */
+/* Returns the child of `parent` with this key; the root if it does not exist. */
 static uint32_t stacks_find(const struct br_stacks *stacks, uint32_t parent, uint32_t key)
 {
     const struct br_stack_node wanted = {.parent = parent, .key = key};

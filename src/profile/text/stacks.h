@@ -83,7 +83,7 @@ void br_text_type_init(struct br_text_type *text_type, const struct br_profile_s
 int br_text_scale(const struct br_text_type *type, int64_t number, int64_t *ret,
                   struct br_err *err);
 
-/* Writes a resource with one Profile of all stacks that have a value; nothing if there are none.
+/* Writes a resource with one Profile of all stacks that have a value; nothing for an empty tree.
  * Returns the same codes as br_profile_read. */
 int br_stacks_emit(struct br_stacks *stacks, const struct br_profile_source *source,
                    const struct br_text_type *type, struct br_arena *scratch, struct br_err *err);

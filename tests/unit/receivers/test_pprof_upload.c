@@ -305,7 +305,7 @@ static void test_config(void **state)
          "1:24: x::bearer_token: contains a character that is not allowed in a header"},
         {"file:", "1:6: x::file::path: is required"},
         {"file: {path: a, poll_interval: 1ms}", "1:32: x::file::poll_interval: must be at least 10ms"},
-        {"file: {path: a, after: move}", "1:7: x::file::move_to: is required where files are "},
+        {"file: {path: a, after: move}", "1:7: x::file::move_to: is required with after: move"},
         {"file: {path: a, after: move, move_to: a}",
          "1:39: x::file::move_to: must be a directory other than path"},
         {"file: {path: a, labels: [b]}", "1:25: x::file::labels: must be a map of strings"},
