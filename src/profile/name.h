@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parses the query parameters of Pyroscope's /ingest: the application name with its labels, the
- * profile type in the last part of the name (for formats that contain no type), and times. Source:
+ * Parses the query parameters of Pyroscope's /ingest: times, and the application name with its
+ * labels. For formats that contain no type, the last part of the name is the profile type. Source:
  * grafana/pyroscope api/model/labelset, pkg/ingester/pyroscope, pkg/og/util/attime.
  */
 #pragma once

@@ -35,8 +35,8 @@ struct br_series {
 };
 
 /* Attributes that distinguish deployments and have few values. service.instance.id, process.pid
- * and similar attributes are deliberately absent: they change with every start, and each value
- * would be a new series. */
+ * and similar attributes are deliberately absent. They change with every start, and each value
+ * would create a new series. */
 static const char *const default_resource[] = {"service.namespace",
                                                "service.version",
                                                "deployment.environment",

@@ -2,9 +2,9 @@
 /*
  * Converts a JFR recording to profiles. Only for src/profile/jfr.
  *
- * Each event becomes a sample in the table of its kind. Tables are written at the end, because the
- * series label `jfr_event` may be anywhere in the recording, and because one event may belong to
- * two profiles. Dictionary entries are passed to the builder immediately.
+ * Each event becomes a sample in the table of its kind. Tables are written at the end, for two
+ * reasons: the series label `jfr_event` may be anywhere in the recording, and an event may belong
+ * to two profiles. Dictionary entries are passed to the builder immediately.
  *
  * There are three modes:
  * - Recordings of Pyroscope clients must produce the same result as in Pyroscope. Samples with
@@ -13,9 +13,9 @@
  * - With keeps_times these samples also have their thread and times for the processor join, which
  *   removes them later. Samples with equal stack, labels and thread become one with lists of times
  * and values.
- * - All other recordings keep everything: each event becomes a sample with its time and the
- * attributes `thread.name` and `thread.id`. The ID is Java's thread number, as OpenTelemetry's Java
- * agent writes it to spans, so that a join can find the span that was open at that time.
+ * - All other recordings keep everything. Each event becomes a sample with its time and the
+ * attributes `thread.name` and `thread.id`, so that a join can find the span that was open at that
+ * time. The ID is Java's thread number, as OpenTelemetry's Java agent writes it to spans.
  *
  * Source: jfr-parser 0.18, pprof/. This code differs where jfr-parser misinterprets recordings:
  * - The number of samples in a profiler.WallClockSample applies only to that event.

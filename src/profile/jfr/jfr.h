@@ -5,20 +5,20 @@
  * A file is a sequence of independent chunks. A chunk consists of a header and events. The header
  * points to two special events: the metadata, which lists the fields of each type, and the last
  * checkpoint. A checkpoint holds constant pools (stack traces, methods, symbols ...) and points to
- * the previous checkpoint. The layout of an event or a pool entry is known only from the metadata:
- * to find one field a reader has to parse all fields before it, and to find the next pool it has to
- * parse all entries.
+ * the previous checkpoint. The layout of an event or a pool entry is known only from the metadata.
+ * So a reader has to parse all preceding fields to find one field, and all entries of a pool to
+ * find the next pool.
  *
- * So the reader assigns a slot (enum br_jfr_slot) to every field it needs, slot 0 to all others,
- * and one loop (br_jfr_value) reads values of any type. Pools are indexed, not decoded. The index
+ * The reader assigns a slot (enum br_jfr_slot) to every field it needs, and slot 0 to all others.
+ * One loop (br_jfr_value) reads values of any type. Pools are indexed, not decoded. The index
  * stores the offset of each entry and the resolver's note about it.
  *
  * Input may be malicious. Every read is bounded by the chunk. After the first read beyond the end
- * the reader is `bad`, returns zeros and does not advance, so callers may check once after a loop.
- * Memory is in proportion to the input, at most
- * - 43 bytes for a pool entry (at least two bytes),
- * - 79 bytes for a class and 36 for a field (at least seven bytes each),
- * - 16 bytes for a string of the metadata (at least one byte).
+ * the reader is `bad`, returns zeros and does not advance. So callers may check once after a loop.
+ * Memory is in proportion to the input, at most:
+ * - 43 bytes for a pool entry (at least two bytes)
+ * - 79 bytes for a class and 36 for a field (at least seven bytes each)
+ * - 16 bytes for a string of the metadata (at least one byte)
  *
  * Sources: JDK 17's jdk.jfr.internal.consumer (ChunkHeader, MetadataReader, ChunkParser,
  * RecordingInput), async-profiler's flightRecorder.cpp.
@@ -341,7 +341,7 @@ int64_t br_jfr_ticks_ns(const struct br_jfr_chunk *chunk, uint64_t ticks);
 
 /* --- Names ------------------------------------------------------------------------------------ */
 
-/* Replaces the numbers in names that the JVM generates (accessors, lambdas, proxies, unpacked
- * libraries) by "_" in place, as Pyroscope does, so that they become one name. Returns the new
- * length. `name` must have room for `len` + 1 bytes. Source: jfr-parser 0.18, parser/symbols.go. */
+/* Merges names that the JVM generates (accessors, lambdas, proxies, unpacked libraries), as
+ * Pyroscope does: replaces the numbers in them by "_" in place. Returns the new length. `name`
+ * must have room for `len` + 1 bytes. Source: jfr-parser 0.18, parser/symbols.go. */
 size_t br_jfr_merge_name(char *name, size_t len);

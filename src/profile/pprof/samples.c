@@ -7,8 +7,8 @@
 /* Size of a block of records including its header; an eighth of an arena's largest block. */
 #define BLOCK_SIZE 32768u
 
-/* Block of encoded samples. A record consists of the length of the prefix as a varint, the
- * prefix, which is the same for all types, and the values as varints. Blocks contain whole
+/* Block of encoded samples. A record consists of a prefix, which is the same for all types, and
+ * the values as varints. The length of the prefix precedes it as a varint. Blocks contain whole
  * records. */
 struct br_pprof_record_block {
     struct br_pprof_record_block *next;

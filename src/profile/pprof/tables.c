@@ -365,8 +365,9 @@ static uint64_t pprof_tables_id_of(const struct br_field *field)
     return id;
 }
 
-/* Returns true for functions as sent by some versions of Pyroscope's .NET agent: without IDs,
- * one for each location in the same order, whose ID they should have. */
+/* Returns true for functions as sent by some versions of Pyroscope's .NET agent. They have no
+ * IDs, and there is one function for each location in the same order. Each should have the ID of
+ * its location. */
 static bool pprof_tables_functions_lack_ids(const struct br_pprof *pprof)
 {
     const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_FUNCTION];

@@ -79,15 +79,16 @@ void br_pprof_writer_free(struct br_pprof_writer *writer);
  * contain references to the string table (br_item_inline_references). Profiles without samples
  * are skipped.
  *
- * A profile over a limit is written in pieces. The first has the time of the profile, each
- * further one is a millisecond later, because Pyroscope treats profiles with equal series and
- * time as one.
+ * A profile over a limit is written in pieces. The first has the time of the profile, and each
+ * further one is a millisecond later. Pyroscope would treat profiles with equal series and time
+ * as one.
  *
- * Returns 0, BR_ENOMEM, or the error of `fn`, which ends the writing. Returns BR_ETOOBIG if
- * - the dictionary has more than BR_PPROF_ENTRIES_MAX entries,
- * - its index would take more than four times the size of the item plus 1 MiB,
- * - the work exceeds max_work, or
- * - a sample has more than BR_PPROF_LABELS_MAX attributes. */
+ * Returns 0, BR_ENOMEM, or the error of `fn`, which ends the writing. Returns BR_ETOOBIG in
+ * these cases:
+ * - The dictionary has more than BR_PPROF_ENTRIES_MAX entries.
+ * - Its index would take more than four times the size of the item plus 1 MiB.
+ * - The work exceeds max_work.
+ * - A sample has more than BR_PPROF_LABELS_MAX attributes. */
 #define BR_PPROF_ENTRIES_MAX (2u << 20)
 #define BR_PPROF_LABELS_MAX 4096u
 int br_pprof_write(struct br_pprof_writer *writer, const struct br_item *item,

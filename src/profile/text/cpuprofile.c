@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * V8's .cpuprofile (Chrome DevTools Protocol, Profiler.Profile), as written by Node's --cpu-prof: a
- * tree of nodes, a node for each sample, and the time between samples in microseconds. V8 samples
- * its thread by wall-clock time, even while the thread waits ("(idle)"). So values are wall time,
- * and a sample covers the time until the next one.
+ * Reads V8's .cpuprofile (Chrome DevTools Protocol, Profiler.Profile), as written by Node's
+ * --cpu-prof. It contains a tree of nodes, a node for each sample, and the time between samples in
+ * microseconds. V8 samples its thread by wall-clock time, even while the thread waits ("(idle)").
+ * So values are wall time, and a sample covers the time until the next one.
  */
 #include <math.h>
 #include <string.h>

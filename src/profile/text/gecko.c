@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads profiles of profiler.firefox.com: its processed format (samply, vernier, and files saved by
- * it, up to version 75), and the Gecko format (`perf script gecko`, Firefox). A sample represents
- * `weight` intervals of time, as in the profiler's call tree. If the file contains CPU time deltas,
- * the sample also represents the CPU time since the previous one. Markers, counters and allocation
- * tables are ignored.
+ * Reads profiles of profiler.firefox.com. There are two formats: the processed format up to version
+ * 75 (samply, vernier, files saved by the profiler) and the Gecko format (`perf script gecko`,
+ * Firefox).
+ *
+ * A sample represents `weight` intervals of time, as in the profiler's call tree. If the file
+ * contains CPU time deltas, the sample also represents the CPU time since the previous one.
+ * Markers, counters and allocation tables are ignored.
  */
 #include <ctype.h>
 #include <math.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the output of `perf script`. For each sample it contains a line with the thread, time and
+ * Reads the output of `perf script`. Each sample consists of a line with the thread, time and
  * event:
  *
  *     comm 123/124 [001] 17174.794111:   10101010 cpu-clock:
  *
- * followed by a line for each frame, leaf first, and an empty line. The fields depend on the
+ * A line for each frame follows, leaf first, and then an empty line. The fields depend on the
  * options of perf script; the thread number and the event are required. Source:
  * tools/perf/builtin-script.c.
  */

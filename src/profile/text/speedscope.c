@@ -4,9 +4,11 @@
  * pkg/og/convert/speedscope: profiles with equal name, type, unit and start are merged. If there
  * are several, the type of each depends on its unit. Each has its name as label `profile_name`.
  *
- * Values differ from Pyroscope's where that counts wrongly: seconds with a fraction (py-spy),
- * nanoseconds (0 in Pyroscope), time before a frame opens (100 times too small), and sampling rates
- * other than 100 Hz, which do not affect times.
+ * Values differ where Pyroscope counts incorrectly:
+ * - seconds with a fraction (py-spy)
+ * - nanoseconds (0 in Pyroscope)
+ * - time before a frame opens (100 times too small in Pyroscope)
+ * - sampling rates other than 100 Hz, which do not affect times
  */
 #include <math.h>
 #include <string.h>
