@@ -17,9 +17,9 @@ struct otlp {
 
 /* Builds and logs a message that the path is unknown. Clients of a Collector may also send
  * metrics and logs. */
-static void otlp_receiver_say_unknown(const struct br_ingest_listener *listener,
-                                      const struct br_request *request, const char *traces,
-                                      const char *profiles, char why[BR_INGEST_UNKNOWN_MAX])
+static void otlp_receiver_report_unknown(const struct br_ingest_listener *listener,
+                                         const struct br_request *request, const char *traces,
+                                         const char *profiles, char why[BR_INGEST_UNKNOWN_MAX])
 {
     char paths[192];
     (void)snprintf(paths, sizeof paths, "traces go to %.80s, profiles to %.80s", traces, profiles);
@@ -28,9 +28,10 @@ static void otlp_receiver_say_unknown(const struct br_ingest_listener *listener,
 
 /* Builds and logs a message for a client that uses the wrong protocol. The default protocol
  * differs between SDKs, and users often change only the port. */
-static void otlp_receiver_say_other(const struct br_ingest_listener *listener,
-                                    const struct br_request *request, const char *here,
-                                    const char *there, const char *endpoint, char *why, size_t size)
+static void otlp_receiver_report_wrong_protocol(const struct br_ingest_listener *listener,
+                                                const struct br_request *request, const char *here,
+                                                const char *there, const char *endpoint, char *why,
+                                                size_t size)
 {
     int len = snprintf(why, size, "this port takes OTLP over %s", here);
     if (endpoint)
@@ -47,13 +48,13 @@ static void otlp_receiver_begin_grpc(struct br_handler *self, struct br_request 
     if (!br_grpc_is(request)) {
         const struct otlp_config *config = listener->ingest->node->config;
         const struct otlp_http *http = config->protocols.http;
-        otlp_receiver_say_other(listener, request, "gRPC", "HTTP",
-                                http ? http->server.endpoint : NULL, why, sizeof why);
+        otlp_receiver_report_wrong_protocol(listener, request, "gRPC", "HTTP",
+                                            http ? http->server.endpoint : NULL, why, sizeof why);
         br_request_reply_text(request, 415, why);
     } else if (strcmp(request->method, "POST") != 0)
         br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "gRPC requests are POSTs");
     else if (!br_otlp_begin_grpc(&otlp->service, listener, &otlp->grpc_meter, request)) {
-        otlp_receiver_say_unknown(
+        otlp_receiver_report_unknown(
             listener, request, "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
             "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export", why);
         br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, why);
@@ -68,16 +69,16 @@ static void otlp_receiver_begin_http(struct br_handler *self, struct br_request 
         const struct otlp_config *config = listener->ingest->node->config;
         const struct otlp_grpc *grpc = config->protocols.grpc;
         char why[BR_INGEST_UNKNOWN_MAX];
-        otlp_receiver_say_other(listener, request, "HTTP", "gRPC", grpc ? grpc->endpoint : NULL,
-                                why, sizeof why);
+        otlp_receiver_report_wrong_protocol(listener, request, "HTTP", "gRPC",
+                                            grpc ? grpc->endpoint : NULL, why, sizeof why);
         br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, why);
         return;
     }
     if (br_otlp_begin_http(&otlp->service, listener, &otlp->http_meter, request))
         return;
     char why[BR_INGEST_UNKNOWN_MAX];
-    otlp_receiver_say_unknown(listener, request, otlp->service.paths[BR_TRACES],
-                              otlp->service.paths[BR_PROFILES], why);
+    otlp_receiver_report_unknown(listener, request, otlp->service.paths[BR_TRACES],
+                                 otlp->service.paths[BR_PROFILES], why);
     br_otlp_refuse(request, 404, why, listener->http);
 }
 

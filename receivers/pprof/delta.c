@@ -537,7 +537,7 @@ static int delta_sum_up(struct reading *reading)
 /* --- Difference ------------------------------------------------------------------------------- */
 
 /* Returns true if a count has decreased. */
-static bool delta_is_new_program(const struct reading *reading)
+static bool delta_was_restarted(const struct reading *reading)
 {
     const struct sums *now = &reading->now;
     for (size_t i = 0; i < now->count; i++) {
@@ -569,7 +569,7 @@ static bool delta_subtract(const struct reading *reading, const struct sums *bef
 }
 
 /* Copies all fields except the values. */
-static uint8_t *delta_put_others(const struct br_field *sample, uint8_t *out)
+static uint8_t *delta_put_other_fields(const struct br_field *sample, uint8_t *out)
 {
     const uint8_t *at = sample->data, *end = at + sample->value;
     struct br_field field;
@@ -581,7 +581,7 @@ static uint8_t *delta_put_others(const struct br_field *sample, uint8_t *out)
     return out;
 }
 
-static size_t delta_others_size(const struct br_field *sample)
+static size_t delta_other_fields_size(const struct br_field *sample)
 {
     const uint8_t *at = sample->data, *end = at + sample->value;
     struct br_field field;
@@ -602,11 +602,11 @@ static size_t delta_put_sample(const struct br_field *sample, const struct value
     for (size_t t = 0; t < values->count; t++)
         p = br_put_varint(p, (uint64_t)values->values[t]);
     size_t packed_len = (size_t)(p - packed);
-    size_t len = delta_others_size(sample) + br_len_size(BR_PPROF_SAMPLE_VALUES, packed_len);
+    size_t len = delta_other_fields_size(sample) + br_len_size(BR_PPROF_SAMPLE_VALUES, packed_len);
     if (out) {
         out = br_put_varint(out, BR_SCAN_LEN(SAMPLE));
         out = br_put_varint(out, len);
-        out = delta_put_others(sample, out);
+        out = delta_put_other_fields(sample, out);
         br_put_len(out, BR_PPROF_SAMPLE_VALUES, packed, packed_len);
     }
     return br_len_size(SAMPLE, len);
@@ -648,7 +648,7 @@ static int delta_write(struct reading *reading, struct br_arena *arena, const ui
                        size_t *ret_len)
 {
     static const struct sums none;
-    bool same = reading->delta->types == reading->types && !delta_is_new_program(reading);
+    bool same = reading->delta->types == reading->types && !delta_was_restarted(reading);
     const struct sums *before = same ? &reading->delta->before : &none;
     size_t len = delta_put_profile(reading, before, NULL);
     uint8_t *out = br_arena_alloc(arena, len + 2 * BR_VARINT_MAX);

@@ -390,9 +390,9 @@ static void folder_skip_counted(const struct file *file, struct br_reading *read
         const uint8_t *before = memrchr(data, '\n', skip);
         size_t end = eol ? (size_t)(eol - data) : source->len,
                start = before ? (size_t)(before - data) + 1 : 0;
-        bool goes_on = folder_subtract_counted(data + start, data + skip, data + end);
-        skip = goes_on ? start : end + (eol != NULL);
-        if (!goes_on) {
+        bool same_stack = folder_subtract_counted(data + start, data + skip, data + end);
+        skip = same_stack ? start : end + (eol != NULL);
+        if (!same_stack) {
             reading->n_lost = 1;
             (void)snprintf(reading->lost, sizeof reading->lost,
                            "a line became longer after it was counted");

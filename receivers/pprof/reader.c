@@ -54,9 +54,10 @@ int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, st
     *ret = BR_FORMAT_FOLDED;
     if (len == 0 || br_profile_guess(data, len, ret))
         return 0;
-    const char *odd = br_profile_odd(data, len);
+    const char *mistake = br_profile_known_mistake(data, len);
     return br_err_set(err, BR_EINVAL, "%s",
-                      odd ? odd
+                      mistake
+                          ? mistake
                           : "unknown format: not pprof, JFR, speedscope, .cpuprofile, a Firefox "
                             "profile, perf script or folded text");
 }
@@ -85,7 +86,7 @@ int pprof_build(struct br_reading *reading, enum br_profile_format format,
     return rc;
 }
 
-static int reader_take(struct br_reading *reading)
+static int reader_make_item(struct br_reading *reading)
 {
     struct br_item *item = br_item_new(reading->host, BR_PROFILES);
     int rc = item ? br_build_take(reading->bench->build, item) : BR_ENOMEM;
@@ -112,7 +113,7 @@ int pprof_read(struct br_reading *reading, enum br_profile_format format,
 int pprof_built(struct br_reading *reading, int rc)
 {
     if (!rc && !reading->item && reading->bench->build && br_build_items(reading->bench->build))
-        rc = reader_take(reading);
+        rc = reader_make_item(reading);
     bool large = reading->item && reading->item->n_items > KEPT_ITEMS;
     if (large || rc == BR_ENOMEM) {
         br_build_free(reading->bench->build);
@@ -157,13 +158,14 @@ void pprof_reading_cancel(struct pprof_reading *reading)
     br_reading_job_wait(&reading->job);
 }
 
-static int reader_offload(const struct br_reading *how, br_read_fn *read, enum br_work_kind kind,
-                          pprof_end_fn *end, void *user, struct pprof_reading **ret)
+static int reader_offload(const struct br_reading *settings, br_read_fn *read,
+                          enum br_work_kind kind, pprof_end_fn *end, void *user,
+                          struct pprof_reading **ret)
 {
     struct pprof_reading *reading = br_calloc(1, sizeof *reading);
     if (!reading)
         return BR_ENOMEM;
-    if (br_reading_job_init(&reading->job, how, read, reader_on_ran)) {
+    if (br_reading_job_init(&reading->job, settings, read, reader_on_ran)) {
         br_reading_job_release(&reading->job);
         br_free(reading);
         return BR_ENOMEM;
@@ -179,8 +181,8 @@ static int reader_offload(const struct br_reading *how, br_read_fn *read, enum b
 
 static const struct br_request no_request;
 
-static struct br_reading reader_how(struct pprof_reader *reader, struct br_buf *body,
-                                    const void *arg)
+static struct br_reading reader_settings(struct pprof_reader *reader, struct br_buf *body,
+                                         const void *arg)
 {
     return (struct br_reading){.arg = arg,
                                .asked = &no_request,
@@ -197,14 +199,14 @@ static struct br_reading reader_how(struct pprof_reader *reader, struct br_buf *
 void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_read_fn *read,
                         const void *arg, pprof_end_fn *end, void *user, struct pprof_reading **ret)
 {
-    const struct br_reading how = reader_how(reader, body, arg);
-    struct br_reading reading = how;
+    const struct br_reading settings = reader_settings(reader, body, arg);
+    struct br_reading reading = settings;
     br_list_init(&reading.pieces);
     *ret = NULL;
     int rc = body && body->len > reading.max_now ? BR_EAGAIN : br_reading_run(&reading, read);
     if (rc == BR_EAGAIN) {
         reading.err = (struct br_err){0};
-        rc = reader_offload(&how, read, BR_WORK_QUICK, end, user, ret);
+        rc = reader_offload(&settings, read, BR_WORK_QUICK, end, user, ret);
         if (rc == 0)
             return;
     }
@@ -215,7 +217,7 @@ void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_rea
 void pprof_reader_start_in_thread(struct pprof_reader *reader, br_read_fn *read, const void *arg,
                                   pprof_end_fn *end, void *user, struct pprof_reading **ret)
 {
-    struct br_reading reading = reader_how(reader, NULL, arg);
+    struct br_reading reading = reader_settings(reader, NULL, arg);
     br_list_init(&reading.pieces);
     *ret = NULL;
     int rc = reader_offload(&reading, read, BR_WORK_DISK, end, user, ret);

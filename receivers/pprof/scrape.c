@@ -16,14 +16,14 @@
 
 /* --- Request ---------------------------------------------------------------------------------- */
 
-static bool scrape_takes_seconds(const struct pprof_config *config, enum pprof_kind kind)
+static bool scrape_has_duration(const struct pprof_config *config, enum pprof_kind kind)
 {
     return pprof_kind_has_duration(kind) || pprof_profile_config(config, kind)->seconds > 0;
 }
 
 uint64_t pprof_job_shortest_ms(const struct pprof_config *config, enum pprof_kind kind)
 {
-    return scrape_takes_seconds(config, kind) ? 2000 : 100;
+    return scrape_has_duration(config, kind) ? 2000 : 100;
 }
 
 /* Returns the configured duration in seconds, limited to less than the interval. */
@@ -32,7 +32,7 @@ static uint64_t scrape_seconds_of(const struct pprof_job *job, uint64_t interval
     const struct pprof_config *config = job->target->scraper->config;
     uint64_t most = interval_ms / 1000 - (interval_ms >= 1000);
     uint64_t asked = (uint64_t)pprof_profile_config(config, job->kind)->seconds;
-    if (!scrape_takes_seconds(config, job->kind))
+    if (!scrape_has_duration(config, job->kind))
         return 0;
     return asked && asked < most ? asked : most;
 }
@@ -131,7 +131,7 @@ static int scrape_read_profile(struct br_reading *reading)
         .pyroscope_name = pprof_kind_metric(config, j->kind),
         .start_ns = reading->now_ns,
         .end_ns = reading->now_ns,
-        .cumulative = is_total && !scrape_takes_seconds(config, j->kind) && !j->delta};
+        .cumulative = is_total && !scrape_has_duration(config, j->kind) && !j->delta};
     if (rc == 0 && len > 0)
         rc = pprof_read(reading, BR_FORMAT_PPROF, &source);
     br_arena_release(&arena);

@@ -245,12 +245,13 @@ static void pprof_upload_on_read(struct br_upload *upload, const struct br_readi
 {
     struct pprof_upload *pprof_upload = upload->arg;
     struct br_node *node = pprof_upload->ingest.node;
-    uint64_t held;
+    uint64_t suppressed;
     char flaws[BR_FLAWS_SIZE];
     if (br_meter_flaws(upload->meter, reading, flaws) &&
-        br_log_allow(&pprof_upload->lost_limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        br_log_allow(&pprof_upload->lost_limit, br_host_mono_ms(node->host), LOG_EVERY_MS,
+                     &suppressed))
         br_warn(&node->log, "upload: %s (%llu similar messages suppressed)", flaws,
-                (unsigned long long)held);
+                (unsigned long long)suppressed);
 }
 
 static const struct br_upload_kind kind = {pprof_upload_read_request, PPROF_READ_NOW,
@@ -274,26 +275,26 @@ static void pprof_upload_begin(struct br_handler *self, struct br_request *reque
     struct br_ingest_listener *ingest_listener =
         br_container_of(self, struct br_ingest_listener, service);
     struct pprof_upload *upload = br_container_of(ingest_listener, struct pprof_upload, listener);
-    struct br_upload how = {.kind = &kind,
-                            .arg = upload,
-                            .listener = ingest_listener,
-                            .meter = &upload->meter,
-                            .signal = BR_PROFILES,
-                            .format = BR_UPLOAD_OTHER};
+    struct br_upload settings = {.kind = &kind,
+                                 .arg = upload,
+                                 .listener = ingest_listener,
+                                 .meter = &upload->meter,
+                                 .signal = BR_PROFILES,
+                                 .format = BR_UPLOAD_OTHER};
     if (strcmp(request->path, PPROF_DATADOG_PATH) == 0)
-        how.kind = &datadog_kind;
+        settings.kind = &datadog_kind;
     else if (strcmp(request->path, PATH) != 0)
-        how.kind = NULL;
-    if (!how.kind)
+        settings.kind = NULL;
+    if (!settings.kind)
         pprof_upload_refuse(ingest_listener, request);
     else if (br_http_answer_page(ingest_listener->http, NULL, request))
         return;
     else if (strcmp(request->method, "POST") != 0)
         br_http_reply(ingest_listener->http, request, &(struct br_http_answer){.status = 405});
-    else if (!br_http_encoding(ingest_listener->http, request, &how.encoding))
+    else if (!br_http_encoding(ingest_listener->http, request, &settings.encoding))
         br_http_reply(ingest_listener->http, request, &(struct br_http_answer){.status = 415});
     else
-        (void)br_upload_new(&how, request);
+        (void)br_upload_new(&settings, request);
 }
 
 void pprof_upload_init(struct pprof_upload *upload, const struct br_http_config *http)

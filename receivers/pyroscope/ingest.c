@@ -140,10 +140,10 @@ static int pyroscope_ingest_make_labels(struct pyroscope_upload *upload, const s
 {
     const struct br_label added[] = {{"__delta__", 9, "false", 5},
                                      {"pyroscope_spy", 13, query->spy, query->spy_len}};
-    struct br_label *own, *all;
+    struct br_label *client_labels, *all;
     size_t n;
     int rc = br_app_labels(&query->name, app_len, query->format != BR_FORMAT_PPROF,
-                           &upload->scratch, &own, &n);
+                           &upload->scratch, &client_labels, &n);
     if (rc)
         return rc;
     all = br_arena_calloc(&upload->scratch, n + BR_COUNT(added), sizeof *all);
@@ -151,7 +151,7 @@ static int pyroscope_ingest_make_labels(struct pyroscope_upload *upload, const s
         return BR_ENOMEM;
     memcpy(all, added, sizeof added);
     if (n)
-        memcpy(all + BR_COUNT(added), own, n * sizeof *own);
+        memcpy(all + BR_COUNT(added), client_labels, n * sizeof *client_labels);
     rc = br_labels_resource(&upload->scratch, all, n + BR_COUNT(added), ret);
     return rc == BR_EINVAL
                ? br_err_set(&upload->reading->err, rc, "name: too many labels, or too long ones")
@@ -337,12 +337,12 @@ static const struct br_upload_kind kind = {pyroscope_ingest_read_request, PYROSC
 
 bool pyroscope_begin_ingest(struct pyroscope *pyroscope, struct br_request *request)
 {
-    struct br_upload how = {.kind = &kind,
-                            .arg = pyroscope,
-                            .listener = &pyroscope->listener,
-                            .meter = &pyroscope->http,
-                            .signal = BR_PROFILES,
-                            .format = BR_UPLOAD_OTHER};
+    struct br_upload settings = {.kind = &kind,
+                                 .arg = pyroscope,
+                                 .listener = &pyroscope->listener,
+                                 .meter = &pyroscope->http,
+                                 .signal = BR_PROFILES,
+                                 .format = BR_UPLOAD_OTHER};
     const struct br_http_config *http = pyroscope->listener.http;
     if (strcmp(request->path, "/ingest") != 0 && strcmp(request->path, "/pyroscope/ingest") != 0)
         return false;
@@ -350,10 +350,10 @@ bool pyroscope_begin_ingest(struct pyroscope *pyroscope, struct br_request *requ
         return true;
     if (strcmp(request->method, "POST") != 0)
         br_http_reply(http, request, &(struct br_http_answer){.status = 405});
-    else if (!br_http_encoding(http, request, &how.encoding))
+    else if (!br_http_encoding(http, request, &settings.encoding))
         pyroscope_refuse(http, request, 415, "unimplemented",
                          "content-encoding must be gzip, zstd, deflate or snappy");
     else
-        (void)br_upload_new(&how, request);
+        (void)br_upload_new(&settings, request);
     return true;
 }

@@ -132,33 +132,33 @@ static const struct {
     {"application/grpc-web+json", &web_kind, BR_UPLOAD_JSON},
 };
 
-static bool pyroscope_push_read_type(const struct br_request *request, struct br_upload *how)
+static bool pyroscope_push_read_type(const struct br_request *request, struct br_upload *settings)
 {
     const char *type = br_request_header(request, "content-type");
     size_t len = type ? strcspn(type, "; \t") : 0;
     for (size_t i = 0; i < BR_COUNT(types); i++) {
         if (strlen(types[i].type) != len || strncasecmp(types[i].type, type, len) != 0)
             continue;
-        how->kind = types[i].kind;
-        how->format = types[i].format;
-        return how->kind != &grpc_kind || request->http2;
+        settings->kind = types[i].kind;
+        settings->format = types[i].format;
+        return settings->kind != &grpc_kind || request->http2;
     }
     return false;
 }
 
 /* Determines the encoding of the body (Connect) or of the message in it (gRPC-Web). Returns
  * false if the request was rejected because of it. */
-static bool pyroscope_push_read_encoding(struct br_request *request, struct br_upload *how)
+static bool pyroscope_push_read_encoding(struct br_request *request, struct br_upload *settings)
 {
-    const struct br_http_config *http = how->listener->http;
+    const struct br_http_config *http = settings->listener->http;
     const char *version = br_request_header(request, "connect-protocol-version");
-    if (how->kind == &web_kind) {
+    if (settings->kind == &web_kind) {
         const char *name = br_request_header(request, "grpc-encoding");
-        if (!name || br_encoding_parse(name, strlen(name), &how->encoding))
+        if (!name || br_encoding_parse(name, strlen(name), &settings->encoding))
             return true;
         struct br_outcome outcome = br_outcome_reject(
             BR_STATUS_UNIMPLEMENTED, "supported encodings are gzip, zstd, deflate and snappy");
-        pyroscope_push_answer_web(how, request, &outcome);
+        pyroscope_push_answer_web(settings, request, &outcome);
         return false;
     }
     if (version && strcmp(version, "1") != 0) {
@@ -166,7 +166,7 @@ static bool pyroscope_push_read_encoding(struct br_request *request, struct br_u
                          "connect-protocol-version must be \"1\"");
         return false;
     }
-    if (!br_http_encoding(http, request, &how->encoding)) {
+    if (!br_http_encoding(http, request, &settings->encoding)) {
         pyroscope_refuse(http, request, 501, "unimplemented",
                          "supported encodings are gzip, zstd, deflate and snappy");
         return false;
@@ -176,26 +176,26 @@ static bool pyroscope_push_read_encoding(struct br_request *request, struct br_u
 
 bool pyroscope_begin_push(struct pyroscope *pyroscope, struct br_request *request)
 {
-    struct br_upload how = {.arg = pyroscope,
-                            .listener = &pyroscope->listener,
-                            .meter = &pyroscope->http,
-                            .signal = BR_PROFILES};
+    struct br_upload settings = {.arg = pyroscope,
+                                 .listener = &pyroscope->listener,
+                                 .meter = &pyroscope->http,
+                                 .signal = BR_PROFILES};
     const struct br_http_config *http = pyroscope->listener.http;
     if (strcmp(request->path, PATH) != 0)
         return false;
     if (br_http_answer_page(http, NULL, request))
         return true;
-    bool known = pyroscope_push_read_type(request, &how);
-    if (known && how.kind == &grpc_kind) {
-        how.meter = &pyroscope->grpc;
-        if (br_grpc_begin(request, &how.encoding))
-            (void)br_upload_new(&how, request);
+    bool known = pyroscope_push_read_type(request, &settings);
+    if (known && settings.kind == &grpc_kind) {
+        settings.meter = &pyroscope->grpc;
+        if (br_grpc_begin(request, &settings.encoding))
+            (void)br_upload_new(&settings, request);
     } else if (strcmp(request->method, "POST") != 0) {
         br_http_reply(http, request, &(struct br_http_answer){.status = 405});
     } else if (!known) {
         br_http_reply(http, request, &(struct br_http_answer){.status = 415});
-    } else if (pyroscope_push_read_encoding(request, &how)) {
-        (void)br_upload_new(&how, request);
+    } else if (pyroscope_push_read_encoding(request, &settings)) {
+        (void)br_upload_new(&settings, request);
     }
     return true;
 }

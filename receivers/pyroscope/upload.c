@@ -125,12 +125,12 @@ void pyroscope_upload_on_read(struct br_upload *upload, const struct br_reading 
 {
     struct pyroscope *p = upload->arg;
     struct br_node *node = p->ingest.node;
-    uint64_t held;
+    uint64_t suppressed;
     char flaws[BR_FLAWS_SIZE];
     if (br_meter_flaws(upload->meter, reading, flaws) &&
-        br_log_allow(&p->lost_limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        br_log_allow(&p->lost_limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &suppressed))
         br_warn(&node->log, "profile: %s (%llu similar messages suppressed)", flaws,
-                (unsigned long long)held);
+                (unsigned long long)suppressed);
 }
 
 static int pyroscope_upload_make_item(struct pyroscope_upload *upload)

@@ -78,20 +78,21 @@ static const uint8_t *profile_skip_mark(const uint8_t *data, size_t *len)
     return data + sizeof mark;
 }
 
-const char *br_profile_odd(const uint8_t *data, size_t len)
+const char *br_profile_known_mistake(const uint8_t *data, size_t len)
 {
     static const struct {
         const char *start;
         const char *why;
-    } odd[] = {
+    } mistakes[] = {
         {"\x04\x22\x4d\x18",
          "it is compressed with LZ4, as .jfr.lz4 files are: decompress it first"},
         {"[object FormData]",
          "the client sent the text \"[object FormData]\" instead of the fields of its form"},
     };
-    for (size_t i = 0; i < BR_COUNT(odd); i++)
-        if (len >= strlen(odd[i].start) && memcmp(data, odd[i].start, strlen(odd[i].start)) == 0)
-            return odd[i].why;
+    for (size_t i = 0; i < BR_COUNT(mistakes); i++)
+        if (len >= strlen(mistakes[i].start) &&
+            memcmp(data, mistakes[i].start, strlen(mistakes[i].start)) == 0)
+            return mistakes[i].why;
     return NULL;
 }
 
@@ -101,9 +102,9 @@ int br_profile_read(struct br_build *build, enum br_profile_format format,
 {
     if ((size_t)format >= BR_COUNT(readers) || !readers[format])
         return br_err_set(err, BR_EUNSUPPORTED, "unknown profile format");
-    const char *odd = br_profile_odd(source->data, source->len);
-    if (odd)
-        return br_err_set(err, BR_EINVAL, "%s", odd);
+    const char *mistake = br_profile_known_mistake(source->data, source->len);
+    if (mistake)
+        return br_err_set(err, BR_EINVAL, "%s", mistake);
     if (format == BR_FORMAT_PPROF)
         return br_pprof_read(build, source, scratch, err);
     struct br_profile_source plain = *source;

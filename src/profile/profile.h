@@ -169,7 +169,7 @@ bool br_perf_script_is(const char *text, size_t len);
 
 /* Returns a description of the problem for data that clients are known to send by mistake
  * instead of a profile; NULL for all other data. br_profile_read rejects such data. */
-const char *br_profile_odd(const uint8_t *data, size_t len);
+const char *br_profile_known_mistake(const uint8_t *data, size_t len);
 
 /* Guesses the format of a profile: pprof (with or without gzip), JFR, speedscope, .cpuprofile,
  * Firefox, perf script or folded text. Returns false if none of these matches. */

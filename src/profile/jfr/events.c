@@ -72,8 +72,8 @@ void br_jfr_events_begin(struct br_jfr_events *events, const struct br_jfr_chunk
 {
     events->at = BR_JFR_HEADER;
     events->middle = events->ahead = chunk->packed ? chunk->middle : 0;
-    events->n_found = events->n_given = 0;
-    events->met = false;
+    events->n_found = events->n_returned = 0;
+    events->joined = false;
 }
 
 /* Moves the second scan past the next event and records the event if it may be wanted. Returns
@@ -121,15 +121,15 @@ static void jfr_events_skip_both(const struct br_jfr_chunk *chunk, struct br_jfr
 static void jfr_events_advance(const struct br_jfr_chunk *chunk, struct br_jfr_events *events)
 {
     for (;;) {
-        events->met = events->met || (events->middle && events->at == events->middle);
-        if (events->met && events->n_given < events->n_found) {
-            events->at = events->found[events->n_given++];
+        events->joined = events->joined || (events->middle && events->at == events->middle);
+        if (events->joined && events->n_returned < events->n_found) {
+            events->at = events->found[events->n_returned++];
             return;
         }
-        if (events->met)
+        if (events->joined)
             events->at = events->ahead;
-        if (events->met || events->at >= events->middle) {
-            events->met = false;
+        if (events->joined || events->at >= events->middle) {
+            events->joined = false;
             events->middle = 0;
             events->at = jfr_events_skip(chunk, events->at);
             return;

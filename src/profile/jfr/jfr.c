@@ -388,9 +388,9 @@ static int jfr_write(struct recording *recording, struct br_arena *scratch)
         .duration_ns = end > start ? end - start : 0};
     /* The limit of the builder covers its output and the samples, which exist at the same time. */
     br_jfr_samples_finish(&recording->samples);
-    size_t own = br_jfr_samples_size(&recording->samples),
+    size_t samples_size = br_jfr_samples_size(&recording->samples),
            limit = br_build_limit(recording->build, SIZE_MAX);
-    (void)br_build_limit(recording->build, limit > own ? limit - own : 0);
+    (void)br_build_limit(recording->build, limit > samples_size ? limit - samples_size : 0);
     int rc = br_jfr_write(recording->build, source, &result, scratch);
     (void)br_build_limit(recording->build, limit);
     return rc;

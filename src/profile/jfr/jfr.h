@@ -74,10 +74,10 @@ uint64_t br_jfr_big_endian(const uint8_t *p, unsigned count);
 static inline uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned count)
 {
     const uint8_t *p = in->p;
-    bool there = (size_t)(in->end - p) >= count;
-    in->bad = in->bad || !there;
-    in->p = there ? p + count : in->end;
-    return there ? br_jfr_big_endian(p, count) : 0;
+    bool available = (size_t)(in->end - p) >= count;
+    in->bad = in->bad || !available;
+    in->p = available ? p + count : in->end;
+    return available ? br_jfr_big_endian(p, count) : 0;
 }
 
 /* Skips `count` bytes. */
@@ -320,8 +320,8 @@ struct br_jfr_events {
     uint32_t at;     /* offset of the next event */
     uint32_t middle; /* offset of the checkpoint; 0: no second scan */
     uint32_t ahead;  /* position of the second scan */
-    bool met;        /* the first scan arrived at `middle`; recorded events are returned */
-    uint32_t n_found, n_given;
+    bool joined;     /* the first scan arrived at `middle`; recorded events are returned */
+    uint32_t n_found, n_returned;
     uint32_t found[BR_JFR_AHEAD]; /* offsets of events that may be wanted */
 };
 

@@ -194,9 +194,9 @@ static void jfr_labels_sink(struct label *label, uint32_t count, uint32_t at)
             child++;
         if (!jfr_labels_is_before(&label[at], &label[child]))
             return;
-        struct label moved = label[at];
+        struct label swapped = label[at];
         label[at] = label[child];
-        label[child] = moved;
+        label[child] = swapped;
     }
 }
 

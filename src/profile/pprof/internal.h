@@ -82,7 +82,7 @@ struct br_pprof {
     uint32_t n_strings;
     /* Copy of string 0, which the format requires to be empty, if it is not empty; else 0.
      * References to string 0 mean this one, and a label that refers to it has no number. */
-    uint32_t moved;
+    uint32_t first_string;
     struct br_pprof_ids mappings, functions, locations;
     uint32_t n_same; /* location IDs from 1 to n_same - 1 equal their indices; 0: they do not */
     bool dotnet;     /* the profile is from Pyroscope's .NET agent and needs corrections */
@@ -93,12 +93,12 @@ struct br_pprof {
     struct br_build_line *lines;
     uint32_t cap_lines;
 
-    size_t max_bytes;   /* limit of the memory for reading, in bytes */
-    size_t built;       /* bytes that the builder held before reading */
-    size_t build_limit; /* limit that the builder had before */
-    size_t arena_taken; /* bytes used in the arena before reading */
-    size_t compose;     /* bytes of text that may still be composed */
-    bool full;          /* a limit was reached: memory or composed text */
+    size_t max_bytes;    /* limit of the memory for reading, in bytes */
+    size_t built;        /* bytes that the builder held before reading */
+    size_t build_limit;  /* limit that the builder had before */
+    size_t arena_before; /* bytes used in the arena before reading */
+    size_t compose;      /* bytes of text that may still be composed */
+    bool full;           /* a limit was reached: memory or composed text */
 
     bool sample_is_bad; /* the error in `err` affects only the current sample */
     /* samples left out; `first` may be set by a location while `count` is still 0 */
@@ -171,7 +171,7 @@ void *br_pprof_alloc(struct br_pprof *pprof, size_t count, size_t size);
 /* Returns the bytes of memory used for reading, except those of the builder. */
 static inline size_t br_pprof_used(const struct br_pprof *pprof)
 {
-    return pprof->arena->used - pprof->arena_taken + pprof->made.budget.used;
+    return pprof->arena->used - pprof->arena_before + pprof->made.budget.used;
 }
 
 /* Returns the bytes of memory that are still available for reading. */

@@ -474,7 +474,7 @@ static int pprof_read_put_profiles(struct br_pprof *pprof, const struct types *t
 
 /* Returns true if there is memory to take the request out of the builder. The arena is freed
  * before that, so it does not count. */
-static bool pprof_read_fits_taken(struct br_pprof *pprof)
+static bool pprof_read_fits_request(struct br_pprof *pprof)
 {
     size_t built =
         br_build_memory(pprof->build) + pprof_read_buffer_size(br_build_take_size(pprof->build));
@@ -497,7 +497,7 @@ static int pprof_read_whole(struct br_pprof *pprof)
         rc = pprof_read_open_scope(pprof, &types);
     if (!rc)
         rc = pprof_read_put_profiles(pprof, &types);
-    return rc || pprof_read_fits_taken(pprof) ? rc : br_pprof_no_memory(pprof);
+    return rc || pprof_read_fits_request(pprof) ? rc : br_pprof_no_memory(pprof);
 }
 
 static void pprof_read_report_strays(const struct br_pprof *pprof)
@@ -523,7 +523,7 @@ int br_pprof_read(struct br_build *build, const struct br_profile_source *source
     p.max_bytes = BR_PPROF_GROWTH * source->len + BR_PPROF_SPARE;
     p.compose = BR_PPROF_GROWTH * source->len + COMPOSE_SPARE;
     p.built = br_build_memory(build);
-    p.arena_taken = scratch->used;
+    p.arena_before = scratch->used;
     p.build_limit = br_build_limit(build, p.built + p.max_bytes);
     br_pprof_limit_builder(&p);
     rc = pprof_read_whole(&p);

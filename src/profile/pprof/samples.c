@@ -168,7 +168,7 @@ static int pprof_samples_put_label(struct br_pprof *pprof, struct reading *readi
     if (!br_pprof_scalars(field->data, field->data + field->value, v, FIELDS - 1))
         return pprof_samples_malformed(pprof, reading->number);
     if (!v[STR] && !v[NUM] && !v[UNIT])
-        v[STR] = pprof->moved;
+        v[STR] = pprof->first_string;
     if (!v[STR] && !v[NUM] && !v[UNIT])
         return 0;
     if (reading->n_labels == BR_PPROF_READ_LABELS_MAX) {

@@ -52,7 +52,7 @@ int br_pprof_no_string(struct br_pprof *pprof, uint64_t index, const char *what)
 
 /* Counts an invalid reference. Returns the place for its message, or NULL if there already is
  * one: only the first is kept, because a body may contain millions. */
-static struct br_err *pprof_tables_stray(struct br_pprof *pprof)
+static struct br_err *pprof_tables_count_stray(struct br_pprof *pprof)
 {
     return pprof->lost.strays++ ? NULL : &pprof->lost.first_stray;
 }
@@ -81,9 +81,9 @@ void *br_pprof_alloc(struct br_pprof *pprof, size_t count, size_t size)
     if (!br_size_mul(count, size, &bytes) || !br_pprof_fits(pprof, bytes))
         return NULL;
     /* The arena may allocate a larger block; that must not exceed the available memory either. */
-    size_t max = pprof->arena->max, rest = br_pprof_available(pprof);
-    if (max > pprof->arena->used && rest < max - pprof->arena->used)
-        pprof->arena->max = pprof->arena->used + rest;
+    size_t max = pprof->arena->max, available = br_pprof_available(pprof);
+    if (max > pprof->arena->used && available < max - pprof->arena->used)
+        pprof->arena->max = pprof->arena->used + available;
     void *array = br_arena_alloc(pprof->arena, bytes);
     pprof->arena->max = max;
     br_pprof_limit_builder(pprof);
@@ -121,7 +121,7 @@ int br_pprof_read_strings(struct br_pprof *pprof)
         pprof->strings[pprof->n_strings++] = (struct br_pprof_string){
             (uint32_t)(field.data - pprof->source->data), (uint32_t)field.value, 0};
     if (pprof->n_strings && pprof->strings[0].len) {
-        pprof->moved = pprof->n_strings;
+        pprof->first_string = pprof->n_strings;
         pprof->strings[pprof->n_strings++] = pprof->strings[0];
     }
     return 0;
@@ -159,7 +159,7 @@ const uint8_t *br_pprof_text_or_empty(struct br_pprof *pprof, uint64_t index, co
     const uint8_t *text = br_pprof_text(pprof, index, ret_len);
     if (text)
         return text;
-    (void)pprof_tables_no_string(pprof, index, what, pprof_tables_stray(pprof));
+    (void)pprof_tables_no_string(pprof, index, what, pprof_tables_count_stray(pprof));
     return (const uint8_t *)"";
 }
 
@@ -228,8 +228,8 @@ static int pprof_tables_ids_put(struct br_pprof *pprof, struct br_pprof_ids *ids
                                 uint32_t index, const char *what)
 {
     if (br_pprof_ids_get(ids, id))
-        (void)br_err_set(pprof_tables_stray(pprof), BR_EINVAL, "pprof: two %ss have the id %llu",
-                         what, (unsigned long long)id);
+        (void)br_err_set(pprof_tables_count_stray(pprof), BR_EINVAL,
+                         "pprof: two %ss have the id %llu", what, (unsigned long long)id);
     if (id == 0)
         return 0;
     if (id < ids->n_dense) {

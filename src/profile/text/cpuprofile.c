@@ -70,9 +70,9 @@ struct call_frame {
     struct br_json_token name, url, line, column;
 };
 
-static void cpuprofile_note_call_frame(void *arg, const struct br_json_scan *scan,
-                                       const struct br_json_token *name,
-                                       const struct br_json_token *value)
+static void cpuprofile_on_call_frame(void *arg, const struct br_json_scan *scan,
+                                     const struct br_json_token *name,
+                                     const struct br_json_token *value)
 {
     struct call_frame *call_frame = arg;
     (void)scan;
@@ -118,7 +118,7 @@ static int cpuprofile_make_frame(struct cpuprofile *cpuprofile, struct node *nod
     uint32_t name, file;
     scan.at = node->frame.at;
     scan.depth = 0;
-    int rc = node->frame.at ? br_json_members(&scan, cpuprofile_note_call_frame, &call_frame) : 0;
+    int rc = node->frame.at ? br_json_members(&scan, cpuprofile_on_call_frame, &call_frame) : 0;
     if (rc)
         return rc;
     if (!cpuprofile_string(cpuprofile, &call_frame.name, &name) ||
@@ -138,41 +138,40 @@ static int cpuprofile_make_frame(struct cpuprofile *cpuprofile, struct node *nod
 
 /* --- Nodes ------------------------------------------------------------------------------------ */
 
-struct noted_node {
+struct node_members {
     struct br_json_token id, parent;
     struct node node;
 };
 
-static void cpuprofile_note_node(void *arg, const struct br_json_scan *scan,
-                                 const struct br_json_token *name,
-                                 const struct br_json_token *value)
+static void cpuprofile_on_node(void *arg, const struct br_json_scan *scan,
+                               const struct br_json_token *name, const struct br_json_token *value)
 {
-    struct noted_node *noted_node = arg;
+    struct node_members *node_members = arg;
     if (br_json_part_is(name, "id"))
-        noted_node->id = *value;
+        node_members->id = *value;
     else if (br_json_part_is(name, "callFrame"))
-        noted_node->node.frame = br_json_part_of(scan, value, BR_JSON_OBJECT);
+        node_members->node.frame = br_json_part_of(scan, value, BR_JSON_OBJECT);
     else if (br_json_part_is(name, "children"))
-        noted_node->node.children = br_json_part_of(scan, value, BR_JSON_ARRAY);
+        node_members->node.children = br_json_part_of(scan, value, BR_JSON_ARRAY);
 }
 
 static int cpuprofile_add_node(void *arg, struct br_json_scan *scan)
 {
     struct cpuprofile *cpuprofile = arg;
-    struct noted_node noted_node = {.id.type = BR_JSON_NULL};
-    int rc = br_json_members(scan, cpuprofile_note_node, &noted_node);
+    struct node_members node_members = {.id.type = BR_JSON_NULL};
+    int rc = br_json_members(scan, cpuprofile_on_node, &node_members);
     if (rc)
         return rc;
-    if (!cpuprofile_index(&noted_node.id, &noted_node.node.id))
+    if (!cpuprofile_index(&node_members.id, &node_members.node.id))
         return cpuprofile_fail(cpuprofile, "a node has no id");
     rc = br_grow(&cpuprofile->nodes, &cpuprofile->cap, (size_t)cpuprofile->count + 1,
                  sizeof *cpuprofile->nodes, NODES_MAX);
     if (rc)
         return rc == BR_EFULL ? cpuprofile_fail(cpuprofile, "too many nodes")
                               : cpuprofile_no_memory(cpuprofile);
-    if (noted_node.node.id >= cpuprofile->n_ids)
-        cpuprofile->n_ids = noted_node.node.id + 1;
-    cpuprofile->nodes[cpuprofile->count++] = noted_node.node;
+    if (node_members.node.id >= cpuprofile->n_ids)
+        cpuprofile->n_ids = node_members.node.id + 1;
+    cpuprofile->nodes[cpuprofile->count++] = node_members.node;
     return 0;
 }
 
@@ -337,9 +336,8 @@ static int cpuprofile_read_samples(struct cpuprofile *cpuprofile)
 
 /* --- File ------------------------------------------------------------------------------------- */
 
-static void cpuprofile_note_root(void *arg, const struct br_json_scan *scan,
-                                 const struct br_json_token *name,
-                                 const struct br_json_token *value)
+static void cpuprofile_on_root(void *arg, const struct br_json_scan *scan,
+                               const struct br_json_token *name, const struct br_json_token *value)
 {
     struct cpuprofile *cpuprofile = arg;
     if (br_json_part_is(name, "nodes"))
@@ -357,7 +355,7 @@ static void cpuprofile_note_root(void *arg, const struct br_json_scan *scan,
 static int cpuprofile_read_file(struct cpuprofile *cpuprofile)
 {
     struct br_json_scan scan = cpuprofile->scan;
-    int rc = br_json_members(&scan, cpuprofile_note_root, cpuprofile);
+    int rc = br_json_members(&scan, cpuprofile_on_root, cpuprofile);
     if (!rc)
         rc = br_json_scan_end(&scan);
     if (!rc && !cpuprofile->node_list.at)

@@ -152,8 +152,8 @@ static int gecko_read_samples(struct gecko *gecko, struct thread *thread,
 
 /* --- Threads ---------------------------------------------------------------------------------- */
 
-static void gecko_note_samples(void *arg, const struct br_json_scan *scan,
-                               const struct br_json_token *name, const struct br_json_token *value)
+static void gecko_on_samples(void *arg, const struct br_json_scan *scan,
+                             const struct br_json_token *name, const struct br_json_token *value)
 {
     struct thread *thread = arg;
     (void)scan;
@@ -161,8 +161,8 @@ static void gecko_note_samples(void *arg, const struct br_json_scan *scan,
         thread->weight_type = *value;
 }
 
-static void gecko_note_thread(void *arg, const struct br_json_scan *scan,
-                              const struct br_json_token *name, const struct br_json_token *value)
+static void gecko_on_thread(void *arg, const struct br_json_scan *scan,
+                            const struct br_json_token *name, const struct br_json_token *value)
 {
     struct thread *thread = arg;
     if (br_json_part_is(name, "samples"))
@@ -174,7 +174,7 @@ static void gecko_note_thread(void *arg, const struct br_json_scan *scan,
     else if (br_json_part_is(name, "pid"))
         thread->pid = *value;
     else
-        br_gecko_note_part(&thread->parts, scan, name, value);
+        br_gecko_on_part(&thread->parts, scan, name, value);
 }
 
 /* Builds an attribute with a process or thread number. The number may be a text with a serial
@@ -223,11 +223,11 @@ static int gecko_read_thread(void *arg, struct br_json_scan *scan)
 {
     struct gecko *gecko = arg;
     struct thread thread = {.any = false};
-    int rc = br_json_members(scan, gecko_note_thread, &thread);
+    int rc = br_json_members(scan, gecko_on_thread, &thread);
     if (rc || !thread.samples.at)
         return rc;
     struct br_json_scan samples = br_json_part_scan(&gecko->reading.scan, thread.samples);
-    rc = br_json_members(&samples, gecko_note_samples, &thread);
+    rc = br_json_members(&samples, gecko_on_samples, &thread);
     if (!rc)
         rc = gecko_describe_thread(gecko, &thread);
     if (rc)
@@ -238,57 +238,57 @@ static int gecko_read_thread(void *arg, struct br_json_scan *scan)
 
 /* --- File ------------------------------------------------------------------------------------- */
 
-struct noted {
+struct members {
     struct br_json_part meta, units, shared, threads, processes;
     struct br_json_token start, interval, cpu_unit, time_unit;
 };
 
-static void gecko_note_root(void *arg, const struct br_json_scan *scan,
-                            const struct br_json_token *name, const struct br_json_token *value)
+static void gecko_on_root(void *arg, const struct br_json_scan *scan,
+                          const struct br_json_token *name, const struct br_json_token *value)
 {
-    struct noted *noted = arg;
+    struct members *members = arg;
     if (br_json_part_is(name, "meta"))
-        noted->meta = br_json_part_of(scan, value, BR_JSON_OBJECT);
+        members->meta = br_json_part_of(scan, value, BR_JSON_OBJECT);
     else if (br_json_part_is(name, "shared"))
-        noted->shared = br_json_part_of(scan, value, BR_JSON_OBJECT);
+        members->shared = br_json_part_of(scan, value, BR_JSON_OBJECT);
     else if (br_json_part_is(name, "threads"))
-        noted->threads = br_json_part_of(scan, value, BR_JSON_ARRAY);
+        members->threads = br_json_part_of(scan, value, BR_JSON_ARRAY);
     else if (br_json_part_is(name, "processes"))
-        noted->processes = br_json_part_of(scan, value, BR_JSON_ARRAY);
+        members->processes = br_json_part_of(scan, value, BR_JSON_ARRAY);
 }
 
-static void gecko_note_meta(void *arg, const struct br_json_scan *scan,
-                            const struct br_json_token *name, const struct br_json_token *value)
+static void gecko_on_meta(void *arg, const struct br_json_scan *scan,
+                          const struct br_json_token *name, const struct br_json_token *value)
 {
-    struct noted *noted = arg;
+    struct members *members = arg;
     if (br_json_part_is(name, "startTime"))
-        noted->start = *value;
+        members->start = *value;
     else if (br_json_part_is(name, "interval"))
-        noted->interval = *value;
+        members->interval = *value;
     else if (br_json_part_is(name, "sampleUnits"))
-        noted->units = br_json_part_of(scan, value, BR_JSON_OBJECT);
+        members->units = br_json_part_of(scan, value, BR_JSON_OBJECT);
 }
 
-static void gecko_note_units(void *arg, const struct br_json_scan *scan,
-                             const struct br_json_token *name, const struct br_json_token *value)
+static void gecko_on_units(void *arg, const struct br_json_scan *scan,
+                           const struct br_json_token *name, const struct br_json_token *value)
 {
-    struct noted *noted = arg;
+    struct members *members = arg;
     (void)scan;
     if (br_json_part_is(name, "threadCPUDelta"))
-        noted->cpu_unit = *value;
+        members->cpu_unit = *value;
     else if (br_json_part_is(name, "time"))
-        noted->time_unit = *value;
+        members->time_unit = *value;
 }
 
-static void gecko_note_shared(void *arg, const struct br_json_scan *scan,
-                              const struct br_json_token *name, const struct br_json_token *value)
+static void gecko_on_shared(void *arg, const struct br_json_scan *scan,
+                            const struct br_json_token *name, const struct br_json_token *value)
 {
     struct gecko *gecko = arg;
-    br_gecko_note_part(&gecko->shared_parts, scan, name, value);
+    br_gecko_on_part(&gecko->shared_parts, scan, name, value);
 }
 
 /* Calls `fn` for the members of a part, if it exists. */
-static int gecko_note_members(struct gecko *gecko, struct br_json_part part, br_json_member_fn *fn,
+static int gecko_read_members(struct gecko *gecko, struct br_json_part part, br_json_member_fn *fn,
                               void *arg)
 {
     struct br_json_scan scan = br_json_part_scan(&gecko->reading.scan, part);
@@ -296,22 +296,23 @@ static int gecko_note_members(struct gecko *gecko, struct br_json_part part, br_
 }
 
 /* Reads the members of the next process in `scan`, and of its `meta`. */
-static int gecko_note_process(struct gecko *gecko, struct br_json_scan *scan, struct noted *noted)
+static int gecko_read_process_members(struct gecko *gecko, struct br_json_scan *scan,
+                                      struct members *members)
 {
     double start;
-    int rc = br_json_members(scan, gecko_note_root, noted);
+    int rc = br_json_members(scan, gecko_on_root, members);
     if (!rc)
-        rc = gecko_note_members(gecko, noted->meta, gecko_note_meta, noted);
-    bool starts = br_json_part_number(&noted->start, &start) && start >= 0 && start < TIME_MAX;
-    gecko->process = (struct process){noted->threads, starts ? start : 0};
+        rc = gecko_read_members(gecko, members->meta, gecko_on_meta, members);
+    bool starts = br_json_part_number(&members->start, &start) && start >= 0 && start < TIME_MAX;
+    gecko->process = (struct process){members->threads, starts ? start : 0};
     return rc;
 }
 
 static int gecko_read_process(void *arg, struct br_json_scan *scan)
 {
     struct gecko *gecko = arg;
-    struct noted noted = {.meta.at = NULL};
-    int rc = gecko_note_process(gecko, scan, &noted);
+    struct members members = {.meta.at = NULL};
+    int rc = gecko_read_process_members(gecko, scan, &members);
     return rc ? rc
               : br_json_elements(&gecko->reading.scan, gecko->process.threads, gecko_read_thread,
                                  gecko);
@@ -338,41 +339,42 @@ static void gecko_set_types(struct gecko *gecko)
     timed->n_types = N_TYPES;
 }
 
-static void gecko_set_units(struct gecko *gecko, const struct noted *noted)
+static void gecko_set_units(struct gecko *gecko, const struct members *members)
 {
     double ms, rate = gecko->source->sample_rate > 0 ? gecko->source->sample_rate : DEFAULT_RATE;
-    bool known = br_json_part_number(&noted->interval, &ms) && ms > 0 && ms < TIME_MAX;
+    bool known = br_json_part_number(&members->interval, &ms) && ms > 0 && ms < TIME_MAX;
     gecko->interval_ns = known ? ms * NS_PER_MS : NS_PER_S / rate;
     gecko->cpu_ns = 0;
-    if (br_json_part_is(&noted->cpu_unit, "ns"))
+    if (br_json_part_is(&members->cpu_unit, "ns"))
         gecko->cpu_ns = 1;
-    else if (br_json_part_is(&noted->cpu_unit, "\xc2\xb5s")) /* micro sign */
+    else if (br_json_part_is(&members->cpu_unit, "\xc2\xb5s")) /* micro sign */
         gecko->cpu_ns = 1e3;
-    gecko->time_ns = br_json_part_is(&noted->time_unit, "bytes") ? 0 : NS_PER_MS;
+    gecko->time_ns = br_json_part_is(&members->time_unit, "bytes") ? 0 : NS_PER_MS;
 }
 
 static int gecko_read_file(struct gecko *gecko)
 {
     struct br_json_scan scan = gecko->reading.scan;
-    struct noted noted = {.meta.at = NULL};
-    int rc = gecko_note_process(gecko, &scan, &noted);
+    struct members members = {.meta.at = NULL};
+    int rc = gecko_read_process_members(gecko, &scan, &members);
     if (!rc)
         rc = br_json_scan_end(&scan);
-    if (!rc && (!noted.meta.at || !noted.threads.at))
+    if (!rc && (!members.meta.at || !members.threads.at))
         rc = br_gecko_fail(&gecko->reading, "\"meta\" or \"threads\" is missing");
     if (!rc)
-        rc = gecko_note_members(gecko, noted.units, gecko_note_units, &noted);
+        rc = gecko_read_members(gecko, members.units, gecko_on_units, &members);
     if (!rc)
-        rc = gecko_note_members(gecko, noted.shared, gecko_note_shared, gecko);
+        rc = gecko_read_members(gecko, members.shared, gecko_on_shared, gecko);
     if (rc)
         return rc;
-    gecko_set_units(gecko, &noted);
+    gecko_set_units(gecko, &members);
     gecko_set_types(gecko);
     rc = br_gecko_stacks_read(&gecko->shared, &gecko->reading, &gecko->shared_parts, NULL);
     if (!rc)
-        rc = br_json_elements(&gecko->reading.scan, noted.threads, gecko_read_thread, gecko);
+        rc = br_json_elements(&gecko->reading.scan, members.threads, gecko_read_thread, gecko);
     return rc ? rc
-              : br_json_elements(&gecko->reading.scan, noted.processes, gecko_read_process, gecko);
+              : br_json_elements(&gecko->reading.scan, members.processes, gecko_read_process,
+                                 gecko);
 }
 
 int br_gecko_read(struct br_build *build, const struct br_profile_source *source,

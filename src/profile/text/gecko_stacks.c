@@ -407,8 +407,8 @@ int br_gecko_stack(struct br_gecko_stacks *stacks, const struct br_json_token *n
 
 /* --- All tables ------------------------------------------------------------------------------- */
 
-void br_gecko_note_part(struct br_gecko_parts *parts, const struct br_json_scan *scan,
-                        const struct br_json_token *name, const struct br_json_token *value)
+void br_gecko_on_part(struct br_gecko_parts *parts, const struct br_json_scan *scan,
+                      const struct br_json_token *name, const struct br_json_token *value)
 {
     if (br_json_part_is(name, "stringArray") || br_json_part_is(name, "stringTable"))
         parts->strings = br_json_part_of(scan, value, BR_JSON_ARRAY);

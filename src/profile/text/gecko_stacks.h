@@ -48,8 +48,8 @@ struct br_gecko_parts {
 };
 
 /* Records a member of a thread or of `shared`, if it is one of the tables. */
-void br_gecko_note_part(struct br_gecko_parts *parts, const struct br_json_scan *scan,
-                        const struct br_json_token *name, const struct br_json_token *value);
+void br_gecko_on_part(struct br_gecko_parts *parts, const struct br_json_scan *scan,
+                      const struct br_json_token *name, const struct br_json_token *value);
 
 /* Reads the tables. If `parts` has no strings, the strings and sources of `shared` are used;
  * `shared` may be NULL and must outlive `stacks`. Returns 0, or BR_EINVAL or BR_ENOMEM with a

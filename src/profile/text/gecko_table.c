@@ -3,55 +3,55 @@
 
 #define PLACE_MAX 1024.0
 
-struct noted {
+struct members {
     const char *const *names;
     unsigned n_names;
     struct br_json_part columns[BR_GECKO_COLUMNS_MAX], schema, data;
     struct br_gecko_table *table;
 };
 
-static void gecko_table_note_member(void *arg, const struct br_json_scan *scan,
-                                    const struct br_json_token *name,
-                                    const struct br_json_token *value)
+static void gecko_table_on_member(void *arg, const struct br_json_scan *scan,
+                                  const struct br_json_token *name,
+                                  const struct br_json_token *value)
 {
-    struct noted *noted = arg;
-    for (unsigned i = 0; i < noted->n_names; i++)
-        if (br_json_part_is(name, noted->names[i]))
-            noted->columns[i] = br_json_part_of(scan, value, BR_JSON_ARRAY);
+    struct members *members = arg;
+    for (unsigned i = 0; i < members->n_names; i++)
+        if (br_json_part_is(name, members->names[i]))
+            members->columns[i] = br_json_part_of(scan, value, BR_JSON_ARRAY);
     if (br_json_part_is(name, "schema"))
-        noted->schema = br_json_part_of(scan, value, BR_JSON_OBJECT);
+        members->schema = br_json_part_of(scan, value, BR_JSON_OBJECT);
     else if (br_json_part_is(name, "data"))
-        noted->data = br_json_part_of(scan, value, BR_JSON_ARRAY);
+        members->data = br_json_part_of(scan, value, BR_JSON_ARRAY);
 }
 
-static void gecko_table_note_place(void *arg, const struct br_json_scan *scan,
-                                   const struct br_json_token *name,
-                                   const struct br_json_token *value)
+static void gecko_table_on_column(void *arg, const struct br_json_scan *scan,
+                                  const struct br_json_token *name,
+                                  const struct br_json_token *value)
 {
-    struct noted *noted = arg;
+    struct members *members = arg;
     double v;
     (void)scan;
-    for (unsigned i = 0; i < noted->n_names; i++)
-        if (br_json_part_is(name, noted->names[i]))
-            noted->table->places[i] =
+    for (unsigned i = 0; i < members->n_names; i++)
+        if (br_json_part_is(name, members->names[i]))
+            members->table->places[i] =
                 br_json_part_number(value, &v) && v >= 0 && v < PLACE_MAX ? (uint32_t)v + 1 : 0;
 }
 
 int br_gecko_table_open(struct br_gecko_table *table, const struct br_json_scan *whole,
                         struct br_json_part part, const char *const *names, unsigned n_names)
 {
-    struct noted noted = {.names = names, .n_names = n_names, .table = table};
+    struct members members = {.names = names, .n_names = n_names, .table = table};
     struct br_json_scan scan = br_json_part_scan(whole, part);
     *table = (struct br_gecko_table){.n_columns = n_names};
-    int rc = part.at ? br_json_members(&scan, gecko_table_note_member, &noted) : 0;
-    table->by_rows = noted.schema.at && noted.data.at;
+    int rc = part.at ? br_json_members(&scan, gecko_table_on_member, &members) : 0;
+    table->by_rows = members.schema.at && members.data.at;
     for (unsigned i = 0; i < n_names && !rc; i++)
-        rc = br_json_list_open(&table->columns[i], whole, noted.columns[i]);
+        rc = br_json_list_open(&table->columns[i], whole, members.columns[i]);
     if (rc || !table->by_rows)
         return rc;
-    scan = br_json_part_scan(whole, noted.schema);
-    rc = br_json_members(&scan, gecko_table_note_place, &noted);
-    return rc ? rc : br_json_list_open(&table->rows, whole, noted.data);
+    scan = br_json_part_scan(whole, members.schema);
+    rc = br_json_members(&scan, gecko_table_on_column, &members);
+    return rc ? rc : br_json_list_open(&table->rows, whole, members.data);
 }
 
 static int gecko_table_next_of_columns(struct br_gecko_table *table, struct br_json_token *ret,

@@ -123,9 +123,8 @@ struct frame {
     struct br_json_token name, file, line, column;
 };
 
-static void speedscope_note_frame(void *arg, const struct br_json_scan *scan,
-                                  const struct br_json_token *name,
-                                  const struct br_json_token *value)
+static void speedscope_on_frame(void *arg, const struct br_json_scan *scan,
+                                const struct br_json_token *name, const struct br_json_token *value)
 {
     struct frame *frame = arg;
     (void)scan;
@@ -150,7 +149,7 @@ static const char *speedscope_text(const struct reader *reader)
     return (const char *)reader->source->data;
 }
 
-static int speedscope_note_frame_list(void *arg, struct br_json_scan *scan)
+static int speedscope_add_frame(void *arg, struct br_json_scan *scan)
 {
     struct reader *reader = arg;
     struct br_json_token value;
@@ -193,7 +192,7 @@ static int speedscope_read_frame(struct reader *reader, uint32_t at, uint32_t *r
         return speedscope_make_frame(reader, &frame, ret);
     const struct br_json_part part = {speedscope_text(reader) + at};
     struct br_json_scan scan = br_json_part_scan(&reader->scan, part);
-    int rc = br_json_members(&scan, speedscope_note_frame, &frame);
+    int rc = br_json_members(&scan, speedscope_on_frame, &frame);
     if (rc)
         return rc;
     size_t len = (size_t)(scan.at - part.at);
@@ -339,9 +338,8 @@ struct event {
     struct br_json_token type, at, frame;
 };
 
-static void speedscope_note_event(void *arg, const struct br_json_scan *scan,
-                                  const struct br_json_token *name,
-                                  const struct br_json_token *value)
+static void speedscope_on_event(void *arg, const struct br_json_scan *scan,
+                                const struct br_json_token *name, const struct br_json_token *value)
 {
     struct event *event = arg;
     (void)scan;
@@ -359,7 +357,7 @@ static int speedscope_read_event(void *arg, struct br_json_scan *scan)
     struct event event = {.type = {.type = BR_JSON_NULL}};
     double at;
     uint32_t frame;
-    int rc = br_json_members(scan, speedscope_note_event, &event);
+    int rc = br_json_members(scan, speedscope_on_event, &event);
     if (rc || !br_stacks_ok(&reader->stacks))
         return rc;
     bool closes = br_json_part_is(&event.type, "C");
@@ -392,30 +390,30 @@ static int speedscope_read_evented(struct reader *reader, const struct profile *
 
 /* --- Profiles --------------------------------------------------------------------------------- */
 
-struct noted {
+struct members {
     struct br_json_token type, unit, start;
     struct profile profile;
 };
 
-static void speedscope_note_member(void *arg, const struct br_json_scan *scan,
-                                   const struct br_json_token *name,
-                                   const struct br_json_token *value)
+static void speedscope_on_member(void *arg, const struct br_json_scan *scan,
+                                 const struct br_json_token *name,
+                                 const struct br_json_token *value)
 {
-    struct noted *noted = arg;
+    struct members *members = arg;
     if (br_json_part_is(name, "type"))
-        noted->type = *value;
+        members->type = *value;
     else if (br_json_part_is(name, "unit"))
-        noted->unit = *value;
+        members->unit = *value;
     else if (br_json_part_is(name, "startValue"))
-        noted->start = *value;
+        members->start = *value;
     else if (br_json_part_is(name, "name"))
-        noted->profile.name = *value;
+        members->profile.name = *value;
     else if (br_json_part_is(name, "events"))
-        noted->profile.events = br_json_part_of(scan, value, BR_JSON_ARRAY);
+        members->profile.events = br_json_part_of(scan, value, BR_JSON_ARRAY);
     else if (br_json_part_is(name, "samples"))
-        noted->profile.samples = br_json_part_of(scan, value, BR_JSON_ARRAY);
+        members->profile.samples = br_json_part_of(scan, value, BR_JSON_ARRAY);
     else if (br_json_part_is(name, "weights"))
-        noted->profile.weights = br_json_part_of(scan, value, BR_JSON_ARRAY);
+        members->profile.weights = br_json_part_of(scan, value, BR_JSON_ARRAY);
 }
 
 /* Adds the last profile to the group with the same key, or starts a group. */
@@ -437,28 +435,28 @@ static int speedscope_group_profile(struct reader *reader)
     return 0;
 }
 
-static int speedscope_note_profile(void *arg, struct br_json_scan *scan)
+static int speedscope_add_profile(void *arg, struct br_json_scan *scan)
 {
     struct reader *reader = arg;
-    struct noted noted = {.profile = {.unit = N_UNITS}};
-    int rc = br_json_members(scan, speedscope_note_member, &noted);
+    struct members members = {.profile = {.unit = N_UNITS}};
+    int rc = br_json_members(scan, speedscope_on_member, &members);
     if (rc)
         return rc;
-    (void)br_json_part_number(&noted.start, &noted.profile.start);
+    (void)br_json_part_number(&members.start, &members.profile.start);
     for (unsigned u = 0; u < N_UNITS; u++)
-        if (br_json_part_is(&noted.unit, units[u].name))
-            noted.profile.unit = (enum unit)u;
-    if (noted.profile.unit == N_UNITS)
+        if (br_json_part_is(&members.unit, units[u].name))
+            members.profile.unit = (enum unit)u;
+    if (members.profile.unit == N_UNITS)
         return speedscope_fail(reader, "an unknown unit");
-    noted.profile.evented = br_json_part_is(&noted.type, "evented");
-    if (!noted.profile.evented && !br_json_part_is(&noted.type, "sampled"))
+    members.profile.evented = br_json_part_is(&members.type, "evented");
+    if (!members.profile.evented && !br_json_part_is(&members.type, "sampled"))
         return speedscope_fail(reader, "a profile is neither evented nor sampled");
     if (reader->n_profiles == PROFILES_MAX)
         return speedscope_fail(reader, "more than 4096 profiles");
     if (br_grow(&reader->profiles, &reader->cap_profiles, (size_t)reader->n_profiles + 1,
-                sizeof noted.profile, PROFILES_MAX))
+                sizeof members.profile, PROFILES_MAX))
         return speedscope_no_memory(reader);
-    reader->profiles[reader->n_profiles++] = noted.profile;
+    reader->profiles[reader->n_profiles++] = members.profile;
     return speedscope_group_profile(reader);
 }
 
@@ -566,18 +564,17 @@ static int speedscope_read_group(struct reader *reader, uint32_t first, bool sev
 
 /* --- File ------------------------------------------------------------------------------------- */
 
-static void speedscope_note_shared(void *arg, const struct br_json_scan *scan,
-                                   const struct br_json_token *name,
-                                   const struct br_json_token *value)
+static void speedscope_on_shared(void *arg, const struct br_json_scan *scan,
+                                 const struct br_json_token *name,
+                                 const struct br_json_token *value)
 {
     struct reader *reader = arg;
     if (br_json_part_is(name, "frames"))
         reader->frame_list = br_json_part_of(scan, value, BR_JSON_ARRAY);
 }
 
-static void speedscope_note_root(void *arg, const struct br_json_scan *scan,
-                                 const struct br_json_token *name,
-                                 const struct br_json_token *value)
+static void speedscope_on_root(void *arg, const struct br_json_scan *scan,
+                               const struct br_json_token *name, const struct br_json_token *value)
 {
     struct reader *reader = arg;
     if (br_json_part_is(name, "$schema"))
@@ -592,13 +589,13 @@ static void speedscope_note_root(void *arg, const struct br_json_scan *scan,
 static int speedscope_find_parts(struct reader *reader)
 {
     struct br_json_scan scan = reader->scan;
-    int rc = br_json_members(&scan, speedscope_note_root, reader);
+    int rc = br_json_members(&scan, speedscope_on_root, reader);
     if (!rc)
         rc = br_json_scan_end(&scan);
     if (rc || !reader->shared.at)
         return rc;
     scan = br_json_part_scan(&reader->scan, reader->shared);
-    return br_json_members(&scan, speedscope_note_shared, reader);
+    return br_json_members(&scan, speedscope_on_shared, reader);
 }
 
 static int speedscope_read_file(struct reader *reader)
@@ -607,10 +604,9 @@ static int speedscope_read_file(struct reader *reader)
     if (!rc && !reader->known)
         return speedscope_fail(reader, "unknown schema");
     if (!rc)
-        rc =
-            br_json_elements(&reader->scan, reader->frame_list, speedscope_note_frame_list, reader);
+        rc = br_json_elements(&reader->scan, reader->frame_list, speedscope_add_frame, reader);
     if (!rc)
-        rc = br_json_elements(&reader->scan, reader->profile_list, speedscope_note_profile, reader);
+        rc = br_json_elements(&reader->scan, reader->profile_list, speedscope_add_profile, reader);
     bool several = br_map_count(reader->groups) > 1;
     for (uint32_t i = 0; rc == 0 && i < reader->n_profiles; i++)
         if (reader->profiles[i].first)
