@@ -14,21 +14,21 @@ struct otlp_keepalive_policy {
 };
 
 struct otlp_keepalive {
-    struct otlp_keepalive_parameters *server_parameters; /* NULL: all fields 0 */
-    struct otlp_keepalive_policy *enforcement_policy;    /* NULL: all fields 0 */
+    struct otlp_keepalive_parameters *server_parameters; /* NULL means that all fields are 0 */
+    struct otlp_keepalive_policy *enforcement_policy;    /* NULL means that all fields are 0 */
 };
 
 struct otlp_grpc {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
     int64_t max_recv_msg_size_mib, max_concurrent_streams;
-    struct otlp_keepalive *keepalive; /* NULL: all fields 0 */
+    struct otlp_keepalive *keepalive; /* NULL means that all fields are 0 */
     struct br_connections connections;
     bool include_metadata;
 };
 
 struct otlp_http {
-    struct br_http_config server; /* first */
+    struct br_http_config server; /* must be the first field, because of BR_HTTP_ROWS_KEEPING */
     const char *traces_url_path, *profiles_url_path;
 };
 

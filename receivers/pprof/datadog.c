@@ -13,7 +13,7 @@
 
 #define FILES_MAX 16
 #define DEPTH_MAX 32
-#define TAGS_MAX (64u << 10) /* bytes of tags */
+#define TAGS_MAX (64u << 10) /* largest size of the tags, in bytes */
 /* memory for converting tags to a resource, in multiples of TAGS_MAX */
 #define TAGS_GROWTH 16u
 

@@ -26,7 +26,7 @@ enum { SAMPLE_TYPE = 1, SAMPLE, LOCATION = 4, FUNCTION, STRING, TIME = 9, DURATI
 /* Sums of values by stack. */
 struct sums {
     uint64_t *keys;
-    int64_t *values;       /* n_types values for each key */
+    int64_t *values;       /* array of n_types values for each key */
     struct br_index index; /* of the keys, which are hashes */
     size_t count, n_types;
 };

@@ -49,11 +49,11 @@ struct file {
     struct pprof_mark mark;        /* beginning of the file that was already counted */
     uint64_t mark_inode;           /* inode of the file with that beginning */
     struct pprof_mark next;        /* the same for the data being read */
-    uint64_t since_ms;             /* unchanged since this time */
+    uint64_t since_ms;             /* time since which the file is unchanged */
     uint64_t scan;                 /* number of the last scan that found it */
     struct pprof_reading *reading; /* NULL unless a thread reads it */
     struct br_item *item;
-    char name[]; /* NUL-terminated */
+    char name[]; /* NUL-terminated name */
 };
 
 /* A file that was read, independent of its name. */
@@ -70,14 +70,14 @@ struct warning {
 /* A part of a scan, run by a thread. It is freed by `done` if the folder is freed first. */
 struct scan_part {
     struct br_work work;
-    struct pprof_folder *folder; /* NULL: freed */
-    bool running;                /* `done` was not called yet */
-    uint64_t now_ms;             /* worker's monotonic clock */
+    struct pprof_folder *folder; /* NULL after the folder was freed */
+    bool running;                /* true until `done` was called */
+    uint64_t now_ms;             /* time of the worker's monotonic clock */
     bool reads_directory;        /* read the directory; otherwise only process `ended` */
     unsigned room;               /* number of files that may become ready */
     struct br_list ended;        /* files whose result must be recorded */
-    /* Results: */
-    struct br_list ready; /* files to be read; BUSY */
+    /* Results of the part: */
+    struct br_list ready; /* files to be read; their state is BUSY */
     bool finished;        /* the end of the directory was reached */
     struct warning warnings[NAMED_MAX];
     unsigned n_warnings;
@@ -89,23 +89,23 @@ struct pprof_folder {
     struct pprof_reader *reader;
     struct br_arena arena;
     struct br_addition resource;
-    struct br_map *files;    /* of struct file by name */
-    struct br_map *known;    /* of struct known by inode; at most as many */
-    struct br_list sendings; /* used by br_pieces_send */
+    struct br_map *files;    /* maps names to struct file */
+    struct br_map *known;    /* maps inodes to struct known, at most one per file */
+    struct br_list sendings; /* list for br_pieces_send */
     struct br_timer timer;
-    /* Owned by the running task: */
+    /* The following fields are owned by the running task: */
     uint64_t scan;                /* number of the current scan */
     DIR *dir;                     /* NULL between scans */
     char paused_at[NAME_MAX + 1]; /* name of a file that is ready but has to wait; "": none */
     /* files that are BUSY until their result is recorded; else NULL */
     struct file *busy[BUSY_MAX];
     struct pprof_taken_log *log; /* NULL: after a restart all files are read again */
-    bool loaded;                 /* the log was read */
-    /* Owned by the worker: */
+    bool loaded;                 /* true after the log was read */
+    /* The following fields are owned by the worker: */
     struct scan_part *part;
     bool scanning;        /* a scan is in progress or paused */
     bool paused;          /* the last part left a file that is ready */
-    struct br_list ready; /* files to be read; BUSY */
+    struct br_list ready; /* files to be read; their state is BUSY */
     struct br_list ended; /* files whose result must be recorded */
     unsigned n_busy;      /* number of files that are ready, being read or in the pipeline */
     bool reading;         /* a thread reads a file */
@@ -781,7 +781,7 @@ static void folder_continue(struct pprof_folder *folder)
     else if (folder->stopping && folder->n_busy == 0 && folder->on_idle)
         folder->on_idle(folder->on_idle_arg);
     else if (folder->scanning && folder->n_busy == 0)
-        folder_wait(folder); /* until memory is available */
+        folder_wait(folder); /* try again when memory may be available */
 }
 
 static void folder_on_timer(struct br_timer *timer)
@@ -865,7 +865,7 @@ static void folder_on_logged(void *arg, const char *name, const struct pprof_tak
     file->mark_inode = taken->is.inode;
     file->taken = true;
     file->state = FINISHED;
-    file->scan = UINT64_MAX; /* not a new file */
+    file->scan = UINT64_MAX; /* marks the file as seen before */
     folder_remember_inode(folder, taken);
 }
 

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 
 struct pprof {
-    struct pprof_reader reader; /* for scrapes and files */
+    struct pprof_reader reader; /* reader for scraped profiles and files */
     struct pprof_scraper *scraper;
     struct pprof_folder *folder;
     struct pprof_upload upload;

@@ -60,7 +60,7 @@ struct pprof_profiles_config {
     struct pprof_godeltaprof {
         bool enabled;
     } godeltaprof;
-    struct br_structs custom; /* of struct pprof_custom_config */
+    struct br_structs custom; /* elements are struct pprof_custom_config */
 };
 
 struct pprof_basic_auth {
@@ -81,7 +81,7 @@ struct pprof_folder_config {
 };
 
 struct pprof_config {
-    struct br_structs targets; /* of struct pprof_target_config */
+    struct br_structs targets; /* elements are struct pprof_target_config */
     struct pprof_profiles_config profiles;
     uint64_t scrape_interval, scrape_timeout;
     bool delta;
@@ -132,7 +132,7 @@ struct pprof_reader {
     size_t max; /* largest uncompressed profile, in bytes */
 };
 
-/* Returns 0 or BR_ENOMEM. */
+/* Initialises a reader. Returns 0 or BR_ENOMEM. */
 int pprof_reader_init(struct pprof_reader *reader, struct br_host *host, size_t max);
 void pprof_reader_release(struct pprof_reader *reader); /* Accepts a zeroed reader. */
 

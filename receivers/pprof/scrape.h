@@ -35,7 +35,7 @@ struct pprof_job {
     enum pprof_kind kind;
     /* parked since pprof_scraper_start, so setting them cannot fail */
     struct br_timer schedule, timeout;
-    uint64_t interval_ms;        /* 0: inactive */
+    uint64_t interval_ms;        /* 0 means that the job is inactive */
     uint64_t override, until_ms; /* ID and end of the override in effect; 0: the config */
     uint64_t due_ms;             /* time of the next scrape */
     uint64_t timeout_ms;         /* timeout of the current request */
@@ -64,7 +64,7 @@ struct pprof_target {
 
 struct pprof_override {
     uint64_t id, until_ms, interval_ms;
-    char *service, *target; /* NULL: all */
+    char *service, *target; /* NULL matches all */
     bool kinds[PPROF_KINDS];
 };
 

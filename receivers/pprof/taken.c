@@ -15,11 +15,11 @@
 #define NUMBERS 5
 /* The numbers and a name with every byte escaped. */
 #define LINE_MAX_LEN (3 * NAME_MAX + NUMBERS * 24)
-#define CHUNK (64u << 10) /* bytes read at a time */
+#define CHUNK (64u << 10) /* number of bytes read at a time */
 
 struct pprof_taken_log {
     char *path, *fresh; /* `fresh` is the path of the new file while the log is rewritten */
-    int fd;             /* -1: closed */
+    int fd;             /* -1 if the log is closed */
     int fresh_fd;       /* of `fresh`; -1: the log is not being rewritten */
     bool half;          /* the last line may be incomplete */
     size_t n_lines, n_fresh;

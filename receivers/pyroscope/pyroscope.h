@@ -30,7 +30,7 @@ struct pyroscope {
 
 /* --- Profiles of one request ------------------------------------------------------------------ */
 
-#define UPLOAD_LAYERS 3 /* nested layers of gzip */
+#define UPLOAD_LAYERS 3 /* largest number of nested layers of gzip */
 
 /* Largest uncompressed profile that is converted immediately, which takes about two
  * milliseconds. */
@@ -40,7 +40,7 @@ struct pyroscope_upload {
     struct br_reading *reading;
     struct br_build *build;
     struct br_arena scratch; /* memory that is freed with the upload */
-    struct br_buf *plain[4]; /* decompressed data */
+    struct br_buf *plain[4]; /* buffers with decompressed data */
     size_t n_plain;
     size_t body_len;             /* size of the message, for pyroscope_upload_limit */
     size_t unpacked;             /* bytes that were decompressed before the message was read */

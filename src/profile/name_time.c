@@ -5,7 +5,7 @@
 #include "profile/name.h"
 
 #define NS_PER_S 1000000000ull
-#define TEXT_MAX 64 /* characters that are examined */
+#define TEXT_MAX 64 /* number of characters that are examined */
 /* later than 2554; small enough that adding two does not overflow */
 #define SECONDS_MAX 100000000000
 

@@ -59,19 +59,19 @@ enum br_profile_format {
     BR_FORMAT_TREE,
     BR_FORMAT_SPEEDSCOPE,
     BR_FORMAT_PERF_SCRIPT,
-    BR_FORMAT_CPUPROFILE, /* V8 */
+    BR_FORMAT_CPUPROFILE, /* V8's .cpuprofile */
     BR_FORMAT_GECKO,      /* Firefox Profiler (profiler.firefox.com) */
 };
 
 /* Properties of one sample type, sent by a Pyroscope client in "sample_type_config". */
 struct br_sample_type {
-    const char *type, *units, *display_name, *aggregation; /* NULL: not given */
+    const char *type, *units, *display_name, *aggregation; /* NULL: the client did not send it */
     bool cumulative, sampled;
 };
 
 /* Errors in a profile that was read nevertheless. */
 struct br_profile_lost {
-    uint32_t count;      /* samples left out */
+    uint32_t count;      /* number of samples left out */
     struct br_err first; /* error of the first sample left out */
     /* Invalid references to strings, which are replaced by the empty string or dropped, and
      * table entries whose ID is also used by a later entry. */
@@ -92,7 +92,7 @@ struct br_profile_parts {
 
 /* A profile and its metadata. All pointers are borrowed until br_profile_read returns. */
 struct br_profile_source {
-    const uint8_t *data; /* uncompressed */
+    const uint8_t *data; /* the uncompressed profile */
     size_t len;
     /* attributes of the Resource, encoded as its field 1; NULL: none */
     const struct br_addition *resource;
@@ -113,7 +113,8 @@ struct br_profile_source {
     bool keeps_times;
     const uint8_t *labels; /* JFR: encoded LabelsSnapshot message, uncompressed; NULL: none */
     size_t labels_len;
-    const struct br_sample_type *types; /* pprof */
+    /* pprof: properties of sample types, sent by a Pyroscope client */
+    const struct br_sample_type *types;
     size_t n_types;
     bool cumulative; /* pprof: values except inuse_* are totals since the process began */
     /* pprof: the counters of the Go runtime (alloc_*, contentions, delay) are totals since the
@@ -127,7 +128,7 @@ struct br_profile_source {
     bool datadog;
     /* pprof and truncated JFR chunks: errors are added here; NULL: not needed */
     struct br_profile_lost *lost;
-    const struct br_profile_parts *parts; /* NULL: read as one request */
+    const struct br_profile_parts *parts; /* NULL: read the profile as one request */
 };
 
 /* Returns the number of bytes that the names, or the labels, composed from the strings of a

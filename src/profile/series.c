@@ -13,8 +13,8 @@
 struct labels {
     struct br_label labels[BR_SERIES_LABELS_MAX];
     uint32_t count, max;
-    uint32_t n_more;      /* labels over `max` */
-    struct br_label more; /* the first of these */
+    uint32_t n_more;      /* number of labels over `max` */
+    struct br_label more; /* the first label over `max` */
 };
 
 /* Labels of a Resource or scope, read once for all its profiles. */
@@ -27,7 +27,7 @@ struct origin {
 
 struct br_series {
     const struct br_series_config *config;
-    struct labels labels; /* under construction */
+    struct labels labels; /* labels of the current series */
     struct origin service, resource, scope;
     bool no_memory;
     bool keep_empty;       /* keep labels with an empty value */

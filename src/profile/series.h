@@ -11,7 +11,7 @@
 #include "profile/name.h"
 #include "profile/pprof/write.h"
 
-#define BR_SERIES_LABELS_DEFAULT 30 /* max_label_names_per_series, Pyroscope's default */
+#define BR_SERIES_LABELS_DEFAULT 30 /* Pyroscope's default for max_label_names_per_series */
 #define BR_SERIES_LABELS_MAX 128
 #define BR_SERIES_VALUE_MAX 2048
 #define BR_SERIES_NAME_MAX 1024
@@ -53,8 +53,8 @@ bool br_series_keeps(const struct br_series_config *config, const char *key, siz
 struct br_series_made {
     const struct br_label *labels;
     uint32_t count;
-    uint32_t n_left_out;      /* labels over the maximum */
-    struct br_label left_out; /* the first of these */
+    uint32_t n_left_out;      /* number of labels over the maximum */
+    struct br_label left_out; /* the first label over the maximum */
 };
 
 /* Builds the labels of the series for a pprof, except those of its samples. Returns false if

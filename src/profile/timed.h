@@ -17,7 +17,7 @@
 /* One type of event. It becomes a Profile. */
 struct br_timed_type {
     const char *metric;      /* value of Pyroscope's `__name__`; NULL: derived from the type */
-    const char *type, *unit; /* of the values */
+    const char *type, *unit; /* type and unit of the values */
     const char *period_type, *period_unit;
     int64_t period;
     struct br_timed_block *first, *last; /* packed samples */
@@ -28,14 +28,14 @@ struct br_timed_sample {
     uint32_t stack, type;
     uint32_t attributes[BR_TIMED_ATTRIBUTES]; /* indices in the builder; 0: unused */
     int64_t value;
-    uint64_t time_ns; /* in the file's clock */
+    uint64_t time_ns; /* time of the file's clock */
 };
 
 struct br_timed {
     struct br_build *build;
     struct br_timed_type types[BR_TIMED_TYPES_MAX];
     uint32_t n_types;
-    uint32_t count;             /* samples */
+    uint32_t count;             /* number of samples */
     uint64_t first_ns, last_ns; /* earliest and latest time of these */
     /* Times of the whole file. Set if its samples are written in parts. */
     bool has_clock;

@@ -34,26 +34,26 @@
 /* --- Labels from the LabelsSnapshot of a recording -------------------------------------------- */
 
 struct br_jfr_label {
-    uint32_t key;       /* string of the builder */
-    uint32_t attribute; /* attribute of the builder */
+    uint32_t key;       /* string index of the builder */
+    uint32_t attribute; /* attribute index of the builder */
 };
 
 struct br_jfr_context {
-    const struct br_jfr_label *labels; /* sorted by key, without duplicates */
+    const struct br_jfr_label *labels; /* labels sorted by key, without duplicates */
     uint32_t count;
     bool has_span, has_trace; /* old agents send the IDs of the span as labels */
     uint8_t span_id[8], trace_id[16];
 };
 
 struct br_jfr_string {
-    const uint8_t *text; /* NULL: no such string */
+    const uint8_t *text; /* NULL if there is no such string */
     uint32_t len;
     uint32_t key; /* string of the builder; 0: not used yet */
 };
 
 /* A key with a value. Many contexts may share it. */
 struct br_jfr_pair {
-    uint32_t attribute; /* attribute of the builder */
+    uint32_t attribute; /* attribute index of the builder */
     enum br_jfr_means {
         BR_JFR_NO_ID,
         BR_JFR_SPAN_LABEL,
@@ -115,13 +115,13 @@ enum br_jfr_kind {
     BR_JFR_MUTEX,
     BR_JFR_BLOCK,
     BR_JFR_LIVE,
-    BR_JFR_MEMORY, /* malloc */
+    BR_JFR_MEMORY, /* profiler.Malloc */
     BR_JFR_N_KINDS
 };
 
 /* Properties in which different samples differ. */
 struct br_jfr_key {
-    uint32_t stack;  /* stack of the builder */
+    uint32_t stack;  /* stack index of the builder */
     uint32_t tags;   /* index into br_jfr_samples.tags; 0: none */
     uint32_t thread; /* index into br_jfr_samples.threads; 0: none */
 };
@@ -129,7 +129,7 @@ struct br_jfr_key {
 struct br_jfr_sample {
     struct br_jfr_key key;
     int64_t values[2];
-    uint64_t time_ns; /* 0: folded */
+    uint64_t time_ns; /* 0 for folded samples */
 };
 
 /* Block of packed samples that are not folded. They are packed because a recording may contain
@@ -153,7 +153,7 @@ struct br_jfr_tags {
 };
 
 struct br_jfr_thread {
-    uint32_t attributes[2]; /* attributes of the builder */
+    uint32_t attributes[2]; /* attribute indices of the builder */
     uint32_t count;
 };
 
@@ -163,7 +163,7 @@ struct br_jfr_table {
     uint64_t time_ns;                  /* time of the last sample */
     struct br_jfr_folded *folded;
     uint32_t folded_cap;
-    struct br_index index; /* of `folded` */
+    struct br_index index; /* hash index of `folded` */
 };
 
 /* Position in the samples of a table. Begins as `{.table = ...}`. */
@@ -180,7 +180,7 @@ struct br_jfr_samples {
     struct br_jfr_table tables[BR_JFR_N_KINDS];
     struct br_jfr_tags *tags; /* tags[0] means "none" */
     uint32_t n_tags, tags_cap;
-    struct br_index tag_index;     /* of `tags` except tags[0] */
+    struct br_index tag_index;     /* hash index of `tags` except tags[0] */
     struct br_jfr_thread *threads; /* threads[0] means "none" */
     uint32_t n_threads, threads_cap;
 };
@@ -225,7 +225,7 @@ struct br_jfr_groups {
     uint32_t count, cap;
     uint64_t *times;
     int64_t *values;
-    struct br_index index; /* of `groups`, during br_jfr_groups_make */
+    struct br_index index; /* hash index of `groups`, used during br_jfr_groups_make */
 };
 
 /* Groups the samples of a table. `which` selects the value (0 or 1). Returns 0 or BR_ENOMEM. The

@@ -16,7 +16,7 @@ struct recording {
     const struct br_profile_source *source;
     struct br_build *build;
     struct br_jfr_chunk chunk;
-    struct br_jfr_events events; /* position in the chunk */
+    struct br_jfr_events events; /* current position in the events of the chunk */
     struct br_jfr_labels labels;
     struct br_jfr_samples samples;
     struct br_jfr_stacks stacks;
@@ -29,7 +29,7 @@ struct recording {
     int64_t period_ns, wall_ns; /* from the settings in the recording; 0: not recorded */
     int64_t cpu_time_ns;        /* time that the last jdk.CPUTimeSample represents */
     uint64_t start_ns, end_ns;
-    uint32_t thread_name, thread_id; /* strings of the builder */
+    uint32_t thread_name, thread_id; /* attribute keys, as string indices of the builder */
 };
 
 /* Beginning of a text that is compared with known texts. Its full length is controlled by the

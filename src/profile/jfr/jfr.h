@@ -178,8 +178,8 @@ struct br_jfr_field {
     int64_t type_id;
     uint32_t name;  /* index of a string in the metadata */
     uint32_t class; /* index of the type; BR_JFR_NO_CLASS: the metadata does not define it */
-    uint8_t type;   /* enum br_jfr_type */
-    uint8_t slot;   /* enum br_jfr_slot */
+    uint8_t type;   /* type of the field, an enum br_jfr_type */
+    uint8_t slot;   /* slot of the field, an enum br_jfr_slot */
     bool array, pool;
     bool plain; /* a single integer that is LEB128 if integers are packed */
 };
@@ -189,7 +189,7 @@ struct br_jfr_class {
     int64_t id;
     uint32_t first, n_fields; /* range in br_jfr_chunk.fields */
     uint32_t n_needed;        /* number of fields up to the last one with a slot */
-    uint8_t type;             /* enum br_jfr_type */
+    uint8_t type;             /* an enum br_jfr_type */
 };
 
 /* --- IDs -------------------------------------------------------------------------------------- */
@@ -234,7 +234,7 @@ struct br_jfr_chunk {
     uint64_t start_ns, duration_ns, start_ticks, ticks_per_second;
 
     const uint8_t *known; /* metadata from which the following fields were read */
-    uint32_t known_len;   /* 0: none */
+    uint32_t known_len;   /* 0 if no metadata was read */
     bool known_packed;
     struct br_jfr_class *classes;
     uint32_t n_classes, classes_cap;

@@ -55,7 +55,7 @@ struct label {
 struct reader {
     struct br_jfr_labels *jfr_labels;
     struct br_arena *scratch;
-    struct br_index index; /* of contexts by their labels */
+    struct br_index index; /* hash index of contexts by their labels */
     struct label *labels;
     uint32_t count, cap;
     struct br_jfr_label *sorted;

@@ -169,7 +169,7 @@ struct text {
     const uint8_t *p; /* low byte of the first character */
     uint32_t count;
     uint8_t step; /* bytes per character; 0: not ASCII */
-    uint8_t word; /* enum word */
+    uint8_t word; /* known string, an enum word */
 };
 
 struct element {

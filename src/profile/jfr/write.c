@@ -11,7 +11,7 @@ struct profile {
     struct {
         const char *type, *unit;
     } values[2], period;
-    bool by_period; /* values are numbers of periods */
+    bool by_period; /* values are numbers of sampling periods */
 };
 
 static const struct profile PROFILES[BR_JFR_N_KINDS] = {
@@ -53,8 +53,8 @@ struct writer {
     const struct br_jfr_result *result;
     struct br_arena *scratch;
     bool has_cpu_time;
-    uint32_t profile_id, span_name, trace_id; /* keys of labels */
-    uint32_t *attributes;                     /* of the current sample */
+    uint32_t profile_id, span_name, trace_id; /* keys of labels, as string indices of the builder */
+    uint32_t *attributes;                     /* attributes of the current sample */
 };
 
 static uint32_t jfr_write_text(struct br_build *build, const char *text)

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-/* Profile. */
+/* Fields of Profile. */
 enum {
     BR_PPROF_SAMPLE_TYPE = 1,
     BR_PPROF_SAMPLE,
@@ -25,13 +25,13 @@ enum {
     BR_PPROF_FIELDS,
 };
 
-/* ValueType. */
+/* Fields of ValueType. */
 enum { BR_PPROF_VALUE_TYPE_TYPE = 1, BR_PPROF_VALUE_TYPE_UNIT = 2 };
 
-/* Sample. */
+/* Fields of Sample. */
 enum { BR_PPROF_SAMPLE_LOCATIONS = 1, BR_PPROF_SAMPLE_VALUES = 2, BR_PPROF_SAMPLE_LABELS = 3 };
 
-/* Label. */
+/* Fields of Label. */
 enum {
     BR_PPROF_LABEL_KEY = 1,
     BR_PPROF_LABEL_STR = 2,
@@ -39,7 +39,7 @@ enum {
     BR_PPROF_LABEL_UNIT = 4,
 };
 
-/* Mapping. */
+/* Fields of Mapping. */
 enum {
     BR_PPROF_MAPPING_ID = 1,
     BR_PPROF_MAPPING_START = 2,
@@ -53,7 +53,7 @@ enum {
     BR_PPROF_MAPPING_HAS_INLINE_FRAMES = 10,
 };
 
-/* Location. */
+/* Fields of Location. */
 enum {
     BR_PPROF_LOCATION_ID = 1,
     BR_PPROF_LOCATION_MAPPING = 2,
@@ -62,10 +62,10 @@ enum {
     BR_PPROF_LOCATION_IS_FOLDED = 5,
 };
 
-/* Line. */
+/* Fields of Line. */
 enum { BR_PPROF_LINE_FUNCTION = 1, BR_PPROF_LINE_LINE = 2, BR_PPROF_LINE_COLUMN = 3 };
 
-/* Function. */
+/* Fields of Function. */
 enum {
     BR_PPROF_FUNCTION_ID = 1,
     BR_PPROF_FUNCTION_NAME = 2,

@@ -52,10 +52,10 @@ struct br_pprof_string {
 };
 
 struct br_pprof_label {
-    uint64_t key, str, num, unit; /* fields of the message */
+    uint64_t key, str, num, unit; /* fields of a Label message */
 };
 
-struct br_pprof_memo; /* profile/pprof/labels.c */
+struct br_pprof_memo; /* defined in profile/pprof/labels.c */
 
 /* Attributes of long strings and of lists, found by the strings they are built from. */
 struct br_pprof_text_attributes {

@@ -12,7 +12,7 @@
 struct types {
     uint32_t count;
     uint32_t type[BR_PPROF_READ_TYPES_MAX],
-        unit[BR_PPROF_READ_TYPES_MAX]; /* strings of the builder */
+        unit[BR_PPROF_READ_TYPES_MAX]; /* string indices of the builder */
     const char *names[BR_PPROF_READ_TYPES_MAX];
     /* Datadog: value of `__name__`; NULL: derived from the type */
     const char *metrics[BR_PPROF_READ_TYPES_MAX];

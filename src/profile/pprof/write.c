@@ -17,12 +17,12 @@ struct br_pprof_writer {
     struct br_pprof_scope scope;
     struct br_pprof_head head;
     struct br_pprof_out out;
-    uint32_t n_samples; /* in the current pprof */
+    uint32_t n_samples; /* number of samples in the current pprof */
     uint32_t n_left_out, n_labels;
     uint32_t n_before; /* pprofs of the same profile written before */
     bool too_large;
     br_pprof_fn *fn;
-    br_pprof_group_fn *group_fn; /* NULL: write pprofs */
+    br_pprof_group_fn *group_fn; /* NULL if pprofs are written */
     void *arg;
 };
 

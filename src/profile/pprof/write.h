@@ -29,16 +29,16 @@
  * `buf`. */
 struct br_pprof_out {
     struct br_buf *buf;                    /* the encoded pprof, uncompressed */
-    struct br_entry resource;              /* the Resource message */
-    struct br_entry scope;                 /* the InstrumentationScope message */
+    struct br_entry resource;              /* encoded Resource message */
+    struct br_entry scope;                 /* encoded InstrumentationScope message */
     bool from_pyroscope;                   /* the scope contains the value of `__name__` */
     bool cumulative;                       /* values are totals since the process began */
     const char *name;                      /* value of `__name__` */
     const char *types[BR_PPROF_TYPES_MAX]; /* sample types, truncated to 63 bytes */
     uint32_t n_types;
-    uint32_t n_samples; /* samples of the pprof */
+    uint32_t n_samples; /* number of samples in the pprof */
     uint32_t n_items;   /* OTLP samples they were made from */
-    uint64_t time_ns;   /* since 1970; 0: unknown */
+    uint64_t time_ns;   /* time in ns since 1970; 0: unknown */
     /* time in the pprof itself, which is later in the second and later pieces; 0: none */
     uint64_t written_ns;
     uint32_t time_at;    /* offset of this time in `buf` */
@@ -51,7 +51,7 @@ struct br_pprof_out {
 typedef int br_pprof_fn(const struct br_pprof_out *result, void *arg);
 
 struct br_pprof_options {
-    uint32_t max_samples; /* per pprof; 0: no limit */
+    uint32_t max_samples; /* limit per pprof; 0: no limit */
     size_t max_bytes;     /* per pprof; 0: BR_BUF_MAX / 2 */
     /* limit of the bytes of all pprofs plus those of the dictionary entries read, which each
      * piece reads again; 0: no limit */
@@ -97,7 +97,7 @@ int br_pprof_write(struct br_pprof_writer *writer, const struct br_item *item,
 /* One sample type of a group: its Profile and the meaning of its values. */
 struct br_pprof_group_type {
     struct br_entry type, unit;
-    const uint8_t *body, *end; /* the Profile message */
+    const uint8_t *body, *end; /* encoded Profile message */
     bool times_period;         /* a value is a number of periods */
     bool counts_period;        /* a sample without a value counts as one period */
 };
@@ -105,10 +105,10 @@ struct br_pprof_group_type {
 /* Profiles that br_pprof_write would write as one pprof; `out->buf` is NULL. */
 struct br_pprof_group {
     const struct br_pprof_out *out;
-    const struct br_dictionary_view *view; /* dictionary of the item */
+    const struct br_dictionary_view *view; /* view of the item's dictionary */
     struct br_entry period_type, period_unit;
     int64_t period;
-    const struct br_pprof_group_type *types; /* out->n_types elements */
+    const struct br_pprof_group_type *types; /* array of out->n_types elements */
 };
 
 typedef int br_pprof_group_fn(const struct br_pprof_group *group, void *arg);

@@ -29,15 +29,15 @@ struct br_pprof_scope {
 };
 
 struct br_pprof_type {
-    struct br_entry type, unit; /* as written */
-    char text[PPROF_TYPE_LEN];  /* the type, NUL-terminated */
+    struct br_entry type, unit; /* type and unit as written */
+    char text[PPROF_TYPE_LEN];  /* NUL-terminated copy of the type */
     char clean_unit[PPROF_TYPE_LEN];
     bool is_period;    /* values have the type and unit of the period */
     bool times_period; /* a value is a number of periods */
 };
 
 struct br_pprof_head {
-    const struct br_pprof_profile *profile; /* first of n_profiles */
+    const struct br_pprof_profile *profile; /* first of n_profiles Profiles */
     const struct br_pprof_scope *scope;
     struct br_pprof_type types[BR_PPROF_TYPES_MAX];
     uint32_t n_profiles;

@@ -48,7 +48,7 @@ enum br_pprof_role { PPROF_LABEL, PPROF_SPAN_ID, PPROF_TRACE_ID };
 
 struct br_pprof_label_fields {
     struct br_pprof_piece piece;
-    uint8_t role;  /* enum br_pprof_role */
+    uint8_t role;  /* an enum br_pprof_role */
     int8_t wanted; /* result of keep_label: 1: true, -1: false, 0: not called yet */
     int8_t folded; /* marks a location as folded: 1: yes, -1: no, 0: not checked yet */
     /* must be equal in all Profiles of a pprof; set when the attribute was read */
@@ -60,7 +60,7 @@ struct br_pprof_label_fields {
 
 struct br_pprof_link_fields {
     struct br_pprof_piece span, trace;
-    const uint8_t *span_id, *trace_id; /* NULL: none */
+    const uint8_t *span_id, *trace_id; /* NULL if the link has no such ID */
 };
 
 struct br_pprof_tables {
@@ -71,14 +71,14 @@ struct br_pprof_tables {
     const struct br_pprof_options *options;
     bool all_labels;
     uint32_t round;
-    uint32_t n_ids[BR_TABLES];              /* IDs assigned in this pprof */
-    struct br_pprof_mark *marks[BR_TABLES]; /* for strings, functions, locations, mappings */
+    uint32_t n_ids[BR_TABLES];              /* number of IDs assigned in this pprof */
+    struct br_pprof_mark *marks[BR_TABLES]; /* marks of strings, functions, locations, mappings */
     struct br_pprof_piece *stacks;
     struct br_pprof_label_fields *labels;
     struct br_pprof_link_fields *links;
     struct br_pprof_buffer buffers[PPROF_BUFFERS];
     uint32_t last_trace;        /* link whose trace ID was written last */
-    uint32_t last_trace_string; /* its string; 0: none */
+    uint32_t last_trace_string; /* string index of its trace ID; 0: none */
     uint32_t id_keys[2];        /* strings "span_id" and "trace_id"; 0: not written yet */
     size_t work, max_work; /* bytes written and read for all pprofs of the item, and their limit */
     int rc;
@@ -223,7 +223,7 @@ const struct br_pprof_link_fields *br_pprof_tables_link(struct br_pprof_tables *
  * packed, only `packed` and packed_end. After it has returned false, br_pprof_index_next must
  * not be called again. */
 struct br_pprof_indices {
-    const uint8_t *p, *end; /* the message */
+    const uint8_t *p, *end; /* the encoded message */
     const uint8_t *packed, *packed_end;
 };
 bool br_pprof_index_field(struct br_pprof_indices *indices, uint32_t field, uint32_t *ret);

@@ -15,7 +15,7 @@
 
 #define DEPTH_MAX 64
 #define NS_PER_US 1000.0
-#define TIME_MAX 9.2e15 /* in us */
+#define TIME_MAX 9.2e15 /* largest valid time, in us */
 #define NODES_MAX (1u << 24)
 #define IDS_SPARE 1024u
 

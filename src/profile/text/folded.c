@@ -7,7 +7,7 @@
 #include "profile/text/stacks.h"
 
 struct reader {
-    struct br_profile_source source; /* for the next part */
+    struct br_profile_source source; /* source of the next part */
     struct br_arena *scratch;
     struct br_stacks stacks;
     struct br_text_type type;

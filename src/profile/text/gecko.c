@@ -20,7 +20,7 @@
 #define DEPTH_MAX 64
 #define NS_PER_MS 1e6
 #define NS_PER_S 1e9
-#define TIME_MAX 9.2e12 /* in ms */
+#define TIME_MAX 9.2e12 /* largest valid time, in ms */
 #define VALUE_MAX 9.2e18
 #define DEFAULT_RATE 1000.0
 
@@ -42,7 +42,7 @@ struct gecko {
     struct process process;
     /* factors to ns: of a weight, of threadCPUDelta (0: not a time), of a time */
     double interval_ns, cpu_ns, time_ns;
-    uint32_t thread_name, thread_id, pid; /* keys of attributes */
+    uint32_t thread_name, thread_id, pid; /* attribute keys, as string indices of the builder */
 };
 
 /* --- Samples ---------------------------------------------------------------------------------- */

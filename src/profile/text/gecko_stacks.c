@@ -24,12 +24,12 @@ struct br_gecko_string {
 
 /* A function, or an address in a library if `address` is not 0. */
 struct br_gecko_function {
-    uint32_t function, mapping; /* of the builder */
+    uint32_t function, mapping; /* indices of the builder */
     uint64_t address;
 };
 
 struct br_gecko_stack {
-    uint32_t parent; /* index + 1; 0: none */
+    uint32_t parent; /* index of the prefix + 1; 0: none */
     uint32_t location;
     uint32_t made; /* stack of the builder + 1; 0: not added yet */
 };

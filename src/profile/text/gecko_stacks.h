@@ -30,13 +30,13 @@ struct br_gecko_strings {
 
 struct br_gecko_stacks {
     struct br_gecko_reading *reading;
-    struct br_gecko_strings strings; /* empty if they are shared */
+    struct br_gecko_strings strings; /* empty if the strings are shared */
     /* tables with the strings and sources: these or the shared ones */
     const struct br_gecko_stacks *string_source;
-    uint32_t *sources;   /* string indices of their names */
+    uint32_t *sources;   /* indices of the strings with their names */
     uint32_t *resources; /* mappings of the builder; 0: not a library */
     struct br_gecko_function *functions;
-    uint32_t *frames; /* locations of the builder */
+    uint32_t *frames; /* location indices of the builder */
     struct br_gecko_stack *all;
     uint32_t n_sources, cap_sources, n_resources, cap_resources, n_functions, cap_functions;
     uint32_t n_frames, cap_frames, count, cap;

@@ -21,13 +21,13 @@
 #define DEFAULT_RATE 1000.0
 
 struct perf {
-    struct br_profile_source source; /* for the next part */
+    struct br_profile_source source; /* source of the next part */
     struct br_build *build;
     struct br_arena *scratch;
     struct br_timed timed;
     const char *p, *end;
     size_t line;                          /* number of the current line, from 1 */
-    uint32_t thread_name, thread_id, pid; /* keys of attributes */
+    uint32_t thread_name, thread_id, pid; /* attribute keys, as string indices of the builder */
     uint32_t *stack;
     uint32_t n_stack, cap_stack;
 };
@@ -446,7 +446,7 @@ static void perf_script_find_clock(const struct perf *perf, struct br_timed *tim
     while (perf_script_line(&lookahead, &line)) {
         bool blank = perf_script_is_blank(line);
         if (inside && !blank && perf_script_is_indented(line))
-            continue; /* a frame */
+            continue; /* the line is a frame */
         inside = !blank && *line.p != '#' && perf_script_head(line, &perf_head);
         if (!inside)
             continue;

@@ -30,7 +30,7 @@
 enum unit { NONE, NANOSECONDS, MICROSECONDS, MILLISECONDS, SECONDS, BYTES, N_UNITS };
 static const struct {
     const char *name;
-    double ns; /* 0: not a time */
+    double ns; /* nanoseconds per unit; 0: not a time */
 } units[N_UNITS] = {{"none", 0},           {"nanoseconds", 1}, {"microseconds", 1e3},
                     {"milliseconds", 1e6}, {"seconds", 1e9},   {"bytes", 0}};
 
@@ -64,7 +64,7 @@ struct reader {
     struct br_err *err;
     uint8_t secret[16];
     struct br_json_part shared, frame_list, profile_list;
-    bool known; /* the schema is speedscope's */
+    bool known; /* true if the schema is speedscope's */
     struct profile *profiles;
     uint32_t n_profiles, cap_profiles;
     struct br_map *groups; /* maps struct group_key to the index of the last profile + 1 */

@@ -70,7 +70,7 @@ static inline bool br_stacks_ok(const struct br_stacks *stacks)
 struct br_text_type {
     const char *name; /* value of Pyroscope's `__name__`; NULL: none */
     const char *type, *unit;
-    int64_t scale;     /* units per count */
+    int64_t scale;     /* number of units per count */
     int64_t period_ns; /* period of type cpu; 0: none */
 };
 
