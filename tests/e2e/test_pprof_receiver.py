@@ -222,7 +222,7 @@ def test_recordings_in_a_folder(braid, sink, pyroscope, tmp_path):
     settings["service"]["pipelines"]["profiles"]["exporters"] = ["pyroscope"]
     server = braid(settings)
     until(lambda: [path.name for path in folder.iterdir()] == ["unknown.jfr"], "all but one")
-    until(lambda: "unknown.jfr: there is no sample in it" in server.log(), "the one that is named")
+    until(lambda: "unknown.jfr: no sample of the profile could be read" in server.log(), "the one that is named")
     server.stop()
     found = {(push.labels["__name__"], kind): push.profile for push in pyroscope.profiles() for kind in push.names()}
     assert {("process_cpu", "cpu"), ("wall", "wall"), ("block", "contentions"), ("block", "delay"),
@@ -243,7 +243,7 @@ def test_each_file_that_nobody_understands_is_named(braid, sink, tmp_path):
     for name in names:
         (folder / name).write_bytes(b"\1\2\3")
     server = braid(config(sink, {"file": {"path": str(folder), "poll_interval": "50ms", "after": "delete"}}))
-    until(lambda: all(f"/{name}: neither pprof" in server.log() for name in names), "all of them")
+    until(lambda: all(f"/{name}: unknown format" in server.log() for name in names), "all of them")
     assert {path.name for path in folder.iterdir()} == set(names)
     server.stop()
 
@@ -252,7 +252,7 @@ def test_an_upload_that_nobody_understands(braid, sink):
     server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
     answer = clients.http(server.address("http", "receiver/pprof"), "/v1/profiles/upload?name=shop",
                           unknown_recording(), None)
-    assert answer.code == 400 and b"none of its events is known" in answer.body
+    assert answer.code == 400 and b"it contains no supported events" in answer.body
     server.stop()
 
 
@@ -268,7 +268,7 @@ def test_upload_as_the_readme_says(braid, sink, tmp_path):
     assert sorted(each["values"][0] for each in samples(sink)) == [10_000_000, 30_000_000]
     assert samples(sink)[0]["resource"] == {"service.name": "shop", "env": "prod"}
     refused = clients.http(address, "/v1/profiles/upload", b"\x01\x02", None)
-    assert refused.code == 400 and b"neither pprof" in refused.body
+    assert refused.code == 400 and b"unknown format" in refused.body
     server.stop()
 
 
