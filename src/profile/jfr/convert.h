@@ -46,7 +46,7 @@ struct br_jfr_context {
 };
 
 struct br_jfr_string {
-    const uint8_t *text; /* NULL if there is no such string */
+    const uint8_t *text; /* NULL if the string is missing */
     uint32_t len;
     uint32_t key; /* string of the builder; 0: not used yet */
 };
