@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "core/task.h"
 #include "exporters/store/size.h"
 #include "pipeline/exporter.h"
 #include "storage/store.h"
@@ -38,8 +39,8 @@ enum { NORMAL, FULL };
 
 /* One write, which a thread makes. It outlives its node where that does not wait for it. */
 struct writing {
-    struct br_work work;
-    struct state *state; /* NULL: the node is gone */
+    struct br_task task;
+    struct state *state; /* freed if the task was cancelled */
     struct br_store *store;
     const struct br_item *items[WRITE_ITEMS];
     size_t n_items;
@@ -167,14 +168,13 @@ static int store_exporter_create(struct br_node *node, struct br_err *err)
 
 static void store_exporter_begin(struct state *state);
 
-static void store_exporter_on_run(struct br_work *work)
+static void store_exporter_on_run(struct br_task *task)
 {
-    struct writing *writing = br_container_of(work, struct writing, work);
+    struct writing *writing = br_container_of(task, struct writing, task);
     writing->err = (struct br_err){.code = 0};
     writing->rc = br_store_write(writing->store, writing->items, writing->n_items, &writing->err);
     /* Here, because the store's lock is held while old partitions are removed. */
     br_store_usage(writing->store, &writing->usage);
-    br_mem_flush();
 }
 
 /* The data stays with its sender, who tries again: a full disk may be emptied. */
@@ -222,11 +222,11 @@ static bool store_exporter_divides(struct state *state)
     return true;
 }
 
-static void store_exporter_on_ran(struct br_work *work)
+static void store_exporter_on_done(struct br_task *task)
 {
-    struct writing *writing = br_container_of(work, struct writing, work);
+    struct writing *writing = br_container_of(task, struct writing, task);
     struct state *state = writing->state;
-    if (!state) {
+    if (br_task_is_cancelled(task)) {
         br_free(writing);
         return;
     }
@@ -256,9 +256,7 @@ static void store_exporter_begin(struct state *state)
         state->waiting_bytes -= item->size;
     }
     state->busy = true;
-    writing->work = (struct br_work){
-        .run = store_exporter_on_run, .done = store_exporter_on_ran, .kind = BR_WORK_DISK};
-    br_host_work(state->node->host, &writing->work);
+    br_task_start(&writing->task);
 }
 
 static void store_exporter_consume(struct br_node *node, struct br_item *item)
@@ -291,6 +289,8 @@ static int store_exporter_start(struct br_node *node, struct br_err *err)
     struct state *state = node->state;
     const struct config *config = node->config;
     char directory[3072];
+    br_task_init(&state->writing->task, node->host, store_exporter_on_run, store_exporter_on_done);
+    state->writing->task.work.kind = BR_WORK_DISK;
     if (!store_exporter_directory(config, directory, sizeof directory))
         return br_err_set(err, BR_EINVAL,
                           "exporters::%s::directory must be set where there is no $HOME", node->id);
@@ -336,11 +336,9 @@ static void store_exporter_give_back(struct br_list *list)
 static void store_exporter_leave(struct state *state)
 {
     struct writing *writing = state->writing;
-    br_host_work_leave(state->node->host, &writing->work);
-    br_host_work_wait(state->node->host, &writing->work);
-    if (!writing->work.left)
+    br_task_stop(&writing->task);
+    if (writing->task.ran)
         store_exporter_finish(state);
-    writing->state = NULL;
 }
 
 static void store_exporter_destroy(struct br_node *node)

@@ -17,7 +17,7 @@ static void slice_release(void *slice)
 static bool slice_is_stopped(void *arg)
 {
     const struct query_job *job = arg;
-    return atomic_load_explicit(&job->stopped, memory_order_relaxed);
+    return br_task_is_cancelled(&job->task);
 }
 
 static void slice_put_headers(struct query_job *job, uint64_t until_ns)

@@ -23,7 +23,7 @@ static int connect_decode_json(struct query_job *job, const ProtobufCMessageDesc
     struct br_buf *made = NULL;
     const char *text = job->body_len ? (const char *)job->body : "{}";
     int rc = br_json_decode(desc, text, job->body_len ? job->body_len : 2, DEPTH_MAX,
-                            2 * QUERY_BODY_MAX, job->pool, &made, err);
+                            2 * QUERY_BODY_MAX, job->task.host.pool, &made, err);
     if (rc)
         return rc;
     uint8_t *copy = br_arena_alloc(&job->arena, made->len + 1);

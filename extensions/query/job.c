@@ -21,8 +21,7 @@ static uint64_t job_mono_ms(void)
 
 bool query_job_is_stopped(const struct query_job *job)
 {
-    return atomic_load_explicit(&job->stopped, memory_order_relaxed) ||
-           job_mono_ms() >= job->deadline_ms;
+    return br_task_is_cancelled(&job->task) || job_mono_ms() >= job->deadline_ms;
 }
 
 /* --- What the request said -------------------------------------------------------------------- */
@@ -174,7 +173,7 @@ static void query_job_free(struct query_job *job)
     br_list_remove(&job->link);
     br_buf_unref(job->packed);
     br_buf_unref(job->body_held);
-    br_pool_free(job->pool);
+    br_task_release(&job->task);
     br_arena_release(&job->head);
     br_free(job);
 }
@@ -192,7 +191,7 @@ static int job_read_body(struct query_job *job, struct br_err *err)
         return 0;
     codec = br_codec_new();
     int rc = codec ? br_decompress(codec, job->encoding, job->body, job->body_len, QUERY_BODY_MAX,
-                                   job->pool, &plain, err)
+                                   job->task.host.pool, &plain, err)
                    : BR_ENOMEM;
     br_codec_free(codec);
     uint8_t *copy = rc ? NULL : br_arena_alloc(&job->arena, plain->len + 1);
@@ -251,23 +250,24 @@ static int job_pack(struct query_job *job)
 {
     bool gzip =
         job->wants_gzip && !job->is_packed && !job->route->stream && job->out.len >= QUERY_GZIP_MIN;
+    struct br_pool *pool = job->task.host.pool;
     struct br_rope rope = {0};
     int rc = BR_ENOMEM;
     if (job->out.len == 0) { /* an empty message of protobuf is an answer, too */
-        job->packed = job->route->stream ? NULL : br_buf_new_exact(job->pool, 1);
+        job->packed = job->route->stream ? NULL : br_buf_new_exact(pool, 1);
         return job->packed || job->route->stream ? 0 : BR_ENOMEM;
     }
     if (gzip) {
         struct br_codec *codec = br_codec_new();
         if (codec && br_rope_add(&rope, NULL, job->out.data, job->out.len) == 0)
-            rc = br_compress(codec, BR_ENCODING_GZIP, 1, &rope, 0, job->pool, &job->packed);
+            rc = br_compress(codec, BR_ENCODING_GZIP, 1, &rope, 0, pool, &job->packed);
         br_rope_release(&rope);
         br_codec_free(codec);
         if (!rc)
             query_job_header(job, "content-encoding", "gzip");
         return rc;
     }
-    job->packed = br_buf_new_exact(job->pool, job->out.len);
+    job->packed = br_buf_new_exact(pool, job->out.len);
     return job->packed ? br_buf_append(&job->packed, job->out.data, job->out.len, job->out.len)
                        : BR_ENOMEM;
 }
@@ -284,7 +284,7 @@ static void job_pack_failed(struct query_job *job)
 
 static void job_run(struct query_job *job)
 {
-    br_mem_scope_begin(&job->scope, (size_t)job->config->max_query_memory,
+    br_mem_scope_begin(&job->task.scope, (size_t)job->config->max_query_memory,
                        job->query->node->host->memory);
     br_arena_init(&job->arena, (size_t)job->config->max_query_memory);
     job->out = (struct br_str){.max = (size_t)job->config->max_query_memory};
@@ -293,14 +293,12 @@ static void job_run(struct query_job *job)
     if (job->out.failed || job_pack(job))
         job_pack_failed(job);
     job_end_call(job);
-    br_mem_scope_end(&job->scope);
+    br_mem_scope_end(&job->task.scope);
 }
 
-static void job_on_run(struct br_work *work)
+static void job_on_run(struct br_task *task)
 {
-    struct query_job *job = br_container_of(work, struct query_job, work);
-    job_run(job);
-    br_mem_flush();
+    job_run(br_container_of(task, struct query_job, task));
 }
 
 static void job_start_call(struct query_job *job);
@@ -323,15 +321,15 @@ static void job_go_on(struct query_job *job)
     }
 }
 
-static void query_job_on_ran(struct br_work *work)
+static void query_job_on_done(struct br_task *task)
 {
-    struct query_job *job = br_container_of(work, struct query_job, work);
+    struct query_job *job = br_container_of(task, struct query_job, task);
     job->begun = false;
     if (job->packed && job->query) {
         br_buf_adopt(job->packed, job->query->answers);
         br_buf_hold(job->packed, BR_HOLDER_ANSWERS);
     }
-    if (job->query && job->request && !work->left)
+    if (job->query && job->request)
         query_job_reply(job);
     if (job->query && job->route->stream && job->request) {
         job_go_on(job);
@@ -369,11 +367,11 @@ static void job_start_call(struct query_job *job)
     job->deadline_ms = job_mono_ms() + job->config->query_timeout / 1000000;
     if (job->route->at_once) {
         job_run(job);
-        query_job_on_ran(&job->work);
+        query_job_on_done(&job->task);
         return;
     }
     job->begun = true;
-    br_host_work(query->node->host, &job->work);
+    br_task_start(&job->task);
 }
 
 struct query_job *query_job_new(struct query *query, struct br_request *request,
@@ -384,17 +382,18 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
     *ret_rc = BR_ENOMEM;
     if (!job)
         return NULL;
-    *job = (struct query_job){.work = {.run = job_on_run, .done = query_job_on_ran, .kind = BR_WORK_SLOW},
-                              .query = query,
+    *job = (struct query_job){.query = query,
                               .route = route,
                               .config = query->node->config,
                               .wants_gzip = !request->grpc && job_is_gzip_wanted(request)};
-    atomic_init(&job->stopped, false);
+    br_task_init(&job->task, query->node->host, job_on_run, query_job_on_done);
+    job->task.work.kind = BR_WORK_SLOW;
     br_list_append(&query->jobs, &job->link);
     job_count(job, 1);
     br_arena_init(&job->head, HEAD_ARENA_MAX);
-    job->pool = br_pool_new(0);
-    int rc = job->pool ? query_job_copy_request(job, request, parts, n_parts) : BR_ENOMEM;
+    int rc = br_task_add_pool(&job->task, NULL);
+    if (!rc)
+        rc = query_job_copy_request(job, request, parts, n_parts);
     if (rc) {
         query_job_free(job);
         *ret_rc = rc;
@@ -453,9 +452,8 @@ void query_job_gone(struct query_job *job)
 {
     job->request->user = NULL;
     job->request = NULL;
-    atomic_store_explicit(&job->stopped, true, memory_order_relaxed);
     if (job->begun)
-        br_host_work_leave(job->query->node->host, &job->work);
+        br_task_cancel(&job->task);
     else
         query_job_free(job);
 }
@@ -524,13 +522,11 @@ void query_jobs_release(struct query *query)
     struct br_list *list;
     while ((list = br_list_shift(&query->jobs))) {
         struct query_job *job = br_container_of(list, struct query_job, link);
-        atomic_store_explicit(&job->stopped, true, memory_order_relaxed);
         if (!job->begun) {
             query_job_free(job);
             continue;
         }
-        br_host_work_leave(query->node->host, &job->work);
-        br_host_work_wait(query->node->host, &job->work);
+        br_task_stop(&job->task);
         if (job->request)
             job->request->user = NULL;
         job->request = NULL;

@@ -44,7 +44,7 @@ static void page_put_plain(struct query_job *job, const struct query_page_file *
     struct br_buf *plain = NULL;
     struct br_codec *codec = br_codec_new();
     int rc = codec ? br_decompress(codec, BR_ENCODING_GZIP, file->gzip, file->gzip_len,
-                                   file->plain_len, job->pool, &plain, &err)
+                                   file->plain_len, job->task.host.pool, &plain, &err)
                    : BR_ENOMEM;
     br_codec_free(codec);
     if (!rc)

@@ -90,7 +90,7 @@ static int answer_compress(struct query_job *job)
     struct br_buf *packed = NULL;
     int rc = codec ? br_rope_add(&rope, NULL, job->out.data, job->out.len) : BR_ENOMEM;
     if (!rc)
-        rc = br_compress(codec, BR_ENCODING_GZIP, 1, &rope, 0, job->pool, &packed);
+        rc = br_compress(codec, BR_ENCODING_GZIP, 1, &rope, 0, job->task.host.pool, &packed);
     br_rope_release(&rope);
     br_codec_free(codec);
     if (rc)

@@ -14,7 +14,6 @@
  */
 #pragma once
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +22,7 @@
 #include "base/list.h"
 #include "base/str.h"
 #include "core/masked.h"
+#include "core/task.h"
 #include "ingest/http.h"
 #include "net/hosts.h"
 #include "pipeline/component.h"
@@ -113,12 +113,11 @@ struct query_param {
 
 /* One request on its way. In `handle` everything below `--- of the handler` belongs to it. */
 struct query_job {
-    struct br_work work;
+    struct br_task task;
     struct br_list link; /* query->jobs */
     struct query *query;
     struct br_request *request; /* NULL: the client went away. The loop's alone */
-    struct br_buf *packed;      /* the answer as it is sent; made in `pool` */
-    struct br_pool *pool;
+    struct br_buf *packed;      /* the answer as it is sent; made in the task's pool */
     struct br_buf *body_held;
     struct br_arena head; /* what the request said: lives as long as the job */
     struct br_timer timer;
@@ -128,7 +127,6 @@ struct query_job {
     bool begun, started;           /* a thread has it; the stream has its head */
     bool head_only, wants_gzip;
     enum br_encoding encoding; /* of the body */
-    atomic_bool stopped;
 
     /* --- of the handler --- */
     const struct query_route *route;
@@ -159,7 +157,6 @@ struct query_job {
     struct br_header headers[QUERY_HEADERS_MAX]; /* of query_job_header */
     size_t n_headers;
     struct br_store_query begun_store;
-    struct br_mem_scope scope;
 };
 
 /* --- For handlers (params.c, reply.c) --------------------------------------------------------- */

@@ -129,7 +129,7 @@ void query_job_fail_rc(struct query_job *job, int rc, const struct br_err *err)
 {
     const char *text = err && err->text[0] ? err->text : br_strerror(rc);
     bool short_of = rc == BR_ENOMEM || rc == BR_EFULL;
-    if (short_of && (job->scope.full || job->arena.full || job->out.failed))
+    if (short_of && (job->task.scope.full || job->arena.full || job->out.failed))
         query_job_fail(job, 422,
                        "the query needs more than %lld bytes of memory (max_query_memory); ask for "
                        "less: a shorter time, a smaller limit",

@@ -363,5 +363,5 @@ void pprof_job_cancel_reading(struct pprof_job *job)
     if (!job->reading)
         return;
     job->target->scraper->n_reading--;
-    pprof_reading_cancel(job->reading);
+    br_reading_stop(&job->reading);
 }

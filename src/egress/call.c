@@ -18,7 +18,7 @@ void br_calls_init(struct br_calls *calls, struct br_node *node, uint64_t timeou
 static void call_stop(struct br_call *call)
 {
     if (call->job)
-        br_packing_job_leave(call->job);
+        br_packing_job_cancel(call->job);
     else
         br_client_cancel(call->client, &call->exchange);
     call->job = NULL;

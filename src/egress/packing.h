@@ -52,4 +52,4 @@ void br_packing_job_start(struct br_packing_job *job);
 
 /* Gives it up: `packed` is not called. What has not begun is not done any more; nothing waits for
  * what has, and the plain body is kept until then. */
-void br_packing_job_leave(struct br_packing_job *job);
+void br_packing_job_cancel(struct br_packing_job *job);

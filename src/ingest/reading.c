@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ingest/reading.h"
 
+#include <string.h>
+
 #include "ingest/pieces.h"
 #include "otlp/sample_types.h"
 
@@ -163,4 +165,159 @@ const char *br_reading_why(const struct br_reading *reading, int rc)
     if (rc == BR_ENOMEM && reading->scope.refused)
         return "memory limit reached";
     return reading->err.text[0] ? reading->err.text : br_strerror(rc);
+}
+
+/* --- At once, or in a thread ------------------------------------------------------------------ */
+
+static const char *reading_copy_text(char **at, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = memcpy(*at, text, size);
+    *at += size;
+    return copy;
+}
+
+/* Copies what readings may use of a request, because the client may disconnect meanwhile. One block
+ * has the headers, and then all text. */
+static int reading_copy_request(struct br_request *copy, const struct br_request *request)
+{
+    size_t n = request->n_headers, size = n * sizeof *copy->headers + strlen(request->query) + 1;
+    for (size_t i = 0; i < n; i++)
+        size += strlen(request->headers[i].name) + strlen(request->headers[i].value) + 2;
+    struct br_header *headers = br_malloc(size);
+    if (!headers)
+        return BR_ENOMEM;
+    char *at = (char *)(headers + n);
+    *copy = (struct br_request){.query = reading_copy_text(&at, request->query),
+                                .headers = headers,
+                                .n_headers = n,
+                                .grpc = request->grpc,
+                                .grpc_compressed = request->grpc_compressed};
+    for (size_t i = 0; i < n; i++) {
+        headers[i].name = reading_copy_text(&at, request->headers[i].name);
+        headers[i].value = reading_copy_text(&at, request->headers[i].value);
+    }
+    return 0;
+}
+
+static void reading_free_task(struct br_reading_task *task)
+{
+    br_list_remove(&task->link);
+    br_reading_drop(&task->reading);
+    br_buf_unref(task->reading.body);
+    br_workbench_release(&task->bench);
+    br_task_release(&task->task);
+    br_free((void *)(uintptr_t)task->request.headers);
+    br_free(task);
+}
+
+static void reading_on_run(struct br_task *base)
+{
+    struct br_reading_task *task = br_container_of(base, struct br_reading_task, task);
+    task->rc = br_reading_run(&task->reading, task->read);
+    br_walk_memo_release(&task->bench.memo);
+}
+
+static void reading_on_done(struct br_task *base)
+{
+    struct br_reading_task *task = br_container_of(base, struct br_reading_task, task);
+    struct br_reading *reading = &task->reading;
+    struct br_host *home = base->home;
+    if (reading->owns_body && reading->body) /* it never ran */
+        br_buf_adopt(reading->body, home->pool);
+    if (reading->item)
+        br_item_move(reading->item, home);
+    for (struct br_list *list = reading->pieces.next; list != &reading->pieces; list = list->next)
+        br_item_move(br_container_of(list, struct br_item, link), home);
+    if (!br_task_is_cancelled(base)) {
+        *task->slot = NULL;
+        task->end(task->owner, reading, task->rc);
+    }
+    reading_free_task(task);
+}
+
+/* Returns a task without a body and an owner, or NULL if memory is short. */
+static struct br_reading_task *reading_new_task(const struct br_reading *how)
+{
+    struct br_reading_task *task = br_calloc(1, sizeof *task);
+    if (!task)
+        return NULL;
+    br_task_init(&task->task, how->host, reading_on_run, reading_on_done);
+    task->task.work.kind = how->kind;
+    br_list_init(&task->link);
+    task->reading = *how;
+    task->reading.host = &task->task.host;
+    task->reading.bench = &task->bench;
+    task->reading.asked = &task->request;
+    task->reading.max_now = SIZE_MAX;
+    task->reading.body = NULL;
+    br_list_init(&task->reading.pieces);
+    if (br_task_add_pool(&task->task, how->host->memory) || br_workbench_init(&task->bench) ||
+        reading_copy_request(&task->request, how->asked)) {
+        reading_free_task(task);
+        return NULL;
+    }
+    return task;
+}
+
+/* Takes the body and starts the task. */
+static void reading_start_task(struct br_reading_task *task, struct br_buf *body)
+{
+    struct br_reading *reading = &task->reading;
+    *task->slot = task;
+    reading->body = body;
+    reading->owns_body = body && body->refs == 1;
+    if (reading->owns_body)
+        br_buf_adopt(body, task->task.host.pool);
+    br_task_start(&task->task);
+}
+
+void br_reading_start(const struct br_reading *how, br_read_fn *read, br_reading_end_fn *end,
+                      void *owner, struct br_list *tasks, struct br_reading_task **slot)
+{
+    struct br_reading reading = *how;
+    bool small = how->kind != BR_WORK_DISK && (!how->body || how->body->len <= how->max_now);
+    br_list_init(&reading.pieces);
+    *slot = NULL;
+    int rc = small ? br_reading_run(&reading, read) : BR_EAGAIN;
+    if (rc == BR_EAGAIN) {
+        struct br_reading_task *task = reading_new_task(how);
+        if (task) {
+            task->slot = slot;
+            task->read = read;
+            task->end = end;
+            task->owner = owner;
+            if (tasks)
+                br_list_append(tasks, &task->link);
+            reading_start_task(task, how->body);
+            return;
+        }
+        reading = *how;
+        br_list_init(&reading.pieces);
+        rc = BR_ENOMEM;
+    }
+    br_buf_unref(how->body);
+    end(owner, &reading, rc);
+    br_reading_drop(&reading);
+}
+
+void br_reading_cancel(struct br_reading_task **slot)
+{
+    if (*slot)
+        br_task_cancel(&(*slot)->task);
+    *slot = NULL;
+}
+
+void br_reading_stop(struct br_reading_task **slot)
+{
+    if (*slot)
+        br_task_stop(&(*slot)->task);
+    *slot = NULL;
+}
+
+void br_reading_wait_all(struct br_list *tasks)
+{
+    struct br_list *list;
+    while ((list = br_list_shift(tasks)))
+        br_task_stop(&br_container_of(list, struct br_reading_task, link)->task);
 }

@@ -12,8 +12,8 @@
 #pragma once
 
 #include "base/mem.h"
-#include "core/host.h"
 #include "core/item.h"
+#include "core/task.h"
 #include "otlp/build/build.h"
 #include "otlp/walk/walk.h"
 #include "wire/compression.h"
@@ -48,8 +48,9 @@ struct br_reading {
     enum br_upload_format format;
     enum br_encoding encoding;
     size_t max_body;
-    uint64_t now_ns; /* unix */
-    size_t max_now;  /* plain bytes that may be read at once; SIZE_MAX in a thread */
+    uint64_t now_ns;        /* unix */
+    size_t max_now;         /* plain bytes that may be read at once; SIZE_MAX in a thread */
+    enum br_work_kind kind; /* of the thread; BR_WORK_DISK: it is always read in one */
 
     /* What it is read with. Of the host only the pool and the memory. */
     struct br_host *host;
@@ -112,3 +113,43 @@ void br_reading_give_up(struct br_reading *reading);
 /* Undoes the body's encoding: the current bytes are plain afterwards. Returns as
  * br_reading_decompress. */
 int br_reading_unpack(struct br_reading *reading);
+
+/* --- At once, or in a thread ------------------------------------------------------------------ */
+
+/* Called in the worker when a reading has ended; `rc` is the result of br_reading_run. The item and
+ * the pieces that it leaves in `reading` are freed. `owner` is the argument of br_reading_start. */
+typedef void br_reading_end_fn(void *owner, struct br_reading *reading, int rc);
+
+/* A reading in a thread, with a pool, a workbench and a copy of the request. */
+struct br_reading_task {
+    struct br_task task;
+    struct br_list link;
+    struct br_workbench bench;
+    struct br_reading reading;
+    struct br_request request;     /* reading.asked */
+    struct br_reading_task **slot; /* valid unless the task was cancelled */
+    br_read_fn *read;
+    br_reading_end_fn *end;
+    void *owner;
+    int rc;
+};
+
+/* Reads `how` with `read` at once, or in a thread if it is too large for that, then calls `end`:
+ * before this returns, or later. Takes the reference to how->body (NULL: there is no body). The
+ * thread owns the body if that was the only reference. `*slot` is the task while a thread has it,
+ * else NULL; it stays at its address until then. `tasks`, if not NULL, is the list that the task is
+ * in until it ends. If memory is short, `end` is called with BR_ENOMEM. */
+void br_reading_start(const struct br_reading *how, br_read_fn *read, br_reading_end_fn *end,
+                      void *owner, struct br_list *tasks, struct br_reading_task **slot);
+
+/* Cancels the reading in `*slot`: `end` is not called, and `*slot` is NULL afterwards. A thread
+ * that has already begun goes on. Accepts an empty slot. */
+void br_reading_cancel(struct br_reading_task **slot);
+
+/* Cancels the reading in `*slot`, and waits until no thread is running it. Accepts an empty slot.
+ */
+void br_reading_stop(struct br_reading_task **slot);
+
+/* Waits until no thread runs a reading of the list. All of them were cancelled. Empties the list.
+ */
+void br_reading_wait_all(struct br_list *tasks);

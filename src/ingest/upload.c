@@ -6,7 +6,6 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "ingest/job.h"
 #include "ingest/pieces.h"
 
 #define DELAY_MS 1000
@@ -62,28 +61,28 @@ static void upload_answer(struct br_upload *upload, const struct br_outcome *out
     was.kind->answer(&was, request, outcome);
 }
 
-static void upload_refuse(struct br_upload *upload, const struct br_outcome *outcome)
+static void upload_refuse_as(struct br_upload *upload, const struct br_outcome *outcome)
 {
     *upload->meter->refused[upload->signal] += 1;
     upload_answer(upload, outcome);
 }
 
-static void upload_reject(struct br_upload *upload, const struct br_outcome *outcome)
+static void upload_reject_as(struct br_upload *upload, const struct br_outcome *outcome)
 {
     *upload->meter->failed[upload->signal] += 1;
     upload_answer(upload, outcome);
 }
 
-void br_upload_refuse(struct br_upload *upload, const char *why)
+static void upload_refuse(struct br_upload *upload, const char *why)
 {
     struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, DELAY_MS, "%s", why);
-    upload_refuse(upload, &outcome);
+    upload_refuse_as(upload, &outcome);
 }
 
 void br_upload_reject(struct br_upload *upload, enum br_status status, const char *why)
 {
     struct br_outcome outcome = br_outcome_reject(status, "%s", why);
-    upload_reject(upload, &outcome);
+    upload_reject_as(upload, &outcome);
 }
 
 /* --- Its beginning ---------------------------------------------------------------------------- */
@@ -96,16 +95,16 @@ static bool upload_admit(struct br_upload *upload)
         struct br_outcome o =
             br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "receiver %s is in no %s pipeline", node->id,
                               br_signal_name(upload->signal));
-        upload_reject(upload, &o);
+        upload_reject_as(upload, &o);
         return false;
     }
     if (node->draining || br_host_over_limit(node->host)) {
-        br_upload_refuse(upload, node->draining ? "shutting down" : MEMORY_LIMIT);
+        upload_refuse(upload, node->draining ? "shutting down" : MEMORY_LIMIT);
         return false;
     }
     if (br_shed_refuses(node->host, upload->signal)) {
         struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, SHED_DELAY_MS, "overloaded");
-        upload_refuse(upload, &o);
+        upload_refuse_as(upload, &o);
         return false;
     }
     return true;
@@ -133,7 +132,7 @@ struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *
     *upload = *how;
     upload->request = request;
     upload->item = NULL;
-    upload->job = NULL;
+    upload->reading = NULL;
     upload->partly = NULL;
     request->user = upload;
     request->max_body = upload_largest_body(upload);
@@ -149,60 +148,6 @@ static bool upload_may_fit_later(const struct br_upload *upload, size_t wanted)
         return true;
     br_memory_settle(memory, 0);
     return wanted <= br_memory_largest(memory);
-}
-
-/* --- Its body --------------------------------------------------------------------------------- */
-
-static void upload_on_body(struct br_handler *self, struct br_request *request)
-{
-    struct br_upload *upload = request->user;
-    (void)self;
-    if (request->body_error == BR_BODY_TOO_BIG) {
-        struct br_outcome outcome =
-            br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED, "the request is larger than %zu bytes",
-                              request->max_body);
-        upload_reject(upload, &outcome);
-        return;
-    }
-    if (request->body_error == BR_BODY_MALFORMED) {
-        br_upload_reject(upload, BR_STATUS_INVALID_ARGUMENT,
-                         "one length-prefixed message is expected");
-        return;
-    }
-    if (request->body_error && upload_may_fit_later(upload, request->body_wanted)) {
-        br_upload_refuse(upload, MEMORY_LIMIT);
-        return;
-    }
-    if (request->body_error) {
-        br_upload_reject(upload, BR_STATUS_RESOURCE_EXHAUSTED,
-                         "the request is larger than the memory limit ever leaves");
-        return;
-    }
-    if (request->grpc_compressed && upload->encoding == BR_ENCODING_NONE) {
-        br_upload_reject(upload, BR_STATUS_INTERNAL,
-                         "a message is marked compressed without a grpc-encoding");
-        return;
-    }
-    struct br_buf *body = request->body ? request->body : br_buf_new(request->pool, 1);
-    request->body = NULL;
-    if (body)
-        br_upload_read(upload, body);
-    else
-        br_upload_refuse(upload, MEMORY_LIMIT);
-}
-
-static void upload_on_gone(struct br_handler *self, struct br_request *request)
-{
-    struct br_upload *upload = request->user;
-    (void)self;
-    request->user = NULL;
-    if (!upload)
-        return;
-    upload->request = NULL;
-    if (upload->job)
-        br_upload_job_leave(upload);
-    if (!upload->item)
-        upload_forget(upload);
 }
 
 /* --- Its item --------------------------------------------------------------------------------- */
@@ -232,18 +177,6 @@ static void upload_keep_metadata(struct br_item *item, const struct br_ingest *i
     if (text.len && !text.failed)
         item->metadata = br_arena_strndup(&item->arena, text.data, text.len);
     br_str_release(&text);
-}
-
-int br_upload_partly(struct br_upload *upload, uint32_t count, enum br_status status,
-                     const char *why)
-{
-    struct br_outcome *outcome = br_malloc(sizeof *outcome);
-    if (!outcome)
-        return BR_ENOMEM;
-    *outcome = br_outcome_reject(status, "%s", why);
-    upload->partly = outcome;
-    *upload->meter->failed[upload->signal] += count;
-    return 0;
 }
 
 static void upload_on_stopped(void *arg)
@@ -279,7 +212,7 @@ static void upload_on_done(struct br_item *item, void *arg)
     upload_check_sendings(ingest);
 }
 
-void br_upload_send(struct br_upload *upload, struct br_item *item, struct br_list *pieces)
+static void upload_send(struct br_upload *upload, struct br_item *item, struct br_list *pieces)
 {
     struct br_ingest *ingest = upload->listener->ingest;
     if (!upload->listener->drops_metadata)
@@ -296,6 +229,120 @@ void br_upload_send(struct br_upload *upload, struct br_item *item, struct br_li
     } else {
         br_node_forward(ingest->node, item);
     }
+}
+
+/* --- Its body --------------------------------------------------------------------------------- */
+
+static void upload_fail_reading(struct br_upload *upload, const struct br_reading *reading, int rc)
+{
+    const char *why = br_reading_why(reading, rc);
+    if (rc == BR_ENOMEM)
+        upload_refuse(upload, why);
+    else if (rc == BR_ETOOBIG || rc == BR_EFULL)
+        br_upload_reject(upload, BR_STATUS_RESOURCE_EXHAUSTED, why);
+    else
+        br_upload_reject(upload, reading->invalid, why);
+}
+
+/* Notes that a part of the request is not in the item: it counts as failed, and if the item ends
+ * well the answer is a rejection of that part. Returns 0 or BR_ENOMEM. */
+static int upload_note_partial(struct br_upload *upload, const struct br_reading *reading)
+{
+    if (!reading->n_left_out)
+        return 0;
+    upload->partly = br_malloc(sizeof *upload->partly);
+    if (!upload->partly)
+        return BR_ENOMEM;
+    *upload->partly = br_outcome_reject(reading->invalid, "%s", reading->left_out);
+    *upload->meter->failed[upload->signal] += reading->n_left_out;
+    return 0;
+}
+
+static void upload_on_read(void *owner, struct br_reading *reading, int rc)
+{
+    struct br_upload *upload = owner;
+    if (rc == 0)
+        rc = upload_note_partial(upload, reading);
+    if (rc) {
+        upload_fail_reading(upload, reading, rc);
+        return;
+    }
+    if (upload->kind->on_read)
+        upload->kind->on_read(upload, reading);
+    struct br_item *item = reading->item;
+    reading->item = NULL;
+    upload_send(upload, item, &reading->pieces);
+}
+
+/* Takes the body. */
+static void upload_read(struct br_upload *upload, struct br_buf *body)
+{
+    struct br_ingest *ingest = upload->listener->ingest;
+    const struct br_reading how = {.arg = upload->arg,
+                                   .asked = upload->request,
+                                   .signal = upload->signal,
+                                   .format = upload->format,
+                                   .encoding = upload->encoding,
+                                   .max_body = upload->request->max_body,
+                                   .now_ns = br_host_unix_ns(ingest->node->host),
+                                   .max_now = upload->kind->read_now,
+                                   .host = ingest->node->host,
+                                   .bench = &ingest->bench,
+                                   .body = body,
+                                   .invalid = BR_STATUS_INVALID_ARGUMENT};
+    br_reading_start(&how, upload->kind->read, upload_on_read, upload, &ingest->readings,
+                     &upload->reading);
+}
+
+static void upload_on_body(struct br_handler *self, struct br_request *request)
+{
+    struct br_upload *upload = request->user;
+    (void)self;
+    if (request->body_error == BR_BODY_TOO_BIG) {
+        struct br_outcome outcome =
+            br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED, "the request is larger than %zu bytes",
+                              request->max_body);
+        upload_reject_as(upload, &outcome);
+        return;
+    }
+    if (request->body_error == BR_BODY_MALFORMED) {
+        br_upload_reject(upload, BR_STATUS_INVALID_ARGUMENT,
+                         "one length-prefixed message is expected");
+        return;
+    }
+    if (request->body_error && upload_may_fit_later(upload, request->body_wanted)) {
+        upload_refuse(upload, MEMORY_LIMIT);
+        return;
+    }
+    if (request->body_error) {
+        br_upload_reject(upload, BR_STATUS_RESOURCE_EXHAUSTED,
+                         "the request is larger than the memory limit ever leaves");
+        return;
+    }
+    if (request->grpc_compressed && upload->encoding == BR_ENCODING_NONE) {
+        br_upload_reject(upload, BR_STATUS_INTERNAL,
+                         "a message is marked compressed without a grpc-encoding");
+        return;
+    }
+    struct br_buf *body = request->body ? request->body : br_buf_new(request->pool, 1);
+    request->body = NULL;
+    if (body)
+        upload_read(upload, body);
+    else
+        upload_refuse(upload, MEMORY_LIMIT);
+}
+
+static void upload_on_gone(struct br_handler *self, struct br_request *request)
+{
+    struct br_upload *upload = request->user;
+    (void)self;
+    request->user = NULL;
+    if (!upload)
+        return;
+    upload->request = NULL;
+    br_reading_cancel(&upload->reading);
+    if (!upload->item)
+        upload_forget(upload);
 }
 
 /* --- What is collected ------------------------------------------------------------------------ */
@@ -338,7 +385,7 @@ int br_ingest_init(struct br_ingest *ingest, struct br_node *node, struct br_err
     br_list_init(&ingest->uploads);
     br_list_init(&ingest->listeners);
     br_list_init(&ingest->sendings);
-    br_list_init(&ingest->jobs);
+    br_list_init(&ingest->readings);
     ingest->overridable.ops = &overridable_ops;
     br_overridable_register(&ingest->overridable, node->host);
     return br_workbench_init(&ingest->bench) ? br_err_set(err, BR_ENOMEM, "out of memory") : 0;
@@ -360,11 +407,10 @@ void br_ingest_release(struct br_ingest *ingest)
         struct br_upload *upload = br_container_of(ingest->uploads.next, struct br_upload, link);
         if (upload->item)
             upload->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
-        if (upload->job)
-            br_upload_job_leave(upload);
+        br_reading_cancel(&upload->reading);
         upload_forget(upload);
     }
-    br_upload_jobs_wait(&ingest->jobs);
+    br_reading_wait_all(&ingest->readings);
     br_workbench_release(&ingest->bench);
 }
 

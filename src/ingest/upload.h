@@ -25,7 +25,7 @@ struct br_ingest {
     struct br_workbench bench; /* of readings that are done at once */
     struct br_list uploads, listeners;
     struct br_list sendings;           /* of pieces.h */
-    struct br_list jobs;               /* of job.c: readings in threads */
+    struct br_list readings;           /* br_reading_task: readings in threads */
     struct br_overridable overridable; /* says that profiles are taken; no override is for it */
     struct br_log_limit refused_log;   /* of br_ingest_say_refused */
     unsigned n_stopping;
@@ -92,13 +92,13 @@ struct br_upload {
     void *arg; /* the kind's own */
     struct br_ingest_listener *listener;
     struct br_meter *meter;
-    struct br_request *request; /* NULL once the client went away */
-    struct br_item *item;       /* NULL until it is in the pipeline */
-    struct br_upload_job *job;  /* its reading in a thread; NULL: there is none */
+    struct br_request *request;      /* NULL once the client went away */
+    struct br_item *item;            /* NULL until it is in the pipeline */
+    struct br_reading_task *reading; /* NULL unless a thread reads the body */
     enum br_signal signal;
     enum br_upload_format format;
     enum br_encoding encoding; /* of the body, or of the gRPC message */
-    struct br_outcome *partly; /* br_upload_partly; NULL: all of it is in the item */
+    struct br_outcome *partly; /* the answer if the item ends well; NULL: the item's outcome */
 };
 
 /* Returns 0 or BR_ENOMEM. */
@@ -144,21 +144,6 @@ void br_ingest_say_refused(struct br_ingest *ingest, const struct br_request *re
 void br_ingest_say_unknown(struct br_ingest *ingest, const struct br_request *request,
                            const char *paths, char *why);
 
-/* Ends an upload without an item: not now (counted as refused), or never (counted as failed). */
-void br_upload_refuse(struct br_upload *upload, const char *why);
+/* Ends an upload that has no item: it is rejected with `status` and the sentence `why`, and counts
+ * as failed. */
 void br_upload_reject(struct br_upload *upload, enum br_status status, const char *why);
-
-/* Notes, before br_upload_send, that `count` pieces of the request are not in the item, because of
- * `why`. They count as failed; the answer, when the item has ended well, is a rejection that says
- * so. Once per upload. Returns 0 or BR_ENOMEM, with nothing done. */
-int br_upload_partly(struct br_upload *upload, uint32_t count, enum br_status status,
-                     const char *why);
-
-/* Reads the body that has come, at once or in a thread of the pool, and sends the item, or ends
- * without one. Takes the body, of which nobody else may have a reference: its count is not for two
- * threads. */
-void br_upload_read(struct br_upload *upload, struct br_buf *body);
-
-/* Sends the item, or its pieces where there are any, down the pipeline with the request's metadata;
- * the upload ends with its outcome. Takes both. */
-void br_upload_send(struct br_upload *upload, struct br_item *item, struct br_list *pieces);

@@ -351,7 +351,7 @@ static void what_was_begun_ends_unheard(void **state)
     assert_int_equal(body.count, 0);
     br_packing_job_start(job);
     h->works[0]->run(h->works[0]);
-    br_packing_job_leave(job);
+    br_packing_job_cancel(job);
     h->n_works = 0;
     h->works[0]->done(h->works[0]);
     assert_false(called);

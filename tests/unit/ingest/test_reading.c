@@ -4,8 +4,8 @@
 #include <zstd.h>
 
 #include "base/mem.h"
+#include "ingest/reading.h"
 #include "base/str.h"
-#include "ingest/reading_job.h"
 #include "tests/support/fault.h"
 #include "tests/support/receiver_rig.h"
 #include "tests/support/test.h"
@@ -76,7 +76,7 @@ static void work(struct receiver_rig *r)
 /* A thread that begins at once. */
 static bool begin_at_once(struct br_host *h, struct br_work *w)
 {
-    const struct br_reading_job *job = br_container_of(w, struct br_reading_job, work);
+    const struct br_reading_task *job = br_container_of(w, struct br_reading_task, task.work);
     assert_true(job->reading.body->len >= LARGE);
     assert_int_equal(job->reading.body->refs, 1);
     struct fake_host *host = (struct fake_host *)(void *)h;
