@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "core/task.h"
 #include "exporters/debug/output.h"
 #include "otlp/fields.h"
 #include "otlp/print/print.h"
@@ -26,8 +27,8 @@ struct config {
 
 /* Text that a thread writes. It outlives its node by the call of `done`. */
 struct writing {
-    struct br_work work;
-    struct state *state; /* NULL: the node is gone */
+    struct br_task task;
+    struct state *state; /* freed if the task was cancelled */
     struct br_str text;
     struct debug_output *const *outputs;
     size_t n_outputs;
@@ -83,6 +84,8 @@ static int debug_check(void *config, const struct br_yaml *node, const char *pat
     return 0;
 }
 
+static br_task_fn debug_on_run, debug_on_done;
+
 static int debug_create(struct br_node *node, struct br_err *err)
 {
     struct state *state = node->state;
@@ -95,6 +98,8 @@ static int debug_create(struct br_node *node, struct br_err *err)
     if (!state->outputs || !state->writing)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     state->writing->state = state;
+    br_task_init(&state->writing->task, node->host, debug_on_run, debug_on_done);
+    state->writing->task.work.kind = BR_WORK_DISK;
     return 0;
 }
 
@@ -188,9 +193,9 @@ static void debug_print(const struct config *config, const struct br_item *item,
     }
 }
 
-static void debug_on_run(struct br_work *work)
+static void debug_on_run(struct br_task *task)
 {
-    struct writing *writing = br_container_of(work, struct writing, work);
+    struct writing *writing = br_container_of(task, struct writing, task);
     writing->error = 0;
     for (size_t i = 0; i < writing->n_outputs; i++) {
         int error = debug_output_write(writing->outputs[i], writing->text.data, writing->text.len);
@@ -219,11 +224,11 @@ static void debug_free_writing(struct writing *writing)
     br_free(writing);
 }
 
-static void debug_on_ran(struct br_work *work)
+static void debug_on_done(struct br_task *task)
 {
-    struct writing *writing = br_container_of(work, struct writing, work);
+    struct writing *writing = br_container_of(task, struct writing, task);
     struct state *state = writing->state;
-    if (!state) {
+    if (br_task_is_cancelled(task)) {
         debug_free_writing(writing);
         return;
     }
@@ -247,10 +252,8 @@ static void debug_write(struct state *state)
     state->waiting.max = WAITING_MAX;
     writing->outputs = state->outputs;
     writing->n_outputs = state->n_outputs;
-    writing->work =
-        (struct br_work){.run = debug_on_run, .done = debug_on_ran, .kind = BR_WORK_DISK};
     state->busy = true;
-    br_host_work(state->node->host, &writing->work);
+    br_task_start(&writing->task);
 }
 
 static void debug_consume(struct br_node *node, struct br_item *item)
@@ -281,13 +284,10 @@ static void debug_drain(struct br_node *node)
 static void debug_destroy(struct br_node *node)
 {
     struct state *state = node->state;
-    if (state->busy) {
-        br_host_work_leave(node->host, &state->writing->work);
-        br_host_work_wait(node->host, &state->writing->work);
-        state->writing->state = NULL;
-    } else if (state->writing) {
+    if (state->busy)
+        br_task_stop(&state->writing->task);
+    else if (state->writing)
         debug_free_writing(state->writing);
-    }
     for (size_t i = 0; i < state->n_outputs; i++)
         debug_output_close(node->host, state->outputs[i]);
     br_free(state->outputs);

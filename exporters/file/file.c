@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "core/task.h"
 #include "exporters/file/groups.h"
 #include "otlp/json/json.h"
 #include "otlp/keyvalue.h"
@@ -69,8 +70,8 @@ struct record {
 
 /* One write of several records, by a thread. It outlives its node by the call of `done`. */
 struct writing {
-    struct br_work work;
-    struct state *state; /* NULL: the node is gone */
+    struct br_task task;
+    struct state *state; /* freed if the task was cancelled */
     struct record *records;
     uint32_t n_records, cap_records;
     uint32_t at;      /* the record that comes next */
@@ -79,7 +80,6 @@ struct writing {
     bool unfinished;  /* the record at `at` is in a FIFO in part: the write goes on later */
     bool reopened;    /* a file had been deleted or replaced */
     /* The thread's: */
-    struct br_pool *pool;
     struct br_codec *codec;
     struct br_str text;
     struct br_buf *encoded; /* of the record at `at`; NULL: its bytes are elsewhere */
@@ -204,6 +204,8 @@ static int file_exporter_check(void *config, const struct br_yaml *node, const c
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
+static br_task_fn file_exporter_on_run, file_exporter_on_done;
+
 static int file_exporter_create(struct br_node *node, struct br_err *err)
 {
     struct state *state = node->state;
@@ -217,11 +219,14 @@ static int file_exporter_create(struct br_node *node, struct br_err *err)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     writing->state = state;
     writing->text.max = TEXT_MAX;
-    writing->pool = br_pool_new(0);
-    writing->codec = config->compression == ZSTD ? br_codec_new() : NULL;
-    return !writing->pool || (config->compression == ZSTD && !writing->codec)
-               ? br_err_set(err, BR_ENOMEM, "out of memory")
-               : 0;
+    br_task_init(&writing->task, node->host, file_exporter_on_run, file_exporter_on_done);
+    writing->task.work.kind = BR_WORK_DISK;
+    int rc = br_task_add_pool(&writing->task, NULL);
+    if (!rc && config->compression == ZSTD) {
+        writing->codec = br_codec_new();
+        rc = writing->codec ? 0 : BR_ENOMEM;
+    }
+    return rc ? br_err_set(err, rc, "out of memory") : 0;
 }
 
 static void file_exporter_on_again(struct br_timer *timer);
@@ -267,7 +272,7 @@ static int file_exporter_encode(struct writing *writing, const struct record *re
     const struct config *config = writing->state->node->config;
     const struct br_rope *payload = &record->payload;
     ret->len = payload->len;
-    ret->data = br_rope_bytes(payload, writing->pool, &writing->encoded);
+    ret->data = br_rope_bytes(payload, writing->task.host.pool, &writing->encoded);
     if (!ret->data && payload->len)
         return BR_ENOMEM;
     if (config->format == PROTO)
@@ -285,7 +290,8 @@ static int file_exporter_compress(struct writing *writing, struct br_slice *slic
     const struct config *config = writing->state->node->config;
     struct br_buf *packed = NULL;
     int rc = br_compress(writing->codec, BR_ENCODING_ZSTD, (int)config->compression_params.level,
-                         &(struct br_rope){slice, 1, 1, slice->len}, 0, writing->pool, &packed);
+                         &(struct br_rope){slice, 1, 1, slice->len}, 0, writing->task.host.pool,
+                         &packed);
     (void)br_buf_unref(writing->encoded);
     writing->encoded = packed;
     if (!rc)
@@ -364,15 +370,14 @@ static bool file_exporter_follows_failure(struct record *record, const struct re
     return true;
 }
 
-static void file_exporter_on_run(struct br_work *work)
+static void file_exporter_on_run(struct br_task *task)
 {
-    struct writing *writing = br_container_of(work, struct writing, work);
+    struct writing *writing = br_container_of(task, struct writing, task);
     writing->unfinished = false;
     for (; writing->at < writing->n_records && !writing->unfinished;
          writing->at += !writing->unfinished)
         if (!file_exporter_follows_failure(&writing->records[writing->at], writing->records))
             writing->unfinished = !file_exporter_write_record(writing);
-    br_mem_flush();
 }
 
 /* --- Records --------------------------------------------------------------------------------- */
@@ -557,18 +562,18 @@ static void file_exporter_begin(struct state *state);
 static void file_exporter_free_writing(struct writing *writing)
 {
     br_codec_free(writing->codec);
-    br_pool_free(writing->pool);
+    br_task_release(&writing->task);
     br_str_release(&writing->text);
     br_free(writing->records);
     br_free(writing);
 }
 
-static void file_exporter_on_ran(struct br_work *work)
+static void file_exporter_on_done(struct br_task *task)
 {
-    struct writing *writing = br_container_of(work, struct writing, work);
+    struct writing *writing = br_container_of(task, struct writing, task);
     struct state *state = writing->state;
     writing->runs = false;
-    if (!state) {
+    if (br_task_is_cancelled(task)) {
         file_exporter_free_writing(writing);
         return;
     }
@@ -587,10 +592,8 @@ static void file_exporter_on_ran(struct br_work *work)
 
 static void file_exporter_run(struct state *state)
 {
-    state->writing->work = (struct br_work){
-        .run = file_exporter_on_run, .done = file_exporter_on_ran, .kind = BR_WORK_DISK};
     state->writing->runs = true;
-    br_host_work(state->node->host, &state->writing->work);
+    br_task_start(&state->writing->task);
 }
 
 static void file_exporter_on_again(struct br_timer *timer)
@@ -678,10 +681,8 @@ static void file_exporter_give_back(struct br_list *list)
 static void file_exporter_leave(struct state *state)
 {
     struct writing *writing = state->writing;
-    if (writing->runs) {
-        br_host_work_leave(state->node->host, &writing->work);
-        br_host_work_wait(state->node->host, &writing->work);
-    }
+    if (writing->runs)
+        br_task_stop(&writing->task);
     for (uint32_t i = writing->at; i < writing->n_records; i++) {
         writing->records[i].rc = BR_EIO;
         writing->records[i].error = ECANCELED;
@@ -702,7 +703,6 @@ static void file_exporter_destroy(struct br_node *node)
     file_exporter_forget_record(writing);
     file_writer_close(node->host, state->writer);
     file_groups_close(node->host, state->groups);
-    writing->state = NULL;
     if (!writing->runs)
         file_exporter_free_writing(writing);
 }

@@ -141,6 +141,8 @@ static void store_exporter_show(struct state *state)
     *state->shortened = (double)usage->n_shortened;
 }
 
+static br_task_fn store_exporter_on_run, store_exporter_on_done;
+
 static int store_exporter_create(struct br_node *node, struct br_err *err)
 {
     struct state *state = node->state;
@@ -159,6 +161,8 @@ static int store_exporter_create(struct br_node *node, struct br_err *err)
     state->store = br_store_get(node->host, node->id);
     if (!state->writing || !state->store)
         return br_err_set(err, BR_ENOMEM, "out of memory");
+    br_task_init(&state->writing->task, node->host, store_exporter_on_run, store_exporter_on_done);
+    state->writing->task.work.kind = BR_WORK_DISK;
     state->writing->state = state;
     state->writing->store = state->store;
     return 0;
@@ -289,8 +293,6 @@ static int store_exporter_start(struct br_node *node, struct br_err *err)
     struct state *state = node->state;
     const struct config *config = node->config;
     char directory[3072];
-    br_task_init(&state->writing->task, node->host, store_exporter_on_run, store_exporter_on_done);
-    state->writing->task.work.kind = BR_WORK_DISK;
     if (!store_exporter_directory(config, directory, sizeof directory))
         return br_err_set(err, BR_EINVAL,
                           "exporters::%s::directory must be set where there is no $HOME", node->id);
