@@ -80,8 +80,10 @@ struct backups {
 
 static int backups_newest_first(const void *left, const void *right)
 {
-    const struct backup *backup = left, *y = right;
-    return backup->ms == y->ms ? strcmp(y->name, backup->name) : backup->ms < y->ms ? 1 : -1;
+    const struct backup *one = left, *other = right;
+    if (one->ms == other->ms)
+        return strcmp(other->name, one->name);
+    return one->ms < other->ms ? 1 : -1;
 }
 
 static void backups_list(const struct parts *parts, bool local_time, struct backups *ret)

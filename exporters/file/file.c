@@ -410,9 +410,11 @@ static int file_exporter_by_value(const void *left, const void *right)
     const struct grouped *one = left, *other = right;
     size_t len = one->len < other->len ? one->len : other->len;
     int order = memcmp(one->value, other->value, len);
-    if (order == 0 && one->len != other->len)
-        order = one->len < other->len ? -1 : 1;
-    return order ? order : one->part < other->part ? -1 : 1;
+    if (order)
+        return order;
+    if (one->len != other->len)
+        return one->len < other->len ? -1 : 1;
+    return one->part < other->part ? -1 : 1;
 }
 
 /* The value of the attribute that a part's Resource has as text; false when it has none. */

@@ -67,16 +67,30 @@ static bool otlp_client_is_too_large(const struct br_exchange *exchange, enum br
     return br_call_says_too_large(exchange->grpc_message);
 }
 
+/* Returns the gRPC status for an HTTP status, as that document maps them. */
+static enum br_status otlp_client_status(unsigned http)
+{
+    switch (http) {
+    case 400:
+        return BR_STATUS_INTERNAL;
+    case 401:
+        return BR_STATUS_UNAUTHENTICATED;
+    case 403:
+        return BR_STATUS_PERMISSION_DENIED;
+    case 404:
+        return BR_STATUS_UNIMPLEMENTED;
+    case 413:
+        return BR_STATUS_RESOURCE_EXHAUSTED;
+    default:
+        return BR_STATUS_UNKNOWN;
+    }
+}
+
 /* Not a gRPC answer but a proxy's; grpc/doc/http-grpc-status-mapping.md. */
 static struct br_outcome otlp_client_read_foreign(const struct br_exchange *exchange)
 {
     unsigned http = exchange->http_status;
-    enum br_status status = http == 400   ? BR_STATUS_INTERNAL
-                            : http == 401 ? BR_STATUS_UNAUTHENTICATED
-                            : http == 403 ? BR_STATUS_PERMISSION_DENIED
-                            : http == 404 ? BR_STATUS_UNIMPLEMENTED
-                            : http == 413 ? BR_STATUS_RESOURCE_EXHAUSTED
-                                          : BR_STATUS_UNKNOWN;
+    enum br_status status = otlp_client_status(http);
     if (http == 429 || (http >= 502 && http <= 504))
         return br_outcome_retry(BR_STATUS_UNAVAILABLE,
                                 br_call_delay(br_call_retry_after_ms(exchange)), "HTTP %u", http);
@@ -180,9 +194,11 @@ void otlp_sender_send(struct otlp_sender *sender, struct br_item *item)
     exchange->grpc = target->grpc;
     exchange->path = target->path[item->signal];
     exchange->authority = target->authority;
-    exchange->content_type = target->grpc                       ? "application/grpc"
-                             : target->encoding == OTLP_AS_JSON ? "application/json"
-                                                                : "application/x-protobuf";
+    exchange->content_type = "application/x-protobuf";
+    if (target->grpc)
+        exchange->content_type = "application/grpc";
+    else if (target->encoding == OTLP_AS_JSON)
+        exchange->content_type = "application/json";
     if (target->compression != BR_ENCODING_NONE)
         exchange->content_encoding = br_encoding_name(target->compression);
     exchange->user_agent = target->user_agent;

@@ -135,8 +135,10 @@ static bool otlp_http_set_path(struct state *state, const struct config *config,
     char path[1024];
     if (!state->url[signal] || br_endpoint_read(state->url[signal], false, &endpoint, NULL))
         return true;
-    (void)snprintf(path, sizeof path, "%s%s", endpoint.path,
-                   own ? endpoint.path[0] ? "" : "/" : suffix[signal]);
+    const char *more = suffix[signal];
+    if (own)
+        more = endpoint.path[0] ? "" : "/";
+    (void)snprintf(path, sizeof path, "%s%s", endpoint.path, more);
     state->path[signal] = br_strdup(path);
     state->target.path[signal] = state->path[signal];
     return state->path[signal] != NULL;

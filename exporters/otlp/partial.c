@@ -11,6 +11,14 @@
 #include "otlp/fields.h"
 #include "wire/protobuf.h"
 
+/* Returns the count in an int64 field: 0 if it is negative. */
+static uint32_t partial_count(uint64_t value)
+{
+    if (value > INT64_MAX)
+        return 0;
+    return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
+}
+
 void otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outcome)
 {
     const uint8_t *p = data, *end = br_mem_end(data, len);
@@ -21,9 +29,7 @@ void otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outco
         const uint8_t *q = field.data, *stop = br_field_end(&field);
         while (q && q < stop && (q = br_field_next(q, stop, &g))) {
             if (g.number == BR_PARTIAL_SUCCESS_REJECTED && g.wire == BR_WIRE_VARINT)
-                outcome->n_rejected = g.value > INT64_MAX    ? 0
-                                      : g.value > UINT32_MAX ? UINT32_MAX
-                                                             : (uint32_t)g.value;
+                outcome->n_rejected = partial_count(g.value);
             else if (g.number == BR_PARTIAL_SUCCESS_MESSAGE && g.wire == BR_WIRE_LEN)
                 (void)snprintf(
                     outcome->text, sizeof outcome->text, "%.*s",
@@ -117,7 +123,7 @@ static bool partial_read_count(const json_t *value, uint32_t *ret)
     }
     if (!(count < 0x1p63 && count >= -0x1p63) || (double)(int64_t)count != count)
         return false;
-    *ret = count < 0 ? 0 : count > UINT32_MAX ? UINT32_MAX : (uint32_t)count;
+    *ret = partial_count((uint64_t)(int64_t)count);
     return true;
 }
 

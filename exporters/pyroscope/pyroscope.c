@@ -411,11 +411,11 @@ static char *pyroscope_exporter_authorization(const struct config *config)
         br_str_printf(&pair, "%s:%s", config->basic_auth->username, password ? password : "");
         br_str_puts(&out, "Basic ");
         br_str_base64(&out, (const uint8_t *)pair.data, pair.len);
-    } else {
-        br_str_puts(&out, config->bearer_token.text ? "Bearer " : "");
-        br_str_puts(&out, config->bearer_token.text ? config->bearer_token.text : "");
+    } else if (config->bearer_token.text) {
+        br_str_printf(&out, "Bearer %s", config->bearer_token.text);
     }
-    char *text = pair.failed || out.failed ? NULL : br_strdup(out.len ? out.data : "");
+    const char *made = out.len ? out.data : "";
+    char *text = pair.failed || out.failed ? NULL : br_strdup(made);
     br_str_release(&pair);
     br_str_release(&out);
     return text;

@@ -62,8 +62,10 @@ static int writing_on_pprof(const struct br_pprof_out *result, void *arg)
     int rc = br_grow(&writing->pprofs, &writing->cap, (size_t)writing->count + 1,
                      sizeof *writing->pprofs, writing->options.max_work / sizeof *writing->pprofs);
     const char *name = rc ? NULL : writing_name(writing, result->name);
+    if (rc)
+        return rc;
     if (!name)
-        return rc ? rc : writing->arena.full ? BR_ETOOBIG : BR_ENOMEM;
+        return writing->arena.full ? BR_ETOOBIG : BR_ENOMEM;
     struct br_pprof_out *copy = &writing->pprofs[writing->count++];
     *copy = *result;
     copy->name = name;

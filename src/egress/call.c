@@ -91,12 +91,11 @@ static void call_on_done(struct br_exchange *exchange)
 static void call_on_timeout(struct br_timer *timer)
 {
     struct br_call *call = br_container_of(timer, struct br_call, timer);
-    struct br_outcome outcome =
-        call_is_taken(&call->exchange)
-            ? BR_OUTCOME_DONE
-            : br_outcome_retry(BR_STATUS_DEADLINE_EXCEEDED, 0, "%s in %llu ms",
-                               call->job ? "the request could not be compressed" : "no answer",
-                               (unsigned long long)call->calls->timeout_ms);
+    const char *why = call->job ? "the request could not be compressed" : "no answer";
+    struct br_outcome outcome = BR_OUTCOME_DONE;
+    if (!call_is_taken(&call->exchange))
+        outcome = br_outcome_retry(BR_STATUS_DEADLINE_EXCEEDED, 0, "%s in %llu ms", why,
+                                   (unsigned long long)call->calls->timeout_ms);
     call_stop(call);
     br_client_want(call->client);
     call_end(call, &outcome);
@@ -184,7 +183,9 @@ struct br_buf *br_call_message(const struct br_call *call, struct br_codec *code
 
 uint32_t br_call_delay(int64_t delay_ms)
 {
-    return delay_ms <= 0 ? 0 : delay_ms < UINT32_MAX ? (uint32_t)delay_ms : UINT32_MAX;
+    if (delay_ms <= 0)
+        return 0;
+    return delay_ms < UINT32_MAX ? (uint32_t)delay_ms : UINT32_MAX;
 }
 
 /* True when a word of the list stands in the text, from the beginning of a word on. */

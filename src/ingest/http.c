@@ -174,10 +174,10 @@ static bool ingest_http_preflight(const struct br_http_config *http, struct br_r
         h[n++] = (struct br_header){"access-control-allow-origin", origin};
         h[n++] = (struct br_header){"access-control-allow-credentials", "true"};
         h[n++] = (struct br_header){"access-control-allow-methods", "POST"};
-        h[n++] =
-            (struct br_header){"access-control-allow-headers", any && asked   ? asked
-                                                               : headers.data ? headers.data
-                                                                              : ALWAYS_ALLOWED};
+        const char *allowed = headers.data ? headers.data : ALWAYS_ALLOWED;
+        if (any && asked)
+            allowed = asked;
+        h[n++] = (struct br_header){"access-control-allow-headers", allowed};
         (void)snprintf(age, sizeof age, "%lld", (long long)http->cors->max_age);
         if (http->cors->max_age)
             h[n++] = (struct br_header){"access-control-max-age", age};

@@ -61,7 +61,10 @@ static int ingest_otlp_from_json(struct br_reading *reading)
     int rc = ingest_otlp_decode(reading, &plain);
     if (rc == BR_EINVAL && handler->utf8 == BR_UTF8_REPAIR) {
         int mended = ingest_otlp_mend(reading);
-        rc = mended == BR_EINVAL ? rc : mended ? mended : ingest_otlp_decode(reading, &plain);
+        if (!mended)
+            rc = ingest_otlp_decode(reading, &plain);
+        else if (mended != BR_EINVAL)
+            rc = mended;
     }
     if (rc == 0)
         br_reading_replace(reading, plain);
@@ -127,8 +130,9 @@ static void ingest_otlp_note_empty(struct br_otlp_handler *handler, const struct
 {
     static const uint8_t key[16];
     const struct br_item *item = reading->item;
-    if (reading->came == 0 || !item || item->n_items || item->n_profiles ||
-        !br_list_empty(&reading->pieces) || !upload->request)
+    if (reading->came == 0 || !item || !upload->request)
+        return;
+    if (item->n_items || item->n_profiles || !br_list_empty(&reading->pieces))
         return;
     const char *peer = upload->request->peer, *port = strrchr(peer, ':');
     int len = (int)(port ? (size_t)(port - peer) : strlen(peer));

@@ -531,10 +531,10 @@ void br_meter_count(struct br_meter *meter, enum br_meter_result result, const s
 
 void br_meter_count_outcome(struct br_meter *meter, const struct br_item *item)
 {
-    enum br_verdict verdict = item->outcome.verdict;
-    br_meter_count(meter,
-                   verdict == BR_DONE    ? BR_METER_ACCEPTED
-                   : verdict == BR_RETRY ? BR_METER_REFUSED
-                                         : BR_METER_FAILED,
-                   item, item->received_items);
+    enum br_meter_result result = BR_METER_FAILED;
+    if (item->outcome.verdict == BR_DONE)
+        result = BR_METER_ACCEPTED;
+    else if (item->outcome.verdict == BR_RETRY)
+        result = BR_METER_REFUSED;
+    br_meter_count(meter, result, item, item->received_items);
 }
