@@ -64,7 +64,7 @@ static bool otlp_client_is_too_large(const struct br_exchange *exchange, enum br
 {
     if (status != BR_STATUS_RESOURCE_EXHAUSTED && status != BR_STATUS_OUT_OF_RANGE)
         return false;
-    return br_call_says_too_large(exchange->grpc_message);
+    return br_call_is_too_large(exchange->grpc_message);
 }
 
 /* Returns the gRPC status for an HTTP status, as that document maps them. */

@@ -134,7 +134,7 @@ static const struct br_request no_request = {.query = ""};
 static struct br_reading reader_settings(struct pprof_reader *reader, const void *arg)
 {
     return (struct br_reading){.arg = arg,
-                               .asked = &no_request,
+                               .request = &no_request,
                                .signal = BR_PROFILES,
                                .format = BR_UPLOAD_OTHER,
                                .max_body = reader->max,

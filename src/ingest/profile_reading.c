@@ -3,7 +3,7 @@
 
 #include "ingest/pieces.h"
 
-/* Of a part. Its tables take up to 200 bytes for each stack, beside what its OTLP may have. */
+/* Limits of one part. Its tables take up to 200 bytes for each stack, in addition to the OTLP. */
 #define PART_STACKS 2048u
 #define PART_BYTES (128u << 10)
 
@@ -58,7 +58,7 @@ static int profile_reading_parts(struct br_reading *reading, enum br_profile_for
     return rc;
 }
 
-/* True when it failed because the reading may have no more, which no other time would change. */
+/* Returns true if the memory scope was exhausted: a later attempt would fail, too. */
 static bool profile_reading_full(const struct br_reading *reading, int rc)
 {
     return rc == BR_EFULL || (rc == BR_ENOMEM && reading->scope.full);
@@ -88,6 +88,6 @@ int br_profile_reading(struct br_reading *reading, enum br_profile_format format
 
 int br_profile_reading_cut(struct br_reading *reading)
 {
-    br_reading_give_up(reading);
+    br_reading_free_bytes(reading);
     return reading->item ? br_pieces_cut(reading, NULL) : 0;
 }

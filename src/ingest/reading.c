@@ -6,8 +6,9 @@
 #include "ingest/pieces.h"
 #include "otlp/sample_types.h"
 
-#define HOLES BR_MEM_MAPPED /* larger tables are the system's to move */
-#define ROUNDING 64u /* what blocks take beside what is asked of them, as a part of the size */
+/* larger blocks leave no holes, because the system moves them when they grow */
+#define HOLES BR_MEM_MAPPED
+#define ROUNDING 64u /* overhead of heap blocks: 1/64 of their size */
 
 int br_workbench_init(struct br_workbench *workbench)
 {
@@ -34,23 +35,23 @@ void br_reading_replace(struct br_reading *reading, struct br_buf *buf)
     reading->made = buf;
 }
 
-void br_reading_give_up(struct br_reading *reading)
+void br_reading_free_bytes(struct br_reading *reading)
 {
     br_reading_replace(reading, NULL);
     if (reading->owns_body)
         reading->body = br_buf_unref(reading->body);
 }
 
-/* --- What it may take ------------------------------------------------------------------------- */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
-/* The body's size as it came, or as it is without compression, whichever is more. */
+/* Returns the size of the body before or after decompression, whichever is larger. */
 static size_t reading_size(const struct br_reading *reading)
 {
-    return reading->came > reading->plain ? reading->came : reading->plain;
+    return reading->body_len > reading->plain ? reading->body_len : reading->plain;
 }
 
-/* With the body itself, with the holes that tables leave in the heap while they grow, and with what
- * the heap needs for its own. */
+/* Returns the bytes that a reading and its body may use. Growing tables leave holes in the heap,
+ * and the heap has an overhead; both are subtracted. */
 static size_t reading_max(size_t size)
 {
     size_t unused = (size < HOLES ? size : HOLES) + size / ROUNDING;
@@ -72,8 +73,8 @@ int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
     if (partly)
         max = reading->max_now > reading->plain ? reading->max_now - reading->plain : 0;
     size_t before = reading->scope.max;
-    /* The result itself, until it is known how large it is (a buffer is up to a fourth larger than
-     * what it was made for); and what is gone before there is more. */
+    /* While it runs, the decompressor may use the largest possible result: a buffer can be a
+     * fourth larger than requested. The memory of the decoder is freed afterwards. */
     reading->scope.max += max + max / 4 + BR_DECODER_MAX;
     int rc = br_decompress(reading->bench->codec, encoding, data, len, max, reading->host->pool,
                            ret, &reading->err);
@@ -89,7 +90,7 @@ int br_reading_unpack(struct br_reading *reading)
 {
     struct br_buf *packed = br_reading_bytes(reading), *plain = NULL;
     if (reading->encoding == BR_ENCODING_NONE ||
-        (reading->asked->grpc && !reading->asked->grpc_compressed))
+        (reading->request->grpc && !reading->request->grpc_compressed))
         return 0;
     int rc = br_reading_decompress(reading, reading->encoding, packed->data, packed->len, &plain);
     if (rc == 0)
@@ -106,13 +107,13 @@ void br_reading_drop(struct br_reading *reading)
     reading->item = NULL;
 }
 
-/* What was refused for the budget is more than an idle process has: the body, which stays, and the
- * rest. Room is made for what is large. */
+/* Returns true if an idle process would not have enough memory either, for the body and the
+ * rest. Frees unused memory first if the request is large. */
 static bool reading_never_fits(const struct br_reading *reading)
 {
     struct br_memory *memory = reading->host->memory;
     size_t held = reading->body ? reading->body->cap : 0,
-           wanted = (held ? held : reading->came) + reading->scope.wanted;
+           wanted = (held ? held : reading->body_len) + reading->scope.wanted;
     if (!memory || !reading->scope.refused)
         return false;
     if (wanted > br_memory_hard(memory) / BR_READING_LARGE)
@@ -120,7 +121,8 @@ static bool reading_never_fits(const struct br_reading *reading)
     return wanted > br_memory_largest(memory);
 }
 
-/* Counts the samples by type for the receiver. If memory is short, they have no type there. */
+/* Counts the samples by type for the receiver. If memory is short, they are counted without a
+ * type. */
 static void reading_count_types(struct br_reading *reading)
 {
     struct br_item *item = reading->item;
@@ -137,18 +139,18 @@ static void reading_count_types(struct br_reading *reading)
 
 int br_reading_run(struct br_reading *reading, br_read_fn *read)
 {
-    size_t body = reading->came = reading->body ? reading->body->len : 0;
+    size_t body = reading->body_len = reading->body ? reading->body->len : 0;
     br_mem_scope_begin(&reading->scope, reading_max(body) - body, reading->host->memory);
     int rc = read(reading);
     if (rc)
         br_reading_drop(reading);
     else
         reading_count_types(reading);
-    br_reading_give_up(reading);
+    br_reading_free_bytes(reading);
     br_mem_scope_end(&reading->scope);
     if (rc == BR_ENOMEM && !reading->scope.full && reading_never_fits(reading))
         return br_err_set(&reading->err, BR_ETOOBIG,
-                          "reading it takes more memory than the limit ever leaves");
+                          "decoding it takes more memory than the limit can ever allow");
     if (rc == 0 || rc == BR_EAGAIN || !reading->scope.full)
         return rc;
     size_t bytes = reading_size(reading), most = reading->scope.max + body;
@@ -156,7 +158,7 @@ int br_reading_run(struct br_reading *reading, br_read_fn *read)
     reading->err = (struct br_err){0};
     return br_err_set(
         &reading->err, BR_EINVAL,
-        "reading it takes more than %zu bytes of memory, of %u times its %zu bytes and %u", most,
+        "decoding it takes more than %zu bytes of memory (%u times its %zu bytes, plus %u)", most,
         BR_READING_GROWTH, bytes, BR_READING_ROOM);
 }
 
@@ -177,8 +179,8 @@ static const char *reading_copy_text(char **at, const char *text)
     return copy;
 }
 
-/* Copies what readings may use of a request, because the client may disconnect meanwhile. One block
- * has the headers, and then all text. */
+/* Copies the parts of a request that readings use, because the client may disconnect meanwhile.
+ * One block contains the headers, followed by all texts. */
 static int reading_copy_request(struct br_request *copy, const struct br_request *request)
 {
     size_t n = request->n_headers, size = n * sizeof *copy->headers + strlen(request->query) + 1;
@@ -223,7 +225,7 @@ static void reading_on_done(struct br_task *base)
     struct br_reading_task *task = br_container_of(base, struct br_reading_task, task);
     struct br_reading *reading = &task->reading;
     struct br_host *home = base->home;
-    if (reading->owns_body && reading->body) /* it never ran */
+    if (reading->owns_body && reading->body) /* the reading was cancelled before it began */
         br_buf_adopt(reading->body, home->pool);
     if (reading->item)
         br_item_move(reading->item, home);
@@ -236,7 +238,7 @@ static void reading_on_done(struct br_task *base)
     reading_free_task(task);
 }
 
-/* Returns a task without a body and an owner, or NULL if memory is short. */
+/* Returns a task without a body and an owner. Returns NULL if memory is short. */
 static struct br_reading_task *reading_new_task(const struct br_reading *how)
 {
     struct br_reading_task *task = br_calloc(1, sizeof *task);
@@ -248,19 +250,19 @@ static struct br_reading_task *reading_new_task(const struct br_reading *how)
     task->reading = *how;
     task->reading.host = &task->task.host;
     task->reading.bench = &task->bench;
-    task->reading.asked = &task->request;
+    task->reading.request = &task->request;
     task->reading.max_now = SIZE_MAX;
     task->reading.body = NULL;
     br_list_init(&task->reading.pieces);
     if (br_task_add_pool(&task->task, how->host->memory) || br_workbench_init(&task->bench) ||
-        reading_copy_request(&task->request, how->asked)) {
+        reading_copy_request(&task->request, how->request)) {
         reading_free_task(task);
         return NULL;
     }
     return task;
 }
 
-/* Takes the body and starts the task. */
+/* Takes the reference to the body and starts the task. */
 static void reading_start_task(struct br_reading_task *task, struct br_buf *body)
 {
     struct br_reading *reading = &task->reading;

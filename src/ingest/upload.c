@@ -14,28 +14,28 @@
 #define METADATA_MAX 16384
 #define MEMORY_LIMIT "memory limit reached"
 
-/* --- The end of an upload --------------------------------------------------------------------- */
+/* --- End of an upload ------------------------------------------------------------------------- */
 
 static void upload_forget(struct br_upload *upload)
 {
     br_list_remove(&upload->link);
-    br_free(upload->partly);
+    br_free(upload->partial);
     br_free(upload);
 }
 
-void br_ingest_say_refused(struct br_ingest *ingest, const struct br_request *request,
+void br_ingest_log_refused(struct br_ingest *ingest, const struct br_request *request,
                            enum br_status status, const char *why)
 {
     struct br_node *node = ingest->node;
     uint64_t held;
     if (!br_log_allow(&ingest->refused_log, br_host_mono_ms(node->host), REFUSED_EVERY_MS, &held))
         return;
-    br_warn(&node->log, "refused a request of %s: %s: %s (%llu more since the last such line)",
+    br_warn(&node->log, "rejected a request from %s: %s: %s (%llu more since the last such line)",
             request->peer[0] ? request->peer : "a local client", br_status_name(status), why,
             (unsigned long long)held);
 }
 
-void br_ingest_say_unknown(struct br_ingest *ingest, const struct br_request *request,
+void br_ingest_log_unknown(struct br_ingest *ingest, const struct br_request *request,
                            const char *paths, char *why)
 {
     char path[121];
@@ -43,19 +43,19 @@ void br_ingest_say_unknown(struct br_ingest *ingest, const struct br_request *re
     for (char *p = path; *p; p++)
         if (*p < '!' || *p > '~')
             *p = '?';
-    (void)snprintf(why, BR_INGEST_UNKNOWN_MAX, "nothing is at %s; %.190s", path, paths);
-    br_ingest_say_refused(ingest, request, BR_STATUS_UNIMPLEMENTED, why);
+    (void)snprintf(why, BR_INGEST_UNKNOWN_MAX, "unknown path %s; %.190s", path, paths);
+    br_ingest_log_refused(ingest, request, BR_STATUS_UNIMPLEMENTED, why);
 }
 
 static void upload_answer(struct br_upload *upload, const struct br_outcome *outcome)
 {
     struct br_request *request = upload->request;
     if (outcome->verdict != BR_DONE)
-        br_ingest_say_refused(upload->listener->ingest, request, br_outcome_grpc(outcome),
+        br_ingest_log_refused(upload->listener->ingest, request, br_outcome_grpc(outcome),
                               outcome->text);
     struct br_upload was = *upload;
     was.request = NULL;
-    was.partly = NULL;
+    was.partial = NULL;
     request->user = NULL;
     upload_forget(upload);
     was.kind->answer(&was, request, outcome);
@@ -85,16 +85,16 @@ void br_upload_reject(struct br_upload *upload, enum br_status status, const cha
     upload_reject_as(upload, &outcome);
 }
 
-/* --- Its beginning ---------------------------------------------------------------------------- */
+/* --- Start of an upload ----------------------------------------------------------------------- */
 
-/* What a new upload is refused for before its body is read; false when it was. */
+/* Returns true if the body of the upload may be read. Otherwise answers it. */
 static bool upload_admit(struct br_upload *upload)
 {
     struct br_node *node = upload->listener->ingest->node;
     if (!node->next[upload->signal]) {
         struct br_outcome o =
-            br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "receiver %s is in no %s pipeline", node->id,
-                              br_signal_name(upload->signal));
+            br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "receiver %s is not in any %s pipeline",
+                              node->id, br_signal_name(upload->signal));
         upload_reject_as(upload, &o);
         return false;
     }
@@ -110,7 +110,8 @@ static bool upload_admit(struct br_upload *upload)
     return true;
 }
 
-/* What the memory limit never has room for is too large, whatever the config says. */
+/* Returns the largest body in bytes: the config's limit, or the largest that ever fits into the
+ * memory limit if that is less. */
 static size_t upload_largest_body(const struct br_upload *upload)
 {
     struct br_memory *memory = upload->listener->ingest->node->host->memory;
@@ -133,14 +134,15 @@ struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *
     upload->request = request;
     upload->item = NULL;
     upload->reading = NULL;
-    upload->partly = NULL;
+    upload->partial = NULL;
     request->user = upload;
     request->max_body = upload_largest_body(upload);
     br_list_append(&upload->listener->ingest->uploads, &upload->link);
     return upload_admit(upload) ? upload : NULL;
 }
 
-/* What was refused is large: room is made for when it comes again. Whether it may then fit. */
+/* Returns true if a rejected request may succeed when it is sent again. Frees unused memory for
+ * it if it is large. */
 static bool upload_may_fit_later(const struct br_upload *upload, size_t wanted)
 {
     struct br_memory *memory = upload->listener->ingest->node->host->memory;
@@ -150,16 +152,16 @@ static bool upload_may_fit_later(const struct br_upload *upload, size_t wanted)
     return wanted <= br_memory_largest(memory);
 }
 
-/* --- Its item --------------------------------------------------------------------------------- */
+/* --- Items ------------------------------------------------------------------------------------ */
 
-/* The header that a key of the metadata is taken from. */
+/* Returns the header that has the value of a metadata key. */
 static const char *upload_source_of(const struct br_ingest *ingest, const char *key)
 {
     return ingest->tenant_header && strcasecmp(key, BR_TENANT_KEY) == 0 ? ingest->tenant_header
                                                                         : key;
 }
 
-/* Keeps what batches are separated by: name\0value\0 pairs, ended by an empty name. */
+/* Copies the metadata that batches are grouped by: name\0value\0 pairs, ended by an empty name. */
 static void upload_keep_metadata(struct br_item *item, const struct br_ingest *ingest,
                                  const struct br_request *request)
 {
@@ -186,7 +188,7 @@ static void upload_on_stopped(void *arg)
         br_node_drained(ingest->node);
 }
 
-/* The last sending may end after the last request has. */
+/* Pieces may still be sent after the last request has ended. */
 static void upload_check_sendings(struct br_ingest *ingest)
 {
     if (!ingest->awaits_sendings || !br_list_empty(&ingest->sendings))
@@ -204,7 +206,7 @@ static void upload_on_done(struct br_item *item, void *arg)
     br_meter_count_outcome(upload->meter, item);
     if (upload->request) {
         struct br_outcome how =
-            upload->partly && outcome->verdict == BR_DONE ? *upload->partly : *outcome;
+            upload->partial && outcome->verdict == BR_DONE ? *upload->partial : *outcome;
         upload_answer(upload, &how);
     } else {
         upload_forget(upload);
@@ -231,7 +233,7 @@ static void upload_send(struct br_upload *upload, struct br_item *item, struct b
     }
 }
 
-/* --- Its body --------------------------------------------------------------------------------- */
+/* --- Bodies ----------------------------------------------------------------------------------- */
 
 static void upload_fail_reading(struct br_upload *upload, const struct br_reading *reading, int rc)
 {
@@ -244,16 +246,16 @@ static void upload_fail_reading(struct br_upload *upload, const struct br_readin
         br_upload_reject(upload, reading->invalid, why);
 }
 
-/* Notes that a part of the request is not in the item: it counts as failed, and if the item ends
- * well the answer is a rejection of that part. Returns 0 or BR_ENOMEM. */
+/* Records that a part of the request is missing in the item. That part counts as failed; if the
+ * item ends well, the answer is a rejection of the part. Returns 0 or BR_ENOMEM. */
 static int upload_note_partial(struct br_upload *upload, const struct br_reading *reading)
 {
     if (!reading->n_left_out)
         return 0;
-    upload->partly = br_malloc(sizeof *upload->partly);
-    if (!upload->partly)
+    upload->partial = br_malloc(sizeof *upload->partial);
+    if (!upload->partial)
         return BR_ENOMEM;
-    *upload->partly = br_outcome_reject(reading->invalid, "%s", reading->left_out);
+    *upload->partial = br_outcome_reject(reading->invalid, "%s", reading->left_out);
     *upload->meter->failed[upload->signal] += reading->n_left_out;
     return 0;
 }
@@ -274,12 +276,12 @@ static void upload_on_read(void *owner, struct br_reading *reading, int rc)
     upload_send(upload, item, &reading->pieces);
 }
 
-/* Takes the body. */
+/* Takes the reference to the body. */
 static void upload_read(struct br_upload *upload, struct br_buf *body)
 {
     struct br_ingest *ingest = upload->listener->ingest;
     const struct br_reading how = {.arg = upload->arg,
-                                   .asked = upload->request,
+                                   .request = upload->request,
                                    .signal = upload->signal,
                                    .format = upload->format,
                                    .encoding = upload->encoding,
@@ -307,7 +309,7 @@ static void upload_on_body(struct br_handler *self, struct br_request *request)
     }
     if (request->body_error == BR_BODY_MALFORMED) {
         br_upload_reject(upload, BR_STATUS_INVALID_ARGUMENT,
-                         "one length-prefixed message is expected");
+                         "the body must be one length-prefixed message");
         return;
     }
     if (request->body_error && upload_may_fit_later(upload, request->body_wanted)) {
@@ -316,7 +318,7 @@ static void upload_on_body(struct br_handler *self, struct br_request *request)
     }
     if (request->body_error) {
         br_upload_reject(upload, BR_STATUS_RESOURCE_EXHAUSTED,
-                         "the request is larger than the memory limit ever leaves");
+                         "the request is larger than the memory limit can ever allow");
         return;
     }
     if (request->grpc_compressed && upload->encoding == BR_ENCODING_NONE) {
@@ -345,7 +347,7 @@ static void upload_on_gone(struct br_handler *self, struct br_request *request)
         upload_forget(upload);
 }
 
-/* --- What is collected ------------------------------------------------------------------------ */
+/* --- Collected profiles ----------------------------------------------------------------------- */
 
 static int upload_apply(struct br_overridable *overridable, const struct br_override *override,
                         struct br_err *err)
@@ -353,7 +355,7 @@ static int upload_apply(struct br_overridable *overridable, const struct br_over
     (void)overridable;
     (void) override;
     (void)err;
-    return 0; /* nobody can be asked to push more */
+    return 0; /* clients that push cannot be asked for more */
 }
 
 static void upload_withdraw(struct br_overridable *overridable, uint64_t id)
@@ -377,7 +379,7 @@ static void upload_list(const struct br_overridable *overridable, br_collected_f
 static const struct br_overridable_ops overridable_ops = {upload_apply, upload_withdraw,
                                                           upload_list};
 
-/* --- The node --------------------------------------------------------------------------------- */
+/* --- Node ------------------------------------------------------------------------------------- */
 
 int br_ingest_init(struct br_ingest *ingest, struct br_node *node, struct br_err *err)
 {
@@ -406,7 +408,7 @@ void br_ingest_release(struct br_ingest *ingest)
     while (!br_list_empty(&ingest->uploads)) {
         struct br_upload *upload = br_container_of(ingest->uploads.next, struct br_upload, link);
         if (upload->item)
-            upload->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
+            upload->item->done = NULL; /* the item stays in the pipeline without a client */
         br_reading_cancel(&upload->reading);
         upload_forget(upload);
     }
@@ -452,13 +454,14 @@ bool br_meter_flaws(const struct br_meter *meter, const struct br_reading *readi
     int len = 0;
     if (reading->n_lost) {
         *meter->failed[BR_PROFILES] += reading->n_lost;
-        len = snprintf(ret, BR_FLAWS_SIZE, "%u samples are left out: %s", reading->n_lost,
+        len = snprintf(ret, BR_FLAWS_SIZE, "%u samples were dropped: %s", reading->n_lost,
                        reading->lost);
     }
     if (reading->n_strays) {
         *meter->strays += reading->n_strays;
-        (void)snprintf(ret + len, BR_FLAWS_SIZE - (size_t)len, "%s%u references are ignored: %s",
-                       len ? "; " : "", reading->n_strays, reading->stray);
+        (void)snprintf(ret + len, BR_FLAWS_SIZE - (size_t)len,
+                       "%s%u invalid references were ignored: %s", len ? "; " : "",
+                       reading->n_strays, reading->stray);
     }
     return reading->n_lost || reading->n_strays;
 }
@@ -486,8 +489,8 @@ void br_meter_init(struct br_meter *meter, struct br_node *node, const char *tra
             br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_strays", "transport", transport);
 }
 
-/* The counters of a sample type, made when the first of it comes. The last ones are for all types
- * that have no place. */
+/* Returns the counters of a sample type, and creates them for the first sample. The last
+ * counters are shared by all types beyond the limit. */
 static double *const *upload_counters_of(struct br_meter *meter, const char *type)
 {
     unsigned i = 0;

@@ -188,7 +188,7 @@ def test_unknown_paths_are_answered_with_those_that_exist(braid, sink):
     tree["receivers"]["pprof"] = {"http": {"endpoint": "127.0.0.1:0"}}
     tree["service"]["pipelines"]["profiles"] = {"receivers": ["otlp", "pyroscope", "pprof"], "exporters": ["debug"]}
     server = braid(tree)
-    why = "nothing is at /v1/metrics; traces go to /own/traces, profiles to /v1development/profiles"
+    why = "unknown path /v1/metrics; traces go to /own/traces, profiles to /v1development/profiles"
     answer = clients.http(server.http, "/v1/metrics", b"{}", otlp.JSON)
     assert answer.code == 404 and json.loads(answer.body)["message"] == why
     answer = clients.http(server.http, "/v1/metrics", b"")
@@ -198,16 +198,16 @@ def test_unknown_paths_are_answered_with_those_that_exist(braid, sink):
     service = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
     answer = clients.grpc(server.grpc, TRACES, b"", method=service)
     assert answer.code == "UNIMPLEMENTED" and answer.message == (
-        f"nothing is at {service}; traces go to {TRACES.method}, profiles to {otlp.PROFILES.method}")
+        f"unknown path {service}; traces go to {TRACES.method}, profiles to {otlp.PROFILES.method}")
 
     answer = clients.http(server.address("http", "receiver/pyroscope"), '/"<b>\\', b"")
     text = json.loads(answer.body)["message"]
-    assert answer.code == 404 and text.startswith('nothing is at /"<b>\\; profiles go to ')
+    assert answer.code == 404 and text.startswith('unknown path /"<b>\\; profiles go to ')
     for path in ("/push.v1.PusherService/Push", "/ingest", "/v1development/profiles"):
         assert path in text
     answer = clients.http(server.address("http", "receiver/pprof"), "/upload", b"")
     assert answer.code == 404 and answer.headers["content-type"] == "text/plain"
-    assert answer.body == (b"nothing is at /upload; profiles go to /v1/profiles/upload, those of Datadog's clients to "
+    assert answer.body == (b"unknown path /upload; profiles go to /v1/profiles/upload, those of Datadog's clients to "
                            b"/profiling/v1/input")
 
 
@@ -215,7 +215,7 @@ def test_an_exporter_shows_that_answer(braid, receivers, key):
     endpoint = f"http://{receivers['plain'].http}/v1/traces"
     server = braid(pipelines({"otlphttp": {"endpoint": endpoint}}, signals=["traces"]))
     send(server).expect_ok()
-    server.wait_log("HTTP 404 nothing is at /v1/traces/v1/traces; traces go to /v1/traces, profiles to "
+    server.wait_log("HTTP 404 unknown path /v1/traces/v1/traces; traces go to /v1/traces, profiles to "
                     "/v1development/profiles")
     server.wait_log("endpoint: ends in /v1/traces, which is added to it once more; leave it out, or give whole URLs as "
                     "traces_endpoint and profiles_endpoint")

@@ -114,10 +114,10 @@ static void sentences_about_size_are_known(void **state)
     };
     (void)state;
     for (size_t i = 0; i < BR_COUNT(size); i++)
-        if (!br_call_says_too_large(size[i]))
+        if (!br_call_is_too_large(size[i]))
             fail_msg("not about size: %s", size[i]);
     for (size_t i = 0; i < BR_COUNT(other); i++)
-        if (br_call_says_too_large(other[i]))
+        if (br_call_is_too_large(other[i]))
             fail_msg("about size: %s", other[i]);
 }
 
