@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The nop exporter: everything is delivered, to nowhere. */
+/* The nop exporter: accepts and discards everything. */
 #include "pipeline/exporter.h"
 
 struct config {

@@ -25,16 +25,16 @@ struct otlp_sender {
     struct br_log_limit unread_limit;
 };
 
-/* --- Reading the answer ---------------------------------------------------------------------- */
+/* --- Reading responses ----------------------------------------------------------------------- */
 
-/* The request was taken, and how much of it was not stays unknown. */
-static void otlp_client_say_unread(struct otlp_sender *sender)
+/* The backend accepted the request; how many records it rejected stays unknown. */
+static void otlp_client_log_unread(struct otlp_sender *sender)
 {
     uint64_t held;
     if (br_log_allow(&sender->unread_limit, br_host_mono_ms(sender->node->host), LOG_EVERY_MS,
                      &held))
         br_warn(&sender->node->log,
-                "the JSON of an answer cannot be read: what it rejects in part is not known");
+                "the JSON of a response cannot be read; rejected records in it are not counted");
 }
 
 static struct br_outcome otlp_client_success(const struct br_call *call,
@@ -50,7 +50,7 @@ static struct br_outcome otlp_client_success(const struct br_call *call,
     else
         otlp_partial_read(message->data, message->len, &outcome);
     if (!read)
-        otlp_client_say_unread(br_container_of(call->calls, struct otlp_sender, calls));
+        otlp_client_log_unread(br_container_of(call->calls, struct otlp_sender, calls));
     if (outcome.n_rejected && call->item->signal == BR_PROFILES)
         otlp_partial_to_samples(call->item, &outcome);
     if (outcome.n_rejected > call->item->n_items)
@@ -58,8 +58,9 @@ static struct br_outcome otlp_client_success(const struct br_call *call,
     return outcome;
 }
 
-/* Says it to a request that is too large. tonic has OUT_OF_RANGE for it; others have
- * RESOURCE_EXHAUSTED, which is what a server also says that asks for mercy. */
+/* Returns true if a gRPC error reports that the request is too large. tonic uses OUT_OF_RANGE
+ * for it. Other servers use RESOURCE_EXHAUSTED, which overloaded servers also send, so the
+ * message decides. */
 static bool otlp_client_is_too_large(const struct br_exchange *exchange, enum br_status status)
 {
     if (status != BR_STATUS_RESOURCE_EXHAUSTED && status != BR_STATUS_OUT_OF_RANGE)
@@ -67,7 +68,7 @@ static bool otlp_client_is_too_large(const struct br_exchange *exchange, enum br
     return br_call_is_too_large(exchange->grpc_message);
 }
 
-/* Returns the gRPC status for an HTTP status, as that document maps them. */
+/* Returns the gRPC status for an HTTP status (grpc/doc/http-grpc-status-mapping.md). */
 static enum br_status otlp_client_status(unsigned http)
 {
     switch (http) {
@@ -86,7 +87,7 @@ static enum br_status otlp_client_status(unsigned http)
     }
 }
 
-/* Not a gRPC answer but a proxy's; grpc/doc/http-grpc-status-mapping.md. */
+/* Returns the outcome of a response that is not gRPC, for example from a proxy. */
 static struct br_outcome otlp_client_read_foreign(const struct br_exchange *exchange)
 {
     unsigned http = exchange->http_status;
@@ -98,7 +99,7 @@ static struct br_outcome otlp_client_read_foreign(const struct br_exchange *exch
         return br_call_refusal(exchange, "");
     if (http == 400 || http == 404 || http == 405 || http == 415)
         return br_outcome_reject(status,
-                                 "HTTP %u, which is not an answer of gRPC; use the server's gRPC "
+                                 "HTTP %u, which is not a gRPC response; use the server's gRPC "
                                  "port (OTLP: 4317), or the exporter otlphttp",
                                  http);
     return br_outcome_reject(status, "HTTP %u", http);
@@ -154,7 +155,7 @@ static struct br_outcome otlp_client_read_answer(const struct br_call *call)
     return outcome;
 }
 
-/* --- Writing the request --------------------------------------------------------------------- */
+/* --- Writing requests ------------------------------------------------------------------------ */
 
 static int otlp_client_to_json(const struct br_rope *plain, enum br_signal signal,
                                struct br_pool *pool, struct br_buf **ret)
@@ -202,7 +203,7 @@ void otlp_sender_send(struct otlp_sender *sender, struct br_item *item)
     if (target->compression != BR_ENCODING_NONE)
         exchange->content_encoding = br_encoding_name(target->compression);
     exchange->user_agent = target->user_agent;
-    /* The first header is about profiles. */
+    /* the first header applies to profiles only */
     size_t skip = item->signal == BR_PROFILES ? 0 : 1;
     exchange->headers = sender->headers + skip;
     exchange->n_headers = sender->n_headers - skip;

@@ -11,7 +11,7 @@
 #include "otlp/fields.h"
 #include "wire/protobuf.h"
 
-/* Returns the count in an int64 field: 0 if it is negative. */
+/* Converts the count of an int64 field; a negative count becomes 0. */
 static uint32_t partial_count(uint64_t value)
 {
     if (value > INT64_MAX)
@@ -41,7 +41,7 @@ void otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outco
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
-/* The code unit of a \u escape at `text`; -1 when none is there. */
+/* Returns the code unit of a \u escape at `text`; -1 if there is none. */
 static long partial_escape(const char *text, size_t len)
 {
     uint8_t unit[2];
@@ -51,7 +51,8 @@ static long partial_escape(const char *text, size_t len)
     return unit[0] << 8 | unit[1];
 }
 
-/* Makes an escape that has no character of its own U+FFFD, in its place. Returns its length. */
+/* Replaces the escape of an unpaired surrogate with U+FFFD in place. Returns the length of the
+ * escape. */
 static size_t partial_repair_escape(char *text, size_t len)
 {
     long unit = partial_escape(text, len);
@@ -66,8 +67,8 @@ static size_t partial_repair_escape(char *text, size_t len)
     return 6;
 }
 
-/* Replaces what jansson refuses in strings, each in its place; between them nothing of it means
- * anything. A byte order mark may be ignored (RFC 8259 section 8.1). */
+/* Replaces bytes in strings that jansson does not accept, in place. Such bytes have no meaning
+ * outside strings. A byte order mark may be ignored (RFC 8259 section 8.1). */
 static void partial_repair(char *text, size_t len)
 {
     for (size_t at = 0; at < len;) {
@@ -87,7 +88,7 @@ static void partial_repair(char *text, size_t len)
 
 static json_t *partial_load(const uint8_t *text, size_t len)
 {
-    /* An integer may be larger than jansson's. */
+    /* an integer may exceed the range of jansson */
     const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL;
     json_t *root = json_loadb((const char *)text, len, flags, NULL);
     char *copy = root ? NULL : br_malloc(len);
@@ -106,7 +107,7 @@ static const json_t *partial_get(const json_t *object, const char *name, const c
     return value ? value : json_object_get(object, proto_name);
 }
 
-/* An int64; false when the value is none. */
+/* Reads an int64. Returns false if the value is not one. */
 static bool partial_read_count(const json_t *value, uint32_t *ret)
 {
     double count = json_real_value(value);

@@ -13,15 +13,16 @@
 #include "wire/protobuf.h"
 
 #define PUSH_PATH "/push.v1.PusherService/Push"
-#define OWN_HEADERS 3 /* authorization, tenant, protocol version */
+/* headers that are not from the config: authorization, tenant, protocol version */
+#define OWN_HEADERS 3
 
 struct pyroscope_push {
     struct br_node *node;
     struct pyroscope_push_config config;
     char *path;
     struct br_client *client;
-    struct br_retry *retry;    /* sends each request until it is settled, */
-    struct br_consumer sender; /* by this */
+    struct br_retry *retry;    /* sends each request until it is finished */
+    struct br_consumer sender; /* called by `retry` for each attempt */
     struct br_calls calls;
     struct br_call_headers headers;
     struct br_codec *codec;
@@ -66,9 +67,9 @@ int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labe
     return 0;
 }
 
-/* --- Answers --------------------------------------------------------------------------------- */
+/* --- Responses ------------------------------------------------------------------------------- */
 
-/* Drops a profile that the server will never take. */
+/* Drops a profile that the server will never accept. */
 static struct br_outcome push_drop(struct pyroscope_push *push, struct br_item *item,
                                    const char *text)
 {
@@ -109,7 +110,7 @@ static struct br_outcome push_read_answer(const struct br_call *call)
 
 /* --- Sending --------------------------------------------------------------------------------- */
 
-/* The headers of a request, in the memory of its item. */
+/* Sets the headers of a request, in memory of its item. */
 static int push_set_headers(struct pyroscope_push *push, struct br_call *call)
 {
     const struct pyroscope_push_config *config = &push->config;
@@ -209,7 +210,7 @@ struct br_consumer *pyroscope_push_input(struct pyroscope_push *push)
     return br_retry_input(push->retry);
 }
 
-/* From the innermost outwards, with a turn for each to hear of it. */
+/* Frees the innermost module first; each loop turn lets the outer one process the results. */
 void pyroscope_push_free(struct pyroscope_push *push)
 {
     if (!push)

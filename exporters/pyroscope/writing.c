@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "core/task.h"
 
-/* What is large enough to make room for when it is refused, as a part of the limit. */
+/* requests larger than this fraction of the memory limit are worth freeing memory for */
 #define WRITING_LARGE 16
 #define NS_PER_MS 1000000u
 
@@ -19,12 +19,12 @@ struct writing {
     struct br_item *item; /* finished already if the task was cancelled */
     struct br_pprof_options options;
     const struct br_retry_config *retry;
-    struct br_timer timer; /* to the next try */
+    struct br_timer timer; /* until the next attempt */
     uint64_t began_ms;
     bool waits;
     pyroscope_written_fn *written;
-    struct br_pprof_writer *writer; /* the thread's; NULL: there was no need of it yet */
-    struct br_arena arena;          /* names */
+    struct br_pprof_writer *writer; /* of the thread; NULL until a thread is needed */
+    struct br_arena arena;          /* contains the names */
     struct br_pprof_out *pprofs;
     uint32_t count, cap;
     int rc;
@@ -48,7 +48,7 @@ static void writing_free(struct writing *writing)
     br_free(writing);
 }
 
-/* Most have the name of the one before. */
+/* Most pprofs have the name of the previous one. */
 static const char *writing_name(struct writing *writing, const char *name)
 {
     if (writing->count && strcmp(writing->pprofs[writing->count - 1].name, name) == 0)
@@ -74,8 +74,8 @@ static int writing_on_pprof(const struct br_pprof_out *result, void *arg)
     return 0;
 }
 
-/* What was refused for the budget is more than an idle process has. Room is made for what is large.
- */
+/* Returns true if an idle process would not have enough memory either. Frees unused memory first
+ * if the item is large. */
 static bool writing_never_fits(const struct writing *writing)
 {
     const struct br_mem_scope *scope = &writing->task.scope;
@@ -88,7 +88,7 @@ static bool writing_never_fits(const struct writing *writing)
     return wanted > br_memory_largest(memory);
 }
 
-/* Writes all of the item, or keeps nothing of it. */
+/* Writes all pprofs of the item, or keeps none. */
 static int writing_run(struct writing *writing, struct br_pprof_writer *writer)
 {
     const struct br_item *item = writing->item;
@@ -113,14 +113,14 @@ static void writing_on_run(struct br_task *task)
         writing->rc = BR_ETOOBIG;
 }
 
-/* Hands the pprofs on; false without memory for it, and for what is made of them. */
+/* Passes the pprofs to the callback. Returns false if memory is short. */
 static bool writing_hand_on(struct writing *writing)
 {
     return writing->rc != BR_ENOMEM && writing->written(writing->node, writing->item, writing->rc,
                                                         writing->pprofs, writing->count);
 }
 
-/* False where it is more than the worker may do, or has memory for. */
+/* Writes in the worker. Returns false if that takes too much work or memory. */
 static bool writing_now(struct writing *writing, struct br_pprof_writer *writer)
 {
     if (writing->item->size > PYROSCOPE_WRITING_NOW)
@@ -137,8 +137,8 @@ static void writing_on_due(struct br_timer *timer)
     br_task_start(&writing->task);
 }
 
-/* Waits until others hold less; all of them at once would be in each other's way again. False where
- * that is too late. */
+/* Waits a random time for memory, so that several items do not compete for it again. Returns
+ * false if retries are off or their time is over. */
 static bool writing_wait(struct writing *writing)
 {
     struct br_host *home = writing->task.home;
@@ -204,7 +204,7 @@ bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct 
     return true;
 }
 
-void pyroscope_writing_leave(struct br_list *list)
+void pyroscope_writing_cancel_all(struct br_list *list)
 {
     struct br_list *link;
     while ((link = br_list_shift(list))) {

@@ -22,8 +22,8 @@
 
 #define BR_READING_GROWTH 4u
 #define BR_READING_ROOM (1u << 20)
-#define BR_READING_LARGE                                                                           \
-    16u /* requests larger than this fraction of the memory limit are worth freeing memory for */
+/* Requests larger than 1/16 of the memory limit are worth freeing memory for. */
+#define BR_READING_LARGE 16u
 
 enum br_upload_format { BR_UPLOAD_GRPC, BR_UPLOAD_PROTOBUF, BR_UPLOAD_JSON, BR_UPLOAD_OTHER };
 

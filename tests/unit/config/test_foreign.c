@@ -121,7 +121,7 @@ static void test_newest_keys(void **state)
     assert_string_equal(
         said.data,
         "warning: yaml:5:63: receivers::otlp::protocols::http::dialer: is read and has no effect: "
-        "a server does not dial\n"
+        "a server does not open connections\n"
         "warning: yaml:7:54: processors::memory_limiter::garbage_collector: is read and has no "
         "effect: memory is counted as it is taken, and not collected\n"
         "warning: yaml:8:37: processors::queue_batch::batch::partition::idle_timeout: is read and "

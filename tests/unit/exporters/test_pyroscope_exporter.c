@@ -280,7 +280,7 @@ static void what_an_item_becomes_is_bounded(void **state)
     br_pyroscope_exporter.consume(&f.rig.node, item);
     fake_host_turn(f.rig.h);
     assert_true(f.tally.n_reject == 1 && f.n_requests == 0);
-    assert_non_null(strstr(f.tally.last.text, "too many bytes"));
+    assert_non_null(strstr(f.tally.last.text, "exceed the size limit"));
     end(&f);
 }
 
@@ -498,7 +498,7 @@ static void config_is_checked(void **state)
         {"", "t:1:1: x: endpoint, or endpoints, is required", BR_EINVAL},
         {"endpoints: []", "t:1:1: x: endpoint, or endpoints, is required", BR_EINVAL},
         {"{endpoint: \"http://a\", endpoints: [\"http://b\"]}",
-         "t:1:35: x: endpoint and endpoints are both given; keep one", BR_EINVAL},
+         "t:1:35: x: endpoint and endpoints cannot be used together", BR_EINVAL},
         {"endpoint: nowhere",
          "t:1:11: x::endpoint: \"nowhere\" must be a URL that starts with http:// or https://",
          BR_EINVAL},
@@ -509,21 +509,21 @@ static void config_is_checked(void **state)
          "t:1:12: x::endpoints[0]: \"nowhere\" must be a URL that starts with http:// or https://",
          BR_EINVAL},
         {"{endpoint: \"http://a\", bearer_token: x, basic_auth: {username: u}}",
-         "t:1:1: x: basic_auth and bearer_token exclude each other", BR_EINVAL},
+         "t:1:1: x: basic_auth and bearer_token cannot be used together", BR_EINVAL},
         {"{endpoint: \"http://a\", tenant_metadata: X, sending_queue: {batch: {}}}",
-         "t:1:1: x: tenant_metadata needs batches of one tenant each: "
-         "sending_queue::batch::partition::metadata_keys must have \"X\"",
+         "t:1:1: x: tenant_metadata needs batches of one tenant: "
+         "sending_queue::batch::partition::metadata_keys must contain \"X\"",
          BR_EINVAL},
         {"{endpoint: \"http://a\", tenant_metadata: X, "
          "sending_queue: {batch: {partition: {metadata_keys: [x]}}}}",
          "", 0},
         {"{endpoint: \"http://a\", labels: {max: 30}}", "", 0},
         {"{endpoint: \"http://a\", labels: {max: 31}}",
-         "t:1:38: x::labels::max: Pyroscope refuses series of more than 30 labels, unless its own "
+         "t:1:38: x::labels::max: Pyroscope rejects series of more than 30 labels, unless its "
          "limit (max_label_names_per_series) is raised",
          0},
         {"{endpoint: \"http://a\", limits: {max_request_profiles: 64}}",
-         "t:1:33: x::limits::max_request_profiles: is read and has no effect: each profile is a "
+         "t:1:33: x::limits::max_request_profiles: is read and has no effect: each profile is sent in a "
          "request",
          0},
     };
