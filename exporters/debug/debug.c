@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The debug exporter: what comes as text for people, on stdout. */
+/* The debug exporter: prints requests as readable text. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,8 +12,8 @@
 #include "pipeline/exporter.h"
 #include "wire/protobuf.h"
 
-#define TEXT_MAX (1u << 20)    /* of one item; what is over it is cut */
-#define WAITING_MAX (4u << 20) /* bytes of text that wait for the outputs, of one worker */
+#define TEXT_MAX (1u << 20)    /* bytes for one item; longer texts are truncated */
+#define WAITING_MAX (4u << 20) /* most bytes of queued text per worker */
 #define LOG_EVERY_MS 60000
 
 enum verbosity { BASIC, NORMAL, DETAILED };
@@ -25,15 +25,15 @@ struct config {
     struct br_exporter_config common;
 };
 
-/* Text that a thread writes. It outlives its node by the call of `done`. */
+/* Text that a thread writes. It is freed by `done`, which may run after the node is destroyed. */
 struct writing {
     struct br_task task;
     struct state *state; /* freed if the task was cancelled */
     struct br_str text;
     struct debug_output *const *outputs;
     size_t n_outputs;
-    size_t failed; /* the first output that could not be written to, ... */
-    int error;     /* ... and why; 0: all could */
+    size_t failed; /* index of the first output that could not be written to ... */
+    int error;     /* ... and the errno; 0: none */
 };
 
 struct state {
@@ -41,8 +41,8 @@ struct state {
     struct debug_output **outputs;
     size_t n_outputs;
     struct br_str text;    /* of one item */
-    struct br_str waiting; /* of those that wait for the thread */
-    bool busy;             /* a thread writes */
+    struct br_str waiting; /* queued text for the next write */
+    bool busy;             /* a thread is writing */
     struct writing *writing;
     uint64_t second[BR_SIGNALS], n_in_second[BR_SIGNALS];
     struct br_log_limit limit;
@@ -52,15 +52,15 @@ static const char *const verbosities[] = {"basic", "normal", "detailed", NULL};
 
 static const struct br_option options[] = {
     BR_ENUM(struct config, verbosity, "basic", verbosities,
-            "a line for each request; one for each span or profile; everything"),
+            "basic: one line per request; normal: one per span or profile; detailed: everything"),
     BR_INT(struct config, sampling_initial, 2, 0, 1e9,
-           "requests of a signal printed in each second"),
+           "requests per signal that are printed in each second"),
     BR_INT(struct config, sampling_thereafter, 1, 0, 1e9,
-           "of those beyond, print each n-th; 0: none"),
+           "of further requests, print every n-th; 0: none"),
     BR_STRINGS(struct config, output_paths, "stdout, stderr or files; default: stdout"),
-    BR_IGNORED("use_internal_logger", "output goes to output_paths, never through the log"),
-    BR_IGNORED("loglevel", "verbosity says how much is printed"),
-    BR_IGNORED("logLevel", "verbosity says how much is printed"),
+    BR_IGNORED("use_internal_logger", "output is written to output_paths, not to the log"),
+    BR_IGNORED("loglevel", "use verbosity"),
+    BR_IGNORED("logLevel", "use verbosity"),
     BR_EXPORTER_OPTIONS_OFF(struct config, common),
     BR_OPT_END,
 };
@@ -131,7 +131,8 @@ static int debug_start(struct br_node *node, struct br_err *err)
     return 0;
 }
 
-/* The first sampling_initial of a second, and then each sampling_thereafter-th. */
+/* Returns true for the first sampling_initial requests of a second, then for one in
+ * sampling_thereafter. */
 static bool debug_sampled(struct br_node *node, enum br_signal signal)
 {
     struct state *state = node->state;
@@ -146,7 +147,7 @@ static bool debug_sampled(struct br_node *node, enum br_signal signal)
     return n <= initial || (every && (n - initial) % every == 0);
 }
 
-/* Messages `depth` levels down, each in field 2 of the one above. */
+/* Counts the messages `depth` levels down, where each level is field 2 of the one above. */
 static uint32_t debug_count(const uint8_t *p, const uint8_t *end, unsigned depth)
 {
     struct br_field field;
@@ -208,8 +209,8 @@ static void debug_on_run(struct br_task *task)
 
 static void debug_write(struct state *state);
 
-/* An output that cannot be written to loses its text, not data: other exporters have that. */
-static void debug_complain(struct state *state, size_t output, const char *why)
+/* If an output fails, only its text is lost: data is delivered by other exporters. */
+static void debug_log_failure(struct state *state, size_t output, const char *why)
 {
     const struct config *config = state->node->config;
     uint64_t held;
@@ -234,14 +235,14 @@ static void debug_on_done(struct br_task *task)
     }
     state->busy = false;
     if (writing->error)
-        debug_complain(state, writing->failed, strerror(writing->error));
+        debug_log_failure(state, writing->failed, strerror(writing->error));
     if (state->waiting.len)
         debug_write(state);
     else if (state->node->draining && !state->node->drained)
         br_node_drained(state->node);
 }
 
-/* Has the text that waits written. */
+/* Starts writing the queued text. */
 static void debug_write(struct state *state)
 {
     struct writing *writing = state->writing;
@@ -266,7 +267,7 @@ static void debug_consume(struct br_node *node, struct br_item *item)
         if (state->waiting.failed) {
             state->waiting.len = before;
             state->waiting.failed = false;
-            debug_complain(state, 0, "too much text waits for it");
+            debug_log_failure(state, 0, "too much text is queued for it");
         }
         if (!state->busy && state->waiting.len)
             debug_write(state);

@@ -18,5 +18,5 @@ int br_profile_reading(struct br_reading *reading, enum br_profile_format format
                        const struct br_profile_source *source, struct br_arena *scratch);
 
 /* Divides a large item into pieces (br_pieces_cut), after freeing the bytes that it was read
- * from. Without an item it only frees them. Returns 0 or BR_ENOMEM. */
+ * from. If there is no item, only frees them. Returns 0 or BR_ENOMEM. */
 int br_profile_reading_cut(struct br_reading *reading);

@@ -70,9 +70,8 @@ static void test_accepted(void **state)
         said.data,
         "warning: yaml:2:7: receivers::nop: receives nothing\n"
         "warning: yaml:12:3: exporters::logging: is read as the exporter \"debug\"\n"
-        "warning: yaml:12:13: exporters::logging::logLevel: is read and has no effect: verbosity "
-        "says "
-        "how much is printed\n"
+        "warning: yaml:12:13: exporters::logging::logLevel: is read and has no effect: use "
+        "verbosity\n"
         "warning: yaml:17:3: extensions::pprof: is read and has no effect: it shows Go's own "
         "profiles; the receiver pprof is another thing\n"
         "warning: yaml:18:3: extensions::zpages: is read and has no effect: it shows pages about "
