@@ -213,8 +213,8 @@ static void debug_write(struct state *state);
 static void debug_log_failure(struct state *state, size_t output, const char *why)
 {
     const struct config *config = state->node->config;
-    uint64_t held;
-    if (br_log_allow(&state->limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS, &held))
+    uint64_t suppressed;
+    if (br_log_allow(&state->limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS, &suppressed))
         br_warn(&state->node->log, "cannot write to %s: %s", config->output_paths.items[output],
                 why);
 }

@@ -58,8 +58,8 @@ static int64_t backups_time_of(const struct parts *parts, const char *name, bool
     if (len < prefix + 1 + STAMP_LEN + ext || strncmp(name, parts->name, prefix) != 0 ||
         name[prefix] != '-' || strcmp(name + len - ext, parts->ext) != 0)
         return -1;
-    const char *stamp = name + prefix + 1, *rest = stamp + STAMP_LEN;
-    if (!backups_is_stamp(stamp) || (rest != name + len - ext && *rest != '-'))
+    const char *stamp = name + prefix + 1, *after = stamp + STAMP_LEN;
+    if (!backups_is_stamp(stamp) || (after != name + len - ext && *after != '-'))
         return -1;
     struct tm tm = {.tm_isdst = -1};
     if (!strptime(stamp, "%Y-%m-%dT%H-%M-%S", &tm))
@@ -78,9 +78,9 @@ struct backups {
     uint32_t count, cap;
 };
 
-static int backups_newest_first(const void *left, const void *right)
+static int backups_newest_first(const void *first, const void *second)
 {
-    const struct backup *one = left, *other = right;
+    const struct backup *one = first, *other = second;
     if (one->ms == other->ms)
         return strcmp(other->name, one->name);
     return one->ms < other->ms ? 1 : -1;

@@ -339,7 +339,7 @@ static int file_exporter_prepare(struct writing *writing, struct record *record)
 }
 
 /* Releases the data and the file of the record at `at`. */
-static void file_exporter_forget_record(struct writing *writing)
+static void file_exporter_release_record(struct writing *writing)
 {
     struct state *state = writing->state;
     if (state->groups && writing->writer)
@@ -363,7 +363,7 @@ static bool file_exporter_write_record(struct writing *writing)
             return false;
         record->rc = record->error ? BR_EIO : 0;
     }
-    file_exporter_forget_record(writing);
+    file_exporter_release_record(writing);
     return true;
 }
 
@@ -413,9 +413,9 @@ struct grouped {
 };
 
 /* Orders by value, then by position in the item. */
-static int file_exporter_by_value(const void *left, const void *right)
+static int file_exporter_by_value(const void *first, const void *second)
 {
-    const struct grouped *one = left, *other = right;
+    const struct grouped *one = first, *other = second;
     size_t len = one->len < other->len ? one->len : other->len;
     int order = memcmp(one->value, other->value, len);
     if (order)
@@ -507,7 +507,7 @@ static void file_exporter_drop_records(struct writing *writing, uint32_t first)
 static void file_exporter_fail(struct state *state, struct br_item *item, int rc, int error)
 {
     const struct config *config = state->node->config;
-    uint64_t held;
+    uint64_t suppressed;
     if (rc == BR_EINVAL || rc == BR_ETOOBIG) {
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
                        "file: the request cannot be written as JSON");
@@ -516,7 +516,7 @@ static void file_exporter_fail(struct state *state, struct br_item *item, int rc
     struct br_outcome outcome =
         br_outcome_retry(BR_STATUS_UNAVAILABLE, RETRY_MS, "file: cannot write to %s: %s",
                          config->path, rc == BR_EIO ? file_writer_reason(error) : "out of memory");
-    if (br_log_allow(&state->limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS, &held))
+    if (br_log_allow(&state->limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS, &suppressed))
         br_warn(&state->node->log, "%s", outcome.text);
     br_item_finish(item, &outcome);
 }
@@ -557,9 +557,9 @@ static void file_exporter_finish(struct state *state)
 static void file_exporter_say_reopened(struct state *state)
 {
     const struct config *config = state->node->config;
-    uint64_t held;
+    uint64_t suppressed;
     if (br_log_allow(&state->reopened_limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS,
-                     &held))
+                     &suppressed))
         br_warn(&state->node->log,
                 "%s was deleted, renamed or replaced while it was open; it was opened again",
                 config->path);
@@ -688,7 +688,7 @@ static void file_exporter_give_back(struct br_list *list)
 }
 
 /* Keeps records that a thread has written, and returns the other items to their senders. */
-static void file_exporter_leave(struct state *state)
+static void file_exporter_stop(struct state *state)
 {
     struct writing *writing = state->writing;
     if (writing->runs)
@@ -708,9 +708,9 @@ static void file_exporter_destroy(struct br_node *node)
         return;
     br_host_timer_stop(node->host, &state->again);
     if (state->busy)
-        file_exporter_leave(state);
+        file_exporter_stop(state);
     file_exporter_give_back(&state->waiting);
-    file_exporter_forget_record(writing);
+    file_exporter_release_record(writing);
     file_writer_close(node->host, state->writer);
     file_groups_close(node->host, state->groups);
     if (!writing->runs)

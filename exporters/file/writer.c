@@ -26,7 +26,7 @@
 struct file_writer {
     struct file_writer_config config; /* the writer owns its path */
     pthread_mutex_t lock;             /* protects `busy` and `stuck`; held only briefly */
-    pthread_cond_t left;
+    pthread_cond_t released;
     bool busy;    /* a thread uses the fields below */
     bool stuck;   /* a thread has used them for WAIT_S or longer; other threads do not wait */
     int fd;       /* -1: not open */
@@ -105,7 +105,7 @@ struct file_writer *file_writer_new(const struct file_writer_config *config)
     (void)pthread_mutex_init(&writer->lock, NULL);
     (void)pthread_condattr_init(&monotonic);
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&writer->left, &monotonic);
+    (void)pthread_cond_init(&writer->released, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
     return writer;
 }
@@ -115,7 +115,7 @@ void file_writer_free(struct file_writer *writer)
     if (!writer)
         return;
     file_writer_close_file(writer);
-    (void)pthread_cond_destroy(&writer->left);
+    (void)pthread_cond_destroy(&writer->released);
     (void)pthread_mutex_destroy(&writer->lock);
     br_free((void *)(uintptr_t)writer->config.path);
     br_free(writer);
@@ -314,7 +314,7 @@ static int file_writer_put_stream(struct file_writer *writer, struct file_record
 }
 
 /* Closes the file if the path now names another file or none. */
-static void file_writer_leave_replaced(struct file_writer *writer, struct file_record *record)
+static void file_writer_close_replaced(struct file_writer *writer, struct file_record *record)
 {
     struct stat open, named;
     if (writer->fd < 0 || !writer->regular || fstat(writer->fd, &open))
@@ -339,7 +339,7 @@ static int file_writer_put_locked(struct file_writer *writer, struct file_record
     if (writer->unfinished && writer->unfinished != record)
         return EBUSY;
     for (int i = 0; i < REWRITES_MAX; i++) {
-        file_writer_leave_replaced(writer, record);
+        file_writer_close_replaced(writer, record);
         int error = writer->fd < 0 ? file_writer_open_file(writer) : 0;
         if (!error)
             error = writer->regular ? file_writer_put_regular(writer, record, unix_ns)
@@ -359,7 +359,7 @@ static bool file_writer_enter(struct file_writer *writer)
     until.tv_sec += WAIT_S;
     (void)pthread_mutex_lock(&writer->lock);
     while (writer->busy && !writer->stuck && !error)
-        error = pthread_cond_timedwait(&writer->left, &writer->lock, &until);
+        error = pthread_cond_timedwait(&writer->released, &writer->lock, &until);
     bool entered = !writer->busy;
     writer->stuck = writer->stuck || !entered;
     writer->busy = true;
@@ -371,7 +371,7 @@ static void file_writer_leave(struct file_writer *writer)
 {
     (void)pthread_mutex_lock(&writer->lock);
     writer->busy = writer->stuck = false;
-    (void)pthread_cond_signal(&writer->left);
+    (void)pthread_cond_signal(&writer->released);
     (void)pthread_mutex_unlock(&writer->lock);
 }
 

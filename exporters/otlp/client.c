@@ -30,9 +30,9 @@ struct otlp_sender {
 /* The backend accepted the request; how many records it rejected stays unknown. */
 static void otlp_client_log_unread(struct otlp_sender *sender)
 {
-    uint64_t held;
+    uint64_t suppressed;
     if (br_log_allow(&sender->unread_limit, br_host_mono_ms(sender->node->host), LOG_EVERY_MS,
-                     &held))
+                     &suppressed))
         br_warn(&sender->node->log,
                 "the JSON of a response cannot be read; rejected records in it are not counted");
 }

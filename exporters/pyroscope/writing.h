@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes the pprofs of items. Small items are written at once. Larger items, and those that exceed
- * a limit on the way, are written in a thread of the pool. The thread has a writer and a pool of
- * its own. It reads the item, which nobody changes meanwhile.
+ * a limit on the way, are written in a thread of the pool. The thread has its writer and its pool.
+ * It reads the item, which nobody changes meanwhile.
  *
  * Each pprof has its own tables and labels. Profiles that share a dictionary, such as those of all
  * processes of a host, therefore grow to several times their size. The growth is limited by the

@@ -125,7 +125,7 @@ static bool store_exporter_directory(const struct config *config, char *out, siz
 static void store_exporter_set_metrics(struct state *state)
 {
     const struct br_store_usage *usage = &state->writing->usage;
-    uint64_t held;
+    uint64_t suppressed;
     if (state->node->host->worker)
         return;
     *state->bytes = (double)usage->bytes;
@@ -136,7 +136,7 @@ static void store_exporter_set_metrics(struct state *state)
     *state->samples = (double)usage->n_samples;
     if (usage->n_shortened > (uint64_t)*state->shortened &&
         br_log_allow(&state->shortened_limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS,
-                     &held))
+                     &suppressed))
         br_warn(&state->node->log,
                 "requests have more labels, names or frames than the store keeps for their size: "
                 "some were dropped (braid_store_shortened_items)");
@@ -187,7 +187,7 @@ static void store_exporter_on_run(struct br_task *task)
 static void store_exporter_fail(struct state *state, struct br_item *item)
 {
     const struct writing *writing = state->writing;
-    uint64_t held;
+    uint64_t suppressed;
     if (writing->rc == BR_EINVAL || writing->rc == BR_ETOOBIG) {
         struct br_outcome outcome = br_outcome_reject(
             BR_STATUS_INVALID_ARGUMENT, "store: cannot be stored: %s", writing->err.text);
@@ -196,7 +196,7 @@ static void store_exporter_fail(struct state *state, struct br_item *item)
     }
     struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, RETRY_MS,
                                                  "store: cannot write: %s", writing->err.text);
-    if (br_log_allow(&state->limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS, &held))
+    if (br_log_allow(&state->limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS, &suppressed))
         br_warn(&state->node->log, "%s", outcome.text);
     br_item_finish(item, &outcome);
 }
@@ -338,7 +338,7 @@ static void store_exporter_give_back(struct br_list *list)
 }
 
 /* Keeps items that a thread has written; the caller returns the others to their senders. */
-static void store_exporter_leave(struct state *state)
+static void store_exporter_stop(struct state *state)
 {
     struct writing *writing = state->writing;
     br_task_stop(&writing->task);
@@ -353,7 +353,7 @@ static void store_exporter_destroy(struct br_node *node)
         return;
     br_host_timer_stop(node->host, &state->timer);
     if (state->busy)
-        store_exporter_leave(state);
+        store_exporter_stop(state);
     else
         br_free(state->writing);
     store_exporter_give_back(&state->current);

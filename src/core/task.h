@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A task is work for a thread of the pool that may be cancelled while it runs. It is a member of a
- * struct with its input and its result, and has a memory pool and a memory scope for the thread.
+ * larger struct, which contains the input and the result. The task adds a memory pool and a memory
+ * scope for the thread.
  *
- * | call          | in         | the thread  | `done` is called            |
- * |---------------|------------|-------------|-----------------------------|
- * | br_task_start | the worker | calls `run` | once, in the worker         |
- * | br_task_cancel| the worker | finishes    | later, is_cancelled is true |
- * | br_task_stop  | the worker | has finished| later, is_cancelled is true |
+ * State | in the thread | `done`
+ * ----- | ------------- | ------
+ * started | `run` is pending or running | will be called once, in the worker
+ * cancelled before it began | `run` is never called | will be called; br_task_is_cancelled
+ * cancelled while it ran | `run` goes on to its end | will be called; br_task_is_cancelled
+ * stopped | `run` has returned or is never called | will be called; br_task_is_cancelled
+ * done | - | was called; the task may be released, or started again unless it was cancelled
  *
- * `run` reads the struct and what it points to, which nobody changes until `done`. Reference counts
- * are not atomic: `run` may change only those of buffers that belong to the task's pool. `done`
- * takes the result over (br_buf_adopt, br_item_move), then releases the task or starts it again.
+ * `run` reads the struct and the data that it points to, which nobody may change until `done`.
+ * Reference counts are not atomic: `run` may change only those of buffers in the task's pool.
+ * `done` moves the result to the worker (br_buf_adopt, br_item_move).
  *
- * The shutdown timeout bounds how long a task may block br_task_stop: after it the process ends.
+ * br_task_stop may block as long as `run` does. The process limits that time by its shutdown
+ * timeout.
  */
 #pragma once
 
@@ -46,7 +50,8 @@ int br_task_add_pool(struct br_task *task, struct br_memory *memory);
 /* Frees the pool. The task must not be running. Accepts a zeroed task. */
 void br_task_release(struct br_task *task);
 
-/* Queues the task for a thread. Without threads, `run` and `done` are called before it returns. */
+/* Queues the task for a thread. A host that has no threads calls `run` and `done` before this
+ * returns. */
 void br_task_start(struct br_task *task);
 
 /* Cancels a task that was started and whose `done` was not called yet. If a thread has already

@@ -172,8 +172,8 @@ struct br_buf *br_call_message(const struct br_call *call, struct br_codec *code
     const char *name = exchange->response_encoding;
     struct br_buf *body = exchange->response, *plain = NULL;
     enum br_encoding encoding = BR_ENCODING_NONE;
-    bool said = !exchange->grpc || exchange->response_compressed;
-    if (!body || (said && !br_encoding_parse(name, strlen(name), &encoding)))
+    bool encoded = !exchange->grpc || exchange->response_compressed;
+    if (!body || (encoded && !br_encoding_parse(name, strlen(name), &encoding)))
         return NULL;
     if (encoding == BR_ENCODING_NONE)
         return exchange->response_compressed ? NULL : br_buf_ref(body);

@@ -77,17 +77,17 @@ static void reply_protobuf(struct br_request *request, unsigned code,
 {
     struct br_arena arena;
     uint8_t partial[64 + sizeof outcome->text];
-    struct br_http_answer left = {.status = code,
-                                  .delay_ms = br_retry_delay_ms(outcome),
-                                  .type = "application/x-protobuf",
-                                  .data = partial};
+    struct br_http_answer answer = {.status = code,
+                                    .delay_ms = br_retry_delay_ms(outcome),
+                                    .type = "application/x-protobuf",
+                                    .data = partial};
     br_arena_init(&arena, 65536);
     if (outcome->verdict == BR_DONE)
-        left.len = otlp_reply_encode_partial(outcome, partial);
+        answer.len = otlp_reply_encode_partial(outcome, partial);
     else
-        left.data = br_status_encode((int)br_outcome_grpc(outcome), outcome->text, left.delay_ms,
-                                     &arena, &left.len);
-    br_http_reply(http, request, &left);
+        answer.data = br_status_encode((int)br_outcome_grpc(outcome), outcome->text,
+                                       answer.delay_ms, &arena, &answer.len);
+    br_http_reply(http, request, &answer);
     br_arena_release(&arena);
 }
 

@@ -2,7 +2,7 @@
 /*
  * Reads profiles in formats other than OTLP. A text format that writes each stack out becomes
  * larger as OTLP, and the tables that find equal stacks are larger still. If a text does not fit
- * into the memory of the reading, it is read again in parts. Each part has tables of its own, which
+ * into the memory of the reading, it is read again in parts. Each part has separate tables, which
  * are freed before the next part. The parts become pieces of one item, like those of br_pieces_cut.
  */
 #pragma once

@@ -68,7 +68,7 @@ static void reading_widen(struct br_reading *reading, size_t plain)
 int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
                           const uint8_t *data, size_t len, struct br_buf **ret)
 {
-    size_t left = reading->max_body - reading->plain, max = left;
+    size_t remaining = reading->max_body - reading->plain, max = remaining;
     bool partly = reading->max_now < reading->max_body;
     if (partly)
         max = reading->max_now > reading->plain ? reading->max_now - reading->plain : 0;

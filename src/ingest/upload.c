@@ -16,7 +16,7 @@
 
 /* --- End of an upload ------------------------------------------------------------------------- */
 
-static void upload_forget(struct br_upload *upload)
+static void upload_free(struct br_upload *upload)
 {
     br_list_remove(&upload->link);
     br_free(upload->partial);
@@ -27,12 +27,13 @@ void br_ingest_log_refused(struct br_ingest *ingest, const struct br_request *re
                            enum br_status status, const char *why)
 {
     struct br_node *node = ingest->node;
-    uint64_t held;
-    if (!br_log_allow(&ingest->refused_log, br_host_mono_ms(node->host), REFUSED_EVERY_MS, &held))
+    uint64_t suppressed;
+    if (!br_log_allow(&ingest->refused_log, br_host_mono_ms(node->host), REFUSED_EVERY_MS,
+                      &suppressed))
         return;
     br_warn(&node->log, "rejected a request from %s: %s: %s (%llu more since the last such line)",
             request->peer[0] ? request->peer : "a local client", br_status_name(status), why,
-            (unsigned long long)held);
+            (unsigned long long)suppressed);
 }
 
 void br_ingest_log_unknown(struct br_ingest *ingest, const struct br_request *request,
@@ -57,7 +58,7 @@ static void upload_answer(struct br_upload *upload, const struct br_outcome *out
     was.request = NULL;
     was.partial = NULL;
     request->user = NULL;
-    upload_forget(upload);
+    upload_free(upload);
     was.kind->answer(&was, request, outcome);
 }
 
@@ -209,7 +210,7 @@ static void upload_on_done(struct br_item *item, void *arg)
             upload->partial && outcome->verdict == BR_DONE ? *upload->partial : *outcome;
         upload_answer(upload, &how);
     } else {
-        upload_forget(upload);
+        upload_free(upload);
     }
     upload_check_sendings(ingest);
 }
@@ -344,7 +345,7 @@ static void upload_on_gone(struct br_handler *self, struct br_request *request)
     upload->request = NULL;
     br_reading_cancel(&upload->reading);
     if (!upload->item)
-        upload_forget(upload);
+        upload_free(upload);
 }
 
 /* --- Collected profiles ----------------------------------------------------------------------- */
@@ -410,7 +411,7 @@ void br_ingest_release(struct br_ingest *ingest)
         if (upload->item)
             upload->item->done = NULL; /* the item stays in the pipeline without a client */
         br_reading_cancel(&upload->reading);
-        upload_forget(upload);
+        upload_free(upload);
     }
     br_reading_wait_all(&ingest->readings);
     br_workbench_release(&ingest->bench);
@@ -523,13 +524,13 @@ void br_meter_count(struct br_meter *meter, enum br_meter_result result, const s
 {
     double *const *of[] = {meter->accepted, meter->refused, meter->failed};
     const struct br_sample_types *types = item->sample_types;
-    uint32_t left = n_items;
+    uint32_t remaining = n_items;
     for (unsigned i = 0; types && i < types->count; i++) {
-        uint32_t n = types->rows[i].n_samples < left ? types->rows[i].n_samples : left;
+        uint32_t n = types->rows[i].n_samples < remaining ? types->rows[i].n_samples : remaining;
         *upload_counters_of(meter, types->rows[i].name)[result] += n;
-        left -= n;
+        remaining -= n;
     }
-    *of[result][item->signal] += left;
+    *of[result][item->signal] += remaining;
 }
 
 void br_meter_count_outcome(struct br_meter *meter, const struct br_item *item)
