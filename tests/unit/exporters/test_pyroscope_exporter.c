@@ -479,9 +479,11 @@ static void destroyed_during_requests(void **state)
 /* Writes the first error, or else the first warning, or an empty text. */
 static void first_message(const struct br_errs *errs, char *out, size_t size)
 {
-    const struct br_err *first = errs->n_errors     ? errs->errors
-                                 : errs->n_warnings ? errs->warnings
-                                                    : NULL;
+    const struct br_err *first = NULL;
+    if (errs->n_errors)
+        first = errs->errors;
+    else if (errs->n_warnings)
+        first = errs->warnings;
     out[0] = '\0';
     if (first)
         (void)br_err_format(first, out, size);
