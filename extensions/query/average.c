@@ -97,7 +97,7 @@ static int average_make_room(struct query_job *job, struct br_flame *flame, stru
         br_free(map);
     }
     job->store->note =
-        "there are more stacks than one query adds up: the smallest are shown as \"other\"";
+        "there are too many stacks for one query: the smallest are shown as \"other\"";
     return rc;
 }
 
@@ -106,8 +106,8 @@ static int average_add(struct averaging *averaging, const struct br_sample_filte
 {
     struct br_sample_filter some = *filter;
     struct br_flame part;
-    some.wants = average_wants;
-    some.wants_arg = averaging;
+    some.select_series = average_wants;
+    some.select_arg = averaging;
     int rc = br_flame_init(&part, flame->max_nodes);
     if (rc)
         return rc;
@@ -131,8 +131,8 @@ static int average_count(struct averaging *averaging, const struct br_sample_fil
                                          .until_ns = filter->until_ns,
                                          .type = filter->type,
                                          .spans_together = true,
-                                         .wants = average_wants,
-                                         .wants_arg = averaging};
+                                         .select_series = average_wants,
+                                         .select_arg = averaging};
     int rc = br_store_series(store, filter, average_on_series, averaging, err);
     if (!rc && !averaging->rc)
         rc = br_store_samples(store, &all, 1, average_on_samples, averaging, err);

@@ -297,8 +297,8 @@ static int pick_flame_profiles(struct query_job *job, const struct query_pick *p
             continue;
         one.from_ns = profile->time_ns;
         one.until_ns = profile->time_ns + 1;
-        one.wants = pick_has_source;
-        one.wants_arg = &profile->source;
+        one.select_series = pick_has_source;
+        one.select_arg = &profile->source;
         rc = br_store_flame(job->store, &one, flame, err);
     }
     return rc;

@@ -160,7 +160,7 @@ def test_old_partition_that_cannot_be_removed(braid, stall, tmp_path):
     disk.end()
     for writer in writers:
         writer.join()
-    server.wait_log("was removed: it is over the retention")
+    server.wait_log("was removed: it exceeds the retention")
     server.stop()
 
 

@@ -75,7 +75,7 @@ static void test_no_directory(void **state)
 {
     (void)state;
     assert_non_null(strstr(rig_start_error(&br_store_exporter, "{directory: /dev/null/a}"),
-                           "cannot make /dev/null/a"));
+                           "cannot create /dev/null/a"));
 }
 
 static void test_written(void **state)
