@@ -13,7 +13,7 @@
 #define OPERATIONS_MAX 10000 /* of one service */
 #define DURATION_MAX 1e18    /* ns: 31 years */
 
-/* --- Parameters and JSON ---------------------------------------------------------------------- */
+/* --- Parameters and JSON --------------------------------------------------------------------- */
 
 bool query_braid_range(struct query_job *job, uint64_t *ret_from, uint64_t *ret_until)
 {
@@ -56,7 +56,11 @@ bool query_braid_duration(struct query_job *job, const char *name, uint64_t *ret
                        text, text, text);
         return false;
     }
-    double ns = bare ? 0 : number ? value * braid_unit_ns(end) : -1;
+    double ns = -1;
+    if (bare)
+        ns = 0;
+    else if (number)
+        ns = value * braid_unit_ns(end);
     if (!(ns >= 0 && ns <= DURATION_MAX)) {
         query_job_fail(job, 400, "invalid %s: must be a duration, as 100ms or 1.5s, got \"%.40s\"",
                        name, text);
@@ -99,7 +103,7 @@ void query_braid_end(struct query_job *job, int rc, const struct br_err *err)
     br_str_putc(&job->out, '}');
 }
 
-/* --- Status ----------------------------------------------------------------------------------- */
+/* --- Status ---------------------------------------------------------------------------------- */
 
 static void braid_status(struct query_job *job)
 {
@@ -123,7 +127,7 @@ static void braid_status(struct query_job *job)
                   usage.n_samples, oldest_ns, newest_ns, br_store_generation(store));
 }
 
-/* --- Services --------------------------------------------------------------------------------- */
+/* --- Services -------------------------------------------------------------------------------- */
 
 struct braid_service {
     const char *name;
@@ -175,7 +179,7 @@ static bool braid_services_on_series(const struct br_stored_series *series, void
             if (service)
                 (void)query_braid_type(services->job, &service->types, series->type);
         }
-    return !services->rc && query_pick_goes_on(services->job);
+    return !services->rc && query_job_may_continue(services->job);
 }
 
 static bool braid_services_on_operation(const char *name, uint64_t count, void *arg)
@@ -266,7 +270,7 @@ static void braid_list_services(struct query_job *job)
     query_braid_end(job, rc, &err);
 }
 
-/* --- Routes ----------------------------------------------------------------------------------- */
+/* --- Routes ---------------------------------------------------------------------------------- */
 
 static void braid_openapi(struct query_job *job)
 {

@@ -8,7 +8,7 @@
 
 #define NO_ROW UINT32_MAX
 
-/* --- Types ------------------------------------------------------------------------------------ */
+/* --- Types ----------------------------------------------------------------------------------- */
 
 size_t query_braid_type(struct query_job *job, struct query_braid_types *types, const char *id)
 {
@@ -25,19 +25,21 @@ size_t query_braid_type(struct query_job *job, struct query_braid_types *types, 
 
 bool query_braid_is_cpu(const char *type_id)
 {
-    const char *rest = strchr(type_id, ':');
-    return rest && !strncmp(rest, ":cpu:nanoseconds:", strlen(":cpu:nanoseconds:"));
+    const char *suffix = strchr(type_id, ':');
+    return suffix && !strncmp(suffix, ":cpu:nanoseconds:", strlen(":cpu:nanoseconds:"));
 }
 
 static bool figures_is_wall(const char *type_id)
 {
-    const char *rest = strchr(type_id, ':');
-    return rest && !strncmp(rest, ":wall:nanoseconds:", strlen(":wall:nanoseconds:"));
+    const char *suffix = strchr(type_id, ':');
+    return suffix && !strncmp(suffix, ":wall:nanoseconds:", strlen(":wall:nanoseconds:"));
 }
 
 static unsigned figures_rank(const char *type_id)
 {
-    return query_braid_is_cpu(type_id) ? 2 : figures_is_wall(type_id) ? 1 : 0;
+    if (query_braid_is_cpu(type_id))
+        return 2;
+    return figures_is_wall(type_id) ? 1 : 0;
 }
 
 size_t query_braid_main_type(const struct query_braid_types *types,
@@ -57,7 +59,7 @@ size_t query_braid_main_type(const struct query_braid_types *types,
     return best;
 }
 
-/* --- Figures ---------------------------------------------------------------------------------- */
+/* --- Figures --------------------------------------------------------------------------------- */
 
 int query_braid_add(struct query_job *job, struct query_braid_figures *figures, size_t type,
                     uint64_t samples, int64_t value)
@@ -91,7 +93,8 @@ static int64_t figures_cpu(const struct query_braid_types *types,
     return sum;
 }
 
-/* A sample has a value of each of its profile's types: it counts once. */
+/* Each sample has a value for every type of its profile, so samples are counted for one type
+ * only. */
 static uint64_t figures_samples(const struct query_braid_types *types,
                                 const struct query_braid_figures *figures)
 {
@@ -118,7 +121,7 @@ void query_braid_put_figures(struct br_str *out, const struct query_braid_types 
     br_str_putc(out, '}');
 }
 
-/* --- Rows ------------------------------------------------------------------------------------- */
+/* --- Rows ------------------------------------------------------------------------------------ */
 
 bool query_braid_rows_add(const struct br_stored_span *span, void *arg)
 {
@@ -133,7 +136,7 @@ bool query_braid_rows_add(const struct br_stored_span *span, void *arg)
         return false;
     rows->rows[rows->count++] = (struct query_braid_row){
         .span = *span, .first_child = NO_ROW, .next = NO_ROW, .parent = NO_ROW};
-    return query_pick_goes_on(rows->job);
+    return query_job_may_continue(rows->job);
 }
 
 void query_braid_rows_release(struct query_braid_rows *rows)
@@ -149,7 +152,7 @@ struct query_braid_row *query_braid_find(const struct query_braid_rows *rows, ui
     return rows->by_id ? br_map_get(rows->by_id, &span_id, sizeof span_id) : NULL;
 }
 
-/* Places of rows by the ids of their spans: of equal ones the first. */
+/* Makes a map from span id to row. If ids are equal, the first row is in it. */
 static int figures_index(const struct query_braid_rows *rows, struct br_map **ret)
 {
     struct br_map *map = br_map_new(rows->count + 1);
@@ -201,8 +204,8 @@ static bool figures_is_local(const struct query_braid_rows *rows,
            !strcmp(child->span.service, rows->rows[child->parent].span.service);
 }
 
-/* A list of the rows below `root`, each once, parents first: spans that are each other's parents
- * do not go round. */
+/* Lists the rows of the local subtree of `root`, parents first. Each row is listed once, even if
+ * spans are each other's parents. */
 static int figures_list_below(struct query_braid_rows *rows, uint32_t root, uint32_t **ret,
                               size_t *ret_n)
 {
@@ -225,18 +228,18 @@ static int figures_list_below(struct query_braid_rows *rows, uint32_t root, uint
     return 0;
 }
 
-int query_braid_pick_subtree(struct query_braid_rows *rows, const struct query_braid_row *root,
-                             struct query_pick *pick)
+int query_braid_select_subtree(struct query_braid_rows *rows, const struct query_braid_row *root,
+                               struct query_selection *selection)
 {
     uint32_t *list = NULL;
     size_t count = 0;
     int rc = figures_list_below(rows, (uint32_t)(root - rows->rows), &list, &count);
     for (size_t i = 0; i < count && !rc; i++)
-        rc = query_pick_add_span(rows->job, pick, rows->rows[list[i]].span.span_id);
+        rc = query_selection_add_span(rows->job, selection, rows->rows[list[i]].span.span_id);
     return rc;
 }
 
-/* --- Sums ------------------------------------------------------------------------------------- */
+/* --- Sums ------------------------------------------------------------------------------------ */
 
 struct figures_adder {
     struct query_braid_rows *rows;
@@ -253,7 +256,7 @@ static bool figures_on_samples(const struct br_stored_samples *samples, void *ar
         rows->rc = query_braid_add(rows->job, &row->self,
                                    query_braid_type(rows->job, &rows->types, samples->series->type),
                                    samples->count, samples->value);
-    return !rows->rc && query_pick_goes_on(rows->job);
+    return !rows->rc && query_job_may_continue(rows->job);
 }
 
 int query_braid_sum_rows(struct query_braid_rows *rows, struct br_err *err)
@@ -287,8 +290,8 @@ static int figures_add_all(struct query_braid_rows *rows, struct query_braid_fig
     return rc;
 }
 
-/* Rows in an order in which children stand behind their parents: from each row whose parent is of
- * another service, or is not here. */
+/* Orders the rows so that children follow their parents, and adds up from the end. Each local
+ * subtree starts at a row whose parent is in another service or missing. */
 int query_braid_sum_subtrees(struct query_braid_rows *rows)
 {
     int rc = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET traces/{trace}: all of a trace's spans, each with what it took. */
+/* GET traces/{trace}: all spans of a trace with their figures. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -14,11 +14,11 @@ typedef Opentelemetry__Proto__Common__V1__AnyValue AnyValue;
 typedef Opentelemetry__Proto__Common__V1__KeyValue KeyValue;
 typedef Opentelemetry__Proto__Trace__V1__Span OtlpSpan;
 
-/* --- Attributes ------------------------------------------------------------------------------- */
+/* --- Attributes ------------------------------------------------------------------------------ */
 
 static void trace_put_value(struct br_str *out, const AnyValue *value, unsigned depth);
 
-/* As text where a JavaScript reader would round it. */
+/* Appends an integer; as text if JavaScript would round it. */
 static void trace_put_int(struct br_str *out, int64_t value)
 {
     const int64_t exact = INT64_C(1) << 53;
@@ -104,12 +104,12 @@ static void trace_put_attributes(struct br_str *out, KeyValue *const *pairs, siz
     br_str_putc(out, ']');
 }
 
-/* --- Resources -------------------------------------------------------------------------------- */
+/* --- Resources ------------------------------------------------------------------------------- */
 
 struct trace_answer {
     struct query_job *job;
     struct query_braid_rows rows;
-    struct br_map *resources; /* their numbers, by their bytes */
+    struct br_map *resources; /* resource bytes to number */
     struct br_str resources_out;
     const uint32_t **resource_of; /* by row */
     struct br_span_bytes *bytes;  /* by row */
@@ -136,7 +136,7 @@ static void trace_put_resource(struct trace_answer *answer, const struct br_stor
     br_str_putc(out, '}');
 }
 
-/* The number of a resource, which is written down when it is met first. */
+/* Sets the number of a row's resource. Appends the resource to the response at its first use. */
 static int trace_number(struct trace_answer *answer, size_t row)
 {
     const struct br_span_bytes *bytes = &answer->bytes[row];
@@ -156,7 +156,7 @@ static int trace_number(struct trace_answer *answer, size_t row)
     return 0;
 }
 
-/* Finds the bytes of each span. */
+/* Reads the bytes of each span. */
 static int trace_gather(struct trace_answer *answer, struct br_err *err)
 {
     struct br_arena *arena = &answer->job->arena;
@@ -177,7 +177,7 @@ static int trace_gather(struct trace_answer *answer, struct br_err *err)
     return rc;
 }
 
-/* --- Spans ------------------------------------------------------------------------------------ */
+/* --- Spans ----------------------------------------------------------------------------------- */
 
 static void trace_put_id(struct br_str *out, char before, const char *name, ProtobufCBinaryData id)
 {
@@ -210,7 +210,8 @@ static void trace_put_events(struct br_str *out, const OtlpSpan *span)
     br_str_putc(out, ']');
 }
 
-/* Adds what a span's row does not have; nothing for a span that cannot be read. */
+/* Appends the fields of a span that are not in its row. If the span cannot be read, they are
+ * empty. */
 static void trace_put_details(struct query_job *job, const struct br_span_bytes *bytes)
 {
     struct br_str *out = &job->out;

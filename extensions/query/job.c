@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A query from its head to its end: what the request said is copied, since the client may go away
- * while a thread reads it; the thread makes the whole answer, compressed; the loop sends it.
+ * The life of a query: the request is copied, because the client may disconnect while a thread
+ * reads it; a thread makes the whole response and compresses it; the loop sends it.
  */
 #include <string.h>
 #include <strings.h>
@@ -24,9 +24,10 @@ bool query_job_is_stopped(const struct query_job *job)
     return br_task_is_cancelled(&job->task) || job_mono_ms() >= job->deadline_ms;
 }
 
-/* --- What the request said -------------------------------------------------------------------- */
+/* --- Copying the request --------------------------------------------------------------------- */
 
-/* Decodes %XX, and `+` where `plus`. The length, or -1 for a broken escape. */
+/* Decodes percent escapes and, if `plus` is set, `+` as a space. Returns the length, or -1 for a
+ * malformed escape. */
 static long job_decode(const char *text, size_t len, bool plus, char *out)
 {
     size_t n = 0;
@@ -124,7 +125,7 @@ static int query_job_copy_request(struct query_job *job, const struct br_request
     return job_copy_params(job, request->query);
 }
 
-/* RFC 9110 section 12.5.3, as far as it goes for one coding: named, and not with q=0. */
+/* RFC 9110 section 12.5.3, for this coding only: it must be named, and not with q=0. */
 static bool job_is_gzip_wanted(const struct br_request *request)
 {
     const char *value = br_request_header(request, "accept-encoding");
@@ -140,7 +141,7 @@ static bool job_is_gzip_wanted(const struct br_request *request)
            strspn(found + 3, ".0") < strcspn(found + 3, ", \t");
 }
 
-/* --- Life ------------------------------------------------------------------------------------- */
+/* --- Running a call -------------------------------------------------------------------------- */
 
 static void job_count(const struct query_job *job, int change)
 {
@@ -150,7 +151,8 @@ static void job_count(const struct query_job *job, int change)
         query->n_downloads += (unsigned)change;
 }
 
-/* Forgets what a call made; the packed answer stays. In the thread: the store may be gone later. */
+/* Frees the memory of a call, except the packed response. Called in the thread, because the
+ * store may be closed later. */
 static void job_end_call(struct query_job *job)
 {
     if (job->store)
@@ -166,8 +168,8 @@ static void query_job_free(struct query_job *job)
         br_host_timer_stop(job->query->node->host, &job->timer);
         job_count(job, -1);
     }
-    if (job->kept)
-        job->release(job->kept);
+    if (job->state)
+        job->release(job->state);
     if (job->request)
         job->request->user = NULL;
     br_list_remove(&job->link);
@@ -178,7 +180,7 @@ static void query_job_free(struct query_job *job)
     br_free(job);
 }
 
-/* The body of a POST, in what its head says. */
+/* Decompresses the body of a POST. */
 static int job_read_body(struct query_job *job, struct br_err *err)
 {
     struct br_codec *codec;
@@ -208,15 +210,15 @@ static int job_read_body(struct query_job *job, struct br_err *err)
 
 static int job_begin_store(struct query_job *job, struct br_err *err)
 {
-    if (job->route->no_store || job->route->at_once)
+    if (job->route->no_store || job->route->on_loop)
         return 0;
-    job->begun_store = (struct br_store_query){.store = job->query->store,
+    job->store_query = (struct br_store_query){.store = job->query->store,
                                                .arena = &job->arena,
                                                .deadline_ms = job->deadline_ms,
                                                .max_bytes = (size_t)job->config->max_query_memory};
-    int rc = br_store_query_begin(&job->begun_store, err);
+    int rc = br_store_query_begin(&job->store_query, err);
     if (!rc)
-        job->store = &job->begun_store;
+        job->store = &job->store_query;
     return rc;
 }
 
@@ -241,11 +243,11 @@ static void job_handle(struct query_job *job)
         query_job_fail(job, 504, "the query waited for longer than query_timeout");
     else
         job->route->handle(job);
-    if (br_store_query_remark(&job->begun_store) && job->status == 200 && !job->route->stream)
-        query_job_header(job, "braid-cut", br_store_query_remark(&job->begun_store));
+    if (br_store_query_remark(&job->store_query) && job->status == 200 && !job->route->stream)
+        query_job_header(job, "braid-cut", br_store_query_remark(&job->store_query));
 }
 
-/* Puts the answer into a buffer that the loop can take. */
+/* Moves the response into a buffer that the loop can send. */
 static int job_pack(struct query_job *job)
 {
     bool gzip =
@@ -253,7 +255,7 @@ static int job_pack(struct query_job *job)
     struct br_pool *pool = job->task.host.pool;
     struct br_rope rope = {0};
     int rc = BR_ENOMEM;
-    if (job->out.len == 0) { /* an empty message of protobuf is an answer, too */
+    if (job->out.len == 0) { /* an empty protobuf message is a valid response */
         job->packed = job->route->stream ? NULL : br_buf_new_exact(pool, 1);
         return job->packed || job->route->stream ? 0 : BR_ENOMEM;
     }
@@ -272,7 +274,7 @@ static int job_pack(struct query_job *job)
                        : BR_ENOMEM;
 }
 
-/* An answer without which there is no other. */
+/* Packs an error response; if that fails too, query_job_reply responds with 503. */
 static void job_pack_failed(struct query_job *job)
 {
     job->packed = br_buf_unref(job->packed);
@@ -309,11 +311,11 @@ static void job_on_timer(struct br_timer *timer)
     job_start_call(job);
 }
 
-/* The next call of a stream, later; the end of anything else. */
-static void job_go_on(struct query_job *job)
+/* Schedules the next call of a stream. Frees the job if there is none. */
+static void job_schedule_next(struct query_job *job)
 {
     struct query *query = job->query;
-    job->turn++;
+    job->n_calls++;
     if (!job->request || !job->again_ms || query->node->host->draining ||
         !br_host_timer(query->node->host, &job->timer, job->again_ms, job_on_timer)) {
         query_job_end_stream(job);
@@ -324,7 +326,7 @@ static void job_go_on(struct query_job *job)
 static void query_job_on_done(struct br_task *task)
 {
     struct query_job *job = br_container_of(task, struct query_job, task);
-    job->begun = false;
+    job->running = false;
     if (job->packed && job->query) {
         br_buf_adopt(job->packed, job->query->answers);
         br_buf_hold(job->packed, BR_HOLDER_ANSWERS);
@@ -332,13 +334,13 @@ static void query_job_on_done(struct br_task *task)
     if (job->query && job->request)
         query_job_reply(job);
     if (job->query && job->route->stream && job->request) {
-        job_go_on(job);
+        job_schedule_next(job);
         return;
     }
     query_job_free(job);
 }
 
-/* In a thread of those for slow work, or here and now. */
+/* Starts a call: in a thread for slow work, or immediately on the loop. */
 static void job_start_call(struct query_job *job)
 {
     struct query *query = job->query;
@@ -346,31 +348,31 @@ static void job_start_call(struct query_job *job)
     uint64_t now_ms = br_host_mono_ms(query->node->host);
     if (job->packed) { /* a piece that the client had no room for */
         query_job_reply(job);
-        job_go_on(job);
+        job_schedule_next(job);
         return;
     }
-    if (job->turn && generation == job->generation && !job->route->download) {
-        bool quiet = now_ms - job->quiet_ms >= QUERY_QUIET_MS;
-        if (quiet)
-            job->quiet_ms = now_ms;
-        if (quiet && !query_job_send_quiet(job))
+    if (job->n_calls && generation == job->generation && !job->route->download) {
+        bool is_idle = now_ms - job->idle_since_ms >= QUERY_KEEPALIVE_MS;
+        if (is_idle)
+            job->idle_since_ms = now_ms;
+        if (is_idle && !query_job_send_keepalive(job))
             job->again_ms = 0;
-        job_go_on(job);
+        job_schedule_next(job);
         return;
     }
     job->generation = generation;
-    job->quiet_ms = now_ms;
+    job->idle_since_ms = now_ms;
     job->again_ms = 0;
     job->status = 200;
     job->type = "application/json";
     job->now_ns = br_host_unix_ns(query->node->host);
     job->deadline_ms = job_mono_ms() + job->config->query_timeout / 1000000;
-    if (job->route->at_once) {
+    if (job->route->on_loop) {
         job_run(job);
         query_job_on_done(&job->task);
         return;
     }
-    job->begun = true;
+    job->running = true;
     br_task_start(&job->task);
 }
 
@@ -404,7 +406,7 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
     return job;
 }
 
-/* Reads the coding of the body. Returns false for one that is not known. */
+/* Reads the content coding of the body. Returns false if it is not supported. */
 static bool job_read_encoding(struct query_job *job, const struct br_request *request)
 {
     if (!request->grpc)
@@ -433,7 +435,7 @@ void query_job_start(struct query_job *job)
     } else if (!job_read_encoding(job, request)) {
         status = 415;
         why = "this Content-Encoding is not known";
-    } else if (!job->route->at_once && !job->route->no_store && !br_store_is_open(query->store)) {
+    } else if (!job->route->on_loop && !job->route->no_store && !br_store_is_open(query->store)) {
         status = 503;
         why = "the store is not open";
     }
@@ -452,7 +454,7 @@ void query_job_gone(struct query_job *job)
 {
     job->request->user = NULL;
     job->request = NULL;
-    if (job->begun)
+    if (job->running)
         br_task_cancel(&job->task);
     else
         query_job_free(job);
@@ -468,12 +470,13 @@ size_t query_jobs_on(const struct query *query, const struct br_conn *conn)
     return n;
 }
 
-/* Ends the first stream that `fn` accepts and no thread is working on. */
+/* Ends the first stream that `fn` selects and no thread is working on. Returns false if there is
+ * none. */
 static bool jobs_end_first(struct query *query, bool (*fn)(const struct query_job *job))
 {
     for (struct br_list *list = query->jobs.next; list != &query->jobs; list = list->next) {
         struct query_job *job = br_container_of(list, struct query_job, link);
-        if (!job->route->stream || job->begun || !job->started || !fn(job))
+        if (!job->route->stream || job->running || !job->started || !fn(job))
             continue;
         query_job_end_stream(job);
         query_job_free(job);
@@ -515,14 +518,14 @@ void query_jobs_end_streams(struct query *query)
         ;
 }
 
-/* Waits for jobs that still run, because they read what is about to be freed. Their `done` finds
- * no query. */
+/* Waits for running jobs, because they read memory that is freed next. Their `done` callback
+ * finds job->query NULL. */
 void query_jobs_release(struct query *query)
 {
     struct br_list *list;
     while ((list = br_list_shift(&query->jobs))) {
         struct query_job *job = br_container_of(list, struct query_job, link);
-        if (!job->begun) {
+        if (!job->running) {
             query_job_free(job);
             continue;
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page at "/" and its assets, compressed when the program was built. */
+/* The web page at "/" and its assets, which were compressed when the program was built. */
 #include "extensions/query/page.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "extensions/query/tables.h"
 #include "wire/compression.h"
 
-/* Nothing from elsewhere, nothing inline, no text that becomes code. */
+/* Allows nothing from other servers, nothing inline, and no text that becomes code. */
 #define PAGE_POLICY                                                                                \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "              \
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "                   \
@@ -37,7 +37,7 @@ static void page_set_headers(struct query_job *job, const struct query_page_file
     query_job_header(job, "vary", "accept-encoding");
 }
 
-/* For clients that take neither coding. */
+/* Responds without compression, for clients that accept neither coding. */
 static void page_put_plain(struct query_job *job, const struct query_page_file *file)
 {
     struct br_err err = {0};
@@ -54,7 +54,7 @@ static void page_put_plain(struct query_job *job, const struct query_page_file *
         query_job_fail_rc(job, rc, &err);
 }
 
-/* "br" as a coding of its own, not as a part of another name, and not with q=0. */
+/* Returns true if Accept-Encoding contains "br" as a whole coding, and not with q=0. */
 static bool page_is_brotli_wanted(const char *accepted)
 {
     for (const char *at = accepted; *at; at += strcspn(at, ","), at += *at == ',') {
@@ -117,7 +117,7 @@ static void page_asset(struct query_job *job)
 }
 
 const struct query_route query_page_routes[] = {
-    {.methods = QUERY_GET, .path = "/", .handle = page_index, .at_once = true},
-    {.methods = QUERY_GET, .path = "/assets/*", .handle = page_asset, .at_once = true},
+    {.methods = QUERY_GET, .path = "/", .handle = page_index, .on_loop = true},
+    {.methods = QUERY_GET, .path = "/assets/*", .handle = page_asset, .on_loop = true},
     {0},
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The query extension: the life, the listener, and who may ask. Pages of other origins may not,
- * unless `cors` names them, and no page may by a name of its own for this address (net/hosts.h).
+ * The query extension: its configuration, listener and access control. Pages of other origins are
+ * rejected unless `cors` lists them, as are requests under a foreign host name (net/hosts.h).
  */
 #include "extensions/query/query.h"
 
@@ -38,7 +38,7 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-/* --- Config ----------------------------------------------------------------------------------- */
+/* --- Config ---------------------------------------------------------------------------------- */
 
 static int query_check(void *config, const struct br_yaml *node, const char *path,
                        struct br_arena *arena, struct br_errs *errs)
@@ -55,36 +55,37 @@ static int query_check(void *config, const struct br_yaml *node, const char *pat
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-/* --- Requests --------------------------------------------------------------------------------- */
+/* --- Requests -------------------------------------------------------------------------------- */
 
 static unsigned query_method_of(const struct br_request *request)
 {
-    return strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0 ? QUERY_GET
-           : strcmp(request->method, "POST") == 0                                      ? QUERY_POST
-                                                                                       : 0;
+    if (strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0)
+        return QUERY_GET;
+    return strcmp(request->method, "POST") == 0 ? QUERY_POST : 0;
 }
 
-static void query_refuse_method(struct query *query, struct br_request *request, unsigned methods)
+static void query_reject_method(struct query *query, struct br_request *request, unsigned methods)
 {
     const struct query_config *config = query->node->config;
-    static const char text[] = "there is no such method here\n";
+    static const char text[] = "this path does not support the method\n";
+    static const char *const allow[] = {[QUERY_GET] = "GET, HEAD",
+                                        [QUERY_POST] = "POST",
+                                        [QUERY_GET | QUERY_POST] = "GET, HEAD, POST"};
     const struct br_http_answer answer = {.status = 405,
                                           .type = "text/plain; charset=utf-8",
                                           .data = text,
                                           .len = sizeof text - 1,
-                                          .allow = methods == QUERY_POST  ? "POST"
-                                                   : methods == QUERY_GET ? "GET, HEAD"
-                                                                          : "GET, HEAD, POST"};
+                                          .allow = allow[methods]};
     *query->refused += 1;
     br_http_reply(&config->http, request, &answer);
 }
 
-/* Returns why a query is refused; NULL if it may begin, for which another may have been ended. */
-static const char *query_find_place(struct query *query, const struct br_request *request,
-                                    const struct query_route *route)
+/* Returns why a query is rejected, or NULL if it may begin. May end another query to make room. */
+static const char *query_admit(struct query *query, const struct br_request *request,
+                               const struct query_route *route)
 {
     size_t max = (size_t)((const struct query_config *)query->node->config)->max_concurrent;
-    if (route->at_once)
+    if (route->on_loop)
         return NULL;
     if (max > 1 && request->conn &&
         query_jobs_on(query, request->conn) >= max / QUERY_CONNECTION_SHARE)
@@ -99,7 +100,7 @@ static const char *query_find_place(struct query *query, const struct br_request
     return br_host_over_limit(query->node->host) ? "the process is short of memory" : NULL;
 }
 
-static void query_take(struct query *query, struct br_request *request)
+static void query_dispatch(struct query *query, struct br_request *request)
 {
     struct query_part parts[QUERY_PARTS_MAX];
     size_t n_parts = 0;
@@ -113,10 +114,10 @@ static void query_take(struct query *query, struct br_request *request)
     } else if (!request->grpc && route && route->errors == QUERY_GRPC) {
         query_answer_error(query, request, 415, QUERY_TEXT, "this path is one of gRPC");
     } else if (!route && methods) {
-        query_refuse_method(query, request, methods);
+        query_reject_method(query, request, methods);
     } else if (!route) {
         query_answer_error(query, request, 404, QUERY_TEXT, "404 page not found");
-    } else if ((full = query_find_place(query, request, route))) {
+    } else if ((full = query_admit(query, request, route))) {
         query_answer_error(query, request, 503, route->errors, full);
     } else if (!query_job_new(query, request, route, parts, n_parts, &rc)) {
         query_answer_error(query, request, rc == BR_EINVAL ? 400 : 503, route->errors,
@@ -131,7 +132,7 @@ static void query_begin(struct br_handler *self, struct br_request *request)
 {
     struct query *query = br_container_of(self, struct query, service);
     const struct query_config *config = query->node->config;
-    enum br_encoding encoding; /* read again when the body is there */
+    enum br_encoding encoding; /* parsed again when the body is complete */
     request->user = NULL;
     request->max_body = 0;
     request->leaves_at_eof = true;
@@ -146,7 +147,7 @@ static void query_begin(struct br_handler *self, struct br_request *request)
         query_answer_error(query, request, 503, request->grpc ? QUERY_GRPC : QUERY_TEXT,
                            "shutting down");
     else
-        query_take(query, request);
+        query_dispatch(query, request);
 }
 
 static void query_body(struct br_handler *self, struct br_request *request)
@@ -162,7 +163,7 @@ static void query_gone(struct br_handler *self, struct br_request *request)
         query_job_gone(request->user);
 }
 
-/* --- Life ------------------------------------------------------------------------------------- */
+/* --- Component ------------------------------------------------------------------------------- */
 
 static int query_create(struct br_node *node, struct br_err *err)
 {

@@ -14,7 +14,8 @@ static size_t route_segment(const char *text)
     return strcspn(text, "/");
 }
 
-/* Segment by segment; paths are compared as they come, so that %2F is no `/`. */
+/* Compares segment by segment. Paths are compared before decoding, so that %2F does not separate
+ * segments. */
 static bool route_matches(const char *pattern, const char *path,
                           struct query_part ret_parts[QUERY_PARTS_MAX], size_t *ret_n_parts)
 {
@@ -22,12 +23,12 @@ static bool route_matches(const char *pattern, const char *path,
     size_t n_parts = 0;
     for (;;) {
         size_t want = route_segment(pattern), got = route_segment(at);
-        bool rest = want == 2 && pattern[0] == '*' && pattern[1] == '*';
-        bool any = rest || (want == 1 && pattern[0] == '*');
+        bool takes_rest = want == 2 && pattern[0] == '*' && pattern[1] == '*';
+        bool any = takes_rest || (want == 1 && pattern[0] == '*');
         if (any && n_parts < QUERY_PARTS_MAX)
             ret_parts[n_parts++] =
-                (struct query_part){(size_t)(at - path), rest ? strlen(at) : got};
-        if (rest)
+                (struct query_part){(size_t)(at - path), takes_rest ? strlen(at) : got};
+        if (takes_rest)
             break;
         if (any ? got == 0 : want != got || memcmp(pattern, at, want) != 0)
             return false;

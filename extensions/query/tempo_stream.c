@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tempo's gRPC API, tempopb.StreamingQuerier (pkg/tempopb/tempo.proto), which Grafana's Tempo
- * source uses when streaming is on. A stream may have any number of messages; here it has one, the
- * answer of the HTTP API, translated from its JSON.
+ * Tempo's gRPC API, tempopb.StreamingQuerier (pkg/tempopb/tempo.proto), which Grafana's Tempo data
+ * source uses if streaming is on. A stream may contain any number of messages; here it contains
+ * one, which is converted from the JSON response of the HTTP API.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #define PARAMS_MAX 8
 #define MESSAGE(name) Tempopb__##name
 
-/* --- Parameters ------------------------------------------------------------------------------- */
+/* --- Parameters ------------------------------------------------------------------------------ */
 
 /* The parameters of the equivalent HTTP request. They are allocated in job->head, because a handler
  * may empty job->arena. */
@@ -107,7 +107,7 @@ static void tempo_params_instant(struct tempo_params *params, const void *messag
     tempo_params_number(params, "end", request->end, "");
 }
 
-/* --- Calls ------------------------------------------------------------------------------------ */
+/* --- Calls ----------------------------------------------------------------------------------- */
 
 static const struct tempo_call {
     const char *name;

@@ -64,8 +64,8 @@ static void answers_what_needs_no_store(void **state)
     expect(&f, "GET", "/nowhere", 404, "404 page not found\n");
     expect(&f, "GET", "/api/echo/", 404, "404 page not found\n");
     expect(&f, "GET", "/api", 404, "404 page not found\n");
-    expect(&f, "POST", "/api/echo", 405, "there is no such method here\n");
-    expect(&f, "DELETE", "/api/echo", 405, "there is no such method here\n");
+    expect(&f, "POST", "/api/echo", 405, "this path does not support the method\n");
+    expect(&f, "DELETE", "/api/echo", 405, "this path does not support the method\n");
     expect(&f, "GET", "/api/echo?a=%zz", 400,
            "the query has a broken escape, or too many parameters\n");
     struct fake_request *r = ask(&f, "GET", "/api/status/buildinfo", NULL, NULL);
