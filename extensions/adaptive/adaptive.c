@@ -37,18 +37,21 @@ struct state {
 };
 
 static const struct br_option options[] = {
-    BR_DOUBLE(struct config, cpu_percentage, 80, 0, 100,
-              "of the CPUs, from which on a step more is shed with each look; 0: never"),
-    BR_DOUBLE(struct config, resume_percentage, 60, 0, 100,
-              "of the CPUs, below which a step less is shed after recovery"),
-    BR_INT(struct config, memory_percentage, 70, 0, 99,
-           "of memory_limiter's soft limit, from which on is shed; 0: never"),
     BR_DOUBLE(
-        struct config, cpus, 0, 0, 4096,
-        "CPUs that 100 per cent are; 0: one for each worker, as far as the process may use them"),
-    BR_DURATION(struct config, check_interval, "1s", "how often the CPU is looked at"),
-    BR_DURATION(struct config, recovery, "10s", "how long the CPU has to be calm for a step down"),
-    BR_BOOL(struct config, shed_traces, true, "refuse traces too, as the last step"),
+        struct config, cpu_percentage, 80, 0, 100,
+        "CPU usage, in per cent, from which on each check raises shedding by a step; 0: never"),
+    BR_DOUBLE(struct config, resume_percentage, 60, 0, 100,
+              "CPU usage, in per cent, below which shedding is lowered by a step after `recovery`"),
+    BR_INT(struct config, memory_percentage, 70, 0, 99,
+           "memory usage, in per cent of memory_limiter's soft limit, from which on data is shed; "
+           "0: never"),
+    BR_DOUBLE(struct config, cpus, 0, 0, 4096,
+              "number of CPUs that counts as 100 per cent; 0: one per worker, at most those that "
+              "the process may use"),
+    BR_DURATION(struct config, check_interval, "1s", "interval of CPU checks"),
+    BR_DURATION(struct config, recovery, "10s",
+                "how long CPU usage must stay low before a step down"),
+    BR_BOOL(struct config, shed_traces, true, "reject traces too, as the last step"),
     BR_OPT_END,
 };
 

@@ -63,20 +63,20 @@ static const struct br_option body_options[] = {
 
 /* Keys of confighttp's servers that mean nothing for a request without a body. */
 #define SERVER_ROWS                                                                                \
-    BR_IGNORED("cors", "pages of other origins cannot read the answer"),                           \
+    BR_IGNORED("cors", "pages of other origins cannot read the response"),                         \
         BR_IGNORED("dialer", "a server does not dial"),                                            \
         BR_IGNORED("include_metadata", "nothing is passed on"),                                    \
         BR_IGNORED("compression_algorithms", "requests have no body"),                             \
         BR_IGNORED("max_request_body_size", "requests have no body"),                              \
-        BR_IGNORED("read_timeout", "a begun request has 30s"),                                     \
-        BR_IGNORED("read_header_timeout", "a begun request has 30s"),                              \
+        BR_IGNORED("read_timeout", "an incomplete request is closed after 30s"),                   \
+        BR_IGNORED("read_header_timeout", "an incomplete request is closed after 30s"),            \
         BR_IGNORED("write_timeout", "a client that does not read is closed after 20s")
 
 static const struct br_option status_options[] = {
     BR_BOOL(struct status, enabled, true, "answer"),
     BR_STRING(struct status, path, "/status",
-              "where to answer; what ends in a slash is for all below it too"),
-    BR_IGNORED("include_attributes", "the answer has no attributes"),
+              "path to answer; one that ends in a slash includes all paths below it"),
+    BR_IGNORED("include_attributes", "the response has no attributes"),
     BR_OPT_END,
 };
 
@@ -85,30 +85,30 @@ static const struct br_option http_options[] = {
     BR_STRING(struct http, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
     BR_PRESENT(struct http, tls, struct br_tls_config, br_tls_server_options,
                "TLS; absent: plaintext"),
-    BR_HEADERS(struct http, response_headers, "further headers of every answer"),
+    BR_HEADERS(struct http, response_headers, "additional headers of every response"),
     BR_STRUCT(struct http, keepalive, br_http_keepalive_options,
               "further requests on a connection"),
-    BR_STRUCT(struct http, status, status_options, "the answer whether the service takes data"),
+    BR_STRUCT(struct http, status, status_options, "the response about the state of the service"),
     BR_IGNORED("config", "the config is not shown"),
     SERVER_ROWS,
     BR_OPT_END,
 };
 
 static const struct br_option options[] = {
-    BR_BOOL(struct config, use_v2, true, "where `http` is there, it counts and not what is below"),
+    BR_BOOL(struct config, use_v2, true, "if `http` is set, use it instead of the keys below"),
     BR_PRESENT(struct config, http, struct http, http_options,
-               "the server as `healthcheckv2` has it; answers are the same"),
-    BR_IGNORED("grpc", "the state is told over HTTP only"),
+               "the server in the form of `healthcheckv2`; responses are the same"),
+    BR_IGNORED("grpc", "the state is available over HTTP only"),
     BR_IGNORED("component_health", "failing exporters show in the metrics"),
     BR_STRING(struct config, endpoint, "localhost:13133", "host:port to listen on"),
     BR_STRING(struct config, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
     BR_STRING(struct config, path, "/",
-              "where to answer; what ends in a slash is for all below it too"),
+              "path to answer; one that ends in a slash includes all paths below it"),
     BR_PRESENT(struct config, tls, struct br_tls_config, br_tls_server_options,
                "TLS; absent: plaintext"),
     BR_PRESENT(struct config, response_body, struct response_body, body_options,
-               "texts to answer with; absent: JSON with status, upSince and uptime"),
-    BR_HEADERS(struct config, response_headers, "further headers of every answer"),
+               "response bodies; absent: JSON with status, upSince and uptime"),
+    BR_HEADERS(struct config, response_headers, "additional headers of every response"),
     BR_KEEPALIVE_ROWS(struct config),
     BR_STRINGS(struct config, allowed_hosts, BR_HOSTS_HELP),
     BR_IGNORED("check_collector_pipeline", "failing exporters show in the metrics"),

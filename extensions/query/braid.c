@@ -22,7 +22,7 @@ bool query_braid_range(struct query_job *job, uint64_t *ret_from, uint64_t *ret_
         !query_job_time(job, "end", job->now_ns, ret_until))
         return false;
     if (*ret_until < *ret_from) {
-        query_job_fail(job, 400, "invalid end: lies before start");
+        query_job_fail(job, 400, "invalid end: must not be before start");
         return false;
     }
     *ret_until += *ret_until < UINT64_MAX;
@@ -62,8 +62,9 @@ bool query_braid_duration(struct query_job *job, const char *name, uint64_t *ret
     else if (number)
         ns = value * braid_unit_ns(end);
     if (!(ns >= 0 && ns <= DURATION_MAX)) {
-        query_job_fail(job, 400, "invalid %s: must be a duration, as 100ms or 1.5s, got \"%.40s\"",
-                       name, text);
+        query_job_fail(job, 400,
+                       "invalid %s: must be a duration such as 100ms or 1.5s, got \"%.40s\"", name,
+                       text);
         return false;
     }
     *ret = (uint64_t)ns;
@@ -154,7 +155,7 @@ static struct braid_service *braid_service_of(struct braid_services *services, c
     services->rc = service && service->name ? br_map_put(services->map, name, len, service, NULL)
                                             : br_arena_why(&services->job->arena);
     if (services->rc == BR_EFULL && br_map_count(services->map) == SERVICES_MAX) {
-        services->job->store->note = "there are more services than one answer lists";
+        services->job->store->note = "there are more services than one response can list";
         services->rc = 0;
         return NULL;
     }
@@ -186,7 +187,7 @@ static bool braid_services_on_operation(const char *name, uint64_t count, void *
 {
     struct braid_services *services = arg;
     if (services->n_operations == OPERATIONS_MAX) {
-        services->job->store->note = "there are more operations than one answer lists";
+        services->job->store->note = "there are more operations than one response can list";
         return false;
     }
     if (services->n_operations++)

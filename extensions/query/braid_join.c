@@ -71,7 +71,7 @@ static uint32_t join_find_service(struct join_report *report, const char *name)
     if (known)
         return (uint32_t)(known - report->services);
     if (report->n_services == SERVICES_MAX) {
-        report->job->store->note = "there are more services than one answer lists";
+        report->job->store->note = "there are more services than one response can list";
         return SERVICES_MAX;
     }
     struct join_service *service = br_arena_calloc(arena, 1, sizeof *service);
@@ -100,7 +100,7 @@ static bool join_on_span(const struct br_stored_span *span, void *arg)
         return !report->rc;
     if (report->n_spans == SPANS_MAX) {
         report->job->store->note =
-            "there are more spans than are looked at: the newest are counted";
+            "there are more spans than one query reads: only the newest are counted";
         return false;
     }
     report->rc = br_grow(&report->spans, &report->cap_spans, report->n_spans + 1,
@@ -239,13 +239,14 @@ static const char *join_hint(const struct join_service *service, const struct jo
 {
     const char *name = service->name;
     if (!tally->samples)
-        (void)snprintf(hint, HINT_MAX,
-                       "no profiles of this service came: is its profiler on, and does it name the "
-                       "service \"%.60s\" as its traces do?",
-                       name);
+        (void)snprintf(
+            hint, HINT_MAX,
+            "no profiles of this service arrived: is its profiler on, and does it use the "
+            "service name \"%.60s\" as its traces do?",
+            name);
     else if (!service->n_spans)
         (void)snprintf(hint, HINT_MAX,
-                       "profiles came, and no spans: are its traces sent here, under "
+                       "profiles arrived but no spans: are its traces sent here, under "
                        "the same service name?");
     else if (tally->ambiguous * 20 > tally->samples)
         (void)snprintf(hint, HINT_MAX,
@@ -255,31 +256,31 @@ static const char *join_hint(const struct join_service *service, const struct jo
                        100.0 * (double)tally->ambiguous / (double)tally->samples);
     else if (!tally->with_span)
         (void)snprintf(hint, HINT_MAX,
-                       "profiles of this service come without span ids: let its profiler set the "
-                       "labels span_id and trace_id, or turn `infer` of the processor join on");
+                       "profiles of this service have no span ids: make its profiler set the "
+                       "labels span_id and trace_id, or enable `infer` of the processor join");
     else if (tally->unknown * 2 > tally->with_span)
         (void)snprintf(hint, HINT_MAX,
                        "most samples name spans that are not stored: are its traces sampled before "
-                       "they come here, or are its spans still to come?");
+                       "they arrive here, or have its spans not arrived yet?");
     else if (service->n_children >= CHILDREN_MIN && !service->n_children_with_samples &&
              service->n_spans_with_samples)
         (void)snprintf(hint, HINT_MAX,
-                       "first spans of a request have samples, and none of %" PRIu64
-                       " longer spans below them: either all of these wait, or the profiler labels "
-                       "first spans only (see docs/using/recipes.md)",
+                       "the first spans of requests have samples, but none of %" PRIu64
+                       " long spans below them do: either these only wait, or the profiler labels "
+                       "only first spans (see docs/using/recipes.md)",
                        service->n_children);
     else if (tally->with_span * 5 < tally->samples)
         (void)snprintf(hint, HINT_MAX,
-                       "%.0f %% of the samples name a span: the rest is work outside of requests, "
+                       "%.0f %% of the samples name a span: the others are work outside requests, "
                        "or of processes that forked without the profiler's hook, or of threads and "
                        "tasks that need a bridge (see docs/using/recipes.md)",
                        100.0 * (double)tally->with_span / (double)tally->samples);
     else if (service->median_skew_ns > SKEW_LARGE_NS)
         (void)snprintf(
             hint, HINT_MAX,
-            "its server spans lie %.0f ms (median) outside of the client spans that called "
-            "them: two clocks differ, and samples that are joined by time may go to a "
-            "neighbour",
+            "its server spans are %.0f ms (median) outside the client spans that called "
+            "them: the clocks differ, and samples that are joined by time may be linked to a "
+            "neighbouring span",
             (double)service->median_skew_ns / 1e6);
     else
         return NULL;

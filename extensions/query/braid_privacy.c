@@ -168,7 +168,7 @@ static void privacy_add_finding(struct privacy_report *report, const char *key, 
         return;
     }
     if (br_map_count(report->findings) == PRIVACY_FINDS_MAX) {
-        report->note = "more was found than one answer lists";
+        report->note = "there are more findings than one response can list";
         return;
     }
     finding = privacy_new_finding(report, key, kind, text);

@@ -62,9 +62,9 @@ static bool profile_read_ids(struct query_job *job, const char *trace, const cha
         return false;
     bool whole = request->scope == SCOPE_TRACE && !*span; /* then the span id may be empty */
     if (!br_id_parse(trace, strlen(trace), request->trace_id, sizeof request->trace_id))
-        query_job_fail(job, 400, "invalid trace id: must be 32 hex digits, or base64");
+        query_job_fail(job, 400, "invalid trace id: must be 32 hex digits or base64");
     else if (!whole && !br_span_id_parse(span, strlen(span), &request->span_id))
-        query_job_fail(job, 400, "invalid span id: must be 16 hex digits, or base64");
+        query_job_fail(job, 400, "invalid span id: must be 16 hex digits or base64");
     else
         return true;
     return false;
@@ -114,7 +114,8 @@ static bool profile_read_selection(struct query_job *job, struct profile_request
             return false;
         rc = profile_select_span(job, request, &err);
     } else if (!text) {
-        query_job_fail(job, 400, "query (a label selector), or trace and span, must be there");
+        query_job_fail(job, 400,
+                       "missing parameter: set query (a label selector), or trace and span");
         return false;
     } else {
         if (!query_braid_range(job, &request->selection.from_ns, &request->selection.until_ns))
@@ -312,29 +313,31 @@ static void profile_explain(const struct profile_request *request, const struct 
     (void)profile_time(lasted, span->duration_ns);
     (void)profile_time(interval, interval_ns);
     if (!near->samples)
-        (void)snprintf(why, WHY_MAX,
-                       "no samples: no profile of %.60s came within a minute of this span; is its "
-                       "profiler on, and does it send to Braid?",
-                       span->service);
+        (void)snprintf(
+            why, WHY_MAX,
+            "no samples: no profile of %.60s arrived within a minute of this span; is its "
+            "profiler on, and does it send to Braid?",
+            span->service);
     else if (!near->with_span)
-        (void)snprintf(why, WHY_MAX,
-                       "profiles of %.60s come without span ids: let its profiler set the labels "
-                       "span_id and trace_id (an SDK's span profiles do), or turn `infer` of the "
-                       "processor join on",
-                       span->service);
+        (void)snprintf(
+            why, WHY_MAX,
+            "profiles of %.60s have no span ids: make its profiler set the labels "
+            "span_id and trace_id (as an SDK's span profiles do), or enable `infer` of the "
+            "processor join",
+            span->service);
     else if (interval_ns && span->duration_ns < 2 * interval_ns)
         (void)snprintf(why, WHY_MAX, "no samples: this span lasted %s, one sampling interval is %s",
                        lasted, interval);
     else if (near->of_root)
         (void)snprintf(
             why, WHY_MAX,
-            "no samples name this span, and %" PRIu64
+            "no samples name this span, but %" PRIu64
             " name \"%.60s\", the first span of %.60s in this request: this span waited, "
-            "or the profiler labels first spans only (see docs/using/recipes.md)",
+            "or the profiler labels only first spans (see docs/using/recipes.md)",
             near->of_root, request->root.name, span->service);
     else
         (void)snprintf(why, WHY_MAX,
-                       "no samples: this span lasted %s, and nothing of it was sampled: it waited, "
+                       "no samples: this span lasted %s without being sampled: it waited, "
                        "or other spans worked for it",
                        lasted);
 }
@@ -349,13 +352,13 @@ static int profile_why_empty(struct query_job *job, struct profile_request *requ
         return 0;
     *ret = why;
     if (request->type && request->types.count) {
-        (void)snprintf(why, WHY_MAX, "no samples of this type; there are some of %.100s",
+        (void)snprintf(why, WHY_MAX, "no samples of this type, but of %.100s",
                        request->types.ids[0]);
         return 0;
     }
     if (!request->of_span) {
         (void)snprintf(why, WHY_MAX,
-                       "no samples: nothing that the selector matches came in this "
+                       "no samples: no profile that matches the selector arrived in this "
                        "range of time");
         return 0;
     }
@@ -365,8 +368,8 @@ static int profile_why_empty(struct query_job *job, struct profile_request *requ
     }
     if (!request->found) {
         (void)snprintf(why, WHY_MAX,
-                       "no samples, and this span is not stored: it has not come yet, "
-                       "or is older than what is kept");
+                       "no samples, and this span is not stored: it has not arrived yet, "
+                       "or was deleted because of its age");
         return 0;
     }
     int rc = profile_count_near(job, &request->span, &near, err);
@@ -444,7 +447,7 @@ static void profile_answer_any(struct query_job *job, struct profile_request *re
         return;
     }
     if (!bars && request->chosen == BRAID_TYPES_MAX) {
-        query_job_fail(job, 404, "there are no samples to make a file of");
+        query_job_fail(job, 404, "there are no samples for a file");
         return;
     }
     if (!bars) {
@@ -551,7 +554,7 @@ static bool profile_read_nested(struct query_job *job, const char *name,
             continue;
         *value++ = '\0';
         if (count == NESTED_PARAMS_MAX || !profile_decode(part) || !profile_decode(value)) {
-            query_job_fail(job, 400, "%s has a broken escape, or too many parameters", name);
+            query_job_fail(job, 400, "%s has a malformed escape or too many parameters", name);
             return false;
         }
         params[count++] = (struct query_param){part, value, strlen(value)};

@@ -67,7 +67,7 @@ void query_braid_slice(struct query_job *job)
     }
     unsigned n_unread = br_slice_unread(job->state);
     if (!len && n_unread)
-        br_warn(&job->query->node->log, "a slice lacks partitions that could not be read: %u",
+        br_warn(&job->query->node->log, "a slice is incomplete: %u partitions could not be read",
                 n_unread);
     br_str_add(&job->out, piece, len);
     job->again_ms = len ? 1 : 0;

@@ -80,7 +80,7 @@ static bool slow_on_duration(const struct br_stored_span *span, void *arg)
 {
     struct slow_report *report = arg;
     if (report->count == SPANS_MAX) {
-        report->job->store->note = "there are more spans of this operation than are looked at";
+        report->job->store->note = "there are more spans of this operation than one query reads";
         return false;
     }
     report->rc = br_grow(&report->durations_ns, &report->cap, report->count + 1,
@@ -260,9 +260,9 @@ static const char *slow_why_empty(const struct slow_report *report, size_t type)
     if (report->count < SPANS_MIN)
         return "there are fewer than 5 spans of this operation: use a longer time range";
     if (!report->sides[0].count)
-        return "all spans of this operation take equally long";
+        return "all spans of this operation have the same duration";
     if (type == BRAID_TYPES_MAX)
-        return "no samples lie under the spans of this operation";
+        return "the spans of this operation have no samples";
     return NULL;
 }
 
@@ -335,7 +335,7 @@ void query_braid_slow(struct query_job *job)
     filter.service = query_job_param(job, "service");
     filter.name = query_job_param(job, "name");
     if (!filter.service || !*filter.service || !filter.name || !*filter.name) {
-        query_job_fail(job, 400, "service and name (of the operation) must be there");
+        query_job_fail(job, 400, "missing parameter: set service and name (of the operation)");
         return;
     }
     if (!query_braid_range(job, &filter.from_ns, &filter.until_ns))

@@ -113,7 +113,7 @@ static bool spans_read_flag(struct query_job *job, const char *name, const char 
     *ret = text && !strcmp(text, yes);
     if (!text || *ret || !strcmp(text, "false") || !strcmp(text, "self"))
         return true;
-    query_job_fail(job, 400, "invalid %s: may be %s, got \"%.40s\"", name, yes, text);
+    query_job_fail(job, 400, "invalid %s: must be %s, got \"%.40s\"", name, yes, text);
     return false;
 }
 
@@ -149,7 +149,7 @@ static int spans_read_query(struct query_job *job, struct spans_request *request
     request->has_query = true;
     int rc = br_traceql_parse(&request->query, text, strlen(text), &request->arena, err);
     if (!rc && request->query.metric)
-        rc = br_err_set(err, BR_EINVAL, "q must find spans, and this query counts them");
+        rc = br_err_set(err, BR_EINVAL, "q must select spans, but this query is a metric");
     if (rc || request->query.needs_trace)
         return rc;
     rc = br_traceql_filter(&request->query, &narrowed);
@@ -216,7 +216,7 @@ static bool spans_on_cpu(const struct br_stored_samples *samples, void *arg)
         return true;
     }
     if (request->n_cpu == request->max_cpu) {
-        request->note = "more spans have samples than are compared";
+        request->note = "more spans have samples than one query can compare";
         return query_job_may_continue(job);
     }
     request->rows->rc = br_grow(&request->cpu, &request->cap_cpu, (size_t)request->n_cpu + 1,

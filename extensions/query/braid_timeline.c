@@ -39,7 +39,7 @@ static bool timeline_on_span(const struct br_stored_span *span, void *arg)
         bucket = timeline->n_buckets - 1;
     if (timeline->count == SPANS_MAX) {
         timeline->job->store->note =
-            "there are more spans than are looked at: the newest are shown";
+            "there are more spans than one query reads: only the newest are shown";
         return false;
     }
     timeline->rc = br_grow(&timeline->spans, &timeline->cap, timeline->count + 1,

@@ -259,7 +259,7 @@ static int trace_read(struct trace_answer *answer, const uint8_t trace_id[16], s
     struct query_braid_rows *rows = &answer->rows;
     int rc = query_braid_read_trace(rows, trace_id, err);
     if (!rc && !rows->count)
-        rc = br_err_set(err, BR_ENOTFOUND, "there is no span of this trace");
+        rc = br_err_set(err, BR_ENOTFOUND, "this trace has no spans");
     if (!rc)
         rc = query_braid_sum_rows(rows, err);
     if (!rc)
@@ -275,7 +275,7 @@ void query_braid_trace(struct query_job *job)
     struct br_err err = {0};
     uint8_t trace_id[16];
     if (!br_id_parse(job->parts[0], strlen(job->parts[0]), trace_id, sizeof trace_id)) {
-        query_job_fail(job, 400, "invalid trace id: must be 32 hex digits, or base64");
+        query_job_fail(job, 400, "invalid trace id: must be 32 hex digits or base64");
         return;
     }
     answer.resources_out.max = job->out.max;

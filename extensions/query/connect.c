@@ -56,7 +56,7 @@ void *query_connect_read(struct query_job *job, const ProtobufCMessageDescriptor
     if (rc || job->arena.full)
         query_job_fail_rc(job, rc ? rc : BR_EFULL, &err);
     else
-        query_job_fail(job, 400, "the body is no %s", desc->name);
+        query_job_fail(job, 400, "the body is not a valid %s", desc->name);
     return NULL;
 }
 

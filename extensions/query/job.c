@@ -240,7 +240,7 @@ static void job_handle(struct query_job *job)
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else if (query_job_is_stopped(job))
-        query_job_fail(job, 504, "the query waited for longer than query_timeout");
+        query_job_fail(job, 504, "the query waited longer than query_timeout");
     else
         job->route->handle(job);
     if (br_store_query_remark(&job->store_query) && job->status == 200 && !job->route->stream)
@@ -428,13 +428,13 @@ void query_job_start(struct query_job *job)
         why = "the body is longer than 1 MiB";
     } else if (request->body_error == BR_BODY_MALFORMED) {
         status = 400;
-        why = "the body is not one message of gRPC";
+        why = "the body is not a single gRPC message";
     } else if (request->body_error) {
         status = 503;
         why = "out of memory";
     } else if (!job_read_encoding(job, request)) {
         status = 415;
-        why = "this Content-Encoding is not known";
+        why = "this Content-Encoding is not supported";
     } else if (!job->route->on_loop && !job->route->no_store && !br_store_is_open(query->store)) {
         status = 503;
         why = "the store is not open";

@@ -98,13 +98,13 @@ static void page_index(struct query_job *job)
     }
     page_set_headers(job, NULL);
     job->type = "text/plain; charset=utf-8";
-    br_str_puts(&job->out,
-                "Braid is running. This build is without its page: it was built where npm was not, "
-                "or with -Dpage=disabled.\n");
+    br_str_puts(&job->out, "Braid is running. This build does not include the page: npm was "
+                           "missing when it was built, "
+                           "or it was configured with -Dpage=disabled.\n");
     if (query_page_why_absent[0])
         br_str_printf(&job->out, "The page could not be built: %s\n", query_page_why_absent);
-    br_str_puts(&job->out, "What the page shows is at /api/braid/ (/api/braid/openapi.json says "
-                           "what there is), and `braid query` asks the same from a terminal.\n");
+    br_str_puts(&job->out, "The data of the page is available at /api/braid/ (see "
+                           "/api/braid/openapi.json), and with `braid query` in a terminal.\n");
 }
 
 static void page_asset(struct query_job *job)
@@ -113,7 +113,7 @@ static void page_asset(struct query_job *job)
     if (file)
         page_answer(job, file);
     else
-        query_job_fail(job, 404, "the page has no such file");
+        query_job_fail(job, 404, "there is no such file");
 }
 
 const struct query_route query_page_routes[] = {

@@ -194,7 +194,7 @@ static void pyroscope_label_values(struct query_job *job)
     if (!request)
         return;
     if (!*request->name) {
-        query_job_fail(job, 400, "name is missing: the label whose values to list");
+        query_job_fail(job, 400, "missing parameter: set name to the label whose values to list");
         return;
     }
     params.label = request->name;

@@ -504,7 +504,7 @@ static bool pyroscope_sets_steps(struct pyroscope_sets *sets, double step, int64
     double step_ms = floor(step * 1000);
     struct query_job *job = sets->job;
     if (!(step_ms >= 1) || step_ms > 1e12)
-        query_job_fail(job, 400, "step must be seconds, more than 0");
+        query_job_fail(job, 400, "step must be a number of seconds greater than 0");
     else if (!start || !end)
         query_job_fail(job, 400, "start and end must be set");
     else if ((double)(end - start) / step_ms > STEPS_MAX)
@@ -789,7 +789,7 @@ static bool pyroscope_read_heatmap(struct query_job *job,
             job, 400,
             "query_type must be HEATMAP_QUERY_TYPE_INDIVIDUAL or HEATMAP_QUERY_TYPE_SPAN");
     else if (request->exemplar_type == (profiles ? EXEMPLARS(SPAN) : EXEMPLARS(INDIVIDUAL)))
-        query_job_fail(job, 400, "exemplar_type must be that of query_type");
+        query_job_fail(job, 400, "exemplar_type must match query_type");
     else if (request->limit < 0)
         query_job_fail(job, 400, "limit must not be negative");
     else

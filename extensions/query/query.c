@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 
-#define TOO_MANY "too many queries are under way"
+#define TOO_MANY "too many queries are in progress"
 
 static const struct br_option options[] = {
     BR_STRING(struct br_http_config, endpoint, "localhost:3200", "host:port to listen on"),
@@ -19,20 +19,20 @@ static const struct br_option options[] = {
     BR_PRESENT(struct br_http_config, tls, struct br_tls_config, br_tls_server_options,
                "TLS; absent: plaintext"),
     BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,
-               "pages of other origins that may ask"),
-    BR_HEADERS(struct br_http_config, response_headers, "further headers of every response"),
+               "other origins whose pages may send requests"),
+    BR_HEADERS(struct br_http_config, response_headers, "additional headers of every response"),
     BR_STRINGS(struct query_config, allowed_hosts, BR_HOSTS_HELP),
-    BR_STRING(struct query_config, store, "store", "id of the exporter that keeps what is asked"),
+    BR_STRING(struct query_config, store, "store", "id of the store exporter to query"),
     BR_DURATION(struct query_config, query_timeout, "10s",
-                "a query is cut after it, counted from its head"),
+                "time after which a query is cut, counted from its head"),
     BR_INT(struct query_config, max_query_memory, 256 << 20, 1 << 20, 4096ll << 20,
-           "bytes that one query may hold, its answer included"),
+           "bytes that one query may use, including its response"),
     BR_INT(
         struct query_config, max_concurrent, 64, 1, QUERY_JOBS_MAX,
-        "queries of one worker that run, wait for a thread, or whose answers are being read, and "
-        "as many tails; half of them on one connection; others are answered 503"),
+        "queries of one worker that run, wait for a thread, or whose responses are being read, and "
+        "the same number of tails; half of them on one connection; further ones get 503"),
     BR_DURATION(struct br_http_config, read_timeout, "0s",
-                "a begun request without progress; 0: 30s"),
+                "time without progress after which an incomplete request is closed; 0: 30s"),
     BR_KEEPALIVE_ROWS(struct br_http_config),
     BR_CONNECTION_ROWS(struct br_http_config),
     BR_OPT_END,
@@ -89,7 +89,7 @@ static const char *query_admit(struct query *query, const struct br_request *req
         return NULL;
     if (max > 1 && request->conn &&
         query_jobs_on(query, request->conn) >= max / QUERY_CONNECTION_SHARE)
-        return "this connection has as many queries under way as it may";
+        return "this connection has too many queries in progress";
     if (query_is_tail(route))
         return query->n_tails < max || query_jobs_end_tail(query) ? NULL : TOO_MANY;
     if (route->download && query->n_downloads >= QUERY_DOWNLOADS_MAX &&
@@ -97,7 +97,7 @@ static const char *query_admit(struct query *query, const struct br_request *req
         return "another slice is being saved";
     if (query->n_jobs + query->n_sending >= max && !query_sending_make_room(query))
         return TOO_MANY;
-    return br_host_over_limit(query->node->host) ? "the process is short of memory" : NULL;
+    return br_host_over_limit(query->node->host) ? "the process is low on memory" : NULL;
 }
 
 static void query_dispatch(struct query *query, struct br_request *request)
@@ -112,7 +112,7 @@ static void query_dispatch(struct query *query, struct br_request *request)
     if (request->grpc && (!route || route->errors != QUERY_GRPC)) {
         query_answer_error(query, request, 501, QUERY_GRPC, "this method is not supported");
     } else if (!request->grpc && route && route->errors == QUERY_GRPC) {
-        query_answer_error(query, request, 415, QUERY_TEXT, "this path is one of gRPC");
+        query_answer_error(query, request, 415, QUERY_TEXT, "this path requires gRPC");
     } else if (!route && methods) {
         query_reject_method(query, request, methods);
     } else if (!route) {
@@ -121,8 +121,9 @@ static void query_dispatch(struct query *query, struct br_request *request)
         query_answer_error(query, request, 503, route->errors, full);
     } else if (!query_job_new(query, request, route, parts, n_parts, &rc)) {
         query_answer_error(query, request, rc == BR_EINVAL ? 400 : 503, route->errors,
-                           rc == BR_EINVAL ? "the query has a broken escape, or too many parameters"
-                                           : "out of memory");
+                           rc == BR_EINVAL
+                               ? "the query has a malformed escape or too many parameters"
+                               : "out of memory");
     } else {
         request->max_body = query_method_of(request) == QUERY_POST ? QUERY_BODY_MAX : 0;
     }
@@ -241,7 +242,7 @@ const struct br_component br_query_extension = {
     .name = "query",
     .kind = BR_EXTENSION,
     .stability = "alpha",
-    .help = "answers queries about what the store keeps, as Tempo and Pyroscope do",
+    .help = "answers queries about stored data through the APIs of Tempo and Pyroscope",
     .options = options,
     .config_size = sizeof(struct query_config),
     .state_size = sizeof(struct query),

@@ -42,7 +42,7 @@ static bool render_read_range(struct query_job *job, const struct render_names *
         !query_job_time(job, names->until, job->now_ns, &selection->until_ns))
         return false;
     if (selection->until_ns < selection->from_ns) {
-        query_job_fail(job, 400, "invalid %s: lies before %s", names->until, names->from);
+        query_job_fail(job, 400, "invalid %s: must not be before %s", names->until, names->from);
         return false;
     }
     selection->until_ns += 1; /* the end is included */
@@ -55,7 +55,8 @@ static bool render_read(struct query_job *job, const struct render_names *names,
     struct br_err err = {0};
     const char *text = query_job_param(job, names->query);
     if (!text || !*text) {
-        query_job_fail(job, 400, "%s is missing: <profile type>{<label selector>}", names->query);
+        query_job_fail(job, 400, "missing parameter: set %s to <profile type>{<label selector>}",
+                       names->query);
         return false;
     }
     if (!render_read_range(job, names, selection))
@@ -301,7 +302,7 @@ static void render_diff(struct query_job *job)
         !render_read(job, &names[1], &selections[1]) || !render_max_nodes(job, &max_nodes))
         return;
     if (strcmp(selections[0].type.id, selections[1].type.id) != 0) {
-        query_job_fail(job, 400, "leftQuery and rightQuery must be of one profile type");
+        query_job_fail(job, 400, "leftQuery and rightQuery must have the same profile type");
         return;
     }
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
@@ -358,7 +359,7 @@ static void render_label_values(struct query_job *job)
     else if (label && *label)
         render_names_of(job, QUERY_LABEL_VALUES, label);
     else
-        query_job_fail(job, 400, "label is missing: whose values are asked for");
+        query_job_fail(job, 400, "missing parameter: set label to the label whose values to list");
 }
 
 /* --- Applications ---------------------------------------------------------------------------- */
@@ -408,8 +409,8 @@ static void render_query(struct query_job *job)
     const char *inner = text ? render_topk(job, text, &limit) : NULL;
     if (!inner && text && render_is_call(text)) {
         query_job_fail(job, 400,
-                       "1:1: only topk(<1 to %d>, <query>) is a function here, got \"%.40s\"",
-                       TOP_MAX, text);
+                       "1:1: the only function is topk(<1 to %d>, <query>), got \"%.40s\"", TOP_MAX,
+                       text);
         return;
     }
     if (!inner) {

@@ -131,8 +131,8 @@ void query_job_fail_rc(struct query_job *job, int rc, const struct br_err *err)
     bool short_of = rc == BR_ENOMEM || rc == BR_EFULL;
     if (short_of && (job->task.scope.full || job->arena.full || job->out.failed))
         query_job_fail(job, 422,
-                       "the query needs more than %lld bytes of memory (max_query_memory); ask for "
-                       "less: a shorter time, a smaller limit",
+                       "the query needs more than %lld bytes of memory (max_query_memory); use "
+                       "a shorter time range or a smaller limit",
                        (long long)job->config->max_query_memory);
     else if (short_of)
         reply_set_error(job, 503, text);
@@ -195,7 +195,7 @@ static void reply_whole(struct query_job *job)
     request->user = NULL;
     if (job->packed && !query_sending_add(job->query, job->packed, request->conn))
         query_answer_error(job->query, request, 503, job->route->errors,
-                           "too many answers wait for their clients to read them");
+                           "too many responses are waiting for their clients");
     else if (job->route->errors == QUERY_GRPC)
         reply_grpc(job, request);
     else

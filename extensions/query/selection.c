@@ -72,7 +72,7 @@ int query_selection_add_span_text(struct query_job *job, struct query_selection 
     uint64_t id;
     if (!br_span_id_parse(text, len, &id))
         return br_err_set(err, BR_EINVAL,
-                          "invalid span id \"%.*s\": must be 16 hex digits, or base64",
+                          "invalid span id \"%.*s\": must be 16 hex digits or base64",
                           (int)(len < SHOWN ? len : SHOWN), text);
     int rc = query_selection_add_span(job, selection, id);
     return rc == BR_EINVAL ? selection_too_many(err) : rc;
@@ -84,7 +84,7 @@ int query_selection_add_trace_text(struct query_job *job, struct query_selection
     uint8_t id[16];
     if (!br_id_parse(text, len, id, sizeof id))
         return br_err_set(err, BR_EINVAL,
-                          "invalid trace id \"%.*s\": must be 32 hex digits, or base64",
+                          "invalid trace id \"%.*s\": must be 32 hex digits or base64",
                           (int)(len < SHOWN ? len : SHOWN), text);
     int rc = query_selection_add_trace(job, selection, id);
     return rc == BR_EINVAL ? selection_too_many(err) : rc;
@@ -94,7 +94,7 @@ static int selection_add_ids(struct query_job *job, struct query_selection *sele
                              const struct br_matcher *matcher, bool traces, struct br_err *err)
 {
     if (matcher->type != BR_MATCH_EQUAL && matcher->type != BR_MATCH_REGEX)
-        return br_err_set(err, BR_EINVAL, "%s can be matched with = and =~ only", matcher->name);
+        return br_err_set(err, BR_EINVAL, "%s can only be matched with = and =~", matcher->name);
     for (const char *p = matcher->value;; p++) {
         size_t len = strcspn(p, "|");
         int rc = traces ? query_selection_add_trace_text(job, selection, p, len, err)

@@ -28,7 +28,7 @@ static bool tempo_metrics_on_trace(struct query_tempo_scan *scan, struct br_trac
             scan->rc = br_traceql_metrics_add(metrics, span);
         if (scan->rc == BR_EFULL) {
             scan->rc = 0;
-            scan->cut = "there are more series than an answer may have";
+            scan->cut = "there are more series than one response can contain";
         }
     }
     return !scan->rc;
@@ -130,7 +130,7 @@ static void tempo_metrics_run_comparison(struct query_job *job, struct br_traceq
     if (query_tempo_scan_run(&scan)) {
         tempo_metrics_put_comparison(job, &comparison, instant);
         if (!scan.cut && comparison.full)
-            scan.cut = "there are more values than are counted";
+            scan.cut = "there are more values than one query can count";
         br_str_printf(&job->out, "],\"metrics\":{\"completedJobs\":%d,\"totalJobs\":1}}",
                       scan.cut ? 0 : 1);
         job->store_query.cut = scan.cut;
@@ -251,9 +251,9 @@ static bool tempo_metrics_read_step(struct query_job *job, uint64_t fallback, ui
     if (*end == '\0' && seconds >= 0.001 && seconds < 1e9)
         *ret = (uint64_t)llround(seconds * 1e9);
     else if (!br_duration_parse(text, ret) || *ret < 1000000) {
-        query_job_fail(
-            job, 400,
-            "invalid step: must be a duration or seconds, 1ms at the least, got \"%.40s\"", text);
+        query_job_fail(job, 400,
+                       "invalid step: must be a duration or seconds, at least 1ms, got \"%.40s\"",
+                       text);
         return false;
     }
     return true;
@@ -288,7 +288,7 @@ static bool tempo_metrics_read_range(struct query_job *job, bool instant,
     uint64_t n_steps = (until - from + step - 1) / step + 1;
     if (n_steps > BR_TRACEQL_STEPS_MAX) {
         query_job_fail(job, 400,
-                       "the range has %" PRIu64 " steps; %u are the most: make the step "
+                       "the range has %" PRIu64 " steps, but the maximum is %u: make the step "
                        "longer",
                        n_steps, BR_TRACEQL_STEPS_MAX);
         return false;
@@ -368,7 +368,7 @@ static void tempo_metrics(struct query_job *job, bool instant)
         text = "";
     int rc = metrics ? br_traceql_parse(&query, text, strlen(text), &arena, &err) : BR_ENOMEM;
     if (!rc && !query.metric)
-        rc = br_err_set(&err, BR_EINVAL, "a metric is wanted, as {...} | rate()");
+        rc = br_err_set(&err, BR_EINVAL, "the query must be a metric such as {...} | rate()");
     if (rc == BR_EINVAL || rc == BR_EUNSUPPORTED)
         br_err_prefix(&err, "invalid TraceQL query: ");
     if (rc) {

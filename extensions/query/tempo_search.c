@@ -404,7 +404,8 @@ static const char *tempo_search_text(struct query_job *job, size_t *ret_len)
     br_str_putc(&made, '{');
     bool ok = !tags || tempo_search_put_tags(&made, tags);
     if (!ok)
-        query_job_fail(job, 400, "invalid tags: must be logfmt, as service.name=shop error=true");
+        query_job_fail(job, 400,
+                       "invalid tags: must be logfmt, such as service.name=shop error=true");
     ok = ok && tempo_search_put_duration(job, "minDuration", ">=", &made) &&
          tempo_search_put_duration(job, "maxDuration", "<=", &made);
     br_str_putc(&made, '}');
@@ -458,7 +459,7 @@ void query_tempo_search(struct query_job *job)
         br_err_prefix(&err, "invalid TraceQL query: ");
     else if (query.metric)
         rc = br_err_set(&err, BR_EINVAL,
-                        "invalid TraceQL query: a metric is asked for at /api/metrics/query_range");
+                        "invalid TraceQL query: metrics are available at /api/metrics/query_range");
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else

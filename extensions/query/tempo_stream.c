@@ -140,7 +140,7 @@ static bool tempo_stream_read(struct query_job *job, const struct tempo_call *ca
     void *message = protobuf_c_message_unpack(call->request, br_arena_pb(&job->arena),
                                               job->body_len, job->body);
     if (!message && !job->arena.full) {
-        query_job_fail(job, 400, "the message is no %s", call->request->name);
+        query_job_fail(job, 400, "the message is not a valid %s", call->request->name);
         return false;
     }
     job->n_params = 0;

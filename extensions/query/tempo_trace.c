@@ -231,7 +231,7 @@ static void tempo_trace_answer_otlp(struct assembly *assembly)
     struct query_job *job = assembly->job;
     char value[128];
     if (!assembly->first) {
-        query_job_fail(job, 404, "there is no span of this trace");
+        query_job_fail(job, 404, "this trace has no spans");
         return;
     }
     (void)snprintf(value, sizeof value, "attachment; filename=\"%.64s%s.json\"", job->parts[0],
@@ -249,7 +249,7 @@ static void tempo_trace(struct query_job *job, void (*answer)(struct assembly *a
     uint8_t trace_id[16];
     if (!br_id_parse(job->parts[0], strlen(job->parts[0]), trace_id, sizeof trace_id)) {
         query_job_fail(job, 400,
-                       "trace IDs can only contain hex characters, or be base64: \"%.40s\"",
+                       "invalid trace id: must be up to 32 hex digits, or base64, got \"%.40s\"",
                        job->parts[0]);
         return;
     }

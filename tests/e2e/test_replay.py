@@ -185,7 +185,7 @@ def test_lists_what_cannot_be_read(braid, tmp_path):
         assert [member.name for member in members] == [member.name for member in order[:-1]] + ["left-out.txt"]
         lines = archive.extractfile(members[-1]).read().decode().splitlines()
     assert [line.split(": ")[0] for line in lines] == [order[-1].name]
-    running.wait_log("a slice lacks partitions that could not be read: 1")
+    running.wait_log("a slice is incomplete: 1 partitions could not be read")
     done = run("save", tmp_path / "saved", "--directory", tmp_path / "kept")
     assert done.returncode == 0
     assert "1 partition could not be read and was left out" in done.stderr
