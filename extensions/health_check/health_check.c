@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The health_check extension: 200 while the service runs, 503 from the begin of a shutdown on, so
- * that whoever balances load sends nothing new while what is held is delivered. Answers are the
- * Collector's.
+ * The health_check extension: responds with 200 while the service runs, and with 503 from the start
+ * of a shutdown, so that load balancers send no new requests while queued data is delivered.
+ * Responses are those of the Collector.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ struct status {
     const char *path;
 };
 
-/* The server of the form that healthcheckv2 has. */
+/* The server in the form of healthcheckv2. */
 struct http {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
@@ -50,7 +50,7 @@ struct state {
     struct br_node *node;
     struct br_server *server;
     struct br_hosts hosts;
-    struct br_header *headers; /* of every answer */
+    struct br_header *headers; /* of each response */
     uint64_t since_ms, since_unix_ns;
     char name[192];
 };
@@ -61,7 +61,7 @@ static const struct br_option body_options[] = {
     BR_OPT_END,
 };
 
-/* Keys of confighttp's servers that mean nothing for a request without a body. */
+/* Keys of confighttp servers that have no effect on requests without a body. */
 #define SERVER_ROWS                                                                                \
     BR_IGNORED("cors", "pages of other origins cannot read the response"),                         \
         BR_IGNORED("dialer", "a server does not dial"),                                            \
@@ -121,8 +121,8 @@ static bool health_check_has_http(const struct config *settings)
     return settings->use_v2 && settings->http;
 }
 
-/* What `http` says takes the place of what the older keys say. */
-static void health_check_take_http(struct config *settings)
+/* Replaces the older keys by those of `http`. */
+static void health_check_apply_http(struct config *settings)
 {
     const struct http *http = settings->http;
     settings->endpoint = http->endpoint;
@@ -133,9 +133,9 @@ static void health_check_take_http(struct config *settings)
     settings->path = http->status.path;
 }
 
-/* `node` and `path` are those of the map that says where the answer is. */
-static void health_check_check_place(const struct config *settings, const struct br_yaml *node,
-                                     const char *path, struct br_errs *errs)
+/* Checks the endpoint and path. `node` and `path` are those of the map that contains them. */
+static void health_check_check_server(const struct config *settings, const struct br_yaml *node,
+                                      const char *path, struct br_errs *errs)
 {
     char at[320], host[256];
     unsigned port;
@@ -146,9 +146,10 @@ static void health_check_check_place(const struct config *settings, const struct
                     settings->transport);
     } else if (!unix_socket && !br_endpoint_parse(settings->endpoint, host, &port)) {
         (void)snprintf(at, sizeof at, "%s::endpoint", path);
-        br_errs_add(errs, br_yaml_get(node, "endpoint"), at,
-                    "must be host:port with a port from 0 to 65535, as localhost:13133, got \"%s\"",
-                    settings->endpoint);
+        br_errs_add(
+            errs, br_yaml_get(node, "endpoint"), at,
+            "must be host:port with a port from 0 to 65535, such as localhost:13133, got \"%s\"",
+            settings->endpoint);
     }
     const struct br_yaml *status = br_yaml_get(node, "status");
     if (settings->path[0] != '/') {
@@ -162,50 +163,49 @@ static int health_check_check(void *config, const struct br_yaml *node, const ch
                               struct br_arena *arena, struct br_errs *errs)
 {
     struct config *settings = config;
-    const struct br_yaml *place = node;
+    const struct br_yaml *map = node;
     size_t before = errs->n_errors;
     char at[256];
     (void)arena;
     (void)snprintf(at, sizeof at, "%s", path);
     br_hosts_check(&settings->allowed_hosts, node, path, errs);
     if (health_check_has_http(settings)) {
-        place = br_yaml_get(node, "http");
+        map = br_yaml_get(node, "http");
         (void)snprintf(at, sizeof at, "%s::http", path);
-        health_check_take_http(settings);
+        health_check_apply_http(settings);
     }
-    health_check_check_place(settings, place, at, errs);
-    if (place != node && !settings->http->status.enabled)
-        br_errs_add(errs, place, at,
-                    "with status::enabled: false there is nothing to answer; leave the extension "
-                    "out");
+    health_check_check_server(settings, map, at, errs);
+    if (map != node && !settings->http->status.enabled)
+        br_errs_add(errs, map, at,
+                    "the extension has no effect with status::enabled: false; remove "
+                    "it");
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-/* --- Answers --------------------------------------------------------------------------------- */
+/* --- Responses ------------------------------------------------------------------------------- */
 
-/* As Go prints a time.Duration: 1h2m3.004s, 3.004s, 4ms, 0s. */
+/* Appends a duration as Go prints it: 1h2m3.004s, 3.004s, 4ms, 0s. */
 static void health_check_put_uptime(struct br_str *out, uint64_t ms)
 {
-    uint64_t seconds = ms / 1000, rest = ms % 1000;
+    uint64_t seconds = ms / 1000, fraction = ms % 1000;
     if (seconds >= 3600)
         br_str_printf(out, "%" PRIu64 "h", seconds / 3600);
     if (seconds >= 60)
         br_str_printf(out, "%" PRIu64 "m", seconds / 60 % 60);
-    if (seconds == 0 && rest) {
-        br_str_printf(out, "%" PRIu64 "ms", rest);
+    if (seconds == 0 && fraction) {
+        br_str_printf(out, "%" PRIu64 "ms", fraction);
         return;
     }
-    int digits = rest % 100 == 0 ? 1 : rest % 10 == 0 ? 2 : 3;
+    int digits = 3;
+    for (; digits > 1 && fraction % 10 == 0; digits--)
+        fraction /= 10;
     br_str_printf(out, "%" PRIu64, seconds % 60);
-    if (rest)
-        br_str_printf(out, ".%0*" PRIu64, digits,
-                      digits == 1   ? rest / 100
-                      : digits == 2 ? rest / 10
-                                    : rest);
+    if (fraction)
+        br_str_printf(out, ".%0*" PRIu64, digits, fraction);
     br_str_putc(out, 's');
 }
 
-/* RFC 3339 with milliseconds, in UTC. */
+/* Appends a time in the format of RFC 3339 with milliseconds, in UTC. */
 static void health_check_put_time(struct br_str *out, uint64_t unix_ns)
 {
     time_t seconds = (time_t)(unix_ns / 1000000000);
@@ -231,7 +231,7 @@ static void health_check_put_status(const struct state *state, bool healthy, str
     br_str_puts(out, "\"}");
 }
 
-/* As Go's ServeMux: a path that ends in a slash is for everything below it. */
+/* Matches like Go's ServeMux: a pattern that ends in a slash includes everything below it. */
 static bool health_check_path_matches(const char *pattern, const char *path)
 {
     size_t len = strlen(pattern);
@@ -268,14 +268,14 @@ static void health_check_begin(struct br_handler *self, struct br_request *reque
     br_request_reply(request, &reply);
 }
 
-/* Every request is answered in begin. */
+/* Every request is answered when it begins. */
 static void health_check_body(struct br_handler *self, struct br_request *request)
 {
     (void)self;
     (void)request;
 }
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Component ------------------------------------------------------------------------------- */
 
 static int health_check_create(struct br_node *node, struct br_err *err)
 {
@@ -337,7 +337,7 @@ const struct br_component br_health_check_extension = {
     .name = "health_check",
     .kind = BR_EXTENSION,
     .stability = "beta",
-    .help = "answers whether the service takes data",
+    .help = "reports whether the service accepts data",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),

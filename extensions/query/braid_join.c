@@ -266,7 +266,7 @@ static const char *join_hint(const struct join_service *service, const struct jo
              service->n_spans_with_samples)
         (void)snprintf(hint, HINT_MAX,
                        "the first spans of requests have samples, but none of %" PRIu64
-                       " long spans below them do: either these only wait, or the profiler labels "
+                       " long spans below them do: either these spans wait, or the profiler labels "
                        "only first spans (see docs/using/recipes.md)",
                        service->n_children);
     else if (tally->with_span * 5 < tally->samples)
