@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Declarations shared by the files of the control extension, an HTTP API with JSON. control.c
- * contains the component and the routes, read.c parses the body of a request, overrides.c manages
- * the active overrides, call.c sends a request to all workers and collects the results, and reply.c
- * writes responses.
+ * Declarations shared by the files of the control extension, an HTTP API with JSON:
+ *
+ * - control.c: the component and the routes
+ * - read.c: parses the body of a request
+ * - overrides.c: the active overrides
+ * - call.c: sends a request to all workers and collects the results
+ * - reply.c: writes responses
  *
  * Only the first worker accesses the list of overrides. The components of each worker hold copies
  * of those that apply to them (pipeline/override.h), and end these independently.

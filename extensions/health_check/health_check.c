@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The health_check extension: responds with 200 while the service runs, and with 503 from the start
- * of a shutdown, so that load balancers send no new requests while queued data is delivered.
- * Responses are those of the Collector.
+ * The health_check extension responds with 200 while the service runs, and with 503 from the start
+ * of a shutdown. Load balancers then send no new requests while queued data is delivered. Responses
+ * are those of the Collector.
  */
 #include <inttypes.h>
 #include <stdio.h>

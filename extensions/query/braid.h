@@ -9,7 +9,7 @@
  * - braid_slow.c: slow spans compared with typical ones
  * - braid_timeline.c: figures over time
  * - braid_join.c: quality of the join of samples and spans
- * - braid_privacy.c: possibly private data, and what was redacted
+ * - braid_privacy.c: possibly private data, and counts of redacted values
  * - braid_slice.c: the data of a time range as a file
  *
  * The figures of spans are computed for each query from the span ids in samples (braid_figures.c).

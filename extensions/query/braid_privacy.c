@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GET privacy: stored data that may be personal or secret, and what redaction has removed, by rule.
+ * GET privacy: stored data that may be personal or secret, and the values removed by redaction, counted by rule.
  * The kinds correspond to options of the `redaction` processor, so a finding shows how to remove
  * it.
  */

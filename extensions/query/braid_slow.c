@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compares slow spans of one operation (at or above the 95th percentile of duration) with typical
- * ones (from the 40th to the 60th), per span and including local subtrees.
+ * Compares slow spans of one operation with typical ones, per span and including local subtrees.
+ * Slow spans are at or above the 95th percentile of duration; typical ones are between the 40th and
+ * the 60th.
  */
 #include <inttypes.h>
 #include <stdlib.h>

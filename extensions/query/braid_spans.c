@@ -155,7 +155,7 @@ static int spans_read_query(struct query_job *job, struct spans_request *request
     rc = br_traceql_filter(&request->query, &narrowed);
     if (rc)
         return rc;
-    /* Both conditions must hold. Where they differ, the part of the query is checked later. */
+    /* Both conditions must hold. If they differ, the part of the query is checked later. */
     request->filter.needles = narrowed.needles;
     request->filter.n_needles = narrowed.n_needles;
     request->filter.service = request->filter.service ? request->filter.service : narrowed.service;

@@ -160,7 +160,7 @@ struct query_job {
     /* The response. */
     unsigned status;  /* 200 by default */
     const char *type; /* "application/json" by default; a constant */
-    bool is_packed;   /* `out` is already compressed, as a header says, and is sent unchanged */
+    bool is_packed;   /* `out` is already compressed, with the coding named in a header, and is sent unchanged */
     struct br_str out;
     struct br_header headers[QUERY_HEADERS_MAX]; /* set by query_job_header */
     size_t n_headers;
@@ -177,7 +177,7 @@ const char *query_job_param(const struct query_job *job, const char *name);
 bool query_job_number(struct query_job *job, const char *name, uint64_t fallback, uint64_t max,
                       uint64_t *ret);
 
-/* Reads a time as Unix nanoseconds. Accepts Unix s, ms, us or ns, told apart by their size
+/* Reads a time as Unix nanoseconds. Accepts Unix s, ms, us or ns, distinguished by their size
  * (seconds may have a fraction), RFC 3339, `now` and `now-1h`. Uses `fallback` if the parameter
  * is missing or empty. Returns false after query_job_fail (400). */
 bool query_job_time(struct query_job *job, const char *name, uint64_t fallback, uint64_t *ret);

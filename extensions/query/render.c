@@ -149,7 +149,7 @@ static bool render_on_samples(const struct br_stored_samples *samples, void *arg
     return query_job_may_continue(lines->job);
 }
 
-/* Appends a timeline. Without a line, all its values are 0. */
+/* Appends a timeline. If `line` is NULL, all its values are 0. */
 static void render_put_line(const struct render_lines *lines, const struct render_line *line)
 {
     struct br_str *out = &lines->job->out;
@@ -389,7 +389,7 @@ static const char *render_topk(struct query_job *job, const char *text, uint64_t
     return copy ? copy : "";
 }
 
-/* Without this check, `sum(shop.cpu)` would be taken for an application of that name, and the
+/* `sum(shop.cpu)` would otherwise be taken for an application of that name, and the
  * result would be empty. */
 static bool render_is_call(const char *text)
 {

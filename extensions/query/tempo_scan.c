@@ -98,7 +98,7 @@ static uint32_t tempo_scan_page_max(const struct query_tempo_scan *scan)
 }
 
 /* Reads the newest spans before `until`. If the page is full, spans that start at the same time
- * as the last one are left for the next page, so that they stay together. */
+ * as the last one are left for the next page. */
 static int tempo_scan_read_page(struct query_tempo_scan *scan, struct br_span_filter *filter,
                                 struct page *page, bool *ret_last)
 {

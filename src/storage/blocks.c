@@ -117,7 +117,7 @@ static bool blocks_run(struct br_blocks *blocks, sqlite3_stmt *statement)
     return rc == 0;
 }
 
-/* Lists an operation of the current service. Without a name, it stands for all operations of
+/* Lists an operation of the current service. If `name` is NULL, it stands for all operations of
  * that service. Returns its number; 0 on failure. */
 static uint32_t blocks_new_operation(struct br_blocks *blocks, const struct br_entry *name)
 {
@@ -150,8 +150,8 @@ static uint32_t blocks_new_operation(struct br_blocks *blocks, const struct br_e
     return blocks_run(blocks, statement) ? number : 0;
 }
 
-/* Each operation of a service is in the map, so the key contains the number of the service
- * instead of its name, which may be long. */
+/* The key contains the number of the service instead of its name, which may be long and would be
+ * repeated for each operation. */
 static bool blocks_operation_key(struct br_blocks *blocks, uint32_t service, const void *name,
                                  size_t len)
 {

@@ -401,7 +401,7 @@ static void chunks_encode_text(struct br_str *out, const char *text, size_t len)
     br_str_putc(out, '\0');
 }
 
-/* Encodes labels as name\0value\0 each, sorted. Of labels with equal names, the first is kept. */
+/* Encodes labels as name\0value\0 each, sorted. If several have the same name, the first is kept. */
 static void chunks_encode_labels(struct br_chunks *chunks, struct br_label *labels, uint32_t count)
 {
     br_str_clear(&chunks->encoded);
@@ -716,7 +716,7 @@ static int chunks_add_row(struct br_chunks *chunks, const struct br_sample_row *
 }
 
 /* Adds one row for each value if there are as many times, and otherwise one row for their sum.
- * Without values, each time counts as one. */
+ * If there are only times, each counts as one. */
 static int chunks_add_rows(struct br_chunks *chunks, const struct br_sample_row *sample)
 {
     const struct br_pprof_group_type *type = chunks->type;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A tree of stacks with values, from which a flame graph is drawn. Node 0 is the root, and each
- * child has a higher number than its parent. Two frames are equal if their function names are equal
- * (and their files, if `files` is set), so trees of different partitions and profiles can be added.
+ * child has a higher number than its parent. Two frames are equal if their function names and files
+ * are equal, so trees of different partitions and profiles can be added.
  */
 #pragma once
 

@@ -22,8 +22,8 @@
 /* Prefix of the temporary files in which a slice is made (slice.h). */
 #define BR_SLICE_SCRATCH "slice"
 
-/* Totals that a partition stores about itself. The times are the smallest and the largest; a
- * smallest time above the largest one means that there are none. */
+/* Totals that a partition stores about itself. The times are the smallest and the largest; if
+ * the smallest exceeds the largest, the partition has none. */
 struct br_store_totals {
     int64_t created_ns, written_ns;
     uint64_t secret[2]; /* key of the hashes in it */
@@ -140,7 +140,7 @@ uint64_t br_store_now_ns(void); /* wall clock, in Unix nanoseconds */
 int br_store_lock_directory(struct br_store *store, struct br_err *err);
 void br_store_unlock_directory(struct br_store *store);
 
-/* What the name of a partition file contains. */
+/* The contents of the name of a partition file. */
 struct br_store_file_name {
     uint32_t number;
     bool damaged;

@@ -16,8 +16,8 @@ unsigned br_sql_files_failures(void);
 /* Returns the statements that create the tables of a partition. */
 const char *br_sql_schema(void);
 
-/* Restricts a connection so that an untrusted database cannot use functions or virtual tables in
- * its schema, change the schema, or hold values larger than LENGTH_MAX. */
+/* Restricts a connection to an untrusted database: its schema cannot use functions or virtual
+ * tables, or be changed, and values larger than LENGTH_MAX are rejected. */
 void br_sql_confine(sqlite3 *db);
 
 /* Checks that the database contains exactly our tables, and sets sql->version. Returns 0;

@@ -66,11 +66,13 @@ bool br_store_is_open(const struct br_store *store);
 /* --- Writing --------------------------------------------------------------------------------- */
 
 /* Writes items of either signal in one transaction. They must not contain references
- * (br_item_inline_references), and are not changed. Without items, only checks for partitions
- * that are too old. May be called in any thread; waits for other writers. Returns 0 if
- * everything is committed. Otherwise nothing is, and the code, with a message, is BR_EFULL if
- * the disk is full (a retry may succeed), BR_EINVAL if an item cannot be stored, BR_EIO or
- * BR_ENOMEM. */
+ * (br_item_inline_references), and are not changed. If there are no items, only checks for
+ * partitions that are too old. May be called in any thread; waits for other writers. Returns 0
+ * if everything is committed. Otherwise nothing is committed, and the code has a message:
+ *
+ * - BR_EFULL: the disk is full; a retry may succeed
+ * - BR_EINVAL: an item cannot be stored
+ * - BR_EIO, BR_ENOMEM */
 int br_store_write(struct br_store *store, const struct br_item *const *items, size_t n_items,
                    struct br_err *err);
 

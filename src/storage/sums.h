@@ -5,10 +5,11 @@
  * For src/storage only.
  *
  * Windows cut the chunks of a partition, of all series together: BR_SUMS_CHUNKS chunks are a
- * window, and BR_SUMS_WINDOWS windows are a window of the next level. When a window is complete,
- * each series with at least BR_SUMS_LEAST parts in it (chunks, or sums of the level below) gets a
- * row that covers its chunks from `first` to `last`. Two rows of a series are nested or disjoint.
- * If a process ends before a window is complete, its parts are never summed.
+ * window, and BR_SUMS_WINDOWS windows are a window of the next level. The parts in a window are
+ * chunks, or sums of the level below. When a window is complete, each series with at least
+ * BR_SUMS_LEAST parts gets a row that covers its chunks from `first` to `last`. Two rows of a
+ * series are nested or disjoint. If a process ends before a window is complete, its parts are never
+ * summed.
  */
 #pragma once
 

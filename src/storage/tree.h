@@ -22,9 +22,9 @@ struct br_store_node_set {
     uint32_t n_words;
 };
 
-/* Reads the paths from the root to the nodes of a set into view->reader->tree, and adds the
- * nodes on these paths, except the root, to the set. `*ret` becomes true if everything was read.
- * Returns 0, BR_ENOMEM, or a code of br_store_view_failed. */
+/* Reads the paths from the root to the nodes of a set into view->reader->tree. Adds the nodes on
+ * these paths, except the root, to the set. `*ret` becomes true if everything was read. Returns
+ * 0, BR_ENOMEM, or a code of br_store_view_failed. */
 int br_store_tree_load(struct br_store_query *query, struct br_store_view *view,
                        const struct br_store_node_set *set, bool *ret, struct br_err *err);
 

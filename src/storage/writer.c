@@ -242,9 +242,8 @@ static int writer_write(struct br_store_writer *writer, const struct br_item *co
     return rc ? rc : writer_check_files(writer, err);
 }
 
-/* Returns true if the next partition may accept the items. That is the case if this one is
- * damaged, was deleted, cannot be opened, failed repeatedly, or had no room for the names of the
- * items. */
+/* Returns true if the next partition may accept the items: this one is damaged, was deleted,
+ * cannot be opened, failed repeatedly, or had no room for their names. */
 static bool writer_may_retry(struct br_store_writer *writer, int rc, bool had_data, const char *why)
 {
     bool opened = writer->file.ino;

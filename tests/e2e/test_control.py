@@ -137,7 +137,7 @@ def test_what_nobody_can_do(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), processors={"join": None}, extensions=CONTROL))
     for override in ({"profile_types": ["cpu"]}, {"sampling_percentage": 100}):  # no target; every link is kept anyway
         status, _, said = call(server, "POST", body={"service": "shop", "duration": "1m", **override})
-        assert status == 422 and "nothing here can do that" in said["error"]["message"]
+        assert status == 422 and "no component can do that" in said["error"]["message"]
     status, _, said = call(server, "POST", body={"service": "shop", "duration": "2h"})
     assert (status, said["error"]["field"]) == (400, "duration")
     assert call(server, "POST", body="{" * 5000)[0] == 400

@@ -263,12 +263,12 @@ static void paths_and_methods(void **state)
     (void)state;
     start(&f, CONFIG);
     expect(&f, "GET", "/", NULL, 404, "the API is at /v1/profiling");
-    expect(&f, "GET", "/v1/profilings", NULL, 404, "see");
-    expect(&f, "GET", "/v1/profiling/", NULL, 404, "see");
-    expect(&f, "GET", "/v1/profiling/1", NULL, 404, "see");
-    expect(&f, "GET", "/v1/profiling/0000000000000000", NULL, 404, "see");
-    expect(&f, "GET", "/v1/profiling/00000000000000001", NULL, 404, "see");
-    expect(&f, "GET", "/v1/profiling/000000000000000x", NULL, 404, "see");
+    expect(&f, "GET", "/v1/profilings", NULL, 404, "the API is at");
+    expect(&f, "GET", "/v1/profiling/", NULL, 404, "the API is at");
+    expect(&f, "GET", "/v1/profiling/1", NULL, 404, "the API is at");
+    expect(&f, "GET", "/v1/profiling/0000000000000000", NULL, 404, "the API is at");
+    expect(&f, "GET", "/v1/profiling/00000000000000001", NULL, 404, "the API is at");
+    expect(&f, "GET", "/v1/profiling/000000000000000x", NULL, 404, "the API is at");
     expect(&f, "GET", "/v1/profiling/0000000000000001", NULL, 404, "no such override");
     expect(&f, "DELETE", "/v1/profiling/0000000000000001", NULL, 404, "no such override");
     expect(&f, "PUT", PATH, "{}", 405, "does not support the method");
