@@ -12,10 +12,10 @@
 
 /* Numbers of nodes of a flame graph:
  *
- * - FLAME_NODES_MAX: most nodes that a query adds up
- * - FLAMEBEARER_NODES_MAX: default in a response, as in Pyroscope
- * - BRAID_NODES_MAX: default of Braid's own API, whose page adds up functions over the tree
- * - FLAMEBEARER_NODES_TOP: most nodes that a client may request, as in Pyroscope */
+ * - QUERY_FLAME_NODES_MAX: most nodes that a query adds up
+ * - QUERY_FLAMEBEARER_NODES_MAX: default in a response, as in Pyroscope
+ * - QUERY_BRAID_NODES_MAX: default of Braid's own API, whose page adds up functions over the tree
+ * - QUERY_FLAMEBEARER_NODES_TOP: most nodes that a client may request, as in Pyroscope */
 #define QUERY_FLAME_NODES_MAX 262144
 #define QUERY_FLAMEBEARER_NODES_MAX 8192
 #define QUERY_BRAID_NODES_MAX 131072
