@@ -119,13 +119,13 @@ static bool control_allow_failure(struct control *control)
  * length of the token prevents guessing; the limit only bounds its cost and makes it visible. */
 static void control_reject(struct control *control, struct br_request *request)
 {
-    uint64_t held;
+    uint64_t n_suppressed;
     *control->refused += 1;
     if (br_log_allow(&control->log_limit, br_host_mono_ms(control->node->host), LOG_EVERY_MS,
-                     &held))
+                     &n_suppressed))
         br_warn(&control->node->log,
                 "a request from %s did not have the token (and %llu others before)", request->peer,
-                (unsigned long long)held);
+                (unsigned long long)n_suppressed);
     if (control_allow_failure(control)) {
         control_reply_error(request, 401, &(struct br_header){"www-authenticate", "Bearer"}, NULL,
                             "missing or invalid \"Authorization: Bearer\" header");

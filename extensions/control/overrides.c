@@ -19,10 +19,10 @@ void control_override_free(struct control_override *override)
 }
 
 static void control_overrides_log(struct control_overrides *overrides,
-                                  const struct control_override *override, const char *what)
+                                  const struct control_override *override, const char *event)
 {
     br_info(&overrides->node->log, "override %016llx for service %s %s",
-            (unsigned long long) override->base.id, override->base.service, what);
+            (unsigned long long) override->base.id, override->base.service, event);
 }
 
 static void control_overrides_drop(struct control_overrides *overrides,

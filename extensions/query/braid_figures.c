@@ -262,7 +262,7 @@ static bool figures_on_samples(const struct br_stored_samples *samples, void *ar
 int query_braid_sum_rows(struct query_braid_rows *rows, struct br_err *err)
 {
     struct figures_adder adder = {.rows = rows};
-    struct br_map *own = NULL;
+    struct br_map *temporary = NULL;
     if (!rows->count)
         return 0;
     uint64_t *ids = br_arena_calloc(&rows->job->arena, rows->count, sizeof *ids);
@@ -270,13 +270,13 @@ int query_braid_sum_rows(struct query_braid_rows *rows, struct br_err *err)
         return br_arena_why(&rows->job->arena);
     for (size_t i = 0; i < rows->count; i++)
         ids[i] = rows->rows[i].span.span_id;
-    int rc = rows->by_id ? 0 : figures_index(rows, &own);
+    int rc = rows->by_id ? 0 : figures_index(rows, &temporary);
     if (rc)
         return rc;
-    adder.by_id = rows->by_id ? rows->by_id : own;
+    adder.by_id = rows->by_id ? rows->by_id : temporary;
     struct br_sample_filter filter = {.span_ids = ids, .n_span_ids = rows->count};
     rc = br_store_samples(rows->job->store, &filter, 0, figures_on_samples, &adder, err);
-    br_map_free(own, NULL);
+    br_map_free(temporary, NULL);
     return rc ? rc : rows->rc;
 }
 

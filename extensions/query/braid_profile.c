@@ -397,8 +397,8 @@ static int profile_put_flame(struct query_job *job, struct br_flame *flame, bool
     return 0;
 }
 
-static int profile_answer(struct query_job *job, struct profile_request *request,
-                          struct br_err *err)
+static int profile_respond(struct query_job *job, struct profile_request *request,
+                           struct br_err *err)
 {
     char why[WHY_MAX];
     const char *why_empty;
@@ -432,13 +432,13 @@ static int profile_answer(struct query_job *job, struct profile_request *request
     return 0;
 }
 
-static void profile_answer_any(struct query_job *job, struct profile_request *request)
+static void profile_respond_any(struct query_job *job, struct profile_request *request)
 {
     const char *format = query_job_param(job, "format");
     bool bars = !format || !*format || !strcmp(format, "flamebearer");
     struct br_err err = {0};
     if (!bars && !query_is_file_format(format)) {
-        query_answer_file(job, &request->selection, format);
+        query_respond_file(job, &request->selection, format);
         return;
     }
     int rc = profile_choose(job, request, &err);
@@ -451,10 +451,10 @@ static void profile_answer_any(struct query_job *job, struct profile_request *re
         return;
     }
     if (!bars) {
-        query_answer_file(job, &request->selection, format);
+        query_respond_file(job, &request->selection, format);
         return;
     }
-    rc = profile_answer(job, request, &err);
+    rc = profile_respond(job, request, &err);
     if (job->status == 200)
         query_braid_end(job, rc, &err);
 }
@@ -469,14 +469,14 @@ void query_braid_span_profile(struct query_job *job)
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        profile_answer_any(job, &request);
+        profile_respond_any(job, &request);
 }
 
 void query_braid_profile(struct query_job *job)
 {
     struct profile_request request = {.chosen = BRAID_TYPES_MAX};
     if (profile_read_selection(job, &request))
-        profile_answer_any(job, &request);
+        profile_respond_any(job, &request);
 }
 
 void query_braid_top(struct query_job *job)
@@ -497,8 +497,8 @@ void query_braid_top(struct query_job *job)
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        query_answer_functions(job, &request.selection, (uint32_t)(limit ? limit : LIMIT_DEFAULT),
-                               by_total ? BR_FUNCTIONS_BY_TOTAL : BR_FUNCTIONS_BY_SELF);
+        query_respond_functions(job, &request.selection, (uint32_t)(limit ? limit : LIMIT_DEFAULT),
+                                by_total ? BR_FUNCTIONS_BY_TOTAL : BR_FUNCTIONS_BY_SELF);
 }
 
 /* --- Differences ----------------------------------------------------------------------------- */

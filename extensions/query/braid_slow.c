@@ -278,7 +278,7 @@ static size_t slow_type(struct slow_report *report)
     return BRAID_TYPES_MAX;
 }
 
-static int slow_answer(struct slow_report *report, struct br_flame *flame, struct br_err *err)
+static int slow_respond(struct slow_report *report, struct br_flame *flame, struct br_err *err)
 {
     struct query_job *job = report->job;
     struct br_flamebearer flamebearer;
@@ -345,7 +345,7 @@ void query_braid_slow(struct query_job *job)
     if (!rc)
         rc = slow_read_store(&report, &filter, &err);
     if (!rc)
-        rc = slow_answer(&report, &flame, &err);
+        rc = slow_respond(&report, &flame, &err);
     br_flame_release(&flame);
     br_free(report.durations_ns);
     query_braid_end(job, rc, &err);

@@ -347,11 +347,11 @@ static bool spans_on_each(const struct br_stored_span *span, void *arg)
 static bool spans_on_found(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
 {
     struct spans_request *request = scan->arg;
-    bool goes_on = true;
-    for (uint32_t i = 0; i < trace->n_spans && goes_on; i++)
+    bool may_continue = true;
+    for (uint32_t i = 0; i < trace->n_spans && may_continue; i++)
         if (trace->spans[i].in && spans_matches(request, trace->spans[i].row))
-            goes_on = spans_add(request, trace->spans[i].row);
-    return goes_on;
+            may_continue = spans_add(request, trace->spans[i].row);
+    return may_continue;
 }
 
 static int spans_scan(struct spans_request *request, struct br_err *err)

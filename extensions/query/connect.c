@@ -60,8 +60,8 @@ void *query_connect_read(struct query_job *job, const ProtobufCMessageDescriptor
     return NULL;
 }
 
-void query_connect_answer_bytes(struct query_job *job, const ProtobufCMessageDescriptor *desc,
-                                const uint8_t *data, size_t len)
+void query_connect_respond_bytes(struct query_job *job, const ProtobufCMessageDescriptor *desc,
+                                 const uint8_t *data, size_t len)
 {
     int rc = 0;
     if (connect_is_type(job, JSON)) {
@@ -74,7 +74,7 @@ void query_connect_answer_bytes(struct query_job *job, const ProtobufCMessageDes
         query_job_fail_rc(job, rc, NULL);
 }
 
-void query_connect_answer(struct query_job *job, const ProtobufCMessage *message)
+void query_connect_respond(struct query_job *job, const ProtobufCMessage *message)
 {
     size_t size = protobuf_c_message_get_packed_size(message);
     uint8_t *data = br_arena_alloc(&job->arena, size + 1);
@@ -83,5 +83,5 @@ void query_connect_answer(struct query_job *job, const ProtobufCMessage *message
         return;
     }
     size_t len = protobuf_c_message_pack(message, data);
-    query_connect_answer_bytes(job, message->descriptor, data, len);
+    query_connect_respond_bytes(job, message->descriptor, data, len);
 }

@@ -15,8 +15,8 @@
 void *query_connect_read(struct query_job *job, const ProtobufCMessageDescriptor *desc);
 
 /* Responds with a message. */
-void query_connect_answer(struct query_job *job, const ProtobufCMessage *message);
+void query_connect_respond(struct query_job *job, const ProtobufCMessage *message);
 
 /* Responds with the encoded bytes of a message. */
-void query_connect_answer_bytes(struct query_job *job, const ProtobufCMessageDescriptor *desc,
-                                const uint8_t *data, size_t len);
+void query_connect_respond_bytes(struct query_job *job, const ProtobufCMessageDescriptor *desc,
+                                 const uint8_t *data, size_t len);

@@ -126,7 +126,7 @@ static int query_job_copy_request(struct query_job *job, const struct br_request
 }
 
 /* RFC 9110 section 12.5.3, for this coding only: it must be named, and not with q=0. */
-static bool job_is_gzip_wanted(const struct br_request *request)
+static bool job_accepts_gzip(const struct br_request *request)
 {
     const char *value = br_request_header(request, "accept-encoding");
     const char *found = value ? strcasestr(value, "gzip") : NULL;
@@ -174,7 +174,7 @@ static void query_job_free(struct query_job *job)
         job->request->user = NULL;
     br_list_remove(&job->link);
     br_buf_unref(job->packed);
-    br_buf_unref(job->body_held);
+    br_buf_unref(job->body_buf);
     br_task_release(&job->task);
     br_arena_release(&job->head);
     br_free(job);
@@ -185,10 +185,10 @@ static int job_read_body(struct query_job *job, struct br_err *err)
 {
     struct br_codec *codec;
     struct br_buf *plain = NULL;
-    if (!job->body_held)
+    if (!job->body_buf)
         return 0;
-    job->body = job->body_held->data;
-    job->body_len = job->body_held->len;
+    job->body = job->body_buf->data;
+    job->body_len = job->body_buf->len;
     if (job->encoding == BR_ENCODING_NONE)
         return 0;
     codec = br_codec_new();
@@ -251,7 +251,7 @@ static void job_handle(struct query_job *job)
 static int job_pack(struct query_job *job)
 {
     bool gzip =
-        job->wants_gzip && !job->is_packed && !job->route->stream && job->out.len >= QUERY_GZIP_MIN;
+        job->accepts_gzip && !job->is_packed && !job->route->stream && job->out.len >= QUERY_GZIP_MIN;
     struct br_pool *pool = job->task.host.pool;
     struct br_rope rope = {0};
     int rc = BR_ENOMEM;
@@ -328,7 +328,7 @@ static void query_job_on_done(struct br_task *task)
     struct query_job *job = br_container_of(task, struct query_job, task);
     job->running = false;
     if (job->packed && job->query) {
-        br_buf_adopt(job->packed, job->query->answers);
+        br_buf_adopt(job->packed, job->query->responses);
         br_buf_hold(job->packed, BR_HOLDER_ANSWERS);
     }
     if (job->query && job->request)
@@ -387,7 +387,7 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
     *job = (struct query_job){.query = query,
                               .route = route,
                               .config = query->node->config,
-                              .wants_gzip = !request->grpc && job_is_gzip_wanted(request)};
+                              .accepts_gzip = !request->grpc && job_accepts_gzip(request)};
     br_task_init(&job->task, query->node->host, job_on_run, query_job_on_done);
     job->task.work.kind = BR_WORK_SLOW;
     br_list_append(&query->jobs, &job->link);
@@ -442,11 +442,11 @@ void query_job_start(struct query_job *job)
     if (status) {
         job->request = NULL;
         request->user = NULL;
-        query_answer_error(query, request, status, job->route->errors, why);
+        query_respond_error(query, request, status, job->route->errors, why);
         query_job_free(job);
         return;
     }
-    job->body_held = request->body ? br_buf_ref(request->body) : NULL;
+    job->body_buf = request->body ? br_buf_ref(request->body) : NULL;
     job_start_call(job);
 }
 

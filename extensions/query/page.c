@@ -55,7 +55,7 @@ static void page_put_plain(struct query_job *job, const struct query_page_file *
 }
 
 /* Returns true if Accept-Encoding contains "br" as a whole coding, and not with q=0. */
-static bool page_is_brotli_wanted(const char *accepted)
+static bool page_accepts_brotli(const char *accepted)
 {
     for (const char *at = accepted; *at; at += strcspn(at, ","), at += *at == ',') {
         at += strspn(at, " \t");
@@ -68,7 +68,7 @@ static bool page_is_brotli_wanted(const char *accepted)
     return false;
 }
 
-static void page_answer(struct query_job *job, const struct query_page_file *file)
+static void page_respond(struct query_job *job, const struct query_page_file *file)
 {
     job->type = file->type;
     page_set_headers(job, file);
@@ -78,10 +78,10 @@ static void page_answer(struct query_job *job, const struct query_page_file *fil
         return;
     }
     job->is_packed = true;
-    if (page_is_brotli_wanted(job->accept_encoding)) {
+    if (page_accepts_brotli(job->accept_encoding)) {
         query_job_header(job, "content-encoding", "br");
         br_str_add(&job->out, file->brotli, file->brotli_len);
-    } else if (job->wants_gzip) {
+    } else if (job->accepts_gzip) {
         query_job_header(job, "content-encoding", "gzip");
         br_str_add(&job->out, file->gzip, file->gzip_len);
     } else {
@@ -93,7 +93,7 @@ static void page_index(struct query_job *job)
 {
     const struct query_page_file *file = page_find("");
     if (file) {
-        page_answer(job, file);
+        page_respond(job, file);
         return;
     }
     page_set_headers(job, NULL);
@@ -111,7 +111,7 @@ static void page_asset(struct query_job *job)
 {
     const struct query_page_file *file = page_find(job->path + 1);
     if (file)
-        page_answer(job, file);
+        page_respond(job, file);
     else
         query_job_fail(job, 404, "there is no such file");
 }

@@ -52,8 +52,8 @@ static void answer_put_functions(struct query_job *job, const struct br_flame *f
     }
 }
 
-void query_answer_functions(struct query_job *job, const struct query_selection *selection,
-                            uint32_t limit, enum br_function_order order)
+void query_respond_functions(struct query_job *job, const struct query_selection *selection,
+                             uint32_t limit, enum br_function_order order)
 {
     struct br_flame flame;
     struct br_function *functions;
@@ -175,8 +175,8 @@ bool query_is_file_format(const char *format)
     return false;
 }
 
-void query_answer_file(struct query_job *job, const struct query_selection *selection,
-                       const char *format)
+void query_respond_file(struct query_job *job, const struct query_selection *selection,
+                        const char *format)
 {
     const struct answer_format *found = NULL;
     struct br_flame flame;

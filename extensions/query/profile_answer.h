@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Responses about selected samples that several APIs share. The functions query_answer_* either
+/* Responses about selected samples that several APIs share. The functions query_respond_* either
  * write a response or fail the job. */
 #pragma once
 
@@ -11,21 +11,21 @@ void query_put_average(struct query_job *job, const struct query_selection *sele
 
 /* Responds with
  * `{"type","unit","average","total","functions":[{"name","file","self","total"}],"cut"}`. */
-void query_answer_functions(struct query_job *job, const struct query_selection *selection,
-                            uint32_t limit, enum br_function_order order);
+void query_respond_functions(struct query_job *job, const struct query_selection *selection,
+                             uint32_t limit, enum br_function_order order);
 
 /* Appends a flame graph as pprof; the range of the profile ends at `until_ns`. Returns 0 or
  * BR_ENOMEM. */
 int query_put_pprof(struct query_job *job, const struct query_selection *selection,
                     uint64_t until_ns, const struct br_flame *flame);
 
-/* Returns true if query_answer_file supports the format. */
+/* Returns true if query_respond_file supports the format. */
 bool query_is_file_format(const char *format);
 
 /* Responds with a file: "pprof" (gzip'd), "speedscope", "folded" or "tree". Fails the job with
  * 400 for another format. */
-void query_answer_file(struct query_job *job, const struct query_selection *selection,
-                       const char *format);
+void query_respond_file(struct query_job *job, const struct query_selection *selection,
+                        const char *format);
 
 /* Appends `,"cut":` and the reason why the response is incomplete, or null. */
 void query_put_cut(struct query_job *job);

@@ -30,7 +30,7 @@
 #define MS UINT64_C(1000000)
 #define KEEP_LOCATIONS_MAX 128
 
-bool query_pyroscope_wants_plain(const struct query_job *job)
+bool query_pyroscope_plain_labels_only(const struct query_job *job)
 {
     return !strcasestr(job->accept, "allow-utf8-labelnames=true");
 }
@@ -132,15 +132,15 @@ static void pyroscope_profile_types(struct query_job *job)
 {
     const MESSAGE(ProfileTypesRequest) *request =
         query_connect_read(job, &querier__v1__profile_types_request__descriptor);
-    MESSAGE(ProfileTypesResponse) answer = QUERIER__V1__PROFILE_TYPES_RESPONSE__INIT;
+    MESSAGE(ProfileTypesResponse) response = QUERIER__V1__PROFILE_TYPES_RESPONSE__INIT;
     struct query_names_params params = {.of = QUERY_TYPES};
     char **ids;
     size_t count;
     if (!request || !pyroscope_gather(job, &params, request->start, request->end, &ids, &count))
         return;
     MESSAGE(ProfileType) *types = br_arena_calloc(&job->arena, count + 1, sizeof *types);
-    answer.profile_types = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
-    if (!types || !answer.profile_types) {
+    response.profile_types = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
+    if (!types || !response.profile_types) {
         query_job_fail_rc(job, br_arena_why(&job->arena), NULL);
         return;
     }
@@ -155,17 +155,17 @@ static void pyroscope_profile_types(struct query_job *job)
         types[i].sample_unit = (char *)type.unit;
         types[i].period_type = (char *)type.period_type;
         types[i].period_unit = (char *)type.period_unit;
-        answer.profile_types[answer.n_profile_types++] = &types[i];
+        response.profile_types[response.n_profile_types++] = &types[i];
     }
-    query_connect_answer(job, &answer.base);
+    query_connect_respond(job, &response.base);
 }
 
-static void pyroscope_answer_names(struct query_job *job, char **list, size_t count)
+static void pyroscope_respond_names(struct query_job *job, char **list, size_t count)
 {
-    MESSAGE(LabelNamesResponse) answer = QUERIER__V1__LABEL_NAMES_RESPONSE__INIT;
-    answer.names = list;
-    answer.n_names = count;
-    query_connect_answer(job, &answer.base);
+    MESSAGE(LabelNamesResponse) response = QUERIER__V1__LABEL_NAMES_RESPONSE__INIT;
+    response.names = list;
+    response.n_names = count;
+    query_connect_respond(job, &response.base);
 }
 
 static void pyroscope_label_names(struct query_job *job)
@@ -177,11 +177,11 @@ static void pyroscope_label_names(struct query_job *job)
     size_t count;
     if (!request)
         return;
-    params.plain_only = query_pyroscope_wants_plain(job);
+    params.plain_only = query_pyroscope_plain_labels_only(job);
     params.selectors = request->matchers;
     params.n_selectors = request->n_matchers;
     if (pyroscope_gather(job, &params, request->start, request->end, &list, &count))
-        pyroscope_answer_names(job, list, count);
+        pyroscope_respond_names(job, list, count);
 }
 
 static void pyroscope_label_values(struct query_job *job)
@@ -201,7 +201,7 @@ static void pyroscope_label_values(struct query_job *job)
     params.selectors = request->matchers;
     params.n_selectors = request->n_matchers;
     if (pyroscope_gather(job, &params, request->start, request->end, &list, &count))
-        pyroscope_answer_names(job, list, count);
+        pyroscope_respond_names(job, list, count);
 }
 
 /* --- Flame graphs ---------------------------------------------------------------------------- */
@@ -292,8 +292,8 @@ static int pyroscope_pprof(struct query_job *job, const struct query_selection *
 }
 
 /* Responds with a SelectMergeStacktracesResponse that has the field `pprof`. */
-static int pyroscope_answer_pprof(struct query_job *job, const struct query_selection *selection,
-                                  const struct br_flame *flame)
+static int pyroscope_respond_pprof(struct query_job *job, const struct query_selection *selection,
+                                   const struct br_flame *flame)
 {
     const uint8_t *pprof;
     size_t len;
@@ -307,15 +307,15 @@ static int pyroscope_answer_pprof(struct query_job *job, const struct query_sele
     uint8_t *end = br_put_varint(data, BR_TAG(5, BR_WIRE_LEN));
     end = br_put_varint(end, inner);
     (void)br_put_len(end, 1, pprof, len);
-    query_connect_answer_bytes(job, &querier__v1__select_merge_stacktraces_response__descriptor,
-                               data, outer);
+    query_connect_respond_bytes(job, &querier__v1__select_merge_stacktraces_response__descriptor,
+                                data, outer);
     return 0;
 }
 
-static int pyroscope_answer_tree(struct query_job *job, struct br_flame *flame, uint32_t max_nodes)
+static int pyroscope_respond_tree(struct query_job *job, struct br_flame *flame, uint32_t max_nodes)
 {
     MESSAGE(SelectMergeStacktracesResponse)
-    answer = QUERIER__V1__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
+    response = QUERIER__V1__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
     struct br_str tree = {0};
     uint32_t *map = NULL;
     int rc = flame->n_nodes > max_nodes ? br_flame_prune(flame, max_nodes, &map) : 0;
@@ -323,31 +323,31 @@ static int pyroscope_answer_tree(struct query_job *job, struct br_flame *flame, 
     br_flame_total(flame);
     if (!rc)
         rc = br_flame_tree_write(&tree, flame);
-    answer.tree.data = (uint8_t *)tree.data;
-    answer.tree.len = tree.len;
+    response.tree.data = (uint8_t *)tree.data;
+    response.tree.len = tree.len;
     if (!rc)
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
     br_str_release(&tree);
     return rc;
 }
 
-static int pyroscope_answer_bars(struct query_job *job, struct br_flame *flame, uint32_t max_nodes)
+static int pyroscope_respond_bars(struct query_job *job, struct br_flame *flame, uint32_t max_nodes)
 {
     MESSAGE(SelectMergeStacktracesResponse)
-    answer = QUERIER__V1__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
+    response = QUERIER__V1__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
     MESSAGE(FlameGraph) graph;
     int rc = pyroscope_flame_graph(job, flame, max_nodes, &graph);
-    answer.flamegraph = &graph;
+    response.flamegraph = &graph;
     if (!rc)
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
     return rc;
 }
 
 /* Responds to SelectMergeStacktraces and SelectMergeSpanProfile, whose responses have the same
  * fields. */
-static void pyroscope_answer_flame(struct query_job *job, const struct query_selection *selection,
-                                   const MESSAGE(StackTraceSelector) * stacks, int64_t max_nodes,
-                                   MESSAGE(ProfileFormat) format)
+static void pyroscope_respond_flame(struct query_job *job, const struct query_selection *selection,
+                                    const MESSAGE(StackTraceSelector) * stacks, int64_t max_nodes,
+                                    MESSAGE(ProfileFormat) format)
 {
     bool pprof = format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_PPROF;
     struct br_flame flame;
@@ -364,11 +364,11 @@ static void pyroscope_answer_flame(struct query_job *job, const struct query_sel
         rc = pprof ? pyroscope_add_pprof(job, selection, stacks, &flame, &err)
                    : query_selection_flame_by_name(job, selection, &flame, &err);
     if (!rc && pprof)
-        rc = pyroscope_answer_pprof(job, selection, &flame);
+        rc = pyroscope_respond_pprof(job, selection, &flame);
     else if (!rc && format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_TREE)
-        rc = pyroscope_answer_tree(job, &flame, nodes);
+        rc = pyroscope_respond_tree(job, &flame, nodes);
     else if (!rc)
-        rc = pyroscope_answer_bars(job, &flame, nodes);
+        rc = pyroscope_respond_bars(job, &flame, nodes);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     br_flame_release(&flame);
@@ -402,8 +402,8 @@ static void pyroscope_select_stacktraces(struct query_job *job)
         query_connect_read(job, &querier__v1__select_merge_stacktraces_request__descriptor);
     struct query_selection selection = {0};
     if (request && pyroscope_read_stacktraces(job, request, &selection))
-        pyroscope_answer_flame(job, &selection, request->stack_trace_selector, request->max_nodes,
-                               request->format);
+        pyroscope_respond_flame(job, &selection, request->stack_trace_selector, request->max_nodes,
+                                request->format);
 }
 
 static void pyroscope_select_span(struct query_job *job)
@@ -420,7 +420,7 @@ static void pyroscope_select_span(struct query_job *job)
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        pyroscope_answer_flame(job, &selection, NULL, request->max_nodes, request->format);
+        pyroscope_respond_flame(job, &selection, NULL, request->max_nodes, request->format);
 }
 
 static void pyroscope_select_profile(struct query_job *job)
@@ -454,7 +454,7 @@ static void pyroscope_select_profile(struct query_job *job)
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        query_connect_answer_bytes(job, &perftools__profiles__profile__descriptor, pprof, len);
+        query_connect_respond_bytes(job, &perftools__profiles__profile__descriptor, pprof, len);
     br_flame_release(&flame);
 }
 
@@ -479,15 +479,15 @@ static int pyroscope_diff_graph(struct query_job *job, struct br_flame *flame, u
     return ret->levels ? 0 : br_arena_why(&job->arena);
 }
 
-static void pyroscope_answer_diff(struct query_job *job,
-                                  const struct query_selection selections[BR_FLAME_SIDES],
-                                  uint32_t max_nodes)
+static void pyroscope_respond_diff(struct query_job *job,
+                                   const struct query_selection selections[BR_FLAME_SIDES],
+                                   uint32_t max_nodes)
 {
-    MESSAGE(DiffResponse) answer = QUERIER__V1__DIFF_RESPONSE__INIT;
+    MESSAGE(DiffResponse) response = QUERIER__V1__DIFF_RESPONSE__INIT;
     MESSAGE(FlameGraphDiff) graph = QUERIER__V1__FLAME_GRAPH_DIFF__INIT;
     struct br_flame flame;
     struct br_err err = {0};
-    answer.flamegraph = &graph;
+    response.flamegraph = &graph;
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (!rc)
         rc = query_selection_flame_by_name(job, &selections[0], &flame, &err);
@@ -499,7 +499,7 @@ static void pyroscope_answer_diff(struct query_job *job,
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
     br_flame_release(&flame);
 }
 
@@ -522,38 +522,38 @@ static void pyroscope_diff(struct query_job *job)
         !pyroscope_read_stacktraces(job, request->right, &selections[1]) ||
         !pyroscope_max_nodes(job, nodes_param, &nodes))
         return;
-    pyroscope_answer_diff(job, selections, nodes);
+    pyroscope_respond_diff(job, selections, nodes);
 }
 
 /* --- Statistics ------------------------------------------------------------------------------ */
 
 static void pyroscope_stats(struct query_job *job)
 {
-    MESSAGE(GetProfileStatsResponse) answer = QUERIER__V1__GET_PROFILE_STATS_RESPONSE__INIT;
+    MESSAGE(GetProfileStatsResponse) response = QUERIER__V1__GET_PROFILE_STATS_RESPONSE__INIT;
     struct br_store_usage usage;
     if (!query_connect_read(job, &querier__v1__get_profile_stats_request__descriptor))
         return;
     br_store_usage(job->query->store, &usage);
-    answer.data_ingested = usage.n_samples > 0;
-    answer.oldest_profile_time = (int64_t)(usage.samples.oldest_ns / MS);
-    answer.newest_profile_time = (int64_t)(usage.samples.newest_ns / MS);
-    query_connect_answer(job, &answer.base);
+    response.data_ingested = usage.n_samples > 0;
+    response.oldest_profile_time = (int64_t)(usage.samples.oldest_ns / MS);
+    response.newest_profile_time = (int64_t)(usage.samples.newest_ns / MS);
+    query_connect_respond(job, &response.base);
 }
 
 /* --- Routes ---------------------------------------------------------------------------------- */
 
 static void pyroscope_analyze(struct query_job *job)
 {
-    const MESSAGE(AnalyzeQueryResponse) answer = QUERIER__V1__ANALYZE_QUERY_RESPONSE__INIT;
+    const MESSAGE(AnalyzeQueryResponse) response = QUERIER__V1__ANALYZE_QUERY_RESPONSE__INIT;
     if (query_connect_read(job, &querier__v1__analyze_query_request__descriptor))
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
 }
 
 static void pyroscope_settings(struct query_job *job)
 {
-    const Settings__V1__GetSettingsResponse answer = SETTINGS__V1__GET_SETTINGS_RESPONSE__INIT;
+    const Settings__V1__GetSettingsResponse response = SETTINGS__V1__GET_SETTINGS_RESPONSE__INIT;
     if (query_connect_read(job, &settings__v1__get_settings_request__descriptor))
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
 }
 
 #define METHOD(name, function)                                                                     \

@@ -22,7 +22,7 @@ bool query_pyroscope_stacks(struct query_job *job, const Querier__V1__StackTrace
 
 /* Returns true if label names that need quotes in a selector are omitted. This is the default;
  * `allow-utf8-labelnames=true` in Accept includes them. */
-bool query_pyroscope_wants_plain(const struct query_job *job);
+bool query_pyroscope_plain_labels_only(const struct query_job *job);
 
 /* Handlers, in pyroscope_series.c. */
 void query_pyroscope_series(struct query_job *job);

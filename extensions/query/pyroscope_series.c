@@ -164,7 +164,7 @@ void query_pyroscope_series(struct query_job *job)
 {
     const MESSAGE(SeriesRequest) *request =
         query_connect_read(job, &querier__v1__series_request__descriptor);
-    MESSAGE(SeriesResponse) answer = QUERIER__V1__SERIES_RESPONSE__INIT;
+    MESSAGE(SeriesResponse) response = QUERIER__V1__SERIES_RESPONSE__INIT;
     struct query_selection range = {0};
     struct pyroscope_sets sets = {.job = job};
     struct br_err err = {0};
@@ -172,7 +172,7 @@ void query_pyroscope_series(struct query_job *job)
         return;
     sets.only = request->label_names;
     sets.n_only = request->n_label_names;
-    sets.plain = query_pyroscope_wants_plain(job);
+    sets.plain = query_pyroscope_plain_labels_only(job);
     sets.map = br_map_new(SETS_MAX);
     const struct query_names_params params = {.from_ns = range.from_ns,
                                               .until_ns = range.until_ns,
@@ -183,23 +183,23 @@ void query_pyroscope_series(struct query_job *job)
     size_t count = rc || sets.rc ? 0 : br_map_count(sets.map), len;
     const void *key;
     MESSAGE(Labels) *labels = br_arena_calloc(&job->arena, count + 1, sizeof *labels);
-    answer.labels_set = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
+    response.labels_set = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
     if (!rc)
         rc = sets.rc;
-    if (!rc && (!labels || !answer.labels_set))
+    if (!rc && (!labels || !response.labels_set))
         rc = br_arena_why(&job->arena);
     for (size_t i = 0; i < count && !rc; i++) {
         const struct pyroscope_set *set = br_map_at(sets.map, i, &key, &len);
         querier__v1__labels__init(&labels[i]);
         labels[i].labels = set->pairs;
         labels[i].n_labels = set->n_pairs;
-        answer.labels_set[answer.n_labels_set++] = &labels[i];
+        response.labels_set[response.n_labels_set++] = &labels[i];
     }
     br_map_free(sets.map, NULL);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
 }
 
 /* --- Exemplars ------------------------------------------------------------------------------- */
@@ -477,23 +477,23 @@ static struct pyroscope_set **pyroscope_sets_list(const struct pyroscope_sets *s
     return list;
 }
 
-static void pyroscope_answer_series(struct pyroscope_sets *sets, int64_t start_ms, int64_t limit)
+static void pyroscope_respond_series(struct pyroscope_sets *sets, int64_t start_ms, int64_t limit)
 {
-    MESSAGE(SelectSeriesResponse) answer = QUERIER__V1__SELECT_SERIES_RESPONSE__INIT;
+    MESSAGE(SelectSeriesResponse) response = QUERIER__V1__SELECT_SERIES_RESPONSE__INIT;
     struct query_job *job = sets->job;
     size_t count = 0;
     struct pyroscope_set **list = pyroscope_sets_list(sets, pyroscope_compare_sets, limit, &count);
     MESSAGE(Series) *series = br_arena_calloc(&job->arena, count + 1, sizeof *series);
-    answer.series = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
-    int rc = list && series && answer.series ? 0 : br_arena_why(&job->arena);
+    response.series = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
+    int rc = list && series && response.series ? 0 : br_arena_why(&job->arena);
     for (size_t i = 0; i < count && !rc; i++) {
         rc = pyroscope_set_points(sets, list[i], start_ms, &series[i]);
-        answer.series[answer.n_series++] = &series[i];
+        response.series[response.n_series++] = &series[i];
     }
     if (rc)
         query_job_fail_rc(job, rc, NULL);
     else
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
 }
 
 /* Sets the steps. Each ends with its timestamp, the first one with the start of the range.
@@ -560,7 +560,7 @@ void query_pyroscope_select_series(struct query_job *job)
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        pyroscope_answer_series(&sets, request->start, request->limit);
+        pyroscope_respond_series(&sets, request->start, request->limit);
     br_map_free(sets.map, NULL);
     br_map_free(every.map, NULL);
     br_map_free(sets.map_profiles, NULL);
@@ -759,25 +759,25 @@ static int pyroscope_heatmap_series(struct pyroscope_heatmap *heatmap,
     return rc;
 }
 
-static void pyroscope_answer_heatmap(struct pyroscope_heatmap *heatmap, int64_t start_ms,
-                                     int64_t limit)
+static void pyroscope_respond_heatmap(struct pyroscope_heatmap *heatmap, int64_t start_ms,
+                                      int64_t limit)
 {
-    MESSAGE(SelectHeatmapResponse) answer = QUERIER__V1__SELECT_HEATMAP_RESPONSE__INIT;
+    MESSAGE(SelectHeatmapResponse) response = QUERIER__V1__SELECT_HEATMAP_RESPONSE__INIT;
     struct query_job *job = heatmap->sets.job;
     size_t count = 0;
     struct pyroscope_set **list =
         pyroscope_sets_list(&heatmap->sets, pyroscope_heatmap_compare, limit, &count);
     MESSAGE(HeatmapSeries) *series = br_arena_calloc(&job->arena, count + 1, sizeof *series);
-    answer.series = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
-    int rc = list && series && answer.series ? 0 : br_arena_why(&job->arena);
+    response.series = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
+    int rc = list && series && response.series ? 0 : br_arena_why(&job->arena);
     for (size_t i = 0; i < count && !rc; i++) {
         rc = pyroscope_heatmap_series(heatmap, list[i], start_ms, &series[i]);
-        answer.series[answer.n_series++] = &series[i];
+        response.series[response.n_series++] = &series[i];
     }
     if (rc)
         query_job_fail_rc(job, rc, NULL);
     else
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
 }
 
 static bool pyroscope_read_heatmap(struct query_job *job,
@@ -829,7 +829,7 @@ void query_pyroscope_select_heatmap(struct query_job *job)
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        pyroscope_answer_heatmap(&heatmap, request->start, request->limit);
+        pyroscope_respond_heatmap(&heatmap, request->start, request->limit);
     br_map_free(sets->map, NULL);
     br_map_free(every.map, NULL);
 }

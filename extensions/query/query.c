@@ -110,20 +110,20 @@ static void query_dispatch(struct query *query, struct br_request *request)
         query_route_find(request->path, query_method_of(request), parts, &n_parts, &methods);
     const char *full = NULL;
     if (request->grpc && (!route || route->errors != QUERY_GRPC)) {
-        query_answer_error(query, request, 501, QUERY_GRPC, "this method is not supported");
+        query_respond_error(query, request, 501, QUERY_GRPC, "this method is not supported");
     } else if (!request->grpc && route && route->errors == QUERY_GRPC) {
-        query_answer_error(query, request, 415, QUERY_TEXT, "this path requires gRPC");
+        query_respond_error(query, request, 415, QUERY_TEXT, "this path requires gRPC");
     } else if (!route && methods) {
         query_reject_method(query, request, methods);
     } else if (!route) {
-        query_answer_error(query, request, 404, QUERY_TEXT, "404 page not found");
+        query_respond_error(query, request, 404, QUERY_TEXT, "404 page not found");
     } else if ((full = query_admit(query, request, route))) {
-        query_answer_error(query, request, 503, route->errors, full);
+        query_respond_error(query, request, 503, route->errors, full);
     } else if (!query_job_new(query, request, route, parts, n_parts, &rc)) {
-        query_answer_error(query, request, rc == BR_EINVAL ? 400 : 503, route->errors,
-                           rc == BR_EINVAL
-                               ? "the query has a malformed escape or too many parameters"
-                               : "out of memory");
+        query_respond_error(query, request, rc == BR_EINVAL ? 400 : 503, route->errors,
+                            rc == BR_EINVAL
+                                ? "the query has a malformed escape or too many parameters"
+                                : "out of memory");
     } else {
         request->max_body = query_method_of(request) == QUERY_POST ? QUERY_BODY_MAX : 0;
     }
@@ -139,14 +139,14 @@ static void query_begin(struct br_handler *self, struct br_request *request)
     request->leaves_at_eof = true;
     *query->requests += 1;
     if (!br_hosts_allow(&query->hosts, request))
-        query_answer_error(query, request, 403, QUERY_TEXT, BR_HOSTS_REFUSAL);
+        query_respond_error(query, request, 403, QUERY_TEXT, BR_HOSTS_REFUSAL);
     else if (br_http_answer_page(&config->http, &config->allowed_hosts, request))
         *query->refused += strcmp(request->method, "OPTIONS") != 0;
     else if (br_grpc_is(request) && !br_grpc_begin(request, &encoding))
         return;
     else if (query->node->host->draining)
-        query_answer_error(query, request, 503, request->grpc ? QUERY_GRPC : QUERY_TEXT,
-                           "shutting down");
+        query_respond_error(query, request, 503, request->grpc ? QUERY_GRPC : QUERY_TEXT,
+                            "shutting down");
     else
         query_dispatch(query, request);
 }

@@ -62,9 +62,9 @@ struct query {
     struct br_list jobs; /* of struct query_job */
     unsigned n_jobs;     /* jobs that are not tails */
     unsigned n_tails, n_downloads;
-    struct br_pool *answers; /* pool that owns the buffers of `sending` */
-    struct br_list sending;  /* of struct query_sending: responses being sent */
-    unsigned n_sending;      /* entries of `sending` that were not cut off */
+    struct br_pool *responses; /* pool that owns the buffers of `sending` */
+    struct br_list sending;    /* of struct query_sending: responses being sent */
+    unsigned n_sending;        /* entries of `sending` that were not cut off */
     size_t sending_bytes;
     double *requests, *refused, *cut, *cut_off;
     uint64_t started_ns; /* Unix time */
@@ -122,7 +122,7 @@ struct query_job {
     struct query *query;
     struct br_request *request; /* used by the loop only; NULL: the client disconnected */
     struct br_buf *packed;      /* the response to be sent, allocated in the task's pool */
-    struct br_buf *body_held;
+    struct br_buf *body_buf;
     struct br_arena head; /* the copied request; valid as long as the job */
     struct br_timer timer;
     uint64_t deadline_ms; /* CLOCK_MONOTONIC */
@@ -131,7 +131,7 @@ struct query_job {
     /* of a stream: when its head was sent, and the bytes of its pieces */
     uint64_t started_ms, sent;
     bool running, started; /* a thread runs it; the head of the stream was sent */
-    bool head_only, wants_gzip;
+    bool head_only, accepts_gzip;
     enum br_encoding encoding; /* of the body */
 
     /* --- used by the handler --- */
@@ -160,7 +160,8 @@ struct query_job {
     /* The response. */
     unsigned status;  /* 200 by default */
     const char *type; /* "application/json" by default; a constant */
-    bool is_packed;   /* `out` is already compressed, with the coding named in a header, and is sent unchanged */
+    bool is_packed;   /* `out` is already compressed, with the coding named in a header, and is sent
+                         unchanged */
     struct br_str out;
     struct br_header headers[QUERY_HEADERS_MAX]; /* set by query_job_header */
     size_t n_headers;
@@ -245,7 +246,8 @@ void query_jobs_release(struct query *query);
 
 /* --- Responses being sent (sending.c) -------------------------------------------------------- */
 
-/* Creates query->answers, whose buffers are watched until they are sent. Returns 0 or BR_ENOMEM. */
+/* Creates query->responses, whose buffers are watched until they are sent. Returns 0 or BR_ENOMEM.
+ */
 int query_sending_init(struct query *query);
 
 /* Releases the pool. Called when the connections of the server are closed. */
@@ -265,8 +267,8 @@ size_t query_sending_on(const struct query *query, const struct br_conn *conn);
 /* --- Replies (reply.c) ----------------------------------------------------------------------- */
 
 /* Responds with an error to a request that has no job. */
-void query_answer_error(struct query *query, struct br_request *request, unsigned status,
-                        enum query_errors errors, const char *text);
+void query_respond_error(struct query *query, struct br_request *request, unsigned status,
+                         enum query_errors errors, const char *text);
 
 /* Sends the response of a job, or the next piece of its stream. Called on the loop. */
 void query_job_reply(struct query_job *job);

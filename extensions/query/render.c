@@ -251,7 +251,7 @@ static int render_put_flamebearer(struct query_job *job, struct br_flame *flame,
     return 0;
 }
 
-static void render_answer(struct query_job *job, const struct query_selection *selection)
+static void render_respond(struct query_job *job, const struct query_selection *selection)
 {
     struct br_flame flame;
     struct br_err err = {0};
@@ -287,7 +287,7 @@ static void render_single(struct query_job *job)
     static const struct render_names names = {"query", "from", "until"};
     struct query_selection selection = {0};
     if (render_is_json(job) && render_read(job, &names, &selection))
-        render_answer(job, &selection);
+        render_respond(job, &selection);
 }
 
 static void render_diff(struct query_job *job)
@@ -423,7 +423,7 @@ static void render_query(struct query_job *job)
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        query_answer_functions(job, &selection, (uint32_t)limit, BR_FUNCTIONS_BY_SELF);
+        query_respond_functions(job, &selection, (uint32_t)limit, BR_FUNCTIONS_BY_SELF);
 }
 
 /* Adds the ids that older documentation uses as parameters. */
@@ -453,14 +453,14 @@ static void render_profile(struct query_job *job)
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else if (!format || !*format || !strcmp(format, "flamegraph") || !strcmp(format, "json"))
-        render_answer(job, &selection);
+        render_respond(job, &selection);
     else if (!query_is_file_format(format))
         query_job_fail(job, 400,
                        "invalid format: must be flamegraph, json, pprof, speedscope, folded or "
                        "tree, got \"%.40s\"",
                        format);
     else
-        query_answer_file(job, &selection, format);
+        query_respond_file(job, &selection, format);
 }
 
 #define GET(where, function)                                                                       \

@@ -79,8 +79,8 @@ static const char *reply_put_error(struct br_str *out, enum query_errors errors,
     return "application/json";
 }
 
-void query_answer_error(struct query *query, struct br_request *request, unsigned status,
-                        enum query_errors errors, const char *text)
+void query_respond_error(struct query *query, struct br_request *request, unsigned status,
+                         enum query_errors errors, const char *text)
 {
     const struct query_config *config = query->node->config;
     struct br_str out = {.max = SENTENCE_MAX};
@@ -194,8 +194,8 @@ static void reply_whole(struct query_job *job)
     job->request = NULL;
     request->user = NULL;
     if (job->packed && !query_sending_add(job->query, job->packed, request->conn))
-        query_answer_error(job->query, request, 503, job->route->errors,
-                           "too many responses are waiting for their clients");
+        query_respond_error(job->query, request, 503, job->route->errors,
+                            "too many responses are waiting for their clients");
     else if (job->route->errors == QUERY_GRPC)
         reply_grpc(job, request);
     else

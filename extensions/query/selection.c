@@ -227,14 +227,14 @@ static int selection_name_spans(struct query_job *job, const struct br_sample_fi
 {
     int rc = 0;
     for (size_t i = 0; i < filter->n_matchers && !rc; i++) {
-        const struct br_matcher asked = matchers[i];
+        const struct br_matcher original = matchers[i];
         bool found = false;
-        if (strcmp(asked.name, "span_name") != 0)
+        if (strcmp(original.name, "span_name") != 0)
             continue;
-        matchers[i] = (struct br_matcher){asked.name, "", BR_MATCH_NOT_EQUAL};
+        matchers[i] = (struct br_matcher){original.name, "", BR_MATCH_NOT_EQUAL};
         rc = br_store_series(job->store, filter, selection_on_series, &found, NULL);
-        matchers[i] = asked;
-        matchers[i].name = found ? asked.name : "span.name";
+        matchers[i] = original;
+        matchers[i].name = found ? original.name : "span.name";
     }
     return rc;
 }

@@ -42,17 +42,17 @@ static void sending_on_freed(const struct br_buf *buf, void *arg)
 int query_sending_init(struct query *query)
 {
     br_list_init(&query->sending);
-    query->answers = br_pool_new(0);
-    if (!query->answers)
+    query->responses = br_pool_new(0);
+    if (!query->responses)
         return BR_ENOMEM;
-    br_pool_watch(query->answers, query->node->host->pool, sending_on_freed, query);
+    br_pool_watch(query->responses, query->node->host->pool, sending_on_freed, query);
     return 0;
 }
 
 void query_sending_release(struct query *query)
 {
-    br_pool_free(query->answers);
-    query->answers = NULL;
+    br_pool_free(query->responses);
+    query->responses = NULL;
 }
 
 bool query_sending_make_room(struct query *query)

@@ -211,8 +211,8 @@ static void tempo_metrics_put_exemplars(struct br_str *out,
     br_str_puts(out, first ? "" : "]");
 }
 
-static int tempo_metrics_answer(struct query_job *job, const struct br_traceql_metrics *metrics,
-                                bool instant)
+static int tempo_metrics_respond(struct query_job *job, const struct br_traceql_metrics *metrics,
+                                 bool instant)
 {
     struct br_traceql_lines lines;
     bool first = true;
@@ -303,15 +303,15 @@ static bool tempo_metrics_read_range(struct query_job *job, bool instant,
  * Tempo, 0 or no value means the maximum. */
 static bool tempo_metrics_read_exemplars(struct query_job *job, struct br_traceql_metrics *metrics)
 {
-    uint64_t asked;
-    if (!query_job_number(job, "exemplars", 0, UINT32_MAX, &asked))
+    uint64_t count;
+    if (!query_job_number(job, "exemplars", 0, UINT32_MAX, &count))
         return false;
     if (metrics->query->exemplars >= 0)
-        asked = (uint64_t)metrics->query->exemplars;
-    else if (asked == 0)
-        asked = BR_TRACEQL_EXEMPLARS_MAX;
+        count = (uint64_t)metrics->query->exemplars;
+    else if (count == 0)
+        count = BR_TRACEQL_EXEMPLARS_MAX;
     metrics->max_exemplars =
-        (uint32_t)(asked < BR_TRACEQL_EXEMPLARS_MAX ? asked : BR_TRACEQL_EXEMPLARS_MAX);
+        (uint32_t)(count < BR_TRACEQL_EXEMPLARS_MAX ? count : BR_TRACEQL_EXEMPLARS_MAX);
     return true;
 }
 
@@ -327,7 +327,7 @@ static void tempo_metrics_run(struct query_job *job, struct br_traceql *query,
                                     .arg = metrics};
     if (!query_tempo_scan_run(&scan))
         return;
-    int rc = tempo_metrics_answer(job, metrics, instant);
+    int rc = tempo_metrics_respond(job, metrics, instant);
     if (rc) {
         query_job_fail_rc(job, rc, NULL);
         return;

@@ -111,7 +111,7 @@ static void tempo_params_instant(struct tempo_params *params, const void *messag
 
 static const struct tempo_call {
     const char *name;
-    const ProtobufCMessageDescriptor *request, *answer;
+    const ProtobufCMessageDescriptor *request, *response;
     void (*read)(struct tempo_params *params, const void *message);
     void (*handle)(struct query_job *job);
 } tempo_calls[] = {
@@ -153,13 +153,13 @@ static bool tempo_stream_read(struct query_job *job, const struct tempo_call *ca
     return false;
 }
 
-/* Replaces the JSON answer by the message. */
+/* Replaces the JSON response by the message. */
 static void tempo_stream_translate(struct query_job *job, const struct tempo_call *call)
 {
     struct br_buf *made = NULL;
     struct br_err err = {0};
     int rc = job->out.failed ? BR_EFULL
-                             : br_json_decode(call->answer, job->out.data, job->out.len, DEPTH_MAX,
+                             : br_json_decode(call->response, job->out.data, job->out.len, DEPTH_MAX,
                                               job->out.len, job->task.host.pool, &made, &err);
     if (rc) {
         query_job_fail_rc(job, rc == BR_EINVAL ? BR_EPROTO : rc, &err);

@@ -176,18 +176,18 @@ static void tempo_trace_put_protobuf(const struct assembly *assembly)
 
 /* --- Responses ------------------------------------------------------------------------------- */
 
-static bool tempo_trace_wants_protobuf(const struct query_job *job)
+static bool tempo_trace_accepts_protobuf(const struct query_job *job)
 {
     return strstr(job->accept, "application/protobuf") ||
            strstr(job->accept, "application/x-protobuf");
 }
 
-static void tempo_trace_answer_v1(struct assembly *assembly)
+static void tempo_trace_respond_v1(struct assembly *assembly)
 {
     struct query_job *job = assembly->job;
     if (!assembly->first) {
         query_job_fail(job, 404, "trace not found");
-    } else if (tempo_trace_wants_protobuf(job)) {
+    } else if (tempo_trace_accepts_protobuf(job)) {
         job->type = "application/protobuf";
         tempo_trace_put_protobuf(assembly);
     } else {
@@ -197,11 +197,11 @@ static void tempo_trace_answer_v1(struct assembly *assembly)
 
 /* The field `trace` is present even if the trace is empty, because Grafana's data source fails
  * without it. */
-static void tempo_trace_answer_v2(struct assembly *assembly)
+static void tempo_trace_respond_v2(struct assembly *assembly)
 {
     struct query_job *job = assembly->job;
     const char *cut = br_store_query_remark(job->store);
-    if (tempo_trace_wants_protobuf(job)) {
+    if (tempo_trace_accepts_protobuf(job)) {
         job->type = "application/protobuf";
         tempo_trace_put_head(&job->out, RESPONSE_TRACE, tempo_trace_len(assembly));
         tempo_trace_put_protobuf(assembly);
@@ -226,7 +226,7 @@ static void tempo_trace_answer_v2(struct assembly *assembly)
 }
 
 /* OTLP has no field for an incomplete trace, so the file name is marked "-partial". */
-static void tempo_trace_answer_otlp(struct assembly *assembly)
+static void tempo_trace_respond_otlp(struct assembly *assembly)
 {
     struct query_job *job = assembly->job;
     char value[128];
@@ -243,7 +243,7 @@ static void tempo_trace_answer_otlp(struct assembly *assembly)
     tempo_trace_put_json(assembly, "resourceSpans", br_json_encode);
 }
 
-static void tempo_trace(struct query_job *job, void (*answer)(struct assembly *assembly))
+static void tempo_trace(struct query_job *job, void (*respond)(struct assembly *assembly))
 {
     struct assembly assembly = {.job = job, .last = &assembly.first};
     uint8_t trace_id[16];
@@ -260,7 +260,7 @@ static void tempo_trace(struct query_job *job, void (*answer)(struct assembly *a
     if (!rc)
         rc = assembly.rc;
     if (!rc) {
-        answer(&assembly);
+        respond(&assembly);
         rc = assembly.rc;
     }
     if (rc)
@@ -270,15 +270,15 @@ static void tempo_trace(struct query_job *job, void (*answer)(struct assembly *a
 
 void query_tempo_trace_v1(struct query_job *job)
 {
-    tempo_trace(job, tempo_trace_answer_v1);
+    tempo_trace(job, tempo_trace_respond_v1);
 }
 
 void query_tempo_trace_v2(struct query_job *job)
 {
-    tempo_trace(job, tempo_trace_answer_v2);
+    tempo_trace(job, tempo_trace_respond_v2);
 }
 
 void query_trace_otlp(struct query_job *job)
 {
-    tempo_trace(job, tempo_trace_answer_otlp);
+    tempo_trace(job, tempo_trace_respond_otlp);
 }

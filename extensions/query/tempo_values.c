@@ -183,22 +183,22 @@ static bool tempo_put_value(struct query_tempo_names *names, const struct br_tra
 {
     const char *type = tempo_value_type(value->type);
     struct br_str key = {.max = VALUE_MAX};
-    bool goes_on = true;
+    bool may_continue = true;
     if (value->type == BR_TRACEQL_LIST)
-        for (size_t i = 0; i < value->n_items && goes_on; i++)
-            goes_on = tempo_put_value(names, &value->items[i]); /* an item is not a list */
+        for (size_t i = 0; i < value->n_items && may_continue; i++)
+            may_continue = tempo_put_value(names, &value->items[i]); /* an item is not a list */
     if (!type)
-        return goes_on;
+        return may_continue;
     br_str_puts(&key, type);
     br_str_putc(&key, ':');
     tempo_print_value(&key, value);
     if (key.failed)
         names->rc = BR_ENOMEM;
     else
-        goes_on = query_tempo_put(names, key.data, key.len, key.data + strlen(type) + 1,
-                                  names->type ? type : NULL);
+        may_continue = query_tempo_put(names, key.data, key.len, key.data + strlen(type) + 1,
+                                       names->type ? type : NULL);
     br_str_release(&key);
-    return goes_on && !names->rc;
+    return may_continue && !names->rc;
 }
 
 static bool tempo_values_on_trace(struct query_tempo_scan *scan, struct br_traceql_trace *trace)

@@ -17,8 +17,8 @@
 #define BR_CHUNK_SAMPLES 8192u    /* samples in one chunk */
 #define BR_SAMPLES_WAITING 32768u /* samples that are collected before chunks are made */
 
-/* Limit on the bytes that an item may expand to through references: this many times its bytes, plus a
- * fixed number of bytes. It counts the labels of series that samples create, function names, and
+/* Limit on the bytes that an item may expand to through references: this many times its bytes, plus
+ * a fixed number of bytes. It counts the labels of series that samples create, function names, and
  * lines of locations. Beyond the limit, samples go to the series without their labels, names are
  * cut, and only the innermost line of a location is kept. */
 #define BR_CHUNKS_GROWTH 16u

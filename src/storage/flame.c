@@ -92,16 +92,16 @@ int br_flame_name(struct br_flame *flame, const char *name, const char *file, ui
     int rc = flame_grow_names(flame);
     if (rc)
         return rc;
-    const char *own_name = br_arena_strndup(&lookup->texts, key.name, strlen(key.name));
-    const char *own_file =
+    const char *name_copy = br_arena_strndup(&lookup->texts, key.name, strlen(key.name));
+    const char *file_copy =
         *key.file ? br_arena_strndup(&lookup->texts, key.file, strlen(key.file)) : "";
-    if (!own_name || !own_file)
+    if (!name_copy || !file_copy)
         return br_arena_why(&lookup->texts);
     rc = br_index_add(&lookup->names, hash, flame->n_names, flame_hash_name, flame);
     if (rc)
         return rc;
-    flame->names[flame->n_names] = own_name;
-    flame->files[flame->n_names] = own_file;
+    flame->names[flame->n_names] = name_copy;
+    flame->files[flame->n_names] = file_copy;
     *ret = flame->n_names++;
     return 0;
 }

@@ -44,7 +44,7 @@ static struct br_file_id folder_id_of(int fd)
 /* --- Locking --------------------------------------------------------------------------------- */
 
 /* Creates the directory and its parents. */
-static int folder_make(const char *directory, struct br_err *err)
+static int folder_create(const char *directory, struct br_err *err)
 {
     char path[PATH_LEN];
     size_t len = strlen(directory);
@@ -143,7 +143,7 @@ int br_store_lock_directory(struct br_store *store, struct br_err *err)
     if (!br_file_id_equal(br_file_id_at(store->directory, "/."), folder_id_of(dir->fd)))
         folder_close(&dir->fd);
     folder_close(&dir->lock_fd);
-    int rc = folder_make(store->directory, err);
+    int rc = folder_create(store->directory, err);
     (void)snprintf(path, sizeof path, "%s/lock", store->directory);
     if (!rc)
         rc = folder_lock(store, path, err);

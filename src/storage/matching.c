@@ -98,8 +98,8 @@ static bool matching_matches(struct br_store_matching *matching,
         } else {
             equal = strcmp(value, matcher->value) == 0;
         }
-        bool wanted = matcher->type == BR_MATCH_EQUAL || matcher->type == BR_MATCH_REGEX;
-        if ((equal == 1) != wanted)
+        bool positive = matcher->type == BR_MATCH_EQUAL || matcher->type == BR_MATCH_REGEX;
+        if ((equal == 1) != positive)
             return false;
     }
     return true;
@@ -123,8 +123,8 @@ static bool matching_split(const char *data, size_t len, struct br_series_label 
     return true;
 }
 
-static const struct br_stored_series *matching_keep(struct br_store_matching *matching,
-                                                    sqlite3_stmt *statement, uint64_t hash)
+static const struct br_stored_series *matching_add_series(struct br_store_matching *matching,
+                                                          sqlite3_stmt *statement, uint64_t hash)
 {
     struct br_arena *arena = matching->query->arena;
     struct br_series_label labels[LABELS_MAX];
@@ -158,8 +158,8 @@ static const struct br_stored_series *matching_keep(struct br_store_matching *ma
 }
 
 /* Looks up the series of the current row. `*ret` is NULL if the filter does not select it. */
-static int matching_take(struct br_store_matching *matching, sqlite3_stmt *statement,
-                         const struct br_stored_series **ret)
+static int matching_look_up(struct br_store_matching *matching, sqlite3_stmt *statement,
+                            const struct br_stored_series **ret)
 {
     struct br_series_label labels[LABELS_MAX];
     uint64_t hash = (uint64_t)sqlite3_column_int64(statement, 1);
@@ -175,7 +175,7 @@ static int matching_take(struct br_store_matching *matching, sqlite3_stmt *state
         return br_err_set(matching->err, BR_EPROTO, "the labels of a series are damaged");
     if (!matching_matches(matching, labels, count))
         return 0;
-    *ret = matching_keep(matching, statement, hash);
+    *ret = matching_add_series(matching, statement, hash);
     if (!*ret)
         matching->query->cut = "it takes too much memory";
     return 0;
@@ -199,7 +199,7 @@ int br_store_matching_read(struct br_store_matching *matching, struct br_store_v
         }
         while (matching->n_series <= id)
             matching->series[matching->n_series++] = NULL;
-        rc = matching_take(matching, statement, &matching->series[id]);
+        rc = matching_look_up(matching, statement, &matching->series[id]);
         if (matching->filter->select_series && matching->series[id] &&
             !matching->filter->select_series(matching->series[id], matching->filter->select_arg))
             matching->series[id] = NULL;

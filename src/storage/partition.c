@@ -554,8 +554,8 @@ static bool store_partition_is_over(const struct br_store *store,
 
 /* Removes the oldest partition from the list if it exceeds the retention. Returns it with the
  * list's reference. */
-static struct br_store_partition *store_take_expired(struct br_store *store,
-                                                     const struct br_store_partition *spare)
+static struct br_store_partition *store_unlist_expired(struct br_store *store,
+                                                       const struct br_store_partition *spare)
 {
     struct br_store_partition *oldest = NULL;
     uint64_t bytes = 0;
@@ -579,7 +579,7 @@ static struct br_store_partition *store_take_expired(struct br_store *store,
 void br_store_expire(struct br_store *store, const struct br_store_partition *spare)
 {
     struct br_store_partition *oldest;
-    while ((oldest = store_take_expired(store, spare))) {
+    while ((oldest = store_unlist_expired(store, spare))) {
         /* A file that replaced ours belongs to another program. */
         if (br_file_id_equal(oldest->file, br_file_id_at(oldest->path, "")))
             store_partition_unlink(oldest->path);

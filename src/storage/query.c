@@ -22,7 +22,7 @@ bool br_store_query_may_continue(struct br_store_query *query)
     const struct br_store_query_state *state = br_store_query_state_of(query);
     if (query->cut)
         return false;
-    if (query->max_bytes && state->held + query->arena->used > query->max_bytes)
+    if (query->max_bytes && state->held_bytes + query->arena->used > query->max_bytes)
         query->cut = "it takes too much memory";
     else if (query->deadline_ms && query_now_ms() >= query->deadline_ms)
         query->cut = "it takes too long";
@@ -31,7 +31,7 @@ bool br_store_query_may_continue(struct br_store_query *query)
 
 void br_store_query_count_bytes(struct br_store_query *query, int64_t bytes)
 {
-    br_store_query_state_of(query)->held += (size_t)bytes;
+    br_store_query_state_of(query)->held_bytes += (size_t)bytes;
 }
 
 static int query_on_steps(void *arg)
@@ -55,7 +55,7 @@ static void query_note_unread(struct br_store_query *query, const struct br_stor
     query->note = note ? note : unknown;
 }
 
-static void query_leave_reader(struct br_store_query *query, struct br_store_view *view)
+static void query_release_reader(struct br_store_query *query, struct br_store_view *view)
 {
     if (!view->reader)
         return;
@@ -88,18 +88,18 @@ int br_store_view_failed(struct br_store_query *query, struct br_store_view *vie
 }
 
 /* Closes readers that the query does not need at the moment, while too many are open. */
-static void query_make_room(struct br_store_query *query)
+static void query_close_unused(struct br_store_query *query)
 {
     struct br_store_query_state *state = br_store_query_state_of(query);
     for (uint32_t i = 0; i < state->n_views && br_store_readers_full(query->store); i++)
         if (!state->views[i].uses)
-            query_leave_reader(query, &state->views[i]);
+            query_release_reader(query, &state->views[i]);
 }
 
 static int query_open_reader(struct br_store_query *query, struct br_store_view *view,
                              struct br_err *err)
 {
-    query_make_room(query);
+    query_close_unused(query);
     int rc = br_store_reader_acquire(query->store, view->partition, &view->reader, err);
     if (rc)
         return rc;
@@ -130,7 +130,7 @@ bool br_store_view_open(struct br_store_query *query, struct br_store_view *view
         view->uses++;
         return true;
     }
-    query_leave_reader(query, view);
+    query_release_reader(query, view);
     *rc = br_store_view_failed(query, view, code, &why);
     if (*rc && err)
         *err = why;
@@ -167,7 +167,7 @@ const char *br_store_view_text(struct br_store_query *query, sqlite3_stmt *state
 
 /* --- Beginning and ending -------------------------------------------------------------------- */
 
-static int query_look(struct br_store_query *query, struct br_store_query_state *state)
+static int query_list_views(struct br_store_query *query, struct br_store_query_state *state)
 {
     struct br_store *store = query->store;
     (void)pthread_mutex_lock(&store->lock);
@@ -195,7 +195,7 @@ int br_store_query_begin(struct br_store_query *query, struct br_err *err)
     if (!query->store || !br_store_is_open(query->store))
         return br_err_set(err, BR_EINVAL, "the store is not open");
     struct br_store_query_state *state = br_calloc(1, sizeof *state);
-    if (!state || query_look(query, state)) {
+    if (!state || query_list_views(query, state)) {
         br_free(state);
         return br_err_set(err, BR_ENOMEM, "out of memory");
     }
@@ -203,11 +203,11 @@ int br_store_query_begin(struct br_store_query *query, struct br_err *err)
     return 0;
 }
 
-static void query_leave(struct br_store_query *query, struct br_store_view *view)
+static void query_release_view(struct br_store_query *query, struct br_store_view *view)
 {
     br_free(view->services);
     br_free(view->names);
-    query_leave_reader(query, view);
+    query_release_reader(query, view);
     br_store_partition_put(query->store, view->partition);
 }
 
@@ -217,7 +217,7 @@ void br_store_query_end(struct br_store_query *query)
     if (!state)
         return;
     for (uint32_t i = 0; i < state->n_views; i++)
-        query_leave(query, &state->views[i]);
+        query_release_view(query, &state->views[i]);
     for (int i = 0; i < BR_STORE_BODIES; i++) {
         br_pack_release(&state->bodies[i].plain);
         br_free(state->bodies[i].heads);

@@ -199,7 +199,8 @@ static int counting_read_blocks(struct counting *counting, int64_t operation, ui
 
 /* Counts the row of an operation. The row without a name stands for the service, and has the
  * counts of all operations in each block. */
-static int counting_operation(struct counting *counting, sqlite3_stmt *statement, bool *goes_on)
+static int counting_operation(struct counting *counting, sqlite3_stmt *statement,
+                              bool *may_continue)
 {
     int64_t number = sqlite3_column_int64(statement, 0);
     const char *service = (const char *)sqlite3_column_text(statement, 1);
@@ -213,7 +214,8 @@ static int counting_operation(struct counting *counting, sqlite3_stmt *statement
     if (!named || counting->service)
         rc = counting_read_blocks(counting, number, &count);
     if (!rc && count)
-        *goes_on = names_add_column(counting->names, statement, counting->service ? 2 : 1, count);
+        *may_continue =
+            names_add_column(counting->names, statement, counting->service ? 2 : 1, count);
     return rc;
 }
 
@@ -221,12 +223,13 @@ static int counting_run(struct counting *counting)
 {
     struct br_sql *sql = &counting->view->reader->sql;
     int rc = counting_note_blocks(counting), sql_rc = 0;
-    bool goes_on = true;
+    bool may_continue = true;
     if (!rc)
         rc = counting_read_parts(counting);
     sqlite3_stmt *statement = rc ? NULL : br_sql_statement(sql, BR_SQL_OPERATIONS);
-    while (goes_on && !rc && !counting->view->failed && br_sql_row(sql, statement, &sql_rc, NULL))
-        rc = counting_operation(counting, statement, &goes_on);
+    while (may_continue && !rc && !counting->view->failed &&
+           br_sql_row(sql, statement, &sql_rc, NULL))
+        rc = counting_operation(counting, statement, &may_continue);
     if (!rc && sql_rc)
         rc = br_store_view_sql_failed(counting->names->query, counting->view, counting->names->err);
     return rc;
@@ -277,11 +280,11 @@ static int names_add_values(struct names *names, struct br_store_view *view, int
     struct br_sql *sql = &view->reader->sql;
     sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_VALUES);
     int rc = 0;
-    bool goes_on = true;
+    bool may_continue = true;
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, key);
-    while (goes_on && br_sql_row(sql, statement, &rc, NULL))
-        goes_on = names_add_column(names, statement, 0, 0);
+    while (may_continue && br_sql_row(sql, statement, &rc, NULL))
+        may_continue = names_add_column(names, statement, 0, 0);
     return rc ? br_store_view_sql_failed(names->query, view, names->err) : 0;
 }
 
@@ -292,13 +295,13 @@ static int names_add_keys(struct names *names, struct br_store_view *view, const
     struct br_sql *sql = &view->reader->sql;
     sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_KEYS);
     int rc = 0, sql_rc = 0;
-    bool goes_on = true;
-    while (goes_on && !rc && br_sql_row(sql, statement, &sql_rc, NULL)) {
+    bool may_continue = true;
+    while (may_continue && !rc && br_sql_row(sql, statement, &sql_rc, NULL)) {
         const char *text = (const char *)sqlite3_column_text(statement, 2);
         if (sqlite3_column_int(statement, 1) != (int)scope)
             continue;
         if (!key)
-            goes_on = names_add_column(names, statement, 2, 0);
+            may_continue = names_add_column(names, statement, 2, 0);
         else if (text && !strcmp(text, key))
             rc = names_add_values(names, view, sqlite3_column_int64(statement, 0));
     }

@@ -32,10 +32,10 @@ struct spans_query {
     /* the best `limit` ranks that were pending so far: a heap with the worst on top */
     int64_t *ranks;
     uint32_t n_ranks, cap_ranks;
-    struct wanted {
+    struct selected {
         bool *operations; /* by number: true if the filter selects the operation */
         uint32_t count, cap;
-    } * wanted; /* by view; NULL: all operations are selected */
+    } * selected; /* by view; NULL: all operations are selected */
     uint32_t n_out;
     bool stopped;
 };
@@ -216,32 +216,34 @@ static bool spans_is_operation(const struct br_span_filter *filter, sqlite3_stmt
 {
     const char *service = (const char *)sqlite3_column_text(statement, 1);
     const char *name = (const char *)sqlite3_column_text(statement, 2);
-    bool ours = !filter->service || (service && strcmp(service, filter->service) == 0);
+    bool in_service = !filter->service || (service && strcmp(service, filter->service) == 0);
     bool named = name && (!filter->name || strcmp(name, filter->name) == 0);
-    *ret = ours && (filter->name ? named : !name);
-    return ours && named;
+    *ret = in_service && (filter->name ? named : !name);
+    return in_service && named;
 }
 
-static int spans_want(struct spans_query *spans, struct wanted *wanted, int64_t operation)
+static int spans_select_operation(struct spans_query *spans, struct selected *selected,
+                                  int64_t operation)
 {
-    uint32_t before = wanted->cap;
+    uint32_t before = selected->cap;
     if (operation < 0 || operation > BR_OPERATIONS_MAX)
         return 0;
-    if (br_grow(&wanted->operations, &wanted->cap, (size_t)operation + 1,
-                sizeof *wanted->operations, BR_OPERATIONS_MAX + 1u))
+    if (br_grow(&selected->operations, &selected->cap, (size_t)operation + 1,
+                sizeof *selected->operations, BR_OPERATIONS_MAX + 1u))
         return spans_no_memory(spans->err);
-    memset(wanted->operations + before, 0, wanted->cap - before);
-    br_store_query_count_bytes(spans->query, wanted->cap - before);
-    wanted->operations[operation] = true;
-    if (operation >= wanted->count)
-        wanted->count = (uint32_t)operation + 1;
+    memset(selected->operations + before, 0, selected->cap - before);
+    br_store_query_count_bytes(spans->query, selected->cap - before);
+    selected->operations[operation] = true;
+    if (operation >= selected->count)
+        selected->count = (uint32_t)operation + 1;
     return 0;
 }
 
 static int spans_note_operations(struct spans_query *spans, struct br_store_view *view,
                                  struct durations *durations)
 {
-    struct wanted *wanted = &spans->wanted[view - br_store_query_state_of(spans->query)->views];
+    struct selected *selected =
+        &spans->selected[view - br_store_query_state_of(spans->query)->views];
     struct br_sql *sql = &view->reader->sql;
     sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_OPERATIONS);
     int rc = 0, sql_rc = 0;
@@ -249,7 +251,7 @@ static int spans_note_operations(struct spans_query *spans, struct br_store_view
     while (!rc && !view->failed && br_sql_row(sql, statement, &sql_rc, NULL)) {
         int64_t operation = sqlite3_column_int64(statement, 0);
         if (spans_is_operation(spans->filter, statement, &has_blocks))
-            rc = spans_want(spans, wanted, operation);
+            rc = spans_select_operation(spans, selected, operation);
         if (!rc && has_blocks)
             rc = spans_note_operation(spans, view, operation, durations);
     }
@@ -406,7 +408,7 @@ static struct br_stored_span spans_pop(struct spans_query *spans)
     return top;
 }
 
-static bool spans_match(const struct spans_query *spans, const struct wanted *wanted,
+static bool spans_match(const struct spans_query *spans, const struct selected *selected,
                         const struct br_columns *columns, uint32_t index)
 {
     const struct br_span_filter *filter = spans->filter;
@@ -420,7 +422,7 @@ static bool spans_match(const struct spans_query *spans, const struct wanted *wa
     if ((filter->roots && columns->parent_id[index]) ||
         (filter->failed && columns->status[index] != BR_SPAN_STATUS_ERROR))
         return false;
-    if (wanted && (operation >= wanted->count || !wanted->operations[operation]))
+    if (selected && (operation >= selected->count || !selected->operations[operation]))
         return false;
     return !spans_is_too_late(spans,
                               br_sql_time(filter->order == BR_SPANS_SLOWEST ? duration : start));
@@ -462,7 +464,8 @@ static int spans_read_block(struct spans_query *spans, const struct candidate *c
     const struct br_store_query_state *state = br_store_query_state_of(spans->query);
     const struct br_columns *columns = &state->columns;
     struct br_store_view *view = candidate->view;
-    const struct wanted *wanted = spans->wanted ? &spans->wanted[view - state->views] : NULL;
+    const struct selected *selected =
+        spans->selected ? &spans->selected[view - state->views] : NULL;
     struct br_stored_span span;
     bool there;
     int rc = 0;
@@ -470,7 +473,7 @@ static int spans_read_block(struct spans_query *spans, const struct candidate *c
         return rc;
     rc = br_store_view_columns(spans->query, view, candidate->block, &there, spans->err);
     for (uint32_t i = 0; there && !rc && i < columns->n_spans; i++) {
-        if (!spans_match(spans, wanted, columns, i))
+        if (!spans_match(spans, selected, columns, i))
             continue;
         if (!spans_make(spans->query, view, candidate->block, i, &span))
             break;
@@ -498,8 +501,8 @@ static int spans_run(struct spans_query *spans)
     const struct br_span_filter *filter = spans->filter;
     int rc = 0;
     if (filter->service || filter->name) {
-        spans->wanted = br_calloc((size_t)state->n_views + 1, sizeof *spans->wanted);
-        rc = spans->wanted ? 0 : spans_no_memory(spans->err);
+        spans->selected = br_calloc((size_t)state->n_views + 1, sizeof *spans->selected);
+        rc = spans->selected ? 0 : spans_no_memory(spans->err);
     }
     for (uint32_t i = 0; i < state->n_views && !rc; i++) {
         struct br_store_view *view = &state->views[i];
@@ -534,11 +537,11 @@ static void spans_release(struct spans_query *spans)
                                -(int64_t)(spans->cap_candidates * sizeof *spans->candidates +
                                           spans->cap_pending * sizeof *spans->pending +
                                           spans->cap_ranks * sizeof *spans->ranks));
-    for (uint32_t i = 0; spans->wanted && i < state->n_views; i++) {
-        br_store_query_count_bytes(spans->query, -(int64_t)spans->wanted[i].cap);
-        br_free(spans->wanted[i].operations);
+    for (uint32_t i = 0; spans->selected && i < state->n_views; i++) {
+        br_store_query_count_bytes(spans->query, -(int64_t)spans->selected[i].cap);
+        br_free(spans->selected[i].operations);
     }
-    br_free(spans->wanted);
+    br_free(spans->selected);
     br_free(spans->candidates);
     br_free(spans->pending);
     br_free(spans->ranks);

@@ -231,19 +231,19 @@ static bool slice_may_continue(const struct br_slice_reader *slice, int rc, cons
 }
 
 /* Makes a partition the current member if it has data in the time range. */
-static int slice_take_partition(struct br_slice_reader *slice, const char *name, struct br_err *err)
+static int slice_open_partition(struct br_slice_reader *slice, const char *name, struct br_err *err)
 {
     char path[SLICE_PATH_MAX];
     struct br_sql sql;
     struct br_store_totals totals;
-    bool wanted = false;
+    bool selected = false;
     if ((size_t)snprintf(path, sizeof path, "%s/%s", slice->directory, name) >= sizeof path)
         return br_err_set(err, BR_EIO, "the path of %s is too long", name);
     int rc = br_sql_open(&sql, path, BR_SQL_READ, false, err);
     if (!rc) {
         rc = br_store_totals_read(&sql, &totals, err);
-        wanted = !rc && slice_selects(slice, &totals);
-        if (wanted)
+        selected = !rc && slice_selects(slice, &totals);
+        if (selected)
             rc = slice_snapshot(slice, &sql, err);
         br_sql_close(&sql);
     }
@@ -252,7 +252,7 @@ static int slice_take_partition(struct br_slice_reader *slice, const char *name,
             slice_leave_out(slice, name, err && err->text[0] ? err->text : "it cannot be read");
         return 0;
     }
-    if (wanted && !rc) {
+    if (selected && !rc) {
         slice_make_header(name, slice->size, slice->block);
         slice->block_len = SLICE_BLOCK;
         slice->count++;
@@ -284,7 +284,7 @@ static int slice_next(struct br_slice_reader *slice, struct br_err *err)
         if (name.damaged)
             slice_leave_out(slice, entry->d_name, "it is damaged");
         else
-            rc = slice_take_partition(slice, entry->d_name, err);
+            rc = slice_open_partition(slice, entry->d_name, err);
     }
     if (rc || slice->fd >= 0)
         return rc;
@@ -307,7 +307,7 @@ static void slice_end_member(struct br_slice_reader *slice)
     slice->block_len = slice_padding(slice->size);
 }
 
-static size_t slice_take_block(struct br_slice_reader *slice, void *data, size_t len)
+static size_t slice_read_block(struct br_slice_reader *slice, void *data, size_t len)
 {
     size_t n = slice->block_len - slice->block_at;
     n = n < len ? n : len;
@@ -362,7 +362,7 @@ int br_slice_read(struct br_slice_reader *slice, void *data, size_t len, size_t 
     int rc = 0;
     *ret_len = 0;
     while (!rc && *ret_len < len) {
-        size_t n = slice_take_block(slice, at + *ret_len, len - *ret_len);
+        size_t n = slice_read_block(slice, at + *ret_len, len - *ret_len);
         if (!n && slice->fd >= 0 && slice->left) {
             n = slice->left < len - *ret_len ? (size_t)slice->left : len - *ret_len;
             rc = slice_read(slice->fd, at + *ret_len, n, err);

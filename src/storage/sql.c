@@ -169,31 +169,31 @@ void br_sql_setup(void)
 
 int br_sql_fail(struct br_sql *sql, struct br_err *err)
 {
-    int code = sqlite3_errcode(sql->db), system = sqlite3_system_errno(sql->db), ours = BR_EIO;
+    int code = sqlite3_errcode(sql->db), system = sqlite3_system_errno(sql->db), rc = BR_EIO;
     switch (code & 0xff) {
     case SQLITE_NOMEM:
         return br_err_set(err, BR_ENOMEM, "out of memory");
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-        ours = BR_EPROTO;
+        rc = BR_EPROTO;
         break;
     case SQLITE_FULL:
-        ours = BR_EFULL;
+        rc = BR_EFULL;
         break;
     case SQLITE_INTERRUPT:
-        ours = BR_ETIMEOUT;
+        rc = BR_ETIMEOUT;
         break;
     case SQLITE_IOERR:
     case SQLITE_CANTOPEN:
         if (system == ENOSPC || system == EDQUOT || system == EFBIG)
-            ours = BR_EFULL;
+            rc = BR_EFULL;
         break;
     default:
         break;
     }
-    if (ours == BR_EFULL && system)
-        return br_err_set(err, ours, "%s", strerror(system));
-    return br_err_set(err, ours, "%s", sqlite3_errmsg(sql->db));
+    if (rc == BR_EFULL && system)
+        return br_err_set(err, rc, "%s", strerror(system));
+    return br_err_set(err, rc, "%s", sqlite3_errmsg(sql->db));
 }
 
 /* --- Connections ----------------------------------------------------------------------------- */

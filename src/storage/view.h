@@ -42,7 +42,7 @@ struct br_store_query_state {
     struct br_columns columns;
     struct br_store_body bodies[BR_STORE_BODIES];
     uint64_t n_used;
-    size_t held; /* bytes held outside the arena */
+    size_t held_bytes; /* bytes held outside the arena */
 };
 
 static inline struct br_store_query_state *
