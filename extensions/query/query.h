@@ -246,8 +246,7 @@ void query_jobs_release(struct query *query);
 
 /* --- Responses being sent (sending.c) -------------------------------------------------------- */
 
-/* Creates query->responses, whose buffers are watched until they are sent. Returns 0 or BR_ENOMEM.
- */
+/* Creates query->responses, whose buffers are watched until sent. Returns 0 or BR_ENOMEM. */
 int query_sending_init(struct query *query);
 
 /* Releases the pool. Called when the connections of the server are closed. */

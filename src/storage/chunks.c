@@ -401,8 +401,7 @@ static void chunks_encode_text(struct br_str *out, const char *text, size_t len)
     br_str_putc(out, '\0');
 }
 
-/* Encodes labels as name\0value\0 each, sorted. If several have the same name, the first is kept.
- */
+/* Encodes labels as name\0value\0, sorted. If several have the same name, the first is kept. */
 static void chunks_encode_labels(struct br_chunks *chunks, struct br_label *labels, uint32_t count)
 {
     br_str_clear(&chunks->encoded);
