@@ -33,7 +33,7 @@
 #define QUERY_PARTS_MAX 4         /* `*` segments in the path of a route */
 #define QUERY_PARAMS_MAX 256      /* parameters of a request */
 #define QUERY_HEADERS_MAX BR_HTTP_ANSWER_HEADERS
-#define QUERY_GZIP_MIN 1024         /* bytes of a response from which on it is compressed */
+#define QUERY_GZIP_MIN 1024         /* minimum size in bytes of a compressed response */
 #define QUERY_JOBS_MAX 1024         /* upper limit of max_concurrent */
 #define QUERY_CONNECTION_SHARE 2    /* one connection may use max_concurrent divided by this */
 #define QUERY_PIECES_MAX (1u << 20) /* bytes of a stream that a client has not read yet */
