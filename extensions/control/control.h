@@ -117,11 +117,16 @@ void control_call_add(struct control *control, struct br_request *request,
 void control_call_end(struct control *control, struct br_request *request, uint64_t id,
                       const char *service);
 void control_call_list(struct control *control, struct br_request *request);
+
+/* Handles that the client of a request disconnected. */
 void control_call_gone(struct br_request *request);
+
+/* Frees the calls that no worker can finish any more. */
 void control_calls_release(struct control *control);
 
 /* --- Responses (reply.c) --------------------------------------------------------------------- */
 
+/* Responds with JSON; with 503 if `json` failed. `header` may be NULL. */
 void control_reply(struct br_request *request, unsigned status, const struct br_header *header,
                    const struct br_str *json);
 /* Responds with an error. `field` names the invalid field of the request; it may be NULL or
@@ -130,7 +135,10 @@ void control_reply_error(struct br_request *request, unsigned status,
                          const struct br_header *header, const char *field, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* Parses an id of CONTROL_ID_LEN hex digits. Returns false for anything else, and for 0. */
 bool control_parse_id(const char *text, uint64_t *ret);
+
+/* Append an override, or the profiling of one target, as a JSON object. */
 void control_put_override(struct br_str *out, const struct control_override *override,
                           uint64_t now_ms);
 void control_put_collected(struct br_str *out, const struct br_collected *collected);

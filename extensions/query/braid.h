@@ -137,6 +137,7 @@ extern const size_t query_openapi_len;
 
 /* --- Spans (braid_spans.c) ------------------------------------------------------------------- */
 
+/* Return the name of a Span.SpanKind or a Status.StatusCode in Braid's API. */
 const char *query_braid_kind(uint8_t kind);
 const char *query_braid_status(uint8_t status);
 

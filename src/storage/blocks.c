@@ -38,15 +38,15 @@ struct br_blocks {
     struct br_sql *sql;
     struct br_store_totals *totals;
     struct br_pack_codec *codec;
-    /* The partition. */
+    /* State of the partition. */
     struct br_map *operations; /* service number and name, to operation number */
     struct br_map *services;   /* to the number that stands for all operations of the service */
-    uint32_t *service_of;      /* that number, by operation */
+    uint32_t *service_of;      /* the service of each operation, as that number */
     uint32_t last_operation, cap_service_of;
     struct br_map *keys;     /* digit of enum br_key_scope and the key, to struct key */
     struct br_hashes values; /* listed values */
     int64_t last_block;
-    /* The block under construction. */
+    /* State of the block under construction. */
     struct br_columns columns;
     uint16_t trace_slots[TRACE_SLOTS];
     int64_t trace_hashes[BR_BLOCK_SPANS];
@@ -56,7 +56,7 @@ struct br_blocks {
     struct head last_heads[HEADS_SAME]; /* by number, modulo HEADS_SAME */
     int64_t min_start, max_start, max_duration;
     uint32_t n_roots, n_failed;
-    /* The part that is being read. */
+    /* State of the part that is being read. */
     struct br_entry resource, scope;
     /* copies of `resource` and `scope` if these were too long */
     struct br_pack cut[2];

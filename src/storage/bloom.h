@@ -19,6 +19,7 @@ struct br_hashes {
     bool failed; /* memory ran out */
 };
 
+/* Free the memory of a set of hashes, or empty it and keep the memory. Both accept a zeroed one. */
 void br_hashes_release(struct br_hashes *hashes);
 void br_hashes_clear(struct br_hashes *hashes);
 

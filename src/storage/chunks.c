@@ -65,16 +65,16 @@ struct br_chunks {
     struct br_sql *sql;
     struct br_store_totals *totals;
     struct br_pack_codec *codec;
-    /* The partition. */
+    /* State of the partition. */
     struct br_stack_tree stacks;
     struct br_map *series; /* encoded labels to id */
     int64_t last_chunk;
     struct br_sums *sums;
-    /* The item. */
+    /* State of the current item. */
     struct br_pprof_writer *reader;
     struct br_series *labels;
     struct memo memo;
-    /* The group and profile type. */
+    /* State of the current group and profile type. */
     const struct br_pprof_group *group;
     const struct br_pprof_group_type *type;
     const struct br_label *base;
@@ -89,7 +89,7 @@ struct br_chunks {
     size_t budget;
     size_t memory_budget; /* bytes of these that may still be kept in memory */
     bool shortened;       /* the item lost data to these limits */
-    /* The sample. */
+    /* State of the current sample. */
     int64_t *values;
     uint64_t *times;
     uint32_t *sample_labels; /* attributes that are labels */
@@ -98,7 +98,7 @@ struct br_chunks {
     /* of the stack; location i is at index i modulo the size */
     uint32_t locations[BR_CHUNKS_DEPTH_MAX];
     size_t n_locations;
-    /* The chunks under construction. */
+    /* State of the chunks under construction. */
     struct br_sample_row *rows;
     uint32_t n_rows, cap_rows;
     struct br_sample_packer packer;

@@ -44,11 +44,23 @@ struct br_chunks;
 struct br_chunks *br_chunks_new(struct br_sql *sql, struct br_store_totals *totals,
                                 struct br_pack_codec *codec);
 void br_chunks_free(struct br_chunks *chunks);
+
+/* Switches to the partition that `sql` has open, and reads its series and stacks. Returns 0,
+ * BR_ENOMEM, BR_EPROTO, or a code of br_sql_fail. */
 int br_chunks_load(struct br_chunks *chunks, struct br_err *err);
+
+/* Adds the samples of a profiles item without references (br_item_inline_references). The item must
+ * stay valid until br_chunks_flush. Returns 0, BR_EINVAL if the partition has no room for its
+ * series or stacks, BR_ENOMEM, or a code of br_sql_fail. */
 int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct br_err *err);
 
 /* Returns how many of the items that were added since the last call lost labels, parts of names,
  * or frames to the limits above. */
 uint64_t br_chunks_take_shortened(struct br_chunks *chunks);
+
+/* Writes the chunks and stacks under construction. Called before each commit. Returns 0, BR_ENOMEM,
+ * BR_EPROTO, or a code of br_sql_fail. */
 int br_chunks_flush(struct br_chunks *chunks, struct br_err *err);
+
+/* Returns true when the partition has so many series or stacks that it must be sealed. */
 bool br_chunks_full(const struct br_chunks *chunks);

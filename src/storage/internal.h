@@ -138,6 +138,8 @@ uint64_t br_store_now_ns(void); /* wall clock, in Unix nanoseconds */
  * still the ones at their paths, and lock the new ones if not. Returns 0; BR_EINVAL if another
  * process holds the lock or the path is too long; BR_EFULL or BR_EIO. */
 int br_store_lock_directory(struct br_store *store, struct br_err *err);
+
+/* Releases both locks. */
 void br_store_unlock_directory(struct br_store *store);
 
 /* The contents of the name of a partition file. */
@@ -235,5 +237,7 @@ void br_store_reader_release(struct br_store *store, struct br_store_partition *
 
 /* --- The writer ------------------------------------------------------------------------------ */
 
+/* Create and free the state of the writing thread. br_store_writer_new returns NULL if memory runs
+ * out; br_store_writer_free closes the open partition and accepts NULL. */
 struct br_store_writer *br_store_writer_new(struct br_store *store);
 void br_store_writer_free(struct br_store_writer *writer);

@@ -23,6 +23,7 @@ void br_pack_release(struct br_pack *pack);
 /* Empties a pack but keeps its memory, and resets `failed`. */
 void br_pack_clear(struct br_pack *pack);
 
+/* Append values. On failure they set `failed`. */
 void br_pack_bytes(struct br_pack *pack, const void *data, size_t len);
 void br_pack_varint(struct br_pack *pack, uint64_t value);
 void br_pack_signed(struct br_pack *pack, int64_t value); /* zigzag encoding */
@@ -33,6 +34,7 @@ struct br_unpack {
     bool failed;
 };
 
+/* Return the next value, or 0 after a failure. */
 uint64_t br_unpack_varint(struct br_unpack *unpack);
 int64_t br_unpack_signed(struct br_unpack *unpack);
 

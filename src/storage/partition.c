@@ -19,7 +19,7 @@
 #define CHECK_VALID_NS 60000000000 /* for this long, a partition is not checked again */
 #define READERS_MAX 64u
 #define READERS_MIN 4u
-/* descriptors of the process for each reader, which itself uses three */
+/* file descriptors that the process must have for each reader; a reader uses three */
 #define DESCRIPTORS_A_READER 12u
 
 uint64_t br_store_now_ns(void)
@@ -147,7 +147,7 @@ void br_store_partition_close_idle(struct br_store *store, struct br_store_parti
     store_unlock(store);
 }
 
-/* Called with the lock held. */
+/* Releases a reference. Called with the lock held. */
 static void store_partition_unref(struct br_store *store, struct br_store_partition *partition)
 {
     if (--partition->refs)
@@ -174,7 +174,7 @@ static void store_partition_list(struct br_store *store, struct br_store_partiti
     (void)pthread_mutex_unlock(&store->lock);
 }
 
-/* Called with the lock held. */
+/* Removes a partition from the list. Called with the lock held. */
 static void store_partition_unlist(struct br_store *store, struct br_store_partition *partition)
 {
     br_list_remove(&partition->link);

@@ -39,6 +39,7 @@ struct br_stack_tree {
     struct br_index nodes_index, functions_index;
 };
 
+/* Initialize an empty tree, and free one. */
 void br_stack_tree_init(struct br_stack_tree *stacks);
 void br_stack_tree_release(struct br_stack_tree *stacks);
 
@@ -63,6 +64,7 @@ int br_stack_tree_save(struct br_stack_tree *stacks, struct br_sql *sql,
 int br_stack_tree_load(struct br_stack_tree *stacks, struct br_sql *sql,
                        struct br_pack_codec *codec, struct br_err *err);
 
+/* Returns true when the tree has so many nodes or functions that the partition must be sealed. */
 bool br_stack_tree_full(const struct br_stack_tree *stacks);
 
 /* Decode one pack of functions or of nodes. `back` is the distance from a node to its parent.

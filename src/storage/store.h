@@ -61,6 +61,7 @@ void br_store_put(struct br_host *host, struct br_store *store);
 int br_store_open(struct br_store *store, const struct br_store_config *config,
                   const struct br_log *log, struct br_err *err);
 
+/* Returns true between a successful br_store_open and the release of the last reference. */
 bool br_store_is_open(const struct br_store *store);
 
 /* --- Writing --------------------------------------------------------------------------------- */
@@ -93,6 +94,8 @@ struct br_store_usage {
     uint64_t n_shortened;
     struct br_store_range spans, samples; /* of span starts and sample times */
 };
+
+/* Reports the contents of the store. May be called in any thread. */
 void br_store_usage(struct br_store *store, struct br_store_usage *ret);
 
 /* Returns a number that grows by one with each commit. A reader that polls (live tail) need not
@@ -125,6 +128,8 @@ static inline const char *br_store_query_remark(const struct br_store_query *que
 /* Begins a query. `store`, `arena` and the limits must be set. Returns 0, BR_EINVAL if the store
  * is not open, or BR_ENOMEM. */
 int br_store_query_begin(struct br_store_query *query, struct br_err *err);
+
+/* Ends a query, and closes or returns its connections. Does nothing if it did not begin. */
 void br_store_query_end(struct br_store_query *query);
 
 /* A stored span. */
