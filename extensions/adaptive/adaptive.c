@@ -192,7 +192,7 @@ static int adaptive_start(struct br_node *node, struct br_err *err)
                : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-/* If there are no loops, the broadcast may still be deferred. */
+/* The broadcast may still be deferred if the host runs without loops. */
 static void adaptive_destroy(struct br_node *node)
 {
     struct state *state = node->state;

@@ -85,7 +85,7 @@ void control_call_gone(struct br_request *request)
     request->user = NULL;
 }
 
-/* Broadcasts return before nodes are destroyed, except when there are no loops to deliver them. */
+/* Broadcasts return before nodes are destroyed, except when the host runs without loops. */
 void control_calls_release(struct control *control)
 {
     if (!control->node)
@@ -137,7 +137,7 @@ void control_call_end(struct control *control, struct br_request *request, uint6
         return;
     }
     call_free(call);
-    control_reply_error(request, 404, NULL, NULL, "there is no such override; it may have ended");
+    control_reply_error(request, 404, NULL, NULL, "no override has this id; it may have ended");
 }
 
 /* Withdraws an override that some workers accepted and others could not. */

@@ -195,8 +195,7 @@ static void control_get_override(struct control *control, struct br_request *req
     const struct control_override *override = control_overrides_find(&control->overrides, id);
     struct br_str json = {0};
     if (!override) {
-        control_reply_error(request, 404, NULL, NULL,
-                            "there is no such override; it may have ended");
+        control_reply_error(request, 404, NULL, NULL, "no override has this id; it may have ended");
         return;
     }
     control_put_override(&json, override, br_host_mono_ms(control->node->host));

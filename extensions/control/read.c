@@ -166,7 +166,7 @@ static int control_read_unknown(struct reading *reading, const struct br_json_no
         name[br_json_unescape(&reading->tree, key, name)] = '\0';
         near = br_str_nearest(name, names, BR_COUNT(fields));
     }
-    return br_err_set(reading->err, BR_EINVAL, "there is no field \"%s\"%s%s%s", name,
+    return br_err_set(reading->err, BR_EINVAL, "unknown field \"%s\"%s%s%s", name,
                       near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 

@@ -77,7 +77,7 @@ size_t query_braid_type(struct query_job *job, struct query_braid_types *types, 
 bool query_braid_is_cpu(const char *type_id);
 
 /* Returns the default type to show: CPU time, otherwise wall time, otherwise the type with the
- * most samples. Returns BRAID_TYPES_MAX if there are no samples. */
+ * most samples. Returns BRAID_TYPES_MAX without samples. */
 size_t query_braid_main_type(const struct query_braid_types *types,
                              const struct query_braid_figures *figures);
 

@@ -190,7 +190,7 @@ static bool privacy_matches(struct privacy_report *report, size_t kind, const ch
     return rc == 1;
 }
 
-/* Scans the text of a key; `key` is "" if there is none. */
+/* Scans the text of a key; `key` is "" for texts without a key. */
 static void privacy_scan_text(struct privacy_report *report, const char *key, const char *text)
 {
     if (!*text || !strcmp(text, privacy_mask))

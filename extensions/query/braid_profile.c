@@ -447,7 +447,7 @@ static void profile_respond_any(struct query_job *job, struct profile_request *r
         return;
     }
     if (!bars && request->chosen == BRAID_TYPES_MAX) {
-        query_job_fail(job, 404, "there are no samples for a file");
+        query_job_fail(job, 404, "no samples match; a file needs at least one");
         return;
     }
     if (!bars) {

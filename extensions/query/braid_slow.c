@@ -257,7 +257,7 @@ static int slow_put_functions(struct query_job *job, const struct br_flame *flam
 static const char *slow_why_empty(const struct slow_report *report, size_t type)
 {
     if (!report->count)
-        return "there are no spans of this operation in this range of time";
+        return "this operation has no spans in this time range";
     if (report->count < SPANS_MIN)
         return "there are fewer than 5 spans of this operation: use a longer time range";
     if (!report->sides[0].count)

@@ -311,7 +311,7 @@ static void job_on_timer(struct br_timer *timer)
     job_start_call(job);
 }
 
-/* Schedules the next call of a stream. Frees the job if there is none. */
+/* Schedules the next call of a stream. Frees the job if it was the last call. */
 static void job_schedule_next(struct query_job *job)
 {
     struct query *query = job->query;
@@ -470,8 +470,8 @@ size_t query_jobs_on(const struct query *query, const struct br_conn *conn)
     return n;
 }
 
-/* Ends the first stream that `fn` selects and no thread is working on. Returns false if there is
- * none. */
+/* Ends the first stream that `fn` selects and no thread is working on. Returns false if none was
+ * ended. */
 static bool jobs_end_first(struct query *query, bool (*fn)(const struct query_job *job))
 {
     for (struct br_list *list = query->jobs.next; list != &query->jobs; list = list->next) {

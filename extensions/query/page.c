@@ -113,7 +113,7 @@ static void page_asset(struct query_job *job)
     if (file)
         page_respond(job, file);
     else
-        query_job_fail(job, 404, "there is no such file");
+        query_job_fail(job, 404, "the page does not have this file");
 }
 
 const struct query_route query_page_routes[] = {

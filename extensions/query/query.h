@@ -209,7 +209,7 @@ void query_job_header(struct query_job *job, const char *name, const char *value
 /* --- Internal (route.c, job.c) --------------------------------------------------------------- */
 
 /* Finds the route of a path. `ret_parts` receives offset and length in `path` of each match of
- * `*`, not decoded. Returns NULL if there is none; `*ret_methods` then contains the methods of
+ * `*`, not decoded. Returns NULL if no route matches; `*ret_methods` then contains the methods of
  * the routes with this path, or 0. */
 struct query_part {
     size_t at, len;

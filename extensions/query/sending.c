@@ -74,7 +74,7 @@ bool query_sending_make_room(struct query *query)
     return false;
 }
 
-/* Returns the bytes that the responses of a worker may hold; SIZE_MAX if there is no limit. */
+/* Returns the bytes that the responses of a worker may hold; SIZE_MAX if they are unlimited. */
 static size_t sending_max(const struct br_host *host)
 {
     size_t hard = host->memory ? br_memory_hard(host->memory) : SIZE_MAX;

@@ -46,7 +46,7 @@ void query_tempo_put_attribute(struct br_str *out, const char *key,
 /* A list of distinct names. */
 struct query_tempo_names {
     struct query_job *job;
-    struct br_map *seen; /* names in the list; NULL: there are no duplicates */
+    struct br_map *seen; /* names in the list; NULL: duplicates cannot occur */
     const char *type;    /* type of the values, such as "string"; NULL: names without a type */
     bool guess_type;     /* derive the type from the text of a value */
     uint64_t left;

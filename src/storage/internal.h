@@ -50,7 +50,7 @@ static inline void br_store_totals_any(struct br_store_totals *totals)
                                        .sample_until = INT64_MAX};
 }
 
-/* Identity of the file at a path. Zeros mean that there is no file. */
+/* Identity of the file at a path. Zeros mean that the file does not exist. */
 struct br_file_id {
     dev_t dev;
     ino_t ino;

@@ -40,8 +40,7 @@ static bool pack_grow(struct br_pack *pack, size_t more)
     return true;
 }
 
-/* Returns where `count` bytes can be written. Returns NULL and sets `failed` if there is no
- * room. */
+/* Returns where `count` bytes can be written, or NULL, with `failed` set, if the pack is full. */
 static uint8_t *pack_room(struct br_pack *pack, size_t count)
 {
     if (__builtin_expect(pack->cap - pack->len < count, 0) &&

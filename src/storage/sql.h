@@ -102,8 +102,8 @@ void br_sql_restore_index(struct br_sql *sql);
 
 /* Checks, on new connections, whether the database at `path` is damaged: reads all of it, checks
  * its structure (PRAGMA integrity_check), and decompresses every blob. Takes as long as reading
- * the file. Returns BR_EPROTO if two checks found damage; 0 if there is none; another code if
- * the check failed. */
+ * the file. Returns BR_EPROTO if two checks found damage; 0 if the database is sound; another code
+ * if the check failed. */
 int br_sql_check_damage(const char *path, struct br_err *err);
 
 /* Returns true if the database contains spans or samples, or cannot be read. */

@@ -21,6 +21,6 @@ const char *br_sql_schema(void);
 void br_sql_confine(sqlite3 *db);
 
 /* Checks that the database contains exactly our tables, and sets sql->version. Returns 0;
- * BR_ENOTFOUND if there are no tables; BR_EUNSUPPORTED if the version is newer or the tables are
+ * BR_ENOTFOUND if the database is empty; BR_EUNSUPPORTED if the version is newer or the tables are
  * not ours; or a code of br_sql_fail. */
 int br_sql_check_schema(struct br_sql *sql, struct br_err *err);

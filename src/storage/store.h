@@ -67,7 +67,7 @@ bool br_store_is_open(const struct br_store *store);
 /* --- Writing --------------------------------------------------------------------------------- */
 
 /* Writes items of either signal in one transaction. They must not contain references
- * (br_item_inline_references), and are not changed. If there are no items, only checks for
+ * (br_item_inline_references), and are not changed. If `n_items` is 0, only checks for
  * partitions that are too old. May be called in any thread; waits for other writers. Returns 0
  * if everything is committed. Otherwise nothing is committed, and the code has a message:
  *
@@ -77,7 +77,7 @@ bool br_store_is_open(const struct br_store *store);
 int br_store_write(struct br_store *store, const struct br_item *const *items, size_t n_items,
                    struct br_err *err);
 
-/* From the oldest to the newest time; zeros mean that there is no data. */
+/* From the oldest to the newest time; zeros mean that the store is empty. */
 struct br_store_range {
     uint64_t oldest_ns, newest_ns;
 };

@@ -76,8 +76,8 @@ static bool writer_is_full(const struct br_store *store, const struct br_store_p
     return config->max_bytes && partition->bytes >= config->max_bytes / PARTITIONS_LEAST;
 }
 
-/* Returns the newest partition with a reference. Returns NULL if there is none, or it cannot
- * take more data. */
+/* Returns the newest partition with a reference. Returns NULL if the list is empty, or the
+ * partition cannot take more data. */
 static struct br_store_partition *writer_newest(struct br_store *store)
 {
     struct br_store_partition *partition = NULL;

@@ -269,8 +269,8 @@ static void paths_and_methods(void **state)
     expect(&f, "GET", "/v1/profiling/0000000000000000", NULL, 404, "the API is at");
     expect(&f, "GET", "/v1/profiling/00000000000000001", NULL, 404, "the API is at");
     expect(&f, "GET", "/v1/profiling/000000000000000x", NULL, 404, "the API is at");
-    expect(&f, "GET", "/v1/profiling/0000000000000001", NULL, 404, "no such override");
-    expect(&f, "DELETE", "/v1/profiling/0000000000000001", NULL, 404, "no such override");
+    expect(&f, "GET", "/v1/profiling/0000000000000001", NULL, 404, "no override has this id");
+    expect(&f, "DELETE", "/v1/profiling/0000000000000001", NULL, 404, "no override has this id");
     expect(&f, "PUT", PATH, "{}", 405, "does not support the method");
     expect(&f, "POST", "/v1/profiling/0000000000000001", "{}", 405, "does not support the method");
     expect(&f, "POST", PATH, NULL, 415, "application/json");
@@ -360,8 +360,8 @@ static void wrong_overrides(void **state)
         {"{}", "service", "is missing"},
         {"{\"service\":\"a\"}", "duration", "is missing: every override ends"},
         {"{\"service\":\"a\",\"duration\":\"1m\",\"sevice\":1}", NULL,
-         "no field \\\"sevice\\\"; did you mean \\\"service\\\"?"},
-        {"{\"service\":\"a\",\"duration\":\"1m\",\"zzz\":1}", NULL, "no field"},
+         "unknown field \\\"sevice\\\"; did you mean \\\"service\\\"?"},
+        {"{\"service\":\"a\",\"duration\":\"1m\",\"zzz\":1}", NULL, "unknown field"},
         {"{\"service\":\"a\",\"service\":\"b\"}", "service", "is defined more than once"},
         {"{\"service\":1}", "service", "must be a string"},
         {"{\"service\":\"\"}", "service", "must have 1 to 255 bytes, got 0"},
@@ -474,9 +474,9 @@ static void ends_by_itself(void **state)
     fake_host_advance(f.rig.h, 499);
     expect(&f, "GET", path, NULL, 200, "\"seconds_left\":1}");
     fake_host_advance(f.rig.h, 1);
-    expect(&f, "GET", path, NULL, 404, "no such override");
+    expect(&f, "GET", path, NULL, 404, "no override has this id");
     expect(&f, "GET", PATH, NULL, 200, "\"overrides\":[]");
-    expect(&f, "DELETE", path, NULL, 404, "no such override");
+    expect(&f, "DELETE", path, NULL, 404, "no override has this id");
     assert_int_equal(f.t.n_withdrawn, 0); /* the overridable's own clock ends it */
     end(&f);
 }
@@ -492,8 +492,8 @@ static void is_ended(void **state)
     path_of(&f.t, path);
     expect(&f, "DELETE", path, NULL, 200, "{\"ended\":1}\n");
     assert_int_equal(f.t.n_withdrawn, 1);
-    expect(&f, "DELETE", path, NULL, 404, "no such override");
-    expect(&f, "GET", path, NULL, 404, "no such override");
+    expect(&f, "DELETE", path, NULL, 404, "no override has this id");
+    expect(&f, "GET", path, NULL, 404, "no override has this id");
     for (int i = 0; i < 3; i++)
         expect(&f, "POST", PATH, MINUTE, 201, "");
     expect(&f, "POST", PATH, "{\"service\":\"a b\",\"duration\":\"1m\"}", 201, "");
