@@ -250,8 +250,8 @@ static void job_handle(struct query_job *job)
 /* Moves the response into a buffer that the loop can send. */
 static int job_pack(struct query_job *job)
 {
-    bool gzip =
-        job->accepts_gzip && !job->is_packed && !job->route->stream && job->out.len >= QUERY_GZIP_MIN;
+    bool gzip = job->accepts_gzip && !job->is_packed && !job->route->stream &&
+                job->out.len >= QUERY_GZIP_MIN;
     struct br_pool *pool = job->task.host.pool;
     struct br_rope rope = {0};
     int rc = BR_ENOMEM;

@@ -158,9 +158,10 @@ static void tempo_stream_translate(struct query_job *job, const struct tempo_cal
 {
     struct br_buf *made = NULL;
     struct br_err err = {0};
-    int rc = job->out.failed ? BR_EFULL
-                             : br_json_decode(call->response, job->out.data, job->out.len, DEPTH_MAX,
-                                              job->out.len, job->task.host.pool, &made, &err);
+    int rc = job->out.failed
+                 ? BR_EFULL
+                 : br_json_decode(call->response, job->out.data, job->out.len, DEPTH_MAX,
+                                  job->out.len, job->task.host.pool, &made, &err);
     if (rc) {
         query_job_fail_rc(job, rc == BR_EINVAL ? BR_EPROTO : rc, &err);
         return;
