@@ -28,7 +28,7 @@ struct br_address {
 struct br_addresses {
     struct br_address addresses[BR_ADDRESSES_MAX];
     unsigned count;
-    unsigned turn; /* the one that is tried first */
+    unsigned next; /* the one that is tried first */
 };
 
 /* Appends an address. False when there are BR_ADDRESSES_MAX, it is too long, or it is one of them.
@@ -44,8 +44,8 @@ int br_addresses_find(const struct br_addresses *addresses, const struct br_addr
 /* Returns the next in turn that may be tried now, or -1. With `last_resort` also one that is not
  * due, when none is: nothing else serves. Those for which `taken` is true are passed over; NULL:
  * none. */
-int br_addresses_pick(const struct br_addresses *addresses, uint64_t now_ms, bool last_resort,
-                      bool (*taken)(void *arg, unsigned i), void *arg);
+int br_addresses_next(const struct br_addresses *addresses, uint64_t now_ms, bool last_resort,
+                      bool (*is_used)(void *arg, unsigned i), void *arg);
 
 /* Notes that a connection to an address is begun: it is not tried again within a second (`random`
  * from [0, 1)). */

@@ -28,13 +28,13 @@
 #define USER_TIMEOUT_MS 20000 /* as gRPC's (proposal A18) */
 #define SWEEP_MS 1000
 #define SWEEP_MIN_MS 10
-#define PATIENCE_MS                                                                                \
+#define NEXT_ADDRESS_MS                                                                            \
     2000 /* with a connection that does not come about, while there are other addresses */
 #define LOOK_UP_MS 1000      /* between two look-ups */
 #define LOOK_UP_OLD_MS 30000 /* older ones are made again for a new connection */
 #define PROBE_MS 2000        /* between two connections that are tried while one is wanted */
 #define PROBE_JITTER 0.2     /* of it, more or less */
-#define WANT_MS 60000        /* longer than most delays of those who send again */
+#define PROBE_FOR_MS 60000   /* longer than most delays of those who send again */
 #define TIMEOUTS_MAX 2       /* in a row; then the connection is given up */
 
 /* An exchange that waits for a connection. */
@@ -50,10 +50,10 @@ struct link {
     struct br_address address;
     bool ready;      /* connected; TLS may still be shaking hands */
     bool draining;   /* takes nothing new */
-    bool passed;     /* takes its time; another address is tried meanwhile */
+    bool slow;       /* takes its time; another address is tried meanwhile */
     bool tunnelling; /* the proxy has not opened the tunnel yet */
     bool used;       /* an exchange was sent on it */
-    bool spent;      /* ... and no other may be */
+    bool no_reuse;   /* ... and no other may be */
     bool h2;
     bool pinged;
     unsigned n_answered, n_timeouts; /* answers seen; time-outs since the last */
@@ -66,7 +66,7 @@ struct resolve {
 };
 
 /* What a server chose by ALPN, the last time. */
-enum spoken { SPOKEN_UNKNOWN, SPOKEN_H1, SPOKEN_H2 };
+enum alpn_result { ALPN_UNKNOWN, ALPN_H1, ALPN_H2 };
 
 struct client {
     struct br_client base;
@@ -88,7 +88,7 @@ struct client {
     uint64_t resolving_since_ms, resolved_ms, sweep_ms, ping_ms, user_timeout_ms;
     struct br_addresses addresses;
     struct br_redirects redirects;
-    enum spoken spoken;
+    enum alpn_result last_alpn;
     char why[160]; /* the last connection that was tried did not come about; "": none */
     bool fixed;    /* the addresses need no look-up */
     bool stale;    /* something went wrong since the last look-up */
@@ -181,7 +181,7 @@ static bool client_spreads(const struct client *client)
 }
 
 /* ALPN chose. What it did not choose is HTTP/1.1. */
-static int client_choose(struct br_stream *stream)
+static int client_apply_alpn(struct br_stream *stream)
 {
     struct link *link = stream->owner;
     struct client *client = link->client;
@@ -189,7 +189,7 @@ static int client_choose(struct br_stream *stream)
     struct br_conn *conn = client_make_conn(client, link->h2);
     if (!conn)
         return BR_ENOMEM;
-    client->spoken = link->h2 ? SPOKEN_H2 : SPOKEN_H1;
+    client->last_alpn = link->h2 ? ALPN_H2 : ALPN_H1;
     br_stream_set_conn(stream, conn);
     return 0;
 }
@@ -199,7 +199,7 @@ static int client_detect(struct br_stream *stream, const uint8_t *data, size_t l
 {
     (void)data;
     (void)len;
-    return client_choose(stream);
+    return client_apply_alpn(stream);
 }
 
 /* What the peer has answered since it was looked at last. */
@@ -238,12 +238,12 @@ static void client_on_progress(struct br_stream *stream)
         return;
     }
     client_note_answers(link);
-    if (!stream->conn && stream->tls && br_tls_ready(stream->tls) && client_choose(stream))
+    if (!stream->conn && stream->tls && br_tls_ready(stream->tls) && client_apply_alpn(stream))
         br_stream_close(stream, "out of memory");
-    link->passed = link->passed && !client_is_up(link);
+    link->slow = link->slow && !client_is_up(link);
     if (!was_up && client_is_up(link))
         client_note_reachable(link->client);
-    if (link->spent || !br_list_empty(&link->client->waiting))
+    if (link->no_reuse || !br_list_empty(&link->client->waiting))
         client_wake(link->client);
 }
 
@@ -254,19 +254,19 @@ static unsigned client_usable(const struct client *client)
     for (const struct br_list *list = client->links.next; list != &client->links;
          list = list->next) {
         const struct link *link = br_container_of(list, struct link, link);
-        n += !link->draining && !link->passed;
+        n += !link->draining && !link->slow;
     }
     return n;
 }
 
 /* Connections that are being made. */
-static unsigned client_coming(const struct client *client)
+static unsigned client_connecting(const struct client *client)
 {
     unsigned n = 0;
     for (const struct br_list *list = client->links.next; list != &client->links;
          list = list->next) {
         const struct link *link = br_container_of(list, struct link, link);
-        n += !link->draining && !link->passed && !client_is_up(link);
+        n += !link->draining && !link->slow && !client_is_up(link);
     }
     return n;
 }
@@ -274,7 +274,7 @@ static unsigned client_coming(const struct client *client)
 /* Something takes exchanges, if not now then when it has answered. */
 static bool client_serves(const struct client *client)
 {
-    return client_usable(client) > client_coming(client);
+    return client_usable(client) > client_connecting(client);
 }
 
 static void client_note_why(struct client *client, const char *why)
@@ -306,7 +306,7 @@ static void client_on_closed(struct br_stream *stream, const char *why)
     struct br_address address = link->address;
     bool was_up = client_is_up(link);
     client_note_answers(link);
-    bool of_no_use = !link->draining && link->n_answered == 0 && (link->used || !was_up);
+    bool failed = !link->draining && link->n_answered == 0 && (link->used || !was_up);
     br_list_remove(&link->link);
     br_debug(client->config.log, "connection to %s closed: %s", client->endpoint.authority, why);
     br_free(link);
@@ -315,12 +315,13 @@ static void client_on_closed(struct br_stream *stream, const char *why)
     client->stale = true;
     if (!was_up)
         client_note_why(client, why);
-    if (of_no_use)
+    if (failed)
         client_address_failed(client, &address);
     /* Nothing came of it, nor of any other address: whoever waits learns why. Also when another
      * connection serves: it may be busy for long. */
-    if (!was_up && !br_list_empty(&client->waiting) && !client_connect_next(client, false) &&
-        !client_coming(client) && !(client_spreads(client) && client_serves(client)))
+    bool must_connect = !was_up && !br_list_empty(&client->waiting);
+    if (must_connect && !client_connect_next(client, false) && !client_connecting(client) &&
+        !(client_spreads(client) && client_serves(client)))
         client_cannot_connect(client);
     client_wake(client);
 }
@@ -351,10 +352,11 @@ static const char *const proxy_complaints[BR_GUESSES] = {
 
 static const char *const *client_complaints(const struct client *client, bool tunnel)
 {
-    return tunnel || client->route.kind == BR_ROUTE_FORWARD ? proxy_complaints
-           : client->tls                                    ? tls_complaints
-           : client->config.grpc                            ? grpc_complaints
-                                                            : http_complaints;
+    if (tunnel || client->route.kind == BR_ROUTE_FORWARD)
+        return proxy_complaints;
+    if (client->tls)
+        return tls_complaints;
+    return client->config.grpc ? grpc_complaints : http_complaints;
 }
 
 static void client_start_tls(struct client *client, struct br_stream *stream)
@@ -366,7 +368,7 @@ static void client_start_tls(struct client *client, struct br_stream *stream)
 }
 
 /* ALPN chooses the protocol, after the handshake. */
-static bool client_chooses_later(const struct client *client)
+static bool client_uses_alpn(const struct client *client)
 {
     return client->config.http2 && client->tls;
 }
@@ -377,7 +379,7 @@ static void client_leave_tunnel(struct br_stream *stream)
     struct link *link = stream->owner;
     struct client *client = link->client;
     struct br_buf *rest = br_tunnel_take_rest(stream->conn);
-    bool later = client_chooses_later(client);
+    bool later = client_uses_alpn(client);
     struct br_conn *conn = later ? NULL : client_make_conn(client, client->config.grpc);
     stream->conn->ops->free(stream->conn);
     stream->conn = NULL;
@@ -392,7 +394,7 @@ static void client_leave_tunnel(struct br_stream *stream)
         br_stream_set_conn(stream, conn);
     br_stream_wake(stream);
     if (rest && !stream->closing)
-        br_stream_take(stream, rest->data, rest->len);
+        br_stream_receive(stream, rest->data, rest->len);
     else
         client_on_progress(stream);
     br_buf_unref(rest);
@@ -401,13 +403,14 @@ static void client_leave_tunnel(struct br_stream *stream)
 static bool client_connect_fd(struct client *client, int fd, const struct br_address *address)
 {
     bool tunnel = client->route.kind == BR_ROUTE_TUNNEL;
-    bool later = !tunnel && client_chooses_later(client);
+    bool later = !tunnel && client_uses_alpn(client);
     struct link *link = br_calloc(1, sizeof *link);
-    struct br_conn *conn = tunnel
-                               ? br_tunnel_new(client->loop->host.pool, client->endpoint.authority,
-                                               client->route.authorization)
-                           : later ? NULL
-                                   : client_make_conn(client, client->config.grpc);
+    struct br_conn *conn = NULL;
+    if (tunnel)
+        conn = br_tunnel_new(client->loop->host.pool, client->endpoint.authority,
+                             client->route.authorization);
+    else if (!later)
+        conn = client_make_conn(client, client->config.grpc);
     if (!link || (!conn && !later)) {
         close(fd);
         fd = -1;
@@ -469,14 +472,14 @@ static bool client_connect_to(struct client *client, const struct br_address *ad
 }
 
 /* The address has its connections already, or one on the way. */
-static bool client_is_taken(void *arg, unsigned index)
+static bool client_address_is_used(void *arg, unsigned index)
 {
     const struct client *client = arg;
     unsigned n = 0;
     for (const struct br_list *list = client->links.next; list != &client->links;
          list = list->next) {
         const struct link *link = br_container_of(list, struct link, link);
-        if (!link->draining && (client_spreads(client) || link->passed))
+        if (!link->draining && (client_spreads(client) || link->slow))
             n += br_addresses_find(&client->addresses, &link->address) == (int)index;
     }
     return n >= (client_spreads(client) ? client->config.max_connections : 1);
@@ -486,8 +489,8 @@ static bool client_is_taken(void *arg, unsigned index)
 static bool client_connect_next(struct client *client, bool last_resort)
 {
     int i;
-    while ((i = br_addresses_pick(&client->addresses, client_now_of(client), last_resort,
-                                  client_is_taken, client)) >= 0) {
+    while ((i = br_addresses_next(&client->addresses, client_now_of(client), last_resort,
+                                  client_address_is_used, client)) >= 0) {
         double random = br_host_random(&client->loop->host);
         struct br_address address = client->addresses.addresses[i];
         br_addresses_tried(&client->addresses, (unsigned)i, client_now_of(client), random);
@@ -509,7 +512,7 @@ static bool client_look_up_hangs(const struct client *client)
 }
 
 /* Connections to addresses that the name no longer has finish what they are at. */
-static void client_leave_the_gone(struct client *client)
+static void client_drain_removed(struct client *client)
 {
     for (struct br_list *list = client->links.next; list != &client->links; list = list->next) {
         struct link *link = br_container_of(list, struct link, link);
@@ -523,12 +526,12 @@ static void client_on_found(struct client *client, const struct addrinfo *found)
     static const int order[] = {AF_INET, AF_INET6}; /* as Go: IPv4 first where there is a choice */
     struct br_addresses fresh = {.count = 0};
     for (size_t i = 0; i < BR_COUNT(order); i++)
-        for (const struct addrinfo *left = found; left; left = left->ai_next)
-            if (left->ai_family == order[i])
-                (void)br_addresses_add(&fresh, left->ai_addr, left->ai_addrlen);
+        for (const struct addrinfo *ai = found; ai; ai = ai->ai_next)
+            if (ai->ai_family == order[i])
+                (void)br_addresses_add(&fresh, ai->ai_addr, ai->ai_addrlen);
     br_addresses_update(&client->addresses, &fresh);
     if (client_spreads(client))
-        client_leave_the_gone(client);
+        client_drain_removed(client);
 }
 
 static void client_on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
@@ -609,7 +612,7 @@ static struct link *client_free_link(struct client *client)
     for (struct br_list *list = client->links.next; list != &client->links; list = list->next) {
         struct link *link = br_container_of(list, struct link, link);
         struct br_stream *stream = link->stream;
-        if (!client_is_up(link) || link->draining || link->spent || stream->closing ||
+        if (!client_is_up(link) || link->draining || link->no_reuse || stream->closing ||
             !br_conn_can_send(stream->conn))
             continue;
         if (client_spreads(client)) {
@@ -634,7 +637,8 @@ static void client_note_draining(struct client *client)
             if (conn->calm && client->ping_ms < PING_MAX_MS)
                 client->ping_ms *= 2; /* as gRPC does (proposal A8) */
         }
-        if ((link->draining || link->spent || !br_conn_can_send(conn)) && conn->ops->idle(conn)) {
+        if ((link->draining || link->no_reuse || !br_conn_can_send(conn)) &&
+            conn->ops->idle(conn)) {
             link->draining = true;
             br_stream_close(link->stream, "done");
         }
@@ -645,7 +649,7 @@ static void client_send_on(struct client *client, struct link *link, struct br_e
 {
     exchange->impl = NULL;
     link->used = true;
-    link->spent = client->config.close_after_use;
+    link->no_reuse = client->config.close_after_use;
     link->used_ms = client_now_of(client);
     int rc = br_conn_send(link->stream->conn, exchange);
     if (rc) {
@@ -661,7 +665,7 @@ static void client_send_on(struct client *client, struct link *link, struct br_e
 static unsigned client_wanted(const struct client *client)
 {
     unsigned n = 0;
-    if (client->config.http2 && client->tls && client->spoken != SPOKEN_H1)
+    if (client->config.http2 && client->tls && client->last_alpn != ALPN_H1)
         return 1;
     for (struct br_list *list = client->waiting.next; list != &client->waiting; list = list->next)
         n++;
@@ -677,10 +681,10 @@ static void client_connect_more(struct client *client)
     if (client->resolving && (client->addresses.count == 0 || !client_look_up_hangs(client)))
         return;
     while (client_spreads(client) ||
-           (client_coming(client) < n_wanted && client_usable(client) < max))
-        if (!client_connect_next(client, !client_coming(client) && !client_serves(client)))
+           (client_connecting(client) < n_wanted && client_usable(client) < max))
+        if (!client_connect_next(client, !client_connecting(client) && !client_serves(client)))
             break;
-    if (!client_coming(client) && !client_serves(client))
+    if (!client_connecting(client) && !client_serves(client))
         client_cannot_connect(client);
 }
 
@@ -794,30 +798,30 @@ static void client_keep_alive(struct client *client, struct link *link, uint64_t
     }
 }
 
-static uint64_t client_patience_ms(const struct client *client)
+static uint64_t client_next_address_ms(const struct client *client)
 {
     uint64_t most = client->config.connect_timeout_ms / 4;
-    return most < PATIENCE_MS ? most : PATIENCE_MS;
+    return most < NEXT_ADDRESS_MS ? most : NEXT_ADDRESS_MS;
 }
 
 /* A connection that is not there yet. While it takes its time, the next address is tried. */
-static void client_look_at_coming(struct client *client, struct link *link, uint64_t age_ms)
+static void client_check_connecting(struct client *client, struct link *link, uint64_t age_ms)
 {
     if (age_ms > client->config.connect_timeout_ms) {
         br_stream_close(link->stream, "no connection in time");
-    } else if (!link->passed && !client_spreads(client) && age_ms > client_patience_ms(client) &&
+    } else if (!link->slow && !client_spreads(client) && age_ms > client_next_address_ms(client) &&
                client->addresses.count > 1 && !br_list_empty(&client->waiting)) {
-        link->passed = true;
+        link->slow = true;
         if (!client_connect_next(client, false))
-            link->passed = false;
+            link->slow = false;
     }
 }
 
-static void client_look_at(struct client *client, struct link *link, uint64_t now)
+static void client_check_link(struct client *client, struct link *link, uint64_t now)
 {
     struct br_stream *stream = link->stream;
     if (!client_is_up(link))
-        client_look_at_coming(client, link, now - stream->opened_ms);
+        client_check_connecting(client, link, now - stream->opened_ms);
     else if (!client->config.grpc && now - link->used_ms > client->config.idle_timeout_ms &&
              stream->conn->ops->idle(stream->conn))
         br_stream_close(stream, "idle");
@@ -830,7 +834,7 @@ static void client_on_sweep(struct br_timer *timer)
     struct client *client = br_container_of(timer, struct client, sweep);
     uint64_t now = client_now_of(client);
     for (struct br_list *list = client->links.next; list != &client->links; list = list->next)
-        client_look_at(client, br_container_of(list, struct link, link), now);
+        client_check_link(client, br_container_of(list, struct link, link), now);
     client_note_draining(client);
     if (client_serves(client) && client_spreads(client)) {
         if (client->stale && client_wants_look_up(client))
@@ -861,14 +865,14 @@ static void client_probe_later(struct client *client)
 static void client_on_probe(struct br_timer *timer)
 {
     struct client *client = br_container_of(timer, struct client, probe);
-    if (client_serves(client) || client_now_of(client) - client->wanted_ms > WANT_MS) {
+    if (client_serves(client) || client_now_of(client) - client->wanted_ms > PROBE_FOR_MS) {
         client->wanted_ms = 0;
         return;
     }
     client_probe_later(client);
     if (client_wants_look_up(client))
         client_look_up(client);
-    if (client_coming(client) || !br_list_empty(&client->waiting))
+    if (client_connecting(client) || !br_list_empty(&client->waiting))
         return;
     while (client_connect_next(client, true) && client_spreads(client))
         ;
@@ -923,11 +927,10 @@ static int client_make_tls(struct client *client, struct br_err *err)
                                          !client->endpoint.unix_socket);
     if (!want)
         return 0;
-    return br_tls_context_new(tls ? tls : &defaults, false,
-                              client->config.grpc    ? h2
-                              : client->config.http2 ? both
-                                                     : h1,
-                              &client->tls, err);
+    const char *const *alpn = client->config.http2 ? both : h1;
+    if (client->config.grpc)
+        alpn = h2;
+    return br_tls_context_new(tls ? tls : &defaults, false, alpn, &client->tls, err);
 }
 
 const struct br_option br_client_keepalive_options[] = {
@@ -942,9 +945,12 @@ const struct br_option br_client_keepalive_options[] = {
 void br_client_keepalive_apply(const struct br_client_keepalive *keepalive,
                                struct br_client_config *config)
 {
-    uint64_t idle = keepalive->idle_conn_timeout;
+    uint64_t idle_ms = keepalive->idle_conn_timeout / 1000000;
     config->close_after_use = !keepalive->enabled;
-    config->idle_timeout_ms = !idle ? UINT64_MAX : idle < 1000000 ? 1 : idle / 1000000;
+    if (!keepalive->idle_conn_timeout)
+        config->idle_timeout_ms = UINT64_MAX;
+    else
+        config->idle_timeout_ms = idle_ms ? idle_ms : 1;
 }
 
 static uint64_t client_or_default(uint64_t value, uint64_t otherwise)

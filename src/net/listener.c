@@ -51,14 +51,14 @@ static struct br_net_server *listener_choose(struct br_listener *listener)
     unsigned least = 0;
     for (unsigned i = 0; i < listener->n_targets; i++) {
         struct br_net_server *server =
-            listener->targets[(listener->turn + i) % listener->n_targets];
+            listener->targets[(listener->next + i) % listener->n_targets];
         unsigned load = server ? br_server_load(server) : 0;
         if (server && (!best || load < least)) {
             best = server;
             least = load;
         }
     }
-    listener->turn++;
+    listener->next++;
     return best;
 }
 
@@ -83,7 +83,7 @@ static struct br_net_server *listener_oldest(const struct br_listener *listener)
 void br_listener_hand_over(struct br_net_server *server, const struct br_arrival *arrival)
 {
     struct br_loop *loop = br_server_loop(server);
-    if (!arrival->n_asked)
+    if (!arrival->n_visited)
         br_server_add_load(server, 1);
     struct handover *handover = br_malloc(sizeof *handover);
     if (handover) {
@@ -93,7 +93,7 @@ void br_listener_hand_over(struct br_net_server *server, const struct br_arrival
             return;
         br_free(handover);
     }
-    if (!arrival->n_asked)
+    if (!arrival->n_visited)
         br_server_uncount(server, &arrival->address);
     close(arrival->fd);
 }
@@ -108,18 +108,19 @@ static unsigned listener_connections(const struct br_listener *listener)
 
 bool br_listener_is_full(struct br_listener *listener, const struct br_arrival *arrival)
 {
-    if (arrival->room == BR_ROOM_NONE_OF_ADDRESS &&
+    if (arrival->over_limit == BR_OVER_ADDRESS &&
         br_listener_address_count(listener, &arrival->address) > listener->max_per_address)
         return true;
-    return arrival->room && listener->max && listener_connections(listener) > listener->max;
+    return arrival->over_limit && listener->max && listener_connections(listener) > listener->max;
 }
 
-static enum br_room listener_room_for(const struct br_listener *listener, unsigned of_address)
+static enum br_over_limit listener_over_limit(const struct br_listener *listener,
+                                              unsigned of_address)
 {
     if (listener->max_per_address && of_address > listener->max_per_address)
-        return BR_ROOM_NONE_OF_ADDRESS;
-    return listener->max && listener_connections(listener) >= listener->max ? BR_ROOM_NONE
-                                                                            : BR_ROOM_ENOUGH;
+        return BR_OVER_ADDRESS;
+    return listener->max && listener_connections(listener) >= listener->max ? BR_OVER_SERVER
+                                                                            : BR_OVER_NONE;
 }
 
 static void listener_dispatch(struct br_listener *listener, struct br_arrival *arrival)
@@ -127,9 +128,9 @@ static void listener_dispatch(struct br_listener *listener, struct br_arrival *a
     struct br_net *net = listener->loop->net;
     unsigned of_address;
     bool noted = br_listener_note_address(listener, &arrival->address, &of_address);
-    arrival->room = listener_room_for(listener, of_address);
+    arrival->over_limit = listener_over_limit(listener, of_address);
     struct br_net_server *server =
-        arrival->room ? listener_oldest(listener) : listener_choose(listener);
+        arrival->over_limit ? listener_oldest(listener) : listener_choose(listener);
     if (!server || !noted) {
         if (noted)
             br_listener_forget_address(listener, &arrival->address);

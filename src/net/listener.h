@@ -25,8 +25,8 @@ struct br_arrival {
     int fd;
     char peer[64]; /* as text */
     struct br_address address;
-    enum br_room { BR_ROOM_ENOUGH, BR_ROOM_NONE, BR_ROOM_NONE_OF_ADDRESS } room;
-    unsigned n_asked;   /* servers that were asked for room, or passed by */
+    enum br_over_limit { BR_OVER_NONE, BR_OVER_SERVER, BR_OVER_ADDRESS } over_limit;
+    unsigned n_visited; /* servers that were asked for room, or passed by */
     uint64_t oldest_ns; /* of the idle connections that they have; UINT64_MAX: of none so far */
     unsigned oldest_at; /* which worker has that one */
 };
@@ -44,7 +44,7 @@ struct br_listener {
     struct br_timer again; /* accepting was put off: no descriptors, or no memory */
     uint64_t warned_ms;    /* and that was said */
     struct br_net_server *targets[BR_WORKERS_MAX]; /* by worker; set before threads start */
-    unsigned n_targets, turn;
+    unsigned n_targets, next;
     unsigned max, max_per_address; /* connections; 0: any number */
     pthread_mutex_t lock;          /* of `addresses`: servers of all workers forget theirs */
     struct br_map *addresses;      /* how many connections each has; NULL without max_per_address */

@@ -99,8 +99,8 @@ static void loop_on_timer(uv_timer_t *uv_timer)
 static void loop_arm(struct br_loop *loop, bool at_once)
 {
     uint64_t due = at_once ? 0 : br_timers_next(&loop->host.timers);
-    if (br_loop_has_crowd(loop) && due > loop->indulged_ms + 1)
-        due = loop->indulged_ms + 1;
+    if (br_loop_has_many_busy(loop) && due > loop->busy_resumed_ms + 1)
+        due = loop->busy_resumed_ms + 1;
     if (due == loop->timer_due)
         return;
     loop->timer_due = due;
@@ -121,17 +121,17 @@ static void loop_on_prepare(uv_prepare_t *uv_prepare)
     /* What came has its answers before a timer takes a millisecond for a piece of something. */
     (void)br_host_settle(&loop->host);
     br_loop_flush(loop);
-    br_loop_read_trickling(loop);
+    br_loop_read_slow_senders(loop);
     for (int i = 0; i < ROUNDS_MAX && more; i++) {
         more = br_host_turn(&loop->host);
         br_loop_flush(loop);
         more = more || !br_list_empty(&loop->host.finished) ||
                !br_list_empty(&loop->host.deferred) || !br_list_empty(&loop->dirty);
     }
-    more = br_loop_indulge(loop) || more;
+    more = br_loop_resume_busy(loop) || more;
     more = br_pool_release_some(loop->host.pool) || more;
     br_loop_resume(loop);
-    loop_arm(loop, more || loop->n_unread || loop->n_trickling);
+    loop_arm(loop, more || loop->n_unread || loop->n_slow_senders);
 }
 
 static struct br_message *loop_next_message(struct br_loop *loop)
@@ -151,23 +151,23 @@ void br_loop_read_mail(struct br_loop *loop)
         message->run(message, loop);
 }
 
-static void loop_on_doorbell(uv_async_t *left)
+static void loop_on_doorbell(uv_async_t *doorbell)
 {
-    br_loop_read_mail(left->data);
+    br_loop_read_mail(doorbell->data);
 }
 
 static bool loop_post(struct br_loop *loop, struct br_message *message, unsigned max)
 {
     pthread_mutex_lock(&loop->lock);
-    bool room = loop->n_mail < max;
-    if (room) {
+    bool accepted = loop->n_mail < max;
+    if (accepted) {
         br_list_append(&loop->mailbox, &message->link);
         loop->n_mail++;
         /* Under the lock, so that the loop cannot be freed between the two. */
         uv_async_send(&loop->doorbell);
     }
     pthread_mutex_unlock(&loop->lock);
-    return room;
+    return accepted;
 }
 
 bool br_loop_post(struct br_loop *loop, struct br_message *message)
@@ -216,10 +216,10 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
     loop->n_pauses = br_metric(loop->host.metrics, BR_COUNTER, "braid_server_reads_paused", "");
     br_list_init(&loop->mailbox);
     br_list_init(&loop->dirty);
-    br_list_init(&loop->greedy);
+    br_list_init(&loop->busy);
     br_list_init(&loop->paused);
     br_list_init(&loop->unread);
-    br_list_init(&loop->trickling);
+    br_list_init(&loop->slow_senders);
     for (int i = 0; i < BR_WORK_KINDS; i++)
         br_list_init(&loop->works_waiting[i]);
     pthread_mutex_init(&loop->lock, NULL);

@@ -13,8 +13,8 @@
 
 #define BR_READ_SIZE (256u << 10)
 #define BR_WRITE_SIZE (1u << 20)
-#define BR_TURN_READ_MAX (1u << 20) /* of all server streams, but for the last */
-#define BR_OUT_MAX (256u << 10)     /* a client that leaves more unread is not read from */
+#define BR_ITERATION_READ_MAX (1u << 20) /* of all server streams, but for the last */
+#define BR_OUT_MAX (256u << 10)          /* a client that leaves more unread is not read from */
 
 struct br_stream;
 
@@ -44,7 +44,7 @@ enum br_ending {
     BR_END_SLOW_BODY,     /* min_body_rate */
     BR_END_SLOW_READER,   /* an answer that is not read */
     BR_END_KEEPALIVE,     /* a PING without an answer */
-    BR_END_ROOM,          /* it made room for another one */
+    BR_END_EVICTED,       /* it made room for another one */
     BR_END_LIMIT,         /* there was no room for it */
     BR_END_FLOOD,         /* ENHANCE_YOUR_CALM */
     BR_END_PROTOCOL,      /* what came was no HTTP, or none that is taken */
@@ -66,21 +66,22 @@ struct br_loop {
     pthread_mutex_t lock; /* of the mailbox */
     struct br_list mailbox;
     unsigned n_mail;
-    struct br_list dirty;  /* streams with something to send */
-    struct br_list greedy; /* server streams that had their share of this turn, and ask for more */
-    unsigned n_greedy;
-    uint64_t indulged_ms;   /* when a crowd of them was given its last share */
-    struct br_list paused;  /* server streams that hold too much to read on for now */
-    struct br_stream *turn; /* the one that reads on meanwhile */
-    struct br_list unread;  /* server streams with bytes for which this turn had no room */
+    struct br_list dirty; /* streams with something to send */
+    struct br_list busy;  /* server streams that had their share of this turn, and ask for more */
+    unsigned n_busy;
+    uint64_t busy_resumed_ms; /* when a crowd of them was given its last share */
+    struct br_list paused;    /* server streams that hold too much to read on for now */
+    struct br_stream *active; /* the one that reads on meanwhile */
+    struct br_list unread;    /* server streams with bytes for which this turn had no room */
     unsigned n_unread;
-    struct br_list trickling; /* server streams that send a request byte by byte, and have bytes */
-    unsigned n_trickling;
+    struct br_list
+        slow_senders; /* server streams that send a request byte by byte, and have bytes */
+    unsigned n_slow_senders;
     size_t read_bytes; /* by server streams, in this turn */
-    struct br_timer next_turn;
-    unsigned turn_ticks; /* how long it has had it */
-    size_t turn_bytes;   /* what it read since the last tick */
-    size_t mark;         /* of `held`; see br_loop_set_mark */
+    struct br_timer rotation;
+    unsigned active_ticks; /* how long it has had it */
+    size_t active_bytes;   /* what it read since the last tick */
+    size_t mark;           /* of `held`; see br_loop_set_mark */
     size_t held,
         held_large;   /* by unfinished requests; the part of streams with over BR_HELD_SMALL */
     unsigned n_large; /* so many streams they are */
@@ -118,12 +119,12 @@ struct br_stream {
     struct br_rope out;    /* bytes for the socket */
     struct br_list link;   /* the owner's */
     struct br_list dirty;  /* loop->dirty */
-    struct br_list greed;  /* loop->greedy */
+    struct br_list busy;   /* loop->busy */
     struct br_list pause;  /* loop->paused */
-    struct br_list unread; /* loop->unread, or loop->trickling with `trickles` */
-    bool trickles;
-    unsigned n_trickles; /* reads of little in the middle of a request, one after another */
-    size_t held;         /* by its unfinished requests, as the loop counts it */
+    struct br_list unread; /* loop->unread, or loop->slow_senders with `sends_slowly` */
+    bool sends_slowly;
+    unsigned n_small_reads; /* reads of little in the middle of a request, one after another */
+    size_t held;            /* by its unfinished requests, as the loop counts it */
     uint8_t first[24];
     unsigned n_first;
     /* By br_guess: a sentence for the protocols that end the stream, and for a client's that ends
@@ -132,16 +133,17 @@ struct br_stream {
     enum br_guess guess;
     bool server; /* obeys the loop's mark, and lets the peer read its last words */
     bool connecting;
-    bool full;    /* the socket takes nothing now; `writing` says since when */
-    bool eof;     /* the peer sent its last byte */
-    bool ending;  /* the peer is not listened to any more; when all is sent, it ends */
-    bool shut;    /* all is sent and our half is closed: what comes is thrown away */
-    bool goodbye; /* TLS's close_notify is asked for */
+    bool full;         /* the socket takes nothing now; `writing` says since when */
+    bool eof;          /* the peer sent its last byte */
+    bool ending;       /* the peer is not listened to any more; when all is sent, it ends */
+    bool half_closed;  /* all is sent and our half is closed: what comes is thrown away */
+    bool close_notify; /* TLS's close_notify is asked for */
     bool closing, freed;
     enum br_ending reason; /* the first that was noted */
     char why[160];         /* the same in words */
     struct br_progress writing;
-    uint64_t opened_ms, read_ms, shut_ms, resumed_ms; /* resumed: the end of the last pause */
+    uint64_t opened_ms, read_ms, half_closed_ms,
+        resumed_ms; /* resumed: the end of the last pause */
 };
 
 /* Makes a stream on a non-blocking socket, which it takes. Returns NULL (and closes the socket)
@@ -156,7 +158,7 @@ void br_stream_wake(struct br_stream *stream);
 void br_stream_set_conn(struct br_stream *stream, struct br_conn *conn);
 
 /* Takes bytes of the peer: decrypts them, and gives them to the protocol. */
-void br_stream_take(struct br_stream *stream, const uint8_t *data, size_t len);
+void br_stream_receive(struct br_stream *stream, const uint8_t *data, size_t len);
 
 /* Closes and frees at the end of the turn; `why` is kept for on_closed. Safe at any time, also
  * twice. */
@@ -173,22 +175,23 @@ void br_stream_end(struct br_stream *stream, const char *why);
 void br_loop_flush(struct br_loop *loop);
 
 /* Reads server streams for which earlier turns had no room, those first that have waited longest,
- * until this turn has read BR_TURN_READ_MAX. A turn that read from all streams would send once for
- * the bytes of hundreds, and what waits for the destination would grow, however fast that is. */
+ * until this turn has read BR_ITERATION_READ_MAX. A turn that read from all streams would send once
+ * for the bytes of hundreds, and what waits for the destination would grow, however fast that is.
+ */
 void br_loop_read_unread(struct br_loop *loop);
 
 /* Reads a few of the streams that are in the middle of a request and sent little twice, those
- * first that have waited longest, until this turn has read BR_TURN_READ_MAX; then the next turn
- * begins to count. Called after br_loop_read_unread, when the others have their answers. A thousand
- * of them would be a turn of milliseconds, for nothing that could be done yet. */
-void br_loop_read_trickling(struct br_loop *loop);
+ * first that have waited longest, until this turn has read BR_ITERATION_READ_MAX; then the next
+ * turn begins to count. Called after br_loop_read_unread, when the others have their answers. A
+ * thousand of them would be a turn of milliseconds, for nothing that could be done yet. */
+void br_loop_read_slow_senders(struct br_loop *loop);
 
 /* Gives streams that have had their share of a turn another one in the next: one of them; or, where
  * they are a crowd, a few each millisecond. True when there was one. */
-bool br_loop_indulge(struct br_loop *loop);
+bool br_loop_resume_busy(struct br_loop *loop);
 
 /* They are a crowd, and the rest waits for the next millisecond. */
-bool br_loop_has_crowd(const struct br_loop *loop);
+bool br_loop_has_many_busy(const struct br_loop *loop);
 
 void br_loop_resume(struct br_loop *loop);
 

@@ -71,7 +71,7 @@ static struct target *redirect_find(struct br_redirects *redirects,
 }
 
 /* Makes room for one more. Returns false when all are in use. */
-static bool redirect_make_room(struct br_redirects *redirects)
+static bool redirect_evict_target(struct br_redirects *redirects)
 {
     struct br_list *list = redirects->targets.next;
     while (redirects->n_targets >= BR_REDIRECT_TARGETS_MAX && list != &redirects->targets) {
@@ -87,7 +87,7 @@ static bool redirect_make_room(struct br_redirects *redirects)
 static int redirect_connect(struct br_redirects *redirects, const struct br_endpoint *server,
                             bool trusted, struct target **ret)
 {
-    struct target *target = redirect_make_room(redirects) ? br_calloc(1, sizeof *target) : NULL;
+    struct target *target = redirect_evict_target(redirects) ? br_calloc(1, sizeof *target) : NULL;
     if (!target)
         return redirects->n_targets < BR_REDIRECT_TARGETS_MAX ? BR_ENOMEM : BR_EFULL;
     struct br_client_config config = *redirects->config;
@@ -196,25 +196,25 @@ static void redirect_leave_target(struct br_hops *hops)
     hops->target = NULL;
 }
 
-/* `lost`: the request had credentials, which the other server does not get. */
-static void redirect_say(struct br_redirects *redirects, const struct br_exchange *exchange,
-                         const struct br_url *url, bool lost)
+/* `stripped`: the request had credentials, which the other server does not get. */
+static void redirect_log(struct br_redirects *redirects, const struct br_exchange *exchange,
+                         const struct br_url *url, bool stripped)
 {
     uint64_t held;
     if (!br_log_allow(&redirects->limit, br_host_mono_ms(redirects->host), LOG_EVERY_MS, &held))
         return;
-    BR_LOG_AT(redirects->config->log, lost ? BR_LOG_WARN : BR_LOG_INFO,
+    BR_LOG_AT(redirects->config->log, stripped ? BR_LOG_WARN : BR_LOG_INFO,
               "HTTP %u redirects to %s://%s%s; each request is sent twice until the endpoint is "
               "set to that%s",
               exchange->http_status, url->server.tls ? "https" : "http", url->server.authority,
               url->path,
-              lost ? "; as it is another server, it does not get the headers and the client "
-                     "certificate of the config"
-                   : "");
+              stripped ? "; as it is another server, it does not get the headers and the client "
+                         "certificate of the config"
+                       : "");
 }
 
 /* Returns why the answer is not followed, or NULL and the URL. */
-static const char *redirect_judge(const struct br_redirects *redirects,
+static const char *redirect_check(const struct br_redirects *redirects,
                                   const struct br_endpoint *from,
                                   const struct br_exchange *exchange, struct br_url *ret)
 {
@@ -230,9 +230,10 @@ static const char *redirect_judge(const struct br_redirects *redirects,
 }
 
 /* Points the exchange at the URL. Returns the client, or NULL with the exchange's error set. */
-static struct br_client *redirect_aim(struct br_redirects *redirects, struct br_client *client,
-                                      const struct br_endpoint *from, struct br_exchange *exchange,
-                                      const struct br_url *url)
+static struct br_client *redirect_set_target(struct br_redirects *redirects,
+                                             struct br_client *client,
+                                             const struct br_endpoint *from,
+                                             struct br_exchange *exchange, const struct br_url *url)
 {
     struct br_hops *hops = redirect_hops_of(redirects, exchange);
     int rc = hops ? 0 : BR_ENOMEM;
@@ -272,14 +273,14 @@ bool br_redirect_follow(struct br_redirects *redirects, struct br_client *client
         return false;
     if (exchange->hops)
         redirects = exchange->hops->redirects;
-    exchange->not_followed = redirect_judge(redirects, from, exchange, &url);
+    exchange->not_followed = redirect_check(redirects, from, exchange, &url);
     if (exchange->not_followed)
         return false;
     bool credentials = redirect_has_credentials(exchange, redirects->config);
-    struct br_client *next = redirect_aim(redirects, client, from, exchange, &url);
+    struct br_client *next = redirect_set_target(redirects, client, from, exchange, &url);
     if (!next)
         return false;
-    redirect_say(redirects, exchange, &url, credentials && exchange->hops->stripped);
+    redirect_log(redirects, exchange, &url, credentials && exchange->hops->stripped);
     br_client_send(next, exchange);
     return true;
 }

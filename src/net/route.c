@@ -274,8 +274,12 @@ int br_route_choose(const struct br_proxies *proxies, const struct br_endpoint *
 {
     bool tunnel = grpc || endpoint->tls;
     bool own = proxies->proxy_url && proxies->proxy_url[0];
-    const char *url = own ? proxies->proxy_url : tunnel ? proxies->https : proxies->http;
-    const char *name = own ? "proxy_url" : tunnel ? proxies->https_name : proxies->http_name;
+    const char *url = tunnel ? proxies->https : proxies->http;
+    const char *name = tunnel ? proxies->https_name : proxies->http_name;
+    if (own) {
+        url = proxies->proxy_url;
+        name = "proxy_url";
+    }
     *ret = (struct br_route){.kind = BR_ROUTE_DIRECT};
     if (!url || !url[0] || endpoint->unix_socket)
         return 0;

@@ -184,7 +184,7 @@ static bool server_count_again(struct br_net_server *server, const struct br_arr
 
 void br_server_take(struct br_net_server *server, const struct br_arrival *arrival)
 {
-    if (arrival->n_asked && !server_count_again(server, arrival))
+    if (arrival->n_visited && !server_count_again(server, arrival))
         return;
     if (server->stopping) {
         br_server_drop(server, arrival, BR_END_STOP);
@@ -192,7 +192,7 @@ void br_server_take(struct br_net_server *server, const struct br_arrival *arriv
     }
     if (br_server_refuse_over(server, arrival))
         return;
-    if (br_listener_is_full(server->listener, arrival) && !br_server_find_room(server, arrival))
+    if (br_listener_is_full(server->listener, arrival) && !br_server_evict_idle(server, arrival))
         return;
     struct br_peer *peer = server_peer_new(server, arrival);
     if (!peer) {
@@ -292,7 +292,7 @@ static void server_make_endings(struct br_net_server *server)
         [BR_END_SLOW_BODY] = "slow_body",
         [BR_END_SLOW_READER] = "slow_reader",
         [BR_END_KEEPALIVE] = "keepalive_timeout",
-        [BR_END_ROOM] = "made_room",
+        [BR_END_EVICTED] = "made_room",
         [BR_END_LIMIT] = "limit",
         [BR_END_FLOOD] = "flood",
         [BR_END_PROTOCOL] = "protocol_error",

@@ -63,8 +63,7 @@ int br_server_check(const struct br_server_config *config, struct br_server_plac
                     struct br_err *err);
 
 /* Returns true when not both can listen. */
-bool br_server_places_clash(const struct br_server_place *left,
-                            const struct br_server_place *right);
+bool br_server_places_clash(const struct br_server_place *one, const struct br_server_place *other);
 
 /* What a server does; a test's host brings its own. */
 struct br_server_ops {

@@ -126,15 +126,15 @@ int br_server_check(const struct br_server_config *config, struct br_server_plac
     return rc;
 }
 
-bool br_server_places_clash(const struct br_server_place *left, const struct br_server_place *right)
+bool br_server_places_clash(const struct br_server_place *one, const struct br_server_place *other)
 {
-    if (left->path[0] || right->path[0])
-        return strcmp(left->path, right->path) == 0;
-    if (left->port != right->port || left->port == 0)
+    if (one->path[0] || other->path[0])
+        return strcmp(one->path, other->path) == 0;
+    if (one->port != other->port || one->port == 0)
         return false;
-    if (left->v6 == right->v6)
-        return left->every_interface || right->every_interface ||
-               memcmp(left->address, right->address, 16) == 0;
-    return left->v6 ? left->every_interface
-                    : right->every_interface; /* every interface of IPv6 has IPv4's, too */
+    if (one->v6 == other->v6)
+        return one->every_interface || other->every_interface ||
+               memcmp(one->address, other->address, 16) == 0;
+    return one->v6 ? one->every_interface
+                   : other->every_interface; /* every interface of IPv6 has IPv4's, too */
 }

@@ -74,7 +74,7 @@ void br_server_forget(struct br_net_server *server, struct br_stream *stream);
 /* Closes the connection of the listener (or of the arrival's address) that has been idle for the
  * longest, if it is here. Otherwise passes on the arrival to where it may be, or refuses it when
  * none is idle anywhere, and returns false. */
-bool br_server_find_room(struct br_net_server *server, const struct br_arrival *arrival);
+bool br_server_evict_idle(struct br_net_server *server, const struct br_arrival *arrival);
 
 /* Refuses an arrival while the process holds more than it may, unless the server has few
  * connections. True when it is refused. */

@@ -34,7 +34,7 @@ static uint64_t server_room_since(const struct br_list *list)
     return peer->since_ns;
 }
 
-static void server_room_tell_oldest(struct br_net_server *server)
+static void server_room_publish_oldest(struct br_net_server *server)
 {
     const struct br_list *list = &server->streams;
     uint64_t oldest_ns = br_list_empty(list) ? UINT64_MAX : server_room_since(list->next);
@@ -49,14 +49,14 @@ void br_server_put_last(struct br_net_server *server, struct br_stream *stream)
     if (!server_room_has_limit(server))
         return;
     peer->since_ns = uv_hrtime();
-    server_room_tell_oldest(server);
+    server_room_publish_oldest(server);
 }
 
 void br_server_forget(struct br_net_server *server, struct br_stream *stream)
 {
     br_list_remove(&stream->link);
     if (server_room_has_limit(server))
-        server_room_tell_oldest(server);
+        server_room_publish_oldest(server);
 }
 
 /* --- On a worker ------------------------------------------------------------------------------ */
@@ -68,12 +68,13 @@ static bool server_room_same_address(const struct br_address *address,
            memcmp(address->bytes, other->bytes, sizeof address->bytes) == 0;
 }
 
-static bool server_room_may_go(const struct br_stream *stream, const struct br_address *address)
+static bool server_room_is_evictable(const struct br_stream *stream,
+                                     const struct br_address *address)
 {
     const struct br_peer *peer = stream->owner;
     if (stream->closing || (address && !server_room_same_address(&peer->address, address)))
         return false;
-    return stream->shut || br_server_stream_idle(stream);
+    return stream->half_closed || br_server_stream_idle(stream);
 }
 
 /* The connection that has been idle for the longest; of `address`, unless that is NULL. */
@@ -85,7 +86,7 @@ static struct br_stream *server_room_oldest(struct br_net_server *server,
         struct br_stream *stream = br_container_of(list, struct br_stream, link);
         if (++looked_at > LOOK_AT_MOST)
             return NULL;
-        if (server_room_may_go(stream, address))
+        if (server_room_is_evictable(stream, address))
             return stream;
     }
     return NULL;
@@ -93,9 +94,9 @@ static struct br_stream *server_room_oldest(struct br_net_server *server,
 
 static void server_room_close(struct br_stream *stream)
 {
-    if (stream->conn && !stream->shut)
+    if (stream->conn && !stream->half_closed)
         stream->conn->ops->shutdown(stream->conn);
-    br_stream_close_for(stream, BR_END_ROOM, "it made room for another one");
+    br_stream_close_for(stream, BR_END_EVICTED, "it made room for another one");
 }
 
 /* --- Places of an address --------------------------------------------------------------------- */
@@ -163,10 +164,10 @@ static struct br_net_server *server_room_next(const struct br_net_server *server
                                               struct br_arrival *arrival)
 {
     const struct br_listener *listener = server->listener;
-    unsigned n = listener->n_targets, at = server->loop->host.worker, asked = arrival->n_asked;
+    unsigned n = listener->n_targets, at = server->loop->host.worker, asked = arrival->n_visited;
     unsigned end = asked < n ? n : 2 * n;
-    while (++arrival->n_asked < end) {
-        struct br_net_server *other = listener->targets[(at + arrival->n_asked - asked) % n];
+    while (++arrival->n_visited < end) {
+        struct br_net_server *other = listener->targets[(at + arrival->n_visited - asked) % n];
         if (other && br_server_oldest_ns(other) <= arrival->oldest_ns)
             return other;
     }
@@ -176,9 +177,9 @@ static struct br_net_server *server_room_next(const struct br_net_server *server
     return listener->targets[arrival->oldest_at];
 }
 
-bool br_server_find_room(struct br_net_server *server, const struct br_arrival *arrival)
+bool br_server_evict_idle(struct br_net_server *server, const struct br_arrival *arrival)
 {
-    bool of_address = arrival->room == BR_ROOM_NONE_OF_ADDRESS;
+    bool of_address = arrival->over_limit == BR_OVER_ADDRESS;
     struct br_stream *stream = server_room_oldest(server, of_address ? &arrival->address : NULL);
     struct br_arrival next = *arrival;
     struct br_net_server *other = server;
@@ -186,7 +187,7 @@ bool br_server_find_room(struct br_net_server *server, const struct br_arrival *
         next.oldest_ns = server_room_since(&stream->link);
         next.oldest_at = server->loop->host.worker;
     }
-    if (!stream || arrival->n_asked < server->listener->n_targets)
+    if (!stream || arrival->n_visited < server->listener->n_targets)
         other = server_room_next(server, &next);
     if (other == server) {
         server_room_close(stream);
@@ -205,7 +206,7 @@ bool br_server_find_room(struct br_net_server *server, const struct br_arrival *
 /* --- Descriptors ------------------------------------------------------------------------------ */
 
 /* Asks a server of another worker for descriptors. */
-struct plea {
+struct close_request {
     struct br_message message;
     struct br_net_server *server;
     unsigned count;
@@ -218,24 +219,25 @@ static void server_room_shed(struct br_net_server *server, unsigned count)
         server_room_close(stream);
 }
 
-static void server_room_on_plea(struct br_message *message, struct br_loop *loop)
+static void server_room_on_close_request(struct br_message *message, struct br_loop *loop)
 {
-    struct plea *p = br_container_of(message, struct plea, message);
+    struct close_request *p = br_container_of(message, struct close_request, message);
     (void)loop;
     server_room_shed(p->server, p->count);
     br_free(p);
 }
 
-static void server_room_ask(struct br_loop *here, struct br_net_server *server, unsigned count)
+static void server_room_shed_on(struct br_loop *here, struct br_net_server *server, unsigned count)
 {
     if (br_server_loop(server) == here) {
         server_room_shed(server, count);
         return;
     }
-    struct plea *p = br_malloc(sizeof *p);
+    struct close_request *p = br_malloc(sizeof *p);
     if (!p)
         return;
-    *p = (struct plea){.message.run = server_room_on_plea, .server = server, .count = count};
+    *p = (struct close_request){
+        .message.run = server_room_on_close_request, .server = server, .count = count};
     if (!br_loop_post(br_server_loop(server), &p->message))
         br_free(p);
 }
@@ -262,7 +264,7 @@ void br_net_shed(struct br_loop *here, unsigned count)
         for (unsigned i = 0; i < of->n_targets; i++) {
             struct br_net_server *server = of->targets[i];
             if (server && br_server_load(server) && br_server_load(server) >= most - most / 2)
-                server_room_ask(here, server, count);
+                server_room_shed_on(here, server, count);
         }
     }
 }

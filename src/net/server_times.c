@@ -21,30 +21,30 @@
 /* Since when the client owes us something. A connection that we do not read for now owes nothing,
  * and has all its time again when we do. What is over BR_READ_SIZE in an unread answer shows in the
  * socket. */
-static uint64_t server_times_owes_since(const struct br_stream *stream, uint64_t now,
-                                        enum br_owed what)
+static uint64_t server_times_awaits_since(const struct br_stream *stream, uint64_t now,
+                                          enum br_awaited what)
 {
     uint64_t since = UINT64_MAX;
     if (stream->conn && !stream->ending && br_list_empty(&stream->pause)) {
-        since = stream->conn->ops->owes_since(stream->conn, now, what);
+        since = stream->conn->ops->awaits_since(stream->conn, now, what);
         since = since < stream->resumed_ms ? stream->resumed_ms : since;
     }
-    bool full = what == BR_OWES_READING && stream->full;
+    bool full = what == BR_AWAITS_READING && stream->full;
     return full && stream->writing.since_ms < since ? stream->writing.since_ms : since;
 }
 
-static bool server_times_is_late(const struct br_stream *stream, uint64_t now, enum br_owed what,
+static bool server_times_is_late(const struct br_stream *stream, uint64_t now, enum br_awaited what,
                                  uint64_t timeout_ms)
 {
-    uint64_t since = server_times_owes_since(stream, now, what);
+    uint64_t since = server_times_awaits_since(stream, now, what);
     return since < now && now - since > timeout_ms;
 }
 
-static bool server_times_owes_anything(const struct br_stream *stream, uint64_t now)
+static bool server_times_awaits_anything(const struct br_stream *stream, uint64_t now)
 {
-    return server_times_owes_since(stream, now, BR_OWES_HEAD) != UINT64_MAX ||
-           server_times_owes_since(stream, now, BR_OWES_BODY) != UINT64_MAX ||
-           server_times_owes_since(stream, now, BR_OWES_READING) != UINT64_MAX;
+    return server_times_awaits_since(stream, now, BR_AWAITS_HEAD) != UINT64_MAX ||
+           server_times_awaits_since(stream, now, BR_AWAITS_BODY) != UINT64_MAX ||
+           server_times_awaits_since(stream, now, BR_AWAITS_READING) != UINT64_MAX;
 }
 
 /* Who was told to go may end what is under way, but for a first request that has no head yet. */
@@ -63,17 +63,17 @@ static bool server_times_close_overdue(const struct br_net_server *server, struc
                                        uint64_t now)
 {
     const struct br_server_config *config = &server->config;
-    if (stream->shut) {
-        if (now - stream->shut_ms <= config->linger_timeout_ms)
+    if (stream->half_closed) {
+        if (now - stream->half_closed_ms <= config->linger_timeout_ms)
             return false;
         br_stream_close(stream, "done");
     } else if (!stream->conn && now - stream->opened_ms > config->handshake_timeout_ms) {
         br_stream_close_for(stream, BR_END_HANDSHAKE, "no protocol was spoken in time");
-    } else if (server_times_is_late(stream, now, BR_OWES_BODY, server->body_ms)) {
+    } else if (server_times_is_late(stream, now, BR_AWAITS_BODY, server->body_ms)) {
         br_stream_close_for(stream, BR_END_SLOW_BODY, "a body came too slowly");
-    } else if (server_times_is_late(stream, now, BR_OWES_HEAD, config->request_timeout_ms)) {
+    } else if (server_times_is_late(stream, now, BR_AWAITS_HEAD, config->request_timeout_ms)) {
         br_stream_close_for(stream, BR_END_SLOW_REQUEST, "a request made no progress");
-    } else if (server_times_is_late(stream, now, BR_OWES_READING, server->reading_ms)) {
+    } else if (server_times_is_late(stream, now, BR_AWAITS_READING, server->reading_ms)) {
         br_stream_close_for(stream, BR_END_SLOW_READER, "the client does not read");
     } else if (server_times_is_past_grace(config, stream, now)) {
         br_stream_close(stream, stream->why);
@@ -114,7 +114,7 @@ static void server_times_retire_unused(const struct br_net_server *server, struc
 {
     const struct br_server_config *config = &server->config;
     const struct br_peer *peer = stream->owner;
-    if (peer->retired_ms || !stream->conn || stream->ending || stream->shut)
+    if (peer->retired_ms || !stream->conn || stream->ending || stream->half_closed)
         return;
     if (now - stream->opened_ms > peer->max_age_ms)
         server_times_retire(stream, BR_END_AGE, "it is old", now);
@@ -134,8 +134,9 @@ static void server_times_keep_alive(const struct br_net_server *server, struct b
     struct br_peer *peer = stream->owner;
     struct br_conn *conn = stream->conn;
     uint64_t timeout = server->config.ping_timeout_ms;
-    if (!server->config.ping_time_ms || !conn || !conn->ops->ping || stream->ending ||
-        stream->shut || !br_list_empty(&stream->pause))
+    if (!server->config.ping_time_ms || !conn || !conn->ops->ping)
+        return;
+    if (stream->ending || stream->half_closed || !br_list_empty(&stream->pause))
         return;
     if (peer->pinged_ms && stream->read_ms >= peer->pinged_ms)
         peer->pinged_ms = 0;
@@ -169,15 +170,15 @@ void br_server_sweep(struct br_timer *timer)
 
 /* Why a connection ends while the server stops: nothing is under way on it, or the client kept us
  * waiting for long enough. */
-static const char *server_times_dispensable(const struct br_net_server *server,
+static const char *server_times_stop_reason(const struct br_net_server *server,
                                             const struct br_stream *stream, uint64_t now)
 {
-    if (stream->shut)
-        return now - stream->shut_ms > STOP_LINGER_MS ? "the server stops" : NULL;
+    if (stream->half_closed)
+        return now - stream->half_closed_ms > STOP_LINGER_MS ? "the server stops" : NULL;
     if (br_server_stream_idle(stream))
         return "the server stops";
     if (now - server->stop_ms > server->config.stop_timeout_ms &&
-        server_times_owes_anything(stream, now))
+        server_times_awaits_anything(stream, now))
         return "the server stops, and the client keeps it waiting";
     return NULL;
 }
@@ -188,7 +189,7 @@ void br_server_stop_sweep(struct br_timer *timer)
     uint64_t now = uv_now(&server->loop->uv);
     for (struct br_list *list = server->streams.next; list != &server->streams; list = list->next) {
         struct br_stream *stream = br_container_of(list, struct br_stream, link);
-        const char *why = server_times_dispensable(server, stream, now);
+        const char *why = server_times_stop_reason(server, stream, now);
         if (why)
             br_stream_close_for(stream, BR_END_STOP, why);
         else

@@ -9,21 +9,21 @@
 #include "net/net_internal.h"
 
 #define IOV_PER_SEND 1024
-#define SENDS_PER_TURN 4 /* of up to BR_WRITE_SIZE */
-#define PULLS_PER_TURN 2 /* of a server's stream; then the others go first */
-#define PULLS_IN_CROWD 1 /* of one that has more to ask for */
-#define CROWD 16 /* of more streams that had their share only a few go on in a millisecond */
-#define CROWD_PER_MS 8
+#define SENDS_PER_ITERATION 4 /* of up to BR_WRITE_SIZE */
+#define PULLS_PER_ITERATION 2 /* of a server's stream; then the others go first */
+#define PULLS_WHEN_MANY 1     /* of one that has more to ask for */
+#define BUSY_MANY 16 /* of more streams that had their share only a few go on in a millisecond */
+#define BUSY_PER_MS 8
 #define IDLE_SLICES 16    /* a longer list of slices is not kept while there is nothing to send */
 #define UNREAD_POLLED 256 /* streams that wait to read; more do so unpolled */
 #define READ_LARGE_FROM (1u << 20) /* who holds more of a request reads it in such steps: */
 #define READ_LARGE_SIZE (64u << 10)
-#define TRICKLE 1024         /* who sent less, in the middle of a request, */
-#define TRICKLES 2u          /* so many times, waits for the others, */
-#define TRICKLES_PER_TURN 64 /* and for those that do the same */
+#define SMALL_READ 1024               /* who sent less, in the middle of a request, */
+#define SMALL_READS 2u                /* so many times, waits for the others, */
+#define SLOW_SENDERS_PER_ITERATION 64 /* and for those that do the same */
 #define TICK_MS 20
-#define TURN_BYTES_MIN (64u << 10) /* who reads less in a tick gives its turn away */
-#define TURN_TICKS_MAX 50
+#define ACTIVE_BYTES_MIN (64u << 10) /* who reads less in a tick gives its turn away */
+#define ACTIVE_TICKS_MAX 50
 
 static void stream_on_poll(uv_poll_t *poll_handle, int status, int events);
 
@@ -35,7 +35,7 @@ static void stream_on_wake(struct br_conn *conn, void *owner)
 
 void br_stream_wake(struct br_stream *stream)
 {
-    bool waits = !br_list_empty(&stream->greed) && !stream->closing;
+    bool waits = !br_list_empty(&stream->busy) && !stream->closing;
     if (br_list_empty(&stream->dirty) && !stream->freed && !waits)
         br_list_append(&stream->loop->dirty, &stream->dirty);
 }
@@ -50,9 +50,11 @@ void br_stream_set_conn(struct br_stream *stream, struct br_conn *conn)
 
 static bool stream_may_read(const struct br_stream *stream)
 {
-    return !stream->connecting && !stream->eof && br_list_empty(&stream->pause) &&
-           !(stream->conn && stream->conn->paused && !stream->shut) &&
-           !(stream->server && stream->out.len > BR_OUT_MAX);
+    bool conn_paused = stream->conn && stream->conn->paused && !stream->half_closed;
+    bool output_full = stream->server && stream->out.len > BR_OUT_MAX;
+    if (stream->connecting || stream->eof || conn_paused || output_full)
+        return false;
+    return br_list_empty(&stream->pause);
 }
 
 /* To be reported again each turn costs less than to leave the poller, unless many wait. */
@@ -60,7 +62,7 @@ static bool stream_waits_unpolled(const struct br_stream *stream)
 {
     const struct br_loop *loop = stream->loop;
     return !br_list_empty(&stream->unread) &&
-           (stream->trickles ? loop->n_trickling : loop->n_unread) > UNREAD_POLLED;
+           (stream->sends_slowly ? loop->n_slow_senders : loop->n_unread) > UNREAD_POLLED;
 }
 
 /* Tells the poller what to wait for, when it changed. */
@@ -101,7 +103,7 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
     stream->opened_ms = stream->read_ms = uv_now(&loop->uv);
     br_list_init(&stream->link);
     br_list_init(&stream->dirty);
-    br_list_init(&stream->greed);
+    br_list_init(&stream->busy);
     br_list_init(&stream->pause);
     br_list_init(&stream->unread);
     return stream;
@@ -139,14 +141,14 @@ static void stream_unread_end(struct br_stream *stream)
 {
     if (br_list_empty(&stream->unread))
         return;
-    *(stream->trickles ? &stream->loop->n_trickling : &stream->loop->n_unread) -= 1;
+    *(stream->sends_slowly ? &stream->loop->n_slow_senders : &stream->loop->n_unread) -= 1;
     br_list_remove(&stream->unread);
 }
 
-static void stream_greed_end(struct br_stream *stream)
+static void stream_busy_end(struct br_stream *stream)
 {
-    stream->loop->n_greedy -= !br_list_empty(&stream->greed);
-    br_list_remove(&stream->greed);
+    stream->loop->n_busy -= !br_list_empty(&stream->busy);
+    br_list_remove(&stream->busy);
 }
 
 /* The end of a stream; from here only libuv knows it. */
@@ -156,10 +158,10 @@ static void stream_destroy(struct br_stream *stream)
         return;
     stream->freed = true;
     stream_count_held(stream);
-    if (stream->loop->turn == stream)
-        stream->loop->turn = NULL;
+    if (stream->loop->active == stream)
+        stream->loop->active = NULL;
     br_list_remove(&stream->dirty);
-    stream_greed_end(stream);
+    stream_busy_end(stream);
     br_list_remove(&stream->pause);
     stream_unread_end(stream);
     uv_poll_stop(&stream->poll);
@@ -259,7 +261,7 @@ static void stream_on_eof(struct br_stream *stream, bool cut_off)
 {
     const char *why = stream_why_closed(stream, "the peer closed the connection");
     stream->eof = true;
-    if (stream->conn && !stream->shut && !stream->ending && !cut_off) {
+    if (stream->conn && !stream->half_closed && !stream->ending && !cut_off) {
         stream->conn->ops->eof(stream->conn);
         if (stream->server && !stream->conn->ops->finished(stream->conn)) {
             br_stream_wake(stream);
@@ -267,7 +269,7 @@ static void stream_on_eof(struct br_stream *stream, bool cut_off)
         }
     }
     /* Where we ended it first, all was said: the peer only follows. */
-    br_stream_close_for(stream, stream->shut ? BR_END_DONE : BR_END_PEER, why);
+    br_stream_close_for(stream, stream->half_closed ? BR_END_DONE : BR_END_PEER, why);
 }
 
 /* --- What unfinished requests hold ------------------------------------------------------------ */
@@ -317,62 +319,74 @@ static void stream_unpause(struct br_stream *stream)
     stream_watch(stream);
 }
 
-static void stream_on_next_turn(struct br_timer *timer);
+static void stream_on_rotation(struct br_timer *timer);
 
-static void stream_give_turn(struct br_loop *loop, struct br_stream *stream)
+static void stream_activate(struct br_loop *loop, struct br_stream *stream)
 {
-    loop->turn = stream;
-    loop->turn_ticks = 0;
-    loop->turn_bytes = 0;
-    if (!loop->next_turn.slot)
-        (void)br_host_timer(&loop->host, &loop->next_turn, TICK_MS, stream_on_next_turn);
+    loop->active = stream;
+    loop->active_ticks = 0;
+    loop->active_bytes = 0;
+    if (!loop->rotation.slot)
+        (void)br_host_timer(&loop->host, &loop->rotation, TICK_MS, stream_on_rotation);
 }
 
-static void stream_next_turn(struct br_loop *loop)
+static void stream_activate_next(struct br_loop *loop)
 {
-    loop->turn = NULL;
-    while (!loop->turn && !br_list_empty(&loop->paused)) {
+    loop->active = NULL;
+    while (!loop->active && !br_list_empty(&loop->paused)) {
         struct br_stream *stream = br_container_of(loop->paused.next, struct br_stream, pause);
         stream_unpause(stream);
         if (stream_holds_too_much(stream))
-            stream_give_turn(loop, stream);
+            stream_activate(loop, stream);
     }
 }
 
 /* A turn lasts as long as its owner makes use of it, up to a bound. */
-static void stream_on_next_turn(struct br_timer *timer)
+static void stream_on_rotation(struct br_timer *timer)
 {
-    struct br_loop *loop = br_container_of(timer, struct br_loop, next_turn);
-    bool used = loop->turn_bytes >= TURN_BYTES_MIN && ++loop->turn_ticks < TURN_TICKS_MAX;
-    loop->turn_bytes = 0;
-    if (!loop->turn || !used)
-        stream_next_turn(loop);
-    if (loop->turn || !br_list_empty(&loop->paused))
-        (void)br_host_timer(&loop->host, &loop->next_turn, TICK_MS, stream_on_next_turn);
+    struct br_loop *loop = br_container_of(timer, struct br_loop, rotation);
+    bool used = loop->active_bytes >= ACTIVE_BYTES_MIN && ++loop->active_ticks < ACTIVE_TICKS_MAX;
+    loop->active_bytes = 0;
+    if (!loop->active || !used)
+        stream_activate_next(loop);
+    if (loop->active || !br_list_empty(&loop->paused))
+        (void)br_host_timer(&loop->host, &loop->rotation, TICK_MS, stream_on_rotation);
 }
 
 void br_loop_resume(struct br_loop *loop)
 {
     while (!br_list_empty(&loop->paused) && !stream_over_mark(loop))
         stream_unpause(br_container_of(loop->paused.next, struct br_stream, pause));
-    if (loop->turn && !stream_holds_too_much(loop->turn))
-        stream_next_turn(loop);
+    if (loop->active && !stream_holds_too_much(loop->active))
+        stream_activate_next(loop);
 }
 
 /* True when a stream has to wait until others are done, or until its turn. */
 static bool stream_hold_back(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;
-    if (!stream->server || stream->shut || stream == loop->turn || !stream_holds_too_much(stream))
+    if (!stream->server || stream->half_closed || stream == loop->active ||
+        !stream_holds_too_much(stream))
         return false;
-    if (!loop->turn)
-        stream_give_turn(loop, stream);
-    if (loop->turn == stream ||
-        !loop->next_turn.slot) /* without its timer, it would wait for ever */
+    if (!loop->active)
+        stream_activate(loop, stream);
+    if (loop->active == stream ||
+        !loop->rotation.slot) /* without its timer, it would wait for ever */
         return false;
     br_list_append(&loop->paused, &stream->pause);
     *loop->n_pauses += 1;
     return true;
+}
+
+/* Returns the text for a failed input: TLS's, the protocol's, or the error code's. */
+static const char *stream_error_text(const struct br_stream *stream, int rc,
+                                     const struct br_err *err)
+{
+    if (err->text[0])
+        return err->text;
+    if (stream->conn && stream->conn->why)
+        return stream->conn->why;
+    return br_strerror(rc);
 }
 
 static enum br_ending stream_ending_of(int rc, const struct br_err *err)
@@ -382,7 +396,7 @@ static enum br_ending stream_ending_of(int rc, const struct br_err *err)
     return err->text[0] ? BR_END_TLS : BR_END_PROTOCOL;
 }
 
-void br_stream_take(struct br_stream *stream, const uint8_t *data, size_t len)
+void br_stream_receive(struct br_stream *stream, const uint8_t *data, size_t len)
 {
     struct br_err err = {0};
     if (stream_guess(stream, data, len))
@@ -392,10 +406,7 @@ void br_stream_take(struct br_stream *stream, const uint8_t *data, size_t len)
     if (rc == BR_ECLOSED && stream->tls)
         stream_on_eof(stream, false);
     else if (rc)
-        stream_wind_down(stream, stream_ending_of(rc, &err),
-                         err.text[0]                         ? err.text
-                         : stream->conn && stream->conn->why ? stream->conn->why
-                                                             : br_strerror(rc));
+        stream_wind_down(stream, stream_ending_of(rc, &err), stream_error_text(stream, rc, &err));
     br_stream_wake(stream); /* acknowledgements, window updates, what they made room for */
     if (!stream->closing)
         stream->events->on_progress(stream);
@@ -422,19 +433,19 @@ static bool stream_read_once(struct br_stream *stream)
         return false;
     }
     if (n == 0) {
-        stream_on_eof(stream,
-                      stream->tls != NULL); /* TLS says goodbye before, or it is a truncation */
+        stream_on_eof(stream, stream->tls !=
+                                  NULL); /* TLS says close_notify before, or it is a truncation */
         return false;
     }
     stream->read_ms = uv_now(&loop->uv);
     if (stream->server)
         loop->read_bytes += (size_t)n;
-    if (stream == loop->turn)
-        loop->turn_bytes += (size_t)n;
-    if (!stream->shut && !stream->ending)
-        br_stream_take(stream, loop->read_buffer, (size_t)n);
+    if (stream == loop->active)
+        loop->active_bytes += (size_t)n;
+    if (!stream->half_closed && !stream->ending)
+        br_stream_receive(stream, loop->read_buffer, (size_t)n);
     stream_count_held(stream);
-    stream->n_trickles = stream->held && n < TRICKLE ? stream->n_trickles + 1 : 0;
+    stream->n_small_reads = stream->held && n < SMALL_READ ? stream->n_small_reads + 1 : 0;
     return (size_t)n == size;
 }
 
@@ -445,13 +456,13 @@ static bool stream_waits_to_read(struct br_stream *stream)
     struct br_loop *loop = stream->loop;
     if (!br_list_empty(&stream->unread))
         return true;
-    bool trickles = stream->n_trickles >= TRICKLES;
-    bool full = loop->n_unread || loop->read_bytes >= BR_TURN_READ_MAX;
-    if (!stream->server || (!trickles && !full))
+    bool sends_slowly = stream->n_small_reads >= SMALL_READS;
+    bool full = loop->n_unread || loop->read_bytes >= BR_ITERATION_READ_MAX;
+    if (!stream->server || (!sends_slowly && !full))
         return false;
-    stream->trickles = trickles;
-    br_list_append(trickles ? &loop->trickling : &loop->unread, &stream->unread);
-    *(trickles ? &loop->n_trickling : &loop->n_unread) += 1;
+    stream->sends_slowly = sends_slowly;
+    br_list_append(sends_slowly ? &loop->slow_senders : &loop->unread, &stream->unread);
+    *(sends_slowly ? &loop->n_slow_senders : &loop->n_unread) += 1;
     return true;
 }
 
@@ -465,15 +476,16 @@ static void stream_read_waiting(struct br_list *waiting)
 
 void br_loop_read_unread(struct br_loop *loop)
 {
-    while (loop->read_bytes < BR_TURN_READ_MAX && loop->n_unread)
+    while (loop->read_bytes < BR_ITERATION_READ_MAX && loop->n_unread)
         stream_read_waiting(&loop->unread);
 }
 
-void br_loop_read_trickling(struct br_loop *loop)
+void br_loop_read_slow_senders(struct br_loop *loop)
 {
-    for (int i = 0;
-         i < TRICKLES_PER_TURN && loop->n_trickling && loop->read_bytes < BR_TURN_READ_MAX; i++)
-        stream_read_waiting(&loop->trickling);
+    for (int i = 0; i < SLOW_SENDERS_PER_ITERATION && loop->n_slow_senders &&
+                    loop->read_bytes < BR_ITERATION_READ_MAX;
+         i++)
+        stream_read_waiting(&loop->slow_senders);
     loop->read_bytes = 0;
 }
 
@@ -544,35 +556,36 @@ static int stream_send_once(struct br_stream *stream)
 static unsigned stream_pulls_max(const struct br_stream *stream)
 {
     bool more = stream->conn && stream->conn->paused;
-    return more && stream->loop->n_greedy > CROWD ? PULLS_IN_CROWD : PULLS_PER_TURN;
+    return more && stream->loop->n_busy > BUSY_MANY ? PULLS_WHEN_MANY : PULLS_PER_ITERATION;
 }
 
 /* True when a server's stream has to wait for its next share: what it pulls may be the answers to
  * thousands of requests that came ahead. */
-static bool stream_had_its_share(struct br_stream *stream, unsigned n_pulls)
+static bool stream_must_yield(struct br_stream *stream, unsigned n_pulls)
 {
-    if (!stream->server || stream->closing || stream->shut || n_pulls < stream_pulls_max(stream))
+    if (!stream->server || stream->closing || stream->half_closed ||
+        n_pulls < stream_pulls_max(stream))
         return false;
-    if (br_list_empty(&stream->greed)) {
-        br_list_append(&stream->loop->greedy, &stream->greed);
-        stream->loop->n_greedy++;
+    if (br_list_empty(&stream->busy)) {
+        br_list_append(&stream->loop->busy, &stream->busy);
+        stream->loop->n_busy++;
     }
     br_list_remove(&stream->dirty); /* what it pulled may have woken it */
     return true;
 }
 
-static void stream_await_room(struct br_stream *stream)
+static void stream_await_writable(struct br_stream *stream)
 {
     stream->full = true;
     br_progress_start(&stream->writing, uv_now(&stream->loop->uv));
 }
 
 /* Sends until all went out, the socket is full, or others come first; pulls only what it has room
- * for. One that has sent SENDS_PER_TURN times waits for its socket as if that were full. */
+ * for. One that has sent SENDS_PER_ITERATION times waits for its socket as if that were full. */
 static void stream_send_all(struct br_stream *stream)
 {
     for (unsigned n_pulls = 0; !stream->connecting && !stream->full; n_pulls++) {
-        if (stream->out.len == 0 && stream_had_its_share(stream, n_pulls))
+        if (stream->out.len == 0 && stream_must_yield(stream, n_pulls))
             return;
         if (stream->out.len < stream_out_max(stream) / 4 && stream_pull(stream)) {
             br_stream_close_for(stream, BR_END_MEMORY, "no memory, or the protocol is broken");
@@ -580,8 +593,8 @@ static void stream_send_all(struct br_stream *stream)
         }
         if (stream->out.len == 0)
             return;
-        if (n_pulls == SENDS_PER_TURN) {
-            stream_await_room(stream);
+        if (n_pulls == SENDS_PER_ITERATION) {
+            stream_await_writable(stream);
             return;
         }
         int rc = stream_send_once(stream);
@@ -592,7 +605,7 @@ static void stream_send_all(struct br_stream *stream)
             return;
         }
         if (rc == 0)
-            stream_await_room(stream);
+            stream_await_writable(stream);
     }
 }
 
@@ -601,16 +614,17 @@ static void stream_send_all(struct br_stream *stream)
 static void stream_half_close(struct br_stream *stream)
 {
     if (stream->server && !stream->eof && shutdown(stream->fd, SHUT_WR) == 0) {
-        stream->shut = true;
-        stream->shut_ms = uv_now(&stream->loop->uv);
+        stream->half_closed = true;
+        stream->half_closed_ms = uv_now(&stream->loop->uv);
     } else {
         br_stream_close(stream, stream->why[0] ? stream->why : "done");
     }
 }
 
-static bool stream_all_said(const struct br_stream *stream)
+static bool stream_is_done(const struct br_stream *stream)
 {
-    if (stream->closing || stream->connecting || stream->shut || !br_list_empty(&stream->greed))
+    if (stream->closing || stream->connecting || stream->half_closed ||
+        !br_list_empty(&stream->busy))
         return false;
     if (!stream->ending && !(stream->conn && stream->conn->ops->finished(stream->conn)))
         return false;
@@ -620,17 +634,17 @@ static bool stream_all_said(const struct br_stream *stream)
 static void stream_flush(struct br_stream *stream)
 {
     if (stream->conn && stream->conn->cut) {
-        br_stream_close_for(stream, BR_END_ROOM, "its unread answers made room for others");
+        br_stream_close_for(stream, BR_END_EVICTED, "its unread answers made room for others");
         return;
     }
     stream_send_all(stream);
     if (stream->out.len == 0 && stream->out.cap > IDLE_SLICES)
         br_rope_release(&stream->out);
     stream_count_held(stream); /* answers end requests, also such as had not come as a whole */
-    if (!stream_all_said(stream))
+    if (!stream_is_done(stream))
         return;
-    if (stream->tls && !stream->goodbye) {
-        stream->goodbye = true;
+    if (stream->tls && !stream->close_notify) {
+        stream->close_notify = true;
         br_tls_close(stream->tls);
         stream_send_all(stream);
         if (stream->server && stream->out.len)
@@ -664,20 +678,20 @@ void br_loop_flush(struct br_loop *loop)
     }
 }
 
-bool br_loop_has_crowd(const struct br_loop *loop)
+bool br_loop_has_many_busy(const struct br_loop *loop)
 {
-    return loop->n_greedy > CROWD;
+    return loop->n_busy > BUSY_MANY;
 }
 
-bool br_loop_indulge(struct br_loop *loop)
+bool br_loop_resume_busy(struct br_loop *loop)
 {
-    bool crowd = br_loop_has_crowd(loop), any = false;
-    if (crowd && loop->indulged_ms == uv_now(&loop->uv))
+    bool many = br_loop_has_many_busy(loop), any = false;
+    if (many && loop->busy_resumed_ms == uv_now(&loop->uv))
         return false;
-    loop->indulged_ms = uv_now(&loop->uv);
-    for (int i = 0; i < (crowd ? CROWD_PER_MS : 1) && !br_list_empty(&loop->greedy); i++) {
-        struct br_stream *stream = br_container_of(loop->greedy.next, struct br_stream, greed);
-        stream_greed_end(stream);
+    loop->busy_resumed_ms = uv_now(&loop->uv);
+    for (int i = 0; i < (many ? BUSY_PER_MS : 1) && !br_list_empty(&loop->busy); i++) {
+        struct br_stream *stream = br_container_of(loop->busy.next, struct br_stream, busy);
+        stream_busy_end(stream);
         br_stream_wake(stream);
         any = true;
     }

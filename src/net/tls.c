@@ -225,7 +225,7 @@ static int net_tls_verify_failed(const struct br_tls *tls, struct br_err *err)
 }
 
 /* Returns true for a client of gRPC, which offers no other protocol. */
-static bool net_tls_asks_h2_only(const struct br_tls *tls)
+static bool net_tls_offers_h2_only(const struct br_tls *tls)
 {
     const uint8_t *alpn = tls->ctx->alpn;
     return !tls->server && tls->ctx->alpn_len == 3 && memcmp(alpn, "\002h2", 3) == 0;
@@ -254,7 +254,7 @@ static int net_tls_ssl_failed(const struct br_tls *tls, int reason, struct br_er
                                       : "The server does not speak TLS; use http:// or "
                                         "tls::insecure.");
     case SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL:
-        if (net_tls_asks_h2_only(tls))
+        if (net_tls_offers_h2_only(tls))
             return br_err_set(err, BR_EPROTO,
                               "The server does not offer HTTP/2, which gRPC needs; use its gRPC "
                               "port (OTLP: 4317), or the exporter otlphttp.");
@@ -285,7 +285,7 @@ static int net_tls_explain(struct br_tls *tls, int rc, struct br_err *err)
     return br_err_set(err, BR_EPROTO, "TLS failed: %s.", br_tls_reason());
 }
 
-static void net_tls_keep_alpn(struct br_tls *tls)
+static void net_tls_store_alpn(struct br_tls *tls)
 {
     const unsigned char *name;
     unsigned len;
@@ -304,7 +304,7 @@ static int net_tls_shake_hands(struct br_tls *tls, struct br_err *err)
     if (rc != 1)
         return net_tls_explain(tls, rc, err);
     tls->ready = true;
-    net_tls_keep_alpn(tls);
+    net_tls_store_alpn(tls);
     return 0;
 }
 
@@ -419,7 +419,7 @@ static void net_tls_clear_plain(struct br_tls *tls)
     tls->plain.len = 0;
 }
 
-static int net_tls_say_goodbye(struct br_tls *tls)
+static int net_tls_send_close_notify(struct br_tls *tls)
 {
     tls->closed = true;
     ERR_clear_error();
@@ -434,7 +434,7 @@ static int net_tls_fill_pieces(struct br_tls *tls)
     if (tls->plain.len)
         rc = net_tls_encrypt_plain(tls);
     if (!rc && tls->closing && !tls->closed)
-        rc = net_tls_say_goodbye(tls);
+        rc = net_tls_send_close_notify(tls);
     return rc;
 }
 

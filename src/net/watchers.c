@@ -25,12 +25,12 @@ static struct watchers_block *watchers_block(void *bytes)
     return bytes ? br_container_of(bytes, struct watchers_block, bytes) : NULL;
 }
 
-static void *watchers_bytes(struct watchers_block *right, size_t size)
+static void *watchers_bytes(struct watchers_block *block, size_t size)
 {
-    if (!right)
+    if (!block)
         return NULL;
-    right->size = size;
-    return right->bytes;
+    block->size = size;
+    return block->bytes;
 }
 
 static void *watchers_alloc(size_t size)
@@ -50,14 +50,14 @@ static void *watchers_calloc(size_t count, size_t size)
 
 static void *watchers_take_spare(struct watchers_block *old, size_t size)
 {
-    struct watchers_block *right = spare;
-    if (!right || right->size < size)
+    struct watchers_block *block = spare;
+    if (!block || block->size < size)
         return NULL;
     spare = NULL;
     if (old)
-        memcpy(right->bytes, old->bytes, old->size < size ? old->size : size);
+        memcpy(block->bytes, old->bytes, old->size < size ? old->size : size);
     br_free(old);
-    return watchers_bytes(right, size);
+    return watchers_bytes(block, size);
 }
 
 static void *watchers_resize(void *bytes, size_t size)
@@ -66,8 +66,8 @@ static void *watchers_resize(void *bytes, size_t size)
     size_t total;
     if (!br_size_add(size, sizeof *old, &total))
         return NULL;
-    struct watchers_block *right = br_realloc(old, total);
-    return right ? watchers_bytes(right, size) : watchers_take_spare(old, size);
+    struct watchers_block *block = br_realloc(old, total);
+    return block ? watchers_bytes(block, size) : watchers_take_spare(old, size);
 }
 
 static void watchers_free(void *bytes)

@@ -80,7 +80,9 @@ static unsigned pool_count_threads(void)
 {
     const char *text = getenv("UV_THREADPOOL_SIZE");
     long n = text ? strtol(text, NULL, 10) : (long)POOL_THREADS;
-    return n < 1 ? 1 : n > (long)POOL_THREADS_MAX ? POOL_THREADS_MAX : (unsigned)n;
+    if (n < 1)
+        return 1;
+    return n < (long)POOL_THREADS_MAX ? (unsigned)n : POOL_THREADS_MAX;
 }
 
 /* Returns 0 or an errno. */

@@ -40,7 +40,7 @@
 /* ISA-L's encoder with its tables. */
 struct fast_deflate {
     struct isal_zstream stream;
-    uint8_t room[ISAL_DEF_LVL1_DEFAULT];
+    uint8_t level_buf[ISAL_DEF_LVL1_DEFAULT];
 };
 
 struct br_codec {
@@ -155,8 +155,8 @@ static int compression_too_big(const struct sink *sink)
     return br_err_set(sink->err, BR_ETOOBIG, "decompresses to more than %zu bytes", sink->limit);
 }
 
-/* Makes room for `size` bytes in all, at most the limit. An empty buffer is given back first, so
- * that a bomb never holds two. */
+/* Makes level_buf for `size` bytes in all, at most the limit. An empty buffer is given back first,
+ * so that a bomb never holds two. */
 static int compression_sink_reserve(struct sink *sink, size_t size)
 {
     if (size <= sink->buf->cap)
@@ -170,8 +170,8 @@ static int compression_sink_reserve(struct sink *sink, size_t size)
     return 0;
 }
 
-/* Twice the room, which bounds what decoding the last member again costs: the sizes tried add up to
- * less than twice the last one. */
+/* Twice the level_buf, which bounds what decoding the last member again costs: the sizes tried add
+ * up to less than twice the last one. */
 static int compression_sink_grow(struct sink *sink)
 {
     size_t size = compression_sink_size(sink);
@@ -189,11 +189,11 @@ static int compression_inflate_one(struct br_codec *codec, inflate_fn *fn, const
 {
     for (;;) {
         size_t used, made;
-        struct br_buf *right = sink->buf;
-        enum libdeflate_result r = fn(codec->inflate, data, len, right->data + right->len,
-                                      compression_sink_size(sink) - right->len, &used, &made);
+        struct br_buf *buf = sink->buf;
+        enum libdeflate_result r = fn(codec->inflate, data, len, buf->data + buf->len,
+                                      compression_sink_size(sink) - buf->len, &used, &made);
         if (r == LIBDEFLATE_SUCCESS) {
-            right->len += (uint32_t)made;
+            buf->len += (uint32_t)made;
             *ret_used = used;
             return 0;
         }
@@ -307,8 +307,8 @@ static int compression_check_frame(const uint8_t *data, size_t len, struct sink 
     return r == 0 ? 0 : br_err_set(sink->err, BR_EINVAL, "the compressed body is cut off");
 }
 
-/* Makes room for a whole frame of `len` bytes: what it says that it holds, or the most that its
- * blocks can, within what frames usually hold. A size that its blocks cannot have is a lie. */
+/* Makes level_buf for a whole frame of `len` bytes: what it says that it holds, or the most that
+ * its blocks can, within what frames usually hold. A size that its blocks cannot have is a lie. */
 static int compression_reserve_frame(const uint8_t *data, size_t len, uint64_t size,
                                      struct sink *sink)
 {
@@ -330,11 +330,11 @@ static int compression_decode_frame(struct br_codec *codec, const uint8_t *data,
                                     struct sink *sink)
 {
     for (;;) {
-        struct br_buf *right = sink->buf;
-        size_t made = ZSTD_decompressDCtx(codec->zstd_d, right->data + right->len,
-                                          compression_sink_size(sink) - right->len, data, len);
+        struct br_buf *buf = sink->buf;
+        size_t made = ZSTD_decompressDCtx(codec->zstd_d, buf->data + buf->len,
+                                          compression_sink_size(sink) - buf->len, data, len);
         if (!ZSTD_isError(made)) {
-            right->len += (uint32_t)made;
+            buf->len += (uint32_t)made;
             return 0;
         }
         if (ZSTD_getErrorCode(made) != ZSTD_error_dstSize_tooSmall)
@@ -490,8 +490,8 @@ static int compression_open_fast(struct br_codec *codec, bool gzip)
     struct isal_zstream *stream = &codec->fast->stream;
     isal_deflate_init(stream);
     stream->level = 1;
-    stream->level_buf = codec->fast->room;
-    stream->level_buf_size = sizeof codec->fast->room;
+    stream->level_buf = codec->fast->level_buf;
+    stream->level_buf_size = sizeof codec->fast->level_buf;
     stream->gzip_flag = gzip ? IGZIP_GZIP : IGZIP_ZLIB;
     stream->flush = NO_FLUSH;
     return 0;
@@ -525,8 +525,8 @@ static struct libdeflate_compressor *compression_deflate_of_level(struct br_code
     return codec->deflate[level];
 }
 
-/* libdeflate wants its input in one piece, and room for the worst case. Both are buffers that the
- * pool has at hand; copying is a hundredth of what compressing costs. */
+/* libdeflate wants its input in one piece, and level_buf for the worst case. Both are buffers that
+ * the pool has at hand; copying is a hundredth of what compressing costs. */
 static int compression_encode_deflate(struct br_codec *codec, bool gzip, int level,
                                       const struct br_rope *payload, size_t reserve,
                                       struct br_pool *pool, struct br_buf **ret)

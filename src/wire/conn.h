@@ -26,10 +26,10 @@ struct br_progress {
 #define BR_PROGRESS_BYTES 4096
 
 /* What a client may owe a server. */
-enum br_owed {
-    BR_OWES_HEAD,    /* the rest of a head, or of a frame */
-    BR_OWES_BODY,    /* the rest of a body whose head is here */
-    BR_OWES_READING, /* room for a reply */
+enum br_awaited {
+    BR_AWAITS_HEAD,    /* the rest of a head, or of a frame */
+    BR_AWAITS_BODY,    /* the rest of a body whose head is here */
+    BR_AWAITS_READING, /* room for a reply */
 };
 
 static inline void br_progress_start(struct br_progress *progress, uint64_t now_ms)
@@ -64,7 +64,7 @@ struct br_conn_ops {
     bool (*idle)(const struct br_conn *conn);
     /* Servers: since when, in the clock of input, the client has made no progress with what it
      * owes. UINT64_MAX when it owes nothing of that kind. */
-    uint64_t (*owes_since)(struct br_conn *conn, uint64_t now_ms, enum br_owed what);
+    uint64_t (*awaits_since)(struct br_conn *conn, uint64_t now_ms, enum br_awaited what);
     /* Servers: bytes of memory that requests hold which are not here as a whole. */
     size_t (*held)(const struct br_conn *conn);
     /* Take no new requests; finish those under way. */

@@ -85,9 +85,10 @@ void br_exchange_refusal_text(const struct br_exchange *exchange, const char *me
 
 void br_exchange_redirect_text(const struct br_exchange *exchange, char *text, size_t size)
 {
-    const char *why = exchange->not_followed ? exchange->not_followed
-                      : exchange->grpc       ? "gRPC has no redirects"
-                                             : "only 307 and 308 keep the request";
+    const char *why =
+        exchange->grpc ? "gRPC does not define redirects" : "only 307 and 308 preserve the request";
+    if (exchange->not_followed)
+        why = exchange->not_followed;
     (void)snprintf(text, size, "HTTP %u is not followed (%s); Location: %s", exchange->http_status,
                    why, exchange->location[0] ? exchange->location : "none");
 }

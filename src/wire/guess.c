@@ -28,11 +28,13 @@ enum br_guess br_guess(const uint8_t *data, size_t len)
     /* The types of records (RFC 8446 section 5.1), and the first byte of a version. */
     if (data[0] >= 20 && data[0] <= 23 && (len == 1 || data[1] == 3))
         return BR_GUESS_TLS;
-    if ((data[0] >= ' ' && data[0] <= '~') || data[0] == '\r' || data[0] == '\n')
+    bool is_text = data[0] >= ' ' && data[0] <= '~';
+    if (is_text || data[0] == '\r' || data[0] == '\n')
         return guess_is_of_tls_port(data, len) ? BR_GUESS_TLS : BR_GUESS_HTTP1;
     /* RFC 9113 sections 4.1 and 6.5: six bytes a setting, type 4, no flags, stream 0. */
-    if (len >= 9 && data[0] == 0 && (data[1] << 8 | data[2]) % 6 == 0 && data[3] == 4 &&
-        data[4] == 0 && memcmp(data + 5, stream_0, sizeof stream_0) == 0)
-        return BR_GUESS_HTTP2;
-    return BR_GUESS_OTHER;
+    if (len < 9 || data[0] != 0 || (data[1] << 8 | data[2]) % 6 != 0)
+        return BR_GUESS_OTHER;
+    bool settings = data[3] == 4 && data[4] == 0;
+    return settings && memcmp(data + 5, stream_0, sizeof stream_0) == 0 ? BR_GUESS_HTTP2
+                                                                        : BR_GUESS_OTHER;
 }

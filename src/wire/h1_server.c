@@ -10,7 +10,7 @@
 #include "wire/conn.h"
 #include "wire/http1.h"
 
-#define AHEAD_MAX (1u << 20)
+#define PIPELINED_MAX (1u << 20)
 #define OUT_MAX (1u << 10) /* answers that wait for the socket, above which no request is begun */
 
 struct server {
@@ -35,8 +35,8 @@ struct server {
     bool eof;         /* nothing more will come */
     struct br_progress coming; /* while mid_message */
     uint64_t now_ms;
-    struct br_buf *ahead; /* bytes that came before they could be used */
-    uint32_t ahead_at;    /* so many of them are used */
+    struct br_buf *pipelined; /* bytes that came before they could be used */
+    uint32_t pipelined_used;  /* so many of them are used */
     struct br_rope out;
 };
 
@@ -94,9 +94,9 @@ static void h1_server_put_response(struct server *srv, const struct br_response 
 }
 
 /* After the peer's last byte, what is under way is answered if it is all here. */
-static void h1_server_settle(struct server *srv)
+static void h1_server_close_if_done(struct server *srv)
 {
-    if (srv->eof && !srv->ahead && !(srv->active && srv->complete))
+    if (srv->eof && !srv->pipelined && !(srv->active && srv->complete))
         srv->closing = true;
 }
 
@@ -106,7 +106,7 @@ static void h1_server_end_reply(struct server *srv)
     if (!srv->keep_alive)
         srv->closing = true;
     srv->active = false;
-    h1_server_settle(srv);
+    h1_server_close_if_done(srv);
     br_conn_wake(&srv->conn);
 }
 
@@ -115,8 +115,11 @@ static void h1_server_reply(struct br_request *request, const struct br_response
     struct server *srv = br_container_of(request, struct server, request);
     srv->chunked = response->stream && srv->parser.minor > 0;
     /* A body that is still coming would be read as the next request. */
-    if ((srv->has_body && !srv->complete) || response->close || (srv->eof && !srv->ahead) ||
-        (response->stream && !srv->chunked))
+    bool body_pending = srv->has_body && !srv->complete;
+    bool ends_with_connection = response->stream && !srv->chunked;
+    if (body_pending || ends_with_connection || response->close)
+        srv->keep_alive = false;
+    if (srv->eof && !srv->pipelined)
         srv->keep_alive = false;
     h1_server_put_response(srv, response);
     request->body = br_buf_unref(request->body);
@@ -231,7 +234,7 @@ static void h1_server_body_add(struct server *srv, const uint8_t *data, size_t l
 }
 
 /* The service hears that there is nobody any more. */
-static void h1_server_give_up(struct server *srv)
+static void h1_server_abandon(struct server *srv)
 {
     if (srv->active && br_request_is_open(&srv->request))
         srv->service->gone(srv->service, &srv->request);
@@ -258,7 +261,7 @@ static void h1_server_refuse(struct server *srv)
     srv->keep_alive = false;
     srv->head_only = false;
     if (srv->active && br_request_is_open(&srv->request))
-        h1_server_give_up(srv);
+        h1_server_abandon(srv);
     srv->conn.fault = BR_FAULT_PROTOCOL;
     if (!mid_reply)
         h1_server_put_refusal(srv);
@@ -308,24 +311,24 @@ static void h1_server_advance(struct server *srv, const uint8_t **data, size_t *
     }
 }
 
-static bool h1_server_keep_ahead(struct server *srv, const uint8_t *data, size_t len)
+static bool h1_server_store_pipelined(struct server *srv, const uint8_t *data, size_t len)
 {
-    srv->ahead = br_buf_new(srv->pool, len);
-    srv->ahead_at = 0;
-    if (!srv->ahead || br_buf_append(&srv->ahead, data, len, len))
+    srv->pipelined = br_buf_new(srv->pool, len);
+    srv->pipelined_used = 0;
+    if (!srv->pipelined || br_buf_append(&srv->pipelined, data, len, len))
         return false;
     srv->conn.paused = true;
     return true;
 }
 
-static void h1_server_drop_ahead(struct server *srv)
+static void h1_server_drop_pipelined(struct server *srv)
 {
-    srv->ahead = br_buf_unref(srv->ahead);
+    srv->pipelined = br_buf_unref(srv->pipelined);
     srv->conn.paused = false;
 }
 
 /* "HTTP/"; or "GET /", of a line that is too long to come to that. */
-static bool h1_server_says_http(const struct server *srv, const uint8_t *data, size_t len)
+static bool h1_server_looks_like_http(const struct server *srv, const uint8_t *data, size_t len)
 {
     size_t letters = 0;
     while (letters < len && data[letters] >= 'A' && data[letters] <= 'Z')
@@ -338,11 +341,11 @@ static int h1_server_input(struct br_conn *conn, const uint8_t *data, size_t len
 {
     struct server *srv = h1_server_of(conn);
     srv->now_ms = now_ms;
-    srv->is_http = srv->is_http || h1_server_says_http(srv, data, len);
-    if (srv->ahead)
-        return br_buf_append(&srv->ahead, data, len, AHEAD_MAX);
+    srv->is_http = srv->is_http || h1_server_looks_like_http(srv, data, len);
+    if (srv->pipelined)
+        return br_buf_append(&srv->pipelined, data, len, PIPELINED_MAX);
     h1_server_advance(srv, &data, &len);
-    if (len > 0 && !srv->closing && !h1_server_keep_ahead(srv, data, len))
+    if (len > 0 && !srv->closing && !h1_server_store_pipelined(srv, data, len))
         return BR_ENOMEM;
     return 0;
 }
@@ -352,31 +355,31 @@ static void h1_server_on_eof(struct br_conn *conn)
     struct server *srv = h1_server_of(conn);
     srv->eof = true;
     if (srv->active && (srv->request.streaming || srv->request.leaves_at_eof)) {
-        h1_server_give_up(srv);
+        h1_server_abandon(srv);
         srv->closing = true;
     }
-    h1_server_settle(srv);
+    h1_server_close_if_done(srv);
 }
 
 /* Handles requests that came ahead of their turn, as far as they go now. */
-static void h1_server_take_ahead(struct server *srv)
+static void h1_server_resume_pipelined(struct server *srv)
 {
-    if (!srv->ahead || (srv->active && srv->complete) || srv->out.len >= OUT_MAX)
+    if (!srv->pipelined || (srv->active && srv->complete) || srv->out.len >= OUT_MAX)
         return;
-    const uint8_t *data = srv->ahead->data + srv->ahead_at;
-    size_t len = srv->ahead->len - srv->ahead_at;
+    const uint8_t *data = srv->pipelined->data + srv->pipelined_used;
+    size_t len = srv->pipelined->len - srv->pipelined_used;
     h1_server_advance(srv, &data, &len);
-    srv->ahead_at = srv->ahead->len - (uint32_t)len;
+    srv->pipelined_used = srv->pipelined->len - (uint32_t)len;
     if (len == 0 || srv->closing)
-        h1_server_drop_ahead(srv);
-    h1_server_settle(srv);
+        h1_server_drop_pipelined(srv);
+    h1_server_close_if_done(srv);
 }
 
 static int h1_server_output(struct br_conn *conn, struct br_rope *out, size_t max)
 {
     struct server *srv = h1_server_of(conn);
     (void)max;
-    h1_server_take_ahead(srv);
+    h1_server_resume_pipelined(srv);
     int rc = br_rope_cat(out, &srv->out);
     br_rope_release(&srv->out);
     return rc;
@@ -390,16 +393,16 @@ static bool h1_server_finished(const struct br_conn *conn)
 
 static bool h1_server_idle(const struct br_conn *conn)
 {
-    return !h1_server_of(conn)->active && !h1_server_of(conn)->ahead;
+    return !h1_server_of(conn)->active && !h1_server_of(conn)->pipelined;
 }
 
 /* The head has to come as a whole; a body has to go on coming. */
-static uint64_t h1_server_owes_since(struct br_conn *conn, uint64_t now_ms, enum br_owed what)
+static uint64_t h1_server_awaits_since(struct br_conn *conn, uint64_t now_ms, enum br_awaited what)
 {
     struct server *srv = h1_server_of(conn);
-    enum br_owed owed = srv->has_body && !srv->complete ? BR_OWES_BODY : BR_OWES_HEAD;
+    enum br_awaited awaited = srv->has_body && !srv->complete ? BR_AWAITS_BODY : BR_AWAITS_HEAD;
     srv->now_ms = now_ms;
-    if (!srv->mid_message || srv->closing || srv->conn.paused || what != owed)
+    if (!srv->mid_message || srv->closing || srv->conn.paused || what != awaited)
         return UINT64_MAX;
     return srv->coming.since_ms;
 }
@@ -407,7 +410,7 @@ static uint64_t h1_server_owes_since(struct br_conn *conn, uint64_t now_ms, enum
 static size_t h1_server_held(const struct br_conn *conn)
 {
     const struct server *srv = h1_server_of(conn);
-    size_t bytes = srv->ahead ? srv->ahead->cap : 0;
+    size_t bytes = srv->pipelined ? srv->pipelined->cap : 0;
     if (srv->mid_message)
         bytes += br_http1_held(&srv->parser);
     if (srv->mid_message && srv->active && srv->request.body)
@@ -427,8 +430,8 @@ static void h1_server_shut_down(struct br_conn *conn)
 static void h1_server_free(struct br_conn *conn)
 {
     struct server *srv = h1_server_of(conn);
-    h1_server_give_up(srv);
-    br_buf_unref(srv->ahead);
+    h1_server_abandon(srv);
+    br_buf_unref(srv->pipelined);
     br_rope_release(&srv->out);
     br_http1_release(&srv->parser);
     br_free(srv->path);
@@ -441,7 +444,7 @@ static const struct br_conn_ops server_ops = {
     .output = h1_server_output,
     .finished = h1_server_finished,
     .idle = h1_server_idle,
-    .owes_since = h1_server_owes_since,
+    .awaits_since = h1_server_awaits_since,
     .held = h1_server_held,
     .shutdown = h1_server_shut_down,
     .free = h1_server_free,

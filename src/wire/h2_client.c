@@ -39,7 +39,7 @@ struct client {
     struct call calls;        /* ring */
     unsigned n_calls, n_live; /* those under way, and of these not given up */
     bool broken, closing, ping_out;
-    bool heard; /* the server has sent a byte */
+    bool received; /* the server has sent a byte */
 };
 
 static struct client *h2_client_of(const struct br_conn *conn)
@@ -59,8 +59,9 @@ static void h2_client_call_free(struct client *cl, struct call *call)
 
 static size_t h2_client_total(const struct call *call)
 {
-    return call->exchange ? call->exchange->body.len + (call->exchange->grpc ? BR_GRPC_PREFIX : 0)
-                          : call->promised;
+    if (!call->exchange)
+        return call->promised;
+    return call->exchange->body.len + (call->exchange->grpc ? BR_GRPC_PREFIX : 0);
 }
 
 static ssize_t h2_client_read_body(nghttp2_session *session, int32_t id, uint8_t *buf, size_t len,
@@ -287,12 +288,12 @@ static int h2_client_input(struct br_conn *conn, const uint8_t *data, size_t len
 {
     struct client *cl = h2_client_of(conn);
     (void)now_ms;
-    if (!cl->heard && len && br_guess(data, len) == BR_GUESS_HTTP1) {
+    if (!cl->received && len && br_guess(data, len) == BR_GUESS_HTTP1) {
         conn->why = "the server speaks HTTP/1.1, not gRPC; use its gRPC port (OTLP: 4317), or the "
                     "exporter otlphttp";
         return BR_EPROTO;
     }
-    cl->heard = true;
+    cl->received = true;
     ssize_t n = nghttp2_session_mem_recv(cl->session, data, len);
     return n < 0 ? BR_EPROTO : 0;
 }
@@ -355,9 +356,9 @@ static void h2_client_free(struct br_conn *conn)
 static bool h2_client_can_send(const struct br_conn *conn)
 {
     const struct client *cl = h2_client_of(conn);
-    uint32_t most =
+    uint32_t max_streams =
         nghttp2_session_get_remote_settings(cl->session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
-    return !cl->broken && !cl->closing && cl->n_calls < most &&
+    return !cl->broken && !cl->closing && cl->n_calls < max_streams &&
            nghttp2_session_check_request_allowed(cl->session);
 }
 
@@ -379,58 +380,60 @@ static bool h2_client_is_of_http1(const char *name)
     return false;
 }
 
-struct made {
+struct request_head {
     nghttp2_nv nv[REQUEST_HEADERS_MAX];
     size_t count;
     char timeout[16], length[24];
 };
 
-static void h2_client_make_http_headers(const struct br_exchange *exchange, struct made *made)
+static void h2_client_make_http_headers(const struct br_exchange *exchange,
+                                        struct request_head *head)
 {
     if (exchange->content_encoding)
-        made->nv[made->count++] = NVS("content-encoding", exchange->content_encoding);
+        head->nv[head->count++] = NVS("content-encoding", exchange->content_encoding);
     if (exchange->method && exchange->body.len == 0) /* as over HTTP/1.1 */
         return;
-    (void)snprintf(made->length, sizeof made->length, "%zu", exchange->body.len);
-    made->nv[made->count++] = NVS("content-length", made->length);
+    (void)snprintf(head->length, sizeof head->length, "%zu", exchange->body.len);
+    head->nv[head->count++] = NVS("content-length", head->length);
 }
 
-static void h2_client_make_grpc_headers(const struct br_exchange *exchange, struct made *made)
+static void h2_client_make_grpc_headers(const struct br_exchange *exchange,
+                                        struct request_head *head)
 {
-    made->nv[made->count++] = NVS("te", "trailers");
-    made->nv[made->count++] = NVS("grpc-accept-encoding", "identity");
+    head->nv[head->count++] = NVS("te", "trailers");
+    head->nv[head->count++] = NVS("grpc-accept-encoding", "identity");
     if (exchange->content_encoding)
-        made->nv[made->count++] = NVS("grpc-encoding", exchange->content_encoding);
+        head->nv[head->count++] = NVS("grpc-encoding", exchange->content_encoding);
     if (exchange->timeout_ms) {
-        br_grpc_timeout(exchange->timeout_ms, made->timeout);
-        made->nv[made->count++] = NVS("grpc-timeout", made->timeout);
+        br_grpc_timeout(exchange->timeout_ms, head->timeout);
+        head->nv[head->count++] = NVS("grpc-timeout", head->timeout);
     }
 }
 
-static void h2_client_make_headers(const struct br_exchange *exchange, struct made *made)
+static void h2_client_make_headers(const struct br_exchange *exchange, struct request_head *head)
 {
-    made->count = 0;
-    made->nv[made->count++] = NVS(":method", exchange->method ? exchange->method : "POST");
-    made->nv[made->count++] = NVS(":scheme", exchange->secure ? "https" : "http");
-    made->nv[made->count++] = NVS(":path", exchange->path);
+    head->count = 0;
+    head->nv[head->count++] = NVS(":method", exchange->method ? exchange->method : "POST");
+    head->nv[head->count++] = NVS(":scheme", exchange->secure ? "https" : "http");
+    head->nv[head->count++] = NVS(":path", exchange->path);
     const char *authority = br_exchange_header(exchange, "host", exchange->authority);
     const char *type = exchange->content_type;
     const char *agent = br_exchange_header(exchange, "user-agent", exchange->user_agent);
     if (!exchange->grpc)
         type = br_exchange_header(exchange, "content-type", type);
-    made->nv[made->count++] = NVS(":authority", authority);
+    head->nv[head->count++] = NVS(":authority", authority);
     if (type)
-        made->nv[made->count++] = NVS("content-type", type);
+        head->nv[head->count++] = NVS("content-type", type);
     if (exchange->grpc)
-        h2_client_make_grpc_headers(exchange, made);
+        h2_client_make_grpc_headers(exchange, head);
     else
-        h2_client_make_http_headers(exchange, made);
+        h2_client_make_http_headers(exchange, head);
     if (agent)
-        made->nv[made->count++] = NVS("user-agent", agent);
-    for (size_t i = 0; i < exchange->n_headers && made->count < REQUEST_HEADERS_MAX; i++)
+        head->nv[head->count++] = NVS("user-agent", agent);
+    for (size_t i = 0; i < exchange->n_headers && head->count < REQUEST_HEADERS_MAX; i++)
         if (!br_exchange_skips(exchange, exchange->headers[i].name) &&
             (exchange->grpc || !h2_client_is_of_http1(exchange->headers[i].name)))
-            made->nv[made->count++] = NVS(exchange->headers[i].name, exchange->headers[i].value);
+            head->nv[head->count++] = NVS(exchange->headers[i].name, exchange->headers[i].value);
 }
 
 static int h2_client_send(struct br_conn *conn, struct br_exchange *exchange)
@@ -439,7 +442,7 @@ static int h2_client_send(struct br_conn *conn, struct br_exchange *exchange)
     struct call *call = br_calloc(1, sizeof *call);
     if (!call)
         return BR_ENOMEM;
-    struct made head;
+    struct request_head head;
     h2_client_make_headers(exchange, &head);
     call->exchange = exchange;
     br_grpc_prefix(call->prefix, exchange->content_encoding != NULL, (uint32_t)exchange->body.len);

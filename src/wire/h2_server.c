@@ -128,9 +128,10 @@ static size_t h2_server_head_bytes(const struct stream *stream)
 /* Brings what an unfinished request holds up to date. */
 static void h2_server_count_held(struct stream *stream, bool unfinished)
 {
-    size_t now = unfinished ? h2_server_head_bytes(stream) +
-                                  (stream->request.body ? stream->request.body->cap : 0)
-                            : 0;
+    const struct br_buf *body = stream->request.body;
+    size_t now = unfinished ? h2_server_head_bytes(stream) : 0;
+    if (unfinished && body)
+        now += body->cap;
     stream->server->held += now - stream->held;
     stream->held = now;
 }
@@ -173,7 +174,7 @@ static void h2_server_calm_down(struct server *srv)
 }
 
 /* Takes a token for something that costs us more than the client; false when it is too much. */
-static bool h2_server_afford(struct server *srv)
+static bool h2_server_take_token(struct server *srv)
 {
     srv->tokens += (double)(srv->now_ms - srv->tokens_at_ms) * GLITCH_PER_S / 1000.0;
     if (srv->tokens > GLITCH_BURST)
@@ -188,7 +189,7 @@ static bool h2_server_afford(struct server *srv)
 
 /* Also a process that holds more than it may answers: a refusal with a hint is what an honest
  * client goes by; who does not read it gets no other. */
-static bool h2_server_takes(const struct server *srv, unsigned others)
+static bool h2_server_accepts(const struct server *srv, unsigned others)
 {
     return others < OVER_STREAMS || !br_pool_is_over(srv->pool);
 }
@@ -209,7 +210,7 @@ static int h2_server_on_begin_headers(nghttp2_session *session, const nghttp2_fr
     struct server *srv = user;
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;
-    if (!h2_server_takes(srv, srv->n_streams))
+    if (!h2_server_accepts(srv, srv->n_streams))
         return h2_server_refuse_new(session, frame->hd.stream_id);
     struct stream *stream = br_block_new(srv->pool, BR_HOLDER_CONNECTIONS, sizeof *stream);
     if (!stream)
@@ -356,7 +357,7 @@ static void h2_server_begin(struct stream *stream)
     if (stream->refused)
         return;
     /* The client may send it again, when it has read them. */
-    if (srv->replies > REPLIES_MAX || !h2_server_takes(srv, srv->n_streams - 1)) {
+    if (srv->replies > REPLIES_MAX || !h2_server_accepts(srv, srv->n_streams - 1)) {
         h2_server_refuse(stream, NGHTTP2_REFUSED_STREAM);
         return;
     }
@@ -504,7 +505,7 @@ static void h2_server_on_ping(struct server *srv, bool ack)
     if (!ack && srv->data_since_ping)
         srv->data_since_ping = false;
     else
-        (void)h2_server_afford(srv);
+        (void)h2_server_take_token(srv);
 }
 
 static int h2_server_on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
@@ -524,7 +525,7 @@ static int h2_server_on_frame_recv(nghttp2_session *session, const nghttp2_frame
     }
     case NGHTTP2_DATA: {
         if (frame->hd.length <= frame->data.padlen && !end)
-            (void)h2_server_afford(srv);
+            (void)h2_server_take_token(srv);
         srv->data_since_ping = srv->data_since_ping || frame->hd.length > 0;
         struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
         if (s && end)
@@ -538,7 +539,7 @@ static int h2_server_on_frame_recv(nghttp2_session *session, const nghttp2_frame
     case NGHTTP2_RST_STREAM:
     case NGHTTP2_SETTINGS:
         if (!(frame->hd.flags & NGHTTP2_FLAG_ACK))
-            (void)h2_server_afford(srv);
+            (void)h2_server_take_token(srv);
         return 0;
     default:
         return 0;
@@ -601,7 +602,7 @@ static int h2_server_on_frame_send(nghttp2_session *session, const nghttp2_frame
     }
     /* A reset that a client provoked; our own after an early reply carry NO_ERROR. */
     if (frame->hd.type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR)
-        (void)h2_server_afford(srv);
+        (void)h2_server_take_token(srv);
     return 0;
 }
 
@@ -915,7 +916,7 @@ static void h2_server_count_frame(struct server *srv, const uint8_t head[BR_H2_F
         srv->updates--;
     else if (type == NGHTTP2_WINDOW_UPDATE || type > NGHTTP2_CONTINUATION ||
              h2_server_is_late(srv, type, len, (int32_t)(id & INT32_MAX)))
-        (void)h2_server_afford(srv);
+        (void)h2_server_take_token(srv);
 }
 
 /* Goes from frame header to frame header, wherever the input is cut. */
@@ -982,22 +983,22 @@ static bool h2_server_idle(const struct br_conn *conn)
     return h2_server_of(conn)->n_streams == 0;
 }
 
-static bool h2_server_owes(const struct stream *stream, enum br_owed what)
+static bool h2_server_awaits(const struct stream *stream, enum br_awaited what)
 {
     if (stream->request.replied)
-        return what == BR_OWES_READING && (!stream->request.streaming || stream->pieces.len);
-    return !stream->ended && what == (stream->begun ? BR_OWES_BODY : BR_OWES_HEAD);
+        return what == BR_AWAITS_READING && (!stream->request.streaming || stream->pieces.len);
+    return !stream->ended && what == (stream->begun ? BR_AWAITS_BODY : BR_AWAITS_HEAD);
 }
 
-static uint64_t h2_server_owes_since(struct br_conn *conn, uint64_t now_ms, enum br_owed what)
+static uint64_t h2_server_awaits_since(struct br_conn *conn, uint64_t now_ms, enum br_awaited what)
 {
     struct server *srv = h2_server_of(conn);
-    bool half_frame = what == BR_OWES_HEAD && (srv->skip || srv->n_head);
+    bool half_frame = what == BR_AWAITS_HEAD && (srv->skip || srv->n_head);
     uint64_t since = half_frame ? srv->frame.since_ms : UINT64_MAX;
     srv->now_ms = now_ms;
     for (const struct br_list *list = srv->streams.next; list != &srv->streams; list = list->next) {
         const struct stream *stream = br_container_of(list, struct stream, link);
-        if (h2_server_owes(stream, what) && stream->progress.since_ms < since)
+        if (h2_server_awaits(stream, what) && stream->progress.since_ms < since)
             since = stream->progress.since_ms;
     }
     return since;
@@ -1047,7 +1048,7 @@ static const struct br_conn_ops server_ops = {
     .output = h2_server_output,
     .finished = h2_server_finished,
     .idle = h2_server_idle,
-    .owes_since = h2_server_owes_since,
+    .awaits_since = h2_server_awaits_since,
     .held = h2_server_held,
     .shutdown = h2_server_shut_down,
     .ping = h2_server_ping,

@@ -92,7 +92,7 @@ struct line {
 };
 
 /* Keeps the start of a line for when the rest comes. */
-static bool http1_hold(struct br_http1 *parser, const uint8_t *data, size_t count)
+static bool http1_store_line(struct br_http1 *parser, const uint8_t *data, size_t count)
 {
     struct br_http1_text *http1_text = &parser->impl->line;
     size_t need = http1_text->len + count;
@@ -124,17 +124,18 @@ static enum line_result http1_take_line(struct br_http1 *parser, const uint8_t *
                                         struct line *ret)
 {
     struct br_http1_text *http1_text = &parser->impl->line;
-    size_t room = max - http1_text->len;
+    size_t available = max - http1_text->len;
     const uint8_t *at = *data;
-    const uint8_t *lf = *len ? memchr(at, '\n', *len < room ? *len : room) : NULL;
+    size_t searched = *len < available ? *len : available;
+    const uint8_t *lf = *len ? memchr(at, '\n', searched) : NULL;
     size_t n = lf ? (size_t)(lf - at) + 1 : *len;
-    if (n > room) {
+    if (n > available) {
         br_http1_refuse(parser, long_status, long_text);
         return LINE_REFUSED;
     }
     *data += n;
     *len -= n;
-    if (n && (!lf || http1_text->len) && !http1_hold(parser, at, n))
+    if (n && (!lf || http1_text->len) && !http1_store_line(parser, at, n))
         return LINE_REFUSED;
     if (!lf)
         return LINE_MORE;
@@ -185,11 +186,12 @@ static bool http1_head_line(struct br_http1 *parser, const struct line *line, bo
 }
 
 /* Another protocol (TLS, say) is told at its first byte, not when a line feed comes. */
-static bool http1_looks_alien(const struct br_http1_impl *http1_impl, const uint8_t *data,
-                              size_t len)
+static bool http1_is_other_protocol(const struct br_http1_impl *http1_impl, const uint8_t *data,
+                                    size_t len)
 {
-    return http1_impl->state == BR_HTTP1_START && http1_impl->line.len == 0 && len > 0 &&
-           *data != '\r' && *data != '\n' && !br_http1_is_tchar((char)*data);
+    if (http1_impl->state != BR_HTTP1_START || http1_impl->line.len > 0 || len == 0)
+        return false;
+    return *data != '\r' && *data != '\n' && !br_http1_is_tchar((char)*data);
 }
 
 static enum br_http1_event http1_read_head(struct br_http1 *parser, const uint8_t **data,
@@ -200,7 +202,7 @@ static enum br_http1_event http1_read_head(struct br_http1 *parser, const uint8_
     while (!head) {
         /* RFC 9112 section 3: 414 is a MUST for a target that is too long to read. */
         unsigned long_status = i->state == BR_HTTP1_START ? 414 : 431;
-        if (http1_looks_alien(i, *data, *len)) {
+        if (http1_is_other_protocol(i, *data, *len)) {
             br_http1_refuse(parser, 400, "this is not HTTP");
             return BR_HTTP1_ERROR;
         }

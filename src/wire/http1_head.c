@@ -97,9 +97,11 @@ static bool http1_head_read_version(struct br_http1 *parser, const char *text, s
  * refused as RFC 9110 section 4.2.4 advises. */
 static bool http1_head_absolute_target(struct br_http1 *parser, const char *text, size_t len)
 {
-    size_t scheme = len > 7 && strncasecmp(text, "http://", 7) == 0    ? 7
-                    : len > 8 && strncasecmp(text, "https://", 8) == 0 ? 8
-                                                                       : 0;
+    size_t scheme = 0;
+    if (len > 7 && strncasecmp(text, "http://", 7) == 0)
+        scheme = 7;
+    else if (len > 8 && strncasecmp(text, "https://", 8) == 0)
+        scheme = 8;
     if (!scheme)
         return br_http1_refuse(parser, 400, "the target is not a path");
     size_t end = scheme;
@@ -152,9 +154,11 @@ static bool http1_head_request_line(struct br_http1 *parser, const char *line, s
 /* RFC 9112 section 4. The space before an empty reason is missing often, and harmless. */
 static bool http1_head_status_line(struct br_http1 *parser, const char *line, size_t len)
 {
-    if (len < 12 || line[8] != ' ' || !http1_head_all(line + 9, 3, http1_head_is_digit) ||
-        line[9] == '0' || (len > 12 && line[12] != ' ') ||
-        !http1_head_all(line + 12, len - 12, br_http1_is_text))
+    bool has_status = len >= 12 && line[8] == ' ' && line[9] != '0' &&
+                      http1_head_all(line + 9, 3, http1_head_is_digit);
+    bool reason_ok = has_status && (len == 12 || line[12] == ' ') &&
+                     http1_head_all(line + 12, len - 12, br_http1_is_text);
+    if (!reason_ok)
         return br_http1_refuse(parser, 400, "the status line is malformed");
     parser->status = (unsigned)((line[9] - '0') * 100 + (line[10] - '0') * 10 + (line[11] - '0'));
     return http1_head_read_version(parser, line, 8);
@@ -347,7 +351,9 @@ static void http1_head_frame_body(struct br_http1 *parser)
     struct br_http1_impl *i = parser->impl;
     bool bodyless = i->responses ? parser->status == 204 || parser->status == 304
                                  : !parser->chunked && !parser->has_length;
-    i->left = bodyless ? 0 : parser->has_length ? parser->content_length : UINT64_MAX;
+    i->left = parser->has_length ? parser->content_length : UINT64_MAX;
+    if (bodyless)
+        i->left = 0;
     if (bodyless || parser->has_length) {
         i->state = BR_HTTP1_LENGTH;
     } else if (parser->chunked) {

@@ -118,9 +118,9 @@ static bool multipart_is_boundary(const char *text, size_t len)
     if (len == 0 || len > BR_BOUNDARY_MAX || text[len - 1] == ' ')
         return false;
     for (size_t i = 0; i < len; i++) {
-        bool letter = (text[i] >= '0' && text[i] <= '9') || (text[i] >= 'A' && text[i] <= 'Z') ||
-                      (text[i] >= 'a' && text[i] <= 'z');
-        if (!letter && !strchr("'()+_,-./:=? ", text[i]))
+        bool digit = text[i] >= '0' && text[i] <= '9';
+        bool letter = (text[i] >= 'A' && text[i] <= 'Z') || (text[i] >= 'a' && text[i] <= 'z');
+        if (!digit && !letter && !strchr("'()+_,-./:=? ", text[i]))
             return false;
     }
     return true;

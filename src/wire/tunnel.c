@@ -40,10 +40,13 @@ static int tunnel_on_head(struct tunnel *tunnel, const uint8_t *data, size_t len
         return len && (!tunnel->rest || br_buf_append(&tunnel->rest, data, len, len)) ? BR_ENOMEM
                                                                                       : 0;
     }
+    const char *hint = "";
+    if (status == 407 || status == 401)
+        hint = ": its URL needs the right user:password@";
+    else if (status == 403)
+        hint = ": it does not allow this host and port";
     (void)snprintf(tunnel->why, sizeof tunnel->why, "it refuses CONNECT with HTTP %u%s", status,
-                   status == 407 || status == 401 ? ": its URL needs the right user:password@"
-                   : status == 403                ? ": it does not allow this host and port"
-                                                  : "");
+                   hint);
     return tunnel_fail(tunnel, tunnel->why);
 }
 

@@ -221,4 +221,4 @@ def test_queries(answering, status):
         assert len(end.asked) == 1
     else:
         assert done.returncode == 1
-        assert f"HTTP 302 is not followed (only 307 and 308 keep the request); Location: http://{end.address}/there" in done.stderr
+        assert f"HTTP 302 is not followed (only 307 and 308 preserve the request); Location: http://{end.address}/there" in done.stderr

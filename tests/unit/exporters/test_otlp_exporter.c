@@ -196,7 +196,7 @@ static void web_server_is_reported(void **state)
         const char *words;
     } cases[] = {
         {{.http_status = 308, .grpc_status = -1, .location = "https://tempo.test/"},
-         "HTTP 308 is not followed (gRPC has no redirects); Location: https://tempo.test/"},
+         "HTTP 308 is not followed (gRPC does not define redirects); Location: https://tempo.test/"},
         {{.http_status = 301, .grpc_status = -1}, "Location: none"},
         {{.http_status = 404, .grpc_status = -1}, "use the server's gRPC port (OTLP: 4317)"},
         {{.http_status = 415, .grpc_status = -1}, "use the server's gRPC port (OTLP: 4317)"},
