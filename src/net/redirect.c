@@ -16,22 +16,22 @@ struct target {
     struct br_endpoint server;
     struct br_client *client;
     struct br_tls_config tls;
-    bool trusted; /* it gets credentials */
+    bool trusted; /* it may receive credentials */
     unsigned n_exchanges;
     char url[sizeof((struct br_endpoint *)0)->authority + 16];
 };
 
-/* The state of an exchange from its first redirect to its end. */
+/* The state of a redirected exchange, from the first redirect to its end. */
 struct br_hops {
     struct br_redirects *redirects;
-    struct target *target; /* where it is now; NULL: with the client that it was given to */
+    struct target *target; /* the current target; NULL: the original client */
     unsigned count;
     bool stripped;
-    const char *path, *authority; /* the owner's */
+    const char *path, *authority; /* original values, restored by br_redirect_end */
     const struct br_header *headers;
     size_t n_headers;
     char url_path[BR_URL_PATH_MAX];
-    struct br_header kept[]; /* of the owner's headers, those without credentials */
+    struct br_header kept[]; /* the original headers without credentials */
 };
 
 void br_redirects_init(struct br_redirects *redirects, struct br_host *host,
@@ -70,7 +70,7 @@ static struct target *redirect_find(struct br_redirects *redirects,
     return NULL;
 }
 
-/* Makes room for one more. Returns false when all are in use. */
+/* Frees unused targets at the limit. Returns false if all targets are in use. */
 static bool redirect_evict_target(struct br_redirects *redirects)
 {
     struct br_list *list = redirects->targets.next;
@@ -83,7 +83,7 @@ static bool redirect_evict_target(struct br_redirects *redirects)
     return redirects->n_targets < BR_REDIRECT_TARGETS_MAX;
 }
 
-/* Returns 0, BR_EFULL, BR_ENOMEM, or what br_net_connect does. */
+/* Returns 0, BR_EFULL, BR_ENOMEM, or an error of br_net_connect. */
 static int redirect_connect(struct br_redirects *redirects, const struct br_endpoint *server,
                             bool trusted, struct target **ret)
 {
@@ -129,8 +129,8 @@ static int redirect_get_target(struct br_redirects *redirects, const struct br_e
 
 /* --- Credentials ------------------------------------------------------------------------------ */
 
-/* Returns true for a header without credentials. The tenant is a name, not a secret: without it the
- * data would be another tenant's. */
+/* Returns true for a header that contains no credentials. The tenant (X-Scope-OrgID) is kept:
+ * without it, the data would be stored for another tenant. */
 static bool redirect_is_plain(const char *name)
 {
     static const char *const plain[] = {"accept",       "connect-protocol-version",
@@ -196,7 +196,7 @@ static void redirect_leave_target(struct br_hops *hops)
     hops->target = NULL;
 }
 
-/* `stripped`: the request had credentials, which the other server does not get. */
+/* `stripped`: credentials were removed, because the target is another server. */
 static void redirect_log(struct br_redirects *redirects, const struct br_exchange *exchange,
                          const struct br_url *url, bool stripped)
 {
@@ -204,32 +204,33 @@ static void redirect_log(struct br_redirects *redirects, const struct br_exchang
     if (!br_log_allow(&redirects->limit, br_host_mono_ms(redirects->host), LOG_EVERY_MS, &held))
         return;
     BR_LOG_AT(redirects->config->log, stripped ? BR_LOG_WARN : BR_LOG_INFO,
-              "HTTP %u redirects to %s://%s%s; each request is sent twice until the endpoint is "
-              "set to that%s",
+              "HTTP %u redirects to %s://%s%s; each request is sent twice; set the endpoint "
+              "to that URL%s",
               exchange->http_status, url->server.tls ? "https" : "http", url->server.authority,
               url->path,
-              stripped ? "; as it is another server, it does not get the headers and the client "
-                         "certificate of the config"
+              stripped ? "; it is another server, so the headers and the client certificate of the "
+                         "config are not sent to it"
                        : "");
 }
 
-/* Returns why the answer is not followed, or NULL and the URL. */
+/* Returns why a redirect is not followed, or NULL and the URL in `*ret`. */
 static const char *redirect_check(const struct br_redirects *redirects,
                                   const struct br_endpoint *from,
                                   const struct br_exchange *exchange, struct br_url *ret)
 {
     if (exchange->hops && exchange->hops->count == BR_REDIRECTS_MAX)
-        return "3 redirects were followed before";
+        return "3 redirects were already followed";
     if (!exchange->location[0])
-        return "it has no Location";
+        return "the response has no Location";
     if (exchange->location_cut || br_url_resolve(from, exchange->path, exchange->location, ret))
-        return "its Location is malformed";
+        return "the Location is malformed";
     if (from->tls && !ret->server.tls && redirect_has_credentials(exchange, redirects->config))
-        return "it leads from https to http, and the request has credentials";
+        return "it redirects from https to http, and the request contains credentials";
     return NULL;
 }
 
-/* Points the exchange at the URL. Returns the client, or NULL with the exchange's error set. */
+/* Changes an exchange to request the URL. Returns the client to send it, or NULL with the error
+ * in the exchange. */
 static struct br_client *redirect_set_target(struct br_redirects *redirects,
                                              struct br_client *client,
                                              const struct br_endpoint *from,
@@ -245,8 +246,8 @@ static struct br_client *redirect_set_target(struct br_redirects *redirects,
     if (rc) {
         exchange->error = rc;
         (void)snprintf(exchange->error_text, sizeof exchange->error_text,
-                       "cannot follow to %.100s: %s", url->server.authority,
-                       rc == BR_EFULL ? "redirects to too many servers are under way"
+                       "cannot follow the redirect to %.100s: %s", url->server.authority,
+                       rc == BR_EFULL ? "redirects to too many servers are in progress"
                                       : br_strerror(rc));
         return NULL;
     }

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Room for connections. A connection that comes when there are as many as there may be takes the
- * place of the one that has been without a request for the longest, whichever worker has it; where
- * all have one, it is refused.
+ * Connection limits. A new connection at the limit replaces the connection of any worker that has
+ * gone longest without a request. If every connection has a request in progress, the new one is
+ * rejected.
  *
- * A worker looks among its own connections only. It tells the others since when the first of them
- * has had no new request: none of its idle ones is older. So an arrival begins where that is the
- * longest ago, goes round the workers, passes by those that cannot have an older idle one than was
- * found, and returns to the oldest. Where that has gone or has a request by then, a second round
- * takes the first that is idle.
+ * A worker only examines its own connections. It publishes in `oldest_ns` when its first connection
+ * had its last request, which is a lower bound for its idle ones. The search begins at the worker
+ * with the lowest bound, visits the others in turn, and skips workers that cannot have an older
+ * idle connection than the best so far. It ends at the worker with the oldest one. If that one was
+ * closed or has a request by then, a second round evicts the first idle connection it finds.
  */
 #include <string.h>
 
 #include "base/mem.h"
 #include "net/server_internal.h"
 
-#define LOOK_AT_MOST 4096 /* streams, for one that can go */
+#define LOOK_AT_MOST 4096 /* streams to examine for one that can be evicted */
 #define WARN_EVERY_MS 60000
-#define SPARE_CONNECTIONS 8 /* of a server on a worker: probes and scrapes get through */
+#define SPARE_CONNECTIONS                                                                          \
+    8 /* per server and worker, so that probes and scrapes are still served                        \
+       */
 
-/* --- The order -------------------------------------------------------------------------------- */
+/* --- The order of eviction -------------------------------------------------------------------- */
 
-/* Where nothing limits connections, requests do not pay for the order of those of all workers. */
+/* Servers without a limit do not need the order across workers, and their requests do not pay
+ * for it. */
 static bool server_room_has_limit(const struct br_net_server *server)
 {
     return server->listener->max || server->listener->max_per_address;
@@ -59,7 +62,7 @@ void br_server_forget(struct br_net_server *server, struct br_stream *stream)
         server_room_publish_oldest(server);
 }
 
-/* --- On a worker ------------------------------------------------------------------------------ */
+/* --- Eviction on one worker ------------------------------------------------------------------- */
 
 static bool server_room_same_address(const struct br_address *address,
                                      const struct br_address *other)
@@ -77,7 +80,8 @@ static bool server_room_is_evictable(const struct br_stream *stream,
     return stream->half_closed || br_server_stream_idle(stream);
 }
 
-/* The connection that has been idle for the longest; of `address`, unless that is NULL. */
+/* Returns the connection that has been idle longest, or NULL; only from `address` unless that is
+ * NULL. */
 static struct br_stream *server_room_oldest(struct br_net_server *server,
                                             const struct br_address *address)
 {
@@ -96,10 +100,10 @@ static void server_room_close(struct br_stream *stream)
 {
     if (stream->conn && !stream->half_closed)
         stream->conn->ops->shutdown(stream->conn);
-    br_stream_close_for(stream, BR_END_EVICTED, "it made room for another one");
+    br_stream_close_for(stream, BR_END_EVICTED, "evicted while idle, in favor of a new connection");
 }
 
-/* --- Places of an address --------------------------------------------------------------------- */
+/* --- Connections per address ------------------------------------------------------------------ */
 
 bool br_listener_note_address(struct br_listener *listener, const struct br_address *address,
                               unsigned *ret)
@@ -139,7 +143,7 @@ void br_listener_forget_address(struct br_listener *listener, const struct br_ad
     pthread_mutex_unlock(&listener->lock);
 }
 
-/* --- From worker to worker -------------------------------------------------------------------- */
+/* --- The search across workers ---------------------------------------------------------------- */
 
 static void server_room_refuse(struct br_net_server *server, const struct br_arrival *arrival,
                                enum br_ending why, const char *text)
@@ -147,7 +151,8 @@ static void server_room_refuse(struct br_net_server *server, const struct br_arr
     br_server_drop(server, arrival, why);
     uint64_t held;
     if (br_log_allow(&server->refusals, uv_now(&server->loop->uv), WARN_EVERY_MS, &held))
-        br_warn(server->config.log, "%s: a connection of %s was refused (%llu before): %s",
+        br_warn(server->config.log,
+                "%s: rejected a connection from %s (%llu more since the last warning): %s",
                 server->config.what, arrival->peer, (unsigned long long)held, text);
 }
 
@@ -159,7 +164,8 @@ bool br_server_refuse_over(struct br_net_server *server, const struct br_arrival
     return true;
 }
 
-/* Who is asked after `server`: itself, when what it has is the oldest; NULL after the last. */
+/* Returns the server to visit after `server`: the same one if it has the oldest idle connection,
+ * NULL if the search is over. */
 static struct br_net_server *server_room_next(const struct br_net_server *server,
                                               struct br_arrival *arrival)
 {
@@ -173,7 +179,7 @@ static struct br_net_server *server_room_next(const struct br_net_server *server
     }
     if (end > n || arrival->oldest_ns == UINT64_MAX)
         return NULL;
-    arrival->oldest_ns = UINT64_MAX; /* nobody is passed by in the second round */
+    arrival->oldest_ns = UINT64_MAX; /* the second round skips no worker */
     return listener->targets[arrival->oldest_at];
 }
 
@@ -198,14 +204,14 @@ bool br_server_evict_idle(struct br_net_server *server, const struct br_arrival 
         br_listener_hand_over(other, &next);
     } else {
         server_room_refuse(server, arrival, BR_END_LIMIT,
-                           "there are as many as there may be, and none is idle");
+                           "the connection limit is reached and no connection is idle");
     }
     return false;
 }
 
 /* --- Descriptors ------------------------------------------------------------------------------ */
 
-/* Asks a server of another worker for descriptors. */
+/* Requests a server of another worker to close `count` idle connections. */
 struct close_request {
     struct br_message message;
     struct br_net_server *server;

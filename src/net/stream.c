@@ -1,4 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A stream reads and writes one socket: a server's connection or a client's.
+ *
+ * Server streams are served fairly: four lists in struct br_loop hold streams that have to wait.
+ * - `unread`: readable, but this loop iteration has already read BR_ITERATION_READ_MAX bytes. They
+ *   are read in the next iterations, oldest first.
+ * - `slow_senders`: readable, but their last SMALL_READS reads in the middle of a request had less
+ *   than SMALL_READ bytes each. They are read after complete requests have been answered, at most
+ *   SLOW_SENDERS_PER_ITERATION of them per iteration.
+ * - `busy`: they have sent the output of PULLS_PER_ITERATION pulls and may have more. One of them
+ *   continues in each later iteration, or BUSY_PER_MS in each millisecond if they are more than
+ *   BUSY_MANY.
+ * - `paused`: their unfinished requests buffer more than their share (br_loop_set_mark). They are
+ *   read again when memory has been freed. One such stream, loop->active, reads on, because a
+ *   request that is never completed never frees its memory; the timer loop->rotation replaces it.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,20 +25,24 @@
 #include "net/net_internal.h"
 
 #define IOV_PER_SEND 1024
-#define SENDS_PER_ITERATION 4 /* of up to BR_WRITE_SIZE */
-#define PULLS_PER_ITERATION 2 /* of a server's stream; then the others go first */
-#define PULLS_WHEN_MANY 1     /* of one that has more to ask for */
-#define BUSY_MANY 16 /* of more streams that had their share only a few go on in a millisecond */
+#define SENDS_PER_ITERATION 4 /* per stream, of up to BR_WRITE_SIZE bytes each */
+#define PULLS_PER_ITERATION 2 /* pulls of a server stream; then other streams come first */
+#define PULLS_WHEN_MANY 1     /* the same with pipelined requests, if many streams are busy */
+#define BUSY_MANY 16          /* above this number of busy streams, they are resumed by time */
 #define BUSY_PER_MS 8
-#define IDLE_SLICES 16    /* a longer list of slices is not kept while there is nothing to send */
-#define UNREAD_POLLED 256 /* streams that wait to read; more do so unpolled */
-#define READ_LARGE_FROM (1u << 20) /* who holds more of a request reads it in such steps: */
+#define IDLE_SLICES 16 /* a longer slice array is freed while there is no output */
+#define UNREAD_POLLED                                                                              \
+    256 /* streams that wait to be read; above this number they are not polled                     \
+         */
+#define READ_LARGE_FROM                                                                            \
+    (1u << 20) /* bytes of unfinished requests, above which reads are smaller                      \
+                */
 #define READ_LARGE_SIZE (64u << 10)
-#define SMALL_READ 1024               /* who sent less, in the middle of a request, */
-#define SMALL_READS 2u                /* so many times, waits for the others, */
-#define SLOW_SENDERS_PER_ITERATION 64 /* and for those that do the same */
+#define SMALL_READ 1024 /* bytes */
+#define SMALL_READS 2u  /* consecutive small reads that make a slow sender */
+#define SLOW_SENDERS_PER_ITERATION 64
 #define TICK_MS 20
-#define ACTIVE_BYTES_MIN (64u << 10) /* who reads less in a tick gives its turn away */
+#define ACTIVE_BYTES_MIN (64u << 10) /* per tick; an active stream that reads less is replaced */
 #define ACTIVE_TICKS_MAX 50
 
 static void stream_on_poll(uv_poll_t *poll_handle, int status, int events);
@@ -57,7 +77,7 @@ static bool stream_may_read(const struct br_stream *stream)
     return br_list_empty(&stream->pause);
 }
 
-/* To be reported again each turn costs less than to leave the poller, unless many wait. */
+/* Staying in the poller costs less than leaving and re-entering it, unless many streams wait. */
 static bool stream_waits_unpolled(const struct br_stream *stream)
 {
     const struct br_loop *loop = stream->loop;
@@ -65,7 +85,7 @@ static bool stream_waits_unpolled(const struct br_stream *stream)
            (stream->sends_slowly ? loop->n_slow_senders : loop->n_unread) > UNREAD_POLLED;
 }
 
-/* Tells the poller what to wait for, when it changed. */
+/* Updates the poll events if they have changed. */
 static void stream_watch(struct br_stream *stream)
 {
     int events = 0;
@@ -109,7 +129,7 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
     return stream;
 }
 
-/* The first reason is the one that is told. */
+/* Keep the first reason; later ones are consequences of it. */
 void br_stream_note(struct br_stream *stream, enum br_ending reason, const char *why)
 {
     if (stream->reason)
@@ -151,7 +171,7 @@ static void stream_busy_end(struct br_stream *stream)
     br_list_remove(&stream->busy);
 }
 
-/* The end of a stream; from here only libuv knows it. */
+/* Frees everything but the stream itself, which is freed when libuv has closed its handle. */
 static void stream_destroy(struct br_stream *stream)
 {
     if (stream->freed)
@@ -184,7 +204,7 @@ static int stream_feed(void *arg, const uint8_t *data, size_t len)
         int rc = stream->events->detect(stream, data, len);
         if (rc)
             return rc == BR_EAGAIN ? 0 : rc;
-        /* What was held back while it was not clear which protocol this is. */
+        /* The bytes that br_stream_events.detect stored while it waited for more. */
         if (stream->n_first) {
             rc = stream->conn->ops->input(stream->conn, stream->first, stream->n_first,
                                           uv_now(&stream->loop->uv));
@@ -195,8 +215,7 @@ static int stream_feed(void *arg, const uint8_t *data, size_t len)
     return stream->conn->ops->input(stream->conn, data, len, uv_now(&stream->loop->uv));
 }
 
-/* Nothing more is wanted from the peer. A client goes at once; a server sends what it has to say
- * and lets the peer read that. */
+/* Stops reading. A client closes at once; a server first sends its pending output. */
 static void stream_wind_down(struct br_stream *stream, enum br_ending reason, const char *why)
 {
     if (!stream->server) {
@@ -207,13 +226,13 @@ static void stream_wind_down(struct br_stream *stream, enum br_ending reason, co
     stream->ending = true;
 }
 
-/* Returns the complaint about what the peer has sent, or NULL. */
+/* Returns the error text for the protocol that the peer was detected to speak, or NULL. */
 static const char *stream_complaint(const struct br_stream *stream)
 {
     return stream->complaints ? stream->complaints[stream->guess] : NULL;
 }
 
-/* Answers a peer that speaks another protocol, in the one that most tools show. */
+/* Answers in HTTP/1.1, because most tools display such an answer. */
 static void stream_answer_complaint(struct br_stream *stream, const char *complaint)
 {
     char text[512];
@@ -227,7 +246,7 @@ static void stream_answer_complaint(struct br_stream *stream, const char *compla
     br_buf_unref(buf);
 }
 
-/* Guesses the peer's protocol by its first bytes. Returns true when it ends the stream. */
+/* Guesses the peer's protocol from its first bytes. Returns true if that ends the stream. */
 static bool stream_guess(struct br_stream *stream, const uint8_t *data, size_t len)
 {
     if (!stream->complaints || stream->guess != BR_GUESS_NOTHING)
@@ -247,7 +266,7 @@ static bool stream_guess(struct br_stream *stream, const uint8_t *data, size_t l
     return true;
 }
 
-/* A client's peer that closes before it has sent a byte may expect another protocol. */
+/* A server that closes before it has sent a byte probably expects another protocol. */
 static const char *stream_why_closed(struct br_stream *stream, const char *otherwise)
 {
     const char *complaint = stream_complaint(stream);
@@ -256,7 +275,7 @@ static const char *stream_why_closed(struct br_stream *stream, const char *other
     return complaint ? complaint : otherwise;
 }
 
-/* The peer sent its last byte: an HTTP/1.1 client may still wait for its answers. */
+/* The peer has closed its side. An HTTP/1.1 client may still wait for its responses. */
 static void stream_on_eof(struct br_stream *stream, bool cut_off)
 {
     const char *why = stream_why_closed(stream, "the peer closed the connection");
@@ -268,11 +287,12 @@ static void stream_on_eof(struct br_stream *stream, bool cut_off)
             return;
         }
     }
-    /* Where we ended it first, all was said: the peer only follows. */
+    /* After our own half-close all output was sent, and the peer has only followed. */
     br_stream_close_for(stream, stream->half_closed ? BR_END_DONE : BR_END_PEER, why);
 }
 
-/* --- What unfinished requests hold ------------------------------------------------------------ */
+/* --- Memory of unfinished requests -------------------------------------------------------------
+ */
 
 static size_t stream_large_part(size_t held)
 {
@@ -297,8 +317,8 @@ static bool stream_over_mark(const struct br_loop *loop)
     return loop->mark && loop->held > loop->mark;
 }
 
-/* What a connection may hold while the loop is above its mark. As the sum is above it, somebody
- * holds more, unless all are small. */
+/* Returns how many bytes a connection may buffer while the loop is above its mark. Unless all
+ * connections are small, at least one exceeds this share, because the sum exceeds the mark. */
 static size_t stream_fair_share(const struct br_loop *loop)
 {
     size_t small = loop->held - loop->held_large;
@@ -341,7 +361,7 @@ static void stream_activate_next(struct br_loop *loop)
     }
 }
 
-/* A turn lasts as long as its owner makes use of it, up to a bound. */
+/* A stream stays active while it reads enough in each tick, for at most ACTIVE_TICKS_MAX ticks. */
 static void stream_on_rotation(struct br_timer *timer)
 {
     struct br_loop *loop = br_container_of(timer, struct br_loop, rotation);
@@ -361,7 +381,8 @@ void br_loop_resume(struct br_loop *loop)
         stream_activate_next(loop);
 }
 
-/* True when a stream has to wait until others are done, or until its turn. */
+/* Pauses a stream that buffers too much, unless it is or becomes the active one. Returns true if
+ * it may not read now. */
 static bool stream_hold_back(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;
@@ -371,14 +392,14 @@ static bool stream_hold_back(struct br_stream *stream)
     if (!loop->active)
         stream_activate(loop, stream);
     if (loop->active == stream ||
-        !loop->rotation.slot) /* without its timer, it would wait for ever */
+        !loop->rotation.slot) /* without the timer, a paused stream might never be resumed */
         return false;
     br_list_append(&loop->paused, &stream->pause);
     *loop->n_pauses += 1;
     return true;
 }
 
-/* Returns the text for a failed input: TLS's, the protocol's, or the error code's. */
+/* Returns the text for a failed input: from TLS, from the protocol, or for the error code. */
 static const char *stream_error_text(const struct br_stream *stream, int rc,
                                      const struct br_err *err)
 {
@@ -407,19 +428,20 @@ void br_stream_receive(struct br_stream *stream, const uint8_t *data, size_t len
         stream_on_eof(stream, false);
     else if (rc)
         stream_wind_down(stream, stream_ending_of(rc, &err), stream_error_text(stream, rc, &err));
-    br_stream_wake(stream); /* acknowledgements, window updates, what they made room for */
+    /* input can cause output: responses, acknowledgements, window updates */
+    br_stream_wake(stream);
     if (!stream->closing)
         stream->events->on_progress(stream);
 }
 
-/* A large body goes into memory that is new to the process: its pages take the system longer than
- * the copying takes. */
+/* Large bodies go into fresh memory, where page faults cost more than the copy. Smaller reads
+ * keep other streams from waiting for that. */
 static size_t stream_read_size(const struct br_stream *stream)
 {
     return stream->server && stream->held > READ_LARGE_FROM ? READ_LARGE_SIZE : BR_READ_SIZE;
 }
 
-/* False when there is nothing more to read for now. */
+/* Returns false if nothing more can be read now. */
 static bool stream_read_once(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;
@@ -434,7 +456,7 @@ static bool stream_read_once(struct br_stream *stream)
     }
     if (n == 0) {
         stream_on_eof(stream, stream->tls !=
-                                  NULL); /* TLS says close_notify before, or it is a truncation */
+                                  NULL); /* over TLS a close without close_notify is a truncation */
         return false;
     }
     stream->read_ms = uv_now(&loop->uv);
@@ -449,8 +471,8 @@ static bool stream_read_once(struct br_stream *stream)
     return (size_t)n == size;
 }
 
-/* True when others came before it, or this turn has read enough, or it sends its request byte by
- * byte. */
+/* Puts off a read if other streams wait already, if this iteration has read enough, or if the
+ * stream is a slow sender. Returns true if it was put off. */
 static bool stream_waits_to_read(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;
@@ -471,7 +493,7 @@ static void stream_read_waiting(struct br_list *waiting)
     struct br_stream *stream = br_container_of(waiting->next, struct br_stream, unread);
     stream_unread_end(stream);
     (void)stream_read_once(stream);
-    br_stream_wake(stream); /* to be polled again, or closed */
+    br_stream_wake(stream); /* so that it is polled again, or closed */
 }
 
 void br_loop_read_unread(struct br_loop *loop)
@@ -489,31 +511,32 @@ void br_loop_read_slow_senders(struct br_loop *loop)
     loop->read_bytes = 0;
 }
 
-/* The socket broke. What the peer had said before is still heard, above all a server's answer to a
- * request that it did not read to the end. */
+/* The socket failed. A client still reads what arrived before, mainly a server's response to a
+ * request that the server did not read to its end. */
 static void stream_on_broken(struct br_stream *stream, int error)
 {
     while (!stream->server && !stream->connecting && stream_read_once(stream))
         ;
-    const char *why = error ? strerror(error) : "the connection broke";
+    const char *why = error ? strerror(error) : "the connection failed";
     br_stream_close_for(stream, BR_END_NETWORK,
                         stream->connecting ? why : stream_why_closed(stream, why));
 }
 
 /* --- Writing -------------------------------------------------------------------------------- */
 
-/* What to hold for the socket at most: a server's clients are many, and some do not read. */
+/* Servers have many clients, and some of them do not read, so their limit is smaller. */
 static size_t stream_out_max(const struct br_stream *stream)
 {
     return stream->server ? BR_OUT_MAX : BR_WRITE_SIZE;
 }
 
-/* Asks the protocol for more to send. */
+/* Moves output from the protocol, through TLS if there is one, to `stream->out`. */
 static int stream_pull(struct br_stream *stream)
 {
     struct br_pool *pool = stream->loop->host.pool;
     size_t max =
-        stream_out_max(stream) - stream->out.len; /* it is called with a quarter of that at most */
+        /* positive: the caller pulls only below a quarter of the maximum */
+        stream_out_max(stream) - stream->out.len;
     if (!stream->tls)
         return stream->conn
                    ? stream->conn->ops->output(stream->conn, &stream->out, stream_out_max(stream))
@@ -525,14 +548,14 @@ static int stream_pull(struct br_stream *stream)
             rc = br_tls_send(stream->tls, &plain);
         br_rope_release(&plain);
         if (rc) {
-            (void)br_tls_output(stream->tls, pool, &stream->out); /* the alert */
+            (void)br_tls_output(stream->tls, pool, &stream->out); /* sends the TLS alert */
             return rc;
         }
     }
     return br_tls_output(stream->tls, pool, &stream->out);
 }
 
-/* Sends once. 1: everything went out; 0: the socket is full; -1: it is broken. */
+/* Writes to the socket once. Returns 1 if all was written, 0 if the socket is full, -1 on error. */
 static int stream_send_once(struct br_stream *stream)
 {
     struct iovec iov[IOV_PER_SEND];
@@ -552,15 +575,15 @@ static int stream_send_once(struct br_stream *stream)
     return (size_t)sent == bytes ? 1 : 0;
 }
 
-/* What a server's stream may pull in a turn: requests that came ahead make a connection paused. */
+/* conn->paused: the connection has more pipelined requests, which would be answered next. */
 static unsigned stream_pulls_max(const struct br_stream *stream)
 {
     bool more = stream->conn && stream->conn->paused;
     return more && stream->loop->n_busy > BUSY_MANY ? PULLS_WHEN_MANY : PULLS_PER_ITERATION;
 }
 
-/* True when a server's stream has to wait for its next share: what it pulls may be the answers to
- * thousands of requests that came ahead. */
+/* One pull can contain the responses to thousands of pipelined requests. Returns true if the
+ * stream has to wait for a later iteration. */
 static bool stream_must_yield(struct br_stream *stream, unsigned n_pulls)
 {
     if (!stream->server || stream->closing || stream->half_closed ||
@@ -570,7 +593,7 @@ static bool stream_must_yield(struct br_stream *stream, unsigned n_pulls)
         br_list_append(&stream->loop->busy, &stream->busy);
         stream->loop->n_busy++;
     }
-    br_list_remove(&stream->dirty); /* what it pulled may have woken it */
+    br_list_remove(&stream->dirty); /* the pull may have marked it again */
     return true;
 }
 
@@ -580,15 +603,15 @@ static void stream_await_writable(struct br_stream *stream)
     br_progress_start(&stream->writing, uv_now(&stream->loop->uv));
 }
 
-/* Sends until all went out, the socket is full, or others come first; pulls only what it has room
- * for. One that has sent SENDS_PER_ITERATION times waits for its socket as if that were full. */
+/* Writes until all output is sent, the socket is full, or other streams come first. After
+ * SENDS_PER_ITERATION writes the stream waits for its socket as if that were full. */
 static void stream_send_all(struct br_stream *stream)
 {
     for (unsigned n_pulls = 0; !stream->connecting && !stream->full; n_pulls++) {
         if (stream->out.len == 0 && stream_must_yield(stream, n_pulls))
             return;
         if (stream->out.len < stream_out_max(stream) / 4 && stream_pull(stream)) {
-            br_stream_close_for(stream, BR_END_MEMORY, "no memory, or the protocol is broken");
+            br_stream_close_for(stream, BR_END_MEMORY, "out of memory, or the protocol failed");
             return;
         }
         if (stream->out.len == 0)
@@ -609,8 +632,9 @@ static void stream_send_all(struct br_stream *stream)
     }
 }
 
-/* All is said. A server closes its half and gives the peer time to read the last words: closing
- * with unread input would reset the connection and take them away. Its sweep ends it. */
+/* Ends a stream whose output is sent. A server shuts down its side only and lets the peer read:
+ * closing with unread input would reset the connection and discard the last response. The
+ * server's sweep closes the socket later. */
 static void stream_half_close(struct br_stream *stream)
 {
     if (stream->server && !stream->eof && shutdown(stream->fd, SHUT_WR) == 0) {
@@ -628,19 +652,20 @@ static bool stream_is_done(const struct br_stream *stream)
         return false;
     if (!stream->ending && !(stream->conn && stream->conn->ops->finished(stream->conn)))
         return false;
-    return stream->out.len == 0 || !stream->server; /* a client that is done owes nothing */
+    return stream->out.len == 0 || !stream->server; /* a finished client need not send the rest */
 }
 
 static void stream_flush(struct br_stream *stream)
 {
     if (stream->conn && stream->conn->cut) {
-        br_stream_close_for(stream, BR_END_EVICTED, "its unread answers made room for others");
+        br_stream_close_for(stream, BR_END_EVICTED,
+                            "closed to free the memory of its unread responses");
         return;
     }
     stream_send_all(stream);
     if (stream->out.len == 0 && stream->out.cap > IDLE_SLICES)
         br_rope_release(&stream->out);
-    stream_count_held(stream); /* answers end requests, also such as had not come as a whole */
+    stream_count_held(stream); /* responses end requests, including incomplete ones */
     if (!stream_is_done(stream))
         return;
     if (stream->tls && !stream->close_notify) {

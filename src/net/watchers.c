@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libuv ends the process where its table of descriptors cannot grow. So what the table will need is
- * put aside first, where it can be refused, and libuv's allocator takes that when nothing else is
- * left.
+ * libuv aborts the process if it cannot enlarge its table of watched descriptors. To turn that into
+ * an error, the memory for the larger table is allocated beforehand as `spare`. The allocator that
+ * libuv uses returns `spare` if its own allocation fails.
  */
 #include <stdalign.h>
 #include <string.h>
@@ -10,9 +10,11 @@
 #include "base/mem.h"
 #include "net/net_internal.h"
 
-#define LOOP_DESCRIPTORS 1000 /* those of a new loop are below */
+#define LOOP_DESCRIPTORS                                                                           \
+    1000 /* a new loop's own descriptors are assumed to be below this number                       \
+          */
 
-/* The size is kept because what is put aside takes the place of a block. */
+/* A block for libuv. The size is stored so that `spare` can replace a smaller block. */
 struct watchers_block {
     alignas(max_align_t) size_t size;
     unsigned char bytes[];
@@ -80,7 +82,7 @@ void br_watchers_init(void)
     (void)uv_replace_allocator(watchers_alloc, watchers_resize, watchers_calloc, watchers_free);
 }
 
-/* As libuv counts: the next power of two, two of which it uses itself. */
+/* Computes the table size as libuv does: the next power of two, of which libuv uses two entries. */
 static size_t watchers_count(int fd)
 {
     size_t n = 16;
@@ -118,7 +120,7 @@ int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, 
         return BR_ENOMEM;
     int rc = uv_poll_init(&loop->uv, poll, fd);
     if (!rc)
-        (void)uv_poll_start(poll, events, fn); /* fails where it is being closed only */
+        (void)uv_poll_start(poll, events, fn); /* can only fail while the handle is being closed */
     watchers_drop_spare();
     if (!rc && grows)
         loop->watchable = (int)watchers_count(fd) - 2;

@@ -11,7 +11,7 @@ static bool guess_is_of_tls_port(const uint8_t *data, size_t len)
 {
     static const char *const sentences[] = {"to an HTTPS server", "to HTTPS port",
                                             "to an SSL-enabled server port",
-                                            "this port takes TLS only"};
+                                            "this port accepts only TLS"};
     if (len < 12 || memcmp(data, "HTTP/1.", 7) != 0 || memcmp(data + 8, " 400", 4) != 0)
         return false;
     for (size_t i = 0; i < BR_COUNT(sentences); i++)

@@ -143,7 +143,7 @@ def test_three_are_followed(braid, answering, n_redirects):
     until(lambda: server.ledger("traces")["held"] == 0 and len(only.asked) == 4, "the last request")
     assert server.ledger("traces")["sent" if n_redirects == 3 else "dropped"] == 3
     if n_redirects == 4:
-        server.wait_log(r"HTTP 307 is not followed \(3 redirects were followed before\); Location: /4")
+        server.wait_log(r"HTTP 307 is not followed \(3 redirects were already followed\); Location: /4")
 
 
 @pytest.mark.parametrize("status, location", [

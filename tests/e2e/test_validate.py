@@ -61,8 +61,8 @@ def test_right_one(tmp_path, pki):
 
 
 @pytest.mark.parametrize("tls, words", [
-    ("cert_file: {dir}/cert.pem", "receivers::otlp::protocols::http::tls: cert_file has no key with it"),
-    ("key_file: {dir}/key.pem", "receivers::otlp::protocols::http::tls: key_file has no certificate with it"),
+    ("cert_file: {dir}/cert.pem", "receivers::otlp::protocols::http::tls: cert_file is set without a key"),
+    ("key_file: {dir}/key.pem", "receivers::otlp::protocols::http::tls: key_file is set without a certificate"),
     ("cert_file: {dir}/none.pem, key_file: {dir}/key.pem", "none.pem cannot be opened: No such file"),
     (CERT + ", client_ca_file: {dir}/none.pem", "none.pem cannot be opened: No such file"),
     (CERT + ", min_version: '1.9'", 'min_version is "1.9"'),
