@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/1.1, server side, one request at a time: what a client sends ahead waits here, and the
- * socket is not read meanwhile. */
+/* HTTP/1.1, server side. Requests are handled one at a time. Pipelined requests are buffered,
+ * and the socket is not read meanwhile. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "wire/http1.h"
 
 #define PIPELINED_MAX (1u << 20)
-#define OUT_MAX (1u << 10) /* answers that wait for the socket, above which no request is begun */
+#define OUT_MAX (1u << 10) /* bytes of unsent responses, above which no further request begins */
 
 struct server {
     struct br_conn conn;
@@ -20,23 +20,23 @@ struct server {
     struct br_http1 parser;
     struct br_request request;
     struct br_header headers[BR_REQUEST_HEADERS_MAX];
-    char *path; /* copy of the target, cut at '?' */
+    char *path; /* copy of the request target, cut at '?' */
     char peer[64];
-    bool active;      /* a request was begun and not replied to */
-    bool has_body;    /* a body follows its head */
-    bool complete;    /* all of it was read */
-    bool handed_over; /* the service got the body, or heard why there is none */
-    bool is_http;     /* the peer has said "HTTP/" */
+    bool active;      /* a request has begun and its response is not complete */
+    bool has_body;    /* the request has a body */
+    bool complete;    /* the whole request was read */
+    bool handed_over; /* the handler's `body` was called */
+    bool is_http;     /* the peer was detected to speak HTTP */
     bool keep_alive;
     bool head_only;
-    bool chunked;     /* the reply is a stream in chunks; else it ends with the connection */
-    bool mid_message; /* a part of a request is here, the rest is not */
-    bool closing;     /* send what is there, then close */
-    bool eof;         /* nothing more will come */
-    struct br_progress coming; /* while mid_message */
+    bool chunked;     /* a streamed response uses chunks; otherwise it ends with the connection */
+    bool mid_message; /* a request was read in part */
+    bool closing;     /* close after the output is sent */
+    bool eof;         /* the client has closed its side */
+    struct br_progress coming; /* of the request, if `mid_message` */
     uint64_t now_ms;
-    struct br_buf *pipelined; /* bytes that came before they could be used */
-    uint32_t pipelined_used;  /* so many of them are used */
+    struct br_buf *pipelined; /* input that cannot be processed yet */
+    uint32_t pipelined_used;  /* bytes of `pipelined` already processed */
     struct br_rope out;
 };
 
@@ -84,7 +84,7 @@ static void h1_server_put_response(struct server *srv, const struct br_response 
     else if (response->body)
         len = response->body->len;
     h1_server_put_head(srv, response, len);
-    /* A body without its head would be taken for another answer. */
+    /* After a failure no body is sent: without its head it would be read as another response. */
     if (len == 0 || srv->head_only || response->status == 204 || srv->closing)
         return;
     if (response->text)
@@ -93,14 +93,14 @@ static void h1_server_put_response(struct server *srv, const struct br_response 
         srv->closing = true;
 }
 
-/* After the peer's last byte, what is under way is answered if it is all here. */
+/* After the client has closed its side, only complete requests are answered. */
 static void h1_server_close_if_done(struct server *srv)
 {
     if (srv->eof && !srv->pipelined && !(srv->active && srv->complete))
         srv->closing = true;
 }
 
-/* The reply is all there, but for what waits for the socket. */
+/* Called when all of the response is in `out`. */
 static void h1_server_end_reply(struct server *srv)
 {
     if (!srv->keep_alive)
@@ -114,7 +114,7 @@ static void h1_server_reply(struct br_request *request, const struct br_response
 {
     struct server *srv = br_container_of(request, struct server, request);
     srv->chunked = response->stream && srv->parser.minor > 0;
-    /* A body that is still coming would be read as the next request. */
+    /* The rest of an unread body would be parsed as the next request. */
     bool body_pending = srv->has_body && !srv->complete;
     bool ends_with_connection = response->stream && !srv->chunked;
     if (body_pending || ends_with_connection || response->close)
@@ -129,7 +129,7 @@ static void h1_server_reply(struct br_request *request, const struct br_response
         h1_server_end_reply(srv);
 }
 
-/* RFC 9112 section 7.1. */
+/* Writes a chunk (RFC 9112 section 7.1), or raw bytes for HTTP/1.0. */
 static bool h1_server_write(struct br_request *request, const void *data, size_t len, size_t max)
 {
     struct server *srv = br_container_of(request, struct server, request);
@@ -212,7 +212,7 @@ static void h1_server_begin(struct server *srv)
         h1_server_put(srv, "HTTP/1.1 100 Continue\r\n\r\n", 25);
 }
 
-/* Hands the request over, once: whole, or as soon as it is known to be broken. */
+/* Passes the request to the handler once: when it is complete, or when its body has failed. */
 static void h1_server_hand_over(struct server *srv)
 {
     if (srv->request.replied || srv->handed_over)
@@ -233,7 +233,7 @@ static void h1_server_body_add(struct server *srv, const uint8_t *data, size_t l
         h1_server_hand_over(srv);
 }
 
-/* The service hears that there is nobody any more. */
+/* Ends the request in progress, if any; the handler's `gone` is called. */
 static void h1_server_abandon(struct server *srv)
 {
     if (srv->active && br_request_is_open(&srv->request))
@@ -243,7 +243,8 @@ static void h1_server_abandon(struct server *srv)
     srv->active = false;
 }
 
-/* A peer of another protocol (a broken HTTP/2 preface, say) would take our words for its own. */
+/* A peer of another protocol, or with a broken HTTP/2 preface, would misread an HTTP/1.1
+ * response. */
 static void h1_server_put_refusal(struct server *srv)
 {
     const char *long_target = srv->parser.error_status == 414 ? srv->service->long_target : NULL;
@@ -268,7 +269,7 @@ static void h1_server_refuse(struct server *srv)
     srv->closing = true;
 }
 
-/* True when another message may begin now. */
+/* Returns true if the next request may begin now. */
 static bool h1_server_start_message(struct server *srv, size_t len)
 {
     if (len == 0 || srv->out.len >= OUT_MAX)
@@ -278,7 +279,7 @@ static bool h1_server_start_message(struct server *srv, size_t len)
     return true;
 }
 
-/* Reads on until the input is used up, answers have to go out first, or the connection ends. */
+/* Processes input until it is used up, responses must be sent first, or the connection ends. */
 static void h1_server_advance(struct server *srv, const uint8_t **data, size_t *len)
 {
     const uint8_t *body;
@@ -327,7 +328,8 @@ static void h1_server_drop_pipelined(struct server *srv)
     srv->conn.paused = false;
 }
 
-/* "HTTP/"; or "GET /", of a line that is too long to come to that. */
+/* Looks for "HTTP/", or "GET /" with any method in case the request line is too long to reach
+ * the version. */
 static bool h1_server_looks_like_http(const struct server *srv, const uint8_t *data, size_t len)
 {
     size_t letters = 0;
@@ -361,7 +363,7 @@ static void h1_server_on_eof(struct br_conn *conn)
     h1_server_close_if_done(srv);
 }
 
-/* Handles requests that came ahead of their turn, as far as they go now. */
+/* Processes buffered pipelined requests as far as possible. */
 static void h1_server_resume_pipelined(struct server *srv)
 {
     if (!srv->pipelined || (srv->active && srv->complete) || srv->out.len >= OUT_MAX)
@@ -396,7 +398,7 @@ static bool h1_server_idle(const struct br_conn *conn)
     return !h1_server_of(conn)->active && !h1_server_of(conn)->pipelined;
 }
 
-/* The head has to come as a whole; a body has to go on coming. */
+/* A head must arrive completely within the timeout; a body only has to make progress. */
 static uint64_t h1_server_awaits_since(struct br_conn *conn, uint64_t now_ms, enum br_awaited what)
 {
     struct server *srv = h1_server_of(conn);

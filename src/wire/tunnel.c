@@ -30,7 +30,8 @@ static int tunnel_fail(struct tunnel *tunnel, const char *why)
     return BR_EPROTO;
 }
 
-/* A 2xx has no body, even with a Content-Length; the bytes behind it are the server's. */
+/* A 2xx response to CONNECT has no body, even with a Content-Length. The following bytes are the
+ * server's. */
 static int tunnel_on_head(struct tunnel *tunnel, const uint8_t *data, size_t len)
 {
     unsigned status = tunnel->parser.status;
