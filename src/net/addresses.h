@@ -3,10 +3,10 @@
  * Keeps the addresses of one endpoint and selects the next one to connect to. Uses no sockets and
  * no clock: the caller reports results and passes the time.
  *
- * A failed address is avoided for about one second, then 1.6 times as long after each further
- * failure, up to two minutes, with 20 % jitter (grpc/doc/connection-backoff.md). If no other
- * address is left, it may be tried again one second after the last attempt. In that case the sender
- * has its own backoff (retry_on_failure), and a recovered backend should be found quickly.
+ * A failed address is avoided for about one second. Each further failure makes that 1.6 times as
+ * long, up to two minutes, with 20 % jitter (grpc/doc/connection-backoff.md). If no other address
+ * is left, it may be tried again one second after the last attempt. In that case the sender has its
+ * own backoff (retry_on_failure), and a recovered backend should be found quickly.
  */
 #pragma once
 

@@ -28,7 +28,8 @@
 #define USER_TIMEOUT_MS 20000 /* as in gRPC (proposal A18) */
 #define SWEEP_MS 1000
 #define SWEEP_MIN_MS 10
-#define NEXT_ADDRESS_MS 2000 /* a connection that takes longer is slow; the next address is tried  \
+#define NEXT_ADDRESS_MS                                                                            \
+    2000                     /* a connection that takes longer is slow; the next address is tried  \
                               */
 #define LOOK_UP_MS 1000      /* minimum time between two name resolutions */
 #define LOOK_UP_OLD_MS 30000 /* an older result is refreshed before a new connection */
@@ -350,7 +351,7 @@ static const char *const http_complaints[BR_GUESSES] = {
     [BR_GUESS_HTTP2] = "the server speaks HTTP/2 only, as gRPC ports do; use its HTTP port (OTLP: "
                        "4318), or the exporter otlp"};
 static const char *const proxy_complaints[BR_GUESSES] = {
-    [BR_GUESS_TLS] = "it speaks TLS, which is not supported for proxies"};
+    [BR_GUESS_TLS] = "the proxy speaks TLS, which is not supported"};
 
 static const char *const *client_complaints(const struct client *client, bool tunnel)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client has one endpoint and its connections. It connects when there is something to send,
- * either directly or through a proxy (route.h); the proxy's name is then resolved instead of the
- * server's.
+ * A client has one endpoint and its connections. It connects when there is something to send. The
+ * connection is direct or goes through a proxy (route.h), whose name is then resolved instead of
+ * the server's.
  *
  * A name is resolved before the first connection. It is resolved again before a new connection if
  * one has ended or failed since, or after 30 seconds. gRPC distributes exchanges over all addresses
@@ -94,8 +94,8 @@ void br_client_keepalive_apply(const struct br_client_keepalive *keepalive,
 /* Parses an endpoint. Returns 0, or BR_EINVAL with a message in `err`. */
 int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struct br_err *err);
 
-/* Warns about a base URL that is probably wrong: it ends in one of `added` (NULL-terminated),
- * which the exporter appends itself, or has a query string. `node` is the value in the config,
+/* Warns about a base URL that is probably wrong, because it has a query string or ends in one of
+ * `added` (NULL-terminated). The exporter appends those itself. `node` is the value in the config,
  * `path` its key. `instead` completes the message with the correct way to configure a full URL. */
 void br_endpoint_check_base(const char *url, const char *const *added, const char *instead,
                             const struct br_yaml *node, const char *path, struct br_errs *errs);

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decides which Host headers a server accepts. This protects against DNS rebinding: a web page
- * makes its domain resolve to an address that only the browser can reach, and then reads from there
- * as from its own origin. The browser sends the page's domain in Host (:authority), and the page
- * cannot change that.
+ * Decides which Host headers a server accepts. This protects against DNS rebinding. In this attack
+ * a web page makes its domain resolve to an address that only the browser can reach. The page may
+ * then read from that address as from its own origin. The browser sends the page's domain in Host
+ * (:authority), and the page cannot change that.
  *
  * A server on loopback serves this machine. It accepts the names and addresses of loopback, the
  * name in its endpoint, and the names in `allowed`. A server on another address is reached by names
  * it cannot know, such as a Kubernetes Service or a DNS alias. It accepts every name while
  * `allowed` is empty. Otherwise it accepts the names in `allowed`, the name in its endpoint,
- * localhost, and all addresses, because a page's origin cannot be an address of its choice.
- * Browsers cannot reach unix sockets and never omit Host (HTTP/1.0), so those requests are
- * accepted.
+ * localhost, and all addresses. A page cannot choose an address as its origin. Browsers cannot
+ * reach unix sockets and never omit Host (HTTP/1.0), so those requests are accepted.
  */
 #pragma once
 
@@ -37,8 +36,8 @@ bool br_endpoint_is_loopback(const char *endpoint);
  * the client try again on another connection, with the same result (RFC 9110 section 15.5.20). */
 bool br_hosts_allow(const struct br_hosts *hosts, const struct br_request *request);
 
-/* Reports an error for each entry of `allowed` that is not a name or an address: entries with a
- * scheme, a port, a path or a wildcard. `node` contains the key allowed_hosts, and `path` is the
- * path of `node`. */
+/* Reports an error for each entry of `allowed` that is not a name or an address. Entries must not
+ * contain a scheme, a port, a path or a wildcard. `node` contains the key allowed_hosts, and `path`
+ * is the path of `node`. */
 void br_hosts_check(const struct br_strings *allowed, const struct br_yaml *node, const char *path,
                     struct br_errs *errs);

@@ -27,7 +27,7 @@ struct br_arrival {
     struct br_address address;
     enum br_over_limit { BR_OVER_NONE, BR_OVER_SERVER, BR_OVER_ADDRESS } over_limit;
     unsigned n_visited; /* servers visited or skipped in the search for an idle connection */
-    uint64_t oldest_ns; /* `since_ns` of the oldest idle connection found; UINT64_MAX: none yet */
+    uint64_t oldest_ns; /* br_peer.since_ns of the oldest idle connection found; UINT64_MAX: none */
     unsigned oldest_at; /* the worker that has it */
 };
 

@@ -185,9 +185,8 @@ void br_stream_end(struct br_stream *stream, const char *why);
 void br_loop_flush(struct br_loop *loop);
 
 /* Reads the streams in loop->unread, oldest first, until this iteration has read
- * BR_ITERATION_READ_MAX bytes. The limit lets output be sent between reads. Without it, one
- * iteration could read from hundreds of streams before anything is forwarded, and memory would
- * grow. */
+ * BR_ITERATION_READ_MAX bytes. The limit lets output be sent between reads. Otherwise one iteration
+ * could read from hundreds of streams before anything is forwarded, and memory would grow. */
 void br_loop_read_unread(struct br_loop *loop);
 
 /* Reads up to SLOW_SENDERS_PER_ITERATION streams of loop->slow_senders, oldest first, within

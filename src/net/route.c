@@ -72,8 +72,8 @@ static bool route_read_network(const char *text, struct route_ip *ret, unsigned 
     return true;
 }
 
-/* Removes ":port" from an entry in place, and the brackets of an address with a port. Returns
- * the port, or "" if there is none. */
+/* Removes ":port" from an entry in place, and the brackets of an address with a port. Returns the
+ * port, or "" without one. */
 static const char *route_cut_port(char **entry)
 {
     char *text = *entry, *colon = strrchr(text, ':');

@@ -28,8 +28,8 @@ struct br_server_config {
     /* from the connection until the protocol is detected; 0: 10 s, or first_request_timeout_ms
      * if that is less */
     uint64_t handshake_timeout_ms;
-    /* for a request without progress (struct br_progress), and for a whole HTTP/1.1 head; for a
-     * response that is not read, at most 20 s; 0: 30 s */
+    /* for a request without progress (struct br_progress), and for a whole HTTP/1.1 head; 0: 30 s.
+     * At most 20 s of it apply to a response that is not read. */
     uint64_t request_timeout_ms;
     /* minimum bytes per second of a body, averaged over 10 s or request_timeout_ms, whichever is
      * less; 0: 1024; negative: no minimum */

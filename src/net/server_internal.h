@@ -41,7 +41,7 @@ struct br_peer {
     uint64_t since_ns;
     uint64_t used_ms;    /* when a request last arrived or was in progress, by uv_now */
     uint64_t pinged_ms;  /* when a PING was sent that is not answered yet; 0: none */
-    uint64_t retired_ms; /* when the client was told to close the connection (GOAWAY); 0: not yet */
+    uint64_t retired_ms; /* when the shutdown of the connection began (GOAWAY); 0: not yet */
     uint64_t max_age_ms; /* UINT64_MAX: no limit */
 };
 

@@ -6,9 +6,10 @@
  *
  * A worker only examines its own connections. It publishes in `oldest_ns` when its first connection
  * had its last request, which is a lower bound for its idle ones. The search begins at the worker
- * with the lowest bound, visits the others in turn, and skips workers that cannot have an older
- * idle connection than the best so far. It ends at the worker with the oldest one. If that one was
- * closed or has a request by then, a second round evicts the first idle connection it finds.
+ * with the lowest bound and visits the others in turn. It skips workers that cannot have an older
+ * idle connection than the oldest one found so far. It ends at the worker with the oldest one. If
+ * that one was closed or has a request by then, a second round evicts the first idle connection it
+ * finds.
  */
 #include <string.h>
 

@@ -105,7 +105,7 @@ static int tls_context_build(struct br_tls_context *ctx, unsigned parts, SSL_CTX
         return 0;
     }
     SSL_CTX_free(ssl);
-    /* Without memory, OpenSSL's parsers report a damaged file. */
+    /* If memory is short, OpenSSL's parsers report a damaged file. */
     return ERR_GET_REASON(ERR_peek_error()) == ERR_R_MALLOC_FAILURE ? br_tls_no_memory(err) : rc;
 }
 

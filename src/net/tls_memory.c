@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counts the memory that OpenSSL allocates, in the memory category of TLS. It is allocated directly
- * from the C library and not by br_malloc: OpenSSL keeps some one-time allocations, and tests that
- * make the n-th allocation fail must not count those.
+ * Counts the memory that OpenSSL allocates, in the memory category of TLS. It is allocated from the
+ * C library and not by br_malloc. OpenSSL keeps some one-time allocations, which tests that make
+ * the n-th allocation fail must not count.
  */
 #include <malloc.h>
 #include <openssl/crypto.h>

@@ -14,9 +14,9 @@ struct br_url {
 };
 
 /* Resolves `reference`, absolute or relative, against the server and `path` (with its query) of
- * the request. The fragment is removed. Returns 0 or BR_EINVAL. An invalid reference is not an
- * http or https URL, is too long, or contains a user name, a space, a control character or a
- * byte above 0x7e. */
+ * the request. The fragment is removed. Returns 0 or BR_EINVAL. An invalid reference is too long or
+ * is not an http or https URL. It is also invalid if it contains a user name, a space, a control
+ * character or a byte above 0x7e. */
 int br_url_resolve(const struct br_endpoint *server, const char *path, const char *reference,
                    struct br_url *ret);
 

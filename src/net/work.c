@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs work in libuv's thread pool. libuv resolves names in the same threads, so work never uses
- * all of them. Each kind of work has a limit of its own, so that data does not wait for queries or
+ * all of them. Each kind of work has a separate limit, so that data does not wait for queries or
  * for disks. Callers bound the queue: one upload per request, one compression per attempt, a fixed
  * number of queries.
  */

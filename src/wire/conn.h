@@ -64,8 +64,8 @@ struct br_conn_ops {
     bool (*finished)(const struct br_conn *conn);
     /* Returns true if no request or response is in progress. */
     bool (*idle)(const struct br_conn *conn);
-    /* Servers: returns the time, in the clock of `input`, since which the client has made no
-     * progress with `what`; UINT64_MAX if the server is not waiting for that. */
+    /* Servers: returns when the client last made progress with `what`, in the clock of `input`.
+     * Returns UINT64_MAX if the server is not waiting for that. */
     uint64_t (*awaits_since)(struct br_conn *conn, uint64_t now_ms, enum br_awaited what);
     /* Servers: returns the bytes of memory that incomplete requests take. */
     size_t (*held)(const struct br_conn *conn);
@@ -208,8 +208,8 @@ struct br_exchange {
     struct br_hops *hops; /* NULL: not redirected */
 };
 
-/* Writes the error text for a response other than 2xx and 3xx to `text`: the status, a hint if
- * the config is wrong, the proxy that may have sent it, and `message`. */
+/* Writes the error text for a response other than 2xx and 3xx to `text`. It contains the status, a
+ * hint if the config is wrong, the proxy, and `message`. */
 void br_exchange_refusal_text(const struct br_exchange *exchange, const char *message, char *text,
                               size_t size);
 

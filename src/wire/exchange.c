@@ -65,7 +65,7 @@ void br_exchange_set_location(struct br_exchange *exchange, const char *value)
 static const char *exchange_hint(const struct br_exchange *exchange)
 {
     if (exchange->http_status == 407)
-        return "the proxy's URL needs the right user:password@";
+        return "set user:password@ in the proxy's URL";
     return NULL;
 }
 
@@ -109,7 +109,7 @@ int br_exchange_append(struct br_exchange *exchange, struct br_pool *pool, const
     if (rc)
         br_exchange_fail(exchange, rc,
                          rc == BR_EFULL ? "the response is too large"
-                                        : "the response is too much for the memory there is");
+                                        : "out of memory for the response");
     return rc;
 }
 

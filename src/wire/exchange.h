@@ -11,9 +11,9 @@
 
 #define BR_EXCHANGE_DETAILS_MAX (8u << 10) /* bytes of grpc-status-details-bin, decoded */
 
-/* Returns the value to send for a header that is also a field of the exchange: the value in
- * `headers` if it is there, otherwise `own`, which may be NULL. `name` must be in lower case;
- * names in `headers` are compared without case. The Collector's clients do the same (Go's
+/* Returns the value to send for a header that is also a field of the exchange. A value in `headers`
+ * takes precedence; `own` is the field's value and may be NULL. `name` must be in lower case; names
+ * in `headers` are compared without case. The Collector's clients do the same (Go's
  * http.Header.Set, Request.Host). */
 const char *br_exchange_header(const struct br_exchange *exchange, const char *name,
                                const char *own);

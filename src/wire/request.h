@@ -122,9 +122,9 @@ bool br_request_write(struct br_request *request, const void *data, size_t len, 
 /* Ends a streamed reply. The request may be freed before the return. */
 void br_request_end(struct br_request *request);
 
-/* Ends an incomplete streamed reply, after the bytes already written: over HTTP/1.1 without a
- * last chunk and with the end of the connection (RFC 9112 section 8), over HTTP/2 with
- * RST_STREAM. HTTP/1.0 clients cannot detect it. */
+/* Ends an incomplete streamed reply, after the bytes already written. HTTP/1.1 connections are
+ * closed without a last chunk (RFC 9112 section 8); HTTP/2 streams are reset. HTTP/1.0 clients
+ * cannot detect it. */
 void br_request_break(struct br_request *request);
 
 /* Returns true if the handler's `gone` must be called when the client disconnects. For

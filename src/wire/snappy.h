@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decodes Snappy like the Collector: a stream of chunks (framing_format.txt) if the body begins
- * with the stream identifier, otherwise a block (github.com/google/snappy, format_description.txt).
- * Clients use Content-Encoding `snappy` for both.
+ * Decodes Snappy like the Collector. A body that begins with the stream identifier is a stream of
+ * chunks (framing_format.txt). Any other body is a block (format_description.txt). Both documents
+ * are in github.com/google/snappy. Clients use Content-Encoding `snappy` for both.
  */
 #pragma once
 

@@ -43,11 +43,11 @@ static int tunnel_on_head(struct tunnel *tunnel, const uint8_t *data, size_t len
     }
     const char *hint = "";
     if (status == 407 || status == 401)
-        hint = ": its URL needs the right user:password@";
+        hint = "; set user:password@ in its URL";
     else if (status == 403)
-        hint = ": it does not allow this host and port";
-    (void)snprintf(tunnel->why, sizeof tunnel->why, "it refuses CONNECT with HTTP %u%s", status,
-                   hint);
+        hint = "; it does not allow this host and port";
+    (void)snprintf(tunnel->why, sizeof tunnel->why, "the proxy rejects CONNECT with HTTP %u%s",
+                   status, hint);
     return tunnel_fail(tunnel, tunnel->why);
 }
 
@@ -63,7 +63,7 @@ static int tunnel_input(struct br_conn *conn, const uint8_t *data, size_t len, u
     case BR_HTTP1_HEAD:
         return tunnel_on_head(tunnel, data, len);
     default:
-        return tunnel_fail(tunnel, "it does not speak HTTP/1.1");
+        return tunnel_fail(tunnel, "the proxy does not speak HTTP/1.1");
     }
 }
 

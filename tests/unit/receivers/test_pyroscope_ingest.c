@@ -107,7 +107,7 @@ static void test_ingest_bad_forms(void **state)
     } cases[] = {
         {INGEST, "--x--", "no field \\\"profile\\\""},
         {INGEST, "no form", "there is no form"},
-        {INGEST, "--x\r\nContent-Disposition: form-data; name=profile\r\n\r\n1", "cut off"},
+        {INGEST, "--x\r\nContent-Disposition: form-data; name=profile\r\n\r\n1", "truncated"},
         {INGEST, "--x\r\nContent-Disposition: form-data; name=prev_profile\r\n\r\n1\r\n--x--",
          "unsupported client version"},
         {INGEST "&format=jfr", "--x--", "no field \\\"jfr\\\""},
