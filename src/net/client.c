@@ -28,9 +28,7 @@
 #define USER_TIMEOUT_MS 20000 /* as in gRPC (proposal A18) */
 #define SWEEP_MS 1000
 #define SWEEP_MIN_MS 10
-#define NEXT_ADDRESS_MS                                                                            \
-    2000                     /* a connection that takes longer is slow; the next address is tried  \
-                              */
+#define NEXT_ADDRESS_MS 2000 /* then a connection is slow, and the next address is tried */
 #define LOOK_UP_MS 1000      /* minimum time between two name resolutions */
 #define LOOK_UP_OLD_MS 30000 /* an older result is refreshed before a new connection */
 #define PROBE_MS 2000        /* time between connection attempts while a retry is expected */

@@ -18,9 +18,7 @@
 
 #define LOOK_AT_MOST 4096 /* streams to examine for one that can be evicted */
 #define WARN_EVERY_MS 60000
-#define SPARE_CONNECTIONS                                                                          \
-    8 /* per server and worker, so that probes and scrapes are still served                        \
-       */
+#define SPARE_CONNECTIONS 8 /* per server and worker, so that probes still get through */
 
 /* --- The order of eviction -------------------------------------------------------------------- */
 

@@ -10,9 +10,7 @@
 #include "base/mem.h"
 #include "net/net_internal.h"
 
-#define LOOP_DESCRIPTORS                                                                           \
-    1000 /* a new loop's own descriptors are assumed to be below this number                       \
-          */
+#define LOOP_DESCRIPTORS 1000 /* a new loop's own descriptors are below this number */
 
 /* A block for libuv. The size is stored so that `spare` can replace a smaller block. */
 struct watchers_block {

@@ -28,9 +28,7 @@
 #define GLITCH_PER_S 50
 #define SKIPPED_MAX 64
 #define ENDS_KEPT 16
-#define EARLY_MAX                                                                                  \
-    65536u /* bytes of a body to discard after an early response, before it is sent                \
-            */
+#define EARLY_MAX 65536u /* bytes of a body to discard before an early response is sent */
 #define LATE_DATA_MIN 1024
 #define HEADS_MAX (768u << 10) /* bytes of all unanswered request heads of a connection */
 #define HEAD_MIN 512

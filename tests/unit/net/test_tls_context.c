@@ -50,8 +50,8 @@ static void test_bad_files(void **state)
         {"server.pem", "encrypted.key", BR_EINVAL, "encrypted.key is encrypted", "passphrase"},
         {"server.pem", "client.key", BR_EINVAL, "client.key is not the key", "server.pem"},
         {"reversed.pem", "leaf.key", BR_EINVAL, "leaf.key is not the key", "reversed.pem"},
-        {"server.pem", NULL, BR_EINVAL, "server.pem has no key", "key_file"},
-        {NULL, "server.key", BR_EINVAL, "server.key has no certificate", "cert_file"},
+        {"server.pem", NULL, BR_EINVAL, "server.pem is set without a key", "key_file"},
+        {NULL, "server.key", BR_EINVAL, "server.key is set without a certificate", "cert_file"},
         {NULL, NULL, BR_EINVAL, "cert_file", "key_file"},
     };
     for (size_t i = 0; i < BR_COUNT(rows); i++) {
@@ -103,7 +103,7 @@ static void test_bad_policy(void **state)
          "include_insecure"},
         {NULL, NULL, "TLS_DH_anon_WITH_AES_128_GCM_SHA256", NULL, "is insecure",
          "include_insecure"},
-        {NULL, "1.2", "TLS_AES_128_GCM_SHA256", NULL, "none of TLS 1.2", "max_version"},
+        {NULL, "1.2", "TLS_AES_128_GCM_SHA256", NULL, "no TLS 1.2 suite", "max_version"},
         {NULL, NULL, NULL, "P-999", "curve_preferences", "\"P-999\""},
         {NULL, NULL, NULL, "X25519:P-256", "curve_preferences", "X25519:P-256"},
     };
