@@ -91,7 +91,7 @@ def test_another_server_gets_no_credentials(braid, sink, answering, host):
         assert asked[name.lower()] == value
     assert "secret" not in str(headers)
     assert headers["x-scope-orgid"] == "team"  # the tenant is a name, and the data is its own
-    server.wait_log(r"\twarn\t.*redirects to .*; as it is another server, it does not get the headers")
+    server.wait_log(r"\twarn\t.*redirects to .*; it is another server, so the headers")
 
 
 def test_back_on_the_first_server_they_stay_away(braid, answering):

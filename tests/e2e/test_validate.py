@@ -68,7 +68,7 @@ def test_right_one(tmp_path, pki):
     (CERT + ", min_version: '1.9'", 'min_version is "1.9"'),
     (CERT + ", cipher_suites: [TLS_FISH]", 'cipher_suites: "TLS_FISH" is not a suite'),
     (CERT + ", curve_preferences: [P1]", 'curve_preferences: "P1" is not a curve'),
-    ("cert_file: {dir}/key.pem, key_file: {dir}/key.pem", "holds no certificate in PEM form"),
+    ("cert_file: {dir}/key.pem, key_file: {dir}/key.pem", "does not contain a certificate in PEM form"),
 ])
 def test_tls_of_servers(tmp_path, pki, tls, words):
     tls = tls.format(dir=pki)

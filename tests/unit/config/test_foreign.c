@@ -126,7 +126,7 @@ static void test_newest_keys(void **state)
         "warning: yaml:8:37: processors::queue_batch::batch::partition::idle_timeout: is read and "
         "has no effect: an idle partition is removed when its room is needed\n"
         "warning: yaml:14:41: exporters::otlp_http::keepalive::max_idle_conns: is read and has no "
-        "effect: unused connections are bounded by max_conns_per_host\n"
+        "effect: max_conns_per_host limits unused connections\n"
         "warning: yaml:15:5: exporters::otlp_http::disable_keep_alives: is an older spelling; "
         "write keepalive::enabled with the opposite value\n");
     assert_non_null(config);

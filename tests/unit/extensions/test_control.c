@@ -251,7 +251,7 @@ static void hosts_of_pages(void **state)
         fake_request_send(r, NULL, 0);
         fake_host_turn(f.rig.h);
         assert_int_equal(fake_request_reply(r)->status, i ? 200 : 403);
-        assert_true(i || strstr(fake_request_reply(r)->body, "allowed_hosts can name it"));
+        assert_true(i || strstr(fake_request_reply(r)->body, "add the name to allowed_hosts"));
         fake_request_free(r);
     }
     end(&f);
