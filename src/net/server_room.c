@@ -24,22 +24,22 @@
 
 /* Servers without a limit do not need the order across workers, and their requests do not pay
  * for it. */
-static bool server_room_has_limit(const struct br_net_server *server)
+static bool server_limit_is_set(const struct br_net_server *server)
 {
     return server->listener->max || server->listener->max_per_address;
 }
 
-static uint64_t server_room_since(const struct br_list *list)
+static uint64_t server_limit_since(const struct br_list *list)
 {
     const struct br_stream *stream = br_container_of(list, struct br_stream, link);
     const struct br_peer *peer = stream->owner;
     return peer->since_ns;
 }
 
-static void server_room_publish_oldest(struct br_net_server *server)
+static void server_limit_publish_oldest(struct br_net_server *server)
 {
     const struct br_list *list = &server->streams;
-    uint64_t oldest_ns = br_list_empty(list) ? UINT64_MAX : server_room_since(list->next);
+    uint64_t oldest_ns = br_list_empty(list) ? UINT64_MAX : server_limit_since(list->next);
     atomic_store_explicit(&server->oldest_ns, oldest_ns, memory_order_relaxed);
 }
 
@@ -48,54 +48,54 @@ void br_server_put_last(struct br_net_server *server, struct br_stream *stream)
     struct br_peer *peer = stream->owner;
     br_list_remove(&stream->link);
     br_list_append(&server->streams, &stream->link);
-    if (!server_room_has_limit(server))
+    if (!server_limit_is_set(server))
         return;
     peer->since_ns = uv_hrtime();
-    server_room_publish_oldest(server);
+    server_limit_publish_oldest(server);
 }
 
 void br_server_forget(struct br_net_server *server, struct br_stream *stream)
 {
     br_list_remove(&stream->link);
-    if (server_room_has_limit(server))
-        server_room_publish_oldest(server);
+    if (server_limit_is_set(server))
+        server_limit_publish_oldest(server);
 }
 
 /* --- Eviction on one worker ------------------------------------------------------------------- */
 
-static bool server_room_same_address(const struct br_address *address,
-                                     const struct br_address *other)
+static bool server_limit_same_address(const struct br_address *address,
+                                      const struct br_address *other)
 {
     return address->known && other->known &&
            memcmp(address->bytes, other->bytes, sizeof address->bytes) == 0;
 }
 
-static bool server_room_is_evictable(const struct br_stream *stream,
-                                     const struct br_address *address)
+static bool server_limit_is_evictable(const struct br_stream *stream,
+                                      const struct br_address *address)
 {
     const struct br_peer *peer = stream->owner;
-    if (stream->closing || (address && !server_room_same_address(&peer->address, address)))
+    if (stream->closing || (address && !server_limit_same_address(&peer->address, address)))
         return false;
     return stream->half_closed || br_server_stream_idle(stream);
 }
 
 /* Returns the connection that has been idle longest, or NULL; only from `address` unless that is
  * NULL. */
-static struct br_stream *server_room_oldest(struct br_net_server *server,
-                                            const struct br_address *address)
+static struct br_stream *server_limit_oldest(struct br_net_server *server,
+                                             const struct br_address *address)
 {
     unsigned looked_at = 0;
     for (struct br_list *list = server->streams.next; list != &server->streams; list = list->next) {
         struct br_stream *stream = br_container_of(list, struct br_stream, link);
         if (++looked_at > LOOK_AT_MOST)
             return NULL;
-        if (server_room_is_evictable(stream, address))
+        if (server_limit_is_evictable(stream, address))
             return stream;
     }
     return NULL;
 }
 
-static void server_room_close(struct br_stream *stream)
+static void server_limit_close(struct br_stream *stream)
 {
     if (stream->conn && !stream->half_closed)
         stream->conn->ops->shutdown(stream->conn);
@@ -144,8 +144,8 @@ void br_listener_forget_address(struct br_listener *listener, const struct br_ad
 
 /* --- The search across workers ---------------------------------------------------------------- */
 
-static void server_room_refuse(struct br_net_server *server, const struct br_arrival *arrival,
-                               enum br_ending why, const char *text)
+static void server_limit_refuse(struct br_net_server *server, const struct br_arrival *arrival,
+                                enum br_ending why, const char *text)
 {
     br_server_drop(server, arrival, why);
     uint64_t held;
@@ -159,14 +159,14 @@ bool br_server_refuse_over(struct br_net_server *server, const struct br_arrival
 {
     if (br_server_load(server) <= SPARE_CONNECTIONS || !br_pool_is_over(server->loop->host.pool))
         return false;
-    server_room_refuse(server, arrival, BR_END_MEMORY, "the memory limit is reached");
+    server_limit_refuse(server, arrival, BR_END_MEMORY, "the memory limit is reached");
     return true;
 }
 
 /* Returns the server to visit after `server`: the same one if it has the oldest idle connection,
  * NULL if the search is over. */
-static struct br_net_server *server_room_next(const struct br_net_server *server,
-                                              struct br_arrival *arrival)
+static struct br_net_server *server_limit_next(const struct br_net_server *server,
+                                               struct br_arrival *arrival)
 {
     const struct br_listener *listener = server->listener;
     unsigned n = listener->n_targets, at = server->loop->host.worker, asked = arrival->n_visited;
@@ -185,25 +185,25 @@ static struct br_net_server *server_room_next(const struct br_net_server *server
 bool br_server_evict_idle(struct br_net_server *server, const struct br_arrival *arrival)
 {
     bool of_address = arrival->over_limit == BR_OVER_ADDRESS;
-    struct br_stream *stream = server_room_oldest(server, of_address ? &arrival->address : NULL);
+    struct br_stream *stream = server_limit_oldest(server, of_address ? &arrival->address : NULL);
     struct br_arrival next = *arrival;
     struct br_net_server *other = server;
-    if (stream && server_room_since(&stream->link) < next.oldest_ns) {
-        next.oldest_ns = server_room_since(&stream->link);
+    if (stream && server_limit_since(&stream->link) < next.oldest_ns) {
+        next.oldest_ns = server_limit_since(&stream->link);
         next.oldest_at = server->loop->host.worker;
     }
     if (!stream || arrival->n_visited < server->listener->n_targets)
-        other = server_room_next(server, &next);
+        other = server_limit_next(server, &next);
     if (other == server) {
-        server_room_close(stream);
+        server_limit_close(stream);
         return true;
     }
     if (other) {
         br_server_uncount(server, &arrival->address);
         br_listener_hand_over(other, &next);
     } else {
-        server_room_refuse(server, arrival, BR_END_LIMIT,
-                           "the connection limit is reached and no connection is idle");
+        server_limit_refuse(server, arrival, BR_END_LIMIT,
+                            "the connection limit is reached and no connection is idle");
     }
     return false;
 }
@@ -217,37 +217,37 @@ struct close_request {
     unsigned count;
 };
 
-static void server_room_shed(struct br_net_server *server, unsigned count)
+static void server_limit_shed(struct br_net_server *server, unsigned count)
 {
     struct br_stream *stream;
-    while (count-- && (stream = server_room_oldest(server, NULL)))
-        server_room_close(stream);
+    while (count-- && (stream = server_limit_oldest(server, NULL)))
+        server_limit_close(stream);
 }
 
-static void server_room_on_close_request(struct br_message *message, struct br_loop *loop)
+static void server_limit_on_close_request(struct br_message *message, struct br_loop *loop)
 {
     struct close_request *p = br_container_of(message, struct close_request, message);
     (void)loop;
-    server_room_shed(p->server, p->count);
+    server_limit_shed(p->server, p->count);
     br_free(p);
 }
 
-static void server_room_shed_on(struct br_loop *here, struct br_net_server *server, unsigned count)
+static void server_limit_shed_on(struct br_loop *here, struct br_net_server *server, unsigned count)
 {
     if (br_server_loop(server) == here) {
-        server_room_shed(server, count);
+        server_limit_shed(server, count);
         return;
     }
     struct close_request *p = br_malloc(sizeof *p);
     if (!p)
         return;
     *p = (struct close_request){
-        .message.run = server_room_on_close_request, .server = server, .count = count};
+        .message.run = server_limit_on_close_request, .server = server, .count = count};
     if (!br_loop_post(br_server_loop(server), &p->message))
         br_free(p);
 }
 
-static unsigned server_room_most_load(const struct br_list *listeners)
+static unsigned server_limit_most_load(const struct br_list *listeners)
 {
     unsigned most = 0;
     for (const struct br_list *list = listeners->next; list != listeners; list = list->next) {
@@ -263,13 +263,13 @@ static unsigned server_room_most_load(const struct br_list *listeners)
 void br_net_shed(struct br_loop *here, unsigned count)
 {
     struct br_list *listeners = br_net_listeners(here->net);
-    unsigned most = server_room_most_load(listeners);
+    unsigned most = server_limit_most_load(listeners);
     for (struct br_list *list = listeners->next; list != listeners; list = list->next) {
         struct br_listener *of = br_container_of(list, struct br_listener, link);
         for (unsigned i = 0; i < of->n_targets; i++) {
             struct br_net_server *server = of->targets[i];
             if (server && br_server_load(server) && br_server_load(server) >= most - most / 2)
-                server_room_shed_on(here, server, count);
+                server_limit_shed_on(here, server, count);
         }
     }
 }
