@@ -485,7 +485,7 @@ static bool client_address_is_used(void *arg, unsigned index)
     return n >= (client_spreads(client) ? client->config.max_connections : 1);
 }
 
-/* Starts a connection to the next available address. Returns false if there is none. */
+/* Starts a connection to the next available address. Returns false if no address is available. */
 static bool client_connect_next(struct client *client, bool last_resort)
 {
     int i;

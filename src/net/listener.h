@@ -97,7 +97,7 @@ unsigned br_listener_address_count(struct br_listener *listener, const struct br
 void br_net_shed(struct br_loop *here, unsigned count);
 
 /* Returns the time of the last request on the server's least recently used connection, by
- * uv_hrtime, or UINT64_MAX if there is none. May be called in any thread (server.c). */
+ * uv_hrtime, or UINT64_MAX without connections. May be called in any thread (server.c). */
 uint64_t br_server_oldest_ns(struct br_net_server *server);
 
 /* br_server_load returns the number of a server's connections; br_server_add_load changes it.

@@ -30,7 +30,7 @@
 #define PULLS_WHEN_MANY 1     /* the same with pipelined requests, if many streams are busy */
 #define BUSY_MANY 16          /* above this number of busy streams, they are resumed by time */
 #define BUSY_PER_MS 8
-#define IDLE_SLICES 16             /* a longer slice array is freed while there is no output */
+#define IDLE_SLICES 16             /* a longer slice array is freed while the output is empty */
 #define UNREAD_POLLED 256          /* waiting streams; above this number they are not polled */
 #define READ_LARGE_FROM (1u << 20) /* bytes of a request, above which reads are smaller: */
 #define READ_LARGE_SIZE (64u << 10)

@@ -138,7 +138,7 @@ static bool net_tls_set_bio(struct br_tls *tls)
 }
 
 /* Sets the name or address to verify. An address is not sent as SNI (RFC 6066 section 3). Fails
- * if there is no name, because verification would then accept every certificate. */
+ * without a name, because verification would then accept every certificate. */
 static bool net_tls_set_peer_name(struct br_tls *tls, const char *name)
 {
     const struct br_tls_config *config = &tls->ctx->config;

@@ -178,7 +178,7 @@ static int multipart_after_delimiter(const struct body *body, const uint8_t *p, 
 
 /* Finds the next delimiter at or after `body->p`, and sets that to the byte after it. `*ret` is
  * the end of the content before the delimiter. Returns 1 if a part follows, 0 at the end of the
- * form, -1 if there is no delimiter. */
+ * form, -1 without a further delimiter. */
 static int multipart_next_delimiter(struct body *body, const uint8_t **ret)
 {
     const uint8_t *p = body->p;
