@@ -20,6 +20,7 @@
 #define WAYS 10u /* slots of a bucket */
 #define KEYS_MAX 32u
 #define SERVICE_SLOTS (2 * JOIN_SERVICES_MAX)
+#define LARGE_PAGE ((uintptr_t)2 << 20)
 #define RESERVED 256u         /* where positions begin, so that zeros are before every tail */
 #define RING_MAX (1ull << 33) /* bytes of a shard: a quarter of what a slot's position can say */
 #define SWEEP_BYTES                                                                                \
@@ -319,6 +320,32 @@ void join_totals_tally(uint64_t *by_type, struct join_totals *totals, struct joi
 void join_names_init(struct join_table *table);
 void join_names_release(struct join_table *table);
 
+/* --- Losses: losses.c ------------------------------------------------------------------- */
+
+/* Spans are noted by their hashes, the last ones. */
+void join_table_note_span(const struct join_table *table, _Atomic uint64_t *noted,
+                          uint64_t span_id);
+
+/* What a span that leaves has is missing from the sums of those above it that are still to come. */
+void join_table_tell_above(struct join_table *table, const struct shard *shard,
+                           struct record *record, uint32_t now);
+
+void join_table_note_left(struct join_table *table, uint64_t hash, uint64_t until_ns);
+
+/* --- Timestamps: timestamps.c ----------------------------------------------------------- */
+
+/* What leaves before its span was asked for is the span's that the sample names. Where spans may
+ * still come that it was taken in, theirs is not all. */
+void join_table_taken_leave(struct join_table *table, struct shard *shard,
+                            const struct record *record, uint32_t now);
+
+/* Makes the timestamps at the tail, which are a thread's, the newest where they are to wait for
+ * longer: samples of the thread keep coming, so that one of its spans may last. Those of spans that
+ * have come leave; and, where there is little room, those that have waited longest. False where all
+ * leave. */
+bool join_table_keep_taken(struct join_table *table, struct shard *shard, uint32_t now,
+                           uint32_t *left, struct join_tally *out);
+
 /* --- Families --------------------------------------------------------------------------- */
 
 #define PLACE_MASK 0xffffffffffffu
@@ -355,78 +382,4 @@ static inline uint64_t join_chain_enter(const struct join_table *table, _Atomic 
     else
         atomic_store_explicit(newest, place, memory_order_release);
     return old & PLACE_MASK;
-}
-
-/* --- The slots: which record is a span's ------------------------------------------------ */
-
-/* The slots of the join's table: which record is a span's. In line is what nearly every span comes
- * by; under the shard's lock. */
-
-/* Where a span id's slots are, and what they bear. */
-struct home {
-    struct bucket *bucket;
-    uint16_t tag;
-};
-
-static inline struct home join_slots_home(const struct shard *shard, uint64_t hash)
-{
-    return (struct home){.bucket =
-                             shard->buckets + ((hash >> 4 & UINT32_MAX) * shard->n_buckets >> 32),
-                         .tag = (uint16_t)(hash >> 48)};
-}
-
-static inline struct bucket *join_slots_neighbour(const struct shard *shard,
-                                                  const struct bucket *bucket)
-{
-    return shard->buckets + ((uint64_t)(bucket - shard->buckets) ^ 1);
-}
-
-/* Returns how far behind the head the slot's record begins, in units of 8 bytes. */
-static inline uint32_t join_slots_distance(const struct shard *shard, const struct bucket *bucket,
-                                           unsigned slot)
-{
-    return (uint32_t)(shard->head / 8) - bucket->positions[slot];
-}
-
-/* Returns true when the slot's record is in the ring. */
-static inline bool join_slots_live(const struct shard *shard, const struct bucket *bucket,
-                                   unsigned slot)
-{
-    return join_slots_distance(shard, bucket, slot) <= (shard->head - shard->tail) / 8;
-}
-
-/* Returns the record of a live slot. */
-static inline struct record *join_slots_record_in(const struct shard *shard,
-                                                  const struct bucket *bucket, unsigned slot)
-{
-    return join_shard_record(shard, shard->head - join_slots_distance(shard, bucket, slot) * 8ull);
-}
-
-static inline void join_slots_set(struct bucket *bucket, unsigned slot, uint16_t tag,
-                                  uint64_t position)
-{
-    bucket->tags[slot] = tag;
-    bucket->positions[slot] = (uint32_t)(position / 8);
-}
-
-/* Makes it a slot whose record has just left. */
-static inline void join_slots_clear(const struct shard *shard, struct bucket *bucket, unsigned slot)
-{
-    bucket->positions[slot] = (uint32_t)(shard->tail / 8 - 1);
-}
-
-#define SPILLED_UNIT 128u
-#define SPILLED_BITS 28u
-#define SPILLED_MASK ((1u << SPILLED_BITS) - 1)
-
-/* Returns true when a record of this bucket may lie in the neighbour. */
-static inline bool join_slots_has_spilled(const struct shard *shard, const struct bucket *bucket)
-{
-    uint64_t head = shard->head / SPILLED_UNIT, back = (head - bucket->spilled) & SPILLED_MASK;
-    return back <= head - shard->tail / SPILLED_UNIT;
-}
-
-static inline void join_slots_set_spilled(struct bucket *bucket, uint64_t position)
-{
-    bucket->spilled = (uint32_t)(position / SPILLED_UNIT) & SPILLED_MASK;
 }

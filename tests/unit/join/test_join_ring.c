@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ring of the join's table and the buckets over it: what leaves, and positions come round. */
-#include "processors/join/table/internal.h"
+#include "processors/join/table/slots.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_enter.h"
 #include "tests/support/join_table_rig.h"

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pages of the table's memory, made before they are used. */
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "processors/join/table/internal.h"
+
+/* Large pages are made ahead of the records: in another thread, because each may take milliseconds.
+ * Where that is late, records lie on small ones. Buckets do not stay on them: each span's is
+ * anywhere, and nearly each would wait for the address of its page. */
+
+#define AHEAD_SHARE 4u /* of a ring is how far ahead of its head it has pages */
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14; before that nothing is made ahead */
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* since Linux 6.1; before that small pages stay */
+#endif
+
+/* How much of the shard's ring should have pages. */
+static uint64_t table_pages_wanted(const struct shard *shard)
+{
+    uint64_t filled = shard->head < shard->ring_size ? shard->head : shard->ring_size;
+    uint64_t wanted = filled + shard->ring_size / AHEAD_SHARE;
+    wanted += -((uintptr_t)shard->ring + wanted) & (LARGE_PAGE - 1); /* no half ones */
+    return wanted < shard->ring_size ? wanted : shard->ring_size;
+}
+
+/* The buckets of a shard that has records, and then its ring. */
+static bool table_pages_next_of(struct shard *shard, struct join_pages *ret)
+{
+    uint64_t wanted = table_pages_wanted(shard);
+    if (shard->head == shard->tail || shard->paged >= wanted)
+        return false;
+    if (!shard->has_bucket_pages) {
+        shard->has_bucket_pages = true;
+        *ret = (struct join_pages){shard->buckets, shard->n_buckets * sizeof *shard->buckets, true};
+        return true;
+    }
+    *ret = (struct join_pages){shard->ring + shard->paged, wanted - shard->paged, false};
+    shard->paged = wanted;
+    return true;
+}
+
+static bool table_pages_next(struct join_table *table, struct join_pages *ret)
+{
+    bool found = false, all = true;
+    if (!table->has_family_pages) {
+        size_t len = (size_t)((uint8_t *)table - (uint8_t *)table->families);
+        table->has_family_pages = true;
+        *ret = (struct join_pages){table->families, len, false};
+        return true;
+    }
+    for (unsigned i = 0; i < join_table_n_shards(table) && !found; i++) {
+        struct shard *shard = &table->shards[i];
+        join_shard_lock(table, shard);
+        found = table_pages_next_of(shard, ret);
+        all = all && shard->paged == shard->ring_size;
+        join_shard_unlock(table, shard);
+    }
+    if (!found)
+        atomic_store(&table->all_paged, all);
+    return found;
+}
+
+bool join_table_pages_begin(struct join_table *table, struct join_pages *ret)
+{
+    if (atomic_load_explicit(&table->all_paged, memory_order_relaxed) ||
+        atomic_exchange(&table->is_paging, true))
+        return false;
+    if (table_pages_next(table, ret))
+        return true;
+    join_table_pages_end(table);
+    return false;
+}
+
+void join_table_pages_make(const struct join_pages *pages)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)pages->at;
+    uintptr_t begin = at & ~(page - 1), end = (at + pages->len + page - 1) & ~(page - 1);
+    (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+    if (pages->at_random) {
+        if (end - begin >= LARGE_PAGE)
+            end += -end & (LARGE_PAGE - 1); /* what follows is the table's, too */
+        (void)madvise((void *)begin, end - begin, MADV_COLLAPSE);
+    }
+    (void)madvise((void *)begin, end - begin, MADV_POPULATE_WRITE);
+}
+
+void join_table_pages_end(struct join_table *table)
+{
+    atomic_store(&table->is_paging, false);
+}
