@@ -218,7 +218,7 @@ struct marking {
     uint64_t n_cut; /* spans that the steps were not enough for: without those below them */
     unsigned has;   /* bits, of the span at hand */
     bool exact;     /* marks that lead nowhere are taken away */
-    bool dead;      /* the span at hand has one */
+    bool dangling;  /* the span at hand has one */
     int rc;
 };
 
@@ -356,10 +356,10 @@ static bool annotations_mark_is_partial(const struct marking *marking,
     return annotations_mark_lost(marking, (const uint8_t *)&relative->span_id, &thread,
                                  relative->start_ns) ||
            join_table_lost_below(marking->join->table, (const uint8_t *)&relative->span_id) ||
-           (top->taken && !alone &&
+           (top->deferred && !alone &&
             (relative->start_ns < local->since_ns ||
-             join_table_left(marking->join->table, (const uint8_t *)&top->span_id,
-                             relative->start_ns)));
+             join_table_evicted_after(marking->join->table, (const uint8_t *)&top->span_id,
+                                      relative->start_ns)));
 }
 
 /* Whether a profile store has other samples under the span's id than its own: they left before a
@@ -395,7 +395,7 @@ static bool annotations_mark_add_own(struct marking *marking, const struct br_sp
         relative->totals && join_table_totals(marking->join->table, span->head.trace_id,
                                               (const uint8_t *)&relative->span_id, &totals, top);
     if (any) {
-        marking->locals.steps += JOIN_STEPS_PER_LOOK + totals.n_top * JOIN_TOP_MAX / 2;
+        marking->locals.steps += JOIN_STEPS_PER_LOOKUP + totals.n_top * JOIN_TOP_MAX / 2;
         join_totals_add(into, &totals);
         join_totals_add_top(into, into_top, JOIN_TOP_MAX, &totals, top);
     }
@@ -426,8 +426,8 @@ static void annotations_mark_add_alone(struct marking *marking, const struct br_
     const uint8_t *trace_id = br_span_has_trace(&span->head) ? span->head.trace_id : NULL;
     ret->any_own = ret->any = join_table_totals(
         marking->join->table, trace_id, annotations_mark_span_id_of(span), &ret->own, ret->top);
-    if (ret->any && ret->own.taken && trace_id)
-        join_taken_add(&marking->locals, trace_id, annotations_mark_span_id_of(span), &ret->own);
+    if (ret->any && ret->own.deferred && trace_id)
+        join_deferred_add(&marking->locals, trace_id, annotations_mark_span_id_of(span), &ret->own);
     ret->named.any = ret->any;
     memcpy(ret->named.count, ret->own.count, sizeof ret->named.count);
     struct thread thread = {0};
@@ -630,7 +630,7 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
 {
     struct br_addition addition = {0};
     struct sums sums;
-    sums.any = sums.any_own = sums.partial = marking->dead = false;
+    sums.any = sums.any_own = sums.partial = marking->dangling = false;
     sums.named.any = false;
     if (!span->head.span_id)
         return addition;
@@ -640,8 +640,8 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
     bool leads = annotations_mark_is_named(marking, &sums) &&
                  annotations_mark_is_kept(marking, span, sums.own.under);
     sums.partial = sums.partial || (leads && annotations_mark_is_elsewhere(&sums));
-    marking->dead = marking->exact && !leads &&
-                    !join_table_lost(marking->join->table, annotations_mark_span_id_of(span));
+    marking->dangling = marking->exact && !leads &&
+                        !join_table_lost(marking->join->table, annotations_mark_span_id_of(span));
     if (!sums.any && !likely)
         return addition;
     marking->has = annotations_mark_keys_of(span);
@@ -659,7 +659,7 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
 
 struct cleaning {
     const struct br_span *spans; /* of which only ids are read */
-    const bool *dead;
+    const bool *dangling;
     struct br_arena arena;
 };
 
@@ -679,7 +679,7 @@ static bool cleaning_is_mark(const struct br_field *field, const char *id, size_
 static int cleaning_on_span(void *arg, struct br_visit *visit)
 {
     struct cleaning *cleaning = arg;
-    if (!cleaning->dead[visit->index])
+    if (!cleaning->dangling[visit->index])
         return BR_KEEP;
     char hex[17];
     struct br_str id = {.data = hex, .cap = sizeof hex, .max = sizeof hex - 1, .fixed = true};
@@ -699,9 +699,9 @@ static int cleaning_on_span(void *arg, struct br_visit *visit)
 
 /* Takes the marks of `dead` spans away. Without memory they stay. */
 static void annotations_mark_clean(struct br_item *item, const struct br_span *spans,
-                                   const bool *dead)
+                                   const bool *dangling)
 {
-    struct cleaning cleaning = {.spans = spans, .dead = dead};
+    struct cleaning cleaning = {.spans = spans, .dangling = dangling};
     br_arena_init(&cleaning.arena, ARENA_MAX);
     (void)br_item_rewrite(item, 1u << BR_LEVEL_ITEM, cleaning_on_span, &cleaning);
     br_arena_release(&cleaning.arena);
@@ -735,8 +735,9 @@ void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool 
     marking.infer.cut = join->trace_spans_cut;
     struct br_addition *additions =
         spans ? br_arena_calloc(&marking.arena, n_items, sizeof *additions) : NULL;
-    bool *dead = marking.exact ? br_arena_calloc(&marking.arena, n_items, sizeof *dead) : NULL;
-    bool any_dead = false;
+    bool *dangling =
+        marking.exact ? br_arena_calloc(&marking.arena, n_items, sizeof *dangling) : NULL;
+    bool any_dangling = false;
     for (uint32_t p = 0; additions && p < item->n_parts && i < n_items; p++) {
         struct br_part *part = &item->parts[p];
         marking.service = join_service_of(part, NULL);
@@ -748,15 +749,15 @@ void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool 
         for (; i < n_items && spans[i].part == p; i++) {
             additions[i] = annotations_mark_span(&marking, &spans[i], totals, likely);
             n_marked += additions[i].len > 0;
-            any_dead = any_dead || marking.dead;
-            if (dead)
-                dead[i] = marking.dead;
+            any_dangling = any_dangling || marking.dangling;
+            if (dangling)
+                dangling[i] = marking.dangling;
         }
         if (n_marked && br_part_append(item, part, additions + first) == 0)
             *join->marked += n_marked;
     }
-    if (dead && any_dead)
-        annotations_mark_clean(item, spans, dead);
+    if (dangling && any_dangling)
+        annotations_mark_clean(item, spans, dangling);
     *join->steps_cut += (double)(marking.n_cut + marking.locals.n_cut + marking.infer.n_cut);
     join_infer_release(&marking.infer);
     join_locals_release(&marking.locals);

@@ -17,14 +17,14 @@
 #include "wire/protobuf.h"
 
 #define ATTRIBUTES_MAX (1u << 26)
-#define JOIN_FOLD_GONE 3 /* beside enum join_fold: became part of another */
+#define JOIN_FOLD_MERGED 3 /* beside enum join_fold: became part of another */
 
 /* A sample as it is compared. */
 struct fold_sample {
     uint32_t stack;
     uint32_t link; /* 0: none, or one that is not kept */
     uint32_t n_values, n_times;
-    bool odd;             /* it has what we do not know, or numbers that do not go together */
+    bool unmergeable;     /* it has what we do not know, or numbers that do not go together */
     uint32_t *attributes; /* ascending, without those that name the span */
     uint32_t n_attributes, cap_attributes;
 };
@@ -55,7 +55,7 @@ struct fold {
     uint32_t cap_sums;
     uint8_t *out;
     size_t cap_out;
-    uint32_t n_gone;
+    uint32_t n_merged;
     bool no_memory;
 };
 
@@ -149,7 +149,7 @@ static void fold_read(struct fold *fold, uint8_t verdict, const uint8_t *p, cons
     fold_sample->link = 0;
     fold_sample->stack = fold_sample->n_values = fold_sample->n_times = fold_sample->n_attributes =
         0;
-    fold_sample->odd = false;
+    fold_sample->unmergeable = false;
     while (p < end && (p = br_field_next(p, end, &field))) {
         const uint8_t *at = NULL;
         uint64_t v;
@@ -164,17 +164,19 @@ static void fold_read(struct fold *fold, uint8_t verdict, const uint8_t *p, cons
         else if (field.number == BR_SAMPLE_TIMES)
             fold_sample->n_times += field.wire == BR_WIRE_LEN ? (uint32_t)(field.value / 8) : 1;
         else if (field.number != BR_SAMPLE_LINK)
-            fold_sample->odd = true;
+            fold_sample->unmergeable = true;
         else if (fold_is_kept(verdict))
             fold_sample->link = (uint32_t)field.value;
     }
     if (verdict & JOIN_FOLD_TIMELESS) {
-        fold_sample->odd = fold_sample->odd || fold_sample->n_values != fold_sample->n_times;
+        fold_sample->unmergeable =
+            fold_sample->unmergeable || fold_sample->n_values != fold_sample->n_times;
         fold_sample->n_values = 1; /* their sum */
         fold_sample->n_times = 0;
     }
-    fold_sample->odd = fold_sample->odd || (fold_sample->n_times && fold_sample->n_values &&
-                                            fold_sample->n_times != fold_sample->n_values);
+    fold_sample->unmergeable =
+        fold_sample->unmergeable || (fold_sample->n_times && fold_sample->n_values &&
+                                     fold_sample->n_times != fold_sample->n_values);
     fold_sort(fold_sample->attributes, fold_sample->n_attributes);
 }
 
@@ -256,7 +258,7 @@ static void fold_note(struct fold *fold, uint32_t index, const uint8_t *at, cons
     fold->at[index] = (uint32_t)(at - fold->ranges[fold->n_ranges - 1].base);
     fold->next[index] = index;
     fold_read(fold, fold->folds[index], body, end, &fold->here);
-    if (!fold->here.odd && !fold->no_memory)
+    if (!fold->here.unmergeable && !fold->no_memory)
         fold_chain(fold, index);
 }
 
@@ -481,7 +483,7 @@ static int fold_write(struct fold *fold, const struct fold_group *fold_group,
     if (fold_group->n_times)
         o = fold_copy(fold, fold_group, BR_SAMPLE_TIMES,
                       fold_open(o, BR_SAMPLE_TIMES, (size_t)fold_group->n_times * 8));
-    if (fold_sample->odd)
+    if (fold_sample->unmergeable)
         o = fold_write_unknown(o, visit->body, visit->body + visit->len);
     visit->out = (struct br_addition){fold->out, (size_t)(o - fold->out)};
     return BR_REPLACE;
@@ -492,7 +494,7 @@ static void fold_decide(struct fold *fold, const struct fold_group *fold_group)
 {
     for (uint32_t index = fold_group->first; index != fold_group->last;) {
         index = fold->next[index];
-        fold->folds[index] = fold_group->folded ? JOIN_FOLD_GONE : JOIN_FOLD_KEPT;
+        fold->folds[index] = fold_group->folded ? JOIN_FOLD_MERGED : JOIN_FOLD_KEPT;
     }
 }
 
@@ -504,8 +506,8 @@ static int fold_on_sample(void *arg, struct br_visit *visit)
     struct fold_group fold_group = {.first = visit->index, .last = visit->index};
     if (fold->folds[visit->index] == JOIN_FOLD_KEPT)
         return BR_KEEP;
-    if (fold->folds[visit->index] == JOIN_FOLD_GONE) {
-        fold->n_gone++;
+    if (fold->folds[visit->index] == JOIN_FOLD_MERGED) {
+        fold->n_merged++;
         return BR_DROP;
     }
     fold_read(fold, fold->folds[visit->index], visit->body, visit->body + visit->len, &fold->here);
@@ -562,7 +564,7 @@ static void fold_release_table(struct fold *fold)
 }
 
 int join_fold_samples(struct br_item *item, uint8_t *folds, const struct join_label *labels,
-                      uint32_t n_labels, uint32_t *ret_gone)
+                      uint32_t n_labels, uint32_t *ret_merged)
 {
     struct fold fold = {.folds = folds, .labels = labels, .n_labels = n_labels};
     int rc = fold_init(&fold, item);
@@ -574,7 +576,7 @@ int join_fold_samples(struct br_item *item, uint8_t *folds, const struct join_la
     if (!rc)
         rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM, fold_on_sample, &fold);
     if (!rc)
-        *ret_gone = fold.n_gone;
+        *ret_merged = fold.n_merged;
     fold_release(&fold);
     return rc;
 }

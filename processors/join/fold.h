@@ -18,8 +18,8 @@ enum join_fold {
 };
 
 /* Folds the item's samples; `folds` has an enum join_fold, and its bit, for each, and means nothing
- * afterwards. `labels` are of its first `n_labels` attributes. `*ret_gone`: how many samples became
- * part of another. Takes 15 bytes a sample until it returns. Returns 0, or an error of
+ * afterwards. `labels` are of its first `n_labels` attributes. `*ret_merged`: how many samples
+ * became part of another. Takes 15 bytes a sample until it returns. Returns 0, or an error of
  * br_item_rewrite, and the item is as it was. */
 int join_fold_samples(struct br_item *item, uint8_t *folds, const struct join_label *labels,
-                      uint32_t n_labels, uint32_t *ret_gone);
+                      uint32_t n_labels, uint32_t *ret_merged);

@@ -200,16 +200,16 @@ static const char *join_reason(const struct join_progress *progress)
 }
 
 /* Once, when both signals have come for a window and nothing was joined: what is most likely. */
-static void join_tell_why(struct join *join)
+static void join_log_reason(struct join *join)
 {
     const struct join_progress *progress = join_table_progress(join->table);
     uint64_t now_ms = br_host_mono_ms(join->node->host), window_ms = join->config->window / 1000000;
-    if (join->told || !progress->spans || !progress->samples)
+    if (join->reason_logged || !progress->spans || !progress->samples)
         return;
     join->both_ms = join->both_ms ? join->both_ms : now_ms;
     if (now_ms - join->both_ms < window_ms)
         return;
-    join->told = true;
+    join->reason_logged = true;
     if (progress->joined)
         return;
     br_warn(&join->node->log, "spans and samples have come for a window and none was joined: %s",
@@ -223,7 +223,7 @@ static void join_on_housekeeping(struct br_timer *timer)
     bool more = join_table_expire(join->table, br_host_mono_ms(join->node->host), &tally);
     join_count_tally(join, &tally);
     join_note_table(join);
-    join_tell_why(join);
+    join_log_reason(join);
     (void)br_host_timer(join->node->host, &join->housekeeping, more ? 1 : HOUSEKEEPING_MS,
                         join_on_housekeeping);
 }
@@ -300,7 +300,7 @@ static bool join_may_hold(struct join *join, const struct br_item *item)
 }
 
 /* An item of our own with the data of `item`, which is left empty; NULL without memory. */
-static struct br_item *join_take_data(struct br_item *item)
+static struct br_item *join_move_data(struct br_item *item)
 {
     struct br_item *own = br_item_new(item->host, item->signal);
     if (!own || !br_item_keep_metadata(own, item)) {
@@ -319,7 +319,7 @@ static bool join_hold(struct join *join, struct br_item *item, uint64_t delay_ms
 {
     enum br_signal signal = item->signal;
     struct held *held = br_calloc(1, sizeof *held);
-    struct br_item *own = held && !item->waits ? join_take_data(item) : item;
+    struct br_item *own = held && !item->waits ? join_move_data(item) : item;
     if (!held || !own) {
         br_free(held);
         return false;
@@ -349,9 +349,9 @@ static void join_consume_traces(struct join *join, struct br_item *item)
     if (waits && join_may_hold(join, item) && join_hold(join, item, hold_ms, NULL))
         return;
     /* Samples that named a local root may have been taken in these spans. */
-    bool taken =
-        entered.profiled && join_table_any_taken(join->table, br_host_mono_ms(join->node->host));
-    bool totals = waits || entered.sampled || taken;
+    bool deferred =
+        entered.profiled && join_table_any_deferred(join->table, br_host_mono_ms(join->node->host));
+    bool totals = waits || entered.sampled || deferred;
     if (totals || (entered.profiled && join->config->mark == JOIN_MARK_LIKELY))
         join_mark_spans(join, item, totals, false);
     br_node_forward(join->node, item);
@@ -391,7 +391,7 @@ static void join_output(struct br_consumer *self, struct br_item *item)
     br_node_forward(join->node, item);
 }
 
-static void join_on_kept_end(void *arg)
+static void join_on_redelivery_idle(void *arg)
 {
     struct join *join = arg;
     bool idle = join->node->draining;
@@ -474,7 +474,7 @@ static bool join_make_parts(struct join *join)
         br_list_init(&join->held[s]);
         join->output[s].consume = join_output;
         join->redeliveries[s] =
-            br_redelivery_new(node, &join->output[s], false, join_on_kept_end, join);
+            br_redelivery_new(node, &join->output[s], false, join_on_redelivery_idle, join);
     }
     return join->table && join->redeliveries[0] && join->redeliveries[1] &&
            join_policy_init(&join->policy, join->config->keep) == 0 &&
@@ -529,7 +529,7 @@ static void join_drain(struct br_node *node)
     struct join *join = node->state;
     join_release_until(join, UINT64_MAX);
     br_host_timer_stop(node->host, &join->release);
-    join_on_kept_end(join);
+    join_on_redelivery_idle(join);
 }
 
 static void join_destroy(struct br_node *node)

@@ -72,8 +72,8 @@ struct join {
     size_t held_bytes;
     struct br_timer release, housekeeping;
     struct join_paging *paging; /* NULL: none is under way here */
-    uint64_t both_ms; /* when both signals had come first; 0: not yet. Of the first worker */
-    bool told;        /* why nothing is joined */
+    uint64_t both_ms;   /* when both signals had come first; 0: not yet. Of the first worker */
+    bool reason_logged; /* why nothing is joined */
     double *counts[JOIN_TYPES][JOIN_COUNTS];
     double *folded[JOIN_TYPES], *folded_values[JOIN_TYPES];
     double *other_values, *evicted, *marked, *spans_entered, *hold_full, *trace_spans_cut,

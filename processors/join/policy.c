@@ -30,7 +30,7 @@ static int join_policy_overrides_apply(struct br_overridable *overridable,
     struct join_overrides *overrides = join_policy_overrides_of(overridable);
     size_t len = override->service ? strlen(override->service) : 0;
     join_policy_overrides_sweep(overrides, override->id);
-    if (!overrides->asked || !override->keep || len > JOIN_OVERRIDE_SERVICE_MAX ||
+    if (!overrides->enabled || !override->keep || len > JOIN_OVERRIDE_SERVICE_MAX ||
         override->until_ms <= br_host_mono_ms(overrides->node->host))
         return 0;
     if (overrides->count == BR_OVERRIDES_MAX)
@@ -62,7 +62,7 @@ static void join_policy_overrides_list(const struct br_overridable *overridable,
                                      .service = service,
                                      .target = "",
                                      .type = "links",
-                                     .state = overrides->asked ? "some" : "all"};
+                                     .state = overrides->enabled ? "some" : "all"};
     fn(&collected, arg);
     for (size_t i = 0; i < overrides->count; i++) {
         const struct join_override *override = &overrides->overrides[i];
@@ -80,11 +80,12 @@ static void join_policy_overrides_list(const struct br_overridable *overridable,
 static const struct br_overridable_ops ops = {
     join_policy_overrides_apply, join_policy_overrides_withdraw, join_policy_overrides_list};
 
-void join_overrides_start(struct join_overrides *overrides, const struct br_node *node, bool asked)
+void join_overrides_start(struct join_overrides *overrides, const struct br_node *node,
+                          bool enabled)
 {
     overrides->overridable.ops = &ops;
     overrides->node = node;
-    overrides->asked = asked;
+    overrides->enabled = enabled;
     br_overridable_register(&overrides->overridable, node->host);
 }
 

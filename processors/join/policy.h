@@ -30,13 +30,14 @@ struct join_override {
 struct join_overrides {
     struct br_overridable overridable;
     const struct br_node *node;
-    bool asked; /* the config leaves links away, which overrides can bring back */
+    bool enabled; /* the config leaves links away, which overrides can bring back */
     size_t count;
     struct join_override overrides[BR_OVERRIDES_MAX];
 };
 
 /* Begins to obey; without `asked` no override is for it, because every link survives anyway. */
-void join_overrides_start(struct join_overrides *overrides, const struct br_node *node, bool asked);
+void join_overrides_start(struct join_overrides *overrides, const struct br_node *node,
+                          bool enabled);
 void join_overrides_stop(struct join_overrides *overrides); /* accepts a zeroed one */
 
 /* Says whether an override that holds at `now_ms` keeps the link to a span: of that service, of a

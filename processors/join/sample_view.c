@@ -343,7 +343,7 @@ void join_value_type_read(struct join_table *table, const struct br_dictionary_v
     value_type.allocates = br_text_is(unit, "bytes") && sample_view_value_type_is_allocation(type);
     if (period > 0)
         value_type.period_ns =
-            join_times((uint64_t)period, sample_view_value_type_time_unit(period_unit));
+            join_saturated_product((uint64_t)period, sample_view_value_type_time_unit(period_unit));
     if (value_type.period_ns == UINT64_MAX)
         value_type.period_ns = 0;
     bool cpu = sample_view_value_type_is_cpu(type);
@@ -368,8 +368,8 @@ struct reader {
 };
 
 /* Takes an id, unless the sample has one under a name that comes first in the list. */
-static void sample_view_take_id(const struct join_label *label, size_t size, const uint8_t **id,
-                                uint8_t *number, bool *several)
+static void sample_view_set_id(const struct join_label *label, size_t size, const uint8_t **id,
+                               uint8_t *number, bool *several)
 {
     if (*id && label->number > *number)
         return;
@@ -382,7 +382,7 @@ static void sample_view_take_id(const struct join_label *label, size_t size, con
     *several = label->several;
 }
 
-static void sample_view_take_label(void *arg, uint64_t index)
+static void sample_view_apply_label(void *arg, uint64_t index)
 {
     struct reader *reader = arg;
     struct join_sample_view *view = reader->sample_view;
@@ -396,10 +396,10 @@ static void sample_view_take_label(void *arg, uint64_t index)
     else if (label->kind == JOIN_LABEL_OWN)
         view->has_keys |= 1u << label->number;
     else if (label->kind == JOIN_LABEL_SPAN_ID)
-        sample_view_take_id(label, 8, &view->span_id, &view->span_number, &reader->several_spans);
+        sample_view_set_id(label, 8, &view->span_id, &view->span_number, &reader->several_spans);
     else if (label->kind == JOIN_LABEL_TRACE_ID)
-        sample_view_take_id(label, 16, &view->trace_id, &view->trace_number,
-                            &reader->several_traces);
+        sample_view_set_id(label, 16, &view->trace_id, &view->trace_number,
+                           &reader->several_traces);
 }
 
 static void sample_view_add_value(void *arg, uint64_t value)
@@ -469,7 +469,7 @@ static struct link sample_view_link_read_long(struct join_links *links, uint32_t
 }
 
 /* A link takes precedence over labels, which supply only the trace or the span that it lacks. */
-static void sample_view_take_link(struct join_links *links, uint64_t index, struct reader *reader)
+static void sample_view_apply_link(struct join_links *links, uint64_t index, struct reader *reader)
 {
     struct join_sample_view *view = reader->sample_view;
     if (index == 0 || index >= links->view->count[BR_TABLE_LINK])
@@ -520,7 +520,7 @@ void join_sample_view_of(struct join_links *links, const struct join_label *labe
         if (field.number == BR_SAMPLE_STACK)
             ret->stack = (uint32_t)field.value;
         else if (field.number == BR_SAMPLE_ATTRIBUTES && labels)
-            sample_view_each(&field, sample_view_take_label, &reader);
+            sample_view_each(&field, sample_view_apply_label, &reader);
         else if (field.number == BR_SAMPLE_LINK)
             link = field.value;
         else if (field.number == BR_SAMPLE_VALUES)
@@ -528,7 +528,7 @@ void join_sample_view_of(struct join_links *links, const struct join_label *labe
         else if (field.number == BR_SAMPLE_TIMES)
             ret->n_times += field.wire == BR_WIRE_LEN ? field.value / 8 : 1;
     }
-    sample_view_take_link(links, link, &reader);
+    sample_view_apply_link(links, link, &reader);
     ret->ambiguous = ret->span_id && (reader.several_spans || reader.several_traces);
     if (ret->ambiguous)
         ret->span_id = ret->trace_id = NULL;

@@ -95,7 +95,7 @@ struct run {
 
 /* --- What becomes of it ----------------------------------------------------------------- */
 
-static enum join_result join_run_ask(struct run *run, const struct join_sample *sample, bool add)
+static enum join_result join_run_find(struct run *run, const struct join_sample *sample, bool add)
 {
     return join_table_sample(run->join->table, sample, add, run->came_ms, join_found_copy,
                              &run->found, &run->counts.tally);
@@ -141,7 +141,7 @@ static enum join_result join_run_add(struct run *run, const struct join_sample_v
 {
     join_value_type_apply(&run->scope.value_type, view->value, view->n_values, view->n_times,
                           &sample);
-    enum join_result result = join_run_ask(run, &sample, true);
+    enum join_result result = join_run_find(run, &sample, true);
     if (result == JOIN_FOUND && run->join->span_metrics.node)
         join_run_credit_found(run, &sample);
     return result;
@@ -179,8 +179,8 @@ static uint64_t join_run_waits_ms(const struct run *run)
 }
 
 /* Adds the sample to the span that it names, and its timestamps to what is shared out later. */
-static bool join_run_take(struct run *run, const struct join_sample_view *view,
-                          enum join_result *result)
+static bool join_run_defer(struct run *run, const struct join_sample_view *view,
+                           enum join_result *result)
 {
     struct join_sample sample = run_sample_of(run, view, run->pass == JOIN_PASS_FIRST);
     uint8_t trace[16];
@@ -188,15 +188,15 @@ static bool join_run_take(struct run *run, const struct join_sample_view *view,
         memcpy(trace, run->found.trace, sizeof trace);
         sample.trace_id = trace;
     }
-    if (!join_credit_take(&run->credit, &run->scope.value_type, view, &view->where, &sample,
-                          join_run_waits_ms(run), run->came_ms, &run->counts.tally))
+    if (!join_credit_defer(&run->credit, &run->scope.value_type, view, &view->where, &sample,
+                           join_run_waits_ms(run), run->came_ms, &run->counts.tally))
         return false;
-    sample.taken = true;
+    sample.deferred = true;
     join_value_type_apply(&run->scope.value_type, view->value, view->n_values, view->n_times,
                           &sample);
-    *result = join_run_ask(run, &sample, true);
+    *result = join_run_find(run, &sample, true);
     if (*result == JOIN_FOUND && run->join->span_metrics.node) {
-        sample.taken = false;
+        sample.deferred = false;
         join_credit_below(&run->credit, &run->scope.value_type, view, &run->found, &sample);
     }
     return true;
@@ -209,13 +209,13 @@ static enum join_result join_run_look_up(struct run *run, const struct join_samp
     struct join_sample sample = run_sample_of(run, view, held);
     enum join_result result = JOIN_UNKNOWN;
     if (!add || join_sample_view_is_timed(view))
-        result = join_run_ask(run, &sample, false);
-    bool taken = add && join_sample_view_is_timed(view) && join_run_is_open(run, result, &sample) &&
-                 join_run_take(run, view, &result);
-    if (add && result != JOIN_TOO_LATE && !taken)
+        result = join_run_find(run, &sample, false);
+    bool deferred = add && join_sample_view_is_timed(view) &&
+                    join_run_is_open(run, result, &sample) && join_run_defer(run, view, &result);
+    if (add && result != JOIN_TOO_LATE && !deferred)
         result = join_run_add_to(run, view, held);
     /* The deepest span, whose link it is to leave with, may still be to come. */
-    bool links_span = taken && run->join->config->local_root.link == JOIN_LINK_SPAN;
+    bool links_span = deferred && run->join->config->local_root.link == JOIN_LINK_SPAN;
     run->counts.n_unknown += result == JOIN_UNKNOWN || links_span;
     return result;
 }
@@ -433,15 +433,15 @@ static void join_run_decide_rest(struct run *run)
 
 static void join_run_fold(struct run *run)
 {
-    uint32_t gone = 0, n = 0;
+    uint32_t merged = 0, n = 0;
     join_run_decide_rest(run);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
         n += run->folding.folded[t].samples > 0;
     if ((!n && !run->folding.timeless) || run->no_memory ||
         join_fold_samples(run->item, run->folding.verdicts, run->dictionary.labels,
-                          run->dictionary.view.count[BR_TABLE_ATTRIBUTE], &gone))
+                          run->dictionary.view.count[BR_TABLE_ATTRIBUTE], &merged))
         return;
-    br_item_settle(run->item, BR_FATE_DROPPED, "folded", gone);
+    br_item_settle(run->item, BR_FATE_DROPPED, "folded", merged);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
         if (run->folding.folded[t].samples)
             join_count_folded(run->join, t, (double)run->folding.folded[t].samples,
@@ -501,19 +501,19 @@ static struct join_identity join_run_where(const struct run *run,
 }
 
 /* The table shares it out when spans of the thread leave. */
-static void join_run_take_inferable(struct run *run, const struct join_sample_view *view,
-                                    const struct join_identity *where)
+static void join_run_defer_inferable(struct run *run, const struct join_sample_view *view,
+                                     const struct join_identity *where)
 {
     struct join_sample sample = run_sample_of(run, view, true);
     for (unsigned key = 0; key < JOIN_THREAD_KEYS; key++) {
         struct join_thread_ids ids;
-        if (!join_thread_is_kept_by(where, (enum join_thread_key)key) ||
+        if (!join_thread_is_stored_by(where, (enum join_thread_key)key) ||
             !join_thread_ids_of(where, (enum join_thread_key)key, &ids))
             continue;
         sample.trace_id = ids.trace;
         sample.span_id = ids.span;
-        (void)join_credit_take(&run->credit, &run->scope.value_type, view, where, &sample,
-                               join_run_waits_ms(run), run->came_ms, &run->counts.tally);
+        (void)join_credit_defer(&run->credit, &run->scope.value_type, view, where, &sample,
+                                join_run_waits_ms(run), run->came_ms, &run->counts.tally);
     }
 }
 
@@ -521,7 +521,7 @@ static void join_run_take_inferable(struct run *run, const struct join_sample_vi
 static enum join_result join_run_note_inferred(struct run *run, const struct join_sample_view *view)
 {
     struct join_sample sample = run_sample_of(run, view, true);
-    sample.taken = true;
+    sample.deferred = true;
     return join_run_add(run, view, sample);
 }
 
@@ -537,7 +537,7 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
         return false;
     join_progress_note(&join_table_progress(run->join->table)->inferable);
     if (run->pass != JOIN_PASS_LAST)
-        join_run_take_inferable(run, view, &where);
+        join_run_defer_inferable(run, view, &where);
     if (run->pass == JOIN_PASS_FIRST) {
         run->counts.n_unknown++; /* spans that are to come may fit better */
         return false;
@@ -846,7 +846,7 @@ static bool join_samples_splitting_spans(struct splitting *splitting,
                join_infer_spans(&run->infer, view, &where, times, splitting->spans);
     const struct join_sample sample = {.trace_id = view->trace_id, .span_id = view->span_id};
     return config->local_root.link == JOIN_LINK_SPAN &&
-           join_run_ask(run, &sample, false) == JOIN_FOUND &&
+           join_run_find(run, &sample, false) == JOIN_FOUND &&
            join_credit_spans(&run->credit, view, &run->found, times, splitting->spans);
 }
 
@@ -932,10 +932,10 @@ static bool join_run_prepare(struct run *run)
                          &run->arena);
     join_infer_init(&run->infer, run->join->table, &run->arena);
     run->infer.cut = run->join->trace_spans_cut;
-    run->infer.leaving = join_leaving(run->came_ms, join_run_waits_ms(run));
+    run->infer.release_time = join_release_time(run->came_ms, join_run_waits_ms(run));
     run->credit = (struct join_credit){
         .arena = &run->arena,
-        .leaving = run->infer.leaving,
+        .release_time = run->infer.release_time,
         .locals = {.table = run->join->table,
                    .link_spans = run->join->config->local_root.link == JOIN_LINK_SPAN,
                    .max_spans = (unsigned)run->join->config->local_root.max_spans,

@@ -116,10 +116,11 @@ struct join_spent join_spent_of(const struct join_totals *totals)
 {
     struct join_totals all = *totals;
     for (unsigned m = 0; m < JOIN_OTHER; m++)
-        all.count[m] += all.taken_count[m];
+        all.count[m] += all.deferred_count[m];
     enum join_measure measure = join_totals_measure(&all);
     bool cpu = measure <= JOIN_CPU_COUNT;
-    return (struct join_spent){.cpu_ns = cpu ? all.time_ns[measure] + all.taken_ns[measure] : 0,
-                               .allocated_bytes = all.allocated_bytes + all.taken_allocated_bytes,
+    return (struct join_spent){.cpu_ns = cpu ? all.time_ns[measure] + all.deferred_ns[measure] : 0,
+                               .allocated_bytes =
+                                   all.allocated_bytes + all.deferred_allocated_bytes,
                                .samples = measure < JOIN_OTHER ? all.count[measure] : 0};
 }

@@ -51,7 +51,7 @@ static void spans_put_scalar(struct text *text, struct br_value value)
 }
 
 /* One KeyValue: kept where its key is wanted and has no value so far. */
-static void spans_take_attribute(const struct join *join, const uint8_t *data, size_t len,
+static void spans_read_attribute(const struct join *join, const uint8_t *data, size_t len,
                                  struct text *texts)
 {
     struct br_keyvalue kv;
@@ -63,26 +63,26 @@ static void spans_take_attribute(const struct join *join, const uint8_t *data, s
 }
 
 /* True when the KeyValue begins with a key of a length that none of ours has, as most do. */
-static inline bool spans_of_no_interest(const struct join *join, const uint8_t *p, size_t len)
+static inline bool spans_is_unwanted(const struct join *join, const uint8_t *p, size_t len)
 {
     return len >= 2 && p[0] == BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN) && p[1] < 64 &&
            !(join->wanted_lens >> p[1] & 1) && p[1] + 2u < len &&
            p[p[1] + 2u] == BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN);
 }
 
-static void spans_take_attributes(const struct join *join, const uint8_t *p, const uint8_t *end,
+static void spans_read_attributes(const struct join *join, const uint8_t *p, const uint8_t *end,
                                   uint32_t field_number, struct text *texts)
 {
     struct br_field field;
     br_steps_add((size_t)(end - p));
     while (p < end && (p = br_scan(p, end, &field)))
         if (br_scan_tag(&field) == BR_TAG(field_number, BR_WIRE_LEN) &&
-            !spans_of_no_interest(join, field.data, field.value))
-            spans_take_attribute(join, field.data, (size_t)field.value, texts);
+            !spans_is_unwanted(join, field.data, field.value))
+            spans_read_attribute(join, field.data, (size_t)field.value, texts);
 }
 
-static void spans_take_intrinsics(const struct join *join, const struct br_span *span,
-                                  struct text *texts)
+static void spans_add_intrinsics(const struct join *join, const struct br_span *span,
+                                 struct text *texts)
 {
     static const char *const kinds[] = {"unspecified", "internal", "server",
                                         "client",      "producer", "consumer"};
@@ -133,8 +133,8 @@ static void spans_add_attributes(struct entering *entering, const struct br_span
     const struct join *join = entering->join;
     for (unsigned i = 1; i < join->n_keys; i++)
         entering->of_span[i].used = 0;
-    spans_take_intrinsics(join, span, entering->of_span);
-    spans_take_attributes(join, span->body, span->body + span->body_len, BR_SPAN_ATTRIBUTES,
+    spans_add_intrinsics(join, span, entering->of_span);
+    spans_read_attributes(join, span->body, span->body + span->body_len, BR_SPAN_ATTRIBUTES,
                           entering->of_span);
     ret->data = entering->at;
     for (unsigned i = 1; i < join->n_keys; i++) {
@@ -201,7 +201,7 @@ static void spans_begin_part(struct entering *entering, uint32_t number,
         return;
     for (unsigned i = 1; i < entering->join->n_keys; i++)
         entering->of_resource[i].used = 0;
-    spans_take_attributes(entering->join, resource, resource + len, BR_RESOURCE_ATTRIBUTES,
+    spans_read_attributes(entering->join, resource, resource + len, BR_RESOURCE_ATTRIBUTES,
                           entering->of_resource);
 }
 
@@ -291,13 +291,13 @@ static void spans_find(struct br_item *item)
     bool ok = again && br_item_write(item, &rope) == 0;
     struct br_buf *flat = ok ? br_rope_flat(&rope, item->host->pool, &data) : NULL;
     if (flat && br_walk(again, flat, data, rope.len, &options, &repaired, &err) == 0) {
-        struct br_debt owes = item->debt;
+        struct br_debt debt = item->debt;
         struct br_span *spans = again->spans;
         struct br_buf *spans_buf = again->spans_buf;
         again->spans_buf = NULL; /* it is moved */
         br_item_clear_parts(item);
         (void)br_item_absorb(item, again); /* into an empty item: cannot fail */
-        item->debt = owes;
+        item->debt = debt;
         item->spans = spans;
         item->spans_buf = spans_buf;
     }

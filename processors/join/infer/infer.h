@@ -23,12 +23,12 @@
 struct join_infer {
     struct join_table *table;
     struct br_arena *arena;
-    struct br_map *slots;        /* of this item: threads, level and slot -> spans */
-    struct br_map *found;        /* likewise: spans that something was taken in */
-    struct br_map *shared;       /* likewise: threads and timestamps that were shared out */
-    double *cut;                 /* NULL, or counts slots of which not all spans were read */
-    bool unknown;                /* by join_infer_span: spans are not known that were open then */
-    struct join_leaving leaving; /* of the samples that are asked about */
+    struct br_map *slots;  /* of this item: threads, level and slot -> spans */
+    struct br_map *found;  /* likewise: spans that something was taken in */
+    struct br_map *shared; /* likewise: threads and timestamps that were shared out */
+    double *cut;           /* NULL, or counts slots of which not all spans were read */
+    bool unknown;          /* by join_infer_span: spans are not known that were open then */
+    struct join_release_time release_time; /* of the samples that are asked about */
     uint64_t *times;
     uint64_t cap;
     uint64_t steps; /* done so far: past JOIN_STEPS_MAX nothing is inferred */
@@ -49,7 +49,7 @@ bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *v
                       uint64_t *ret_spans);
 
 /* The ids under which the timestamps of samples of a thread and its process are kept
- * (join_table_take): once by the thread's id, and once by its name. False where it is not said. */
+ * (join_table_defer): once by the thread's id, and once by its name. False where it is not said. */
 struct join_thread_ids {
     uint8_t trace[16], span[8];
 };
@@ -57,7 +57,7 @@ bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key 
                         struct join_thread_ids *ret);
 
 /* Says whether samples of the thread are kept by this key. */
-bool join_thread_is_kept_by(const struct join_identity *where, enum join_thread_key key);
+bool join_thread_is_stored_by(const struct join_identity *where, enum join_thread_key key);
 
 /* Returns the totals of a span from samples that name none, with counters behind; NULL: nothing, or
  * no memory. `where` is what the span and its resource say, with a thread and a process. */

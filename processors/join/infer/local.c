@@ -227,15 +227,15 @@ const struct join_local *join_locals_get(struct join_locals *locals, const uint8
     locals->newest = locals->known ? br_map_get(locals->known, key, sizeof key) : NULL;
     if (locals->newest || locals->steps > JOIN_STEPS_MAX || !locals->read)
         return locals->newest;
-    struct join_looked looked;
+    struct join_search search;
     unsigned n = join_table_family(locals->table, trace_id, service, service_len, service_hash,
-                                   locals->read, locals->max_spans, &looked);
-    *locals->cut += looked.more;
-    locals->steps += (looked.steps + 1) * (uint64_t)JOIN_STEPS_PER_LOOK;
-    br_steps_add((looked.steps + 1) * (size_t)JOIN_STEPS_PER_LOOK);
+                                   locals->read, locals->max_spans, &search);
+    *locals->cut += search.more;
+    locals->steps += (search.steps + 1) * (uint64_t)JOIN_STEPS_PER_LOOKUP;
+    br_steps_add((search.steps + 1) * (size_t)JOIN_STEPS_PER_LOOKUP);
     locals->newest = locals_add(locals, key, locals->read, n);
     if (locals->newest) {
-        locals->newest->since_ns = looked.since_ns;
+        locals->newest->since_ns = search.since_ns;
         locals->newest->exact = join_table_is_exact(locals->table, service_hash, locals->now_ms);
     }
     return locals->newest;
@@ -253,11 +253,11 @@ static bool local_is_open(const struct join_relative *relative, uint64_t time_ns
 /* Whether a span below `root` was known to be when a sample left: it and all spans between them had
  * come, and the root. */
 static bool local_was_below(const struct join_local *local, uint32_t span, uint32_t root,
-                            struct join_leaving leaving)
+                            struct join_release_time release_time)
 {
-    while (span != root && join_is_in_time(local->spans[span].seen, leaving))
+    while (span != root && join_is_in_time(local->spans[span].seen, release_time))
         span = local->parents[span] - 1u;
-    return join_is_in_time(local->spans[span].seen, leaving);
+    return join_is_in_time(local->spans[span].seen, release_time);
 }
 
 /* `root` itself where names are exact, or where spans of that time may have left. Otherwise the
@@ -267,7 +267,7 @@ static bool local_was_below(const struct join_local *local, uint32_t span, uint3
  * NULL: spans that come too late for the link of the sample do not count. */
 static uint32_t local_open(const struct join_local *local, uint32_t root, uint64_t time_ns,
                            uint32_t thread, uint32_t thread_name,
-                           const struct join_leaving *leaving)
+                           const struct join_release_time *release_time)
 {
     uint32_t first = root, last = root;
     br_steps_add(local->count + 1);
@@ -276,7 +276,7 @@ static uint32_t local_open(const struct join_local *local, uint32_t root, uint64
     for (uint32_t i = 0; i < local->count; i++) {
         if (local->depths[i] < local->depths[first] || !join_local_below(local, i, root) ||
             !local_is_open(&local->spans[i], time_ns, thread, thread_name) ||
-            (leaving && !local_was_below(local, i, root, *leaving)))
+            (release_time && !local_was_below(local, i, root, *release_time)))
             continue;
         if (local->depths[i] > local->depths[first])
             first = last = i;
@@ -332,10 +332,10 @@ static bool join_local_credit_read_numbers(struct join_credit *credit,
     return true;
 }
 
-static uint64_t join_local_credit_sum(uint64_t left, uint64_t right)
+static uint64_t join_local_credit_sum(uint64_t total, uint64_t value)
 {
     uint64_t sum;
-    return __builtin_add_overflow(left, right, &sum) ? UINT64_MAX : sum;
+    return __builtin_add_overflow(total, value, &sum) ? UINT64_MAX : sum;
 }
 
 /* A missing or negative value counts nothing. */
@@ -348,40 +348,40 @@ static uint64_t join_local_credit_sum_of(const uint64_t *values, uint64_t count)
     return sum;
 }
 
-bool join_credit_take(struct join_credit *credit, const struct join_value_type *value_type,
-                      const struct join_sample_view *view, const struct join_identity *where,
-                      const struct join_sample *sample, uint64_t waits_ms, uint64_t now_ms,
-                      struct join_tally *tally)
+bool join_credit_defer(struct join_credit *credit, const struct join_value_type *value_type,
+                       const struct join_sample_view *view, const struct join_identity *where,
+                       const struct join_sample *sample, uint64_t waits_ms, uint64_t now_ms,
+                       struct join_tally *tally)
 {
-    const struct join_leaving leaving = join_leaving(now_ms, waits_ms);
+    const struct join_release_time release_time = join_release_time(now_ms, waits_ms);
     bool apart = view->n_values == view->n_times;
     if ((view->n_values && !apart && view->n_times > JOIN_TIMES_MAX) ||
         !join_local_credit_read_numbers(credit, view))
         return false;
-    struct join_taken taken = {.unit_ns = value_type->unit_ns,
-                               .period_ns = value_type->period_ns,
-                               .type = value_type->type,
-                               .measure = (uint8_t)value_type->measure,
-                               .counts = value_type->counts,
-                               .allocates = value_type->allocates,
-                               .has_value = view->n_values,
-                               .of_thread = !view->span_id,
-                               .thread = where->hashes[JOIN_THREAD_ID],
-                               .thread_name = where->hashes[JOIN_THREAD_NAME],
-                               .service = where->hashes[JOIN_SERVICE],
-                               .runtime = where->hashes[JOIN_RUNTIME],
-                               .function = sample->function,
-                               .leaves = leaving.at,
-                               .waits = leaving.waits};
-    memcpy(taken.places, &where->hashes[JOIN_HOST], sizeof taken.places);
+    struct join_deferred deferred = {.unit_ns = value_type->unit_ns,
+                                     .period_ns = value_type->period_ns,
+                                     .type = value_type->type,
+                                     .measure = (uint8_t)value_type->measure,
+                                     .counts = value_type->counts,
+                                     .allocates = value_type->allocates,
+                                     .has_value = view->n_values,
+                                     .of_thread = !view->span_id,
+                                     .thread = where->hashes[JOIN_THREAD_ID],
+                                     .thread_name = where->hashes[JOIN_THREAD_NAME],
+                                     .service = where->hashes[JOIN_SERVICE],
+                                     .runtime = where->hashes[JOIN_RUNTIME],
+                                     .function = sample->function,
+                                     .released = release_time.at,
+                                     .held = release_time.held};
+    memcpy(deferred.places, &where->hashes[JOIN_HOST], sizeof deferred.places);
     for (uint64_t i = 0; i < view->n_times; i += JOIN_TIMES_MAX) {
-        uint64_t rest = view->n_times - i;
-        taken.n_times = rest < JOIN_TIMES_MAX ? (uint32_t)rest : JOIN_TIMES_MAX;
-        taken.n_values = apart ? taken.n_times : 0;
-        taken.value =
-            apart ? join_local_credit_sum_of(credit->values + i, taken.n_times) : view->value;
-        join_table_take(credit->locals.table, sample, &taken, credit->times + i, credit->values + i,
-                        now_ms, tally);
+        uint64_t n_remaining = view->n_times - i;
+        deferred.n_times = n_remaining < JOIN_TIMES_MAX ? (uint32_t)n_remaining : JOIN_TIMES_MAX;
+        deferred.n_values = apart ? deferred.n_times : 0;
+        deferred.value =
+            apart ? join_local_credit_sum_of(credit->values + i, deferred.n_times) : view->value;
+        join_table_defer(credit->locals.table, sample, &deferred, credit->times + i,
+                         credit->values + i, now_ms, tally);
     }
     return true;
 }
@@ -392,8 +392,8 @@ bool join_credit_take(struct join_credit *credit, const struct join_value_type *
 typedef void run_of_times_fn(void *arg, uint32_t span, uint64_t value, uint64_t n_times);
 
 /* Whether the steps that so many timestamps take are left. */
-static bool locals_may_take(struct join_locals *locals, const struct join_local *local,
-                            uint64_t n_times)
+static bool locals_spend_steps(struct join_locals *locals, const struct join_local *local,
+                               uint64_t n_times)
 {
     uint64_t steps = n_times * (local->count + 1);
     if (locals->steps + steps > JOIN_STEPS_MAX) {
@@ -408,23 +408,25 @@ static bool locals_may_take(struct join_locals *locals, const struct join_local 
  * numbers. Where there is one value for several of them all is the root's. `leaving`: as in
  * local_open. */
 static void local_share_out(const struct join_local *local, uint32_t root,
-                            const struct join_taken *taken, const struct join_leaving *leaving,
-                            uint64_t *times, const uint64_t *values, run_of_times_fn *fn, void *arg)
+                            const struct join_deferred *deferred,
+                            const struct join_release_time *release_time, uint64_t *times,
+                            const uint64_t *values, run_of_times_fn *fn, void *arg)
 {
     bool one = true;
-    for (uint32_t i = 0; i < taken->n_times; i++) {
-        times[i] = local_open(local, root, times[i], taken->thread, taken->thread_name, leaving);
+    for (uint32_t i = 0; i < deferred->n_times; i++) {
+        times[i] = local_open(local, root, times[i], deferred->thread, deferred->thread_name,
+                              release_time);
         one = one && times[i] == times[0];
     }
-    if (one || (taken->has_value && !taken->n_values)) {
-        fn(arg, one ? (uint32_t)times[0] : root, taken->value, taken->n_times);
+    if (one || (deferred->has_value && !deferred->n_values)) {
+        fn(arg, one ? (uint32_t)times[0] : root, deferred->value, deferred->n_times);
         return;
     }
-    for (uint32_t i = 0, from = 0; i < taken->n_times; i++) {
-        if (i + 1 < taken->n_times && times[i + 1] == times[from])
+    for (uint32_t i = 0, from = 0; i < deferred->n_times; i++) {
+        if (i + 1 < deferred->n_times && times[i + 1] == times[from])
             continue;
         fn(arg, (uint32_t)times[from],
-           taken->n_values ? join_local_credit_sum_of(values + from, i + 1 - from) : 0,
+           deferred->n_values ? join_local_credit_sum_of(values + from, i + 1 - from) : 0,
            i + 1 - from);
         from = i + 1;
     }
@@ -433,7 +435,7 @@ static void local_share_out(const struct join_local *local, uint32_t root,
 struct sharing {
     struct join_locals *locals;
     struct join_local *local;
-    const struct join_taken *taken;
+    const struct join_deferred *deferred;
     uint32_t named;
 };
 
@@ -453,7 +455,7 @@ static void join_local_sharing_add(void *arg, uint32_t span, uint64_t value, uin
 {
     struct sharing *sharing = arg;
     struct join_local *local = sharing->local;
-    struct join_sample sample = join_taken_sample(sharing->taken, value, n_times);
+    struct join_sample sample = join_deferred_sample(sharing->deferred, value, n_times);
     struct join_totals *share = local_share_of(sharing, span);
     if (!share)
         return;
@@ -469,56 +471,56 @@ static void join_local_sharing_add(void *arg, uint32_t span, uint64_t value, uin
 static void local_sharing_add_linked(void *arg, uint32_t span, uint64_t value, uint64_t n_times)
 {
     struct sharing *sharing = arg;
-    struct join_sample sample = join_taken_sample(sharing->taken, value, n_times);
+    struct join_sample sample = join_deferred_sample(sharing->deferred, value, n_times);
     struct join_totals *share = local_share_of(sharing, span);
     if (share)
         join_totals_add_linked(share, &sample);
 }
 
 /* Shares out the timestamps at hand: their figures, and the links that they leave with. */
-static void locals_share_one(struct sharing *sharing, struct join_taken_cursor *cursor)
+static void locals_share_one(struct sharing *sharing, struct join_deferred_cursor *cursor)
 {
     const struct join_locals *locals = sharing->locals;
     const struct join_local *local = sharing->local;
-    const struct join_taken *taken = &cursor->taken;
+    const struct join_deferred *deferred = &cursor->deferred;
     uint64_t times[JOIN_TIMES_MAX];
     if (local->parents[sharing->named] ||
-        !locals_may_take(sharing->locals, local, taken->n_times)) {
-        join_local_sharing_add(sharing, sharing->named, taken->value, taken->n_times);
-        local_sharing_add_linked(sharing, sharing->named, taken->value, taken->n_times);
+        !locals_spend_steps(sharing->locals, local, deferred->n_times)) {
+        join_local_sharing_add(sharing, sharing->named, deferred->value, deferred->n_times);
+        local_sharing_add_linked(sharing, sharing->named, deferred->value, deferred->n_times);
         return;
     }
     if (locals->link_spans) {
-        const struct join_leaving leaving = join_taken_leaving(taken);
-        memcpy(times, cursor->times, taken->n_times * sizeof *times);
-        local_share_out(local, sharing->named, taken, &leaving, times, cursor->values,
+        const struct join_release_time release_time = join_deferred_release_time(deferred);
+        memcpy(times, cursor->times, deferred->n_times * sizeof *times);
+        local_share_out(local, sharing->named, deferred, &release_time, times, cursor->values,
                         local_sharing_add_linked, sharing);
     }
-    local_share_out(local, sharing->named, taken, NULL, cursor->times, cursor->values,
+    local_share_out(local, sharing->named, deferred, NULL, cursor->times, cursor->values,
                     join_local_sharing_add, sharing);
 }
 
-/* As join_table_taken; ends when the steps do, too. */
-static bool locals_next_taken(struct join_locals *locals, const uint8_t *trace_id,
-                              const uint8_t *span_id, struct join_taken_cursor *cursor)
+/* As join_table_next_deferred; ends when the steps do, too. */
+static bool locals_next_deferred(struct join_locals *locals, const uint8_t *trace_id,
+                                 const uint8_t *span_id, struct join_deferred_cursor *cursor)
 {
     if (locals->steps > JOIN_STEPS_MAX) {
         locals->n_cut++;
         return false;
     }
-    bool found = join_table_taken(locals->table, trace_id, span_id, cursor);
-    locals->steps += cursor->steps * (uint64_t)JOIN_STEPS_PER_LOOK;
-    br_steps_add(cursor->steps * (size_t)JOIN_STEPS_PER_LOOK);
+    bool found = join_table_next_deferred(locals->table, trace_id, span_id, cursor);
+    locals->steps += cursor->steps * (uint64_t)JOIN_STEPS_PER_LOOKUP;
+    br_steps_add(cursor->steps * (size_t)JOIN_STEPS_PER_LOOKUP);
     return found;
 }
 
 /* Shares out what was taken of samples that name one span. */
 static void locals_share_named(struct join_locals *locals, struct join_local *local, uint32_t named)
 {
-    struct join_taken_cursor cursor = {0};
-    struct sharing sharing = {locals, local, &cursor.taken, named};
+    struct join_deferred_cursor cursor = {0};
+    struct sharing sharing = {locals, local, &cursor.deferred, named};
     const uint8_t *span_id = (const uint8_t *)&local->spans[named].span_id;
-    while (locals_next_taken(locals, local->trace_id, span_id, &cursor))
+    while (locals_next_deferred(locals, local->trace_id, span_id, &cursor))
         locals_share_one(&sharing, &cursor);
 }
 
@@ -531,20 +533,20 @@ const struct join_totals *join_locals_share(struct join_locals *locals,
     if (!own->shared && own->totals) {
         own->shares = br_arena_calloc(&locals->arena, own->count, sizeof *own->shares);
         for (uint32_t i = 0; own->shares && i < own->count; i++)
-            if (own->spans[i].taken)
+            if (own->spans[i].deferred)
                 locals_share_named(locals, own, i);
     }
     own->shared = true;
     return own->shares ? own->shares[span] : NULL;
 }
 
-void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
-                    struct join_totals *totals)
+void join_deferred_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
+                       struct join_totals *totals)
 {
-    struct join_taken_cursor cursor = {0};
-    while (locals_next_taken(locals, trace_id, span_id, &cursor)) {
+    struct join_deferred_cursor cursor = {0};
+    while (locals_next_deferred(locals, trace_id, span_id, &cursor)) {
         struct join_sample sample =
-            join_taken_sample(&cursor.taken, cursor.taken.value, cursor.taken.n_times);
+            join_deferred_sample(&cursor.deferred, cursor.deferred.value, cursor.deferred.n_times);
         sample.span_id = span_id;
         sample.function = 0; /* there are no counters behind */
         join_totals_add_sample(locals->table, totals, &sample, false);
@@ -584,7 +586,7 @@ bool join_credit_spans(struct join_credit *credit, const struct join_sample_view
                        uint64_t *ret_spans)
 {
     if (join_credit_place(credit, named) != JOIN_TREE_ROOT ||
-        !locals_may_take(&credit->locals, credit->local, view->n_times) ||
+        !locals_spend_steps(&credit->locals, credit->local, view->n_times) ||
         !join_local_credit_read_numbers(credit, view))
         return false;
     uint32_t root = join_local_find(credit->local, named->span);
@@ -592,7 +594,7 @@ bool join_credit_spans(struct join_credit *credit, const struct join_sample_view
         ret_spans[i] =
             1 + (uint64_t)local_open(credit->local, root, credit->times[i],
                                      view->where.hashes[JOIN_THREAD_ID],
-                                     view->where.hashes[JOIN_THREAD_NAME], &credit->leaving);
+                                     view->where.hashes[JOIN_THREAD_NAME], &credit->release_time);
     *ret_times = credit->times;
     return true;
 }
@@ -601,7 +603,7 @@ const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join
                                    const struct join_found *named)
 {
     if (join_credit_place(credit, named) != JOIN_TREE_ROOT ||
-        !locals_may_take(&credit->locals, credit->local, view->n_times) ||
+        !locals_spend_steps(&credit->locals, credit->local, view->n_times) ||
         !join_local_credit_read_numbers(credit, view))
         return NULL;
     const struct join_local *local = credit->local;
@@ -609,7 +611,7 @@ const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join
     for (uint64_t i = 0; i < view->n_times; i++) {
         uint32_t span =
             local_open(local, root, credit->times[i], view->where.hashes[JOIN_THREAD_ID],
-                       view->where.hashes[JOIN_THREAD_NAME], &credit->leaving);
+                       view->where.hashes[JOIN_THREAD_NAME], &credit->release_time);
         if (i && span != all)
             return NULL;
         all = span;
@@ -623,7 +625,7 @@ void join_credit_below(struct join_credit *credit, const struct join_value_type 
 {
     uint32_t root = join_local_credit_read_tree(credit, named);
     struct crediting crediting = {credit, value_type, named, sample, view->n_values};
-    const struct join_taken taken = {
+    const struct join_deferred deferred = {
         .thread = view->where.hashes[JOIN_THREAD_ID],
         .thread_name = view->where.hashes[JOIN_THREAD_NAME],
         .has_value = view->n_values,
@@ -632,10 +634,10 @@ void join_credit_below(struct join_credit *credit, const struct join_value_type 
         .value = view->value};
     if (root == JOIN_NO_SPAN)
         return;
-    if (!locals_may_take(&credit->locals, credit->local, view->n_times) ||
+    if (!locals_spend_steps(&credit->locals, credit->local, view->n_times) ||
         !join_local_credit_read_numbers(credit, view))
         join_local_crediting_add(&crediting, root, view->value, view->n_times);
     else
-        local_share_out(credit->local, root, &taken, NULL, credit->times, credit->values,
+        local_share_out(credit->local, root, &deferred, NULL, credit->times, credit->values,
                         join_local_crediting_add, &crediting);
 }

@@ -18,7 +18,7 @@
 
 /* What one item may take, so that none takes longer than a moment: a step is a span looked at. */
 #define JOIN_STEPS_MAX (UINT64_C(1) << 25)
-#define JOIN_STEPS_PER_LOOK 64u /* into the table, whose memory is far away */
+#define JOIN_STEPS_PER_LOOKUP 64u /* into the table, whose memory is far away */
 
 /* The spans of one trace and service. Those below one another are numbers in a row of `first`. */
 struct join_local {
@@ -71,8 +71,8 @@ const struct join_totals *join_locals_share(struct join_locals *locals,
 
 /* Adds all that was taken of samples that name a span, where there is no tree to share it out in.
  */
-void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
-                    struct join_totals *totals);
+void join_deferred_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
+                       struct join_totals *totals);
 
 void join_locals_release(struct join_locals *locals); /* accepts a zeroed one */
 
@@ -91,7 +91,7 @@ static inline bool join_local_below(const struct join_local *local, uint32_t spa
  * A sample is the span's that it names, unless that is the root of a local tree, the sample has
  * timestamps, and no other sample of its service names a span below a root: then each of them is
  * the deepest span's that was open there, as far as its thread tells and the spans of that time are
- * known. The table keeps the timestamps (join_table_take), and whose they are is found out when a
+ * known. The table keeps the timestamps (join_table_defer), and whose they are is found out when a
  * span's totals are asked for, by all spans that have come by then. Counters by span name cannot
  * wait: they go by the spans that came before the sample.
  */
@@ -103,8 +103,8 @@ typedef void join_credited_fn(void *arg, const struct join_span *span,
 /* For the samples of one item; memory lies in `arena`. */
 struct join_credit {
     struct br_arena *arena;
-    struct join_leaving leaving;   /* of the samples that are asked about */
-    join_credited_fn *on_credited; /* NULL: nobody wants to know */
+    struct join_release_time release_time; /* of the samples that are asked about */
+    join_credited_fn *on_credited;         /* NULL: nobody wants to know */
     void *arg;
     struct join_locals locals;      /* set up and released by whoever made this */
     const struct join_local *local; /* of the sample at hand */
@@ -121,10 +121,10 @@ enum join_tree_place join_credit_place(struct join_credit *credit, const struct 
 /* Keeps the sample's timestamps for later: `sample` says trace and span, `where` where it was
  * taken, and it leaves after `waits_ms`. False where that cannot be done: its values are of
  * no timestamp, and there are too many of them; or there is no memory. */
-bool join_credit_take(struct join_credit *credit, const struct join_value_type *value_type,
-                      const struct join_sample_view *view, const struct join_identity *where,
-                      const struct join_sample *sample, uint64_t waits_ms, uint64_t now_ms,
-                      struct join_tally *tally);
+bool join_credit_defer(struct join_credit *credit, const struct join_value_type *value_type,
+                       const struct join_sample_view *view, const struct join_identity *where,
+                       const struct join_sample *sample, uint64_t waits_ms, uint64_t now_ms,
+                       struct join_tally *tally);
 
 /* Returns the one span below the named one, a root, that was open at all timestamps, as far as
  * spans have come; NULL: the named one, or several. Lives as long as join_locals_get says. */

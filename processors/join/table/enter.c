@@ -17,7 +17,7 @@
  */
 
 /* A span that will be entered, and where. */
-struct join_coming {
+struct join_prepared {
     const struct br_span *span;
     const struct join_origin *origin;
     struct home home;
@@ -27,12 +27,12 @@ struct join_coming {
 };
 
 /* Those of one shard: the ones that `order` names, or all. */
-struct join_coming_spans {
+struct join_batch {
     const struct join_entries *entries;
     const struct br_span *spans;
     const uint16_t *order; /* places in `spans`; or NULL */
     size_t next, end;
-    bool more; /* records may have attributes or whereabouts */
+    bool has_extra; /* records may have attributes or whereabouts */
     /* What the last span that was looked at has by its trace and its part; the next one most likely
      * has the same. */
     uint64_t trace[2];
@@ -46,19 +46,18 @@ struct join_coming_spans {
 /* Spans that are entered in one piece of the ring. */
 struct join_group {
     uint32_t size; /* of its records together */
-    struct join_coming *end;
-    struct join_coming spans[JOIN_GROUP_MAX];
+    struct join_prepared *end;
+    struct join_prepared spans[JOIN_GROUP_MAX];
 };
 
 /* Takes the totals of a span's earlier record: of samples that came first, or of the same span
  * that is sent again. */
-static uint32_t join_table_index_take_over(struct join_table *table, struct shard *shard,
-                                           struct record *old, const struct record *record,
-                                           uint32_t now, struct join_tally *out)
+static uint32_t enter_take_over(struct join_table *table, struct shard *shard, struct record *old,
+                                const struct record *record, uint32_t now, struct join_tally *out)
 {
     uint32_t index = old->totals;
     if (old->pending && join_record_expired(table, old, now)) {
-        join_table_record_leave(table, shard, old, now, out);
+        join_record_evict(table, shard, old, now, out);
         return 0;
     }
     if (old->pending) {
@@ -79,17 +78,17 @@ static uint32_t join_table_index_take_over(struct join_table *table, struct shar
 }
 
 /* Puts it in the place of an earlier record of the same span; false when there is none. */
-__attribute__((noinline)) static bool
-join_table_index_replace(struct join_table *table, struct shard *shard, struct home home,
-                         struct record *record, uint64_t position, uint32_t now,
-                         struct join_tally *out)
+__attribute__((noinline)) static bool enter_replace(struct join_table *table, struct shard *shard,
+                                                    struct home home, struct record *record,
+                                                    uint64_t position, uint32_t now,
+                                                    struct join_tally *out)
 {
-    struct place place = join_table_slots_find(shard, home, record->head.span_id,
-                                               record->has_trace ? record->head.trace_id : NULL);
-    struct record *old = join_table_slots_record(shard, &place);
+    struct place place = join_slots_find(shard, home, record->head.span_id,
+                                         record->has_trace ? record->head.trace_id : NULL);
+    struct record *old = join_slots_record(shard, &place);
     if (!old)
         return false;
-    record->totals = join_table_index_take_over(table, shard, old, record, now, out);
+    record->totals = enter_take_over(table, shard, old, record, now, out);
     join_slots_set(place.bucket, (unsigned)place.slot, home.tag, position);
     if (place.bucket != home.bucket)
         join_slots_set_spilled(home.bucket, position);
@@ -98,52 +97,52 @@ join_table_index_replace(struct join_table *table, struct shard *shard, struct h
 
 /* Puts it in the place of an earlier record of the same span, else into a free slot, else into that
  * of the oldest, which leaves. */
-__attribute__((noinline)) static void join_table_index_search(struct join_table *table,
-                                                              struct shard *shard, struct home home,
-                                                              struct record *record,
-                                                              uint64_t position, uint32_t now,
-                                                              struct join_tally *out)
+__attribute__((noinline)) static void enter_search(struct join_table *table, struct shard *shard,
+                                                   struct home home, struct record *record,
+                                                   uint64_t position, uint32_t now,
+                                                   struct join_tally *out)
 {
-    if (!join_table_slots_is_new(shard, home) &&
-        join_table_index_replace(table, shard, home, record, position, now, out))
+    if (!join_slots_is_new(shard, home) &&
+        enter_replace(table, shard, home, record, position, now, out))
         return;
-    struct place place = join_table_slots_spare(shard, home);
+    struct place place = join_slots_spare(shard, home);
     if (join_slots_live(shard, place.bucket, (unsigned)place.slot))
-        join_table_record_leave(table, shard, join_table_slots_record(shard, &place), now, out);
-    join_table_slots_fill(home, &place, position);
+        join_record_evict(table, shard, join_slots_record(shard, &place), now, out);
+    join_slots_fill(home, &place, position);
 }
 
 /* How far a ring reaches back from its head: the same while a group is entered. */
-struct reach {
+struct ring_extent {
     uint32_t head, used;                 /* in the units of slots */
     uint32_t spilled_head, spilled_used; /* in those of bucket.spilled */
 };
 
-static inline struct reach join_table_reach(const struct shard *shard)
+static inline struct ring_extent enter_extent(const struct shard *shard)
 {
-    return (struct reach){.head = (uint32_t)(shard->head / 8),
-                          .used = (uint32_t)((shard->head - shard->tail) / 8),
-                          .spilled_head = (uint32_t)(shard->head / SPILLED_UNIT),
-                          .spilled_used =
-                              (uint32_t)(shard->head / SPILLED_UNIT - shard->tail / SPILLED_UNIT)};
+    return (struct ring_extent){
+        .head = (uint32_t)(shard->head / 8),
+        .used = (uint32_t)((shard->head - shard->tail) / 8),
+        .spilled_head = (uint32_t)(shard->head / SPILLED_UNIT),
+        .spilled_used = (uint32_t)(shard->head / SPILLED_UNIT - shard->tail / SPILLED_UNIT)};
 }
 
 /* True when the id is new, and the next slot is free: as it is for nearly every span. */
-IN_LINE bool join_table_index_is_free(const struct reach *reach, struct home home, uint32_t word)
+IN_LINE bool enter_slot_is_free(const struct ring_extent *ring_extent, struct home home,
+                                uint32_t word)
 {
-    uint32_t back = (reach->spilled_head - word) & SPILLED_MASK;
-    return !join_table_slots_any_tagged(home.bucket, home.tag) && back > reach->spilled_used &&
-           reach->head - home.bucket->positions[word >> SPILLED_BITS] > reach->used;
+    uint32_t back = (ring_extent->spilled_head - word) & SPILLED_MASK;
+    return !join_slots_any_tagged(home.bucket, home.tag) && back > ring_extent->spilled_used &&
+           ring_extent->head - home.bucket->positions[word >> SPILLED_BITS] > ring_extent->used;
 }
 
-IN_LINE void join_table_index_enter(struct join_table *table, struct shard *shard,
-                                    const struct reach *reach, struct home home,
-                                    struct record *record, uint64_t position, uint32_t now,
-                                    struct join_tally *out)
+IN_LINE void enter_index(struct join_table *table, struct shard *shard,
+                         const struct ring_extent *ring_extent, struct home home,
+                         struct record *record, uint64_t position, uint32_t now,
+                         struct join_tally *out)
 {
     uint32_t word = home.bucket->word, slot = word >> SPILLED_BITS;
-    if (__builtin_expect(!join_table_index_is_free(reach, home, word), 0)) {
-        join_table_index_search(table, shard, home, record, position, now, out);
+    if (__builtin_expect(!enter_slot_is_free(ring_extent, home, word), 0)) {
+        enter_search(table, shard, home, record, position, now, out);
         return;
     }
     home.bucket->word = slot + 1 < WAYS ? word + (1u << SPILLED_BITS) : word & SPILLED_MASK;
@@ -151,12 +150,12 @@ IN_LINE void join_table_index_enter(struct join_table *table, struct shard *shar
 }
 
 /* Makes it the newest of its trace and service, and of its thread. */
-IN_LINE void join_table_index_chain(struct join_table *table, const struct shard *shard,
-                                    const struct join_coming *coming, struct record *record,
-                                    uint64_t position, bool shared)
+IN_LINE void enter_chain(struct join_table *table, const struct shard *shard,
+                         const struct join_prepared *prepared, struct record *record,
+                         uint64_t position, bool shared)
 {
-    if (coming->family)
-        record->words[0] |= join_chain_enter(table, coming->family, shard, position, shared);
+    if (prepared->family)
+        record->words[0] |= join_chain_enter(table, prepared->family, shard, position, shared);
     if (__builtin_expect(!record->located, 1))
         return;
     join_related_enter(table, shard, record, position);
@@ -164,15 +163,15 @@ IN_LINE void join_table_index_chain(struct join_table *table, const struct shard
 
 /* --- Spans ------------------------------------------------------------------------------ */
 
-static size_t join_table_span_name_len(const struct br_span *span)
+static size_t enter_name_len(const struct br_span *span)
 {
     size_t len = span->name_len;
     return __builtin_expect(len <= JOIN_VALUE_MAX, 1) ? len
                                                       : br_utf8_valid(span->name, JOIN_VALUE_MAX);
 }
 
-static bool join_table_span_is_located(const struct join_table *table, const struct br_span *span,
-                                       const struct join_origin *origin)
+static bool enter_span_is_located(const struct join_table *table, const struct br_span *span,
+                                  const struct join_origin *origin)
 {
     return br_span_has_trace(&span->head) && origin->where && origin->where->hashes[JOIN_PROCESS] &&
            (join_table_thread_of(table, span->thread_id, span->thread_id_len) ||
@@ -187,85 +186,84 @@ _Static_assert(offsetof(struct br_span, status) == offsetof(struct br_span, kind
                "the status is behind the kind, as in the word");
 #define WORD_HAS_TRACE (1ull << 49)
 #define WORD_LOCATED (1ull << 51)
-#define WORD_MORE (WORD_LOCATED | UINT16_MAX) /* attributes, or whereabouts */
+#define WORD_EXTRA (WORD_LOCATED | UINT16_MAX) /* attributes, or whereabouts */
 
 /* Sets what spans of this trace and this part have, and asks for the line of their family's head.
  */
-static inline void table_foresee_run(const struct join_table *table,
-                                     struct join_coming_spans *these, const uint64_t *trace,
-                                     uint32_t part)
+static inline void enter_prepare_run(const struct join_table *table, struct join_batch *batch,
+                                     const uint64_t *trace, uint32_t part)
 {
-    const struct join_origin *origin = &these->entries->origins[part - these->entries->first_part];
+    const struct join_origin *origin = &batch->entries->origins[part - batch->entries->first_part];
     uint64_t service = origin->service_hash & SERVICE_MASK;
     uint64_t hash = join_table_family_hash(table, (const uint8_t *)trace, service);
     bool has_trace = trace[0] | trace[1];
-    these->trace[0] = trace[0];
-    these->trace[1] = trace[1];
-    these->part = part;
-    these->origin = origin;
-    these->size = (uint32_t)(sizeof(struct record) + origin->service_len + 7);
-    these->word = (has_trace ? WORD_HAS_TRACE : 0) | origin->service_len << WORD_SERVICE_SHIFT;
-    these->family = has_trace && service ? &table->families[hash & table->families_mask] : NULL;
-    __builtin_prefetch(these->family, 1);
+    batch->trace[0] = trace[0];
+    batch->trace[1] = trace[1];
+    batch->part = part;
+    batch->origin = origin;
+    batch->size = (uint32_t)(sizeof(struct record) + origin->service_len + 7);
+    batch->word = (has_trace ? WORD_HAS_TRACE : 0) | origin->service_len << WORD_SERVICE_SHIFT;
+    batch->family = has_trace && service ? &table->families[hash & table->families_mask] : NULL;
+    __builtin_prefetch(batch->family, 1);
 }
 
 /* Adds what few tables have. */
-static void table_foresee_more(const struct join_table *table,
-                               const struct join_coming_spans *these, struct join_coming *coming)
+static void enter_prepare_extra(const struct join_table *table, const struct join_batch *batch,
+                                struct join_prepared *prepared)
 {
-    const struct br_span *span = coming->span;
-    const struct join_entries *entries = these->entries;
-    size_t size = these->size + (coming->word >> WORD_NAME_SHIFT & UINT8_MAX);
+    const struct br_span *span = prepared->span;
+    const struct join_entries *entries = batch->entries;
+    size_t size = batch->size + (prepared->word >> WORD_NAME_SHIFT & UINT8_MAX);
     if (entries->attributes) {
         size_t len = entries->attributes[span - entries->spans].len;
         size += len;
-        coming->word |= len & UINT16_MAX;
+        prepared->word |= len & UINT16_MAX;
     }
     size &= ~(size_t)7;
-    if (table->threads && join_table_span_is_located(table, span, coming->origin)) {
-        size += sizeof(struct whereabouts);
-        coming->word |= WORD_LOCATED;
+    if (table->threads && enter_span_is_located(table, span, prepared->origin)) {
+        size += sizeof(struct location);
+        prepared->word |= WORD_LOCATED;
     }
-    coming->size = (uint32_t)size;
+    prepared->size = (uint32_t)size;
 }
 
 /* Says of which family a span is, and how large its record is. */
-IN_LINE void table_foresee(const struct join_table *table, struct join_coming_spans *these,
-                           struct join_coming *ret)
+IN_LINE void enter_prepare_span(const struct join_table *table, struct join_batch *batch,
+                                struct join_prepared *ret)
 {
     const struct br_span *span = ret->span;
     uint64_t trace[2];
     memcpy(trace, span->head.trace_id, sizeof trace);
-    if ((trace[0] ^ these->trace[0]) | (trace[1] ^ these->trace[1]) | (span->part ^ these->part))
-        table_foresee_run(table, these, trace, span->part);
-    size_t name_len = join_table_span_name_len(span);
-    ret->origin = these->origin;
-    ret->family = these->family;
-    ret->word = these->word | name_len << WORD_NAME_SHIFT;
-    ret->size = (these->size + (uint32_t)name_len) & ~7u;
-    if (__builtin_expect(these->more, 0))
-        table_foresee_more(table, these, ret);
+    if ((trace[0] ^ batch->trace[0]) | (trace[1] ^ batch->trace[1]) | (span->part ^ batch->part))
+        enter_prepare_run(table, batch, trace, span->part);
+    size_t name_len = enter_name_len(span);
+    ret->origin = batch->origin;
+    ret->family = batch->family;
+    ret->word = batch->word | name_len << WORD_NAME_SHIFT;
+    ret->size = (batch->size + (uint32_t)name_len) & ~7u;
+    if (__builtin_expect(batch->has_extra, 0))
+        enter_prepare_extra(table, batch, ret);
 }
 
 /* Makes the next ones with a span id the group. Lines of slots are asked for one after the other:
  * where each is in a page of its own, several pages are looked up at a time. */
-IN_LINE void table_foresee_group(const struct join_table *table, const struct shard *shard,
-                                 struct join_coming_spans *these, struct join_group *ret)
+IN_LINE void enter_prepare_group(const struct join_table *table, const struct shard *shard,
+                                 struct join_batch *batch, struct join_group *ret)
 {
-    struct join_coming *coming = ret->spans;
-    for (; these->next < these->end && coming < ret->spans + shard->group; these->next++) {
-        coming->span =
-            these->order ? &these->spans[these->order[these->next]] : &these->spans[these->next];
-        uint64_t span_id = coming->span->head.span_id;
-        coming->home = join_slots_home(shard, join_table_mix(table, span_id));
-        __builtin_prefetch(coming->home.bucket, 1);
-        coming += span_id != 0;
+    struct join_prepared *prepared = ret->spans;
+    for (; batch->next < batch->end && prepared < ret->spans + shard->group; batch->next++) {
+        prepared->span =
+            batch->order ? &batch->spans[batch->order[batch->next]] : &batch->spans[batch->next];
+        uint64_t span_id = prepared->span->head.span_id;
+        prepared->home = join_slots_home(shard, join_table_mix(table, span_id));
+        __builtin_prefetch(prepared->home.bucket, 1);
+        prepared += span_id != 0;
     }
-    ret->end = coming;
+    ret->end = prepared;
     ret->size = 0;
-    for (coming = ret->spans; coming < ret->end; coming++) {
-        table_foresee(table, these, coming);
-        ret->size += coming->size;
+    for (prepared = ret->spans; prepared < ret->end; prepared++) {
+        enter_prepare_span(table, batch, prepared);
+        ret->size += prepared->size;
     }
 }
 
@@ -275,7 +273,7 @@ struct join_staged {
     uint8_t service[TEXT_CHUNK]; /* its first bytes, zeros behind them */
 };
 
-static inline void join_table_stage(struct join_staged *staged, const struct join_origin *origin)
+static inline void enter_stage(struct join_staged *staged, const struct join_origin *origin)
 {
     size_t len = origin->service_len;
     *staged = (struct join_staged){.origin = origin};
@@ -283,13 +281,13 @@ static inline void join_table_stage(struct join_staged *staged, const struct joi
 }
 
 /* Returns true when TEXT_CHUNK bytes from the name's first on are the span's. */
-static inline bool join_table_span_goes_on(const struct br_span *span)
+static inline bool enter_name_is_padded(const struct br_span *span)
 {
     return (uintptr_t)span->name - (uintptr_t)span->body + TEXT_CHUNK <= span->body_len;
 }
 
 /* Copies a text of which TEXT_CHUNK bytes can be read where `whole`. */
-IN_LINE uint8_t *join_table_record_put_text(uint8_t *p, const uint8_t *text, size_t len, bool whole)
+IN_LINE uint8_t *enter_put_text(uint8_t *p, const uint8_t *text, size_t len, bool whole)
 {
     if (__builtin_expect(len > TEXT_CHUNK || !whole, 0))
         return len ? br_put_bytes(p, text, len) : p;
@@ -298,64 +296,63 @@ IN_LINE uint8_t *join_table_record_put_text(uint8_t *p, const uint8_t *text, siz
 }
 
 /* Attributes and whereabouts. */
-static void table_record_put_more(struct record *record, uint8_t *text,
-                                  const struct join_coming *coming,
-                                  const struct join_entries *entries)
+static void enter_put_extra(struct record *record, uint8_t *text,
+                            const struct join_prepared *prepared,
+                            const struct join_entries *entries)
 {
-    const struct join_origin *origin = coming->origin;
+    const struct join_origin *origin = prepared->origin;
     if (entries->attributes)
-        (void)br_put_bytes(text, entries->attributes[coming->span - entries->spans].data,
-                           entries->attributes[coming->span - entries->spans].len);
-    if (!(coming->word & WORD_LOCATED))
+        (void)br_put_bytes(text, entries->attributes[prepared->span - entries->spans].data,
+                           entries->attributes[prepared->span - entries->spans].len);
+    if (!(prepared->word & WORD_LOCATED))
         return;
-    struct whereabouts *whereabouts = join_record_whereabouts(record);
-    *whereabouts = (struct whereabouts){.process = origin->where->hashes[JOIN_PROCESS],
-                                        .service = origin->where->hashes[JOIN_SERVICE],
-                                        .runtime = origin->where->hashes[JOIN_RUNTIME]};
-    memcpy(whereabouts->places, &origin->where->hashes[JOIN_HOST], sizeof whereabouts->places);
+    struct location *location = join_record_location(record);
+    *location = (struct location){.process = origin->where->hashes[JOIN_PROCESS],
+                                  .service = origin->where->hashes[JOIN_SERVICE],
+                                  .runtime = origin->where->hashes[JOIN_RUNTIME]};
+    memcpy(location->places, &origin->where->hashes[JOIN_HOST], sizeof location->places);
 }
 
 /* The texts behind the record's head. */
-IN_LINE void join_table_record_put_texts(struct record *record, const struct join_coming *coming,
-                                         const struct join_entries *entries,
-                                         const struct join_staged *staged)
+IN_LINE void enter_put_texts(struct record *record, const struct join_prepared *prepared,
+                             const struct join_entries *entries, const struct join_staged *staged)
 {
-    const struct br_span *span = coming->span;
-    const struct join_origin *origin = coming->origin;
+    const struct br_span *span = prepared->span;
+    const struct join_origin *origin = prepared->origin;
     uint8_t *text = (uint8_t *)(record + 1);
-    text = join_table_record_put_text(text, span->name, coming->word >> WORD_NAME_SHIFT & UINT8_MAX,
-                                      join_table_span_goes_on(span));
+    text = enter_put_text(text, span->name, prepared->word >> WORD_NAME_SHIFT & UINT8_MAX,
+                          enter_name_is_padded(span));
     text = origin->service_len <= TEXT_CHUNK
-               ? join_table_record_put_text(text, staged->service, origin->service_len, true)
+               ? enter_put_text(text, staged->service, origin->service_len, true)
                : br_put_bytes(text, origin->service, origin->service_len);
-    if (__builtin_expect((coming->word & WORD_MORE) != 0, 0))
-        table_record_put_more(record, text, coming, entries);
+    if (__builtin_expect((prepared->word & WORD_EXTRA) != 0, 0))
+        enter_put_extra(record, text, prepared, entries);
 }
 
 /* Word by word: a whole struct would be made elsewhere first, and fields of a word one by one would
  * wait for what lies there, and for each other. */
-IN_LINE void join_table_record_write(const struct join_table *table, struct record *record,
-                                     const struct join_coming *coming,
-                                     const struct join_entries *entries,
-                                     const struct join_staged *staged, uint32_t now)
+IN_LINE void enter_write_record(const struct join_table *table, struct record *record,
+                                const struct join_prepared *prepared,
+                                const struct join_entries *entries,
+                                const struct join_staged *staged, uint32_t now)
 {
-    const struct br_span *span = coming->span;
+    const struct br_span *span = prepared->span;
     uint16_t kind_and_status; /* as they lie in both */
     record->head = span->head;
     record->thread = join_table_thread_of(table, span->thread_id, span->thread_id_len);
     record->thread_name = join_table_thread_of(table, span->thread_name, span->thread_name_len);
     record->totals = 0;
     record->seen = now;
-    record->words[0] = (uint64_t)(coming->size / 8) << 48;
+    record->words[0] = (uint64_t)(prepared->size / 8) << 48;
     memcpy(&kind_and_status, &span->kind, sizeof kind_and_status);
-    record->words[1] = coming->word | (uint64_t)kind_and_status << WORD_KIND_SHIFT;
-    join_table_record_put_texts(record, coming, entries, staged);
+    record->words[1] = prepared->word | (uint64_t)kind_and_status << WORD_KIND_SHIFT;
+    enter_put_texts(record, prepared, entries, staged);
 }
 
 #define WARM_BYTES 2048u /* so far behind a record */
 
 /* Brings on the way what a record overwrites soon, in a full ring what leaves for it. */
-static inline void join_table_ring_warm(const struct record *record)
+static inline void enter_prefetch_ring(const struct record *record)
 {
     const uint8_t *p = (const uint8_t *)record + WARM_BYTES; /* or a little behind the ring */
     __builtin_prefetch(p, 1);
@@ -364,63 +361,62 @@ static inline void join_table_ring_warm(const struct record *record)
 
 /* In a shared table records are linked a group at a time: an exchange waits for everything written
  * before it, and so only the first one of a group has to. */
-IN_LINE void table_enter_group(struct join_table *table, struct shard *shard,
-                               const struct join_group *group, const struct join_entries *entries,
-                               struct join_staged *staged, bool shared, uint32_t now,
-                               struct join_tally *out)
+IN_LINE void enter_group(struct join_table *table, struct shard *shard,
+                         const struct join_group *group, const struct join_entries *entries,
+                         struct join_staged *staged, bool shared, uint32_t now,
+                         struct join_tally *out)
 {
-    struct record *record = join_table_ring_reserve(table, shard, group->size, now, out), *first;
+    struct record *record = join_ring_reserve(table, shard, group->size, now, out), *first;
     uint64_t position = shard->head - group->size;
-    const struct reach reach = join_table_reach(shard);
-    const struct join_coming *coming;
+    const struct ring_extent ring_extent = enter_extent(shard);
+    const struct join_prepared *prepared;
     shard->n_spans += (size_t)(group->end - group->spans);
     first = record;
-    for (coming = group->spans; coming < group->end; coming++) {
-        join_table_ring_warm(record);
-        if (coming->origin != staged->origin)
-            join_table_stage(staged, coming->origin);
-        join_table_record_write(table, record, coming, entries, staged, now);
-        join_table_index_enter(table, shard, &reach, coming->home, record, position, now, out);
+    for (prepared = group->spans; prepared < group->end; prepared++) {
+        enter_prefetch_ring(record);
+        if (prepared->origin != staged->origin)
+            enter_stage(staged, prepared->origin);
+        enter_write_record(table, record, prepared, entries, staged, now);
+        enter_index(table, shard, &ring_extent, prepared->home, record, position, now, out);
         if (!shared)
-            join_table_index_chain(table, shard, coming, record, position, shared);
-        position += coming->size;
-        record = join_record_behind(record, coming->size);
+            enter_chain(table, shard, prepared, record, position, shared);
+        position += prepared->size;
+        record = join_record_behind(record, prepared->size);
     }
     position = shard->head - group->size;
-    for (coming = group->spans; shared && coming < group->end; coming++) {
-        join_table_index_chain(table, shard, coming, first, position, shared);
-        position += coming->size;
-        first = join_record_behind(first, coming->size);
+    for (prepared = group->spans; shared && prepared < group->end; prepared++) {
+        enter_chain(table, shard, prepared, first, position, shared);
+        position += prepared->size;
+        first = join_record_behind(first, prepared->size);
     }
 }
 
-IN_LINE size_t table_enter_in(struct join_table *table, struct shard *shard,
-                              struct join_coming_spans *these, bool shared, uint32_t now,
-                              struct join_tally *out)
+IN_LINE size_t enter_shard(struct join_table *table, struct shard *shard, struct join_batch *batch,
+                           bool shared, uint32_t now, struct join_tally *out)
 {
     struct join_group groups[2];
     struct join_staged staged = {0};
     unsigned which = 0;
     size_t count = 0;
-    table_foresee_group(table, shard, these, &groups[which]);
+    enter_prepare_group(table, shard, batch, &groups[which]);
     while (groups[which].end > groups[which].spans) {
-        table_foresee_group(table, shard, these, &groups[which ^ 1]);
-        table_enter_group(table, shard, &groups[which], these->entries, &staged, shared, now, out);
+        enter_prepare_group(table, shard, batch, &groups[which ^ 1]);
+        enter_group(table, shard, &groups[which], batch->entries, &staged, shared, now, out);
         count += (size_t)(groups[which].end - groups[which].spans);
         which ^= 1;
     }
     return count;
 }
 
-#define AT_ONCE 256u
+#define SORTED_MAX 256u
 
-/* Up to AT_ONCE spans from place `from` on, of all shards, sorted by shard, so that each lock is
+/* Up to SORTED_MAX spans from place `from` on, of all shards, sorted by shard, so that each lock is
  * taken once. */
-static size_t table_enter_sorted(struct join_table *table, const struct join_entries *entries,
-                                 size_t from, unsigned count, uint32_t now, struct join_tally *out)
+static size_t enter_sorted(struct join_table *table, const struct join_entries *entries,
+                           size_t from, unsigned count, uint32_t now, struct join_tally *out)
 {
-    uint8_t shards[AT_ONCE];
-    uint16_t order[AT_ONCE], first[SHARDS + 1] = {0}, next[SHARDS];
+    uint8_t shards[SORTED_MAX];
+    uint16_t order[SORTED_MAX], first[SHARDS + 1] = {0}, next[SHARDS];
     size_t entered = 0;
     for (unsigned i = 0; i < count; i++) {
         shards[i] = join_table_mix(table, entries->spans[from + i].head.span_id) & (SHARDS - 1);
@@ -433,16 +429,16 @@ static size_t table_enter_sorted(struct join_table *table, const struct join_ent
         order[next[shards[i]]++] = (uint16_t)i;
     for (unsigned k = 0; k < SHARDS; k++) {
         struct shard *shard = &table->shards[k];
-        struct join_coming_spans these = {.entries = entries,
-                                          .spans = entries->spans + from,
-                                          .order = order + first[k],
-                                          .end = first[k + 1] - (size_t)first[k],
-                                          .more = entries->attributes || table->threads,
-                                          .part = UINT32_MAX};
-        if (!these.end)
+        struct join_batch batch = {.entries = entries,
+                                   .spans = entries->spans + from,
+                                   .order = order + first[k],
+                                   .end = first[k + 1] - (size_t)first[k],
+                                   .has_extra = entries->attributes || table->threads,
+                                   .part = UINT32_MAX};
+        if (!batch.end)
             continue;
         join_shard_lock(table, shard);
-        entered += table_enter_in(table, shard, &these, true, now, out);
+        entered += enter_shard(table, shard, &batch, true, now, out);
         join_shard_unlock(table, shard);
     }
     return entered;
@@ -453,17 +449,18 @@ size_t join_table_enter(struct join_table *table, const struct join_entries *ent
 {
     size_t entered = 0;
     uint32_t now = join_table_tenths(now_ms);
-    struct join_coming_spans all = {.entries = entries,
-                                    .spans = entries->spans,
-                                    .end = entries->count,
-                                    .more = entries->attributes || table->threads,
-                                    .part = UINT32_MAX};
+    struct join_batch all = {.entries = entries,
+                             .spans = entries->spans,
+                             .end = entries->count,
+                             .has_extra = entries->attributes || table->threads,
+                             .part = UINT32_MAX};
     if (!table->shard_bits)
-        return table_enter_in(table, &table->shards[0], &all, false, now, out);
-    for (size_t from = 0; from < entries->count; from += AT_ONCE) {
-        size_t left = entries->count - from;
-        entered += table_enter_sorted(table, entries, from,
-                                      (unsigned)(left < AT_ONCE ? left : AT_ONCE), now, out);
+        return enter_shard(table, &table->shards[0], &all, false, now, out);
+    for (size_t from = 0; from < entries->count; from += SORTED_MAX) {
+        size_t remaining = entries->count - from;
+        entered +=
+            enter_sorted(table, entries, from,
+                         (unsigned)(remaining < SORTED_MAX ? remaining : SORTED_MAX), now, out);
     }
     return entered;
 }

@@ -57,8 +57,8 @@ struct record {
     /* Words that are written, and read at once, as a whole. */
     union {
         struct {
-            uint64_t before : 48; /* where the span before it of its family may be: table.c */
-            uint64_t size8 : 16;  /* bytes with the texts, in units of 8 */
+            uint64_t previous : 48; /* where the span before it of its family may be: table.c */
+            uint64_t size8 : 16;    /* bytes with the texts, in units of 8 */
             uint64_t attributes_len : 16;
             uint64_t name_len : 8, service_len : 8;
             uint64_t kind : 8, status : 8;
@@ -66,21 +66,23 @@ struct record {
                                                     is when its record came here, as `seen` */
             uint64_t dead : 1;                   /* a later record took its place */
             uint64_t located : 1;                /* whereabouts are at its end */
-            uint64_t taken : 1; /* timestamps of a sample: a struct join_taken follows, then they */
-            uint64_t kept : 1;  /* they wait for longer; its start_ns is when the last came */
-            uint64_t told : 1;  /* samples of it, or of a span below it, leave: those above know */
+            uint64_t deferred : 1; /* timestamps of a sample: a struct join_deferred follows, then
+                                      they */
+            uint64_t retained : 1; /* they wait for longer; its start_ns is when the last came */
+            uint64_t ancestors_marked : 1; /* samples of it, or of a span below it, leave: those
+                                              above know */
             uint64_t spare : 9;
         };
         uint64_t words[2]; /* the same: first fields lowest, as wherever Braid is built */
     };
 };
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
-_Static_assert(sizeof(struct record) + sizeof(struct join_taken) == 160, "as in the README");
+_Static_assert(sizeof(struct record) + sizeof(struct join_deferred) == 160, "as in the README");
 
-struct whereabouts {
+struct location {
     uint32_t process, service, runtime, places[JOIN_PLACES], spare;
-    uint64_t before, before_named; /* the span before it of its thread, as in record: with its id,
-                                      and with its name */
+    uint64_t previous, previous_by_name; /* the span before it of its thread, as in record: with its
+                                      id, and with its name */
 };
 
 /* One that is profiled, or has spans: its hash, 0 where there is none; and when it was seen last,
@@ -91,7 +93,7 @@ struct service {
 
 /* Of what was taken of a span's samples or on a thread, by the hash of its ids: the latest
  * timestamp that left before spans came. */
-struct left {
+struct evicted {
     _Atomic uint64_t key, until_ns;
 };
 
@@ -110,8 +112,8 @@ struct shard {
     uint32_t n_totals, used_totals; /* those past used_totals were never taken */
     uint32_t free_totals;           /* free list through types[0].waiting; index + 1 */
     uint64_t n_spans, n_pending;
-    uint64_t kept;  /* bytes of records that are */
-    uint64_t paged; /* bytes of the ring that have pages, or soon will */
+    uint64_t retained; /* bytes of records that are */
+    uint64_t paged;    /* bytes of the ring that have pages, or soon will */
     bool has_bucket_pages;
 } __attribute__((aligned(64)));
 
@@ -134,10 +136,11 @@ struct join_table {
     /* families_mask + 1 each: the latest ends of spans that left; those of families early, that is,
      * inside the window; and, with threads, those of threads at all and early. */
     _Atomic uint64_t *family_ends, *ends, *early_ends;
-    _Atomic bool asked;                /* for one of family_ends */
-    _Atomic uint64_t end_when_unasked; /* the latest of all that left early before that */
-    _Atomic uint64_t *taken;           /* likewise, of each span that samples name, in its shard */
-    _Atomic uint32_t taken_at; /* when something was taken last, in tenths of a second; 0: never */
+    _Atomic bool family_ends_used;   /* for one of family_ends */
+    _Atomic uint64_t end_before_use; /* the latest of all that left early before that */
+    _Atomic uint64_t *deferred;      /* likewise, of each span that samples name, in its shard */
+    _Atomic uint32_t
+        deferred_at;       /* when something was taken last, in tenths of a second; 0: never */
     bool has_family_pages; /* `families`, `taken` and `threads`; whoever has is_paging writes it */
     _Atomic bool is_paging, all_paged; /* pages ahead of the records */
     pthread_mutex_t names_lock;        /* of everything below */
@@ -151,7 +154,7 @@ struct join_table {
     struct join_progress progress;
     _Atomic uint64_t lost[JOIN_LOST_MAX];       /* hashes of spans some of whose samples are */
     _Atomic uint64_t lost_below[JOIN_LOST_MAX]; /* of those whose children left with samples */
-    struct left left[JOIN_LEFT_MAX];
+    struct evicted evicted[JOIN_EVICTED_MAX];
 };
 
 static inline uint64_t join_table_mix(const struct join_table *table, uint64_t value)
@@ -280,10 +283,10 @@ static inline struct join_span join_record_span(const struct record *record)
         .attributes_len = record->attributes_len};
 }
 
-static inline struct whereabouts *join_record_whereabouts(const struct record *record)
+static inline struct location *join_record_location(const struct record *record)
 {
-    return (struct whereabouts *)(void *)((uint8_t *)(uintptr_t)record + join_record_size(record) -
-                                          sizeof(struct whereabouts));
+    return (struct location *)(void *)((uint8_t *)(uintptr_t)record + join_record_size(record) -
+                                       sizeof(struct location));
 }
 
 /* --- Figures: under the shard's lock ---------------------------------------------------- */
@@ -308,7 +311,7 @@ static inline struct join_top *join_totals_counters(struct join_totals *totals)
 /* Returns the record's totals, made at `now` where there are none; NULL without room. */
 struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
                                        struct record *record, uint32_t now);
-void join_totals_untake(struct join_totals *totals, const struct join_sample *sample);
+void join_totals_subtract_deferred(struct join_totals *totals, const struct join_sample *sample);
 void join_record_free_totals(const struct join_table *table, struct shard *shard,
                              struct record *record);
 
@@ -323,28 +326,28 @@ void join_names_release(struct join_table *table);
 /* --- Losses: losses.c ------------------------------------------------------------------- */
 
 /* Spans are noted by their hashes, the last ones. */
-void join_table_note_span(const struct join_table *table, _Atomic uint64_t *noted,
-                          uint64_t span_id);
+void join_losses_note_span(const struct join_table *table, _Atomic uint64_t *noted,
+                           uint64_t span_id);
 
 /* What a span that leaves has is missing from the sums of those above it that are still to come. */
-void join_table_tell_above(struct join_table *table, const struct shard *shard,
-                           struct record *record, uint32_t now);
+void join_losses_mark_ancestors(struct join_table *table, const struct shard *shard,
+                                struct record *record, uint32_t now);
 
-void join_table_note_left(struct join_table *table, uint64_t hash, uint64_t until_ns);
+void join_losses_note_evicted(struct join_table *table, uint64_t hash, uint64_t until_ns);
 
 /* --- Timestamps: timestamps.c ----------------------------------------------------------- */
 
 /* What leaves before its span was asked for is the span's that the sample names. Where spans may
  * still come that it was taken in, theirs is not all. */
-void join_table_taken_leave(struct join_table *table, struct shard *shard,
-                            const struct record *record, uint32_t now);
+void join_timestamps_evict(struct join_table *table, struct shard *shard,
+                           const struct record *record, uint32_t now);
 
 /* Makes the timestamps at the tail, which are a thread's, the newest where they are to wait for
  * longer: samples of the thread keep coming, so that one of its spans may last. Those of spans that
  * have come leave; and, where there is little room, those that have waited longest. False where all
  * leave. */
-bool join_table_keep_taken(struct join_table *table, struct shard *shard, uint32_t now,
-                           uint32_t *left, struct join_tally *out);
+bool join_timestamps_retain(struct join_table *table, struct shard *shard, uint32_t now,
+                            uint32_t *remaining, struct join_tally *out);
 
 /* --- Families --------------------------------------------------------------------------- */
 
@@ -367,7 +370,7 @@ void join_related_enter(struct join_table *table, const struct shard *shard, str
 
 /* Notes that a span's record leaves, `early` inside the window: needed where either this holds or
  * its whereabouts are known. */
-void join_related_leave(struct join_table *table, const struct record *record, bool early);
+void join_related_evict(struct join_table *table, const struct record *record, bool early);
 
 /* Makes the record at `position` the newest of those whose newest `*newest` says, and returns the
  * one before it. Under the shard's lock. `shared`: the table has several. */

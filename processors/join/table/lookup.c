@@ -23,22 +23,22 @@ void join_found_copy(void *arg, const struct join_span *span)
 }
 
 /* Leaves the sample's totals for a span that has not come; false when there is no room. */
-static bool table_make_pending(struct join_table *table, struct shard *shard, struct home home,
-                               const struct join_sample *sample, uint32_t now,
-                               struct join_tally *out)
+static bool lookup_make_pending(struct join_table *table, struct shard *shard, struct home home,
+                                const struct join_sample *sample, uint32_t now,
+                                struct join_tally *out)
 {
     if (!join_shard_has_totals(shard))
         return false;
     uint64_t span_id = br_load64(sample->span_id);
-    uint32_t size = join_table_record_size_for(0);
-    struct record *record = join_table_ring_reserve(table, shard, size, now, out);
+    uint32_t size = join_record_size_for(0);
+    struct record *record = join_ring_reserve(table, shard, size, now, out);
     *record = (struct record){.size8 = (uint16_t)(size / 8),
                               .head.span_id = span_id,
                               .head.start_ns = now,
                               .seen = now,
                               .pending = true,
                               .has_trace = sample->trace_id != NULL};
-    struct place place = join_table_slots_spare(shard, home);
+    struct place place = join_slots_spare(shard, home);
     if (join_slots_live(shard, place.bucket, (unsigned)place.slot)) {
         /* Spans are worth more than samples without one. */
         record->dead = true;
@@ -48,17 +48,17 @@ static bool table_make_pending(struct join_table *table, struct shard *shard, st
         memcpy(record->head.trace_id, sample->trace_id, 16);
     join_totals_add_sample(table, join_record_totals(table, shard, record, now), sample,
                            !sample->held);
-    join_table_slots_fill(home, &place, shard->head - size);
+    join_slots_fill(home, &place, shard->head - size);
     shard->n_pending++;
     return true;
 }
 
 /* Adds a sample's totals to what is known of its span. */
-static void table_remember(struct join_table *table, struct shard *shard, struct home home,
-                           const struct place *place, const struct join_sample *sample,
-                           uint32_t now, struct join_tally *out)
+static void lookup_add_sample(struct join_table *table, struct shard *shard, struct home home,
+                              const struct place *place, const struct join_sample *sample,
+                              uint32_t now, struct join_tally *out)
 {
-    struct record *record = join_table_slots_record(shard, place);
+    struct record *record = join_slots_record(shard, place);
     struct join_totals *totals = record ? join_record_totals(table, shard, record, now) : NULL;
     bool waits = !sample->held && (!record || record->pending);
     if (record && record->pending && !record->has_trace && sample->trace_id) {
@@ -70,14 +70,14 @@ static void table_remember(struct join_table *table, struct shard *shard, struct
             record->seen = now; /* the span still lasts */
         join_totals_add_sample(table, totals, sample, waits);
     } else if (!record && !place->ambiguous &&
-               table_make_pending(table, shard, home, sample, now, out)) {
+               lookup_make_pending(table, shard, home, sample, now, out)) {
         return;
     } else if (waits) {
         out->unknown[sample->type]++; /* nobody will remember it */
         out->any = true;
     }
     if (!totals)
-        join_table_note_span(table, table->lost, br_load64(sample->span_id));
+        join_losses_note_span(table, table->lost, br_load64(sample->span_id));
 }
 
 enum join_result join_table_sample(struct join_table *table, const struct join_sample *sample,
@@ -90,10 +90,10 @@ enum join_result join_table_sample(struct join_table *table, const struct join_s
     enum join_result result = JOIN_UNKNOWN;
     uint32_t now = join_table_tenths(now_ms);
     join_shard_lock(table, shard);
-    struct place place = join_table_slots_find(shard, home, span_id, sample->trace_id);
-    struct record *record = join_table_slots_record(shard, &place);
+    struct place place = join_slots_find(shard, home, span_id, sample->trace_id);
+    struct record *record = join_slots_record(shard, &place);
     if (record && record->pending && join_record_expired(table, record, now)) {
-        join_table_record_leave(table, shard, record, now, out);
+        join_record_evict(table, shard, record, now, out);
         join_slots_clear(shard, place.bucket, (unsigned)place.slot);
         place.slot = -1;
     } else if (record && !record->pending) {
@@ -104,7 +104,7 @@ enum join_result join_table_sample(struct join_table *table, const struct join_s
         found(arg, &span);
     }
     if (add && result != JOIN_TOO_LATE)
-        table_remember(table, shard, home, &place, sample, now, out);
+        lookup_add_sample(table, shard, home, &place, sample, now, out);
     join_shard_unlock(table, shard);
     return result;
 }
@@ -115,8 +115,8 @@ void join_table_find(struct join_table *table, const uint8_t *trace_id, const ui
     uint64_t id = br_load64(span_id), hash = join_table_mix(table, id);
     struct shard *shard = join_table_shard(table, hash);
     join_shard_lock(table, shard);
-    struct place place = join_table_slots_find(shard, join_slots_home(shard, hash), id, trace_id);
-    const struct record *record = join_table_slots_record(shard, &place);
+    struct place place = join_slots_find(shard, join_slots_home(shard, hash), id, trace_id);
+    const struct record *record = join_slots_record(shard, &place);
     if (record && !record->pending) {
         const struct join_span span = join_record_span(record);
         found(arg, &span);
@@ -130,8 +130,8 @@ bool join_table_totals(struct join_table *table, const uint8_t *trace_id, const 
     uint64_t id = br_load64(span_id), hash = join_table_mix(table, id);
     struct shard *shard = join_table_shard(table, hash);
     join_shard_lock(table, shard);
-    struct place place = join_table_slots_find(shard, join_slots_home(shard, hash), id, trace_id);
-    const struct record *record = join_table_slots_record(shard, &place);
+    struct place place = join_slots_find(shard, join_slots_home(shard, hash), id, trace_id);
+    const struct record *record = join_slots_record(shard, &place);
     bool any = record && record->totals;
     if (any) {
         struct join_totals *totals = join_shard_totals(table, shard, record->totals);

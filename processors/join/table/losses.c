@@ -3,13 +3,14 @@
 #include "processors/join/table/slots.h"
 
 /* Spans are noted by their hashes, the last ones. */
-void join_table_note_span(const struct join_table *table, _Atomic uint64_t *noted, uint64_t span_id)
+void join_losses_note_span(const struct join_table *table, _Atomic uint64_t *noted,
+                           uint64_t span_id)
 {
     uint64_t hash = join_table_mix(table, span_id);
     atomic_store_explicit(&noted[(hash >> 32) % JOIN_LOST_MAX], hash, memory_order_relaxed);
 }
 
-static bool table_has_noted(const struct join_table *table, const _Atomic uint64_t *noted,
+static bool losses_has_span(const struct join_table *table, const _Atomic uint64_t *noted,
                             const uint8_t *span_id)
 {
     uint64_t hash = join_table_mix(table, br_load64(span_id));
@@ -19,86 +20,86 @@ static bool table_has_noted(const struct join_table *table, const _Atomic uint64
 
 bool join_table_lost(struct join_table *table, const uint8_t *span_id)
 {
-    return table_has_noted(table, table->lost, span_id);
+    return losses_has_span(table, table->lost, span_id);
 }
 
 bool join_table_lost_below(struct join_table *table, const uint8_t *span_id)
 {
-    return table_has_noted(table, table->lost_below, span_id);
+    return losses_has_span(table, table->lost_below, span_id);
 }
 
-#define ABOVE_MAX 64u /* spans above one that leaves that are told */
+#define ANCESTORS_MAX 64u /* spans above one that leaves that are told */
 
 /* What a record says of the span above it. */
-struct above {
+struct ancestor {
     uint64_t parent_id; /* 0: none, or of another service */
     uint8_t trace_id[16];
     bool has_trace;
 };
 
-static struct above table_above(const struct record *record)
+static struct ancestor losses_ancestor_of(const struct record *record)
 {
-    struct above above = {.parent_id =
-                              br_span_kind_is_entry(record->kind) ? 0 : record->head.parent_id,
-                          .has_trace = record->has_trace};
-    memcpy(above.trace_id, record->head.trace_id, sizeof above.trace_id);
-    return above;
+    struct ancestor ancestor = {
+        .parent_id = br_span_kind_is_entry(record->kind) ? 0 : record->head.parent_id,
+        .has_trace = record->has_trace};
+    memcpy(ancestor.trace_id, record->head.trace_id, sizeof ancestor.trace_id);
+    return ancestor;
 }
 
 /* Tells the span above one of `shard`, which is locked, and says what is above it in turn: nothing
  * where it has not come, or is in a shard that somebody else has, which is not waited for. */
-static void table_tell(struct join_table *table, const struct shard *shard, struct above *above,
-                       uint32_t now)
+static void losses_mark_parent(struct join_table *table, const struct shard *shard,
+                               struct ancestor *ancestor, uint32_t now)
 {
-    uint64_t id = above->parent_id, hash = join_table_mix(table, id);
+    uint64_t id = ancestor->parent_id, hash = join_table_mix(table, id);
     struct shard *other = join_table_shard(table, hash);
-    above->parent_id = 0;
+    ancestor->parent_id = 0;
     if (other != shard && pthread_mutex_trylock(&other->lock) != 0) {
-        join_table_note_span(table, table->lost_below, id);
+        join_losses_note_span(table, table->lost_below, id);
         return;
     }
-    struct place place = join_table_slots_find(other, join_slots_home(other, hash), id,
-                                               above->has_trace ? above->trace_id : NULL);
-    struct record *parent = join_table_slots_record(other, &place);
+    struct place place = join_slots_find(other, join_slots_home(other, hash), id,
+                                         ancestor->has_trace ? ancestor->trace_id : NULL);
+    struct record *parent = join_slots_record(other, &place);
     bool known = parent && !parent->pending;
-    if (known && !parent->told)
-        *above = table_above(parent);
+    if (known && !parent->ancestors_marked)
+        *ancestor = losses_ancestor_of(parent);
     if (known)
-        parent->told = true;
+        parent->ancestors_marked = true;
     if (!known || !join_record_expired(table, parent, now)) /* or it may wait for its figures */
-        join_table_note_span(table, table->lost_below, id);
+        join_losses_note_span(table, table->lost_below, id);
     if (other != shard)
         pthread_mutex_unlock(&other->lock);
 }
 
 /* What a span that leaves has is missing from the sums of those above it that are still to come. */
-void join_table_tell_above(struct join_table *table, const struct shard *shard,
-                           struct record *record, uint32_t now)
+void join_losses_mark_ancestors(struct join_table *table, const struct shard *shard,
+                                struct record *record, uint32_t now)
 {
-    struct above above = table_above(record);
-    record->told = true;
-    for (unsigned i = 0; i < ABOVE_MAX && above.parent_id; i++)
-        table_tell(table, shard, &above, now);
+    struct ancestor ancestor = losses_ancestor_of(record);
+    record->ancestors_marked = true;
+    for (unsigned i = 0; i < ANCESTORS_MAX && ancestor.parent_id; i++)
+        losses_mark_parent(table, shard, &ancestor, now);
 }
 
-static struct left *table_left_slot(struct join_table *table, uint64_t hash)
+static struct evicted *losses_evicted_slot(struct join_table *table, uint64_t hash)
 {
-    return &table->left[(hash >> 32) % JOIN_LEFT_MAX];
+    return &table->evicted[(hash >> 32) % JOIN_EVICTED_MAX];
 }
 
-void join_table_note_left(struct join_table *table, uint64_t hash, uint64_t until_ns)
+void join_losses_note_evicted(struct join_table *table, uint64_t hash, uint64_t until_ns)
 {
-    struct left *left = table_left_slot(table, hash);
-    bool same = atomic_load_explicit(&left->key, memory_order_relaxed) == hash;
-    if (!same || atomic_load_explicit(&left->until_ns, memory_order_relaxed) < until_ns)
-        atomic_store_explicit(&left->until_ns, until_ns, memory_order_relaxed);
-    atomic_store_explicit(&left->key, hash, memory_order_relaxed);
+    struct evicted *evicted = losses_evicted_slot(table, hash);
+    bool same = atomic_load_explicit(&evicted->key, memory_order_relaxed) == hash;
+    if (!same || atomic_load_explicit(&evicted->until_ns, memory_order_relaxed) < until_ns)
+        atomic_store_explicit(&evicted->until_ns, until_ns, memory_order_relaxed);
+    atomic_store_explicit(&evicted->key, hash, memory_order_relaxed);
 }
 
-bool join_table_left(struct join_table *table, const uint8_t *span_id, uint64_t start_ns)
+bool join_table_evicted_after(struct join_table *table, const uint8_t *span_id, uint64_t start_ns)
 {
     uint64_t hash = join_table_mix(table, br_load64(span_id));
-    struct left *left = table_left_slot(table, hash);
-    return hash && atomic_load_explicit(&left->key, memory_order_relaxed) == hash &&
-           start_ns <= atomic_load_explicit(&left->until_ns, memory_order_relaxed);
+    struct evicted *evicted = losses_evicted_slot(table, hash);
+    return hash && atomic_load_explicit(&evicted->key, memory_order_relaxed) == hash &&
+           start_ns <= atomic_load_explicit(&evicted->until_ns, memory_order_relaxed);
 }

@@ -19,7 +19,7 @@
 #endif
 
 /* How much of the shard's ring should have pages. */
-static uint64_t table_pages_wanted(const struct shard *shard)
+static uint64_t pages_wanted(const struct shard *shard)
 {
     uint64_t filled = shard->head < shard->ring_size ? shard->head : shard->ring_size;
     uint64_t wanted = filled + shard->ring_size / AHEAD_SHARE;
@@ -28,9 +28,9 @@ static uint64_t table_pages_wanted(const struct shard *shard)
 }
 
 /* The buckets of a shard that has records, and then its ring. */
-static bool table_pages_next_of(struct shard *shard, struct join_pages *ret)
+static bool pages_next_of_shard(struct shard *shard, struct join_pages *ret)
 {
-    uint64_t wanted = table_pages_wanted(shard);
+    uint64_t wanted = pages_wanted(shard);
     if (shard->head == shard->tail || shard->paged >= wanted)
         return false;
     if (!shard->has_bucket_pages) {
@@ -43,7 +43,7 @@ static bool table_pages_next_of(struct shard *shard, struct join_pages *ret)
     return true;
 }
 
-static bool table_pages_next(struct join_table *table, struct join_pages *ret)
+static bool pages_next(struct join_table *table, struct join_pages *ret)
 {
     bool found = false, all = true;
     if (!table->has_family_pages) {
@@ -55,7 +55,7 @@ static bool table_pages_next(struct join_table *table, struct join_pages *ret)
     for (unsigned i = 0; i < join_table_n_shards(table) && !found; i++) {
         struct shard *shard = &table->shards[i];
         join_shard_lock(table, shard);
-        found = table_pages_next_of(shard, ret);
+        found = pages_next_of_shard(shard, ret);
         all = all && shard->paged == shard->ring_size;
         join_shard_unlock(table, shard);
     }
@@ -69,7 +69,7 @@ bool join_table_pages_begin(struct join_table *table, struct join_pages *ret)
     if (atomic_load_explicit(&table->all_paged, memory_order_relaxed) ||
         atomic_exchange(&table->is_paging, true))
         return false;
-    if (table_pages_next(table, ret))
+    if (pages_next(table, ret))
         return true;
     join_table_pages_end(table);
     return false;

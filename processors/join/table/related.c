@@ -25,15 +25,15 @@ struct walk {
     uint64_t place; /* of the next */
 };
 
-static void join_table_chain_begin(struct walk *walk, struct join_table *table,
-                                   const _Atomic uint64_t *newest)
+static void related_walk_begin(struct walk *walk, struct join_table *table,
+                               const _Atomic uint64_t *newest)
 {
     *walk =
         (struct walk){.table = table, .place = atomic_load_explicit(newest, memory_order_acquire)};
 }
 
 /* The next record, under its lock until the next call; NULL behind the last. */
-static const struct record *join_table_chain_next(struct walk *walk)
+static const struct record *related_walk_next(struct walk *walk)
 {
     struct shard *shard =
         &walk->table->shards[walk->place & (join_table_n_shards(walk->table) - 1)];
@@ -51,29 +51,28 @@ static const struct record *join_table_chain_next(struct walk *walk)
     return position >= shard->tail ? join_shard_record(shard, position) : NULL;
 }
 
-static void join_table_chain_end(struct walk *walk)
+static void related_walk_end(struct walk *walk)
 {
     if (walk->locked)
         join_shard_unlock(walk->table, walk->locked);
 }
 
-static bool join_table_record_is_of(const struct record *record, const uint8_t *trace_id,
-                                    const uint8_t *service, size_t service_len)
+static bool related_is_family(const struct record *record, const uint8_t *trace_id,
+                              const uint8_t *service, size_t service_len)
 {
     return !record->dead && record->has_trace && record->service_len == service_len &&
            memcmp(record->head.trace_id, trace_id, 16) == 0 &&
            memcmp((const uint8_t *)(record + 1) + record->name_len, service, service_len) == 0;
 }
 
-static bool join_table_record_has_taken(const struct join_table *table, const struct shard *shard,
-                                        const struct record *record)
+static bool related_has_deferred(const struct join_table *table, const struct shard *shard,
+                                 const struct record *record)
 {
-    return record->totals && join_shard_totals(table, shard, record->totals)->taken;
+    return record->totals && join_shard_totals(table, shard, record->totals)->deferred;
 }
 
-static struct join_relative join_table_record_relative(const struct join_table *table,
-                                                       const struct shard *shard,
-                                                       const struct record *record)
+static struct join_relative related_relative(const struct join_table *table,
+                                             const struct shard *shard, const struct record *record)
 {
     return (struct join_relative){.span_id = record->head.span_id,
                                   .parent_id = record->head.parent_id,
@@ -84,7 +83,7 @@ static struct join_relative join_table_record_relative(const struct join_table *
                                   .seen = record->seen,
                                   .kind = record->kind,
                                   .totals = record->totals != 0,
-                                  .taken = join_table_record_has_taken(table, shard, record)};
+                                  .deferred = related_has_deferred(table, shard, record)};
 }
 
 /* The secret is known, and may be: who chooses names that collide marks spans of a service of his
@@ -99,31 +98,31 @@ static uint64_t related_family_end(struct join_table *table, uint64_t hash)
 {
     uint64_t end_ns = atomic_load_explicit(&table->family_ends[hash & table->families_mask],
                                            memory_order_relaxed);
-    uint64_t unasked_ns = atomic_load_explicit(&table->end_when_unasked, memory_order_relaxed);
-    if (!atomic_load_explicit(&table->asked, memory_order_relaxed))
-        atomic_store_explicit(&table->asked, true, memory_order_relaxed);
-    return end_ns > unasked_ns ? end_ns : unasked_ns;
+    uint64_t before_use_ns = atomic_load_explicit(&table->end_before_use, memory_order_relaxed);
+    if (!atomic_load_explicit(&table->family_ends_used, memory_order_relaxed))
+        atomic_store_explicit(&table->family_ends_used, true, memory_order_relaxed);
+    return end_ns > before_use_ns ? end_ns : before_use_ns;
 }
 
 unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
                            const uint8_t *service, size_t service_len, uint64_t service_hash,
-                           struct join_relative *out, unsigned max, struct join_looked *ret)
+                           struct join_relative *out, unsigned max, struct join_search *ret)
 {
     uint64_t hash = join_table_family_hash(table, trace_id, service_hash & SERVICE_MASK);
     const struct record *record;
     struct walk walk;
     unsigned n = 0, step = 0;
-    join_table_chain_begin(&walk, table, &table->families[hash & table->families_mask]);
-    for (; (record = join_table_chain_next(&walk)) && step < STEPS_PER_RELATIVE * max; step++) {
-        bool ours = join_table_record_is_of(record, trace_id, service, service_len);
+    related_walk_begin(&walk, table, &table->families[hash & table->families_mask]);
+    for (; (record = related_walk_next(&walk)) && step < STEPS_PER_RELATIVE * max; step++) {
+        bool ours = related_is_family(record, trace_id, service, service_len);
         if (ours && n == max)
             break;
         if (ours)
-            out[n++] = join_table_record_relative(table, walk.locked, record);
-        walk.place = record->before;
+            out[n++] = related_relative(table, walk.locked, record);
+        walk.place = record->previous;
     }
-    join_table_chain_end(&walk);
-    *ret = (struct join_looked){.more = record != NULL, .steps = step};
+    related_walk_end(&walk);
+    *ret = (struct join_search){.more = record != NULL, .steps = step};
     ret->since_ns = related_family_end(table, hash);
     if (ret->more && n && out[n - 1].end_ns > ret->since_ns)
         ret->since_ns = out[n - 1].end_ns;
@@ -173,20 +172,20 @@ static unsigned related_level(const struct record *record)
 /* The two that lead to a record: by its id, and by its name. */
 static unsigned related_threads(const struct record *record, struct join_threads ret[2])
 {
-    const struct whereabouts *whereabouts = join_record_whereabouts(record);
+    const struct location *location = join_record_location(record);
     unsigned n = 0;
     if (record->thread)
-        ret[n++] = (struct join_threads){JOIN_BY_THREAD_ID, record->thread, whereabouts->process};
+        ret[n++] = (struct join_threads){JOIN_BY_THREAD_ID, record->thread, location->process};
     if (record->thread_name)
-        ret[n++] = (struct join_threads){join_thread_name_key(record->thread, whereabouts->runtime),
-                                         record->thread_name, whereabouts->process};
+        ret[n++] = (struct join_threads){join_thread_name_key(record->thread, location->runtime),
+                                         record->thread_name, location->process};
     return n;
 }
 
 void join_related_enter(struct join_table *table, const struct shard *shard, struct record *record,
                         uint64_t position)
 {
-    struct whereabouts *whereabouts = join_record_whereabouts(record);
+    struct location *location = join_record_location(record);
     unsigned level = related_level(record);
     uint64_t slot = record->head.start_ns >> join_level_shift(level);
     struct join_threads threads[2];
@@ -194,17 +193,17 @@ void join_related_enter(struct join_table *table, const struct shard *shard, str
     if (!(join_table_levels(table) >> level & 1))
         atomic_fetch_or_explicit(&table->levels, 1u << level, memory_order_relaxed);
     for (unsigned i = 0; i < n; i++) {
-        uint64_t before = join_chain_enter(table, related_newest(table, &threads[i], level, slot),
-                                           shard, position, table->shard_bits != 0);
+        uint64_t previous = join_chain_enter(table, related_newest(table, &threads[i], level, slot),
+                                             shard, position, table->shard_bits != 0);
         if (threads[i].key == JOIN_BY_THREAD_ID)
-            whereabouts->before = before;
+            location->previous = previous;
         else
-            whereabouts->before_named = before;
+            location->previous_by_name = previous;
     }
 }
 
 static struct join_neighbour related_neighbour(const struct record *record,
-                                               const struct whereabouts *whereabouts)
+                                               const struct location *location)
 {
     struct join_neighbour neighbour = {.span_id = record->head.span_id,
                                        .parent_id = record->head.parent_id,
@@ -212,25 +211,24 @@ static struct join_neighbour related_neighbour(const struct record *record,
                                        .end_ns = record->head.end_ns,
                                        .thread = record->thread,
                                        .thread_name = record->thread_name,
-                                       .service = whereabouts->service,
-                                       .runtime = whereabouts->runtime,
+                                       .service = location->service,
+                                       .runtime = location->runtime,
                                        .seen = record->seen};
     memcpy(neighbour.trace_id, record->head.trace_id, sizeof neighbour.trace_id);
-    memcpy(neighbour.places, whereabouts->places, sizeof neighbour.places);
+    memcpy(neighbour.places, location->places, sizeof neighbour.places);
     return neighbour;
 }
 
 static bool related_is_of(const struct record *record, const struct join_threads *threads,
                           unsigned level, uint64_t slot)
 {
-    const struct whereabouts *whereabouts = join_record_whereabouts(record);
-    if (record->dead || !record->has_trace || whereabouts->process != threads->process)
+    const struct location *location = join_record_location(record);
+    if (record->dead || !record->has_trace || location->process != threads->process)
         return false;
-    bool same =
-        threads->key == JOIN_BY_THREAD_ID
-            ? record->thread == threads->thread
-            : record->thread_name == threads->thread &&
-                  threads->key == join_thread_name_key(record->thread, whereabouts->runtime);
+    bool same = threads->key == JOIN_BY_THREAD_ID
+                    ? record->thread == threads->thread
+                    : record->thread_name == threads->thread &&
+                          threads->key == join_thread_name_key(record->thread, location->runtime);
     return same && related_level(record) == level &&
            record->head.start_ns >> join_level_shift(level) == slot;
 }
@@ -239,23 +237,23 @@ static bool related_is_of(const struct record *record, const struct join_threads
 
 unsigned join_table_neighbours(struct join_table *table, const struct join_threads *threads,
                                unsigned level, uint64_t slot, struct join_neighbour *out,
-                               struct join_looked *ret)
+                               struct join_search *ret)
 {
     const struct record *record = NULL;
     struct walk walk;
     unsigned n = 0, step = 0;
-    join_table_chain_begin(&walk, table, related_newest(table, threads, level, slot));
+    related_walk_begin(&walk, table, related_newest(table, threads, level, slot));
     while (step < STEPS_PER_NEIGHBOUR * JOIN_NEIGHBOURS_MAX && n < JOIN_NEIGHBOURS_MAX &&
-           (record = join_table_chain_next(&walk))) {
-        const struct whereabouts *whereabouts = join_record_whereabouts(record);
+           (record = related_walk_next(&walk))) {
+        const struct location *location = join_record_location(record);
         if (related_is_of(record, threads, level, slot))
-            out[n++] = related_neighbour(record, whereabouts);
+            out[n++] = related_neighbour(record, location);
         walk.place =
-            threads->key == JOIN_BY_THREAD_ID ? whereabouts->before : whereabouts->before_named;
+            threads->key == JOIN_BY_THREAD_ID ? location->previous : location->previous_by_name;
         step++;
     }
-    join_table_chain_end(&walk);
-    *ret = (struct join_looked){.more = record != NULL, .steps = step};
+    related_walk_end(&walk);
+    *ret = (struct join_search){.more = record != NULL, .steps = step};
     return n;
 }
 
@@ -280,14 +278,14 @@ static void related_raise(_Atomic uint64_t *end, uint64_t end_ns)
         continue;
 }
 
-static void related_leave_family(struct join_table *table, const struct record *record)
+static void related_evict_family(struct join_table *table, const struct record *record)
 {
     const uint8_t *service = (const uint8_t *)(record + 1) + record->name_len;
     if (!record->has_trace || !record->service_len)
         return;
     /* Most tables without profiles forget spans early, too: one end for all families will do. */
-    if (!atomic_load_explicit(&table->asked, memory_order_relaxed)) {
-        related_raise(&table->end_when_unasked, record->head.end_ns);
+    if (!atomic_load_explicit(&table->family_ends_used, memory_order_relaxed)) {
+        related_raise(&table->end_before_use, record->head.end_ns);
         return;
     }
     uint64_t hash =
@@ -296,21 +294,21 @@ static void related_leave_family(struct join_table *table, const struct record *
     related_raise(&table->family_ends[hash & table->families_mask], record->head.end_ns);
 }
 
-void join_related_leave(struct join_table *table, const struct record *record, bool early)
+void join_related_evict(struct join_table *table, const struct record *record, bool early)
 {
     if (early)
-        related_leave_family(table, record);
+        related_evict_family(table, record);
     if (!record->located)
         return;
-    const struct whereabouts *whereabouts = join_record_whereabouts(record);
+    const struct location *location = join_record_location(record);
     struct join_threads threads[2];
     unsigned n = related_threads(record, threads);
     for (unsigned i = 0; i < n * JOIN_PLACES; i++) {
         unsigned place = i % JOIN_PLACES;
-        if (!whereabouts->places[place])
+        if (!location->places[place])
             continue;
         uint64_t at =
-            related_end_at(table, &threads[i / JOIN_PLACES], place, whereabouts->places[place]);
+            related_end_at(table, &threads[i / JOIN_PLACES], place, location->places[place]);
         related_raise(&table->ends[at], record->head.end_ns);
         if (early)
             related_raise(&table->early_ends[at], record->head.end_ns);

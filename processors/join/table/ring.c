@@ -4,25 +4,24 @@
 
 #include "processors/join/table/slots.h"
 
-static inline void join_table_ring_settle(struct join_table *table, struct shard *shard,
-                                          struct record *record, uint32_t now,
-                                          struct join_tally *out)
+static inline void ring_release(struct join_table *table, struct shard *shard,
+                                struct record *record, uint32_t now, struct join_tally *out)
 {
-    if (__builtin_expect(record->taken, 0)) {
-        join_table_taken_leave(table, shard, record, now);
+    if (__builtin_expect(record->deferred, 0)) {
+        join_timestamps_evict(table, shard, record, now);
         return;
     }
     if (record->pending) {
-        join_table_note_span(table, table->lost, record->head.span_id);
+        join_losses_note_span(table, table->lost, record->head.span_id);
         shard->n_pending--;
         join_totals_tally(out->unknown, join_shard_totals(table, shard, record->totals), out);
     } else {
         shard->n_spans--;
-        if (record->totals && !record->told)
-            join_table_tell_above(table, shard, record, now);
+        if (record->totals && !record->ancestors_marked)
+            join_losses_mark_ancestors(table, shard, record, now);
         if (!join_record_expired(table, record, now)) {
             if (record->totals)
-                join_table_note_span(table, table->lost, record->head.span_id);
+                join_losses_note_span(table, table->lost, record->head.span_id);
             out->evicted++;
             out->any = true;
         }
@@ -30,41 +29,41 @@ static inline void join_table_ring_settle(struct join_table *table, struct shard
     if (record->totals)
         join_record_free_totals(table, shard, record);
     if (__builtin_expect(record->located, 0))
-        join_related_leave(table, record, !join_record_expired(table, record, now));
+        join_related_evict(table, record, !join_record_expired(table, record, now));
     else if (!record->pending && !join_record_expired(table, record, now))
-        join_related_leave(table, record, true);
+        join_related_evict(table, record, true);
 }
 
-void join_table_record_leave(struct join_table *table, struct shard *shard, struct record *record,
-                             uint32_t now, struct join_tally *out)
+void join_record_evict(struct join_table *table, struct shard *shard, struct record *record,
+                       uint32_t now, struct join_tally *out)
 {
-    join_table_ring_settle(table, shard, record, now, out);
+    ring_release(table, shard, record, now, out);
     record->dead = true;
 }
 
 /* Takes the oldest record out. */
-void join_table_ring_evict(struct join_table *table, struct shard *shard, uint32_t now,
-                           struct join_tally *out)
+void join_ring_evict(struct join_table *table, struct shard *shard, uint32_t now,
+                     struct join_tally *out)
 {
     struct record *record = (struct record *)(void *)(shard->ring + shard->tail_at);
     if (!record->dead)
-        join_table_ring_settle(table, shard, record, now, out);
+        ring_release(table, shard, record, now, out);
     join_shard_forward(shard, &shard->tail, &shard->tail_at, join_record_size(record));
 }
 
-#define LEAVE_AHEAD 512u /* bytes of old records that leave before their room is needed */
+#define EVICT_AHEAD 512u /* bytes of old records that leave before their room is needed */
 
 /* Makes room for `size` bytes in one piece, and says how much more there is. */
-void join_table_ring_make_room(struct join_table *table, struct shard *shard, uint32_t size,
-                               uint32_t now, struct join_tally *out)
+void join_ring_make_room(struct join_table *table, struct shard *shard, uint32_t size, uint32_t now,
+                         struct join_tally *out)
 {
-    join_table_slots_sweep_some(shard);
+    join_slots_sweep(shard);
     uint32_t pad = shard->head_at + size > shard->ring_size
                        ? (uint32_t)(shard->ring_size - shard->head_at)
                        : 0;
-    uint32_t wanted = pad + size + TEXT_CHUNK + LEAVE_AHEAD;
+    uint32_t wanted = pad + size + TEXT_CHUNK + EVICT_AHEAD;
     while (shard->head + wanted - shard->tail > shard->ring_size)
-        join_table_ring_evict(table, shard, now, out);
+        join_ring_evict(table, shard, now, out);
     if (pad) {
         /* A record does not go round the end: what is left there is a dead one, whose header may
          * reach into the slack behind the ring. */

@@ -50,22 +50,22 @@ static uint64_t service_seen_again(uint64_t seen, uint32_t now_s)
 
 /* The service's slot, or one that it may have: a free one, or one whose service is not remembered
  * any more. NULL when there is none. */
-static struct service *service_take(const struct join_table *table, struct service *services,
-                                    service_life_fn *life, uint64_t key, uint32_t now_s)
+static struct service *service_claim(const struct join_table *table, struct service *services,
+                                     service_life_fn *life, uint64_t key, uint32_t now_s)
 {
-    for (unsigned turn = 0; turn < 2; turn++) {
+    for (unsigned pass = 0; pass < 2; pass++) {
         for (unsigned probe = 0; probe < SERVICE_PROBES; probe++) {
             struct service *service = service_slot(services, key, probe);
-            uint64_t its = atomic_load_explicit(&service->key, memory_order_acquire);
+            uint64_t slot_key = atomic_load_explicit(&service->key, memory_order_acquire);
             uint64_t seen = atomic_load_explicit(&service->seen, memory_order_relaxed);
-            bool free = turn && (!its || service_passed_s(seen, now_s) > life(table, seen));
-            if (its == key)
+            bool free = pass && (!slot_key || service_passed_s(seen, now_s) > life(table, seen));
+            if (slot_key == key)
                 return service;
-            if (free && atomic_compare_exchange_strong(&service->key, &its, key)) {
+            if (free && atomic_compare_exchange_strong(&service->key, &slot_key, key)) {
                 atomic_store_explicit(&service->seen, now_s, memory_order_release);
                 return service;
             }
-            if (!turn && !its)
+            if (!pass && !slot_key)
                 break;
         }
     }
@@ -75,8 +75,8 @@ static struct service *service_take(const struct join_table *table, struct servi
 bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
 {
     uint32_t now_s = join_table_tenths(now_ms) / 10;
-    struct service *slot = service_take(table, table->profiled, service_profiled_life,
-                                        service_key(table, service), now_s);
+    struct service *slot = service_claim(table, table->profiled, service_profiled_life,
+                                         service_key(table, service), now_s);
     if (!slot)
         return false;
     uint64_t seen = atomic_load_explicit(&slot->seen, memory_order_relaxed);
@@ -90,11 +90,11 @@ bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t
     uint32_t now_s = join_table_tenths(now_ms) / 10;
     for (unsigned probe = 0; probe < SERVICE_PROBES; probe++) {
         struct service *slot = service_slot(table->profiled, key, probe);
-        uint64_t its = atomic_load_explicit(&slot->key, memory_order_acquire);
+        uint64_t slot_key = atomic_load_explicit(&slot->key, memory_order_acquire);
         uint64_t seen = atomic_load_explicit(&slot->seen, memory_order_acquire);
-        if (its == key)
+        if (slot_key == key)
             return service_passed_s(seen, now_s) <= service_profiled_life(table, seen);
-        if (!its)
+        if (!slot_key)
             return false;
     }
     return false;
@@ -120,8 +120,8 @@ bool join_table_is_newcomer(struct join_table *table, uint64_t service, uint64_t
                             uint64_t for_ms)
 {
     uint32_t now_s = join_table_tenths(now_ms) / 10 + 1; /* 0 is no time */
-    struct service *slot = service_take(table, table->with_spans, service_with_spans_life,
-                                        service_key(table, service), now_s);
+    struct service *slot = service_claim(table, table->with_spans, service_with_spans_life,
+                                         service_key(table, service), now_s);
     if (!slot)
         return false;
     uint64_t seen = atomic_load_explicit(&slot->seen, memory_order_relaxed);

@@ -3,7 +3,7 @@
 #include "processors/join/table/slots.h"
 
 /* A bit for each slot whose tag is `tag`. */
-static inline uint32_t join_table_slots_tagged(const struct bucket *bucket, uint16_t tag)
+static inline uint32_t slots_tagged(const struct bucket *bucket, uint16_t tag)
 {
     uint32_t hits = 0;
     for (unsigned slot = 0; slot < WAYS; slot++)
@@ -13,8 +13,8 @@ static inline uint32_t join_table_slots_tagged(const struct bucket *bucket, uint
 
 enum match { MATCH_NONE, MATCH_SPAN, MATCH_BOTH };
 
-static enum match join_table_slots_match(const struct record *record, uint64_t span_id,
-                                         const uint8_t *trace_id)
+static enum match slots_match(const struct record *record, uint64_t span_id,
+                              const uint8_t *trace_id)
 {
     if (record->head.span_id != span_id)
         return MATCH_NONE;
@@ -24,17 +24,16 @@ static enum match join_table_slots_match(const struct record *record, uint64_t s
 }
 
 /* Looks through one bucket: true when it has the record; in `half` what may be it. */
-static bool join_table_slots_find_in(const struct shard *shard, struct bucket *bucket, uint16_t tag,
-                                     uint64_t span_id, const uint8_t *trace_id, struct place *half)
+static bool slots_find_in(const struct shard *shard, struct bucket *bucket, uint16_t tag,
+                          uint64_t span_id, const uint8_t *trace_id, struct place *half)
 {
-    uint32_t hits =
-        join_table_slots_any_tagged(bucket, tag) ? join_table_slots_tagged(bucket, tag) : 0;
+    uint32_t hits = join_slots_any_tagged(bucket, tag) ? slots_tagged(bucket, tag) : 0;
     for (; hits; hits &= hits - 1) {
         int slot = __builtin_ctz(hits);
         if (!join_slots_live(shard, bucket, (unsigned)slot))
             continue;
-        enum match m = join_table_slots_match(join_slots_record_in(shard, bucket, (unsigned)slot),
-                                              span_id, trace_id);
+        enum match m =
+            slots_match(join_slots_record_in(shard, bucket, (unsigned)slot), span_id, trace_id);
         if (m == MATCH_NONE)
             continue;
         half->ambiguous = half->ambiguous || (m == MATCH_SPAN && half->slot >= 0);
@@ -47,15 +46,15 @@ static bool join_table_slots_find_in(const struct shard *shard, struct bucket *b
 }
 
 /* A span id without a trace id finds the one record with that span id, and the other way round. */
-struct place join_table_slots_find(const struct shard *shard, struct home home, uint64_t span_id,
-                                   const uint8_t *trace_id)
+struct place join_slots_find(const struct shard *shard, struct home home, uint64_t span_id,
+                             const uint8_t *trace_id)
 {
     struct bucket *bucket = home.bucket;
     struct place place = {.bucket = bucket, .slot = -1};
-    if (join_table_slots_find_in(shard, bucket, home.tag, span_id, trace_id, &place) ||
+    if (slots_find_in(shard, bucket, home.tag, span_id, trace_id, &place) ||
         (join_slots_has_spilled(shard, bucket) &&
-         join_table_slots_find_in(shard, join_slots_neighbour(shard, bucket), home.tag, span_id,
-                                  trace_id, &place)))
+         slots_find_in(shard, join_slots_neighbour(shard, bucket), home.tag, span_id, trace_id,
+                       &place)))
         place.ambiguous = false;
     else if (place.ambiguous)
         place.slot = -1;
@@ -63,7 +62,7 @@ struct place join_table_slots_find(const struct shard *shard, struct home home, 
 }
 
 /* The next free slot or, in a full bucket, the oldest. */
-static unsigned join_table_slots_spare_in(const struct shard *shard, const struct bucket *bucket)
+static unsigned slots_spare_in(const struct shard *shard, const struct bucket *bucket)
 {
     unsigned slot = bucket->next;
     for (unsigned n = 0; n < WAYS && join_slots_live(shard, bucket, slot); n++)
@@ -71,13 +70,13 @@ static unsigned join_table_slots_spare_in(const struct shard *shard, const struc
     return slot;
 }
 
-struct place join_table_slots_spare_among(const struct shard *shard, struct home home)
+struct place join_slots_spare_among(const struct shard *shard, struct home home)
 {
     struct bucket *bucket = home.bucket;
-    struct place place = {.bucket = bucket, .slot = (int)join_table_slots_spare_in(shard, bucket)};
+    struct place place = {.bucket = bucket, .slot = (int)slots_spare_in(shard, bucket)};
     if (join_slots_live(shard, bucket, (unsigned)place.slot)) {
         struct bucket *other = join_slots_neighbour(shard, bucket);
-        unsigned slot = join_table_slots_spare_in(shard, other);
+        unsigned slot = slots_spare_in(shard, other);
         if (!join_slots_live(shard, other, slot))
             place = (struct place){.bucket = other, .slot = (int)slot};
     }
@@ -86,7 +85,7 @@ struct place join_table_slots_spare_among(const struct shard *shard, struct home
 
 /* Of a bucket, what records that have left were entered as must not look like newer ones when
  * positions come round. */
-static void join_table_slots_sweep(const struct shard *shard, struct bucket *bucket)
+static void slots_sweep(const struct shard *shard, struct bucket *bucket)
 {
     for (unsigned slot = 0; slot < WAYS; slot++)
         if (!join_slots_live(shard, bucket, slot))
@@ -95,8 +94,8 @@ static void join_table_slots_sweep(const struct shard *shard, struct bucket *buc
         join_slots_set_spilled(bucket, shard->tail - SPILLED_UNIT);
 }
 
-void join_table_slots_sweep_some(struct shard *shard)
+void join_slots_sweep(struct shard *shard)
 {
     for (; shard->head >= shard->sweep_at; shard->sweep_at += SWEEP_BYTES / shard->n_buckets)
-        join_table_slots_sweep(shard, &shard->buckets[shard->swept++ % shard->n_buckets]);
+        slots_sweep(shard, &shard->buckets[shard->swept++ % shard->n_buckets]);
 }

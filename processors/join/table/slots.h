@@ -84,7 +84,7 @@ struct place {
 /* Tags side by side, and twice those that the first eight and the last eight share. */
 typedef uint16_t join_tags __attribute__((vector_size(16)));
 
-static inline bool join_table_slots_any_tagged(const struct bucket *bucket, uint16_t tag)
+static inline bool join_slots_any_tagged(const struct bucket *bucket, uint16_t tag)
 {
     join_tags first, last;
     uint64_t same[2];
@@ -95,42 +95,40 @@ static inline bool join_table_slots_any_tagged(const struct bucket *bucket, uint
     return same[0] | same[1];
 }
 
-/* True when there is nothing in the slots that join_table_slots_find could find; seldom false for
+/* True when there is nothing in the slots that join_slots_find could find; seldom false for
  * the first time that a span id is seen. */
-static inline bool join_table_slots_is_new(const struct shard *shard, struct home home)
+static inline bool join_slots_is_new(const struct shard *shard, struct home home)
 {
-    if (__builtin_expect(join_table_slots_any_tagged(home.bucket, home.tag), 0))
+    if (__builtin_expect(join_slots_any_tagged(home.bucket, home.tag), 0))
         for (unsigned slot = 0; slot < WAYS; slot++)
             if (home.bucket->tags[slot] == home.tag && join_slots_live(shard, home.bucket, slot))
                 return false;
     return !join_slots_has_spilled(shard, home.bucket);
 }
 
-static inline struct record *join_table_slots_record(const struct shard *shard,
-                                                     const struct place *place)
+static inline struct record *join_slots_record(const struct shard *shard, const struct place *place)
 {
     return place->slot < 0 ? NULL
                            : join_slots_record_in(shard, place->bucket, (unsigned)place->slot);
 }
 
 /* A span id without a trace id finds the one record with that span id, and the other way round. */
-struct place join_table_slots_find(const struct shard *shard, struct home home, uint64_t span_id,
-                                   const uint8_t *trace_id);
+struct place join_slots_find(const struct shard *shard, struct home home, uint64_t span_id,
+                             const uint8_t *trace_id);
 
-/* As join_table_slots_spare, where the next slot is not free. */
-struct place join_table_slots_spare_among(const struct shard *shard, struct home home);
+/* As join_slots_spare, where the next slot is not free. */
+struct place join_slots_spare_among(const struct shard *shard, struct home home);
 
 /* The place for a new record: a free one in its bucket or the neighbour, or that of the oldest. */
-static inline struct place join_table_slots_spare(const struct shard *shard, struct home home)
+static inline struct place join_slots_spare(const struct shard *shard, struct home home)
 {
     unsigned slot = home.bucket->next;
     return join_slots_live(shard, home.bucket, slot)
-               ? join_table_slots_spare_among(shard, home)
+               ? join_slots_spare_among(shard, home)
                : (struct place){.bucket = home.bucket, .slot = (int)slot};
 }
 
-static inline void join_table_slots_fill(struct home home, const struct place *place,
-                                         uint64_t position)
+static inline void join_slots_fill(struct home home, const struct place *place, uint64_t position)
 {
     unsigned slot = (unsigned)place->slot;
     place->bucket->next = slot + 1 < WAYS ? (slot + 1) & 15 : 0;
@@ -139,4 +137,4 @@ static inline void join_table_slots_fill(struct home home, const struct place *p
         join_slots_set_spilled(home.bucket, position);
 }
 
-void join_table_slots_sweep_some(struct shard *shard);
+void join_slots_sweep(struct shard *shard);

@@ -12,8 +12,8 @@
  * used when the ring is full (one bucket in two hundred is full then, one in eight thousand with
  * its neighbour), and totals; records take the rest. */
 #define SLOTS_SHARE 2u
-#define FIGURES_SHARE 2u
-#define FIGURES_AND_TOP_SHARE 5u   /* where each has counters of functions */
+#define TOTALS_SHARE 2u
+#define TOTALS_AND_TOP_SHARE 5u    /* where each has counters of functions */
 #define WINDOW_MAX_MS (1ull << 35) /* a year; the clock of records comes round after six */
 #define EXPIRED_AT_ONCE 8192u      /* records: half a millisecond, or one */
 #define BYTES_PER_FAMILY 1024u     /* of the table, at least: one head for some five spans */
@@ -25,9 +25,8 @@ static void join_table_shard_init(const struct join_table *table, struct shard *
 {
     shard->n_buckets = bytes / 16 * SLOTS_SHARE / sizeof(struct bucket) & ~(uint64_t)1;
     size_t slots = shard->n_buckets * sizeof(struct bucket);
-    shard->n_totals =
-        (uint32_t)(bytes / 16 * (table->n_top ? FIGURES_AND_TOP_SHARE : FIGURES_SHARE) /
-                   table->totals_size);
+    shard->n_totals = (uint32_t)(bytes / 16 * (table->n_top ? TOTALS_AND_TOP_SHARE : TOTALS_SHARE) /
+                                 table->totals_size);
     size_t totals = (shard->n_totals * table->totals_size + 63) & ~(size_t)63;
     pthread_mutex_init(&shard->lock, NULL);
     shard->buckets = (struct bucket *)(void *)memory;
@@ -36,8 +35,8 @@ static void join_table_shard_init(const struct join_table *table, struct shard *
     /* Behind the ring is room for the header of a record that begins in its last eight bytes. */
     shard->ring_size = (bytes - slots - totals - sizeof(struct record)) & ~(size_t)63;
     shard->head = shard->tail = shard->head_at = shard->tail_at = RESERVED;
-    uint64_t fit = shard->ring_size / RECORD_MAX / 4; /* more than one, in the smallest table */
-    shard->group = fit < JOIN_GROUP_MAX ? (uint32_t)fit : JOIN_GROUP_MAX;
+    uint64_t n_max = shard->ring_size / RECORD_MAX / 4; /* more than one, in the smallest table */
+    shard->group = n_max < JOIN_GROUP_MAX ? (uint32_t)n_max : JOIN_GROUP_MAX;
     shard->sweep_at = RESERVED + SWEEP_BYTES / shard->n_buckets;
 }
 
@@ -82,7 +81,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     table->totals_size = sizeof(struct join_totals) + table->n_top * sizeof(struct join_top);
     table->families = (void *)behind;
     table->families_mask = n_families - 1;
-    table->taken = (void *)(behind + families);
+    table->deferred = (void *)(behind + families);
     table->family_ends = (void *)(behind + 2 * families);
     if (threads) {
         table->ends = (void *)(behind + 3 * families);
@@ -119,16 +118,15 @@ static void table_renew(struct join_table *table, struct shard *shard, uint32_t 
 {
     const struct record old = *join_shard_record(shard, shard->tail);
     uint64_t hash = join_table_mix(table, old.head.span_id);
-    struct place place =
-        join_table_slots_find(shard, join_slots_home(shard, hash), old.head.span_id,
-                              old.has_trace ? old.head.trace_id : NULL);
-    if (join_table_slots_record(shard, &place) != join_shard_record(shard, shard->tail)) {
-        join_table_ring_evict(table, shard, now, out); /* nothing leads to it */
+    struct place place = join_slots_find(shard, join_slots_home(shard, hash), old.head.span_id,
+                                         old.has_trace ? old.head.trace_id : NULL);
+    if (join_slots_record(shard, &place) != join_shard_record(shard, shard->tail)) {
+        join_ring_evict(table, shard, now, out); /* nothing leads to it */
         return;
     }
     join_shard_record(shard, shard->tail)->dead = true;
-    join_table_ring_evict(table, shard, now, out);
-    struct record *record = join_table_ring_reserve(table, shard, join_record_size(&old), now, out);
+    join_ring_evict(table, shard, now, out);
+    struct record *record = join_ring_reserve(table, shard, join_record_size(&old), now, out);
     *record = old;
     record->head.start_ns = now;
     join_slots_set(place.bucket, (unsigned)place.slot, join_slots_home(shard, hash).tag,
@@ -139,19 +137,19 @@ static void table_renew(struct join_table *table, struct shard *shard, uint32_t 
 }
 
 /* Tells the spans above those that leave next, while all of them are there. */
-static void table_tell_of_expired(struct join_table *table, uint64_t keep, uint32_t now)
+static void table_mark_expired_ancestors(struct join_table *table, uint64_t keep, uint32_t now)
 {
-    uint32_t left = EXPIRED_AT_ONCE;
+    uint32_t remaining = EXPIRED_AT_ONCE;
     for (unsigned k = 0; k < join_table_n_shards(table); k++) {
         struct shard *shard = &table->shards[k];
         join_shard_lock(table, shard);
-        for (uint64_t p = shard->tail; p < shard->head && left > 0; left--) {
+        for (uint64_t p = shard->tail; p < shard->head && remaining > 0; remaining--) {
             struct record *record = join_shard_record(shard, p);
             if (!record->dead && join_record_age(record->seen, now) <= keep)
                 break;
-            if (!record->dead && !record->taken && !record->pending && record->totals &&
-                !record->told)
-                join_table_tell_above(table, shard, record, now);
+            if (!record->dead && !record->deferred && !record->pending && record->totals &&
+                !record->ancestors_marked)
+                join_losses_mark_ancestors(table, shard, record, now);
             p += join_record_size(record);
         }
         join_shard_unlock(table, shard);
@@ -162,12 +160,12 @@ bool join_table_expire(struct join_table *table, uint64_t now_ms, struct join_ta
 {
     /* An item may be held for a window at most, and then looks again; and a timer may come late. */
     uint64_t keep = 2ull * table->window + 10;
-    uint32_t now = join_table_tenths(now_ms), left = EXPIRED_AT_ONCE;
-    table_tell_of_expired(table, keep, now);
+    uint32_t now = join_table_tenths(now_ms), remaining = EXPIRED_AT_ONCE;
+    table_mark_expired_ancestors(table, keep, now);
     for (unsigned k = 0; k < join_table_n_shards(table); k++) {
         struct shard *shard = &table->shards[k];
         join_shard_lock(table, shard);
-        for (uint64_t end = shard->head; shard->tail < end && left > 0; left--) {
+        for (uint64_t end = shard->head; shard->tail < end && remaining > 0; remaining--) {
             const struct record *record = join_shard_record(shard, shard->tail);
             bool fresh = !record->dead && join_record_age(record->seen, now) <= keep;
             if (fresh && record->pending &&
@@ -175,13 +173,13 @@ bool join_table_expire(struct join_table *table, uint64_t now_ms, struct join_ta
                 table_renew(table, shard, now, out);
             else if (fresh)
                 break;
-            else if (record->dead || !record->taken ||
-                     !join_table_keep_taken(table, shard, now, &left, out))
-                join_table_ring_evict(table, shard, now, out);
+            else if (record->dead || !record->deferred ||
+                     !join_timestamps_retain(table, shard, now, &remaining, out))
+                join_ring_evict(table, shard, now, out);
         }
         join_shard_unlock(table, shard);
     }
-    return left == 0;
+    return remaining == 0;
 }
 
 struct join_progress *join_table_progress(struct join_table *table)
@@ -191,7 +189,7 @@ struct join_progress *join_table_progress(struct join_table *table)
 
 void join_table_stats(struct join_table *table, uint64_t now_ms, struct join_stats *ret)
 {
-    uint32_t oldest = 0, now = join_table_tenths(now_ms), left = EXPIRED_AT_ONCE;
+    uint32_t oldest = 0, now = join_table_tenths(now_ms), remaining = EXPIRED_AT_ONCE;
     *ret = (struct join_stats){.max_bytes = table->max_bytes};
     for (unsigned k = 0; k < join_table_n_shards(table); k++) {
         struct shard *shard = &table->shards[k];
@@ -200,7 +198,7 @@ void join_table_stats(struct join_table *table, uint64_t now_ms, struct join_sta
         ret->pending += shard->n_pending;
         ret->bytes += shard->head - shard->tail;
         uint64_t p = shard->tail;
-        for (; p < shard->head && join_shard_record(shard, p)->dead && left > 0; left--)
+        for (; p < shard->head && join_shard_record(shard, p)->dead && remaining > 0; remaining--)
             p += join_record_size(join_shard_record(shard, p));
         if (p < shard->head && join_record_age(join_shard_record(shard, p)->seen, now) > oldest)
             oldest = join_record_age(join_shard_record(shard, p)->seen, now);

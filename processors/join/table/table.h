@@ -11,7 +11,7 @@
  * A sample may come before its span. What it adds up to then waits in a record without a name
  * (pending), which the span takes over when it comes; it waits for as long as samples keep coming,
  * and a window more. So do timestamps of samples that name no span, for the spans of their thread,
- * in JOIN_KEPT_SHARE of a ring at the most.
+ * in JOIN_RETAINED_SHARE of a ring at the most.
  */
 #pragma once
 
@@ -34,8 +34,8 @@ struct join_table;
 #define JOIN_FUNCTIONS_MAX 16384u /* functions told apart; the others are one */
 #define JOIN_SERVICES_MAX 16384u  /* that are profiled at a time */
 #define JOIN_LOST_MAX 4096u /* spans of which it is known that samples were lost, the last ones */
-#define JOIN_LEFT_MAX 4096u /* local roots and threads whose timestamps left, likewise */
-#define JOIN_KEPT_SHARE 8u  /* of a ring is for timestamps that are older than two windows */
+#define JOIN_EVICTED_MAX 4096u /* local roots and threads whose timestamps left, likewise */
+#define JOIN_RETAINED_SHARE 8u /* of a ring is for timestamps that are older than two windows */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
 #define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread near one time that are looked at */
 #define JOIN_FAMILY_MAX                                                                            \
@@ -72,14 +72,14 @@ struct join_totals {
         uint32_t waiting; /* samples that came before their span and are not counted yet */
     } types[JOIN_SPAN_TYPES];
     uint64_t allocated_bytes;
-    /* Of samples that name it and whose span is found out later: struct join_taken. */
-    uint64_t taken_ns[JOIN_WALL_TIME], taken_allocated_bytes;
-    uint32_t taken_count[JOIN_OTHER];
+    /* Of samples that name it and whose span is found out later: struct join_deferred. */
+    uint64_t deferred_ns[JOIN_WALL_TIME], deferred_allocated_bytes;
+    uint32_t deferred_count[JOIN_OTHER];
     /* Of a share of timestamps: those that leave with the link of this span, whosever they turn out
      * to be when later spans have come. */
     uint32_t linked_count[JOIN_MEASURES];
     uint32_t since; /* when the first sample came, in tenths of a second of the monotonic clock */
-    bool taken;     /* there are some */
+    bool deferred;  /* there are some */
     uint8_t profile_id[16];
     uint8_t under[8];    /* the span that samples name which are its own; itself where some do */
     uint16_t top_type;   /* of the values that the functions' counters count */
@@ -164,7 +164,7 @@ struct join_sample {
     uint64_t allocated_bytes; /* 0: it is of something else */
     uint32_t function;        /* of its stack's leaf; 0: not known */
     const uint8_t *under;     /* the span that it names, where that is another one; or NULL */
-    bool taken;               /* whose it is is found out later: join_table_take */
+    bool deferred;            /* whose it is is found out later: join_table_defer */
     bool held; /* its item waits for the span, and so the caller counts what becomes of it */
     const uint8_t *profile_id; /* 16 bytes, or NULL */
 };
@@ -176,7 +176,7 @@ void join_value_type_apply(const struct join_value_type *value_type, uint64_t va
                            uint64_t n_times, struct join_sample *ret);
 
 /* A product, or UINT64_MAX. */
-uint64_t join_times(uint64_t left, uint64_t right);
+uint64_t join_saturated_product(uint64_t count, uint64_t unit);
 
 enum join_result {
     JOIN_FOUND,
@@ -262,54 +262,54 @@ enum join_result join_table_sample(struct join_table *table, const struct join_s
 void join_table_find(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
                      join_found_fn *found, void *arg);
 
-#define JOIN_TIMES_MAX 256u /* of one struct join_taken */
+#define JOIN_TIMES_MAX 256u /* of one struct join_deferred */
 
 /* Timestamps of a sample that names a span, or, by ids made of them, a thread and its process.
  * Which span was open then is found out when somebody asks, by all spans that have come by then. */
-struct join_taken {
+struct join_deferred {
     uint64_t unit_ns, period_ns; /* of its value_type, as the next four */
     uint16_t type;
     uint8_t measure;
     bool counts, allocates;
     bool has_value;
     bool of_thread; /* of a sample that names no span */
-    bool waits;     /* struct join_leaving */
+    bool held;      /* struct join_release_time */
     uint32_t thread, thread_name, function;
     uint32_t service, runtime, places[JOIN_PLACES]; /* of a sample that names no span */
     uint32_t n_times, n_values; /* at most JOIN_TIMES_MAX; values: as many, or none */
-    uint32_t leaves;            /* struct join_leaving */
+    uint32_t released;          /* struct join_release_time */
     uint64_t value;             /* the sum of the values */
 };
 
 /* Keeps the timestamps of a sample that was added with `taken`; the oldest records make room. */
-void join_table_take(struct join_table *table, const struct join_sample *sample,
-                     const struct join_taken *taken, const uint64_t *times, const uint64_t *values,
-                     uint64_t now_ms, struct join_tally *tally);
+void join_table_defer(struct join_table *table, const struct join_sample *sample,
+                      const struct join_deferred *deferred, const uint64_t *times,
+                      const uint64_t *values, uint64_t now_ms, struct join_tally *tally);
 
 /* Goes through what was taken of the samples that name a span, newest first: zeroed at first. */
-struct join_taken_cursor {
+struct join_deferred_cursor {
     bool begun;
     uint32_t steps; /* records that were looked at, by the last call */
     bool has_since; /* what came more than a window before `since` is not the span's any more */
     uint32_t since;
     uint64_t position, found; /* of the next one, and of the one at hand */
-    struct join_taken taken;
+    struct join_deferred deferred;
     uint64_t times[JOIN_TIMES_MAX], values[JOIN_TIMES_MAX];
 };
-bool join_table_taken(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
-                      struct join_taken_cursor *cursor);
+bool join_table_next_deferred(struct join_table *table, const uint8_t *trace_id,
+                              const uint8_t *span_id, struct join_deferred_cursor *cursor);
 
 /* Notes which timestamps of the one at hand were taken in a span that has come (`spans`: not 0; of
  * a thread, whose ids `span_id` is made of): they do not wait for longer. */
-void join_table_claim(struct join_table *table, const uint8_t *span_id,
-                      const struct join_taken_cursor *cursor, const uint64_t *spans);
+void join_table_mark_assigned(struct join_table *table, const uint8_t *span_id,
+                              const struct join_deferred_cursor *cursor, const uint64_t *spans);
 
 /* Says whether anything was taken in the last window. */
-bool join_table_any_taken(const struct join_table *table, uint64_t now_ms);
+bool join_table_any_deferred(const struct join_table *table, uint64_t now_ms);
 
 /* Returns what the timestamps add up to: `value` and `n_times` of them. */
-struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t value,
-                                     uint64_t n_times);
+struct join_sample join_deferred_sample(const struct join_deferred *deferred, uint64_t value,
+                                        uint64_t n_times);
 
 /* Says whether samples of the span were lost: they came before it and nothing did for a window, or
  * there was no room for what they add up to. */
@@ -322,7 +322,7 @@ bool join_table_lost_below(struct join_table *table, const uint8_t *span_id);
 /* Says whether timestamps after `start_ns` of samples that name the span (or of the thread whose
  * ids are made into one) left before the spans came that they may be of: what such a span has since
  * `start_ns` is not all. */
-bool join_table_left(struct join_table *table, const uint8_t *span_id, uint64_t start_ns);
+bool join_table_evicted_after(struct join_table *table, const uint8_t *span_id, uint64_t start_ns);
 
 /* Copies what samples added to a span so far, and (unless NULL) the counters of its functions, at
  * most JOIN_TOP_MAX; false when there is nothing. */
@@ -357,15 +357,15 @@ struct join_relative {
     uint32_t thread, thread_name;
     uint32_t seen; /* when it came, in tenths of a second of the monotonic clock */
     uint8_t kind;
-    bool totals; /* it has some */
-    bool taken;  /* samples with timestamps name it */
+    bool totals;   /* it has some */
+    bool deferred; /* samples with timestamps name it */
 };
 
 /* Returns the hash of a service's name, which tells families apart; not 0. */
 uint64_t join_service_hash(const uint8_t *name, size_t len);
 
 /* How a list of spans was found. */
-struct join_looked {
+struct join_search {
     bool more;         /* there may be older ones */
     uint64_t since_ns; /* of a family: of those that ended before not all are known */
     unsigned steps;    /* records that were looked at */
@@ -375,7 +375,7 @@ struct join_looked {
  * how many. `service_hash` is what they were entered with. */
 unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
                            const uint8_t *service, size_t service_len, uint64_t service_hash,
-                           struct join_relative *out, unsigned max, struct join_looked *ret);
+                           struct join_relative *out, unsigned max, struct join_search *ret);
 
 /* A span that ran on a thread of a process. */
 struct join_neighbour {
@@ -388,28 +388,29 @@ struct join_neighbour {
 };
 
 /* When a sample leaves. */
-struct join_leaving {
+struct join_release_time {
     uint32_t at; /* in tenths of a second of the monotonic clock */
-    bool waits;  /* it has waited until then, or will */
+    bool held;   /* it has waited until then, or will */
 };
 
-static inline struct join_leaving join_leaving(uint64_t came_ms, uint64_t waits_ms)
+static inline struct join_release_time join_release_time(uint64_t came_ms, uint64_t waits_ms)
 {
-    return (struct join_leaving){(uint32_t)((came_ms + waits_ms) / 100), waits_ms != 0};
+    return (struct join_release_time){(uint32_t)((came_ms + waits_ms) / 100), waits_ms != 0};
 }
 
 /* Says whether a span came early enough to be the one with whose link a sample leaves. Of what
  * waits it is the same whenever it is asked: a span is too late that comes in the tenth of a second
  * in which the sample leaves. */
-static inline bool join_is_in_time(uint32_t seen, struct join_leaving leaving)
+static inline bool join_is_in_time(uint32_t seen, struct join_release_time release_time)
 {
-    int32_t before = (int32_t)(leaving.at - seen);
-    return before > 0 || (before == 0 && !leaving.waits);
+    int32_t before = (int32_t)(release_time.at - seen);
+    return before > 0 || (before == 0 && !release_time.held);
 }
 
-static inline struct join_leaving join_taken_leaving(const struct join_taken *taken)
+static inline struct join_release_time
+join_deferred_release_time(const struct join_deferred *deferred)
 {
-    return (struct join_leaving){taken->leaves, taken->waits};
+    return (struct join_release_time){deferred->released, deferred->held};
 }
 
 /* What a thread is found by: its id, or its name, among those whose ids are of a kind: there is
@@ -453,7 +454,7 @@ uint32_t join_table_levels(const struct join_table *table);
  * first, JOIN_NEIGHBOURS_MAX at most; says how many. Needs a table with threads. */
 unsigned join_table_neighbours(struct join_table *table, const struct join_threads *threads,
                                unsigned level, uint64_t slot, struct join_neighbour *out,
-                               struct join_looked *ret);
+                               struct join_search *ret);
 
 /* Returns the latest end of the spans of these threads that left the table, at one of the places
  * (hashes; 0: not known), or later: before that time not all spans are known. `early`: of those

@@ -5,179 +5,178 @@
 #include "processors/join/table/slots.h"
 
 /* They lie in the shard of the span that the sample names, in a chain of those of the same hash. */
-static _Atomic uint64_t *join_table_taken_newest(struct join_table *table, uint64_t hash)
+static _Atomic uint64_t *timestamps_newest(struct join_table *table, uint64_t hash)
 {
-    return &table->taken[hash & table->families_mask];
+    return &table->deferred[hash & table->families_mask];
 }
 
-static const struct join_taken *join_table_taken_of(const struct record *record)
+static const struct join_deferred *timestamps_of(const struct record *record)
 {
-    return (const struct join_taken *)(const void *)(record + 1);
+    return (const struct join_deferred *)(const void *)(record + 1);
 }
 
 /* The position of what a chain's link says; 0: none. */
-static uint64_t join_table_taken_position(const struct join_table *table, const struct shard *shard,
-                                          uint64_t place)
+static uint64_t timestamps_position(const struct join_table *table, const struct shard *shard,
+                                    uint64_t place)
 {
     return join_shard_whole(shard, place >> table->shard_bits, 48 - table->shard_bits);
 }
 
 /* In the timestamp of a thread's sample: it was taken in a span that has come. No clock says a time
  * with that bit before the year 2262. */
-#define TAKEN_CLAIMED (1ull << 63)
+#define TIME_ASSIGNED (1ull << 63)
 
-static uint64_t join_table_taken_until(const struct record *record)
+static uint64_t timestamps_until(const struct record *record)
 {
-    const struct join_taken *taken = join_table_taken_of(record);
-    const uint64_t *times = (const uint64_t *)(const void *)(taken + 1);
+    const struct join_deferred *deferred = timestamps_of(record);
+    const uint64_t *times = (const uint64_t *)(const void *)(deferred + 1);
     uint64_t until_ns = 0;
-    for (uint32_t i = 0; i < taken->n_times; i++) {
-        uint64_t time_ns = times[i] & ~TAKEN_CLAIMED;
+    for (uint32_t i = 0; i < deferred->n_times; i++) {
+        uint64_t time_ns = times[i] & ~TIME_ASSIGNED;
         until_ns = time_ns > until_ns ? time_ns : until_ns;
     }
     return until_ns;
 }
 
 /* Whether it came so long before the span's totals were made that those before them had left. */
-static bool join_table_taken_is_before(const struct join_table *table, const struct record *record,
-                                       uint32_t since)
+static bool timestamps_precede(const struct join_table *table, const struct record *record,
+                               uint32_t since)
 {
     return join_record_age(record->seen, since) > table->window;
 }
 
 /* What leaves before its span was asked for is the span's that the sample names. Where spans may
  * still come that it was taken in, theirs is not all. */
-void join_table_taken_leave(struct join_table *table, struct shard *shard,
-                            const struct record *record, uint32_t now)
+void join_timestamps_evict(struct join_table *table, struct shard *shard,
+                           const struct record *record, uint32_t now)
 {
     const uint64_t hash = join_table_mix(table, record->head.span_id);
-    if (record->kept)
-        shard->kept -= join_record_size(record);
-    if (join_table_taken_of(record)->of_thread) {
-        join_table_note_left(table, hash, join_table_taken_until(record));
+    if (record->retained)
+        shard->retained -= join_record_size(record);
+    if (timestamps_of(record)->of_thread) {
+        join_losses_note_evicted(table, hash, timestamps_until(record));
         return;
     }
-    struct place place = join_table_slots_find(shard, join_slots_home(shard, hash),
-                                               record->head.span_id, record->head.trace_id);
-    struct record *named = join_table_slots_record(shard, &place);
+    struct place place = join_slots_find(shard, join_slots_home(shard, hash), record->head.span_id,
+                                         record->head.trace_id);
+    struct record *named = join_slots_record(shard, &place);
     if (!named || !named->totals)
         return;
     if (named->pending || !join_record_expired(table, named, now))
-        join_table_note_left(table, hash, join_table_taken_until(record));
-    const struct join_taken *taken = join_table_taken_of(record);
+        join_losses_note_evicted(table, hash, timestamps_until(record));
+    const struct join_deferred *deferred = timestamps_of(record);
     struct join_totals *totals = join_shard_totals(table, shard, named->totals);
-    if (join_table_taken_is_before(table, record, totals->since))
+    if (timestamps_precede(table, record, totals->since))
         return;
-    struct join_sample sample = join_taken_sample(taken, taken->value, taken->n_times);
+    struct join_sample sample = join_deferred_sample(deferred, deferred->value, deferred->n_times);
     sample.span_id = (const uint8_t *)&record->head.span_id;
-    join_totals_untake(totals, &sample);
+    join_totals_subtract_deferred(totals, &sample);
     join_totals_add_sample(table, totals, &sample, false);
 }
 
 /* Makes a record of timestamps the newest; `ids` says whose they are, and whether they are kept. */
-static void join_table_taken_enter(struct join_table *table, struct shard *shard,
-                                   const struct record *ids, const struct join_taken *taken,
-                                   const uint64_t *times, const uint64_t *values, uint32_t now,
-                                   struct join_tally *out)
+static void timestamps_enter(struct join_table *table, struct shard *shard,
+                             const struct record *ids, const struct join_deferred *deferred,
+                             const uint64_t *times, const uint64_t *values, uint32_t now,
+                             struct join_tally *out)
 {
-    size_t n = (size_t)taken->n_times + taken->n_values;
-    uint32_t size = join_table_record_size_for(sizeof *taken + n * sizeof *times);
-    struct record *record = join_table_ring_reserve(table, shard, size, now, out);
+    size_t n = (size_t)deferred->n_times + deferred->n_values;
+    uint32_t size = join_record_size_for(sizeof *deferred + n * sizeof *times);
+    struct record *record = join_ring_reserve(table, shard, size, now, out);
     *record = *ids;
     record->size8 = (uint16_t)(size / 8);
     record->seen = now;
-    uint8_t *p = br_put_bytes((uint8_t *)(record + 1), taken, sizeof *taken);
-    p = br_put_bytes(p, times, taken->n_times * sizeof *times);
-    if (taken->n_values)
-        (void)br_put_bytes(p, values, taken->n_values * sizeof *values);
+    uint8_t *p = br_put_bytes((uint8_t *)(record + 1), deferred, sizeof *deferred);
+    p = br_put_bytes(p, times, deferred->n_times * sizeof *times);
+    if (deferred->n_values)
+        (void)br_put_bytes(p, values, deferred->n_values * sizeof *values);
     uint64_t hash = join_table_mix(table, ids->head.span_id);
-    record->before = join_chain_enter(table, join_table_taken_newest(table, hash), shard,
-                                      shard->head - size, table->shard_bits != 0) &
-                     PLACE_MASK;
-    if (record->kept)
-        shard->kept += size;
+    record->previous = join_chain_enter(table, timestamps_newest(table, hash), shard,
+                                        shard->head - size, table->shard_bits != 0) &
+                       PLACE_MASK;
+    if (record->retained)
+        shard->retained += size;
 }
 
-void join_table_take(struct join_table *table, const struct join_sample *sample,
-                     const struct join_taken *taken, const uint64_t *times, const uint64_t *values,
-                     uint64_t now_ms, struct join_tally *out)
+void join_table_defer(struct join_table *table, const struct join_sample *sample,
+                      const struct join_deferred *deferred, const uint64_t *times,
+                      const uint64_t *values, uint64_t now_ms, struct join_tally *out)
 {
     struct record ids = {
-        .head.span_id = br_load64(sample->span_id), .taken = true, .has_trace = true};
+        .head.span_id = br_load64(sample->span_id), .deferred = true, .has_trace = true};
     struct shard *shard = join_table_shard(table, join_table_mix(table, ids.head.span_id));
     uint32_t now = join_table_tenths(now_ms);
     memcpy(ids.head.trace_id, sample->trace_id, sizeof ids.head.trace_id);
     join_shard_lock(table, shard);
-    join_table_taken_enter(table, shard, &ids, taken, times, values, now, out);
+    timestamps_enter(table, shard, &ids, deferred, times, values, now, out);
     join_shard_unlock(table, shard);
-    atomic_store_explicit(&table->taken_at, now ? now : 1, memory_order_relaxed);
+    atomic_store_explicit(&table->deferred_at, now ? now : 1, memory_order_relaxed);
 }
 
-static void join_table_taken_copy(const struct record *record, struct join_taken_cursor *cursor)
+static void timestamps_copy(const struct record *record, struct join_deferred_cursor *cursor)
 {
     const uint8_t *p = (const uint8_t *)(record + 1);
-    memcpy(&cursor->taken, p, sizeof cursor->taken);
-    p += sizeof cursor->taken;
-    memcpy(cursor->times, p, cursor->taken.n_times * sizeof *cursor->times);
-    p += cursor->taken.n_times * sizeof *cursor->times;
-    memcpy(cursor->values, p, cursor->taken.n_values * sizeof *cursor->values);
-    for (uint32_t i = 0; cursor->taken.of_thread && i < cursor->taken.n_times; i++)
-        cursor->times[i] &= ~TAKEN_CLAIMED;
+    memcpy(&cursor->deferred, p, sizeof cursor->deferred);
+    p += sizeof cursor->deferred;
+    memcpy(cursor->times, p, cursor->deferred.n_times * sizeof *cursor->times);
+    p += cursor->deferred.n_times * sizeof *cursor->times;
+    memcpy(cursor->values, p, cursor->deferred.n_values * sizeof *cursor->values);
+    for (uint32_t i = 0; cursor->deferred.of_thread && i < cursor->deferred.n_times; i++)
+        cursor->times[i] &= ~TIME_ASSIGNED;
 }
 
 /* Before the first: where it is, and what is too old to be the span's. */
-static void join_table_taken_begin(const struct join_table *table, const struct shard *shard,
-                                   uint64_t hash, uint64_t span_id, const uint8_t *trace_id,
-                                   struct join_taken_cursor *cursor)
+static void timestamps_begin(const struct join_table *table, const struct shard *shard,
+                             uint64_t hash, uint64_t span_id, const uint8_t *trace_id,
+                             struct join_deferred_cursor *cursor)
 {
-    struct place place =
-        join_table_slots_find(shard, join_slots_home(shard, hash), span_id, trace_id);
-    const struct record *named = join_table_slots_record(shard, &place);
+    struct place place = join_slots_find(shard, join_slots_home(shard, hash), span_id, trace_id);
+    const struct record *named = join_slots_record(shard, &place);
     cursor->begun = true;
-    cursor->position = join_table_taken_position(
+    cursor->position = timestamps_position(
         table, shard,
-        atomic_load_explicit(&table->taken[hash & table->families_mask], memory_order_relaxed));
+        atomic_load_explicit(&table->deferred[hash & table->families_mask], memory_order_relaxed));
     cursor->has_since = named && named->totals;
     if (cursor->has_since)
         cursor->since = join_shard_totals(table, shard, named->totals)->since;
 }
 
-bool join_table_taken(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
-                      struct join_taken_cursor *cursor)
+bool join_table_next_deferred(struct join_table *table, const uint8_t *trace_id,
+                              const uint8_t *span_id, struct join_deferred_cursor *cursor)
 {
     uint64_t id = br_load64(span_id), hash = join_table_mix(table, id);
     struct shard *shard = join_table_shard(table, hash);
     bool found = false;
     join_shard_lock(table, shard);
     if (!cursor->begun)
-        join_table_taken_begin(table, shard, hash, id, trace_id, cursor);
+        timestamps_begin(table, shard, hash, id, trace_id, cursor);
     cursor->steps = 1;
     while (!found && cursor->position >= shard->tail && cursor->position) {
         const struct record *record = join_shard_record(shard, cursor->position);
         cursor->steps++;
         found = record->head.span_id == id && memcmp(record->head.trace_id, trace_id, 16) == 0 &&
-                !(cursor->has_since && !join_table_taken_of(record)->of_thread &&
-                  join_table_taken_is_before(table, record, cursor->since));
+                !(cursor->has_since && !timestamps_of(record)->of_thread &&
+                  timestamps_precede(table, record, cursor->since));
         if (found)
-            join_table_taken_copy(record, cursor);
+            timestamps_copy(record, cursor);
         cursor->found = cursor->position;
-        cursor->position = join_table_taken_position(table, shard, record->before);
+        cursor->position = timestamps_position(table, shard, record->previous);
     }
     join_shard_unlock(table, shard);
     return found;
 }
 
-void join_table_claim(struct join_table *table, const uint8_t *span_id,
-                      const struct join_taken_cursor *cursor, const uint64_t *spans)
+void join_table_mark_assigned(struct join_table *table, const uint8_t *span_id,
+                              const struct join_deferred_cursor *cursor, const uint64_t *spans)
 {
     struct shard *shard = join_table_shard(table, join_table_mix(table, br_load64(span_id)));
     join_shard_lock(table, shard);
     if (cursor->found >= shard->tail) {
-        struct join_taken *taken =
-            (struct join_taken *)(void *)(join_shard_record(shard, cursor->found) + 1);
-        uint64_t *times = (uint64_t *)(void *)(taken + 1);
-        for (uint32_t i = 0; i < cursor->taken.n_times; i++)
-            times[i] |= spans[i] ? TAKEN_CLAIMED : 0;
+        struct join_deferred *deferred =
+            (struct join_deferred *)(void *)(join_shard_record(shard, cursor->found) + 1);
+        uint64_t *times = (uint64_t *)(void *)(deferred + 1);
+        for (uint32_t i = 0; i < cursor->deferred.n_times; i++)
+            times[i] |= spans[i] ? TIME_ASSIGNED : 0;
     }
     join_shard_unlock(table, shard);
 }
@@ -188,88 +187,90 @@ void join_table_claim(struct join_table *table, const uint8_t *span_id,
 #define STEPS_PER_EXPIRED 8u /* that take as long as one record that leaves */
 
 /* Whether samples of the record's thread keep coming; `*ret_last` is when one came last. */
-static bool join_table_taken_lasts(const struct join_table *table, const struct shard *shard,
-                                   const struct record *record, uint32_t now, uint32_t *ret_last,
-                                   unsigned *ret_steps)
+static bool timestamps_thread_is_active(const struct join_table *table, const struct shard *shard,
+                                        const struct record *record, uint32_t now,
+                                        uint32_t *ret_last, unsigned *ret_steps)
 {
     uint64_t hash = join_table_mix(table, record->head.span_id), position;
     uint64_t place =
-        atomic_load_explicit(&table->taken[hash & table->families_mask], memory_order_relaxed);
+        atomic_load_explicit(&table->deferred[hash & table->families_mask], memory_order_relaxed);
     for (*ret_steps = 0; *ret_steps < LAST_STEPS; ++*ret_steps) {
-        position = join_table_taken_position(table, shard, place);
+        position = timestamps_position(table, shard, place);
         if (!position || position < shard->tail)
             return false;
         const struct record *newest = join_shard_record(shard, position);
         if (newest->head.span_id == record->head.span_id &&
             memcmp(newest->head.trace_id, record->head.trace_id, 16) == 0) {
-            *ret_last = newest->kept ? (uint32_t)newest->head.start_ns : newest->seen;
+            *ret_last = newest->retained ? (uint32_t)newest->head.start_ns : newest->seen;
             return join_record_age(*ret_last, now) <= table->window;
         }
-        place = newest->before;
+        place = newest->previous;
     }
     return false;
 }
 
 /* Copies what was taken in no span that has come, and returns the latest time of the others. */
-static uint64_t join_table_taken_unclaimed(const struct record *record,
-                                           struct join_taken_cursor *ret)
+static uint64_t timestamps_copy_unassigned(const struct record *record,
+                                           struct join_deferred_cursor *ret)
 {
-    const struct join_taken *taken = join_table_taken_of(record);
-    const uint64_t *times = (const uint64_t *)(const void *)(taken + 1),
-                   *values = times + taken->n_times;
-    uint64_t claimed_until_ns = 0;
+    const struct join_deferred *deferred = timestamps_of(record);
+    const uint64_t *times = (const uint64_t *)(const void *)(deferred + 1),
+                   *values = times + deferred->n_times;
+    uint64_t assigned_until_ns = 0;
     uint32_t n = 0;
-    ret->taken = *taken;
-    for (uint32_t i = 0; i < taken->n_times; i++) {
-        uint64_t time_ns = times[i] & ~TAKEN_CLAIMED;
-        if (times[i] & TAKEN_CLAIMED) {
-            claimed_until_ns = time_ns > claimed_until_ns ? time_ns : claimed_until_ns;
+    ret->deferred = *deferred;
+    for (uint32_t i = 0; i < deferred->n_times; i++) {
+        uint64_t time_ns = times[i] & ~TIME_ASSIGNED;
+        if (times[i] & TIME_ASSIGNED) {
+            assigned_until_ns = time_ns > assigned_until_ns ? time_ns : assigned_until_ns;
             continue;
         }
         ret->times[n] = time_ns;
-        ret->values[n++] = taken->n_values ? values[i] : 0;
+        ret->values[n++] = deferred->n_values ? values[i] : 0;
     }
-    ret->taken.n_times = n;
-    ret->taken.n_values = taken->n_values ? n : 0;
-    return claimed_until_ns;
+    ret->deferred.n_times = n;
+    ret->deferred.n_values = deferred->n_values ? n : 0;
+    return assigned_until_ns;
 }
 
 /* Makes the timestamps at the tail, which are a thread's, the newest where they are to wait for
  * longer: samples of the thread keep coming, so that one of its spans may last. Those of spans that
  * have come leave; and, where there is little room, those that have waited longest. False where all
  * leave. */
-bool join_table_keep_taken(struct join_table *table, struct shard *shard, uint32_t now,
-                           uint32_t *left, struct join_tally *out)
+bool join_timestamps_retain(struct join_table *table, struct shard *shard, uint32_t now,
+                            uint32_t *remaining, struct join_tally *out)
 {
     struct record *record = join_shard_record(shard, shard->tail);
-    struct join_taken_cursor rest;
+    struct join_deferred_cursor unassigned;
     uint32_t last;
     unsigned steps;
-    if (!join_table_taken_of(record)->of_thread)
+    if (!timestamps_of(record)->of_thread)
         return false;
-    bool lasts = join_table_taken_lasts(table, shard, record, now, &last, &steps);
-    *left -= steps / STEPS_PER_EXPIRED < *left ? steps / STEPS_PER_EXPIRED : *left - 1;
-    if (!lasts)
+    bool active = timestamps_thread_is_active(table, shard, record, now, &last, &steps);
+    *remaining -=
+        steps / STEPS_PER_EXPIRED < *remaining ? steps / STEPS_PER_EXPIRED : *remaining - 1;
+    if (!active)
         return false;
-    uint64_t most = shard->ring_size / JOIN_KEPT_SHARE / (record->kept ? 2 : 1);
-    uint64_t kept = shard->kept - (record->kept ? join_record_size(record) : 0);
-    uint64_t claimed_until_ns = join_table_taken_unclaimed(record, &rest);
-    if (!rest.taken.n_times || kept + join_record_size(record) > most)
+    uint64_t retained_max = shard->ring_size / JOIN_RETAINED_SHARE / (record->retained ? 2 : 1);
+    uint64_t retained = shard->retained - (record->retained ? join_record_size(record) : 0);
+    uint64_t assigned_until_ns = timestamps_copy_unassigned(record, &unassigned);
+    if (!unassigned.deferred.n_times || retained + join_record_size(record) > retained_max)
         return false;
     struct record ids = *record;
-    ids.kept = true;
+    ids.retained = true;
     ids.head.start_ns = last;
-    if (claimed_until_ns)
-        join_table_note_left(table, join_table_mix(table, ids.head.span_id), claimed_until_ns);
+    if (assigned_until_ns)
+        join_losses_note_evicted(table, join_table_mix(table, ids.head.span_id), assigned_until_ns);
     record->dead = true;
-    shard->kept = kept;
-    join_table_ring_evict(table, shard, now, out);
-    join_table_taken_enter(table, shard, &ids, &rest.taken, rest.times, rest.values, now, out);
+    shard->retained = retained;
+    join_ring_evict(table, shard, now, out);
+    timestamps_enter(table, shard, &ids, &unassigned.deferred, unassigned.times, unassigned.values,
+                     now, out);
     return true;
 }
 
-bool join_table_any_taken(const struct join_table *table, uint64_t now_ms)
+bool join_table_any_deferred(const struct join_table *table, uint64_t now_ms)
 {
-    uint32_t at = atomic_load_explicit(&table->taken_at, memory_order_relaxed);
+    uint32_t at = atomic_load_explicit(&table->deferred_at, memory_order_relaxed);
     return at && join_record_age(at, join_table_tenths(now_ms)) <= table->window;
 }

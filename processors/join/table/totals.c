@@ -112,24 +112,24 @@ static bool totals_is_own(const struct join_totals *totals, const struct join_sa
     return memcmp(totals->under, sample->span_id, sizeof totals->under) == 0;
 }
 
-static void totals_add_taken(struct join_totals *totals, const struct join_sample *sample)
+static void totals_add_deferred(struct join_totals *totals, const struct join_sample *sample)
 {
-    totals->taken = true;
+    totals->deferred = true;
     if (sample->measure < JOIN_WALL_TIME)
-        totals_add_amount(&totals->taken_ns[sample->measure], sample->time_ns);
+        totals_add_amount(&totals->deferred_ns[sample->measure], sample->time_ns);
     if (sample->measure < JOIN_OTHER)
-        totals_add_count(&totals->taken_count[sample->measure], sample->count);
-    totals_add_amount(&totals->taken_allocated_bytes, sample->allocated_bytes);
+        totals_add_count(&totals->deferred_count[sample->measure], sample->count);
+    totals_add_amount(&totals->deferred_allocated_bytes, sample->allocated_bytes);
 }
 
 /* The sample is the span's own now. */
-void join_totals_untake(struct join_totals *totals, const struct join_sample *sample)
+void join_totals_subtract_deferred(struct join_totals *totals, const struct join_sample *sample)
 {
     if (sample->measure < JOIN_WALL_TIME)
-        totals->taken_ns[sample->measure] -= sample->time_ns;
+        totals->deferred_ns[sample->measure] -= sample->time_ns;
     if (sample->measure < JOIN_OTHER)
-        totals->taken_count[sample->measure] -= sample->count;
-    totals->taken_allocated_bytes -= sample->allocated_bytes;
+        totals->deferred_count[sample->measure] -= sample->count;
+    totals->deferred_allocated_bytes -= sample->allocated_bytes;
 }
 
 void join_totals_add_sample(const struct join_table *table, struct join_totals *totals,
@@ -141,8 +141,8 @@ void join_totals_add_sample(const struct join_table *table, struct join_totals *
     totals_add_type(totals, sample->type, waits);
     if (sample->profile_id)
         memcpy(totals->profile_id, sample->profile_id, 16);
-    if (sample->taken) {
-        totals_add_taken(totals, sample);
+    if (sample->deferred) {
+        totals_add_deferred(totals, sample);
         return;
     }
     totals_add_count(&totals->count[sample->measure], sample->count);
@@ -166,7 +166,7 @@ uint64_t join_totals_cpu_ns(const struct join_totals *totals)
     uint64_t ns[JOIN_WALL_TIME];
     for (unsigned m = 0; m < JOIN_WALL_TIME; m++) {
         ns[m] = totals->time_ns[m];
-        totals_add_amount(&ns[m], totals->taken_ns[m]);
+        totals_add_amount(&ns[m], totals->deferred_ns[m]);
     }
     return ns[JOIN_CPU_TIME] ? ns[JOIN_CPU_TIME] : ns[JOIN_CPU_COUNT];
 }
@@ -205,10 +205,10 @@ void join_totals_add_top(struct join_totals *into, struct join_top *into_top, un
         totals_add_top(into_top, max, &into->n_top, from_top[i].function, from_top[i].value);
 }
 
-uint64_t join_times(uint64_t left, uint64_t right)
+uint64_t join_saturated_product(uint64_t count, uint64_t unit)
 {
     uint64_t product;
-    return __builtin_mul_overflow(left, right, &product) ? UINT64_MAX : product;
+    return __builtin_mul_overflow(count, unit, &product) ? UINT64_MAX : product;
 }
 
 void join_value_type_apply(const struct join_value_type *value_type, uint64_t value, bool has_value,
@@ -216,8 +216,8 @@ void join_value_type_apply(const struct join_value_type *value_type, uint64_t va
 {
     uint64_t time_ns = 0, count = n_times ? n_times : 1;
     if (value_type->unit_ns) {
-        time_ns = has_value ? join_times(value, value_type->unit_ns)
-                            : join_times(n_times, value_type->period_ns);
+        time_ns = has_value ? join_saturated_product(value, value_type->unit_ns)
+                            : join_saturated_product(n_times, value_type->period_ns);
         if (!n_times && value_type->period_ns)
             count = time_ns / value_type->period_ns +
                     (time_ns % value_type->period_ns >= (value_type->period_ns + 1) / 2);
@@ -225,7 +225,7 @@ void join_value_type_apply(const struct join_value_type *value_type, uint64_t va
         count = value;
     }
     if (value_type->measure < JOIN_OTHER && !value_type->unit_ns)
-        time_ns = join_times(count, value_type->period_ns);
+        time_ns = join_saturated_product(count, value_type->period_ns);
     ret->measure = value_type->measure;
     ret->time_ns = time_ns;
     ret->count = count > UINT32_MAX ? UINT32_MAX : count ? (uint32_t)count : 1;
@@ -235,17 +235,17 @@ void join_value_type_apply(const struct join_value_type *value_type, uint64_t va
     ret->profile_id = value_type->has_profile_id ? value_type->profile_id : NULL;
 }
 
-struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t value,
-                                     uint64_t n_times)
+struct join_sample join_deferred_sample(const struct join_deferred *deferred, uint64_t value,
+                                        uint64_t n_times)
 {
-    const struct join_value_type value_type = {.type = taken->type,
-                                               .measure = (enum join_measure)taken->measure,
-                                               .unit_ns = taken->unit_ns,
-                                               .period_ns = taken->period_ns,
-                                               .counts = taken->counts,
-                                               .allocates = taken->allocates};
-    struct join_sample sample = {.function = taken->function};
-    join_value_type_apply(&value_type, value, taken->has_value, n_times, &sample);
+    const struct join_value_type value_type = {.type = deferred->type,
+                                               .measure = (enum join_measure)deferred->measure,
+                                               .unit_ns = deferred->unit_ns,
+                                               .period_ns = deferred->period_ns,
+                                               .counts = deferred->counts,
+                                               .allocates = deferred->allocates};
+    struct join_sample sample = {.function = deferred->function};
+    join_value_type_apply(&value_type, value, deferred->has_value, n_times, &sample);
     return sample;
 }
 

@@ -47,7 +47,7 @@ static void send_spans(struct join_rig *r, const struct place *p, const struct s
     wire_free(&w);
 }
 
-struct taken {
+struct timed_sample {
     const char *thread;
     unsigned n;
     uint64_t times[4];
@@ -64,7 +64,7 @@ static void send_profile(struct join_rig *r, struct wire *w, struct dict *d, siz
     wire_free(w);
 }
 
-static void put_samples(struct wire *w, const struct place *p, const struct taken *samples,
+static void put_samples(struct wire *w, const struct place *p, const struct timed_sample *samples,
                         unsigned n)
 {
     struct dict d = {0};
@@ -86,8 +86,8 @@ static void put_samples(struct wire *w, const struct place *p, const struct take
     dict_put(w, &d);
 }
 
-static void send_samples(struct join_rig *r, const struct place *p, const struct taken *samples,
-                         unsigned n)
+static void send_samples(struct join_rig *r, const struct place *p,
+                         const struct timed_sample *samples, unsigned n)
 {
     struct wire w = {0};
     put_samples(&w, p, samples, n);
@@ -121,7 +121,7 @@ static const struct span_in query = {.ids = ID(3),
 static void the_deepest_open_span_is_taken(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
+    static const struct timed_sample samples[] = {
         {"9", 1, {1050}},       {"9", 1, {1250}}, {"9", 2, {1150, 1400}}, /* root, query, work */
         {"9", 2, {1150, 1250}}, /* work and query: it becomes two */
         {"9", 1, {2000}},       /* none is open any more */
@@ -187,7 +187,7 @@ static void estimated_times_are_no_evidence(void **state)
 static void what_two_fit_is_neithers(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1450}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1250}}, {"9", 1, {1450}}};
     struct span_in other = query;
     other.ids = join_ids(8, 4);
     for (unsigned i = 0; i < 4; i++) {
@@ -210,7 +210,7 @@ static void what_two_fit_is_neithers(void **state)
 static void what_hangs_on_a_span_elsewhere_is_not_taken(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 1, {1250}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1250}}};
     struct span_in away = work;
     away.attributes[1] = "10";
     struct join_rig *r = join_rig_new(INFER, NULL, 0);
@@ -241,7 +241,7 @@ static void process_and_host_must_be_the_same(void **state)
         {{"42", NULL, NULL, NULL}, {"42", NULL, NULL, NULL}, false},
         {{NULL, "h1", NULL, "shop"}, {NULL, "h1", NULL, "shop"}, false},
     };
-    static const struct taken samples[] = {{"9", 1, {1050}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1050}}};
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct join_rig *r = join_rig_new(INFER, NULL, 0);
         send_spans(r, &cases[i].spans, &root, 1);
@@ -377,7 +377,7 @@ static void threads_are_told_apart_for_what_waits(void **state)
 static void fields_come_in_any_order(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
     for (unsigned order = 0; order < REORDERS; order++) {
         struct join_rig *r = join_rig_new(INFER, NULL, 0);
         r->order = (enum reorder)order;
@@ -392,7 +392,7 @@ static void fields_come_in_any_order(void **state)
 static void off_by_default(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 1, {1050}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1050}}};
     struct join_rig *r = join_rig_new("{}", NULL, 0);
     send_spans(r, &here, &root, 1);
     send_samples(r, &here, samples, 1);
@@ -405,7 +405,7 @@ static void off_by_default(void **state)
 static void who_waits_is_joined_when_it_leaves(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
     struct join_rig *r = join_rig_new("{infer: true, profile_hold: 1s, hold: 2s}", NULL, 0);
     send_spans(r, &here, (struct span_in[]){work}, 1);
     send_samples(r, &here, samples, 2); /* work's, at first, and nobody's */
@@ -423,7 +423,7 @@ static void who_waits_is_joined_when_it_leaves(void **state)
 static void services_that_are_inferred_are_profiled(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 1, {1050}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1050}}};
     struct join_rig *r = join_rig_new("{infer: true, profile_hold: 60s, mark: likely}", NULL, 0);
     send_samples(r, &here, samples, 1);
     assert_int_equal(r->n_out, 0);
@@ -446,7 +446,7 @@ static void services_that_are_inferred_are_profiled(void **state)
 static void inferred_samples_have_figures(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 2, {1250, 1260}}, {"9", 1, {1050}}};
+    static const struct timed_sample samples[] = {{"9", 2, {1250, 1260}}, {"9", 1, {1050}}};
     struct join_rig *r = join_rig_new("{infer: true, hold: 1s}", NULL, 0);
     send_spans(r, &here, (struct span_in[]){root}, 1);
     send_samples(r, &here, samples,
@@ -475,7 +475,7 @@ static void a_sample_in_many_spans_is_split(void **state)
                                           NULL, 0);
         struct wire w = {0};
         struct dict d = {0};
-        static const struct taken first = {"77", 1, {1}};
+        static const struct timed_sample first = {"77", 1, {1}};
         send_samples(r, &here, &first, 1); /* the service is a profiled one now */
         for (unsigned i = 0; i < N; i++) {
             (void)snprintf(names[i], sizeof names[i], "s%u", i);
@@ -602,13 +602,13 @@ static void one_world(uint64_t seed, uint64_t unit_ns, enum reorder order)
 {
     uint64_t random = seed;
     struct span_in spans[SPANS];
-    struct taken samples[SAMPLES];
+    struct timed_sample samples[SAMPLES];
     static const char *const threads[] = {"1", "2", "3"};
     char want[SAMPLES][80], *rest = NULL;
     make_spans(&random, unit_ns, spans);
     for (unsigned i = 0; i < SAMPLES; i++) {
-        struct taken *t = &samples[i];
-        *t = (struct taken){
+        struct timed_sample *t = &samples[i];
+        *t = (struct timed_sample){
             threads[fake_random(&random) % 3], 1, {(1000 + fake_random(&random) % 450) * unit_ns}};
         unsigned span = oracle(spans, t->thread, t->times[0]);
         (void)snprintf(want[i], sizeof want[i], span < SPANS ? "%llu " T7 "/%016x: " : "%llu -: ",
@@ -633,7 +633,7 @@ static void one_shuffled_world(uint64_t seed, uint64_t unit_ns)
     static const char *const threads[] = {"1", "2", "3"};
     uint64_t random = seed;
     struct span_in spans[SPANS];
-    struct taken samples[SAMPLES];
+    struct timed_sample samples[SAMPLES];
     char names[SPANS][16];
     unsigned order[SPANS + SAMPLES], expected = 0, n[SPANS] = {0};
     make_spans(&random, unit_ns, spans);
@@ -642,7 +642,7 @@ static void one_shuffled_world(uint64_t seed, uint64_t unit_ns)
         spans[i].name = names[i];
     }
     for (unsigned i = 0; i < SAMPLES; i++) {
-        samples[i] = (struct taken){
+        samples[i] = (struct timed_sample){
             threads[fake_random(&random) % 3], 1, {(1000 + fake_random(&random) % 450) * unit_ns}};
         unsigned span = oracle(spans, samples[i].thread, samples[i].times[0]);
         if (span < SPANS)
@@ -655,7 +655,7 @@ static void one_shuffled_world(uint64_t seed, uint64_t unit_ns)
         order[k] = i;
     }
     struct join_rig *r = join_rig_new("{infer: true, hold: 5s, profile_hold: 5s}", NULL, 0);
-    static const struct taken first = {"77", 1, {1}};
+    static const struct timed_sample first = {"77", 1, {1}};
     send_samples(r, &here, &first, 1); /* the service is a profiled one now */
     for (unsigned i = 0; i < SPANS + SAMPLES; i++) {
         if (order[i] < SPANS)
@@ -721,11 +721,11 @@ static void of_times_with_too_many_spans_nothing_is_said(void **state)
     struct join_rig *r = join_rig_new(INFER, NULL, 0);
     send_row(r, 6, 1000, 10);
     send_row(r, 7, 1000000000, 10000000);
-    static const struct taken samples[] = {{"9", 1, {1005}},
-                                           {"9", 1, {30995}},
-                                           {"9", 1, {1005000000}},
-                                           {"9", 1, {30995000000}},
-                                           {"9", 1, {31000000000}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1005}},
+                                                  {"9", 1, {30995}},
+                                                  {"9", 1, {1005000000}},
+                                                  {"9", 1, {30995000000}},
+                                                  {"9", 1, {31000000000}}};
     send_samples(r, &here, samples, BR_COUNT(samples));
     assert_string_equal(join_rig_last(r),
                         "1005 -: thread.id=9\n"
@@ -766,7 +766,7 @@ static void marks_lead_to_samples(void **state)
             order[k] = i;
         }
         for (unsigned i = 0; i < SAMPLES; i++) {
-            const struct taken sample = {
+            const struct timed_sample sample = {
                 threads[fake_random(&random) % 3], 1, {1000 + fake_random(&random) % 450}};
             send_samples(r, &here, &sample, 1);
             fake_host_advance(r->h, fake_random(&random) % 160);
@@ -872,12 +872,13 @@ static void crowd_out(struct join_rig *r)
 static void what_left_too_early_is_nobodys(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1400}}, {"9", 1, {1600}}};
+    static const struct timed_sample samples[] = {
+        {"9", 1, {1250}}, {"9", 1, {1400}}, {"9", 1, {1600}}};
     struct join_rig *r = join_rig_new("{infer: true, max_bytes: 1048576}", NULL, 0);
     send_spans(r, &here, &query, 1); /* until 1300 */
     crowd_out(r);
     send_samples(r, &here, samples, 0);
-    send_samples(r, &here, &(struct taken){"9", 1, {1700}}, 1);
+    send_samples(r, &here, &(struct timed_sample){"9", 1, {1700}}, 1);
     send_spans(r, &here, (struct span_in[]){work, root}, 2);
     assert_true(says_partial(r, "root"));
     send_samples(r, &here, samples, BR_COUNT(samples));
@@ -894,7 +895,7 @@ static void what_left_too_early_is_nobodys(void **state)
 static void sample_on(struct join_rig *r, uint64_t time, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
-        const struct taken sample = {"9", 1, {time + i}};
+        const struct timed_sample sample = {"9", 1, {time + i}};
         send_samples(r, &here, &sample, 1);
         fake_host_advance(r->h, 4000);
     }
@@ -1003,7 +1004,7 @@ static void many_threads_are_told_apart(void **state)
 
 static void infer_with_faults(void *arg)
 {
-    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
     struct join_rig *r = join_rig_new(arg, NULL, 0);
     struct wire w = {0};
     send_spans(r, &here, (struct span_in[]){query, work, root}, 3);

@@ -17,7 +17,7 @@
 #define STORED_AT "pyroscope.profile.id"
 
 /* One sample with one timestamp for each time, of a wall profile in which each is 10 ms. */
-struct taken {
+struct timed_sample {
     uint64_t span; /* that it names */
     const char *thread, *thread_name;
     unsigned n;
@@ -33,7 +33,8 @@ static void put_spans(struct wire *w, const struct span_in *spans, unsigned n)
     close_resource(w, o);
 }
 
-static void put_samples(struct wire *w, uint64_t trace, const struct taken *samples, unsigned n)
+static void put_samples(struct wire *w, uint64_t trace, const struct timed_sample *samples,
+                        unsigned n)
 {
     struct dict d = {0};
     struct open o = open_resource(w, "shop", NULL, NULL, NULL);
@@ -44,7 +45,7 @@ static void put_samples(struct wire *w, uint64_t trace, const struct taken *samp
                                                  .period_unit = "nanoseconds",
                                                  .period = 10000000});
     for (unsigned i = 0; i < n; i++) {
-        const struct taken *t = &samples[i];
+        const struct timed_sample *t = &samples[i];
         struct ids ids = join_ids(trace, t->span);
         struct sample_in in = {.link = dict_link(&d, ids.trace, ids.span),
                                .no_value = t->n && !t->values_apart,
@@ -66,11 +67,12 @@ static void put_samples(struct wire *w, uint64_t trace, const struct taken *samp
 
 /* Sends the spans, then the samples; what the spans then say is the last output. */
 static struct join_rig *run(const struct span_in *spans, unsigned n_spans,
-                            const struct taken *samples, unsigned n_samples)
+                            const struct timed_sample *samples, unsigned n_samples)
 {
     struct join_rig *r = join_rig_new("{hold: 1s}", NULL, 0);
     struct wire w = {0};
-    put_samples(&w, 99, &(struct taken){.span = 99}, 1); /* now the service is a profiled one */
+    put_samples(&w, 99, &(struct timed_sample){.span = 99},
+                1); /* now the service is a profiled one */
     join_rig_send(r, BR_PROFILES, &w, false);
     wire_clear(&w);
     put_spans(&w, spans, n_spans);
@@ -123,7 +125,7 @@ static const struct span_in tree[] = {
 static void a_timestamp_is_the_deepest_open_spans(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
+    static const struct timed_sample samples[] = {
         {.span = 1, .thread = "1", .n = 1, .times = {1050}}, /* root */
         {.span = 1, .thread = "1", .n = 1, .times = {1150}}, /* work */
         {.span = 1, .thread = "1", .n = 1, .times = {1200}}, /* query: from its first ... */
@@ -151,7 +153,7 @@ static void a_timestamp_is_the_deepest_open_spans(void **state)
 static void what_two_fit_is_what_they_have_in_common(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
+    static const struct timed_sample samples[] = {
         {.span = 1, .n = 1, .times = {1150}},                       /* work or other: root */
         {.span = 1, .n = 1, .times = {1250}},                       /* query is deepest */
         {.span = 1, .thread_name = "two", .n = 1, .times = {1150}}, /* work does not say: root */
@@ -169,7 +171,7 @@ static void what_two_fit_is_what_they_have_in_common(void **state)
 static void a_sample_is_shared_out_by_its_timestamps(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
+    static const struct timed_sample samples[] = {
         {.span = 1,
          .thread = "1",
          .n = 5,
@@ -191,7 +193,8 @@ static void a_sample_is_shared_out_by_its_timestamps(void **state)
 static void a_root_without_samples_of_its_own_keeps_its_way_to_the_store(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{.span = 1, .thread = "1", .n = 1, .times = {1250}}};
+    static const struct timed_sample samples[] = {
+        {.span = 1, .thread = "1", .n = 1, .times = {1250}}};
     struct join_rig *r = run(tree, 4, samples, 1);
     check(r, "root", 0, 1);
     check(r, "work", 0, 1);
@@ -205,7 +208,7 @@ static void a_root_without_samples_of_its_own_keeps_its_way_to_the_store(void **
 static void samples_may_leave_with_the_deepest_spans_link(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
+    static const struct timed_sample samples[] = {
         {.span = 1, .thread = "1", .n = 1, .times = {1250}},
         {.span = 1, .thread = "1", .n = 2, .times = {1150, 1160}},
         {.span = 1, .thread = "1", .n = 1, .times = {1050}},
@@ -215,7 +218,8 @@ static void samples_may_leave_with_the_deepest_spans_link(void **state)
         join_rig_new("{hold: 1s, mark: likely, local_root: {link: span}}", NULL, 0);
     struct wire w = {0};
     struct dict d = {0};
-    put_samples(&w, 99, &(struct taken){.span = 99}, 1); /* now the service is a profiled one */
+    put_samples(&w, 99, &(struct timed_sample){.span = 99},
+                1); /* now the service is a profiled one */
     join_rig_send(r, BR_PROFILES, &w, false);
     wire_clear(&w);
     put_spans(&w, tree, 4);
@@ -258,7 +262,7 @@ static void samples_may_leave_with_the_deepest_spans_link(void **state)
 static void who_names_a_span_below_names_roots_exactly(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
+    static const struct timed_sample samples[] = {
         {.span = 1, .thread = "1", .n = 1, .times = {1250}},
         {.span = 3, .thread = "1", .n = 1, .times = {1050}},
         {.span = 1, .thread = "1", .n = 2, .times = {1150, 1400}},
@@ -268,7 +272,8 @@ static void who_names_a_span_below_names_roots_exactly(void **state)
     for (size_t i = 0; i < BR_COUNT(configs); i++) {
         struct join_rig *r = join_rig_new(configs[i], NULL, 0);
         struct wire w = {0};
-        put_samples(&w, 99, &(struct taken){.span = 99}, 1); /* now the service is a profiled one */
+        put_samples(&w, 99, &(struct timed_sample){.span = 99},
+                    1); /* now the service is a profiled one */
         join_rig_send(r, BR_PROFILES, &w, false);
         wire_clear(&w);
         put_spans(&w, tree, 4);
@@ -291,7 +296,7 @@ static void who_names_a_span_below_names_roots_exactly(void **state)
 static void links_to_the_deepest_span_wait_for_it(void **state)
 {
     (void)state;
-    static const struct taken below = {.span = 1, .thread = "1", .n = 1, .times = {1250}};
+    static const struct timed_sample below = {.span = 1, .thread = "1", .n = 1, .times = {1250}};
     struct join_rig *r = join_rig_new(
         "{hold: 5s, profile_hold: 5s, mark: exact, local_root: {link: span}}", NULL, 0);
     struct wire w = {0};
@@ -320,7 +325,8 @@ static void links_to_the_deepest_span_wait_for_it(void **state)
 static void without_timestamps_all_is_the_roots(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{.span = 1, .thread = "1"}, {.span = 2, .thread = "1"}};
+    static const struct timed_sample samples[] = {{.span = 1, .thread = "1"},
+                                                  {.span = 2, .thread = "1"}};
     struct join_rig *r = run(tree, 4, samples, 2);
     check(r, "root", 1, 2);
     check(r, "work", 1, 1);
@@ -332,7 +338,8 @@ static void without_timestamps_all_is_the_roots(void **state)
 static void what_names_a_span_below_the_root_is_that_spans(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{.span = 2, .thread = "1", .n = 1, .times = {1250}}};
+    static const struct timed_sample samples[] = {
+        {.span = 2, .thread = "1", .n = 1, .times = {1250}}};
     struct join_rig *r = run(tree, 4, samples, 1);
     check(r, "root", 0, 1);
     check(r, "work", 1, 1);
@@ -350,8 +357,8 @@ static void a_server_below_is_a_root_of_its_own(void **state)
         {.ids = ID(3), .name = "serve", .parent = 2, .kind = 2, .start_ns = 1200, .end_ns = 1800},
         {.ids = ID(4), .name = "inner", .parent = 3, .start_ns = 1300, .end_ns = 1700},
     };
-    static const struct taken samples[] = {{.span = 1, .n = 1, .times = {1400}},
-                                           {.span = 3, .n = 1, .times = {1400}}};
+    static const struct timed_sample samples[] = {{.span = 1, .n = 1, .times = {1400}},
+                                                  {.span = 3, .n = 1, .times = {1400}}};
     struct join_rig *r = run(spans, 4, samples, 2);
     check(r, "root", 0, 1);
     check(r, "call", 1, 1);
@@ -370,10 +377,10 @@ static void circles_end(void **state)
         {.ids = ID(3), .name = "c", .parent = 2, .start_ns = 1000, .end_ns = 2000},
         {.ids = ID(4), .name = "d", .parent = 4, .start_ns = 1000, .end_ns = 2000},
     };
-    static const struct taken samples[] = {{.span = 1, .n = 1, .times = {1400}},
-                                           {.span = 2, .n = 1, .times = {1400}},
-                                           {.span = 3, .n = 1, .times = {1400}},
-                                           {.span = 4, .n = 1, .times = {1400}}};
+    static const struct timed_sample samples[] = {{.span = 1, .n = 1, .times = {1400}},
+                                                  {.span = 2, .n = 1, .times = {1400}},
+                                                  {.span = 3, .n = 1, .times = {1400}},
+                                                  {.span = 4, .n = 1, .times = {1400}}};
     struct join_rig *r = run(spans, 4, samples, 4);
     long long sum = 0;
     for (unsigned i = 0; i < 4; i++) {
@@ -403,7 +410,7 @@ static void what_is_not_looked_at_is_counted(void **state)
         close_resource(&w, o);
         join_rig_send(r, BR_TRACES, &w, true);
         wire_clear(&w);
-        put_samples(&w, 7, &(struct taken){.span = n, .n = 1, .times = {1500}}, 1);
+        put_samples(&w, 7, &(struct timed_sample){.span = n, .n = 1, .times = {1500}}, 1);
         join_rig_send(r, BR_PROFILES, &w, false);
         assert_true(join_rig_count(r, "trace_spans_cut", NULL) == (n > MOST ? 1.0 : 0.0));
         wire_free(&w);
@@ -416,7 +423,7 @@ static void what_is_not_looked_at_is_counted(void **state)
 static void an_item_costs_so_many_steps_at_most(void **state)
 {
     (void)state;
-    enum { FAMILY = 256, MOST = JOIN_STEPS_MAX / (FAMILY + 1) - JOIN_STEPS_PER_LOOK };
+    enum { FAMILY = 256, MOST = JOIN_STEPS_MAX / (FAMILY + 1) - JOIN_STEPS_PER_LOOKUP };
     uint64_t *times = malloc((MOST + 1) * sizeof *times);
     assert_non_null(times);
     for (unsigned i = 0; i <= MOST; i++)
@@ -468,10 +475,10 @@ static void what_was_taken_is_read_so_often_at_most(void **state)
     enum { TAKEN = 3000, COPIES = 1000 };
     struct join_rig *r = join_rig_new("{}", NULL, 0);
     struct wire w = {0};
-    static struct taken samples[TAKEN];
+    static struct timed_sample samples[TAKEN];
     r->blind = true;
     for (unsigned i = 0; i < TAKEN; i++)
-        samples[i] = (struct taken){.span = 1, .n = 1, .times = {1000 + i}};
+        samples[i] = (struct timed_sample){.span = 1, .n = 1, .times = {1000 + i}};
     put_samples(&w, 7, samples, TAKEN);
     join_rig_send(r, BR_PROFILES, &w, false);
     wire_clear(&w);
@@ -534,7 +541,7 @@ static void a_family_is_read_once_for_an_item(void **state)
         struct join_rig *r = chains(n, SAMPLES_OF_CHAINS);
         /* Each sample is compared with 256 spans, and each family is read once. */
         assert_in_range(br_steps() - before, SAMPLES_OF_CHAINS * 257,
-                        SAMPLES_OF_CHAINS * 400 + n * 257 * (JOIN_STEPS_PER_LOOK + 100));
+                        SAMPLES_OF_CHAINS * 400 + n * 257 * (JOIN_STEPS_PER_LOOKUP + 100));
         assert_true(join_rig_count(r, "steps_cut", NULL) < 0.5);
         assert_int_equal((int)join_rig_count(r, "samples_joined", "wall:nanoseconds"),
                          SAMPLES_OF_CHAINS);
@@ -551,7 +558,7 @@ static void reading_families_is_bounded_too(void **state)
     struct join_rig *r = chains(CHAINS, SAMPLES_OF_CHAINS);
     assert_in_range(br_steps() - before, JOIN_STEPS_MAX / 2, JOIN_STEPS_MAX * 3 / 2);
     /* Each sample takes 257 looks and 257 steps, or less where its family is known. */
-    double least = SAMPLES_OF_CHAINS - (double)(JOIN_STEPS_MAX / (257 * JOIN_STEPS_PER_LOOK));
+    double least = SAMPLES_OF_CHAINS - (double)(JOIN_STEPS_MAX / (257 * JOIN_STEPS_PER_LOOKUP));
     assert_true(join_rig_count(r, "steps_cut", NULL) > least - CHAINS);
     assert_int_equal((int)join_rig_count(r, "samples_joined", "wall:nanoseconds"),
                      SAMPLES_OF_CHAINS);
@@ -604,7 +611,7 @@ static unsigned oracle(const struct world *w, uint64_t time, const char *thread)
     return deepest ? best : 0;
 }
 
-static struct world *make_world(uint64_t *state, struct taken samples[SAMPLES])
+static struct world *make_world(uint64_t *state, struct timed_sample samples[SAMPLES])
 {
     static const char *const threads[] = {"1", "2", NULL};
     struct world *w = calloc(1, sizeof *w);
@@ -622,8 +629,8 @@ static struct world *make_world(uint64_t *state, struct taken samples[SAMPLES])
         s->attributes[0] = s->attributes[1] ? "thread.id" : NULL;
     }
     for (unsigned k = 0; k < SAMPLES; k++) {
-        struct taken *t = &samples[k];
-        *t = (struct taken){.span = 1, .thread = threads[fake_random(&seed) % 3]};
+        struct timed_sample *t = &samples[k];
+        *t = (struct timed_sample){.span = 1, .thread = threads[fake_random(&seed) % 3]};
         t->n = 1 + (unsigned)(fake_random(&seed) % 8);
         for (unsigned i = 0; i < t->n; i++) {
             t->times[i] = 1000 + fake_random(&seed) % 150;
@@ -641,7 +648,7 @@ static struct world *make_world(uint64_t *state, struct taken samples[SAMPLES])
 
 static void one_world(uint64_t seed)
 {
-    struct taken samples[SAMPLES];
+    struct timed_sample samples[SAMPLES];
     struct world *w = make_world(&seed, samples);
     struct join_rig *r = run(w->spans, w->n, samples, SAMPLES);
     for (unsigned i = 0; i < w->n; i++)
@@ -662,13 +669,14 @@ static void shuffle(uint64_t *seed, unsigned *order, unsigned n)
 /* Each span and each sample in a request of its own, shuffled, within a second. */
 static void one_shuffled_world(uint64_t seed, const char *config)
 {
-    struct taken samples[SAMPLES];
+    struct timed_sample samples[SAMPLES];
     unsigned order[SPANS + SAMPLES];
     struct world *w = make_world(&seed, samples);
     struct join_rig *r = join_rig_new(config, NULL, 0);
     struct wire out = {0};
     shuffle(&seed, order, w->n + SAMPLES);
-    put_samples(&out, 99, &(struct taken){.span = 99}, 1); /* now the service is a profiled one */
+    put_samples(&out, 99, &(struct timed_sample){.span = 99},
+                1); /* now the service is a profiled one */
     join_rig_send(r, BR_PROFILES, &out, false);
     for (unsigned i = 0; i < w->n + SAMPLES; i++) {
         bool span = order[i] < w->n;
@@ -709,7 +717,7 @@ static void marks_lead_to_samples(void **state)
     (void)state;
     struct join_rig_marks marks = {0};
     for (uint64_t seed = 1; seed <= 100; seed++) {
-        struct taken samples[SAMPLES];
+        struct timed_sample samples[SAMPLES];
         unsigned order[SPANS];
         uint64_t random = seed;
         struct world *w = make_world(&random, samples);
@@ -717,7 +725,7 @@ static void marks_lead_to_samples(void **state)
             "{hold: 3s, profile_hold: 2s, mark: exact, local_root: {link: span}}", NULL, 0);
         struct wire out = {0};
         shuffle(&random, order, w->n);
-        put_samples(&out, 99, &(struct taken){.span = 99},
+        put_samples(&out, 99, &(struct timed_sample){.span = 99},
                     1); /* now the service is a profiled one */
         join_rig_send(r, BR_PROFILES, &out, false);
         for (unsigned i = 0; i < SAMPLES + w->n; i++) {
@@ -747,7 +755,7 @@ static void marks_lead_to_samples(void **state)
 static void what_was_the_roots_moves_to_the_span_that_comes_later(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
+    static const struct timed_sample samples[] = {
         {.span = 1, .thread = "1", .n = 1, .times = {1050}},
         {.span = 1, .thread = "1", .n = 2, .times = {1150, 1250}}};
     struct join_rig *r = join_rig_new("{}", NULL, 0);
@@ -790,7 +798,7 @@ static void a_span_below_a_long_root_is_whole_or_says_so(void **state)
     struct wire w = {0};
     for (unsigned i = 0; i < N; i++) {
         wire_clear(&w);
-        put_samples(&w, 7, &(struct taken){.span = 1, .n = 1, .times = {1200 + i}}, 1);
+        put_samples(&w, 7, &(struct timed_sample){.span = 1, .n = 1, .times = {1200 + i}}, 1);
         join_rig_send(r, BR_PROFILES, &w, false);
         fake_host_advance(r->h, 4000);
     }
@@ -813,7 +821,7 @@ static void a_span_below_a_long_root_is_whole_or_says_so(void **state)
 static void send_taken(struct join_rig *r, uint64_t span, uint64_t time)
 {
     struct wire w = {0};
-    put_samples(&w, 7, &(struct taken){.span = span, .n = 1, .times = {time}}, 1);
+    put_samples(&w, 7, &(struct timed_sample){.span = span, .n = 1, .times = {time}}, 1);
     join_rig_send(r, BR_PROFILES, &w, false);
     wire_free(&w);
 }
@@ -858,14 +866,14 @@ static void what_left_below_a_long_span_is_missed(void **state)
         unsigned left = i % 2, with = i / 2;
         struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
         struct wire w = {0};
-        put_samples(&w, 7, &(struct taken){.span = 4}, 1);
+        put_samples(&w, 7, &(struct timed_sample){.span = 4}, 1);
         join_rig_send(r, BR_PROFILES, &w, false);
         wire_clear(&w);
         put_spans(&w, (struct span_in[]){below, spans[2]}, 1 + with);
         join_rig_send(r, BR_TRACES, &w, true);
         for (unsigned k = 0; k < (left ? 10 : 2); k++) {
             wire_clear(&w);
-            put_samples(&w, 7, (struct taken[]){{.span = 1}, {.span = 3}}, 2);
+            put_samples(&w, 7, (struct timed_sample[]){{.span = 1}, {.span = 3}}, 2);
             join_rig_send(r, BR_PROFILES, &w, false);
             fake_host_advance(r->h, 4000);
         }
@@ -891,7 +899,7 @@ static void what_leaves_while_a_long_span_waits_is_missed(void **state)
     };
     struct join_rig *r = join_rig_new("{window: 10s, hold: 5s}", NULL, 0);
     struct wire w = {0};
-    put_samples(&w, 7, &(struct taken){.span = 2}, 1);
+    put_samples(&w, 7, &(struct timed_sample){.span = 2}, 1);
     join_rig_send(r, BR_PROFILES, &w, false);
     for (unsigned i = 0; i < 2; i++) {
         wire_clear(&w);
@@ -900,7 +908,7 @@ static void what_leaves_while_a_long_span_waits_is_missed(void **state)
         for (unsigned k = 0; k < 5 && i == 0; k++) {
             fake_host_advance(r->h, 4000);
             wire_clear(&w);
-            put_samples(&w, 7, &(struct taken){.span = 1}, 1);
+            put_samples(&w, 7, &(struct timed_sample){.span = 1}, 1);
             join_rig_send(r, BR_PROFILES, &w, false);
         }
     }

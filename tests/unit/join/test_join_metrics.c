@@ -5,19 +5,20 @@
 #include "tests/support/join_rig.h"
 #include "tests/support/test.h"
 
-struct taken {
+struct timed_sample {
     const char *type, *unit;
     uint64_t value;
 };
 
-static const struct taken go[] = {{"samples", "count", 3}, {"cpu", "nanoseconds", 30000000}};
-static const struct taken heap[] = {
+static const struct timed_sample go[] = {{"samples", "count", 3}, {"cpu", "nanoseconds", 30000000}};
+static const struct timed_sample heap[] = {
     {"alloc_objects", "count", 7}, {"alloc_space", "bytes", 4096}, {"inuse_space", "bytes", 1024}};
-static const struct taken wall[] = {{"wall", "nanoseconds", 50000000}};
-static const struct taken counts[] = {{"samples", "count", 4}};
+static const struct timed_sample wall[] = {{"wall", "nanoseconds", 50000000}};
+static const struct timed_sample counts[] = {{"samples", "count", 4}};
 
 /* One resource with a profile for each. */
-static void send_samples(struct join_rig *r, uint64_t span, const struct taken *t, unsigned n)
+static void send_samples(struct join_rig *r, uint64_t span, const struct timed_sample *t,
+                         unsigned n)
 {
     struct wire w = {0};
     struct dict d = {0};

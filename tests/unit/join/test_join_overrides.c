@@ -9,11 +9,11 @@ struct fixture {
     struct join_overrides overrides;
 };
 
-static void begin(struct fixture *f, bool asked)
+static void begin(struct fixture *f, bool enabled)
 {
     *f = (struct fixture){.h = fake_host_new()};
     f->node = (struct br_node){.id = "join/a", .host = &f->h->host};
-    join_overrides_start(&f->overrides, &f->node, asked);
+    join_overrides_start(&f->overrides, &f->node, enabled);
 }
 
 static void end(struct fixture *f)

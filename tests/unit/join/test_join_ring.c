@@ -130,7 +130,7 @@ static void positions_come_round(void **state)
             assert_int_equal(table_rig_look(t, 1 + n / 8, n, NOW, &seen), JOIN_FOUND);
             if (n % 8 == 7) {
                 struct join_relative family[256];
-                struct join_looked more;
+                struct join_search more;
                 unsigned size = join_table_family(t, i.trace, service, 4, 77, family, 256, &more);
                 assert_int_equal(size, n == 7 ? 7 : 8);
             }

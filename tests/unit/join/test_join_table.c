@@ -435,25 +435,26 @@ static void what_was_taken_is_the_named_spans_when_it_leaves(void **state)
     struct join_tally tally = {0};
     struct ids i = table_rig_ids(7, 42);
     struct join_totals f;
-    struct join_taken_cursor cursor = {0};
+    struct join_deferred_cursor cursor = {0};
     const struct join_sample s = {
-        .trace_id = i.trace, .span_id = i.span, .time_ns = 30, .count = 3, .taken = true};
-    const struct join_taken taken = {.unit_ns = 1, .has_value = true, .value = 30, .n_times = 3};
+        .trace_id = i.trace, .span_id = i.span, .time_ns = 30, .count = 3, .deferred = true};
+    const struct join_deferred deferred = {
+        .unit_ns = 1, .has_value = true, .value = 30, .n_times = 3};
     (void)join_table_sample(t, &s, true, NOW, table_rig_on_found, NULL, &tally);
-    join_table_take(t, &s, &taken, (const uint64_t[]){5, 6, 7}, NULL, NOW, &tally);
+    join_table_defer(t, &s, &deferred, (const uint64_t[]){5, 6, 7}, NULL, NOW, &tally);
     table_rig_enter(t, 7, 42, "a", NOW + WINDOW_MS, &tally);
-    assert_true(join_table_any_taken(t, NOW + WINDOW_MS));
-    assert_false(join_table_any_taken(t, NOW + WINDOW_MS + TICK_MS));
-    assert_true(join_table_taken(t, i.trace, i.span, &cursor));
-    assert_int_equal(cursor.taken.n_times, 3);
+    assert_true(join_table_any_deferred(t, NOW + WINDOW_MS));
+    assert_false(join_table_any_deferred(t, NOW + WINDOW_MS + TICK_MS));
+    assert_true(join_table_next_deferred(t, i.trace, i.span, &cursor));
+    assert_int_equal(cursor.deferred.n_times, 3);
     assert_true(cursor.times[2] == 7);
-    assert_false(join_table_taken(t, i.trace, i.span, &cursor));
+    assert_false(join_table_next_deferred(t, i.trace, i.span, &cursor));
     assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[0], 0);
     assert_true(join_totals_cpu_ns(&f) == 30);
     join_table_expire(t, NOW + 2 * WINDOW_MS + 2000, &tally);
-    cursor = (struct join_taken_cursor){0};
-    assert_false(join_table_taken(t, i.trace, i.span, &cursor));
+    cursor = (struct join_deferred_cursor){0};
+    assert_false(join_table_next_deferred(t, i.trace, i.span, &cursor));
     assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[0], 3);
     assert_true(f.time_ns[0] == 30);
@@ -692,7 +693,7 @@ static void a_random_history_counts_every_sample_once(void **state)
 /* A full table is not forgotten in one turn of the loop. */
 static void spans_are_forgotten_some_at_a_time(void **state)
 {
-    enum { SPANS = 20000, AT_ONCE = 8192 };
+    enum { SPANS = 20000, SORTED_MAX = 8192 };
     (void)state;
     struct join_table *t = table_rig_new(8 * MIB);
     struct join_tally tally = {0};
@@ -702,8 +703,8 @@ static void spans_are_forgotten_some_at_a_time(void **state)
     for (bool more = true; more;) {
         assert_int_equal(table_rig_stats(t, NOW).spans, left);
         more = join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
-        assert_int_equal(more, left >= AT_ONCE);
-        left -= left < AT_ONCE ? left : AT_ONCE;
+        assert_int_equal(more, left >= SORTED_MAX);
+        left -= left < SORTED_MAX ? left : SORTED_MAX;
     }
     assert_int_equal(table_rig_stats(t, NOW).spans, 0);
     join_table_free(t);
@@ -782,9 +783,9 @@ static void pages_are_there_before_records_are(void **state)
 /* How many records of timestamps there are of a thread. */
 static unsigned count_taken(struct join_table *t, const struct ids *thread)
 {
-    struct join_taken_cursor cursor = {0};
+    struct join_deferred_cursor cursor = {0};
     unsigned n = 0;
-    while (join_table_taken(t, thread->trace, thread->span, &cursor))
+    while (join_table_next_deferred(t, thread->trace, thread->span, &cursor))
         n++;
     return n;
 }
@@ -805,13 +806,13 @@ static void timestamps_that_wait_for_longer_take_so_much_at_most(void **state)
     struct join_tally tally = {0};
     const struct ids thread = table_rig_ids(3, 4);
     const struct join_sample sample = {.trace_id = thread.trace, .span_id = thread.span};
-    const struct join_taken taken = {.of_thread = true, .n_times = TIMES};
+    const struct join_deferred deferred = {.of_thread = true, .n_times = TIMES};
     const unsigned n_rings = table_rig_shared ? 16 : 1, n_fresh = WAIT_MS / EACH_MS + 2;
     uint64_t now = NOW, times[TIMES];
     for (unsigned i = 0; i < N; i++, now += EACH_MS) {
         for (unsigned k = 0; k < TIMES; k++)
             times[k] = 1000 + i;
-        join_table_take(t, &sample, &taken, times, NULL, now, &tally);
+        join_table_defer(t, &sample, &deferred, times, NULL, now, &tally);
         expire_all(t, now, &tally);
         assert_in_range(table_rig_stats(t, now).bytes, TAKEN_BYTES,
                         MIB / n_rings / 8 + n_fresh * TAKEN_BYTES);
@@ -821,13 +822,13 @@ static void timestamps_that_wait_for_longer_take_so_much_at_most(void **state)
     assert_in_range(count_taken(t, &thread),
                     WAIT_MS / EACH_MS + MIB / n_rings / 8 / 3 / TAKEN_BYTES,
                     n_fresh + MIB / n_rings / 8 / TAKEN_BYTES);
-    assert_true(join_table_left(t, thread.span, 1000));
+    assert_true(join_table_evicted_after(t, thread.span, 1000));
     for (unsigned i = 0; i < 3; i++) {
         now += WAIT_MS;
         expire_all(t, now, &tally);
     }
     assert_int_equal(count_taken(t, &thread), 0);
-    assert_true(join_table_left(t, thread.span, 1000 + N - 1));
+    assert_true(join_table_evicted_after(t, thread.span, 1000 + N - 1));
     assert_int_equal(tally.evicted, 0);
     join_table_free(t);
 }
@@ -838,29 +839,30 @@ static void timestamps_of_spans_that_came_wait_no_longer(void **state)
     (void)state;
     struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    struct join_taken_cursor cursor = {0};
+    struct join_deferred_cursor cursor = {0};
     const struct ids thread = table_rig_ids(3, 4);
     const struct join_sample sample = {.trace_id = thread.trace, .span_id = thread.span};
-    struct join_taken taken = {.of_thread = true, .has_value = true, .n_times = 3, .n_values = 3};
+    struct join_deferred deferred = {
+        .of_thread = true, .has_value = true, .n_times = 3, .n_values = 3};
     const uint64_t times[] = {1001, 1002, 1003}, values[] = {5, 6, 7}, spans[] = {1, 0, 2};
-    join_table_take(t, &sample, &taken, times, values, NOW, &tally);
-    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
-    join_table_claim(t, thread.span, &cursor, spans);
-    taken.n_times = taken.n_values = 1;
-    join_table_take(t, &sample, &taken, &(uint64_t){2000}, values, NOW + 2 * WINDOW_MS, &tally);
-    cursor = (struct join_taken_cursor){0};
-    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
-    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
+    join_table_defer(t, &sample, &deferred, times, values, NOW, &tally);
+    assert_true(join_table_next_deferred(t, thread.trace, thread.span, &cursor));
+    join_table_mark_assigned(t, thread.span, &cursor, spans);
+    deferred.n_times = deferred.n_values = 1;
+    join_table_defer(t, &sample, &deferred, &(uint64_t){2000}, values, NOW + 2 * WINDOW_MS, &tally);
+    cursor = (struct join_deferred_cursor){0};
+    assert_true(join_table_next_deferred(t, thread.trace, thread.span, &cursor));
+    assert_true(join_table_next_deferred(t, thread.trace, thread.span, &cursor));
     assert_memory_equal(cursor.times, times, sizeof times); /* it is theirs while it is there */
     expire_all(t, NOW + 2 * WINDOW_MS + 2000, &tally);
-    cursor = (struct join_taken_cursor){0};
-    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
-    assert_int_equal(cursor.taken.n_times, 1);
-    assert_int_equal(cursor.taken.n_values, 1);
+    cursor = (struct join_deferred_cursor){0};
+    assert_true(join_table_next_deferred(t, thread.trace, thread.span, &cursor));
+    assert_int_equal(cursor.deferred.n_times, 1);
+    assert_int_equal(cursor.deferred.n_values, 1);
     assert_int_equal(cursor.times[0], 1002);
     assert_int_equal(cursor.values[0], 6);
-    assert_true(join_table_left(t, thread.span, 1003));
-    assert_false(join_table_left(t, thread.span, 1004));
+    assert_true(join_table_evicted_after(t, thread.span, 1003));
+    assert_false(join_table_evicted_after(t, thread.span, 1004));
     join_table_free(t);
 }
 

@@ -115,7 +115,7 @@ static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, 
         struct join_neighbour near[JOIN_NEIGHBOURS_MAX];
     } u;
     unsigned n;
-    struct join_looked more;
+    struct join_search more;
     if (random % 3 == 0) {
         n = join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE, u.family, FAMILY,
                               &more);
@@ -133,11 +133,11 @@ static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, 
                            u.near[i].span_id % 3 != random / 3 % 3;
     } else {
         const struct join_sample s = {.trace_id = trace, .span_id = span, .count = 1};
-        const struct join_taken taken = {.n_times = 2, .value = br_load64(span)};
-        struct join_taken_cursor cursor = {0};
-        join_table_take(table, &s, &taken, (const uint64_t[]){1, 2}, NULL, 1, &t->tally);
-        while (join_table_taken(table, trace, span, &cursor))
-            t->n_broken += cursor.taken.value != br_load64(span) || cursor.times[1] != 2;
+        const struct join_deferred deferred = {.n_times = 2, .value = br_load64(span)};
+        struct join_deferred_cursor cursor = {0};
+        join_table_defer(table, &s, &deferred, (const uint64_t[]){1, 2}, NULL, 1, &t->tally);
+        while (join_table_next_deferred(table, trace, span, &cursor))
+            t->n_broken += cursor.deferred.value != br_load64(span) || cursor.times[1] != 2;
     }
 }
 
@@ -151,19 +151,19 @@ static void take_of_thread(struct thread *t, uint64_t random, uint64_t now)
     const uint8_t trace[16] = {2};
     const uint8_t *span = (const uint8_t *)&id;
     const struct join_sample s = {.trace_id = trace, .span_id = span, .count = 1};
-    const struct join_taken taken = {
+    const struct join_deferred deferred = {
         .of_thread = true, .has_value = true, .n_times = 2, .n_values = 2};
-    struct join_taken_cursor cursor = {0};
-    join_table_take(table, &s, &taken, times, values, now, &t->tally);
-    for (unsigned i = 0; i < 20 && join_table_taken(table, trace, span, &cursor); i++) {
-        uint32_t last = cursor.taken.n_times - 1;
-        t->n_broken += last > 1 || cursor.taken.n_values != cursor.taken.n_times ||
+    struct join_deferred_cursor cursor = {0};
+    join_table_defer(table, &s, &deferred, times, values, now, &t->tally);
+    for (unsigned i = 0; i < 20 && join_table_next_deferred(table, trace, span, &cursor); i++) {
+        uint32_t last = cursor.deferred.n_times - 1;
+        t->n_broken += last > 1 || cursor.deferred.n_values != cursor.deferred.n_times ||
                        cursor.times[last] != 4 || cursor.values[last] != id + 1 ||
                        (last && (cursor.times[0] != 3 || cursor.values[0] != id));
         if (last == 1)
-            join_table_claim(table, span, &cursor, spans);
+            join_table_mark_assigned(table, span, &cursor, spans);
     }
-    (void)join_table_left(table, span, 3);
+    (void)join_table_evicted_after(table, span, 3);
     (void)join_table_lost_below(table, span);
 }
 
@@ -350,7 +350,7 @@ static void families_are_whole_whoever_enters_them(void **state)
     for (uint64_t n = 0; n < TRACES; n++) {
         struct join_relative family[FAMILY];
         uint8_t trace[16] = {0};
-        struct join_looked more;
+        struct join_search more;
         memcpy(trace, &(uint64_t){n + 1}, 8);
         n_missing += 2 * EACH - join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE,
                                                   family, FAMILY, &more);
