@@ -44,7 +44,9 @@ static int attributes_processor_check_match(const struct br_match_config *match_
 {
     const struct br_yaml *at = match_config ? br_yaml_get(node, name) : NULL;
     char *where = br_arena_printf(arena, "%s::%s", path, name);
-    return where ? br_match_check(match_config, at ? at : node, where, arena, errs) : BR_ENOMEM;
+    if (!where)
+        return BR_ENOMEM;
+    return br_match_check(match_config, at ? at : node, where, arena, errs);
 }
 
 static int attributes_processor_check(void *config, const struct br_yaml *node, const char *path,

@@ -107,10 +107,13 @@ static struct outcome *attributes_profiles_apply(struct run *run, int *ret_rc)
                                       : attribute->entry;
         }
     }
-    if (!outcome || run->additions.rc)
-        *ret_rc = run->arena.full || run->state->scratch.full ? BR_EFULL
-                  : run->additions.rc                         ? run->additions.rc
-                                                              : BR_ENOMEM;
+    bool full = run->arena.full || run->state->scratch.full;
+    if (full && (!outcome || run->additions.rc))
+        *ret_rc = BR_EFULL;
+    else if (run->additions.rc)
+        *ret_rc = run->additions.rc;
+    else if (!outcome)
+        *ret_rc = BR_ENOMEM;
     br_arena_release(&run->state->scratch);
     return outcome;
 }

@@ -106,11 +106,11 @@ static int filter_check_matches(const struct side *side, const struct br_yaml *n
         return BR_ENOMEM;
     int rc =
         br_match_check(side->include, at ? br_yaml_get(at, "include") : node, include, arena, errs);
-    int other = rc == BR_ENOMEM
-                    ? 0
-                    : br_match_check(side->exclude, at ? br_yaml_get(at, "exclude") : node, exclude,
-                                     arena, errs);
-    return rc ? rc : other;
+    if (rc == BR_ENOMEM)
+        return rc;
+    int exclude_rc =
+        br_match_check(side->exclude, at ? br_yaml_get(at, "exclude") : node, exclude, arena, errs);
+    return rc ? rc : exclude_rc;
 }
 
 /* One of the lists of conditions; `section` is NULL for those that stand by themselves. */
@@ -156,9 +156,9 @@ static int filter_check_list(const struct list *list, const struct br_yaml *node
                                     arena, &err);
         rc = one ? one : rc;
         bool seq = texts && texts->type == BR_YAML_SEQ;
-        const struct br_yaml *text = list->named ? list->named->nodes[i]
-                                     : seq       ? texts->items[i]
-                                                 : texts;
+        const struct br_yaml *text = seq ? texts->items[i] : texts;
+        if (list->named)
+            text = list->named->nodes[i];
         const char *at = list->named ? list->named->paths[i]
                                      : br_arena_printf(arena, "%s::%s::%s[%zu]", path,
                                                        list->section, list->key, i);
@@ -354,10 +354,14 @@ static int filter_on_item(void *arg, struct br_visit *visit)
 {
     const struct look *look = arg;
     int passes = br_matcher_passes(look->matcher, visit);
-    if (passes <= 0 || !look->conditions)
-        return passes < 0 ? passes : passes ? BR_KEEP : BR_DROP;
-    int holds = br_conditions_hold(look->conditions, visit);
-    return holds < 0 ? holds : holds ? BR_DROP : BR_KEEP;
+    if (passes < 0)
+        return passes;
+    if (!passes)
+        return BR_DROP;
+    int holds = look->conditions ? br_conditions_hold(look->conditions, visit) : 0;
+    if (holds < 0)
+        return holds;
+    return holds ? BR_DROP : BR_KEEP;
 }
 
 static void filter_finish(struct br_item *item, int rc)

@@ -352,14 +352,16 @@ static bool annotations_mark_is_partial(const struct marking *marking,
 {
     const struct join_relative *relative = &local->spans[index], *top = &local->spans[root];
     const struct thread thread = annotations_mark_thread_of(relative);
+    const uint8_t *span_id = (const uint8_t *)&relative->span_id;
     bool alone = local->end[root] - local->first[root] == 1;
-    return annotations_mark_lost(marking, (const uint8_t *)&relative->span_id, &thread,
-                                 relative->start_ns) ||
-           join_table_lost_below(marking->join->table, (const uint8_t *)&relative->span_id) ||
-           (top->deferred && !alone &&
-            (relative->start_ns < local->since_ns ||
-             join_table_evicted_after(marking->join->table, (const uint8_t *)&top->span_id,
-                                      relative->start_ns)));
+    if (annotations_mark_lost(marking, span_id, &thread, relative->start_ns) ||
+        join_table_lost_below(marking->join->table, span_id))
+        return true;
+    if (!top->deferred || alone)
+        return false;
+    return relative->start_ns < local->since_ns ||
+           join_table_evicted_after(marking->join->table, (const uint8_t *)&top->span_id,
+                                    relative->start_ns);
 }
 
 /* Whether a profile store has other samples under the span's id than its own: they left before a
@@ -410,12 +412,12 @@ static bool annotations_mark_add_own(struct marking *marking, const struct br_sp
         annotations_mark_add_share(share, into, into_top);
     if (inferred)
         annotations_mark_add_share(inferred, into, into_top);
-    if (any || share || inferred)
-        memcpy(into->under,
-               any     ? totals.under
-               : share ? share->under
-                       : inferred->under,
-               sizeof into->under);
+    if (any)
+        memcpy(into->under, totals.under, sizeof into->under);
+    else if (share)
+        memcpy(into->under, share->under, sizeof into->under);
+    else if (inferred)
+        memcpy(into->under, inferred->under, sizeof into->under);
     return any || share || inferred;
 }
 

@@ -227,10 +227,12 @@ static bool fold_same(struct fold *fold, uint32_t index)
         return false;
     const uint8_t *end, *p = fold_body(fold, index, &end);
     fold_read(fold, fold->folds[index], p, end, &fold->there);
-    return !fold->no_memory && there->stack == here->stack && there->link == here->link &&
-           fold_shape(there) == fold_shape(here) && there->n_attributes == here->n_attributes &&
-           (!here->n_attributes || memcmp(there->attributes, here->attributes,
-                                          here->n_attributes * sizeof *here->attributes) == 0);
+    if (fold->no_memory || there->stack != here->stack || there->link != here->link)
+        return false;
+    if (fold_shape(there) != fold_shape(here) || there->n_attributes != here->n_attributes)
+        return false;
+    return !here->n_attributes || memcmp(there->attributes, here->attributes,
+                                         here->n_attributes * sizeof *here->attributes) == 0;
 }
 
 static void fold_chain(struct fold *fold, uint32_t index)
@@ -518,9 +520,9 @@ static int fold_on_sample(void *arg, struct br_visit *visit)
     else if (fold_sum(fold, &fold_group))
         return BR_ENOMEM;
     fold_decide(fold, &fold_group);
-    return !fold_group.folded ? BR_KEEP
-           : fold->no_memory  ? BR_ENOMEM
-                              : fold_write(fold, &fold_group, visit);
+    if (!fold_group.folded)
+        return BR_KEEP;
+    return fold->no_memory ? BR_ENOMEM : fold_write(fold, &fold_group, visit);
 }
 
 /* --- Both ------------------------------------------------------------------------------------- */

@@ -288,11 +288,15 @@ static void sample_view_value_type_read_texts(const struct br_dictionary_view *v
 
 static uint64_t sample_view_value_type_time_unit(struct br_entry unit)
 {
-    return br_text_is(unit, "nanoseconds") || br_text_is(unit, "ns")    ? 1
-           : br_text_is(unit, "microseconds") || br_text_is(unit, "us") ? 1000
-           : br_text_is(unit, "milliseconds") || br_text_is(unit, "ms") ? 1000000
-           : br_text_is(unit, "seconds") || br_text_is(unit, "s")       ? 1000000000
-                                                                        : 0;
+    if (br_text_is(unit, "nanoseconds") || br_text_is(unit, "ns"))
+        return 1;
+    if (br_text_is(unit, "microseconds") || br_text_is(unit, "us"))
+        return 1000;
+    if (br_text_is(unit, "milliseconds") || br_text_is(unit, "ms"))
+        return 1000000;
+    if (br_text_is(unit, "seconds") || br_text_is(unit, "s"))
+        return 1000000000;
+    return 0;
 }
 
 static bool sample_view_value_type_is_cpu(struct br_entry type)

@@ -129,7 +129,9 @@ uint32_t join_sample_view_split(const struct join_sample_view *view, const uint6
 /* Returns how many numbers to make room for where `need` are needed: few grow often, many once. */
 static inline uint64_t join_numbers_cap(uint64_t need)
 {
-    return need < 32 ? 64 : need < 4096 ? 2 * need : need;
+    if (need < 32)
+        return 64;
+    return need < 4096 ? 2 * need : need;
 }
 
 /* Copies what it counts and when: `n_values` and `n_times` of them. */

@@ -304,6 +304,15 @@ static uint8_t *join_run_addition_room(struct run *run, size_t size)
     return start;
 }
 
+/* Returns the trace id that the sample names, or else that of its span; NULL if neither has one. */
+static const uint8_t *join_run_trace_of(const struct run *run, const struct join_sample_view *view,
+                                        bool found)
+{
+    if (view->trace_id)
+        return view->trace_id;
+    return found && run->found.has_trace ? run->found.trace : NULL;
+}
+
 /* The bytes to append to a sample: attribute indices, `profile.join` among them unless `how` is
  * NULL, and the link if the sample has none. */
 static struct br_addition join_run_addition_for(struct run *run,
@@ -312,9 +321,7 @@ static struct br_addition join_run_addition_for(struct run *run,
 {
     uint32_t indices[JOIN_KEYS_MAX], link = 0;
     uint32_t n = found ? join_run_indices_of(run, view->has_keys, indices) : 0;
-    const uint8_t *trace = view->trace_id                  ? view->trace_id
-                           : found && run->found.has_trace ? run->found.trace
-                                                           : NULL;
+    const uint8_t *trace = join_run_trace_of(run, view, found);
     /* Stores look a span up by its trace, too: a link without one gets that of the span. */
     bool links = run->link || (view->span_id && (!view->linked || (!view->trace_id && trace)));
     if (how && !(view->has_keys >> JOIN_HOW_KEY & 1))
@@ -388,9 +395,7 @@ static void join_run_decide_later(struct run *run, uint32_t index,
 static void join_run_decide(struct run *run, const struct join_sample_view *view, bool found)
 {
     const struct join_found *join_found = &run->found;
-    const uint8_t *trace = view->trace_id                   ? view->trace_id
-                           : found && join_found->has_trace ? join_found->trace
-                                                            : NULL;
+    const uint8_t *trace = join_run_trace_of(run, view, found);
     bool of_span = found && join_found->service_len;
     switch (join_policy_of(&run->join->policy, found ? join_found : NULL, trace,
                            of_span ? join_found->service : run->scope.service.name,

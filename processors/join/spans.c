@@ -65,8 +65,9 @@ static void spans_read_attribute(const struct join *join, const uint8_t *data, s
 /* True when the KeyValue begins with a key of a length that none of ours has, as most do. */
 static inline bool spans_is_unwanted(const struct join *join, const uint8_t *p, size_t len)
 {
-    return len >= 2 && p[0] == BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN) && p[1] < 64 &&
-           !(join->wanted_lens >> p[1] & 1) && p[1] + 2u < len &&
+    if (len < 2 || p[0] != BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN) || p[1] >= 64)
+        return false;
+    return !(join->wanted_lens >> p[1] & 1) && p[1] + 2u < len &&
            p[p[1] + 2u] == BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN);
 }
 

@@ -86,17 +86,19 @@ static int probabilistic_sampler_check(void *config, const struct br_yaml *node,
     float percentage = (float)settings->sampling_percentage;
     if (!settings->labels.trace_id.count)
         settings->labels.trace_id = (struct br_strings){trace_ids, BR_COUNT(trace_ids)};
-    const char *wrong = !isfinite(percentage) ? "must be a number"
-                        : percentage < 0      ? "must not be negative"
-                        : percentage > 0 && (double)percentage / 100 < 0x1p-56
-                            ? "is too small: at least 2^-56 of the traces, or 0"
-                            : NULL;
+    const char *wrong = NULL;
+    if (!isfinite(percentage))
+        wrong = "must be a number";
+    else if (percentage < 0)
+        wrong = "must not be negative";
+    else if (percentage > 0 && (double)percentage / 100 < 0x1p-56)
+        wrong = "is too small: at least 2^-56 of the traces, or 0";
     if (!at)
         br_errs_warn(errs, node, path, "sampling_percentage is not set, and 0: no trace is kept");
-    char *where = wrong ? br_arena_printf(arena, "%s::sampling_percentage", path) : NULL;
-    if (wrong && !where)
-        return BR_ENOMEM;
-    return wrong ? br_errs_add(errs, at ? at : node, where, "%s", wrong) : 0;
+    if (!wrong)
+        return 0;
+    char *where = br_arena_printf(arena, "%s::sampling_percentage", path);
+    return where ? br_errs_add(errs, at, where, "%s", wrong) : BR_ENOMEM;
 }
 
 static double *probabilistic_sampler_counter(struct br_node *node, enum br_signal signal,
@@ -159,7 +161,9 @@ static enum sampler_wish probabilistic_sampler_wish_of(struct br_value value,
     if (any.type != BR_VALUE_DOUBLE)
         return SAMPLER_NO_WISH;
     memcpy(&v, &any.number, sizeof v);
-    return v > 0 ? SAMPLER_MUST : v < 0 || isnan(v) ? SAMPLER_NO_WISH : SAMPLER_MUST_NOT;
+    if (v < 0 || isnan(v))
+        return SAMPLER_NO_WISH;
+    return v > 0 ? SAMPLER_MUST : SAMPLER_MUST_NOT;
 }
 
 /* True for the attribute sampling.priority, whose value it finds. */

@@ -126,9 +126,9 @@ void sampler_span(const struct sampler *sampler, const struct sampler_span *span
 {
     struct draw draw = sampler_draw(sampler, span, &ret->state);
     sampler_check_consistency(&draw, &ret->state);
-    uint64_t threshold = !draw.error            ? sampler_decide(sampler, &ret->state)
-                         : sampler->fail_closed ? BR_THRESHOLD_NEVER
-                                                : BR_THRESHOLD_ALWAYS;
+    uint64_t threshold = sampler->fail_closed ? BR_THRESHOLD_NEVER : BR_THRESHOLD_ALWAYS;
+    if (!draw.error)
+        threshold = sampler_decide(sampler, &ret->state);
     ret->policy = draw.policy;
     if (span->wish != SAMPLER_NO_WISH) {
         threshold = span->wish == SAMPLER_MUST ? BR_THRESHOLD_ALWAYS : BR_THRESHOLD_NEVER;

@@ -67,7 +67,9 @@ static uint8_t *limits_stacks_gather(struct br_entry location, enum side side, u
     for (const uint8_t *p = location.data; p < end && (p = br_scan(p, end, &field));) {
         bool is_line = br_scan_tag(&field) == BR_SCAN_LEN(LOCATION_LINE);
         n += is_line;
-        enum side here = is_line ? LINES : n ? AFTER : BEFORE;
+        enum side here = n ? AFTER : BEFORE;
+        if (is_line)
+            here = LINES;
         if (here == side && (!is_line || n <= most))
             out = br_put_bytes(out, field.at, (size_t)(p - field.at));
     }

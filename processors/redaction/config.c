@@ -109,9 +109,9 @@ static int redact_config_check_patterns(struct br_regex *regex, const struct br_
         if (rc == BR_ENOMEM)
             return rc;
         const struct br_yaml *at = redact_config_find(node, key, sub);
-        const struct br_yaml *one = at && at->type == BR_YAML_SEQ && i < at->count ? at->items[i]
-                                    : at                                           ? at
-                                                                                   : node;
+        const struct br_yaml *one = at ? at : node;
+        if (at && at->type == BR_YAML_SEQ && i < at->count)
+            one = at->items[i];
         (void)snprintf(where, sizeof where, "%s::%s%s%s[%zu]", path, key, sub ? "::" : "",
                        sub ? sub : "", i);
         if (rc)

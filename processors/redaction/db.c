@@ -52,8 +52,8 @@ static bool db_is_digit(uint8_t byte)
 
 static bool db_is_word(uint8_t byte)
 {
-    return byte == '_' || byte >= 0x80 || (byte >= 'a' && byte <= 'z') ||
-           (byte >= 'A' && byte <= 'Z');
+    const uint8_t lower = byte | 0x20;
+    return byte == '_' || byte >= 0x80 || (lower >= 'a' && lower <= 'z');
 }
 
 static bool db_is_blank(uint8_t byte)
@@ -163,11 +163,15 @@ static const uint8_t *db_dollar_end(const struct scan *scan)
 /* A comment, which stays; NULL: there is none here. */
 static const uint8_t *db_comment_end(const struct scan *scan)
 {
-    const char *close = db_at(scan, "--") ? "\n" : db_at(scan, "/*") ? "*/" : NULL;
-    if (!close)
+    const char *close = NULL;
+    if (db_at(scan, "--"))
+        close = "\n";
+    else if (db_at(scan, "/*"))
+        close = "*/";
+    else
         return NULL;
-    size_t len = strlen(close), left = (size_t)(scan->end - scan->p) - 2;
-    const uint8_t *at = memmem(scan->p + 2, left, close, len);
+    size_t len = strlen(close), remaining = (size_t)(scan->end - scan->p) - 2;
+    const uint8_t *at = memmem(scan->p + 2, remaining, close, len);
     return at ? at + len : scan->end;
 }
 
@@ -177,9 +181,12 @@ static bool db_is_number(const struct scan *scan, const uint8_t *start)
     bool sign = (*scan->p == '-' || *scan->p == '+') &&
                 (scan->p == start || !memchr("=<>!+-*/%|&^~", scan->p[-1], 13));
     const uint8_t *p = scan->p + sign;
-    return p < scan->end &&
-           (db_is_digit(*p) || (*p == '.' && p + 1 < scan->end && db_is_digit(p[1]) &&
-                                (p == start || !db_is_word(p[-1]))));
+    if (p >= scan->end)
+        return false;
+    if (db_is_digit(*p))
+        return true;
+    bool fraction = *p == '.' && p + 1 < scan->end && db_is_digit(p[1]);
+    return fraction && (p == start || !db_is_word(p[-1]));
 }
 
 static void db_clean_sql(struct scan *scan, bool mysql)

@@ -285,7 +285,9 @@ static int redact_dictionary_part_ways(struct redact_dictionary *dictionary,
             rc = redact_dictionary_point_elsewhere(dictionary, walk, &uses[u], i, *place);
         }
     }
-    return rc ? rc : walk->more.failed ? BR_ENOMEM : 0;
+    if (rc)
+        return rc;
+    return walk->more.failed ? BR_ENOMEM : 0;
 }
 
 /* Mappings and locations lose the attributes that are not allowed. */

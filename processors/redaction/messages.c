@@ -461,10 +461,13 @@ static int redact_messages_text(struct redact_walk *walk, const struct br_field 
                                 const uint8_t *next, enum redact_kind kind, bool is_url,
                                 bool is_statement)
 {
-    int rc = is_url ? redact_messages_url_name(walk, field)
-             : is_statement
-                 ? redact_statement(walk->rules, kind, walk->asked, field->data, field->value)
-                 : redact_text(walk->rules, kind, field->data, field->value);
+    int rc;
+    if (is_url)
+        rc = redact_messages_url_name(walk, field);
+    else if (is_statement)
+        rc = redact_statement(walk->rules, kind, walk->asked, field->data, field->value);
+    else
+        rc = redact_text(walk->rules, kind, field->data, field->value);
     if (rc != 1)
         return rc;
     ++*walk->names;

@@ -42,10 +42,10 @@ static int redaction_create(struct br_node *node, struct br_err *err)
     state->rules.gave_up = br_node_metric(node, BR_COUNTER, "braid_redaction_gave_up", NULL, NULL);
     if (walk->masked)
         br_masked_add_node(walk->masked, node->id);
-    int rc = walk->masked && walk->values && walk->names && state->functions && state->paths &&
-                     walk->attributes_removed && state->rules.gave_up
-                 ? redact_rules_compile(&state->rules, node->config, err)
-                 : BR_ENOMEM;
+    bool counters = walk->values && walk->names && state->functions && state->paths;
+    int rc = BR_ENOMEM;
+    if (counters && walk->masked && walk->attributes_removed && state->rules.gave_up)
+        rc = redact_rules_compile(&state->rules, node->config, err);
     return rc == BR_ENOMEM ? br_err_set(err, rc, "out of memory") : rc;
 }
 

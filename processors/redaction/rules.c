@@ -97,9 +97,11 @@ static int redact_rules_add_words(struct redact_rules *rules, struct redact_patt
         redact_rules_put_quoted(&pattern, words->items[i]);
     }
     br_str_puts(&pattern, ")");
-    int rc = pattern.failed || shown.failed ? BR_ENOMEM
-             : n ? redact_rules_add_pattern(rules, list, option, pattern.data, shown.data, err)
-                 : 0;
+    int rc = 0;
+    if (pattern.failed || shown.failed)
+        rc = BR_ENOMEM;
+    else if (n)
+        rc = redact_rules_add_pattern(rules, list, option, pattern.data, shown.data, err);
     br_str_release(&pattern);
     br_str_release(&shown);
     return rc;
@@ -302,10 +304,10 @@ static int redact_rules_look_at_key(struct redact_rules *rules, const void *key,
     if (rc)
         return rc < 0 ? rc : REDACT_KEY_MASK;
     rc = redact_rules_any_matches(rules, &rules->key_words, key, len, true);
+    if (rc < 0)
+        return rc;
     if (rc)
-        return rc < 0                            ? rc
-               : rules->config->redact_all_types ? REDACT_KEY_MASK
-                                                 : REDACT_KEY_MASK_TEXT;
+        return rules->config->redact_all_types ? REDACT_KEY_MASK : REDACT_KEY_MASK_TEXT;
     if (rules->url_names && br_map_get(rules->url_names, key, len))
         return REDACT_KEY_URL;
     return REDACT_KEY_LOOK;
@@ -482,7 +484,10 @@ static int redact_rules_look_or_recall(struct redact_rules *rules, uint8_t kind,
     int rc;
     if (kind == MEMO_WHOLE) {
         rc = redact_rules_any_matches(rules, &rules->allowed, text, len, false);
-        rc = rc ? (rc < 0 ? rc : 0) : redact_rules_mask_all(rules, text, len);
+        if (rc > 0)
+            rc = 0;
+        else if (rc == 0)
+            rc = redact_rules_mask_all(rules, text, len);
     } else {
         rc = redact_rules_look_at_text(rules, (enum redact_kind)kind, text, len);
     }

@@ -144,10 +144,8 @@ static struct join_local *local_new(struct br_arena *arena, unsigned count)
     local->first = br_arena_calloc(arena, count, sizeof *local->first);
     local->end = br_arena_calloc(arena, count, sizeof *local->end);
     local->slots = br_arena_calloc(arena, (size_t)1 << local->slot_bits, sizeof *local->slots);
-    return local->spans && local->parents && local->depths && local->first && local->end &&
-                   local->slots
-               ? local
-               : NULL;
+    bool tree = local->parents && local->depths && local->first && local->end;
+    return tree && local->spans && local->slots ? local : NULL;
 }
 
 static void local_read(struct join_local *local, const struct join_relative *spans)

@@ -427,7 +427,9 @@ enum join_thread_key {
  */
 static inline enum join_thread_key join_thread_name_key(uint32_t thread, uint32_t runtime)
 {
-    return !thread ? JOIN_BY_NAME_ALONE : runtime ? JOIN_BY_NAME_MANAGED : JOIN_BY_NAME_SYSTEM;
+    if (!thread)
+        return JOIN_BY_NAME_ALONE;
+    return runtime ? JOIN_BY_NAME_MANAGED : JOIN_BY_NAME_SYSTEM;
 }
 
 /* The threads that have an id, or a name, in processes that have an id (hashes, none of them 0), in

@@ -173,10 +173,10 @@ uint64_t join_totals_cpu_ns(const struct join_totals *totals)
 
 enum join_measure join_totals_measure(const struct join_totals *totals)
 {
-    return totals->count[JOIN_CPU_TIME]    ? JOIN_CPU_TIME
-           : totals->count[JOIN_CPU_COUNT] ? JOIN_CPU_COUNT
-           : totals->count[JOIN_WALL_TIME] ? JOIN_WALL_TIME
-                                           : JOIN_OTHER;
+    unsigned measure = JOIN_CPU_TIME;
+    while (measure < JOIN_OTHER && !totals->count[measure])
+        measure++;
+    return (enum join_measure)measure;
 }
 
 void join_totals_add(struct join_totals *into, const struct join_totals *from)
@@ -228,9 +228,13 @@ void join_value_type_apply(const struct join_value_type *value_type, uint64_t va
         time_ns = join_saturated_product(count, value_type->period_ns);
     ret->measure = value_type->measure;
     ret->time_ns = time_ns;
-    ret->count = count > UINT32_MAX ? UINT32_MAX : count ? (uint32_t)count : 1;
+    ret->count = count <= UINT32_MAX ? (uint32_t)count : UINT32_MAX;
+    if (!count)
+        ret->count = 1;
     ret->type = value_type->type;
-    ret->value = value_type->measure < JOIN_OTHER ? time_ns : has_value ? value : count;
+    ret->value = has_value ? value : count;
+    if (value_type->measure < JOIN_OTHER)
+        ret->value = time_ns;
     ret->allocated_bytes = value_type->allocates ? value : 0;
     ret->profile_id = value_type->has_profile_id ? value_type->profile_id : NULL;
 }

@@ -279,9 +279,11 @@ static bool sampled(const struct span_in *s)
 static bool is_kept(const struct world *w, unsigned span)
 {
     const struct span_in *s = &w->spans[span];
-    uint64_t slow = strcmp(s->name, "PUT") == 0    ? 20000
-                    : strcmp(s->name, "POLL") == 0 ? UINT64_MAX
-                                                   : 200000;
+    uint64_t slow = 200000;
+    if (strcmp(s->name, "PUT") == 0)
+        slow = 20000;
+    else if (strcmp(s->name, "POLL") == 0)
+        slow = UINT64_MAX;
     return sampled(s) || s->status == 2 || s->end_ns - s->start_ns >= slow ||
            w->cpu_ns[span] > 4000;
 }

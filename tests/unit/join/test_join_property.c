@@ -256,7 +256,8 @@ static void check_line(struct world *w, char *line, bool must, struct seen *seen
     bool linked = s->means != BY_NOTHING;
     bool near = linked && span->came && apart <= WINDOW_MS - CLOCK_MS;
     bool far = !linked || !span->came || apart > WINDOW_MS + CLOCK_MS + AGAIN_MS;
-    if ((added && (far || strcmp(added, want) != 0)) || (!added && near && must))
+    bool wrong = added ? far || strcmp(added, want) != 0 : near && must;
+    if (wrong)
         fail_msg("seed %llu: sample %u of span %u, %lld ms after it%s: %s",
                  (unsigned long long)w->seed, i, s->span, (long long)(s->came_ms - span->came_ms),
                  span->came ? "" : " (never sent)", line);

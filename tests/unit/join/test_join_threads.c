@@ -49,9 +49,9 @@ static void on_found(void *arg, const struct join_span *span)
     uint64_t id;
     memcpy(&id, span->span_id, 8);
     name_of(id, name);
-    t->n_broken += id != t->last_span || span->name_len != strlen(name) ||
-                   memcmp(span->name, name, span->name_len) != 0 || span->service_len != 4 ||
-                   memcmp(span->service, "shop", 4) != 0 || span->start_ns != id;
+    bool named = span->name_len == strlen(name) && memcmp(span->name, name, span->name_len) == 0;
+    bool served = span->service_len == 4 && memcmp(span->service, "shop", 4) == 0;
+    t->n_broken += id != t->last_span || span->start_ns != id || !named || !served;
 }
 
 static void enter_some(struct thread *t, uint64_t now)
@@ -157,9 +157,10 @@ static void take_of_thread(struct thread *t, uint64_t random, uint64_t now)
     join_table_defer(table, &s, &deferred, times, values, now, &t->tally);
     for (unsigned i = 0; i < 20 && join_table_next_deferred(table, trace, span, &cursor); i++) {
         uint32_t last = cursor.deferred.n_times - 1;
+        bool first_broken = last && (cursor.times[0] != 3 || cursor.values[0] != id);
+        bool last_broken = cursor.times[last] != 4 || cursor.values[last] != id + 1;
         t->n_broken += last > 1 || cursor.deferred.n_values != cursor.deferred.n_times ||
-                       cursor.times[last] != 4 || cursor.values[last] != id + 1 ||
-                       (last && (cursor.times[0] != 3 || cursor.values[0] != id));
+                       first_broken || last_broken;
         if (last == 1)
             join_table_mark_assigned(table, span, &cursor, spans);
     }
