@@ -6,52 +6,53 @@
 #include "processors/join/table/ring.h"
 #include "processors/join/table/slots.h"
 
-#define IN_LINE static inline __attribute__((always_inline)) /* for each kind of table */
+/* inlined separately for shared and unshared tables */
+#define IN_LINE static inline __attribute__((always_inline))
 
 /* --- The index -------------------------------------------------------------------------- */
 
 /*
- * What leads to the records of the join's table: slots by span id, and chains of families and
- * threads. Spans are entered in groups. Of each group the lines that it needs are asked for while
- * the group before it is entered, so that they have come from memory by then.
+ * Records are found through slots by span id and through chains of families and threads. Spans are
+ * entered in groups. While one group is entered, the cache lines that the next group needs are
+ * prefetched, so that they have arrived by then.
  */
 
-/* A span that will be entered, and where. */
+/* A span that is about to be entered. */
 struct join_prepared {
     const struct br_span *span;
     const struct join_origin *origin;
     struct home home;
-    _Atomic uint64_t *family; /* its head; NULL: the span is in none */
-    uint64_t word;            /* record.words[1], without kind and status */
-    uint32_t size;            /* of its record */
+    _Atomic uint64_t *family; /* head of its family's chain; NULL: the span belongs to no family */
+    uint64_t word;            /* words[1] of the record, without kind and status */
+    uint32_t size;            /* bytes of the record */
 };
 
-/* Those of one shard: the ones that `order` names, or all. */
+/* The spans of one shard: those that `order` lists, or all. */
 struct join_batch {
     const struct join_entries *entries;
     const struct br_span *spans;
-    const uint16_t *order; /* places in `spans`; or NULL */
+    const uint16_t *order; /* indices in `spans`; NULL: all */
     size_t next, end;
-    bool has_extra; /* records may have attributes or whereabouts */
-    /* What the last span that was looked at has by its trace and its part; the next one most likely
-     * has the same. */
+    bool has_extra; /* records may have attributes or a location */
+    /* The fields below depend only on trace and part. They are computed for the last span and
+     * reused for the next one, which most likely has the same trace and part. */
     uint64_t trace[2];
     uint32_t part;
-    uint32_t size; /* of its record without its name, and what rounds that up */
+    uint32_t size; /* bytes of the record without its name, plus 7 for rounding up */
     const struct join_origin *origin;
     _Atomic uint64_t *family;
     uint64_t word;
 };
 
-/* Spans that are entered in one piece of the ring. */
+/* Spans that are entered in one contiguous piece of the ring. */
 struct join_group {
-    uint32_t size; /* of its records together */
+    uint32_t size; /* bytes of all its records */
     struct join_prepared *end;
     struct join_prepared spans[JOIN_GROUP_MAX];
 };
 
-/* Takes the totals of a span's earlier record: of samples that came first, or of the same span
- * that is sent again. */
+/* Returns the totals of an older record of the same span (0: none) and marks it dead. The older
+ * record is pending, or the same span was received twice. */
 static uint32_t enter_take_over(struct join_table *table, struct shard *shard, struct record *old,
                                 const struct record *record, uint32_t now, struct join_tally *out)
 {
@@ -77,7 +78,8 @@ static uint32_t enter_take_over(struct join_table *table, struct shard *shard, s
     return index;
 }
 
-/* Puts it in the place of an earlier record of the same span; false when there is none. */
+/* Puts the record into the slot of an older record of the same span. Returns false if there is
+ * none. */
 __attribute__((noinline)) static bool enter_replace(struct join_table *table, struct shard *shard,
                                                     struct home home, struct record *record,
                                                     uint64_t position, uint32_t now,
@@ -95,8 +97,8 @@ __attribute__((noinline)) static bool enter_replace(struct join_table *table, st
     return true;
 }
 
-/* Puts it in the place of an earlier record of the same span, else into a free slot, else into that
- * of the oldest, which leaves. */
+/* Puts the record into the slot of an older record of the same span, or else into a free slot,
+ * or else into the oldest slot, whose record is evicted. */
 __attribute__((noinline)) static void enter_search(struct join_table *table, struct shard *shard,
                                                    struct home home, struct record *record,
                                                    uint64_t position, uint32_t now,
@@ -111,10 +113,10 @@ __attribute__((noinline)) static void enter_search(struct join_table *table, str
     join_slots_fill(home, &place, position);
 }
 
-/* How far a ring reaches back from its head: the same while a group is entered. */
+/* The part of the ring that is in use; it is constant while a group is entered. */
 struct ring_extent {
     uint32_t head, used;                 /* in the units of slots */
-    uint32_t spilled_head, spilled_used; /* in those of bucket.spilled */
+    uint32_t spilled_head, spilled_used; /* in the units of bucket.spilled */
 };
 
 static inline struct ring_extent enter_extent(const struct shard *shard)
@@ -126,7 +128,8 @@ static inline struct ring_extent enter_extent(const struct shard *shard)
         .spilled_used = (uint32_t)(shard->head / SPILLED_UNIT - shard->tail / SPILLED_UNIT)};
 }
 
-/* True when the id is new, and the next slot is free: as it is for nearly every span. */
+/* Returns true if the span id is new and the next slot is free, which holds for nearly every
+ * span. */
 IN_LINE bool enter_slot_is_free(const struct ring_extent *ring_extent, struct home home,
                                 uint32_t word)
 {
@@ -149,7 +152,7 @@ IN_LINE void enter_index(struct join_table *table, struct shard *shard,
     join_slots_set(home.bucket, slot, home.tag, position);
 }
 
-/* Makes it the newest of its trace and service, and of its thread. */
+/* Makes the record the newest of its family and of its thread. */
 IN_LINE void enter_chain(struct join_table *table, const struct shard *shard,
                          const struct join_prepared *prepared, struct record *record,
                          uint64_t position, bool shared)
@@ -178,7 +181,7 @@ static bool enter_span_is_located(const struct join_table *table, const struct b
             join_table_thread_of(table, span->thread_name, span->thread_name_len));
 }
 
-/* What a record has beside its head is said by one word: record.words[1]. */
+/* The layout of record.words[1], which describes everything after the record's head. */
 #define WORD_NAME_SHIFT 16u
 #define WORD_SERVICE_SHIFT 24u
 #define WORD_KIND_SHIFT 32u
@@ -186,10 +189,10 @@ _Static_assert(offsetof(struct br_span, status) == offsetof(struct br_span, kind
                "the status is behind the kind, as in the word");
 #define WORD_HAS_TRACE (1ull << 49)
 #define WORD_LOCATED (1ull << 51)
-#define WORD_EXTRA (WORD_LOCATED | UINT16_MAX) /* attributes, or whereabouts */
+#define WORD_EXTRA (WORD_LOCATED | UINT16_MAX) /* the record has attributes or a location */
 
-/* Sets what spans of this trace and this part have, and asks for the line of their family's head.
- */
+/* Computes the fields that spans of this trace and part have in common, and prefetches the head
+ * of their family's chain. */
 static inline void enter_prepare_run(const struct join_table *table, struct join_batch *batch,
                                      const uint64_t *trace, uint32_t part)
 {
@@ -207,7 +210,8 @@ static inline void enter_prepare_run(const struct join_table *table, struct join
     __builtin_prefetch(batch->family, 1);
 }
 
-/* Adds what few tables have. */
+/* Adds attributes and location, which most tables do not have, to the size and the word of the
+ * record. */
 static void enter_prepare_extra(const struct join_table *table, const struct join_batch *batch,
                                 struct join_prepared *prepared)
 {
@@ -227,7 +231,7 @@ static void enter_prepare_extra(const struct join_table *table, const struct joi
     prepared->size = (uint32_t)size;
 }
 
-/* Says of which family a span is, and how large its record is. */
+/* Computes the family of a span and the size of its record. */
 IN_LINE void enter_prepare_span(const struct join_table *table, struct join_batch *batch,
                                 struct join_prepared *ret)
 {
@@ -245,8 +249,8 @@ IN_LINE void enter_prepare_span(const struct join_table *table, struct join_batc
         enter_prepare_extra(table, batch, ret);
 }
 
-/* Makes the next ones with a span id the group. Lines of slots are asked for one after the other:
- * where each is in a page of its own, several pages are looked up at a time. */
+/* Fills the group with the next spans that have a span id. Buckets are prefetched in a separate
+ * loop, so that several page-table lookups run at the same time. */
 IN_LINE void enter_prepare_group(const struct join_table *table, const struct shard *shard,
                                  struct join_batch *batch, struct join_group *ret)
 {
@@ -270,7 +274,7 @@ IN_LINE void enter_prepare_group(const struct join_table *table, const struct sh
 /* What the records of one resource have in common. */
 struct join_staged {
     const struct join_origin *origin;
-    uint8_t service[TEXT_CHUNK]; /* its first bytes, zeros behind them */
+    uint8_t service[TEXT_CHUNK]; /* first bytes of the service name, padded with zeros */
 };
 
 static inline void enter_stage(struct join_staged *staged, const struct join_origin *origin)
@@ -280,13 +284,14 @@ static inline void enter_stage(struct join_staged *staged, const struct join_ori
     br_put_bytes(staged->service, origin->service, len < TEXT_CHUNK ? len : TEXT_CHUNK);
 }
 
-/* Returns true when TEXT_CHUNK bytes from the name's first on are the span's. */
+/* Returns true if TEXT_CHUNK bytes can be read from the beginning of the name without leaving
+ * the span. */
 static inline bool enter_name_is_padded(const struct br_span *span)
 {
     return (uintptr_t)span->name - (uintptr_t)span->body + TEXT_CHUNK <= span->body_len;
 }
 
-/* Copies a text of which TEXT_CHUNK bytes can be read where `whole`. */
+/* Copies a text. `whole`: TEXT_CHUNK bytes of it can be read. */
 IN_LINE uint8_t *enter_put_text(uint8_t *p, const uint8_t *text, size_t len, bool whole)
 {
     if (__builtin_expect(len > TEXT_CHUNK || !whole, 0))
@@ -295,7 +300,7 @@ IN_LINE uint8_t *enter_put_text(uint8_t *p, const uint8_t *text, size_t len, boo
     return p + len;
 }
 
-/* Attributes and whereabouts. */
+/* Writes the attributes and the location of the record. */
 static void enter_put_extra(struct record *record, uint8_t *text,
                             const struct join_prepared *prepared,
                             const struct join_entries *entries)
@@ -313,7 +318,7 @@ static void enter_put_extra(struct record *record, uint8_t *text,
     memcpy(location->places, &origin->where->hashes[JOIN_HOST], sizeof location->places);
 }
 
-/* The texts behind the record's head. */
+/* Writes the texts that follow the record's head. */
 IN_LINE void enter_put_texts(struct record *record, const struct join_prepared *prepared,
                              const struct join_entries *entries, const struct join_staged *staged)
 {
@@ -329,15 +334,15 @@ IN_LINE void enter_put_texts(struct record *record, const struct join_prepared *
         enter_put_extra(record, text, prepared, entries);
 }
 
-/* Word by word: a whole struct would be made elsewhere first, and fields of a word one by one would
- * wait for what lies there, and for each other. */
+/* Writes the record word by word. Assigning a whole struct would build it elsewhere first, and
+ * assigning bit fields one by one would wait for memory and for each other. */
 IN_LINE void enter_write_record(const struct join_table *table, struct record *record,
                                 const struct join_prepared *prepared,
                                 const struct join_entries *entries,
                                 const struct join_staged *staged, uint32_t now)
 {
     const struct br_span *span = prepared->span;
-    uint16_t kind_and_status; /* as they lie in both */
+    uint16_t kind_and_status; /* adjacent in both structs */
     record->head = span->head;
     record->thread = join_table_thread_of(table, span->thread_id, span->thread_id_len);
     record->thread_name = join_table_thread_of(table, span->thread_name, span->thread_name_len);
@@ -349,18 +354,22 @@ IN_LINE void enter_write_record(const struct join_table *table, struct record *r
     enter_put_texts(record, prepared, entries, staged);
 }
 
-#define WARM_BYTES 2048u /* so far behind a record */
+/* distance from the record being written to the memory that is prefetched */
+#define WARM_BYTES 2048u
 
-/* Brings on the way what a record overwrites soon, in a full ring what leaves for it. */
+/* Prefetches the memory that will be overwritten soon: in a full ring, the records to be
+ * evicted. */
 static inline void enter_prefetch_ring(const struct record *record)
 {
-    const uint8_t *p = (const uint8_t *)record + WARM_BYTES; /* or a little behind the ring */
+    /* may be slightly behind the ring; prefetching is harmless there */
+    const uint8_t *p = (const uint8_t *)record + WARM_BYTES;
     __builtin_prefetch(p, 1);
     __builtin_prefetch(p + 64, 1);
 }
 
-/* In a shared table records are linked a group at a time: an exchange waits for everything written
- * before it, and so only the first one of a group has to. */
+/* Writes the records of a group. In a shared table they are chained afterwards, all together: an
+ * atomic exchange waits for all earlier writes, so only the first exchange of a group has to
+ * wait. */
 IN_LINE void enter_group(struct join_table *table, struct shard *shard,
                          const struct join_group *group, const struct join_entries *entries,
                          struct join_staged *staged, bool shared, uint32_t now,
@@ -410,8 +419,8 @@ IN_LINE size_t enter_shard(struct join_table *table, struct shard *shard, struct
 
 #define SORTED_MAX 256u
 
-/* Up to SORTED_MAX spans from place `from` on, of all shards, sorted by shard, so that each lock is
- * taken once. */
+/* Enters up to SORTED_MAX spans, beginning at index `from`. Sorts them by shard, so that each
+ * shard is locked once. */
 static size_t enter_sorted(struct join_table *table, const struct join_entries *entries,
                            size_t from, unsigned count, uint32_t now, struct join_tally *out)
 {

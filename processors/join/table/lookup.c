@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Samples, and the spans that they name. */
+/* Finds the spans that samples name, and adds samples to their totals. */
 #include "base/str.h"
 #include "processors/join/table/ring.h"
 #include "processors/join/table/slots.h"
@@ -22,7 +22,7 @@ void join_found_copy(void *arg, const struct join_span *span)
     br_put_bytes(found->attributes, span->attributes, span->attributes_len);
 }
 
-/* Leaves the sample's totals for a span that has not come; false when there is no room. */
+/* Creates a pending record with the sample's totals. Returns false if there is no room. */
 static bool lookup_make_pending(struct join_table *table, struct shard *shard, struct home home,
                                 const struct join_sample *sample, uint32_t now,
                                 struct join_tally *out)
@@ -40,7 +40,7 @@ static bool lookup_make_pending(struct join_table *table, struct shard *shard, s
                               .has_trace = sample->trace_id != NULL};
     struct place place = join_slots_spare(shard, home);
     if (join_slots_live(shard, place.bucket, (unsigned)place.slot)) {
-        /* Spans are worth more than samples without one. */
+        /* A pending record must not displace the record of a span. */
         record->dead = true;
         return false;
     }
@@ -53,7 +53,7 @@ static bool lookup_make_pending(struct join_table *table, struct shard *shard, s
     return true;
 }
 
-/* Adds a sample's totals to what is known of its span. */
+/* Adds a sample to the totals of its span, or of a pending record. */
 static void lookup_add_sample(struct join_table *table, struct shard *shard, struct home home,
                               const struct place *place, const struct join_sample *sample,
                               uint32_t now, struct join_tally *out)
@@ -63,17 +63,17 @@ static void lookup_add_sample(struct join_table *table, struct shard *shard, str
     bool waits = !sample->held && (!record || record->pending);
     if (record && record->pending && !record->has_trace && sample->trace_id) {
         memcpy(record->head.trace_id, sample->trace_id, sizeof record->head.trace_id);
-        record->has_trace = true; /* no other trace's span takes it over now */
+        record->has_trace = true; /* from now on only a span of this trace takes it over */
     }
     if (totals) {
         if (record->pending)
-            record->seen = now; /* the span still lasts */
+            record->seen = now; /* the span is still open, so wait for it longer */
         join_totals_add_sample(table, totals, sample, waits);
     } else if (!record && !place->ambiguous &&
                lookup_make_pending(table, shard, home, sample, now, out)) {
         return;
     } else if (waits) {
-        out->unknown[sample->type]++; /* nobody will remember it */
+        out->unknown[sample->type]++; /* the sample is not stored, so count it now */
         out->any = true;
     }
     if (!totals)

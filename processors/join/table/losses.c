@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spans whose totals are incomplete because records left the table. */
+/* Notes spans whose totals are incomplete because records were evicted. */
 #include "processors/join/table/slots.h"
 
-/* Spans are noted by their hashes, the last ones. */
 void join_losses_note_span(const struct join_table *table, _Atomic uint64_t *noted,
                            uint64_t span_id)
 {
@@ -28,11 +27,11 @@ bool join_table_lost_below(struct join_table *table, const uint8_t *span_id)
     return losses_has_span(table, table->lost_below, span_id);
 }
 
-#define ANCESTORS_MAX 64u /* spans above one that leaves that are told */
+#define ANCESTORS_MAX 64u /* ancestors of an evicted record that are noted */
 
-/* What a record says of the span above it. */
+/* The parent of a record. */
 struct ancestor {
-    uint64_t parent_id; /* 0: none, or of another service */
+    uint64_t parent_id; /* 0: no parent, or the parent belongs to another service */
     uint8_t trace_id[16];
     bool has_trace;
 };
@@ -46,8 +45,9 @@ static struct ancestor losses_ancestor_of(const struct record *record)
     return ancestor;
 }
 
-/* Tells the span above one of `shard`, which is locked, and says what is above it in turn: nothing
- * where it has not come, or is in a shard that somebody else has, which is not waited for. */
+/* Notes `*ancestor` as incomplete and replaces it by its own parent. `shard` is locked. Its
+ * parent id becomes 0, which ends the walk, if its record is not in the table, is already
+ * marked, or is in a shard that another thread has locked; waiting for that lock could deadlock. */
 static void losses_mark_parent(struct join_table *table, const struct shard *shard,
                                struct ancestor *ancestor, uint32_t now)
 {
@@ -66,13 +66,13 @@ static void losses_mark_parent(struct join_table *table, const struct shard *sha
         *ancestor = losses_ancestor_of(parent);
     if (known)
         parent->ancestors_marked = true;
-    if (!known || !join_record_expired(table, parent, now)) /* or it may wait for its figures */
+    /* an expired one cannot be held any more, so nobody reads its totals */
+    if (!known || !join_record_expired(table, parent, now))
         join_losses_note_span(table, table->lost_below, id);
     if (other != shard)
         pthread_mutex_unlock(&other->lock);
 }
 
-/* What a span that leaves has is missing from the sums of those above it that are still to come. */
 void join_losses_mark_ancestors(struct join_table *table, const struct shard *shard,
                                 struct record *record, uint32_t now)
 {

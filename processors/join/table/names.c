@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of which the table has one copy each, and hashes. */
+/* The names that the table stores once for all workers, and hashes of texts. */
 #include "base/mem.h"
 #include "base/str.h"
 #include "otlp/keyvalue.h"
@@ -48,7 +48,8 @@ bool join_table_value(struct join_table *table, unsigned key, const void *value,
     return ok;
 }
 
-/* A function's number is where the map has it, from 1: nothing is ever taken out. */
+/* A function's number is its position in the map, from 1. It is stable because nothing is
+ * removed. */
 uint32_t join_table_function(struct join_table *table, const uint8_t *name, size_t len)
 {
     uint32_t number = 0;
@@ -95,7 +96,8 @@ uint32_t join_table_hash_int(const struct join_table *table, int64_t value)
     return join_table_hash_number(table, (uint64_t)value);
 }
 
-/* True when the text is what an integer is printed as: no sign but a minus, no zeros in front. */
+/* Returns true if the text is the canonical decimal form of an integer: no sign except a minus,
+ * no leading zeros. */
 static bool names_is_integer(const char *text, size_t len, int64_t *ret)
 {
     bool minus = len && text[0] == '-';
@@ -126,7 +128,7 @@ uint32_t join_table_hash(const struct join_table *table, const void *data, size_
 uint32_t join_table_hash_value(const struct join_table *table, const uint8_t *any, size_t len)
 {
     if (!any)
-        return 0; /* `len` means nothing then */
+        return 0; /* `len` is undefined in this case */
     struct br_any value = br_any_read((struct br_value){any, len});
     if (value.type == BR_VALUE_INT)
         return join_table_hash_number(table, (uint64_t)value.number);

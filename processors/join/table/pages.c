@@ -1,33 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages of the table's memory, made before they are used. */
+/* Makes pages of the table's memory before they are used. */
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "processors/join/table/internal.h"
 
-/* Large pages are made ahead of the records: in another thread, because each may take milliseconds.
- * Where that is late, records lie on small ones. Buckets do not stay on them: each span's is
- * anywhere, and nearly each would wait for the address of its page. */
+/* Large pages are made ahead of the records, in another thread, because making one may take
+ * milliseconds. If that thread is late, records are written to small pages, which stay. Small
+ * pages of buckets are collapsed into large ones: buckets are accessed in random order, and
+ * nearly every access would wait for an address translation. */
 
-#define AHEAD_SHARE 4u /* of a ring is how far ahead of its head it has pages */
+#define AHEAD_SHARE 4u /* pages are made for 1/4 of a ring ahead of its head */
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* since Linux 5.14; before that nothing is made ahead */
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14; older kernels make no pages ahead */
 #endif
 #ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25 /* since Linux 6.1; before that small pages stay */
+#define MADV_COLLAPSE 25 /* since Linux 6.1; older kernels keep small pages */
 #endif
 
-/* How much of the shard's ring should have pages. */
+/* Returns how many bytes of the shard's ring should have pages. */
 static uint64_t pages_wanted(const struct shard *shard)
 {
     uint64_t filled = shard->head < shard->ring_size ? shard->head : shard->ring_size;
     uint64_t wanted = filled + shard->ring_size / AHEAD_SHARE;
-    wanted += -((uintptr_t)shard->ring + wanted) & (LARGE_PAGE - 1); /* no half ones */
+    /* up to the end of a large page */
+    wanted += -((uintptr_t)shard->ring + wanted) & (LARGE_PAGE - 1);
     return wanted < shard->ring_size ? wanted : shard->ring_size;
 }
 
-/* The buckets of a shard that has records, and then its ring. */
+/* Selects the buckets of a shard that has records, and then the next part of its ring. */
 static bool pages_next_of_shard(struct shard *shard, struct join_pages *ret)
 {
     uint64_t wanted = pages_wanted(shard);
@@ -82,7 +84,7 @@ void join_table_pages_make(const struct join_pages *pages)
     (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE);
     if (pages->at_random) {
         if (end - begin >= LARGE_PAGE)
-            end += -end & (LARGE_PAGE - 1); /* what follows is the table's, too */
+            end += -end & (LARGE_PAGE - 1); /* the memory that follows belongs to the table, too */
         (void)madvise((void *)begin, end - begin, MADV_COLLAPSE);
     }
     (void)madvise((void *)begin, end - begin, MADV_POPULATE_WRITE);

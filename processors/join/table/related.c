@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spans that are found through others: by their trace and service, or by their thread and time. */
+/* Finds spans through others: by trace and service, or by thread and time. */
 #include <stdbool.h>
 
 #include "processors/join/table/table.h"
@@ -9,20 +9,23 @@
 /* --- Families --------------------------------------------------------------------------- */
 
 /*
- * Families: the spans of one trace and one service, found from any of them. They lie in all shards,
- * so each record names the one entered before it with the same hash, and `families` has the newest
- * for each hash: eight bytes that one exchange sets. Nothing is taken out when a record leaves its
- * ring: who follows the chain stops at the first place that is not in its ring any more, for what
- * lies behind is older. Other families of the same hash are passed over; steps are bounded.
+ * A family is the set of spans of one trace and one service. Its spans are in all shards. Therefore
+ * each record stores the place of the record that was entered before it with the same family hash,
+ * and `families` stores the newest place for each hash; one atomic exchange of eight bytes updates
+ * it.
+ *
+ * Chains are not updated when a record is evicted. A walk ends at the first place that is no longer
+ * in its ring, because everything after it is older. Families with the same hash share a chain, so
+ * a walk skips records of other families and has a maximum number of steps.
  */
 
 #define STEPS_PER_RELATIVE 4u
 
-/* Goes back from the newest; one lock is held at a time. */
+/* A walk along a chain from its newest record. It locks one shard at a time. */
 struct walk {
     struct join_table *table;
     struct shard *locked;
-    uint64_t place; /* of the next */
+    uint64_t place; /* place of the next record */
 };
 
 static void related_walk_begin(struct walk *walk, struct join_table *table,
@@ -32,7 +35,7 @@ static void related_walk_begin(struct walk *walk, struct join_table *table,
         (struct walk){.table = table, .place = atomic_load_explicit(newest, memory_order_acquire)};
 }
 
-/* The next record, under its lock until the next call; NULL behind the last. */
+/* Returns the next record, whose shard stays locked until the next call, or NULL at the end. */
 static const struct record *related_walk_next(struct walk *walk)
 {
     struct shard *shard =
@@ -86,8 +89,8 @@ static struct join_relative related_relative(const struct join_table *table,
                                   .deferred = related_has_deferred(table, shard, record)};
 }
 
-/* The secret is known, and may be: who chooses names that collide marks spans of a service of his
- * own. */
+/* The secret is constant. A client that chooses colliding names only affects spans of its own
+ * services. */
 uint64_t join_service_hash(const uint8_t *name, size_t len)
 {
     static const uint8_t secret[16];
@@ -133,8 +136,9 @@ unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
 
 /* --- Threads ---------------------------------------------------------------------------- */
 
-/* A thread of an eBPF profile and of an SDK may say different places of one process, so that no
- * place can be part of the hash: replicas with the same ids share a chain. */
+/* An eBPF profile and an SDK may report different places for the same process. Therefore the
+ * hash of a thread contains no place, and replicas with the same process and thread ids share a
+ * chain. */
 
 uint32_t join_table_levels(const struct join_table *table)
 {
@@ -169,7 +173,7 @@ static unsigned related_level(const struct record *record)
     return level;
 }
 
-/* The two that lead to a record: by its id, and by its name. */
+/* Returns the keys under which a record is chained: its thread id and its thread name. */
 static unsigned related_threads(const struct record *record, struct join_threads ret[2])
 {
     const struct location *location = join_record_location(record);
@@ -259,8 +263,8 @@ unsigned join_table_neighbours(struct join_table *table, const struct join_threa
 
 /* --- What is not known any more --------------------------------------------------------- */
 
-/* The latest ends, of threads by a hash of them and of one place. Two that fall together only make
- * more unknown. */
+/* The latest ends of evicted spans are stored by a hash of thread and place. If two threads have
+ * the same hash, more spans are reported as unknown than are, which is safe. */
 
 static uint64_t related_end_at(const struct join_table *table, const struct join_threads *threads,
                                unsigned place, uint32_t value)
@@ -283,7 +287,8 @@ static void related_evict_family(struct join_table *table, const struct record *
     const uint8_t *service = (const uint8_t *)(record + 1) + record->name_len;
     if (!record->has_trace || !record->service_len)
         return;
-    /* Most tables without profiles forget spans early, too: one end for all families will do. */
+    /* Tables that receive no profiles also evict spans early. One end for all families is enough
+     * until samples arrive. */
     if (!atomic_load_explicit(&table->family_ends_used, memory_order_relaxed)) {
         related_raise(&table->end_before_use, record->head.end_ns);
         return;

@@ -41,7 +41,6 @@ void join_record_evict(struct join_table *table, struct shard *shard, struct rec
     record->dead = true;
 }
 
-/* Takes the oldest record out. */
 void join_ring_evict(struct join_table *table, struct shard *shard, uint32_t now,
                      struct join_tally *out)
 {
@@ -51,9 +50,8 @@ void join_ring_evict(struct join_table *table, struct shard *shard, uint32_t now
     join_shard_forward(shard, &shard->tail, &shard->tail_at, join_record_size(record));
 }
 
-#define EVICT_AHEAD 512u /* bytes of old records that leave before their room is needed */
+#define EVICT_AHEAD 512u /* bytes of old records that are evicted before their room is needed */
 
-/* Makes room for `size` bytes in one piece, and says how much more there is. */
 void join_ring_make_room(struct join_table *table, struct shard *shard, uint32_t size, uint32_t now,
                          struct join_tally *out)
 {
@@ -65,8 +63,8 @@ void join_ring_make_room(struct join_table *table, struct shard *shard, uint32_t
     while (shard->head + wanted - shard->tail > shard->ring_size)
         join_ring_evict(table, shard, now, out);
     if (pad) {
-        /* A record does not go round the end: what is left there is a dead one, whose header may
-         * reach into the slack behind the ring. */
+        /* A record never wraps around the end. The rest of the ring becomes a dead record, whose
+         * header may extend into the slack after the ring. */
         *join_shard_record(shard, shard->head) =
             (struct record){.size8 = (uint16_t)(pad / 8), .dead = true};
         join_shard_forward(shard, &shard->head, &shard->head_at, pad);

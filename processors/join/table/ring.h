@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rings of the join's table: room for records, and what happens to those that leave. */
+/* The rings of the join's table: reserving room for records and evicting old ones. */
 #pragma once
 
 #include "processors/join/table/internal.h"
 
-#define TEXT_CHUNK 32u /* texts of up to so many bytes are copied by so many */
+#define TEXT_CHUNK 32u /* texts of up to this many bytes are copied as one block of this size */
 
 #define RECORD_MAX                                                                                 \
     (sizeof(struct record) + 2 * JOIN_VALUE_MAX + JOIN_ATTRIBUTES_BYTES_MAX +                      \
@@ -15,24 +15,24 @@ static inline uint32_t join_record_size_for(size_t texts)
     return (uint32_t)((sizeof(struct record) + texts + 7) & ~(size_t)7);
 }
 
-/* As many as are entered while a line comes from memory; twice as many lines on their way wait for
- * each other. */
+/* Spans entered at a time. About this many can be entered while one cache line is loaded from
+ * memory; more outstanding loads would wait for each other. */
 #define JOIN_GROUP_MAX 8u
 
-/* Takes a record out that is not the oldest. */
+/* Evicts a record that is not the oldest; it is dead until its turn comes. */
 void join_record_evict(struct join_table *table, struct shard *shard, struct record *record,
                        uint32_t now, struct join_tally *out);
 
-/* Takes the oldest record out. */
+/* Evicts the oldest record. */
 void join_ring_evict(struct join_table *table, struct shard *shard, uint32_t now,
                      struct join_tally *out);
 
-/* Makes room for `size` bytes in one piece, and says how much more there is. */
+/* Evicts records until `size` contiguous bytes are free, and updates the shard's `room`. */
 void join_ring_make_room(struct join_table *table, struct shard *shard, uint32_t size, uint32_t now,
                          struct join_tally *out);
 
-/* Room for a record of `size` bytes right behind the head, which is behind it then; TEXT_CHUNK
- * bytes behind that nothing is lost by writing. The record must be written before the next one is
+/* Reserves room for a record of `size` bytes and moves the head behind it. The TEXT_CHUNK bytes
+ * after the record may be overwritten. The record must be written before the next one is
  * reserved. */
 static inline struct record *join_ring_reserve(struct join_table *table, struct shard *shard,
                                                uint32_t size, uint32_t now, struct join_tally *out)

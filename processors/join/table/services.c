@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Services that are being profiled, or have spans. */
+/* Services that are being profiled, or that have spans. */
 #include "processors/join/table/internal.h"
 
-#define SERVICE_PROBES 256u /* slots that are looked through, one behind the other */
+#define SERVICE_PROBES 256u /* consecutive slots that are tried */
 #define SERVICE_INTERVAL_MAX_S                                                                     \
-    1800u /* between two profiles; past it the service has begun anew                              \
-           */
+    1800u /* longest interval between profiles; after a longer one it is unknown */
 
 static uint64_t service_key(const struct join_table *table, uint64_t service)
 {
@@ -17,14 +16,15 @@ static struct service *service_slot(struct service *services, uint64_t key, unsi
     return &services[((key >> 32) + probe) % SERVICE_SLOTS];
 }
 
-/* Workers' clocks differ a little: what is ahead is now. */
+/* Returns the seconds since `seen`. Clocks of workers differ slightly; a time in the future
+ * counts as now. */
 static uint32_t service_passed_s(uint64_t seen, uint32_t now_s)
 {
     int32_t passed = (int32_t)(now_s - (uint32_t)seen);
     return passed > 0 ? (uint32_t)passed : 0;
 }
 
-/* How long a service is remembered. */
+/* Returns for how many seconds a service is remembered. */
 typedef uint32_t service_life_fn(const struct join_table *table, uint64_t seen);
 
 static uint32_t service_profiled_life(const struct join_table *table, uint64_t seen)
@@ -39,8 +39,9 @@ static uint32_t service_with_spans_life(const struct join_table *table, uint64_t
     return table->window / 10;
 }
 
-/* What a profile that comes now makes of it: the time, and how long after the one before. Profiles
- * of several kinds come in the same second. */
+/* Returns the new value of `seen` after a profile at `now_s`: the time, and the interval since
+ * the previous profile. Profiles of several types arrive in the same second, so intervals below
+ * two seconds are ignored. */
 static uint64_t service_seen_again(uint64_t seen, uint32_t now_s)
 {
     uint64_t passed = service_passed_s(seen, now_s);
@@ -48,8 +49,8 @@ static uint64_t service_seen_again(uint64_t seen, uint32_t now_s)
     return (interval <= SERVICE_INTERVAL_MAX_S ? interval << 32 : 0) | now_s;
 }
 
-/* The service's slot, or one that it may have: a free one, or one whose service is not remembered
- * any more. NULL when there is none. */
+/* Returns the slot of the service, or else a slot that is free or whose service has expired.
+ * Returns NULL if all of them are in use. */
 static struct service *service_claim(const struct join_table *table, struct service *services,
                                      service_life_fn *life, uint64_t key, uint32_t now_s)
 {
@@ -100,7 +101,8 @@ bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t
     return false;
 }
 
-/* They are noted beside the profiled ones. */
+/* Returns the hash under which a service is noted as exact, in the same table as profiled
+ * services. */
 static uint64_t service_exact(uint64_t service)
 {
     return ~service | 1;
@@ -119,7 +121,7 @@ bool join_table_is_exact(struct join_table *table, uint64_t service, uint64_t no
 bool join_table_is_newcomer(struct join_table *table, uint64_t service, uint64_t now_ms,
                             uint64_t for_ms)
 {
-    uint32_t now_s = join_table_tenths(now_ms) / 10 + 1; /* 0 is no time */
+    uint32_t now_s = join_table_tenths(now_ms) / 10 + 1; /* not 0, which means never */
     struct service *slot = service_claim(table, table->with_spans, service_with_spans_life,
                                          service_key(table, service), now_s);
     if (!slot)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The slots of the join's table: which record is a span's. */
+/* The slots of the join's table map span ids to records. */
 #include "processors/join/table/slots.h"
 
-/* A bit for each slot whose tag is `tag`. */
+/* Returns a bit for each slot that has this tag. */
 static inline uint32_t slots_tagged(const struct bucket *bucket, uint16_t tag)
 {
     uint32_t hits = 0;
@@ -23,7 +23,8 @@ static enum match slots_match(const struct record *record, uint64_t span_id,
     return memcmp(record->head.trace_id, trace_id, 16) == 0 ? MATCH_BOTH : MATCH_NONE;
 }
 
-/* Looks through one bucket: true when it has the record; in `half` what may be it. */
+/* Searches one bucket. Returns true if it contains a record with this trace id and span id. Sets
+ * `*half` to a record that matches by span id alone. */
 static bool slots_find_in(const struct shard *shard, struct bucket *bucket, uint16_t tag,
                           uint64_t span_id, const uint8_t *trace_id, struct place *half)
 {
@@ -45,7 +46,6 @@ static bool slots_find_in(const struct shard *shard, struct bucket *bucket, uint
     return false;
 }
 
-/* A span id without a trace id finds the one record with that span id, and the other way round. */
 struct place join_slots_find(const struct shard *shard, struct home home, uint64_t span_id,
                              const uint8_t *trace_id)
 {
@@ -61,7 +61,7 @@ struct place join_slots_find(const struct shard *shard, struct home home, uint64
     return place;
 }
 
-/* The next free slot or, in a full bucket, the oldest. */
+/* Returns the next free slot or, in a full bucket, the oldest slot. */
 static unsigned slots_spare_in(const struct shard *shard, const struct bucket *bucket)
 {
     unsigned slot = bucket->next;
@@ -83,8 +83,8 @@ struct place join_slots_spare_among(const struct shard *shard, struct home home)
     return place;
 }
 
-/* Of a bucket, what records that have left were entered as must not look like newer ones when
- * positions come round. */
+/* Clears the positions of evicted records in a bucket, so that they cannot be mistaken for new
+ * records when positions wrap around. */
 static void slots_sweep(const struct shard *shard, struct bucket *bucket)
 {
     for (unsigned slot = 0; slot < WAYS; slot++)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The slots of the join's table: which record is a span's. Under the shard's lock. */
+/* The slots of the join's table map span ids to records. All functions are called under the
+ * shard's lock. */
 #pragma once
 
 #include "processors/join/table/internal.h"
 
-/* Where a span id's slots are, and what they bear. */
+/* The bucket and the tag of a span id. */
 struct home {
     struct bucket *bucket;
     uint16_t tag;
@@ -23,14 +24,14 @@ static inline struct bucket *join_slots_neighbour(const struct shard *shard,
     return shard->buckets + ((uint64_t)(bucket - shard->buckets) ^ 1);
 }
 
-/* Returns how far behind the head the slot's record begins, in units of 8 bytes. */
+/* Returns the distance from the head to the beginning of the slot's record, in units of 8 bytes. */
 static inline uint32_t join_slots_distance(const struct shard *shard, const struct bucket *bucket,
                                            unsigned slot)
 {
     return (uint32_t)(shard->head / 8) - bucket->positions[slot];
 }
 
-/* Returns true when the slot's record is in the ring. */
+/* Returns true if the slot's record is in the ring. */
 static inline bool join_slots_live(const struct shard *shard, const struct bucket *bucket,
                                    unsigned slot)
 {
@@ -51,7 +52,7 @@ static inline void join_slots_set(struct bucket *bucket, unsigned slot, uint16_t
     bucket->positions[slot] = (uint32_t)(position / 8);
 }
 
-/* Makes it a slot whose record has just left. */
+/* Frees a slot by giving it the position of an evicted record. */
 static inline void join_slots_clear(const struct shard *shard, struct bucket *bucket, unsigned slot)
 {
     bucket->positions[slot] = (uint32_t)(shard->tail / 8 - 1);
@@ -61,7 +62,7 @@ static inline void join_slots_clear(const struct shard *shard, struct bucket *bu
 #define SPILLED_BITS 28u
 #define SPILLED_MASK ((1u << SPILLED_BITS) - 1)
 
-/* Returns true when a record of this bucket may lie in the neighbour. */
+/* Returns true if a record of this bucket may be in the neighbour. */
 static inline bool join_slots_has_spilled(const struct shard *shard, const struct bucket *bucket)
 {
     uint64_t head = shard->head / SPILLED_UNIT, back = (head - bucket->spilled) & SPILLED_MASK;
@@ -73,15 +74,16 @@ static inline void join_slots_set_spilled(struct bucket *bucket, uint64_t positi
     bucket->spilled = (uint32_t)(position / SPILLED_UNIT) & SPILLED_MASK;
 }
 
-/* Where a span's record is. */
+/* The slot of a span's record. */
 struct place {
     struct bucket *bucket;
-    int slot;      /* -1: there is none */
-    int ambiguous; /* there is none because more than one fits; an int, for a byte would be put
-                      together with its padding through memory, and waited for */
+    int slot; /* -1: no record was found */
+    /* no record was found because several match. An int, because the compiler would store a bool
+     * and its padding in memory and wait for it */
+    int ambiguous;
 };
 
-/* Tags side by side, and twice those that the first eight and the last eight share. */
+/* A vector of eight tags. Two of them, which overlap, contain the ten tags of a bucket. */
 typedef uint16_t join_tags __attribute__((vector_size(16)));
 
 static inline bool join_slots_any_tagged(const struct bucket *bucket, uint16_t tag)
@@ -95,8 +97,7 @@ static inline bool join_slots_any_tagged(const struct bucket *bucket, uint16_t t
     return same[0] | same[1];
 }
 
-/* True when there is nothing in the slots that join_slots_find could find; seldom false for
- * the first time that a span id is seen. */
+/* Returns true if join_slots_find would find nothing. For a new span id it seldom returns false. */
 static inline bool join_slots_is_new(const struct shard *shard, struct home home)
 {
     if (__builtin_expect(join_slots_any_tagged(home.bucket, home.tag), 0))
@@ -112,14 +113,16 @@ static inline struct record *join_slots_record(const struct shard *shard, const 
                            : join_slots_record_in(shard, place->bucket, (unsigned)place->slot);
 }
 
-/* A span id without a trace id finds the one record with that span id, and the other way round. */
+/* Finds the record of a span. If the trace id is unknown (NULL, or in the record), the span id
+ * alone matches, unless several records have it. */
 struct place join_slots_find(const struct shard *shard, struct home home, uint64_t span_id,
                              const uint8_t *trace_id);
 
-/* As join_slots_spare, where the next slot is not free. */
+/* Returns the place for a new record if the next slot of its bucket is not free. */
 struct place join_slots_spare_among(const struct shard *shard, struct home home);
 
-/* The place for a new record: a free one in its bucket or the neighbour, or that of the oldest. */
+/* Returns the place for a new record: a free slot in its bucket or the neighbour, or else the
+ * oldest slot. */
 static inline struct place join_slots_spare(const struct shard *shard, struct home home)
 {
     unsigned slot = home.bucket->next;

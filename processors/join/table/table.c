@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of the table: creation, expiry, and what is measured of it. */
+/* Creation, expiry and statistics of the join's table. */
 #include "processors/join/table/table.h"
 
 #include <sys/mman.h>
@@ -8,15 +8,16 @@
 #include "processors/join/table/ring.h"
 #include "processors/join/table/slots.h"
 
-/* Sixteenths of the bytes: buckets, so many that with records of 110 bytes two of five slots are
- * used when the ring is full (one bucket in two hundred is full then, one in eight thousand with
- * its neighbour), and totals; records take the rest. */
+/* Shares of the table's bytes, in sixteenths; records get the rest. With records of 110 bytes,
+ * two of five slots are in use when the ring is full. Then one bucket in 200 is full, and one in
+ * 8,000 together with its neighbour. */
 #define SLOTS_SHARE 2u
 #define TOTALS_SHARE 2u
-#define TOTALS_AND_TOP_SHARE 5u    /* where each has counters of functions */
-#define WINDOW_MAX_MS (1ull << 35) /* a year; the clock of records comes round after six */
-#define EXPIRED_AT_ONCE 8192u      /* records: half a millisecond, or one */
-#define BYTES_PER_FAMILY 1024u     /* of the table, at least: one head for some five spans */
+#define TOTALS_AND_TOP_SHARE 5u    /* if there are function counters */
+#define WINDOW_MAX_MS (1ull << 35) /* a year; the clock of records wraps around after six */
+#define EXPIRED_AT_ONCE 8192u      /* records; takes up to a millisecond */
+/* bytes of the table per family chain: one chain for about five spans */
+#define BYTES_PER_FAMILY 1024u
 
 /* --- Life ------------------------------------------------------------------------------- */
 
@@ -32,15 +33,16 @@ static void join_table_shard_init(const struct join_table *table, struct shard *
     shard->buckets = (struct bucket *)(void *)memory;
     shard->totals = memory + slots;
     shard->ring = memory + slots + totals;
-    /* Behind the ring is room for the header of a record that begins in its last eight bytes. */
+    /* After the ring there is room for the header of a record that begins in its last eight
+     * bytes. */
     shard->ring_size = (bytes - slots - totals - sizeof(struct record)) & ~(size_t)63;
     shard->head = shard->tail = shard->head_at = shard->tail_at = RESERVED;
-    uint64_t n_max = shard->ring_size / RECORD_MAX / 4; /* more than one, in the smallest table */
+    uint64_t n_max = shard->ring_size / RECORD_MAX / 4; /* more than 1 even in the smallest table */
     shard->group = n_max < JOIN_GROUP_MAX ? (uint32_t)n_max : JOIN_GROUP_MAX;
     shard->sweep_at = RESERVED + SWEEP_BYTES / shard->n_buckets;
 }
 
-/* A power of two. */
+/* Returns the number of family chains, a power of two. */
 static size_t table_families_in(size_t max_bytes)
 {
     size_t n = 1024;
@@ -49,7 +51,7 @@ static size_t table_families_in(size_t max_bytes)
     return n;
 }
 
-/* All of the table counts from the start: what lies in it comes from peers. */
+/* Counts the whole table from the start, because clients control its contents. */
 static void table_count_memory(int64_t bytes)
 {
     br_mem_count(bytes);
@@ -60,8 +62,8 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
                                   bool threads, bool shared)
 {
     unsigned bits = shared || max_bytes > RING_MAX ? SHARDS_BITS : 0;
-    /* From the system and not from the allocator: pages are made when they are first used, or
-     * ahead of the records. */
+    /* The memory comes directly from the kernel, so that pages are made when they are first
+     * used, or ahead of the records. */
     size_t n_families = table_families_in(max_bytes), families = n_families * sizeof(uint64_t);
     size_t heads = families * (threads ? 5 + 2 * THREADS_PER_FAMILY : 3);
     size_t each = ((max_bytes - heads) >> bits) & ~(size_t)127;
@@ -111,8 +113,8 @@ void join_table_free(struct join_table *table)
 
 /* --- Expiry ----------------------------------------------------------------------------- */
 
-/* Makes the pending record at the tail the newest, so that it does not hold up what came after it.
- */
+/* Moves the pending record at the tail to the head of the ring, so that records after it can
+ * expire. */
 static void table_renew(struct join_table *table, struct shard *shard, uint32_t now,
                         struct join_tally *out)
 {
@@ -121,7 +123,7 @@ static void table_renew(struct join_table *table, struct shard *shard, uint32_t 
     struct place place = join_slots_find(shard, join_slots_home(shard, hash), old.head.span_id,
                                          old.has_trace ? old.head.trace_id : NULL);
     if (join_slots_record(shard, &place) != join_shard_record(shard, shard->tail)) {
-        join_ring_evict(table, shard, now, out); /* nothing leads to it */
+        join_ring_evict(table, shard, now, out); /* no slot refers to it */
         return;
     }
     join_shard_record(shard, shard->tail)->dead = true;
@@ -136,7 +138,8 @@ static void table_renew(struct join_table *table, struct shard *shard, uint32_t 
                                shard->head - join_record_size(&old));
 }
 
-/* Tells the spans above those that leave next, while all of them are there. */
+/* Notes the ancestors of the records that expire next as incomplete, while all of the ancestors
+ * are still in the table. */
 static void table_mark_expired_ancestors(struct join_table *table, uint64_t keep, uint32_t now)
 {
     uint32_t remaining = EXPIRED_AT_ONCE;
@@ -158,7 +161,8 @@ static void table_mark_expired_ancestors(struct join_table *table, uint64_t keep
 
 bool join_table_expire(struct join_table *table, uint64_t now_ms, struct join_tally *out)
 {
-    /* An item may be held for a window at most, and then looks again; and a timer may come late. */
+    /* An item is held for at most one window and then looks its spans up again; one second is
+     * added because a timer may be late. */
     uint64_t keep = 2ull * table->window + 10;
     uint32_t now = join_table_tenths(now_ms), remaining = EXPIRED_AT_ONCE;
     table_mark_expired_ancestors(table, keep, now);

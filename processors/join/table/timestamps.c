@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Timestamps of samples whose span is found out later. */
+/* Deferred timestamps of samples. */
 #include "base/str.h"
 #include "processors/join/table/ring.h"
 #include "processors/join/table/slots.h"
 
-/* They lie in the shard of the span that the sample names, in a chain of those of the same hash. */
+/* Returns the head of the chain for this hash. Deferred records are in the shard of the span
+ * that their sample names. */
 static _Atomic uint64_t *timestamps_newest(struct join_table *table, uint64_t hash)
 {
     return &table->deferred[hash & table->families_mask];
@@ -15,15 +16,15 @@ static const struct join_deferred *timestamps_of(const struct record *record)
     return (const struct join_deferred *)(const void *)(record + 1);
 }
 
-/* The position of what a chain's link says; 0: none. */
+/* Returns the position that a link of a chain refers to; 0: none. */
 static uint64_t timestamps_position(const struct join_table *table, const struct shard *shard,
                                     uint64_t place)
 {
     return join_shard_whole(shard, place >> table->shard_bits, 48 - table->shard_bits);
 }
 
-/* In the timestamp of a thread's sample: it was taken in a span that has come. No clock says a time
- * with that bit before the year 2262. */
+/* Bit of a thread's timestamp that is assigned to a span. Real timestamps do not have this bit
+ * before the year 2262. */
 #define TIME_ASSIGNED (1ull << 63)
 
 static uint64_t timestamps_until(const struct record *record)
@@ -38,15 +39,14 @@ static uint64_t timestamps_until(const struct record *record)
     return until_ns;
 }
 
-/* Whether it came so long before the span's totals were made that those before them had left. */
+/* Returns true if the record arrived more than a window before the totals of the span were
+ * created, so that it belongs to an earlier span with the same id. */
 static bool timestamps_precede(const struct join_table *table, const struct record *record,
                                uint32_t since)
 {
     return join_record_age(record->seen, since) > table->window;
 }
 
-/* What leaves before its span was asked for is the span's that the sample names. Where spans may
- * still come that it was taken in, theirs is not all. */
 void join_timestamps_evict(struct join_table *table, struct shard *shard,
                            const struct record *record, uint32_t now)
 {
@@ -74,7 +74,8 @@ void join_timestamps_evict(struct join_table *table, struct shard *shard,
     join_totals_add_sample(table, totals, &sample, false);
 }
 
-/* Makes a record of timestamps the newest; `ids` says whose they are, and whether they are kept. */
+/* Enters deferred timestamps as the newest record of their chain. `ids` contains the ids and the
+ * flags of the record. */
 static void timestamps_enter(struct join_table *table, struct shard *shard,
                              const struct record *ids, const struct join_deferred *deferred,
                              const uint64_t *times, const uint64_t *values, uint32_t now,
@@ -125,7 +126,7 @@ static void timestamps_copy(const struct record *record, struct join_deferred_cu
         cursor->times[i] &= ~TIME_ASSIGNED;
 }
 
-/* Before the first: where it is, and what is too old to be the span's. */
+/* Sets the cursor to the newest record, and `since` to the creation of the span's totals. */
 static void timestamps_begin(const struct join_table *table, const struct shard *shard,
                              uint64_t hash, uint64_t span_id, const uint8_t *trace_id,
                              struct join_deferred_cursor *cursor)
@@ -183,10 +184,12 @@ void join_table_mark_assigned(struct join_table *table, const uint8_t *span_id,
 
 /* --- Timestamps that wait for longer --- */
 
-#define LAST_STEPS 64u       /* of a chain, that are looked at for a thread's newest */
-#define STEPS_PER_EXPIRED 8u /* that take as long as one record that leaves */
+/* links of a chain that are followed to find the thread's newest record */
+#define LAST_STEPS 64u
+#define STEPS_PER_EXPIRED 8u /* such links take as long as one record that expires */
 
-/* Whether samples of the record's thread keep coming; `*ret_last` is when one came last. */
+/* Returns true if samples of the record's thread keep arriving. `*ret_last` is the arrival of
+ * the last one. */
 static bool timestamps_thread_is_active(const struct join_table *table, const struct shard *shard,
                                         const struct record *record, uint32_t now,
                                         uint32_t *ret_last, unsigned *ret_steps)
@@ -209,7 +212,8 @@ static bool timestamps_thread_is_active(const struct join_table *table, const st
     return false;
 }
 
-/* Copies what was taken in no span that has come, and returns the latest time of the others. */
+/* Copies the timestamps that are not assigned, and returns the latest of the assigned ones (0:
+ * none). */
 static uint64_t timestamps_copy_unassigned(const struct record *record,
                                            struct join_deferred_cursor *ret)
 {
@@ -233,10 +237,6 @@ static uint64_t timestamps_copy_unassigned(const struct record *record,
     return assigned_until_ns;
 }
 
-/* Makes the timestamps at the tail, which are a thread's, the newest where they are to wait for
- * longer: samples of the thread keep coming, so that one of its spans may last. Those of spans that
- * have come leave; and, where there is little room, those that have waited longest. False where all
- * leave. */
 bool join_timestamps_retain(struct join_table *table, struct shard *shard, uint32_t now,
                             uint32_t *remaining, struct join_tally *out)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What samples add up to. */
+/* Totals of samples. */
 #include "processors/join/table/internal.h"
 
 struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
@@ -65,8 +65,9 @@ static void totals_add_amount(uint64_t *sum, uint64_t count)
 
 /* --- Functions -------------------------------------------------------------------------- */
 
-/* Whether values of that measure and type are what the counters count: those of the better measure
- * push out what was counted before, for seconds and bytes do not add up. */
+/* Returns true if values of this measure and type are to be added to the function counters.
+ * Seconds and bytes cannot be added to each other, so a better measure replaces what was counted
+ * before. */
 static bool totals_counts_towards(struct join_totals *totals, enum join_measure measure,
                                   uint16_t type)
 {
@@ -80,10 +81,11 @@ static bool totals_counts_towards(struct join_totals *totals, enum join_measure 
     return true;
 }
 
-/* Metwally, Agrawal, El Abbadi: "Efficient computation of frequent and top-k elements in data
- * streams": where no counter is free, the newcomer takes the smallest over with what it has. */
-/* Adds to a function's counter among `*count` of at most `max` (at least 1): exact while there are
- * no more functions than counters; then the smallest makes room, and what it had stays in. */
+/* The algorithm is "Space-Saving" by Metwally, Agrawal and El Abbadi, "Efficient computation of
+ * frequent and top-k elements in data streams": if no counter is free, a new function takes over
+ * the smallest one with its value. */
+/* Adds to the counter of a function. `*count` of at most `max` counters (at least 1) are in use.
+ * The values are exact while there are no more functions than counters. */
 static void totals_add_top(struct join_top *top, unsigned max, uint8_t *count, uint32_t function,
                            uint64_t value)
 {
@@ -106,7 +108,7 @@ static void totals_add_top(struct join_top *top, unsigned max, uint8_t *count, u
 
 /* --- Samples ---------------------------------------------------------------------------- */
 
-/* Whether samples that name the span itself were added before. */
+/* Returns true if samples that name the span itself were added before. */
 static bool totals_is_own(const struct join_totals *totals, const struct join_sample *sample)
 {
     return memcmp(totals->under, sample->span_id, sizeof totals->under) == 0;
@@ -122,7 +124,7 @@ static void totals_add_deferred(struct join_totals *totals, const struct join_sa
     totals_add_amount(&totals->deferred_allocated_bytes, sample->allocated_bytes);
 }
 
-/* The sample is the span's own now. */
+/* Subtracts a deferred sample, which the caller then adds as the span's own. */
 void join_totals_subtract_deferred(struct join_totals *totals, const struct join_sample *sample)
 {
     if (sample->measure < JOIN_WALL_TIME)
