@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The join: every profile sample to the span it was taken in. One instance serves a traces and a
- * profiles pipeline; the workers' instances share one table.
+ * The join processor links every profile sample to the span in which it was taken. One instance
+ * serves a traces pipeline and a profiles pipeline; the instances of all workers share one table.
  */
 #include "processors/join/join.h"
 
@@ -13,12 +13,12 @@
 
 #define HOUSEKEEPING_MS 1000
 
-/* An item that waits: spans for their samples, samples for their spans. */
+/* An item that is held: spans until their samples arrive, or samples until their spans arrive. */
 struct held {
     struct br_list link;
-    struct br_item *item; /* ours: its sender has its answer */
+    struct br_item *item; /* owned; unless item->waits is set, its sender has been answered */
     uint64_t came_ms, until_ms;
-    uint8_t *memo; /* profiles: of join_samples */
+    uint8_t *memo; /* profiles: the memo of join_samples */
 };
 
 static const struct br_option label_options[] = {
@@ -199,7 +199,8 @@ static const char *join_reason(const struct join_progress *progress)
            "`window` earlier or later, or not be sampled";
 }
 
-/* Once, when both signals have come for a window and nothing was joined: what is most likely. */
+/* Logs the most likely reason, once, if both signals have arrived for a window and nothing was
+ * joined. */
 static void join_log_reason(struct join *join)
 {
     const struct join_progress *progress = join_table_progress(join->table);
@@ -242,12 +243,13 @@ static void join_release(struct join *join, enum br_signal signal, struct held *
     br_free(held->memo);
     br_free(held);
     if (item->waits)
-        br_node_forward(join->node, item); /* its sender keeps it */
+        br_node_forward(join->node, item); /* a sender waits for the outcome and retries */
     else
         br_redelivery_send(join->redeliveries[signal], item);
 }
 
-/* Releases what is due at `ms`. Profiles first: what they bring, the spans of that moment get. */
+/* Releases the items that are due at `ms`. Profiles come first, because spans that are due at
+ * the same time include the totals of their samples. */
 static void join_release_until(struct join *join, uint64_t ms)
 {
     for (int s = BR_SIGNALS - 1; s >= 0; s--) {
@@ -262,7 +264,8 @@ static void join_release_until(struct join *join, uint64_t ms)
 
 static void join_on_release(struct br_timer *t);
 
-/* Without memory for the timer nothing waits. */
+/* Starts the release timer for the oldest item. If there is no memory for the timer, releases
+ * everything. */
 static void join_rearm(struct join *join)
 {
     uint64_t due = UINT64_MAX, now = br_host_mono_ms(join->node->host);
@@ -285,8 +288,8 @@ static void join_on_release(struct br_timer *timer)
     join_rearm(join);
 }
 
-/* Whether the item may wait. What waits, and what was released and is not delivered yet, is ours to
- * answer for; past the limit items pass at once and bring back what becomes of them. */
+/* Returns true if the item may be held. The limit covers held items and released items that are
+ * not delivered yet. Above it, items are forwarded at once, and their senders get the outcome. */
 static bool join_may_hold(struct join *join, const struct br_item *item)
 {
     size_t ours = join->held_bytes,
@@ -299,7 +302,7 @@ static bool join_may_hold(struct join *join, const struct br_item *item)
     return false;
 }
 
-/* An item of our own with the data of `item`, which is left empty; NULL without memory. */
+/* Moves the data of `item` to a new item and returns it, or NULL if there is not enough memory. */
 static struct br_item *join_move_data(struct br_item *item)
 {
     struct br_item *own = br_item_new(item->host, item->signal);
@@ -309,12 +312,12 @@ static struct br_item *join_move_data(struct br_item *item)
     }
     own->received_ms = item->received_ms;
     own->received_items = item->received_items;
-    (void)br_item_absorb(own, item); /* into an empty item: cannot fail */
+    (void)br_item_absorb(own, item); /* cannot fail, because the item is empty */
     return own;
 }
 
-/* Takes the item's data (and `memo`) over, to send it on in `delay_ms`; or the item itself, where
- * somebody waits for its delivery. False without memory. */
+/* Holds the item's data, and `memo`, for `delay_ms`. If a sender waits for the delivery, holds
+ * the item itself. Returns false if there is not enough memory. */
 static bool join_hold(struct join *join, struct br_item *item, uint64_t delay_ms, uint8_t *memo)
 {
     enum br_signal signal = item->signal;
@@ -401,7 +404,8 @@ static void join_on_redelivery_idle(void *arg)
         br_node_drained(join->node);
 }
 
-/* Enough counters that the largest functions of one request are right. */
+/* Returns the number of function counters per span: enough that the largest functions of one
+ * request are exact. */
 static unsigned join_top_counters(unsigned shown)
 {
     return shown * 4 < JOIN_TOP_MAX ? shown * 4 : JOIN_TOP_MAX;
@@ -499,8 +503,7 @@ static int join_create(struct br_node *node, struct br_err *err)
                       (long long)join->config->max_bytes);
 }
 
-/* Nothing is joined where only one signal comes: in no pipeline of the other one is this instance.
- */
+/* Warns if the join is in pipelines of one signal only, because then nothing can be joined. */
 static void join_check_pipelines(struct join *join)
 {
     struct join_progress *progress = join_table_progress(join->table);

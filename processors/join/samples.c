@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The profiles side of the join. */
+/* Joins the samples of profiles items. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -21,29 +21,30 @@
 #define ARENA_MAX (64u << 20)
 #define ADDITIONS_BLOCK 4096u
 
-/* The dictionary of the samples, and what was read of it. */
+/* The dictionary of the item, and what was read from it. */
 struct run_dictionary {
     struct br_dictionary_view view;
     struct join_texts texts;
     struct join_links links;
     struct join_label *labels; /* by attribute index */
     bool any_label;
-    struct join_leaves leaves; /* with top_functions */
+    struct join_leaves leaves; /* only with top_functions */
 };
 
-/* The resource and the profile at hand. */
+/* The current resource and profile. */
 struct run_scope {
     struct join_service service;
-    struct join_identity where;        /* with infer */
-    enum join_measure best;            /* with span_metrics: of the profiles of the resource */
-    struct join_value_type value_type; /* of the profile */
-    bool timeless; /* samples of a Pyroscope client, which leave without the times that they have */
+    struct join_identity where; /* only with infer */
+    /* only with span_metrics: the best measure among the profiles of the resource */
+    enum join_measure best;
+    struct join_value_type value_type; /* of the current profile */
+    bool timeless;                     /* samples of a Pyroscope client, whose times are removed */
 };
 
-/* The links that are kept. */
+/* Which samples lose their links or times. */
 struct run_folding {
-    uint8_t *verdicts; /* enum join_fold of each sample; NULL: all stay as they are */
-    bool timeless;     /* some of them lose their times */
+    uint8_t *verdicts; /* enum join_fold of each sample; NULL: no sample loses anything */
+    bool timeless;     /* some samples lose their times */
     struct join_undecided undecided;
     struct {
         uint64_t samples;
@@ -51,7 +52,7 @@ struct run_folding {
     } folded[JOIN_TYPES];
 };
 
-/* The counts that metrics get when the item leaves. */
+/* Counts that are added to the metrics when the item is released. */
 struct run_counts {
     uint64_t outcomes[JOIN_TYPES][JOIN_COUNTS];
     struct join_tally tally;
@@ -66,26 +67,28 @@ struct run {
     struct join *join;
     struct br_item *item;
     enum join_pass pass;
-    uint8_t *memo;   /* of the next sample; NULL with JOIN_PASS_ONLY */
-    uint8_t *memos;  /* owned, where samples were split */
-    bool *continues; /* of each sample: it is a piece of the one before; NULL: none is */
+    uint8_t *memo;   /* byte of the next sample; NULL with JOIN_PASS_ONLY */
+    uint8_t *memos;  /* owned; set if samples were split */
+    bool *continues; /* for each sample: it continues the sample before it; NULL: none was split */
     struct {
         bool any;
         enum join_outcome outcome;
         uint16_t type;
-    } noted; /* of the sample at hand, and its pieces so far */
+    } noted; /* outcome of the current sample and its pieces so far */
     uint64_t came_ms, now_ms;
-    uint64_t exact; /* the service that was noted last as one whose samples name exact spans */
+    uint64_t exact; /* hash of the service that was last noted as exact (join_table_note_exact) */
     uint32_t index; /* of the next sample */
     struct br_arena arena;
-    struct br_arena additions_arena; /* what is added to samples, until it is written */
-    uint8_t *room, *room_end;        /* of it, for the next one */
+    struct br_arena additions_arena; /* additions to samples, until they are written */
+    uint8_t *room, *room_end;        /* free bytes of additions_arena for the next addition */
     bool no_memory;
     struct run_dictionary dictionary;
     struct run_scope scope;
-    struct join_found found; /* the span of the sample at hand */
-    const uint8_t *link;     /* the one that it leaves with, where that is not the one it names */
-    bool *relabelled;        /* samples whose labels name another span than their link; or NULL */
+    struct join_found found; /* the span of the current sample */
+    /* the span id of its new link, if that is not the span that the sample names; otherwise NULL */
+    const uint8_t *link;
+    /* samples whose labels name a different span than their link; NULL: none */
+    bool *relabelled;
     struct join_credit credit;
     struct join_infer infer;
     struct join_additions additions;
@@ -101,7 +104,8 @@ static enum join_result join_run_find(struct run *run, const struct join_sample 
                              &run->found, &run->counts.tally);
 }
 
-/* One profile counts of several that tell the same samples' time in different ways. */
+/* Adds a sample to the metrics of its span. If several profiles measure the time of the same
+ * samples, only the one with the best measure counts. */
 static void join_run_on_credited(void *arg, const struct join_span *span,
                                  const struct join_sample *sample)
 {
@@ -135,7 +139,7 @@ static struct join_sample run_sample_of(struct run *run, const struct join_sampl
     return sample;
 }
 
-/* Adds the sample, with its values, to the span that it names. */
+/* Adds the sample and its values to the span that it names. */
 static enum join_result join_run_add(struct run *run, const struct join_sample_view *view,
                                      struct join_sample sample)
 {
@@ -153,9 +157,9 @@ static enum join_result join_run_add_to(struct run *run, const struct join_sampl
     return join_run_add(run, view, run_sample_of(run, view, held));
 }
 
-/* Whether it is to be found out later which span a sample with timestamps was taken in: it may name
- * a local root, as far as is known so far. One that names a span below a root says that others of
- * its service that name a root mean just that one. */
+/* Returns true if the timestamps of a sample must be deferred: as far as is known, the span that
+ * it names is a local root or has not arrived. If it names a span below a root, notes that the
+ * samples of the service name exactly their spans. */
 static bool join_run_is_open(struct run *run, enum join_result result,
                              const struct join_sample *sample)
 {
@@ -172,13 +176,14 @@ static bool join_run_is_open(struct run *run, enum join_result result,
     return place == JOIN_TREE_ROOT;
 }
 
-/* How long the samples of the item wait. */
+/* Returns for how long the samples of the item are held. */
 static uint64_t join_run_waits_ms(const struct run *run)
 {
     return run->pass == JOIN_PASS_ONLY ? 0 : run->join->config->profile_hold / 1000000;
 }
 
-/* Adds the sample to the span that it names, and its timestamps to what is shared out later. */
+/* Defers the timestamps of the sample, and adds its deferred values to the span that it names.
+ * Returns false if they cannot be deferred. */
 static bool join_run_defer(struct run *run, const struct join_sample_view *view,
                            enum join_result *result)
 {
@@ -202,7 +207,7 @@ static bool join_run_defer(struct run *run, const struct join_sample_view *view,
     return true;
 }
 
-/* Looks the span that the sample names up and, unless that was done before, adds to it. */
+/* Looks up the span that the sample names and, except in the last pass, adds the sample to it. */
 static enum join_result join_run_look_up(struct run *run, const struct join_sample_view *view)
 {
     bool held = run->pass == JOIN_PASS_FIRST, add = run->pass != JOIN_PASS_LAST;
@@ -214,13 +219,13 @@ static enum join_result join_run_look_up(struct run *run, const struct join_samp
                     join_run_is_open(run, result, &sample) && join_run_defer(run, view, &result);
     if (add && result != JOIN_TOO_LATE && !deferred)
         result = join_run_add_to(run, view, held);
-    /* The deepest span, whose link it is to leave with, may still be to come. */
+    /* The deepest span, to which the link will point, may not have arrived. */
     bool links_span = deferred && run->join->config->local_root.link == JOIN_LINK_SPAN;
     run->counts.n_unknown += result == JOIN_UNKNOWN || links_span;
     return result;
 }
 
-/* Adds what was noted of the last sample to the counts. */
+/* Counts the outcome of the last sample. */
 static void join_run_count_noted(struct run *run)
 {
     if (run->noted.any)
@@ -228,8 +233,8 @@ static void join_run_count_noted(struct run *run)
     run->noted.any = false;
 }
 
-/* Notes what became of the sample, or of a piece: a sample in several spans counts once, as joined
- * if a piece was. */
+/* Notes the outcome of a sample or of one of its pieces. A sample that was split counts once,
+ * with the best outcome of its pieces. */
 static void join_run_note_outcome(struct run *run, enum join_outcome outcome)
 {
     static const uint8_t rank[JOIN_COUNTS] = {
@@ -244,8 +249,8 @@ static void join_run_note_outcome(struct run *run, enum join_outcome outcome)
     run->noted.type = run->scope.value_type.type;
 }
 
-/* Counts a sample whose item does not wait any more. Without a second pass the table says what
- * becomes of those whose span has not come: see join_tally. */
+/* Counts a sample whose item is released. In JOIN_PASS_ONLY the table counts samples whose span
+ * has not arrived (struct join_tally). */
 static void join_run_count(struct run *run, enum join_result result, uint8_t memo)
 {
     if (result == JOIN_TOO_LATE)
@@ -271,7 +276,8 @@ static uint32_t join_run_index_of(struct run *run, unsigned key, const uint8_t *
     return index;
 }
 
-/* Turns what was found into indices of the attribute table, but for keys that the sample has. */
+/* Writes the attribute indices of the found span's values, except for keys that the sample has
+ * already. Returns their number. */
 static uint32_t join_run_indices_of(struct run *run, uint32_t has_keys, uint32_t *out)
 {
     const struct join_found *found = &run->found;
@@ -290,8 +296,8 @@ static uint32_t join_run_indices_of(struct run *run, uint32_t has_keys, uint32_t
     return n;
 }
 
-/* Room for `size` bytes of an addition, side by side with the others; NULL for none, or without
- * memory. */
+/* Returns room for an addition of `size` bytes; additions are adjacent. Returns NULL if `size`
+ * is 0 or there is not enough memory. */
 static uint8_t *join_run_addition_room(struct run *run, size_t size)
 {
     if (size > (size_t)(run->room_end - run->room)) {
@@ -313,8 +319,8 @@ static const uint8_t *join_run_trace_of(const struct run *run, const struct join
     return found && run->found.has_trace ? run->found.trace : NULL;
 }
 
-/* The bytes to append to a sample: attribute indices, `profile.join` among them unless `how` is
- * NULL, and the link if the sample has none. */
+/* Returns the bytes to append to a sample: attribute indices, including `profile.join` unless
+ * `how` is NULL, and a link if the sample has none. */
 static struct br_addition join_run_addition_for(struct run *run,
                                                 const struct join_sample_view *view, bool found,
                                                 const char *how)
@@ -322,7 +328,7 @@ static struct br_addition join_run_addition_for(struct run *run,
     uint32_t indices[JOIN_KEYS_MAX], link = 0;
     uint32_t n = found ? join_run_indices_of(run, view->has_keys, indices) : 0;
     const uint8_t *trace = join_run_trace_of(run, view, found);
-    /* Stores look a span up by its trace, too: a link without one gets that of the span. */
+    /* Profile stores look up a span by its trace, too, so a link without a trace id is replaced. */
     bool links = run->link || (view->span_id && (!view->linked || (!view->trace_id && trace)));
     if (how && !(view->has_keys >> JOIN_HOW_KEY & 1))
         indices[n++] = join_run_index_of(run, JOIN_HOW_KEY, (const uint8_t *)how, strlen(how));
@@ -354,7 +360,7 @@ static void join_run_note_profiled(struct run *run, uint64_t service)
         ++*run->join->services_cut;
 }
 
-/* Samples without a service have the service of the spans that they were taken in. */
+/* Notes that the span's service is profiled, if the resource of the sample names no service. */
 static void join_run_note_service(struct run *run)
 {
     const struct join_found *found = &run->found;
@@ -364,7 +370,7 @@ static void join_run_note_service(struct run *run)
 
 /* --- Links that do not survive ---------------------------------------------------------- */
 
-/* Whether the config says which links survive. */
+/* Returns true if the config restricts which links are kept. */
 static bool join_run_decides(const struct run *run)
 {
     return run->folding.verdicts && run->join->policy.keep;
@@ -455,8 +461,8 @@ static void join_run_fold(struct run *run)
 
 /* --- One sample ------------------------------------------------------------------------- */
 
-/* A sample that named its local root, and was taken in one span below it, leaves with that span's
- * link and name, where the config says so. */
+/* With `link: span`, replaces the link of a sample that names its local root by a link to the
+ * one span below the root in which it was taken. */
 static void join_run_relink(struct run *run, const struct join_sample_view *view)
 {
     if (run->join->config->local_root.link != JOIN_LINK_SPAN || !join_sample_view_is_timed(view))
@@ -495,7 +501,7 @@ static void run_linked_sample(struct run *run, const struct join_sample_view *vi
     run->link = NULL;
 }
 
-/* Where the sample was taken: by its own attributes, else by its resource. */
+/* Returns where the sample was taken, from its own attributes or else from its resource. */
 static struct join_identity join_run_where(const struct run *run,
                                            const struct join_sample_view *view)
 {
@@ -505,7 +511,8 @@ static struct join_identity join_run_where(const struct run *run,
     return where;
 }
 
-/* The table shares it out when spans of the thread leave. */
+/* Defers the timestamps of a sample that names no span; the table assigns them to spans of the
+ * thread. */
 static void join_run_defer_inferable(struct run *run, const struct join_sample_view *view,
                                      const struct join_identity *where)
 {
@@ -522,7 +529,7 @@ static void join_run_defer_inferable(struct run *run, const struct join_sample_v
     }
 }
 
-/* Notes the CPU time of a sample that was inferred, whose totals are shared out by the table. */
+/* Adds an inferred sample to the span as deferred, because its totals are assigned by the table. */
 static enum join_result join_run_note_inferred(struct run *run, const struct join_sample_view *view)
 {
     struct join_sample sample = run_sample_of(run, view, true);
@@ -530,8 +537,8 @@ static enum join_result join_run_note_inferred(struct run *run, const struct joi
     return join_run_add(run, view, sample);
 }
 
-/* Whether it is decided for a sample that names no span in which one it was taken. Only the last
- * pass decides: what fits a sample first may not be the only one when its item leaves. */
+/* Infers the span of a sample that names none. Returns true if that is decided. Only the last
+ * pass decides, because a span that arrives later may also match. */
 static bool run_infer_sample(struct run *run, struct join_sample_view *view,
                              struct br_addition *addition)
 {
@@ -544,7 +551,7 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
     if (run->pass != JOIN_PASS_LAST)
         join_run_defer_inferable(run, view, &where);
     if (run->pass == JOIN_PASS_FIRST) {
-        run->counts.n_unknown++; /* spans that are to come may fit better */
+        run->counts.n_unknown++; /* a span that has not arrived may match */
         return false;
     }
     const struct join_neighbour *span = join_infer_span(&run->infer, view, &where);
@@ -558,7 +565,7 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
     view->trace_id = span->trace_id;
     view->span_id = (const uint8_t *)&span->span_id;
     if (join_run_note_inferred(run, view) != JOIN_FOUND)
-        return false; /* it left just now */
+        return false; /* the span was evicted a moment ago */
     join_run_note_service(run);
     join_run_note_outcome(run, JOIN_COUNT_INFERRED);
     if (addition)
@@ -568,8 +575,9 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
     return true;
 }
 
-/* A sample that names several spans was taken in one of them, and nobody knows in which: a thread
- * that serves several requests gets the labels of all. Inference by thread would only guess. */
+/* Handles a sample that names several spans. It was taken in one of them, but which one is
+ * unknown: a thread that serves several requests gets the labels of all. Inference by thread
+ * would only guess. */
 static void run_ambiguous_sample(struct run *run, const struct join_sample_view *view,
                                  struct br_addition *addition)
 {
@@ -608,8 +616,8 @@ static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
 
 /* --- Profiles --------------------------------------------------------------------------- */
 
-/* Keeps what is appended to sample `index` of a part. Most profiles get nothing: their parts have
- * no list. */
+/* Stores what is appended to sample `index` of a part. The list of a part is created on demand,
+ * because most profiles get no additions. */
 static void join_run_keep_addition(struct run *run, const struct br_part *part, uint32_t index,
                                    const struct br_addition *addition, struct br_addition **list)
 {
@@ -623,7 +631,7 @@ static void join_run_keep_addition(struct run *run, const struct br_part *part, 
         run->no_memory = true;
 }
 
-/* Whether no sample can be anybody's: nothing names a span, and nothing is inferred. */
+/* Returns true if no sample can be joined: none names a span, and inference is off. */
 static bool join_run_finds_nothing(const struct run *run)
 {
     return !run->dictionary.any_label && run->dictionary.view.count[BR_TABLE_LINK] <= 1 &&
@@ -637,7 +645,8 @@ static void join_run_pass(struct run *run, uint32_t n_samples)
     run->index += n_samples;
 }
 
-/* Whether the scope of a ScopeProfiles is of a Pyroscope client (profile/profile.h). */
+/* Returns true if the scope of a ScopeProfiles belongs to a Pyroscope client
+ * (profile/profile.h). */
 static bool run_scope_is_pyroscopes(const uint8_t *p, const uint8_t *end)
 {
     struct br_field field;
@@ -652,7 +661,7 @@ static bool run_scope_is_pyroscopes(const uint8_t *p, const uint8_t *end)
     return false;
 }
 
-/* Whether the first sample of a Profile has timestamps. */
+/* Returns true if the first sample of a Profile has timestamps. */
 static bool join_run_has_times(const uint8_t *p, const uint8_t *end)
 {
     struct br_field field, inner;
@@ -668,8 +677,8 @@ static bool join_run_has_times(const uint8_t *p, const uint8_t *end)
     return false;
 }
 
-/* Receivers keep the times of these samples for the join alone: no other client of Pyroscope sends
- * any, and its store keeps none. */
+/* Determines whether the samples lose their times. Receivers keep the times of Pyroscope clients
+ * for the join alone: Pyroscope's own clients send none, and its store keeps none. */
 static void run_scope_begin(struct run *run, const struct br_field *scopes)
 {
     run->scope.timeless = run->pass != JOIN_PASS_FIRST &&
@@ -678,7 +687,7 @@ static void run_scope_begin(struct run *run, const struct br_field *scopes)
         run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_items, 1);
 }
 
-/* Goes through the samples of a part; `additions`, its list of them, is NULL when nothing is to be
+/* Processes the samples of a part. `additions` is the part's list of additions; NULL: nothing is
  * written. */
 static void join_run_part(struct run *run, const struct br_part *part,
                           struct br_addition **additions)
@@ -718,7 +727,7 @@ static void join_run_part(struct run *run, const struct br_part *part,
     }
 }
 
-/* The measure that counts among the profiles of a resource. */
+/* Returns the best measure among the profiles of a resource. */
 static enum join_measure join_run_best_measure(struct run *run, const struct br_part *part)
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
@@ -763,7 +772,7 @@ static void join_run_write_parts(struct run *run, struct br_addition **additions
     uint32_t n_parts = run->item->n_parts;
     if (run->no_memory || run->dictionary.texts.no_memory || run->dictionary.links.no_memory ||
         join_additions_write(&run->additions, run->item))
-        return; /* the samples pass as they came; the totals are in the table */
+        return; /* the samples stay as they are; their totals are in the table */
     for (uint32_t i = 0; i < n_parts; i++) {
         if (additions[i])
             (void)br_part_append(run->item, &run->item->parts[i], additions[i]);
@@ -811,11 +820,11 @@ static void join_run_note_counts(struct run *run)
 
 struct splitting {
     struct run *run;
-    const uint8_t *memo; /* of the samples as they came; NULL with JOIN_PASS_ONLY */
-    uint8_t *memos;      /* of those that they become */
-    bool *continues;     /* likewise: struct run */
+    const uint8_t *memo; /* memo of the samples before splitting; NULL with JOIN_PASS_ONLY */
+    uint8_t *memos;      /* memo of the samples after splitting */
+    bool *continues;     /* struct run.continues of the samples after splitting */
     uint32_t count, cap, cap_continues;
-    uint32_t part; /* the one at hand */
+    uint32_t part; /* index of the current part */
     uint64_t *spans;
     uint64_t cap_spans;
 };
@@ -831,7 +840,8 @@ static void join_samples_splitting_begin_part(struct splitting *splitting, uint3
     splitting->part = part;
 }
 
-/* The numbers of the spans that a sample's timestamps were taken in. */
+/* Finds the spans in which a sample's timestamps were taken, as numbers. Returns false if they
+ * are unknown. */
 static bool join_samples_splitting_spans(struct splitting *splitting,
                                          const struct join_sample_view *view,
                                          const uint64_t **times)
@@ -855,7 +865,8 @@ static bool join_samples_splitting_spans(struct splitting *splitting,
            join_credit_spans(&run->credit, view, &run->found, times, splitting->spans);
 }
 
-/* The pieces have the memo of the whole, and all but the first continue it. */
+/* Copies the memo of a sample to its `count` pieces, and marks all but the first as continuing
+ * it. */
 static bool join_samples_splitting_note(struct splitting *splitting, uint32_t index, uint32_t count)
 {
     size_t need = (size_t)splitting->count + count;
@@ -891,9 +902,9 @@ static int splitting_on_sample(void *arg, struct br_visit *visit)
     return visit->n_out ? BR_SPLIT : BR_KEEP;
 }
 
-/* A sample whose timestamps were taken in several spans becomes one for each, before they are
- * joined: those that name none, and, where they leave with the link of the deepest span, those that
- * name a local root. Without memory they stay whole. */
+/* Splits samples whose timestamps were taken in several spans into one sample per span. Applies
+ * to samples that name no span and, with `link: span`, to samples that name a local root. If
+ * there is not enough memory, they stay whole. */
 static void join_run_split(struct run *run)
 {
     const struct join_config *config = run->join->config;
@@ -912,7 +923,8 @@ static void join_run_split(struct run *run)
         br_free(splitting.continues);
 }
 
-/* Tables of a dictionary. Those of stacks, which are most of it, are for top_functions. */
+/* Dictionary tables to index. Those of stacks are most of a dictionary and are only used for
+ * top_functions. */
 #define WITHOUT_STACKS (1u << BR_TABLE_STRING | 1u << BR_TABLE_ATTRIBUTE | 1u << BR_TABLE_LINK)
 #define WITH_STACKS                                                                                \
     (WITHOUT_STACKS | 1u << BR_TABLE_STACK | 1u << BR_TABLE_LOCATION | 1u << BR_TABLE_FUNCTION)
@@ -981,7 +993,8 @@ uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pa
         join_run_note_counts(run);
         unknown = run->counts.n_unknown;
     } else if (pass != JOIN_PASS_FIRST && item->n_items) {
-        join_count(join, JOIN_TYPES - 1, JOIN_COUNT_UNLINKED, item->n_items); /* nobody looked */
+        /* no sample was looked up */
+        join_count(join, JOIN_TYPES - 1, JOIN_COUNT_UNLINKED, item->n_items);
     }
     if (run) {
         join_additions_release(&run->additions);
