@@ -631,7 +631,8 @@ static void join_run_keep_addition(struct run *run, const struct br_part *part, 
         run->no_memory = true;
 }
 
-/* Returns true if no sample can be joined: none names a span, and inference is off. */
+/* Returns true if the samples need not be read: none names a span, inference is off, no link policy
+ * is configured, and there is no memo. */
 static bool join_run_finds_nothing(const struct run *run)
 {
     return !run->dictionary.any_label && run->dictionary.view.count[BR_TABLE_LINK] <= 1 &&

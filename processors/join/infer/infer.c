@@ -7,21 +7,22 @@
 #include "wire/protobuf.h"
 
 #define KNOWN_MAX 65536u   /* entries of each map of an item */
-#define STEPS_PER_SLOT 16u /* of which the table has none */
-#define OPEN_MAX 64u       /* at a time on one thread; of more none is chosen */
+#define STEPS_PER_SLOT 16u /* cost of reading an empty slot */
+/* spans open at a time on one thread; if there are more, none is selected */
+#define OPEN_MAX 64u
 
-/* The spans of some threads that are of one level and one slot: join_table_neighbours. */
+/* The spans of some threads in one level and one time slot (join_table_neighbours). */
 struct slot {
     struct join_neighbour *spans;
     unsigned count;
-    bool more; /* not all of them */
+    bool more; /* spans are missing */
 };
 
-/* A span that something was taken in. */
+/* A span to which timestamps were assigned. */
 struct found {
     const struct join_neighbour *span;
     uint64_t number;
-    struct join_totals *share; /* of samples that name no span; NULL: none */
+    struct join_totals *share; /* totals of samples that name no span; NULL: none */
 };
 
 void join_infer_init(struct join_infer *infer, struct join_table *table, struct br_arena *arena)
@@ -68,8 +69,8 @@ bool join_thread_is_stored_by(const struct join_identity *where, enum join_threa
            key == join_thread_name_key(where->hashes[JOIN_THREAD_ID], where->hashes[JOIN_RUNTIME]);
 }
 
-/* Says whether spans, or samples, that are found by this key may be the thread's: by its id, or by
- * its name, where their ids are not of its ids' kind. */
+/* Returns true if the thread may be found by this key: by its id, or by its name if the ids of
+ * both sides have different origins. */
 static bool infer_is_sought_by(const struct join_identity *where, enum join_thread_key key)
 {
     return infer_threads(where, key).thread &&
@@ -83,7 +84,7 @@ static bool infer_prepare(struct br_map **map)
     return *map != NULL;
 }
 
-/* Reads a slot from the table into memory of the arena; false without memory. */
+/* Copies a slot of the table to the arena. Returns false if there is not enough memory. */
 static bool infer_read_slot(struct join_infer *infer, const struct join_threads *threads,
                             unsigned level, uint64_t number, struct slot *ret)
 {
@@ -101,7 +102,8 @@ static bool infer_read_slot(struct join_infer *infer, const struct join_threads 
     return !n || ret->spans;
 }
 
-/* As infer_read_slot, but what is not empty is read once. */
+/* Returns the spans of a slot in `*ret`; each slot that is not empty is read once per item.
+ * Returns false if there is not enough memory. */
 static bool infer_slot(struct join_infer *infer, const struct join_threads *threads, unsigned level,
                        uint64_t number, struct slot *ret)
 {
@@ -120,7 +122,8 @@ static bool infer_slot(struct join_infer *infer, const struct join_threads *thre
         ret->count || ret->more ? br_arena_alloc(infer->arena, sizeof *stored) : NULL;
     if (stored) {
         *stored = *ret;
-        (void)br_map_put(infer->slots, key, sizeof key, stored, NULL); /* full: read again */
+        /* if the map is full, the slot is read again next time */
+        (void)br_map_put(infer->slots, key, sizeof key, stored, NULL);
     }
     return true;
 }
@@ -139,7 +142,8 @@ static bool infer_read_times(struct join_infer *infer, const struct join_sample_
 
 /* --- Finding ---------------------------------------------------------------------------- */
 
-/* Many threads may have one name: it decides only where ids say nothing. */
+/* Returns true if both ran on the same thread. Several threads may have the same name, so it
+ * decides only if the ids cannot be compared. */
 static bool infer_is_same_thread(const struct join_neighbour *neighbour,
                                  const struct join_identity *where)
 {
@@ -151,8 +155,9 @@ static bool infer_is_same_thread(const struct join_neighbour *neighbour,
     return of_one_kind ? neighbour->thread == id : named;
 }
 
-/* Whether nothing that both say differs, and one place at least is the same. A service alone is no
- * process: its replicas often have the same process and thread ids. */
+/* Returns true if no attribute that both sides have differs, and at least one place is the same.
+ * A service alone does not identify a process: its replicas often have the same process and
+ * thread ids. */
 static bool infer_is_same_process(uint32_t service, const uint32_t places[JOIN_PLACES],
                                   const struct join_identity *where)
 {
@@ -180,20 +185,21 @@ static bool infer_is_same_span(const struct join_neighbour *neighbour, const uin
     return neighbour->span_id == span_id && memcmp(neighbour->trace_id, trace_id, 16) == 0;
 }
 
-/* The spans of a thread that were open at a time. */
+/* The spans of a thread that were open at a given time. */
 struct open {
     const struct join_neighbour *spans[OPEN_MAX];
     unsigned count;
-    bool unknown; /* there may be others */
+    bool unknown; /* there may be others that are not known */
 };
 
-/* Whom a timestamp is shared out to: the one span that it was taken in, and the one with whose link
- * the sample leaves, because others had not come by then. NULL: none. */
+/* The spans of a timestamp: the one in which it was taken, and the one to which the exported
+ * sample is linked. They differ if a span arrived after the sample was released. NULL: none. */
 struct owners {
     const struct join_neighbour *span, *linked;
 };
 
-/* Adds those of one slot. By its name a thread is found that has no id of the kind of ours. */
+/* Adds the open spans of one time slot. A span that has a thread id of the same origin is found
+ * by its id, so it is skipped here when the key is a name. */
 static void infer_add_open(struct join_infer *infer, const struct join_threads *threads,
                            unsigned level, uint64_t number, const struct join_identity *where,
                            uint64_t time_ns, struct open *open)
@@ -241,7 +247,7 @@ static void infer_open_at(struct join_infer *infer, const struct join_identity *
     }
 }
 
-/* The number in `open` of a span's parent; its count when it is not among them. */
+/* Returns the index in `open` of a span's parent, or open->count if the parent is not there. */
 static unsigned infer_parent_of(const struct open *open, unsigned index)
 {
     const struct join_neighbour *span = open->spans[index];
@@ -252,8 +258,9 @@ static unsigned infer_parent_of(const struct open *open, unsigned index)
     return k;
 }
 
-/* The span that lies below all others that were open: the only one that is no parent of another,
- * from which a chain of parents goes through every other one. */
+/* Returns the span that is below all other open spans: the only one that is not a parent of
+ * another, if the chain of its parents contains all others. Returns NULL if there is no such
+ * span. */
 static const struct join_neighbour *infer_deepest(const struct open *open)
 {
     const unsigned count = open->count;
@@ -276,7 +283,8 @@ static const struct join_neighbour *infer_deepest(const struct open *open)
     return n_above == count - 1 ? span : NULL;
 }
 
-/* Takes those out that come too late for a sample. Returns false if none does. */
+/* Removes the spans that arrived too late for a sample to be linked to them. Returns false if
+ * there are none. */
 static bool infer_drop_late(struct open *open, struct join_release_time release_time)
 {
     unsigned n = 0, count = open->count;
@@ -287,9 +295,9 @@ static bool infer_drop_late(struct open *open, struct join_release_time release_
     return n < count;
 }
 
-/* The one span that a sample of that time was taken in, and the one with whose link it leaves. With
- * `taken` it is shared out: what was taken in spans that left after the window has been claimed by
- * them. */
+/* Returns the spans of a timestamp. `deferred` is its record when totals are computed, or NULL
+ * when a sample is linked. Spans that were evicted after the window do not make the result
+ * unknown in the first case: their timestamps were assigned before. */
 static struct owners infer_owners_at(struct join_infer *infer, const struct join_identity *where,
                                      uint64_t time_ns, const struct join_deferred *deferred)
 {
@@ -309,7 +317,7 @@ static bool infer_is_same(const struct join_neighbour *first, const struct join_
     return first && second && infer_is_same_span(first, second->trace_id, second->span_id);
 }
 
-/* The owners that all those timestamps have in common; none, too, after too many steps. */
+/* Returns the spans that all these timestamps have in common, or none after too many steps. */
 static struct owners infer_owners_of(struct join_infer *infer, const struct join_identity *where,
                                      const uint64_t *times, uint64_t n_times,
                                      const struct join_deferred *deferred)
@@ -351,7 +359,8 @@ static void infer_found_key(const uint8_t *trace_id, uint64_t span_id, uint8_t r
     memcpy(ret + 16, &span_id, sizeof span_id);
 }
 
-/* The entry of a span, made where there is none; NULL without a span or room. */
+/* Returns the entry of a span, creating it if necessary. Returns NULL if `span` is NULL or there
+ * is no room. */
 static struct found *infer_find(struct join_infer *infer, const struct join_neighbour *span)
 {
     uint8_t key[FOUND_KEY];
@@ -402,16 +411,16 @@ bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key 
     return thread && process;
 }
 
-/* The timestamps at hand of a thread that are shared out to the spans that they were taken in. */
+/* The current deferred record of a thread, whose timestamps are being assigned to spans. */
 struct infer_sharing {
     struct join_infer *infer;
-    const struct join_identity *where; /* of the timestamps */
-    const struct join_thread_ids *ids; /* under which they are kept */
+    const struct join_identity *where; /* where the samples were taken */
+    const struct join_thread_ids *ids; /* the ids under which the record is stored */
     const struct join_deferred_cursor *cursor;
 };
 
-/* Adds timestamps to the share of the span that they were taken in, and notes them in that of the
- * span with whose link they leave. */
+/* Adds timestamps to the totals of the span in which they were taken or, with `linked`, counts
+ * them for the span to which their sample is linked. */
 static void infer_add_share(const struct infer_sharing *sharing, const struct join_neighbour *span,
                             bool linked, uint64_t value, uint64_t n_times)
 {
@@ -433,7 +442,7 @@ static void infer_add_share(const struct infer_sharing *sharing, const struct jo
         join_totals_add_sample(infer->table, found->share, &sample, false);
 }
 
-/* One value for all timestamps cannot be shared out. */
+/* Assigns a record that has one value for all its timestamps, which cannot be divided. */
 static void infer_share_whole(const struct infer_sharing *sharing)
 {
     const struct join_deferred *deferred = &sharing->cursor->deferred;
@@ -468,7 +477,8 @@ static void infer_share_each(const struct infer_sharing *sharing)
     join_table_mark_assigned(sharing->infer->table, sharing->ids->span, cursor, spans);
 }
 
-/* As join_table_next_deferred; ends when the steps do, too. */
+/* Advances the cursor (join_table_next_deferred). Returns false at the end or after too many
+ * steps. */
 static bool infer_next_deferred(struct join_infer *infer, const struct join_thread_ids *ids,
                                 struct join_deferred_cursor *cursor)
 {
@@ -481,7 +491,8 @@ static bool infer_next_deferred(struct join_infer *infer, const struct join_thre
     return found;
 }
 
-/* Whether it is the first time in this item; false without room. */
+/* Returns true if the key is seen for the first time in this item. Returns false if there is no
+ * room. */
 static bool infer_is_first(struct join_infer *infer, const void *key, size_t len)
 {
     static char yes;
@@ -504,7 +515,8 @@ static struct join_identity infer_deferred_identity(const struct join_deferred *
     return where;
 }
 
-/* Shares out what was taken on threads that are found by this key, and that may be ours. */
+/* Assigns the deferred timestamps of the threads that are found by this key and that may be the
+ * same thread. */
 static void infer_share_threads(struct join_infer *infer, const struct join_identity *where,
                                 enum join_thread_key key)
 {
@@ -519,7 +531,7 @@ static void infer_share_threads(struct join_infer *infer, const struct join_iden
             infer_deferred_identity(deferred, where->hashes[JOIN_PROCESS]);
         const uint64_t record[] = {br_load64(ids.span), cursor.found};
         if (key != JOIN_BY_THREAD_ID && id && deferred->thread == id)
-            continue; /* it came by its id */
+            continue; /* it is found by its id */
         if (!infer_is_same_process(deferred->service, deferred->places, where) ||
             !infer_is_first(infer, record, sizeof record))
             continue;

@@ -11,11 +11,12 @@
 #include "processors/join/join.h"
 #include "wire/protobuf.h"
 
-#define UNKNOWN UINT16_MAX /* a depth */
+#define UNKNOWN UINT16_MAX /* a depth that is not computed yet */
 
 /* --- Finding ---------------------------------------------------------------------------- */
 
-/* Multiplied by a secret, so that ids cannot be chosen to collide. */
+/* Returns the first slot for a span id. The id is multiplied by a secret, so that clients cannot
+ * choose ids that collide. */
 static unsigned local_slot_of(const struct join_local *local, uint64_t span_id)
 {
     return (unsigned)(span_id * local->multiplier >> (64 - local->slot_bits));
@@ -57,8 +58,8 @@ static uint16_t local_parent_of(const struct join_local *local,
     return i == JOIN_NO_SPAN ? 0 : (uint16_t)(i + 1);
 }
 
-/* Goes up from each span to one whose depth is known, and back. Who is his own ancestor becomes a
- * root. */
+/* Computes depths by walking from each span to an ancestor whose depth is known, and back. A
+ * span that is its own ancestor becomes a root. */
 static void local_measure_depths(struct join_local *local)
 {
     uint16_t path[JOIN_FAMILY_MAX];
@@ -85,7 +86,7 @@ static void local_measure_depths(struct join_local *local)
     }
 }
 
-/* The numbers of the spans, those of less depth first. */
+/* Writes the indices of the spans in order of increasing depth. */
 static void local_order_by_depth(const struct join_local *local, uint16_t *ret)
 {
     uint16_t starts[JOIN_FAMILY_MAX + 1] = {0};
@@ -97,7 +98,7 @@ static void local_order_by_depth(const struct join_local *local, uint16_t *ret)
         ret[starts[local->depths[i]]++] = (uint16_t)i;
 }
 
-/* Gives each span a place, and those below it the places behind. */
+/* Assigns each span a place such that its descendants have the places directly after it. */
 static void local_place_spans(struct join_local *local)
 {
     uint16_t order[JOIN_FAMILY_MAX], sizes[JOIN_FAMILY_MAX], next[JOIN_FAMILY_MAX], free = 0;
@@ -129,8 +130,8 @@ static unsigned local_slot_bits(unsigned count)
     return bits;
 }
 
-/* A tree with room for `n` spans; NULL when there is no memory, or as much is remembered as may be.
- */
+/* Returns a tree with room for `count` spans, or NULL if there is not enough memory or the arena
+ * has reached its limit. */
 static struct join_local *local_new(struct br_arena *arena, unsigned count)
 {
     struct join_local *local = br_arena_calloc(arena, 1, sizeof *local);
@@ -248,8 +249,8 @@ static bool local_is_open(const struct join_relative *relative, uint64_t time_ns
            join_same_thread(relative->thread, relative->thread_name, thread, thread_name);
 }
 
-/* Whether a span below `root` was known to be when a sample left: it and all spans between them had
- * come, and the root. */
+/* Returns true if it was known when a sample was released that the span is below `root`: the
+ * span, all its ancestors up to the root, and the root had arrived. */
 static bool local_was_below(const struct join_local *local, uint32_t span, uint32_t root,
                             struct join_release_time release_time)
 {
@@ -258,11 +259,14 @@ static bool local_was_below(const struct join_local *local, uint32_t span, uint3
     return join_is_in_time(local->spans[span].seen, release_time);
 }
 
-/* `root` itself where names are exact, or where spans of that time may have left. Otherwise the
- * deepest span at or below `root` that was open at `time_ns` on that thread (hashes; 0: not
- * known, which fits every thread); of several, what they have in common above them: of the deepest
- * spans the first and the last of the tree, because what both are below, all are. `leaving`, unless
- * NULL: spans that come too late for the link of the sample do not count. */
+/* Returns the deepest span at or below `root` that was open at `time_ns` on this thread. The
+ * thread consists of hashes; a span or a sample without a thread matches every thread. If
+ * several spans are deepest, returns their lowest common ancestor: the ancestor of the first and
+ * the last of them in tree order is an ancestor of all.
+ *
+ * Returns `root` if samples of the service name exactly their spans, or if spans of that time
+ * may have been evicted. If `release_time` is not NULL, spans that arrived too late for the
+ * sample's link are ignored. */
 static uint32_t local_open(const struct join_local *local, uint32_t root, uint64_t time_ns,
                            uint32_t thread, uint32_t thread_name,
                            const struct join_release_time *release_time)
@@ -290,7 +294,7 @@ static uint32_t local_open(const struct join_local *local, uint32_t root, uint64
 
 /* --- Reading ---------------------------------------------------------------------------- */
 
-/* The number of the span in its local tree, or JOIN_NO_SPAN. */
+/* Reads the tree of the span and returns the span's number in it, or JOIN_NO_SPAN. */
 static uint32_t join_local_credit_read_tree(struct join_credit *credit,
                                             const struct join_found *named)
 {
@@ -336,7 +340,7 @@ static uint64_t join_local_credit_sum(uint64_t total, uint64_t value)
     return __builtin_add_overflow(total, value, &sum) ? UINT64_MAX : sum;
 }
 
-/* A missing or negative value counts nothing. */
+/* Returns the sum of the values; negative ones count as 0. */
 static uint64_t join_local_credit_sum_of(const uint64_t *values, uint64_t count)
 {
     uint64_t sum = 0;
@@ -386,10 +390,10 @@ bool join_credit_defer(struct join_credit *credit, const struct join_value_type 
 
 /* --- Sharing out --- */
 
-/* Timestamps that are one span's, one behind the other. */
+/* Called for a run of consecutive timestamps that belong to one span. */
 typedef void run_of_times_fn(void *arg, uint32_t span, uint64_t value, uint64_t n_times);
 
-/* Whether the steps that so many timestamps take are left. */
+/* Reserves the steps that `n_times` timestamps need. Returns false if not enough are left. */
 static bool locals_spend_steps(struct join_locals *locals, const struct join_local *local,
                                uint64_t n_times)
 {
@@ -402,9 +406,9 @@ static bool locals_spend_steps(struct join_locals *locals, const struct join_loc
     return true;
 }
 
-/* Calls `fn` for the spans at or below `root` that were open at `times`, which become the spans'
- * numbers. Where there is one value for several of them all is the root's. `leaving`: as in
- * local_open. */
+/* Calls `fn` for each run of timestamps with the span at or below `root` that was open then.
+ * Overwrites `times` with the numbers of the spans. If one value applies to timestamps of
+ * several spans, all of it belongs to the root. For `release_time` see local_open. */
 static void local_share_out(const struct join_local *local, uint32_t root,
                             const struct join_deferred *deferred,
                             const struct join_release_time *release_time, uint64_t *times,
@@ -437,7 +441,7 @@ struct sharing {
     uint32_t named;
 };
 
-/* NULL without memory. */
+/* Returns the totals of deferred samples of a span, or NULL if there is not enough memory. */
 static struct join_totals *local_share_of(struct sharing *sharing, uint32_t span)
 {
     struct join_totals **share = &sharing->local->shares[span];
@@ -458,8 +462,8 @@ static void join_local_sharing_add(void *arg, uint32_t span, uint64_t value, uin
     if (!share)
         return;
     sample.span_id = (const uint8_t *)&local->spans[span].span_id;
-    /* Samples that can be split are; what has one value for all timestamps, and several spans, is
-     * the root's here, too. */
+    /* With link_spans, samples are split by span and name the span itself. One value for
+     * timestamps of several spans belongs to the root here, too. */
     bool stays = !sharing->locals->link_spans;
     if (span != sharing->named && stays)
         sample.under = (const uint8_t *)&local->spans[sharing->named].span_id;
@@ -475,7 +479,8 @@ static void local_sharing_add_linked(void *arg, uint32_t span, uint64_t value, u
         join_totals_add_linked(share, &sample);
 }
 
-/* Shares out the timestamps at hand: their figures, and the links that they leave with. */
+/* Assigns the timestamps of the current record: their totals, and the links of their exported
+ * samples. */
 static void locals_share_one(struct sharing *sharing, struct join_deferred_cursor *cursor)
 {
     const struct join_locals *locals = sharing->locals;
@@ -498,7 +503,8 @@ static void locals_share_one(struct sharing *sharing, struct join_deferred_curso
                     join_local_sharing_add, sharing);
 }
 
-/* As join_table_next_deferred; ends when the steps do, too. */
+/* Advances the cursor (join_table_next_deferred). Returns false at the end or after too many
+ * steps. */
 static bool locals_next_deferred(struct join_locals *locals, const uint8_t *trace_id,
                                  const uint8_t *span_id, struct join_deferred_cursor *cursor)
 {
@@ -512,7 +518,7 @@ static bool locals_next_deferred(struct join_locals *locals, const uint8_t *trac
     return found;
 }
 
-/* Shares out what was taken of samples that name one span. */
+/* Assigns the deferred timestamps of samples that name one span. */
 static void locals_share_named(struct join_locals *locals, struct join_local *local, uint32_t named)
 {
     struct join_deferred_cursor cursor = {0};
@@ -546,7 +552,7 @@ void join_deferred_add(struct join_locals *locals, const uint8_t *trace_id, cons
         struct join_sample sample =
             join_deferred_sample(&cursor.deferred, cursor.deferred.value, cursor.deferred.n_times);
         sample.span_id = span_id;
-        sample.function = 0; /* there are no counters behind */
+        sample.function = 0; /* the totals have no function counters */
         join_totals_add_sample(locals->table, totals, &sample, false);
     }
 }
