@@ -41,7 +41,8 @@ void join_span_metrics_release(struct join_span_metrics *metrics)
     *metrics = (struct join_span_metrics){0};
 }
 
-/* A pair of names with a 0 behind each: the key of a series, and the values of its labels. */
+/* Service and span name, each followed by a zero byte: the key of a series and the values of its
+ * labels. */
 struct pair {
     char text[2 * JOIN_VALUE_MAX + 2];
     size_t len, name_at;

@@ -240,7 +240,7 @@ const struct join_local *join_locals_get(struct join_locals *locals, const uint8
     return locals->newest;
 }
 
-/* --- Asking ----------------------------------------------------------------------------- */
+/* --- Lookup ----------------------------------------------------------------------------- */
 
 static bool local_is_open(const struct join_relative *relative, uint64_t time_ns, uint32_t thread,
                           uint32_t thread_name)
