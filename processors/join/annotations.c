@@ -20,7 +20,7 @@
 /* --- Onto samples ----------------------------------------------------------------------- */
 
 #define OTHER_VALUE "_other"
-#define SEEN_MAX (1u << 20) /* about further ones is asked each time */
+#define SEEN_MAX (1u << 20) /* entries; values beyond that are checked each time */
 
 void join_additions_init(struct join_additions *additions, const struct br_dictionary_view *view)
 {
@@ -120,7 +120,8 @@ static bool annotations_dropping_names_span(const struct dropping *dropping, uin
                                           dropping->labels[index].kind == JOIN_LABEL_TRACE_ID);
 }
 
-/* The indices of the field that stay, one field each: never longer than twice the field. */
+/* Writes the indices of the field that remain, one field each. The output is at most twice as
+ * long as the field. */
 static uint8_t *annotations_dropping_put(const struct dropping *dropping, uint8_t *out,
                                          const struct br_field *field)
 {
@@ -172,7 +173,7 @@ int join_drop_span_labels(struct br_item *item, const bool *drops, const struct 
 #define ARENA_MAX (64u << 20)
 
 enum mark {
-    MARK_PYROSCOPE_ID, /* what Grafana's way from a span to its profile looks for */
+    MARK_PYROSCOPE_ID, /* Grafana uses it to navigate from a span to its profile */
     MARK_PROFILE_ID,
     MARK_TYPE,
     MARK_COUNT,
@@ -194,8 +195,8 @@ static const char *const keys[MARKS] = {"pyroscope.profile.id",
                                         "profile.top_functions",
                                         "profile.partial"};
 
-/* Bits of the keys that the span has already: whoever was first, an SDK's bridge or another join,
- * knows better. */
+/* Returns a bit for each key that the span has already. Existing values come from an SDK's
+ * bridge or another join and take precedence. */
 static unsigned annotations_mark_keys_of(const struct br_span *span)
 {
     const uint8_t *p = span->body, *end = p + span->body_len;
@@ -211,30 +212,32 @@ static unsigned annotations_mark_keys_of(const struct br_span *span)
 struct marking {
     struct join *join;
     struct br_arena arena;
-    struct join_service service; /* of the part at hand */
+    struct join_service service; /* of the current part */
     struct join_locals locals;
-    struct join_infer infer;    /* with infer */
-    struct join_identity where; /* with infer: of the part at hand */
-    uint64_t n_cut; /* spans that the steps were not enough for: without those below them */
-    unsigned has;   /* bits, of the span at hand */
-    bool exact;     /* marks that lead nowhere are taken away */
-    bool dangling;  /* the span at hand has one */
+    struct join_infer infer;    /* only with infer */
+    struct join_identity where; /* only with infer: of the current part */
+    uint64_t n_cut;             /* spans marked without their descendants for lack of steps */
+    unsigned has;               /* keys of the current span, as bits */
+    bool exact;                 /* marks of spans without samples are removed */
+    bool dangling;              /* the current span has such a mark */
     int rc;
 };
 
-/* The samples of a span that leave with the id that they name: its own, or that of its root. */
+/* The samples of a span that are exported with the id that they name: that of the span, or that
+ * of its root. */
 struct named {
-    bool any; /* they may have been taken below it */
+    bool any; /* there are samples, though they may have been taken in a span below */
     uint32_t count[JOIN_MEASURES];
 };
 
-/* The sums of samples: of the span, and of it with the spans below it. */
+/* Sums of samples: of the span alone, and of the span and its descendants. */
 struct sums {
     struct join_totals own, all;
     bool any_own, any;
-    struct named named;                /* of `own` */
-    bool partial;                      /* samples of some of them were lost, or are elsewhere */
-    struct join_top top[JOIN_TOP_MAX]; /* of `all` */
+    struct named named; /* part of `own` */
+    /* some of their samples were lost or are linked to other spans */
+    bool partial;
+    struct join_top top[JOIN_TOP_MAX]; /* function counters of `all` */
 };
 
 static void annotations_mark_add_text(struct marking *marking, struct br_addition *addition,
@@ -262,7 +265,7 @@ static void annotations_mark_add_hex(struct marking *marking, struct br_addition
     annotations_mark_add_text(marking, addition, mark, hex, text.len);
 }
 
-/* The truth value true. */
+/* Adds an attribute with the value true. */
 static void annotations_mark_add_true(struct marking *marking, struct br_addition *addition,
                                       enum mark mark)
 {
@@ -295,7 +298,7 @@ static void annotations_mark_add_share(const struct join_totals *share, struct j
     join_totals_add_top(into, into_top, JOIN_TOP_MAX, share, join_totals_top(share));
 }
 
-/* Hashes of what a span says of its thread; 0: nothing. */
+/* Hashes of a span's thread.id and thread.name; 0: absent. */
 struct thread {
     uint32_t id, name;
 };
@@ -305,8 +308,8 @@ static struct thread annotations_mark_thread_of(const struct join_relative *rela
     return (struct thread){relative->thread, relative->thread_name};
 }
 
-/* Reads where a span of the part at hand ran; false where it does not say, or nothing is inferred.
- */
+/* Computes where a span of the current part ran. Returns false if its thread or process is
+ * unknown, or inference is off. */
 static bool annotations_mark_where(const struct marking *marking, const struct thread *thread,
                                    struct join_identity *ret)
 {
@@ -319,7 +322,7 @@ static bool annotations_mark_where(const struct marking *marking, const struct t
            (ret->hashes[JOIN_THREAD_ID] || ret->hashes[JOIN_THREAD_NAME]);
 }
 
-/* The sums of samples that name no span and were inferred for this one; NULL: none. */
+/* Returns the totals of samples that were inferred for this span; NULL: none. */
 static const struct join_totals *annotations_mark_inferred(struct marking *marking,
                                                            const uint8_t *trace_id,
                                                            const uint8_t *span_id,
@@ -331,7 +334,7 @@ static const struct join_totals *annotations_mark_inferred(struct marking *marki
                : NULL;
 }
 
-/* Whether samples of a span were lost, or of its thread before it came. */
+/* Returns true if samples of the span, or of its thread before it arrived, were lost. */
 static bool annotations_mark_lost(const struct marking *marking, const uint8_t *span_id,
                                   const struct thread *thread, uint64_t start_ns)
 {
@@ -344,8 +347,9 @@ static bool annotations_mark_lost(const struct marking *marking, const uint8_t *
     return join_infer_is_partial(&marking->infer, &where, start_ns);
 }
 
-/* The same for a span of a tree: timestamps of samples that name its root may have left, too, and
- * then their span is not known. */
+/* Returns true if the totals of a span of a tree are incomplete. In addition to
+ * annotations_mark_lost, timestamps of samples that name the root may have been evicted, and
+ * their spans are then unknown. */
 static bool annotations_mark_is_partial(const struct marking *marking,
                                         const struct join_local *local, uint32_t root,
                                         uint32_t index)
@@ -364,8 +368,8 @@ static bool annotations_mark_is_partial(const struct marking *marking,
                                     relative->start_ns);
 }
 
-/* Whether a profile store has other samples under the span's id than its own: they left before a
- * span came that they were taken in. */
+/* Returns true if the samples in the profile store under the span's id differ from its totals,
+ * because some were exported before the span in which they were taken arrived. */
 static bool annotations_mark_is_elsewhere(const struct sums *sums)
 {
     unsigned measure = 0;
@@ -382,8 +386,8 @@ static uint32_t annotations_mark_root_of(const struct join_local *local, uint32_
     return index;
 }
 
-/* Adds what one span has of its own: totals, and its share of what was taken. Sets
- * `named`. */
+/* Adds the totals of one span, its deferred samples and its inferred samples. Sets `*named`.
+ * Returns true if it has any. */
 static bool annotations_mark_add_own(struct marking *marking, const struct br_span *span,
                                      const struct join_local *local, uint32_t index,
                                      struct join_totals *into, struct join_top *into_top,
@@ -421,7 +425,7 @@ static bool annotations_mark_add_own(struct marking *marking, const struct br_sp
     return any || share || inferred;
 }
 
-/* A span whose tree is not known has all that names it. */
+/* Computes the sums of a span whose tree is unknown: all samples that name it. */
 static void annotations_mark_add_alone(struct marking *marking, const struct br_span *span,
                                        struct sums *ret)
 {
@@ -503,7 +507,8 @@ static bool annotations_mark_is_before(const struct br_addition *addition,
     return c ? c < 0 : addition->len < other->len;
 }
 
-/* The functions with the largest values, in order; equal ones by name. */
+/* Adds the names of the functions with the largest values, in descending order; equal ones by
+ * name. */
 static void annotations_mark_add_top(struct marking *marking, struct sums *sums,
                                      struct br_addition *addition)
 {
@@ -567,7 +572,7 @@ static void annotations_mark_add_totals(struct marking *marking, const struct br
         annotations_mark_add_true(marking, addition, MARK_PARTIAL);
 }
 
-/* Whether the span says that its parent is another process's. */
+/* Returns true if the span's flags indicate that its parent belongs to another process. */
 static bool annotations_mark_parent_is_remote(const struct br_span *span)
 {
     const unsigned both = BR_SPAN_FLAG_HAS_IS_REMOTE | BR_SPAN_FLAG_IS_REMOTE;
@@ -580,16 +585,17 @@ static bool annotations_mark_parent_is_remote(const struct br_span *span)
     return (flags & both) == both;
 }
 
-/* Whether SDK bridges would name the span: they label samples with the local root, which has no
- * parent in its process. A parent that has not come says nothing: spans come before their parents.
- */
+/* Returns true if an SDK bridge would label samples with the span. Bridges use the local root,
+ * which has no parent in its process. An absent parent proves nothing, because spans arrive
+ * before their parents. */
 static bool annotations_mark_is_entry(const struct br_span *span)
 {
     return !span->head.parent_id || br_span_kind_is_entry(span->kind) ||
            annotations_mark_parent_is_remote(span);
 }
 
-/* Whether samples that name the span, whose CPU time is known by now, leave with their links. */
+/* Returns true if samples that name the span keep their links. Their CPU time is known at this
+ * point. */
 static bool annotations_mark_is_kept(const struct marking *marking, const struct br_span *span,
                                      const uint8_t *span_id)
 {
@@ -616,8 +622,9 @@ static bool annotations_mark_is_kept(const struct marking *marking, const struct
            join_totals_cpu_ns(&totals) > join->policy.keep->cpu_threshold;
 }
 
-/* Whether samples leave with the span's id, or, with `link: root`, with that of its root. Those
- * that name a root leave with it even where all of them were taken below it. */
+/* Returns true if samples are exported with the span's id or, with `link: root`, with that of
+ * its root. Samples that name a root keep its id even if all of them were taken in spans below
+ * it. */
 static bool annotations_mark_is_named(const struct marking *marking, const struct sums *sums)
 {
     bool any = sums->named.any && !marking->locals.link_spans;
@@ -626,7 +633,8 @@ static bool annotations_mark_is_named(const struct marking *marking, const struc
     return any;
 }
 
-/* Makes what is appended to one span; nothing when there is nothing to add, or no memory. */
+/* Returns the bytes to append to one span; empty if there are none or there is not enough
+ * memory. */
 static struct br_addition annotations_mark_span(struct marking *marking, const struct br_span *span,
                                                 bool totals, bool likely)
 {
@@ -650,7 +658,7 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
     marking->rc = 0;
     if (sums.any)
         annotations_mark_add_totals(marking, span, &sums, &addition);
-    /* A profile store has the samples under the span that they name. */
+    /* A profile store has the samples under the span id that they name. */
     if (leads || likely)
         annotations_mark_add_hex(marking, &addition, MARK_PYROSCOPE_ID,
                                  leads ? sums.own.under : annotations_mark_span_id_of(span), 8);
@@ -660,12 +668,12 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
 /* --- Marks that lead nowhere --- */
 
 struct cleaning {
-    const struct br_span *spans; /* of which only ids are read */
+    const struct br_span *spans; /* only their ids are read */
     const bool *dangling;
     struct br_arena arena;
 };
 
-/* A mark as bridges write it: the span's own id. */
+/* Returns true if the field is a mark as bridges write it: the span's own id. */
 static bool cleaning_is_mark(const struct br_field *field, const char *id, size_t id_len)
 {
     struct br_keyvalue kv;
@@ -699,7 +707,7 @@ static int cleaning_on_span(void *arg, struct br_visit *visit)
     return visit->out.len == visit->len ? BR_KEEP : BR_REPLACE;
 }
 
-/* Takes the marks of `dead` spans away. Without memory they stay. */
+/* Removes the marks of `dangling` spans. If there is not enough memory, they stay. */
 static void annotations_mark_clean(struct br_item *item, const struct br_span *spans,
                                    const bool *dangling)
 {
