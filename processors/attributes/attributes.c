@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The attributes processor: the actions of the Collector's on the attributes of spans, and on those
- * of samples and profiles (profiles.c).
+ * The attributes processor applies the Collector's actions to the attributes of spans, samples and
+ * profiles (profiles.c).
  */
 #include "processors/attributes/attributes.h"
 

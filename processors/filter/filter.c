@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The filter: drops the spans and samples that are not included, or are excluded, by the strict and
- * regexp forms of the Collector's filter processor, and those that one of its conditions (OTTL)
- * holds for.
+ * The filter processor drops spans and samples that are not included or that are excluded. It
+ * supports the strict and regexp forms of the Collector's filter processor, and OTTL conditions.
  */
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +15,7 @@
 
 struct side {
     const struct br_match_config *include, *exclude;
-    struct br_strings resource, profile; /* conditions */
+    struct br_strings resource, profile; /* OTTL conditions */
 };
 
 struct traces {
@@ -24,7 +23,7 @@ struct traces {
     const struct br_yaml *spanevent;
 };
 
-/* Conditions whose paths name their context, and where each stands. */
+/* Conditions whose paths name their context, with the place of each in the config. */
 struct named {
     struct br_strings texts;
     const struct br_yaml **nodes;
@@ -33,17 +32,17 @@ struct named {
 
 struct config {
     struct side spans, profiles;
-    uint64_t match_time; /* ns */
+    uint64_t match_time; /* in nanoseconds */
     struct traces traces;
     const struct br_yaml *trace_conditions, *profile_conditions;
-    struct named trace_named, profile_named; /* what stands in these */
+    struct named trace_named, profile_named; /* the texts of the two lists of conditions */
 };
 
 struct state {
-    struct br_arena arena; /* of the matchers */
+    struct br_arena arena; /* memory of the matchers */
     struct br_matcher matchers[BR_SIGNALS];
     struct br_conditions conditions[BR_SIGNALS];
-    struct br_regex_time time; /* of the item at hand */
+    struct br_regex_time time; /* time that regular expressions took for the current item */
     double *gave_up;
     struct br_log_limit limit;
 };
@@ -113,12 +112,10 @@ static int filter_check_matches(const struct side *side, const struct br_yaml *n
     return rc ? rc : exclude_rc;
 }
 
-/* One of the lists of conditions; `section` is NULL for those that stand by themselves. */
+/* One list of conditions. `section` is NULL for lists at the top level. */
 struct list {
     const struct br_strings *texts;
-    const struct named *named;
-    /* says where each stands; NULL: in the list `key` */ /* of the texts; NULL: they are the
-                                                             section's list */
+    const struct named *named; /* place of each text in the config; NULL: the list `key` */
     const char *section, *key;
     enum br_signal signal;
     enum br_condition_context context;
@@ -142,7 +139,7 @@ static void filter_lists(const struct config *config, struct list ret[LISTS])
     memcpy(ret, lists, sizeof lists);
 }
 
-/* Each text that cannot be compiled is an error at its place. */
+/* Compiles each text. Texts that cannot be compiled are reported at their place in the config. */
 static int filter_check_list(const struct list *list, const struct br_yaml *node, const char *path,
                              struct br_arena *arena, struct br_errs *errs)
 {
@@ -205,7 +202,7 @@ static int filter_add_named(struct named *named, const struct br_yaml *text, con
     return 0;
 }
 
-/* What stands at `path`: a condition, or a group of them. */
+/* Adds the element at `path`: a condition or a group of conditions. */
 static int filter_add_group(struct named *named, const struct br_yaml *item, const char *path,
                             struct br_arena *arena, struct br_errs *errs)
 {
@@ -227,8 +224,8 @@ static int filter_add_group(struct named *named, const struct br_yaml *item, con
     return rc;
 }
 
-/* The two forms: texts, and groups, which are maps with texts under `conditions`. Other keys of a
- * group say what paths name themselves. */
+/* Reads a list of texts and groups. A group is a map with texts under `conditions`; its other
+ * keys are ignored, because the paths of its conditions name their context. */
 static int filter_read_named(struct named *named, const struct br_yaml *list, const char *path,
                              const char *key, struct br_arena *arena, struct br_errs *errs)
 {
@@ -344,7 +341,7 @@ static int filter_create(struct br_node *node, struct br_err *err)
 
 /* --- Traffic --------------------------------------------------------------------------------- */
 
-/* The state of looking at one item. */
+/* What filter_on_item needs for one item. */
 struct look {
     struct br_matcher *matcher;
     struct br_conditions *conditions; /* NULL: none */
@@ -384,7 +381,7 @@ static void filter_say(struct br_node *node, unsigned n_gave_up)
         br_warn(&node->log, "a pattern took too long over a text and counts as not matching");
 }
 
-/* An item too large for an arena is not a lack of memory. */
+/* Returns BR_EFULL if an arena was too small for the item, which is not a lack of memory. */
 static int filter_why(const struct br_matcher *matcher, const struct br_conditions *conditions)
 {
     int rc = br_arena_why(&matcher->arena);

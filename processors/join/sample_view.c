@@ -572,13 +572,11 @@ void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret)
 
 /* --- Splitting --- */
 
-#define PIECES_GROW                                                                                \
-/* the pieces may take this many times the bytes of the sample, since they repeat what they        \
- * have in common */
-8u
+/* The pieces may take this many times the bytes of the sample, since they repeat what they have in
+ * common. */
+#define PIECES_GROW 8u
 
-    static bool
-    sample_view_split_is_common(const struct br_field *field)
+static bool sample_view_split_is_common(const struct br_field *field)
 {
     return field->number != BR_SAMPLE_VALUES && field->number != BR_SAMPLE_TIMES;
 }

@@ -7,9 +7,9 @@
 #include "otlp/edit/rewrite.h"
 #include "otlp/scan.h"
 
-#define GROWTH_MAX 3 /* beside the request itself */
-#define GROWTH_FREE (1u << 20)
-#define PIECE_COST 1536 /* of a piece beside its bytes */
+#define GROWTH_MAX 3           /* bytes of all pieces, as a multiple of the request */
+#define GROWTH_FREE (1u << 20) /* bytes in addition */
+#define PIECE_COST 1536        /* of a piece beside its bytes */
 #define GROWS_TOO_MUCH 1
 
 enum { PAYLOAD_FORMAT = 9, PAYLOAD = 10 }; /* Profile.original_payload */
