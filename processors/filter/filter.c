@@ -342,20 +342,20 @@ static int filter_create(struct br_node *node, struct br_err *err)
 /* --- Traffic --------------------------------------------------------------------------------- */
 
 /* What filter_on_item needs for one item. */
-struct look {
+struct filtering {
     struct br_matcher *matcher;
     struct br_conditions *conditions; /* NULL: none */
 };
 
 static int filter_on_item(void *arg, struct br_visit *visit)
 {
-    const struct look *look = arg;
-    int passes = br_matcher_passes(look->matcher, visit);
+    const struct filtering *filtering = arg;
+    int passes = br_matcher_passes(filtering->matcher, visit);
     if (passes < 0)
         return passes;
     if (!passes)
         return BR_DROP;
-    int holds = look->conditions ? br_conditions_hold(look->conditions, visit) : 0;
+    int holds = filtering->conditions ? br_conditions_hold(filtering->conditions, visit) : 0;
     if (holds < 0)
         return holds;
     return holds ? BR_DROP : BR_KEEP;
@@ -382,7 +382,7 @@ static void filter_say(struct br_node *node, unsigned n_gave_up)
 }
 
 /* Returns BR_EFULL if an arena was too small for the item, which is not a lack of memory. */
-static int filter_why(const struct br_matcher *matcher, const struct br_conditions *conditions)
+static int filter_error_of(const struct br_matcher *matcher, const struct br_conditions *conditions)
 {
     int rc = br_arena_why(&matcher->arena);
     return rc == BR_ENOMEM && conditions ? br_arena_why(&conditions->arena) : rc;
@@ -394,18 +394,18 @@ static void filter_consume(struct br_node *node, struct br_item *item)
     const struct config *config = node->config;
     struct br_matcher *matcher = &state->matchers[item->signal];
     struct br_conditions *conditions = &state->conditions[item->signal];
-    struct look look = {matcher, conditions->count ? conditions : NULL};
+    struct filtering filtering = {matcher, conditions->count ? conditions : NULL};
     uint32_t before = item->n_items;
     br_regex_time_begin(&state->time, config->match_time, item);
     int rc = br_matcher_begin(matcher, item);
-    if (!rc && look.conditions)
+    if (!rc && filtering.conditions)
         rc = br_conditions_begin(conditions, item);
-    if (!rc && (br_matcher_active(matcher) || look.conditions))
-        rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM, filter_on_item, &look);
+    if (!rc && (br_matcher_active(matcher) || filtering.conditions))
+        rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM, filter_on_item, &filtering);
     if (rc == BR_ENOMEM)
-        rc = filter_why(matcher, look.conditions);
+        rc = filter_error_of(matcher, filtering.conditions);
     br_matcher_end(matcher);
-    if (look.conditions)
+    if (filtering.conditions)
         br_conditions_end(conditions);
     filter_say(node, matcher->n_gave_up + conditions->n_gave_up);
     matcher->n_gave_up = conditions->n_gave_up = 0;

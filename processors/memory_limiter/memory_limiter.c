@@ -20,15 +20,15 @@ struct config {
 };
 
 /* A limiter has a node in each pipeline of each worker. All see the same, so that one logs. */
-struct voice {
+struct log_owner {
     bool taken;
 };
 
 struct state {
     struct br_node *node;
-    struct voice *voice; /* of all nodes of this name */
+    struct log_owner *log_owner; /* of all nodes of this name */
     double *accepted[BR_SIGNALS], *refused[BR_SIGNALS];
-    struct br_timer look;
+    struct br_timer filtering;
     bool was_over;
 };
 
@@ -94,27 +94,27 @@ static int memory_limiter_create(struct br_node *node, struct br_err *err)
 static void *memory_limiter_make_voice(const void *arg)
 {
     (void)arg;
-    return br_calloc(1, sizeof(struct voice));
+    return br_calloc(1, sizeof(struct log_owner));
 }
 
 /* True for the first node that asks; also when there is no memory to tell. */
-static bool memory_limiter_speaks(struct br_node *node)
+static bool memory_limiter_owns_log(struct br_node *node)
 {
     struct state *state = node->state;
     char name[600];
     (void)snprintf(name, sizeof name, "voice of %s", node->id);
-    state->voice = br_shared_get(node->host, name, memory_limiter_make_voice, NULL);
-    if (!state->voice)
+    state->log_owner = br_shared_get(node->host, name, memory_limiter_make_voice, NULL);
+    if (!state->log_owner)
         return true;
-    bool first = !state->voice->taken;
-    state->voice->taken = true;
+    bool first = !state->log_owner->taken;
+    state->log_owner->taken = true;
     return first;
 }
 
 /* Refusing is the receivers' doing: only the change is logged here. */
-static void memory_limiter_on_look(struct br_timer *timer)
+static void memory_limiter_on_timer(struct br_timer *timer)
 {
-    struct state *state = br_container_of(timer, struct state, look);
+    struct state *state = br_container_of(timer, struct state, filtering);
     struct br_host *host = state->node->host;
     const struct config *config = state->node->config;
     bool over = br_host_over_limit(host);
@@ -127,7 +127,7 @@ static void memory_limiter_on_look(struct br_timer *timer)
         br_info(&state->node->log, "%zu MiB are held: taking requests again", used / MIB);
     state->was_over = over;
     uint64_t ms = config->check_interval / 1000000;
-    (void)br_host_timer(host, &state->look, ms ? ms : 1, memory_limiter_on_look);
+    (void)br_host_timer(host, &state->filtering, ms ? ms : 1, memory_limiter_on_timer);
 }
 
 static int memory_limiter_read_limits(const struct config *config, uint64_t *ret_limit,
@@ -154,11 +154,11 @@ static int memory_limiter_start(struct br_node *node, struct br_err *err)
     if (rc)
         return rc;
     br_memory_limit(host->memory, limit - spike, limit);
-    if (!memory_limiter_speaks(node))
+    if (!memory_limiter_owns_log(node))
         return 0;
     br_info(&node->log, "%llu MiB at the most, refusing requests from %llu MiB on",
             (unsigned long long)limit / MIB, (unsigned long long)(limit - spike) / MIB);
-    memory_limiter_on_look(&state->look);
+    memory_limiter_on_timer(&state->filtering);
     return 0;
 }
 
@@ -177,8 +177,8 @@ static void memory_limiter_consume(struct br_node *node, struct br_item *item)
 static void memory_limiter_destroy(struct br_node *node)
 {
     struct state *state = node->state;
-    br_host_timer_stop(node->host, &state->look);
-    br_shared_put(node->host, state->voice, br_free);
+    br_host_timer_stop(node->host, &state->filtering);
+    br_shared_put(node->host, state->log_owner, br_free);
 }
 
 extern const struct br_component br_memory_limiter_processor;

@@ -146,24 +146,24 @@ static void probabilistic_sampler_count(struct br_node *node, enum br_signal sig
 
 /* --- Spans ----------------------------------------------------------------------------------- */
 
-static enum sampler_wish probabilistic_sampler_wish_of(struct br_value value,
-                                                       struct br_arena *scratch, bool *no_memory)
+static enum sampler_priority
+probabilistic_sampler_priority_of(struct br_value value, struct br_arena *scratch, bool *no_memory)
 {
     struct br_any any = br_any_read(value);
     double v;
     if (any.type != BR_VALUE_STRING && any.type != BR_VALUE_INT && any.type != BR_VALUE_DOUBLE)
-        return SAMPLER_NO_WISH;
+        return SAMPLER_PRIORITY_NONE;
     if (!br_value_convert(value, BR_VALUE_DOUBLE, scratch, &value)) {
         *no_memory = true;
-        return SAMPLER_NO_WISH;
+        return SAMPLER_PRIORITY_NONE;
     }
     any = br_any_read(value);
     if (any.type != BR_VALUE_DOUBLE)
-        return SAMPLER_NO_WISH;
+        return SAMPLER_PRIORITY_NONE;
     memcpy(&v, &any.number, sizeof v);
     if (v < 0 || isnan(v))
-        return SAMPLER_NO_WISH;
-    return v > 0 ? SAMPLER_MUST : SAMPLER_MUST_NOT;
+        return SAMPLER_PRIORITY_NONE;
+    return v > 0 ? SAMPLER_PRIORITY_KEEP : SAMPLER_PRIORITY_DROP;
 }
 
 /* True for the attribute sampling.priority, whose value it finds. */
@@ -197,7 +197,8 @@ static int probabilistic_sampler_read_span(struct state *state, const struct br_
         case BR_SCAN_LEN(BR_SPAN_ATTRIBUTES):
             if (!has_wish &&
                 probabilistic_sampler_is_priority(field.data, (size_t)field.value, &value)) {
-                ret->wish = probabilistic_sampler_wish_of(value, &state->scratch, &no_memory);
+                ret->priority =
+                    probabilistic_sampler_priority_of(value, &state->scratch, &no_memory);
                 has_wish = true;
             }
             break;
@@ -373,7 +374,7 @@ static uint8_t probabilistic_sampler_trace_of(const struct run *run, const struc
 }
 
 /* Decides about samples without a trace in the profile at hand. */
-static void probabilistic_sampler_judge_profile(struct run *run)
+static void probabilistic_sampler_decide_unlinked(struct run *run)
 {
     const struct config *config = run->node->config;
     const uint8_t *p = run->groups.body, *end = p + run->groups.body_len, *id = NULL;
@@ -396,7 +397,7 @@ static int probabilistic_sampler_on_sample(void *arg, struct br_visit *visit)
     struct run *run = arg;
     const struct config *config = run->node->config;
     if (br_groups_at_item(&run->groups, visit->index))
-        probabilistic_sampler_judge_profile(run);
+        probabilistic_sampler_decide_unlinked(run);
     uint8_t trace = probabilistic_sampler_trace_of(run, visit);
     bool sampled = trace ? trace == TRACE_KEPT : run->keep_unlinked;
     enum sampler_policy by =

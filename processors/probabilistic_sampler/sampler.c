@@ -130,8 +130,9 @@ void sampler_span(const struct sampler *sampler, const struct sampler_span *span
     if (!draw.error)
         threshold = sampler_decide(sampler, &ret->state);
     ret->policy = draw.policy;
-    if (span->wish != SAMPLER_NO_WISH) {
-        threshold = span->wish == SAMPLER_MUST ? BR_THRESHOLD_ALWAYS : BR_THRESHOLD_NEVER;
+    if (span->priority != SAMPLER_PRIORITY_NONE) {
+        threshold =
+            span->priority == SAMPLER_PRIORITY_KEEP ? BR_THRESHOLD_ALWAYS : BR_THRESHOLD_NEVER;
         ret->policy = SAMPLER_PRIORITY;
     }
     ret->sampled = threshold <= draw.randomness;

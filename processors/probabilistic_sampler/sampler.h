@@ -38,13 +38,13 @@ struct sampler {
 void sampler_init(struct sampler *sampler, enum sampler_mode mode, double percentage, uint32_t seed,
                   unsigned precision, bool fail_closed);
 
-enum sampler_wish { SAMPLER_NO_WISH, SAMPLER_MUST, SAMPLER_MUST_NOT };
+enum sampler_priority { SAMPLER_PRIORITY_NONE, SAMPLER_PRIORITY_KEEP, SAMPLER_PRIORITY_DROP };
 
 struct sampler_span {
     const uint8_t *trace_id; /* 16 bytes; NULL or zeros: none */
     const uint8_t *tracestate;
     size_t tracestate_len;
-    enum sampler_wish wish; /* of the attribute sampling.priority */
+    enum sampler_priority priority; /* of the attribute sampling.priority */
 };
 
 struct sampler_verdict {

@@ -94,7 +94,7 @@ static const struct br_yaml *redact_config_find(const struct br_yaml *node, cons
     return at && sub ? br_yaml_get(at, sub) : at;
 }
 
-/* Says where a pattern of the list `key` (in it, `sub`) is wrong. */
+/* Reports each pattern of the list `key` (in it, `sub`) that is not a valid regular expression. */
 static int redact_config_check_patterns(struct br_regex *regex, const struct br_strings *list,
                                         const char *key, const char *sub,
                                         const struct br_yaml *node, const char *path,
@@ -145,8 +145,8 @@ static int redact_config_set_defaults(struct redact_config *config, const struct
                                       struct br_arena *arena)
 {
     static const char *const words[] = {"password", "secret", "credential", "token"};
-    bool said = br_yaml_get(node, "allow_all_keys") != NULL;
-    if (!said && !config->allowed_keys.items)
+    bool has_allow_all_keys = br_yaml_get(node, "allow_all_keys") != NULL;
+    if (!has_allow_all_keys && !config->allowed_keys.items)
         config->allow_all_keys = true;
     if (config->blocked_key_words.items)
         return 0;

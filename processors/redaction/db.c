@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-#define DEPTH_MAX 256 /* of lists and maps inside each other */
+#define DEPTH_MAX 256 /* nesting of lists and maps */
 
 enum redact_db redact_db_find(const uint8_t *name, size_t len, bool *ret_mysql)
 {
@@ -32,7 +32,7 @@ enum redact_db redact_db_find(const uint8_t *name, size_t len, bool *ret_mysql)
     return REDACT_DBS;
 }
 
-/* A JSON value of one byte becomes one of three. */
+/* Returns three times the length: a JSON value of one byte becomes one of three bytes. */
 size_t redact_db_room(size_t len)
 {
     return 3 * len;
@@ -90,7 +90,7 @@ static void db_trim(struct scan *scan)
 
 /* --- SQL ------------------------------------------------------------------------------------- */
 
-/* Behind the text that `quote` ends; a backslash takes the next byte with it. */
+/* Returns the end of a text that `quote` terminates. A backslash escapes the next byte. */
 static const uint8_t *db_text_end(const struct scan *scan, uint8_t quote)
 {
     const uint8_t *p = scan->p + 1;
@@ -115,7 +115,7 @@ static const uint8_t *db_number_end(const struct scan *scan)
     return p;
 }
 
-/* Copies up to `to`, each row of digits as one `?`. */
+/* Copies everything up to `to`, with each run of digits replaced by one `?`. */
 static void db_put_name(struct scan *scan, const uint8_t *to)
 {
     while (scan->p < to) {
@@ -142,7 +142,7 @@ static void db_put_word(struct scan *scan)
     db_put_name(scan, p);
 }
 
-/* $1, $$text$$ or $tag$text$tag$: what it is instead of, or NULL. */
+/* Returns the end of $1, $$text$$ or $tag$text$tag$; NULL: there is none here. */
 static const uint8_t *db_dollar_end(const struct scan *scan)
 {
     const uint8_t *p = scan->p + 1;
@@ -160,7 +160,7 @@ static const uint8_t *db_dollar_end(const struct scan *scan)
     return close ? close + tag : scan->end;
 }
 
-/* A comment, which stays; NULL: there is none here. */
+/* Returns the end of a comment, which is kept; NULL: there is none here. */
 static const uint8_t *db_comment_end(const struct scan *scan)
 {
     const char *close = NULL;
@@ -175,7 +175,7 @@ static const uint8_t *db_comment_end(const struct scan *scan)
     return at ? at + len : scan->end;
 }
 
-/* Whether a number begins here. A sign is its own unless it stands behind an operator. */
+/* Returns true if a number begins here. A sign belongs to the number if it follows an operator. */
 static bool db_is_number(const struct scan *scan, const uint8_t *start)
 {
     bool sign = (*scan->p == '-' || *scan->p == '+') &&
@@ -217,7 +217,7 @@ static void db_clean_sql(struct scan *scan, bool mysql)
 
 /* --- Commands -------------------------------------------------------------------------------- */
 
-/* Keeps the command of each line. */
+/* Keeps only the command of each line. */
 static void db_clean_redis(struct scan *scan)
 {
     db_trim(scan);
@@ -239,7 +239,7 @@ static void db_clean_redis(struct scan *scan)
     }
 }
 
-/* Values stand behind the first line. */
+/* Removes everything after the first line, because values are there. */
 static void db_clean_memcached(struct scan *scan)
 {
     const uint8_t *line = memmem(scan->p, (size_t)(scan->end - scan->p), "\r\n", 2);
@@ -284,7 +284,7 @@ static bool db_skip_number(struct scan *scan)
     return scan->p > start;
 }
 
-/* A text, number or word, all of which become one text. */
+/* Replaces a JSON text, number or word by the same text. */
 static bool db_json_plain(struct scan *scan)
 {
     static const char *const words[] = {"true", "false", "null"};
@@ -316,7 +316,7 @@ static bool db_json_pair(struct scan *scan, unsigned depth)
     return db_json_value(scan, depth);
 }
 
-/* A list or a map, behind its bracket. */
+/* Cleans a JSON list or map; the scan is after its opening bracket. */
 static bool db_json_list(struct scan *scan, uint8_t open, unsigned depth)
 {
     bool map = open == '{';

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The redaction processor, for both signals: what must not leave is removed, or masked where it
- * stands. Keys and what is done by them are the Collector's; names and paths of profiles, and
- * literal words, are ours. What nothing is found in leaves byte for byte as it came.
+ * The redaction processor removes or masks sensitive data in both signals. Its keys and their
+ * meaning are the Collector's; names and paths in profiles, and literal words, are additions of
+ * Braid. An item without matches is forwarded byte for byte.
  */
 #include <string.h>
 
@@ -16,7 +16,7 @@
 struct state {
     struct redact_rules rules;
     struct redact_walk walk;
-    struct br_arena arena; /* of the item at hand */
+    struct br_arena arena; /* memory for the current item */
     double *functions, *paths;
     struct br_log_limit limit;
 };
@@ -31,7 +31,7 @@ static int redaction_create(struct br_node *node, struct br_err *err)
     walk->rules = &state->rules;
     walk->node = node;
     walk->masked = br_masked_get(node->host);
-    walk->asked.db = REDACT_DBS;
+    walk->target.db = REDACT_DBS;
     walk->arena = &state->arena;
     walk->values = br_node_metric(node, BR_COUNTER, masked, "what", "value");
     walk->names = br_node_metric(node, BR_COUNTER, masked, "what", "name");
@@ -49,7 +49,7 @@ static int redaction_create(struct br_node *node, struct br_err *err)
     return rc == BR_ENOMEM ? br_err_set(err, rc, "out of memory") : rc;
 }
 
-/* A Resource that an earlier processor put beside the part. */
+/* Redacts a Resource that an earlier processor has replaced. */
 static int redact_new_resource(struct redact_walk *walk, struct br_item *item, struct br_part *part)
 {
     struct br_buf *buf;
@@ -115,7 +115,8 @@ static void redaction_consume(struct br_node *node, struct br_item *item)
     struct state *state = node->state;
     struct br_mem_scope scope;
     redact_rules_begin(&state->rules, item);
-    /* A text that becomes too large is masked as a whole: the budget alone counts. */
+    /* A text that would become too large is masked as a whole, so only the process's memory
+     * budget applies. */
     br_mem_scope_begin(&scope, SIZE_MAX / 2, node->host->memory);
     int rc =
         item->signal == BR_TRACES ? redact_parts(&state->walk, item) : redact_profiles(state, item);
