@@ -19,19 +19,19 @@ static const struct br_option options[] = {
      .offset = offsetof(struct attributes_config, include),
      .sub = br_match_options,
      .size = sizeof(struct br_match_config),
-     .help = "what they apply to; default: everything"},
+     .help = "spans or samples that are changed; default: all"},
     {.name = "exclude",
      .kind = BR_OPT_PRESENT,
      .offset = offsetof(struct attributes_config, exclude),
      .sub = br_match_options,
      .size = sizeof(struct br_match_config),
-     .help = "of this, what they do not apply to; default: nothing"},
+     .help = "of those, spans or samples that are not changed; default: none"},
     BR_ENUM(struct attributes_config, apply_to, "both", targets,
             "in profiles: the attributes of samples, those of profiles, or both"),
     BR_DURATION(
         struct attributes_config, match_time, "20ms",
-        "processor time that all patterns together may take in a request, beside 20 ns for "
-        "each of its bytes; then delete and hash act on all keys, and nothing else matches"),
+        "processor time for matching all patterns in a request, in addition to 20 ns per byte; "
+        "after that, delete and hash apply to all keys, and nothing else matches"),
     BR_OPT_END,
 };
 
@@ -161,7 +161,7 @@ static void attributes_processor_finish(struct br_item *item, int rc)
 {
     if (rc == BR_EFULL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "attributes: something has too many attributes, or becomes too large");
+                       "attributes: a list of attributes is too long, or the result is too large");
     else if (rc == BR_EINVAL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "attributes: malformed data");
     else
@@ -176,7 +176,7 @@ static void attributes_processor_say(struct br_node *node)
     state->matcher.n_gave_up = state->list.n_gave_up = 0;
     *state->gave_up += n;
     if (n && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "a pattern took too long over a text");
+        br_warn(&node->log, "matching a pattern took too long");
 }
 
 static void attributes_processor_consume(struct br_node *node, struct br_item *item)

@@ -56,13 +56,15 @@ struct state {
 
 static const struct br_option span_options[] = {
     MATCH(include, br_match_span_options, "spans that stay; default: all"),
-    MATCH(exclude, br_match_span_options, "of these, spans that are dropped; default: none"),
+    MATCH(exclude, br_match_span_options,
+          "spans that are dropped although they are included; default: none"),
     BR_OPT_END,
 };
 
 static const struct br_option profile_options[] = {
     MATCH(include, br_match_profile_options, "samples that stay; default: all"),
-    MATCH(exclude, br_match_profile_options, "of these, samples that are dropped; default: none"),
+    MATCH(exclude, br_match_profile_options,
+          "samples that are dropped although they are included; default: none"),
     BR_STRINGS(struct side, resource, ANY_OF "all samples of a resource"),
     BR_STRINGS(struct side, profile, ANY_OF "all samples of a profile"),
     BR_OPT_END,
@@ -71,7 +73,7 @@ static const struct br_option profile_options[] = {
 static const struct br_option trace_options[] = {
     BR_STRINGS(struct traces, resource, ANY_OF "all spans of a resource"),
     BR_STRINGS(struct traces, span, ANY_OF "a span"),
-    BR_VALUE(struct traces, spanevent, "conditions that drop events of spans: refused"),
+    BR_VALUE(struct traces, spanevent, "conditions that drop span events; not supported"),
     BR_OPT_END,
 };
 
@@ -79,16 +81,18 @@ static const struct br_option options[] = {
     BR_STRUCT(struct config, spans, span_options, "for traces"),
     BR_STRUCT(struct config, profiles, profile_options, "for profiles"),
     BR_DURATION(struct config, match_time, "20ms",
-                "processor time that all patterns together may take in a request, beside 20 ns for "
-                "each of its bytes; then none matches any more"),
+                "processor time for matching all patterns in a request, in addition to 20 ns per "
+                "byte; after that, no pattern matches"),
     BR_STRUCT(struct config, traces, trace_options, "conditions for traces"),
     BR_VALUE(struct config, trace_conditions, ANY_OF "a span; paths name their context"),
     BR_VALUE(struct config, profile_conditions, ANY_OF "a sample; paths name their context"),
-    BR_IGNORED("error_mode", "conditions that are taken at the start do not fail later"),
-    BR_IGNORED("logs", "of the Collector's, for a signal that is not here"),
-    BR_IGNORED("log_conditions", "of the Collector's, for a signal that is not here"),
-    BR_IGNORED("metrics", "of the Collector's, for a signal that is not here"),
-    BR_IGNORED("metric_conditions", "of the Collector's, for a signal that is not here"),
+    BR_IGNORED("error_mode", "conditions are checked at startup and cannot fail later"),
+    BR_IGNORED("logs", "option of the Collector for a signal that Braid does not support"),
+    BR_IGNORED("log_conditions",
+               "option of the Collector for a signal that Braid does not support"),
+    BR_IGNORED("metrics", "option of the Collector for a signal that Braid does not support"),
+    BR_IGNORED("metric_conditions",
+               "option of the Collector for a signal that Braid does not support"),
     BR_OPT_END,
 };
 
@@ -194,8 +198,9 @@ static int filter_add_named(struct named *named, const struct br_yaml *text, con
     if (!path)
         return BR_ENOMEM;
     if (text->type != BR_YAML_SCALAR)
-        return br_errs_add(errs, text, path,
-                           "must be conditions, or maps with a list of them under \"conditions\"");
+        return br_errs_add(
+            errs, text, path,
+            "must be conditions, or maps with a list of conditions under \"conditions\"");
     named->nodes[named->texts.count] = text;
     named->paths[named->texts.count] = path;
     named->texts.items[named->texts.count++] = text->text;
@@ -365,7 +370,7 @@ static void filter_finish(struct br_item *item, int rc)
 {
     if (rc == BR_EFULL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "filter: something has too many attributes, or is too large");
+                       "filter: a list of attributes is too long, or a record is too large");
     else if (rc == BR_EINVAL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "filter: malformed data");
     else
@@ -378,7 +383,7 @@ static void filter_say(struct br_node *node, unsigned n_gave_up)
     uint64_t held;
     *state->gave_up += n_gave_up;
     if (n_gave_up && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "a pattern took too long over a text and counts as not matching");
+        br_warn(&node->log, "matching a pattern took too long; it counts as not matching");
 }
 
 /* Returns BR_EFULL if an arena was too small for the item, which is not a lack of memory. */
@@ -427,7 +432,7 @@ const struct br_component br_filter_processor = {
     .kind = BR_PROCESSOR,
     .signals = BR_BOTH_SIGNALS,
     .stability = "beta",
-    .help = "drops spans and samples by what they are",
+    .help = "drops spans and samples by their properties",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),

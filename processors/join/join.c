@@ -35,9 +35,9 @@ static const char *const root_links[] = {"root", "span", NULL};
 
 static const struct br_option local_root_options[] = {
     BR_ENUM(struct join_local_root, link, "root", root_links,
-            "span: samples with timestamps leave with the link and the name of the deepest span"),
+            "span: samples with timestamps get the link and the name of the deepest span"),
     BR_INT(struct join_local_root, max_spans, 256, 1, JOIN_FAMILY_MAX,
-           "spans of a trace and service that are looked at, the newest"),
+           "number of spans of a trace and service that are searched, newest first"),
     BR_OPT_END,
 };
 
@@ -46,34 +46,34 @@ static const char *const marks[] = {"never", "likely", "exact", NULL};
 static const struct br_option options[] = {
     BR_DURATION(struct join_config, window, "2m", "how long spans are remembered"),
     BR_INT(struct join_config, max_bytes, 64 << 20, JOIN_BYTES_MIN, JOIN_BYTES_MAX,
-           "size of the table; when it is full the oldest spans leave"),
+           "size of the table in bytes; when it is full, the oldest spans are evicted"),
     BR_STRINGS(struct join_config, sample_attributes,
-               "attributes of the span or its resource that joined samples get beside span.name; "
-               "span.kind and span.status too"),
+               "attributes of the span or its resource that joined samples get in addition to "
+               "span.name; may include span.kind and span.status"),
     BR_INT(struct join_config, max_values, 1000, 1, 1000000,
-           "distinct values of each added attribute; then _other"),
+           "distinct values of each added attribute; further values become _other"),
     BR_STRUCT(struct join_config, labels, label_options,
-              "where samples without a link name their span"),
+              "attributes in which samples without a link name their span"),
     BR_STRUCT(struct join_config, local_root, local_root_options,
-              "samples that name the root of what their service did for a request"),
+              "samples that name their local root, the first span of their service in a trace"),
     BR_DURATION(struct join_config, hold, "0s",
-                "how long spans of profiled services wait for their samples' totals"),
+                "how long spans of profiled services are held until their samples arrive"),
     BR_DURATION(struct join_config, profile_hold, "0s",
-                "how long profiles wait for spans that have not come"),
+                "how long profiles are held until the spans of their samples arrive"),
     BR_INT(struct join_config, hold_max_bytes, 32 << 20, 0, 1099511627776.0,
-           "most bytes that wait, shared out among the workers; beyond it nothing waits"),
+           "limit of held bytes, divided among the workers; items beyond it are not held"),
     BR_ENUM(
         struct join_config, mark, "never", marks,
-        "likely: spans of profiled services get pyroscope.profile.id at once; exact: spans that "
-        "waited have it with samples only, whoever wrote it"),
+        "likely: spans of profiled services get pyroscope.profile.id at once; exact: held spans "
+        "have it only if they have samples, even if an SDK wrote it"),
     BR_BOOL(struct join_config, infer, false,
             "joins samples that name no span to the one that was open on their thread"),
     BR_INT(struct join_config, top_functions, 0, 0, JOIN_TOP_SHOWN_MAX,
-           "spans with samples say which functions took most of their time themselves; 0: none"),
+           "number of functions that spans with samples list by own time; 0: none"),
     BR_STRUCT(struct join_config, span_metrics, join_span_metrics_options,
-              "counters at the telemetry endpoint"),
+              "metrics of resource usage by span name"),
     BR_PRESENT(struct join_config, keep, struct join_keep, join_keep_options,
-               "which links survive; samples with another lose theirs and are folded by stack"),
+               "which links are kept; samples with other links lose them and are merged by stack"),
     BR_OPT_END,
 };
 
@@ -106,7 +106,7 @@ static int join_check(void *config, const struct br_yaml *node, const char *path
     }
     if (join_config->mark == JOIN_MARK_EXACT && !join_config->hold) {
         (void)snprintf(at, sizeof at, "%s::mark", path);
-        return br_errs_add(errs, br_yaml_get(node, "mark"), at, "exact needs a `hold`");
+        return br_errs_add(errs, br_yaml_get(node, "mark"), at, "exact requires `hold`");
     }
     for (size_t i = 0; i < BR_COUNT(holds); i++) {
         if (holds[i].value <= join_config->window)
@@ -185,18 +185,18 @@ static const char *join_reason(const struct join_progress *progress)
 {
     if (!progress->named && progress->ambiguous)
         return "samples name several spans at once: the profiler labels threads that serve several "
-               "requests, and needs a bridge that labels each task";
+               "requests; use a bridge that labels each task";
     if (!progress->named && !progress->inferable)
-        return "no sample names a span by its link or a label of `labels`, or says enough for "
-               "`infer`";
+        return "no sample names a span by its link or by a label of `labels`, or has the "
+               "attributes "
+               "that `infer` requires";
     if (!progress->common)
-        return "no service.name has both";
+        return "no service.name has both signals";
     if (!progress->named)
-        return "samples fit no span by thread and time: clocks may be apart, or thread ids be of "
-               "another kind";
-    return "the spans that samples name do not come; they may go to another process, come more "
-           "than "
-           "`window` earlier or later, or not be sampled";
+        return "no sample matches a span by thread and time: clocks may differ, or thread ids may "
+               "have different origins";
+    return "the spans that samples name do not arrive: they may be sent to another process, arrive "
+           "more than `window` earlier or later, or not be sampled";
 }
 
 /* Logs the most likely reason, once, if both signals have arrived for a window and nothing was
@@ -213,7 +213,8 @@ static void join_log_reason(struct join *join)
     join->reason_logged = true;
     if (progress->joined)
         return;
-    br_warn(&join->node->log, "spans and samples have come for a window and none was joined: %s",
+    br_warn(&join->node->log,
+            "spans and samples have arrived for a window, and no sample was joined: %s",
             join_reason(progress));
 }
 
@@ -511,9 +512,10 @@ static void join_check_pipelines(struct join *join)
         return;
     progress->warned = true;
     bool traces = progress->signals & 1u << BR_TRACES;
-    br_warn(&join->node->log,
-            "stands in no %s pipeline, so that nothing is joined: the same id has to stand in both",
-            br_signal_name(traces ? BR_PROFILES : BR_TRACES));
+    br_warn(
+        &join->node->log,
+        "is not in any %s pipeline, so nothing will be joined; list the same id in both pipelines",
+        br_signal_name(traces ? BR_PROFILES : BR_TRACES));
 }
 
 static int join_start(struct br_node *node, struct br_err *err)

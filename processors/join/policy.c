@@ -126,21 +126,21 @@ bool join_overrides_keep(const struct join_overrides *overrides, uint64_t now_ms
 static const struct br_option name_options[] = {
     BR_STRING(struct join_keep_name, name, "", "the span's name"),
     BR_DURATION(struct join_keep_name, slow_threshold, "0s",
-                "in place of the general one; 0s: never slow"),
+                "replaces the general threshold for this name; 0s: never slow"),
     BR_OPT_END,
 };
 
 const struct br_option join_keep_options[] = {
     BR_DURATION(struct join_keep, slow_threshold, "0s",
-                "links to spans that last as long survive; 0s: no reason"),
+                "keeps links to spans of at least this duration; 0s: does not apply"),
     BR_LIST(struct join_keep, span_names, struct join_keep_name, name_options,
-            "spans that are slow from another duration on"),
-    BR_BOOL(struct join_keep, failed, true, "links to spans with status error survive"),
+            "spans with a different slow_threshold"),
+    BR_BOOL(struct join_keep, failed, true, "keeps links to spans with status error"),
     BR_DURATION(struct join_keep, cpu_threshold, "0s",
-                "links to spans whose samples add up to more CPU time survive; 0s: no reason"),
+                "keeps links to spans whose samples sum to more CPU time; 0s: does not apply"),
     BR_DOUBLE(struct join_keep, sampling_percentage, 0, 0, 100,
-              "of the traces, links to whose spans survive; the same ones on every instance"),
-    BR_BOOL(struct join_keep, unknown, false, "links to spans that have not come survive"),
+              "percentage of traces whose links are kept; the same traces on every instance"),
+    BR_BOOL(struct join_keep, unknown, false, "keeps links to spans that have not arrived"),
     BR_OPT_END,
 };
 

@@ -35,20 +35,21 @@ struct state {
 static const struct br_option options[] = {
     BR_DURATION(
         struct config, check_interval, "0s",
-        "how often to log that the soft limit was passed; must be set, as in the Collector"),
+        "interval at which the memory is compared with the soft limit and logged; required, as in "
+        "the Collector"),
     BR_INT(struct config, limit_mib, 0, 0, 4294967295.0,
-           "hard limit in MiB; goes before limit_percentage"),
+           "hard limit in MiB; takes precedence over limit_percentage"),
     BR_INT(struct config, spike_limit_mib, 0, 0, 4294967295.0,
-           "how far below limit_mib the soft limit is; 0: a fifth of the limit"),
+           "difference between hard and soft limit in MiB; 0: 20 % of the hard limit"),
     BR_INT(struct config, limit_percentage, 0, 0, 100,
-           "hard limit in per cent of the memory of the machine or control group"),
+           "hard limit as a percentage of the memory of the machine or control group"),
     BR_INT(struct config, spike_limit_percentage, 0, 0, 100,
-           "how far below limit_percentage the soft limit is; 0: a fifth of the limit"),
-    BR_IGNORED("min_gc_interval_when_soft_limited", "there is no garbage to collect"),
-    BR_IGNORED("min_gc_interval_when_hard_limited", "there is no garbage to collect"),
-    BR_IGNORED("max_gc_interval_when_soft_limited", "there is no garbage to collect"),
-    BR_IGNORED("max_gc_interval_when_hard_limited", "there is no garbage to collect"),
-    BR_IGNORED("garbage_collector", "memory is counted as it is taken, and not collected"),
+           "difference between hard and soft limit as a percentage; 0: 20 % of the hard limit"),
+    BR_IGNORED("min_gc_interval_when_soft_limited", "Braid has no garbage collector"),
+    BR_IGNORED("min_gc_interval_when_hard_limited", "Braid has no garbage collector"),
+    BR_IGNORED("max_gc_interval_when_soft_limited", "Braid has no garbage collector"),
+    BR_IGNORED("max_gc_interval_when_hard_limited", "Braid has no garbage collector"),
+    BR_IGNORED("garbage_collector", "Braid has no garbage collector"),
     BR_OPT_END,
 };
 
@@ -102,7 +103,7 @@ static bool memory_limiter_owns_log(struct br_node *node)
 {
     struct state *state = node->state;
     char name[600];
-    (void)snprintf(name, sizeof name, "voice of %s", node->id);
+    (void)snprintf(name, sizeof name, "log owner of %s", node->id);
     state->log_owner = br_shared_get(node->host, name, memory_limiter_make_voice, NULL);
     if (!state->log_owner)
         return true;
@@ -121,10 +122,10 @@ static void memory_limiter_on_timer(struct br_timer *timer)
     size_t used = br_memory_used(host->memory);
     if (over && !state->was_over)
         br_warn(&state->node->log,
-                "%zu MiB are held, over the soft limit of %zu MiB: refusing requests", used / MIB,
-                br_memory_soft(host->memory) / MIB);
+                "%zu MiB are in use, above the soft limit of %zu MiB: rejecting requests",
+                used / MIB, br_memory_soft(host->memory) / MIB);
     else if (!over && state->was_over)
-        br_info(&state->node->log, "%zu MiB are held: taking requests again", used / MIB);
+        br_info(&state->node->log, "%zu MiB are in use: accepting requests again", used / MIB);
     state->was_over = over;
     uint64_t ms = config->check_interval / 1000000;
     (void)br_host_timer(host, &state->filtering, ms ? ms : 1, memory_limiter_on_timer);
@@ -135,7 +136,7 @@ static int memory_limiter_read_limits(const struct config *config, uint64_t *ret
 {
     uint64_t total = 0;
     if (!config->limit_mib && !br_memory_total("", &total))
-        return br_err_set(err, BR_EIO, "cannot tell how much memory there is: set limit_mib");
+        return br_err_set(err, BR_EIO, "cannot determine the size of the memory: set limit_mib");
     *ret_limit = config->limit_mib ? (uint64_t)config->limit_mib * MIB
                                    : total / 100 * (uint64_t)config->limit_percentage;
     *ret_spike = config->limit_mib ? (uint64_t)config->spike_limit_mib * MIB
@@ -156,7 +157,7 @@ static int memory_limiter_start(struct br_node *node, struct br_err *err)
     br_memory_limit(host->memory, limit - spike, limit);
     if (!memory_limiter_owns_log(node))
         return 0;
-    br_info(&node->log, "%llu MiB at the most, refusing requests from %llu MiB on",
+    br_info(&node->log, "hard limit %llu MiB, rejecting requests above %llu MiB",
             (unsigned long long)limit / MIB, (unsigned long long)(limit - spike) / MIB);
     memory_limiter_on_timer(&state->filtering);
     return 0;
@@ -187,7 +188,7 @@ const struct br_component br_memory_limiter_processor = {
     .kind = BR_PROCESSOR,
     .signals = BR_BOTH_SIGNALS,
     .stability = "beta",
-    .help = "refuses requests while too much is held in memory",
+    .help = "rejects requests while too much memory is in use",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),

@@ -54,24 +54,25 @@ static const struct br_option label_options[] = {
 
 static const struct br_option options[] = {
     BR_DOUBLE(struct config, sampling_percentage, 0, 0, 0,
-              "per cent of the traces to keep; 100 and more: all"),
+              "percentage of traces to keep; 100 or more: all"),
     BR_ENUM(struct config, mode, "hash_seed", modes,
-            "hash_seed: by a hash of the trace id; proportional, equalizing: consistently, by "
-            "randomness and threshold of the tracestate"),
+            "hash_seed: by a hash of the trace id; proportional, equalizing: consistently, by the "
+            "randomness and the threshold in the tracestate"),
     BR_INT(struct config, hash_seed, 0, 0, UINT32_MAX,
-           "hash_seed: another seed makes other decisions; equal on all instances of a layer"),
+           "hash_seed: seed of the hash; use the same one on all instances of a layer"),
     BR_BOOL(struct config, fail_closed, true,
-            "drops what cannot be decided: without trace id, or with a tracestate that is wrong; "
-            "false: keeps it"),
+            "true: drops records without a trace id or with an invalid tracestate; false: keeps "
+            "them"),
     BR_INT(struct config, sampling_precision, 4, 1, BR_THRESHOLD_DIGITS,
            "proportional, equalizing: hex digits of the threshold"),
     BR_ENUM(struct config, unlinked, "keep", unlinked,
             "samples that belong to no trace; by_profile_id: keeps sampling_percentage of the "
             "profiles"),
-    BR_STRUCT(struct config, labels, label_options, "where samples have ids that are no link"),
-    BR_IGNORED("attribute_source", "of the Collector's, for logs"),
-    BR_IGNORED("from_attribute", "of the Collector's, for logs"),
-    BR_IGNORED("sampling_priority", "of the Collector's, for logs"),
+    BR_STRUCT(struct config, labels, label_options,
+              "attributes that contain ids of samples without a link"),
+    BR_IGNORED("attribute_source", "option of the Collector for logs"),
+    BR_IGNORED("from_attribute", "option of the Collector for logs"),
+    BR_IGNORED("sampling_priority", "option of the Collector for logs"),
     BR_OPT_END,
 };
 
@@ -92,9 +93,10 @@ static int probabilistic_sampler_check(void *config, const struct br_yaml *node,
     else if (percentage < 0)
         wrong = "must not be negative";
     else if (percentage > 0 && (double)percentage / 100 < 0x1p-56)
-        wrong = "is too small: at least 2^-56 of the traces, or 0";
+        wrong = "is too small; must be 0 or at least 2^-56 of the traces";
     if (!at)
-        br_errs_warn(errs, node, path, "sampling_percentage is not set, and 0: no trace is kept");
+        br_errs_warn(errs, node, path,
+                     "sampling_percentage is not set and defaults to 0: no trace is kept");
     if (!wrong)
         return 0;
     char *where = br_arena_printf(arena, "%s::sampling_percentage", path);
@@ -455,7 +457,7 @@ const struct br_component br_probabilistic_sampler_processor = {
     .kind = BR_PROCESSOR,
     .signals = BR_BOTH_SIGNALS,
     .stability = "beta",
-    .help = "keeps a share of the traces, with their samples",
+    .help = "keeps a percentage of the traces, with their samples",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),

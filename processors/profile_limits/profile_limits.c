@@ -32,18 +32,18 @@ struct state {
 
 static const struct br_option options[] = {
     BR_INT(struct config, max_stack_depth, 64, 0, 1000000,
-           "frames of a stack: the nearest to the leaf stay, and one [truncated] at the root; "
-           "0: any number"),
+           "frames of a stack; the frames nearest to the leaf are kept, and [truncated] replaces "
+           "the root; 0: no limit"),
     BR_INT(struct config, max_profile_size, 10000000, 0, 268435456,
-           "bytes of a request: a larger one is split at samples; 0: any number"),
+           "bytes of a request; larger ones are split between samples; 0: no limit"),
     BR_INT(struct config, max_samples, 16000, 0, 4294967295,
-           "samples of a profile: one with more is split; 0: any number"),
+           "samples of a profile; larger ones are split; 0: no limit"),
     BR_INT(struct config, max_label_values, 0, 0, 1000000,
-           "different texts for each key of labels; further ones become [other]; 0: any number"),
+           "distinct texts of each label; further ones become [other]; 0: no limit"),
     BR_DURATION(struct config, label_values_window, "1h",
-                "after this time the values are counted anew; 0: never"),
+                "interval after which counting of values starts again; 0: never"),
     BR_STRINGS(struct config, unlimited_labels,
-               "keys that may have any number of values; absent: span_id, trace_id, profile_id"),
+               "labels that may have any number of values; default: span_id, trace_id, profile_id"),
     BR_OPT_END,
 };
 
@@ -167,7 +167,8 @@ static void profile_limits_say(struct br_node *node, uint32_t n_dropped)
     struct state *state = node->state;
     uint64_t held;
     if (n_dropped && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "%u samples dropped: too large, and they cannot be split", n_dropped);
+        br_warn(&node->log, "%u samples dropped: they are too large and cannot be split",
+                n_dropped);
 }
 
 static void profile_limits_refuse(struct br_node *node, struct br_item *item, int rc)
@@ -214,7 +215,7 @@ const struct br_component br_profile_limits_processor = {
     .kind = BR_PROCESSOR,
     .signals = BR_SIGNAL_BIT(BR_PROFILES),
     .stability = "beta",
-    .help = "cuts deep stacks, splits large profiles, bounds the values of labels",
+    .help = "cuts deep stacks, splits large profiles, limits the values of labels",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),

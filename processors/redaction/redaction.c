@@ -127,7 +127,7 @@ static void redaction_consume(struct br_node *node, struct br_item *item)
     uint64_t held;
     if (state->rules.n_gave_up &&
         br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "a pattern took too long over a text, which is masked as a whole");
+        br_warn(&node->log, "matching a pattern took too long; the whole text is masked");
     if (rc == BR_EFULL || rc == BR_EINVAL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "redaction: the result is too large");
     else if (rc)
@@ -152,7 +152,7 @@ const struct br_component br_redaction_processor = {
     .kind = BR_PROCESSOR,
     .signals = BR_BOTH_SIGNALS,
     .stability = "beta",
-    .help = "removes or masks what must not leave, by keys and by patterns",
+    .help = "removes or masks sensitive data by keys and patterns",
     .options = redact_options,
     .config_size = sizeof(struct redact_config),
     .state_size = sizeof(struct state),

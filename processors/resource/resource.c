@@ -41,8 +41,8 @@ static const struct br_option options[] = {
      .size = sizeof(struct br_rule_config),
      .help = "actions on resource attributes, applied in order"},
     BR_DURATION(struct config, match_time, "20ms",
-                "processor time that all patterns together may take in a request, beside 20 ns for "
-                "each of its bytes; then delete and hash act on all keys, and extract on none"),
+                "processor time for matching all patterns in a request, in addition to 20 ns per "
+                "byte; after that, delete and hash apply to all keys, and extract to none"),
     BR_OPT_END,
 };
 
@@ -190,7 +190,7 @@ static void resource_say(struct br_node *node)
     state->message.n_gave_up = 0;
     *state->gave_up += n;
     if (n && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "a pattern took too long over a text");
+        br_warn(&node->log, "matching a pattern took too long");
 }
 
 static void resource_consume(struct br_node *node, struct br_item *item)
@@ -212,8 +212,9 @@ static void resource_consume(struct br_node *node, struct br_item *item)
     rc = br_item_edit_end(&scope, rc);
     resource_say(node);
     if (rc == BR_EFULL)
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "resource: a Resource has too many attributes, or becomes too large");
+        br_item_reject(
+            item, BR_STATUS_INVALID_ARGUMENT,
+            "resource: the Resource has too many attributes, or the result is too large");
     else if (rc)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "resource: out of memory");
     else

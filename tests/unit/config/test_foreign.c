@@ -122,7 +122,7 @@ static void test_newest_keys(void **state)
         "warning: yaml:5:63: receivers::otlp::protocols::http::dialer: is read and has no effect: "
         "a server does not open connections\n"
         "warning: yaml:7:54: processors::memory_limiter::garbage_collector: is read and has no "
-        "effect: memory is counted as it is taken, and not collected\n"
+        "effect: Braid has no garbage collector\n"
         "warning: yaml:8:37: processors::queue_batch::batch::partition::idle_timeout: is read and "
         "has no effect: an idle partition is removed when its room is needed\n"
         "warning: yaml:14:41: exporters::otlp_http::keepalive::max_idle_conns: is read and has no "

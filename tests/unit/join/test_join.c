@@ -207,7 +207,8 @@ static void a_join_in_pipelines_of_one_signal_says_so(void **state)
             r->node.in_pipeline[s] = false;
         log_begin();
         assert_true(join_rig_create(r));
-        const char *text = log_end(), *want[] = {"no traces pipeline", "no profiles pipeline"};
+        const char *text = log_end(),
+                   *want[] = {"not in any traces pipeline", "not in any profiles pipeline"};
         if (s < BR_SIGNALS)
             assert_non_null(strstr(text, want[s]));
         else
@@ -240,8 +241,8 @@ static void a_window_without_a_join_is_explained(void **state)
         const char *why;
     } cases[] = {
         {"shop", 0, "no sample names a span"},
-        {"cart", 1, "no service.name has both"},
-        {"shop", 1, "do not come"},
+        {"cart", 1, "no service.name has both signals"},
+        {"shop", 1, "do not arrive"},
         {"shop", 42, NULL},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
@@ -301,7 +302,7 @@ static void clocks_apart_are_a_reason(void **state)
                                     .attributes = {dict_attribute_int(&d, "thread.id", 9)}});
         }
         const char *text = log_end();
-        assert_true((strstr(text, "clocks may be apart") != NULL) == apart);
+        assert_true((strstr(text, "clocks may differ") != NULL) == apart);
         join_rig_free(r);
     }
 }
@@ -450,7 +451,7 @@ static void bad_configs_are_refused(void **state)
         {"{max_bytes: 1000}", "max_bytes"},
         {"{max_values: 0}", "max_values"},
         {"{mark: always}", "mark"},
-        {"{mark: exact}", "exact needs a `hold`"},
+        {"{mark: exact}", "exact requires `hold`"},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         const char *error = join_rig_error(cases[i][0]);

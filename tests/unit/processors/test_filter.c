@@ -589,8 +589,8 @@ static void configs(void **state)
          "that "
          "is known here\n"},
         {"{trace_conditions: [{conditions: ['span.name == \"a\"', name]}, {a: b}]}",
-         "test.yaml:1:63: x::trace_conditions[1]: must be conditions, or maps with a list of them "
-         "under \"conditions\"\n"
+         "test.yaml:1:63: x::trace_conditions[1]: must be conditions, or maps with a list of "
+         "conditions under \"conditions\"\n"
          "test.yaml:1:55: x::trace_conditions[0]::conditions[1]: at character 1: the path name has "
          "to start with "
          "span, resource or scope\n"},

@@ -604,14 +604,15 @@ static void configs(void **state)
         {"{sampling_percentage: 15.3, hash_seed: 22}", ""},
         {"{sampling_percentage: 0}", ""},
         {"{}",
-         "warning: test.yaml:1:1: x: sampling_percentage is not set, and 0: no trace is kept\n"},
+         "warning: test.yaml:1:1: x: sampling_percentage is not set and defaults to 0: no trace is "
+         "kept\n"},
         {"{sampling_percentage: .inf}",
          "test.yaml:1:23: x::sampling_percentage: must be a number, got \".inf\"\n"},
         {"{sampling_percentage: -15.3}",
          "test.yaml:1:23: x::sampling_percentage: must not be negative\n"},
         {"{sampling_percentage: .000000000000001}",
-         "test.yaml:1:23: x::sampling_percentage: is too small: at least 2^-56 of the traces, or "
-         "0\n"},
+         "test.yaml:1:23: x::sampling_percentage: is too small; must be 0 or at least "
+         "2^-56 of the traces\n"},
         {"{sampling_percentage: 15.3, sampling_precision: 0}",
          "test.yaml:1:49: x::sampling_precision: must be a whole number from 1 to 14, got \"0\"\n"},
         {"{sampling_percentage: 50, sampling_precision: 15}",
