@@ -346,7 +346,7 @@ static int filter_create(struct br_node *node, struct br_err *err)
 
 /* --- Traffic --------------------------------------------------------------------------------- */
 
-/* What filter_on_item needs for one item. */
+/* The argument of filter_on_item. */
 struct filtering {
     struct br_matcher *matcher;
     struct br_conditions *conditions; /* NULL: none */

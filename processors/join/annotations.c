@@ -633,8 +633,7 @@ static bool annotations_mark_is_named(const struct marking *marking, const struc
     return any;
 }
 
-/* Returns the bytes to append to one span; empty if there are none or there is not enough
- * memory. */
+/* Returns the bytes to append to one span; empty if nothing is added or memory is short. */
 static struct br_addition annotations_mark_span(struct marking *marking, const struct br_span *span,
                                                 bool totals, bool likely)
 {

@@ -44,5 +44,5 @@ uint32_t join_additions_link(struct join_additions *additions, const uint8_t *tr
 int join_drop_span_labels(struct br_item *item, const bool *drops, const struct join_label *labels,
                           uint32_t n_labels, struct br_arena *arena);
 
-/* Adds the entries to the item as a new part. Returns 0 (also if there are none) or BR_ENOMEM. */
+/* Adds the entries to the item as a new part. Returns 0 (also if none exist) or BR_ENOMEM. */
 int join_additions_write(const struct join_additions *additions, struct br_item *item);

@@ -2,7 +2,7 @@
 /*
  * Equal samples are chained by number. For each sample only its position and the next sample of its
  * chain are stored; everything else is read again from its bytes when needed. A sample therefore
- * takes 15 bytes, whatever its size.
+ * takes 15 bytes, regardless of its size.
  */
 #include "processors/join/fold.h"
 

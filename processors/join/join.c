@@ -265,7 +265,7 @@ static void join_release_until(struct join *join, uint64_t ms)
 
 static void join_on_release(struct br_timer *t);
 
-/* Starts the release timer for the oldest item. If there is no memory for the timer, releases
+/* Starts the release timer for the oldest item. If the timer cannot be allocated, releases
  * everything. */
 static void join_rearm(struct join *join)
 {

@@ -96,8 +96,8 @@ void join_count_tally(struct join *join, const struct join_tally *tally);
 bool join_service_profiled(const struct join *join, const struct join_service *service,
                            uint64_t now_ms);
 
-/* Returns the item's spans; walks the item if the receiver has not left them. Returns NULL if
- * there are none or there is not enough memory. They are valid until the item's parts change. */
+/* Returns the item's spans; walks the item if the receiver has not left them. Returns NULL if none
+ * exist or memory is short. They are valid until the item's parts change. */
 const struct br_span *join_spans_of(struct br_item *item);
 
 /* Starts a thread job that makes pages of the table ahead of the spans, if it needs any. */
@@ -116,7 +116,7 @@ struct join_entered {
 struct join_entered join_enter_spans(struct join *join, struct br_item *item);
 
 /* Writes marks onto the item's spans and, with `totals`, the totals of their samples so far. If
- * the spans were held (`waited`) and the config says `mark: exact`, removes marks of spans
+ * the spans were held (`waited`) and the config sets `mark: exact`, removes marks of spans
  * without samples. */
 void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool waited);
 

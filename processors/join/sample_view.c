@@ -679,7 +679,7 @@ void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
         br_arena_calloc(arena, view->count[BR_TABLE_FUNCTION], sizeof *leaves->functions);
 }
 
-/* Returns the first number in field `field_number` of a table's entry; 0 if there is none. */
+/* Returns the first number in field `field_number` of a table's entry; 0 if it is absent. */
 static uint64_t sample_view_leaf_first_number(const struct br_dictionary_view *view,
                                               enum br_table table, uint64_t index,
                                               uint32_t field_number)

@@ -19,7 +19,7 @@
 
 struct join_texts {
     const struct join_table *table;        /* places are hashed with its secret */
-    const struct br_dictionary_view *view; /* NULL: there is no dictionary */
+    const struct br_dictionary_view *view; /* NULL: the item has no dictionary */
     struct br_arena *arena;
     struct br_map *known; /* results by text index, at most one per text */
     bool no_memory;       /* results are missing and must not be used */
@@ -31,7 +31,7 @@ void join_texts_init(struct join_texts *texts, const struct join_table *table,
                      const struct br_dictionary_view *view, struct br_arena *arena);
 void join_texts_release(struct join_texts *texts); /* accepts a zeroed struct */
 
-/* Returns text `index`, or an empty text if it does not exist or there is no dictionary. */
+/* Returns text `index`, or an empty text if it does not exist or the item has no dictionary. */
 struct br_entry join_texts_at(const struct join_texts *texts, uint64_t index);
 
 /* Return a hash of text `index`, or 0 if it is empty: join_table_hash, or join_service_hash. */

@@ -21,7 +21,7 @@
 #define ARENA_MAX (64u << 20)
 #define ADDITIONS_BLOCK 4096u
 
-/* The dictionary of the item, and what was read from it. */
+/* The dictionary of the item, and the data read from it. */
 struct run_dictionary {
     struct br_dictionary_view view;
     struct join_texts texts;
@@ -96,7 +96,7 @@ struct run {
     struct run_counts counts;
 };
 
-/* --- What becomes of it ----------------------------------------------------------------- */
+/* --- Outcomes ----------------------------------------------------------------- */
 
 static enum join_result join_run_find(struct run *run, const struct join_sample *sample, bool add)
 {
@@ -632,7 +632,7 @@ static void join_run_keep_addition(struct run *run, const struct br_part *part, 
 }
 
 /* Returns true if the samples need not be read: none names a span, inference is off, no link policy
- * is configured, and there is no memo. */
+ * is configured, and memo is NULL. */
 static bool join_run_finds_nothing(const struct run *run)
 {
     return !run->dictionary.any_label && run->dictionary.view.count[BR_TABLE_LINK] <= 1 &&

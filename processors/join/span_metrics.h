@@ -37,7 +37,8 @@ int join_span_metrics_init(struct join_span_metrics *metrics,
                            struct join_table *table);
 void join_span_metrics_release(struct join_span_metrics *metrics);
 
-/* What a sample adds to a span or, if the span has just arrived, what the samples before it add. */
+/* The resources that a sample adds to its span. For a span that has just arrived, those of all
+ * samples that arrived before it. */
 struct join_spent {
     uint64_t cpu_ns, allocated_bytes, samples;
 };

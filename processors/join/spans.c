@@ -124,7 +124,7 @@ struct entering {
     /* Only with sample_attributes: values of the current resource, of the current span, and the
      * encoded attributes of up to CHUNK spans. */
     struct text of_resource[JOIN_KEYS_MAX], of_span[JOIN_KEYS_MAX];
-    struct join_attributes *attributes; /* NULL: there are none */
+    struct join_attributes *attributes; /* NULL: not configured */
     uint8_t *chunk, *at;
 };
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory limiter sets the marks of the process's memory budget (base/memory.h). Memory is
- * counted as it is taken, so nothing is measured at intervals: above the soft limit (limit - spike)
- * receivers refuse a request before they read its body, and what is being read gets no more than
- * the budget has; what was taken before passes, unless the hard limit itself is exceeded.
+ * The memory limiter sets the limits of the process's memory budget (base/memory.h). Memory is
+ * counted when it is allocated, so nothing is measured at intervals. Above the soft limit (limit
+ * minus spike), receivers reject a request before they read its body, and a request that is being
+ * read only gets memory that is left in the budget. Requests that were accepted earlier are
+ * processed unless the hard limit is exceeded.
  */
 #include <stdio.h>
 
@@ -19,14 +20,15 @@ struct config {
     int64_t limit_mib, spike_limit_mib, limit_percentage, spike_limit_percentage;
 };
 
-/* A limiter has a node in each pipeline of each worker. All see the same, so that one logs. */
+/* Shared by the nodes of a limiter, of which there is one per pipeline and worker. All see the
+ * same memory, so only one of them logs. */
 struct log_owner {
     bool taken;
 };
 
 struct state {
     struct br_node *node;
-    struct log_owner *log_owner; /* of all nodes of this name */
+    struct log_owner *log_owner; /* shared by all nodes with this name */
     double *accepted[BR_SIGNALS], *refused[BR_SIGNALS];
     struct br_timer filtering;
     bool was_over;
@@ -98,7 +100,8 @@ static void *memory_limiter_make_voice(const void *arg)
     return br_calloc(1, sizeof(struct log_owner));
 }
 
-/* True for the first node that asks; also when there is no memory to tell. */
+/* Returns true for the first node that calls, and also if there is no memory to store which node
+ * it was. */
 static bool memory_limiter_owns_log(struct br_node *node)
 {
     struct state *state = node->state;
@@ -112,7 +115,7 @@ static bool memory_limiter_owns_log(struct br_node *node)
     return first;
 }
 
-/* Refusing is the receivers' doing: only the change is logged here. */
+/* Logs when the memory crosses the soft limit. The receivers reject the requests. */
 static void memory_limiter_on_timer(struct br_timer *timer)
 {
     struct state *state = br_container_of(timer, struct state, filtering);

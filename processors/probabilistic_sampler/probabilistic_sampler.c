@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The probabilistic sampler: spans by their trace and its tracestate, samples by the trace that
- * they belong to, so that a trace that is kept keeps its samples. What the decision is made of is
- * in sampler.h.
+ * The probabilistic sampler samples spans by their trace id and tracestate, and samples of profiles
+ * by the trace that they belong to, so that the samples of a kept trace are kept, too. sampler.h
+ * contains the decision.
  */
 #include <math.h>
 #include <string.h>
@@ -36,9 +36,9 @@ struct config {
 
 struct state {
     struct sampler sampler;
-    struct sampler_verdict verdict; /* of the span at hand */
-    struct br_buf *body;            /* and what becomes of it */
-    struct br_arena scratch;        /* of the item at hand */
+    struct sampler_verdict verdict; /* of the current span */
+    struct br_buf *body;            /* the new span */
+    struct br_arena scratch;        /* memory for the current item */
     double *counts[BR_SIGNALS][SAMPLER_POLICIES][2];
 };
 
@@ -168,7 +168,7 @@ probabilistic_sampler_priority_of(struct br_value value, struct br_arena *scratc
     return v > 0 ? SAMPLER_PRIORITY_KEEP : SAMPLER_PRIORITY_DROP;
 }
 
-/* True for the attribute sampling.priority, whose value it finds. */
+/* Returns true if the attribute is sampling.priority, and stores its value in `*ret`. */
 static bool probabilistic_sampler_is_priority(const uint8_t *data, size_t len, struct br_value *ret)
 {
     static const char key[] = "sampling.priority";
@@ -211,7 +211,7 @@ static int probabilistic_sampler_read_span(struct state *state, const struct br_
     return no_memory ? BR_ENOMEM : 0;
 }
 
-/* The span with another tracestate. */
+/* Writes the span with its new tracestate. */
 static int probabilistic_sampler_write_span(struct state *state, struct br_visit *visit,
                                             struct br_pool *pool)
 {
@@ -258,17 +258,18 @@ static int probabilistic_sampler_on_span(void *arg, struct br_visit *visit)
 
 /* --- Samples --------------------------------------------------------------------------------- */
 
-/* What a link or an attribute says of a sample's trace. */
+/* The decision for the trace that a link or an attribute names. */
 enum { NO_TRACE, TRACE_KEPT, TRACE_DROPPED };
 
-/* The profiles item at hand. */
+/* The current profiles item. */
 struct run {
     struct br_node *node;
     struct br_dictionary_view view;
     struct br_groups groups;
-    uint8_t *links, *attributes; /* by index */
-    uint8_t *rank;               /* of an attribute's name: the first in the list counts */
-    bool keep_unlinked;          /* in the profile at hand */
+    uint8_t *links, *attributes; /* decisions by index */
+    /* index of an attribute's name in the list; the smallest takes precedence */
+    uint8_t *rank;
+    bool keep_unlinked; /* of the current profile */
     enum sampler_policy unlinked_by;
 };
 
@@ -288,7 +289,7 @@ static uint8_t probabilistic_sampler_judge_link(const struct run *run, const str
     return id && br_trace_id_valid(id) ? probabilistic_sampler_judge(run, id) : NO_TRACE;
 }
 
-/* A trace id in an attribute's value: hex, by reference too, or its bytes. */
+/* Reads a trace id from an attribute's value: hexadecimal text, also by reference, or bytes. */
 static bool probabilistic_sampler_read_id(const struct run *run, struct br_value value,
                                           uint8_t id[16])
 {
@@ -352,7 +353,7 @@ static void probabilistic_sampler_take_attribute(const struct run *run, uint64_t
     }
 }
 
-/* The link's trace, or else that of a label. */
+/* Returns the decision for the trace of the sample's link, or else of one of its labels. */
 static uint8_t probabilistic_sampler_trace_of(const struct run *run, const struct br_visit *visit)
 {
     const uint8_t *p = visit->body, *end = p + visit->len;
@@ -375,7 +376,7 @@ static uint8_t probabilistic_sampler_trace_of(const struct run *run, const struc
     return by_link ? by_link : by_label;
 }
 
-/* Decides about samples without a trace in the profile at hand. */
+/* Decides whether samples without a trace are kept in the current profile. */
 static void probabilistic_sampler_decide_unlinked(struct run *run)
 {
     const struct config *config = run->node->config;

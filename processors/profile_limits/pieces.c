@@ -9,15 +9,16 @@
 
 #define GROWTH_MAX 3           /* bytes of all pieces, as a multiple of the request */
 #define GROWTH_FREE (1u << 20) /* bytes in addition */
-#define PIECE_COST 1536        /* of a piece beside its bytes */
+#define PIECE_COST 1536        /* bytes of memory of a piece in addition to its data */
 #define GROWS_TOO_MUCH 1
 
-enum { PAYLOAD_FORMAT = 9, PAYLOAD = 10 }; /* Profile.original_payload */
+/* fields of Profile: original_payload_format and original_payload */
+enum { PAYLOAD_FORMAT = 9, PAYLOAD = 10 };
 
 /* --- Is it too large? ------------------------------------------------------------------------ */
 
 struct most {
-    uint32_t count, most; /* samples of this profile, and of any */
+    uint32_t count, most; /* samples of the current profile, and of the largest */
 };
 
 static int limits_pieces_on_sample(void *arg, struct br_visit *visit)
@@ -68,7 +69,7 @@ static int limits_pieces_on_profile(void *arg, struct br_visit *visit)
     return visit->out.len < visit->len ? BR_REPLACE : BR_KEEP;
 }
 
-/* Takes out what says the profile once more, in the format that it came in. */
+/* Removes the original payload, which contains the profile again in its original format. */
 static int limits_pieces_strip(struct br_item *piece, double *payloads)
 {
     struct stripper stripper = {.arena = &piece->arena};
@@ -149,7 +150,7 @@ uint32_t limits_forward_pieces(struct br_node *node, const struct limits_sizes *
         }
         n_forwarded++;
         br_item_adopt(item, piece);
-        piece->metadata = item->metadata; /* in the parent's arena, which outlives it */
+        piece->metadata = item->metadata; /* in the arena of the parent, which outlives the piece */
         br_node_forward(node, piece);
     }
     *counts->splits += n_forwarded > 1;

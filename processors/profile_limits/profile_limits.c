@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The profile_limits processor: what is too deep, too large or has too many values is brought down
- * to what a profile backend takes, before it refuses all of a request. Stacks and labels are
- * changed in the dictionary, each once, however many samples refer to them.
+ * The profile_limits processor reduces stacks that are too deep, requests that are too large and
+ * labels with too many values to what a profile backend accepts, because the backend would
+ * otherwise reject the whole request. Stacks and labels are changed in the dictionary, once each,
+ * however many samples refer to them.
  */
 #include "base/steps.h"
 #include "otlp/edit/rewrite.h"
@@ -22,7 +23,7 @@ struct config {
 };
 
 struct state {
-    struct br_arena arena; /* of the item at hand */
+    struct br_arena arena; /* memory for the current item */
     struct limits_values values;
     uint64_t window_began_ms;
     double *stacks, *labels;
@@ -85,7 +86,7 @@ static int profile_limits_create(struct br_node *node, struct br_err *err)
 /* --- Labels ---------------------------------------------------------------------------------- */
 
 struct uses {
-    bool *used; /* by attribute */
+    bool *used; /* by attribute index */
     uint32_t count;
 };
 
@@ -95,7 +96,7 @@ static void profile_limits_use(const struct uses *uses, uint64_t index)
         uses->used[index] = true;
 }
 
-/* Marks the attributes of samples and profiles: their fields 2 and 11. */
+/* Marks the attributes that samples (field 2) and profiles (field 11) use. */
 static int profile_limits_on_labelled(void *arg, struct br_visit *visit)
 {
     const struct uses *uses = arg;

@@ -142,7 +142,7 @@ static void db_put_word(struct scan *scan)
     db_put_name(scan, p);
 }
 
-/* Returns the end of $1, $$text$$ or $tag$text$tag$; NULL: there is none here. */
+/* Returns the end of $1, $$text$$ or $tag$text$tag$; NULL: not found here. */
 static const uint8_t *db_dollar_end(const struct scan *scan)
 {
     const uint8_t *p = scan->p + 1;
@@ -160,7 +160,7 @@ static const uint8_t *db_dollar_end(const struct scan *scan)
     return close ? close + tag : scan->end;
 }
 
-/* Returns the end of a comment, which is kept; NULL: there is none here. */
+/* Returns the end of a comment, which is kept; NULL: not found here. */
 static const uint8_t *db_comment_end(const struct scan *scan)
 {
     const char *close = NULL;

@@ -214,8 +214,8 @@ static void redact_dictionary_keep_uses(const struct redact_dictionary *dictiona
 
 /* --- Strings --------------------------------------------------------------------------------- */
 
-/* Replaces strings that are no longer referred to. A string that was redacted in only one way is
- * replaced by that result. */
+/* Replaces strings to which nothing refers any longer. A string that was redacted in only one way
+ * is replaced by that result. */
 static int redact_dictionary_hide_strings(struct redact_dictionary *dictionary,
                                           struct redact_walk *walk)
 {

@@ -21,7 +21,7 @@ struct redact_dictionary {
 int redact_dictionary_begin(struct redact_dictionary *dictionary, struct redact_walk *walk,
                             const struct br_item *item);
 
-/* Finishes after the walk over the profiles: redacts functions and mappings, and then strings
- * that are no longer referred to. Returns the same codes as redact_dictionary_begin. */
+/* Finishes after the walk over the profiles: redacts functions and mappings, and then strings to
+ * which nothing refers any longer. Returns the same codes as redact_dictionary_begin. */
 int redact_dictionary_end(struct redact_dictionary *dictionary, struct redact_walk *walk,
                           struct br_item *item, double *functions, double *paths);

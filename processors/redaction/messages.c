@@ -68,7 +68,7 @@ const struct redact_shape redact_mapping_shape = {
 const struct redact_shape redact_location_shape = {
     .fields = {[BR_LOCATION_ATTRIBUTES] = {.what = REDACT_INDICES}}};
 
-/* --- What is told ---------------------------------------------------------------------------- */
+/* --- Reports ---------------------------------------------------------------------------- */
 
 static bool redact_messages_masks(enum redact_key key)
 {

@@ -13,12 +13,12 @@
 
 struct join_texts;
 
-/* Returns which of them the key of an attribute denotes, or JOIN_WHERES if none. */
+/* Returns the meaning of an attribute's key, or JOIN_WHERES if it has none of these. */
 enum join_where join_where_of(const void *key, size_t len);
 
 /* Returns the hash of an AnyValue that is a text or an integer, or 0 if it is neither or empty.
- * `where` is what the key of the attribute denotes. `texts` resolves references; it may be NULL
- * if there are none. For JOIN_RUNTIME, an SDK's language, returns 0 if its thread ids are the
+ * `where` is the meaning of the attribute's key. `texts` resolves references; it may be NULL if the
+ * attribute has none. For JOIN_RUNTIME, an SDK's language, returns 0 if its thread ids are the
  * operating system's. Source: semantic conventions, thread.id. */
 uint32_t join_where_value(const struct join_table *table, enum join_where where, const uint8_t *any,
                           size_t len, struct join_texts *texts);

@@ -259,8 +259,8 @@ static unsigned infer_parent_of(const struct open *open, unsigned index)
 }
 
 /* Returns the span that is below all other open spans: the only one that is not a parent of
- * another, if the chain of its parents contains all others. Returns NULL if there is no such
- * span. */
+ * another, if the chain of its parents contains all others. Returns NULL if such a span does not
+ * exist. */
 static const struct join_neighbour *infer_deepest(const struct open *open)
 {
     const unsigned count = open->count;
@@ -283,8 +283,8 @@ static const struct join_neighbour *infer_deepest(const struct open *open)
     return n_above == count - 1 ? span : NULL;
 }
 
-/* Removes the spans that arrived too late for a sample to be linked to them. Returns false if
- * there are none. */
+/* Removes the spans that arrived too late for a sample to be linked to them. Returns false if none
+ * was removed. */
 static bool infer_drop_late(struct open *open, struct join_release_time release_time)
 {
     unsigned n = 0, count = open->count;
@@ -359,8 +359,8 @@ static void infer_found_key(const uint8_t *trace_id, uint64_t span_id, uint8_t r
     memcpy(ret + 16, &span_id, sizeof span_id);
 }
 
-/* Returns the entry of a span, creating it if necessary. Returns NULL if `span` is NULL or there
- * is no room. */
+/* Returns the entry of a span, creating it if necessary. Returns NULL if `span` is NULL or memory
+ * is short. */
 static struct found *infer_find(struct join_infer *infer, const struct join_neighbour *span)
 {
     uint8_t key[FOUND_KEY];
@@ -491,8 +491,8 @@ static bool infer_next_deferred(struct join_infer *infer, const struct join_thre
     return found;
 }
 
-/* Returns true if the key is seen for the first time in this item. Returns false if there is no
- * room. */
+/* Returns true if the key is seen for the first time in this item. Returns false if memory is
+ * short. */
 static bool infer_is_first(struct join_infer *infer, const void *key, size_t len)
 {
     static char yes;

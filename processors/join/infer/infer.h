@@ -62,7 +62,7 @@ bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key 
 bool join_thread_is_stored_by(const struct join_identity *where, enum join_thread_key key);
 
 /* Returns the totals of a span from samples that name no span, followed by function counters.
- * Returns NULL if there are none or not enough memory. `where` combines the attributes of the
+ * Returns NULL if none exist or memory is short. `where` combines the attributes of the
  * span and its resource, and must contain a thread and a process. */
 const struct join_totals *join_infer_share(struct join_infer *infer,
                                            const struct join_identity *where,
@@ -73,7 +73,7 @@ const struct join_totals *join_infer_share(struct join_infer *infer,
 bool join_infer_is_partial(const struct join_infer *infer, const struct join_identity *where,
                            uint64_t start_ns);
 
-/* Returns the span in which the sample was taken, or NULL if there is none or several match. The
+/* Returns the span in which the sample was taken, or NULL if none matches or several do. The
  * sample must satisfy join_infer_may. The result is valid as long as the arena. Sets `unknown`. */
 const struct join_neighbour *join_infer_span(struct join_infer *infer,
                                              const struct join_sample_view *view,

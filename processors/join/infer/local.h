@@ -74,7 +74,7 @@ const struct join_local *join_locals_get(struct join_locals *locals, const uint8
                                          uint64_t service_hash);
 /* Returns the totals of the deferred samples that were taken in a span, using all spans that
  * have arrived. Their samples name the span or the root above it. Function counters follow the
- * totals. Returns NULL if there are none or not enough memory. */
+ * totals. Returns NULL if none exist or memory is short. */
 const struct join_totals *join_locals_share(struct join_locals *locals,
                                             const struct join_local *local, uint32_t span);
 

@@ -78,7 +78,7 @@ static uint32_t enter_take_over(struct join_table *table, struct shard *shard, s
     return index;
 }
 
-/* Puts the record into the slot of an older record of the same span. Returns false if there is
+/* Puts the record into the slot of an older record of the same span. Returns false if the table has
  * none. */
 __attribute__((noinline)) static bool enter_replace(struct join_table *table, struct shard *shard,
                                                     struct home home, struct record *record,
@@ -271,7 +271,7 @@ IN_LINE void enter_prepare_group(const struct join_table *table, const struct sh
     }
 }
 
-/* What the records of one resource have in common. */
+/* The common data of all records of one resource. */
 struct join_staged {
     const struct join_origin *origin;
     uint8_t service[TEXT_CHUNK]; /* first bytes of the service name, padded with zeros */

@@ -22,7 +22,7 @@ void join_found_copy(void *arg, const struct join_span *span)
     br_put_bytes(found->attributes, span->attributes, span->attributes_len);
 }
 
-/* Creates a pending record with the sample's totals. Returns false if there is no room. */
+/* Creates a pending record with the sample's totals. Returns false if the table is full. */
 static bool lookup_make_pending(struct join_table *table, struct shard *shard, struct home home,
                                 const struct join_sample *sample, uint32_t now,
                                 struct join_tally *out)

@@ -14,9 +14,9 @@
  * and `families` stores the newest place for each hash; one atomic exchange of eight bytes updates
  * it.
  *
- * Chains are not updated when a record is evicted. A walk ends at the first place that is no longer
- * in its ring, because everything after it is older. Families with the same hash share a chain, so
- * a walk skips records of other families and has a maximum number of steps.
+ * Chains are not updated when a record is evicted. A walk ends at the first place that has left its
+ * ring, because everything after it is older. Families with the same hash share a chain, so a walk
+ * skips records of other families and has a maximum number of steps.
  */
 
 #define STEPS_PER_RELATIVE 4u
@@ -261,7 +261,7 @@ unsigned join_table_neighbours(struct join_table *table, const struct join_threa
     return n;
 }
 
-/* --- What is not known any more --------------------------------------------------------- */
+/* --- Evicted spans --------------------------------------------------------- */
 
 /* The latest ends of evicted spans are stored by a hash of thread and place. If two threads have
  * the same hash, more spans are reported as unknown than are, which is safe. */

@@ -41,7 +41,8 @@ struct join_table;
 #define JOIN_FUNCTIONS_MAX 16384u /* distinct functions; all others share JOIN_FUNCTION_OTHER */
 #define JOIN_SERVICES_MAX 16384u  /* services that are remembered as profiled at a time */
 #define JOIN_LOST_MAX 4096u       /* the latest spans that are remembered as having lost samples */
-#define JOIN_EVICTED_MAX 4096u /* local roots and threads whose evicted timestamps are remembered  \
+#define JOIN_EVICTED_MAX                                                                           \
+    4096u                      /* local roots and threads whose evicted timestamps are remembered  \
                                 */
 #define JOIN_RETAINED_SHARE 8u /* 1/8 of a ring is for timestamps older than two windows */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
@@ -129,7 +130,7 @@ struct join_identity {
 struct join_span {
     const uint8_t *trace_id;  /* 16 bytes, or NULL if unknown */
     const uint8_t *span_id;   /* 8 bytes */
-    const uint8_t *parent_id; /* 8 bytes, or NULL if there is no parent */
+    const uint8_t *parent_id; /* 8 bytes, or NULL for a root */
     uint64_t start_ns, end_ns;
     uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: unknown */
     uint8_t kind, status;
@@ -140,7 +141,7 @@ struct join_span {
     size_t attributes_len;
 };
 
-/* What all spans of one resource have in common. */
+/* The common data of all spans of one resource. */
 struct join_origin {
     const uint8_t *service;
     size_t service_len;                /* at most JOIN_VALUE_MAX */
@@ -164,7 +165,7 @@ struct join_entries {
     const struct join_attributes *attributes; /* one for each span; NULL: no span has any */
 };
 
-/* What one sample adds to the totals of its span. */
+/* The contribution of one sample to the totals of its span. */
 struct join_sample {
     const uint8_t *trace_id; /* 16 bytes, or NULL if only the span id is known */
     const uint8_t *span_id;
@@ -340,7 +341,7 @@ struct join_sample join_deferred_sample(const struct join_deferred *deferred, ui
                                         uint64_t n_times);
 
 /* Returns true if samples of the span were lost: the span did not arrive within a window after
- * them, or there was no memory for their totals. */
+ * them, or memory for their totals was exhausted. */
 bool join_table_lost(struct join_table *table, const uint8_t *span_id);
 
 /* Returns true if children of the span that had samples were evicted, so that the inclusive sums
@@ -552,7 +553,8 @@ uint32_t join_table_hash_int(const struct join_table *table, int64_t value);
  * empty, or if `any` is NULL. */
 uint32_t join_table_hash_value(const struct join_table *table, const uint8_t *any, size_t len);
 
-/* What the joins that share the table have received. It is used to log why nothing is joined. */
+/* A summary of the data that the joins sharing the table have received. It is used to log why
+ * nothing is joined. */
 struct join_progress {
     _Atomic unsigned signals; /* bit for each signal that has a pipeline with this join */
     _Atomic bool warned;      /* a missing pipeline has been logged */

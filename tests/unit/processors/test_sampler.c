@@ -627,8 +627,8 @@ static void configs(void **state)
         {"{sampling_percentage: 50, hash_seed: -1}",
          "test.yaml:1:38: x::hash_seed: must be a whole number from 0 to 4294967295, got \"-1\"\n"},
         {"{sampling_percentage: 50, attribute_source: record}",
-         "warning: test.yaml:1:27: x::attribute_source: is read and has no effect: of "
-         "the Collector's, for logs\n"},
+         "warning: test.yaml:1:27: x::attribute_source: is read and has no effect: "
+         "option of the Collector for logs\n"},
         {"{unlinked: maybe}",
          "test.yaml:1:12: x::unlinked: must be one of keep, by_profile_id, drop, got \"maybe\"\n"},
     };
