@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples that name the root of a local tree: whose they are, and what the spans above them add up
- * to. Expected figures are counted by hand, or by an oracle that goes over all spans.
+ * Samples that name the root of a local tree: the spans that they belong to, and the sums of the
+ * spans above. Expected figures are counted by hand, or by an oracle that tries all spans.
  */
 #include "base/mem.h"
 #include "base/steps.h"
@@ -16,13 +16,13 @@
 #define ALL_US "profile.inclusive_duration_us"
 #define STORED_AT "pyroscope.profile.id"
 
-/* One sample with one timestamp for each time, of a wall profile in which each is 10 ms. */
+/* One sample of a wall profile with one timestamp for each time, each of which is 10 ms. */
 struct timed_sample {
-    uint64_t span; /* that it names */
+    uint64_t span; /* span that it names */
     const char *thread, *thread_name;
     unsigned n;
     uint64_t times[8], values[8];
-    bool values_apart; /* one for each timestamp; else none */
+    bool values_apart; /* one value for each timestamp; otherwise one in all */
 };
 
 static void put_spans(struct wire *w, const struct span_in *spans, unsigned n)
@@ -65,14 +65,13 @@ static void put_samples(struct wire *w, uint64_t trace, const struct timed_sampl
     dict_put(w, &d);
 }
 
-/* Sends the spans, then the samples; what the spans then say is the last output. */
+/* Sends the spans, then the samples. The last output contains the totals of the spans. */
 static struct join_rig *run(const struct span_in *spans, unsigned n_spans,
                             const struct timed_sample *samples, unsigned n_samples)
 {
     struct join_rig *r = join_rig_new("{hold: 1s}", NULL, 0);
     struct wire w = {0};
-    put_samples(&w, 99, &(struct timed_sample){.span = 99},
-                1); /* now the service is a profiled one */
+    put_samples(&w, 99, &(struct timed_sample){.span = 99}, 1); /* the service is profiled now */
     join_rig_send(r, BR_PROFILES, &w, false);
     wire_clear(&w);
     put_spans(&w, spans, n_spans);
@@ -128,12 +127,15 @@ static void a_timestamp_is_the_deepest_open_spans(void **state)
     static const struct timed_sample samples[] = {
         {.span = 1, .thread = "1", .n = 1, .times = {1050}}, /* root */
         {.span = 1, .thread = "1", .n = 1, .times = {1150}}, /* work */
-        {.span = 1, .thread = "1", .n = 1, .times = {1200}}, /* query: from its first ... */
+        /* query: from its first nanosecond ... */
+        {.span = 1, .thread = "1", .n = 1, .times = {1200}},
         {.span = 1, .thread = "1", .n = 1, .times = {1299}}, /* query */
-        {.span = 1, .thread = "1", .n = 1, .times = {1300}}, /* work: ... but not at its last */
+        /* work: ... up to its last, exclusive */
+        {.span = 1, .thread = "1", .n = 1, .times = {1300}},
         {.span = 1, .thread = "2", .n = 1, .times = {1250}}, /* other */
-        {.span = 1, .thread = "3", .n = 1, .times = {1250}}, /* root: whose threads are others' */
-        {.span = 1, .thread = "1", .n = 1, .times = {5000}}, /* root: none is open */
+        /* root: the thread has no other span */
+        {.span = 1, .thread = "3", .n = 1, .times = {1250}},
+        {.span = 1, .thread = "1", .n = 1, .times = {5000}}, /* root: no span is open */
     };
     struct join_rig *r = run(tree, 4, samples, BR_COUNT(samples));
     check(r, "root", 3, 8);
@@ -149,14 +151,17 @@ static void a_timestamp_is_the_deepest_open_spans(void **state)
     join_rig_free(r);
 }
 
-/* Without a thread, or with threads that spans do not say, what two siblings fit is neither's. */
+/* If a sample has no thread, or the spans have none, a sample that matches two siblings belongs
+ * to their parent. */
 static void what_two_fit_is_what_they_have_in_common(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {
-        {.span = 1, .n = 1, .times = {1150}},                       /* work or other: root */
-        {.span = 1, .n = 1, .times = {1250}},                       /* query is deepest */
-        {.span = 1, .thread_name = "two", .n = 1, .times = {1150}}, /* work does not say: root */
+        /* matches work and other: root */
+        {.span = 1, .n = 1, .times = {1150}},
+        {.span = 1, .n = 1, .times = {1250}}, /* query is the deepest */
+        /* work has no thread name: root */
+        {.span = 1, .thread_name = "two", .n = 1, .times = {1150}},
         {.span = 1, .thread = "9", .thread_name = "two", .n = 1, .times = {1150}}, /* other */
         {.span = 1, .thread = "1", .thread_name = "one", .n = 1, .times = {1150}}, /* work */
     };
@@ -204,7 +209,8 @@ static void a_root_without_samples_of_its_own_keeps_its_way_to_the_store(void **
     join_rig_free(r);
 }
 
-/* Each leaves with the link and the name of the span that it was taken in, if that is one. */
+/* Each sample gets the link and the name of the span in which it was taken, if it is a single
+ * one. */
 static void samples_may_leave_with_the_deepest_spans_link(void **state)
 {
     (void)state;
@@ -212,14 +218,13 @@ static void samples_may_leave_with_the_deepest_spans_link(void **state)
         {.span = 1, .thread = "1", .n = 1, .times = {1250}},
         {.span = 1, .thread = "1", .n = 2, .times = {1150, 1160}},
         {.span = 1, .thread = "1", .n = 1, .times = {1050}},
-        {.span = 1, .thread = "1", .n = 2, .times = {1050, 1150}}, /* root and work: two */
+        {.span = 1, .thread = "1", .n = 2, .times = {1050, 1150}}, /* root and work: split in two */
     };
     struct join_rig *r =
         join_rig_new("{hold: 1s, mark: likely, local_root: {link: span}}", NULL, 0);
     struct wire w = {0};
     struct dict d = {0};
-    put_samples(&w, 99, &(struct timed_sample){.span = 99},
-                1); /* now the service is a profiled one */
+    put_samples(&w, 99, &(struct timed_sample){.span = 99}, 1); /* the service is profiled now */
     join_rig_send(r, BR_PROFILES, &w, false);
     wire_clear(&w);
     put_spans(&w, tree, 4);
@@ -233,7 +238,7 @@ static void samples_may_leave_with_the_deepest_spans_link(void **state)
                                           "1050 " TRACE "1: thread.id=1 span.name=root\n"
                                           "1050 " TRACE "1: thread.id=1 span.name=root\n"
                                           "1150 " TRACE "2: thread.id=1 span.name=work\n");
-    /* A label that named the root goes. */
+    /* A label that named the root is removed. */
     wire_clear(&w);
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     size_t p = open_profile(&w, &d, &(struct profile_in){.type = "wall", .unit = "nanoseconds"});
@@ -252,13 +257,13 @@ static void samples_may_leave_with_the_deepest_spans_link(void **state)
     assert_int_equal(join_rig_span_int(r, "query", STORED_AT), 3);
     assert_int_equal(join_rig_span_int(r, "work", STORED_AT), 2);
     assert_int_equal(join_rig_span_int(r, "root", STORED_AT), 1);
-    assert_int_equal(join_rig_span_int(r, "other", STORED_AT), 4); /* likely */
+    assert_int_equal(join_rig_span_int(r, "other", STORED_AT), 4); /* mark: likely */
     wire_free(&w);
     join_rig_free(r);
 }
 
-/* A service with a sample that names a span below a root labels every span: its samples that name a
- * root are the root's own, whatever their times, which may be of another clock. */
+/* If a sample names a span below a root, its service labels every span. Samples that name the
+ * root then belong to the root itself, whatever their times, which may come from another clock. */
 static void who_names_a_span_below_names_roots_exactly(void **state)
 {
     (void)state;
@@ -273,7 +278,7 @@ static void who_names_a_span_below_names_roots_exactly(void **state)
         struct join_rig *r = join_rig_new(configs[i], NULL, 0);
         struct wire w = {0};
         put_samples(&w, 99, &(struct timed_sample){.span = 99},
-                    1); /* now the service is a profiled one */
+                    1); /* the service is profiled now */
         join_rig_send(r, BR_PROFILES, &w, false);
         wire_clear(&w);
         put_spans(&w, tree, 4);
@@ -291,8 +296,8 @@ static void who_names_a_span_below_names_roots_exactly(void **state)
     }
 }
 
-/* Who leaves with the deepest span's link waits for it, also where the root has come; and the root,
- * which no sample names then, has no mark. */
+/* A sample that gets the link of the deepest span is held until that span arrives, even if the
+ * root has arrived. The root, which no exported sample names then, has no mark. */
 static void links_to_the_deepest_span_wait_for_it(void **state)
 {
     (void)state;
@@ -334,7 +339,7 @@ static void without_timestamps_all_is_the_roots(void **state)
     join_rig_free(r);
 }
 
-/* Who labels spans that are no roots labels the current one. */
+/* An SDK that labels a span that is not a root labels the current span. */
 static void what_names_a_span_below_the_root_is_that_spans(void **state)
 {
     (void)state;
@@ -367,7 +372,7 @@ static void a_server_below_is_a_root_of_its_own(void **state)
     join_rig_free(r);
 }
 
-/* Parents in a circle, and a span that is its own parent: every sample is somebody's, once. */
+/* Parents form a cycle, or a span is its own parent: every sample still counts once. */
 static void circles_end(void **state)
 {
     (void)state;
@@ -392,7 +397,7 @@ static void circles_end(void **state)
     join_rig_free(r);
 }
 
-/* Of a trace the newest spans of a service are looked at, as many as the config says. */
+/* Only the newest spans of a service are read from a trace, as many as configured. */
 static void what_is_not_looked_at_is_counted(void **state)
 {
     (void)state;
@@ -418,8 +423,9 @@ static void what_is_not_looked_at_is_counted(void **state)
     }
 }
 
-/* Reading 256 spans takes a look at each and one more; every timestamp takes a step for each span,
- * and one more. With one timestamp too many all of it is the root's, and counted as such. */
+/* Reading 256 spans takes one lookup for each and one more; every timestamp takes a step for
+ * each span and one more. With one timestamp too many, all of them belong to the root and are
+ * counted as cut. */
 static void an_item_costs_so_many_steps_at_most(void **state)
 {
     (void)state;
@@ -467,8 +473,8 @@ static void an_item_costs_so_many_steps_at_most(void **state)
     free(times);
 }
 
-/* Spans of one id, of a service that is not said, each of which has all timestamps taken for it:
- * what is read of them for a request has an end. */
+/* Spans with one id and no service, each of which could have all timestamps: the number of
+ * records read for a request is limited. */
 static void what_was_taken_is_read_so_often_at_most(void **state)
 {
     (void)state;
@@ -494,7 +500,8 @@ static void what_was_taken_is_read_so_often_at_most(void **state)
     join_rig_free(r);
 }
 
-/* A chain of 256 spans in each of `n_traces`, roots first, and a sample of each root in turn. */
+/* Sends a chain of 256 spans in each of `n_traces` traces, roots first, and samples of the roots
+ * in turn. */
 static struct join_rig *chains(unsigned n_traces, unsigned n_samples)
 {
     struct join_rig *r = join_rig_new("{span_metrics: {enabled: true}}", NULL, 0);
@@ -549,7 +556,8 @@ static void a_family_is_read_once_for_an_item(void **state)
     }
 }
 
-/* More families than are remembered: reading them again counts, and what is cut is counted. */
+/* There are more families than fit into the cache. Reading them again takes steps, and samples
+ * that are cut are counted. */
 static void reading_families_is_bounded_too(void **state)
 {
     (void)state;
@@ -557,7 +565,7 @@ static void reading_families_is_bounded_too(void **state)
     uint64_t before = br_steps();
     struct join_rig *r = chains(CHAINS, SAMPLES_OF_CHAINS);
     assert_in_range(br_steps() - before, JOIN_STEPS_MAX / 2, JOIN_STEPS_MAX * 3 / 2);
-    /* Each sample takes 257 looks and 257 steps, or less where its family is known. */
+    /* Each sample takes 257 lookups and 257 steps, or less if its family is cached. */
     double least = SAMPLES_OF_CHAINS - (double)(JOIN_STEPS_MAX / (257 * JOIN_STEPS_PER_LOOKUP));
     assert_true(join_rig_count(r, "steps_cut", NULL) > least - CHAINS);
     assert_int_equal((int)join_rig_count(r, "samples_joined", "wall:nanoseconds"),
@@ -571,7 +579,7 @@ static void reading_families_is_bounded_too(void **state)
 #define SAMPLES 60
 
 struct world {
-    struct span_in spans[SPANS]; /* the parent of each is one before it */
+    struct span_in spans[SPANS]; /* a span's parent precedes it */
     char names[SPANS][16];
     unsigned n;
     long long own[SPANS], all[SPANS];
@@ -590,7 +598,8 @@ static bool fits(const struct span_in *s, uint64_t time, const char *thread)
            (!thread || !s->attributes[1] || strcmp(thread, s->attributes[1]) == 0);
 }
 
-/* The deepest span with everything that fits as deep below it: by trying all. */
+/* Returns the deepest matching span that has all other matching spans of its depth below it, by
+ * trying all. */
 static unsigned oracle(const struct world *w, uint64_t time, const char *thread)
 {
     unsigned deepest = 0, depth, best = 0;
@@ -606,7 +615,7 @@ static unsigned oracle(const struct world *w, uint64_t time, const char *thread)
                 all = is_below(w, i, top, &unused);
         }
         if (all)
-            best = top; /* parents come first, so the last is the deepest */
+            best = top; /* parents precede their children, so the last one is the deepest */
     }
     return deepest ? best : 0;
 }
@@ -666,7 +675,7 @@ static void shuffle(uint64_t *seed, unsigned *order, unsigned n)
     }
 }
 
-/* Each span and each sample in a request of its own, shuffled, within a second. */
+/* Sends each span and each sample in a separate request, shuffled, within a second. */
 static void one_shuffled_world(uint64_t seed, const char *config)
 {
     struct timed_sample samples[SAMPLES];
@@ -675,8 +684,7 @@ static void one_shuffled_world(uint64_t seed, const char *config)
     struct join_rig *r = join_rig_new(config, NULL, 0);
     struct wire out = {0};
     shuffle(&seed, order, w->n + SAMPLES);
-    put_samples(&out, 99, &(struct timed_sample){.span = 99},
-                1); /* now the service is a profiled one */
+    put_samples(&out, 99, &(struct timed_sample){.span = 99}, 1); /* the service is profiled now */
     join_rig_send(r, BR_PROFILES, &out, false);
     for (unsigned i = 0; i < w->n + SAMPLES; i++) {
         bool span = order[i] < w->n;
@@ -710,8 +718,9 @@ static void random_trees_add_up_in_any_order(void **state)
     }
 }
 
-/* With `link: span`, where spans come up to 8 s after samples that wait for 2 s: each span with a
- * mark has as many samples under its id as it says, or says that it is partial. */
+/* With `link: span`, and spans that arrive up to 8 s after samples that are held for 2 s: each
+ * span with a mark has as many samples under its id as its attribute reports, or is marked as
+ * partial. */
 static void marks_lead_to_samples(void **state)
 {
     (void)state;
@@ -726,7 +735,7 @@ static void marks_lead_to_samples(void **state)
         struct wire out = {0};
         shuffle(&random, order, w->n);
         put_samples(&out, 99, &(struct timed_sample){.span = 99},
-                    1); /* now the service is a profiled one */
+                    1); /* the service is profiled now */
         join_rig_send(r, BR_PROFILES, &out, false);
         for (unsigned i = 0; i < SAMPLES + w->n; i++) {
             bool span = i >= SAMPLES;
@@ -751,7 +760,8 @@ static void marks_lead_to_samples(void **state)
     assert_in_range(marks.n_partial, 100, marks.n - 20);
 }
 
-/* Without `hold` the root has all until the span below it comes, and that has its share. */
+/* Without `hold`, the root has all samples until the span below it arrives, which then has its
+ * own. */
 static void what_was_the_roots_moves_to_the_span_that_comes_later(void **state)
 {
     (void)state;
@@ -779,7 +789,7 @@ static void what_was_the_roots_moves_to_the_span_that_comes_later(void **state)
     join_rig_free(r);
 }
 
-/* The line of the last output that is about a span. */
+/* Returns true if the line of the last output about this span marks it as partial. */
 static bool says_partial(struct join_rig *r, const char *span)
 {
     const char *line = strstr(join_rig_last(r), span);
@@ -788,8 +798,8 @@ static bool says_partial(struct join_rig *r, const char *span)
     return partial && partial < end;
 }
 
-/* Spans come at their end: what was taken below a root that lasts for many windows waits as the
- * root's does, or the spans say that theirs is not all. */
+/* Spans arrive at their end. Samples in a span below a root that lasts for many windows are
+ * remembered as long as those of the root, or the spans are marked as partial. */
 static void a_span_below_a_long_root_is_whole_or_says_so(void **state)
 {
     (void)state;
@@ -826,12 +836,12 @@ static void send_taken(struct join_rig *r, uint64_t span, uint64_t time)
     wire_free(&w);
 }
 
-/* What came before a gap longer than the window is forgotten, by the counters and by the figures.
- */
+/* Samples before a gap longer than the window are forgotten, in the metrics and in the totals. */
 static void what_came_before_a_gap_counts_nowhere(void **state)
 {
     (void)state;
-    for (unsigned rest_ms = 0; rest_ms <= 8000; rest_ms += 8000) { /* and when its memory is used */
+    /* and after its memory has been reused */
+    for (unsigned rest_ms = 0; rest_ms <= 8000; rest_ms += 8000) {
         struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
         struct wire w = {0};
         send_taken(r, 1, 1050);
@@ -851,7 +861,7 @@ static void what_came_before_a_gap_counts_nowhere(void **state)
     }
 }
 
-/* A span below has come, has samples and has left before those above it come: theirs is not all. */
+/* A span with samples was evicted before the spans above it arrived: their sums are incomplete. */
 static void what_left_below_a_long_span_is_missed(void **state)
 {
     (void)state;
@@ -862,7 +872,8 @@ static void what_left_below_a_long_span_is_missed(void **state)
     };
     static const struct span_in below = {
         .ids = ID(4), .name = "below", .parent = 2, .start_ns = 1100, .end_ns = 1200};
-    for (unsigned i = 0; i < 4; i++) { /* the one between may come, and leave, with the lowest */
+    /* the span between them may arrive, and be evicted, together with the lowest */
+    for (unsigned i = 0; i < 4; i++) {
         unsigned left = i % 2, with = i / 2;
         struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
         struct wire w = {0};
@@ -889,7 +900,7 @@ static void what_left_below_a_long_span_is_missed(void **state)
     }
 }
 
-/* The same, of a span that has come but waits as the one below it leaves. */
+/* The same for a span that has arrived and is held when the span below it is evicted. */
 static void what_leaves_while_a_long_span_waits_is_missed(void **state)
 {
     (void)state;

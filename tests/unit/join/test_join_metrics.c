@@ -16,7 +16,7 @@ static const struct timed_sample heap[] = {
 static const struct timed_sample wall[] = {{"wall", "nanoseconds", 50000000}};
 static const struct timed_sample counts[] = {{"samples", "count", 4}};
 
-/* One resource with a profile for each. */
+/* Sends one resource with a profile for each sample. */
 static void send_samples(struct join_rig *r, uint64_t span, const struct timed_sample *t,
                          unsigned n)
 {
@@ -63,7 +63,7 @@ static void check(struct join_rig *r, const char *what, const char *service, con
 
 #define NOT_THERE (-1.0)
 
-/* Go says the same twice, as counts and as nanoseconds. */
+/* Go reports the same samples twice, as counts and as nanoseconds. */
 static void a_spans_samples_are_counted_once(void **state)
 {
     (void)state;
@@ -103,7 +103,7 @@ static void what_waited_for_its_span_is_counted_when_it_comes(void **state)
     }
 }
 
-/* Two workers that share a table: the first two names are theirs, the others are one. */
+/* Two workers share a table: the first two names have separate counters, the others share one. */
 static void series_are_bounded(void **state)
 {
     (void)state;
@@ -130,7 +130,7 @@ static void series_are_bounded(void **state)
     br_shared_free(shared);
 }
 
-/* A timestamp below the root counts for the span that was open. */
+/* A timestamp in a span below the root counts for that span. */
 static void samples_count_for_the_spans_whose_they_are(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that do everything to one table at once. Run under ThreadSanitizer this finds races; run
- * anyhow it finds what is lost between them: samples are counted once whoever does what, and what
- * is found is whole.
+ * Threads that use one table in all ways at once. ThreadSanitizer finds races in this test. Run in
+ * any other way it finds lost updates: each sample is counted once, and records that are found are
+ * complete.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -36,7 +36,7 @@ struct thread {
     uint64_t last_span;
 };
 
-/* A span's name says its id, so that a torn or wrong record shows. */
+/* A span's name contains its id, so that a torn or wrong record is noticed. */
 static void name_of(uint64_t id, char *out)
 {
     (void)snprintf(out, 40, "%0*llu", (int)(8 + id % 24), (unsigned long long)id);
@@ -106,7 +106,7 @@ static void sample_some(struct thread *t, uint64_t now)
     }
 }
 
-/* What is found through another span, or through a thread, is whole, too. */
+/* Spans that are found through another span or through a thread are complete, too. */
 static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, const uint8_t *span)
 {
     struct join_table *table = t->shared->table;
@@ -141,8 +141,8 @@ static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, 
     }
 }
 
-/* Timestamps of five threads, one of which is a span's that has come: it leaves before the other.
- */
+/* Defers timestamps of five threads. One of them belongs to a span that has arrived and is
+ * evicted before the other. */
 static void take_of_thread(struct thread *t, uint64_t random, uint64_t now)
 {
     struct join_table *table = t->shared->table;
@@ -235,7 +235,7 @@ static void *work(void *arg)
     struct thread *t = arg;
     pthread_barrier_wait(&t->shared->begin);
     for (unsigned i = 0; i < STEPS; i++) {
-        /* Each reads the clock a little late, as loops do. */
+        /* Each thread reads the clock slightly late, as loops do. */
         uint64_t now =
             atomic_fetch_add(&t->shared->clock_ms, i % 8 == 0) - fake_random(&t->seed) % 150;
         switch (fake_random(&t->seed) % 3) {
@@ -300,16 +300,16 @@ static void threads_lose_nothing(void **state)
 /* --- Families -------------------------------------------------------------------------------- */
 
 #define TRACES 20000
-#define EACH 8 /* spans of a trace, of each thread */
+#define EACH 8 /* spans of each thread in a trace */
 
 struct relatives {
     pthread_t id;
     struct join_table *table;
-    atomic_uint *arrived; /* threads, at any trace so far */
+    atomic_uint *arrived; /* number of threads that have reached each trace */
     uint64_t number;
 };
 
-/* Both enter spans of the same trace and service at once, trace by trace. */
+/* Both threads enter spans of the same trace and service at the same time, trace by trace. */
 static void *enter_families(void *arg)
 {
     const struct relatives *r = arg;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions that spans spent their time in. Expected orders are counted by hand. */
+/* The functions with the largest own values of a span. Expected orders are counted by hand. */
 #include "base/mem.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_rig.h"
@@ -39,7 +39,7 @@ static void send_samples(struct join_rig *r, const char *type, const char *unit,
     wire_free(&w);
 }
 
-/* A root with a span below it; both leave with what came before them. */
+/* Sends a root with a span below it; both are exported with the samples that arrived before. */
 static void send_spans(struct join_rig *r)
 {
     struct wire w = {0};
@@ -77,8 +77,8 @@ static void the_functions_with_the_largest_values_are_on_top(void **state)
     join_rig_free(r);
 }
 
-/* CPU time is what counts, in whatever order it comes: not calls, not wall time. Equal values are
- * in the order of their names. */
+/* CPU time counts, in whatever order it arrives, rather than calls or wall time. Equal values
+ * are in the order of their names. */
 static void values_of_one_profile_type_count(void **state)
 {
     (void)state;
@@ -109,7 +109,7 @@ static void off_by_default(void **state)
     join_rig_free(r);
 }
 
-/* Sums of random samples, of fewer functions than there are counters. */
+/* Sums of random samples of fewer functions than counters. */
 static void sums_are_exact_while_there_are_counters(void **state)
 {
     (void)state;
