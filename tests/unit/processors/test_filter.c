@@ -636,9 +636,8 @@ static void configs(void **state)
          "has: "
          "write \\\\ for a backslash\n"},
         {"{error_mode: ignore, logs: {}, metrics: {}}",
-         "warning: test.yaml:1:2: x::error_mode: is read and has no effect: conditions that are "
-         "taken "
-         "at the start do not fail later\n"
+         "warning: test.yaml:1:2: x::error_mode: is read and has no effect: conditions are "
+         "checked at startup and cannot fail later\n"
          "warning: test.yaml:1:22: x::logs: is read and has no effect: option of "
          "the Collector for a signal that Braid does not support\n"
          "warning: test.yaml:1:32: x::metrics: is read and has no effect: option of "
