@@ -56,7 +56,7 @@ static void outcomes_are_counted_by_profile_type(void **state)
     join_rig_free(r);
 }
 
-static void a_span_after_its_samples_is_told_at_once(void **state)
+static void a_span_after_its_samples_has_totals_at_once(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{}", NULL, 0);
@@ -132,7 +132,7 @@ static void a_hold_of_the_whole_window_joins_both_orders(void **state)
 
 /* --- Items in other shapes -------------------------------------------------------------------- */
 
-static void spans_are_found_when_nobody_left_them(void **state)
+static void items_without_a_span_list_are_walked(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{sample_attributes: [host.name]}", NULL, 0);
@@ -199,7 +199,7 @@ static const char *log_end(void)
     return text;
 }
 
-static void a_join_in_pipelines_of_one_signal_says_so(void **state)
+static void a_join_in_pipelines_of_one_signal_is_logged(void **state)
 {
     (void)state;
     for (int s = 0; s < 3; s++) {
@@ -471,13 +471,13 @@ SUITE(join)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outcomes_are_counted_by_profile_type),
-        cmocka_unit_test(a_span_after_its_samples_is_told_at_once),
+        cmocka_unit_test(a_span_after_its_samples_has_totals_at_once),
         cmocka_unit_test(profiles_wait_for_their_spans),
         cmocka_unit_test(a_hold_of_the_whole_window_joins_both_orders),
-        cmocka_unit_test(spans_are_found_when_nobody_left_them),
+        cmocka_unit_test(items_without_a_span_list_are_walked),
         cmocka_unit_test(spans_without_an_id_pass),
         cmocka_unit_test(marks_go_onto_the_right_spans),
-        cmocka_unit_test(a_join_in_pipelines_of_one_signal_says_so),
+        cmocka_unit_test(a_join_in_pipelines_of_one_signal_is_logged),
         cmocka_unit_test(a_window_without_a_join_is_explained),
         cmocka_unit_test(clocks_apart_are_a_reason),
         cmocka_unit_test(workers_share_one_table),

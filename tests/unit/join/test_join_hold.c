@@ -3,7 +3,7 @@
 #include "tests/support/join_steps.h"
 #include "tests/support/test.h"
 
-static void what_does_not_fit_passes_at_once(void **state)
+static void items_beyond_the_limit_are_not_held(void **state)
 {
     (void)state;
     struct wire w = {0};
@@ -30,7 +30,7 @@ static void what_does_not_fit_passes_at_once(void **state)
 
 /* Released items that are not delivered still count against the limit, so that senders notice a
  * destination that accepts nothing. */
-static void what_nobody_takes_counts_against_the_limit(void **state)
+static void undelivered_items_count_against_the_limit(void **state)
 {
     (void)state;
     struct wire w = {0};
@@ -56,7 +56,7 @@ static void what_nobody_takes_counts_against_the_limit(void **state)
     join_rig_free(r);
 }
 
-static void what_is_refused_is_sent_again(void **state)
+static void refused_items_are_sent_again(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 1s, profile_hold: 1s}", NULL, 0);
@@ -77,7 +77,7 @@ static void what_is_refused_is_sent_again(void **state)
     join_rig_free(r);
 }
 
-static void what_is_rejected_after_its_hold_is_dropped(void **state)
+static void items_rejected_after_a_hold_are_dropped(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{profile_hold: 1s}", NULL, 0);
@@ -89,7 +89,7 @@ static void what_is_rejected_after_its_hold_is_dropped(void **state)
     join_rig_free(r);
 }
 
-static void draining_releases_what_waits(void **state)
+static void draining_releases_held_items(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 1m, profile_hold: 1m}", NULL, 0);
@@ -122,7 +122,7 @@ static void an_idle_join_drains_at_once(void **state)
     join_rig_free(r);
 }
 
-static void destroying_drops_what_waits(void **state)
+static void destroying_drops_held_items(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 1m, profile_hold: 1s}", NULL, 0);
@@ -157,13 +157,13 @@ static void held_items_keep_their_metadata(void **state)
 SUITE(join_hold)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_does_not_fit_passes_at_once),
-        cmocka_unit_test(what_nobody_takes_counts_against_the_limit),
-        cmocka_unit_test(what_is_refused_is_sent_again),
-        cmocka_unit_test(what_is_rejected_after_its_hold_is_dropped),
-        cmocka_unit_test(draining_releases_what_waits),
+        cmocka_unit_test(items_beyond_the_limit_are_not_held),
+        cmocka_unit_test(undelivered_items_count_against_the_limit),
+        cmocka_unit_test(refused_items_are_sent_again),
+        cmocka_unit_test(items_rejected_after_a_hold_are_dropped),
+        cmocka_unit_test(draining_releases_held_items),
         cmocka_unit_test(an_idle_join_drains_at_once),
-        cmocka_unit_test(destroying_drops_what_waits),
+        cmocka_unit_test(destroying_drops_held_items),
         cmocka_unit_test(held_items_keep_their_metadata),
     };
     return RUN_VARIANTS(tests, join_rig_order);

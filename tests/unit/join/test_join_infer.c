@@ -118,7 +118,7 @@ static const struct span_in query = {.ids = ID(3),
                                      .end_ns = 1300,
                                      .attributes = ON("9")};
 
-static void the_deepest_open_span_is_taken(void **state)
+static void the_deepest_open_span_is_inferred(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {
@@ -150,7 +150,7 @@ static void the_deepest_open_span_is_taken(void **state)
 }
 
 /* Estimated times are those of the file's end, so they do not identify a span. */
-static void estimated_times_are_no_evidence(void **state)
+static void estimated_times_are_ignored(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{infer: true, local_root: {link: span}}", NULL, 0);
@@ -183,7 +183,7 @@ static void estimated_times_are_no_evidence(void **state)
     join_rig_free(r);
 }
 
-static void what_two_fit_is_neithers(void **state)
+static void a_sample_that_matches_two_spans_is_unlinked(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {{"9", 1, {1250}}, {"9", 1, {1450}}};
@@ -207,7 +207,7 @@ static void what_two_fit_is_neithers(void **state)
 }
 
 /* A span whose parent ran elsewhere is not known to be below the other open span. */
-static void what_hangs_on_a_span_elsewhere_is_not_taken(void **state)
+static void a_span_with_a_remote_parent_is_not_inferred(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {{"9", 1, {1250}}};
@@ -343,7 +343,7 @@ static const struct thread_case thread_cases[] = {
     {"go", NULL, "main", NULL, "1", NULL, false},
 };
 
-static void ids_of_one_kind_or_names_tell_threads_apart(void **state)
+static void ids_of_one_origin_or_names_identify_threads(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BR_COUNT(thread_cases); i++) {
@@ -357,7 +357,7 @@ static void ids_of_one_kind_or_names_tell_threads_apart(void **state)
 }
 
 /* The same cases with samples that arrive first and both items held: the span counts them once. */
-static void threads_are_told_apart_for_what_waits(void **state)
+static void held_samples_distinguish_threads(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BR_COUNT(thread_cases); i++) {
@@ -403,7 +403,7 @@ static void off_by_default(void **state)
 
 /* A held profile is joined with the spans known at its release; its samples count once for the
  * span. */
-static void who_waits_is_joined_when_it_leaves(void **state)
+static void held_profiles_are_joined_at_release(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
@@ -676,7 +676,7 @@ static void one_shuffled_world(uint64_t seed, uint64_t unit_ns)
     join_rig_free(r);
 }
 
-static void spans_and_samples_that_wait_meet_in_any_order(void **state)
+static void held_spans_and_samples_join_in_any_order(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 100; seed++)
@@ -692,7 +692,7 @@ static void random_worlds_agree_with_the_oracle(void **state)
 }
 
 /* Returns true if the last output marks the span as partial. */
-static bool says_partial(struct join_rig *r, const char *span)
+static bool is_partial(struct join_rig *r, const char *span)
 {
     const char *line = strstr(join_rig_last(r), span);
     assert_non_null(line);
@@ -718,7 +718,7 @@ static void send_row(struct join_rig *r, uint64_t trace, uint64_t start_ns, uint
 
 /* If too many spans of a thread are near a time, not all are read, and samples near that time
  * are not joined. Spread over 30 seconds, each span is found. */
-static void of_times_with_too_many_spans_nothing_is_said(void **state)
+static void times_with_too_many_spans_are_not_inferred(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new(INFER, NULL, 0);
@@ -820,7 +820,7 @@ static void send_replicas(struct join_rig *r, const char *key)
 
 /* If both sides have a place, it distinguishes replicas with the same process and thread ids. If
  * one side has none, samples are not joined. */
-static void replicas_are_told_apart_by_any_place(void **state)
+static void any_place_distinguishes_replicas(void **state)
 {
     (void)state;
     static const char *const places[] = {"host.id", "container.id", "k8s.pod.uid",
@@ -856,7 +856,7 @@ static void replicas_are_told_apart_by_any_place(void **state)
 /* --- Spans that left --- */
 
 /* Fills the table with spans of other threads, so that earlier records are evicted. */
-static void crowd_out(struct join_rig *r)
+static void fill_table(struct join_rig *r)
 {
     struct wire w = {0};
     struct open o = open_place(&w, &here);
@@ -873,18 +873,18 @@ static void crowd_out(struct join_rig *r)
 
 /* A span that was evicted for lack of room may have been the right one, so its samples are not
  * joined to the span above it. Its parent, which arrives later, is marked as partial. */
-static void what_left_too_early_is_nobodys(void **state)
+static void spans_evicted_early_leave_samples_unlinked(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {
         {"9", 1, {1250}}, {"9", 1, {1400}}, {"9", 1, {1600}}};
     struct join_rig *r = join_rig_new("{infer: true, max_bytes: 1048576}", NULL, 0);
     send_spans(r, &here, &query, 1); /* open until 1300 */
-    crowd_out(r);
+    fill_table(r);
     send_samples(r, &here, samples, 0);
     send_samples(r, &here, &(struct timed_sample){"9", 1, {1700}}, 1);
     send_spans(r, &here, (struct span_in[]){work, root}, 2);
-    assert_true(says_partial(r, "root"));
+    assert_true(is_partial(r, "root"));
     send_samples(r, &here, samples, BR_COUNT(samples));
     assert_string_equal(
         join_rig_last(r),
@@ -906,7 +906,7 @@ static void sample_on(struct join_rig *r, uint64_t time, unsigned n)
 }
 
 /* Spans arrive at their end: timestamps of a thread are retained as long as its samples arrive. */
-static void a_long_span_is_whole(void **state)
+static void a_long_span_has_all_samples(void **state)
 {
     (void)state;
     enum { N = 50 };
@@ -919,13 +919,13 @@ static void a_long_span_is_whole(void **state)
     assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), N - 15);
     assert_int_equal(join_rig_span_int(r, "work", "profile.inclusive_sample_count"), N);
     assert_int_equal(join_rig_span_int(r, "query", "profile.sample_count"), 15);
-    assert_false(says_partial(r, "work"));
-    assert_false(says_partial(r, "query"));
+    assert_false(is_partial(r, "work"));
+    assert_false(is_partial(r, "query"));
     join_rig_free(r);
 }
 
 /* If no sample of the thread arrives for a window, they are dropped, and the span is partial. */
-static void a_long_span_with_a_gap_says_so(void **state)
+static void a_long_span_with_a_gap_is_partial(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{infer: true, window: 10s}", NULL, 0);
@@ -934,13 +934,13 @@ static void a_long_span_with_a_gap_says_so(void **state)
     sample_on(r, 1300, 4);
     send_spans(r, &here, (struct span_in[]){work, query}, 2);
     assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), 4);
-    assert_true(says_partial(r, "work"));
+    assert_true(is_partial(r, "work"));
     join_rig_free(r);
 }
 
 /* Timestamps in spans below, which have arrived and were evicted, do not count for the long span
  * itself. Its inclusive sums lack them, so it is marked as partial. */
-static void a_long_span_has_not_what_was_taken_below(void **state)
+static void a_long_span_excludes_samples_of_spans_below(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{infer: true, window: 10s, hold: 5s}", NULL, 0);
@@ -952,7 +952,7 @@ static void a_long_span_has_not_what_was_taken_below(void **state)
     send_spans(r, &here, &work, 1);
     fake_host_advance(r->h, 6000);
     assert_int_equal(join_rig_said(r, "work", "profile.sample_count"), 25);
-    assert_true(says_partial(r, "work"));
+    assert_true(is_partial(r, "work"));
     join_rig_free(r);
 }
 
@@ -976,7 +976,7 @@ static void send_sample_of_each(struct join_rig *r, const char *language, const 
 }
 
 /* More threads than chains: each chain of ids and of names is followed to its end. */
-static void many_threads_are_told_apart(void **state)
+static void many_threads_are_distinguished(void **state)
 {
     (void)state;
     static char ids[THREADS][8], names[THREADS][8];
@@ -1058,31 +1058,31 @@ static void spans_without_threads_come_after_others(void **state)
 SUITE(join_infer)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_deepest_open_span_is_taken),
-        cmocka_unit_test(many_threads_are_told_apart),
+        cmocka_unit_test(the_deepest_open_span_is_inferred),
+        cmocka_unit_test(many_threads_are_distinguished),
         cmocka_unit_test(spans_without_threads_come_after_others),
-        cmocka_unit_test(estimated_times_are_no_evidence),
-        cmocka_unit_test(what_two_fit_is_neithers),
-        cmocka_unit_test(what_hangs_on_a_span_elsewhere_is_not_taken),
+        cmocka_unit_test(estimated_times_are_ignored),
+        cmocka_unit_test(a_sample_that_matches_two_spans_is_unlinked),
+        cmocka_unit_test(a_span_with_a_remote_parent_is_not_inferred),
         cmocka_unit_test(process_and_host_must_be_the_same),
-        cmocka_unit_test(ids_of_one_kind_or_names_tell_threads_apart),
-        cmocka_unit_test(threads_are_told_apart_for_what_waits),
+        cmocka_unit_test(ids_of_one_origin_or_names_identify_threads),
+        cmocka_unit_test(held_samples_distinguish_threads),
         cmocka_unit_test(fields_come_in_any_order),
         cmocka_unit_test(off_by_default),
-        cmocka_unit_test(who_waits_is_joined_when_it_leaves),
+        cmocka_unit_test(held_profiles_are_joined_at_release),
         cmocka_unit_test(services_that_are_inferred_are_profiled),
         cmocka_unit_test(inferred_samples_have_figures),
         cmocka_unit_test(a_sample_in_many_spans_is_split),
         cmocka_unit_test(a_sample_that_stays_whole_is_counted),
         cmocka_unit_test(random_worlds_agree_with_the_oracle),
-        cmocka_unit_test(spans_and_samples_that_wait_meet_in_any_order),
-        cmocka_unit_test(of_times_with_too_many_spans_nothing_is_said),
-        cmocka_unit_test(replicas_are_told_apart_by_any_place),
+        cmocka_unit_test(held_spans_and_samples_join_in_any_order),
+        cmocka_unit_test(times_with_too_many_spans_are_not_inferred),
+        cmocka_unit_test(any_place_distinguishes_replicas),
         cmocka_unit_test(marks_lead_to_samples),
-        cmocka_unit_test(what_left_too_early_is_nobodys),
-        cmocka_unit_test(a_long_span_is_whole),
-        cmocka_unit_test(a_long_span_with_a_gap_says_so),
-        cmocka_unit_test(a_long_span_has_not_what_was_taken_below),
+        cmocka_unit_test(spans_evicted_early_leave_samples_unlinked),
+        cmocka_unit_test(a_long_span_has_all_samples),
+        cmocka_unit_test(a_long_span_with_a_gap_is_partial),
+        cmocka_unit_test(a_long_span_excludes_samples_of_spans_below),
         cmocka_unit_test(without_memory_samples_pass),
     };
     return RUN(tests, NULL, NULL);

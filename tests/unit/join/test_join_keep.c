@@ -109,7 +109,7 @@ static void links_survive_for_slow_and_failed_spans(void **state)
 
 /* The third sample raises the span above the threshold; then the links of the first ones are
  * kept, too. */
-static void links_survive_for_spans_that_spent_much(void **state)
+static void links_to_spans_with_much_cpu_time_are_kept(void **state)
 {
     (void)state;
     static const struct sample_in less[] = {{.link = 1, .stack = 1, .value = 400000},
@@ -151,7 +151,7 @@ static void spans_without_links_are_not_marked(void **state)
     join_rig_free(r);
 }
 
-static void links_to_spans_that_have_not_come_may_survive(void **state)
+static void links_to_unknown_spans_can_be_kept(void **state)
 {
     (void)state;
     static const struct sample_in samples[] = {{.link = 9, .stack = 1, .value = 1},
@@ -166,7 +166,7 @@ static void links_to_spans_that_have_not_come_may_survive(void **state)
 
 /* A link that was decided without its span is decided again if the profile is held until the
  * span arrives. */
-static void who_waits_for_a_span_knows_whether_it_is_slow(void **state)
+static void held_profiles_know_whether_a_span_is_slow(void **state)
 {
     (void)state;
     static const struct sample_in samples[] = {{.link = 1, .stack = 1, .value = 1},
@@ -209,7 +209,7 @@ static void a_rule_at_run_time_keeps_links_for_a_while(void **state)
 
 /* Samples are not merged if a sum does not fit into an int64, or their numbers of values and
  * timestamps differ. */
-static void what_cannot_be_added_stays_apart(void **state)
+static void samples_that_cannot_be_added_stay_separate(void **state)
 {
     (void)state;
     static const uint64_t times[] = {5000, 5001};
@@ -479,7 +479,7 @@ static size_t put_short_samples(struct wire *w, unsigned n)
 
 /* Samples with folded links and with undecided links alternate. Memory may be four times the
  * input plus 1 MiB, including the output. */
-static void what_it_takes_is_in_proportion_to_what_comes(void **state)
+static void memory_is_proportional_to_the_input(void **state)
 {
     (void)state;
     static const char *const configs[] = {"{keep: {slow_threshold: 1h}}",
@@ -540,14 +540,14 @@ SUITE(join_keep)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(links_survive_for_slow_and_failed_spans),
-        cmocka_unit_test(links_survive_for_spans_that_spent_much),
+        cmocka_unit_test(links_to_spans_with_much_cpu_time_are_kept),
         cmocka_unit_test(spans_without_links_are_not_marked),
-        cmocka_unit_test(links_to_spans_that_have_not_come_may_survive),
-        cmocka_unit_test(who_waits_for_a_span_knows_whether_it_is_slow),
+        cmocka_unit_test(links_to_unknown_spans_can_be_kept),
+        cmocka_unit_test(held_profiles_know_whether_a_span_is_slow),
         cmocka_unit_test(a_rule_at_run_time_keeps_links_for_a_while),
-        cmocka_unit_test(what_cannot_be_added_stays_apart),
+        cmocka_unit_test(samples_that_cannot_be_added_stay_separate),
         cmocka_unit_test(totals_per_stack_stay_exact),
-        cmocka_unit_test(what_it_takes_is_in_proportion_to_what_comes),
+        cmocka_unit_test(memory_is_proportional_to_the_input),
         cmocka_unit_test(without_memory_samples_pass),
     };
     return RUN(tests, NULL, NULL);

@@ -153,7 +153,7 @@ static void a_timestamp_is_the_deepest_open_spans(void **state)
 
 /* If a sample has no thread, or the spans have none, a sample that matches two siblings belongs
  * to their parent. */
-static void what_two_fit_is_what_they_have_in_common(void **state)
+static void siblings_that_both_match_share_their_parent(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {
@@ -211,7 +211,7 @@ static void a_root_without_samples_of_its_own_keeps_its_way_to_the_store(void **
 
 /* Each sample gets the link and the name of the span in which it was taken, if it is a single
  * one. */
-static void samples_may_leave_with_the_deepest_spans_link(void **state)
+static void samples_can_get_the_deepest_spans_link(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {
@@ -264,7 +264,7 @@ static void samples_may_leave_with_the_deepest_spans_link(void **state)
 
 /* If a sample names a span below a root, its service labels every span. Samples that name the
  * root then belong to the root itself, whatever their times, which may come from another clock. */
-static void who_names_a_span_below_names_roots_exactly(void **state)
+static void naming_a_span_below_makes_roots_exact(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {
@@ -340,7 +340,7 @@ static void without_timestamps_all_is_the_roots(void **state)
 }
 
 /* An SDK that labels a span that is not a root labels the current span. */
-static void what_names_a_span_below_the_root_is_that_spans(void **state)
+static void samples_of_a_span_below_the_root_are_its_own(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {
@@ -353,7 +353,7 @@ static void what_names_a_span_below_the_root_is_that_spans(void **state)
 }
 
 /* A service that calls itself has two local trees in a trace. */
-static void a_server_below_is_a_root_of_its_own(void **state)
+static void a_server_span_below_is_a_root(void **state)
 {
     (void)state;
     static const struct span_in spans[] = {
@@ -398,7 +398,7 @@ static void circles_end(void **state)
 }
 
 /* Only the newest spans of a service are read from a trace, as many as configured. */
-static void what_is_not_looked_at_is_counted(void **state)
+static void spans_that_are_not_read_are_counted(void **state)
 {
     (void)state;
     enum { MOST = 20 };
@@ -426,7 +426,7 @@ static void what_is_not_looked_at_is_counted(void **state)
 /* Reading 256 spans takes one lookup for each and one more; every timestamp takes a step for
  * each span and one more. With one timestamp too many, all of them belong to the root and are
  * counted as cut. */
-static void an_item_costs_so_many_steps_at_most(void **state)
+static void steps_of_an_item_are_limited(void **state)
 {
     (void)state;
     enum { FAMILY = 256, MOST = JOIN_STEPS_MAX / (FAMILY + 1) - JOIN_STEPS_PER_LOOKUP };
@@ -475,7 +475,7 @@ static void an_item_costs_so_many_steps_at_most(void **state)
 
 /* Spans with one id and no service, each of which could have all timestamps: the number of
  * records read for a request is limited. */
-static void what_was_taken_is_read_so_often_at_most(void **state)
+static void reads_of_deferred_samples_are_limited(void **state)
 {
     (void)state;
     enum { TAKEN = 3000, COPIES = 1000 };
@@ -558,7 +558,7 @@ static void a_family_is_read_once_for_an_item(void **state)
 
 /* There are more families than fit into the cache. Reading them again takes steps, and samples
  * that are cut are counted. */
-static void reading_families_is_bounded_too(void **state)
+static void reads_of_families_are_limited(void **state)
 {
     (void)state;
     enum { SAMPLES_OF_CHAINS = 20000, CHAINS = 200 };
@@ -762,7 +762,7 @@ static void marks_lead_to_samples(void **state)
 
 /* Without `hold`, the root has all samples until the span below it arrives, which then has its
  * own. */
-static void what_was_the_roots_moves_to_the_span_that_comes_later(void **state)
+static void samples_move_from_the_root_to_a_later_span(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {
@@ -790,7 +790,7 @@ static void what_was_the_roots_moves_to_the_span_that_comes_later(void **state)
 }
 
 /* Returns true if the line of the last output about this span marks it as partial. */
-static bool says_partial(struct join_rig *r, const char *span)
+static bool is_partial(struct join_rig *r, const char *span)
 {
     const char *line = strstr(join_rig_last(r), span);
     assert_non_null(line);
@@ -800,7 +800,7 @@ static bool says_partial(struct join_rig *r, const char *span)
 
 /* Spans arrive at their end. Samples in a span below a root that lasts for many windows are
  * remembered as long as those of the root, or the spans are marked as partial. */
-static void a_span_below_a_long_root_is_whole_or_says_so(void **state)
+static void a_span_below_a_long_root_is_complete_or_partial(void **state)
 {
     (void)state;
     enum { N = 50 };
@@ -821,9 +821,9 @@ static void a_span_below_a_long_root_is_whole_or_says_so(void **state)
     put_spans(&w, spans, 3);
     join_rig_send(r, BR_TRACES, &w, true);
     assert_int_equal(join_rig_span_int(r, "root", ALL), N);
-    assert_true(join_rig_span_int(r, "long", ALL) == N || says_partial(r, "long"));
+    assert_true(join_rig_span_int(r, "long", ALL) == N || is_partial(r, "long"));
     check(r, "short", 5, 5);
-    assert_false(says_partial(r, "short"));
+    assert_false(is_partial(r, "short"));
     wire_free(&w);
     join_rig_free(r);
 }
@@ -837,7 +837,7 @@ static void send_taken(struct join_rig *r, uint64_t span, uint64_t time)
 }
 
 /* Samples before a gap longer than the window are forgotten, in the metrics and in the totals. */
-static void what_came_before_a_gap_counts_nowhere(void **state)
+static void samples_before_a_gap_are_not_counted(void **state)
 {
     (void)state;
     /* and after its memory has been reused */
@@ -853,7 +853,7 @@ static void what_came_before_a_gap_counts_nowhere(void **state)
         join_rig_send(r, BR_TRACES, &w, true);
         check(r, "root", 0, 2);
         check(r, "work", 2, 2);
-        assert_true(says_partial(r, "root"));
+        assert_true(is_partial(r, "root"));
         assert_int_equal((int)join_rig_count(r, "samples_unknown_span", "wall:nanoseconds"), 1);
         assert_int_equal((int)join_rig_count(r, "samples_joined_late", "wall:nanoseconds"), 2);
         wire_free(&w);
@@ -862,7 +862,7 @@ static void what_came_before_a_gap_counts_nowhere(void **state)
 }
 
 /* A span with samples was evicted before the spans above it arrived: their sums are incomplete. */
-static void what_left_below_a_long_span_is_missed(void **state)
+static void evicted_spans_below_make_a_long_span_partial(void **state)
 {
     (void)state;
     static const struct span_in spans[] = {
@@ -893,15 +893,15 @@ static void what_left_below_a_long_span_is_missed(void **state)
         join_rig_send(r, BR_TRACES, &w, true);
         check(r, "top", left ? 10 : 2, left ? 20 : 5);
         check(r, "beside", left ? 10 : 2, left ? 10 : 2);
-        assert_int_equal(says_partial(r, "top"), left);
-        assert_false(says_partial(r, "beside"));
+        assert_int_equal(is_partial(r, "top"), left);
+        assert_false(is_partial(r, "beside"));
         wire_free(&w);
         join_rig_free(r);
     }
 }
 
 /* The same for a span that has arrived and is held when the span below it is evicted. */
-static void what_leaves_while_a_long_span_waits_is_missed(void **state)
+static void evictions_during_a_hold_make_a_span_partial(void **state)
 {
     (void)state;
     static const struct span_in spans[] = {
@@ -925,7 +925,7 @@ static void what_leaves_while_a_long_span_waits_is_missed(void **state)
     }
     fake_host_advance(r->h, 6000);
     check(r, "top", 5, 5);
-    assert_true(says_partial(r, "top"));
+    assert_true(is_partial(r, "top"));
     wire_free(&w);
     join_rig_free(r);
 }
@@ -941,29 +941,29 @@ SUITE(join_local)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_timestamp_is_the_deepest_open_spans),
-        cmocka_unit_test(what_two_fit_is_what_they_have_in_common),
+        cmocka_unit_test(siblings_that_both_match_share_their_parent),
         cmocka_unit_test(a_sample_is_shared_out_by_its_timestamps),
         cmocka_unit_test(a_root_without_samples_of_its_own_keeps_its_way_to_the_store),
-        cmocka_unit_test(samples_may_leave_with_the_deepest_spans_link),
-        cmocka_unit_test(who_names_a_span_below_names_roots_exactly),
+        cmocka_unit_test(samples_can_get_the_deepest_spans_link),
+        cmocka_unit_test(naming_a_span_below_makes_roots_exact),
         cmocka_unit_test(links_to_the_deepest_span_wait_for_it),
         cmocka_unit_test(without_timestamps_all_is_the_roots),
-        cmocka_unit_test(what_names_a_span_below_the_root_is_that_spans),
-        cmocka_unit_test(a_server_below_is_a_root_of_its_own),
+        cmocka_unit_test(samples_of_a_span_below_the_root_are_its_own),
+        cmocka_unit_test(a_server_span_below_is_a_root),
         cmocka_unit_test(circles_end),
-        cmocka_unit_test(what_is_not_looked_at_is_counted),
-        cmocka_unit_test(an_item_costs_so_many_steps_at_most),
-        cmocka_unit_test(what_was_taken_is_read_so_often_at_most),
+        cmocka_unit_test(spans_that_are_not_read_are_counted),
+        cmocka_unit_test(steps_of_an_item_are_limited),
+        cmocka_unit_test(reads_of_deferred_samples_are_limited),
         cmocka_unit_test(a_family_is_read_once_for_an_item),
-        cmocka_unit_test(reading_families_is_bounded_too),
+        cmocka_unit_test(reads_of_families_are_limited),
         cmocka_unit_test(random_trees_add_up),
         cmocka_unit_test(random_trees_add_up_in_any_order),
         cmocka_unit_test(marks_lead_to_samples),
-        cmocka_unit_test(what_was_the_roots_moves_to_the_span_that_comes_later),
-        cmocka_unit_test(a_span_below_a_long_root_is_whole_or_says_so),
-        cmocka_unit_test(what_came_before_a_gap_counts_nowhere),
-        cmocka_unit_test(what_left_below_a_long_span_is_missed),
-        cmocka_unit_test(what_leaves_while_a_long_span_waits_is_missed),
+        cmocka_unit_test(samples_move_from_the_root_to_a_later_span),
+        cmocka_unit_test(a_span_below_a_long_root_is_complete_or_partial),
+        cmocka_unit_test(samples_before_a_gap_are_not_counted),
+        cmocka_unit_test(evicted_spans_below_make_a_long_span_partial),
+        cmocka_unit_test(evictions_during_a_hold_make_a_span_partial),
     };
     return RUN_VARIANTS(tests, join_rig_order_falling);
 }

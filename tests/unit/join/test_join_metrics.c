@@ -86,7 +86,7 @@ static void a_spans_samples_are_counted_once(void **state)
     join_rig_free(r);
 }
 
-static void what_waited_for_its_span_is_counted_when_it_comes(void **state)
+static void pending_samples_are_counted_when_the_span_arrives(void **state)
 {
     (void)state;
     static const char *const configs[] = {"{span_metrics: {enabled: true}}",
@@ -131,7 +131,7 @@ static void series_are_bounded(void **state)
 }
 
 /* A timestamp in a span below the root counts for that span. */
-static void samples_count_for_the_spans_whose_they_are(void **state)
+static void samples_count_for_the_spans_they_belong_to(void **state)
 {
     (void)state;
     static const uint64_t times[] = {1050, 1150, 1160};
@@ -179,9 +179,9 @@ SUITE(join_metrics)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_spans_samples_are_counted_once),
-        cmocka_unit_test(what_waited_for_its_span_is_counted_when_it_comes),
+        cmocka_unit_test(pending_samples_are_counted_when_the_span_arrives),
         cmocka_unit_test(series_are_bounded),
-        cmocka_unit_test(samples_count_for_the_spans_whose_they_are),
+        cmocka_unit_test(samples_count_for_the_spans_they_belong_to),
         cmocka_unit_test(off_by_default),
     };
     return RUN_VARIANTS(tests, join_rig_order);

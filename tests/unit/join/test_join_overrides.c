@@ -88,7 +88,7 @@ static void a_override_ends_by_the_clock(void **state)
     end(&f);
 }
 
-static void what_is_not_for_it(void **state)
+static void overrides_of_others_are_ignored(void **state)
 {
     struct fixture f;
     char name[JOIN_OVERRIDE_SERVICE_MAX + 2];
@@ -131,7 +131,7 @@ static void add_line(const struct br_collected *c, void *arg)
                   (unsigned long long)c->override, (unsigned long long)c->until_ms);
 }
 
-static void says_what_it_keeps(void **state)
+static void reports_its_state(void **state)
 {
     struct fixture f;
     struct br_str out = {0};
@@ -162,9 +162,9 @@ SUITE(join_overrides)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_override_asks_for_service_length_and_trace),
         cmocka_unit_test(a_override_ends_by_the_clock),
-        cmocka_unit_test(what_is_not_for_it),
+        cmocka_unit_test(overrides_of_others_are_ignored),
         cmocka_unit_test(rules_are_bounded_and_the_ended_make_room),
-        cmocka_unit_test(says_what_it_keeps),
+        cmocka_unit_test(reports_its_state),
     };
     return RUN(tests, NULL, NULL);
 }

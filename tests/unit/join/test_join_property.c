@@ -14,8 +14,9 @@
 #include "tests/support/test.h"
 
 #define WINDOW_MS 10000
-#define CLOCK_MS 300 /* the table's clock ticks every 100 ms; clocks of workers differ by SKEW_MS  \
-                      */
+#define CLOCK_MS                                                                                   \
+    300 /* the table's clock ticks every 100 ms; clocks of workers differ by SKEW_MS               \
+         */
 #define SKEW_MS 70
 #define AGAIN_MS 500 /* within this time a span may be sent twice */
 #define SPANS_MAX 20000
@@ -353,7 +354,7 @@ static void every_linked_sample_is_joined_and_none_wrongly(void **state)
 }
 
 /* Metrics and output agree even if spans were evicted in between. */
-static void judge_overflow(struct world *w, struct join_rig *rigs[2])
+static void check_overflow(struct world *w, struct join_rig *rigs[2])
 {
     struct seen seen = look(w, rigs, false);
     assert_int_equal(total(rigs, "samples_joined") + total(rigs, "samples_joined_late"),
@@ -369,11 +370,11 @@ static void a_table_that_overflows_joins_none_wrongly(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++)
         one_world(seed, SPANS_MAX, SAMPLES_MAX,
-                  CONFIG "hold_max_bytes: 1000000000, max_bytes: 1048576}", judge_overflow);
+                  CONFIG "hold_max_bytes: 1000000000, max_bytes: 1048576}", check_overflow);
 }
 
 /* Late samples that could not be held are counted, and have no name. */
-static void judge_full_hold(struct world *w, struct join_rig *rigs[2])
+static void check_full_hold(struct world *w, struct join_rig *rigs[2])
 {
     struct seen seen = look(w, rigs, false);
     double joined = total(rigs, "samples_joined"), late = total(rigs, "samples_joined_late");
@@ -387,7 +388,7 @@ static void a_hold_that_overflows_joins_none_wrongly(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++)
-        one_world(seed, 300, 600, CONFIG "hold_max_bytes: 3000}", judge_full_hold);
+        one_world(seed, 300, 600, CONFIG "hold_max_bytes: 3000}", check_full_hold);
 }
 
 SUITE(join_property)

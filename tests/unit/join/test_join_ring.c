@@ -12,7 +12,7 @@
 #define FULL_BUCKETS_MAX 30
 
 /* The spans evicted are the oldest ones of the same shard. */
-static void the_oldest_leave_first(void **state)
+static void the_oldest_are_evicted_first(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -44,7 +44,7 @@ static void the_oldest_leave_first(void **state)
 
 /* Records of every size wrap around the ring many times, so that the remainder at its end takes
  * every size. */
-static void records_of_every_size_go_round(void **state)
+static void records_of_every_size_wrap_around(void **state)
 {
     (void)state;
     static char text[JOIN_ATTRIBUTES_BYTES_MAX];
@@ -113,7 +113,7 @@ static void jump(struct join_table *t, uint64_t position)
 }
 
 /* Only the low bits of positions are stored, and they wrap around; in a family after months. */
-static void positions_come_round(void **state)
+static void positions_wrap_around(void **state)
 {
     (void)state;
     static const uint8_t service[] = "shop";
@@ -150,7 +150,7 @@ static const struct bucket *bucket_of(struct join_table *t, const struct ids *i)
 
 /* A bucket has room for ten records, so two of twelve are in its neighbour. If they are sent
  * again, the new records are found there, too, and not only the old ones. */
-static void what_lies_in_the_neighbour_is_found_when_sent_again(void **state)
+static void records_in_the_neighbour_are_found_when_sent_again(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -197,7 +197,7 @@ static uint64_t live_slots(const struct join_table *t)
 
 /* Positions in slots wrap around after 32 GiB, here in eight steps. An evicted record must not
  * seem to be present again when its position is that of another record, or is inside one. */
-static void what_has_left_does_not_come_round(void **state)
+static void evicted_records_do_not_reappear(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -221,7 +221,7 @@ static void what_has_left_does_not_come_round(void **state)
 }
 
 /* Such a record takes 88 bytes, and 12/16 of 31/32 of the table are rings: 8,600 fit. */
-static void what_left_after_its_window_was_not_evicted(void **state)
+static void expired_records_do_not_count_as_evicted(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -283,13 +283,13 @@ static void a_sample_without_a_slot_is_unknown_at_once(void **state)
 SUITE(join_ring)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_oldest_leave_first),
-        cmocka_unit_test(records_of_every_size_go_round),
+        cmocka_unit_test(the_oldest_are_evicted_first),
+        cmocka_unit_test(records_of_every_size_wrap_around),
         cmocka_unit_test(full_buckets_lose_their_oldest),
-        cmocka_unit_test(positions_come_round),
-        cmocka_unit_test(what_lies_in_the_neighbour_is_found_when_sent_again),
-        cmocka_unit_test(what_has_left_does_not_come_round),
-        cmocka_unit_test(what_left_after_its_window_was_not_evicted),
+        cmocka_unit_test(positions_wrap_around),
+        cmocka_unit_test(records_in_the_neighbour_are_found_when_sent_again),
+        cmocka_unit_test(evicted_records_do_not_reappear),
+        cmocka_unit_test(expired_records_do_not_count_as_evicted),
         cmocka_unit_test(a_sample_without_a_slot_is_unknown_at_once),
     };
     return RUN_VARIANTS(tests, table_rig_way);

@@ -19,7 +19,7 @@ static void a_linked_sample_gets_its_spans_name(void **state)
 }
 
 /* Items without anything to join are forwarded byte for byte. */
-static void what_does_not_join_passes_unchanged(void **state)
+static void items_without_joins_pass_unchanged(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{sample_attributes: [http.route]}", NULL, 0);
@@ -438,7 +438,7 @@ static void values_of_every_type_become_text(void **state)
 }
 
 /* Texts are truncated between characters: U+20AC has three bytes. */
-static void long_texts_are_cut_to_whole_characters(void **state)
+static void long_texts_are_truncated_between_characters(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{sample_attributes: [long]}", NULL, 0);
@@ -528,7 +528,7 @@ static void past_max_values_a_value_is_other(void **state)
 }
 
 /* A join after another join, as in a gateway after a sidecar, adds nothing twice. */
-static void what_is_there_is_not_added_again(void **state)
+static void existing_attributes_are_not_added_again(void **state)
 {
     (void)state;
     static const char config[] = "{sample_attributes: [http.route], hold: 1s}";
@@ -558,7 +558,7 @@ static void what_is_there_is_not_added_again(void **state)
 }
 
 /* Several dictionary fields are concatenated; entries that the join adds follow all of them. */
-static void additions_come_behind_every_dictionary(void **state)
+static void additions_follow_every_dictionary(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{}", NULL, 0);
@@ -594,7 +594,7 @@ SUITE(join_samples)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_linked_sample_gets_its_spans_name),
-        cmocka_unit_test(what_does_not_join_passes_unchanged),
+        cmocka_unit_test(items_without_joins_pass_unchanged),
         cmocka_unit_test(labels_name_spans),
         cmocka_unit_test(ids_come_in_every_type),
         cmocka_unit_test(a_sample_of_several_spans_stays_unlinked),
@@ -606,11 +606,11 @@ SUITE(join_samples)
         cmocka_unit_test(numbers_are_written_as_everywhere),
         cmocka_unit_test(sample_attributes_come_from_span_and_resource),
         cmocka_unit_test(values_of_every_type_become_text),
-        cmocka_unit_test(long_texts_are_cut_to_whole_characters),
+        cmocka_unit_test(long_texts_are_truncated_between_characters),
         cmocka_unit_test(long_items_keep_every_attribute),
         cmocka_unit_test(past_max_values_a_value_is_other),
-        cmocka_unit_test(what_is_there_is_not_added_again),
-        cmocka_unit_test(additions_come_behind_every_dictionary),
+        cmocka_unit_test(existing_attributes_are_not_added_again),
+        cmocka_unit_test(additions_follow_every_dictionary),
     };
     return RUN_VARIANTS(tests, join_rig_order);
 }

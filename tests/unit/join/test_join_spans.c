@@ -6,7 +6,7 @@
 
 /* --- Spans ------------------------------------------------------------------------------------ */
 
-static void spans_of_profiled_services_wait_for_their_figures(void **state)
+static void spans_of_profiled_services_are_held_for_totals(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 10s}", NULL, 0);
@@ -37,7 +37,7 @@ static void spans_of_profiled_services_wait_for_their_figures(void **state)
 
 /* The first spans of a service are held, too, because only its first profile shows that it is
  * profiled. Without a profile, later spans are not held until none has arrived for a window. */
-static void the_first_spans_of_a_service_wait(void **state)
+static void the_first_spans_of_a_service_are_held(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 10s, window: 30s}", NULL, 0);
@@ -76,7 +76,7 @@ static void send_marked_span(struct join_rig *r, uint64_t span, const char *mark
 
 /* Bridges mark each local root, with or without samples. After a hold it is known which have
  * samples. */
-static void marks_that_lead_nowhere_are_taken_away(void **state)
+static void marks_without_samples_are_removed(void **state)
 {
     (void)state;
     for (unsigned exact = 0; exact < 2; exact++) {
@@ -100,7 +100,7 @@ static void marks_that_lead_nowhere_are_taken_away(void **state)
 
 /* Samples of a span that was not held may still arrive. If samples were lost, the profile store
  * has some of them. */
-static void marks_that_may_lead_somewhere_stay(void **state)
+static void marks_that_may_have_samples_stay(void **state)
 {
     (void)state;
     struct join_rig *r =
@@ -172,7 +172,7 @@ static void wait_and_sample(struct join_rig *r, unsigned n, uint64_t each_ms)
 }
 
 /* A span arrives at its end: samples are remembered until then, as long as further ones arrive. */
-static void a_span_that_lasts_for_many_windows_has_all_samples(void **state)
+static void a_span_of_many_windows_has_all_samples(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
@@ -186,7 +186,7 @@ static void a_span_that_lasts_for_many_windows_has_all_samples(void **state)
 }
 
 /* If none arrives for a window, the samples are forgotten, and the span is marked as partial. */
-static void a_span_whose_samples_were_lost_in_part_says_so(void **state)
+static void a_span_that_lost_samples_is_partial(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
@@ -237,7 +237,7 @@ static void only_spans_that_samples_can_name_are_likely(void **state)
 
 /* If the profile's resource has an instance, only spans of that instance are likely. References
  * to strings count, too. */
-static void instances_are_told_apart(void **state)
+static void instances_are_distinguished(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
@@ -270,7 +270,7 @@ static void instances_are_told_apart(void **state)
 }
 
 /* Some profilers do not report the service; it is taken from the joined spans. */
-static void profiles_without_a_service_name_have_their_spans(void **state)
+static void profiles_without_a_service_use_their_spans_service(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
@@ -430,7 +430,7 @@ static void figures_follow_type_unit_and_period(void **state)
 
 /* Go's CPU profiles contain the same samples twice, as samples:count and as cpu:nanoseconds. A
  * wall profile of the same span is a different time. The CPU time counts, once. */
-static void types_of_one_span_do_not_add_up(void **state)
+static void types_of_one_span_are_not_added(void **state)
 {
     (void)state;
     static const struct profile_in profiles[] = {
@@ -469,20 +469,20 @@ static void types_of_one_span_do_not_add_up(void **state)
 SUITE(join_spans)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans_of_profiled_services_wait_for_their_figures),
-        cmocka_unit_test(the_first_spans_of_a_service_wait),
-        cmocka_unit_test(marks_that_lead_nowhere_are_taken_away),
-        cmocka_unit_test(marks_that_may_lead_somewhere_stay),
+        cmocka_unit_test(spans_of_profiled_services_are_held_for_totals),
+        cmocka_unit_test(the_first_spans_of_a_service_are_held),
+        cmocka_unit_test(marks_without_samples_are_removed),
+        cmocka_unit_test(marks_that_may_have_samples_stay),
         cmocka_unit_test(rare_requests_are_likely),
         cmocka_unit_test(likely_spans_are_marked_at_once),
-        cmocka_unit_test(a_span_that_lasts_for_many_windows_has_all_samples),
-        cmocka_unit_test(a_span_whose_samples_were_lost_in_part_says_so),
+        cmocka_unit_test(a_span_of_many_windows_has_all_samples),
+        cmocka_unit_test(a_span_that_lost_samples_is_partial),
         cmocka_unit_test(only_spans_that_samples_can_name_are_likely),
-        cmocka_unit_test(instances_are_told_apart),
-        cmocka_unit_test(profiles_without_a_service_name_have_their_spans),
+        cmocka_unit_test(instances_are_distinguished),
+        cmocka_unit_test(profiles_without_a_service_use_their_spans_service),
         cmocka_unit_test(a_mark_that_is_there_stays),
         cmocka_unit_test(figures_follow_type_unit_and_period),
-        cmocka_unit_test(types_of_one_span_do_not_add_up),
+        cmocka_unit_test(types_of_one_span_are_not_added),
     };
     return RUN_VARIANTS(tests, join_rig_order);
 }

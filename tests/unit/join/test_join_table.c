@@ -164,7 +164,7 @@ static void the_window_ends_at_its_edge(void **state)
 }
 
 /* A record is kept for two windows and a second, and removed a tick later. */
-static void records_leave_at_their_edge(void **state)
+static void records_expire_at_their_edge(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -238,7 +238,7 @@ static void a_sample_before_its_span_is_late_once(void **state)
     join_table_free(t);
 }
 
-static void a_label_alone_waits_too(void **state)
+static void a_span_id_alone_is_pending_too(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -256,7 +256,7 @@ static void a_label_alone_waits_too(void **state)
 }
 
 /* Samples with a span id alone are pending; a later sample determines the trace of the span. */
-static void what_waits_takes_a_trace_over(void **state)
+static void a_pending_record_adopts_a_trace(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -275,7 +275,7 @@ static void what_waits_takes_a_trace_over(void **state)
     join_table_free(t);
 }
 
-static void a_sample_whose_span_never_comes_is_unknown_once(void **state)
+static void a_sample_without_its_span_is_unknown_once(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -322,7 +322,7 @@ static void a_sample_after_the_window_begins_anew(void **state)
     join_table_free(t);
 }
 
-static void samples_of_items_that_wait_are_not_counted_here(void **state)
+static void samples_of_held_items_are_not_counted(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -408,7 +408,7 @@ static void types_past_a_spans_limit_are_other(void **state)
 }
 
 /* A table of 1 MiB has 16 shards, each with totals in an eighth of its 64 KiB. */
-static void without_room_for_figures_samples_are_unknown_at_once(void **state)
+static void without_totals_samples_are_unknown_at_once(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -431,7 +431,7 @@ static void without_room_for_figures_samples_are_unknown_at_once(void **state)
 
 /* Deferred timestamps that are evicted before their span is read belong to the span that the
  * sample names. */
-static void what_was_taken_is_the_named_spans_when_it_leaves(void **state)
+static void evicted_timestamps_belong_to_the_named_span(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -466,7 +466,7 @@ static void what_was_taken_is_the_named_spans_when_it_leaves(void **state)
     join_table_free(t);
 }
 
-static void statistics_say_what_is_there(void **state)
+static void statistics_match_the_contents(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -541,7 +541,7 @@ static void a_service_is_profiled_for_twice_the_interval_of_its_profiles(void **
 
 /* No service takes the place of another. Beyond the maximum the table returns false, until some
  * services are not profiled any more. */
-static void services_do_not_push_each_other_out(void **state)
+static void services_do_not_displace_each_other(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -562,7 +562,7 @@ static void services_do_not_push_each_other_out(void **state)
 }
 
 /* The same for services with spans: a service without a place is not a newcomer. */
-static void newcomers_are_so_many_at_most(void **state)
+static void newcomers_are_limited(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -695,7 +695,7 @@ static void a_random_history_counts_every_sample_once(void **state)
 }
 
 /* A full table is not emptied in one loop iteration. */
-static void spans_are_forgotten_some_at_a_time(void **state)
+static void spans_expire_some_at_a_time(void **state)
 {
     enum { SPANS = 20000, SORTED_MAX = 8192 };
     (void)state;
@@ -755,7 +755,7 @@ static bool can_make_pages(void)
 
 /* A span's record takes about 100 bytes: 20,000 of them do not fill the rings, which are 12 of
  * 16 MiB; 160,000 do. */
-static void pages_are_there_before_records_are(void **state)
+static void pages_are_made_before_records(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(16 * MIB);
@@ -786,7 +786,7 @@ static void pages_are_there_before_records_are(void **state)
 #define TAKEN_BYTES (152u + 8u * TIMES)
 
 /* Returns the number of deferred records of a thread. */
-static unsigned count_taken(struct join_table *t, const struct ids *thread)
+static unsigned count_deferred(struct join_table *t, const struct ids *thread)
 {
     struct join_deferred_cursor cursor = {0};
     unsigned n = 0;
@@ -803,7 +803,7 @@ static void expire_all(struct join_table *t, uint64_t now, struct join_tally *ta
 
 /* Timestamps of a thread whose samples keep arriving, without spans, take at most an eighth of
  * the rings. When no more arrive, they are removed. */
-static void timestamps_that_wait_for_longer_take_so_much_at_most(void **state)
+static void retained_timestamps_are_limited(void **state)
 {
     (void)state;
     enum { N = 300, EACH_MS = 20000, WAIT_MS = 2 * WINDOW_MS + 1000 };
@@ -824,7 +824,7 @@ static void timestamps_that_wait_for_longer_take_so_much_at_most(void **state)
     }
     /* Slightly less than three quarters of the table are rings, and half of an eighth is used
      * again. */
-    assert_in_range(count_taken(t, &thread),
+    assert_in_range(count_deferred(t, &thread),
                     WAIT_MS / EACH_MS + MIB / n_rings / 8 / 3 / TAKEN_BYTES,
                     n_fresh + MIB / n_rings / 8 / TAKEN_BYTES);
     assert_true(join_table_evicted_after(t, thread.span, 1000));
@@ -832,14 +832,14 @@ static void timestamps_that_wait_for_longer_take_so_much_at_most(void **state)
         now += WAIT_MS;
         expire_all(t, now, &tally);
     }
-    assert_int_equal(count_taken(t, &thread), 0);
+    assert_int_equal(count_deferred(t, &thread), 0);
     assert_true(join_table_evicted_after(t, thread.span, 1000 + N - 1));
     assert_int_equal(tally.evicted, 0);
     join_table_free(t);
 }
 
 /* A timestamp that was assigned to a span is not retained, and its eviction is noted. */
-static void timestamps_of_spans_that_came_wait_no_longer(void **state)
+static void assigned_timestamps_are_not_retained(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -900,7 +900,7 @@ static void leave_below(uint64_t number, bool sampled)
 
 /* Each case uses a separate table: if two spans have the same place, only the later one is
  * noted. */
-static void what_left_is_known_to_the_spans_above(void **state)
+static void evictions_are_noted_for_the_spans_above(void **state)
 {
     (void)state;
     for (uint64_t number = 1; number <= 50; number++)
@@ -910,9 +910,9 @@ static void what_left_is_known_to_the_spans_above(void **state)
 SUITE(join_table)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_left_is_known_to_the_spans_above),
-        cmocka_unit_test(timestamps_that_wait_for_longer_take_so_much_at_most),
-        cmocka_unit_test(timestamps_of_spans_that_came_wait_no_longer),
+        cmocka_unit_test(evictions_are_noted_for_the_spans_above),
+        cmocka_unit_test(retained_timestamps_are_limited),
+        cmocka_unit_test(assigned_timestamps_are_not_retained),
         cmocka_unit_test(a_span_is_found_with_all_that_was_said),
         cmocka_unit_test(ids_must_be_equal),
         cmocka_unit_test(a_span_id_of_two_traces_needs_the_trace),
@@ -920,30 +920,30 @@ SUITE(join_table)
         cmocka_unit_test(the_same_span_again_replaces_it_and_keeps_its_figures),
         cmocka_unit_test(the_window_has_an_edge),
         cmocka_unit_test(the_window_ends_at_its_edge),
-        cmocka_unit_test(records_leave_at_their_edge),
+        cmocka_unit_test(records_expire_at_their_edge),
         cmocka_unit_test(a_late_sample_adds_nothing),
         cmocka_unit_test(clocks_of_workers_may_differ),
         cmocka_unit_test(a_sample_before_its_span_is_late_once),
-        cmocka_unit_test(a_label_alone_waits_too),
-        cmocka_unit_test(what_waits_takes_a_trace_over),
-        cmocka_unit_test(a_sample_whose_span_never_comes_is_unknown_once),
+        cmocka_unit_test(a_span_id_alone_is_pending_too),
+        cmocka_unit_test(a_pending_record_adopts_a_trace),
+        cmocka_unit_test(a_sample_without_its_span_is_unknown_once),
         cmocka_unit_test(a_span_after_the_window_does_not_take_samples_over),
         cmocka_unit_test(a_sample_after_the_window_begins_anew),
-        cmocka_unit_test(samples_of_items_that_wait_are_not_counted_here),
+        cmocka_unit_test(samples_of_held_items_are_not_counted),
         cmocka_unit_test(figures_add_up_by_measure_and_stop_at_their_limits),
         cmocka_unit_test(types_past_a_spans_limit_are_other),
-        cmocka_unit_test(without_room_for_figures_samples_are_unknown_at_once),
-        cmocka_unit_test(what_was_taken_is_the_named_spans_when_it_leaves),
-        cmocka_unit_test(statistics_say_what_is_there),
+        cmocka_unit_test(without_totals_samples_are_unknown_at_once),
+        cmocka_unit_test(evicted_timestamps_belong_to_the_named_span),
+        cmocka_unit_test(statistics_match_the_contents),
         cmocka_unit_test(types_are_numbered_by_name),
         cmocka_unit_test(services_are_profiled_for_a_window),
         cmocka_unit_test(a_service_is_profiled_for_twice_the_interval_of_its_profiles),
-        cmocka_unit_test(services_do_not_push_each_other_out),
-        cmocka_unit_test(newcomers_are_so_many_at_most),
+        cmocka_unit_test(services_do_not_displace_each_other),
+        cmocka_unit_test(newcomers_are_limited),
         cmocka_unit_test(each_key_has_so_many_values),
-        cmocka_unit_test(spans_are_forgotten_some_at_a_time),
+        cmocka_unit_test(spans_expire_some_at_a_time),
         test_if(can_make_pages(),
-                (struct CMUnitTest)cmocka_unit_test(pages_are_there_before_records_are)),
+                (struct CMUnitTest)cmocka_unit_test(pages_are_made_before_records)),
         cmocka_unit_test(without_memory_nothing_breaks),
         cmocka_unit_test(a_random_history_counts_every_sample_once),
     };

@@ -236,7 +236,7 @@ static void a_long_link_is_read_once(void **state)
 }
 
 /* Stacks that share a location, and locations that share a function. */
-static void what_stacks_share_is_read_once(void **state)
+static void shared_parts_of_stacks_are_read_once(void **state)
 {
     (void)state;
     static const enum br_table tables[] = {BR_TABLE_STACK, BR_TABLE_LOCATION, BR_TABLE_FUNCTION};
@@ -277,7 +277,7 @@ SUITE(join_texts)
         cmocka_unit_test(an_integers_hash_is_that_of_its_digits),
         cmocka_unit_test(a_services_name_is_hashed_once),
         cmocka_unit_test(a_long_link_is_read_once),
-        cmocka_unit_test(what_stacks_share_is_read_once),
+        cmocka_unit_test(shared_parts_of_stacks_are_read_once),
     };
     return RUN(tests, NULL, NULL);
 }

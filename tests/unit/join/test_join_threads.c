@@ -107,7 +107,8 @@ static void sample_some(struct thread *t, uint64_t now)
 }
 
 /* Spans that are found through another span or through a thread are complete, too. */
-static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, const uint8_t *span)
+static void find_related(struct thread *t, uint64_t random, const uint8_t *trace,
+                         const uint8_t *span)
 {
     struct join_table *table = t->shared->table;
     static _Thread_local union {
@@ -143,7 +144,7 @@ static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, 
 
 /* Defers timestamps of five threads. One of them belongs to a span that has arrived and is
  * evicted before the other. */
-static void take_of_thread(struct thread *t, uint64_t random, uint64_t now)
+static void defer_for_thread(struct thread *t, uint64_t random, uint64_t now)
 {
     struct join_table *table = t->shared->table;
     const uint64_t id = 1ull << 62 | random % 5, times[] = {3, 4}, values[] = {id, id + 1},
@@ -216,10 +217,10 @@ static void ask(struct thread *t, uint64_t now)
     case 6:
     case 7:
     case 8:
-        ask_around(t, random, trace, span);
+        find_related(t, random, trace, span);
         break;
     case 9:
-        take_of_thread(t, random, now);
+        defer_for_thread(t, random, now);
         break;
     default:
         if (join_table_totals(table, trace, span, &f, top)) {
@@ -334,7 +335,7 @@ static void *enter_families(void *arg)
     return NULL;
 }
 
-static void families_are_whole_whoever_enters_them(void **state)
+static void families_are_complete_with_several_writers(void **state)
 {
     (void)state;
     struct join_table *table = join_table_new(128 << 20, WINDOW_MS, 0, false, true);
@@ -364,7 +365,7 @@ SUITE(join_threads)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_lose_nothing),
-        cmocka_unit_test(families_are_whole_whoever_enters_them),
+        cmocka_unit_test(families_are_complete_with_several_writers),
     };
     return RUN(tests, NULL, NULL);
 }
