@@ -157,9 +157,9 @@ static enum join_result join_run_add_to(struct run *run, const struct join_sampl
     return join_run_add(run, view, run_sample_of(run, view, held));
 }
 
-/* Returns true if the timestamps of a sample must be deferred: as far as is known, the span that
- * it names is a local root or has not arrived. If it names a span below a root, notes that the
- * samples of the service name exactly their spans. */
+/* Returns true if the timestamps of a sample must be deferred. They must if the span that it names
+ * has not arrived, or is a local root as far as is known. If it names a span below a root, notes
+ * that the samples of the service name exactly their spans. */
 static bool join_run_is_open(struct run *run, enum join_result result,
                              const struct join_sample *sample)
 {

@@ -2,8 +2,8 @@
 /*
  * The memory limiter sets the limits of the process's memory budget (base/memory.h). Memory is
  * counted when it is allocated, so nothing is measured at intervals. Above the soft limit (limit
- * minus spike), receivers reject a request before they read its body, and a request that is being
- * read only gets memory that is left in the budget. Requests that were accepted earlier are
+ * minus spike), receivers reject a request before they read its body. A request that is already
+ * being read only gets memory that is left in the budget. Requests that were accepted earlier are
  * processed unless the hard limit is exceeded.
  */
 #include <stdio.h>

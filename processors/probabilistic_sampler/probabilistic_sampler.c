@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The probabilistic sampler samples spans by their trace id and tracestate, and samples of profiles
- * by the trace that they belong to, so that the samples of a kept trace are kept, too. sampler.h
+ * The probabilistic sampler keeps spans by their trace id and tracestate. It keeps samples of
+ * profiles by the trace that they belong to, so that a kept trace has its samples. sampler.h
  * contains the decision.
  */
 #include <math.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The profile_limits processor reduces stacks that are too deep, requests that are too large and
- * labels with too many values to what a profile backend accepts, because the backend would
- * otherwise reject the whole request. Stacks and labels are changed in the dictionary, once each,
- * however many samples refer to them.
+ * The profile_limits processor cuts stacks that are too deep, splits requests that are too large,
+ * and replaces values of labels that have too many. A profile backend would otherwise reject the
+ * whole request. Stacks and labels are changed in the dictionary, once each, however many samples
+ * refer to them.
  */
 #include "base/steps.h"
 #include "otlp/edit/rewrite.h"

@@ -2,9 +2,9 @@
 /*
  * Removes identifiers from a URL or a path: `/users/42?x=1` becomes `/users/` and an asterisk.
  * Scheme and host are kept; query and fragment are removed. A segment of the path is kept if it
- * looks like a word: letters, `-`, `_`, `.` and `~`, a digit only as the second character (`v1`),
- * at most 32 bytes, and not seven or more hexadecimal digits only. Other segments become `*`, and
- * everything after ten segments is removed.
+ * looks like a word. A word has at most 32 bytes: letters, `-`, `_`, `.` and `~`, and a digit only
+ * as the second character (`v1`). Seven or more hexadecimal digits are not a word. Other segments
+ * become `*`, and everything after ten segments is removed.
  */
 #pragma once
 

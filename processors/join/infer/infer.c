@@ -258,8 +258,8 @@ static unsigned infer_parent_of(const struct open *open, unsigned index)
     return k;
 }
 
-/* Returns the span that is below all other open spans: the only one that is not a parent of
- * another, if the chain of its parents contains all others. Returns NULL if such a span does not
+/* Returns the span that is below all other open spans. It is the only one that is not a parent of
+ * another, and the chain of its parents contains all others. Returns NULL if such a span does not
  * exist. */
 static const struct join_neighbour *infer_deepest(const struct open *open)
 {

@@ -97,10 +97,10 @@ static inline bool join_local_below(const struct join_local *local, uint32_t spa
 /* --- Samples of a local tree ------------------------------------------------------------ */
 
 /*
- * A sample belongs to the span that it names, with one exception: it has timestamps, it names the
- * root of a local tree, and no sample of its service names a span below a root. Then each timestamp
- * belongs to the deepest span that was open at that time, as far as its thread is known and the
- * spans of that time are known.
+ * A sample belongs to the span that it names, unless its timestamps can be resolved. They can if it
+ * names the root of a local tree and no sample of its service names a span below a root. Then each
+ * timestamp belongs to the deepest span that was open at that time, if the thread and the spans of
+ * that time are known.
  *
  * The table stores these timestamps (join_table_defer). They are assigned when the totals of a span
  * are read, using all spans that have arrived by then. Metrics by span name cannot wait; they use

@@ -367,10 +367,11 @@ void join_losses_note_evicted(struct join_table *table, uint64_t hash, uint64_t 
 void join_timestamps_evict(struct join_table *table, struct shard *shard,
                            const struct record *record, uint32_t now);
 
-/* Moves the deferred timestamps at the tail to the head of the ring if they are a thread's and
- * must be retained: samples of the thread keep arriving, so a span of it may still be open.
- * Assigned timestamps are dropped, and so are the oldest ones if there is little room. Returns
- * false if nothing is retained; the record is then still at the tail. Subtracts the work from
+/* Moves the deferred timestamps at the tail to the head of the ring if they are a thread's and must
+ * be retained. They must if samples of the thread keep arriving, because one of its spans may still
+ * be open. Assigned timestamps are dropped, and so are the oldest ones if there is little room.
+ * Returns false if nothing is retained; the record is then still at the tail. Subtracts the work
+ * from
  * `*remaining`. */
 bool join_timestamps_retain(struct join_table *table, struct shard *shard, uint32_t now,
                             uint32_t *remaining, struct join_tally *out);

@@ -45,9 +45,9 @@ static struct ancestor losses_ancestor_of(const struct record *record)
     return ancestor;
 }
 
-/* Notes `*ancestor` as incomplete and replaces it by its own parent. `shard` is locked. Its
- * parent id becomes 0, which ends the walk, if its record is not in the table, is already
- * marked, or is in a shard that another thread has locked; waiting for that lock could deadlock. */
+/* Notes `*ancestor` as incomplete and replaces it by its own parent. `shard` is locked. The walk
+ * ends (parent id 0) if its record is not in the table or is already marked. It also ends if
+ * another thread has locked its shard, because waiting for that lock could deadlock. */
 static void losses_mark_parent(struct join_table *table, const struct shard *shard,
                                struct ancestor *ancestor, uint32_t now)
 {

@@ -512,9 +512,9 @@ uint16_t join_table_type(struct join_table *table, const char *name, size_t len)
 const char *join_table_type_name(struct join_table *table, uint16_t type);
 
 /* Notes that a service (hash of its identity) was profiled, or returns true if it was. A service
- * counts as profiled for one window after a profile, or for twice the interval between its last
- * two profiles if that is longer. join_table_profiled returns false, and notes nothing, if about
- * JOIN_SERVICES_MAX services are profiled already. */
+ * counts as profiled for one window after a profile. If twice the interval between its last two
+ * profiles is longer, that applies instead. join_table_profiled returns false, and notes nothing,
+ * if about JOIN_SERVICES_MAX services are profiled already. */
 bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 

@@ -81,9 +81,9 @@ static bool totals_counts_towards(struct join_totals *totals, enum join_measure 
     return true;
 }
 
-/* The algorithm is "Space-Saving" by Metwally, Agrawal and El Abbadi, "Efficient computation of
- * frequent and top-k elements in data streams": if no counter is free, a new function takes over
- * the smallest one with its value. */
+/* The algorithm is "Space-Saving" by Metwally, Agrawal and El Abbadi, in "Efficient computation of
+ * frequent and top-k elements in data streams". If no counter is free, a new function takes over
+ * the smallest counter with its value. */
 /* Adds to the counter of a function. `*count` of at most `max` counters (at least 1) are in use.
  * The values are exact while there are no more functions than counters. */
 static void totals_add_top(struct join_top *top, unsigned max, uint8_t *count, uint32_t function,
