@@ -9,7 +9,6 @@
 #include "base/str.h"
 #include "egress/call.h"
 #include "exporters/pyroscope/push_fields.h"
-#include "pipeline/redelivery.h"
 #include "wire/protobuf.h"
 
 #define PUSH_PATH "/push.v1.PusherService/Push"
@@ -74,7 +73,7 @@ static struct br_outcome push_drop(struct pyroscope_push *push, struct br_item *
                                    const char *text)
 {
     struct br_outcome outcome = br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "%s", text);
-    br_redelivery_drop(push->node, item, "profile_rejected", &outcome, &push->refused_limit);
+    br_node_drop(push->node, item, "profile_rejected", &outcome, &push->refused_limit);
     return outcome;
 }
 

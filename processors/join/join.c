@@ -244,7 +244,7 @@ static void join_release(struct join *join, enum br_signal signal, struct held *
     if (item->waits)
         br_node_forward(join->node, item); /* its sender keeps it */
     else
-        br_redelivery_send(join->redeliveries[signal], item);
+        br_hold_send(&join->sent[signal], item);
 }
 
 /* Releases what is due at `ms`. Profiles first: what they bring, the spans of that moment get. */
@@ -292,7 +292,7 @@ static bool join_may_hold(struct join *join, const struct br_item *item)
     size_t ours = join->held_bytes,
            most = (size_t)join->config->hold_max_bytes / join->node->host->n_workers;
     for (int s = 0; s < BR_SIGNALS; s++)
-        ours += br_redelivery_bytes(join->redeliveries[s]);
+        ours += join->sent[s].bytes;
     if (!join->node->draining && ours + item->size <= most)
         return true;
     *join->hold_full += item->n_items;
@@ -396,7 +396,7 @@ static void join_on_kept_end(void *arg)
     struct join *join = arg;
     bool idle = join->node->draining;
     for (int s = 0; s < BR_SIGNALS; s++)
-        idle = idle && br_list_empty(&join->held[s]) && br_redelivery_idle(join->redeliveries[s]);
+        idle = idle && br_list_empty(&join->held[s]) && join->sent[s].n_items == 0;
     if (idle)
         br_node_drained(join->node);
 }
@@ -473,11 +473,10 @@ static bool join_make_parts(struct join *join)
     for (int s = 0; s < BR_SIGNALS; s++) {
         br_list_init(&join->held[s]);
         join->output[s].consume = join_output;
-        join->redeliveries[s] =
-            br_redelivery_new(node, &join->output[s], false, join_on_kept_end, join);
+        br_hold_init_for_node(&join->sent[s], node, &join->output[s], false, join_on_kept_end,
+                              join);
     }
-    return join->table && join->redeliveries[0] && join->redeliveries[1] &&
-           join_policy_init(&join->policy, join->config->keep) == 0 &&
+    return join->table && join_policy_init(&join->policy, join->config->keep) == 0 &&
            join_span_metrics_init(&join->span_metrics, &join->config->span_metrics, node,
                                   join->table) == 0;
 }
@@ -542,12 +541,12 @@ static void join_destroy(struct br_node *node)
         while (join->held[s].next && (list = br_list_shift(&join->held[s]))) {
             struct held *held = br_container_of(list, struct held, link);
             if (!held->item->waits)
-                br_redelivery_end(node, held->item);
+                br_node_drop_unsent(node, held->item);
             br_item_retry(held->item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
             br_free(held->memo);
             br_free(held);
         }
-        br_redelivery_free(join->redeliveries[s]);
+        br_hold_release(&join->sent[s]);
     }
     join_span_metrics_release(&join->span_metrics);
     join_policy_release(&join->policy);

@@ -4,7 +4,7 @@
 
 #include "otlp/dictionary/dictionary.h"
 #include "pipeline/component.h"
-#include "pipeline/redelivery.h"
+#include "pipeline/hold.h"
 #include "processors/join/annotations.h"
 #include "processors/join/policy.h"
 #include "processors/join/sample_view.h"
@@ -67,7 +67,7 @@ struct join {
     struct join_policy policy;
     struct join_span_metrics span_metrics;
     struct br_consumer output[BR_SIGNALS]; /* what held items go to: the next of that signal */
-    struct br_redelivery *redeliveries[BR_SIGNALS];
+    struct br_hold sent[BR_SIGNALS];
     struct br_list held[BR_SIGNALS]; /* of held, oldest first */
     size_t held_bytes;
     struct br_timer release, housekeeping;

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "core/debt.h"
 #include "otlp/dictionary/dictionary.h"
-#include "pipeline/redelivery.h"
+#include "pipeline/hold.h"
 
 #define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
@@ -40,19 +40,8 @@ struct batch {
     struct br_outcome rejection;
     struct br_outcome refusal; /* of pieces that were not taken for now, until the end */
     uint32_t n_refused;        /* spans or samples in them */
-    struct br_list again;      /* late: of kept, which wait */
-    unsigned n_again;
-    bool several;                /* pieces */
-    uint64_t delay_ms, until_ms; /* of the next try, and of the last */
-};
-
-/* Late: one of several pieces, of which attempts are sent. Who gets one may take its data. */
-struct kept {
-    struct br_list link; /* batch->again, while it waits */
-    struct batch *batch;
-    struct br_item *item;
-    struct br_outcome why;
-    struct br_timer timer;
+    bool retries;              /* late, several pieces: `hold` has them */
+    struct br_hold hold;
 };
 
 /* The pieces of one batch while they are made. */
@@ -75,11 +64,12 @@ struct br_batcher {
     size_t merge_held;        /* by it, as counted */
     struct br_list waiting;   /* late: whose data is in `gathered` */
     struct br_list out;       /* of batch */
-    struct br_redelivery *redelivery; /* early: who answers for batches that have left */
-    struct br_timer timer;            /* parked while nothing is gathered */
-    bool timing;                      /* it is not */
-    bool overdue;                     /* what is gathered leaves as soon as it may */
-    size_t weight;                    /* of all that is gathered, or has left and not ended */
+    struct br_hold sent;      /* early: batches that have left, whose senders have their
+                                 answers */
+    struct br_timer timer;    /* parked while nothing is gathered */
+    bool timing;              /* it is not */
+    bool overdue;             /* what is gathered leaves as soon as it may */
+    size_t weight;            /* of all that is gathered, or has left and not ended */
     void (*on_end)(void *arg);
     void *on_end_arg;
     double *by_size, *by_timeout;
@@ -107,9 +97,10 @@ static size_t batch_gathered_size(const struct br_batcher *batcher)
 /* True when so much is under way that no further batch may leave. */
 static bool batch_blocked(const struct br_batcher *batcher)
 {
-    return batcher->redelivery && (br_redelivery_kept(batcher->redelivery) >= BR_BATCH_KEPT_MAX ||
-                                   (!batcher->config.final &&
-                                    br_redelivery_count(batcher->redelivery) >= BR_BATCH_OUT_MAX));
+    if (batcher->config.late)
+        return false;
+    return batcher->sent.n_waiting >= BR_BATCH_KEPT_MAX ||
+           (!batcher->config.final && batcher->sent.n_items >= BR_BATCH_OUT_MAX);
 }
 
 enum leaving { ALL, FULL_PIECES };
@@ -228,91 +219,44 @@ static void batch_end_piece(struct batch *batch, struct br_item *item,
     batch->n_pieces--;
 }
 
-/* One that is tried again has ended. */
-static void batch_end_kept(struct kept *kept, const struct br_outcome *outcome)
-{
-    br_host_timer_stop(kept->item->host, &kept->timer);
-    br_list_remove(&kept->link);
-    batch_end_piece(kept->batch, kept->item, outcome);
-    br_item_done(kept->item);
-    br_free(kept);
-}
-
-/* Nothing was taken, or the batcher ends: those that wait for another try are the senders' again.
- */
-static void batch_end_again(struct batch *batch)
-{
-    while (!br_list_empty(&batch->again)) {
-        struct kept *k = br_container_of(batch->again.next, struct kept, link);
-        struct br_outcome why = k->why;
-        batch->n_again--;
-        batch_end_kept(k, &why);
-    }
-}
-
 static void batch_check(struct batch *batch)
 {
-    if (!batch->any_done && batch->n_pieces == batch->n_again)
-        batch_end_again(batch);
     if (batch->n_pieces == 0)
         batch_end(batch);
 }
 
-static void batch_send_kept(struct kept *kept);
-
-static void batch_on_again(struct br_timer *timer)
+static void batch_on_hold_end(struct br_hold *hold, struct br_item *item, void *arg,
+                              const struct br_outcome *outcome, const char *reason)
 {
-    struct kept *k = br_container_of(timer, struct kept, timer);
-    br_list_remove(&k->link);
-    k->batch->n_again--;
-    batch_send_kept(k);
+    (void)arg;
+    (void)reason;
+    batch_end_piece(br_container_of(hold, struct batch, hold), item, outcome);
+    br_item_done(item);
 }
 
-/* Tries again what was refused for now while others are under way or done. False when that is of no
- * use any more. */
-static bool batch_kept_again(struct kept *kept, const struct br_outcome *outcome)
+static void batch_on_held_ended(void *arg)
 {
-    struct batch *batch = kept->batch;
+    batch_check(arg);
+}
+
+/* Late: the hold tries again a piece that was refused for now while others are under way or done.
+ */
+static void batch_init_hold(struct batch *batch)
+{
     struct br_batcher *batcher = batch->batcher;
-    bool alone = !batch->any_done && batch->n_pieces - batch->n_again == 1;
-    if (!batcher || batcher->node->ending || alone ||
-        br_host_mono_ms(batcher->host) >= batch->until_ms ||
-        !br_host_timer(batcher->host, &kept->timer, batch->delay_ms, batch_on_again))
-        return false;
-    kept->why = *outcome;
-    br_list_append(&batch->again, &kept->link);
-    batch->n_again++;
-    batch->delay_ms = batch->delay_ms * 2 < AGAIN_MAX_MS ? batch->delay_ms * 2 : AGAIN_MAX_MS;
-    return true;
-}
-
-static void batch_on_kept(struct br_item *attempt, void *arg)
-{
-    struct kept *k = arg;
-    struct batch *batch = k->batch;
-    const struct br_outcome *outcome = &attempt->outcome;
-    if (outcome->verdict == BR_RETRY && batch_kept_again(k, outcome))
-        return;
-    if (outcome->verdict == BR_DONE)
-        batch->delay_ms = AGAIN_FIRST_MS;
-    batch_end_kept(k, outcome);
-    batch_check(batch);
-}
-
-static void batch_send_kept(struct kept *kept)
-{
-    struct batch *batch = kept->batch;
-    struct br_item *attempt = br_item_attempt(kept->item, batch_on_kept, kept);
-    if (attempt) {
-        br_consume(batch->batcher->next, attempt);
-        return;
-    }
-    struct br_outcome outcome =
-        br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "batch: out of memory");
-    if (batch_kept_again(kept, &outcome))
-        return;
-    batch_end_kept(kept, &outcome);
-    batch_check(batch);
+    const struct br_hold_config config = {.host = batcher->host,
+                                          .next = batcher->next,
+                                          .policy = {.order = BR_HOLD_APART,
+                                                     .first_delay_ms = AGAIN_FIRST_MS,
+                                                     .max_delay_ms = AGAIN_MAX_MS,
+                                                     .group = true,
+                                                     .max_bytes = BR_HOLD_UNLIMITED,
+                                                     .max_age_ms = BR_BATCH_PATIENCE_MS},
+                                          .end = batch_on_hold_end,
+                                          .on_end = batch_on_held_ended,
+                                          .arg = batch,
+                                          .ending = &batcher->node->ending};
+    batch->retries = br_hold_init(&batch->hold, &config);
 }
 
 static void batch_on_piece(struct br_item *item, void *arg)
@@ -437,33 +381,22 @@ static int batch_make_pieces(struct br_batcher *batcher, struct br_item *whole,
 
 static void batch_on_timer(struct br_timer *timer);
 
-/* Late, and not for a queue, whose exporter tries again. False when there is no memory. */
-static bool batch_send_late(struct batch *batch, struct br_item *item)
-{
-    struct kept *k = br_calloc(1, sizeof *k);
-    if (!k)
-        return false;
-    item->waits = true;
-    br_list_init(&k->link);
-    k->batch = batch;
-    k->item = item;
-    batch_send_kept(k);
-    return true;
-}
-
 static void batch_send_piece(struct batch *batch, struct br_item *item)
 {
     struct br_batcher *batcher = batch->batcher;
-    if (batcher->config.late && batcher->config.again && batch->several &&
-        batch_send_late(batch, item))
-        return;
+    item->waits = batcher->config.late;
+    if (batch->retries) {
+        if (br_hold_add(&batch->hold, item, NULL) == 0)
+            return;
+        br_hold_note_progress(&batch->hold); /* the hold does not see what becomes of this one */
+    }
     item->done = batch_on_piece;
     item->done_arg = batch;
-    item->keeps_debt = item->waits = batcher->config.late;
+    item->keeps_debt = batcher->config.late;
     if (batcher->config.late)
         br_consume(batcher->next, item);
     else
-        br_redelivery_send(batcher->redelivery, item);
+        br_hold_send(&batcher->sent, item);
 }
 
 /* A batch of what is gathered, whose pieces are these. */
@@ -474,11 +407,8 @@ static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
     *batch = (struct batch){.batcher = batcher,
                             .outcome = BR_OUTCOME_DONE,
                             .rejection = BR_OUTCOME_DONE,
-                            .refusal = BR_OUTCOME_DONE,
-                            .delay_ms = AGAIN_FIRST_MS,
-                            .until_ms = br_host_mono_ms(batcher->host) + BR_BATCH_PATIENCE_MS};
+                            .refusal = BR_OUTCOME_DONE};
     br_list_init(&batch->waiting);
-    br_list_init(&batch->again);
     while ((list = br_list_shift(&batcher->waiting))) {
         batch->count += br_container_of(list, struct waiting, link)->count;
         br_list_append(&batch->waiting, list);
@@ -486,7 +416,8 @@ static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
     br_list_append(&batcher->out, &batch->link);
     for (list = pieces->items.next; list != &pieces->items; list = list->next)
         batch->n_pieces++;
-    batch->several = batch->n_pieces > 1;
+    if (batcher->config.late && batcher->config.again && batch->n_pieces > 1)
+        batch_init_hold(batch);
     while ((list = br_list_shift(&pieces->items))) {
         struct br_item *item = br_container_of(list, struct br_item, link);
         if (batcher->sizes)
@@ -734,8 +665,7 @@ void br_batcher_flush(struct br_batcher *batcher)
 bool br_batcher_idle(const struct br_batcher *batcher)
 {
     return !batch_gathered_any(batcher) &&
-           (batcher->redelivery ? br_redelivery_idle(batcher->redelivery)
-                                : br_list_empty(&batcher->out));
+           (batcher->config.late ? br_list_empty(&batcher->out) : batcher->sent.n_items == 0);
 }
 
 void br_batcher_on_end(struct br_batcher *batcher, void (*fn)(void *arg), void *arg)
@@ -744,7 +674,7 @@ void br_batcher_on_end(struct br_batcher *batcher, void (*fn)(void *arg), void *
     batcher->on_end_arg = arg;
 }
 
-static void batch_on_kept_end(void *arg)
+static void batch_on_sent_end(void *arg)
 {
     struct br_batcher *batcher = arg;
     if (batcher->overdue && !batch_blocked(batcher))
@@ -790,12 +720,10 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
     if (signal == BR_PROFILES)
         batcher->merge = br_merge_new(batcher->host, batch_merge_bytes(&batcher->config));
     if (!config->late)
-        batcher->redelivery =
-            br_redelivery_new(node, next, config->final, batch_on_kept_end, batcher);
+        br_hold_init_for_node(&batcher->sent, node, next, config->final, batch_on_sent_end,
+                              batcher);
     if (!batcher->gathered || (signal == BR_PROFILES && !batcher->merge) ||
-        (!config->late && !batcher->redelivery) ||
         !br_host_timer_park(batcher->host, &batcher->timer, batch_on_timer)) {
-        br_redelivery_free(batcher->redelivery);
         batch_merge_free(batcher);
         br_item_free(batcher->gathered);
         br_free(batcher->metadata);
@@ -814,14 +742,15 @@ void br_batcher_free(struct br_batcher *batcher)
     batcher->on_end = NULL;
     batch_weigh(batcher, 0, batcher->weight);
     br_host_timer_stop(batcher->host, &batcher->timer);
-    br_redelivery_free(batcher->redelivery);
+    br_hold_release(&batcher->sent);
     /* The items of late batches that are still out there are told now; the batch ends on its own.
      */
     while (!br_list_empty(&batcher->out)) {
         struct batch *batch = br_container_of(batcher->out.next, struct batch, link);
         br_outcome_fold(&batch->outcome, &outcome);
         batch->batcher = NULL;
-        batch_end_again(batch);
+        if (batch->retries)
+            br_hold_close(&batch->hold, &batch->hold.refusal);
         batch_tell_waiting(batch);
         if (batch->n_pieces == 0)
             br_free(batch);
@@ -829,7 +758,7 @@ void br_batcher_free(struct br_batcher *batcher)
     if (batcher->config.late)
         br_debt_forgive(&batcher->gathered->debt, batcher->signal);
     batch_tell_all(&batcher->waiting, &outcome, 0);
-    br_redelivery_end(batcher->node, batcher->gathered);
+    br_node_drop_unsent(batcher->node, batcher->gathered);
     br_item_free(batcher->gathered);
     batch_merge_free(batcher);
     br_free(batcher->metadata);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/component.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+
+#define LOG_EVERY_MS 60000
 
 const struct br_component *br_component_find(const struct br_component *const *registry,
                                              enum br_kind kind, const char *name)
@@ -56,6 +59,38 @@ struct br_histogram *br_node_size_histogram(struct br_node *node, const char *na
                      bytes ? sizes : items, bytes ? BR_COUNT(sizes) : BR_COUNT(items));
     br_str_release(&labels);
     return histogram;
+}
+
+void br_node_drop(struct br_node *node, struct br_item *item, const char *reason,
+                  const struct br_outcome *why, struct br_log_limit *limit)
+{
+    uint64_t held;
+    uint32_t n = item->n_held;
+    br_item_settle(item, BR_FATE_DROPPED, reason, n);
+    if (!n || !br_log_allow(limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        return;
+    char more[64] = "";
+    if (held)
+        (void)snprintf(more, sizeof more, " (%llu such messages held back)",
+                       (unsigned long long)held);
+    br_error(&node->log, "dropped %u %s (%s): %s: %s%s", n, br_signal_items(item->signal), reason,
+             br_status_name(why->status), why->text, more);
+}
+
+void br_node_drop_unsent(struct br_node *node, struct br_item *item)
+{
+    node->n_unsent[item->signal] += item->n_held;
+    br_item_settle(item, BR_FATE_DROPPED, "shutdown", item->n_held);
+}
+
+void br_node_log_partial(struct br_node *node, const struct br_item *item,
+                         const struct br_outcome *outcome, struct br_log_limit *limit)
+{
+    uint64_t held;
+    if (outcome->n_rejected &&
+        br_log_allow(limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        br_warn(&node->log, "dropped %u of %u %s (partial success): %s", outcome->n_rejected,
+                item->n_items, br_signal_items(item->signal), outcome->text);
 }
 
 void br_node_drained(struct br_node *node)

@@ -107,7 +107,7 @@ struct br_node {
     bool in_pipeline[BR_SIGNALS];         /* which signals reach it or leave it */
     bool draining, drained;
     bool ending; /* it is being destroyed, which is why it gives up what it holds */
-    uint64_t n_unsent[BR_SIGNALS]; /* of its items, dropped for "shutdown" (br_redelivery_end) */
+    uint64_t n_unsent[BR_SIGNALS]; /* of its items, dropped for "shutdown" (br_node_drop_unsent) */
     void (*on_drained)(struct br_node *node, void *arg);
     void *on_drained_arg;
     const struct br_strings
@@ -129,6 +129,20 @@ double *br_node_metric(struct br_node *node, enum br_metric_type type, const cha
 
 /* Returns a histogram of the records, or bytes, of requests, with the label `<kind>="<id>"`. */
 struct br_histogram *br_node_size_histogram(struct br_node *node, const char *name, bool bytes);
+
+/* Counts the pending records of `item` as dropped for `reason` (a constant), and logs it within
+ * `limit`. The item is not finished. */
+void br_node_drop(struct br_node *node, struct br_item *item, const char *reason,
+                  const struct br_outcome *why, struct br_log_limit *limit);
+
+/* Counts the pending records of `item` as dropped for "shutdown", and adds them to n_unsent, whose
+ * sum is logged when the node is destroyed. The item is not finished. */
+void br_node_drop_unsent(struct br_node *node, struct br_item *item);
+
+/* Logs within `limit` that a part of `item` was rejected, if `outcome`, a success, has such a part.
+ * For items whose sender does not receive the outcome. */
+void br_node_log_partial(struct br_node *node, const struct br_item *item,
+                         const struct br_outcome *outcome, struct br_log_limit *limit);
 
 /* Says that everything the node held is finished or handed on, after drain was called. */
 void br_node_drained(struct br_node *node);

@@ -5,13 +5,22 @@
 
 #include "base/mem.h"
 #include "core/debt.h"
-#include "pipeline/lane.h"
+#include "pipeline/hold.h"
 
+#define HELD_WINDOW 16 /* held items offered to one destination at once */
+#define HELD_FIRST_MS 50
+#define HELD_MAX_MS 1000
+#define LOG_EVERY_MS 60000
 #define APART_COST 1024 /* of an item that goes on alone, beside its data */
 
 struct end {
     struct br_fanout_end config;
-    struct br_lane *lane;
+    struct br_fanout *fanout;
+    struct br_hold hold;           /* what it did not take when others did */
+    double *dropped[BR_SIGNALS];   /* records */
+    uint64_t n_unsent[BR_SIGNALS]; /* records dropped for "shutdown" */
+    struct br_log log;
+    struct br_log_limit log_limit;
     size_t apart; /* bytes that it goes on with alone */
     bool slow;    /* a sender has waited for it in vain, and it has taken nothing since */
 };
@@ -76,6 +85,53 @@ static void fanout_fold(struct br_outcome *into, const struct br_outcome *outcom
     into->n_rejected = n;
 }
 
+/* --- Holding --------------------------------------------------------------------------------- */
+
+/* Counts records that are dropped for the destination, and logs it. Their owner reports them to the
+ * ledger. */
+static void fanout_count_dropped(struct end *end, enum br_signal signal, uint32_t count,
+                                 const char *why)
+{
+    uint64_t held;
+    *end->dropped[signal] += count;
+    if (end->hold.closing)
+        end->n_unsent[signal] += count;
+    else if (count &&
+             br_log_allow(&end->log_limit, br_host_mono_ms(end->fanout->host), LOG_EVERY_MS, &held))
+        br_error(&end->log,
+                 "dropped %u %s that others have taken: %s (%llu such messages held back)", count,
+                 br_signal_items(signal), why, (unsigned long long)held);
+}
+
+static void fanout_drop(struct end *end, struct br_item *item, const char *reason, const char *why)
+{
+    fanout_count_dropped(end, item->signal, item->n_held, why);
+    br_item_settle(item, BR_FATE_DROPPED, reason, item->n_held);
+    br_item_done(item);
+}
+
+/* Adds an item without parent and callback to the hold. `share` (NULL: no sender waits) is informed
+ * when it has ended. False if it was dropped. */
+static bool fanout_add_held(struct end *end, struct br_item *item, struct share *share)
+{
+    int rc = br_hold_add(&end->hold, item, share);
+    switch (rc) {
+    case 0:
+        br_item_hold(item, BR_HOLDER_QUEUES);
+        br_hold_pause(&end->hold); /* the destination has just refused */
+        return true;
+    case BR_ECLOSED:
+        fanout_drop(end, item, "shutdown", "as much is held for it as may be");
+        return false;
+    case BR_EFULL:
+        fanout_drop(end, item, "lagging", "as much is held for it as may be");
+        return false;
+    default:
+        fanout_drop(end, item, "out_of_memory", "out of memory");
+        return false;
+    }
+}
+
 /* --- What others have taken ------------------------------------------------------------------ */
 
 static void fanout_group_step(struct group *group);
@@ -102,9 +158,8 @@ static void fanout_say_kept(struct share *share)
                        fanout_end_of(share)->config.name);
 }
 
-static void fanout_on_lane_end(const struct br_outcome *outcome, void *arg)
+static void fanout_end_held(struct share *share, const struct br_outcome *outcome)
 {
-    struct share *share = arg;
     struct group *group = share->group;
     share->fate = OVER;
     group->n_held--;
@@ -115,6 +170,20 @@ static void fanout_on_lane_end(const struct br_outcome *outcome, void *arg)
     else if (!group->apart)
         fanout_say_lost(share);
     fanout_group_step(group);
+}
+
+static void fanout_on_hold_end(struct br_hold *hold, struct br_item *item, void *arg,
+                               const struct br_outcome *outcome, const char *reason)
+{
+    struct end *end = br_container_of(hold, struct end, hold);
+    if (outcome->verdict == BR_DONE)
+        br_item_done(item);
+    else if (outcome->verdict == BR_RETRY && !hold->closing)
+        fanout_drop(end, item, "lagging", "not taken in time");
+    else
+        fanout_drop(end, item, reason, outcome->text);
+    if (arg)
+        fanout_end_held(arg, outcome);
 }
 
 /* Makes `debt` all that can be owed for it. False when there is no memory. */
@@ -161,7 +230,7 @@ static void fanout_lose(struct share *share, const char *reason, const char *why
     struct group *group = share->group;
     enum br_signal signal = group->item->signal;
     (void)fanout_borrow(share); /* so that its exporter has it in its account, too */
-    br_lane_lost(fanout_end_of(share)->lane, signal, br_account_size(group->account), why);
+    fanout_count_dropped(fanout_end_of(share), signal, br_account_size(group->account), why);
     br_debt_settle(&share->debt, group->fanout->host, signal, BR_FATE_DROPPED, reason,
                    share->debt.n_held);
 }
@@ -180,7 +249,7 @@ static void fanout_hold(struct share *share)
         fanout_lose(share, share->lags ? "lagging" : "retries_exhausted", group->refusal.text);
     else if (!(own = fanout_make_held(share)))
         fanout_lose(share, "out_of_memory", "out of memory");
-    bool held = own && br_lane_hold(end->lane, own, waits ? fanout_on_lane_end : NULL, share);
+    bool held = own && fanout_add_held(end, own, waits ? share : NULL);
     if (held && waits) {
         share->fate = HELD;
         group->n_held++;
@@ -208,8 +277,8 @@ static void fanout_say_rejected(struct group *group, const struct br_outcome *ou
         n_rejected += group->shares[i].rejected;
     for (size_t i = 0; i < group->fanout->count && n_rejected < group->fanout->count; i++)
         if (group->shares[i].rejected)
-            br_lane_lost(group->fanout->ends[i].lane, group->item->signal,
-                         br_account_size(group->account), outcome->text);
+            fanout_count_dropped(&group->fanout->ends[i], group->item->signal,
+                                 br_account_size(group->account), outcome->text);
 }
 
 static void fanout_group_free(struct group *group)
@@ -310,7 +379,7 @@ static bool fanout_hold_apart(struct share *share, struct br_item *child)
         return false;
     share->own = NULL;
     (void)br_debt_move(&own->debt, &child->debt, child->n_held);
-    (void)br_lane_hold(fanout_end_of(share)->lane, own, NULL, NULL);
+    (void)fanout_add_held(fanout_end_of(share), own, NULL);
     return true;
 }
 
@@ -329,7 +398,7 @@ static void fanout_on_apart(struct share *share, struct br_item *child)
         fanout_end_of(share)->slow = false;
     if (outcome->verdict == BR_DONE || held)
         return;
-    br_lane_lost(fanout_end_of(share)->lane, group->signal, child->n_held, outcome->text);
+    fanout_count_dropped(fanout_end_of(share), group->signal, child->n_held, outcome->text);
     br_item_settle(child, outcome->verdict == BR_RETRY ? BR_FATE_DROPPED : BR_FATE_REJECTED, reason,
                    child->n_held);
 }
@@ -429,7 +498,7 @@ static void fanout_share_out(struct group *group, size_t index)
     const struct end *end = fanout_end_of(share);
     struct br_outcome outcome;
     share->lags = fanout_is_behind(end) && !fanout_all_behind(group->fanout);
-    if (share->lags || br_lane_waits(end->lane)) {
+    if (share->lags || end->hold.n_waiting) {
         outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "%s lags behind", end->config.name);
         fanout_refuse(share, &outcome);
         return;
@@ -476,21 +545,48 @@ static void fanout_consume(struct br_consumer *self, struct br_item *item)
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-static struct br_lane *fanout_make_lane(const struct br_fanout *fanout,
-                                        const struct br_fanout_config *config,
-                                        const struct br_fanout_end *fanout_end)
+static double *fanout_metric(const struct end *end, enum br_metric_type type, const char *name,
+                             enum br_signal signal)
 {
     struct br_str labels = {.max = 1024};
-    unsigned n = fanout->host->n_workers ? fanout->host->n_workers : 1;
-    br_label(&labels, fanout_end->kind, fanout_end->id);
-    struct br_lane_config lane = {.next = fanout_end->next,
-                                  .name = fanout_end->name,
-                                  .labels = labels.failed ? "" : labels.data,
-                                  .max_bytes = config ? (size_t)config->hold_size / n : 0,
-                                  .max_ms = config ? config->hold_time / 1000000 : 0};
-    struct br_lane *made = br_lane_new(fanout->host, &lane);
+    br_label(&labels, end->config.kind, end->config.id);
+    br_label(&labels, "signal", br_signal_name(signal));
+    double *metric =
+        br_metric(end->fanout->host->metrics, type, name, labels.failed ? "" : labels.data);
     br_str_release(&labels);
-    return made;
+    return metric;
+}
+
+static bool fanout_init_end(struct end *end, const struct br_fanout_config *config)
+{
+    struct br_host *host = end->fanout->host;
+    unsigned n_workers = host->n_workers ? host->n_workers : 1;
+    struct br_hold_config hold = {
+        .host = host,
+        .next = end->config.next,
+        .policy = {.order = BR_HOLD_IN_ORDER,
+                   .first_delay_ms = HELD_FIRST_MS,
+                   .max_delay_ms = HELD_MAX_MS,
+                   .window = HELD_WINDOW,
+                   .max_bytes = config ? (size_t)config->hold_size / n_workers : 0,
+                   .max_age_ms = config ? config->hold_time / 1000000 : 0},
+        .end = fanout_on_hold_end};
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
+        hold.held[s] = fanout_metric(end, BR_GAUGE, "braid_fanout_held", s);
+        end->dropped[s] = fanout_metric(end, BR_COUNTER, "braid_fanout_dropped", s);
+    }
+    return br_hold_init(&end->hold, &hold);
+}
+
+static void fanout_release_end(struct end *end)
+{
+    br_hold_release(&end->hold);
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
+        if (end->n_unsent[s])
+            br_error(&end->log,
+                     "dropped %llu %s (shutdown) that others have taken: they could not be "
+                     "handed over in time",
+                     (unsigned long long)end->n_unsent[s], br_signal_items(s));
 }
 
 struct br_fanout *br_fanout_new(struct br_host *host, const struct br_fanout_config *config,
@@ -504,8 +600,10 @@ struct br_fanout *br_fanout_new(struct br_host *host, const struct br_fanout_con
     for (fanout->count = 0; fanout->count < count; fanout->count++) {
         struct end *end = &fanout->ends[fanout->count];
         end->config = ends[fanout->count];
-        end->lane = fanout_make_lane(fanout, config, &ends[fanout->count]);
-        if (!end->lane) {
+        end->fanout = fanout;
+        end->log.name = end->config.name;
+        if (!fanout_init_end(end, config)) {
+            fanout_release_end(end);
             br_fanout_free(fanout);
             return NULL;
         }
@@ -521,7 +619,7 @@ struct br_consumer *br_fanout_input(struct br_fanout *fanout)
 bool br_fanout_idle(const struct br_fanout *fanout)
 {
     for (size_t i = 0; i < fanout->count; i++)
-        if (!br_lane_idle(fanout->ends[i].lane))
+        if (fanout->ends[i].hold.n_items)
             return false;
     return fanout->n_apart == 0;
 }
@@ -530,15 +628,18 @@ void br_fanout_on_end(struct br_fanout *fanout, void (*fn)(void *arg), void *arg
 {
     fanout->on_end = fn;
     fanout->on_end_arg = arg;
-    for (size_t i = 0; i < fanout->count; i++)
-        br_lane_on_end(fanout->ends[i].lane, fn, arg);
+    for (size_t i = 0; i < fanout->count; i++) {
+        fanout->ends[i].hold.config.on_end = fn;
+        fanout->ends[i].hold.config.arg = arg;
+    }
 }
 
 void br_fanout_close(struct br_fanout *fanout)
 {
+    struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
     fanout->closing = true;
     for (size_t i = 0; i < fanout->count; i++)
-        br_lane_close(fanout->ends[i].lane);
+        br_hold_close(&fanout->ends[i].hold, &outcome);
 }
 
 void br_fanout_free(struct br_fanout *fanout)
@@ -546,7 +647,7 @@ void br_fanout_free(struct br_fanout *fanout)
     if (!fanout)
         return;
     for (size_t i = 0; i < fanout->count; i++)
-        br_lane_free(fanout->ends[i].lane);
+        fanout_release_end(&fanout->ends[i]);
     br_free(fanout);
 }
 

@@ -5,7 +5,6 @@
 #include "config/parts.h"
 #include "core/debt.h"
 #include "pipeline/exporter.h"
-#include "pipeline/redelivery.h"
 
 #define NO_MEMORY_MS 200
 
@@ -98,11 +97,11 @@ static void queue_lose(struct br_queue *queue, struct br_item *item,
                        const struct br_outcome *outcome)
 {
     if (outcome->verdict == BR_REJECT)
-        br_redelivery_drop(queue->node, item, "rejected", outcome, &queue->log_limit);
+        br_node_drop(queue->node, item, "rejected", outcome, &queue->log_limit);
     else if (queue->closing)
-        br_redelivery_end(queue->node, item);
+        br_node_drop_unsent(queue->node, item);
     else
-        br_redelivery_drop(queue->node, item, "retries_exhausted", outcome, &queue->log_limit);
+        br_node_drop(queue->node, item, "retries_exhausted", outcome, &queue->log_limit);
 }
 
 static void queue_dispatch(struct br_queue *queue);
@@ -132,7 +131,7 @@ static void queue_on_sent(struct br_item *child, void *arg)
         if (outcome->verdict != BR_DONE)
             queue_lose(queue, item, outcome);
         else
-            br_redelivery_partly(queue->node, item, outcome, &queue->log_limit);
+            br_node_log_partial(queue->node, item, outcome, &queue->log_limit);
         br_item_done(item);
     }
     queue_dispatch(queue);
@@ -406,7 +405,7 @@ static void queue_drop_all(struct br_queue *queue, struct br_list *list)
     while ((link = br_list_shift(list))) {
         struct br_item *item = br_container_of(link, struct br_item, link);
         if (!item->done && !item->parent)
-            br_redelivery_end(queue->node, item);
+            br_node_drop_unsent(queue->node, item);
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
     }
 }
