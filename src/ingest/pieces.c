@@ -3,9 +3,8 @@
 
 #include "base/mem.h"
 #include "otlp/dictionary/dictionary.h"
+#include "pipeline/hold.h"
 
-/* Timers that are due at once run several times a turn: as often as there are others. */
-#define NEXT_TURN_MS 1
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS 1000
 #define PIECE_STEP 2u   /* pieces that repeat too much are so many times as large the next time */
@@ -18,15 +17,12 @@
 #define FORECAST_SHARE 16u /* or after such a part of the item */
 
 struct br_pieces {
-    struct br_list link;  /* the sendings */
-    struct br_node *node; /* NULL once it was stopped */
-    struct br_host *host;
-    struct br_item *whole;          /* parent of all pieces */
-    struct br_list waiting, flying; /* pieces */
-    struct br_outcome refusal;      /* the last one */
-    struct br_timer next;
-    uint64_t delay_ms, until_ms;
-    bool any; /* something was taken, or refused for good */
+    struct br_list link; /* the sendings */
+    struct br_node *node;
+    struct br_consumer output;
+    struct br_item *whole; /* parent of all pieces */
+    struct br_hold hold;   /* the pieces */
+    bool stopped;
 };
 
 /* --- Cutting ---------------------------------------------------------------------------------- */
@@ -297,87 +293,54 @@ int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *opti
 
 /* --- Sending ---------------------------------------------------------------------------------- */
 
-static void pieces_on_next(struct br_timer *timer);
-
-static void pieces_later(struct br_pieces *pieces, uint64_t delay_ms)
+static void pieces_end(struct br_pieces *pieces)
 {
-    (void)br_host_timer(pieces->host, &pieces->next, delay_ms, pieces_on_next);
-}
-
-static void pieces_refuse(struct br_pieces *pieces, const struct br_outcome *outcome)
-{
-    struct br_list *list;
-    while ((list = br_list_shift(&pieces->waiting)))
-        br_item_finish(br_container_of(list, struct br_item, link), outcome);
-}
-
-/* Ends the sending when no piece is left. */
-static void pieces_check(struct br_pieces *pieces)
-{
-    if (!br_list_empty(&pieces->waiting) || !br_list_empty(&pieces->flying))
-        return;
-    br_host_timer_stop(pieces->host, &pieces->next);
+    br_hold_release(&pieces->hold);
     br_list_remove(&pieces->link);
-    if (pieces->node)
-        br_item_release_pieces(pieces->whole);
-    else
+    if (pieces->stopped)
         br_item_release_parent(pieces->whole); /* at the end there was no time to try */
+    else
+        br_item_release_pieces(pieces->whole);
     br_free(pieces);
 }
 
-/* Tries a piece again later, unless it is of no use. */
-static void pieces_again(struct br_pieces *pieces, struct br_item *piece,
-                         const struct br_outcome *outcome)
+static void pieces_on_end(struct br_hold *hold, struct br_item *piece, void *arg,
+                          const struct br_outcome *outcome, const char *reason)
 {
-    pieces->refusal = *outcome;
-    br_list_append(&pieces->waiting, &piece->link);
-    bool nothing = !pieces->any && br_list_empty(&pieces->flying);
-    if (!pieces->node || nothing || br_host_mono_ms(pieces->host) >= pieces->until_ms) {
-        pieces_refuse(pieces, &pieces->refusal);
-        return;
-    }
-    pieces_later(pieces, pieces->delay_ms);
-    pieces->delay_ms = pieces->delay_ms * 2 < RETRY_MAX_MS ? pieces->delay_ms * 2 : RETRY_MAX_MS;
+    (void)arg;
+    (void)reason;
+    if (outcome->verdict == BR_REJECT)
+        br_hold_note_progress(hold); /* the sender is not to send all of it again */
+    br_item_finish(piece, outcome);
 }
 
-static void pieces_on_attempt(struct br_item *attempt, void *arg)
+/* Ends the sending when no piece is left. */
+static void pieces_check(void *arg)
 {
     struct br_pieces *pieces = arg;
-    struct br_item *piece = attempt->parent;
-    const struct br_outcome *outcome = &attempt->outcome;
-    br_list_remove(&piece->link);
-    if (outcome->verdict == BR_RETRY) {
-        pieces_again(pieces, piece, outcome);
-    } else {
-        pieces->any = true;
-        pieces->delay_ms = RETRY_FIRST_MS;
-        br_item_finish(piece, outcome);
-    }
-    pieces_check(pieces);
+    if (pieces->hold.n_items == 0)
+        pieces_end(pieces);
 }
 
-static void pieces_try(struct br_pieces *pieces, struct br_item *piece)
+static void pieces_output(struct br_consumer *self, struct br_item *attempt)
 {
-    struct br_item *attempt = br_item_attempt(piece, pieces_on_attempt, pieces);
-    if (!attempt) {
-        struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
-        pieces_again(pieces, piece, &outcome);
-        return;
-    }
-    br_list_append(&pieces->flying, &piece->link);
-    br_node_forward(pieces->node, attempt);
+    br_node_forward(br_container_of(self, struct br_pieces, output)->node, attempt);
 }
 
-static void pieces_on_next(struct br_timer *timer)
+static bool pieces_init_hold(struct br_pieces *pieces)
 {
-    struct br_pieces *pieces = br_container_of(timer, struct br_pieces, next);
-    struct br_list *list = br_list_shift(&pieces->waiting);
-    pieces_later(pieces, NEXT_TURN_MS); /* before, so that a refusal can put it off */
-    if (list)
-        pieces_try(pieces, br_container_of(list, struct br_item, link));
-    if (br_list_empty(&pieces->waiting))
-        br_host_timer_stop(pieces->host, &pieces->next);
-    pieces_check(pieces);
+    const struct br_hold_config config = {.host = pieces->node->host,
+                                          .next = &pieces->output,
+                                          .policy = {.order = BR_HOLD_PACED,
+                                                     .first_delay_ms = RETRY_FIRST_MS,
+                                                     .max_delay_ms = RETRY_MAX_MS,
+                                                     .group = true,
+                                                     .max_bytes = BR_HOLD_UNLIMITED,
+                                                     .max_age_ms = BR_PIECES_PATIENCE_MS},
+                                          .end = pieces_on_end,
+                                          .on_end = pieces_check,
+                                          .arg = pieces};
+    return br_hold_init(&pieces->hold, &config);
 }
 
 void br_pieces_send(struct br_node *node, struct br_item *whole, struct br_list *pieces,
@@ -391,27 +354,26 @@ void br_pieces_send(struct br_node *node, struct br_item *whole, struct br_list 
         br_item_finish(whole, &outcome);
         return;
     }
-    *sending = (struct br_pieces){.node = node,
-                                  .host = node->host,
-                                  .whole = whole,
-                                  .delay_ms = RETRY_FIRST_MS,
-                                  .until_ms = br_host_mono_ms(node->host) + BR_PIECES_PATIENCE_MS};
-    br_list_init(&sending->waiting);
-    br_list_init(&sending->flying);
+    sending->output.consume = pieces_output;
+    sending->node = node;
+    sending->whole = whole;
     br_list_init(&sending->link);
     br_list_append(sendings, &sending->link);
+    bool ok = pieces_init_hold(sending);
     while ((list = br_list_shift(pieces))) {
         struct br_item *piece = br_container_of(list, struct br_item, link);
         piece->metadata = whole->metadata;
         br_item_adopt(whole, piece);
-        br_list_append(&sending->waiting, list);
+        ok = ok && br_hold_add(&sending->hold, piece, NULL) == 0;
+        if (!ok)
+            br_item_finish(piece, &outcome);
     }
-    if (!br_host_timer_park(sending->host, &sending->next, pieces_on_next)) {
-        pieces_refuse(sending, &outcome);
-        pieces_check(sending);
+    if (ok) {
+        br_hold_start(&sending->hold);
         return;
     }
-    pieces_later(sending, 0); /* in a turn, of which the outcome of each piece is the end */
+    br_hold_close(&sending->hold, &outcome);
+    pieces_end(sending);
 }
 
 void br_pieces_stop(struct br_list *sendings)
@@ -420,9 +382,8 @@ void br_pieces_stop(struct br_list *sendings)
     while (!br_list_empty(sendings)) {
         struct br_pieces *pieces = br_container_of(sendings->next, struct br_pieces, link);
         br_list_remove(&pieces->link);
-        pieces->node = NULL;
-        br_host_timer_stop(pieces->host, &pieces->next);
-        pieces_refuse(pieces, &outcome);
+        pieces->stopped = true;
+        br_hold_close(&pieces->hold, &outcome);
         pieces_check(pieces);
     }
 }

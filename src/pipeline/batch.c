@@ -219,8 +219,9 @@ static void batch_end_piece(struct batch *batch, struct br_item *item,
     batch->n_pieces--;
 }
 
-static void batch_check(struct batch *batch)
+static void batch_check(void *arg)
 {
+    struct batch *batch = arg;
     if (batch->n_pieces == 0)
         batch_end(batch);
 }
@@ -232,11 +233,6 @@ static void batch_on_hold_end(struct br_hold *hold, struct br_item *item, void *
     (void)reason;
     batch_end_piece(br_container_of(hold, struct batch, hold), item, outcome);
     br_item_done(item);
-}
-
-static void batch_on_held_ended(void *arg)
-{
-    batch_check(arg);
 }
 
 /* Late: the hold tries again a piece that was refused for now while others are under way or done.
@@ -253,7 +249,7 @@ static void batch_init_hold(struct batch *batch)
                                                      .max_bytes = BR_HOLD_UNLIMITED,
                                                      .max_age_ms = BR_BATCH_PATIENCE_MS},
                                           .end = batch_on_hold_end,
-                                          .on_end = batch_on_held_ended,
+                                          .on_end = batch_check,
                                           .arg = batch,
                                           .ending = &batcher->node->ending};
     batch->retries = br_hold_init(&batch->hold, &config);
