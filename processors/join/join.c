@@ -241,7 +241,7 @@ static void join_release(struct join *join, enum br_signal signal, struct held *
         (void)join_samples(join, item, JOIN_PASS_LAST, held->memo, held->came_ms);
     br_free(held->memo);
     br_free(held);
-    if (item->waits)
+    if (item->sender == BR_SENDER_WAITS)
         br_node_forward(join->node, item); /* its sender keeps it */
     else
         br_hold_send(&join->sent[signal], item);
@@ -319,7 +319,7 @@ static bool join_hold(struct join *join, struct br_item *item, uint64_t delay_ms
 {
     enum br_signal signal = item->signal;
     struct held *held = br_calloc(1, sizeof *held);
-    struct br_item *own = held && !item->waits ? join_take_data(item) : item;
+    struct br_item *own = held && item->sender != BR_SENDER_WAITS ? join_take_data(item) : item;
     if (!held || !own) {
         br_free(held);
         return false;
@@ -540,7 +540,7 @@ static void join_destroy(struct br_node *node)
         struct br_list *list;
         while (join->held[s].next && (list = br_list_shift(&join->held[s]))) {
             struct held *held = br_container_of(list, struct held, link);
-            if (!held->item->waits)
+            if (held->item->sender != BR_SENDER_WAITS)
                 br_node_drop_unsent(node, held->item);
             br_item_retry(held->item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
             br_free(held->memo);

@@ -43,9 +43,10 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
     item->done_arg = NULL;
     item->parent = NULL;
     item->n_children = item->n_refused = item->n_given_up = 0;
-    item->finished = item->parent_released = item->attempt = false;
-    item->keeps_debt = item->waits = item->answered = false;
-    item->divided = item->taken = false;
+    item->state = BR_ITEM_OPEN;
+    item->kind = BR_ITEM_WHOLE;
+    item->sender = BR_SENDER_OPEN;
+    item->piece_accepted = false;
     item->weight = 0;
     item->host = host;
     item->signal = signal;
@@ -385,18 +386,17 @@ struct br_item *br_item_twin(const struct br_item *item)
     twin->metadata = item->metadata;
     twin->received_items = item->received_items;
     twin->received_ms = item->received_ms;
-    twin->waits = item->waits;
-    twin->answered = item->answered;
+    twin->sender = item->sender;
     return twin;
 }
 
 /* What a child has of its parent beside data and debt. */
-static void item_inherit(struct br_item *child, struct br_item *parent)
+static void item_inherit(struct br_item *child, struct br_item *parent, enum br_item_kind kind)
 {
+    child->kind = kind;
     child->parent = parent;
     child->received_ms = parent->received_ms;
-    child->waits = parent->waits;
-    child->answered = parent->answered;
+    child->sender = parent->sender;
     child->debt.exporter = parent->debt.exporter;
 }
 
@@ -405,9 +405,8 @@ struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, voi
     struct br_item *child = br_item_twin(item);
     if (!child)
         return NULL;
-    item_inherit(child, item);
+    item_inherit(child, item, BR_ITEM_ATTEMPT);
     item_take_debt(child, item);
-    child->attempt = true;
     child->done = done;
     child->done_arg = arg;
     return child;
@@ -428,7 +427,7 @@ void br_item_orphan(struct br_item *attempt, const char *reason)
 
 void br_item_adopt(struct br_item *item, struct br_item *piece)
 {
-    item_inherit(piece, item);
+    item_inherit(piece, item, BR_ITEM_PIECE);
     item_take_debt(piece, item);
     if (item->n_children++ == 0)
         item->outcome = BR_OUTCOME_DONE;
@@ -451,7 +450,7 @@ static void item_settle_rest(struct br_item *item)
     if (outcome->verdict == BR_DONE) {
         br_item_settle(item, BR_FATE_DROPPED, "partial_success", outcome->n_rejected);
         br_item_settle(item, BR_FATE_SENT, NULL, item->n_held);
-    } else if (item->keeps_debt) {
+    } else if (item->kind == BR_ITEM_BORROWS) {
         return;
     } else if (item->parent) {
         struct br_ledger *exporter = item->parent->debt.exporter;
@@ -467,8 +466,8 @@ static void item_settle_rest(struct br_item *item)
 
 void br_item_finish(struct br_item *item, const struct br_outcome *outcome)
 {
-    assert(!item->finished);
-    item->finished = true;
+    assert(item->state != BR_ITEM_FINISHED);
+    item->state = BR_ITEM_FINISHED;
     if (outcome != &item->outcome)
         item->outcome = *outcome;
     item_settle_rest(item);
@@ -500,17 +499,21 @@ double br_item_share(const struct br_item *item)
     return whole->n_items > item->n_items ? (double)item->n_items / whole->n_items : 1;
 }
 
-void br_item_release_parent(struct br_item *item)
+static void item_release(struct br_item *item, enum br_item_state state)
 {
-    item->parent_released = true;
+    item->state = state;
     if (item->n_children == 0)
         br_item_finish(item, &item->outcome);
 }
 
+void br_item_release_parent(struct br_item *item)
+{
+    item_release(item, BR_ITEM_ENDS_AS_WORST);
+}
+
 void br_item_release_pieces(struct br_item *item)
 {
-    item->divided = true;
-    br_item_release_parent(item);
+    item_release(item, BR_ITEM_ENDS_AS_PART);
 }
 
 void br_item_free(struct br_item *item)
@@ -547,7 +550,7 @@ static void item_fold_piece(struct br_item *parent, const struct br_item *piece)
     const struct br_outcome *outcome = &piece->outcome;
     uint32_t n_rejected = into->n_rejected;
     if (outcome->verdict == BR_DONE)
-        parent->taken = true;
+        parent->piece_accepted = true;
     else if (outcome->verdict == BR_REJECT)
         parent->n_refused += piece->n_items;
     else
@@ -574,18 +577,24 @@ static void item_lose_pieces(struct br_item *parent)
     outcome->n_rejected = lost < parent->n_items ? (uint32_t)lost : parent->n_items;
 }
 
+/* Finishes the parent after its last piece, once it was released. */
+static void item_complete_piece(struct br_item *parent, const struct br_item *piece)
+{
+    item_fold_piece(parent, piece);
+    bool last = --parent->n_children == 0;
+    if (!last || parent->state == BR_ITEM_OPEN || parent->state == BR_ITEM_FINISHED)
+        return;
+    if (parent->piece_accepted && (parent->state == BR_ITEM_ENDS_AS_PART || !parent->n_given_up))
+        item_lose_pieces(parent);
+    br_item_finish(parent, &parent->outcome);
+}
+
 void br_item_complete(struct br_item *item)
 {
     struct br_item *parent = item->parent;
     if (item->done)
         item->done(item, item->done_arg);
-    if (parent && !item->attempt) {
-        item_fold_piece(parent, item);
-        if (--parent->n_children == 0 && parent->parent_released && !parent->finished) {
-            if (parent->taken && (parent->divided || !parent->n_given_up))
-                item_lose_pieces(parent);
-            br_item_finish(parent, &parent->outcome);
-        }
-    }
+    if (item->kind == BR_ITEM_PIECE)
+        item_complete_piece(parent, item);
     br_item_free(item);
 }

@@ -118,6 +118,45 @@ struct br_debt {
     struct br_ledger *exporter;  /* the ledger of the exporter that has the data; NULL: none has */
 };
 
+/*
+ * The delivery state of an item:
+ *
+ * | state         | event                     | next state    | effect                           |
+ * |---------------|---------------------------|---------------|----------------------------------|
+ * | OPEN          | br_item_adopt             | OPEN          | n_children + 1                   |
+ * | OPEN          | br_item_finish            | FINISHED      | outcome and pending records are  |
+ * |               |                           |               | reported; queued for completion  |
+ * | OPEN          | br_item_release_parent    | ENDS_AS_WORST | FINISHED if it has no children   |
+ * | OPEN          | br_item_release_pieces    | ENDS_AS_PART  | FINISHED if it has no children   |
+ * | ENDS_AS_WORST | its last child completes  | FINISHED      | as by br_item_finish             |
+ * | ENDS_AS_PART  | its last child completes  | FINISHED      | as by br_item_finish             |
+ * | any but OPEN  | br_item_finish by anybody |               | not allowed                      |
+ * | FINISHED      | br_item_complete          | (freed)       | callback, then the parent's step |
+ */
+enum br_item_state {
+    BR_ITEM_OPEN,
+    BR_ITEM_ENDS_AS_WORST, /* pieces that ended as BR_RETRY make the item end as BR_RETRY */
+    BR_ITEM_ENDS_AS_PART,  /* the same pieces are part of what was rejected, if one was accepted */
+    BR_ITEM_FINISHED,
+};
+
+/* Who reports the pending records of an item that does not end as BR_DONE, and whether the parent
+ * gets the outcome. */
+enum br_item_kind {
+    BR_ITEM_WHOLE,   /* no parent: the records are rejected */
+    BR_ITEM_PIECE,   /* a part of its parent, which takes the records back and folds the outcome */
+    BR_ITEM_ATTEMPT, /* a try at its parent, which takes the records back; the callback gets the
+                        outcome */
+    BR_ITEM_BORROWS, /* no parent: the records stay in the item, for its callback to take */
+};
+
+/* What the sender of the data is waiting for. */
+enum br_sender {
+    BR_SENDER_OPEN,     /* an answer, which comes when the item ends; it may end before delivery */
+    BR_SENDER_WAITS,    /* the delivery: no component may finish the item before */
+    BR_SENDER_ANSWERED, /* nothing: it has been answered */
+};
+
 typedef void br_item_done_fn(struct br_item *item, void *arg);
 
 struct br_item {
@@ -152,14 +191,11 @@ struct br_item {
     struct br_item *parent;         /* folds our outcome into its own; NULL: none */
     uint32_t n_children;            /* unfinished ones */
     uint32_t n_refused, n_given_up; /* items in pieces that ended as BR_REJECT, and as BR_RETRY */
-    bool finished, parent_released;
-    bool divided; /* its pieces are tried for as long as they ever are (br_item_release_pieces) */
-    bool taken;   /* a piece ended as BR_DONE */
-    bool attempt; /* a try at its parent: debt goes back, the outcome is not folded */
-    bool keeps_debt; /* what it owes when it ends other than DONE stays for its callback to take */
-    bool waits;      /* somebody waits for its delivery: nobody may finish it before */
-    bool answered;   /* its sender has the answer already: nobody waits for its end */
-    size_t weight;   /* what it counts for in the queue that holds it; moved by batchers */
+    enum br_item_state state;
+    enum br_item_kind kind;
+    enum br_sender sender;
+    bool piece_accepted; /* a piece ended as BR_DONE */
+    size_t weight;       /* what it counts for in the queue that holds it; moved by batchers */
     struct br_list link; /* for whoever holds the item; then the host's queue of finished ones */
 };
 

@@ -380,7 +380,7 @@ static void batch_on_timer(struct br_timer *timer);
 static void batch_send_piece(struct batch *batch, struct br_item *item)
 {
     struct br_batcher *batcher = batch->batcher;
-    item->waits = batcher->config.late;
+    item->sender = batcher->config.late ? BR_SENDER_WAITS : BR_SENDER_OPEN;
     if (batch->retries) {
         if (br_hold_add(&batch->hold, item, NULL) == 0)
             return;
@@ -388,7 +388,8 @@ static void batch_send_piece(struct batch *batch, struct br_item *item)
     }
     item->done = batch_on_piece;
     item->done_arg = batch;
-    item->keeps_debt = batcher->config.late;
+    if (batcher->config.late)
+        item->kind = BR_ITEM_BORROWS;
     if (batcher->config.late)
         br_consume(batcher->next, item);
     else

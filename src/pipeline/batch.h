@@ -9,7 +9,7 @@
  * kept, or BR_BATCH_OUT_MAX have left and not ended, no batch leaves; what comes is gathered until
  * the next batch has its size (at least BR_BATCH_WAIT_ITEMS or _BYTES), then refused. Late
  * acknowledgement: an item is finished as its batch is, of which everybody behind it knows that
- * somebody waits for its delivery (br_item.waits). What a batch was refused in part each of its
+ * somebody waits for its delivery (BR_SENDER_WAITS). What a batch was refused in part each of its
  * items hears in its share. A piece of a batch that was cut which is refused for now while others
  * are under way or done is tried again; when BR_BATCH_PATIENCE_MS have passed it is the rejected
  * part of a success. Where nothing was taken the senders hear so at once.

@@ -72,6 +72,16 @@ struct group {
     struct share shares[];
 };
 
+static bool fanout_is_answered(const struct group *group)
+{
+    return group->item->sender == BR_SENDER_ANSWERED;
+}
+
+static bool fanout_sender_waits(const struct group *group)
+{
+    return group->item->sender == BR_SENDER_WAITS;
+}
+
 static struct end *fanout_end_of(const struct share *share)
 {
     return &share->group->fanout->ends[share - share->group->shares];
@@ -239,8 +249,8 @@ static void fanout_hold(struct share *share)
 {
     struct group *group = share->group;
     struct end *end = fanout_end_of(share);
-    bool told = group->item->waits || (end->config.delivers && !group->item->answered),
-         waits = told && (group->item->waits || !end->slow);
+    bool told = fanout_sender_waits(group) || (end->config.delivers && !fanout_is_answered(group)),
+         waits = told && (fanout_sender_waits(group) || !end->slow);
     struct br_item *own = NULL;
     share->fate = OVER;
     if (group->fanout->closing)
@@ -313,7 +323,7 @@ static bool fanout_may_leave(const struct group *group, size_t index)
     switch (group->shares[index].fate) {
     case UNDER_WAY:
         return end->config.apart_bytes &&
-               (end->config.final || group->item->answered || group->waited || end->slow);
+               (end->config.final || fanout_is_answered(group) || group->waited || end->slow);
     case HELD:
         return group->waited;
     default:
@@ -324,8 +334,8 @@ static bool fanout_may_leave(const struct group *group, size_t index)
 /* Nobody but such as can go on alone is left of what another one has taken. */
 static bool fanout_may_part(const struct group *group)
 {
-    bool may =
-        group->taken && group->n_under_way + group->n_held && !group->apart && !group->item->waits;
+    bool may = group->taken && group->n_under_way + group->n_held && !group->apart &&
+               !fanout_sender_waits(group);
     for (size_t i = 0; may && i < group->fanout->count; i++)
         may = fanout_may_leave(group, i);
     return may;
@@ -342,7 +352,7 @@ static void fanout_leave(struct share *share)
         end->apart += share->apart;
         share->own = end->config.final ? NULL : fanout_make_own(group->item);
     }
-    if (!end->config.final && !group->item->answered) {
+    if (!end->config.final && !fanout_is_answered(group)) {
         end->slow = true;
         fanout_say_kept(share);
     }
@@ -413,7 +423,7 @@ static void fanout_on_waited(struct br_timer *timer)
 /* Without memory for the timer the sender waits as long as it takes. */
 static void fanout_wait(struct group *group)
 {
-    if (group->taken && !group->apart && !group->item->waits && !group->waited &&
+    if (group->taken && !group->apart && !fanout_sender_waits(group) && !group->waited &&
         !group->timer.due_ms)
         (void)br_host_timer(group->fanout->host, &group->timer, BR_FANOUT_WAIT_MS,
                             fanout_on_waited);
@@ -511,7 +521,7 @@ static void fanout_share_out(struct group *group, size_t index)
         return;
     }
     br_debt_enter(&child->debt, child->signal, end->config.ledger);
-    child->keeps_debt = true;
+    child->kind = BR_ITEM_BORROWS;
     child->done = fanout_on_share;
     child->done_arg = share;
     group->n_under_way++;

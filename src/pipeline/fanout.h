@@ -7,11 +7,11 @@
  * send it again: then nothing of it is kept here.
  *
  * The sender also waits for what is held where somebody waits for the item's delivery
- * (br_item.waits), or, for BR_FANOUT_WAIT_MS, where the destination answers when it has delivered
- * and the sender is not answered yet (br_item.answered). Where one goes without the item after all,
- * that is a partial success of which nothing was taken there: its sender is told, and does not send
- * it to everybody again. Where it only takes longer, the sender is told that. Senders that come
- * after one that has waited in vain do not wait until the destination takes something again.
+ * (BR_SENDER_WAITS), or, for BR_FANOUT_WAIT_MS, where the destination answers when it has delivered
+ * and the sender is not answered yet (BR_SENDER_ANSWERED). Where one goes without the item after
+ * all, that is a partial success of which nothing was taken there: its sender is told, and does not
+ * send it to everybody again. Where it only takes longer, the sender is told that. Senders that
+ * come after one that has waited in vain do not wait until the destination takes something again.
  *
  * One that does not answer, or tries again by itself for a long time, would hold up the others
  * through their sender: within a bound it goes on alone (`apart_bytes`). What it refuses then is

@@ -359,7 +359,7 @@ void br_hold_init_for_node(struct br_hold *hold, struct br_node *node, struct br
 void br_hold_send(struct br_hold *hold, struct br_item *item)
 {
     br_item_hold(item, BR_HOLDER_BATCHES);
-    item->answered = true;
+    item->sender = BR_SENDER_ANSWERED;
     if (br_hold_add(hold, item, NULL) == 0)
         return;
     struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");

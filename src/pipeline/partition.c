@@ -36,7 +36,7 @@ static void partition_key_of(const struct br_partitions *partitions, const struc
     const struct br_strings *keys = partitions->config.keys;
     const char *at = keys && keys->count ? item->metadata : NULL;
     br_str_putc(out, item->signal == BR_TRACES ? 't' : 'p');
-    br_str_putc(out, item->waits ? 'w' : '-');
+    br_str_putc(out, item->sender == BR_SENDER_WAITS ? 'w' : '-');
     while (at && *at) {
         const char *value = at + strlen(at) + 1, *next = value + strlen(value) + 1;
         if (partition_separates(keys, at))
@@ -65,7 +65,7 @@ static struct br_batcher *partition_make(struct br_partitions *partitions,
                                          const struct br_item *item, const struct br_str *key)
 {
     struct br_batch_config config = partitions->config.batch;
-    config.late = config.late || item->waits;
+    config.late = config.late || item->sender == BR_SENDER_WAITS;
     config.weight = &partitions->weights[item->signal];
     config.metadata = key->data + PREFIX;
     config.metadata_len = key->len - PREFIX;

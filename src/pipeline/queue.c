@@ -203,7 +203,8 @@ static void queue_enqueue(struct br_queue *queue, struct br_item *item)
         queue_show_size(queue, signal);
         return;
     }
-    if (!queue->config->enabled || queue->config->wait_for_result || item->waits) {
+    if (!queue->config->enabled || queue->config->wait_for_result ||
+        item->sender == BR_SENDER_WAITS) {
         queue_hold(queue, item);
         return;
     }

@@ -157,7 +157,7 @@ static void consume(struct br_consumer *self, struct br_item *item)
     struct fake_sink *s = br_container_of(self, struct fake_sink, consumer);
     enum fake_verdict verdict = s->verdict;
     assert_false(s->closed);
-    assert_false(item->finished);
+    assert_int_equal(item->state, BR_ITEM_OPEN);
     s->n_items++;
     s->last_ms = br_host_mono_ms(s->host);
     if (item->n_items > s->largest)

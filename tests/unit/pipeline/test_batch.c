@@ -481,7 +481,7 @@ struct watch {
 static void on_watch(struct br_consumer *self, struct br_item *item)
 {
     struct watch *w = br_container_of(self, struct watch, consumer);
-    w->n_waiting += item->waits;
+    w->n_waiting += item->sender == BR_SENDER_WAITS;
     br_consume(&w->sink->consumer, item);
 }
 

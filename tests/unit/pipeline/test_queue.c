@@ -528,7 +528,7 @@ static void tenants_do_not_mix(void **state)
 static void send_waiting(struct bed *b, uint64_t first, uint32_t n)
 {
     struct br_item *item = fake_tally_item(&b->fake.tally, &b->fake.h->host, BR_TRACES, first, n);
-    item->waits = true;
+    item->sender = BR_SENDER_WAITS;
     br_consume(br_queue_input(b->queue), item);
     fake_host_turn(b->fake.h);
 }
