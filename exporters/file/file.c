@@ -537,7 +537,7 @@ static void file_exporter_finish_item(struct state *state, const struct record *
         n_dropped += records[i].rc || records[i].nameless ? records[i].n_items : 0;
     }
     if (n_dropped)
-        br_item_settle(item, BR_FATE_DROPPED, failed ? "not_written" : "no_group", n_dropped);
+        br_item_report(item, BR_RESULT_DROPPED, failed ? "not_written" : "no_group", n_dropped);
     br_item_done(item);
 }
 
@@ -627,7 +627,7 @@ static void file_exporter_take(struct state *state, struct br_item *item)
         br_list_append(&state->current, &item->link);
     } else {
         if (item->n_items)
-            br_item_settle(item, BR_FATE_DROPPED, "no_group", item->n_items);
+            br_item_report(item, BR_RESULT_DROPPED, "no_group", item->n_items);
         br_item_done(item);
     }
 }

@@ -314,7 +314,7 @@ static void pyroscope_exporter_report_dropped(struct batch *batch, struct br_ite
     for (int i = 0; i < REASONS; i++) {
         if (batch->n_dropped[i] == 0)
             continue;
-        br_item_settle(item, BR_FATE_DROPPED, reasons[i], batch->n_dropped[i]);
+        br_item_report(item, BR_RESULT_DROPPED, reasons[i], batch->n_dropped[i]);
         item->outcome.n_rejected += batch->n_dropped[i];
         if (br_log_allow(&state->limit[i], br_host_mono_ms(batch->node->host), LOG_EVERY_MS,
                          &suppressed))
@@ -460,7 +460,7 @@ static bool pyroscope_exporter_make_pushes(struct br_node *node)
                                    .id = config.endpoint,
                                    .delivers = true,
                                    .final = true,
-                                   .apart_bytes = apart ? APART_BYTES : 0};
+                                   .detached_bytes = apart ? APART_BYTES : 0};
     }
     if (n > 1)
         state->fanout = br_fanout_new(node->host, NULL, ends, n);

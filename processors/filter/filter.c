@@ -413,7 +413,7 @@ static void filter_consume(struct br_node *node, struct br_item *item)
         return;
     }
     uint32_t n_dropped = before - item->n_items;
-    br_item_settle(item, BR_FATE_DROPPED, "filtered", n_dropped);
+    br_item_report(item, BR_RESULT_DROPPED, "filtered", n_dropped);
     if (n_dropped && item->n_items == 0)
         br_item_done(item);
     else

@@ -396,7 +396,7 @@ static void join_on_kept_end(void *arg)
     struct join *join = arg;
     bool idle = join->node->draining;
     for (int s = 0; s < BR_SIGNALS; s++)
-        idle = idle && br_list_empty(&join->held[s]) && join->sent[s].n_items == 0;
+        idle = idle && br_list_empty(&join->held[s]) && join->sent[s].n_held == 0;
     if (idle)
         br_node_drained(join->node);
 }

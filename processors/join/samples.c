@@ -441,7 +441,7 @@ static void join_run_fold(struct run *run)
         join_fold_samples(run->item, run->folding.verdicts, run->dictionary.labels,
                           run->dictionary.view.count[BR_TABLE_ATTRIBUTE], &gone))
         return;
-    br_item_settle(run->item, BR_FATE_DROPPED, "folded", gone);
+    br_item_report(run->item, BR_RESULT_DROPPED, "folded", gone);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
         if (run->folding.folded[t].samples)
             join_count_folded(run->join, t, (double)run->folding.folded[t].samples,

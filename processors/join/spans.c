@@ -291,13 +291,13 @@ static void spans_find(struct br_item *item)
     bool ok = again && br_item_write(item, &rope) == 0;
     struct br_buf *flat = ok ? br_rope_flat(&rope, item->host->pool, &data) : NULL;
     if (flat && br_walk(again, flat, data, rope.len, &options, &repaired, &err) == 0) {
-        struct br_debt owes = item->debt;
+        struct br_pending pending = item->pending;
         struct br_span *spans = again->spans;
         struct br_buf *spans_buf = again->spans_buf;
         again->spans_buf = NULL; /* it is moved */
         br_item_clear_parts(item);
         (void)br_item_absorb(item, again); /* into an empty item: cannot fail */
-        item->debt = owes;
+        item->pending = pending;
         item->spans = spans;
         item->spans_buf = spans_buf;
     }

@@ -430,7 +430,7 @@ static void probabilistic_sampler_consume(struct br_node *node, struct br_item *
         return;
     }
     uint32_t n_dropped = before - item->n_items;
-    br_item_settle(item, BR_FATE_DROPPED, "sampled", n_dropped);
+    br_item_report(item, BR_RESULT_DROPPED, "sampled", n_dropped);
     if (n_dropped && item->n_items == 0)
         br_item_done(item);
     else

@@ -116,7 +116,7 @@ static uint32_t limits_pieces_drop_all(struct pieces *pieces, struct br_item *it
         br_item_free(piece);
     uint32_t n = item->n_items;
     if (rc == GROWS_TOO_MUCH || rc == BR_EFULL) {
-        br_item_settle(item, BR_FATE_DROPPED, LIMITS_TOO_LARGE, n);
+        br_item_report(item, BR_RESULT_DROPPED, LIMITS_TOO_LARGE, n);
         br_item_done(item);
         return n;
     }
@@ -143,7 +143,7 @@ uint32_t limits_forward_pieces(struct br_node *node, const struct limits_sizes *
     while ((piece = limits_pieces_shift(&p))) {
         if (!limits_pieces_fits(sizes, piece)) {
             n_dropped += piece->n_items;
-            br_item_settle(item, BR_FATE_DROPPED, LIMITS_TOO_LARGE, piece->n_items);
+            br_item_report(item, BR_RESULT_DROPPED, LIMITS_TOO_LARGE, piece->n_items);
             br_item_free(piece);
             continue;
         }

@@ -128,7 +128,7 @@ void pprof_scraper_report(struct pprof_scraper *scraper)
 {
     void (*on_idle)(void *) = scraper->on_idle;
     if (!scraper->stopping || !on_idle || scraper->n_reading || !br_list_empty(&scraper->waiting) ||
-        scraper->sent.n_items > 0)
+        scraper->sent.n_held > 0)
         return;
     scraper->on_idle = NULL;
     on_idle(scraper->on_idle_arg);

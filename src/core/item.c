@@ -9,8 +9,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/memory.h"
-#include "core/debt.h"
 #include "core/host.h"
+#include "core/pending.h"
 #include "wire/protobuf.h"
 
 #define PARTS_MAX (1u << 22)
@@ -64,7 +64,7 @@ void br_item_received(struct br_item *item)
     *ledger->held[item->signal] += item->n_items;
     *ledger->unanswered[item->signal] += item->n_items;
     *ledger->empty[item->signal] += item->n_items == 0;
-    item->n_held = item->received_items = item->n_items;
+    item->n_pending = item->received_items = item->n_items;
     item->received_ms = br_host_mono_ms(item->host);
 }
 
@@ -143,9 +143,9 @@ int br_item_add_part(struct br_item *item, const struct br_part *part)
 }
 
 /* Moves up to n_items of what `from` owes to `item`. */
-static void item_take_debt(struct br_item *item, struct br_item *from)
+static void item_take_pending(struct br_item *item, struct br_item *from)
 {
-    (void)br_debt_move(&item->debt, &from->debt, item->n_items);
+    (void)br_pending_move(&item->pending, &from->pending, item->n_items);
 }
 
 void br_item_forget_spans(struct br_item *item)
@@ -173,7 +173,7 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     into->n_parts += from->n_parts;
     into->n_items += from->n_items;
     into->size += from->size;
-    (void)br_debt_move(&into->debt, &from->debt, from->n_held);
+    (void)br_pending_move(&into->pending, &from->pending, from->n_pending);
     from->n_parts = from->n_items = 0;
     from->size = 0;
     /* Both lists are void: into's is not complete any more, and from may live until into has
@@ -397,7 +397,7 @@ static void item_inherit(struct br_item *child, struct br_item *parent, enum br_
     child->parent = parent;
     child->received_ms = parent->received_ms;
     child->sender = parent->sender;
-    child->debt.exporter = parent->debt.exporter;
+    child->pending.exporter = parent->pending.exporter;
 }
 
 struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg)
@@ -406,7 +406,7 @@ struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, voi
     if (!child)
         return NULL;
     item_inherit(child, item, BR_ITEM_ATTEMPT);
-    item_take_debt(child, item);
+    item_take_pending(child, item);
     child->done = done;
     child->done_arg = arg;
     return child;
@@ -415,7 +415,7 @@ struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, voi
 static void item_on_orphan(struct br_item *child, void *reason)
 {
     struct br_item *item = child->parent;
-    br_item_settle(item, BR_FATE_DROPPED, reason, item->n_held);
+    br_item_report(item, BR_RESULT_DROPPED, reason, item->n_pending);
     br_item_done(item);
 }
 
@@ -428,39 +428,39 @@ void br_item_orphan(struct br_item *attempt, const char *reason)
 void br_item_adopt(struct br_item *item, struct br_item *piece)
 {
     item_inherit(piece, item, BR_ITEM_PIECE);
-    item_take_debt(piece, item);
+    item_take_pending(piece, item);
     if (item->n_children++ == 0)
         item->outcome = BR_OUTCOME_DONE;
 }
 
-void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason, uint32_t count)
+void br_item_report(struct br_item *item, enum br_result result, const char *reason, uint32_t count)
 {
-    if (count > item->n_held)
-        count = item->n_held;
+    if (count > item->n_pending)
+        count = item->n_pending;
     if (count == 0)
         return;
-    for (struct br_item *up = item; up && fate == BR_FATE_SENT; up = up->parent)
+    for (struct br_item *up = item; up && result == BR_RESULT_SENT; up = up->parent)
         up->n_sent += count;
-    br_debt_settle(&item->debt, item->host, item->signal, fate, reason, count);
+    br_pending_report(&item->pending, item->host, item->signal, result, reason, count);
 }
 
-static void item_settle_rest(struct br_item *item)
+static void item_report_rest(struct br_item *item)
 {
     const struct br_outcome *outcome = &item->outcome;
     if (outcome->verdict == BR_DONE) {
-        br_item_settle(item, BR_FATE_DROPPED, "partial_success", outcome->n_rejected);
-        br_item_settle(item, BR_FATE_SENT, NULL, item->n_held);
+        br_item_report(item, BR_RESULT_DROPPED, "partial_success", outcome->n_rejected);
+        br_item_report(item, BR_RESULT_SENT, NULL, item->n_pending);
     } else if (item->kind == BR_ITEM_BORROWS) {
         return;
     } else if (item->parent) {
-        struct br_ledger *exporter = item->parent->debt.exporter;
-        if (!item->debt.exporter)
-            br_debt_enter(&item->debt, item->signal, exporter); /* a late batch has left it */
-        else if (item->debt.exporter != exporter)
-            br_debt_leave(&item->debt, item->signal);
-        (void)br_debt_move(&item->parent->debt, &item->debt, item->n_held);
+        struct br_ledger *exporter = item->parent->pending.exporter;
+        if (!item->pending.exporter)
+            br_pending_enter(&item->pending, item->signal, exporter); /* a late batch has left it */
+        else if (item->pending.exporter != exporter)
+            br_pending_leave(&item->pending, item->signal);
+        (void)br_pending_move(&item->parent->pending, &item->pending, item->n_pending);
     } else {
-        br_item_settle(item, BR_FATE_REJECTED, NULL, item->n_held);
+        br_item_report(item, BR_RESULT_REJECTED, NULL, item->n_pending);
     }
 }
 
@@ -470,7 +470,7 @@ void br_item_finish(struct br_item *item, const struct br_outcome *outcome)
     item->state = BR_ITEM_FINISHED;
     if (outcome != &item->outcome)
         item->outcome = *outcome;
-    item_settle_rest(item);
+    item_report_rest(item);
     br_list_append(&item->host->finished, &item->link);
 }
 
@@ -520,7 +520,7 @@ void br_item_free(struct br_item *item)
 {
     if (!item)
         return;
-    br_item_settle(item, BR_FATE_REJECTED, NULL, item->n_held);
+    br_item_report(item, BR_RESULT_REJECTED, NULL, item->n_pending);
     br_item_clear_parts(item);
     br_item_forget_spans(item);
     br_arena_release(&item->arena);
@@ -570,7 +570,7 @@ static void item_lose_pieces(struct br_item *parent)
 {
     struct br_outcome *outcome = &parent->outcome;
     uint64_t lost = (uint64_t)parent->n_refused + parent->n_given_up + outcome->n_rejected;
-    br_item_settle(parent, BR_FATE_DROPPED, "retries_exhausted", parent->n_given_up);
+    br_item_report(parent, BR_RESULT_DROPPED, "retries_exhausted", parent->n_given_up);
     outcome->verdict = BR_DONE;
     outcome->status = BR_STATUS_OK;
     outcome->delay_ms = 0;

@@ -11,7 +11,7 @@
  *
  * Who answers for the items (spans or samples) is kept by number: `n_held` is what this item owes
  * the ledger. It moves with the data (br_item_absorb), and is settled as sent, rejected or dropped
- * by whoever decides; br_item_finish settles what is left by the outcome. debt.h has the rest.
+ * by whoever decides; br_item_finish settles what is left by the outcome. pending.h has the rest.
  *
  * Rules: consume(item) always takes the item. An item is finished exactly once. Finishing records
  * the outcome and queues the callback for the end of the loop turn; it never calls back at once.
@@ -32,7 +32,7 @@
 struct br_host;
 struct br_item;
 struct br_ledger;
-struct br_portion;
+struct br_copied;
 struct br_sample_types;
 
 enum br_signal { BR_TRACES, BR_PROFILES };
@@ -110,12 +110,12 @@ struct br_span {
     uint8_t status; /* Status.StatusCode */
 };
 
-/* What is owed to the ledger, and through whom (debt.h). All zero: nothing. */
-struct br_debt {
-    uint32_t n_held;             /* spans or samples */
-    uint32_t n_claimed;          /* of these, owed to fan-outs; the rest to the worker's ledger */
-    struct br_portion *portions; /* to which fan-outs */
-    struct br_ledger *exporter;  /* the ledger of the exporter that has the data; NULL: none has */
+/* What is owed to the ledger, and through whom (pending.h). All zero: nothing. */
+struct br_pending {
+    uint32_t n_pending;         /* spans or samples */
+    uint32_t n_copied;          /* of these, owed to fan-outs; the rest to the worker's ledger */
+    struct br_copied *copied;   /* to which fan-outs */
+    struct br_ledger *exporter; /* the ledger of the exporter that has the data; NULL: none has */
 };
 
 /*
@@ -165,8 +165,8 @@ struct br_item {
     uint32_t n_items; /* spans or samples in its parts */
     uint32_t n_sent; /* of those that it had, settled as sent, by itself, its attempts and pieces */
     union {
-        struct br_debt debt;
-        uint32_t n_held; /* debt.n_held */
+        struct br_pending pending;
+        uint32_t n_pending; /* pending.n_pending */
     };
     uint32_t n_parts, cap_parts;
     struct br_part *parts;
@@ -306,8 +306,9 @@ void br_item_edit_begin(struct br_mem_scope *scope, const struct br_item *item);
 int br_item_edit_end(struct br_mem_scope *scope, int rc);
 
 /* Says what became of `n` of the items that `item` owes. */
-enum br_fate { BR_FATE_SENT, BR_FATE_REJECTED, BR_FATE_DROPPED };
-void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason, uint32_t count);
+enum br_result { BR_RESULT_SENT, BR_RESULT_REJECTED, BR_RESULT_DROPPED };
+void br_item_report(struct br_item *item, enum br_result result, const char *reason,
+                    uint32_t count);
 
 /* Finishes the item: exactly once, by whoever holds it, who must not touch it afterwards. What it
  * still owes is settled as sent when BR_DONE (less n_rejected, which is dropped for the reason

@@ -94,6 +94,6 @@ void br_shed_item(struct br_item *item)
 {
     struct br_outcome outcome = {.verdict = BR_DONE, .n_rejected = item->n_items};
     (void)snprintf(outcome.text, sizeof outcome.text, "dropped: the server is overloaded");
-    br_item_settle(item, BR_FATE_DROPPED, BR_SHED_REASON, item->n_held);
+    br_item_report(item, BR_RESULT_DROPPED, BR_SHED_REASON, item->n_pending);
     br_item_finish(item, &outcome);
 }

@@ -318,7 +318,7 @@ static void pieces_on_end(struct br_hold *hold, struct br_item *piece, void *arg
 static void pieces_check(void *arg)
 {
     struct br_pieces *pieces = arg;
-    if (pieces->hold.n_items == 0)
+    if (pieces->hold.n_held == 0)
         pieces_end(pieces);
 }
 
@@ -336,7 +336,7 @@ static bool pieces_init_hold(struct br_pieces *pieces)
                                                      .max_delay_ms = RETRY_MAX_MS,
                                                      .group = true,
                                                      .max_bytes = BR_HOLD_UNLIMITED,
-                                                     .max_age_ms = BR_PIECES_PATIENCE_MS},
+                                                     .max_age_ms = BR_PIECES_RETRY_MS},
                                           .end = pieces_on_end,
                                           .on_end = pieces_check,
                                           .arg = pieces};

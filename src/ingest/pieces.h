@@ -7,7 +7,7 @@
  * The pieces are children of the whole, which has no parts of its own and ends when the last of
  * them has. While nothing has been taken yet, a refusal is that of the whole, and the rest is not
  * sent on. After that a piece that is refused is tried again, and what was taken is not sent a
- * second time. A piece that is refused for good, or is still refused after BR_PIECES_PATIENCE_MS,
+ * second time. A piece that is refused for good, or is still refused after BR_PIECES_RETRY_MS,
  * is the rejected part of a success (OTLP, "Partial Success"): the sender is told how much, and
  * why. To be told to send the whole again would double what was taken, each time anew for as long
  * as the destination is too slow. The patience is the time limit of the SDKs: who has given up by
@@ -26,7 +26,7 @@
 #define BR_PIECES_FROM_PROFILES (512u << 10)
 #define BR_PIECE_SPAN_BYTES 256u   /* what a span counts at least, */
 #define BR_PIECE_SAMPLE_BYTES 256u /* and a sample: small ones cost as much work */
-#define BR_PIECES_PATIENCE_MS 10000
+#define BR_PIECES_RETRY_MS 10000
 
 /* Returns the bytes of such an item that are not cut yet, whatever they count. */
 size_t br_pieces_from(enum br_signal signal);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "core/debt.h"
+#include "core/pending.h"
 #include "otlp/dictionary/dictionary.h"
 #include "pipeline/hold.h"
 
@@ -19,11 +19,11 @@
 #define AGAIN_FIRST_MS 50 /* late: a piece that is refused when others are not is tried again */
 #define AGAIN_MAX_MS 1000
 
-/* Late: an item whose data is in a batch. The batch owes what the item's account has lent it. */
+/* Late: an item whose data is in a batch. The batch owes what the item's copies has lent it. */
 struct waiting {
     struct br_list link;
     struct br_item *item;
-    struct br_account *account;
+    struct br_copies *copies;
     uint32_t count;
 };
 
@@ -59,7 +59,7 @@ struct br_batcher {
     struct br_batch_config config; /* its metadata is this: */
     char *metadata;
     struct br_consumer *next;
-    struct br_item *gathered; /* traces: the parts; profiles: only the debt until it leaves */
+    struct br_item *gathered; /* traces: the parts; profiles: only the pending until it leaves */
     struct br_merge *merge;   /* profiles */
     size_t merge_held;        /* by it, as counted */
     struct br_list waiting;   /* late: whose data is in `gathered` */
@@ -100,7 +100,7 @@ static bool batch_blocked(const struct br_batcher *batcher)
     if (batcher->config.late)
         return false;
     return batcher->sent.n_waiting >= BR_BATCH_KEPT_MAX ||
-           (!batcher->config.final && batcher->sent.n_items >= BR_BATCH_OUT_MAX);
+           (!batcher->config.final && batcher->sent.n_held >= BR_BATCH_OUT_MAX);
 }
 
 enum leaving { ALL, FULL_PIECES };
@@ -110,7 +110,7 @@ static bool batch_leave(struct br_batcher *batcher, enum leaving leaving);
 static bool batch_gathered_any(const struct br_batcher *batcher)
 {
     return batch_gathered_items(batcher) > 0 || batcher->gathered->n_parts > 0 ||
-           batcher->gathered->n_held > 0 || !br_list_empty(&batcher->waiting);
+           batcher->gathered->n_pending > 0 || !br_list_empty(&batcher->waiting);
 }
 
 static void batch_weigh(struct br_batcher *batcher, size_t more, size_t less)
@@ -125,10 +125,10 @@ static void batch_weigh(struct br_batcher *batcher, size_t more, size_t less)
 static void batch_tell_one(struct waiting *waiting, const struct br_outcome *outcome)
 {
     struct br_item *item = waiting->item;
-    if (outcome->verdict == BR_DONE || br_account_lent(waiting->account))
-        br_account_close(waiting->account);
+    if (outcome->verdict == BR_DONE || br_copies_pending(waiting->copies))
+        br_copies_close(waiting->copies);
     else
-        br_account_return(waiting->account);
+        br_copies_return(waiting->copies);
     br_free(waiting);
     br_item_finish(item, outcome);
 }
@@ -205,7 +205,7 @@ static void batch_end_piece(struct batch *batch, struct br_item *item,
     if (batch->batcher)
         batch_weigh(batch->batcher, 0, item->weight);
     if (outcome->verdict != BR_DONE)
-        br_debt_forgive(&item->debt, item->signal);
+        br_pending_discard(&item->pending, item->signal);
     if (outcome->verdict == BR_REJECT) {
         batch->n_rejected += item->n_items;
         br_outcome_fold(&batch->rejection, outcome);
@@ -247,7 +247,7 @@ static void batch_init_hold(struct batch *batch)
                                                      .max_delay_ms = AGAIN_MAX_MS,
                                                      .group = true,
                                                      .max_bytes = BR_HOLD_UNLIMITED,
-                                                     .max_age_ms = BR_BATCH_PATIENCE_MS},
+                                                     .max_age_ms = BR_BATCH_RETRY_MS},
                                           .end = batch_on_hold_end,
                                           .on_end = batch_check,
                                           .arg = batch,
@@ -327,7 +327,7 @@ static bool batch_share_out(struct pieces *pieces, struct br_item *whole)
     for (struct br_list *list = pieces->items.next; list != &pieces->items; list = list->next) {
         struct br_item *piece = br_container_of(list, struct br_item, link);
         bool last = list->next == &pieces->items;
-        if (!br_debt_move(&piece->debt, &whole->debt, piece->n_items))
+        if (!br_pending_move(&piece->pending, &whole->pending, piece->n_items))
             return false;
         piece->weight = last || !n_left ? whole->weight
                                         : (size_t)((double)whole->weight * piece->n_items / n_left);
@@ -342,7 +342,7 @@ static void batch_undo_pieces(struct pieces *pieces, struct br_item *whole)
     struct br_list *list;
     while ((list = br_list_shift(&pieces->items))) {
         struct br_item *piece = br_container_of(list, struct br_item, link);
-        (void)br_debt_move(&whole->debt, &piece->debt, piece->n_held);
+        (void)br_pending_move(&whole->pending, &piece->pending, piece->n_pending);
         whole->weight += piece->weight;
         br_item_free(piece);
     }
@@ -451,7 +451,8 @@ static void batch_start_timer(struct br_batcher *batcher, uint64_t ms)
     (void)br_host_timer(batcher->host, &batcher->timer, ms, batch_on_timer);
 }
 
-static int batch_gather(struct br_batcher *batcher, struct br_item *item, struct br_debt *debt);
+static int batch_gather(struct br_batcher *batcher, struct br_item *item,
+                        struct br_pending *pending);
 
 /* Gathers the last of several pieces again where it is no batch by itself. */
 static void batch_keep_rest(struct br_batcher *batcher, struct pieces *pieces)
@@ -461,7 +462,7 @@ static void batch_keep_rest(struct br_batcher *batcher, struct pieces *pieces)
     size_t size = batcher->config.bytes ? rest->size : rest->n_items, weight = rest->weight;
     if (list == pieces->items.next || size >= batcher->config.min_size)
         return;
-    if (batch_gather(batcher, rest, &rest->debt))
+    if (batch_gather(batcher, rest, &rest->pending))
         return;                      /* it leaves with the others */
     batch_weigh(batcher, 0, weight); /* it was counted before */
     br_list_remove(list);
@@ -526,7 +527,8 @@ static bool batch_alone(const struct br_batcher *batcher, const struct br_item *
 }
 
 /* Puts the item's data, or all it says, into what is gathered, with what is owed for it. */
-static int batch_gather(struct br_batcher *batcher, struct br_item *item, struct br_debt *debt)
+static int batch_gather(struct br_batcher *batcher, struct br_item *item,
+                        struct br_pending *pending)
 {
     if (batcher->merge && !batch_merging(batcher))
         return BR_EFULL; /* a batch that could not leave */
@@ -538,7 +540,7 @@ static int batch_gather(struct br_batcher *batcher, struct br_item *item, struct
     int rc = merges ? batch_merge_add(batcher, item) : br_item_absorb(batcher->gathered, item);
     if (rc)
         return rc;
-    (void)br_debt_move(&batcher->gathered->debt, debt, debt->n_held);
+    (void)br_pending_move(&batcher->gathered->pending, pending, pending->n_pending);
     batcher->gathered->weight += item->weight;
     batch_weigh(batcher, item->weight, 0);
     item->weight = 0;
@@ -548,48 +550,48 @@ static int batch_gather(struct br_batcher *batcher, struct br_item *item, struct
 }
 
 /* Late: who waits, and what the batch is to owe for it. NULL when there is no memory. */
-static struct waiting *batch_wait_for(struct br_item *item, struct br_debt *ret_debt)
+static struct waiting *batch_wait_for(struct br_item *item, struct br_pending *ret_pending)
 {
     struct waiting *waiting = br_calloc(1, sizeof *waiting);
-    struct br_ledger *exporter = item->debt.exporter;
+    struct br_ledger *exporter = item->pending.exporter;
     if (!waiting)
         return NULL;
     waiting->item = item;
     waiting->count = item->n_items;
-    item->debt.exporter = NULL; /* it has what the batch owes */
-    waiting->account = br_account_open(item, 1);
-    if (waiting->account && br_account_lend(waiting->account, 0, ret_debt)) {
-        ret_debt->exporter = exporter;
+    item->pending.exporter = NULL; /* it has what the batch owes */
+    waiting->copies = br_copies_open(item, 1);
+    if (waiting->copies && br_copies_make(waiting->copies, 0, ret_pending)) {
+        ret_pending->exporter = exporter;
         return waiting;
     }
-    item->debt.exporter = exporter;
-    if (waiting->account)
-        br_account_return(waiting->account);
+    item->pending.exporter = exporter;
+    if (waiting->copies)
+        br_copies_return(waiting->copies);
     br_free(waiting);
     return NULL;
 }
 
-static void batch_stop_waiting(struct waiting *waiting, struct br_debt *debt)
+static void batch_stop_waiting(struct waiting *waiting, struct br_pending *pending)
 {
-    br_debt_forgive(debt, waiting->item->signal);
-    br_account_return(waiting->account);
+    br_pending_discard(pending, waiting->item->signal);
+    br_copies_return(waiting->copies);
     br_free(waiting);
 }
 
 /* Takes the item's data in, as it leaves what is there where that is full. */
 static int batch_take(struct br_batcher *batcher, struct br_item *item)
 {
-    struct br_debt lent = {0};
+    struct br_pending lent = {0};
     struct waiting *waiting = batcher->config.late ? batch_wait_for(item, &lent) : NULL;
     if (batcher->config.late && !waiting)
         return BR_ENOMEM;
-    struct br_debt *debt = waiting ? &lent : &item->debt;
-    int rc = batch_gather(batcher, item, debt);
+    struct br_pending *pending = waiting ? &lent : &item->pending;
+    int rc = batch_gather(batcher, item, pending);
     if (rc == BR_EFULL && batch_gathered_any(batcher) && !batch_blocked(batcher) &&
         batch_leave(batcher, ALL))
-        rc = batch_gather(batcher, item, debt);
+        rc = batch_gather(batcher, item, pending);
     if (rc && waiting)
-        batch_stop_waiting(waiting, debt);
+        batch_stop_waiting(waiting, pending);
     else if (waiting)
         br_list_append(&batcher->waiting, &waiting->link);
     return rc;
@@ -662,7 +664,7 @@ void br_batcher_flush(struct br_batcher *batcher)
 bool br_batcher_idle(const struct br_batcher *batcher)
 {
     return !batch_gathered_any(batcher) &&
-           (batcher->config.late ? br_list_empty(&batcher->out) : batcher->sent.n_items == 0);
+           (batcher->config.late ? br_list_empty(&batcher->out) : batcher->sent.n_held == 0);
 }
 
 void br_batcher_on_end(struct br_batcher *batcher, void (*fn)(void *arg), void *arg)
@@ -753,7 +755,7 @@ void br_batcher_free(struct br_batcher *batcher)
             br_free(batch);
     }
     if (batcher->config.late)
-        br_debt_forgive(&batcher->gathered->debt, batcher->signal);
+        br_pending_discard(&batcher->gathered->pending, batcher->signal);
     batch_tell_all(&batcher->waiting, &outcome, 0);
     br_node_drop_unsent(batcher->node, batcher->gathered);
     br_item_free(batcher->gathered);

@@ -11,7 +11,7 @@
  * acknowledgement: an item is finished as its batch is, of which everybody behind it knows that
  * somebody waits for its delivery (BR_SENDER_WAITS). What a batch was refused in part each of its
  * items hears in its share. A piece of a batch that was cut which is refused for now while others
- * are under way or done is tried again; when BR_BATCH_PATIENCE_MS have passed it is the rejected
+ * are under way or done is tried again; when BR_BATCH_RETRY_MS have passed it is the rejected
  * part of a success. Where nothing was taken the senders hear so at once.
  *
  * A request that what is gathered has no room for makes it leave first; one that an empty batch has
@@ -28,7 +28,7 @@
 #include "pipeline/component.h"
 
 #define BR_BATCH_KEPT_MAX 4
-#define BR_BATCH_PATIENCE_MS 10000
+#define BR_BATCH_RETRY_MS 10000
 #define BR_BATCH_OUT_MAX 16
 #define BR_BATCH_WAIT_ITEMS 8192
 #define BR_BATCH_WAIT_BYTES (8u << 20)

@@ -65,8 +65,8 @@ void br_node_drop(struct br_node *node, struct br_item *item, const char *reason
                   const struct br_outcome *why, struct br_log_limit *limit)
 {
     uint64_t held;
-    uint32_t n = item->n_held;
-    br_item_settle(item, BR_FATE_DROPPED, reason, n);
+    uint32_t n = item->n_pending;
+    br_item_report(item, BR_RESULT_DROPPED, reason, n);
     if (!n || !br_log_allow(limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
         return;
     char more[64] = "";
@@ -79,8 +79,8 @@ void br_node_drop(struct br_node *node, struct br_item *item, const char *reason
 
 void br_node_drop_unsent(struct br_node *node, struct br_item *item)
 {
-    node->n_unsent[item->signal] += item->n_held;
-    br_item_settle(item, BR_FATE_DROPPED, "shutdown", item->n_held);
+    node->n_unsent[item->signal] += item->n_pending;
+    br_item_report(item, BR_RESULT_DROPPED, "shutdown", item->n_pending);
 }
 
 void br_node_log_partial(struct br_node *node, const struct br_item *item,

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "core/debt.h"
+#include "core/pending.h"
 #include "pipeline/hold.h"
 
 #define HELD_WINDOW 16 /* held items offered to one destination at once */
@@ -36,7 +36,7 @@ struct br_fanout {
     struct end ends[];
 };
 
-enum fate {
+enum share_state {
     UNDER_WAY,
     REFUSED, /* for now; it is not decided what becomes of it */
     HELD,    /* in the lane, and the sender waits for it */
@@ -46,26 +46,26 @@ enum fate {
 /* One destination of one item. */
 struct share {
     struct group *group;
-    enum fate fate;
-    struct br_debt debt; /* REFUSED: what the destination has left of it */
-    bool lent;           /* REFUSED: `debt` is all of it */
+    enum share_state state;
+    struct br_pending pending; /* REFUSED: what the destination has left of it */
+    bool whole;                /* REFUSED: `pending` is all of it */
     bool rejected;
     bool lags;           /* REFUSED: because it goes on alone with all that it may */
     size_t apart;        /* bytes, while it goes on alone */
-    struct br_item *own; /* then: the data without debt, to be held should it refuse; or NULL */
+    struct br_item *own; /* then: the data without pending, to be held should it refuse; or NULL */
 };
 
 /* One item that is not finished. */
 struct group {
     struct br_fanout *fanout;
     struct br_item *item;
-    struct br_account *account;
+    struct br_copies *copies;
     uint32_t count; /* spans or samples that it owes */
     unsigned n_under_way, n_held;
     bool taken;            /* one has ended for good: nothing goes back to the sender */
     bool waited;           /* for as long as a sender does */
     struct br_timer timer; /* until then */
-    bool apart;            /* the item has ended; neither it nor the account is there any more */
+    bool apart;            /* the item has ended; neither it nor the copies is there any more */
     enum br_signal signal;
     struct br_outcome outcome; /* of those that have ended for good */
     struct br_outcome refusal; /* of the others */
@@ -115,8 +115,8 @@ static void fanout_count_dropped(struct end *end, enum br_signal signal, uint32_
 
 static void fanout_drop(struct end *end, struct br_item *item, const char *reason, const char *why)
 {
-    fanout_count_dropped(end, item->signal, item->n_held, why);
-    br_item_settle(item, BR_FATE_DROPPED, reason, item->n_held);
+    fanout_count_dropped(end, item->signal, item->n_pending, why);
+    br_item_report(item, BR_RESULT_DROPPED, reason, item->n_pending);
     br_item_done(item);
 }
 
@@ -171,7 +171,7 @@ static void fanout_say_kept(struct share *share)
 static void fanout_end_held(struct share *share, const struct br_outcome *outcome)
 {
     struct group *group = share->group;
-    share->fate = OVER;
+    share->state = OVER;
     group->n_held--;
     if (outcome->verdict == BR_DONE)
         fanout_end_of(share)->slow = false;
@@ -196,19 +196,19 @@ static void fanout_on_hold_end(struct br_hold *hold, struct br_item *item, void 
         fanout_end_held(arg, outcome);
 }
 
-/* Makes `debt` all that can be owed for it. False when there is no memory. */
+/* Makes `pending` all that can be owed for it. False when there is no memory. */
 static bool fanout_borrow(struct share *share)
 {
     struct group *group = share->group;
-    if (!share->lent &&
-        !br_account_lend(group->account, (size_t)(share - group->shares), &share->debt))
+    if (!share->whole &&
+        !br_copies_make(group->copies, (size_t)(share - group->shares), &share->pending))
         return false;
-    share->lent = true;
-    br_debt_enter(&share->debt, group->item->signal, fanout_end_of(share)->config.ledger);
+    share->whole = true;
+    br_pending_enter(&share->pending, group->item->signal, fanout_end_of(share)->config.ledger);
     return true;
 }
 
-/* The data without debt, which may outlive the item. NULL when there is no memory. */
+/* The data without pending, which may outlive the item. NULL when there is no memory. */
 static struct br_item *fanout_make_own(const struct br_item *item)
 {
     struct br_item *own = br_item_twin(item);
@@ -221,7 +221,8 @@ static struct br_item *fanout_make_own(const struct br_item *item)
     return NULL;
 }
 
-/* The data with all of its debt, to be held for one destination. NULL when there is no memory. */
+/* The data with all of its pending, to be held for one destination. NULL when there is no memory.
+ */
 static struct br_item *fanout_make_held(struct share *share)
 {
     struct br_item *own = fanout_make_own(share->group->item);
@@ -229,8 +230,8 @@ static struct br_item *fanout_make_held(struct share *share)
         br_item_free(own);
         return NULL;
     }
-    own->debt = share->debt;
-    share->debt = (struct br_debt){0};
+    own->pending = share->pending;
+    share->pending = (struct br_pending){0};
     return own;
 }
 
@@ -239,10 +240,10 @@ static void fanout_lose(struct share *share, const char *reason, const char *why
 {
     struct group *group = share->group;
     enum br_signal signal = group->item->signal;
-    (void)fanout_borrow(share); /* so that its exporter has it in its account, too */
-    fanout_count_dropped(fanout_end_of(share), signal, br_account_size(group->account), why);
-    br_debt_settle(&share->debt, group->fanout->host, signal, BR_FATE_DROPPED, reason,
-                   share->debt.n_held);
+    (void)fanout_borrow(share); /* so that its exporter has it in its copies, too */
+    fanout_count_dropped(fanout_end_of(share), signal, br_copies_size(group->copies), why);
+    br_pending_report(&share->pending, group->fanout->host, signal, BR_RESULT_DROPPED, reason,
+                      share->pending.n_pending);
 }
 
 static void fanout_hold(struct share *share)
@@ -252,7 +253,7 @@ static void fanout_hold(struct share *share)
     bool told = fanout_sender_waits(group) || (end->config.delivers && !fanout_is_answered(group)),
          waits = told && (fanout_sender_waits(group) || !end->slow);
     struct br_item *own = NULL;
-    share->fate = OVER;
+    share->state = OVER;
     if (group->fanout->closing)
         fanout_lose(share, "shutdown", "shutting down");
     else if (end->config.final)
@@ -261,7 +262,7 @@ static void fanout_hold(struct share *share)
         fanout_lose(share, "out_of_memory", "out of memory");
     bool held = own && fanout_add_held(end, own, waits ? share : NULL);
     if (held && waits) {
-        share->fate = HELD;
+        share->state = HELD;
         group->n_held++;
     } else if (held && told) {
         fanout_say_kept(share);
@@ -273,7 +274,7 @@ static void fanout_hold(struct share *share)
 static void fanout_hold_refused(struct group *group)
 {
     for (size_t i = 0; i < group->fanout->count; i++)
-        if (group->shares[i].fate == REFUSED)
+        if (group->shares[i].state == REFUSED)
             fanout_hold(&group->shares[i]);
 }
 
@@ -288,7 +289,7 @@ static void fanout_say_rejected(struct group *group, const struct br_outcome *ou
     for (size_t i = 0; i < group->fanout->count && n_rejected < group->fanout->count; i++)
         if (group->shares[i].rejected)
             fanout_count_dropped(&group->fanout->ends[i], group->item->signal,
-                                 br_account_size(group->account), outcome->text);
+                                 br_copies_size(group->copies), outcome->text);
 }
 
 static void fanout_group_free(struct group *group)
@@ -300,10 +301,10 @@ static void fanout_group_free(struct group *group)
 static void fanout_group_end(struct group *group, const struct br_outcome *outcome)
 {
     fanout_say_rejected(group, outcome);
-    if (outcome->verdict != BR_DONE && br_account_lent(group->account) == 0)
-        br_account_return(group->account);
+    if (outcome->verdict != BR_DONE && br_copies_pending(group->copies) == 0)
+        br_copies_return(group->copies);
     else
-        br_account_close(group->account);
+        br_copies_close(group->copies);
     br_item_finish(group->item, outcome);
     fanout_group_free(group);
 }
@@ -311,7 +312,7 @@ static void fanout_group_end(struct group *group, const struct br_outcome *outco
 static void fanout_give_back(struct group *group)
 {
     for (size_t i = 0; i < group->fanout->count; i++)
-        br_debt_forgive(&group->shares[i].debt, group->item->signal);
+        br_pending_discard(&group->shares[i].pending, group->item->signal);
     fanout_group_end(group, &group->refusal);
 }
 
@@ -320,9 +321,9 @@ static void fanout_give_back(struct group *group)
 static bool fanout_may_leave(const struct group *group, size_t index)
 {
     const struct end *end = &group->fanout->ends[index];
-    switch (group->shares[index].fate) {
+    switch (group->shares[index].state) {
     case UNDER_WAY:
-        return end->config.apart_bytes &&
+        return end->config.detached_bytes &&
                (end->config.final || fanout_is_answered(group) || group->waited || end->slow);
     case HELD:
         return group->waited;
@@ -345,9 +346,9 @@ static void fanout_leave(struct share *share)
 {
     struct group *group = share->group;
     struct end *end = fanout_end_of(share);
-    if (share->fate == OVER)
+    if (share->state == OVER)
         return;
-    if (share->fate == UNDER_WAY) {
+    if (share->state == UNDER_WAY) {
         share->apart = group->item->size + APART_COST;
         end->apart += share->apart;
         share->own = end->config.final ? NULL : fanout_make_own(group->item);
@@ -365,10 +366,10 @@ static void fanout_part(struct group *group)
     group->apart = true;
     group->fanout->n_apart++;
     fanout_say_rejected(group, &group->outcome);
-    br_account_close(group->account);
+    br_copies_close(group->copies);
     br_item_finish(group->item, &group->outcome);
     group->item = NULL;
-    group->account = NULL;
+    group->copies = NULL;
 }
 
 static void fanout_part_end(struct group *group)
@@ -385,10 +386,10 @@ static void fanout_part_end(struct group *group)
 static bool fanout_hold_apart(struct share *share, struct br_item *child)
 {
     struct br_item *own = share->own;
-    if (!own || share->group->fanout->closing || child->n_held != share->group->count)
+    if (!own || share->group->fanout->closing || child->n_pending != share->group->count)
         return false;
     share->own = NULL;
-    (void)br_debt_move(&own->debt, &child->debt, child->n_held);
+    (void)br_pending_move(&own->pending, &child->pending, child->n_pending);
     (void)fanout_add_held(fanout_end_of(share), own, NULL);
     return true;
 }
@@ -403,14 +404,14 @@ static void fanout_on_apart(struct share *share, struct br_item *child)
     br_item_free(share->own);
     share->own = NULL;
     fanout_end_of(share)->apart -= share->apart;
-    share->fate = OVER;
+    share->state = OVER;
     if (outcome->verdict == BR_DONE)
         fanout_end_of(share)->slow = false;
     if (outcome->verdict == BR_DONE || held)
         return;
-    fanout_count_dropped(fanout_end_of(share), group->signal, child->n_held, outcome->text);
-    br_item_settle(child, outcome->verdict == BR_RETRY ? BR_FATE_DROPPED : BR_FATE_REJECTED, reason,
-                   child->n_held);
+    fanout_count_dropped(fanout_end_of(share), group->signal, child->n_pending, outcome->text);
+    br_item_report(child, outcome->verdict == BR_RETRY ? BR_RESULT_DROPPED : BR_RESULT_REJECTED,
+                   reason, child->n_pending);
 }
 
 static void fanout_on_waited(struct br_timer *timer)
@@ -449,7 +450,7 @@ static void fanout_group_step(struct group *group)
 
 static void fanout_refuse(struct share *share, const struct br_outcome *outcome)
 {
-    share->fate = REFUSED;
+    share->state = REFUSED;
     br_outcome_fold(&share->group->refusal, outcome);
 }
 
@@ -462,19 +463,19 @@ static void fanout_on_share(struct br_item *child, void *arg)
     if (group->apart) {
         fanout_on_apart(share, child);
     } else if (outcome->verdict == BR_RETRY) {
-        share->lent = child->n_held == group->count;
-        if (share->lent)
-            (void)br_debt_move(&share->debt, &child->debt, child->n_held);
-        br_debt_forgive(&child->debt, child->signal);
+        share->whole = child->n_pending == group->count;
+        if (share->whole)
+            (void)br_pending_move(&share->pending, &child->pending, child->n_pending);
+        br_pending_discard(&child->pending, child->signal);
         fanout_refuse(share, outcome);
     } else {
-        share->fate = OVER;
+        share->state = OVER;
         share->rejected = outcome->verdict == BR_REJECT;
         if (outcome->verdict == BR_DONE)
             fanout_end_of(share)->slow = false;
         group->taken = true;
         fanout_fold(&group->outcome, outcome);
-        br_item_settle(child, BR_FATE_REJECTED, NULL, child->n_held);
+        br_item_report(child, BR_RESULT_REJECTED, NULL, child->n_pending);
     }
     fanout_group_step(group);
 }
@@ -484,7 +485,7 @@ static void fanout_on_share(struct br_item *child, void *arg)
 /* It goes on alone with as much as it may. */
 static bool fanout_is_behind(const struct end *end)
 {
-    return end->config.apart_bytes && end->apart >= end->config.apart_bytes;
+    return end->config.detached_bytes && end->apart >= end->config.detached_bytes;
 }
 
 /* True when all destinations lag: then the sender has to wait for them. */
@@ -496,10 +497,10 @@ static bool fanout_all_behind(const struct br_fanout *fanout)
     return n == fanout->count;
 }
 
-/* The data for one destination, without debt. NULL when there is no memory. */
+/* The data for one destination, without pending. NULL when there is no memory. */
 static struct br_item *fanout_make_child(const struct group *group, const struct end *end)
 {
-    return end->config.apart_bytes ? fanout_make_own(group->item) : br_item_twin(group->item);
+    return end->config.detached_bytes ? fanout_make_own(group->item) : br_item_twin(group->item);
 }
 
 static void fanout_share_out(struct group *group, size_t index)
@@ -514,13 +515,13 @@ static void fanout_share_out(struct group *group, size_t index)
         return;
     }
     struct br_item *child = fanout_make_child(group, end);
-    if (!child || !br_account_lend(group->account, index, &child->debt)) {
+    if (!child || !br_copies_make(group->copies, index, &child->pending)) {
         br_item_free(child);
         outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
         fanout_refuse(share, &outcome);
         return;
     }
-    br_debt_enter(&child->debt, child->signal, end->config.ledger);
+    br_pending_enter(&child->pending, child->signal, end->config.ledger);
     child->kind = BR_ITEM_BORROWS;
     child->done = fanout_on_share;
     child->done_arg = share;
@@ -532,16 +533,16 @@ static void fanout_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_fanout *fanout = br_container_of(self, struct br_fanout, input);
     struct group *group = br_calloc(1, sizeof *group + fanout->count * sizeof group->shares[0]);
-    struct br_account *account = group ? br_account_open(item, fanout->count) : NULL;
-    if (!account) {
+    struct br_copies *copies = group ? br_copies_open(item, fanout->count) : NULL;
+    if (!copies) {
         br_free(group);
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
         return;
     }
     group->fanout = fanout;
     group->item = item;
-    group->account = account;
-    group->count = br_account_size(account);
+    group->copies = copies;
+    group->count = br_copies_size(copies);
     group->signal = item->signal;
     group->outcome = group->refusal = BR_OUTCOME_DONE;
     group->n_under_way = 1; /* until all have theirs */
@@ -629,7 +630,7 @@ struct br_consumer *br_fanout_input(struct br_fanout *fanout)
 bool br_fanout_idle(const struct br_fanout *fanout)
 {
     for (size_t i = 0; i < fanout->count; i++)
-        if (fanout->ends[i].hold.n_items)
+        if (fanout->ends[i].hold.n_held)
             return false;
     return fanout->n_apart == 0;
 }

@@ -14,11 +14,11 @@
  * come after one that has waited in vain do not wait until the destination takes something again.
  *
  * One that does not answer, or tries again by itself for a long time, would hold up the others
- * through their sender: within a bound it goes on alone (`apart_bytes`). What it refuses then is
+ * through their sender: within a bound it goes on alone (`detached_bytes`). What it refuses then is
  * held as above; what one gives up that has tried for long (`final`) is lost to it. Over the bound
  * the data is held, or lost to it, as long as another one takes the data.
  *
- * To the ledger the item is one, however many destinations there are (debt.h).
+ * To the ledger the item is one, however many destinations there are (core/pending.h).
  */
 #pragma once
 
@@ -32,7 +32,7 @@ struct br_fanout_end {
     bool delivers;         /* DONE from it means delivered, not just taken */
     bool final; /* RETRY from it means that it has given up: nothing is held for it, and no sender
                    of which another one has the data waits for it */
-    size_t apart_bytes; /* what it may go on with alone when others have ended; 0: nothing */
+    size_t detached_bytes; /* what it may go on with alone when others have ended; 0: nothing */
 };
 
 /* service::fanout. */

@@ -28,7 +28,7 @@ static void hold_free_held(struct held *held)
     double *gauge = hold->config.held[held->item->signal];
     br_host_timer_stop(hold->config.host, &held->timer);
     br_list_remove(&held->link);
-    hold->n_items--;
+    hold->n_held--;
     hold->bytes -= held->bytes;
     if (gauge)
         *gauge -= held->n_pending;
@@ -288,9 +288,9 @@ int br_hold_add(struct br_hold *hold, struct br_item *item, void *arg)
                                           : BR_HOLD_UNLIMITED,
                           .delay_ms = policy->first_delay_ms,
                           .bytes = bytes,
-                          .n_pending = item->n_held};
+                          .n_pending = item->n_pending};
     br_list_init(&held->link);
-    hold->n_items++;
+    hold->n_held++;
     hold->bytes += bytes;
     if (hold->config.held[item->signal])
         *hold->config.held[item->signal] += held->n_pending;

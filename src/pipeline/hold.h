@@ -82,11 +82,11 @@ struct br_hold_config {
     double *held[BR_SIGNALS];  /* gauges of the records in the hold; NULL: not counted */
 };
 
-/* The owner embeds it, and reads n_items, n_waiting and bytes. */
+/* The owner embeds it, and reads n_held, n_waiting and bytes. */
 struct br_hold {
     struct br_hold_config config;
     struct br_list waiting, offered; /* of the items' records; `waiting` is in order of number */
-    unsigned n_items, n_waiting, n_offered;
+    unsigned n_held, n_waiting, n_offered;
     uint64_t bytes; /* of all items; including their overhead if max_bytes is limited */
     uint64_t n_added;
     uint64_t delay_ms; /* of the next pause */

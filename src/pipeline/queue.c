@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "config/parts.h"
-#include "core/debt.h"
+#include "core/pending.h"
 #include "pipeline/exporter.h"
 
 #define NO_MEMORY_MS 200
@@ -230,7 +230,7 @@ static void queue_note_size(struct br_queue *queue, const struct br_item *item)
 static void queue_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_queue *queue = br_container_of(self, struct br_queue, input);
-    br_debt_enter(&item->debt, item->signal, queue->node->ledger);
+    br_pending_enter(&item->pending, item->signal, queue->node->ledger);
     queue_note_size(queue, item);
     if (queue->closing) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "shutting down");

@@ -547,7 +547,7 @@ static void retryable_failure_wins(void **state)
     send(&b);
     turns(&b, 1);
     b.fake.sink.verdict = FAKE_RETRY;
-    fake_host_advance(b.fake.h, BR_PIECES_PATIENCE_MS + 2000);
+    fake_host_advance(b.fake.h, BR_PIECES_RETRY_MS + 2000);
     assert_int_equal(b.outcome.verdict, BR_RETRY);
     end(&b);
 }
@@ -565,7 +565,7 @@ static void retries_end_with_partial_success(void **state)
     uint32_t n_taken = (uint32_t)fake_sink_once(&b.fake.sink, BR_TRACES, 1, b.n_items);
     assert_in_range(n_taken, 1, b.n_items - 1);
     b.fake.sink.verdict = FAKE_RETRY;
-    fake_host_advance(b.fake.h, BR_PIECES_PATIENCE_MS - 2000);
+    fake_host_advance(b.fake.h, BR_PIECES_RETRY_MS - 2000);
     assert_int_equal(b.n_ended, 0);
     fake_host_advance(b.fake.h, 4000);
     assert_int_equal(b.n_ended, 1);
@@ -627,7 +627,7 @@ static void run(void *arg)
         for (int i = 0; i < 20; i++)
             turns(&b, 1);
         fault_stop();
-        fake_host_advance(b.fake.h, 2 * BR_PIECES_PATIENCE_MS);
+        fake_host_advance(b.fake.h, 2 * BR_PIECES_RETRY_MS);
         end(&b);
         return;
     }

@@ -353,10 +353,10 @@ static void what_is_empty_goes_by_itself(void **state)
         for (int level = signal == BR_TRACES ? BR_LEVEL_ITEM : BR_LEVEL_PROFILE;
              level <= BR_LEVEL_ITEM; level++) {
             struct br_item *item = items_new(&h->host, (enum br_signal)signal, 1, 10);
-            uint32_t held = item->n_held;
+            uint32_t held = item->n_pending;
             assert_int_equal(br_item_rewrite(item, 1u << level, drop_all, NULL), 0);
             assert_int_equal(item->n_items, 0);
-            assert_int_equal(item->n_held, held);
+            assert_int_equal(item->n_pending, held);
             assert_null(item->spans);
             size_t size = 0;
             for (uint32_t i = 0; i < item->n_parts; i++) {
@@ -364,7 +364,7 @@ static void what_is_empty_goes_by_itself(void **state)
                 size += item->parts[i].raw_len;
             }
             assert_int_equal(item->size, size);
-            br_item_settle(item, BR_FATE_DROPPED, "test", held);
+            br_item_report(item, BR_RESULT_DROPPED, "test", held);
             br_item_done(item);
             fake_host_turn(h);
         }

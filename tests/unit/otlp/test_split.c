@@ -58,7 +58,7 @@ static void test_split(void **state)
     assert_int_equal(p.n, 3);
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(p.v[i]->n_items, i < 2 ? 4 : 2);
-        assert_int_equal(p.v[i]->n_held, 0);
+        assert_int_equal(p.v[i]->n_pending, 0);
         assert_true(contains(p.v[i], "0123456789abcdef"));
         assert_int_equal(contains(p.v[i], "the original"), i == 0);
         assert_int_equal(contains(p.v[i], "pprof"), i == 0);

@@ -63,7 +63,7 @@ static void items_are_counted_and_bytes_kept(void **state)
             assert_int_equal(walk_check(c, &w), 0);
             assert_int_equal(c->item->n_items, n);
             assert_int_equal(c->item->n_parts, resources + (c->signal == BR_PROFILES));
-            assert_int_equal(c->item->n_held, 0);
+            assert_int_equal(c->item->n_pending, 0);
             assert_true(walk_check_writes(c, &w));
             wire_free(&w);
         }

@@ -437,7 +437,7 @@ static void late_patience_ends(void **state)
     fake_sink_release_one(&b->fake.sink, FAKE_RETRY);
     fake_sink_release(&b->fake.sink, FAKE_DONE);
     b->fake.sink.verdict = FAKE_RETRY;
-    fake_host_advance(b->fake.h, BR_BATCH_PATIENCE_MS - 1000);
+    fake_host_advance(b->fake.h, BR_BATCH_RETRY_MS - 1000);
     assert_int_equal(b->fake.tally.n, 0);
     fake_host_advance(b->fake.h, 3000);
     assert_int_equal(b->fake.tally.n_done, 2);

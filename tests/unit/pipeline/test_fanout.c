@@ -323,11 +323,11 @@ static struct br_item *answered_item(struct bed *b, uint64_t first)
     return item;
 }
 
-static struct br_fanout *make_delivering(struct bed *b, size_t apart_bytes)
+static struct br_fanout *make_delivering(struct bed *b, size_t detached_bytes)
 {
     for (int i = 0; i < 2; i++) {
         b->ends[i].delivers = true;
-        b->ends[i].apart_bytes = apart_bytes;
+        b->ends[i].detached_bytes = detached_bytes;
     }
     return make(b, 2);
 }
@@ -477,11 +477,11 @@ static void a_destination_that_takes_it_in_time_is_not_slow(void **state)
 
 /* --- Destinations that try again by themselves ------------------------------------------------ */
 
-static struct br_fanout *make_apart(struct bed *b, size_t apart_bytes)
+static struct br_fanout *make_apart(struct bed *b, size_t detached_bytes)
 {
     for (int i = 0; i < 2; i++) {
         b->ends[i].delivers = b->ends[i].final = true;
-        b->ends[i].apart_bytes = apart_bytes;
+        b->ends[i].detached_bytes = detached_bytes;
     }
     return make(b, 2);
 }
@@ -613,7 +613,7 @@ static void close_accounts(struct bed *b, bool waits)
         b->sinks[i].verdict = FAKE_RANDOM;
         b->sinks[i].seed = (uint64_t)i;
         b->ends[i].delivers = i == 1;
-        b->ends[i].apart_bytes = i == 1 ? 8000 : 0;
+        b->ends[i].detached_bytes = i == 1 ? 8000 : 0;
         queues[i] = br_queue_new(&nodes[i], &config, &b->sinks[i].consumer);
         b->ends[i].next = i == 1 ? &b->sinks[i].consumer : br_queue_input(queues[i]);
     }

@@ -146,7 +146,7 @@ static void partial_success_is_told_where_somebody_waits(void **state)
 static void on_pieces(struct br_consumer *self, struct br_item *item)
 {
     (void)self;
-    br_item_settle(item, BR_FATE_SENT, NULL, 4);
+    br_item_report(item, BR_RESULT_SENT, NULL, 4);
     br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "the other half");
 }
 
