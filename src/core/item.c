@@ -329,7 +329,9 @@ static uint32_t item_base_of_additions(const struct br_part *parts, uint32_t cou
         else if (first == UINT32_MAX)
             first = i;
     }
-    return first == UINT32_MAX ? UINT32_MAX : base == UINT32_MAX ? first : base;
+    if (first == UINT32_MAX)
+        return UINT32_MAX;
+    return base == UINT32_MAX ? first : base;
 }
 
 static int item_write_parts(const struct br_part *parts, uint32_t count, struct br_pool *pool,

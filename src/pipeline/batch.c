@@ -19,7 +19,7 @@
 #define AGAIN_FIRST_MS 50 /* late: a piece that is refused when others are not is tried again */
 #define AGAIN_MAX_MS 1000
 
-/* Late: an item whose data is in a batch. The batch owes what the item's copies has lent it. */
+/* Late: an item whose data is in a batch. The batch owes what the item's copies has copied it. */
 struct waiting {
     struct br_list link;
     struct br_item *item;
@@ -68,7 +68,7 @@ struct br_batcher {
                                  answers */
     struct br_timer timer;    /* parked while nothing is gathered */
     bool timing;              /* it is not */
-    bool overdue;             /* what is gathered leaves as soon as it may */
+    bool due;                 /* what is gathered leaves as soon as it may */
     size_t weight;            /* of all that is gathered, or has left and not ended */
     void (*on_end)(void *arg);
     void *on_end_arg;
@@ -103,9 +103,9 @@ static bool batch_blocked(const struct br_batcher *batcher)
            (!batcher->config.final && batcher->sent.n_held >= BR_BATCH_OUT_MAX);
 }
 
-enum leaving { ALL, FULL_PIECES };
+enum sending { SEND_ALL, SEND_FULL_PIECES };
 
-static bool batch_leave(struct br_batcher *batcher, enum leaving leaving);
+static bool batch_send(struct br_batcher *batcher, enum sending sending);
 
 static bool batch_gathered_any(const struct br_batcher *batcher)
 {
@@ -122,7 +122,7 @@ static void batch_weigh(struct br_batcher *batcher, size_t more, size_t less)
 
 /* --- Batches under way ----------------------------------------------------------------------- */
 
-static void batch_tell_one(struct waiting *waiting, const struct br_outcome *outcome)
+static void batch_finish_one(struct waiting *waiting, const struct br_outcome *outcome)
 {
     struct br_item *item = waiting->item;
     if (outcome->verdict == BR_DONE || br_copies_pending(waiting->copies))
@@ -134,24 +134,24 @@ static void batch_tell_one(struct waiting *waiting, const struct br_outcome *out
 }
 
 /* Tells each sender its share of what was refused: the shares add up. */
-static void batch_tell_all(struct br_list *waiting, const struct br_outcome *outcome,
-                           uint32_t count)
+static void batch_finish_all(struct br_list *waiting, const struct br_outcome *outcome,
+                             uint32_t count)
 {
-    uint64_t n_before = 0, told = 0;
+    uint64_t n_before = 0, n_reported = 0;
     struct br_list *list;
     while ((list = br_list_shift(waiting))) {
         struct waiting *waiter = br_container_of(list, struct waiting, link);
         struct br_outcome its = *outcome;
         n_before += waiter->count;
         uint64_t until = count ? outcome->n_rejected * n_before / count : 0;
-        its.n_rejected = (uint32_t)(until - told);
-        told = until;
-        batch_tell_one(waiter, &its);
+        its.n_rejected = (uint32_t)(until - n_reported);
+        n_reported = until;
+        batch_finish_one(waiter, &its);
     }
 }
 
-/* What was not taken in time is rejected where the rest was taken (OTLP, "Partial Success"): were
- * all told to send all again, what was taken would come twice. */
+/* What was not taken in time is rejected where the remainder was taken (OTLP, "Partial Success"):
+ * were all n_reported to send all again, what was taken would come twice. */
 static void batch_count_refused(struct batch *batch)
 {
     if (!batch->n_refused)
@@ -181,17 +181,17 @@ static struct br_outcome batch_outcome_of(struct batch *batch)
     return outcome;
 }
 
-static void batch_tell_waiting(struct batch *batch)
+static void batch_finish_waiting(struct batch *batch)
 {
     struct br_outcome outcome = batch_outcome_of(batch);
-    batch_tell_all(&batch->waiting, &outcome, batch->count);
+    batch_finish_all(&batch->waiting, &outcome, batch->count);
     br_list_remove(&batch->link);
 }
 
 static void batch_end(struct batch *batch)
 {
     struct br_batcher *batcher = batch->batcher;
-    batch_tell_waiting(batch);
+    batch_finish_waiting(batch);
     br_free(batch);
     if (batcher && batcher->on_end)
         batcher->on_end(batcher->on_end_arg);
@@ -321,7 +321,7 @@ static int batch_add_piece(struct br_item *item, void *arg)
 }
 
 /* Gives each piece its share of what the whole owes and weighs. False when there is no memory. */
-static bool batch_share_out(struct pieces *pieces, struct br_item *whole)
+static bool batch_divide_pending(struct pieces *pieces, struct br_item *whole)
 {
     uint32_t n_left = whole->n_items;
     for (struct br_list *list = pieces->items.next; list != &pieces->items; list = list->next) {
@@ -363,7 +363,7 @@ static int batch_make_pieces(struct br_batcher *batcher, struct br_item *whole,
     int rc = batcher->signal == BR_TRACES
                  ? br_traces_split(whole, items, bytes, batch_add_piece, pieces)
                  : br_profiles_split(whole, items, bytes, batch_add_piece, pieces);
-    if (rc == BR_ENOMEM || (!rc && !batch_share_out(pieces, whole))) {
+    if (rc == BR_ENOMEM || (!rc && !batch_divide_pending(pieces, whole))) {
         batch_undo_pieces(pieces, whole);
         return BR_ENOMEM;
     }
@@ -455,44 +455,53 @@ static int batch_gather(struct br_batcher *batcher, struct br_item *item,
                         struct br_pending *pending);
 
 /* Gathers the last of several pieces again where it is no batch by itself. */
-static void batch_keep_rest(struct br_batcher *batcher, struct pieces *pieces)
+static void batch_keep_remainder(struct br_batcher *batcher, struct pieces *pieces)
 {
     struct br_list *list = pieces->items.prev;
-    struct br_item *rest = br_container_of(list, struct br_item, link);
-    size_t size = batcher->config.bytes ? rest->size : rest->n_items, weight = rest->weight;
+    struct br_item *remainder = br_container_of(list, struct br_item, link);
+    size_t size = batcher->config.bytes ? remainder->size : remainder->n_items,
+           weight = remainder->weight;
     if (list == pieces->items.next || size >= batcher->config.min_size)
         return;
-    if (batch_gather(batcher, rest, &rest->pending))
+    if (batch_gather(batcher, remainder, &remainder->pending))
         return;                      /* it leaves with the others */
     batch_weigh(batcher, 0, weight); /* it was counted before */
     br_list_remove(list);
-    br_item_free(rest);
+    br_item_free(remainder);
 }
 
-/* Lets what was gathered leave, or but for a rest that is not full. False when there is no memory:
- * it stays, and a timer tries again.
+/* Completes the gathered item and divides it. Returns 0, or an error that a later try may not meet.
  */
-static bool batch_leave(struct br_batcher *batcher, enum leaving leaving)
+static int batch_complete(struct br_batcher *batcher, struct pieces *pieces)
+{
+    int rc = 0;
+    if (batch_merging(batcher) && br_merge_items(batcher->merge))
+        rc = batch_merge_take(batcher);
+    return rc ? rc : batch_make_pieces(batcher, batcher->gathered, pieces);
+}
+
+/* Lets what was gathered leave, or but for a remainder that is not full. False when there is no
+ * memory: it stays, and a timer tries again.
+ */
+static bool batch_send(struct br_batcher *batcher, enum sending sending)
 {
     batch_park_timer(batcher);
-    batcher->overdue = false;
+    batcher->due = false;
     if (!batch_gathered_any(batcher))
         return true;
     struct pieces pieces = {.batcher = batcher, .whole = batcher->gathered};
     struct batch *batch = br_calloc(1, sizeof *batch);
     struct br_item *fresh = batch_new_item(batcher);
     br_list_init(&pieces.items);
-    if (!batch || !fresh ||
-        (batch_merging(batcher) && br_merge_items(batcher->merge) && batch_merge_take(batcher)) ||
-        batch_make_pieces(batcher, batcher->gathered, &pieces)) {
+    if (!batch || !fresh || batch_complete(batcher, &pieces)) {
         br_free(batch);
         br_item_free(fresh);
         batch_start_timer(batcher, NO_MEMORY_MS);
         return false;
     }
     batcher->gathered = fresh;
-    if (leaving == FULL_PIECES && !batcher->config.late)
-        batch_keep_rest(batcher, &pieces);
+    if (sending == SEND_FULL_PIECES && !batcher->config.late)
+        batch_keep_remainder(batcher, &pieces);
     batch_send_pieces(batcher, batch, &pieces);
     return true;
 }
@@ -504,12 +513,12 @@ static void batch_on_timer(struct br_timer *timer)
     if (!batch_gathered_any(batcher))
         return;
     if (batch_blocked(batcher)) {
-        batcher->overdue = true;
+        batcher->due = true;
         return;
     }
     if (batcher->by_timeout)
         *batcher->by_timeout += 1;
-    (void)batch_leave(batcher, ALL);
+    (void)batch_send(batcher, SEND_ALL);
 }
 
 static void batch_refuse(struct br_item *item, const char *why)
@@ -519,7 +528,7 @@ static void batch_refuse(struct br_item *item, const char *why)
 
 /* An item is not merged that is a batch by itself, or so large that merging it would hold the
  * worker up. */
-static bool batch_alone(const struct br_batcher *batcher, const struct br_item *item)
+static bool batch_is_alone(const struct br_batcher *batcher, const struct br_item *item)
 {
     size_t size = batcher->config.bytes ? item->size : item->n_items;
     return !batch_blocked(batcher) && item->n_items > 0 &&
@@ -532,7 +541,7 @@ static int batch_gather(struct br_batcher *batcher, struct br_item *item,
 {
     if (batcher->merge && !batch_merging(batcher))
         return BR_EFULL; /* a batch that could not leave */
-    bool merges = batcher->merge && !batch_alone(batcher, item);
+    bool merges = batcher->merge && !batch_is_alone(batcher, item);
     if (batcher->merge && !merges && batch_gathered_any(batcher))
         return BR_EFULL; /* what is gathered leaves before it */
     if (!merges)
@@ -579,16 +588,16 @@ static void batch_stop_waiting(struct waiting *waiting, struct br_pending *pendi
 }
 
 /* Takes the item's data in, as it leaves what is there where that is full. */
-static int batch_take(struct br_batcher *batcher, struct br_item *item)
+static int batch_add_item(struct br_batcher *batcher, struct br_item *item)
 {
-    struct br_pending lent = {0};
-    struct waiting *waiting = batcher->config.late ? batch_wait_for(item, &lent) : NULL;
+    struct br_pending copied = {0};
+    struct waiting *waiting = batcher->config.late ? batch_wait_for(item, &copied) : NULL;
     if (batcher->config.late && !waiting)
         return BR_ENOMEM;
-    struct br_pending *pending = waiting ? &lent : &item->pending;
+    struct br_pending *pending = waiting ? &copied : &item->pending;
     int rc = batch_gather(batcher, item, pending);
     if (rc == BR_EFULL && batch_gathered_any(batcher) && !batch_blocked(batcher) &&
-        batch_leave(batcher, ALL))
+        batch_send(batcher, SEND_ALL))
         rc = batch_gather(batcher, item, pending);
     if (rc && waiting)
         batch_stop_waiting(waiting, pending);
@@ -603,7 +612,7 @@ static bool batch_full(const struct br_batcher *batcher)
 }
 
 /* As much is gathered as may be while no batch can leave. */
-static bool batch_brimful(const struct br_batcher *batcher)
+static bool batch_at_limit(const struct br_batcher *batcher)
 {
     size_t least = batcher->config.bytes ? BR_BATCH_WAIT_BYTES : BR_BATCH_WAIT_ITEMS;
     return batch_gathered_size(batcher) >=
@@ -630,12 +639,12 @@ void br_batcher_add(struct br_batcher *batcher, struct br_item *item)
         br_item_done(item);
         return;
     }
-    if (batch_blocked(batcher) && batch_brimful(batcher)) {
+    if (batch_blocked(batcher) && batch_at_limit(batcher)) {
         batch_refuse(item,
                      "batch: the next in the pipeline takes no batches, and no more can be held");
         return;
     }
-    int rc = batch_take(batcher, item);
+    int rc = batch_add_item(batcher, item);
     if (rc) {
         batch_fail(batcher, item, rc);
         return;
@@ -643,22 +652,21 @@ void br_batcher_add(struct br_batcher *batcher, struct br_item *item)
     if (!batcher->config.late)
         br_item_done(item);
     if (batch_blocked(batcher)) {
-        batcher->overdue =
-            batcher->overdue || batch_full(batcher) || batcher->config.timeout_ms == 0;
+        batcher->due = batcher->due || batch_full(batcher) || batcher->config.timeout_ms == 0;
     } else if (batch_full(batcher) || (batcher->merge && !batch_merging(batcher))) {
         if (batcher->by_size)
             *batcher->by_size += 1;
-        (void)batch_leave(batcher, FULL_PIECES);
+        (void)batch_send(batcher, SEND_FULL_PIECES);
     } else if (batcher->config.timeout_ms == 0) {
-        (void)batch_leave(batcher, ALL);
+        (void)batch_send(batcher, SEND_ALL);
     }
-    if (batch_gathered_any(batcher) && !batcher->timing && !batcher->overdue)
+    if (batch_gathered_any(batcher) && !batcher->timing && !batcher->due)
         batch_start_timer(batcher, batcher->config.timeout_ms);
 }
 
 void br_batcher_flush(struct br_batcher *batcher)
 {
-    (void)batch_leave(batcher, ALL);
+    (void)batch_send(batcher, SEND_ALL);
 }
 
 bool br_batcher_idle(const struct br_batcher *batcher)
@@ -676,8 +684,8 @@ void br_batcher_on_end(struct br_batcher *batcher, void (*fn)(void *arg), void *
 static void batch_on_sent_end(void *arg)
 {
     struct br_batcher *batcher = arg;
-    if (batcher->overdue && !batch_blocked(batcher))
-        (void)batch_leave(batcher, ALL);
+    if (batcher->due && !batch_blocked(batcher))
+        (void)batch_send(batcher, SEND_ALL);
 }
 
 static double *batch_counter(struct br_node *node, const char *name)
@@ -742,7 +750,8 @@ void br_batcher_free(struct br_batcher *batcher)
     batch_weigh(batcher, 0, batcher->weight);
     br_host_timer_stop(batcher->host, &batcher->timer);
     br_hold_release(&batcher->sent);
-    /* The items of late batches that are still out there are told now; the batch ends on its own.
+    /* The items of late batches that are still out there are n_reported now; the batch ends on its
+     * own.
      */
     while (!br_list_empty(&batcher->out)) {
         struct batch *batch = br_container_of(batcher->out.next, struct batch, link);
@@ -750,13 +759,13 @@ void br_batcher_free(struct br_batcher *batcher)
         batch->batcher = NULL;
         if (batch->retries)
             br_hold_close(&batch->hold, &batch->hold.refusal);
-        batch_tell_waiting(batch);
+        batch_finish_waiting(batch);
         if (batch->n_pieces == 0)
             br_free(batch);
     }
     if (batcher->config.late)
         br_pending_discard(&batcher->gathered->pending, batcher->signal);
-    batch_tell_all(&batcher->waiting, &outcome, 0);
+    batch_finish_all(&batcher->waiting, &outcome, 0);
     br_node_drop_unsent(batcher->node, batcher->gathered);
     br_item_free(batcher->gathered);
     batch_merge_free(batcher);

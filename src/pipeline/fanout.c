@@ -11,9 +11,9 @@
 #define HELD_FIRST_MS 50
 #define HELD_MAX_MS 1000
 #define LOG_EVERY_MS 60000
-#define APART_COST 1024 /* of an item that goes on alone, beside its data */
+#define DETACHED_COST 1024 /* of an item that goes on alone, beside its data */
 
-struct end {
+struct destination {
     struct br_fanout_end config;
     struct br_fanout *fanout;
     struct br_hold hold;           /* what it did not take when others did */
@@ -21,38 +21,39 @@ struct end {
     uint64_t n_unsent[BR_SIGNALS]; /* records dropped for "shutdown" */
     struct br_log log;
     struct br_log_limit log_limit;
-    size_t apart; /* bytes that it goes on with alone */
-    bool slow;    /* a sender has waited for it in vain, and it has taken nothing since */
+    size_t detached; /* bytes that it goes on with alone */
+    bool slow;       /* a sender has waited for it in vain, and it has taken nothing since */
 };
 
 struct br_fanout {
     struct br_consumer input;
     struct br_host *host;
     bool closing;
-    unsigned n_apart; /* groups of which only those are left that go on alone */
+    unsigned n_detached; /* groups of which only those are left that go on alone */
     void (*on_end)(void *arg);
     void *on_end_arg;
     size_t count;
-    struct end ends[];
+    struct destination destinations[];
 };
 
-enum share_state {
+enum delivery_state {
     UNDER_WAY,
     REFUSED, /* for now; it is not decided what becomes of it */
     HELD,    /* in the lane, and the sender waits for it */
-    OVER,    /* done, rejected, dropped, or held and nobody waits */
+    ENDED,   /* done, rejected, dropped, or held and nobody waits */
 };
 
 /* One destination of one item. */
-struct share {
+struct delivery {
     struct group *group;
-    enum share_state state;
+    enum delivery_state state;
     struct br_pending pending; /* REFUSED: what the destination has left of it */
     bool whole;                /* REFUSED: `pending` is all of it */
     bool rejected;
-    bool lags;           /* REFUSED: because it goes on alone with all that it may */
-    size_t apart;        /* bytes, while it goes on alone */
-    struct br_item *own; /* then: the data without pending, to be held should it refuse; or NULL */
+    bool over_limit; /* REFUSED: because it goes on alone with all that it may */
+    size_t detached; /* bytes, while it goes on alone */
+    struct br_item
+        *spare; /* then: the data without pending, to be held should it refuse; or NULL */
 };
 
 /* One item that is not finished. */
@@ -65,11 +66,11 @@ struct group {
     bool taken;            /* one has ended for good: nothing goes back to the sender */
     bool waited;           /* for as long as a sender does */
     struct br_timer timer; /* until then */
-    bool apart;            /* the item has ended; neither it nor the copies is there any more */
+    bool detached;         /* the item has ended; neither it nor the copies is there any more */
     enum br_signal signal;
     struct br_outcome outcome; /* of those that have ended for good */
     struct br_outcome refusal; /* of the others */
-    struct share shares[];
+    struct delivery deliveries[];
 };
 
 static bool fanout_is_answered(const struct group *group)
@@ -82,9 +83,9 @@ static bool fanout_sender_waits(const struct group *group)
     return group->item->sender == BR_SENDER_WAITS;
 }
 
-static struct end *fanout_end_of(const struct share *share)
+static struct destination *fanout_destination_of(const struct delivery *delivery)
 {
-    return &share->group->fanout->ends[share - share->group->shares];
+    return &delivery->group->fanout->destinations[delivery - delivery->group->deliveries];
 }
 
 /* The same data went to all: what two have refused of it they have not refused twice. */
@@ -99,45 +100,47 @@ static void fanout_fold(struct br_outcome *into, const struct br_outcome *outcom
 
 /* Counts records that are dropped for the destination, and logs it. Their owner reports them to the
  * ledger. */
-static void fanout_count_dropped(struct end *end, enum br_signal signal, uint32_t count,
-                                 const char *why)
+static void fanout_count_dropped(struct destination *destination, enum br_signal signal,
+                                 uint32_t count, const char *why)
 {
     uint64_t held;
-    *end->dropped[signal] += count;
-    if (end->hold.closing)
-        end->n_unsent[signal] += count;
-    else if (count &&
-             br_log_allow(&end->log_limit, br_host_mono_ms(end->fanout->host), LOG_EVERY_MS, &held))
-        br_error(&end->log,
+    *destination->dropped[signal] += count;
+    if (destination->hold.closing)
+        destination->n_unsent[signal] += count;
+    else if (count && br_log_allow(&destination->log_limit,
+                                   br_host_mono_ms(destination->fanout->host), LOG_EVERY_MS, &held))
+        br_error(&destination->log,
                  "dropped %u %s that others have taken: %s (%llu such messages held back)", count,
                  br_signal_items(signal), why, (unsigned long long)held);
 }
 
-static void fanout_drop(struct end *end, struct br_item *item, const char *reason, const char *why)
+static void fanout_drop(struct destination *destination, struct br_item *item, const char *reason,
+                        const char *why)
 {
-    fanout_count_dropped(end, item->signal, item->n_pending, why);
+    fanout_count_dropped(destination, item->signal, item->n_pending, why);
     br_item_report(item, BR_RESULT_DROPPED, reason, item->n_pending);
     br_item_done(item);
 }
 
-/* Adds an item without parent and callback to the hold. `share` (NULL: no sender waits) is informed
- * when it has ended. False if it was dropped. */
-static bool fanout_add_held(struct end *end, struct br_item *item, struct share *share)
+/* Adds an item without parent and callback to the hold. `delivery` (NULL: no sender waits) is
+ * informed when it has ended. False if it was dropped. */
+static bool fanout_add_held(struct destination *destination, struct br_item *item,
+                            struct delivery *delivery)
 {
-    int rc = br_hold_add(&end->hold, item, share);
+    int rc = br_hold_add(&destination->hold, item, delivery);
     switch (rc) {
     case 0:
         br_item_hold(item, BR_HOLDER_QUEUES);
-        br_hold_pause(&end->hold); /* the destination has just refused */
+        br_hold_pause(&destination->hold); /* the destination has just refused */
         return true;
     case BR_ECLOSED:
-        fanout_drop(end, item, "shutdown", "as much is held for it as may be");
+        fanout_drop(destination, item, "shutdown", "as much is held for it as may be");
         return false;
     case BR_EFULL:
-        fanout_drop(end, item, "lagging", "as much is held for it as may be");
+        fanout_drop(destination, item, "lagging", "as much is held for it as may be");
         return false;
     default:
-        fanout_drop(end, item, "out_of_memory", "out of memory");
+        fanout_drop(destination, item, "out_of_memory", "out of memory");
         return false;
     }
 }
@@ -148,147 +151,152 @@ static void fanout_group_step(struct group *group);
 
 /* A sender that waited for the delivery hears that it was not everywhere, and is not to send it
  * again to all. */
-static void fanout_say_lost(struct share *share)
+static void fanout_note_lost(struct delivery *delivery)
 {
-    struct br_outcome *outcome = &share->group->outcome;
-    outcome->n_rejected = share->group->item->n_items;
+    struct br_outcome *outcome = &delivery->group->outcome;
+    outcome->n_rejected = delivery->group->item->n_items;
     if (!outcome->text[0])
         (void)snprintf(outcome->text, sizeof outcome->text,
                        "%s did not take it in time, and goes without it",
-                       fanout_end_of(share)->config.name);
+                       fanout_destination_of(delivery)->config.name);
 }
 
 /* A sender that has not waited for as long as it takes hears why. */
-static void fanout_say_kept(struct share *share)
+static void fanout_note_queued(struct delivery *delivery)
 {
-    struct br_outcome *outcome = &share->group->outcome;
+    struct br_outcome *outcome = &delivery->group->outcome;
     if (!outcome->text[0])
         (void)snprintf(outcome->text, sizeof outcome->text,
                        "%s has not taken it yet; it is kept for it",
-                       fanout_end_of(share)->config.name);
+                       fanout_destination_of(delivery)->config.name);
 }
 
-static void fanout_end_held(struct share *share, const struct br_outcome *outcome)
+static void fanout_end_held(struct delivery *delivery, const struct br_outcome *outcome)
 {
-    struct group *group = share->group;
-    share->state = OVER;
+    struct group *group = delivery->group;
+    delivery->state = ENDED;
     group->n_held--;
     if (outcome->verdict == BR_DONE)
-        fanout_end_of(share)->slow = false;
-    if (!group->apart && outcome->verdict != BR_RETRY)
+        fanout_destination_of(delivery)->slow = false;
+    if (!group->detached && outcome->verdict != BR_RETRY)
         fanout_fold(&group->outcome, outcome);
-    else if (!group->apart)
-        fanout_say_lost(share);
+    else if (!group->detached)
+        fanout_note_lost(delivery);
     fanout_group_step(group);
 }
 
 static void fanout_on_hold_end(struct br_hold *hold, struct br_item *item, void *arg,
                                const struct br_outcome *outcome, const char *reason)
 {
-    struct end *end = br_container_of(hold, struct end, hold);
+    struct destination *destination = br_container_of(hold, struct destination, hold);
     if (outcome->verdict == BR_DONE)
         br_item_done(item);
     else if (outcome->verdict == BR_RETRY && !hold->closing)
-        fanout_drop(end, item, "lagging", "not taken in time");
+        fanout_drop(destination, item, "lagging", "not taken in time");
     else
-        fanout_drop(end, item, reason, outcome->text);
+        fanout_drop(destination, item, reason, outcome->text);
     if (arg)
         fanout_end_held(arg, outcome);
 }
 
 /* Makes `pending` all that can be owed for it. False when there is no memory. */
-static bool fanout_borrow(struct share *share)
+static bool fanout_make_pending(struct delivery *delivery)
 {
-    struct group *group = share->group;
-    if (!share->whole &&
-        !br_copies_make(group->copies, (size_t)(share - group->shares), &share->pending))
+    struct group *group = delivery->group;
+    if (!delivery->whole &&
+        !br_copies_make(group->copies, (size_t)(delivery - group->deliveries), &delivery->pending))
         return false;
-    share->whole = true;
-    br_pending_enter(&share->pending, group->item->signal, fanout_end_of(share)->config.ledger);
+    delivery->whole = true;
+    br_pending_enter(&delivery->pending, group->item->signal,
+                     fanout_destination_of(delivery)->config.ledger);
     return true;
 }
 
 /* The data without pending, which may outlive the item. NULL when there is no memory. */
-static struct br_item *fanout_make_own(const struct br_item *item)
+static struct br_item *fanout_copy_item(const struct br_item *item)
 {
-    struct br_item *own = br_item_twin(item);
-    if (!own)
+    struct br_item *spare = br_item_twin(item);
+    if (!spare)
         return NULL;
-    own->metadata = NULL; /* of the item's arena */
-    if (br_item_keep_metadata(own, item))
-        return own;
-    br_item_free(own);
+    spare->metadata = NULL; /* of the item's arena */
+    if (br_item_keep_metadata(spare, item))
+        return spare;
+    br_item_free(spare);
     return NULL;
 }
 
 /* The data with all of its pending, to be held for one destination. NULL when there is no memory.
  */
-static struct br_item *fanout_make_held(struct share *share)
+static struct br_item *fanout_make_held(struct delivery *delivery)
 {
-    struct br_item *own = fanout_make_own(share->group->item);
-    if (!own || !fanout_borrow(share)) {
-        br_item_free(own);
+    struct br_item *spare = fanout_copy_item(delivery->group->item);
+    if (!spare || !fanout_make_pending(delivery)) {
+        br_item_free(spare);
         return NULL;
     }
-    own->pending = share->pending;
-    share->pending = (struct br_pending){0};
-    return own;
+    spare->pending = delivery->pending;
+    delivery->pending = (struct br_pending){0};
+    return spare;
 }
 
 /* Nothing can be held for it. */
-static void fanout_lose(struct share *share, const char *reason, const char *why)
+static void fanout_drop_delivery(struct delivery *delivery, const char *reason, const char *why)
 {
-    struct group *group = share->group;
+    struct group *group = delivery->group;
     enum br_signal signal = group->item->signal;
-    (void)fanout_borrow(share); /* so that its exporter has it in its copies, too */
-    fanout_count_dropped(fanout_end_of(share), signal, br_copies_size(group->copies), why);
-    br_pending_report(&share->pending, group->fanout->host, signal, BR_RESULT_DROPPED, reason,
-                      share->pending.n_pending);
+    (void)fanout_make_pending(delivery); /* so that its exporter has it in its copies, too */
+    fanout_count_dropped(fanout_destination_of(delivery), signal, br_copies_size(group->copies),
+                         why);
+    br_pending_report(&delivery->pending, group->fanout->host, signal, BR_RESULT_DROPPED, reason,
+                      delivery->pending.n_pending);
 }
 
-static void fanout_hold(struct share *share)
+static void fanout_hold(struct delivery *delivery)
 {
-    struct group *group = share->group;
-    struct end *end = fanout_end_of(share);
-    bool told = fanout_sender_waits(group) || (end->config.delivers && !fanout_is_answered(group)),
-         waits = told && (fanout_sender_waits(group) || !end->slow);
-    struct br_item *own = NULL;
-    share->state = OVER;
+    struct group *group = delivery->group;
+    struct destination *destination = fanout_destination_of(delivery);
+    bool informs = fanout_sender_waits(group) ||
+                   (destination->config.delivers && !fanout_is_answered(group)),
+         waits = informs && (fanout_sender_waits(group) || !destination->slow);
+    struct br_item *spare = NULL;
+    delivery->state = ENDED;
     if (group->fanout->closing)
-        fanout_lose(share, "shutdown", "shutting down");
-    else if (end->config.final)
-        fanout_lose(share, share->lags ? "lagging" : "retries_exhausted", group->refusal.text);
-    else if (!(own = fanout_make_held(share)))
-        fanout_lose(share, "out_of_memory", "out of memory");
-    bool held = own && fanout_add_held(end, own, waits ? share : NULL);
+        fanout_drop_delivery(delivery, "shutdown", "shutting down");
+    else if (destination->config.final)
+        fanout_drop_delivery(delivery, delivery->over_limit ? "lagging" : "retries_exhausted",
+                             group->refusal.text);
+    else if (!(spare = fanout_make_held(delivery)))
+        fanout_drop_delivery(delivery, "out_of_memory", "out of memory");
+    bool held = spare && fanout_add_held(destination, spare, waits ? delivery : NULL);
     if (held && waits) {
-        share->state = HELD;
+        delivery->state = HELD;
         group->n_held++;
-    } else if (held && told) {
-        fanout_say_kept(share);
-    } else if (told) {
-        fanout_say_lost(share);
+    } else if (held && informs) {
+        fanout_note_queued(delivery);
+    } else if (informs) {
+        fanout_note_lost(delivery);
     }
 }
 
 static void fanout_hold_refused(struct group *group)
 {
     for (size_t i = 0; i < group->fanout->count; i++)
-        if (group->shares[i].state == REFUSED)
-            fanout_hold(&group->shares[i]);
+        if (group->deliveries[i].state == REFUSED)
+            fanout_hold(&group->deliveries[i]);
 }
 
-/* --- The end of an item ---------------------------------------------------------------------- */
+/* --- The destination of an item
+ * ---------------------------------------------------------------------- */
 
 /* The sender's item is not lost where one has rejected what another has taken. */
-static void fanout_say_rejected(struct group *group, const struct br_outcome *outcome)
+static void fanout_count_rejected(struct group *group, const struct br_outcome *outcome)
 {
     size_t n_rejected = 0;
     for (size_t i = 0; i < group->fanout->count; i++)
-        n_rejected += group->shares[i].rejected;
+        n_rejected += group->deliveries[i].rejected;
     for (size_t i = 0; i < group->fanout->count && n_rejected < group->fanout->count; i++)
-        if (group->shares[i].rejected)
-            fanout_count_dropped(&group->fanout->ends[i], group->item->signal,
+        if (group->deliveries[i].rejected)
+            fanout_count_dropped(&group->fanout->destinations[i], group->item->signal,
                                  br_copies_size(group->copies), outcome->text);
 }
 
@@ -300,7 +308,7 @@ static void fanout_group_free(struct group *group)
 
 static void fanout_group_end(struct group *group, const struct br_outcome *outcome)
 {
-    fanout_say_rejected(group, outcome);
+    fanout_count_rejected(group, outcome);
     if (outcome->verdict != BR_DONE && br_copies_pending(group->copies) == 0)
         br_copies_return(group->copies);
     else
@@ -312,19 +320,20 @@ static void fanout_group_end(struct group *group, const struct br_outcome *outco
 static void fanout_give_back(struct group *group)
 {
     for (size_t i = 0; i < group->fanout->count; i++)
-        br_pending_discard(&group->shares[i].pending, group->item->signal);
+        br_pending_discard(&group->deliveries[i].pending, group->item->signal);
     fanout_group_end(group, &group->refusal);
 }
 
 /* --- Going on alone -------------------------------------------------------------------------- */
 
-static bool fanout_may_leave(const struct group *group, size_t index)
+static bool fanout_may_detach_one(const struct group *group, size_t index)
 {
-    const struct end *end = &group->fanout->ends[index];
-    switch (group->shares[index].state) {
+    const struct destination *destination = &group->fanout->destinations[index];
+    switch (group->deliveries[index].state) {
     case UNDER_WAY:
-        return end->config.detached_bytes &&
-               (end->config.final || fanout_is_answered(group) || group->waited || end->slow);
+        return destination->config.detached_bytes &&
+               (destination->config.final || fanout_is_answered(group) || group->waited ||
+                destination->slow);
     case HELD:
         return group->waited;
     default:
@@ -333,83 +342,84 @@ static bool fanout_may_leave(const struct group *group, size_t index)
 }
 
 /* Nobody but such as can go on alone is left of what another one has taken. */
-static bool fanout_may_part(const struct group *group)
+static bool fanout_may_detach(const struct group *group)
 {
-    bool may = group->taken && group->n_under_way + group->n_held && !group->apart &&
+    bool may = group->taken && group->n_under_way + group->n_held && !group->detached &&
                !fanout_sender_waits(group);
     for (size_t i = 0; may && i < group->fanout->count; i++)
-        may = fanout_may_leave(group, i);
+        may = fanout_may_detach_one(group, i);
     return may;
 }
 
-static void fanout_leave(struct share *share)
+static void fanout_detach_one(struct delivery *delivery)
 {
-    struct group *group = share->group;
-    struct end *end = fanout_end_of(share);
-    if (share->state == OVER)
+    struct group *group = delivery->group;
+    struct destination *destination = fanout_destination_of(delivery);
+    if (delivery->state == ENDED)
         return;
-    if (share->state == UNDER_WAY) {
-        share->apart = group->item->size + APART_COST;
-        end->apart += share->apart;
-        share->own = end->config.final ? NULL : fanout_make_own(group->item);
+    if (delivery->state == UNDER_WAY) {
+        delivery->detached = group->item->size + DETACHED_COST;
+        destination->detached += delivery->detached;
+        delivery->spare = destination->config.final ? NULL : fanout_copy_item(group->item);
     }
-    if (!end->config.final && !fanout_is_answered(group)) {
-        end->slow = true;
-        fanout_say_kept(share);
+    if (!destination->config.final && !fanout_is_answered(group)) {
+        destination->slow = true;
+        fanout_note_queued(delivery);
     }
 }
 
-static void fanout_part(struct group *group)
+static void fanout_detach(struct group *group)
 {
     for (size_t i = 0; i < group->fanout->count; i++)
-        fanout_leave(&group->shares[i]);
-    group->apart = true;
-    group->fanout->n_apart++;
-    fanout_say_rejected(group, &group->outcome);
+        fanout_detach_one(&group->deliveries[i]);
+    group->detached = true;
+    group->fanout->n_detached++;
+    fanout_count_rejected(group, &group->outcome);
     br_copies_close(group->copies);
     br_item_finish(group->item, &group->outcome);
     group->item = NULL;
     group->copies = NULL;
 }
 
-static void fanout_part_end(struct group *group)
+static void fanout_end_detached(struct group *group)
 {
     struct br_fanout *fanout = group->fanout;
-    fanout->n_apart--;
+    fanout->n_detached--;
     fanout_group_free(group);
     if (fanout->on_end)
         fanout->on_end(fanout->on_end_arg);
 }
 
-/* Holds what it refused after the others had ended. False where a part of it was taken, at the end,
- * or without memory. */
-static bool fanout_hold_apart(struct share *share, struct br_item *child)
+/* Holds what it refused after the others had ended. False where a part of it was taken, at the
+ * destination, or without memory. */
+static bool fanout_hold_detached(struct delivery *delivery, struct br_item *child)
 {
-    struct br_item *own = share->own;
-    if (!own || share->group->fanout->closing || child->n_pending != share->group->count)
+    struct br_item *spare = delivery->spare;
+    if (!spare || delivery->group->fanout->closing || child->n_pending != delivery->group->count)
         return false;
-    share->own = NULL;
-    (void)br_pending_move(&own->pending, &child->pending, child->n_pending);
-    (void)fanout_add_held(fanout_end_of(share), own, NULL);
+    delivery->spare = NULL;
+    (void)br_pending_move(&spare->pending, &child->pending, child->n_pending);
+    (void)fanout_add_held(fanout_destination_of(delivery), spare, NULL);
     return true;
 }
 
 /* One that went on alone has ended. */
-static void fanout_on_apart(struct share *share, struct br_item *child)
+static void fanout_on_detached(struct delivery *delivery, struct br_item *child)
 {
-    struct group *group = share->group;
+    struct group *group = delivery->group;
     const struct br_outcome *outcome = &child->outcome;
     const char *reason = group->fanout->closing ? "shutdown" : "retries_exhausted";
-    bool held = outcome->verdict == BR_RETRY && fanout_hold_apart(share, child);
-    br_item_free(share->own);
-    share->own = NULL;
-    fanout_end_of(share)->apart -= share->apart;
-    share->state = OVER;
+    bool held = outcome->verdict == BR_RETRY && fanout_hold_detached(delivery, child);
+    br_item_free(delivery->spare);
+    delivery->spare = NULL;
+    fanout_destination_of(delivery)->detached -= delivery->detached;
+    delivery->state = ENDED;
     if (outcome->verdict == BR_DONE)
-        fanout_end_of(share)->slow = false;
+        fanout_destination_of(delivery)->slow = false;
     if (outcome->verdict == BR_DONE || held)
         return;
-    fanout_count_dropped(fanout_end_of(share), group->signal, child->n_pending, outcome->text);
+    fanout_count_dropped(fanout_destination_of(delivery), group->signal, child->n_pending,
+                         outcome->text);
     br_item_report(child, outcome->verdict == BR_RETRY ? BR_RESULT_DROPPED : BR_RESULT_REJECTED,
                    reason, child->n_pending);
 }
@@ -424,7 +434,7 @@ static void fanout_on_waited(struct br_timer *timer)
 /* Without memory for the timer the sender waits as long as it takes. */
 static void fanout_wait(struct group *group)
 {
-    if (group->taken && !group->apart && !fanout_sender_waits(group) && !group->waited &&
+    if (group->taken && !group->detached && !fanout_sender_waits(group) && !group->waited &&
         !group->timer.due_ms)
         (void)br_host_timer(group->fanout->host, &group->timer, BR_FANOUT_WAIT_MS,
                             fanout_on_waited);
@@ -432,47 +442,47 @@ static void fanout_wait(struct group *group)
 
 static void fanout_group_step(struct group *group)
 {
-    if (group->taken && !group->apart)
+    if (group->taken && !group->detached)
         fanout_hold_refused(group);
-    if (fanout_may_part(group))
-        fanout_part(group);
+    if (fanout_may_detach(group))
+        fanout_detach(group);
     if (group->n_under_way || group->n_held) {
         fanout_wait(group);
         return;
     }
-    if (group->apart)
-        fanout_part_end(group);
+    if (group->detached)
+        fanout_end_detached(group);
     else if (group->taken)
         fanout_group_end(group, &group->outcome);
     else
         fanout_give_back(group);
 }
 
-static void fanout_refuse(struct share *share, const struct br_outcome *outcome)
+static void fanout_refuse(struct delivery *delivery, const struct br_outcome *outcome)
 {
-    share->state = REFUSED;
-    br_outcome_fold(&share->group->refusal, outcome);
+    delivery->state = REFUSED;
+    br_outcome_fold(&delivery->group->refusal, outcome);
 }
 
-static void fanout_on_share(struct br_item *child, void *arg)
+static void fanout_on_delivery(struct br_item *child, void *arg)
 {
-    struct share *share = arg;
-    struct group *group = share->group;
+    struct delivery *delivery = arg;
+    struct group *group = delivery->group;
     const struct br_outcome *outcome = &child->outcome;
     group->n_under_way--;
-    if (group->apart) {
-        fanout_on_apart(share, child);
+    if (group->detached) {
+        fanout_on_detached(delivery, child);
     } else if (outcome->verdict == BR_RETRY) {
-        share->whole = child->n_pending == group->count;
-        if (share->whole)
-            (void)br_pending_move(&share->pending, &child->pending, child->n_pending);
+        delivery->whole = child->n_pending == group->count;
+        if (delivery->whole)
+            (void)br_pending_move(&delivery->pending, &child->pending, child->n_pending);
         br_pending_discard(&child->pending, child->signal);
-        fanout_refuse(share, outcome);
+        fanout_refuse(delivery, outcome);
     } else {
-        share->state = OVER;
-        share->rejected = outcome->verdict == BR_REJECT;
+        delivery->state = ENDED;
+        delivery->rejected = outcome->verdict == BR_REJECT;
         if (outcome->verdict == BR_DONE)
-            fanout_end_of(share)->slow = false;
+            fanout_destination_of(delivery)->slow = false;
         group->taken = true;
         fanout_fold(&group->outcome, outcome);
         br_item_report(child, BR_RESULT_REJECTED, NULL, child->n_pending);
@@ -483,56 +493,61 @@ static void fanout_on_share(struct br_item *child, void *arg)
 /* --- The beginning --------------------------------------------------------------------------- */
 
 /* It goes on alone with as much as it may. */
-static bool fanout_is_behind(const struct end *end)
+static bool fanout_is_over_limit(const struct destination *destination)
 {
-    return end->config.detached_bytes && end->apart >= end->config.detached_bytes;
+    return destination->config.detached_bytes &&
+           destination->detached >= destination->config.detached_bytes;
 }
 
 /* True when all destinations lag: then the sender has to wait for them. */
-static bool fanout_all_behind(const struct br_fanout *fanout)
+static bool fanout_all_over_limit(const struct br_fanout *fanout)
 {
     size_t n = 0;
     for (size_t i = 0; i < fanout->count; i++)
-        n += fanout_is_behind(&fanout->ends[i]);
+        n += fanout_is_over_limit(&fanout->destinations[i]);
     return n == fanout->count;
 }
 
 /* The data for one destination, without pending. NULL when there is no memory. */
-static struct br_item *fanout_make_child(const struct group *group, const struct end *end)
+static struct br_item *fanout_make_child(const struct group *group,
+                                         const struct destination *destination)
 {
-    return end->config.detached_bytes ? fanout_make_own(group->item) : br_item_twin(group->item);
+    return destination->config.detached_bytes ? fanout_copy_item(group->item)
+                                              : br_item_twin(group->item);
 }
 
-static void fanout_share_out(struct group *group, size_t index)
+static void fanout_send_one(struct group *group, size_t index)
 {
-    struct share *share = &group->shares[index];
-    const struct end *end = fanout_end_of(share);
+    struct delivery *delivery = &group->deliveries[index];
+    const struct destination *destination = fanout_destination_of(delivery);
     struct br_outcome outcome;
-    share->lags = fanout_is_behind(end) && !fanout_all_behind(group->fanout);
-    if (share->lags || end->hold.n_waiting) {
-        outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "%s lags behind", end->config.name);
-        fanout_refuse(share, &outcome);
+    delivery->over_limit =
+        fanout_is_over_limit(destination) && !fanout_all_over_limit(group->fanout);
+    if (delivery->over_limit || destination->hold.n_waiting) {
+        outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "%s over_limit behind",
+                                   destination->config.name);
+        fanout_refuse(delivery, &outcome);
         return;
     }
-    struct br_item *child = fanout_make_child(group, end);
+    struct br_item *child = fanout_make_child(group, destination);
     if (!child || !br_copies_make(group->copies, index, &child->pending)) {
         br_item_free(child);
         outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
-        fanout_refuse(share, &outcome);
+        fanout_refuse(delivery, &outcome);
         return;
     }
-    br_pending_enter(&child->pending, child->signal, end->config.ledger);
+    br_pending_enter(&child->pending, child->signal, destination->config.ledger);
     child->kind = BR_ITEM_BORROWS;
-    child->done = fanout_on_share;
-    child->done_arg = share;
+    child->done = fanout_on_delivery;
+    child->done_arg = delivery;
     group->n_under_way++;
-    br_consume(end->config.next, child);
+    br_consume(destination->config.next, child);
 }
 
 static void fanout_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_fanout *fanout = br_container_of(self, struct br_fanout, input);
-    struct group *group = br_calloc(1, sizeof *group + fanout->count * sizeof group->shares[0]);
+    struct group *group = br_calloc(1, sizeof *group + fanout->count * sizeof group->deliveries[0]);
     struct br_copies *copies = group ? br_copies_open(item, fanout->count) : NULL;
     if (!copies) {
         br_free(group);
@@ -547,34 +562,35 @@ static void fanout_consume(struct br_consumer *self, struct br_item *item)
     group->outcome = group->refusal = BR_OUTCOME_DONE;
     group->n_under_way = 1; /* until all have theirs */
     for (size_t i = 0; i < fanout->count; i++)
-        group->shares[i].group = group;
+        group->deliveries[i].group = group;
     for (size_t i = 0; i < fanout->count; i++)
-        fanout_share_out(group, i);
+        fanout_send_one(group, i);
     group->n_under_way--;
     fanout_group_step(group);
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-static double *fanout_metric(const struct end *end, enum br_metric_type type, const char *name,
-                             enum br_signal signal)
+static double *fanout_metric(const struct destination *destination, enum br_metric_type type,
+                             const char *name, enum br_signal signal)
 {
     struct br_str labels = {.max = 1024};
-    br_label(&labels, end->config.kind, end->config.id);
+    br_label(&labels, destination->config.kind, destination->config.id);
     br_label(&labels, "signal", br_signal_name(signal));
     double *metric =
-        br_metric(end->fanout->host->metrics, type, name, labels.failed ? "" : labels.data);
+        br_metric(destination->fanout->host->metrics, type, name, labels.failed ? "" : labels.data);
     br_str_release(&labels);
     return metric;
 }
 
-static bool fanout_init_end(struct end *end, const struct br_fanout_config *config)
+static bool fanout_init_destination(struct destination *destination,
+                                    const struct br_fanout_config *config)
 {
-    struct br_host *host = end->fanout->host;
+    struct br_host *host = destination->fanout->host;
     unsigned n_workers = host->n_workers ? host->n_workers : 1;
     struct br_hold_config hold = {
         .host = host,
-        .next = end->config.next,
+        .next = destination->config.next,
         .policy = {.order = BR_HOLD_IN_ORDER,
                    .first_delay_ms = HELD_FIRST_MS,
                    .max_delay_ms = HELD_MAX_MS,
@@ -583,38 +599,39 @@ static bool fanout_init_end(struct end *end, const struct br_fanout_config *conf
                    .max_age_ms = config ? config->hold_time / 1000000 : 0},
         .end = fanout_on_hold_end};
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
-        hold.held[s] = fanout_metric(end, BR_GAUGE, "braid_fanout_held", s);
-        end->dropped[s] = fanout_metric(end, BR_COUNTER, "braid_fanout_dropped", s);
+        hold.held[s] = fanout_metric(destination, BR_GAUGE, "braid_fanout_held", s);
+        destination->dropped[s] = fanout_metric(destination, BR_COUNTER, "braid_fanout_dropped", s);
     }
-    return br_hold_init(&end->hold, &hold);
+    return br_hold_init(&destination->hold, &hold);
 }
 
-static void fanout_release_end(struct end *end)
+static void fanout_release_destination(struct destination *destination)
 {
-    br_hold_release(&end->hold);
+    br_hold_release(&destination->hold);
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
-        if (end->n_unsent[s])
-            br_error(&end->log,
+        if (destination->n_unsent[s])
+            br_error(&destination->log,
                      "dropped %llu %s (shutdown) that others have taken: they could not be "
                      "handed over in time",
-                     (unsigned long long)end->n_unsent[s], br_signal_items(s));
+                     (unsigned long long)destination->n_unsent[s], br_signal_items(s));
 }
 
 struct br_fanout *br_fanout_new(struct br_host *host, const struct br_fanout_config *config,
                                 const struct br_fanout_end *ends, size_t count)
 {
-    struct br_fanout *fanout = br_calloc(1, sizeof *fanout + count * sizeof fanout->ends[0]);
+    struct br_fanout *fanout =
+        br_calloc(1, sizeof *fanout + count * sizeof fanout->destinations[0]);
     if (!fanout)
         return NULL;
     fanout->input.consume = fanout_consume;
     fanout->host = host;
     for (fanout->count = 0; fanout->count < count; fanout->count++) {
-        struct end *end = &fanout->ends[fanout->count];
-        end->config = ends[fanout->count];
-        end->fanout = fanout;
-        end->log.name = end->config.name;
-        if (!fanout_init_end(end, config)) {
-            fanout_release_end(end);
+        struct destination *destination = &fanout->destinations[fanout->count];
+        destination->config = ends[fanout->count];
+        destination->fanout = fanout;
+        destination->log.name = destination->config.name;
+        if (!fanout_init_destination(destination, config)) {
+            fanout_release_destination(destination);
             br_fanout_free(fanout);
             return NULL;
         }
@@ -630,9 +647,9 @@ struct br_consumer *br_fanout_input(struct br_fanout *fanout)
 bool br_fanout_idle(const struct br_fanout *fanout)
 {
     for (size_t i = 0; i < fanout->count; i++)
-        if (fanout->ends[i].hold.n_held)
+        if (fanout->destinations[i].hold.n_held)
             return false;
-    return fanout->n_apart == 0;
+    return fanout->n_detached == 0;
 }
 
 void br_fanout_on_end(struct br_fanout *fanout, void (*fn)(void *arg), void *arg)
@@ -640,8 +657,8 @@ void br_fanout_on_end(struct br_fanout *fanout, void (*fn)(void *arg), void *arg
     fanout->on_end = fn;
     fanout->on_end_arg = arg;
     for (size_t i = 0; i < fanout->count; i++) {
-        fanout->ends[i].hold.config.on_end = fn;
-        fanout->ends[i].hold.config.arg = arg;
+        fanout->destinations[i].hold.config.on_end = fn;
+        fanout->destinations[i].hold.config.arg = arg;
     }
 }
 
@@ -650,7 +667,7 @@ void br_fanout_close(struct br_fanout *fanout)
     struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
     fanout->closing = true;
     for (size_t i = 0; i < fanout->count; i++)
-        br_hold_close(&fanout->ends[i].hold, &outcome);
+        br_hold_close(&fanout->destinations[i].hold, &outcome);
 }
 
 void br_fanout_free(struct br_fanout *fanout)
@@ -658,13 +675,14 @@ void br_fanout_free(struct br_fanout *fanout)
     if (!fanout)
         return;
     for (size_t i = 0; i < fanout->count; i++)
-        fanout_release_end(&fanout->ends[i]);
+        fanout_release_destination(&fanout->destinations[i]);
     br_free(fanout);
 }
 
 const struct br_option br_fanout_options[] = {
-    BR_INT(struct br_fanout_config, hold_size, 64 << 20, 0, 1099511627776.0,
-           "bytes held for each destination that lags behind, all workers together; 0: nothing"),
+    BR_INT(
+        struct br_fanout_config, hold_size, 64 << 20, 0, 1099511627776.0,
+        "bytes held for each destination that over_limit behind, all workers together; 0: nothing"),
     BR_DURATION(struct br_fanout_config, hold_time, "5m", "how long each item is held"),
     BR_OPT_END,
 };
