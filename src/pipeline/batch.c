@@ -11,15 +11,15 @@
 
 #define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
-#define ALONE_BYTES (1u << 20) /* profiles that are larger leave as they came */
-#define PIECES_TIMES                                                                               \
-    4 /* what the pieces of a batch may take: so many times its bytes, and these                   \
-       */
+#define ALONE_BYTES (1u << 20) /* larger profiles items are sent unmerged */
+/* Limit of the bytes of all pieces of a batch: this multiple of its size, plus PIECES_BYTES. */
+#define PIECES_TIMES 4
 #define PIECES_BYTES (1u << 20)
-#define AGAIN_FIRST_MS 50 /* late: a piece that is refused when others are not is tried again */
+#define AGAIN_FIRST_MS 50 /* late: the delays before a refused piece is tried again */
 #define AGAIN_MAX_MS 1000
 
-/* Late: an item whose data is in a batch. The batch owes what the item's copies has copied it. */
+/* Late: an item whose data is in a batch. The pending records of the batch are a copy
+ * (br_copies) of those of the item. */
 struct waiting {
     struct br_list link;
     struct br_item *item;
@@ -27,20 +27,20 @@ struct waiting {
     uint32_t count;
 };
 
-/* A batch that has left and has not ended, in one piece or several. */
+/* A batch that was sent, in one or several pieces, and has not ended. */
 struct batch {
-    struct br_list link;        /* batcher->out */
-    struct br_batcher *batcher; /* NULL once that was freed */
-    struct br_list waiting;     /* late: the items it was made of */
-    uint32_t count;             /* spans or samples in them */
-    unsigned n_pieces;          /* not ended */
-    uint32_t n_rejected;        /* spans or samples in pieces that were refused for good */
+    struct br_list link;        /* in batcher->out */
+    struct br_batcher *batcher; /* NULL once the batcher was freed */
+    struct br_list waiting;     /* late: the items whose data the batch contains */
+    uint32_t count;             /* records of these items */
+    unsigned n_pieces;          /* pieces that have not ended */
+    uint32_t n_rejected;        /* records in pieces that ended as BR_REJECT */
     bool any_done;
-    struct br_outcome outcome; /* of the others */
+    struct br_outcome outcome; /* folded from the pieces that are in neither of the next two */
     struct br_outcome rejection;
-    struct br_outcome refusal; /* of pieces that were not taken for now, until the end */
-    uint32_t n_refused;        /* spans or samples in them */
-    bool retries;              /* late, several pieces: `hold` has them */
+    struct br_outcome refusal; /* folded from pieces that the hold has given up after BR_RETRY */
+    uint32_t n_refused;        /* records in these pieces */
+    bool retries;              /* late, several pieces: `hold` contains them */
     struct br_hold hold;
 };
 
@@ -49,34 +49,35 @@ struct pieces {
     struct br_batcher *batcher;
     struct br_item *whole;
     struct br_list items;
-    size_t room; /* bytes that further ones may take */
+    size_t room; /* bytes that further pieces may take */
 };
 
 struct br_batcher {
     struct br_node *node;
     struct br_host *host;
     enum br_signal signal;
-    struct br_batch_config config; /* its metadata is this: */
+    struct br_batch_config config; /* its `metadata` is the next field */
     char *metadata;
     struct br_consumer *next;
-    struct br_item *gathered; /* traces: the parts; profiles: only the pending until it leaves */
-    struct br_merge *merge;   /* profiles */
-    size_t merge_held;        /* by it, as counted */
-    struct br_list waiting;   /* late: whose data is in `gathered` */
-    struct br_list out;       /* of batch */
-    struct br_hold sent;      /* early: batches that have left, whose senders have their
-                                 answers */
-    struct br_timer timer;    /* parked while nothing is gathered */
-    bool timing;              /* it is not */
-    bool due;                 /* what is gathered leaves as soon as it may */
-    size_t weight;            /* of all that is gathered, or has left and not ended */
+    /* traces: the parts; profiles: only the pending records, until the batch is sent */
+    struct br_item *gathered;
+    struct br_merge *merge; /* profiles: the merged data */
+    size_t merge_held;      /* bytes of `merge`, as last counted */
+    struct br_list waiting; /* late: the items whose data is in `gathered` */
+    struct br_list out;     /* of struct batch */
+    /* early: the batches that were sent; their senders have been answered */
+    struct br_hold sent;
+    struct br_timer timer; /* parked unless data waits for the timeout */
+    bool timing;           /* the timer is not parked */
+    bool due;              /* the gathered data is sent as soon as the batcher is not blocked */
+    size_t weight;         /* of all data that is gathered, or was sent and has not ended */
     void (*on_end)(void *arg);
     void *on_end_arg;
     double *by_size, *by_timeout;
     struct br_histogram *sizes, *sizes_bytes;
 };
 
-/* True when what is gathered is in the merger, and not in parts. */
+/* Returns true if the gathered data is in the merger and not in parts. */
 static bool batch_merging(const struct br_batcher *batcher)
 {
     return batcher->merge && batcher->gathered->n_parts == 0;
@@ -94,7 +95,7 @@ static size_t batch_gathered_size(const struct br_batcher *batcher)
     return batch_merging(batcher) ? br_merge_size(batcher->merge) : batcher->gathered->size;
 }
 
-/* True when so much is under way that no further batch may leave. */
+/* Returns true if no further batch may be sent until one of those under way has ended. */
 static bool batch_blocked(const struct br_batcher *batcher)
 {
     if (batcher->config.late)
@@ -133,7 +134,8 @@ static void batch_finish_one(struct waiting *waiting, const struct br_outcome *o
     br_item_finish(item, outcome);
 }
 
-/* Tells each sender its share of what was refused: the shares add up. */
+/* Finishes all items. Divides the rejected records in proportion to the items' records, so that
+ * the sum stays the same. */
 static void batch_finish_all(struct br_list *waiting, const struct br_outcome *outcome,
                              uint32_t count)
 {
@@ -150,8 +152,9 @@ static void batch_finish_all(struct br_list *waiting, const struct br_outcome *o
     }
 }
 
-/* What was not taken in time is rejected where the remainder was taken (OTLP, "Partial Success"):
- * were all n_reported to send all again, what was taken would come twice. */
+/* Counts the records that were not accepted in time. They are rejected if others were accepted
+ * (OTLP, "Partial Success"): otherwise the senders would send everything again, and the accepted
+ * records would be delivered twice. */
 static void batch_count_refused(struct batch *batch)
 {
     if (!batch->n_refused)
@@ -165,7 +168,8 @@ static void batch_count_refused(struct batch *batch)
     br_outcome_fold(&batch->rejection, &batch->refusal);
 }
 
-/* A batch of which only some pieces were refused for good is a partial success. */
+/* Returns the outcome for the senders: a partial success if only some of the pieces were
+ * rejected. */
 static struct br_outcome batch_outcome_of(struct batch *batch)
 {
     batch_count_refused(batch);
@@ -201,7 +205,7 @@ static void batch_end_piece(struct batch *batch, struct br_item *item,
                             const struct br_outcome *outcome)
 {
     bool ends = !batch->batcher || batch->batcher->node->ending;
-    bool kept = item->done == NULL; /* whose data is here still */
+    bool kept = item->done == NULL; /* a piece of the hold, which still has its data */
     if (batch->batcher)
         batch_weigh(batch->batcher, 0, item->weight);
     if (outcome->verdict != BR_DONE)
@@ -235,8 +239,7 @@ static void batch_on_hold_end(struct br_hold *hold, struct br_item *item, void *
     br_item_done(item);
 }
 
-/* Late: the hold tries again a piece that was refused for now while others are under way or done.
- */
+/* Late: lets a hold retry pieces that are refused while others are under way or were accepted. */
 static void batch_init_hold(struct batch *batch)
 {
     struct br_batcher *batcher = batch->batcher;
@@ -271,8 +274,8 @@ static size_t batch_merge_bytes(const struct br_batch_config *batch_config)
                : MERGE_MAX_BYTES;
 }
 
-/* The tables count for the dictionaries, as they are now: what leaves takes blocks along that were
- * made for it, so that what the work took is not what stays. */
+/* Counts the merger's tables as memory of dictionaries. Called after each step, because a
+ * finished batch takes blocks along that were allocated for it. */
 static void batch_merge_count(struct br_batcher *batcher)
 {
     size_t bytes = batcher->merge ? br_merge_memory(batcher->merge) : 0;
@@ -280,7 +283,7 @@ static void batch_merge_count(struct br_batcher *batcher)
     batcher->merge_held = bytes;
 }
 
-/* Takes what the memory budget has: what is merged came from peers. */
+/* Merges the item within the memory budget, because its size is chosen by peers. */
 static int batch_merge_add(struct br_batcher *batcher, struct br_item *item)
 {
     struct br_mem_scope scope;
@@ -320,7 +323,8 @@ static int batch_add_piece(struct br_item *item, void *arg)
     return 0;
 }
 
-/* Gives each piece its share of what the whole owes and weighs. False when there is no memory. */
+/* Gives each piece its share of the pending records and of the weight. Returns false without
+ * memory. */
 static bool batch_divide_pending(struct pieces *pieces, struct br_item *whole)
 {
     uint32_t n_left = whole->n_items;
@@ -348,8 +352,8 @@ static void batch_undo_pieces(struct pieces *pieces, struct br_item *whole)
     }
 }
 
-/* Cuts what was gathered where it is over the maximum; otherwise, and where all that the pieces
- * would repeat is too much, it is one piece. */
+/* Divides the gathered data if it is larger than the maximum. Makes one piece if it is not, or
+ * if the pieces would repeat too much data. */
 static int batch_make_pieces(struct br_batcher *batcher, struct br_item *whole,
                              struct pieces *pieces)
 {
@@ -384,7 +388,7 @@ static void batch_send_piece(struct batch *batch, struct br_item *item)
     if (batch->retries) {
         if (br_hold_add(&batch->hold, item, NULL) == 0)
             return;
-        br_hold_note_progress(&batch->hold); /* the hold does not see what becomes of this one */
+        br_hold_note_progress(&batch->hold); /* the hold does not see the end of this piece */
     }
     item->done = batch_on_piece;
     item->done_arg = batch;
@@ -396,7 +400,7 @@ static void batch_send_piece(struct batch *batch, struct br_item *item)
         br_hold_send(&batcher->sent, item);
 }
 
-/* A batch of what is gathered, whose pieces are these. */
+/* Initializes `batch`, which contains the gathered data in these pieces, and sends them. */
 static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
                               struct pieces *pieces)
 {
@@ -425,7 +429,7 @@ static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
     }
 }
 
-/* Makes the item in which a batch is gathered. */
+/* Makes the item in which the next batch is gathered. */
 static struct br_item *batch_new_item(struct br_batcher *batcher)
 {
     struct br_item *item = br_item_new(batcher->host, batcher->signal);
@@ -454,7 +458,7 @@ static void batch_start_timer(struct br_batcher *batcher, uint64_t ms)
 static int batch_gather(struct br_batcher *batcher, struct br_item *item,
                         struct br_pending *pending);
 
-/* Gathers the last of several pieces again where it is no batch by itself. */
+/* Gathers the last of several pieces again if it is smaller than a batch. */
 static void batch_keep_remainder(struct br_batcher *batcher, struct pieces *pieces)
 {
     struct br_list *list = pieces->items.prev;
@@ -464,14 +468,13 @@ static void batch_keep_remainder(struct br_batcher *batcher, struct pieces *piec
     if (list == pieces->items.next || size >= batcher->config.min_size)
         return;
     if (batch_gather(batcher, remainder, &remainder->pending))
-        return;                      /* it leaves with the others */
-    batch_weigh(batcher, 0, weight); /* it was counted before */
+        return;                      /* it is sent with the others */
+    batch_weigh(batcher, 0, weight); /* it was counted twice */
     br_list_remove(list);
     br_item_free(remainder);
 }
 
-/* Completes the gathered item and divides it. Returns 0, or an error that a later try may not meet.
- */
+/* Completes the gathered item and divides it into pieces. Returns 0 or an error. */
 static int batch_complete(struct br_batcher *batcher, struct pieces *pieces)
 {
     int rc = 0;
@@ -480,9 +483,8 @@ static int batch_complete(struct br_batcher *batcher, struct pieces *pieces)
     return rc ? rc : batch_make_pieces(batcher, batcher->gathered, pieces);
 }
 
-/* Lets what was gathered leave, or but for a remainder that is not full. False when there is no
- * memory: it stays, and a timer tries again.
- */
+/* Sends the gathered data, without the last piece if `sending` requires full ones. Returns false
+ * without memory: the data stays, and a timer tries again. */
 static bool batch_send(struct br_batcher *batcher, enum sending sending)
 {
     batch_park_timer(batcher);
@@ -526,8 +528,8 @@ static void batch_refuse(struct br_item *item, const char *why)
     br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, why);
 }
 
-/* An item is not merged that is a batch by itself, or so large that merging it would hold the
- * worker up. */
+/* Returns true if the item is sent unmerged: it is as large as a batch, or merging it would take
+ * the worker too long. */
 static bool batch_is_alone(const struct br_batcher *batcher, const struct br_item *item)
 {
     size_t size = batcher->config.bytes ? item->size : item->n_items;
@@ -535,15 +537,16 @@ static bool batch_is_alone(const struct br_batcher *batcher, const struct br_ite
            (size >= batcher->config.min_size || item->size > ALONE_BYTES);
 }
 
-/* Puts the item's data, or all it says, into what is gathered, with what is owed for it. */
+/* Moves or merges the item's data into the gathered data, and moves its pending records. Returns
+ * 0 or an error; BR_EFULL if the gathered data has to be sent first. */
 static int batch_gather(struct br_batcher *batcher, struct br_item *item,
                         struct br_pending *pending)
 {
     if (batcher->merge && !batch_merging(batcher))
-        return BR_EFULL; /* a batch that could not leave */
+        return BR_EFULL; /* the gathered data is a batch that could not be sent */
     bool merges = batcher->merge && !batch_is_alone(batcher, item);
     if (batcher->merge && !merges && batch_gathered_any(batcher))
-        return BR_EFULL; /* what is gathered leaves before it */
+        return BR_EFULL; /* the gathered data is sent before it */
     if (!merges)
         br_item_hold(item, BR_HOLDER_BATCHES);
     int rc = merges ? batch_merge_add(batcher, item) : br_item_absorb(batcher->gathered, item);
@@ -558,7 +561,8 @@ static int batch_gather(struct br_batcher *batcher, struct br_item *item,
     return 0;
 }
 
-/* Late: who waits, and what the batch is to owe for it. NULL when there is no memory. */
+/* Late: makes the record of an item that waits for its batch, and a copy of its pending records
+ * for the batch. Returns NULL without memory. */
 static struct waiting *batch_wait_for(struct br_item *item, struct br_pending *ret_pending)
 {
     struct waiting *waiting = br_calloc(1, sizeof *waiting);
@@ -567,7 +571,7 @@ static struct waiting *batch_wait_for(struct br_item *item, struct br_pending *r
         return NULL;
     waiting->item = item;
     waiting->count = item->n_items;
-    item->pending.exporter = NULL; /* it has what the batch owes */
+    item->pending.exporter = NULL; /* the copy is in the exporter instead */
     waiting->copies = br_copies_open(item, 1);
     if (waiting->copies && br_copies_make(waiting->copies, 0, ret_pending)) {
         ret_pending->exporter = exporter;
@@ -587,7 +591,7 @@ static void batch_stop_waiting(struct waiting *waiting, struct br_pending *pendi
     br_free(waiting);
 }
 
-/* Takes the item's data in, as it leaves what is there where that is full. */
+/* Adds the item's data. Sends the gathered data first if there is not enough space for both. */
 static int batch_add_item(struct br_batcher *batcher, struct br_item *item)
 {
     struct br_pending copied = {0};
@@ -611,7 +615,7 @@ static bool batch_full(const struct br_batcher *batcher)
     return batch_gathered_size(batcher) >= batcher->config.min_size;
 }
 
-/* As much is gathered as may be while no batch can leave. */
+/* Returns true if no more may be gathered while no batch can be sent. */
 static bool batch_at_limit(const struct br_batcher *batcher)
 {
     size_t least = batcher->config.bytes ? BR_BATCH_WAIT_BYTES : BR_BATCH_WAIT_ITEMS;
@@ -619,7 +623,7 @@ static bool batch_at_limit(const struct br_batcher *batcher)
            (batcher->config.min_size > least ? batcher->config.min_size : least);
 }
 
-/* An item that does not fit into an empty batch never will. */
+/* Answers an item that could not be added. One that an empty batch cannot contain is rejected. */
 static void batch_fail(const struct br_batcher *batcher, struct br_item *item, int rc)
 {
     if (rc == BR_EFULL && !batch_gathered_any(batcher))
@@ -750,9 +754,8 @@ void br_batcher_free(struct br_batcher *batcher)
     batch_weigh(batcher, 0, batcher->weight);
     br_host_timer_stop(batcher->host, &batcher->timer);
     br_hold_release(&batcher->sent);
-    /* The items of late batches that are still out there are n_reported now; the batch ends on its
-     * own.
-     */
+    /* Finish the items of late batches that are still under way. Each batch frees itself when
+     * its last piece has ended. */
     while (!br_list_empty(&batcher->out)) {
         struct batch *batch = br_container_of(batcher->out.next, struct batch, link);
         br_outcome_fold(&batch->outcome, &outcome);

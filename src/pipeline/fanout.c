@@ -7,29 +7,29 @@
 #include "core/pending.h"
 #include "pipeline/hold.h"
 
-#define HELD_WINDOW 16 /* held items offered to one destination at once */
+#define HELD_WINDOW 16 /* most held items that are offered to one destination at once */
 #define HELD_FIRST_MS 50
 #define HELD_MAX_MS 1000
 #define LOG_EVERY_MS 60000
-#define DETACHED_COST 1024 /* of an item that goes on alone, beside its data */
+#define DETACHED_COST 1024 /* bytes of a detached delivery beside its data */
 
 struct destination {
     struct br_fanout_end config;
     struct br_fanout *fanout;
-    struct br_hold hold;           /* what it did not take when others did */
+    struct br_hold hold;           /* items that it did not accept, and others did */
     double *dropped[BR_SIGNALS];   /* records */
     uint64_t n_unsent[BR_SIGNALS]; /* records dropped for "shutdown" */
     struct br_log log;
     struct br_log_limit log_limit;
-    size_t detached; /* bytes that it goes on with alone */
-    bool slow;       /* a sender has waited for it in vain, and it has taken nothing since */
+    size_t detached; /* bytes of its detached deliveries */
+    bool slow;       /* a sender has waited in vain for it, and it has accepted nothing since */
 };
 
 struct br_fanout {
     struct br_consumer input;
     struct br_host *host;
     bool closing;
-    unsigned n_detached; /* groups of which only those are left that go on alone */
+    unsigned n_detached; /* groups that have only detached deliveries */
     void (*on_end)(void *arg);
     void *on_end_arg;
     size_t count;
@@ -38,38 +38,41 @@ struct br_fanout {
 
 enum delivery_state {
     UNDER_WAY,
-    REFUSED, /* for now; it is not decided what becomes of it */
-    HELD,    /* in the lane, and the sender waits for it */
-    ENDED,   /* done, rejected, dropped, or held and nobody waits */
+    REFUSED, /* for now; it is not decided yet whether the item is held */
+    HELD,    /* in the hold, and the sender waits for it */
+    ENDED,   /* done, rejected, dropped, or held while no sender waits */
 };
 
-/* One destination of one item. */
+/* The delivery of one item to one destination. */
 struct delivery {
     struct group *group;
     enum delivery_state state;
-    struct br_pending pending; /* REFUSED: what the destination has left of it */
-    bool whole;                /* REFUSED: `pending` is all of it */
+    struct br_pending pending; /* REFUSED: records that the destination has not reported */
+    bool whole;                /* REFUSED: `pending` is all records of the item */
     bool rejected;
-    bool over_limit; /* REFUSED: because it goes on alone with all that it may */
-    size_t detached; /* bytes, while it goes on alone */
+    bool over_limit; /* REFUSED: because the destination has reached detached_bytes */
+    size_t detached; /* bytes that count for the destination while it is detached */
     struct br_item
-        *spare; /* then: the data without pending, to be held should it refuse; or NULL */
+        /* while it is detached: the data without pending records, to be held after a refusal; or
+         * NULL */
+        *spare;
 };
 
-/* One item that is not finished. */
+/* The deliveries of one item. */
 struct group {
     struct br_fanout *fanout;
     struct br_item *item;
     struct br_copies *copies;
-    uint32_t count; /* spans or samples that it owes */
+    uint32_t count; /* pending records of the item */
     unsigned n_under_way, n_held;
-    bool taken;            /* one has ended for good: nothing goes back to the sender */
-    bool waited;           /* for as long as a sender does */
-    struct br_timer timer; /* until then */
-    bool detached;         /* the item has ended; neither it nor the copies is there any more */
+    /* a destination accepted or rejected the item: the sender does not send it again */
+    bool taken;
+    bool waited;           /* the sender has waited for BR_FANOUT_WAIT_MS */
+    struct br_timer timer; /* until `waited` */
+    bool detached;         /* the item has ended; `item` and `copies` are NULL */
     enum br_signal signal;
-    struct br_outcome outcome; /* of those that have ended for good */
-    struct br_outcome refusal; /* of the others */
+    struct br_outcome outcome; /* folded from deliveries that were accepted or rejected */
+    struct br_outcome refusal; /* folded from the others */
     struct delivery deliveries[];
 };
 
@@ -88,7 +91,8 @@ static struct destination *fanout_destination_of(const struct delivery *delivery
     return &delivery->group->fanout->destinations[delivery - delivery->group->deliveries];
 }
 
-/* The same data went to all: what two have refused of it they have not refused twice. */
+/* Takes the maximum of the rejected counts and not their sum, because all destinations received
+ * the same records. */
 static void fanout_fold(struct br_outcome *into, const struct br_outcome *outcome)
 {
     uint32_t n = outcome->n_rejected > into->n_rejected ? outcome->n_rejected : into->n_rejected;
@@ -98,8 +102,8 @@ static void fanout_fold(struct br_outcome *into, const struct br_outcome *outcom
 
 /* --- Holding --------------------------------------------------------------------------------- */
 
-/* Counts records that are dropped for the destination, and logs it. Their owner reports them to the
- * ledger. */
+/* Counts records that are dropped for the destination, and logs it. The caller reports them to
+ * the ledger. */
 static void fanout_count_dropped(struct destination *destination, enum br_signal signal,
                                  uint32_t count, const char *why)
 {
@@ -109,9 +113,10 @@ static void fanout_count_dropped(struct destination *destination, enum br_signal
         destination->n_unsent[signal] += count;
     else if (count && br_log_allow(&destination->log_limit,
                                    br_host_mono_ms(destination->fanout->host), LOG_EVERY_MS, &held))
-        br_error(&destination->log,
-                 "dropped %u %s that others have taken: %s (%llu such messages held back)", count,
-                 br_signal_items(signal), why, (unsigned long long)held);
+        br_error(
+            &destination->log,
+            "dropped %u %s that other destinations accepted: %s (%llu similar messages suppressed)",
+            count, br_signal_items(signal), why, (unsigned long long)held);
 }
 
 static void fanout_drop(struct destination *destination, struct br_item *item, const char *reason,
@@ -122,8 +127,8 @@ static void fanout_drop(struct destination *destination, struct br_item *item, c
     br_item_done(item);
 }
 
-/* Adds an item without parent and callback to the hold. `delivery` (NULL: no sender waits) is
- * informed when it has ended. False if it was dropped. */
+/* Adds an item without parent and callback to the hold. If a sender waits for it, `delivery` is
+ * set and ends with it. Returns false if the item was dropped. */
 static bool fanout_add_held(struct destination *destination, struct br_item *item,
                             struct delivery *delivery)
 {
@@ -134,10 +139,10 @@ static bool fanout_add_held(struct destination *destination, struct br_item *ite
         br_hold_pause(&destination->hold); /* the destination has just refused */
         return true;
     case BR_ECLOSED:
-        fanout_drop(destination, item, "shutdown", "as much is held for it as may be");
+        fanout_drop(destination, item, "shutdown", "the queue for this destination is full");
         return false;
     case BR_EFULL:
-        fanout_drop(destination, item, "lagging", "as much is held for it as may be");
+        fanout_drop(destination, item, "lagging", "the queue for this destination is full");
         return false;
     default:
         fanout_drop(destination, item, "out_of_memory", "out of memory");
@@ -149,25 +154,25 @@ static bool fanout_add_held(struct destination *destination, struct br_item *ite
 
 static void fanout_group_step(struct group *group);
 
-/* A sender that waited for the delivery hears that it was not everywhere, and is not to send it
- * again to all. */
+/* Makes the outcome a partial success: the sender learns that one destination has not received
+ * the item, but does not send it again to all. */
 static void fanout_note_lost(struct delivery *delivery)
 {
     struct br_outcome *outcome = &delivery->group->outcome;
     outcome->n_rejected = delivery->group->item->n_items;
     if (!outcome->text[0])
         (void)snprintf(outcome->text, sizeof outcome->text,
-                       "%s did not take it in time, and goes without it",
+                       "%s did not accept the data in time; it was dropped for this destination",
                        fanout_destination_of(delivery)->config.name);
 }
 
-/* A sender that has not waited for as long as it takes hears why. */
+/* Explains in the outcome that the data is still queued for a destination. */
 static void fanout_note_queued(struct delivery *delivery)
 {
     struct br_outcome *outcome = &delivery->group->outcome;
     if (!outcome->text[0])
         (void)snprintf(outcome->text, sizeof outcome->text,
-                       "%s has not taken it yet; it is kept for it",
+                       "%s has not accepted the data yet; it is queued for this destination",
                        fanout_destination_of(delivery)->config.name);
 }
 
@@ -192,14 +197,15 @@ static void fanout_on_hold_end(struct br_hold *hold, struct br_item *item, void 
     if (outcome->verdict == BR_DONE)
         br_item_done(item);
     else if (outcome->verdict == BR_RETRY && !hold->closing)
-        fanout_drop(destination, item, "lagging", "not taken in time");
+        fanout_drop(destination, item, "lagging", "not accepted in time");
     else
         fanout_drop(destination, item, reason, outcome->text);
     if (arg)
         fanout_end_held(arg, outcome);
 }
 
-/* Makes `pending` all that can be owed for it. False when there is no memory. */
+/* Makes `pending` a copy of all records of the item, as arrived at the exporter. Returns false
+ * without memory. */
 static bool fanout_make_pending(struct delivery *delivery)
 {
     struct group *group = delivery->group;
@@ -212,21 +218,22 @@ static bool fanout_make_pending(struct delivery *delivery)
     return true;
 }
 
-/* The data without pending, which may outlive the item. NULL when there is no memory. */
+/* Returns an item with the same data, without pending records, which may outlive `item`. Returns
+ * NULL without memory. */
 static struct br_item *fanout_copy_item(const struct br_item *item)
 {
     struct br_item *spare = br_item_twin(item);
     if (!spare)
         return NULL;
-    spare->metadata = NULL; /* of the item's arena */
+    spare->metadata = NULL; /* is in the arena of `item` */
     if (br_item_keep_metadata(spare, item))
         return spare;
     br_item_free(spare);
     return NULL;
 }
 
-/* The data with all of its pending, to be held for one destination. NULL when there is no memory.
- */
+/* Returns an item with the same data and all pending records, to be held for one destination.
+ * Returns NULL without memory. */
 static struct br_item *fanout_make_held(struct delivery *delivery)
 {
     struct br_item *spare = fanout_copy_item(delivery->group->item);
@@ -239,12 +246,12 @@ static struct br_item *fanout_make_held(struct delivery *delivery)
     return spare;
 }
 
-/* Nothing can be held for it. */
+/* Drops the item for one destination. */
 static void fanout_drop_delivery(struct delivery *delivery, const char *reason, const char *why)
 {
     struct group *group = delivery->group;
     enum br_signal signal = group->item->signal;
-    (void)fanout_make_pending(delivery); /* so that its exporter has it in its copies, too */
+    (void)fanout_make_pending(delivery); /* so that its exporter's ledger counts the records, too */
     fanout_count_dropped(fanout_destination_of(delivery), signal, br_copies_size(group->copies),
                          why);
     br_pending_report(&delivery->pending, group->fanout->host, signal, BR_RESULT_DROPPED, reason,
@@ -285,10 +292,10 @@ static void fanout_hold_refused(struct group *group)
             fanout_hold(&group->deliveries[i]);
 }
 
-/* --- The destination of an item
- * ---------------------------------------------------------------------- */
+/* --- The end of an item ---------------------------------------------------------------------- */
 
-/* The sender's item is not lost where one has rejected what another has taken. */
+/* Counts the records as dropped for the destinations that have rejected them, if another one has
+ * accepted them: the sender is not informed of this loss. */
 static void fanout_count_rejected(struct group *group, const struct br_outcome *outcome)
 {
     size_t n_rejected = 0;
@@ -341,7 +348,8 @@ static bool fanout_may_detach_one(const struct group *group, size_t index)
     }
 }
 
-/* Nobody but such as can go on alone is left of what another one has taken. */
+/* Returns true if another destination has accepted the item, and all remaining deliveries can be
+ * detached. */
 static bool fanout_may_detach(const struct group *group)
 {
     bool may = group->taken && group->n_under_way + group->n_held && !group->detached &&
@@ -390,8 +398,8 @@ static void fanout_end_detached(struct group *group)
         fanout->on_end(fanout->on_end_arg);
 }
 
-/* Holds what it refused after the others had ended. False where a part of it was taken, at the
- * destination, or without memory. */
+/* Holds a detached item that was refused. Returns false if some of its records already have a
+ * result, if the fan-out is closing, or without memory. */
 static bool fanout_hold_detached(struct delivery *delivery, struct br_item *child)
 {
     struct br_item *spare = delivery->spare;
@@ -403,7 +411,7 @@ static bool fanout_hold_detached(struct delivery *delivery, struct br_item *chil
     return true;
 }
 
-/* One that went on alone has ended. */
+/* Handles the end of a detached delivery. */
 static void fanout_on_detached(struct delivery *delivery, struct br_item *child)
 {
     struct group *group = delivery->group;
@@ -431,7 +439,7 @@ static void fanout_on_waited(struct br_timer *timer)
     fanout_group_step(group);
 }
 
-/* Without memory for the timer the sender waits as long as it takes. */
+/* Limits the time that the sender waits. Without memory for the timer there is no limit. */
 static void fanout_wait(struct group *group)
 {
     if (group->taken && !group->detached && !fanout_sender_waits(group) && !group->waited &&
@@ -492,14 +500,14 @@ static void fanout_on_delivery(struct br_item *child, void *arg)
 
 /* --- The beginning --------------------------------------------------------------------------- */
 
-/* It goes on alone with as much as it may. */
+/* Returns true if the destination has as many detached bytes as allowed. */
 static bool fanout_is_over_limit(const struct destination *destination)
 {
     return destination->config.detached_bytes &&
            destination->detached >= destination->config.detached_bytes;
 }
 
-/* True when all destinations lag: then the sender has to wait for them. */
+/* Returns true if all destinations are over their limit; then the sender has to wait for them. */
 static bool fanout_all_over_limit(const struct br_fanout *fanout)
 {
     size_t n = 0;
@@ -508,7 +516,7 @@ static bool fanout_all_over_limit(const struct br_fanout *fanout)
     return n == fanout->count;
 }
 
-/* The data for one destination, without pending. NULL when there is no memory. */
+/* Returns the data for one destination, without pending records. Returns NULL without memory. */
 static struct br_item *fanout_make_child(const struct group *group,
                                          const struct destination *destination)
 {
@@ -560,7 +568,7 @@ static void fanout_consume(struct br_consumer *self, struct br_item *item)
     group->count = br_copies_size(copies);
     group->signal = item->signal;
     group->outcome = group->refusal = BR_OUTCOME_DONE;
-    group->n_under_way = 1; /* until all have theirs */
+    group->n_under_way = 1; /* keeps the group until all deliveries were sent */
     for (size_t i = 0; i < fanout->count; i++)
         group->deliveries[i].group = group;
     for (size_t i = 0; i < fanout->count; i++)
@@ -610,10 +618,11 @@ static void fanout_release_destination(struct destination *destination)
     br_hold_release(&destination->hold);
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
         if (destination->n_unsent[s])
-            br_error(&destination->log,
-                     "dropped %llu %s (shutdown) that others have taken: they could not be "
-                     "handed over in time",
-                     (unsigned long long)destination->n_unsent[s], br_signal_items(s));
+            br_error(
+                &destination->log,
+                "dropped %llu %s (shutdown) that other destinations accepted: they could not be "
+                "delivered in time",
+                (unsigned long long)destination->n_unsent[s], br_signal_items(s));
 }
 
 struct br_fanout *br_fanout_new(struct br_host *host, const struct br_fanout_config *config,
@@ -683,6 +692,6 @@ const struct br_option br_fanout_options[] = {
     BR_INT(
         struct br_fanout_config, hold_size, 64 << 20, 0, 1099511627776.0,
         "bytes held for each destination that over_limit behind, all workers together; 0: nothing"),
-    BR_DURATION(struct br_fanout_config, hold_time, "5m", "how long each item is held"),
+    BR_DURATION(struct br_fanout_config, hold_time, "5m", "how long an item is held"),
     BR_OPT_END,
 };
