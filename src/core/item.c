@@ -26,7 +26,7 @@ const char *br_signal_items(enum br_signal signal)
     return signal == BR_TRACES ? "spans" : "samples";
 }
 
-/* Counts `count` parts more (or less) that there is room for. */
+/* Counts the memory of `count` parts; negative: of freed ones. */
 static void item_room_count(int64_t count)
 {
     br_mem_hold(BR_HOLDER_ITEMS, count * (int64_t)sizeof(struct br_part));
@@ -119,7 +119,7 @@ void br_item_move(struct br_item *item, struct br_host *host)
     item_adopt(item->spans_buf, from, host->pool);
 }
 
-/* Makes room for so many parts. */
+/* Makes room for `need` parts. */
 static int item_room_for(struct br_item *item, size_t need)
 {
     uint32_t before = item->cap_parts;
@@ -142,7 +142,7 @@ int br_item_add_part(struct br_item *item, const struct br_part *part)
     return 0;
 }
 
-/* Moves up to n_items of what `from` owes to `item`. */
+/* Moves up to as many pending records as the item has records. */
 static void item_take_pending(struct br_item *item, struct br_item *from)
 {
     (void)br_pending_move(&item->pending, &from->pending, item->n_items);
@@ -176,8 +176,8 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     (void)br_pending_move(&into->pending, &from->pending, from->n_pending);
     from->n_parts = from->n_items = 0;
     from->size = 0;
-    /* Both lists are void: into's is not complete any more, and from may live until into has
-     * arrived somewhere, for which its list is much to keep. */
+    /* Both lists are invalid: that of `into` is incomplete, and `from` may live until `into` is
+     * delivered, which is too long to keep its list. */
     br_item_forget_spans(into);
     br_item_forget_spans(from);
     return 0;
@@ -249,7 +249,7 @@ const uint8_t *br_part_resource(const struct br_part *part, size_t *ret_len)
     return part->raw + part->res_body_at;
 }
 
-/* The body's length once its Resource is replaced. */
+/* Returns the length of the body with the new Resource. */
 static size_t item_new_body_len(const struct br_part *part)
 {
     return part->raw_len - part->body_at - part->res_len +
@@ -262,7 +262,7 @@ size_t br_part_size(const struct br_part *part)
                               : part->raw_len;
 }
 
-/* Writes the part's slices; `prefix` has PREFIX_MAX bytes in `prefixes` and is advanced. */
+/* Appends the part. `prefix` points to PREFIX_MAX bytes in `prefixes`, and is advanced. */
 static int item_write_part(const struct br_part *part, struct br_buf *prefixes, uint8_t **prefix,
                            struct br_rope *out)
 {
@@ -295,8 +295,7 @@ static int item_write_body(const struct br_part *part, struct br_rope *out)
     return br_rope_add(out, part->buf, part->raw + part->body_at, part->raw_len - part->body_at);
 }
 
-/* A dictionary with all additions behind it: one field, so that peers need not know that two are
- * one. */
+/* Appends a dictionary and all additions as one field, because peers expect one dictionary. */
 static int item_write_dictionary(const struct br_part *parts, uint32_t count, uint32_t base,
                                  struct br_buf *prefixes, uint8_t **prefix, struct br_rope *out)
 {
@@ -316,8 +315,8 @@ static int item_write_dictionary(const struct br_part *parts, uint32_t count, ui
     return rc;
 }
 
-/* The dictionary that the additions are to: indices count through all of them in order, so the last
- * one; or, where the item has none, the first of the additions. */
+/* Returns the index of the dictionary that the additions belong to. Indices count through all
+ * dictionaries in order, so it is the last one; or the first addition if there is no dictionary. */
 static uint32_t item_base_of_additions(const struct br_part *parts, uint32_t count)
 {
     uint32_t base = UINT32_MAX, first = UINT32_MAX;
@@ -392,7 +391,7 @@ struct br_item *br_item_twin(const struct br_item *item)
     return twin;
 }
 
-/* What a child has of its parent beside data and debt. */
+/* Sets the parent, and the fields that a child shares with it. */
 static void item_inherit(struct br_item *child, struct br_item *parent, enum br_item_kind kind)
 {
     child->kind = kind;
@@ -457,7 +456,8 @@ static void item_report_rest(struct br_item *item)
     } else if (item->parent) {
         struct br_ledger *exporter = item->parent->pending.exporter;
         if (!item->pending.exporter)
-            br_pending_enter(&item->pending, item->signal, exporter); /* a late batch has left it */
+            /* a late batch had moved the records out of it */
+            br_pending_enter(&item->pending, item->signal, exporter);
         else if (item->pending.exporter != exporter)
             br_pending_leave(&item->pending, item->signal);
         (void)br_pending_move(&item->parent->pending, &item->pending, item->n_pending);
@@ -545,7 +545,8 @@ int br_item_edit_end(struct br_mem_scope *scope, int rc)
     return scope->full || never ? BR_EFULL : rc;
 }
 
-/* A piece that may be taken later outweighs those that never will: then all is sent again. */
+/* A piece that can be accepted later outweighs rejected ones: then the sender sends everything
+ * again. */
 static void item_fold_piece(struct br_item *parent, const struct br_item *piece)
 {
     struct br_outcome *into = &parent->outcome;
@@ -567,7 +568,7 @@ static void item_fold_piece(struct br_item *parent, const struct br_item *piece)
     br_outcome_fold(into, outcome);
 }
 
-/* What pieces that were not taken owe is the parent's again. */
+/* Reports the records of pieces that were not accepted, and makes the outcome a partial success. */
 static void item_lose_pieces(struct br_item *parent)
 {
     struct br_outcome *outcome = &parent->outcome;
@@ -579,7 +580,7 @@ static void item_lose_pieces(struct br_item *parent)
     outcome->n_rejected = lost < parent->n_items ? (uint32_t)lost : parent->n_items;
 }
 
-/* Finishes the parent after its last piece, once it was released. */
+/* Folds the piece, and finishes the parent after its last piece if it was released. */
 static void item_complete_piece(struct br_item *parent, const struct br_item *piece)
 {
     item_fold_piece(parent, piece);

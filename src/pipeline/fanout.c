@@ -532,7 +532,7 @@ static void fanout_send_one(struct group *group, size_t index)
     delivery->over_limit =
         fanout_is_over_limit(destination) && !fanout_all_over_limit(group->fanout);
     if (delivery->over_limit || destination->hold.n_waiting) {
-        outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "%s over_limit behind",
+        outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "%s is too slow",
                                    destination->config.name);
         fanout_refuse(delivery, &outcome);
         return;
@@ -689,9 +689,8 @@ void br_fanout_free(struct br_fanout *fanout)
 }
 
 const struct br_option br_fanout_options[] = {
-    BR_INT(
-        struct br_fanout_config, hold_size, 64 << 20, 0, 1099511627776.0,
-        "bytes held for each destination that over_limit behind, all workers together; 0: nothing"),
+    BR_INT(struct br_fanout_config, hold_size, 64 << 20, 0, 1099511627776.0,
+           "bytes held for each slow destination, by all workers together; 0: nothing"),
     BR_DURATION(struct br_fanout_config, hold_time, "5m", "how long an item is held"),
     BR_OPT_END,
 };
