@@ -7,17 +7,19 @@
 
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS 1000
-#define PIECE_STEP 2u   /* pieces that repeat too much are so many times as large the next time */
-#define CUT_GROWTH 4u   /* times the item is what its pieces may take */
-#define SMALL_GROWTH 3u /* the same of small pieces that have a dictionary each */
+/* factor of the size of pieces after a try with pieces that repeat too much */
+#define PIECE_STEP 2u
+#define CUT_GROWTH 4u   /* limit of the size of all pieces, as a multiple of the item's size */
+#define SMALL_GROWTH 3u /* the same for pieces below SMALL_BYTES that have dictionaries */
 #define SMALL_BYTES (1u << 20)
-#define SPANS_GROWTH 2u    /* the same of spans; 1 more where they are listed */
-#define SPREAD 8u          /* times that is what an item of large pieces counts at first */
-#define FORECAST_PIECES 8u /* after so many it is foretold what all of them will take, */
-#define FORECAST_SHARE 16u /* or after such a part of the item */
+#define SPANS_GROWTH 2u /* the same for spans; plus 1 with lists of spans */
+/* factor of the size that counts for a record of large pieces at first */
+#define SPREAD 8u
+#define FORECAST_PIECES 8u /* the total size is extrapolated after this number of pieces, */
+#define FORECAST_SHARE 16u /* or after this fraction of the item */
 
 struct br_pieces {
-    struct br_list link; /* the sendings */
+    struct br_list link; /* in the list of transfers */
     struct br_node *node;
     struct br_consumer output;
     struct br_item *whole; /* parent of all pieces */
@@ -27,15 +29,15 @@ struct br_pieces {
 
 /* --- Cutting ---------------------------------------------------------------------------------- */
 
-static size_t pieces_item_bytes(enum br_signal signal)
+static size_t pieces_record_bytes(enum br_signal signal)
 {
     return signal == BR_TRACES ? BR_PIECE_SPAN_BYTES : BR_PIECE_SAMPLE_BYTES;
 }
 
-/* What bytes with so many spans or samples in them count. */
+/* Returns the size that counts for data with this number of records. */
 static size_t pieces_weight(enum br_signal signal, size_t size, uint32_t n_items)
 {
-    size_t least = n_items * pieces_item_bytes(signal);
+    size_t least = n_items * pieces_record_bytes(signal);
     return size > least ? size : least;
 }
 
@@ -43,13 +45,13 @@ struct cut {
     struct br_reading *reading;
     const struct br_walk_options *options;
     struct br_list pieces;
-    size_t bytes;                     /* that a piece counts */
-    size_t item_bytes;                /* that an item of it counts at least */
-    bool last;                        /* after it comes none that are larger */
+    size_t bytes;                     /* size that counts for a piece */
+    size_t record_bytes;              /* minimum size that counts for a record */
+    bool last;                        /* no larger pieces can be tried after these */
     const struct br_mem_scope *scope; /* of all pieces */
-    size_t made_bytes;                /* in pieces, so far */
+    size_t made_bytes;                /* bytes of all pieces so far */
     uint32_t n_pieces;
-    uint64_t n_made; /* spans or samples in them */
+    uint64_t n_made; /* records in these pieces */
 };
 
 void br_pieces_free(struct br_list *pieces)
@@ -59,7 +61,7 @@ void br_pieces_free(struct br_list *pieces)
         br_item_free(br_container_of(list, struct br_item, link));
 }
 
-/* Takes the piece, or its lack. */
+/* Adds the piece; NULL: there was no memory for it. */
 static int pieces_cut_add(struct cut *cut, struct br_item *piece)
 {
     if (!piece)
@@ -75,9 +77,9 @@ static size_t pieces_cut_growth(const struct cut *cut)
     return cut->bytes < SMALL_BYTES ? SMALL_GROWTH : CUT_GROWTH;
 }
 
-/* What cannot end well ends early: the next pieces are as the first ones, and beside them stands
- * what it takes to make one. */
-static bool pieces_cut_hopeless(const struct cut *cut)
+/* Returns true if the pieces will take too much, extrapolated from those made so far. Memory for
+ * making one piece is included. */
+static bool pieces_cut_exceeds(const struct cut *cut)
 {
     const struct br_item *item = cut->reading->item;
     double share = (double)cut->n_made / item->n_items, made = (double)cut->made_bytes,
@@ -88,17 +90,18 @@ static bool pieces_cut_hopeless(const struct cut *cut)
            made > share * ((double)cut->scope->max - (beside > 0 ? beside : 0));
 }
 
-/* Counts a piece: `bytes` of its own, and not those of the request. */
+/* Counts a piece with `bytes` that are not part of the request's buffers. */
 static int pieces_cut_made(struct cut *cut, size_t bytes, uint32_t n_items)
 {
     cut->made_bytes += bytes;
     cut->n_made += n_items;
     cut->n_pieces++;
-    return pieces_cut_hopeless(cut) ? BR_EFULL : 0;
+    return pieces_cut_exceeds(cut) ? BR_EFULL : 0;
 }
 
-/* A piece out of a request's bytes, which it refers to. A list of its spans is as long as it has to
- * be: of small spans it is most of the piece, and all pieces are there at once. */
+/* Makes a piece that refers to a range of the request's bytes. Its list of spans has exactly the
+ * required length, because for small spans the list is most of the piece, and all pieces exist
+ * at once. */
 static int pieces_cut_walk(struct cut *cut, struct br_buf *buf, const uint8_t *data, size_t len,
                            uint32_t n_spans)
 {
@@ -114,7 +117,7 @@ static int pieces_cut_walk(struct cut *cut, struct br_buf *buf, const uint8_t *d
     return rc;
 }
 
-/* What was split off a large message is bytes of its own. */
+/* Makes a piece from spans that were split off a large message, in a new buffer. */
 static int pieces_on_traces(struct br_item *piece, void *arg)
 {
     struct cut *cut = arg;
@@ -141,33 +144,33 @@ static int pieces_on_profiles(struct br_item *piece, void *arg)
     return rc == 0 ? pieces_cut_made(cut, bytes, n_items) : rc;
 }
 
-/* The most spans or samples of a piece. */
+/* Returns the most records of a piece. */
 static uint32_t pieces_cut_items(const struct cut *cut)
 {
-    return (uint32_t)(cut->bytes / cut->item_bytes);
+    return (uint32_t)(cut->bytes / cut->record_bytes);
 }
 
-/* Makes the next pieces larger; false when there are none. Large ones are mostly dictionary, and
- * large for that, while how long one takes is a matter of its samples: these are fewer in
- * proportion, unless that is what makes all of them too much. */
+/* Makes the next pieces larger; returns false if that is impossible. Most of a large piece is
+ * dictionary, while the time that it takes depends on its samples. So it gets fewer samples in
+ * proportion, unless all pieces would be too large then. */
 static bool pieces_cut_larger(struct cut *cut, size_t weight)
 {
-    size_t least = pieces_item_bytes(cut->reading->item->signal), most = weight / PIECE_STEP;
+    size_t least = pieces_record_bytes(cut->reading->item->signal), most = weight / PIECE_STEP;
     if (cut->bytes <= most / PIECE_STEP) {
         cut->bytes *= PIECE_STEP;
-        cut->item_bytes = cut->bytes > SMALL_BYTES ? SPREAD * least : least;
-    } else if (cut->item_bytes > least) {
-        size_t fewer = cut->item_bytes * 3 / 4;
-        cut->item_bytes = fewer > least ? fewer : least;
+        cut->record_bytes = cut->bytes > SMALL_BYTES ? SPREAD * least : least;
+    } else if (cut->record_bytes > least) {
+        size_t fewer = cut->record_bytes * 3 / 4;
+        cut->record_bytes = fewer > least ? fewer : least;
     } else {
         return false;
     }
-    cut->last = cut->bytes > most / PIECE_STEP && cut->item_bytes == least;
+    cut->last = cut->bytes > most / PIECE_STEP && cut->record_bytes == least;
     return true;
 }
 
-/* What the spans of a piece count: so much that the resource, which each of them repeats, does not
- * make them too much together; and the more, the larger pieces have become. */
+/* Returns the size that counts for the spans of a piece of `part`. Each piece repeats the
+ * resource, so a large resource needs large pieces; and they grow with `cut->bytes`. */
 static size_t pieces_cut_part_bytes(const struct cut *cut, const struct br_part *part)
 {
     size_t rest = part->raw_len - part->res_len,
@@ -178,26 +181,27 @@ static size_t pieces_cut_part_bytes(const struct cut *cut, const struct br_part 
     return least > cut->bytes ? least : cut->bytes;
 }
 
-/* One message that is larger than a piece. */
+/* Cuts a message that is larger than a piece. */
 static int pieces_cut_part(struct cut *cut, const struct br_part *part)
 {
     struct br_item *alone = br_item_new(cut->reading->host, BR_TRACES);
     size_t bytes = pieces_cut_part_bytes(cut, part);
     int rc = alone ? br_item_add_part(alone, part) : BR_ENOMEM;
     if (rc == 0)
-        rc = br_traces_split(alone, (uint32_t)(bytes / cut->item_bytes), bytes + part->res_len,
+        rc = br_traces_split(alone, (uint32_t)(bytes / cut->record_bytes), bytes + part->res_len,
                              pieces_on_traces, cut);
     br_item_free(alone);
     return rc;
 }
 
-/* True when part `right` begins where `left` ends. */
-static bool pieces_adjoins(const struct br_part *left, const struct br_part *right)
+/* Returns true if part `next` begins where `part` ends. */
+static bool pieces_adjoins(const struct br_part *part, const struct br_part *next)
 {
-    return left->buf == right->buf && left->raw + left->raw_len == right->raw;
+    return part->buf == next->buf && part->raw + part->raw_len == next->raw;
 }
 
-/* Messages that follow one another are a request: pieces refer to the bytes that came. */
+/* Cuts a request of several messages. Adjacent messages are a valid request, so pieces refer to
+ * the received bytes. */
 static int pieces_cut_traces(struct cut *cut, const struct br_item *item)
 {
     int rc = 0;
@@ -229,7 +233,7 @@ static int pieces_cut_split(struct cut *cut, const struct br_item *item)
                                                          pieces_on_profiles, cut);
 }
 
-/* Cuts into pieces of c->bytes; BR_EFULL when they would take too much together. */
+/* Cuts into pieces of `cut->bytes`. Returns BR_EFULL if they would take too much together. */
 static int pieces_cut_try(struct cut *cut, const struct br_item *item)
 {
     struct br_reading *reading = cut->reading;
@@ -243,10 +247,10 @@ static int pieces_cut_try(struct cut *cut, const struct br_item *item)
     if (!rc)
         return 0;
     br_pieces_free(&cut->pieces);
-    br_pool_trim(reading->host->pool); /* the next pieces are of another size */
+    br_pool_trim(reading->host->pool); /* because the next pieces have another size */
     reading->err = (struct br_err){0};
     reading->scope.full = reading->scope.refused =
-        false; /* of this scope: what came before has ended well */
+        false; /* Refusals inside of this scope do not count, because the next try can succeed. */
     return scope.full || scope.refused || rc == BR_EFULL ? BR_EFULL : rc;
 }
 
@@ -267,14 +271,14 @@ int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *opti
     struct cut cut = {.reading = reading,
                       .options = options,
                       .bytes = BR_PIECE_BYTES,
-                      .item_bytes = pieces_item_bytes(item->signal)};
+                      .record_bytes = pieces_record_bytes(item->signal)};
     size_t weight = pieces_weight(item->signal, item->size, item->n_items);
     if (!br_pieces_wanted(item) || !br_list_empty(&reading->pieces))
         return 0;
     br_list_init(&cut.pieces);
     int rc = pieces_cut_try(&cut, item);
     struct br_walk_options unlisted = options ? *options : (struct br_walk_options){0};
-    if (rc == BR_EFULL && unlisted.spans) { /* a list is twice as large as the smallest spans are */
+    if (rc == BR_EFULL && unlisted.spans) { /* A list is twice as large as the smallest spans. */
         unlisted.spans = false;
         cut.options = &unlisted;
         rc = pieces_cut_try(&cut, item);
@@ -298,7 +302,7 @@ static void pieces_end(struct br_pieces *pieces)
     br_hold_release(&pieces->hold);
     br_list_remove(&pieces->link);
     if (pieces->stopped)
-        br_item_release_parent(pieces->whole); /* at the end there was no time to try */
+        br_item_release_parent(pieces->whole); /* at shutdown there is no time for retries */
     else
         br_item_release_pieces(pieces->whole);
     br_free(pieces);
@@ -310,11 +314,11 @@ static void pieces_on_end(struct br_hold *hold, struct br_item *piece, void *arg
     (void)arg;
     (void)reason;
     if (outcome->verdict == BR_REJECT)
-        br_hold_note_progress(hold); /* the sender is not to send all of it again */
+        br_hold_note_progress(hold); /* the sender must not send the whole again */
     br_item_finish(piece, outcome);
 }
 
-/* Ends the sending when no piece is left. */
+/* Ends the transfer after its last piece. */
 static void pieces_check(void *arg)
 {
     struct br_pieces *pieces = arg;

@@ -630,7 +630,7 @@ static void batch_fail(const struct br_batcher *batcher, struct br_item *item, i
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
                        "batch: the request is too large to be merged");
     else if (rc == BR_EFULL)
-        batch_refuse(item, "batch: no more can be held until the next batch has left");
+        batch_refuse(item, "batch: the buffer is full until the next batch is sent");
     else if (rc == BR_ENOMEM)
         batch_refuse(item, "batch: out of memory");
     else
@@ -644,8 +644,7 @@ void br_batcher_add(struct br_batcher *batcher, struct br_item *item)
         return;
     }
     if (batch_blocked(batcher) && batch_at_limit(batcher)) {
-        batch_refuse(item,
-                     "batch: the next in the pipeline takes no batches, and no more can be held");
+        batch_refuse(item, "batch: the next component accepts no batches and the buffer is full");
         return;
     }
     int rc = batch_add_item(batcher, item);

@@ -28,7 +28,7 @@ void br_node_forward(struct br_node *node, struct br_item *item)
     if (next)
         br_consume(next, item);
     else
-        br_item_reject(item, BR_STATUS_INTERNAL, "no pipeline takes this signal here");
+        br_item_reject(item, BR_STATUS_INTERNAL, "no pipeline accepts this signal here");
 }
 
 double *br_node_metric(struct br_node *node, enum br_metric_type type, const char *name,
@@ -71,7 +71,7 @@ void br_node_drop(struct br_node *node, struct br_item *item, const char *reason
         return;
     char more[64] = "";
     if (held)
-        (void)snprintf(more, sizeof more, " (%llu such messages held back)",
+        (void)snprintf(more, sizeof more, " (%llu similar messages suppressed)",
                        (unsigned long long)held);
     br_error(&node->log, "dropped %u %s (%s): %s: %s%s", n, br_signal_items(item->signal), reason,
              br_status_name(why->status), why->text, more);

@@ -150,7 +150,7 @@ static bool fanout_add_held(struct destination *destination, struct br_item *ite
     }
 }
 
-/* --- What others have taken ------------------------------------------------------------------ */
+/* --- Refused deliveries ---------------------------------------------------------------------- */
 
 static void fanout_group_step(struct group *group);
 
@@ -331,7 +331,7 @@ static void fanout_give_back(struct group *group)
     fanout_group_end(group, &group->refusal);
 }
 
-/* --- Going on alone -------------------------------------------------------------------------- */
+/* --- Detached deliveries --------------------------------------------------------------------- */
 
 static bool fanout_may_detach_one(const struct group *group, size_t index)
 {
@@ -498,7 +498,7 @@ static void fanout_on_delivery(struct br_item *child, void *arg)
     fanout_group_step(group);
 }
 
-/* --- The beginning --------------------------------------------------------------------------- */
+/* --- Sending --------------------------------------------------------------------------------- */
 
 /* Returns true if the destination has as many detached bytes as allowed. */
 static bool fanout_is_over_limit(const struct destination *destination)
@@ -577,7 +577,7 @@ static void fanout_consume(struct br_consumer *self, struct br_item *item)
     fanout_group_step(group);
 }
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Life cycle ------------------------------------------------------------------------------ */
 
 static double *fanout_metric(const struct destination *destination, enum br_metric_type type,
                              const char *name, enum br_signal signal)

@@ -74,7 +74,7 @@ static void hold_end_overdue(struct br_hold *hold)
     hold_end_waiting(hold, br_host_mono_ms(hold->config.host), &hold->refusal, "retries_exhausted");
 }
 
-/* Tells the owner, which may free the hold. */
+/* Informs the owner, which may free the hold. */
 static void hold_report_end(struct br_hold *hold)
 {
     bool ended = hold->ended;

@@ -10,8 +10,8 @@
  * - Data. Each try is an attempt (br_item_attempt) that refers to the item's data. The item keeps
  *   its data until `end`, and has all of its pending records while it waits.
  * - Answer. The hold never answers a sender. The owner answers either before it adds the item, or
- *   in `end`. Only items of the first kind may ever be dropped with nobody informed but the
- *   metrics and the log.
+ *   in `end`. If an item is dropped after its sender was answered, only the metrics and the log
+ *   report it.
  * - Restart. Nothing here is written to disk yet. A durable queue has to keep these rules:
  *   An item for which `end` was called is never offered again.
  *   An item that is waiting or offered when the process stops may be offered again after the
@@ -21,19 +21,19 @@
  *
  * States of an item:
  *
- * | state   | event                                          | next state, and `reason` of `end` |
- * |---------|------------------------------------------------|-------------------------------------|
- * | (none)  | br_hold_add                                    | waiting; offered with BR_HOLD_APART
- * | | waiting | the delay has passed, or the item is the next  | offered | | waiting | `max_age_ms`
- * has passed (as `order` describes) | ended, "retries_exhausted"          | | waiting |
- * br_hold_close or br_hold_release               | ended, "shutdown"                   | | waiting
- * | `group`: none is offered and none was taken    | ended, "retries_exhausted"          | |
- * offered | the attempt ends as BR_DONE                    | ended, NULL                         |
- * | offered | the attempt ends as BR_REJECT                  | ended, "rejected" | | offered |
- * BR_RETRY, another try is allowed               | waiting                             | | offered
- * | BR_RETRY, `max_age_ms` has passed              | ended, "retries_exhausted"          | |
- * offered | BR_RETRY, the hold is closed                   | ended, "shutdown"                   |
- * | offered | br_hold_release                                | not reported (br_item_orphan) |
+ * | state   | event                                | next state, `reason` of `end`     |
+ * |---------|--------------------------------------|-----------------------------------|
+ * | (none)  | br_hold_add                          | waiting; offered if BR_HOLD_APART |
+ * | waiting | its delay is over, or it is its turn | offered                           |
+ * | waiting | `max_age_ms` is over (see `order`)   | ended, "retries_exhausted"        |
+ * | waiting | `group`: none offered, none accepted | ended, "retries_exhausted"        |
+ * | waiting | br_hold_close, br_hold_release       | ended, "shutdown"                 |
+ * | offered | BR_DONE                              | ended, NULL                       |
+ * | offered | BR_REJECT                            | ended, "rejected"                 |
+ * | offered | BR_RETRY, another try is allowed     | waiting                           |
+ * | offered | BR_RETRY, `max_age_ms` is over       | ended, "retries_exhausted"        |
+ * | offered | BR_RETRY, the hold is closed         | ended, "shutdown"                 |
+ * | offered | br_hold_release                      | not reported (br_item_orphan)     |
  */
 #pragma once
 
@@ -42,7 +42,8 @@
 #define BR_HOLD_UNLIMITED UINT64_MAX
 
 enum br_hold_order {
-    /* Each item is offered when it is added, and has a timer. Its age counts at a refusal. */
+    /* Each item is offered when it is added, and has a timer. Its age counts at a refusal. It also
+     * ends at a refusal if there is no memory for the timer. */
     BR_HOLD_APART,
     /* Items are offered in the order in which they were added. A refusal pauses all of them. Their
      * age counts at a refusal and after a pause. */

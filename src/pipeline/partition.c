@@ -8,14 +8,14 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#define PREFIX 2 /* of a key: signal and whether somebody waits */
+#define PREFIX 2 /* bytes at the start of a key: signal, and whether the sender waits */
 
 struct br_partitions {
     struct br_node *node;
     struct br_partition_config config;
     struct br_consumer *next;
-    struct br_map *batchers;    /* by prefix and metadata */
-    size_t weights[BR_SIGNALS]; /* in all of them */
+    struct br_map *batchers;    /* by key */
+    size_t weights[BR_SIGNALS]; /* of all batchers */
     void (*on_end)(void *arg);
     void *on_end_arg;
 };
@@ -28,8 +28,8 @@ static bool partition_separates(const struct br_strings *keys, const char *name)
     return false;
 }
 
-/* Makes the key of a partition: the metadata that items are kept apart by. Others may have asked
- * for more. */
+/* Makes the key of a partition: the configured metadata. Items may contain more metadata, for
+ * other components. */
 static void partition_key_of(const struct br_partitions *partitions, const struct br_item *item,
                              struct br_str *out)
 {
@@ -45,7 +45,7 @@ static void partition_key_of(const struct br_partitions *partitions, const struc
     }
 }
 
-/* False when none could go. */
+/* Frees an idle batcher. Returns false if there is none. */
 static bool partition_remove_idle(struct br_partitions *partitions)
 {
     struct br_batcher *batcher;
