@@ -31,7 +31,7 @@ struct pyroscope_push {
 /* --- Parts ----------------------------------------------------------------------------------- */
 
 int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labels_len,
-                        const struct br_buf *pprof, uint32_t n_items, struct br_part *ret)
+                        const struct br_buf *pprof, uint32_t n_records, struct br_part *ret)
 {
     static const char digits[] = "0123456789abcdef";
     uint8_t id[PYROSCOPE_ID_LEN / 2];
@@ -58,7 +58,7 @@ int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labe
     }
     buf->len = (uint32_t)(o - buf->data);
     *ret = (struct br_part){.kind = BR_PART_OTHER,
-                            .n_items = n_items,
+                            .n_records = n_records,
                             .buf = buf,
                             .raw = buf->data,
                             .raw_len = buf->len,

@@ -249,7 +249,7 @@ static void pyroscope_exporter_note_dropped(struct batch *batch, const struct br
             result->buf->len,
             (double)(result->time_ns < now ? now - result->time_ns : result->time_ns - now) / 1e9,
             result->time_ns < now ? "before" : "after");
-    batch->n_dropped[why] += result->n_items;
+    batch->n_dropped[why] += result->n_records;
 }
 
 static int pyroscope_exporter_add_request(struct batch *batch, const struct br_part *part)
@@ -294,7 +294,7 @@ static int pyroscope_exporter_on_pprof(const struct br_pprof_out *result, struct
         pyroscope_labels_count(state->labels, result->n_left_out);
     if (!pyroscope_labels_make(state->labels, result, &labels, &len) ||
         !pyroscope_exporter_set_time(state, result, (struct br_entry){labels, (uint32_t)len}) ||
-        pyroscope_part_make(batch->node->host->pool, labels, len, result->buf, result->n_items,
+        pyroscope_part_make(batch->node->host->pool, labels, len, result->buf, result->n_records,
                             &part))
         return BR_ENOMEM;
     batch->size += part.raw_len;

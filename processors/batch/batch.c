@@ -136,7 +136,7 @@ static void batch_processor_destroy(struct br_node *node)
 }
 
 /* Returns how many records can be gathered in one request. */
-static uint64_t batch_processor_request_items(const void *config)
+static uint64_t batch_processor_request_records(const void *config)
 {
     const struct config *settings = config;
     return (uint64_t)(settings->send_batch_max_size ? settings->send_batch_max_size
@@ -159,7 +159,7 @@ const struct br_component br_batch_processor = {
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
     .metadata_keys = batch_processor_metadata_keys,
-    .request_items = batch_processor_request_items,
+    .request_records = batch_processor_request_records,
     .check = batch_processor_check,
     .create = batch_processor_create,
     .consume = batch_processor_consume,
@@ -244,7 +244,7 @@ const struct br_component br_queue_batch_processor = {
     .config_size = sizeof(struct br_queue_config),
     .state_size = sizeof(struct state),
     .metadata_keys = batch_processor_queue_metadata_keys,
-    .request_items = batch_processor_queue_items,
+    .request_records = batch_processor_queue_items,
     .check = batch_processor_check_queue,
     .create = batch_processor_create_queue,
     .consume = batch_processor_consume,

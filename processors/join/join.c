@@ -295,7 +295,7 @@ static bool join_may_hold(struct join *join, const struct br_item *item)
         ours += join->sent[s].bytes;
     if (!join->node->draining && ours + item->size <= most)
         return true;
-    *join->hold_full += item->n_items;
+    *join->hold_full += item->n_records;
     return false;
 }
 
@@ -308,7 +308,7 @@ static struct br_item *join_take_data(struct br_item *item)
         return NULL;
     }
     own->received_ms = item->received_ms;
-    own->received_items = item->received_items;
+    own->received_records = item->received_records;
     (void)br_item_absorb(own, item); /* into an empty item: cannot fail */
     return own;
 }
@@ -362,7 +362,7 @@ static void join_consume_profiles(struct join *join, struct br_item *item)
     uint64_t now_ms = br_host_mono_ms(join->node->host),
              hold_ms = join->config->profile_hold / 1000000;
     uint8_t *memo =
-        hold_ms && join_may_hold(join, item) ? br_calloc((size_t)item->n_items + 1, 1) : NULL;
+        hold_ms && join_may_hold(join, item) ? br_calloc((size_t)item->n_records + 1, 1) : NULL;
     if (!memo) {
         (void)join_samples(join, item, JOIN_PASS_ONLY, NULL, now_ms);
         br_node_forward(join->node, item);

@@ -186,7 +186,7 @@ void pprof_scraper_drop(struct pprof_scraper *scraper)
 static void scrape_send(struct pprof_job *job, struct br_item *item, struct br_list *pieces)
 {
     struct pprof_scraper *scraper = job->target->scraper;
-    br_meter_count(&scraper->meter, BR_METER_ACCEPTED, item, item->n_items);
+    br_meter_count(&scraper->meter, BR_METER_ACCEPTED, item, item->n_records);
     if (!br_list_empty(pieces)) {
         scrape_send_pieces(scraper, item, pieces);
         return;

@@ -21,7 +21,7 @@ const char *br_signal_name(enum br_signal signal)
     return signal == BR_TRACES ? "traces" : "profiles";
 }
 
-const char *br_signal_items(enum br_signal signal)
+const char *br_signal_records(enum br_signal signal)
 {
     return signal == BR_TRACES ? "spans" : "samples";
 }
@@ -60,17 +60,17 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
 void br_item_received(struct br_item *item)
 {
     struct br_ledger *ledger = &item->host->ledger;
-    *ledger->received[item->signal] += item->n_items;
-    *ledger->held[item->signal] += item->n_items;
-    *ledger->unanswered[item->signal] += item->n_items;
-    *ledger->empty[item->signal] += item->n_items == 0;
-    item->n_pending = item->received_items = item->n_items;
+    *ledger->received[item->signal] += item->n_records;
+    *ledger->held[item->signal] += item->n_records;
+    *ledger->unanswered[item->signal] += item->n_records;
+    *ledger->empty[item->signal] += item->n_records == 0;
+    item->n_pending = item->received_records = item->n_records;
     item->received_ms = br_host_mono_ms(item->host);
 }
 
 void br_item_answered(const struct br_item *item)
 {
-    *item->host->ledger.unanswered[item->signal] -= item->received_items;
+    *item->host->ledger.unanswered[item->signal] -= item->received_records;
 }
 
 static void item_part_ref(const struct br_part *part)
@@ -137,7 +137,7 @@ int br_item_add_part(struct br_item *item, const struct br_part *part)
     }
     item_part_ref(part);
     item->parts[item->n_parts++] = *part;
-    item->n_items += part->n_items;
+    item->n_records += part->n_records;
     item->size += br_part_size(part);
     return 0;
 }
@@ -145,7 +145,7 @@ int br_item_add_part(struct br_item *item, const struct br_part *part)
 /* Moves up to as many pending records as the item has records. */
 static void item_take_pending(struct br_item *item, struct br_item *from)
 {
-    (void)br_pending_move(&item->pending, &from->pending, item->n_items);
+    (void)br_pending_move(&item->pending, &from->pending, item->n_records);
 }
 
 void br_item_forget_spans(struct br_item *item)
@@ -171,10 +171,10 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
             memcpy(into->parts + into->n_parts, from->parts, from->n_parts * sizeof *from->parts);
     }
     into->n_parts += from->n_parts;
-    into->n_items += from->n_items;
+    into->n_records += from->n_records;
     into->size += from->size;
     (void)br_pending_move(&into->pending, &from->pending, from->n_pending);
-    from->n_parts = from->n_items = 0;
+    from->n_parts = from->n_records = 0;
     from->size = 0;
     /* Both lists are invalid: that of `into` is incomplete, and `from` may live until `into` is
      * delivered, which is too long to keep its list. */
@@ -234,7 +234,7 @@ void br_item_clear_parts(struct br_item *item)
     br_free(item->parts);
     item->parts = NULL;
     item_room_count(-(int64_t)item->cap_parts);
-    item->n_parts = item->cap_parts = item->n_items = 0;
+    item->n_parts = item->cap_parts = item->n_records = 0;
     item->size = 0;
     item->spans = NULL;
 }
@@ -380,12 +380,12 @@ struct br_item *br_item_twin(const struct br_item *item)
     item_room_count(item->n_parts);
     for (uint32_t i = 0; i < item->n_parts; i++)
         item_part_ref(&item->parts[i]);
-    twin->n_items = item->n_items;
+    twin->n_records = item->n_records;
     twin->size = item->size;
     twin->spans = item->spans;
     twin->spans_buf = item->spans_buf ? br_buf_ref(item->spans_buf) : NULL;
     twin->metadata = item->metadata;
-    twin->received_items = item->received_items;
+    twin->received_records = item->received_records;
     twin->received_ms = item->received_ms;
     twin->sender = item->sender;
     return twin;
@@ -498,7 +498,7 @@ double br_item_share(const struct br_item *item)
     const struct br_item *whole = item;
     while (whole->parent)
         whole = whole->parent;
-    return whole->n_items > item->n_items ? (double)item->n_items / whole->n_items : 1;
+    return whole->n_records > item->n_records ? (double)item->n_records / whole->n_records : 1;
 }
 
 static void item_release(struct br_item *item, enum br_item_state state)
@@ -555,9 +555,9 @@ static void item_fold_piece(struct br_item *parent, const struct br_item *piece)
     if (outcome->verdict == BR_DONE)
         parent->piece_accepted = true;
     else if (outcome->verdict == BR_REJECT)
-        parent->n_refused += piece->n_items;
+        parent->n_refused += piece->n_records;
     else
-        parent->n_given_up += piece->n_items;
+        parent->n_given_up += piece->n_records;
     if (outcome->verdict == BR_REJECT && into->verdict == BR_RETRY)
         return;
     if (outcome->verdict == BR_RETRY && into->verdict == BR_REJECT) {
@@ -577,7 +577,7 @@ static void item_lose_pieces(struct br_item *parent)
     outcome->verdict = BR_DONE;
     outcome->status = BR_STATUS_OK;
     outcome->delay_ms = 0;
-    outcome->n_rejected = lost < parent->n_items ? (uint32_t)lost : parent->n_items;
+    outcome->n_rejected = lost < parent->n_records ? (uint32_t)lost : parent->n_records;
 }
 
 /* Folds the piece, and finishes the parent after its last piece if it was released. */

@@ -53,7 +53,7 @@ static inline uint32_t br_signal_share(uint32_t part, uint32_t whole, uint32_t o
 /* Returns "traces" or "profiles". */
 const char *br_signal_name(enum br_signal signal);
 /* Returns the name of the records: "spans" or "samples". */
-const char *br_signal_items(enum br_signal signal);
+const char *br_signal_records(enum br_signal signal);
 
 enum br_part_kind {
     BR_PART_RESOURCE,   /* ResourceSpans or ResourceProfiles, field 1 */
@@ -71,7 +71,7 @@ struct br_part {
     enum br_part_kind kind;
     /* DICTIONARY: further entries, which are written as part of the first dictionary */
     bool additions;
-    uint32_t n_items;   /* spans or samples in it */
+    uint32_t n_records; /* spans or samples in it */
     struct br_buf *buf; /* keeps `raw` alive */
     const uint8_t *raw; /* tag, length and body, as received */
     uint32_t raw_len;
@@ -173,8 +173,8 @@ typedef void br_item_done_fn(struct br_item *item, void *arg);
 struct br_item {
     struct br_host *host;
     enum br_signal signal;
-    uint32_t n_items; /* records in its parts */
-    uint32_t n_sent;  /* records reported as sent by the item, its attempts and its pieces */
+    uint32_t n_records; /* records in its parts */
+    uint32_t n_sent;    /* records reported as sent by the item, its attempts and its pieces */
     union {
         struct br_pending pending;
         uint32_t n_pending; /* the same as pending.n_pending */
@@ -184,13 +184,13 @@ struct br_item {
     /* bytes of the parts on the wire; each dictionary addition counts with a tag and length that
      * are not written, so this is at least the length that br_item_write appends */
     size_t size;
-    struct br_span *spans;    /* all n_items spans in order, in spans_buf; or NULL */
+    struct br_span *spans;    /* all n_records spans in order, in spans_buf; or NULL */
     struct br_buf *spans_buf; /* or NULL */
     struct br_arena arena;
-    uint32_t received_items; /* n_items when the item was received */
-    uint32_t n_profiles;     /* profiles: number of Profile messages; 0: unknown */
-    bool odd_times;          /* profiles: there are times before 1971 (otlp/edit/times.h) */
-    uint64_t received_ms;    /* monotonic time */
+    uint32_t received_records; /* n_records when the item was received */
+    uint32_t n_profiles;       /* profiles: number of Profile messages; 0: unknown */
+    bool odd_times;            /* profiles: there are times before 1971 (otlp/edit/times.h) */
+    uint64_t received_ms;      /* monotonic time */
     /* Profiles, from a receiver until it has counted them: number of samples by type
      * (otlp/sample_types.h); in the arena. NULL: unknown. */
     const struct br_sample_types *sample_types;
@@ -231,7 +231,7 @@ void br_item_received(struct br_item *item);
  * each received item. */
 void br_item_answered(const struct br_item *item);
 
-/* Appends a part, takes a reference to its buffers, and adds to n_items and size. Returns 0,
+/* Appends a part, takes a reference to its buffers, and adds to n_records and size. Returns 0,
  * BR_ENOMEM, or BR_EFULL if the item has four million parts. */
 int br_item_add_part(struct br_item *item, const struct br_part *part);
 
@@ -255,7 +255,7 @@ const char *br_item_metadata(const struct br_item *item, const char *key);
 void br_item_set_resource(struct br_item *item, struct br_part *part, struct br_buf *buf,
                           const uint8_t *data, size_t len);
 
-/* Removes all parts; n_items and size become 0. Pending records stay. */
+/* Removes all parts; n_records and size become 0. Pending records stay. */
 void br_item_clear_parts(struct br_item *item);
 
 /* Frees the list of spans; the parts stay. */

@@ -92,7 +92,7 @@ bool br_shed_drops(struct br_host *host, enum br_signal signal)
 
 void br_shed_item(struct br_item *item)
 {
-    struct br_outcome outcome = {.verdict = BR_DONE, .n_rejected = item->n_items};
+    struct br_outcome outcome = {.verdict = BR_DONE, .n_rejected = item->n_records};
     (void)snprintf(outcome.text, sizeof outcome.text, "dropped: the server is overloaded");
     br_item_report(item, BR_RESULT_DROPPED, BR_SHED_REASON, item->n_pending);
     br_item_finish(item, &outcome);

@@ -35,9 +35,9 @@ static size_t pieces_record_bytes(enum br_signal signal)
 }
 
 /* Returns the size that counts for data with this number of records. */
-static size_t pieces_weight(enum br_signal signal, size_t size, uint32_t n_items)
+static size_t pieces_weight(enum br_signal signal, size_t size, uint32_t n_records)
 {
-    size_t least = n_items * pieces_record_bytes(signal);
+    size_t least = n_records * pieces_record_bytes(signal);
     return size > least ? size : least;
 }
 
@@ -82,7 +82,7 @@ static size_t pieces_cut_growth(const struct cut *cut)
 static bool pieces_cut_exceeds(const struct cut *cut)
 {
     const struct br_item *item = cut->reading->item;
-    double share = (double)cut->n_made / item->n_items, made = (double)cut->made_bytes,
+    double share = (double)cut->n_made / item->n_records, made = (double)cut->made_bytes,
            beside = (double)cut->scope->used - made;
     if (cut->last || (cut->n_pieces < FORECAST_PIECES && share * FORECAST_SHARE < 1))
         return false;
@@ -91,10 +91,10 @@ static bool pieces_cut_exceeds(const struct cut *cut)
 }
 
 /* Counts a piece with `bytes` that are not part of the request's buffers. */
-static int pieces_cut_made(struct cut *cut, size_t bytes, uint32_t n_items)
+static int pieces_cut_made(struct cut *cut, size_t bytes, uint32_t n_records)
 {
     cut->made_bytes += bytes;
-    cut->n_made += n_items;
+    cut->n_made += n_records;
     cut->n_pieces++;
     return pieces_cut_exceeds(cut) ? BR_EFULL : 0;
 }
@@ -124,7 +124,7 @@ static int pieces_on_traces(struct br_item *piece, void *arg)
     struct br_rope rope = {0};
     const uint8_t *data = NULL;
     struct br_pool *pool = cut->reading->host->pool;
-    uint32_t n_spans = piece->n_items;
+    uint32_t n_spans = piece->n_records;
     struct br_buf *buf = br_item_write(piece, &rope) ? NULL : br_rope_flat(&rope, pool, &data);
     br_item_free(piece);
     int rc = buf ? pieces_cut_walk(cut, buf, data, rope.len, n_spans) : BR_ENOMEM;
@@ -139,13 +139,13 @@ static int pieces_on_profiles(struct br_item *piece, void *arg)
 {
     struct cut *cut = arg;
     size_t bytes = piece->size;
-    uint32_t n_items = piece->n_items;
+    uint32_t n_records = piece->n_records;
     int rc = pieces_cut_add(cut, piece);
-    return rc == 0 ? pieces_cut_made(cut, bytes, n_items) : rc;
+    return rc == 0 ? pieces_cut_made(cut, bytes, n_records) : rc;
 }
 
 /* Returns the most records of a piece. */
-static uint32_t pieces_cut_items(const struct cut *cut)
+static uint32_t pieces_cut_records(const struct cut *cut)
 {
     return (uint32_t)(cut->bytes / cut->record_bytes);
 }
@@ -174,7 +174,7 @@ static bool pieces_cut_larger(struct cut *cut, size_t weight)
 static size_t pieces_cut_part_bytes(const struct cut *cut, const struct br_part *part)
 {
     size_t rest = part->raw_len - part->res_len,
-           weight = pieces_weight(BR_TRACES, rest, part->n_items), most = weight;
+           weight = pieces_weight(BR_TRACES, rest, part->n_records), most = weight;
     if (part->res_len)
         most = ((size_t)part->raw_len * SPANS_GROWTH - rest) / part->res_len;
     size_t least = (weight / (most ? most : 1) + 1) * (cut->bytes / BR_PIECE_BYTES);
@@ -208,20 +208,20 @@ static int pieces_cut_traces(struct cut *cut, const struct br_item *item)
     for (uint32_t i = 0, next; i < item->n_parts && rc == 0; i = next) {
         const struct br_part *first = &item->parts[i];
         size_t len = first->raw_len;
-        uint32_t n_items = first->n_items;
+        uint32_t n_records = first->n_records;
         for (next = i + 1; next < item->n_parts; next++) {
             const struct br_part *part = &item->parts[next];
-            if (pieces_weight(BR_TRACES, len + part->raw_len, n_items + part->n_items) >
+            if (pieces_weight(BR_TRACES, len + part->raw_len, n_records + part->n_records) >
                     cut->bytes ||
                 !pieces_adjoins(part - 1, part))
                 break;
             len += part->raw_len;
-            n_items += part->n_items;
+            n_records += part->n_records;
         }
-        if (pieces_weight(BR_TRACES, len, n_items) > cut->bytes)
+        if (pieces_weight(BR_TRACES, len, n_records) > cut->bytes)
             rc = pieces_cut_part(cut, first);
-        else if (!(rc = pieces_cut_walk(cut, first->buf, first->raw, len, n_items)))
-            rc = pieces_cut_made(cut, 0, n_items);
+        else if (!(rc = pieces_cut_walk(cut, first->buf, first->raw, len, n_records)))
+            rc = pieces_cut_made(cut, 0, n_records);
     }
     return rc;
 }
@@ -229,7 +229,7 @@ static int pieces_cut_traces(struct cut *cut, const struct br_item *item)
 static int pieces_cut_split(struct cut *cut, const struct br_item *item)
 {
     return item->signal == BR_TRACES ? pieces_cut_traces(cut, item)
-                                     : br_profiles_split(item, pieces_cut_items(cut), cut->bytes,
+                                     : br_profiles_split(item, pieces_cut_records(cut), cut->bytes,
                                                          pieces_on_profiles, cut);
 }
 
@@ -261,8 +261,8 @@ size_t br_pieces_from(enum br_signal signal)
 
 bool br_pieces_wanted(const struct br_item *item)
 {
-    return item->n_items > 1 &&
-           pieces_weight(item->signal, item->size, item->n_items) > br_pieces_from(item->signal);
+    return item->n_records > 1 &&
+           pieces_weight(item->signal, item->size, item->n_records) > br_pieces_from(item->signal);
 }
 
 int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *options)
@@ -272,7 +272,7 @@ int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *opti
                       .options = options,
                       .bytes = BR_PIECE_BYTES,
                       .record_bytes = pieces_record_bytes(item->signal)};
-    size_t weight = pieces_weight(item->signal, item->size, item->n_items);
+    size_t weight = pieces_weight(item->signal, item->size, item->n_records);
     if (!br_pieces_wanted(item) || !br_list_empty(&reading->pieces))
         return 0;
     br_list_init(&cut.pieces);
@@ -287,9 +287,9 @@ int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *opti
         rc = pieces_cut_try(&cut, item);
     if (rc)
         return rc == BR_EFULL ? 0 : rc;
-    uint32_t n_items = item->n_items;
+    uint32_t n_records = item->n_records;
     br_item_clear_parts(item);
-    item->n_items = n_items;
+    item->n_records = n_records;
     while (!br_list_empty(&cut.pieces))
         br_list_append(&reading->pieces, br_list_shift(&cut.pieces));
     return 0;

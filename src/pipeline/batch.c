@@ -83,15 +83,15 @@ static bool batch_merging(const struct br_batcher *batcher)
     return batcher->merge && batcher->gathered->n_parts == 0;
 }
 
-static uint32_t batch_gathered_items(const struct br_batcher *batcher)
+static uint32_t batch_gathered_records(const struct br_batcher *batcher)
 {
-    return batch_merging(batcher) ? br_merge_items(batcher->merge) : batcher->gathered->n_items;
+    return batch_merging(batcher) ? br_merge_records(batcher->merge) : batcher->gathered->n_records;
 }
 
 static size_t batch_gathered_size(const struct br_batcher *batcher)
 {
     if (!batcher->config.bytes)
-        return batch_gathered_items(batcher);
+        return batch_gathered_records(batcher);
     return batch_merging(batcher) ? br_merge_size(batcher->merge) : batcher->gathered->size;
 }
 
@@ -110,7 +110,7 @@ static bool batch_send(struct br_batcher *batcher, enum sending sending);
 
 static bool batch_gathered_any(const struct br_batcher *batcher)
 {
-    return batch_gathered_items(batcher) > 0 || batcher->gathered->n_parts > 0 ||
+    return batch_gathered_records(batcher) > 0 || batcher->gathered->n_parts > 0 ||
            batcher->gathered->n_pending > 0 || !br_list_empty(&batcher->waiting);
 }
 
@@ -211,10 +211,10 @@ static void batch_end_piece(struct batch *batch, struct br_item *item,
     if (outcome->verdict != BR_DONE)
         br_pending_discard(&item->pending, item->signal);
     if (outcome->verdict == BR_REJECT) {
-        batch->n_rejected += item->n_items;
+        batch->n_rejected += item->n_records;
         br_outcome_fold(&batch->rejection, outcome);
     } else if (outcome->verdict == BR_RETRY && kept && !ends) {
-        batch->n_refused += item->n_items;
+        batch->n_refused += item->n_records;
         br_outcome_fold(&batch->refusal, outcome);
     } else {
         batch->any_done = batch->any_done || outcome->verdict == BR_DONE;
@@ -327,16 +327,17 @@ static int batch_add_piece(struct br_item *item, void *arg)
  * memory. */
 static bool batch_divide_pending(struct pieces *pieces, struct br_item *whole)
 {
-    uint32_t n_left = whole->n_items;
+    uint32_t n_left = whole->n_records;
     for (struct br_list *list = pieces->items.next; list != &pieces->items; list = list->next) {
         struct br_item *piece = br_container_of(list, struct br_item, link);
         bool last = list->next == &pieces->items;
-        if (!br_pending_move(&piece->pending, &whole->pending, piece->n_items))
+        if (!br_pending_move(&piece->pending, &whole->pending, piece->n_records))
             return false;
-        piece->weight = last || !n_left ? whole->weight
-                                        : (size_t)((double)whole->weight * piece->n_items / n_left);
+        piece->weight = last || !n_left
+                            ? whole->weight
+                            : (size_t)((double)whole->weight * piece->n_records / n_left);
         whole->weight -= piece->weight;
-        n_left -= piece->n_items < n_left ? piece->n_items : n_left;
+        n_left -= piece->n_records < n_left ? piece->n_records : n_left;
     }
     return true;
 }
@@ -358,7 +359,7 @@ static int batch_make_pieces(struct br_batcher *batcher, struct br_item *whole,
                              struct pieces *pieces)
 {
     const struct br_batch_config *batch_config = &batcher->config;
-    size_t size = batch_config->bytes ? whole->size : whole->n_items;
+    size_t size = batch_config->bytes ? whole->size : whole->n_records;
     if (!batch_config->max_size || size <= batch_config->max_size)
         return batch_add_piece(whole, pieces);
     uint32_t items = batch_config->bytes ? 0 : (uint32_t)batch_config->max_size;
@@ -422,7 +423,7 @@ static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
     while ((list = br_list_shift(&pieces->items))) {
         struct br_item *item = br_container_of(list, struct br_item, link);
         if (batcher->sizes)
-            br_histogram_observe(batcher->sizes, item->n_items);
+            br_histogram_observe(batcher->sizes, item->n_records);
         if (batcher->sizes_bytes)
             br_histogram_observe(batcher->sizes_bytes, (double)item->size);
         batch_send_piece(batch, item);
@@ -463,7 +464,7 @@ static void batch_keep_remainder(struct br_batcher *batcher, struct pieces *piec
 {
     struct br_list *list = pieces->items.prev;
     struct br_item *remainder = br_container_of(list, struct br_item, link);
-    size_t size = batcher->config.bytes ? remainder->size : remainder->n_items,
+    size_t size = batcher->config.bytes ? remainder->size : remainder->n_records,
            weight = remainder->weight;
     if (list == pieces->items.next || size >= batcher->config.min_size)
         return;
@@ -478,7 +479,7 @@ static void batch_keep_remainder(struct br_batcher *batcher, struct pieces *piec
 static int batch_complete(struct br_batcher *batcher, struct pieces *pieces)
 {
     int rc = 0;
-    if (batch_merging(batcher) && br_merge_items(batcher->merge))
+    if (batch_merging(batcher) && br_merge_records(batcher->merge))
         rc = batch_merge_take(batcher);
     return rc ? rc : batch_make_pieces(batcher, batcher->gathered, pieces);
 }
@@ -532,8 +533,8 @@ static void batch_refuse(struct br_item *item, const char *why)
  * the worker too long. */
 static bool batch_is_alone(const struct br_batcher *batcher, const struct br_item *item)
 {
-    size_t size = batcher->config.bytes ? item->size : item->n_items;
-    return !batch_blocked(batcher) && item->n_items > 0 &&
+    size_t size = batcher->config.bytes ? item->size : item->n_records;
+    return !batch_blocked(batcher) && item->n_records > 0 &&
            (size >= batcher->config.min_size || item->size > ALONE_BYTES);
 }
 
@@ -570,7 +571,7 @@ static struct waiting *batch_wait_for(struct br_item *item, struct br_pending *r
     if (!waiting)
         return NULL;
     waiting->item = item;
-    waiting->count = item->n_items;
+    waiting->count = item->n_records;
     item->pending.exporter = NULL; /* the copy is in the exporter instead */
     waiting->copies = br_copies_open(item, 1);
     if (waiting->copies && br_copies_make(waiting->copies, 0, ret_pending)) {
@@ -618,7 +619,7 @@ static bool batch_full(const struct br_batcher *batcher)
 /* Returns true if no more may be gathered while no batch can be sent. */
 static bool batch_at_limit(const struct br_batcher *batcher)
 {
-    size_t least = batcher->config.bytes ? BR_BATCH_WAIT_BYTES : BR_BATCH_WAIT_ITEMS;
+    size_t least = batcher->config.bytes ? BR_BATCH_WAIT_BYTES : BR_BATCH_WAIT_RECORDS;
     return batch_gathered_size(batcher) >=
            (batcher->config.min_size > least ? batcher->config.min_size : least);
 }

@@ -7,8 +7,8 @@
  * the batcher is responsible for the data. A batch that is refused is kept and retried. A batch
  * that is rejected is dropped, counted and logged. No further batch is sent while BR_BATCH_KEPT_MAX
  * refused batches are kept, or while BR_BATCH_OUT_MAX batches are under way. Meanwhile data is
- * gathered until it has the size of a batch (at least BR_BATCH_WAIT_ITEMS or BR_BATCH_WAIT_BYTES);
- * further items are refused.
+ * gathered until it has the size of a batch (at least BR_BATCH_WAIT_RECORDS or
+ * BR_BATCH_WAIT_BYTES); further items are refused.
  *
  * Late acknowledgement: an item ends when its batch ends, with the outcome of the batch. A partial
  * rejection is divided among the items in proportion to their records. Components downstream see
@@ -33,7 +33,7 @@
 #define BR_BATCH_KEPT_MAX 4
 #define BR_BATCH_RETRY_MS 10000
 #define BR_BATCH_OUT_MAX 16
-#define BR_BATCH_WAIT_ITEMS 8192
+#define BR_BATCH_WAIT_RECORDS 8192
 #define BR_BATCH_WAIT_BYTES (8u << 20)
 
 /* Names of a batcher's metrics. NULL: the metric does not exist. */

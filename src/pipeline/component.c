@@ -24,7 +24,7 @@ void br_node_forward(struct br_node *node, struct br_item *item)
 {
     struct br_consumer *next = node->next[item->signal];
     if (node->outgoing[item->signal])
-        *node->outgoing[item->signal] += item->n_items;
+        *node->outgoing[item->signal] += item->n_records;
     if (next)
         br_consume(next, item);
     else
@@ -73,7 +73,7 @@ void br_node_drop(struct br_node *node, struct br_item *item, const char *reason
     if (held)
         (void)snprintf(more, sizeof more, " (%llu similar messages suppressed)",
                        (unsigned long long)held);
-    br_error(&node->log, "dropped %u %s (%s): %s: %s%s", n, br_signal_items(item->signal), reason,
+    br_error(&node->log, "dropped %u %s (%s): %s: %s%s", n, br_signal_records(item->signal), reason,
              br_status_name(why->status), why->text, more);
 }
 
@@ -90,7 +90,7 @@ void br_node_log_partial(struct br_node *node, const struct br_item *item,
     if (outcome->n_rejected &&
         br_log_allow(limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
         br_warn(&node->log, "dropped %u of %u %s (partial success): %s", outcome->n_rejected,
-                item->n_items, br_signal_items(item->signal), outcome->text);
+                item->n_records, br_signal_records(item->signal), outcome->text);
 }
 
 void br_node_drained(struct br_node *node)

@@ -78,7 +78,7 @@ struct br_component {
     bool (*keeps_metadata)(const void *config);
 
     /* Returns how many records a processor gathers in one request. NULL: it gathers none. */
-    uint64_t (*request_items)(const void *config);
+    uint64_t (*request_records)(const void *config);
 
     /* Names another component that this one needs; a config without that component is rejected.
      * NULL: none. */

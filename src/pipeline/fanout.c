@@ -116,7 +116,7 @@ static void fanout_count_dropped(struct destination *destination, enum br_signal
         br_error(
             &destination->log,
             "dropped %u %s that other destinations accepted: %s (%llu similar messages suppressed)",
-            count, br_signal_items(signal), why, (unsigned long long)held);
+            count, br_signal_records(signal), why, (unsigned long long)held);
 }
 
 static void fanout_drop(struct destination *destination, struct br_item *item, const char *reason,
@@ -159,7 +159,7 @@ static void fanout_group_step(struct group *group);
 static void fanout_note_lost(struct delivery *delivery)
 {
     struct br_outcome *outcome = &delivery->group->outcome;
-    outcome->n_rejected = delivery->group->item->n_items;
+    outcome->n_rejected = delivery->group->item->n_records;
     if (!outcome->text[0])
         (void)snprintf(outcome->text, sizeof outcome->text,
                        "%s did not accept the data in time; it was dropped for this destination",
@@ -622,7 +622,7 @@ static void fanout_release_destination(struct destination *destination)
                 &destination->log,
                 "dropped %llu %s (shutdown) that other destinations accepted: they could not be "
                 "delivered in time",
-                (unsigned long long)destination->n_unsent[s], br_signal_items(s));
+                (unsigned long long)destination->n_unsent[s], br_signal_records(s));
 }
 
 struct br_fanout *br_fanout_new(struct br_host *host, const struct br_fanout_config *config,

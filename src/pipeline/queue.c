@@ -40,7 +40,7 @@ static size_t queue_size_of(const struct br_queue *queue, const struct br_item *
 {
     switch (queue->config->sizer) {
     case BR_SIZER_ITEMS:
-        return item->n_items;
+        return item->n_records;
     case BR_SIZER_BYTES:
         return item->size;
     default:
@@ -114,9 +114,9 @@ static void queue_enqueue(struct br_queue *queue, struct br_item *item);
 static void queue_count_result(struct br_queue *queue, const struct br_item *child)
 {
     enum br_signal s = child->signal;
-    uint32_t sent = child->n_sent < child->n_items ? child->n_sent : child->n_items;
+    uint32_t sent = child->n_sent < child->n_records ? child->n_sent : child->n_records;
     *queue->counts.sent[s] += sent;
-    *queue->counts.failed[s] += child->n_items - sent;
+    *queue->counts.failed[s] += child->n_records - sent;
 }
 
 static void queue_on_sent(struct br_item *child, void *arg)
@@ -226,7 +226,7 @@ static void queue_note_size(struct br_queue *queue, const struct br_item *item)
 {
     if (!queue->enqueued || item->n_parts == 0)
         return;
-    br_histogram_observe(queue->enqueued, item->n_items);
+    br_histogram_observe(queue->enqueued, item->n_records);
     br_histogram_observe(queue->enqueued_bytes, (double)item->size);
 }
 
@@ -237,7 +237,7 @@ static void queue_consume(struct br_consumer *self, struct br_item *item)
     queue_note_size(queue, item);
     if (queue->closing) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "shutting down");
-    } else if (item->n_items == 0 && item->n_parts == 0) {
+    } else if (item->n_records == 0 && item->n_parts == 0) {
         br_item_done(item);
     } else if (!queue->config->enabled ||
                (br_list_empty(&queue->overflow) && queue_fits(queue, item))) {
@@ -245,7 +245,7 @@ static void queue_consume(struct br_consumer *self, struct br_item *item)
     } else if (queue->config->block_on_overflow) {
         br_list_append(&queue->overflow, &item->link);
     } else {
-        *queue->refused[item->signal] += item->n_items;
+        *queue->refused[item->signal] += item->n_records;
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "sending_queue is full");
     }
 }

@@ -237,7 +237,7 @@ static bool retry_is_too_large(const struct br_outcome *outcome)
 
 static int retry_cut(const struct br_item *item, struct br_list *pieces)
 {
-    uint32_t half = (item->n_items + 1) / 2;
+    uint32_t half = (item->n_records + 1) / 2;
     return item->signal == BR_TRACES ? br_traces_split(item, half, 0, retry_take_piece, pieces)
                                      : br_profiles_split(item, half, 0, retry_take_piece, pieces);
 }
@@ -263,7 +263,7 @@ static bool retry_divide(struct attempt *attempt)
         return false;
     }
     if (!attempt->most_refused)
-        attempt->most_refused = retry_most_refused(attempt->item->n_items);
+        attempt->most_refused = retry_most_refused(attempt->item->n_records);
     for (l = pieces.next; l != &pieces; l = l->next)
         br_item_adopt(attempt->item, br_container_of(l, struct br_item, link));
     while (!attempt->tried_largest && (l = br_list_shift(&attempt->pieces)))
@@ -299,7 +299,7 @@ static void retry_go_on(struct attempt *attempt, const struct br_outcome *outcom
 static void retry_on_refused(struct attempt *attempt, const struct br_outcome *outcome)
 {
     struct br_item *item = attempt->item;
-    if (item->n_items > 1) {
+    if (item->n_records > 1) {
         if (!retry_divide(attempt)) {
             struct br_outcome later = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");
             retry_again(attempt, &later);

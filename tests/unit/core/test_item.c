@@ -192,7 +192,7 @@ static void untouched_parts_leave_as_they_came(void **state)
         items_request(&w, (enum br_signal)s, 1, 20, 3);
         wire_str(&w, 99, "a field of the future");
         struct br_item *item = items_walk(&h->host, (enum br_signal)s, w.data, w.len);
-        assert_int_equal(item->n_items, 20);
+        assert_int_equal(item->n_records, 20);
         assert_written(item, &w);
         br_item_free(item);
         wire_free(&w);
@@ -295,13 +295,13 @@ static void absorbing_moves_parts_and_debt(void **state)
         struct br_item *from = received(h, i + 1, &e);
         assert_int_equal(br_item_absorb(into, from), 0);
         assert_int_equal(from->n_parts, 0);
-        assert_int_equal(from->n_items, 0);
+        assert_int_equal(from->n_records, 0);
         assert_int_equal(from->size, 0);
         assert_int_equal(from->n_pending, 0);
         assert_null(from->spans);
         br_item_done(from);
     }
-    assert_int_equal(into->n_items, 6);
+    assert_int_equal(into->n_records, 6);
     assert_int_equal(into->n_pending, 6);
     assert_null(into->spans);
     assert_written(into, &want);
@@ -331,7 +331,7 @@ static void cleared_parts_leave_the_debt(void **state)
     struct fake_host *h = *state;
     struct br_item *item = items_new(&h->host, BR_PROFILES, 1, 9);
     br_item_clear_parts(item);
-    assert_int_equal(item->n_items, 0);
+    assert_int_equal(item->n_records, 0);
     assert_int_equal(item->size, 0);
     assert_int_equal(item->n_pending, 9);
     assert_int_equal(br_pool_live(h->host.pool), 0);
@@ -492,8 +492,8 @@ static void names_of_signals(void **state)
     (void)state;
     assert_string_equal(br_signal_name(BR_TRACES), "traces");
     assert_string_equal(br_signal_name(BR_PROFILES), "profiles");
-    assert_string_equal(br_signal_items(BR_TRACES), "spans");
-    assert_string_equal(br_signal_items(BR_PROFILES), "samples");
+    assert_string_equal(br_signal_records(BR_TRACES), "spans");
+    assert_string_equal(br_signal_records(BR_PROFILES), "samples");
 }
 
 SUITE(item)

@@ -492,7 +492,9 @@ static void on_tenant(struct br_consumer *self, struct br_item *item)
     struct tenants *t = br_container_of(self, struct tenants, consumer);
     const char *tenant = br_item_metadata(item, "x-tenant");
     assert_null(br_item_metadata(item, "x-other"));
-    *(!tenant ? &t->n_none : strcmp(tenant, "blue") == 0 ? &t->n_blue : &t->n_red) += item->n_items;
+    *(!tenant                       ? &t->n_none
+      : strcmp(tenant, "blue") == 0 ? &t->n_blue
+                                    : &t->n_red) += item->n_records;
     br_consume(&t->sink->consumer, item);
 }
 
