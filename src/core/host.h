@@ -59,7 +59,7 @@ struct br_host_ops {
     /* net/client.h: does not fail for an endpoint that does not answer. */
     int (*connect)(struct br_host *host, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err);
-    /* As br_host_work; false without memory. NULL: there are no threads. */
+    /* As br_host_work; false without memory. NULL: without threads. */
     bool (*work)(struct br_host *host, struct br_work *work);
     void (*work_leave)(struct br_host *host, struct br_work *work);
     void (*work_wait)(struct br_host *host, struct br_work *work);

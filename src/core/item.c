@@ -316,7 +316,7 @@ static int item_write_dictionary(const struct br_part *parts, uint32_t count, ui
 }
 
 /* Returns the index of the dictionary that the additions belong to. Indices count through all
- * dictionaries in order, so it is the last one; or the first addition if there is no dictionary. */
+ * dictionaries in order, so it is the last one; or the first addition without a dictionary. */
 static uint32_t item_base_of_additions(const struct br_part *parts, uint32_t count)
 {
     uint32_t base = UINT32_MAX, first = UINT32_MAX;

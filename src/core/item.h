@@ -77,16 +77,16 @@ struct br_part {
     uint32_t raw_len;
     uint32_t body_at;     /* offset of the body in `raw` */
     uint32_t res_at;      /* RESOURCE: offset of its Resource field (the tag) in `raw` ... */
-    uint32_t res_len;     /* ... and its length with the tag; 0: there is none */
+    uint32_t res_len;     /* ... and its length with the tag; 0: absent */
     uint32_t res_body_at; /* offset of the Resource message in `raw` */
-    /* DICTIONARY: offset of its outline in `raw` (otlp/dictionary/outline.h); 0: there is none */
+    /* DICTIONARY: offset of its outline in `raw` (otlp/dictionary/outline.h); 0: absent */
     uint32_t outline_at;
     struct br_buf *new_resource_buf;
     const uint8_t *new_resource; /* replaces the Resource message; NULL: unchanged */
     uint32_t new_resource_len;
 };
 
-/* The identity, parent and time of a span. An id of zeros means that there is none, because it
+/* The identity, parent and time of a span. An id of zeros means an absent id, because it
  * is invalid on the wire (trace.proto, Span.trace_id and span_id). */
 struct br_span_head {
     uint8_t trace_id[16];
@@ -106,7 +106,7 @@ struct br_span {
     struct br_span_head head;
     const uint8_t *body;
     const uint8_t *name;
-    /* values (AnyValue) of the last attributes with these keys; NULL: there is none */
+    /* values (AnyValue) of the last attributes with these keys; NULL: absent */
     const uint8_t *thread_id, *thread_name;
     uint32_t thread_id_len, thread_name_len; /* valid if the pointer is not NULL */
     uint32_t body_len, name_len;
@@ -331,7 +331,7 @@ void br_item_report(struct br_item *item, enum br_result result, const char *rea
 /* Finishes the item. The owner calls it exactly once and must not use the item afterwards. With
  * BR_DONE the pending records are reported as sent, except for n_rejected of them, which are
  * dropped with the reason "partial_success". Otherwise they return to the parent, or are
- * rejected if there is none (enum br_item_kind). */
+ * rejected without a parent (enum br_item_kind). */
 void br_item_finish(struct br_item *item, const struct br_outcome *outcome);
 
 /* Finish the item with BR_DONE, BR_RETRY or BR_REJECT, as br_item_finish. */

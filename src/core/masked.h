@@ -27,7 +27,7 @@ struct br_masked_row {
     uint64_t count, last_ns;
 };
 
-/* Returns a reference to the table of the host's service, or NULL when there is no memory. */
+/* Returns a reference to the table of the host's service, or NULL without memory. */
 struct br_masked *br_masked_get(struct br_host *host);
 void br_masked_put(struct br_host *host, struct br_masked *masked); /* Accepts NULL. */
 

@@ -85,7 +85,7 @@ struct br_component {
     void (*refers)(const void *config, struct br_reference *ret);
 
     /* Checks conditions that the option table cannot express, and adds errors with positions
-     * from `node` to `errs`. NULL: there are none. */
+     * from `node` to `errs`. NULL: nothing to check. */
     int (*check)(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs);
     int (*create)(struct br_node *node, struct br_err *err);
@@ -107,7 +107,7 @@ struct br_node {
     struct br_host *host;
     struct br_log log;                    /* "exporter/otlp/tempo" */
     struct br_consumer input;             /* called from upstream; forwards to component->consume */
-    struct br_consumer *next[BR_SIGNALS]; /* downstream; NULL if there is none */
+    struct br_consumer *next[BR_SIGNALS]; /* downstream; NULL at the end of a pipeline */
     bool in_pipeline[BR_SIGNALS];         /* signals that the node receives or sends */
     bool draining, drained;
     bool ending; /* the node is being destroyed: refused items are not retried */
@@ -121,7 +121,7 @@ struct br_node {
     /* receivers: all pipelines of profiles contain a component with wants_times */
     bool times_wanted;
     struct br_ledger *ledger; /* exporters: the records that arrived; NULL in tests */
-    struct br_retry *retry;   /* exporters: their retries; NULL if there are none */
+    struct br_retry *retry;   /* exporters: their retries; NULL: never */
     /* processors: records received and forwarded; NULL for other components */
     double *incoming[BR_SIGNALS], *outgoing[BR_SIGNALS];
 };

@@ -439,7 +439,7 @@ static void fanout_on_waited(struct br_timer *timer)
     fanout_group_step(group);
 }
 
-/* Limits the time that the sender waits. Without memory for the timer there is no limit. */
+/* Limits the time that the sender waits. Without memory for the timer it waits without a limit. */
 static void fanout_wait(struct group *group)
 {
     if (group->taken && !group->detached && !fanout_sender_waits(group) && !group->waited &&

@@ -98,7 +98,7 @@ struct br_hold {
     struct br_log_limit log_limit;
 };
 
-/* Initializes a hold. Returns false if there is no memory; br_hold_release is allowed then. */
+/* Initializes a hold. Returns false without memory; br_hold_release is allowed then. */
 bool br_hold_init(struct br_hold *hold, const struct br_hold_config *config);
 
 /* Adds an item without a parent whose pending records nobody else reports, or one whose owner

@@ -45,7 +45,7 @@ static void partition_key_of(const struct br_partitions *partitions, const struc
     }
 }
 
-/* Frees an idle batcher. Returns false if there is none. */
+/* Frees an idle batcher. Returns false if all are in use. */
 static bool partition_remove_idle(struct br_partitions *partitions)
 {
     struct br_batcher *batcher;
