@@ -170,10 +170,10 @@ static void debug_print_counts(const struct br_item *item, struct br_str *out)
             profiles += debug_count(part->raw + part->body_at, part->raw + part->raw_len, 2);
     }
     if (item->signal == BR_TRACES)
-        br_str_printf(out, "Traces: resource spans %u, spans %u\n", resources, item->n_items);
+        br_str_printf(out, "Traces: resource spans %u, spans %u\n", resources, item->n_records);
     else
         br_str_printf(out, "Profiles: resource profiles %u, profiles %u, samples %u\n", resources,
-                      profiles, item->n_items);
+                      profiles, item->n_records);
 }
 
 static void debug_print(const struct config *config, const struct br_item *item, struct br_str *out)

@@ -401,7 +401,7 @@ static int file_exporter_add_record(struct state *state, struct br_item *item,
         return BR_ENOMEM;
     struct record *record = &writing->records[writing->n_records++];
     *record = (struct record){
-        .item = item, .value = value, .value_len = value_len, .n_items = part->n_items};
+        .item = item, .value = value, .value_len = value_len, .n_items = part->n_records};
     return br_item_write(part, &record->payload);
 }
 
@@ -475,7 +475,7 @@ static int file_exporter_add_groups(struct state *state, struct br_item *item)
                                    &grouped[n]))
             n++;
         else
-            n_no_group += item->parts[i].n_items;
+            n_no_group += item->parts[i].n_records;
     }
     if (n > 1)
         qsort(grouped, n, sizeof *grouped, file_exporter_by_value);
@@ -537,7 +537,7 @@ static void file_exporter_finish_item(struct state *state, const struct record *
         n_dropped += records[i].rc || records[i].nameless ? records[i].n_items : 0;
     }
     if (n_dropped)
-        br_item_settle(item, BR_FATE_DROPPED, failed ? "not_written" : "no_group", n_dropped);
+        br_item_report(item, BR_RESULT_DROPPED, failed ? "not_written" : "no_group", n_dropped);
     br_item_done(item);
 }
 
@@ -626,8 +626,8 @@ static void file_exporter_take(struct state *state, struct br_item *item)
     } else if (writing->n_records > first) {
         br_list_append(&state->current, &item->link);
     } else {
-        if (item->n_items)
-            br_item_settle(item, BR_FATE_DROPPED, "no_group", item->n_items);
+        if (item->n_records)
+            br_item_report(item, BR_RESULT_DROPPED, "no_group", item->n_records);
         br_item_done(item);
     }
 }

@@ -18,7 +18,7 @@ static int nop_create(struct br_node *node, struct br_err *err)
 static void nop_consume(struct br_node *node, struct br_item *item)
 {
     struct br_exporter_counts *counts = node->state;
-    *counts->sent[item->signal] += item->n_items;
+    *counts->sent[item->signal] += item->n_records;
     br_item_done(item);
 }
 

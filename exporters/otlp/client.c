@@ -53,8 +53,8 @@ static struct br_outcome otlp_client_success(const struct br_call *call,
         otlp_client_log_unread(br_container_of(call->calls, struct otlp_sender, calls));
     if (outcome.n_rejected && call->item->signal == BR_PROFILES)
         otlp_partial_to_samples(call->item, &outcome);
-    if (outcome.n_rejected > call->item->n_items)
-        outcome.n_rejected = call->item->n_items;
+    if (outcome.n_rejected > call->item->n_records)
+        outcome.n_rejected = call->item->n_records;
     return outcome;
 }
 

@@ -174,5 +174,5 @@ void otlp_partial_to_samples(const struct br_item *item, struct br_outcome *outc
     for (uint32_t i = 0; i < item->n_parts; i++)
         if (item->parts[i].kind == BR_PART_RESOURCE)
             n_profiles += partial_count_in_part(&item->parts[i]);
-    outcome->n_rejected = br_signal_share(outcome->n_rejected, n_profiles, item->n_items);
+    outcome->n_rejected = br_signal_share(outcome->n_rejected, n_profiles, item->n_records);
 }

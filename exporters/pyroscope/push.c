@@ -9,7 +9,6 @@
 #include "base/str.h"
 #include "egress/call.h"
 #include "exporters/pyroscope/push_fields.h"
-#include "pipeline/redelivery.h"
 #include "wire/protobuf.h"
 
 #define PUSH_PATH "/push.v1.PusherService/Push"
@@ -32,7 +31,7 @@ struct pyroscope_push {
 /* --- Parts ----------------------------------------------------------------------------------- */
 
 int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labels_len,
-                        const struct br_buf *pprof, uint32_t n_items, struct br_part *ret)
+                        const struct br_buf *pprof, uint32_t n_records, struct br_part *ret)
 {
     static const char digits[] = "0123456789abcdef";
     uint8_t id[PYROSCOPE_ID_LEN / 2];
@@ -59,7 +58,7 @@ int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labe
     }
     buf->len = (uint32_t)(o - buf->data);
     *ret = (struct br_part){.kind = BR_PART_OTHER,
-                            .n_items = n_items,
+                            .n_records = n_records,
                             .buf = buf,
                             .raw = buf->data,
                             .raw_len = buf->len,
@@ -74,7 +73,7 @@ static struct br_outcome push_drop(struct pyroscope_push *push, struct br_item *
                                    const char *text)
 {
     struct br_outcome outcome = br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "%s", text);
-    br_redelivery_drop(push->node, item, "profile_rejected", &outcome, &push->refused_limit);
+    br_node_drop(push->node, item, "profile_rejected", &outcome, &push->refused_limit);
     return outcome;
 }
 

@@ -48,7 +48,7 @@ struct br_consumer *pyroscope_push_input(struct pyroscope_push *push);
 /* Finishes all pending requests and runs loop turns of the host. Accepts NULL. */
 void pyroscope_push_free(struct pyroscope_push *push);
 
-/* Makes a RawProfileSeries of encoded labels and a pprof, as a part with `n_items` samples. The
+/* Makes a RawProfileSeries of encoded labels and a pprof, as a part with `n_records` samples. The
  * caller owns `ret->buf`. Returns 0 or BR_ENOMEM. */
 int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labels_len,
-                        const struct br_buf *pprof, uint32_t n_items, struct br_part *ret);
+                        const struct br_buf *pprof, uint32_t n_records, struct br_part *ret);

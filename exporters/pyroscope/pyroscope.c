@@ -249,7 +249,7 @@ static void pyroscope_exporter_note_dropped(struct batch *batch, const struct br
             result->buf->len,
             (double)(result->time_ns < now ? now - result->time_ns : result->time_ns - now) / 1e9,
             result->time_ns < now ? "before" : "after");
-    batch->n_dropped[why] += result->n_items;
+    batch->n_dropped[why] += result->n_records;
 }
 
 static int pyroscope_exporter_add_request(struct batch *batch, const struct br_part *part)
@@ -294,7 +294,7 @@ static int pyroscope_exporter_on_pprof(const struct br_pprof_out *result, struct
         pyroscope_labels_count(state->labels, result->n_left_out);
     if (!pyroscope_labels_make(state->labels, result, &labels, &len) ||
         !pyroscope_exporter_set_time(state, result, (struct br_entry){labels, (uint32_t)len}) ||
-        pyroscope_part_make(batch->node->host->pool, labels, len, result->buf, result->n_items,
+        pyroscope_part_make(batch->node->host->pool, labels, len, result->buf, result->n_records,
                             &part))
         return BR_ENOMEM;
     batch->size += part.raw_len;
@@ -314,7 +314,7 @@ static void pyroscope_exporter_report_dropped(struct batch *batch, struct br_ite
     for (int i = 0; i < REASONS; i++) {
         if (batch->n_dropped[i] == 0)
             continue;
-        br_item_settle(item, BR_FATE_DROPPED, reasons[i], batch->n_dropped[i]);
+        br_item_report(item, BR_RESULT_DROPPED, reasons[i], batch->n_dropped[i]);
         item->outcome.n_rejected += batch->n_dropped[i];
         if (br_log_allow(&state->limit[i], br_host_mono_ms(batch->node->host), LOG_EVERY_MS,
                          &suppressed))
@@ -460,7 +460,7 @@ static bool pyroscope_exporter_make_pushes(struct br_node *node)
                                    .id = config.endpoint,
                                    .delivers = true,
                                    .final = true,
-                                   .apart_bytes = apart ? APART_BYTES : 0};
+                                   .detached_bytes = apart ? APART_BYTES : 0};
     }
     if (n > 1)
         state->fanout = br_fanout_new(node->host, NULL, ends, n);

@@ -400,7 +400,7 @@ static void filter_consume(struct br_node *node, struct br_item *item)
     struct br_matcher *matcher = &state->matchers[item->signal];
     struct br_conditions *conditions = &state->conditions[item->signal];
     struct filtering filtering = {matcher, conditions->count ? conditions : NULL};
-    uint32_t before = item->n_items;
+    uint32_t before = item->n_records;
     br_regex_time_begin(&state->time, config->match_time, item);
     int rc = br_matcher_begin(matcher, item);
     if (!rc && filtering.conditions)
@@ -418,9 +418,9 @@ static void filter_consume(struct br_node *node, struct br_item *item)
         filter_finish(item, rc);
         return;
     }
-    uint32_t n_dropped = before - item->n_items;
-    br_item_settle(item, BR_FATE_DROPPED, "filtered", n_dropped);
-    if (n_dropped && item->n_items == 0)
+    uint32_t n_dropped = before - item->n_records;
+    br_item_report(item, BR_RESULT_DROPPED, "filtered", n_dropped);
+    if (n_dropped && item->n_records == 0)
         br_item_done(item);
     else
         br_node_forward(node, item);

@@ -732,7 +732,7 @@ void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool 
     struct marking marking = {.join = join,
                               .exact = waited && join->config->mark == JOIN_MARK_EXACT};
     br_arena_init(&marking.arena, ARENA_MAX);
-    uint32_t i = 0, n_items = item->n_items;
+    uint32_t i = 0, n_records = item->n_records;
     marking.locals =
         (struct join_locals){.table = join->table,
                              .link_spans = join->config->local_root.link == JOIN_LINK_SPAN,
@@ -743,11 +743,11 @@ void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool 
                     &marking.arena);
     marking.infer.cut = join->trace_spans_cut;
     struct br_addition *additions =
-        spans ? br_arena_calloc(&marking.arena, n_items, sizeof *additions) : NULL;
+        spans ? br_arena_calloc(&marking.arena, n_records, sizeof *additions) : NULL;
     bool *dangling =
-        marking.exact ? br_arena_calloc(&marking.arena, n_items, sizeof *dangling) : NULL;
+        marking.exact ? br_arena_calloc(&marking.arena, n_records, sizeof *dangling) : NULL;
     bool any_dangling = false;
-    for (uint32_t p = 0; additions && p < item->n_parts && i < n_items; p++) {
+    for (uint32_t p = 0; additions && p < item->n_parts && i < n_records; p++) {
         struct br_part *part = &item->parts[p];
         marking.service = join_service_of(part, NULL);
         marking.service.name_len = join_cut(marking.service.name, marking.service.name_len);
@@ -755,7 +755,7 @@ void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool 
                       join_service_profiled(join, &marking.service, now_ms);
         annotations_mark_begin_part(&marking, part);
         uint32_t first = i, n_marked = 0;
-        for (; i < n_items && spans[i].part == p; i++) {
+        for (; i < n_records && spans[i].part == p; i++) {
             additions[i] = annotations_mark_span(&marking, &spans[i], totals, likely);
             n_marked += additions[i].len > 0;
             any_dangling = any_dangling || marking.dangling;

@@ -274,7 +274,7 @@ static void fold_note_all(struct fold *fold, const struct br_item *item)
     uint32_t index = 0;
     for (uint32_t i = 0; i < item->n_parts; i++) {
         const struct br_part *part = &item->parts[i];
-        if (part->kind != BR_PART_RESOURCE || !part->n_items)
+        if (part->kind != BR_PART_RESOURCE || !part->n_records)
             continue;
         fold->ranges[fold->n_ranges++] =
             (struct fold_range){index, part->raw, part->raw + part->raw_len};
@@ -534,8 +534,8 @@ static int fold_init(struct fold *fold, const struct br_item *item)
 {
     uint32_t n_ranges = 0;
     for (uint32_t i = 0; i < item->n_parts; i++)
-        n_ranges += item->parts[i].kind == BR_PART_RESOURCE && item->parts[i].n_items;
-    fold->count = item->n_items;
+        n_ranges += item->parts[i].kind == BR_PART_RESOURCE && item->parts[i].n_records;
+    fold->count = item->n_records;
     fold->n_slots = fold->count + fold->count / 3 + 1;
     fold->ranges = br_calloc(n_ranges + 1, sizeof *fold->ranges);
     fold->at = br_malloc((size_t)fold->count * sizeof *fold->at);

@@ -243,10 +243,10 @@ static void join_release(struct join *join, enum br_signal signal, struct held *
         (void)join_samples(join, item, JOIN_PASS_LAST, held->memo, held->came_ms);
     br_free(held->memo);
     br_free(held);
-    if (item->waits)
+    if (item->sender == BR_SENDER_WAITS)
         br_node_forward(join->node, item); /* a sender waits for the outcome and retries */
     else
-        br_redelivery_send(join->redeliveries[signal], item);
+        br_hold_send(&join->sent[signal], item);
 }
 
 /* Releases the items that are due at `ms`. Profiles come first, because spans that are due at
@@ -296,10 +296,10 @@ static bool join_may_hold(struct join *join, const struct br_item *item)
     size_t ours = join->held_bytes,
            most = (size_t)join->config->hold_max_bytes / join->node->host->n_workers;
     for (int s = 0; s < BR_SIGNALS; s++)
-        ours += br_redelivery_bytes(join->redeliveries[s]);
+        ours += join->sent[s].bytes;
     if (!join->node->draining && ours + item->size <= most)
         return true;
-    *join->hold_full += item->n_items;
+    *join->hold_full += item->n_records;
     return false;
 }
 
@@ -312,7 +312,7 @@ static struct br_item *join_move_data(struct br_item *item)
         return NULL;
     }
     own->received_ms = item->received_ms;
-    own->received_items = item->received_items;
+    own->received_records = item->received_records;
     (void)br_item_absorb(own, item); /* cannot fail, because the item is empty */
     return own;
 }
@@ -323,7 +323,7 @@ static bool join_hold(struct join *join, struct br_item *item, uint64_t delay_ms
 {
     enum br_signal signal = item->signal;
     struct held *held = br_calloc(1, sizeof *held);
-    struct br_item *own = held && !item->waits ? join_move_data(item) : item;
+    struct br_item *own = held && item->sender != BR_SENDER_WAITS ? join_move_data(item) : item;
     if (!held || !own) {
         br_free(held);
         return false;
@@ -366,7 +366,7 @@ static void join_consume_profiles(struct join *join, struct br_item *item)
     uint64_t now_ms = br_host_mono_ms(join->node->host),
              hold_ms = join->config->profile_hold / 1000000;
     uint8_t *memo =
-        hold_ms && join_may_hold(join, item) ? br_calloc((size_t)item->n_items + 1, 1) : NULL;
+        hold_ms && join_may_hold(join, item) ? br_calloc((size_t)item->n_records + 1, 1) : NULL;
     if (!memo) {
         (void)join_samples(join, item, JOIN_PASS_ONLY, NULL, now_ms);
         br_node_forward(join->node, item);
@@ -400,7 +400,7 @@ static void join_on_redelivery_idle(void *arg)
     struct join *join = arg;
     bool idle = join->node->draining;
     for (int s = 0; s < BR_SIGNALS; s++)
-        idle = idle && br_list_empty(&join->held[s]) && br_redelivery_idle(join->redeliveries[s]);
+        idle = idle && br_list_empty(&join->held[s]) && join->sent[s].n_held == 0;
     if (idle)
         br_node_drained(join->node);
 }
@@ -478,11 +478,10 @@ static bool join_make_parts(struct join *join)
     for (int s = 0; s < BR_SIGNALS; s++) {
         br_list_init(&join->held[s]);
         join->output[s].consume = join_output;
-        join->redeliveries[s] =
-            br_redelivery_new(node, &join->output[s], false, join_on_redelivery_idle, join);
+        br_hold_init_for_node(&join->sent[s], node, &join->output[s], false, join_on_kept_end,
+                              join);
     }
-    return join->table && join->redeliveries[0] && join->redeliveries[1] &&
-           join_policy_init(&join->policy, join->config->keep) == 0 &&
+    return join->table && join_policy_init(&join->policy, join->config->keep) == 0 &&
            join_span_metrics_init(&join->span_metrics, &join->config->span_metrics, node,
                                   join->table) == 0;
 }
@@ -546,13 +545,13 @@ static void join_destroy(struct br_node *node)
         struct br_list *list;
         while (join->held[s].next && (list = br_list_shift(&join->held[s]))) {
             struct held *held = br_container_of(list, struct held, link);
-            if (!held->item->waits)
-                br_redelivery_end(node, held->item);
+            if (held->item->sender != BR_SENDER_WAITS)
+                br_node_drop_unsent(node, held->item);
             br_item_retry(held->item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
             br_free(held->memo);
             br_free(held);
         }
-        br_redelivery_free(join->redeliveries[s]);
+        br_hold_release(&join->sent[s]);
     }
     join_span_metrics_release(&join->span_metrics);
     join_policy_release(&join->policy);

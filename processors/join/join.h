@@ -4,7 +4,7 @@
 
 #include "otlp/dictionary/dictionary.h"
 #include "pipeline/component.h"
-#include "pipeline/redelivery.h"
+#include "pipeline/hold.h"
 #include "processors/join/annotations.h"
 #include "processors/join/policy.h"
 #include "processors/join/sample_view.h"
@@ -68,7 +68,7 @@ struct join {
     struct join_span_metrics span_metrics;
     /* forwards held items of that signal to the next component */
     struct br_consumer output[BR_SIGNALS];
-    struct br_redelivery *redeliveries[BR_SIGNALS];
+    struct br_hold sent[BR_SIGNALS]; /* released items that the next component has not accepted */
     struct br_list held[BR_SIGNALS]; /* struct held, oldest first */
     size_t held_bytes;
     struct br_timer release, housekeeping;

@@ -392,7 +392,7 @@ static void join_run_note_folded(struct run *run, uint32_t index, uint16_t type,
 static void join_run_decide_later(struct run *run, uint32_t index,
                                   const struct join_sample_view *view)
 {
-    if (join_undecided_add(&run->folding.undecided, run->item->n_items, index,
+    if (join_undecided_add(&run->folding.undecided, run->item->n_records, index,
                            run->found.has_trace ? run->found.trace : NULL, view->span_id,
                            run->scope.value_type.type, (double)view->value))
         run->no_memory = true;
@@ -452,7 +452,7 @@ static void join_run_fold(struct run *run)
         join_fold_samples(run->item, run->folding.verdicts, run->dictionary.labels,
                           run->dictionary.view.count[BR_TABLE_ATTRIBUTE], &merged))
         return;
-    br_item_settle(run->item, BR_FATE_DROPPED, "folded", merged);
+    br_item_report(run->item, BR_RESULT_DROPPED, "folded", merged);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
         if (run->folding.folded[t].samples)
             join_count_folded(run->join, t, (double)run->folding.folded[t].samples,
@@ -471,7 +471,8 @@ static void join_run_relink(struct run *run, const struct join_sample_view *view
     if (!span)
         return;
     if (!run->relabelled)
-        run->relabelled = br_arena_calloc(&run->arena, run->item->n_items, sizeof *run->relabelled);
+        run->relabelled =
+            br_arena_calloc(&run->arena, run->item->n_records, sizeof *run->relabelled);
     if (!run->relabelled)
         return;
     run->relabelled[run->index] = true;
@@ -624,7 +625,7 @@ static void join_run_keep_addition(struct run *run, const struct br_part *part, 
     if (!addition->len)
         return;
     if (!*list)
-        *list = br_arena_calloc(&run->additions_arena, part->n_items, sizeof **list);
+        *list = br_arena_calloc(&run->additions_arena, part->n_records, sizeof **list);
     if (*list)
         (*list)[index] = *addition;
     else
@@ -685,7 +686,7 @@ static void run_scope_begin(struct run *run, const struct br_field *scopes)
     run->scope.timeless = run->pass != JOIN_PASS_FIRST &&
                           run_scope_is_pyroscopes(scopes->data, scopes->data + scopes->value);
     if (run->scope.timeless && !run->folding.verdicts)
-        run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_items, 1);
+        run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_records, 1);
 }
 
 /* Processes the samples of a part. `additions` is the part's list of additions; NULL: nothing is
@@ -763,7 +764,7 @@ static void join_run_resource(struct run *run, const struct br_part *part,
     if (run->join->span_metrics.node)
         run->scope.best = join_run_best_measure(run, part);
     join_run_part(run, part, additions);
-    if (part->n_items && run->scope.service.service && run->pass != JOIN_PASS_LAST)
+    if (part->n_records && run->scope.service.service && run->pass != JOIN_PASS_LAST)
         join_run_note_profiled(run, run->scope.service.instance ? run->scope.service.instance
                                                                 : run->scope.service.service);
 }
@@ -966,7 +967,7 @@ static bool join_run_prepare(struct run *run)
         return false;
     join_run_split(run);
     if (run->join->policy.keep && run->pass != JOIN_PASS_FIRST) {
-        run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_items, 1);
+        run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_records, 1);
         run->no_memory = !run->folding.verdicts;
     }
     return true;
@@ -993,9 +994,9 @@ uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pa
         join_run_parts(run);
         join_run_note_counts(run);
         unknown = run->counts.n_unknown;
-    } else if (pass != JOIN_PASS_FIRST && item->n_items) {
+    } else if (pass != JOIN_PASS_FIRST && item->n_records) {
         /* no sample was looked up */
-        join_count(join, JOIN_TYPES - 1, JOIN_COUNT_UNLINKED, item->n_items);
+        join_count(join, JOIN_TYPES - 1, JOIN_COUNT_UNLINKED, item->n_records);
     }
     if (run) {
         join_additions_release(&run->additions);

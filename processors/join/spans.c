@@ -257,18 +257,18 @@ struct join_entered join_enter_spans(struct join *join, struct br_item *item)
     spans_begin(&entering, join, item, &arena);
     for (uint32_t number = 0; any && number < item->n_parts; number++) {
         const struct br_part *part = &item->parts[number];
-        if (!part->n_items)
+        if (!part->n_records)
             continue;
         const struct join_service service = join_service_of(part, NULL);
         spans_begin_part(&entering, number, &service);
         bool profiled = join_service_profiled(join, &service, entering.now_ms);
         ret.profiled = ret.profiled || profiled;
         ret.waits = ret.waits || profiled || spans_may_be_profiled(&entering, &service);
-        spans_enter(&entering, part->n_items);
+        spans_enter(&entering, part->n_records);
     }
     spans_flush(&entering);
     br_arena_release(&arena);
-    if (item->n_items)
+    if (item->n_records)
         join_progress_note(&join_table_progress(join->table)->spans);
     if (ret.profiled)
         join_progress_note(&join_table_progress(join->table)->common);
@@ -293,13 +293,13 @@ static void spans_find(struct br_item *item)
     bool ok = again && br_item_write(item, &rope) == 0;
     struct br_buf *flat = ok ? br_rope_flat(&rope, item->host->pool, &data) : NULL;
     if (flat && br_walk(again, flat, data, rope.len, &options, &repaired, &err) == 0) {
-        struct br_debt debt = item->debt;
+        struct br_pending pending = item->pending;
         struct br_span *spans = again->spans;
         struct br_buf *spans_buf = again->spans_buf;
         again->spans_buf = NULL; /* moved to `item` below */
         br_item_clear_parts(item);
         (void)br_item_absorb(item, again); /* cannot fail, because the item is empty */
-        item->debt = debt;
+        item->pending = pending;
         item->spans = spans;
         item->spans_buf = spans_buf;
     }
@@ -310,7 +310,7 @@ static void spans_find(struct br_item *item)
 
 const struct br_span *join_spans_of(struct br_item *item)
 {
-    if (!item->spans && item->n_items)
+    if (!item->spans && item->n_records)
         spans_find(item);
     return item->spans;
 }

@@ -170,11 +170,11 @@ static void memory_limiter_consume(struct br_node *node, struct br_item *item)
 {
     struct state *state = node->state;
     if (br_memory_used(node->host->memory) > br_memory_hard(node->host->memory)) {
-        *state->refused[item->signal] += item->n_items;
+        *state->refused[item->signal] += item->n_records;
         br_item_retry(item, BR_STATUS_UNAVAILABLE, RETRY_MS, "memory limit reached");
         return;
     }
-    *state->accepted[item->signal] += item->n_items;
+    *state->accepted[item->signal] += item->n_records;
     br_node_forward(node, item);
 }
 

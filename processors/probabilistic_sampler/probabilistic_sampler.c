@@ -424,7 +424,7 @@ static int probabilistic_sampler_sample_profiles(struct br_node *node, struct br
 static void probabilistic_sampler_consume(struct br_node *node, struct br_item *item)
 {
     struct state *state = node->state;
-    uint32_t before = item->n_items;
+    uint32_t before = item->n_records;
     int rc = item->signal == BR_TRACES
                  ? br_item_rewrite(item, 1u << BR_LEVEL_ITEM, probabilistic_sampler_on_span, node)
                  : probabilistic_sampler_sample_profiles(node, item);
@@ -437,9 +437,9 @@ static void probabilistic_sampler_consume(struct br_node *node, struct br_item *
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "probabilistic_sampler: out of memory");
         return;
     }
-    uint32_t n_dropped = before - item->n_items;
-    br_item_settle(item, BR_FATE_DROPPED, "sampled", n_dropped);
-    if (n_dropped && item->n_items == 0)
+    uint32_t n_dropped = before - item->n_records;
+    br_item_report(item, BR_RESULT_DROPPED, "sampled", n_dropped);
+    if (n_dropped && item->n_records == 0)
         br_item_done(item);
     else
         br_node_forward(node, item);

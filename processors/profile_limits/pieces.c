@@ -37,7 +37,7 @@ int limits_is_large(const struct limits_sizes *sizes, struct br_item *item)
 {
     if (sizes->max_bytes && item->size > sizes->max_bytes)
         return 1;
-    if (sizes->max_samples == 0 || item->n_items <= sizes->max_samples)
+    if (sizes->max_samples == 0 || item->n_records <= sizes->max_samples)
         return 0;
     struct most most = {0};
     int rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM | 1u << BR_LEVEL_PROFILE,
@@ -115,9 +115,9 @@ static uint32_t limits_pieces_drop_all(struct pieces *pieces, struct br_item *it
     struct br_item *piece;
     while ((piece = limits_pieces_shift(pieces)))
         br_item_free(piece);
-    uint32_t n = item->n_items;
+    uint32_t n = item->n_records;
     if (rc == GROWS_TOO_MUCH || rc == BR_EFULL) {
-        br_item_settle(item, BR_FATE_DROPPED, LIMITS_TOO_LARGE, n);
+        br_item_report(item, BR_RESULT_DROPPED, LIMITS_TOO_LARGE, n);
         br_item_done(item);
         return n;
     }
@@ -143,8 +143,8 @@ uint32_t limits_forward_pieces(struct br_node *node, const struct limits_sizes *
     *counts->payloads += p.payloads;
     while ((piece = limits_pieces_shift(&p))) {
         if (!limits_pieces_fits(sizes, piece)) {
-            n_dropped += piece->n_items;
-            br_item_settle(item, BR_FATE_DROPPED, LIMITS_TOO_LARGE, piece->n_items);
+            n_dropped += piece->n_records;
+            br_item_report(item, BR_RESULT_DROPPED, LIMITS_TOO_LARGE, piece->n_records);
             br_item_free(piece);
             continue;
         }

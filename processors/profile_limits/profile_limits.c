@@ -177,8 +177,8 @@ static void profile_limits_refuse(struct br_node *node, struct br_item *item, in
     if (rc == BR_EINVAL) {
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "profile_limits: malformed data");
     } else if (rc == BR_EFULL) {
-        profile_limits_say(node, item->n_items);
-        br_item_settle(item, BR_FATE_DROPPED, LIMITS_TOO_LARGE, item->n_items);
+        profile_limits_say(node, item->n_records);
+        br_item_report(item, BR_RESULT_DROPPED, LIMITS_TOO_LARGE, item->n_records);
         br_item_done(item);
     } else {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "profile_limits: out of memory");

@@ -10,7 +10,7 @@
 #include "ingest/reading.h"
 #include "ingest/upload.h"
 #include "otlp/build/build.h"
-#include "pipeline/redelivery.h"
+#include "pipeline/hold.h"
 #include "profile/name.h"
 #include "profile/profile.h"
 

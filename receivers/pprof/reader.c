@@ -96,7 +96,7 @@ int pprof_read(struct br_reading *reading, enum br_profile_format format,
 {
     int rc = source->len ? pprof_build(reading, format, source) : 0;
     if (!rc && source->len && format != BR_FORMAT_PPROF && !reading->item &&
-        !br_build_items(reading->bench->build))
+        !br_build_records(reading->bench->build))
         rc = br_err_set(&reading->err, BR_EINVAL, "no sample of the profile could be read%s",
                         format == BR_FORMAT_JFR ? ": it contains no supported events" : "");
     return pprof_built(reading, rc);
@@ -104,9 +104,9 @@ int pprof_read(struct br_reading *reading, enum br_profile_format format,
 
 int pprof_built(struct br_reading *reading, int rc)
 {
-    if (!rc && !reading->item && reading->bench->build && br_build_items(reading->bench->build))
+    if (!rc && !reading->item && reading->bench->build && br_build_records(reading->bench->build))
         rc = reader_make_item(reading);
-    bool large = reading->item && reading->item->n_items > KEPT_ITEMS;
+    bool large = reading->item && reading->item->n_records > KEPT_ITEMS;
     if (large || rc == BR_ENOMEM) {
         br_build_free(reading->bench->build);
         reading->bench->build = NULL;

@@ -72,7 +72,7 @@ struct pprof_scraper {
     struct br_node *node;
     const struct pprof_config *config;
     struct pprof_reader *reader;
-    struct br_redelivery *redelivery;
+    struct br_hold sent;
     struct br_consumer next;
     struct br_arena arena; /* memory that is freed with the scraper */
     struct pprof_target *targets;

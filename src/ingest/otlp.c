@@ -137,7 +137,7 @@ static void ingest_otlp_note_empty(struct br_otlp_handler *handler, const struct
     const struct br_item *item = reading->item;
     if (reading->body_len == 0 || !item || !upload->request)
         return;
-    if (item->n_items || item->n_profiles || !br_list_empty(&reading->pieces))
+    if (item->n_records || item->n_profiles || !br_list_empty(&reading->pieces))
         return;
     const char *peer = upload->request->peer, *port = strrchr(peer, ':');
     int len = (int)(port ? (size_t)(port - peer) : strlen(peer));
@@ -175,7 +175,7 @@ static void ingest_otlp_answer(const struct br_upload *upload, struct br_request
     struct br_outcome of_profiles = *outcome;
     if (upload->signal == BR_PROFILES && item && item->n_profiles)
         of_profiles.n_rejected =
-            br_signal_share(outcome->n_rejected, item->received_items, item->n_profiles);
+            br_signal_share(outcome->n_rejected, item->received_records, item->n_profiles);
     br_otlp_reply(request, upload->signal, upload->format, &of_profiles,
                   upload->format == BR_UPLOAD_GRPC ? NULL : upload->listener->http);
 }

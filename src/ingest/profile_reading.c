@@ -21,7 +21,7 @@ static int profile_reading_whole(struct br_reading *reading, enum br_profile_for
                                  const struct br_profile_source *source, struct br_arena *scratch)
 {
     int rc = br_profile_read(reading->bench->build, format, source, scratch, &reading->err);
-    if (!rc && br_build_items(reading->bench->build))
+    if (!rc && br_build_records(reading->bench->build))
         reading->item = profile_reading_take(reading, &rc);
     return rc;
 }
@@ -35,7 +35,7 @@ static int profile_reading_on_part(void *arg)
     struct br_item *part = profile_reading_take(reading, &rc);
     if (!part)
         return rc;
-    reading->item->n_items += part->n_items;
+    reading->item->n_records += part->n_records;
     br_list_append(&reading->pieces, &part->link);
     return 0;
 }
@@ -51,7 +51,7 @@ static int profile_reading_parts(struct br_reading *reading, enum br_profile_for
     if (!reading->item)
         return BR_ENOMEM;
     int rc = br_profile_read(reading->bench->build, format, &divided, scratch, &reading->err);
-    if (!rc && br_build_items(reading->bench->build))
+    if (!rc && br_build_records(reading->bench->build))
         rc = profile_reading_on_part(reading);
     if (rc)
         br_reading_drop(reading);

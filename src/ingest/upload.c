@@ -520,11 +520,11 @@ static double *const *upload_counters_of(struct br_meter *meter, const char *typ
 }
 
 void br_meter_count(struct br_meter *meter, enum br_meter_result result, const struct br_item *item,
-                    uint32_t n_items)
+                    uint32_t n_records)
 {
     double *const *of[] = {meter->accepted, meter->refused, meter->failed};
     const struct br_sample_types *types = item->sample_types;
-    uint32_t remaining = n_items;
+    uint32_t remaining = n_records;
     for (unsigned i = 0; types && i < types->count; i++) {
         uint32_t n = types->rows[i].n_samples < remaining ? types->rows[i].n_samples : remaining;
         *upload_counters_of(meter, types->rows[i].name)[result] += n;
@@ -540,5 +540,5 @@ void br_meter_count_outcome(struct br_meter *meter, const struct br_item *item)
         result = BR_METER_ACCEPTED;
     else if (item->outcome.verdict == BR_RETRY)
         result = BR_METER_REFUSED;
-    br_meter_count(meter, result, item, item->received_items);
+    br_meter_count(meter, result, item, item->received_records);
 }

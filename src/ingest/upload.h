@@ -52,9 +52,9 @@ struct br_meter {
     } types[BR_METER_TYPES_MAX];
 };
 
-/* Counts `n_items` records of an item, which it has now or had when it was received. */
+/* Counts `n_records` records of an item, which it has now or had when it was received. */
 void br_meter_count(struct br_meter *meter, enum br_meter_result result, const struct br_item *item,
-                    uint32_t n_items);
+                    uint32_t n_records);
 
 /* Counts all received records of an item that has ended, by its outcome. */
 void br_meter_count_outcome(struct br_meter *meter, const struct br_item *item);

@@ -14,7 +14,7 @@ struct bench {
     struct br_list sendings;
     unsigned n_ended;
     struct br_outcome outcome; /* of the whole item */
-    uint32_t n_items;
+    uint32_t n_records;
 };
 
 static void on_whole(struct br_item *item, void *arg)
@@ -40,8 +40,8 @@ static void cut(struct bench *b, enum br_signal signal, bool spans)
 {
     const struct br_walk_options options = {.spans = spans};
     struct wire w = {0};
-    b->n_items = many(signal);
-    items_request(&w, signal, 1, b->n_items, 2);
+    b->n_records = many(signal);
+    items_request(&w, signal, 1, b->n_records, 2);
     b->r = (struct br_reading){.host = &b->fake.h->host};
     br_list_init(&b->r.pieces);
     b->r.item = items_walk(&b->fake.h->host, signal, w.data, w.len);
@@ -111,9 +111,9 @@ static void small_items_stay_whole(void **state)
 
 /* Returns the number of pieces of an item of 3.5 MB, in which each record counts at least 256
  * bytes. */
-static unsigned pieces_of(uint32_t n_items)
+static unsigned pieces_of(uint32_t n_records)
 {
-    uint32_t weight = n_items * 256;
+    uint32_t weight = n_records * 256;
     return (weight > 3500000 ? weight : 3500000) / (256u << 10);
 }
 
@@ -126,10 +126,10 @@ static void one_piece_is_sent_per_iteration(void **state)
         begin(&b);
         cut(&b, (enum br_signal)s, true);
         unsigned n = count(&b.r.pieces);
-        unsigned least = pieces_of(b.n_items);
+        unsigned least = pieces_of(b.n_records);
         assert_in_range(n, least, least + least / 2);
         assert_int_equal(b.r.item->n_parts, 0);
-        assert_int_equal(b.r.item->n_items, b.n_items);
+        assert_int_equal(b.r.item->n_records, b.n_records);
         const struct br_item *first = br_container_of(b.r.pieces.next, struct br_item, link);
         assert_int_equal(first->spans != NULL, s == BR_TRACES);
         send(&b);
@@ -141,7 +141,8 @@ static void one_piece_is_sent_per_iteration(void **state)
         assert_int_equal(b.n_ended, 1);
         assert_int_equal(b.outcome.verdict, BR_DONE);
         assert_true(b.fake.sink.largest_size <= 256u << 10);
-        assert_int_equal(fake_sink_once(&b.fake.sink, (enum br_signal)s, 1, b.n_items), b.n_items);
+        assert_int_equal(fake_sink_once(&b.fake.sink, (enum br_signal)s, 1, b.n_records),
+                         b.n_records);
         end(&b);
     }
 }
@@ -246,7 +247,7 @@ static void failed_attempts_use_little_memory(void **state)
     br_mem_scope_end(&b.r.scope);
     assert_true(br_pool_taken(b.fake.h->host.pool) - before < 12 * w.len);
     for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next)
-        n += br_container_of(l, struct br_item, link)->n_items;
+        n += br_container_of(l, struct br_item, link)->n_records;
     assert_int_equal(n, 160000);
     br_pieces_free(&b.r.pieces);
     br_item_free(b.r.item);
@@ -329,7 +330,7 @@ static void repeated_resources_make_fewer_pieces(void **state)
         assert_in_range(count(&b.r.pieces), 2, 16);
         for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
             const struct br_item *piece = br_container_of(l, struct br_item, link);
-            n += piece->n_items;
+            n += piece->n_records;
             bytes += piece->size;
         }
         assert_int_equal(n, 30000);
@@ -358,8 +359,8 @@ static uint32_t cut_spans(const struct wire *w, uint32_t *n)
     *n = 0;
     for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
         const struct br_item *piece = br_container_of(l, struct br_item, link);
-        assert_in_range(piece->n_items, 1, 1024);
-        *n += piece->n_items;
+        assert_in_range(piece->n_records, 1, 1024);
+        *n += piece->n_records;
         n_pieces++;
     }
     br_pieces_free(&b.r.pieces);
@@ -389,8 +390,8 @@ static void no_span_lists_when_memory_is_short(void **state)
         for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
             const struct br_item *piece = br_container_of(l, struct br_item, link);
             assert_int_equal(piece->spans != NULL, tenths == 80);
-            assert_in_range(piece->n_items, 1, 1024);
-            n += piece->n_items;
+            assert_in_range(piece->n_records, 1, 1024);
+            n += piece->n_records;
         }
         assert_int_equal(n, 50000);
         br_pieces_free(&b.r.pieces);
@@ -456,8 +457,8 @@ static void large_dictionaries_make_larger_pieces(void **state)
     struct bench b;
     struct wire w = {0};
     begin(&b);
-    b.n_items = 1200000;
-    put_deep(&w, b.n_items);
+    b.n_records = 1200000;
+    put_deep(&w, b.n_records);
     size_t size = w.len;
     b.r = (struct br_reading){.host = &b.fake.h->host};
     br_list_init(&b.r.pieces);
@@ -470,9 +471,9 @@ static void large_dictionaries_make_larger_pieces(void **state)
     for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
         const struct br_item *piece = br_container_of(l, struct br_item, link);
         assert_true(piece->size <= 4u << 20);
-        n += piece->n_items;
+        n += piece->n_records;
     }
-    assert_int_equal(n, b.n_items);
+    assert_int_equal(n, b.n_records);
     br_pieces_free(&b.r.pieces);
     br_item_free(b.r.item);
     fake_bed_end(&b.fake);
@@ -511,7 +512,7 @@ static void later_rejection_is_retried(void **state)
     assert_int_equal(b.n_ended, 1);
     assert_int_equal(b.outcome.verdict, BR_DONE);
     assert_true(b.fake.sink.n_items > n);
-    assert_int_equal(fake_sink_once(&b.fake.sink, BR_PROFILES, 1, b.n_items), b.n_items);
+    assert_int_equal(fake_sink_once(&b.fake.sink, BR_PROFILES, 1, b.n_records), b.n_records);
     end(&b);
 }
 
@@ -530,9 +531,9 @@ static void permanent_rejection_is_partial_success(void **state)
     turns(&b, n + 1);
     assert_int_equal(b.n_ended, 1);
     assert_int_equal(b.outcome.verdict, BR_DONE);
-    size_t once = fake_sink_once(&b.fake.sink, BR_TRACES, 1, b.n_items);
+    size_t once = fake_sink_once(&b.fake.sink, BR_TRACES, 1, b.n_records);
     assert_true(once > 0 && b.outcome.n_rejected > 0);
-    assert_int_equal(once + b.outcome.n_rejected, b.n_items);
+    assert_int_equal(once + b.outcome.n_rejected, b.n_records);
     end(&b);
 }
 
@@ -547,7 +548,7 @@ static void retryable_failure_wins(void **state)
     send(&b);
     turns(&b, 1);
     b.fake.sink.verdict = FAKE_RETRY;
-    fake_host_advance(b.fake.h, BR_PIECES_PATIENCE_MS + 2000);
+    fake_host_advance(b.fake.h, BR_PIECES_RETRY_MS + 2000);
     assert_int_equal(b.outcome.verdict, BR_RETRY);
     end(&b);
 }
@@ -562,15 +563,15 @@ static void retries_end_with_partial_success(void **state)
     cut(&b, BR_TRACES, false);
     send(&b);
     turns(&b, 1);
-    uint32_t n_taken = (uint32_t)fake_sink_once(&b.fake.sink, BR_TRACES, 1, b.n_items);
-    assert_in_range(n_taken, 1, b.n_items - 1);
+    uint32_t n_taken = (uint32_t)fake_sink_once(&b.fake.sink, BR_TRACES, 1, b.n_records);
+    assert_in_range(n_taken, 1, b.n_records - 1);
     b.fake.sink.verdict = FAKE_RETRY;
-    fake_host_advance(b.fake.h, BR_PIECES_PATIENCE_MS - 2000);
+    fake_host_advance(b.fake.h, BR_PIECES_RETRY_MS - 2000);
     assert_int_equal(b.n_ended, 0);
     fake_host_advance(b.fake.h, 4000);
     assert_int_equal(b.n_ended, 1);
     assert_int_equal(b.outcome.verdict, BR_DONE);
-    assert_int_equal(b.outcome.n_rejected, b.n_items - n_taken);
+    assert_int_equal(b.outcome.n_rejected, b.n_records - n_taken);
     assert_true(b.outcome.text[0]);
     end(&b);
 }
@@ -612,9 +613,9 @@ static void run(void *arg)
     struct bench b;
     (void)arg;
     begin(&b);
-    b.n_items = many(BR_TRACES);
+    b.n_records = many(BR_TRACES);
     struct wire w = {0};
-    items_request(&w, BR_TRACES, 1, b.n_items, 2);
+    items_request(&w, BR_TRACES, 1, b.n_records, 2);
     b.r = (struct br_reading){.host = &b.fake.h->host};
     br_list_init(&b.r.pieces);
     b.r.item = items_walk(&b.fake.h->host, BR_TRACES, w.data, w.len);
@@ -627,7 +628,7 @@ static void run(void *arg)
         for (int i = 0; i < 20; i++)
             turns(&b, 1);
         fault_stop();
-        fake_host_advance(b.fake.h, 2 * BR_PIECES_PATIENCE_MS);
+        fake_host_advance(b.fake.h, 2 * BR_PIECES_RETRY_MS);
         end(&b);
         return;
     }
@@ -653,7 +654,7 @@ static void item_stays_whole_when_memory_is_short(void **state)
     br_memory_limit(&b.fake.h->memory, 0, (br_mem_live() + (6u << 20)) / 7 * 8);
     cut(&b, BR_TRACES, false);
     assert_true(br_list_empty(&b.r.pieces));
-    assert_int_equal(b.r.item->n_items, b.n_items);
+    assert_int_equal(b.r.item->n_records, b.n_records);
     assert_true(b.r.item->n_parts > 0);
     assert_false(b.r.scope.refused);
     br_item_free(b.r.item);

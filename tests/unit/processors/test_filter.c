@@ -57,14 +57,14 @@ static const char *numbers(const struct rig *r, const char *mark)
 }
 
 static void check(enum br_signal signal, const char *yaml, const char *in, const char *mark,
-                  const char *expected, size_t n_items)
+                  const char *expected, size_t n_records)
 {
     struct rig *r = rig_new(&br_filter_processor, yaml);
     (void)rig_run(r, signal, in);
     const char *got = numbers(r, mark);
     if (strcmp(got, expected) != 0)
         fail_msg("%s: \"%s\" stay, not \"%s\"", yaml, got, expected);
-    assert_int_equal(rig_dropped(r, signal, "filtered"), n_items - strlen(expected));
+    assert_int_equal(rig_dropped(r, signal, "filtered"), n_records - strlen(expected));
     assert_int_equal(r->n_out, *expected != '\0');
     if (!*expected)
         assert_int_equal(r->outcome.verdict, BR_DONE);

@@ -266,7 +266,7 @@ static void untouched(void **state)
             struct br_buf *buf = br_buf_new(r->pool, sizeof body);
             memcpy(buf->data, body, sizeof body);
             struct br_part part = {.kind = BR_PART_RESOURCE,
-                                   .n_items = 1,
+                                   .n_records = 1,
                                    .buf = buf,
                                    .raw = buf->data,
                                    .raw_len = sizeof body,
