@@ -25,7 +25,7 @@ struct br_yaml *br_yaml_scalar(struct br_arena *arena, const char *text, size_t 
 int br_yaml_append(struct br_arena *arena, struct br_yaml *node, struct br_yaml *key,
                    struct br_yaml *value);
 
-/* Returns the index of `key` in a MAP, or `map->n`. */
+/* Returns the index of `key` in a MAP, or `map->count`. */
 size_t br_yaml_index(const struct br_yaml *map, const char *key);
 
 /* Writes `"text"`, short and on one line, or "a map", "a list", "nothing" for a message. Returns

@@ -395,7 +395,7 @@ static void join_output(struct br_consumer *self, struct br_item *item)
     br_node_forward(join->node, item);
 }
 
-static void join_on_redelivery_idle(void *arg)
+static void join_on_hold_idle(void *arg)
 {
     struct join *join = arg;
     bool idle = join->node->draining;
@@ -478,7 +478,7 @@ static bool join_make_parts(struct join *join)
     for (int s = 0; s < BR_SIGNALS; s++) {
         br_list_init(&join->held[s]);
         join->output[s].consume = join_output;
-        br_hold_init_for_node(&join->sent[s], node, &join->output[s], false, join_on_kept_end,
+        br_hold_init_for_node(&join->sent[s], node, &join->output[s], false, join_on_hold_idle,
                               join);
     }
     return join->table && join_policy_init(&join->policy, join->config->keep) == 0 &&
@@ -533,7 +533,7 @@ static void join_drain(struct br_node *node)
     struct join *join = node->state;
     join_release_until(join, UINT64_MAX);
     br_host_timer_stop(node->host, &join->release);
-    join_on_redelivery_idle(join);
+    join_on_hold_idle(join);
 }
 
 static void join_destroy(struct br_node *node)

@@ -75,7 +75,7 @@ int br_rules_compile(const struct br_rule_config *config, size_t count, struct b
                      struct br_rules *ret, struct br_rule_problem *problem);
 void br_rules_release(struct br_rules *rules);
 
-/* Applies all rules in order. `metadata` is an item's (may be NULL). False when m->no_memory or
- * m->too_many. */
+/* Applies all rules in order. `metadata` is that of the item (may be NULL). Returns false if
+ * `attributes->no_memory` or `attributes->too_many` is set. */
 bool br_rules_apply(const struct br_rules *rules, struct br_attributes *attributes,
                     const char *metadata);
