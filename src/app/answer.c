@@ -456,9 +456,9 @@ static void answer_levels(struct br_str *out, const struct answer_flame *flame,
 static bool answer_tree(struct br_str *out, const struct answer_flame *flame)
 {
     size_t n_levels = json_array_size(flame->levels);
-    struct answer_level levels[ANSWER_DEPTH_MAX] = {0};
+    struct answer_level *levels = br_calloc(ANSWER_DEPTH_MAX, sizeof *levels);
     size_t n_read = 0;
-    bool good = true;
+    bool good = levels != NULL;
     if (n_levels > ANSWER_DEPTH_MAX)
         n_levels = ANSWER_DEPTH_MAX;
     for (; n_read < n_levels && good; n_read++) {
@@ -473,6 +473,7 @@ static bool answer_tree(struct br_str *out, const struct answer_flame *flame)
         answer_levels(out, flame, levels, n_levels);
     for (size_t i = 0; i < n_read; i++)
         br_free(levels[i].frames);
+    br_free(levels);
     return good;
 }
 
