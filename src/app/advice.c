@@ -11,7 +11,8 @@ static bool advice_is(const struct br_instance *instance, const char *name)
     return instance->component && strcmp(instance->component->name, name) == 0;
 }
 
-/* The lists of the tree have the order of those in `pipeline`. */
+/* Warns if a memory_limiter is not first. The lists of the tree have the order of those in
+ * `pipeline`. */
 static void advice_limiter(const struct br_config *config, size_t index, struct br_errs *errs)
 {
     const struct br_pipeline *pipeline = &config->pipelines[index];
@@ -26,7 +27,7 @@ static void advice_limiter(const struct br_config *config, size_t index, struct 
         const char *at = list && list->type == BR_YAML_SEQ && i < list->count ? "" : NULL;
         (void)snprintf(path, sizeof path, "service::pipelines::%.100s::processors", pipeline->id);
         br_errs_warn(errs, at ? list->items[i] : list, path,
-                     "%s stands behind %s, which takes data that it cannot refuse; put it first",
+                     "%s is after %s, which accepts data before the limit is checked; put it first",
                      pipeline->processors[i]->id, pipeline->processors[0]->id);
     }
 }
@@ -48,7 +49,8 @@ static bool advice_is_loopback(const struct br_yaml *node)
            advice_starts(node, "[::1]:");
 }
 
-/* A scheme decides; only gRPC has endpoints without one, and then TLS is the default. */
+/* Warns if `tls` contradicts the scheme of an endpoint. Only gRPC endpoints may have no scheme;
+ * their default is TLS. */
 static void advice_endpoint(const struct br_instance *instance, const struct br_yaml *endpoint,
                             struct br_errs *errs)
 {

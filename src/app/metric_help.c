@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Metrics that the Collector has, too, are described in its words (the metadata.yaml of its
- * exporterhelper, receiverhelper, processorhelper, batchprocessor and service), and differences are
+/* Metrics that the Collector has too are described as in the metadata.yaml of its
+ * exporterhelper, receiverhelper, processorhelper, batchprocessor and service. Differences are
  * added. */
 #include "app/metric_help.h"
 

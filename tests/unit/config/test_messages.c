@@ -99,7 +99,8 @@ static const struct {
     {"the Collector's", PROCESSORS("", "k8sattributes"),
      "yaml:4:64: service::pipelines::traces::processors: processor \"k8sattributes\" is not "
      "defined "
-     "under processors, and Braid has no such processor; it adds k8s.* attributes to resources by "
+     "under processors, and Braid does not support this processor, which adds k8s.* attributes to "
+     "resources by "
      "asking the Kubernetes API\n"},
     {"an exporter among processors", PROCESSORS("", "otlp"),
      "yaml:4:64: service::pipelines::traces::processors: \"otlp\" is an exporter, defined in line "
@@ -124,7 +125,8 @@ static const struct {
      "yaml:4:5: exporters::otlp: \"queued_retry\": the Collector has removed it: use sending_queue "
      "and retry_on_failure\n"},
     {"the processor queued_retry", PROCESSORS("queued_retry: ", "queued_retry"),
-     "yaml:2:14: processors: \"queued_retry\": Braid has no such processor; it held requests until "
+     "yaml:2:14: processors: \"queued_retry\": Braid does not support this processor, which held "
+     "requests until "
      "the exporter took them, and the Collector has removed it. Exporters have sending_queue and "
      "retry_on_failure.\n"},
     {"ballast_size_mib",
@@ -138,9 +140,8 @@ static const struct {
     {"memory_limiter behind batch",
      PROCESSORS("batch: , memory_limiter: {check_interval: 1s, limit_mib: 9}",
                 "batch, memory_limiter"),
-     "warning: yaml:4:71: service::pipelines::traces::processors: memory_limiter stands behind "
-     "batch, "
-     "which takes data that it cannot refuse; put it first\n"},
+     "warning: yaml:4:71: service::pipelines::traces::processors: memory_limiter is after batch, "
+     "which accepts data before the limit is checked; put it first\n"},
     {"memory_limiter first",
      PROCESSORS("batch: , memory_limiter: {check_interval: 1s, limit_mib: 9}",
                 "memory_limiter, batch"),
