@@ -215,7 +215,7 @@ static bool query_read_lines(struct query_args *args)
     return true;
 }
 
-static int query_check(struct query_args *args)
+static int query_check_args(struct query_args *args)
 {
     if (args->verb == QUERY_TRACE && !args->trace[0])
         return query_usage_error("trace requires the id of a trace", NULL);
@@ -254,7 +254,7 @@ static int query_read(struct query_args *args, int argc, char **argv, char *star
         if (code)
             return code;
     }
-    return query_check(args);
+    return query_check_args(args);
 }
 
 /* --- The request ----------------------------------------------------------------------------- */
