@@ -545,7 +545,7 @@ describe("page: the rest", { concurrency: false }, () => {
     assert.equal(Number((await row.locator(".number").textContent()).replaceAll(",", "")), wanted);
     await page.getByRole("row", { name: /payment\.card/ }).getByText("blocked_values: 4[0-9]{12}(?:[0-9]{3})?").waitFor();
     await page.getByRole("row", { name: /host\.ip/ }).getByText("removed, with its key").waitFor();
-    await page.getByText("The config that takes it out").focus();
+    await page.getByText("Configuration that removes these values").focus();
     await page.keyboard.press("Enter");
     await page.getByLabel("mail address").uncheck();
     await page.getByRole("button", { name: "Copy", exact: true }).click();
@@ -560,7 +560,7 @@ describe("page: the rest", { concurrency: false }, () => {
 
   it("saves what is shown: the time of the view, and of a trace its own", async () => {
     const page = await open("#/spans?start=now-15m");
-    const save = page.getByRole("button", { name: "Save what is shown" });
+    const save = page.getByRole("button", { name: "Save this data" });
     await save.focus();
     await page.keyboard.press("Enter");
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Save a file" }).click()]);

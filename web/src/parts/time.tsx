@@ -89,7 +89,7 @@ function Ranges({ query, close }: { query: Query; close: () => void }) {
         <button type="submit" class="button primary" disabled={!right}>
           Apply
         </button>
-        {!right && <small role="status">The range must end after it begins.</small>}
+        {!right && <small role="status">The end must be after the start.</small>}
       </form>
     </div>
   );

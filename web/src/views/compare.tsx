@@ -8,7 +8,7 @@ import { Cut, Empty, Failed, Icon, Loading, Segments, Select, Skeleton, TextFiel
 import { carried, encode, go, href, range, remember, remembered, say, set, type Query } from "../state";
 import { busiest, SelectorFields } from "./profile";
 
-/** The first call keeps a selection as A; the next one, with another, opens the comparison. */
+/** Keeps the first selection as A. The next call, with another selection, opens the comparison. */
 export function pin(selection: Query, label: string): void {
   const text = encode(selection);
   const left = remembered("pinned");
@@ -29,7 +29,7 @@ export function CompareView({ kind, query }: { kind: string; query: Query }) {
       <h1 class="hidden">Compare</h1>
       <div class="subnav">
         <Segments
-          label="What to compare"
+          label="Comparison"
           value={kind === "slow" ? "slow" : "two"}
           onChange={(value) => go(value === "slow" ? "compare/slow" : "compare", carried(query))}
           options={[
@@ -55,7 +55,7 @@ function TwoView({ query }: { query: Query }) {
   const right = query.right ?? "";
   const services = useAnswer<{ services: Service[] }>(left && right ? "" : url("services", range(query)));
   useEffect(() => {
-    // Something to begin with: the hour before against this one.
+    // The default compares the last hour with the hour before.
     const first = busiest(services.data?.services ?? []);
     if (!first || (left && right)) return;
     const selected = `{service_name="${first.name.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"}`;
@@ -80,11 +80,11 @@ function TwoView({ query }: { query: Query }) {
       {error || services.error ? (
         <Failed error={error || services.error} />
       ) : services.data && !services.data.services.some((entry) => entry.profile_types.length) ? (
-        <Empty title="Nothing to compare yet">No service of this time has profiles.</Empty>
+        <Empty title="Nothing to compare yet">No service has profiles in this time range.</Empty>
       ) : !data ? (
         <Skeleton rows={14} />
       ) : data.left.samples + data.right.samples === 0 ? (
-        <Empty title="No samples on either side">Choose other selections, or a longer time.</Empty>
+        <Empty title="No samples on either side">Select other samples, or a longer time range.</Empty>
       ) : (
         <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label="Difference of A and B" />
       )}
@@ -175,7 +175,7 @@ function SlowView({ query }: { query: Query }) {
       {error || services.error ? (
         <Failed error={error || services.error} />
       ) : !data ? (
-        services.data && list.length === 0 ? <Empty title="No spans in this time">Choose a longer time.</Empty> : <Skeleton rows={14} />
+        services.data && list.length === 0 ? <Empty title="No spans in this time range">Select a longer time range.</Empty> : <Skeleton rows={14} />
       ) : (
         <>
           <SlowFigures data={data} query={query} />
@@ -233,7 +233,7 @@ function SlowFigures({ data, query }: { data: Slow; query: Query }) {
       <div class="slow-why">
         <h2>
           {data.why_empty || !guilty || guilty.delta <= 0 ? (
-            "The difference in functions"
+            "Functions by difference"
           ) : (
             <>
               A slow one spends <em>{amount(guilty.delta, unit)}</em> more in <code>{shortName(guilty.name)}</code>

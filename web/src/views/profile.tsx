@@ -9,7 +9,7 @@ import { carried, href, range, set, type Query } from "../state";
 import { exportsOf, selector, Types } from "../trace/details";
 import { pin } from "./compare";
 
-/** The service and the operation that a selector of ours names, and whether it says no more than these. */
+/** Returns the service and the operation of a selector, and whether it contains nothing else. */
 export function readSelector(text: string): { service: string; name: string; plain: boolean } {
   const value = (label: string): string => {
     const found = new RegExp(`${label}\\s*=\\s*"((?:[^"\\\\]|\\\\.)*)"`).exec(text);
@@ -20,10 +20,10 @@ export function readSelector(text: string): { service: string; name: string; pla
   return { service, name, plain: text === selector(service, name) };
 }
 
-/** Of the services that have profiles, the one with the most spans: something to begin with. */
+/** Returns the service with profiles that has the most spans, as the default. */
 export const busiest = (services: Service[]): Service | undefined => services.filter((one) => one.profile_types.length).sort((a, b) => b.spans - a.spans)[0];
 
-/** Service, operation and selector as fields. */
+/** Fields for the service, the operation and the selector. */
 export function SelectorFields({ value, times, onChange, title = "" }: { value: string; times: { start: string; end: string }; onChange: (selector: string) => void; title?: string }) {
   const services = useAnswer<{ services: Service[] }>(url("services", times));
   const list = services.data?.services ?? [];
@@ -102,10 +102,10 @@ export function ProfileView({ query }: { query: Query }) {
         <Skeleton rows={16} />
       ) : data.samples === 0 ? (
         <Empty title="No samples">
-          <p>{data.why_empty ?? "No sample fits this selection in this time."}</p>
+          <p>{data.why_empty ?? "No samples match this selection in this time range."}</p>
           {ofSpan && scope !== "trace" && (
             <button type="button" class="button" onClick={() => set({ scope: scope === "self" ? "subtree" : "trace" }, true)}>
-              {scope === "self" ? "Look at its descendants, too" : "Look at the whole trace"}
+              {scope === "self" ? "Include its descendants" : "Show the whole trace"}
             </button>
           )}
         </Empty>
