@@ -91,8 +91,8 @@ static const char *adapt_why_lacking(struct br_adapter *adapter, const struct br
         return br_adapt_keep(
             adapter,
             br_arena_printf(adapter->adapt->arena,
-                            "the Collector keeps it: Braid does not support this %s%s%s", kind,
-                            foreign ? ", which " : "", foreign ? foreign->does : ""));
+                            "the Collector keeps it, because Braid does not support this %s%s%s",
+                            kind, foreign ? ", which " : "", foreign ? foreign->does : ""));
     if (!foreign)
         return br_adapt_keep(adapter, br_arena_printf(adapter->adapt->arena,
                                                       "Braid does not support this %s", kind));
@@ -241,7 +241,7 @@ static void adapt_signals(struct br_adapter *adapter, struct br_yaml *pipelines)
         adapt_remove_pipeline(
             adapter, pipelines, i,
             adapter->adapt->split
-                ? "the Collector keeps it: Braid supports only traces and profiles"
+                ? "the Collector keeps it, because Braid supports only traces and profiles"
                 : "Braid supports only traces and profiles");
     }
 }
@@ -272,7 +272,7 @@ static const char *adapt_why_empty(struct br_adapter *adapter, const struct br_y
     const struct br_yaml *list = br_yaml_get(pipeline, br_adapt_lists[index].key);
     bool seq = list && list->type == BR_YAML_SEQ;
     br_str_printf(&text, "%sBraid supports none of its %s",
-                  adapter->adapt->split ? "the Collector keeps it: " : "",
+                  adapter->adapt->split ? "the Collector keeps it, because " : "",
                   br_adapt_lists[index].key);
     for (size_t i = 0; list && i < (seq ? list->count : 1); i++) {
         const struct br_yaml *item = seq ? list->items[i] : list;
@@ -330,9 +330,9 @@ static bool adapt_keep_in_collector(struct br_adapter *adapter, struct br_yaml *
     }
     if (!by_client && (!n || n_lacking < n))
         return false;
-    const char *why = by_client
-                          ? "the Collector keeps it: an exporter sends headers from client requests"
-                          : adapt_why_empty(adapter, pipelines->items[index], 2);
+    const char *why =
+        by_client ? "the Collector keeps it, because an exporter sends headers from client requests"
+                  : adapt_why_empty(adapter, pipelines->items[index], 2);
     adapt_mark_units(adapter, pipelines->items[index], false);
     adapt_remove_pipeline(adapter, pipelines, index, why);
     return true;
@@ -351,11 +351,39 @@ static void adapt_all_pipelines(struct br_adapter *adapter, struct br_yaml *pipe
 
 /* --- Sections -------------------------------------------------------------------------------- */
 
+/* Returns true if settings name the id of an extension as their authenticator. */
+static bool adapt_names_authenticator(const struct br_yaml *node, const char *id)
+{
+    for (size_t i = 0; node && i < node->count; i++) {
+        const struct br_yaml *value = node->items[i];
+        bool named = node->keys && strcmp(node->keys[i]->text, "authenticator") == 0 &&
+                     value->type == BR_YAML_SCALAR;
+        if ((named && strcmp(value->text, id) == 0) || adapt_names_authenticator(value, id))
+            return true;
+    }
+    return false;
+}
+
+/* Returns true for an extension that authenticates requests of a receiver or an exporter. */
+static bool adapt_is_authenticator(const struct br_adapter *adapter,
+                                   const struct br_adapt_unit *unit)
+{
+    for (size_t i = 0; unit->kind == BR_EXTENSION && i < adapter->n_units; i++)
+        if (adapter->units[i].kind != BR_EXTENSION &&
+            adapt_names_authenticator(adapter->units[i].node, unit->id))
+            return true;
+    return false;
+}
+
 static const char *adapt_why_unit(const struct br_adapter *adapter,
                                   const struct br_adapt_unit *unit)
 {
     if (unit->lacking && unit->translated)
         return "its headers are now set in the exporters";
+    if (unit->lacking && adapter->adapt->split && adapt_is_authenticator(adapter, unit))
+        return "the Collector keeps it, with the components that use it";
+    if (unit->lacking && unit->kind == BR_EXTENSION && unit->refused)
+        return "the exporters that use it are left out";
     if (unit->lacking && (unit->wanted || unit->kind == BR_EXTENSION))
         return unit->lacking;
     if (unit->lacking && !unit->named)
@@ -417,6 +445,8 @@ static bool adapt_auth(struct br_adapter *adapter, struct br_adapt_unit *unit)
     if (!adapter->adapt->split && !adapter->adapt->accept_loss)
         return false;
     unit->lacking = unit->refused;
+    if (extension)
+        extension->refused = unit->refused;
     unit->by_client = extension && strcmp(extension->type, "headers_setter") == 0;
     return true;
 }

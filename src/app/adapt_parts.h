@@ -16,7 +16,7 @@ struct br_adapt_unit {
     const struct br_component *component;
     const struct br_foreign *foreign;
     const char *lacking; /* why it has to be removed; NULL if it can stay */
-    /* why its `auth` cannot be translated; NULL if it can, or is not checked yet */
+    /* why the `auth` of an exporter cannot be translated, also in its extension; or NULL */
     const char *refused;
     bool named;      /* listed by a pipeline */
     bool wanted;     /* listed by a pipeline of traces or profiles */

@@ -340,8 +340,28 @@ static void split_plan_end(struct br_adapter *adapter, const struct br_adapt_pla
         br_yaml_remove(section, at);
 }
 
+/* Warns of processors that Braid supports and that run in the Collector only, because a later
+ * processor has to. */
+static void split_warn_front(struct br_adapter *adapter, struct br_adapt_plan *plan)
+{
+    char path[192];
+    if (!plan->n_front || !split_plan_stays(adapter, plan))
+        return;
+    const struct br_adapt_unit *last = split_unit(adapter, plan, PROCESSORS, plan->n_front - 1);
+    (void)snprintf(path, sizeof path, "service::pipelines::%.100s::processors", plan->id);
+    for (size_t i = 0; i + 1 < plan->n_front; i++) {
+        const struct br_adapt_unit *unit = split_unit(adapter, plan, PROCESSORS, i);
+        if (unit && last && !unit->lacking && !split_is_limiter(unit))
+            br_errs_warn(adapter->adapt->errs, plan->items[PROCESSORS][i], path,
+                         "%s runs in the Collector only, because it is before %s", unit->id,
+                         last->id);
+    }
+}
+
 void br_adapt_plan_end(struct br_adapter *adapter)
 {
+    for (size_t i = 0; i < adapter->n_plans && !adapter->no_memory; i++)
+        split_warn_front(adapter, &adapter->plans[i]);
     for (size_t i = 0; i < adapter->n_plans && !adapter->no_memory; i++)
         for (size_t k = 0; k < BR_ADAPT_LISTS; k++)
             split_plan_end(adapter, &adapter->plans[i], k);

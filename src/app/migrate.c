@@ -283,10 +283,18 @@ static void migrate_rest_head(const struct migrator *migrator, const struct br_r
         migrate_comment(out, remainder->links->data);
     }
     if (remainder->ports->len) {
-        br_str_puts(out, "# Braid listens at these ports of the original, so this Collector uses "
-                         "others. Clients of its\n# pipelines need the new ones "
-                         "(OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, ..._LOGS_ENDPOINT):\n");
+        br_str_puts(out,
+                    "# Braid uses these ports of the original, so this Collector uses others:\n");
         migrate_comment(out, remainder->ports->data);
+    }
+    if (remainder->client_ports)
+        br_str_puts(out, "# Clients that send metrics or logs need the new ports "
+                         "(OTEL_EXPORTER_OTLP_METRICS_ENDPOINT,\n# ..._LOGS_ENDPOINT).\n");
+    if (remainder->targets->len) {
+        br_str_puts(out,
+                    "# The port of this Collector's own metrics has changed. Change these scrape "
+                    "targets if they mean\n# this Collector:\n");
+        migrate_comment(out, remainder->targets->data);
     }
     if (remainder->clashes->len) {
         br_str_puts(out, "# Both would listen on these ports; give the variables other values for "
@@ -299,12 +307,13 @@ static int migrate_rest(const struct migrator *migrator, const struct br_yaml *a
                         struct br_str *out)
 {
     struct br_edits edits = {0};
-    struct br_str ports = {0}, clashes = {0}, links = {0};
+    struct br_str ports = {0}, clashes = {0}, targets = {0}, links = {0};
     struct br_remainder remainder = {.arena = migrator->arena,
                                      .errs = migrator->errs,
                                      .edits = &edits,
                                      .ports = &ports,
                                      .clashes = &clashes,
+                                     .targets = &targets,
                                      .links = &links};
     struct br_yaml *tree = NULL;
     int rc = migrate_read(migrator, migrator->path, true, &tree, migrator->errs);
@@ -316,6 +325,7 @@ static int migrate_rest(const struct migrator *migrator, const struct br_yaml *a
     }
     br_str_release(&ports);
     br_str_release(&clashes);
+    br_str_release(&targets);
     br_str_release(&links);
     br_edits_release(&edits);
     return rc;

@@ -388,6 +388,36 @@ static void remainder_move(struct reduction *reduction, struct br_yaml *parent, 
     remainder_note_port(reduction, joined, moved);
 }
 
+/* Appends a line for each target of a Prometheus receiver that has the port of `endpoint`, from
+ * which the Collector's own metrics have moved. */
+static void remainder_note_targets(struct reduction *reduction, const struct br_yaml *node,
+                                   const char *receiver, const char *endpoint, bool in_targets)
+{
+    const char *colon = strrchr(endpoint, ':'), *port = colon ? colon + 1 : endpoint;
+    if (node->type == BR_YAML_SCALAR) {
+        const char *end = strrchr(node->text, ':');
+        if (in_targets && end && strcmp(end + 1, port) == 0)
+            br_str_printf(reduction->remainder->targets, "receivers::%s: %s\n", receiver,
+                          node->text);
+        return;
+    }
+    for (size_t i = 0; i < node->count; i++) {
+        bool targets = node->keys ? strcmp(node->keys[i]->text, "targets") == 0 : in_targets;
+        remainder_note_targets(reduction, node->items[i], receiver, endpoint, targets);
+    }
+}
+
+static void remainder_note_scrapes(struct reduction *reduction, const char *endpoint)
+{
+    const struct br_yaml *map = br_yaml_get(reduction->tree, "receivers");
+    for (size_t i = 0; map && map->type == BR_YAML_MAP && i < map->count; i++) {
+        const char *id = map->keys[i]->text;
+        size_t type = strcspn(id, "/ ");
+        if (type == 10 && strncmp(id, "prometheus", type) == 0)
+            remainder_note_targets(reduction, map->items[i], id, endpoint, false);
+    }
+}
+
 static void remainder_move_receiver(struct reduction *reduction, struct br_yaml *receivers,
                                     size_t index)
 {
@@ -404,9 +434,13 @@ static void remainder_move_receiver(struct reduction *reduction, struct br_yaml 
         size_t at = br_yaml_index(map, protocols[k][0]);
         char path[192], whole[192];
         (void)snprintf(path, sizeof path, "receivers::%.100s::protocols", id);
-        if (at < map->count && br_yaml_get(braids, protocols[k][0]))
+        if (at < map->count && br_yaml_get(braids, protocols[k][0])) {
+            size_t before = reduction->remainder->ports->len;
             remainder_move(reduction, map, at, "endpoint", protocols[k][1],
                            br_path_join(whole, path, protocols[k][0]));
+            if (reduction->remainder->ports->len > before)
+                reduction->remainder->client_ports = true;
+        }
     }
 }
 
@@ -431,9 +465,13 @@ static void remainder_move_reader(struct reduction *reduction, struct br_yaml *r
     struct br_yaml *exporter = br_yaml_get(br_yaml_get(reader, "pull"), "exporter");
     size_t at =
         exporter && exporter->type == BR_YAML_MAP ? br_yaml_index(exporter, "prometheus") : 0;
-    if (exporter && at < exporter->count)
+    if (exporter && at < exporter->count) {
+        const struct br_yaml *port = br_yaml_get(exporter->items[at], "port");
+        remainder_note_scrapes(reduction,
+                               port && port->type == BR_YAML_SCALAR ? port->text : "8888");
         remainder_move(reduction, exporter, at, "port", "8888",
                        "service::telemetry::metrics::readers::pull::exporter::prometheus");
+    }
 }
 
 static void remainder_move_telemetry(struct reduction *reduction)
@@ -453,7 +491,10 @@ static void remainder_move_telemetry(struct reduction *reduction)
             remainder_move_reader(reduction, readers->items[i]);
         return;
     }
-    if (br_yaml_get(metrics, "address")) {
+    const struct br_yaml *address = br_yaml_get(metrics, "address");
+    remainder_note_scrapes(reduction,
+                           address && address->type == BR_YAML_SCALAR ? address->text : "8888");
+    if (address) {
         remainder_move(reduction, telemetry, br_yaml_index(telemetry, "metrics"), "address",
                        "localhost:8888", "service::telemetry::metrics");
         return;
@@ -495,8 +536,7 @@ int br_config_remainder(struct br_remainder *remainder, struct br_yaml *tree,
         remainder_sections(&reduction);
         remainder_ports(&reduction);
     }
-    return reduction.no_memory || remainder->ports->failed || remainder->links->failed ||
-                   remainder->clashes->failed
-               ? BR_ENOMEM
-               : 0;
+    bool failed = remainder->ports->failed || remainder->links->failed ||
+                  remainder->clashes->failed || remainder->targets->failed;
+    return reduction.no_memory || failed ? BR_ENOMEM : 0;
 }

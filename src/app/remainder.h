@@ -17,8 +17,10 @@ struct br_remainder {
     struct br_str *ports;   /* receives a line for each changed port */
     /* receives a line for each port that has to change but comes from ${...} */
     struct br_str *clashes;
-    struct br_str *links; /* receives a line for each link to or from Braid */
-    bool empty;           /* set if the Collector keeps no pipeline */
+    struct br_str *targets; /* receives a line for each scrape target whose port changed */
+    struct br_str *links;   /* receives a line for each link to or from Braid */
+    bool client_ports;      /* set if a port of a receiver changed */
+    bool empty;             /* set if the Collector keeps no pipeline */
 };
 
 /* Reduces `tree`, which is merged but not expanded. `adapted` is the part of the same file that

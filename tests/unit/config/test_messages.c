@@ -162,6 +162,26 @@ static const struct {
      "plaintext server write \"tls: {insecure: true}\"\n"},
     {"no contradiction",
      RECEIVERS "exporters: {otlp: {endpoint: 'http://a:1', tls: {insecure: true}}}\n" SERVICE, ""},
+
+    /* Exporters that send to the receiver of their pipeline */
+    {"own gRPC receiver",
+     "receivers: {otlp: {protocols: {grpc: {endpoint: '0.0.0.0:4317'}}}}\n"
+     "exporters: {otlp: {endpoint: 'localhost:4317', tls: {insecure: true}}}\n" SERVICE,
+     "warning: yaml:2:30: exporters::otlp::endpoint: localhost:4317 is the address of the receiver "
+     "otlp of the same pipeline: all data would be received and sent again without end\n"},
+    {"own HTTP receiver by default",
+     "receivers: {otlp: {protocols: {http: }}}\n"
+     "exporters: {otlphttp: {endpoint: 'http://127.0.0.1:4318'}}\n"
+     "service: {pipelines: {traces: {receivers: [otlp], exporters: [otlphttp]}}}\n",
+     "warning: yaml:2:34: exporters::otlphttp::endpoint: http://127.0.0.1:4318 is the address of "
+     "the receiver otlp of the same pipeline: all data would be received and sent again without "
+     "end\n"},
+    {"another port, another host",
+     "receivers: {otlp: {protocols: {grpc: , http: }}}\n"
+     "exporters: {otlp: {endpoint: 'localhost:5317', tls: {insecure: true}}, otlp/b: {endpoint: "
+     "'tempo:4317'}}\n"
+     "service: {pipelines: {traces: {receivers: [otlp], exporters: [otlp, otlp/b]}}}\n",
+     ""},
 };
 
 static const char *no_env(const char *name, void *arg)
