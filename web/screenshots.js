@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures of the page into docs/pictures/, from made-up data that is the same every time. web/screenshots runs it.
+// Writes screenshots of the page to docs/pictures/, with generated data that is the same every time. web/screenshots runs it.
 import { mkdirSync, statSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { startBrowser } from "../tests/page/browser.js";

@@ -50,13 +50,13 @@ static struct text auth_text(struct translation *translation, const struct br_ya
     return text;
 }
 
-static struct text auth_join(struct translation *translation, struct text left, const char *between,
-                             struct text right)
+static struct text auth_join(struct translation *translation, struct text first,
+                             const char *between, struct text second)
 {
     struct br_arena *arena = translation->auth->arena;
     return (struct text){
-        auth_keep(translation, br_arena_printf(arena, "%s%s%s", left.text, between, right.text)),
-        auth_keep(translation, br_arena_printf(arena, "%s%s%s", left.raw, between, right.raw))};
+        auth_keep(translation, br_arena_printf(arena, "%s%s%s", first.text, between, second.text)),
+        auth_keep(translation, br_arena_printf(arena, "%s%s%s", first.raw, between, second.raw))};
 }
 
 static struct br_yaml *auth_scalar(struct translation *translation, const char *text)

@@ -38,18 +38,18 @@ static bool migrate_is_empty(const struct br_yaml *node)
 }
 
 /* Returns true if the trees are equal. Null, {} and [] are equal. */
-static bool migrate_is_same(const struct br_yaml *left, const struct br_yaml *right)
+static bool migrate_is_same(const struct br_yaml *tree, const struct br_yaml *other)
 {
-    if (migrate_is_empty(left) || migrate_is_empty(right))
-        return migrate_is_empty(left) && migrate_is_empty(right);
-    if (left->type != right->type || left->count != right->count)
+    if (migrate_is_empty(tree) || migrate_is_empty(other))
+        return migrate_is_empty(tree) && migrate_is_empty(other);
+    if (tree->type != other->type || tree->count != other->count)
         return false;
-    if (left->type == BR_YAML_SCALAR)
-        return strcmp(left->text, right->text) == 0;
-    for (size_t i = 0; i < left->count; i++) {
-        const struct br_yaml *other =
-            left->type == BR_YAML_SEQ ? right->items[i] : br_yaml_get(right, left->keys[i]->text);
-        if (!other || !migrate_is_same(left->items[i], other))
+    if (tree->type == BR_YAML_SCALAR)
+        return strcmp(tree->text, other->text) == 0;
+    for (size_t i = 0; i < tree->count; i++) {
+        const struct br_yaml *item =
+            tree->type == BR_YAML_SEQ ? other->items[i] : br_yaml_get(other, tree->keys[i]->text);
+        if (!item || !migrate_is_same(tree->items[i], item))
             return false;
     }
     return true;

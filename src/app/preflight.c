@@ -28,7 +28,7 @@ struct preflight {
     uint32_t cap_places;
     const struct br_config *config;
     /* receives an error for each port in use by another process; NULL if ports are not checked */
-    struct br_errs *taken;
+    struct br_errs *used_ports;
 };
 
 static uint64_t preflight_mono_ms(struct br_host *host)
@@ -197,7 +197,7 @@ static void preflight_report_used(struct preflight *preflight,
         key = METRICS "::readers";
     const struct br_yaml *node = preflight_node(preflight->config->tree, key);
     preflight_put_set(key, config->endpoint, &set);
-    br_errs_add(preflight->taken, node, key,
+    br_errs_add(preflight->used_ports, node, key,
                 "%s: address already in use by another process; set another with --set %s",
                 config->endpoint, set.failed ? "" : set.data);
     br_str_release(&path);
@@ -225,7 +225,7 @@ static int preflight_serve(struct br_host *host, const struct br_server_config *
     struct br_server_place place;
     (void)service;
     int rc = br_server_check(config, &place, err);
-    if (!rc && p->taken && place.taken)
+    if (!rc && p->used_ports && place.taken)
         preflight_report_used(p, config);
     if (!rc)
         rc = preflight_take(p, &place, config->endpoint, err);
@@ -291,9 +291,9 @@ static int preflight_telemetry(struct preflight *preflight, const struct br_conf
 }
 
 static int preflight_run(const struct br_config *config, struct br_errs *errs,
-                         struct br_errs *taken)
+                         struct br_errs *used_ports)
 {
-    struct preflight p = {.config = config, .taken = taken};
+    struct preflight p = {.config = config, .used_ports = used_ports};
     struct br_pool *pool = br_pool_new(POOL_BYTES);
     struct br_shared *shared = br_shared_new();
     int rc = pool && shared ? br_host_init(&p.host, &preflight_ops, pool) : BR_ENOMEM;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reduces a configuration to the part that a Collector runs next to Braid, after adapt.h split it.
- * The part contains the pipelines that Braid does not run, the receivers and processors before
- * Braid, the exporters and connectors after it, and the links between the two. If both would listen
- * on a port, the Collector's is 10,000 higher.
+ * The part has the pipelines that Braid does not run, the receivers and processors before Braid, and
+ * the exporters and connectors after it. It also gets the links between the two. If both would
+ * listen on a port, the Collector's is 10,000 higher.
  */
 #pragma once
 

@@ -212,7 +212,7 @@ static void service_on_signal(int number, void *arg)
 }
 
 struct totals {
-    double received, sent, rejected, left;
+    double received, sent, rejected, held;
 };
 
 static void service_total(struct totals *totals, const struct br_ledger *ledger,
@@ -221,7 +221,7 @@ static void service_total(struct totals *totals, const struct br_ledger *ledger,
     totals->received += *ledger->received[signal];
     totals->sent += *ledger->sent[signal];
     totals->rejected += *ledger->rejected[signal];
-    totals->left += *ledger->held[signal];
+    totals->held += *ledger->held[signal];
 }
 
 static void service_log_totals(const char *prefix, const struct totals *totals,
@@ -230,8 +230,8 @@ static void service_log_totals(const char *prefix, const struct totals *totals,
     br_info(&log_service,
             "%s%s: %.0f %s received, %.0f sent, %.0f rejected, %.0f dropped, %.0f left", prefix,
             br_signal_name(signal), totals->received, br_signal_records(signal), totals->sent,
-            totals->rejected, totals->received - totals->sent - totals->rejected - totals->left,
-            totals->left);
+            totals->rejected, totals->received - totals->sent - totals->rejected - totals->held,
+            totals->held);
 }
 
 static bool service_exports(const struct app *app, const struct br_instance *exporter,

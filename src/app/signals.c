@@ -88,8 +88,8 @@ static void signals_handle(struct br_signals *signals, int number)
 static int signals_wait(struct br_signals *signals, const sigset_t *set)
 {
     uint64_t left_ms = br_signals_left_ms(signals);
-    const struct timespec left = {(time_t)(left_ms / 1000), (long)(left_ms % 1000) * MS_NS};
-    int number = sigtimedwait(set, NULL, left_ms == UINT64_MAX ? NULL : &left);
+    const struct timespec timeout = {(time_t)(left_ms / 1000), (long)(left_ms % 1000) * MS_NS};
+    int number = sigtimedwait(set, NULL, left_ms == UINT64_MAX ? NULL : &timeout);
     return number > 0 ? number : 0;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data for the mock server: a shop's traces and profiles, the same ones every time.
+// Data for the mock server: traces and profiles of a shop. They are the same every time.
 
 /** A small random number generator for values from 0 to 1 (mulberry32). */
 export function randomOf(seed) {

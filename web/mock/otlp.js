@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The made-up shop as OTLP/JSON, for a real server: spans, and samples that name their spans.
+// Sends the shop's data to a real server as OTLP/JSON: spans, and samples linked to their spans.
 import { splitName, stacksOfSpan } from "./data.js";
 
 const ns = (ms) => BigInt(Math.round(ms * 1e6));

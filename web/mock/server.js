@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server with the query API's shapes and made-up data: what the page is developed and tested against.
+// A mock of the query API with generated data, for development and tests of the page.
 //   node mock/server.js [--port 3200] [--hostile] [--empty] [--now 2026-11-22T15:00:00Z]
 import { createServer } from "node:http";
 import { readFileSync, existsSync } from "node:fs";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server's answers, and the one way to ask for them.
+// Types of the server's responses, and the functions that request them.
 import { useEffect, useState } from "preact/hooks";
 import { encode, useRefreshed, type Query } from "./state";
 import type { Flamebearer } from "./flame/model";
@@ -195,14 +195,14 @@ export async function get<T>(address: string, signal?: AbortSignal): Promise<T> 
   }
   if (!response.ok) {
     const error = (body as { error?: unknown } | null)?.error;
-    const said = typeof error === "object" ? (error as { message?: unknown } | null)?.message : error;
-    throw new Error(typeof said === "string" ? said : text.slice(0, 300).trim() || `Braid responded with status ${response.status}.`);
+    const message = typeof error === "object" ? (error as { message?: unknown } | null)?.message : error;
+    throw new Error(typeof message === "string" ? message : text.slice(0, 300).trim() || `Braid responded with status ${response.status}.`);
   }
   if (body === null) throw new Error("Braid's response is not valid JSON.");
   return body as T;
 }
 
-export interface Asked<T> {
+export interface ResponseState<T> {
   data: T | null;
   error: string;
   loading: boolean;
@@ -214,9 +214,9 @@ export interface Asked<T> {
  * Fetches an address, again when it changes or on refresh. The last response is shown until the
  * next one arrives, so that the page does not flicker. An empty address fetches nothing.
  */
-export function useAnswer<T>(address: string): Asked<T> {
+export function useResponse<T>(address: string): ResponseState<T> {
   const refreshed = useRefreshed();
-  const [state, setState] = useState<Asked<T> & { address: string }>({ data: null, error: "", loading: address !== "", at: 0, address: "" });
+  const [state, setState] = useState<ResponseState<T> & { address: string }>({ data: null, error: "", loading: address !== "", at: 0, address: "" });
   useEffect(() => {
     if (!address) {
       setState({ data: null, error: "", loading: false, at: 0, address: "" });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Colours that data gets, in the OKLCH space so that hues look equally bright. What is fixed is in style.css.
+// Colours of data, computed in the OKLCH space so that hues look equally bright. Fixed colours are in style.css.
 
 /** Converts an OKLCH colour to sRGB as #rrggbb (Björn Ottosson's matrices). */
 export function oklch(lightness: number, chroma: number, hue: number): string {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How figures and times are written. Every number of the page goes through here.
+// Formats all numbers and times of the page.
 
 const units: [number, string][] = [
   [3600e9, "h"],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys of the page and of the view that is open. A field that is being written in keeps its keys.
+// Keyboard shortcuts of the page and of the open view. They are inactive while the user types in a field.
 import { useLayoutEffect, useRef } from "preact/hooks";
 
 /** An action that returns false leaves the key to other handlers. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frame of the page: what is the same in every view.
+// The frame of the page, which is the same in every view.
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { help, useKeys } from "./keys";

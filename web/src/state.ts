@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page's state is the URL's fragment: #/view/id?key=value. Whoever has the link sees the same.
+// The state of the page is the URL's fragment: #/view/id?key=value. A link therefore shows the same view to every user.
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
 export type Query = Record<string, string>;
@@ -204,13 +204,13 @@ export function useRefreshed(): number {
 
 // Shows a message at the bottom of the page for a few seconds.
 
-let sayNow: ((text: string) => void) | null = null;
-export const onSay = (listener: (text: string) => void): void => void (sayNow = listener);
-export const say = (text: string): void => sayNow?.(text);
+let showNow: ((text: string) => void) | null = null;
+export const onSay = (listener: (text: string) => void): void => void (showNow = listener);
+export const showMessage = (text: string): void => showNow?.(text);
 
 export function copy(text: string, done: string): void {
   navigator.clipboard.writeText(text).then(
-    () => say(done),
-    () => say("The browser does not allow copying."),
+    () => showMessage(done),
+    () => showMessage("The browser does not allow copying."),
   );
 }

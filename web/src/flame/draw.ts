@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws the levels of a flame graph that are in view, on a canvas of the view's size.
+// Draws the visible levels of a flame graph on a canvas of the view's size.
 import type { FlameColors } from "../color";
 import { labelOf } from "../format";
 import { firstEndingBehind, type Flame } from "./model";

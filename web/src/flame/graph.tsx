@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flame graph that one sees: a canvas, what hovers over it, the keys, and a tree for who cannot see it.
+// The flame graph view: a canvas, a tooltip, keyboard control, and a tree for screen readers.
 import { useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { changeColor, flameColors, packageColor, valueColor } from "../color";
 import { amount, difference, packageOf, percent } from "../format";
@@ -206,7 +206,7 @@ export function FlameGraph(props: GraphProps) {
   };
 
   const shown = hover && hover.bar >= 0 && hover.bar < flame.n ? hover : null;
-  const said = focused && focus >= 0 && focus < flame.n ? focus : -1;
+  const activeBar = focused && focus >= 0 && focus < flame.n ? focus : -1;
   return (
     <div
       class={`flame${flip ? " flame-flip" : ""}`}
@@ -214,7 +214,7 @@ export function FlameGraph(props: GraphProps) {
       tabIndex={0}
       role="tree"
       aria-label={`${props.label}. Arrows walk, Enter zooms, s shows callers and callees.`}
-      aria-activedescendant={said >= 0 ? `${id}${said}` : undefined}
+      aria-activedescendant={activeBar >= 0 ? `${id}${activeBar}` : undefined}
       onScroll={(event) => setScroll(event.currentTarget.scrollTop)}
       onKeyDown={onKeyDown}
       onFocus={() => {
@@ -245,7 +245,7 @@ export function FlameGraph(props: GraphProps) {
           }}
         />
       </div>
-      <Twin flame={flame} unit={unit} relative={props.relative} focus={said >= 0 ? said : 0} id={id} active={focused} />
+      <Twin flame={flame} unit={unit} relative={props.relative} focus={activeBar >= 0 ? activeBar : 0} id={id} active={focused} />
       {shown && <Tip flame={flame} unit={unit} relative={props.relative} bar={shown.bar} x={shown.x} y={shown.y} />}
     </div>
   );

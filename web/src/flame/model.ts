@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A flame graph in typed arrays: decoding Pyroscope's flamebearer, searching, callers and callees, tables.
+// A flame graph in typed arrays: decoding Pyroscope's flamebearer, search, callers and callees, tables.
 
 /** Data from the server: one array of numbers per level, with four numbers per bar, or seven in a
  * comparison. */

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A profile with all that can be done with it: search, zoom and its path, tables, callers and callees, colours, flip, export.
+// A profile with its controls: search, zoom and its path, tables, callers and callees, colours, flip, export.
 import { useMemo } from "preact/hooks";
 import { hash } from "../color";
 import { amount, percent, shortName } from "../format";
 import { useKeys } from "../keys";
 import { Icon, Popover, SearchField, Segments } from "../parts/basics";
-import { remember, say, set, useDark, useRemembered, type Query } from "../state";
+import { remember, showMessage, set, useDark, useRemembered, type Query } from "../state";
 import { FlameGraph, type Coloring } from "./graph";
 import { calleesOf, callersOf, decode, nameOf, pathTo, search, type Flame, type Flamebearer } from "./model";
 import { CallTree, FunctionTable } from "./tables";
@@ -68,7 +68,7 @@ export function FlamePanel({ bearer, unit, query, label, since, exports, onCompa
       const bar = zoom > 0 ? zoom : -1;
       if (of >= 0) set({ of: "" });
       else if (bar > 0) onSandwich(nameOf(flame, bar));
-      else say("Select a bar first; s then shows its callers and callees.");
+      else showMessage("Select a bar first; s then shows its callers and callees.");
     },
     d: () => onCompare?.(),
     Escape: () => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same profile as rows: functions by self and total, and the tree of calls.
+// A profile as tables: functions by self and total, and the call tree.
 import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import { packageColor } from "../color";
 import { amount, difference, fileHint, packageOf, percent, shortName } from "../format";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves what is shown: the store's partitions of that time as one file, which any Braid opens.
-import { url, useAnswer, type Status } from "../api";
+// Saves the partitions of the current time range as one file for `braid open`.
+import { url, useResponse, type Status } from "../api";
 import { bytes, clock, day, milliseconds } from "../format";
 import { copy, href, shown } from "../state";
 import { Icon, Popover } from "./basics";
@@ -13,7 +13,7 @@ export const Save = () => (
 
 function Slice({ close }: { close: () => void }) {
   const { path, query, start, end } = shown();
-  const { data, error } = useAnswer<Status>(url("status"));
+  const { data, error } = useResponse<Status>(url("status"));
   const store = data?.store;
   const none = store !== undefined && (!store.oldest_unix_ns || milliseconds(store.oldest_unix_ns) > end || milliseconds(store.newest_unix_ns ?? "0") < start);
   const times = { start: String(Math.floor(start)), end: String(Math.ceil(end)) };

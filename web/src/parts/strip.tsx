@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strip over time: spans and errors as bars, the 95th percentile of the duration as a line, and a brush
-// that the mouse draws, or the arrows with Shift.
+// A chart over time: spans and errors as bars, and the 95th percentile of the duration as a line. A range can be
+// selected with the mouse, or with Shift and the arrow keys.
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Timeline } from "../api";
 import { clock, compact, duration } from "../format";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time range: presets that move along, and two fixed times.
+// The time range selector: relative presets, or a fixed start and end.
 import { useState } from "preact/hooks";
 import { clock, day } from "../format";
 import { set, type Query } from "../state";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything about one span: figures, where its time went, its profile, attributes, events, links.
-import { url, useAnswer, type Attribute, type Json, type Profile, type Trace } from "../api";
+// The details of one span: values, how its time was spent, profile, attributes, events, links.
+import { url, useResponse, type Attribute, type Json, type Profile, type Trace } from "../api";
 import { serviceColor } from "../color";
 import { FlamePanel } from "../flame/panel";
 import { clock, count, day, duration, milliseconds, percent, typeName } from "../format";
@@ -182,8 +182,8 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
   const scope = query.scope || (own === 0 && subtree > 0 ? "subtree" : "self");
   const wider = scope === "self" && subtree > own ? "subtree" : scope !== "trace" && trace.spans.some((one) => one.profile?.samples) ? "trace" : "";
   const path = `spans/${trace.trace_id}/${span.span_id}/profile`;
-  const ask = { scope, type: query.type ?? "" };
-  const { data, error, loading, at } = useAnswer<Profile>(url(path, ask));
+  const params = { scope, type: query.type ?? "" };
+  const { data, error, loading, at } = useResponse<Profile>(url(path, params));
   const compareWith = { trace: trace.trace_id, span: span.span_id, scope };
   return (
     <div class="span-profile">
@@ -225,7 +225,7 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
       ) : (
         <>
           <Cut text={data.cut} />
-          <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label={`Flame graph of ${span.name}`} exports={[...exportsOf(path, ask), ["OTLP JSON of the trace", url(`traces/${trace.trace_id}/otlp`, {})]]} onCompare={() => pin(compareWith, `${span.service} ${span.name}, ${duration(span.duration_ns)}`)} small />
+          <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label={`Flame graph of ${span.name}`} exports={[...exportsOf(path, params), ["OTLP JSON of the trace", url(`traces/${trace.trace_id}/otlp`, {})]]} onCompare={() => pin(compareWith, `${span.service} ${span.name}, ${duration(span.duration_ns)}`)} small />
         </>
       )}
     </div>
@@ -236,10 +236,10 @@ export function Types({ data }: { data: Profile }) {
   return <Segments label="Profile type" value={data.type} onChange={(type) => set({ type, zoom: "" }, true)} options={data.types.map((type): [string, string, string] => [type.id, typeName(type.id), `${count(type.samples)} samples`])} />;
 }
 
-export const exportsOf = (path: string, ask: Query): [string, string][] => [
-  ["pprof (gzip)", url(path, { ...ask, format: "pprof" })],
-  ["speedscope JSON", url(path, { ...ask, format: "speedscope" })],
-  ["Folded stacks", url(path, { ...ask, format: "folded" })],
+export const exportsOf = (path: string, params: Query): [string, string][] => [
+  ["pprof (gzip)", url(path, { ...params, format: "pprof" })],
+  ["speedscope JSON", url(path, { ...params, format: "speedscope" })],
+  ["Folded stacks", url(path, { ...params, format: "folded" })],
 ];
 
 const written = (value: Json): string => (typeof value === "string" ? value : JSON.stringify(value));

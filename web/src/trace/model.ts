@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A trace as a tree: order of rows, what each span's time was spent on, and the critical path.
+// A trace as a tree: order of rows, how each span spent its time, and the critical path.
 import type { Trace, TraceSpan } from "../api";
 
 export interface Node {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The waterfall: a row a span, only those in view in the document, and a small picture of all above it.
+// The waterfall: one row per span, of which only the visible ones are in the document, and an overview above.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { serviceColor } from "../color";
 import { count, duration } from "../format";

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two selections side by side: spans, ranges, labels, and the slow spans of an operation against its typical ones.
+// Compares two selections (spans, time ranges or labels), or the slow spans of an operation with its typical ones.
 import { useEffect } from "preact/hooks";
-import { url, useAnswer, type Difference, type Service, type Slow } from "../api";
+import { url, useResponse, type Difference, type Service, type Slow } from "../api";
 import { FlamePanel } from "../flame/panel";
 import { amount, count, duration, percent, shortName, typeName } from "../format";
 import { Cut, Empty, Failed, Icon, Loading, Segments, Select, Skeleton, TextField } from "../parts/basics";
-import { carried, encode, go, href, range, remember, remembered, say, set, type Query } from "../state";
+import { carried, encode, go, href, range, remember, remembered, showMessage, set, type Query } from "../state";
 import { busiest, SelectorFields } from "./profile";
 
 /** Keeps the first selection as A. The next call, with another selection, opens the comparison. */
@@ -18,7 +18,7 @@ export function pin(selection: Query, label: string): void {
     return;
   }
   remember("pinned", text);
-  say(`${label} is A of the comparison. Open another profile and press d there: that is B.`);
+  showMessage(`${label} is selection A. Open another profile and press d there to select B.`);
 }
 
 const asQuery = (text: string): Query => Object.fromEntries(new URLSearchParams(text));
@@ -53,7 +53,7 @@ function TypeSelect({ value, types }: { value: string; types?: string[] }) {
 function TwoView({ query }: { query: Query }) {
   const left = query.left ?? "";
   const right = query.right ?? "";
-  const services = useAnswer<{ services: Service[] }>(left && right ? "" : url("services", range(query)));
+  const services = useResponse<{ services: Service[] }>(left && right ? "" : url("services", range(query)));
   useEffect(() => {
     // The default compares the last hour with the hour before.
     const first = busiest(services.data?.services ?? []);
@@ -61,7 +61,7 @@ function TwoView({ query }: { query: Query }) {
     const selected = `{service_name="${first.name.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"}`;
     set({ left: left || encode({ query: selected, start: "now-1h", end: "now-30m" }), right: right || encode({ query: selected, start: "now-30m", end: "now" }) }, true);
   }, [services.data, left, right]);
-  const { data, error, loading, at } = useAnswer<Difference>(left && right ? url("diff", { left, right, type: query.type ?? "" }) : "");
+  const { data, error, loading, at } = useResponse<Difference>(left && right ? url("diff", { left, right, type: query.type ?? "" }) : "");
   return (
     <>
       <Loading on={loading} />
@@ -154,7 +154,7 @@ function Side({ title, value, onChange, figures }: { title: string; value: strin
 
 function SlowView({ query }: { query: Query }) {
   const times = range(query);
-  const services = useAnswer<{ services: Service[] }>(url("services", times));
+  const services = useResponse<{ services: Service[] }>(url("services", times));
   const list = services.data?.services ?? [];
   const service = list.find((entry) => entry.name === query.service);
   useEffect(() => {
@@ -162,7 +162,7 @@ function SlowView({ query }: { query: Query }) {
     if (first && !query.service) set({ service: first.name, name: first.operations[0]?.name ?? "" }, true);
     else if (service && !query.name) set({ name: service.operations[0]?.name ?? "" }, true);
   }, [services.data, query.service, query.name]);
-  const { data, error, loading, at } = useAnswer<Slow>(query.service && query.name ? url("slow", { service: query.service, name: query.name, type: query.type ?? "", ...times }) : "");
+  const { data, error, loading, at } = useResponse<Slow>(query.service && query.name ? url("slow", { service: query.service, name: query.name, type: query.type ?? "", ...times }) : "");
   return (
     <>
       <Loading on={loading} />

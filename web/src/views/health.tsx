@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How well samples find their spans, service by service, and what to do where they do not.
+// Shows for each service how many samples are linked to spans, and how to increase that number.
 import { Fragment } from "preact";
-import { url, useAnswer, type JoinRow, type Status } from "../api";
+import { url, useResponse, type JoinRow, type Status } from "../api";
 import { serviceColor } from "../color";
 import { bytes, clock, count, day, duration, milliseconds, percent } from "../format";
 import { Cut, Empty, Failed, Icon, Loading, Skeleton } from "../parts/basics";
@@ -9,8 +9,8 @@ import { carried, href, range, useDark, type Query } from "../state";
 
 export function HealthView({ query }: { query: Query }) {
   const dark = useDark();
-  const { data, error, loading } = useAnswer<{ services: JoinRow[]; cut: string | null }>(url("join", range(query)));
-  const status = useAnswer<Status>(url("status"));
+  const { data, error, loading } = useResponse<{ services: JoinRow[]; cut: string | null }>(url("join", range(query)));
+  const status = useResponse<Status>(url("status"));
   const rows = data?.services ?? [];
   return (
     <main class="view health-view" id="main">

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of the data may be private, what redaction has taken out of it, and the config that takes out the rest.
+// Shows data that may be private, data that redaction has removed, and a configuration that removes the rest.
 import { useState } from "preact/hooks";
-import { url, useAnswer, type Found, type Masked, type Privacy } from "../api";
+import { url, useResponse, type Found, type Masked, type Privacy } from "../api";
 import { clock, count, day, milliseconds } from "../format";
 import { Cut, Empty, Failed, Icon, Loading, Skeleton } from "../parts/basics";
 import { carried, copy, href, range, type Query } from "../state";
@@ -27,7 +27,7 @@ export function configOf(kinds: Privacy["kinds"]): string {
 }
 
 export function PrivacyView({ query }: { query: Query }) {
-  const { data, error, loading } = useAnswer<Privacy>(url("privacy", range(query)));
+  const { data, error, loading } = useResponse<Privacy>(url("privacy", range(query)));
   return (
     <main class="view health-view privacy-view" id="main">
       <Loading on={loading} />
@@ -78,7 +78,7 @@ function Loaded({ data, query }: { data: Privacy; query: Query }) {
           </p>
         </Empty>
       )}
-      {data.masked_left_out > 0 && <Cut text={`${count(data.masked_left_out)} more were taken out, for which the table has no room.`} />}
+      {data.masked_left_out > 0 && <Cut text={`${count(data.masked_left_out)} more were removed than the table can show.`} />}
     </>
   );
 }
@@ -189,8 +189,8 @@ const Text = ({ text }: { text: string }) => (
 
 function Suggestion({ data }: { data: Privacy }) {
   const named = [...new Set(data.found.map((row) => row.kind))];
-  const [left, setLeft] = useState<string[]>([]);
-  const kinds = data.kinds.filter(({ name }) => named.includes(name) && !left.includes(name));
+  const [excluded, setExcluded] = useState<string[]>([]);
+  const kinds = data.kinds.filter(({ name }) => named.includes(name) && !excluded.includes(name));
   const text = configOf(kinds);
   return (
     <details class="suggestion">
@@ -198,7 +198,7 @@ function Suggestion({ data }: { data: Privacy }) {
       <div class="filters">
         {named.map((name) => (
           <label key={name} class="check">
-            <input type="checkbox" checked={!left.includes(name)} onChange={(event) => setLeft(event.currentTarget.checked ? left.filter((one) => one !== name) : [...left, name])} />
+            <input type="checkbox" checked={!excluded.includes(name)} onChange={(event) => setExcluded(event.currentTarget.checked ? excluded.filter((one) => one !== name) : [...excluded, name])} />
             {name}
           </label>
         ))}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A profile as a page: of a span, of a trace, or of whatever a label selector finds in a time range.
+// Shows the profile of a span, of a trace, or of the series that a label selector matches in a time range.
 import { useEffect } from "preact/hooks";
-import { url, useAnswer, type Profile, type Service } from "../api";
+import { url, useResponse, type Profile, type Service } from "../api";
 import { FlamePanel } from "../flame/panel";
 import { amount, count } from "../format";
 import { Cut, Empty, Failed, Loading, Segments, Select, Skeleton, TextField } from "../parts/basics";
@@ -25,7 +25,7 @@ export const busiest = (services: Service[]): Service | undefined => services.fi
 
 /** Fields for the service, the operation and the selector. */
 export function SelectorFields({ value, times, onChange, title = "" }: { value: string; times: { start: string; end: string }; onChange: (selector: string) => void; title?: string }) {
-  const services = useAnswer<{ services: Service[] }>(url("services", times));
+  const services = useResponse<{ services: Service[] }>(url("services", times));
   const list = services.data?.services ?? [];
   const { service, name } = readSelector(value);
   const known = list.find((entry) => entry.name === service);
@@ -49,8 +49,8 @@ export function ProfileView({ query }: { query: Query }) {
   const type = query.type ?? "";
   const scope = query.scope || "self";
   const path = ofSpan ? `spans/${encodeURIComponent(query.trace)}/${encodeURIComponent(query.span)}/profile` : "profile";
-  const ask: Query = ofSpan ? { scope, type } : { query: query.query ?? "", ...times, type };
-  const { data, error, loading, at } = useAnswer<Profile>(ofSpan || query.query ? url(path, ask) : "");
+  const params: Query = ofSpan ? { scope, type } : { query: query.query ?? "", ...times, type };
+  const { data, error, loading, at } = useResponse<Profile>(ofSpan || query.query ? url(path, params) : "");
   const selection: Query = ofSpan ? { trace: query.trace, span: query.span, scope } : { query: query.query ?? "", ...times };
   const { service, name } = readSelector(query.query ?? "");
   const label = ofSpan ? `span ${query.span}` : [service, name].filter(Boolean).join(" ") || (query.query ?? "");
@@ -110,7 +110,7 @@ export function ProfileView({ query }: { query: Query }) {
           )}
         </Empty>
       ) : (
-        <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label={`Flame graph of ${label}`} exports={exportsOf(path, ask)} onCompare={() => pin(selection, label)} />
+        <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label={`Flame graph of ${label}`} exports={exportsOf(path, params)} onCompare={() => pin(selection, label)} />
       )}
     </main>
   );

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slow spans of a service: a strip over time, filters, and a list in which each row leads to its flame graph.
+// Lists slow spans, with filters and a chart over time. Each row links to the span's flame graph.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get, url, useAnswer, type Service, type Span, type Status, type Timeline } from "../api";
+import { get, url, useResponse, type Service, type Span, type Status, type Timeline } from "../api";
 import { serviceColor } from "../color";
 import { clock, count, day, duration, milliseconds, percent } from "../format";
 import { useKeys } from "../keys";
@@ -28,16 +28,16 @@ const lengths: [string, string][] = [
 
 export function Spans({ query }: { query: Query }) {
   const times = range(query);
-  const services = useAnswer<{ services: Service[] }>(url("services", times));
+  const services = useResponse<{ services: Service[] }>(url("services", times));
   const list = services.data?.services ?? [];
   const service = list.find(({ name }) => name === query.service);
   const filter: Query = { service: query.service ?? "", name: query.name ?? "", q: query.q ?? "", min_duration: query.min ?? "", status: query.status ?? "" };
   const sort = query.sort === "start" || query.sort === "cpu" ? query.sort : "duration";
   const live = query.live === "1";
-  const ask = { ...filter, ...times, roots: query.roots ?? "", sort, limit: String(page) };
-  const found = useAnswer<{ spans: Span[]; cut: string | null }>(live ? "" : url("spans", ask));
-  const long = useMore(found.data?.spans ?? none, ask);
-  const line = useAnswer<Timeline>(url("timeline", { service: filter.service, name: filter.name, ...times, points: "120" }));
+  const params = { ...filter, ...times, roots: query.roots ?? "", sort, limit: String(page) };
+  const found = useResponse<{ spans: Span[]; cut: string | null }>(live ? "" : url("spans", params));
+  const long = useMore(found.data?.spans ?? none, params);
+  const line = useResponse<Timeline>(url("timeline", { service: filter.service, name: filter.name, ...times, points: "120" }));
   const tail = useTail(live, { ...filter, roots: query.roots ?? "" });
   const spans = live ? tail.spans : long.spans;
   const invalid = query.q ? found.error || tail.refused : "";
@@ -121,12 +121,12 @@ const none: Span[] = [];
  * earlier, than the last one. Several spans can have the last one's value, so the next page starts
  * with that value and omits known spans.
  */
-function useMore(first: Span[], ask: Query): { spans: Span[]; more: boolean; load: () => void } {
+function useMore(first: Span[], params: Query): { spans: Span[]; more: boolean; load: () => void } {
   const [more, setMore] = useState<{ after: Span[]; spans: Span[]; end: boolean }>({ after: none, spans: none, end: false });
   const under = useRef(false);
   const current = more.after === first ? more : { after: first, spans: none, end: false };
   const spans = useMemo(() => (current.spans.length ? [...first, ...current.spans] : first), [first, current.spans]);
-  const open = first.length >= page && !current.end && spans.length < most && ask.sort !== "cpu";
+  const open = first.length >= page && !current.end && spans.length < most && params.sort !== "cpu";
   return {
     spans,
     more: open,
@@ -134,7 +134,7 @@ function useMore(first: Span[], ask: Query): { spans: Span[]; more: boolean; loa
       if (!open || under.current) return;
       under.current = true;
       const last = spans[spans.length - 1];
-      const next = ask.sort === "start" ? { ...ask, end: String(BigInt(last.start_unix_ns) + 1n) } : { ...ask, max_duration: `${last.duration_ns}ns` };
+      const next = params.sort === "start" ? { ...params, end: String(BigInt(last.start_unix_ns) + 1n) } : { ...params, max_duration: `${last.duration_ns}ns` };
       get<{ spans: Span[] }>(url("spans", next)).then(
         (answer) => {
           const known = new Set(spans.slice(-page).map((span) => span.trace_id + span.span_id));
@@ -148,7 +148,7 @@ function useMore(first: Span[], ask: Query): { spans: Span[]; more: boolean; loa
 }
 
 function NoSpans({ filtered }: { filtered: boolean }) {
-  const status = useAnswer<Status>(url("status"));
+  const status = useResponse<Status>(url("status"));
   const store = status.data?.store;
   const stored = store?.spans ?? 0;
   if (stored === 0 && status.data)

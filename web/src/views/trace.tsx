@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One trace: its waterfall above, the selected span below.
+// Shows one trace: the waterfall above, the selected span below.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { url, useAnswer, type Trace } from "../api";
+import { url, useResponse, type Trace } from "../api";
 import { count, day, clock, duration } from "../format";
 import { useKeys } from "../keys";
 import { Cut, Empty, Failed, Icon, Loading, SearchField, Skeleton } from "../parts/basics";
@@ -11,7 +11,7 @@ import { grow, matching, rowsOf, type Node, type Tree } from "../trace/model";
 import { Waterfall } from "../trace/waterfall";
 
 export function TraceView({ id, query }: { id: string; query: Query }) {
-  const { data, error, loading } = useAnswer<Trace>(url(`traces/${encodeURIComponent(id)}`));
+  const { data, error, loading } = useResponse<Trace>(url(`traces/${encodeURIComponent(id)}`));
   if (error) return <main class="view" id="main"><h1 class="hidden">Trace</h1><Failed error={error} /></main>;
   if (!data) return <main class="view" id="main"><h1 class="hidden">Trace</h1><Loading on={loading} /><Skeleton rows={16} /></main>;
   if (!data.spans.length) return <main class="view" id="main"><h1 class="hidden">Trace</h1><Empty title="An empty trace" icon="search">The store contains this trace, but none of its spans.</Empty></main>;
