@@ -72,7 +72,7 @@ describe("page hostile", { concurrency: false }, () => {
   it("what is saved: a time that is none, and names in the config that is suggested", async () => {
     const page = await openPage(browser, server, `#/spans?start=${encodeURIComponent(payload)}&end=javascript:1`);
     await page.getByRole("button", { name: "Save this data" }).click();
-    await page.getByText("This time is none that the store knows").waitFor();
+    await page.getByText("This time range is invalid").waitFor();
     assert.equal(await page.locator(".save a").count(), 0);
     await page.to("#/privacy");
     await page.getByText("Configuration that removes these values").click();

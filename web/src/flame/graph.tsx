@@ -213,7 +213,7 @@ export function FlameGraph(props: GraphProps) {
       ref={box}
       tabIndex={0}
       role="tree"
-      aria-label={`${props.label}. Arrows walk, Enter zooms, s shows callers and callees.`}
+      aria-label={`${props.label}. Arrow keys move, Enter zooms, s shows callers and callees.`}
       aria-activedescendant={activeBar >= 0 ? `${id}${activeBar}` : undefined}
       onScroll={(event) => setScroll(event.currentTarget.scrollTop)}
       onKeyDown={onKeyDown}

@@ -190,7 +190,7 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
       <Loading on={loading} />
       <div class="scopes">
         <Segments
-          label="Whose samples"
+          label="Samples of"
           value={scope}
           onChange={(value) => set({ scope: value, zoom: "", of: "" }, true)}
           options={[

@@ -126,7 +126,7 @@ function Side({ title, value, onChange, figures }: { title: string; value: strin
           <TextField label="Trace id" value={side.trace} onCommit={(trace) => change({ trace })} wide />
           <TextField label="Span id" value={side.span ?? ""} onCommit={(span) => change({ span })} />
           <Select
-            label="Whose samples"
+            label="Samples of"
             value={side.scope ?? "self"}
             onChange={(scope) => change({ scope })}
             options={[

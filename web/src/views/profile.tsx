@@ -68,7 +68,7 @@ export function ProfileView({ query }: { query: Query }) {
               </a>
             </p>
             <Segments
-              label="Whose samples"
+              label="Samples of"
               value={scope}
               onChange={(value) => set({ scope: value, zoom: "", of: "" }, true)}
               options={[
