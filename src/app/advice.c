@@ -76,7 +76,7 @@ static void advice_endpoint(const struct br_instance *instance, const struct br_
 
 /* --- Exporters that send to their own receiver ------------------------------------------------ */
 
-/* Splits "scheme://host:port/path" into host and port. Returns false if there is no port. */
+/* Splits "scheme://host:port/path" into host and port. Returns false without a port. */
 static bool advice_split_endpoint(const char *endpoint, char host[256], unsigned *ret_port)
 {
     const char *scheme = strstr(endpoint, "://");

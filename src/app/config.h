@@ -36,8 +36,7 @@ struct br_target_label {
 struct br_telemetry_config {
     enum br_log_level log_level;
     bool log_json;
-    const char
-        *metrics_endpoint; /* "localhost:8888"; NULL if level is none or no reader is an endpoint */
+    const char *metrics_endpoint;    /* "localhost:8888"; NULL without an endpoint */
     struct br_strings metrics_hosts; /* additional hosts that requests may name (net/hosts.h) */
     bool metrics_detailed;           /* level is detailed */
     bool metrics_suffixes;           /* names end in their unit, counters in _total */

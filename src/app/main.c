@@ -277,7 +277,7 @@ static void main_welcome(void *arg)
     (void)fflush(stdout);
 }
 
-/* Logs an error for each port that another process uses. Returns false if there is none. */
+/* Logs an error for each port that another process uses. Returns false if all ports are free. */
 static bool main_report_used_ports(const struct br_config *config)
 {
     struct br_errs errs = {0};
@@ -330,11 +330,11 @@ static int main_load(struct arguments *args)
     return code;
 }
 
-static int main_show_file(struct arguments *args, const char *folder, struct br_arena *arena)
+static int main_show_file(struct arguments *args, const char *directory, struct br_arena *arena)
 {
     struct br_err err = {0};
     char line[1200];
-    if (!br_replay_open(&args->sources, args->file, folder, args->uris, arena, &err))
+    if (!br_replay_open(&args->sources, args->file, directory, args->uris, arena, &err))
         return main_load(args);
     (void)fprintf(stderr, "braid: %s\n", br_err_format(&err, line, sizeof line));
     return EXIT_FAILURE;
@@ -350,11 +350,11 @@ static int main_open(struct arguments *args)
     if (!args->file || args->sources.n_uris)
         return main_usage("open requires one file written by braid save, and no --config", NULL);
     br_arena_init(&arena, 1u << 20);
-    const char *folder = br_replay_folder(&arena, &err);
-    if (!folder)
+    const char *directory = br_replay_make_directory(&arena, &err);
+    if (!directory)
         (void)fprintf(stderr, "braid: %s\n", br_err_format(&err, line, sizeof line));
-    else if (br_replay_fork(folder, &code))
-        code = main_show_file(args, folder, &arena);
+    else if (br_replay_fork(directory, &code))
+        code = main_show_file(args, directory, &arena);
     br_arena_release(&arena);
     return code;
 }

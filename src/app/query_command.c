@@ -335,31 +335,31 @@ static unsigned query_width(void)
     return size.ws_col;
 }
 
-static bool query_put_answer(struct br_str *out, const struct query_args *args,
-                             const json_t *answer)
+static bool query_put_response(struct br_str *out, const struct query_args *args,
+                               const json_t *response)
 {
     unsigned width = query_width();
     switch (args->verb) {
     case QUERY_SPANS:
-        return br_query_output_spans(out, answer);
+        return br_query_output_spans(out, response);
     case QUERY_TRACE:
-        return br_query_output_trace(out, answer);
+        return br_query_output_trace(out, response);
     case QUERY_PROFILE:
-        return br_query_output_profile(out, answer, width, args->lines);
+        return br_query_output_profile(out, response, width, args->lines);
     case QUERY_TOP:
-        return br_query_output_top(out, answer);
+        return br_query_output_top(out, response);
     case QUERY_DIFF:
         break;
     }
-    return br_query_output_difference(out, answer, width, args->lines);
+    return br_query_output_difference(out, response, width, args->lines);
 }
 
 static int query_print(const struct query_args *args, const struct br_fetched *fetched)
 {
     struct br_str out = {0};
-    json_t *answer = json_loadb((const char *)fetched->data, fetched->len, 0, NULL);
-    bool good = answer && query_put_answer(&out, args, answer) && !out.failed;
-    const char *cut = answer ? json_string_value(json_object_get(answer, "cut")) : NULL;
+    json_t *response = json_loadb((const char *)fetched->data, fetched->len, 0, NULL);
+    bool good = response && query_put_response(&out, args, response) && !out.failed;
+    const char *cut = response ? json_string_value(json_object_get(response, "cut")) : NULL;
     if (good && out.data)
         good = fwrite(out.data, 1, out.len, stdout) == out.len && fflush(stdout) == 0;
     else if (!good)
@@ -368,7 +368,7 @@ static int query_print(const struct query_args *args, const struct br_fetched *f
             "braid query: the response has an unknown structure; is the server another version?\n");
     if (good && cut)
         (void)fprintf(stderr, "the result is incomplete: %s\n", cut);
-    json_decref(answer);
+    json_decref(response);
     br_str_release(&out);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
@@ -390,11 +390,11 @@ static int query_write_file(const char *path, const struct br_fetched *fetched)
 /* Prints the error of a response: {"error": "..."} or text. */
 static int query_print_error(const struct br_fetched *fetched)
 {
-    json_t *answer = json_loadb((const char *)fetched->data, fetched->len, 0, NULL);
-    const char *why = json_string_value(json_object_get(answer, "error"));
+    json_t *response = json_loadb((const char *)fetched->data, fetched->len, 0, NULL);
+    const char *why = json_string_value(json_object_get(response, "error"));
     (void)fprintf(stderr, "braid query: %u: %.400s\n", fetched->status,
                   why ? why : (const char *)fetched->data);
-    json_decref(answer);
+    json_decref(response);
     return EXIT_FAILURE;
 }
 

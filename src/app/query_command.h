@@ -24,10 +24,10 @@ void br_query_output_amount(struct br_str *out, double value, const char *unit);
 
 /* Append a response of the API as a table or tree of at most `width` columns. A tree has at most
  * `lines` lines. They return false if the response has another structure. */
-bool br_query_output_spans(struct br_str *out, const struct json_t *answer);
-bool br_query_output_trace(struct br_str *out, const struct json_t *answer);
-bool br_query_output_top(struct br_str *out, const struct json_t *answer);
-bool br_query_output_profile(struct br_str *out, const struct json_t *answer, unsigned width,
+bool br_query_output_spans(struct br_str *out, const struct json_t *response);
+bool br_query_output_trace(struct br_str *out, const struct json_t *response);
+bool br_query_output_top(struct br_str *out, const struct json_t *response);
+bool br_query_output_profile(struct br_str *out, const struct json_t *response, unsigned width,
                              size_t lines);
-bool br_query_output_difference(struct br_str *out, const struct json_t *answer, unsigned width,
+bool br_query_output_difference(struct br_str *out, const struct json_t *response, unsigned width,
                                 size_t lines);

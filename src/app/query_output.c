@@ -139,9 +139,9 @@ static void output_start(struct br_str *out, const char *unix_ns)
     output_cell(out, text, 8, false);
 }
 
-bool br_query_output_spans(struct br_str *out, const json_t *answer)
+bool br_query_output_spans(struct br_str *out, const json_t *response)
 {
-    const json_t *spans = json_object_get(answer, "spans");
+    const json_t *spans = json_object_get(response, "spans");
     size_t i;
     json_t *span;
     if (!json_is_array(spans))
@@ -173,7 +173,7 @@ bool br_query_output_spans(struct br_str *out, const json_t *answer)
 struct output_span {
     const json_t *json;
     uint64_t start, duration;
-    size_t parent, first, last, next; /* indices + 1; 0 if there is none */
+    size_t parent, first, last, next; /* indices + 1, or 0 */
 };
 
 struct output_trace {
@@ -289,9 +289,9 @@ static void output_fill_trace(struct output_trace *trace, const json_t *spans)
     qsort(trace->spans, trace->n_spans, sizeof trace->spans[0], output_compare_starts);
 }
 
-bool br_query_output_trace(struct br_str *out, const json_t *answer)
+bool br_query_output_trace(struct br_str *out, const json_t *response)
 {
-    const json_t *spans = json_object_get(answer, "spans");
+    const json_t *spans = json_object_get(response, "spans");
     struct output_trace trace = {.n_spans = json_array_size(spans)};
     if (!json_is_array(spans) || trace.n_spans > OUTPUT_SPANS_MAX)
         return false;
@@ -314,11 +314,11 @@ bool br_query_output_trace(struct br_str *out, const json_t *answer)
 
 /* --- Functions ------------------------------------------------------------------------------- */
 
-bool br_query_output_top(struct br_str *out, const json_t *answer)
+bool br_query_output_top(struct br_str *out, const json_t *response)
 {
-    const json_t *functions = json_object_get(answer, "functions");
-    const char *unit = output_string(answer, "unit");
-    double total = output_number(answer, "total");
+    const json_t *functions = json_object_get(response, "functions");
+    const char *unit = output_string(response, "unit");
+    double total = output_number(response, "total");
     size_t i;
     json_t *function;
     if (!json_is_array(functions))
@@ -327,8 +327,8 @@ bool br_query_output_top(struct br_str *out, const json_t *answer)
         br_str_puts(out, "no samples\n");
         return true;
     }
-    if (json_is_true(json_object_get(answer, "average")))
-        br_str_printf(out, "%s, average over the time\n", output_string(answer, "type"));
+    if (json_is_true(json_object_get(response, "average")))
+        br_str_printf(out, "%s, average over the time\n", output_string(response, "type"));
     br_str_printf(out, "%9s  %6s  %9s  %6s  %s\n", "SELF", "", "TOTAL", "", "FUNCTION");
     json_array_foreach(functions, i, function)
     {
@@ -480,44 +480,45 @@ static bool output_tree(struct br_str *out, const struct output_flame *flame)
     return good;
 }
 
-static bool output_open_flame(struct output_flame *flame, const json_t *answer)
+static bool output_open_flame(struct output_flame *flame, const json_t *response)
 {
-    const json_t *bearer = json_object_get(answer, "flamebearer");
+    const json_t *bearer = json_object_get(response, "flamebearer");
     flame->names = json_object_get(bearer, "names");
     flame->levels = json_object_get(bearer, "levels");
-    flame->unit = output_string(answer, "unit");
+    flame->unit = output_string(response, "unit");
     return json_is_array(flame->names) && json_is_array(flame->levels);
 }
 
-bool br_query_output_profile(struct br_str *out, const json_t *answer, unsigned width, size_t lines)
+bool br_query_output_profile(struct br_str *out, const json_t *response, unsigned width,
+                             size_t lines)
 {
     struct output_flame flame = {.width = width, .lines = lines};
-    if (!output_open_flame(&flame, answer))
+    if (!output_open_flame(&flame, response))
         return false;
-    flame.whole[0] = output_number(json_object_get(answer, "flamebearer"), "numTicks");
+    flame.whole[0] = output_number(json_object_get(response, "flamebearer"), "numTicks");
     if (flame.whole[0] <= 0) {
-        const char *why = output_string(answer, "why_empty");
+        const char *why = output_string(response, "why_empty");
         output_text(out, *why ? why : "no samples", 1000);
         br_str_putc(out, '\n');
         return true;
     }
-    if (json_is_true(json_object_get(answer, "average")))
-        br_str_printf(out, "%s, average over the time\n", output_string(answer, "type"));
+    if (json_is_true(json_object_get(response, "average")))
+        br_str_printf(out, "%s, average over the time\n", output_string(response, "type"));
     else
-        br_str_printf(out, "%s of %.0f samples\n", output_string(answer, "type"),
-                      output_number(answer, "samples"));
+        br_str_printf(out, "%s of %.0f samples\n", output_string(response, "type"),
+                      output_number(response, "samples"));
     br_str_printf(out, "%6s  %9s  %9s  %s\n", "", "TOTAL", "SELF", "FUNCTION");
     return output_tree(out, &flame);
 }
 
-bool br_query_output_difference(struct br_str *out, const json_t *answer, unsigned width,
+bool br_query_output_difference(struct br_str *out, const json_t *response, unsigned width,
                                 size_t lines)
 {
     struct output_flame flame = {.width = width, .lines = lines, .difference = true};
-    if (!output_open_flame(&flame, answer))
+    if (!output_open_flame(&flame, response))
         return false;
-    flame.whole[0] = output_number(json_object_get(answer, "left"), "total");
-    flame.whole[1] = output_number(json_object_get(answer, "right"), "total");
+    flame.whole[0] = output_number(json_object_get(response, "left"), "total");
+    flame.whole[1] = output_number(json_object_get(response, "right"), "total");
     if (flame.whole[0] <= 0 || flame.whole[1] <= 0) {
         const char *empty = flame.whole[0] > 0 ? "the comparison" : "the baseline";
         bool both = flame.whole[0] <= 0 && flame.whole[1] <= 0;
@@ -525,6 +526,6 @@ bool br_query_output_difference(struct br_str *out, const json_t *answer, unsign
         return true;
     }
     br_str_printf(out, "%s, shares of the total\n%8s  %8s  %7s  %s\n",
-                  output_string(answer, "type"), "BASELINE", "NOW", "CHANGE", "FUNCTION");
+                  output_string(response, "type"), "BASELINE", "NOW", "CHANGE", "FUNCTION");
     return output_tree(out, &flame);
 }

@@ -64,7 +64,7 @@ static bool remainder_names(struct reduction *reduction, const struct br_yaml *l
     return false;
 }
 
-/* Returns the value of the entry `id` in a map, comparing trimmed ids; NULL if there is none. */
+/* Returns the value of the entry `id` in a map, comparing trimmed ids; NULL if it is missing. */
 static const struct br_yaml *remainder_same_in(struct reduction *reduction,
                                                const struct br_yaml *map, const char *id)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reduces a configuration to the part that a Collector runs next to Braid, after adapt.h split it.
- * The part has the pipelines that Braid does not run, the receivers and processors before Braid, and
- * the exporters and connectors after it. It also gets the links between the two. If both would
+ * The part has the pipelines that Braid does not run, the receivers and processors before Braid,
+ * and the exporters and connectors after it. It also gets the links between the two. If both would
  * listen on a port, the Collector's is 10,000 higher.
  */
 #pragma once

@@ -12,14 +12,14 @@ extern const char br_replay_help[];
 int br_replay_save(int argc, char **argv);
 
 /* Creates a temporary directory. Returns its path, in the arena, or NULL with `err` set. */
-char *br_replay_folder(struct br_arena *arena, struct br_err *err);
+char *br_replay_make_directory(struct br_arena *arena, struct br_err *err);
 
 /* Forks. Returns true in the child. In the parent, waits until the child has ended, removes the
  * directory, and returns false with the exit code in `*ret_code`. */
-bool br_replay_fork(const char *folder, int *ret_code);
+bool br_replay_fork(const char *directory, int *ret_code);
 
 /* Unpacks `file` into the directory, and sets the only URI of `sources`, in `*uri`, to a
  * configuration that shows it. Texts are in the arena. Returns 0, or a negative code with `err`
  * set. */
-int br_replay_open(struct br_config_sources *sources, const char *file, const char *folder,
+int br_replay_open(struct br_config_sources *sources, const char *file, const char *directory,
                    const char **uri, struct br_arena *arena, struct br_err *err);

@@ -107,7 +107,7 @@ static const struct br_option metrics_options[] = {
 static const struct br_option logs_options[] = {
     BR_STRING(struct logs, level, "info", "error, warn, info, debug or trace"),
     BR_ENUM(struct logs, encoding, "console", encodings, "text or JSON lines on stderr"),
-    BR_IGNORED("development", "there is no such mode"),
+    BR_IGNORED("development", "Braid has no such mode"),
     BR_IGNORED("disable_caller", "lines do not contain the caller"),
     BR_IGNORED("disable_stacktrace", "lines have no stack trace"),
     BR_IGNORED("disable_zap_resource", "lines do not repeat the resource"),

@@ -17,7 +17,7 @@ struct br_signals {
     struct br_signals_config config;
     pthread_mutex_t lock; /* protects the fields below; held during on_late */
     struct br_loop *loop; /* NULL after br_signals_leave */
-    uint64_t deadline_ms; /* monotonic time; UINT64_MAX if there is none */
+    uint64_t deadline_ms; /* monotonic time, or UINT64_MAX */
     unsigned n_ends;      /* SIGTERM and SIGINT received */
     unsigned n_hangups;   /* SIGHUP not yet passed to the loop */
     unsigned n_handed;    /* SIGTERM and SIGINT passed to the loop */
