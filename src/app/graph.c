@@ -45,7 +45,7 @@ struct br_graph {
     void (*on_drained)(void *arg);
     void *on_drained_arg;
     struct br_deferred step;
-    struct br_timer hurry;
+    struct br_timer flush_timer;
 };
 
 #define each_place(g, l) for (struct br_list *l = (g)->places.next; l != &(g)->places; l = l->next)
@@ -641,7 +641,7 @@ static void graph_step(struct br_deferred *deferred)
                 continue;
             if (!p->drains) {
                 p->drains = true;
-                /* graph_on_hurry may have drained it before, and it may have received items
+                /* graph_on_flush_timer may have drained it before, and it may have received items
                  * since */
                 p->node.drained = false;
                 graph_drain(p);
@@ -651,7 +651,7 @@ static void graph_step(struct br_deferred *deferred)
         if (waiting || !graph_fanouts_drained(graph))
             return;
     }
-    br_host_timer_stop(graph->host, &graph->hurry);
+    br_host_timer_stop(graph->host, &graph->flush_timer);
     void (*fn)(void *) = graph->on_drained;
     graph->on_drained = NULL;
     if (fn)
@@ -670,9 +670,9 @@ static void graph_empty(struct place *place)
 /* Makes all processors and queues send what they hold. Otherwise an unresponsive backend would
  * also delay items for other backends. A level still counts as drained only after the previous
  * one. */
-static void graph_on_hurry(struct br_timer *timer)
+static void graph_on_flush_timer(struct br_timer *timer)
 {
-    struct br_graph *graph = br_container_of(timer, struct br_graph, hurry);
+    struct br_graph *graph = br_container_of(timer, struct br_graph, flush_timer);
     for (unsigned depth = 1; depth <= DEPTH_EXPORTER; depth++) {
         each_place(graph, l)
         {
@@ -683,13 +683,13 @@ static void graph_on_hurry(struct br_timer *timer)
     }
 }
 
-void br_graph_drain(struct br_graph *graph, uint64_t hurry_ms, void (*fn)(void *arg), void *arg)
+void br_graph_drain(struct br_graph *graph, uint64_t flush_ms, void (*fn)(void *arg), void *arg)
 {
     graph->host->draining = true;
     graph->on_drained = fn;
     graph->on_drained_arg = arg;
     graph->depth = 0;
-    (void)br_host_timer(graph->host, &graph->hurry, hurry_ms, graph_on_hurry);
+    (void)br_host_timer(graph->host, &graph->flush_timer, flush_ms, graph_on_flush_timer);
     br_host_defer(graph->host, &graph->step, graph_step);
 }
 
@@ -744,7 +744,7 @@ void br_graph_free(struct br_graph *graph)
     if (!graph)
         return;
     br_host_defer_cancel(&graph->step);
-    br_host_timer_stop(graph->host, &graph->hurry);
+    br_host_timer_stop(graph->host, &graph->flush_timer);
     graph->on_drained = NULL;
     /* Destroys downstream nodes first, so that no item remains further downstream. */
     for (unsigned depth = DEPTH_EXPORTER + 2; depth-- > 0;) {

@@ -26,9 +26,9 @@ int br_graph_start(struct br_graph *graph, struct br_err *err);
 int br_graph_check(const struct br_config *config, struct br_host *host, struct br_errs *errs);
 
 /* Drains the levels from the receivers on, each after the previous one is empty, then calls `fn`
- * once. After `hurry_ms`, all processors and queues send what they hold, even if a previous
+ * once. After `flush_ms`, all processors and queues send what they hold, even if a previous
  * level is not empty. If there is no memory for that timer, this step is skipped. */
-void br_graph_drain(struct br_graph *graph, uint64_t hurry_ms, void (*fn)(void *arg), void *arg);
+void br_graph_drain(struct br_graph *graph, uint64_t flush_ms, void (*fn)(void *arg), void *arg);
 
 /* Destroys the nodes. Items that they hold are finished and counted. Accepts NULL. */
 void br_graph_free(struct br_graph *graph);
