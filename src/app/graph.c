@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "core/debt.h"
+#include "core/pending.h"
 #include "otlp/dictionary/dictionary.h"
 #include "pipeline/exporter.h"
 
@@ -63,8 +63,8 @@ static void graph_node_consume(struct br_consumer *self, struct br_item *item)
         return;
     }
     if (node->incoming[item->signal])
-        *node->incoming[item->signal] += item->n_items;
-    br_debt_enter(&item->debt, item->signal, node->ledger);
+        *node->incoming[item->signal] += item->n_records;
+    br_pending_enter(&item->pending, item->signal, node->ledger);
     bool refers =
         node->component->resolves && item->signal == BR_PROFILES && br_item_has_references(item);
     int rc = refers ? br_item_inline_references(item) : 0;
@@ -301,7 +301,7 @@ static struct br_fanout *graph_fan_out(struct br_graph *graph, const struct br_p
                                          .id = at->node.id,
                                          .delivers = graph_delivers(at)};
         if (ends[k].delivers)
-            ends[k].apart_bytes = (size_t)graph->config->fanout.hold_size / n_workers;
+            ends[k].detached_bytes = (size_t)graph->config->fanout.hold_size / n_workers;
     }
     struct br_fanout *fanout =
         br_fanout_new(graph->host, &graph->config->fanout, ends, pipeline->n_exporters);
