@@ -39,7 +39,7 @@ static int option_refuse(struct reader *reader, const struct br_yaml *node, cons
                        br_yaml_show(node, shown));
 }
 
-/* As `refuse`, for what nobody may see. */
+/* Adds the error for a secret without showing its value. */
 static int option_refuse_secret(struct reader *reader, const struct br_yaml *node, const char *path)
 {
     return br_errs_add(reader->errs, node, path, "must be text, not %s",

@@ -161,7 +161,8 @@ static void test_lacking(void **state)
         "yaml:1:39: receivers::otlp::protocols::grpc: \"auth\": Braid does not check who sends. "
         "Listen "
         "on loopback, ask for client certificates (tls: client_ca_file), or put a proxy in front.\n"
-        "yaml:2:14: processors: \"k8sattributes\": Braid has no such processor; it adds k8s.* "
+        "yaml:2:14: processors: \"k8sattributes\": Braid does not support this processor, which "
+        "adds k8s.* "
         "attributes "
         "to resources by asking the Kubernetes API. Set them by the downward API in "
         "OTEL_RESOURCE_ATTRIBUTES, or keep a Collector in front that adds them.\n"
@@ -184,11 +185,11 @@ static void test_misspelt(void **state)
                      &said));
     assert_string_equal(
         said.data,
-        "yaml:1:20: receivers: unknown receiver \"zipkn\"; \"zipkin\", which may be meant, is the "
-        "Collector's: it takes spans from Zipkin's clients\n"
-        "yaml:2:14: processors: unknown processor \"k8sattribute\"; \"k8sattributes\", which may "
-        "be "
-        "meant, is the Collector's: it adds k8s.* attributes to resources by asking the Kubernetes "
+        "yaml:1:20: receivers: unknown receiver \"zipkn\"; did you mean \"zipkin\"? Braid does not "
+        "support it: it takes spans from Zipkin's clients\n"
+        "yaml:2:14: processors: unknown processor \"k8sattribute\"; did you mean "
+        "\"k8sattributes\"? Braid does not support it: it adds k8s.* attributes to resources by "
+        "asking the Kubernetes "
         "API\n"
         "yaml:2:30: processors: unknown processor \"resorce\"; did you mean \"resource\"? \"braid "
         "components\" lists all\n"
