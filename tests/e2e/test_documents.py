@@ -53,7 +53,7 @@ HOW = [
     (r"scripts/packages build page( tests)?", "tests/run::scripts/packages build"),
     (r"meson setup build( --werror)?( && ninja -C build( braid)?)?", "tests/run::meson setup"),
     (r"ninja -C build", "tests/run::ninja -C"),
-    (r"build/tests/unit/app(/app)? --mode write readmes", "tests/unit/app/test_readmes.c::--mode write"),
+    (r"build/tests/unit/app --mode write readmes", "tests/unit/app/test_readmes.c::--mode write"),
     (r"(\./)?tests/run( (source gcc|gcc e2e|release|asan|fuzz|page))?", "tests/run::usage: tests/run"),
     (r"ninja -C build && build/tests/.*", NOT_RUN),
     (r"meson test -C .*", NOT_RUN),
@@ -187,6 +187,19 @@ def test_what_others_run_is_there():
     others = [how.split("::", 1) for _, how in HOW if isinstance(how, str)]
     missing = [f"{path} without {needle}" for path, needle in others if needle not in (ROOT / path).read_text()]
     assert not missing
+
+
+def test_names_in_the_tour_exist():
+    """The functions and files that the pages about the code name."""
+    code = {file: file.read_text() for name in ("src", "config", "receivers", "processors", "exporters", "extensions")
+            for file in (ROOT / name).rglob("*.[ch]")}
+    words = set(re.findall(r"\w+", "\n".join(code.values())))
+    for page in ("tour.md", "layers.md"):
+        text = (ROOT / "docs/contributing" / page).read_text()
+        gone = [name for name in re.findall(r"`([a-z]+_\w+)`", text) if name not in words]
+        gone += [name for name in re.findall(r"`([\w/]+\.[ch])`", text)
+                 if not any(f"/{file.relative_to(ROOT)}".endswith(f"/{name}") for file in code)]
+        assert not gone, (page, gone)
 
 
 @pytest.mark.parametrize("text", sorted({command.text for command in ALL
