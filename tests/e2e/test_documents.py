@@ -3,6 +3,7 @@
 inline code that starts with a program of this repository. HOW lists, for each, RUN (this test runs it), NOT_RUN, or the file that
 runs it and a text in that file. A command without an entry fails, and so does an entry without a command."""
 
+import gzip
 import pathlib
 import re
 import shutil
@@ -11,7 +12,9 @@ import typing
 
 import pytest
 
-from braid import BINARY, DEADLINE_S
+import clients
+from braid import BINARY, DEADLINE_S, pipelines
+from otlp import PROFILES
 
 pytestmark = pytest.mark.release_only
 
@@ -22,7 +25,7 @@ MARK = "not run by the tests"  # in the section of a command that is not
 RUN, NOT_RUN = object(), object()
 
 OWN = r"(?:\./)?(?:braid|tests/\w+|scripts/\w+|build/\S+|bench/run|demo/run|packaging/deb)"
-INLINE = re.compile(rf"`((?:[A-Z]+=\S+ )*(?:{OWN} [^`]+|(?:meson|ninja|gdb) [^`]+|"
+INLINE = re.compile(rf"`((?:[A-Z]+=\S+ )*(?:{OWN} [^`]+|(?:meson|ninja|gdb|curl) [^`]+|"
                     r"tests/(?:layers|names|links|conditions|prose)|scripts/metrics))`")
 
 HOW = [
@@ -32,6 +35,7 @@ HOW = [
     (r"braid components( --json)?", RUN),
     (r"braid --(version|help)", RUN),
     (r"braid migrate collector\.yaml( --rest rest\.yaml( > braid\.yaml)?)?", RUN),
+    (r"curl -s localhost:8888/metrics .*", RUN),
     (r"\./tests/run --help", RUN),
     (r"tests/(layers|names|links)", "tests/meson.build::'layers', 'links', 'names'"),
     (r"tests/conditions src/wire", RUN),
@@ -70,7 +74,7 @@ HOW = [
     (r"(apt-get install|systemctl enable) .*", NOT_RUN),
     (r"(podman|docker) .*", NOT_RUN),
     # Grafana and its backends.
-    (r"curl -s localhost:\d+/(ready|metrics|api/datasources/).*", NOT_RUN),
+    (r"curl -s localhost:\d+/(ready|api/datasources/).*", NOT_RUN),
     (r"curl -sG? localhost:\d+/(api/search|querier\.v1\.QuerierService/).*", NOT_RUN),
     (r"now=.*", NOT_RUN),
     # The recipes.
@@ -204,7 +208,12 @@ def test_names_in_the_tour_exist():
 
 @pytest.mark.parametrize("text", sorted({command.text for command in ALL
                                          if entry(command) is not None and HOW[entry(command)][1] is RUN}))
-def test_run(text, tmp_path):
+def test_run(text, tmp_path, braid):
+    if text.startswith("curl "):
+        running = braid(pipelines({"nop": {}}, processors={"join": {}}))
+        profiles = gzip.decompress((ROOT / "tests/data/ebpf/1.pb.gz").read_bytes())
+        clients.grpc(running.grpc, PROFILES, profiles).expect_ok()
+        text = text.replace("localhost:8888", running.address("metrics", node=None))
     if not text.startswith("braid "):
         done = subprocess.run(["bash", "-c", INSTEAD.get(text, text)], cwd=ROOT, capture_output=True, text=True,
                               timeout=DEADLINE_S * 4)

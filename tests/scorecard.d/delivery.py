@@ -95,8 +95,8 @@ def stopped_under_load(folder, up):
         arrived = len(sink.items(TRACES))
         unsaid = load.spans - arrived - words["dropped"]  # acknowledged, gone, and not told
         late_line = re.search(r"received", server.log().splitlines()[-1]) is not None
-        return Figure(f"{'up' if up else 'down'}: {load.spans} acknowledged, {arrived} arrived, {words['dropped']} said "
-                      f"to be dropped, exit after {took:.1f} s",
+        return Figure(f"{'up' if up else 'down'}: {load.spans} acknowledged, {arrived} arrived, {words['dropped']} "
+                      f"reported as dropped, exit after {took:.1f} s",
                       unsaid <= 0 and took <= 4 and late_line and (not up or arrived >= load.spans)
                       and words["left"] == 0)
     finally:
