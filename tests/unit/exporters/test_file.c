@@ -22,14 +22,14 @@ extern const struct br_component br_file_exporter;
 #define DAY_NS (86400ull * 1000000000)
 #define NOW_NS 1767225600000000000u /* 2026-01-01T00:00:00Z */
 
-static char folder[64];
+static char directory[64];
 
 static const char *path(const char *name)
 {
     static char whole[4][512];
     static unsigned turn;
     char *out = whole[turn++ % 4];
-    (void)snprintf(out, sizeof whole[0], "%s/%s", folder, name);
+    (void)snprintf(out, sizeof whole[0], "%s/%s", directory, name);
     return out;
 }
 
@@ -51,7 +51,7 @@ static size_t contents(const char *name, char *out, size_t size)
     return n;
 }
 
-static void holds(const char *name, const char *want)
+static void assert_content(const char *name, const char *want)
 {
     static char text[1 << 16];
     (void)contents(name, text, sizeof text);
@@ -74,7 +74,7 @@ static void put_file(const char *name, const char *text)
 
 static unsigned count_files(void)
 {
-    DIR *d = opendir(folder);
+    DIR *d = opendir(directory);
     unsigned n = 0;
     assert_non_null(d);
     for (const struct dirent *e; (e = readdir(d));)
@@ -86,15 +86,15 @@ static unsigned count_files(void)
 static int setup(void **state)
 {
     (void)state;
-    (void)snprintf(folder, sizeof folder, "/tmp/test_file.XXXXXX");
-    return !mkdtemp(folder);
+    (void)snprintf(directory, sizeof directory, "/tmp/test_file.XXXXXX");
+    return !mkdtemp(directory);
 }
 
 static int teardown(void **state)
 {
     char command[96];
     (void)state;
-    (void)snprintf(command, sizeof command, "rm -r %s", folder);
+    (void)snprintf(command, sizeof command, "rm -r %s", directory);
     return system(command);
 }
 
@@ -108,7 +108,7 @@ static void lines(void **state)
     send(r, BR_TRACES, TRACE("a"));
     send(r, BR_PROFILES, profiles);
     send(r, BR_TRACES, "{}");
-    holds("t.json", TRACE("a") "\n{\"dictionary\":{\"stringTable\":[\"\"]}}\n{}\n");
+    assert_content("t.json", TRACE("a") "\n{\"dictionary\":{\"stringTable\":[\"\"]}}\n{}\n");
     rig_free(r);
 }
 
@@ -170,28 +170,28 @@ static void truncates_or_appends(void **state)
     struct rig *r = start("append: true");
     send(r, BR_TRACES, "{}");
     rig_free(r);
-    holds("t.json", "old\n{}\n");
+    assert_content("t.json", "old\n{}\n");
     r = start("rotation: {}"); /* as in lumberjack, an existing file is appended to */
     send(r, BR_TRACES, "{}");
     rig_free(r);
-    holds("t.json", "old\n{}\n{}\n");
+    assert_content("t.json", "old\n{}\n{}\n");
     r = start("");
     rig_free(r);
-    holds("t.json", "");
+    assert_content("t.json", "");
 }
 
-static void folders(void **state)
+static void directories(void **state)
 {
     (void)state;
     char yaml[512];
     struct stat st;
     mode_t mask = umask(0);
-    (void)snprintf(yaml, sizeof yaml, "{path: %s/x/y/t.json}", folder);
+    (void)snprintf(yaml, sizeof yaml, "{path: %s/x/y/t.json}", directory);
     assert_non_null(strstr(rig_start_error(&br_file_exporter, yaml), "x/y/t.json: No such file"));
     (void)snprintf(yaml, sizeof yaml,
                    "{path: %s/x/y/t.json, create_directory: true, "
                    "directory_permissions: 0750}",
-                   folder);
+                   directory);
     assert_string_equal(rig_start_error(&br_file_exporter, yaml), "");
     assert_int_equal(stat(path("x"), &st), 0);
     assert_int_equal(st.st_mode & 0777, 0750);
@@ -218,7 +218,7 @@ static void modes(void **state)
         char name[16], file[32];
         (void)snprintf(name, sizeof name, "m%zu", i);
         (void)snprintf(file, sizeof file, "%s/t.json", name);
-        (void)snprintf(yaml, sizeof yaml, "{path: %s/%s, create_directory: true}", folder, file);
+        (void)snprintf(yaml, sizeof yaml, "{path: %s/%s, create_directory: true}", directory, file);
         (void)umask(masks[i]);
         assert_string_equal(rig_start_error(&br_file_exporter, yaml), "");
         assert_int_equal(mode_of(name), 0700);
@@ -249,7 +249,7 @@ static void shared(void **state)
     file_writer_close(&r->host, a);
     assert_int_equal(file_writer_put(a, &record, 0), 0);
     file_writer_close(&r->host, a);
-    holds("s.json", "abc\n");
+    assert_content("s.json", "abc\n");
     assert_int_equal(file_writer_open(&r->host, &other, &b, &err), 0);
     file_writer_close(&r->host, b);
     br_shared_free(r->host.shared);
@@ -294,7 +294,7 @@ static void threads(void **state)
     rig_free(r);
     assert_int_equal(unlink(path("t.json")), 0);
     unsigned counts[4] = {0}, files = 0;
-    DIR *d = opendir(folder);
+    DIR *d = opendir(directory);
     for (const struct dirent *e; (e = readdir(d));) {
         static char text[20000];
         if (e->d_name[0] == '.')
@@ -413,16 +413,16 @@ static void full(void **state)
         assert_int_equal(r->outcome.verdict, BR_RETRY);
         assert_int_equal(r->outcome.status, BR_STATUS_UNAVAILABLE);
         assert_non_null(strstr(r->outcome.text, "File too large"));
-        holds("t.json", TRACE("a") "\n");
+        assert_content("t.json", TRACE("a") "\n");
     }
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     send(r, BR_TRACES, TRACE("c"));
-    holds("t.json", TRACE("a") "\n" TRACE("c") "\n");
+    assert_content("t.json", TRACE("a") "\n" TRACE("c") "\n");
     rig_free(r);
 }
 
 /* Devices and pipes have no size and cannot be truncated. */
-static void no_regular_file(void **state)
+static void not_a_regular_file(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_file_exporter, "{path: /dev/full, rotation: {}}");
@@ -547,26 +547,26 @@ static void deleted(void **state)
     send(r, BR_TRACES, TRACE("a"));
     assert_int_equal(unlink(path("t.json")), 0);
     send(r, BR_TRACES, TRACE("b"));
-    holds("t.json", TRACE("b") "\n");
+    assert_content("t.json", TRACE("b") "\n");
     assert_int_equal(rename(path("t.json"), path("t.old")), 0); /* as logrotate does */
     send(r, BR_TRACES, TRACE("c"));
-    holds("t.old", TRACE("b") "\n");
-    holds("t.json", TRACE("c") "\n");
+    assert_content("t.old", TRACE("b") "\n");
+    assert_content("t.json", TRACE("c") "\n");
     put_file("other", "other\n");
     assert_int_equal(rename(path("other"), path("t.json")), 0);
     send(r, BR_TRACES, TRACE("d"));
-    holds("t.json", "other\n" TRACE("d") "\n");
+    assert_content("t.json", "other\n" TRACE("d") "\n");
     rig_free(r);
 }
 
 /* Requests are rejected while the directory is missing and may not be created. */
-static void folder_deleted(void **state)
+static void directory_deleted(void **state)
 {
     (void)state;
     char yaml[512];
     for (int makes = 0; makes < 2; makes++) {
         assert_int_equal(mkdir(path("d"), 0700), 0);
-        (void)snprintf(yaml, sizeof yaml, "{path: %s/d/t.json, create_directory: %s}", folder,
+        (void)snprintf(yaml, sizeof yaml, "{path: %s/d/t.json, create_directory: %s}", directory,
                        makes ? "true" : "false");
         struct rig *r = rig_new(&br_file_exporter, yaml);
         assert_int_equal(unlink(path("d/t.json")), 0);
@@ -578,7 +578,7 @@ static void folder_deleted(void **state)
             assert_int_equal(mkdir(path("d"), 0700), 0);
             send(r, BR_TRACES, TRACE("a"));
         }
-        holds("d/t.json", TRACE("a") "\n");
+        assert_content("d/t.json", TRACE("a") "\n");
         rig_free(r);
         assert_int_equal(unlink(path("d/t.json")), 0);
         assert_int_equal(rmdir(path("d")), 0);
@@ -605,7 +605,7 @@ static void no_group_while_busy(void **state)
     char yaml[512];
     (void)snprintf(yaml, sizeof yaml,
                    "{path: %s/*.json, group_by: {enabled: true, resource_attribute: team}}",
-                   folder);
+                   directory);
     struct rig *r = rig_new(&br_file_exporter, yaml);
     struct br_host_ops ops = *r->host.ops;
     r->host.shared = br_shared_new();
@@ -638,7 +638,7 @@ static void many_groups(void **state)
     (void)snprintf(yaml, sizeof yaml,
                    "{path: %s/*.json, group_by: {enabled: true, resource_attribute: team, "
                    "max_open_files: 70}}",
-                   folder);
+                   directory);
     struct rig *r = rig_new(&br_file_exporter, yaml);
     r->host.shared = br_shared_new();
     for (int i = 0; i < 200; i++) {
@@ -651,7 +651,7 @@ static void many_groups(void **state)
         if (i >= 100) {
             (void)snprintf(name, sizeof name, "t%d.json", i % 100);
             (void)snprintf(want, sizeof want, "%s\n%s\n", json, json);
-            holds(name, want);
+            assert_content(name, want);
         }
     }
     assert_int_equal(count_files(), 100);
@@ -691,19 +691,19 @@ SUITE(file)
         TEST(proto),
         TEST(zstd),
         TEST(truncates_or_appends),
-        TEST(folders),
+        TEST(directories),
         TEST(modes),
         TEST(shared),
         TEST(threads),
         TEST(rotation),
         TEST(pruning),
         TEST(full),
-        TEST(no_regular_file),
+        TEST(not_a_regular_file),
         TEST(fifo_without_reader),
         TEST(fifo_that_is_full),
         TEST(fifo_that_stays_full),
         TEST(deleted),
-        TEST(folder_deleted),
+        TEST(directory_deleted),
         TEST(many_groups),
         TEST(no_group_while_busy),
         TEST(wrong_configs),

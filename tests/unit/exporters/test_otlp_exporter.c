@@ -196,7 +196,8 @@ static void web_server_is_reported(void **state)
         const char *words;
     } cases[] = {
         {{.http_status = 308, .grpc_status = -1, .location = "https://tempo.test/"},
-         "HTTP 308 is not followed (gRPC does not define redirects); Location: https://tempo.test/"},
+         "HTTP 308 is not followed (gRPC does not define redirects); Location: "
+         "https://tempo.test/"},
         {{.http_status = 301, .grpc_status = -1}, "Location: none"},
         {{.http_status = 404, .grpc_status = -1}, "use the server's gRPC port (OTLP: 4317)"},
         {{.http_status = 415, .grpc_status = -1}, "use the server's gRPC port (OTLP: 4317)"},
@@ -232,7 +233,7 @@ static struct br_buf *make_packed(struct fixture *f, enum br_encoding encoding)
 static void compressed_response_is_read(void **state)
 {
     static const struct {
-        const char *said;
+        const char *content_encoding;
         uint32_t n_rejected;
         enum br_encoding encoding;
     } cases[] = {
@@ -244,7 +245,7 @@ static void compressed_response_is_read(void **state)
                                                             &br_otlphttp_exporter};
     (void)state;
     for (size_t i = 0; i < BR_COUNT(cases) * BR_COUNT(components); i++) {
-        struct fake_answer answer = {.encoding = cases[i / 2].said};
+        struct fake_answer answer = {.encoding = cases[i / 2].content_encoding};
         struct fixture f;
         start(&f, components[i % 2], &answer);
         struct br_buf *packed = make_packed(&f, cases[i / 2].encoding);

@@ -338,7 +338,7 @@ static void long_texts(struct parts *p)
     put_long_texts(p, false);
 }
 
-static void own_long_texts(struct parts *p)
+static void different_long_texts(struct parts *p)
 {
     put_long_texts(p, true);
 }
@@ -366,7 +366,7 @@ static const struct shape {
     {"short strings", short_strings},
     {"links", links},
     {"long texts of all samples", long_texts},
-    {"long texts of each sample", own_long_texts},
+    {"long texts of each sample", different_long_texts},
 };
 
 static struct br_item *item_of(struct br_host *host, const struct parts *p)

@@ -22,7 +22,7 @@ extern const struct br_component br_pyroscope_exporter;
 #define HOUR_NS 3600000000000u
 #define MINUTE_NS 60000000000u
 
-enum mood {
+enum behaviour {
     FINE,
     BAD_PROFILES, /* 400 for a bad service */
     FORBIDDEN,    /* 403 */
@@ -30,7 +30,7 @@ enum mood {
 
 struct fixture {
     struct node_rig rig;
-    enum mood mood;
+    enum behaviour behaviour;
     unsigned busy_left, n_requests;
     int64_t retry_after_s;
     const char *bad;               /* services; each is a letter */
@@ -48,7 +48,7 @@ static char service_of(const Push__V1__RawProfileSeries *s)
     return '?';
 }
 
-static struct fake_answer refusal(const struct fixture *f, unsigned status)
+static struct fake_answer error_answer(const struct fixture *f, unsigned status)
 {
     return (struct fake_answer){.http_status = status,
                                 .type = "application/json",
@@ -58,7 +58,7 @@ static struct fake_answer refusal(const struct fixture *f, unsigned status)
                                 .retry_after_s = f->retry_after_s};
 }
 
-static struct fake_answer judge(struct fixture *f, const Push__V1__PushRequest *r)
+static struct fake_answer answer_push(struct fixture *f, const Push__V1__PushRequest *r)
 {
     char service = service_of(r->series[0]);
     assert_int_equal(r->n_series, 1);
@@ -67,12 +67,12 @@ static struct fake_answer judge(struct fixture *f, const Push__V1__PushRequest *
     f->n_requests++;
     if (f->busy_left > 0) {
         f->busy_left--;
-        return refusal(f, 503);
+        return error_answer(f, 503);
     }
-    if (f->mood == FORBIDDEN)
-        return refusal(f, 403);
-    if (f->mood == BAD_PROFILES && strchr(f->bad, service))
-        return refusal(f, 400);
+    if (f->behaviour == FORBIDDEN)
+        return error_answer(f, 403);
+    if (f->behaviour == BAD_PROFILES && strchr(f->bad, service))
+        return error_answer(f, 400);
     f->stored[service - 'A']++;
     return (struct fake_answer){.type = "application/proto"};
 }
@@ -94,7 +94,7 @@ static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
     assert_int_equal(at, x->body.len);
     Push__V1__PushRequest *r = push__v1__push_request__unpack(NULL, at, data);
     assert_non_null(r);
-    struct fake_answer answer = judge(f, r);
+    struct fake_answer answer = answer_push(f, r);
     push__v1__push_request__free_unpacked(r, NULL);
     free(data);
     return answer;
@@ -291,7 +291,7 @@ static void growth_of_an_item_is_limited(void **state)
 #define BUDGET ((size_t)16 << 20)
 
 /* Sends an item while the process has used all but `left` bytes of its memory limit. */
-static void push_with_left(struct fixture *f, size_t left)
+static void push_with_memory_left(struct fixture *f, size_t left)
 {
     struct br_memory *memory = &f->rig.h->memory;
     br_mem_flush();
@@ -312,9 +312,9 @@ static void sent_from_reserved_memory_or_retried(void **state)
     start(&f, "");
     br_mem_flush();
     br_memory_limit(&f.rig.h->memory, 1, br_mem_live() + BUDGET);
-    push_with_left(&f, BUDGET / 16);
+    push_with_memory_left(&f, BUDGET / 16);
     assert_true(f.tally.n_done == 1 && f.n_requests == 2);
-    push_with_left(&f, 0);
+    push_with_memory_left(&f, 0);
     assert_true(f.tally.n == 1 && f.n_requests == 2);
     fake_host_advance(f.rig.h, 2000);
     assert_true(f.tally.n_done == 2 && f.n_requests == 4);
@@ -330,7 +330,7 @@ static void retried_only_if_retries_are_enabled(void **state)
         start(&f, waits ? "" : off);
         br_mem_flush();
         br_memory_limit(&f.rig.h->memory, 1, br_mem_live() + BUDGET);
-        push_with_left(&f, 0);
+        push_with_memory_left(&f, 0);
         assert_int_equal(f.tally.n_retry, waits ? 0 : 1);
         end(&f);
     }
@@ -368,7 +368,7 @@ static void rejected_profile_is_dropped_alone(void **state)
     struct fixture f;
     (void)state;
     start(&f, "");
-    f.mood = BAD_PROFILES;
+    f.behaviour = BAD_PROFILES;
     f.bad = "F";
     push(&f, "ABCDEFGH", NULL);
     stored_once(&f, "ABCDEGH");
@@ -383,7 +383,7 @@ static void all_profiles_are_rejected(void **state)
     struct fixture f;
     (void)state;
     start(&f, "");
-    f.mood = BAD_PROFILES;
+    f.behaviour = BAD_PROFILES;
     f.bad = "ABCDE";
     push(&f, "ABCDE", NULL);
     assert_int_equal(f.n_requests, 5);
@@ -396,7 +396,7 @@ static void forbidden_item_is_rejected(void **state)
     struct fixture f;
     (void)state;
     start(&f, "");
-    f.mood = FORBIDDEN;
+    f.behaviour = FORBIDDEN;
     push(&f, "ABCDE", NULL);
     stored_once(&f, "");
     assert_int_equal(f.n_requests, 5);
@@ -554,12 +554,12 @@ static void config_is_checked(void **state)
 
 /* --- Short memory ---------------------------------------------------------------------------- */
 
-/* Whichever allocation fails, no valid profile is lost silently, and the ledger is balanced. */
+/* After any failed allocation, no valid profile is lost silently, and the ledger is balanced. */
 static void scenario(void *arg)
 {
     struct fixture f;
     start(&f, RETRY);
-    f.mood = *(const enum mood *)arg;
+    f.behaviour = *(const enum behaviour *)arg;
     f.bad = "B";
     struct br_item *item = item_of(&f, "ABCDE", NULL);
     fault_start();
@@ -570,16 +570,16 @@ static void scenario(void *arg)
     assert_int_equal(f.tally.n, 1);
     assert_true(f.tally.n_done == 1 || fault_failed());
     if (!fault_failed())
-        stored_once(&f, f.mood == FINE ? "ABCDE" : "ACDE");
+        stored_once(&f, f.behaviour == FINE ? "ABCDE" : "ACDE");
     end(&f);
 }
 
 static void without_memory(void **state)
 {
-    static const enum mood moods[] = {FINE, BAD_PROFILES};
+    static const enum behaviour behaviours[] = {FINE, BAD_PROFILES};
     (void)state;
-    for (size_t i = 0; i < BR_COUNT(moods); i++)
-        fault_each("a request", scenario, (void *)(uintptr_t)&moods[i]);
+    for (size_t i = 0; i < BR_COUNT(behaviours); i++)
+        fault_each("a request", scenario, (void *)(uintptr_t)&behaviours[i]);
 }
 
 SUITE(pyroscope_exporter)

@@ -15,15 +15,15 @@
 
 extern const struct br_component br_store_exporter;
 
-static char folder[64], yaml[128];
+static char directory[64], yaml[128];
 
 static int setup(void **state)
 {
     (void)state;
-    (void)snprintf(folder, sizeof folder, "/tmp/test_store_exporter.XXXXXX");
-    if (!mkdtemp(folder))
+    (void)snprintf(directory, sizeof directory, "/tmp/test_store_exporter.XXXXXX");
+    if (!mkdtemp(directory))
         return -1;
-    (void)snprintf(yaml, sizeof yaml, "{directory: %s/deep/er}", folder);
+    (void)snprintf(yaml, sizeof yaml, "{directory: %s/deep/er}", directory);
     return 0;
 }
 
@@ -31,7 +31,7 @@ static int teardown(void **state)
 {
     char command[96];
     (void)state;
-    (void)snprintf(command, sizeof command, "rm -r %s", folder);
+    (void)snprintf(command, sizeof command, "rm -r %s", directory);
     return system(command);
 }
 
@@ -92,10 +92,10 @@ static void test_written(void **state)
     rig_send(r, rig_item_of(r, BR_PROFILES, &w));
     assert_int_equal(r->outcome.verdict, BR_DONE);
     /* Stored data is accessible to the owner only. */
-    (void)snprintf(path, sizeof path, "%s/deep/er/partition-00000001.db", folder);
+    (void)snprintf(path, sizeof path, "%s/deep/er/partition-00000001.db", directory);
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
-    (void)snprintf(path, sizeof path, "%s/deep", folder);
+    (void)snprintf(path, sizeof path, "%s/deep", directory);
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0700);
     rig_free(r);

@@ -297,12 +297,12 @@ static void timeout_during_packing(void **state)
     assert_int_equal(f.tally.n_retry, 1);
     assert_int_equal(f.tally.last.status, BR_STATUS_DEADLINE_EXCEEDED);
     assert_string_equal(f.tally.last.text, "the request could not be compressed in 5000 ms");
-    size_t taken = br_pool_taken(f.rig.h->host.pool);
+    size_t n_buffers = br_pool_taken(f.rig.h->host.pool);
     work(&f);
     assert_int_equal(f.rig.h->n_exchanges, 0);
     assert_int_equal(f.tally.n, 1);
     assert_int_equal(br_pool_live(f.rig.h->host.pool), 0);
-    assert_int_equal(br_pool_taken(f.rig.h->host.pool), taken);
+    assert_int_equal(br_pool_taken(f.rig.h->host.pool), n_buffers);
     end(&f);
 }
 

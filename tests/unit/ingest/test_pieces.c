@@ -82,7 +82,7 @@ static unsigned count(const struct br_list *list)
 }
 
 /* Runs several loop iterations; the clock is read once for several of them. */
-static void turns(struct bench *b, unsigned n)
+static void run_iterations(struct bench *b, unsigned n)
 {
     while (n-- > 0) {
         (void)br_host_turn(&b->fake.h->host);
@@ -135,7 +135,7 @@ static void one_piece_is_sent_per_iteration(void **state)
         send(&b);
         for (unsigned i = 1; i <= n; i++) {
             assert_int_equal(b.n_ended, 0);
-            turns(&b, 1);
+            run_iterations(&b, 1);
             assert_int_equal(b.fake.sink.n_items, i);
         }
         assert_int_equal(b.n_ended, 1);
@@ -488,7 +488,7 @@ static void first_rejection_rejects_the_whole(void **state)
     cut(&b, BR_TRACES, true);
     b.fake.sink.verdict = FAKE_RETRY;
     send(&b);
-    turns(&b, 3);
+    run_iterations(&b, 3);
     assert_int_equal(b.fake.sink.n_items, 1);
     assert_int_equal(b.outcome.verdict, BR_RETRY);
     end(&b);
@@ -503,9 +503,9 @@ static void later_rejection_is_retried(void **state)
     cut(&b, BR_PROFILES, false);
     unsigned n = count(&b.r.pieces);
     send(&b);
-    turns(&b, 1);
+    run_iterations(&b, 1);
     b.fake.sink.verdict = FAKE_RETRY;
-    turns(&b, 2);
+    run_iterations(&b, 2);
     assert_int_equal(b.n_ended, 0);
     b.fake.sink.verdict = FAKE_DONE;
     fake_host_advance(b.fake.h, 2000);
@@ -526,9 +526,9 @@ static void permanent_rejection_is_partial_success(void **state)
     unsigned n = count(&b.r.pieces);
     b.fake.sink.verdict = FAKE_REJECT;
     send(&b);
-    turns(&b, 1);
+    run_iterations(&b, 1);
     b.fake.sink.verdict = FAKE_DONE;
-    turns(&b, n + 1);
+    run_iterations(&b, n + 1);
     assert_int_equal(b.n_ended, 1);
     assert_int_equal(b.outcome.verdict, BR_DONE);
     size_t once = fake_sink_once(&b.fake.sink, BR_TRACES, 1, b.n_records);
@@ -546,7 +546,7 @@ static void retryable_failure_wins(void **state)
     cut(&b, BR_TRACES, false);
     b.fake.sink.verdict = FAKE_REJECT;
     send(&b);
-    turns(&b, 1);
+    run_iterations(&b, 1);
     b.fake.sink.verdict = FAKE_RETRY;
     fake_host_advance(b.fake.h, BR_PIECES_RETRY_MS + 2000);
     assert_int_equal(b.outcome.verdict, BR_RETRY);
@@ -562,7 +562,7 @@ static void retries_end_with_partial_success(void **state)
     begin(&b);
     cut(&b, BR_TRACES, false);
     send(&b);
-    turns(&b, 1);
+    run_iterations(&b, 1);
     uint32_t n_taken = (uint32_t)fake_sink_once(&b.fake.sink, BR_TRACES, 1, b.n_records);
     assert_in_range(n_taken, 1, b.n_records - 1);
     b.fake.sink.verdict = FAKE_RETRY;
@@ -586,7 +586,7 @@ static void pieces_do_not_wait_for_each_other(void **state)
     unsigned n = count(&b.r.pieces);
     b.fake.sink.verdict = FAKE_HOLD;
     send(&b);
-    turns(&b, n);
+    run_iterations(&b, n);
     assert_int_equal(b.fake.sink.n_held, n);
     assert_int_equal(b.n_ended, 0);
     fake_sink_release(&b.fake.sink, FAKE_DONE);
@@ -600,9 +600,9 @@ static void stop_rejects_pending_pieces(void **state)
     begin(&b);
     cut(&b, BR_TRACES, false);
     send(&b);
-    turns(&b, 2);
+    run_iterations(&b, 2);
     br_pieces_stop(&b.sendings);
-    turns(&b, 1);
+    run_iterations(&b, 1);
     assert_int_equal(b.fake.sink.n_items, 2);
     assert_int_equal(b.outcome.verdict, BR_RETRY);
     end(&b);
@@ -626,7 +626,7 @@ static void run(void *arg)
     if (rc == 0 && !br_list_empty(&b.r.pieces)) {
         send(&b);
         for (int i = 0; i < 20; i++)
-            turns(&b, 1);
+            run_iterations(&b, 1);
         fault_stop();
         fake_host_advance(b.fake.h, 2 * BR_PIECES_RETRY_MS);
         end(&b);

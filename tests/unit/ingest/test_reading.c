@@ -99,7 +99,7 @@ static void a_thread_owns_the_body(void **state)
     fake_request_free(large);
 }
 
-static int give_up(struct br_reading *reading)
+static int free_body(struct br_reading *reading)
 {
     assert_int_equal(reading->body->len, 1000);
     br_reading_free_bytes(reading);
@@ -119,7 +119,7 @@ static void bytes_are_freed_before_the_reading_ends(void **state)
     reading.body = br_buf_new(host.pool, 1000);
     assert_non_null(reading.body);
     reading.body->len = 1000;
-    assert_int_equal(br_reading_run(&reading, give_up), 0);
+    assert_int_equal(br_reading_run(&reading, free_body), 0);
     br_pool_free(host.pool);
 }
 

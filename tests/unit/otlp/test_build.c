@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is built against requests written by hand after the .proto files, and against the walk,
- * which must find in the bytes the very parts that the builder said they are.
+ * Compares built requests with requests written by hand after the .proto files. The walk over the
+ * bytes must find the same parts as the builder recorded.
  */
 #include "tests/support/profiles_request.h"
 
@@ -9,7 +9,9 @@
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "otlp/build/build.h"
 #include "otlp/build/internal.h"
+#include "otlp/json/json.h"
 #include "tests/support/fake_sink.h"
+#include "tests/support/gen.h"
 #include "tests/support/test.h"
 
 typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
@@ -22,7 +24,7 @@ static uint32_t string(struct br_build *b, const char *s)
     return br_build_string(b, s, strlen(s));
 }
 
-/* Every kind of entry and message, and each field in them. */
+/* Builds every kind of entry and message, with every field. */
 static void build_all(struct br_build *b)
 {
     struct br_arena arena = {0};
@@ -109,7 +111,7 @@ static struct message *fixed64(uint32_t field, uint64_t v)
     return m;
 }
 
-/* The scope of build_all. */
+/* Returns the scope that build_all writes. */
 static struct message *whole_scope(void)
 {
     struct message *order = nest(5, nest(1, number(3, 1), END), nest(1, number(3, 0), END),
@@ -178,7 +180,7 @@ static struct br_item *take(struct br_build *b)
     return item;
 }
 
-/* The walk makes the same parts of the item's bytes. */
+/* Asserts that the walk finds the item's parts in the item's bytes. */
 static void check_parts(const struct br_item *item)
 {
     struct flat f = flatten(item);
@@ -218,7 +220,7 @@ static void test_bytes(void **state)
         build_all(b);
         assert_int_equal(br_build_rc(b), 0);
         assert_int_equal(br_build_records(b), 3);
-        if (round == 1) { /* what is thrown away leaves no trace */
+        if (round == 1) { /* cleared data leaves no trace */
             br_build_clear(b);
             assert_int_equal(br_build_records(b), 0);
             build_all(b);
@@ -231,7 +233,7 @@ static void test_bytes(void **state)
     br_build_free(b);
 }
 
-/* Many entries of each kind under a resource that stays open. */
+/* Adds many entries of each kind under a resource that stays open. */
 static void build_more(struct br_build *b)
 {
     const int64_t value = 1;
@@ -249,7 +251,8 @@ static void build_more(struct br_build *b)
     }
 }
 
-/* What is undone leaves no trace, whatever became of it; and what follows is found as before. */
+/* Data that is undone leaves no trace, even after a failure, and entries built later keep their
+ * numbers. */
 static void test_undo(void **state)
 {
     (void)state;
@@ -267,13 +270,13 @@ static void test_undo(void **state)
         br_build_undo(b);
         assert_int_equal(br_build_rc(b), 0);
         assert_int_equal(br_build_records(b), 3);
-        assert_int_equal(string(b, "nanoseconds"), 11); /* as whole_dictionary has it */
+        assert_int_equal(string(b, "nanoseconds"), 11); /* the index in whole_dictionary */
         struct br_item *item = take(b);
         check_parts(item);
         assert_is(item, join(whole_profiles(), whole_dictionary()));
         free_messages();
     }
-    br_build_undo(b); /* its mark went with what was taken */
+    br_build_undo(b); /* taking the item removed the mark */
     assert_int_equal(br_build_records(b), 0);
     br_merger_fail(&b->merge, BR_EINVAL);
     br_build_mark(b);
@@ -284,8 +287,9 @@ static void test_undo(void **state)
     br_build_free(b);
 }
 
-/* Equal entries are one entry, the empty ones are 0, and nothing built is nothing taken. */
-static void test_interned(void **state)
+/* Equal entries share one index, and empty entries have index 0. An empty builder gives an empty
+ * item. */
+static void test_equal_entries(void **state)
 {
     (void)state;
     struct br_build *b = br_build_new(&host, 1 << 20);
@@ -313,9 +317,9 @@ static void test_interned(void **state)
     br_build_free(b);
 }
 
-/* 3000 samples of a thousand stacks: lengths of one, two and three bytes, and messages that were
- * taken for shorter. protobuf-c reads them back. */
-static void test_many(void **state)
+/* Builds 3,000 samples of a thousand stacks, so that lengths take one, two and three bytes, and
+ * some messages turn out longer than the builder first assumed. protobuf-c reads the result. */
+static void test_many_samples(void **state)
 {
     (void)state;
     struct br_build *b = br_build_new(&host, 32 << 20);
@@ -343,9 +347,7 @@ static void test_many(void **state)
     struct br_item *item = take(b);
     check_parts(item);
     struct flat f = flatten(item);
-    Request *r =
-        opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__unpack(
-            NULL, f.len, f.data);
+    Request *r = gen_decode(br_otlp_request(BR_PROFILES), f.data, f.len);
     assert_non_null(r);
     assert_int_equal(r->dictionary->n_function_table, 1001);
     assert_int_equal(r->resource_profiles[0]->scope_profiles[0]->profiles[0]->n_samples, 3000);
@@ -363,35 +365,37 @@ static void test_many(void **state)
         assert_int_equal(r->dictionary->function_table[l->lines[0]->function_index]->start_line,
                          i % 1000);
     }
-    opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__free_unpacked(
-        r, NULL);
+    protobuf_c_message_free_unpacked(&r->base, NULL);
     br_buf_unref(f.buf);
     br_item_free(item);
     br_build_free(b);
 }
 
-/* Locations as the first `n` entries of a table of `total`. */
+/* Adds `total` locations, whose indices are 1 to `total`. */
 static void add_locations(struct br_build *b, uint32_t total)
 {
     for (uint32_t i = 1; i <= total; i++)
         assert_int_equal(br_build_location(b, &(struct br_build_location){.address = i}), i);
 }
 
-/* Packed lists beside br_build_stack of the same numbers, at the end of readable memory. */
+/* Compares br_build_stack_packed with br_build_stack of the same numbers. The packed list ends
+ * at the end of readable memory. */
 static void check_packed(struct br_build *b, const uint32_t *numbers, size_t n,
                          const uint32_t *places, uint32_t n_places)
 {
     uint8_t memory[1024], *o = memory + 1;
     uint32_t indices[64], got = UINT32_MAX;
-    bool fits = true;
+    bool representable = true;
     memory[0] = 0x7f;
     for (size_t i = 0; i < n; i++) {
         o = br_put_varint(o, numbers[i]);
         bool known =
             numbers[i] > 0 && numbers[i] < n_places &&
             (places ? places[numbers[i]] != 0 && numbers[i] < 1 << 14 : numbers[i] < 1 << 14);
-        indices[i] = !known ? 0 : places ? places[numbers[i]] - 1 : numbers[i];
-        fits = fits && known;
+        indices[i] = known ? numbers[i] : 0;
+        if (known && places)
+            indices[i] = places[numbers[i]] - 1;
+        representable = representable && known;
     }
     size_t len = (size_t)(o - memory - 1);
     uint8_t *exact = malloc(1 + len + 16);
@@ -399,7 +403,7 @@ static void check_packed(struct br_build *b, const uint32_t *numbers, size_t n,
     memcpy(exact, memory, 1 + len);
     memset(exact + 1 + len, 0x80 | (int)(n & 1), 16);
     bool ok = br_build_stack_packed(b, exact + 1, len, places, n_places, &got);
-    if (ok != fits)
+    if (ok != representable)
         fail_msg("%zu numbers from %u: %d", n, n ? numbers[0] : 0, ok);
     if (ok)
         assert_int_equal(got, br_build_stack(b, indices, n));
@@ -426,7 +430,7 @@ static void test_packed(void **state)
         check_packed(b, numbers, n, NULL, below);
         check_packed(b, numbers, n, places, below);
     }
-    /* Cut off, longer than needed, and more numbers than there are locations. */
+    /* Numbers that are cut off, overlong, or larger than the number of locations. */
     static const uint8_t cut[33] = {1, 5, 0x80}, overlong[33] = {1, 0x81, 0x00},
                          wide[33] = {1, 0x81, 0x80, 0x01};
     uint32_t got;
@@ -436,13 +440,13 @@ static void test_packed(void **state)
     assert_false(br_build_stack_packed(b, wide + 1, 3, NULL, 20001, &got));
     assert_false(br_build_stack_packed(b, wide + 1, 3, places, 20001, &got));
     assert_false(br_build_stack_packed(b, cut + 1, 1, NULL, 20002, &got));
-    assert_true(br_build_stack_packed(b, overlong + 1, 2, places, 20001, &got)); /* read as 1 */
+    assert_true(br_build_stack_packed(b, overlong + 1, 2, places, 20001, &got)); /* decoded as 1 */
     assert_int_equal(got, br_build_stack(b, (const uint32_t[]){20000}, 1));
     assert_int_equal(br_build_rc(b), 0);
     br_build_free(b);
 }
 
-/* Strings everywhere: Unicode's U+FFFD for each byte that is none of a sequence. */
+/* In every string, each byte that is not part of a valid sequence becomes U+FFFD. */
 static void test_utf8(void **state)
 {
     (void)state;
@@ -463,7 +467,7 @@ static void test_utf8(void **state)
     br_build_profile(b, &(struct br_build_profile){.attributes = &a, .n_attributes = 1});
     br_build_sample(b, &(struct br_build_sample){.values = &value, .n_values = 1});
     struct br_item *item = take(b);
-    check_parts(item); /* the walk refuses bad strings */
+    check_parts(item); /* the walk rejects invalid strings */
     struct message *list =
         nest(5, nest(1, text(1, "\xef\xbf\xbd"), END), nest(1, text(1, "ok"), END), END);
     struct message *r =
@@ -480,7 +484,7 @@ static void test_utf8(void **state)
     free_messages();
 }
 
-/* What would not be valid sticks as BR_EINVAL. */
+/* An invalid message sets the builder's error to BR_EINVAL, which stays set. */
 static void test_invalid(void **state)
 {
     (void)state;
@@ -513,7 +517,7 @@ static void test_invalid(void **state)
         const uint32_t one = 1;
         switch (i) {
         case 0:
-            br_build_scope(b, NULL, NULL, NULL); /* in no resource */
+            br_build_scope(b, NULL, NULL, NULL); /* without an open resource */
             break;
         case 1:
             br_build_resource(b, NULL);
@@ -561,8 +565,8 @@ static void test_invalid(void **state)
     br_build_free(b);
 }
 
-/* At the limit everything stops, whatever it is that grows, and a cleared builder works again. */
-static void test_full(void **state)
+/* The size limit stops every kind of growth. After br_build_clear the builder works again. */
+static void test_size_limit(void **state)
 {
     (void)state;
     struct br_build *b = br_build_new(&host, 64 << 10);
@@ -608,7 +612,7 @@ static int build_without_memory(void *arg)
         build_all(b);
         rc = br_build_take(b, item);
         assert_int_equal(item->n_parts, rc ? 0 : 3);
-        if (rc) { /* cleared, it goes on where memory is back */
+        if (rc) { /* once cleared, the builder works as soon as memory is available */
             assert_int_equal(br_build_rc(b), rc);
             br_build_clear(b);
             assert_int_equal(br_build_rc(b), 0);
@@ -629,10 +633,10 @@ static void test_no_memory(void **state)
 SUITE(build)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),     cmocka_unit_test(test_interned),
-        cmocka_unit_test(test_many),      cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_utf8),      cmocka_unit_test(test_invalid),
-        cmocka_unit_test(test_full),      cmocka_unit_test(test_undo),
+        cmocka_unit_test(test_bytes),        cmocka_unit_test(test_equal_entries),
+        cmocka_unit_test(test_many_samples), cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_utf8),         cmocka_unit_test(test_invalid),
+        cmocka_unit_test(test_size_limit),   cmocka_unit_test(test_undo),
         cmocka_unit_test(test_no_memory),
     };
     return RUN(tests, request_setup, request_teardown);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the fuzz targets once found, and their seeds, without libFuzzer. */
+/* Runs the fuzz targets on their seeds and on earlier findings, without libFuzzer. */
 #include "tests/support/corpus.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/h2_check.h"
@@ -46,7 +46,7 @@ static void pprof(void **state)
     assert_true(corpus_replay("pprof", one_pprof) >= 10);
 }
 
-/* Each seed with bytes changed, moved and cut: a short fuzzing run in every test run. */
+/* Changes, moves and cuts the bytes of each seed: a short fuzzing run in every test run. */
 static void (*mutated)(const uint8_t *data, size_t len);
 
 static void mutate(const uint8_t *data, size_t len)

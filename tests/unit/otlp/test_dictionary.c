@@ -5,10 +5,11 @@
 #include "otlp/edit/edit.h"
 #include "tests/support/test.h"
 
-/* tests/conformance/test_dictionary.py has random requests and another reader. */
+/* tests/conformance/test_dictionary.py tests random requests with an independent reader. */
 
-/* One sample of one function, "main" in "main.go" with a file mapping and an attribute
- * thread=worker, linked to a span; `strings` other strings stand in front. */
+/* Returns a request with one sample of one function, "main" in "main.go". The sample has a file
+ * mapping, the attribute thread=worker and a link to a span. `strings` other strings come first
+ * in the string table. */
 static struct message *small_request(unsigned strings, const char *function)
 {
     struct message *d = zero_entries();
@@ -96,7 +97,7 @@ static void test_merge(void **state)
     tables_are(same, one);
     assert_int_equal(same->n_records, 2);
     assert_int_equal(same->n_parts, 3);
-    /* Both say the same, so their parts are the same bytes. */
+    /* Both parts have the same content, so their bytes are equal. */
     assert_int_equal(same->parts[0].raw_len, same->parts[1].raw_len);
     assert_memory_equal(same->parts[0].raw, same->parts[1].raw, same->parts[0].raw_len);
     assert_int_equal(br_merge_records(m), 0);
@@ -115,8 +116,8 @@ static void test_merge(void **state)
     br_merge_free(m);
 }
 
-/* The tables of what was merged are found by its outline as they are found in its bytes, each alone
- * and all together; in bytes that replace it there is no outline. */
+/* Reading the tables of a merged dictionary with its outline gives the same result as reading
+ * them from its bytes, for every combination of tables. Replacing the bytes removes the outline. */
 static void test_outline(void **state)
 {
     (void)state;
@@ -173,7 +174,8 @@ static void test_outline(void **state)
     br_merge_free(m);
 }
 
-/* The whole output, by hand: entries in order of first use, entry 0 first, defaults left out. */
+/* Compares the whole output with bytes written by hand: entry 0 first, then entries in the order
+ * of their first use, without default values. */
 static void test_merge_bytes(void **state)
 {
     (void)state;
@@ -204,7 +206,8 @@ static void test_merge_bytes(void **state)
     br_merge_free(m);
 }
 
-/* A link and an attribute in both orders of fields, padded and not, are one entry each. */
+/* Equal links and equal attributes become one entry each, whatever the order of their fields and
+ * the padding of their lengths. */
 static void test_equal_entries(void **state)
 {
     (void)state;
@@ -229,7 +232,8 @@ static void test_equal_entries(void **state)
     free_messages();
 }
 
-/* Illegal, but seen: entry 0 is not zero. Nothing may refer to what it says. */
+/* Some senders write an entry 0 that is not empty, although that is illegal. References to entry
+ * 0 still mean "none", so its content is not merged. */
 static void test_entry_zero_means_none(void **state)
 {
     (void)state;
@@ -250,8 +254,8 @@ static void test_entry_zero_means_none(void **state)
     free_messages();
 }
 
-/* A request without dictionary still gets one, with entry 0 in every table; an unknown field of the
- * request stays; a replaced Resource is the one that is written. */
+/* A merged request without a dictionary gets one with entry 0 in every table. Unknown fields of
+ * the request are kept, and a replaced Resource is the one that is written. */
 static void test_parts(void **state)
 {
     (void)state;
@@ -278,7 +282,7 @@ static void test_parts(void **state)
     free_messages();
 }
 
-static void test_nothing(void **state)
+static void test_empty_merger(void **state)
 {
     (void)state;
     struct br_merge *m = br_merge_new(&host, 1 << 20);
@@ -293,14 +297,15 @@ static void test_nothing(void **state)
     br_merge_free(NULL);
 }
 
-/* Not in line: gcc would suppose lengths that these short messages cannot have. */
+/* Not inline, because gcc would warn about lengths that these short messages cannot have. */
 static __attribute__((noinline)) void append(struct message *m, uint32_t field, const void *data,
                                              size_t len)
 {
     m->len = (size_t)(br_put_len(m->data + m->len, field, data, len) - m->data);
 }
 
-/* `n` strings, each a frame of one stack: indices of one, two and three bytes. */
+/* Returns a request with `n` strings, each the name of one frame of a stack. Their indices take
+ * one, two and three bytes. */
 static struct br_item *wide_item(unsigned n)
 {
     struct message *strings = new_message(16u * n), *stack = new_message(4u * n);
@@ -338,7 +343,8 @@ static void test_wide_indices(void **state)
     struct br_item *merged = take(m);
     const uint32_t n[BR_TABLES] = {1, N + 1, N + 1, 1, N + 1, 1, 2};
     tables_are(merged, n);
-    /* In order of first use, so every entry keeps its number: the stacks are the same bytes. */
+    /* Entries are in the order of their first use already, so the merge keeps their numbers and
+     * the bytes of the stacks. */
     struct br_arena arena = {0};
     struct br_dictionary_view before, after;
     assert_int_equal(br_dictionary_index(item, &arena, &before), 0);
@@ -378,8 +384,8 @@ static void test_full(void **state)
     br_merge_free(m);
 }
 
-/* A merger that one batch made large in some tables has room for a batch of another shape. */
-static void test_shapes(void **state)
+/* After a batch with large tables, the merger still has room for a batch with other proportions. */
+static void test_batches_of_other_proportions(void **state)
 {
     (void)state;
     struct br_item *few = small_item(0, "main"), *wide = wide_item(500);
@@ -399,7 +405,7 @@ static void test_shapes(void **state)
     br_merge_free(m);
 }
 
-/* What no walk has accepted is refused, and nothing of it stays. */
+/* Requests that the walk would not accept are rejected, and no part of them remains. */
 static void test_malformed(void **state)
 {
     (void)state;
@@ -408,7 +414,7 @@ static void test_malformed(void **state)
     assert_int_equal(br_merge_add(m, good), 0);
     struct flat f = flatten(good);
     size_t size = br_merge_size(m);
-    unsigned refused = 0;
+    unsigned n_rejected = 0;
     for (size_t i = 0; i < f.len; i++) {
         struct br_item *bad = br_item_new(&host, BR_PROFILES);
         struct br_buf *buf = br_buf_new(host.pool, f.len);
@@ -425,14 +431,14 @@ static void test_malformed(void **state)
             buf->data[i] = 0xff;
         int rc = br_merge_add(m, bad);
         assert_true(rc == 0 || rc == BR_EINVAL);
-        refused += rc == BR_EINVAL;
+        n_rejected += rc == BR_EINVAL;
         if (rc)
             assert_int_equal(br_merge_size(m), size);
         size = br_merge_size(m);
         br_item_free(bad);
         br_buf_unref(buf);
     }
-    assert_true(refused > 20);
+    assert_true(n_rejected > 20);
     br_buf_unref(f.buf);
     br_item_free(good);
     br_merge_free(m);
@@ -448,7 +454,8 @@ static uint32_t enter(struct br_intern *t, struct br_budget *budget, const uint8
     return br_intern_enter(t, len, guess);
 }
 
-/* A text becomes an entry once, whatever is guessed, and lies there as on the wire. */
+/* Each text is entered once, even if the guessed index is wrong, and is stored in its wire format.
+ */
 static void test_intern_enter(void **state)
 {
     (void)state;
@@ -479,7 +486,8 @@ static void test_intern_enter(void **state)
     assert_int_equal(budget.used, 0);
 }
 
-/* Every length up to 300 twice, differing in one byte only; then a truncation. */
+/* Enters texts of every length up to 300, two per length that differ in one byte, then truncates
+ * the table. */
 static void test_intern(void **state)
 {
     (void)state;
@@ -519,8 +527,8 @@ static void test_intern(void **state)
     assert_int_equal(budget.used, 0);
 }
 
-/* Several at once are found as each is alone, present or not, also after others with the same slot.
- */
+/* br_intern_find_many returns the same indices as single lookups. This holds for missing texts
+ * and for texts that share a slot with earlier ones. */
 static void test_intern_find_many(void **state)
 {
     (void)state;
@@ -557,7 +565,7 @@ static void test_intern_find_many(void **state)
     br_intern_release(&t, &budget);
 }
 
-/* Forgetting is as if the entries had never come: each slot is as in a table of those that stay. */
+/* Truncation removes every trace of the later entries: only the remaining ones occupy slots. */
 static void test_intern_truncate(void **state)
 {
     (void)state;
@@ -581,10 +589,10 @@ static void test_intern_truncate(void **state)
         for (uint32_t i = 1; i < most; i++)
             assert_int_equal(br_intern_find(&t, (uint8_t *)&i, sizeof i, UINT32_MAX, &hash),
                              i < n ? i : BR_INTERN_NONE);
-        uint32_t taken = 0;
+        uint32_t n_used = 0;
         for (uint32_t i = 0; i < t.n_slots; i++)
-            taken += t.slots[i].index != 0;
-        assert_int_equal(taken, n);
+            n_used += t.slots[i].index != 0;
+        assert_int_equal(n_used, n);
     }
     br_intern_release(&t, &budget);
 }
@@ -596,7 +604,7 @@ struct merging {
     struct message *expected;
 };
 
-/* A failed step leaves the merger as it was: the same step, repeated, gives the whole result. */
+/* A failed step leaves the merger unchanged: repeating the step gives the complete result. */
 static int work_merge(void *arg)
 {
     struct merging *w = arg;
@@ -660,10 +668,10 @@ SUITE(dictionary)
         cmocka_unit_test(test_equal_entries),
         cmocka_unit_test(test_entry_zero_means_none),
         cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_empty_merger),
         cmocka_unit_test(test_wide_indices),
         cmocka_unit_test(test_full),
-        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_batches_of_other_proportions),
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_intern),
         cmocka_unit_test(test_intern_enter),

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Edited requests against protobuf-c: what it reads out of the edited bytes must be what it read
- * out of the original ones, with each addition merged into its span or sample by protobuf-c itself.
+ * Compares edited requests with protobuf-c. The decoded edited bytes must equal the decoded
+ * original bytes after protobuf-c has merged each addition into its span or sample.
  */
 #include "base/err.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "otlp/edit/edit.h"
+#include "otlp/json/json.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
@@ -18,10 +19,6 @@
 typedef Opentelemetry__Proto__Collector__Trace__V1__ExportTraceServiceRequest Traces;
 typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
     Profiles;
-
-#define TRACES opentelemetry__proto__collector__trace__v1__export_trace_service_request__descriptor
-#define PROFILES                                                                                   \
-    opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__descriptor
 
 static int setup(void **state)
 {
@@ -35,9 +32,9 @@ static int teardown(void **state)
     return 0;
 }
 
-/* --- What protobuf-c says --------------------------------------------------------------------- */
+/* --- Expected results from protobuf-c --------------------------------------------------------- */
 
-/* Replaces a message by itself with the addition's bytes behind its own. */
+/* Replaces a message with a copy that has the addition's bytes appended. */
 static void merge(void *slot, const struct br_addition *a)
 {
     ProtobufCMessage **m = slot;
@@ -78,7 +75,7 @@ static uint32_t merge_profiles(Profiles *r, const struct br_addition *a)
 static struct wire expected(enum br_signal signal, const struct wire *original,
                             const struct br_addition *a, uint32_t n)
 {
-    void *m = gen_decode(signal == BR_TRACES ? &TRACES : &PROFILES, original->data, original->len);
+    void *m = gen_decode(br_otlp_request(signal), original->data, original->len);
     assert_int_equal(signal == BR_TRACES ? merge_traces(m, a) : merge_profiles(m, a), n);
     struct wire w = gen_encode(m);
     protobuf_c_message_free_unpacked(m, NULL);
@@ -88,7 +85,7 @@ static struct wire expected(enum br_signal signal, const struct wire *original,
 static void check_same(enum br_signal signal, const struct wire *want, struct br_item *item)
 {
     struct wire bytes = gen_written(item);
-    void *m = gen_decode(signal == BR_TRACES ? &TRACES : &PROFILES, bytes.data, bytes.len);
+    void *m = gen_decode(br_otlp_request(signal), bytes.data, bytes.len);
     struct wire got = gen_encode(m);
     assert_int_equal(got.len, want->len);
     if (got.len)
@@ -170,20 +167,20 @@ static void random_edits(struct fake_host *h, enum br_signal signal, uint64_t se
     br_arena_release(&arena);
 }
 
-static void edited_traces_are_the_same_and_more(void **state)
+static void edited_traces_contain_the_additions(void **state)
 {
     for (uint64_t seed = 1; seed <= 600; seed++)
         random_edits(*state, BR_TRACES, seed);
 }
 
-static void edited_profiles_are_the_same_and_more(void **state)
+static void edited_profiles_contain_the_additions(void **state)
 {
     for (uint64_t seed = 1; seed <= 600; seed++)
         random_edits(*state, BR_PROFILES, seed);
 }
 
-/* The scalar of an addition wins over the one before it. */
-static void a_later_link_index_wins(void **state)
+/* The scalar of an addition overrides the scalar before it. */
+static void the_last_link_index_counts(void **state)
 {
     struct fake_host *h = *state;
     struct wire w = {0};
@@ -195,7 +192,7 @@ static void a_later_link_index_wins(void **state)
         if (item->parts[i].kind == BR_PART_RESOURCE)
             assert_int_equal(br_part_append(item, &item->parts[i], &a), 0);
     struct wire bytes = gen_written(item);
-    Profiles *m = gen_decode(&PROFILES, bytes.data, bytes.len);
+    Profiles *m = gen_decode(br_otlp_request(BR_PROFILES), bytes.data, bytes.len);
     const Opentelemetry__Proto__Profiles__V1development__Sample *s =
         m->resource_profiles[0]->scope_profiles[0]->profiles[0]->samples[0];
     assert_int_equal(s->link_index, 2);
@@ -206,7 +203,7 @@ static void a_later_link_index_wins(void **state)
     br_item_free(item);
 }
 
-static void a_replaced_resource_stays(void **state)
+static void a_replaced_resource_is_kept(void **state)
 {
     struct fake_host *h = *state;
     for (uint64_t seed = 1; seed <= 100; seed++) {
@@ -220,7 +217,7 @@ static void a_replaced_resource_stays(void **state)
         for (uint32_t i = 0; i < item->n_parts; i++)
             if (item->parts[i].kind == BR_PART_RESOURCE)
                 br_item_set_resource(item, &item->parts[i], buf, buf->data, buf->len);
-        /* What the item is on the wire now is what the edit has to keep. */
+        /* The edit must keep the item's current wire format. */
         bytes = gen_written(item);
         uint32_t n = item->n_records;
         struct br_addition *a = br_arena_calloc(&arena, (size_t)n + 1, sizeof *a);
@@ -247,7 +244,7 @@ static void a_replaced_resource_stays(void **state)
     }
 }
 
-/* What points into the item's bytes must be right after an edit, for the next one. */
+/* Pointers into the item's bytes must be valid after an edit, so that another edit can follow. */
 static void edits_can_follow_each_other(void **state)
 {
     struct fake_host *h = *state;
@@ -282,7 +279,7 @@ static void edits_can_follow_each_other(void **state)
     }
 }
 
-static void a_part_that_is_not_as_the_walk_said_is_refused(void **state)
+static void a_part_with_a_wrong_count_is_rejected(void **state)
 {
     struct fake_host *h = *state;
     struct wire w = {0};
@@ -333,7 +330,7 @@ static void without_memory_the_item_is_unchanged(void **state)
         br_item_free(item);
         br_pool_trim(h->host.pool);
     }
-    assert_in_range(n_failed, 2, 7); /* the sizes on the way, and the buffer */
+    assert_in_range(n_failed, 2, 7); /* the allocations for the sizes, and the one for the buffer */
     wire_free(&w);
     fake_host_free(h);
 }
@@ -361,12 +358,12 @@ static void additions_without_memory_fail(void **state)
 SUITE(edit)
 {
     const struct CMUnitTest tests[] = {
-        TEST(edited_traces_are_the_same_and_more),
-        TEST(edited_profiles_are_the_same_and_more),
-        TEST(a_later_link_index_wins),
-        TEST(a_replaced_resource_stays),
+        TEST(edited_traces_contain_the_additions),
+        TEST(edited_profiles_contain_the_additions),
+        TEST(the_last_link_index_counts),
+        TEST(a_replaced_resource_is_kept),
         TEST(edits_can_follow_each_other),
-        TEST(a_part_that_is_not_as_the_walk_said_is_refused),
+        TEST(a_part_with_a_wrong_count_is_rejected),
         cmocka_unit_test(without_memory_the_item_is_unchanged),
         cmocka_unit_test(additions_without_memory_fail),
     };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests whose fields rise, fall and are shuffled say the same, and so does what is made of them:
- * the walk's list of spans, merged and split requests, pprofs, JSON, and what a store answers.
- * Messages are compared in rising order; the bytes of pprofs are the same.
+ * The order of fields does not change the meaning of a request. Requests with rising, falling and
+ * shuffled fields give the same list of spans, merged and split requests, pprofs, JSON and query
+ * results of a store. Messages are compared in rising order; the bytes of pprofs are equal.
  */
 #include <inttypes.h>
 
@@ -19,7 +19,7 @@
 #include "tests/support/test.h"
 
 #define SEEDS 60
-#define STORED_SEEDS 6 /* a store waits for the disk */
+#define STORED_SEEDS 6 /* few, because a store waits for the disk */
 
 /* --- Requests --------------------------------------------------------------------------------- */
 
@@ -30,7 +30,8 @@ static struct wire copy_of(const struct wire *w)
     return copy;
 }
 
-/* Makes request number `seed`: of random fields, of what profilers and SDKs send, of threads. */
+/* Creates request number `seed`: random fields, typical requests of profilers and SDKs, or a
+ * span with thread attributes. */
 static void make_request(struct wire *w, enum br_signal signal, uint64_t seed)
 {
     struct gen g = {.w = w, .random = seed, .signal = signal};
@@ -96,7 +97,7 @@ static struct br_item *walk(struct fake_host *h, const struct wire *w, enum br_s
     return items_walk(&h->host, signal, w->data, w->len);
 }
 
-/* --- What is made of them --------------------------------------------------------------------- */
+/* --- Comparison of the results ---------------------------------------------------------------- */
 
 static bool same_bytes(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len)
 {
@@ -123,7 +124,7 @@ static void check_spans(struct fake_host *h, const struct wire *plain, const str
     br_item_free(b);
 }
 
-static void the_walk_lists_the_same_spans(void **state)
+static void the_lists_of_spans_are_equal(void **state)
 {
     (void)state;
     each_request(BR_TRACES, check_spans);
@@ -150,7 +151,8 @@ static struct wire pprofs(struct fake_host *h, const struct wire *w)
     return out;
 }
 
-/* Dictionaries are numbered as they are used, so that pprofs are what can be compared. */
+/* Compares two requests by their pprofs, because dictionary entries are numbered in the order of
+ * use. */
 static void assert_same_pprofs(struct fake_host *h, const struct wire *plain,
                                const struct wire *ordered)
 {
@@ -183,13 +185,14 @@ static void check_merged(struct fake_host *h, const struct wire *plain, const st
     wire_free(&b);
 }
 
-static void merged_they_are_the_same(void **state)
+static void merged_requests_are_equal(void **state)
 {
     (void)state;
     each_request(BR_PROFILES, check_merged);
 }
 
-/* Pieces one after the other are one message again, of traces. */
+/* Appends a piece. The pieces of a trace request form one message again; a piece of profiles is
+ * appended as pprof. */
 static int take_piece(struct br_item *piece, void *arg)
 {
     struct wire out = gen_written(piece);
@@ -228,7 +231,7 @@ static void check_pieces(struct fake_host *h, const struct wire *plain, const st
     wire_free(&b);
 }
 
-static void cut_they_are_the_same(void **state)
+static void split_requests_are_equal(void **state)
 {
     (void)state;
     each_request(BR_TRACES, check_pieces);
@@ -242,13 +245,13 @@ static void check_pprofs(struct fake_host *h, const struct wire *plain, const st
     assert_same_pprofs(h, plain, ordered);
 }
 
-static void pprofs_of_them_are_the_same(void **state)
+static void pprofs_are_equal(void **state)
 {
     (void)state;
     each_request(BR_PROFILES, check_pprofs);
 }
 
-/* To JSON and back, which has no room for fields that nobody knows. */
+/* Converts to JSON and back. JSON drops unknown fields. */
 static struct wire through_json(struct fake_host *h, const struct wire *w, enum br_signal signal)
 {
     struct br_str text = {0};
@@ -274,24 +277,24 @@ static void check_json(struct fake_host *h, const struct wire *plain, const stru
     wire_free(&b);
 }
 
-static void as_json_they_are_the_same(void **state)
+static void json_is_equal(void **state)
 {
     (void)state;
     each_request(BR_TRACES, check_json);
     each_request(BR_PROFILES, check_json);
 }
 
-/* --- What a store answers --------------------------------------------------------------------- */
+/* --- Query results of a store ----------------------------------------------------------------- */
 
-struct answers {
+struct results {
     char *lines[4096];
     size_t count;
 };
 
-static void add_line(struct answers *answers, struct br_str *line)
+static void add_line(struct results *results, struct br_str *line)
 {
-    assert_true(answers->count < BR_COUNT(answers->lines) && line->data);
-    answers->lines[answers->count++] = strdup(line->data);
+    assert_true(results->count < BR_COUNT(results->lines) && line->data);
+    results->lines[results->count++] = strdup(line->data);
     br_str_release(line);
 }
 
@@ -335,8 +338,8 @@ static int compare_lines(const void *left, const void *right)
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-/* Writes the request to a store of its own, and what it answers as lines in the order of bytes. */
-static void ask_store(const struct wire *w, enum br_signal signal, struct answers *ret)
+/* Writes the request to a new store and returns its query results as sorted lines. */
+static void query_store(const struct wire *w, enum br_signal signal, struct results *ret)
 {
     struct store_rig rig = {0};
     struct wire request = copy_of(w);
@@ -370,18 +373,18 @@ static void ask_store(const struct wire *w, enum br_signal signal, struct answer
     qsort(ret->lines, ret->count, sizeof *ret->lines, compare_lines);
 }
 
-static size_t n_answered; /* lines of the test, which has to have some */
+static size_t n_results; /* lines compared by the test, to ensure that there are some */
 
 static void check_stored(struct fake_host *h, const struct wire *plain, const struct wire *ordered,
                          enum br_signal signal)
 {
-    struct answers *both = calloc(2, sizeof *both);
+    struct results *both = calloc(2, sizeof *both);
     (void)h;
     assert_non_null(both);
-    ask_store(plain, signal, &both[0]);
-    ask_store(ordered, signal, &both[1]);
+    query_store(plain, signal, &both[0]);
+    query_store(ordered, signal, &both[1]);
     assert_int_equal(both[0].count, both[1].count);
-    n_answered += both[0].count;
+    n_results += both[0].count;
     for (size_t i = 0; i < both[0].count; i++) {
         assert_string_equal(both[0].lines[i], both[1].lines[i]);
         free(both[0].lines[i]);
@@ -390,26 +393,26 @@ static void check_stored(struct fake_host *h, const struct wire *plain, const st
     free(both);
 }
 
-static void a_store_answers_the_same(void **state)
+static void query_results_are_equal(void **state)
 {
     static const enum br_signal signals[] = {BR_TRACES, BR_PROFILES};
     (void)state;
     for (size_t i = 0; i < BR_COUNT(signals); i++) {
-        n_answered = 0;
+        n_results = 0;
         each_request_of(signals[i], STORED_SEEDS, check_stored);
-        assert_true(n_answered > 50);
+        assert_true(n_results > 50);
     }
 }
 
 SUITE(field_order)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_walk_lists_the_same_spans),
-        cmocka_unit_test(merged_they_are_the_same),
-        cmocka_unit_test(cut_they_are_the_same),
-        cmocka_unit_test(pprofs_of_them_are_the_same),
-        cmocka_unit_test(as_json_they_are_the_same),
-        cmocka_unit_test(a_store_answers_the_same),
+        cmocka_unit_test(the_lists_of_spans_are_equal),
+        cmocka_unit_test(merged_requests_are_equal),
+        cmocka_unit_test(split_requests_are_equal),
+        cmocka_unit_test(pprofs_are_equal),
+        cmocka_unit_test(json_is_equal),
+        cmocka_unit_test(query_results_are_equal),
     };
     return RUN(tests, NULL, NULL);
 }

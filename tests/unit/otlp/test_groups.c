@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups of items, in every order of fields that protobuf allows. */
+/* Iterates over the groups of an item, in every order of fields that protobuf allows. */
 #include "otlp/groups.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/items.h"
@@ -19,7 +19,7 @@ static void check(const struct br_groups *g, uint32_t part, uint32_t n_records, 
     assert_memory_equal(g->scope + 2, scope, strlen(scope));
 }
 
-/* The text's request, its fields in that order at every depth. */
+/* Returns the request of the text, with its fields in the given order at every depth. */
 static struct br_item *item_of(struct fake_host *h, enum br_signal signal, enum reorder order,
                                const char *text)
 {
@@ -34,8 +34,9 @@ static struct br_item *item_of(struct fake_host *h, enum br_signal signal, enum 
     return item;
 }
 
-/* One part: a scope with two spans, one without spans, spans without a scope; another part, with a
- * schema. Falling, scopes come behind their spans and the schema is in front. */
+/* The first part has a scope with two spans, a scope without spans, and a span without a scope.
+ * The second part has a schema. In falling order, scopes follow their spans and the schema comes
+ * first. */
 static void spans(enum reorder order)
 {
     struct fake_host *h = fake_host_new();
@@ -60,8 +61,9 @@ static void spans(enum reorder order)
     fake_host_free(h);
 }
 
-/* Profiles with 1, 0 and 2 samples in a scope, and one with 1 in another part. Falling, the
- * dictionary, which is no group's part, is in front, and the scope comes last. */
+/* The first part has profiles with 1, 0 and 2 samples in a scope, the second part one with 1
+ * sample. In falling order, the dictionary comes first and the scope last. The dictionary
+ * belongs to no group. */
 static void profiles(enum reorder order)
 {
     struct fake_host *h = fake_host_new();

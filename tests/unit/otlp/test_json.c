@@ -16,7 +16,7 @@
 #define SPAN_TEXT "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{%s}]}]}]}"
 #define AT_SPAN "resourceSpans[0].scopeSpans[0].spans[0]."
 
-/* Puts a tag and the length before what is there. */
+/* Inserts a tag and a length before the bytes. */
 static size_t wrap(uint8_t *bytes, size_t len, uint32_t field)
 {
     uint8_t copy[1024];
@@ -48,8 +48,8 @@ static void expect_span(struct br_pool *pool, const char *fields, const char *he
     br_buf_unref(got);
 }
 
-/* protobuf.dev/programming-guides/json and the specification's "JSON Protobuf Encoding"; the bytes
- * by hand: tag = field number << 3 | wire type. */
+/* Follows protobuf.dev/programming-guides/json and the specification's "JSON Protobuf Encoding".
+ * The bytes are written by hand: tag = field number << 3 | wire type. */
 static void test_decode_span(void **state)
 {
     static const char *const cases[][2] = {
@@ -77,7 +77,7 @@ static void test_decode_span(void **state)
         {"\"name\":\"\\ud83d\\ude00\"", "2a04f09f9880"},
         {"\"name\":\"\\u00e9\\u20ac\\ud800\\udc00\\udbff\\udfff\"",
          "2a0dc3a9e282acf0908080f48fbfbf"},
-        /* A surrogate without its other half is U+FFFD; what follows it stays. */
+        /* A lone surrogate becomes U+FFFD; the text after it is kept. */
         {"\"name\":\"\\ud83d\"", "2a03efbfbd"},
         {"\"name\":\"\\udc00\"", "2a03efbfbd"},
         {"\"name\":\"a\\ud83d\\u0041\"", "2a0561efbfbd41"},
@@ -97,7 +97,8 @@ static void test_decode_span(void **state)
         {"\"name\":\"a\",\"traceState\":\"b\"", "1a01622a0161"},
         {"\"name\":\"abcde\\n\"", "2a066162636465"
                                   "0a"},
-        /* The last counts, whole: nothing is merged, and a zero is a value. */
+        /* The last value of a repeated key replaces the others: messages are not merged, and a
+         * zero counts. */
         {"\"name\":null,\"name\":\"a\"", "2a0161"},
         {"\"name\":\"a\",\"name\":\"\"", ""},
         {"\"kind\":3,\"kind\":0", ""},
@@ -203,7 +204,7 @@ static void test_decode_errors(void **state)
     expect_error(*state, "{\"resourceSpans\":[7]}", "resourceSpans[0]: must be an object");
 }
 
-/* RFC 8259: what is not JSON at all. The sentence is the parser's. */
+/* RFC 8259: texts that are not JSON. The message is the parser's. */
 static void test_decode_not_json(void **state)
 {
     static const char *const texts[] = {
@@ -241,9 +242,9 @@ static void test_decode_not_json(void **state)
         "{1:2}",
         "{\"a\":1}}",
         "nul",
-        "{\"resourceSpans\":7,}", /* does not fit either */
+        "{\"resourceSpans\":7,}", /* has the wrong type as well */
         "{\"resourceSpans\":[{\"schemaUrl\":1}]",
-        "[[[[[[[[", /* more values than closed brackets leave room for */
+        "[[[[[[[[", /* more values than there would be room for if all brackets were closed */
         "{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[",
     };
     for (size_t i = 0; i < BR_COUNT(texts); i++) {
@@ -275,7 +276,7 @@ static void test_decode_limits(void **state)
     assert_int_equal(decode_limited(*state, "{\"x\":[[1]]}", 1, 7), BR_EINVAL);
 }
 
-/* KeyValueList and ArrayValue nest two messages to a level. */
+/* Each level of KeyValueList or ArrayValue nests two messages. */
 static void test_depth_both_ways(void **state)
 {
     struct br_str text = {0};
@@ -288,7 +289,7 @@ static void test_depth_both_ways(void **state)
     for (int i = 0; i < 61; i++)
         br_str_puts(&text, "}]}");
     br_str_puts(&text, "}}]}}]}");
-    /* 5 messages around 61 pairs, and one: 128. */
+    /* 5 messages around 61 pairs, and one inside: 128. */
     const ProtobufCMessageDescriptor *desc = br_otlp_request(BR_TRACES);
     assert_int_equal(br_json_decode(desc, text.data, text.len, 127, 4096, *state, &got, NULL),
                      BR_EINVAL);
@@ -358,7 +359,7 @@ static void test_encode_span(void **state)
         {"2a03610a62", "\"name\":\"a\\nb\""},
         {"2a0161"
          "2a0162",
-         "\"name\":\"b\""}, /* the last counts */
+         "\"name\":\"b\""}, /* the last value counts */
         {"2a0162"
          "1a0161",
          "\"traceState\":\"a\",\"name\":\"b\""},
@@ -377,7 +378,7 @@ static void test_encode_span(void **state)
          "\"name\":\"a\""}, /* field 900 is unknown */
         {"2801"
          "2a0161",
-         "\"name\":\"a\""}, /* a name that is a number too */
+         "\"name\":\"a\""}, /* a name that is also written as a number */
         {"4a050a01611200", "\"attributes\":[{\"key\":\"a\",\"value\":{}}]"},
         {"4a0412021000", "\"attributes\":[{\"value\":{\"boolValue\":false}}]"},
         {"4a0d120b18ffffffffffffffffff01", "\"attributes\":[{\"value\":{\"intValue\":\"-1\"}}]"},
@@ -389,7 +390,8 @@ static void test_encode_span(void **state)
         {"4a0612041001"
          "1805",
          "\"attributes\":[{\"value\":{\"intValue\":\"5\"}}]"},
-        /* An array in two pieces, merged; and one that a string in between has put an end to. */
+        /* An array in two pieces is merged, unless a string between the pieces replaced the
+         * first one. */
         {"4a0e120c2a040a0210012a040a021801",
          "\"attributes\":[{\"value\":{\"arrayValue\":{\"values\":[{\"boolValue\":true},"
          "{\"intValue\":\"1\"}]}}}]"},
@@ -420,7 +422,8 @@ static void expect_sample_json(const char *hex, const char *fields)
     br_str_release(&out);
 }
 
-/* protobuf.dev/programming-guides/encoding, "Packed Repeated Fields": both forms, also mixed. */
+/* protobuf.dev/programming-guides/encoding, "Packed Repeated Fields": both forms, also mixed in
+ * one message. */
 static void test_encode_lists(void **state)
 {
     (void)state;
@@ -453,7 +456,7 @@ static void test_encode_damaged(void **state)
                          BR_EINVAL);
         br_str_release(&out);
     }
-    /* Packed values that end inside a varint, and inside a fixed64. */
+    /* Packed values that end inside a varint and inside a fixed64. */
     static const char *const packed[] = {"0a0a120812061204220280"
                                          "80",
                                          "0a0a1208120612042a020000"};
@@ -486,10 +489,9 @@ static void expect_both(struct br_pool *pool, const ProtobufCMessageDescriptor *
 #define RETRY_INFO_HEX                                                                             \
     "0a28747970652e676f6f676c65617069732e636f6d2f676f6f676c652e7270632e5265747279496e666f"
 
-#define TRACES_RESPONSE                                                                            \
-    opentelemetry__proto__collector__trace__v1__export_trace_service_response__descriptor
-#define PROFILES_RESPONSE                                                                          \
-    opentelemetry__proto__collector__profiles__v1development__export_profiles_service_response__descriptor
+#define COLLECTOR(name) opentelemetry__proto__collector__##name##__descriptor
+#define TRACES_RESPONSE COLLECTOR(trace__v1__export_trace_service_response)
+#define PROFILES_RESPONSE COLLECTOR(profiles__v1development__export_profiles_service_response)
 
 /* Duration: protobuf.dev/programming-guides/json. */
 static void test_responses(void **state)
@@ -515,7 +517,7 @@ static void test_responses(void **state)
                 "1a39" RETRY_INFO_HEX "120d0a0b10ffffffffffffffffff01");
 }
 
-/* Of an Any's type, too, the last counts, and it may stand behind what it is about. */
+/* The last type of an Any counts, and it may follow the fields that it describes. */
 static void test_any_type(void **state)
 {
     static const char text[] =
@@ -616,9 +618,10 @@ static void test_number_integer(void **state)
     }
 }
 
-/* --- Time and memory (shapes: test_json_bounds.c) ------------------------------------------- */
+/* --- Time and memory (other shapes: test_json_bounds.c) --------------------------------------- */
 
-/* A name of 4 MiB of quotes: minutes where escaping looks at the rest after each. */
+/* Encodes a name of 4 MiB of quotes. This takes minutes if escaping scans the rest of the text
+ * after each quote. */
 static void test_escaping_is_linear(void **state)
 {
     (void)state;
@@ -638,7 +641,8 @@ static void test_escaping_is_linear(void **state)
     free(bytes);
 }
 
-/* Both ways once, with the n-th allocation failing; returns what the step said that failed. */
+/* Converts the text both ways, with the n-th allocation failing. Returns the error of the failed
+ * step. */
 static int both_ways(const char *text)
 {
     struct br_pool *pool = br_pool_new(0);
@@ -655,7 +659,7 @@ static int both_ways(const char *text)
         if (rc == 0)
             assert_string_equal(out.data, text);
     }
-    /* A singular message in two pieces: the encoder needs memory of its own. */
+    /* The encoder must allocate memory to merge a singular message in two pieces. */
     static const uint8_t pieces[] = {0x0a, 8, 0x0a, 2, 0x10, 1, 0x0a, 2, 0x10, 2};
     br_str_clear(&out);
     if (rc == 0)
@@ -707,7 +711,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    br_pool_free(*state); /* asserts that no buffer was left */
+    br_pool_free(*state); /* asserts that all buffers were released */
     return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What JSON costs, whatever its shape: memory and steps in proportion to the text. */
+/* Memory and steps of JSON conversion are proportional to the text, whatever its shape. */
 #include "otlp/json/json.h"
 
 #include "base/steps.h"
@@ -8,7 +8,7 @@
 #include "tests/support/test.h"
 
 #define MIB (1u << 20)
-#define STEPS_MAX 8 /* for a byte */
+#define STEPS_MAX 8 /* per byte */
 
 #define SPANS "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":["
 #define SPANS_END "]}]}]}"
@@ -23,11 +23,11 @@
 struct shape {
     enum br_signal signal;
     const char *before, *unit, *after; /* the unit is repeated */
-    int rc;                            /* at 1 MiB and more */
+    int rc;                            /* expected for texts of 1 MiB and more */
 };
 
 static const struct shape shapes[] = {
-    /* Nobody knows it. */
+    /* Unknown fields. */
     {BR_TRACES, "{\"x\":[", "0,", "0]}", 0},
     {BR_TRACES, "{\"x\":[", "{},", "0]}", 0},
     {BR_TRACES, "{\"x\":[", "[],", "0]}", 0},
@@ -71,7 +71,8 @@ static const struct shape shapes[] = {
     {BR_TRACES, VALUE "\"bytesValue\":\"", "AQIDBAUG", "\"" VALUE_END, 0},
     {BR_TRACES, VALUE "\"bytesValue\":\"", "AQIDBAU\\/", "\"" VALUE_END, 0},
     {BR_TRACES, SPANS, "{\"spanId\":\"0123456789abcdef\"},", "{}" SPANS_END, 0},
-    /* Numbers. The last two are so many for their text that they are refused. */
+    /* Numbers. The last two are rejected because they take too much memory for the size of their
+     * text. */
     {BR_PROFILES, SAMPLE "\"attributeIndices\":[", "0,", "0]" SAMPLE_END, 0},
     {BR_PROFILES, SAMPLE "\"attributeIndices\":[", "1234567,", "0]" SAMPLE_END, 0},
     {BR_PROFILES, SAMPLE "\"timestampsUnixNano\":[", "1700000000000000000,", "0]" SAMPLE_END, 0},
@@ -82,7 +83,7 @@ static const struct shape shapes[] = {
     {BR_PROFILES, SAMPLE "\"values\":[", "9e18,", "0]" SAMPLE_END, BR_ETOOBIG},
 };
 
-/* The shape as a text of about `size` bytes, in the C library's memory. */
+/* Returns the shape as a text of about `size` bytes, allocated with malloc. */
 static char *make(const struct shape *shape, size_t size, size_t *ret_len)
 {
     size_t before = strlen(shape->before), unit = strlen(shape->unit), after = strlen(shape->after);
@@ -140,8 +141,8 @@ static void test_shapes(void **state)
     }
 }
 
-/* What nobody knows takes nothing at all. */
-static void test_unknown_is_free(void **state)
+/* Unknown fields take only the memory of the parser. */
+static void test_unknown_fields_take_no_memory(void **state)
 {
     (void)state;
     static const struct shape unknown = {BR_TRACES, "{\"x\":[", "{\"a\":[0]},", "0]}", 0};
@@ -152,8 +153,8 @@ static void test_unknown_is_free(void **state)
     free(text);
 }
 
-/* `n` messages inside one another around a string of `size` bytes, the string's siblings in the
- * wrong order at every level. */
+/* Returns `n` nested messages around a string of `size` bytes. At every level, the fields beside
+ * the string are in the wrong order. */
 static char *make_deep(unsigned n, size_t size, size_t *ret_len)
 {
     struct br_str text = {.max = 2 * size + 65536};
@@ -176,7 +177,7 @@ static char *make_deep(unsigned n, size_t size, size_t *ret_len)
     return copy;
 }
 
-/* The steps do not depend on how deep it lies. */
+/* The number of steps does not depend on the depth of the string. */
 static void test_depth(void **state)
 {
     (void)state;
@@ -190,7 +191,8 @@ static void test_depth(void **state)
     }
 }
 
-/* Numbers may take more than their text where they are few: 100,000 bytes of "0," as fixed64. */
+/* A small number of values may take more memory than their text: here 100,000 bytes of "0,"
+ * decoded as fixed64. */
 static void test_dense_numbers(void **state)
 {
     (void)state;
@@ -202,7 +204,7 @@ static void test_dense_numbers(void **state)
     free(text);
 }
 
-/* Each allocation fails once, of the notes' growth, too. */
+/* Each allocation fails once, including those that grow the parser's tables. */
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -229,7 +231,7 @@ static void test_no_memory(void **state)
     free(text);
 }
 
-/* 16 bytes for every two of the text, whatever it is. */
+/* The tree takes at most 16 bytes for every two bytes of text, whatever the text contains. */
 static void test_tree(void **state)
 {
     (void)state;
@@ -250,7 +252,7 @@ static void test_tree(void **state)
 SUITE(json_bounds)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_unknown_is_free),
+        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_unknown_fields_take_no_memory),
         cmocka_unit_test(test_depth),     cmocka_unit_test(test_dense_numbers),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_tree),
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The field numbers of OTLP, pprof and Pyroscope's push are the schemas'; KeyValue and AnyValue are
- * read in any order. */
+/* The field numbers of OTLP, pprof and Pyroscope's push match the schemas. KeyValue and AnyValue
+ * are read with their fields in any order. */
 #include "base/mem.h"
 #include "exporters/pyroscope/push_fields.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
@@ -25,10 +25,10 @@
 
 struct numbers {
     const ProtobufCMessageDescriptor *type;
-    unsigned v[NAMES_MAX]; /* of all its fields, rising; 0 ends */
+    unsigned v[NAMES_MAX]; /* the numbers of all fields, rising; ends with 0 */
 };
 
-/* Names that stand for a number say which; here they are in the schemas' order. */
+/* The names that the code uses for field numbers, here in the schemas' order. */
 static const struct numbers numbers[] = {
     {&COLLECTOR(trace__v1__export_trace_service_request), {BR_REQUEST_RESOURCES}},
     {&COLLECTOR(profiles__v1development__export_profiles_service_request),
@@ -117,7 +117,7 @@ static const struct numbers numbers[] = {
     {&PUSH(raw_sample), {PYROSCOPE_SAMPLE_PROFILE, PYROSCOPE_SAMPLE_ID}},
 };
 
-static void field_numbers_are_those_of_the_schemas(void **state)
+static void field_numbers_match_the_schemas(void **state)
 {
     (void)state;
     for (size_t k = 0; k < BR_COUNT(numbers); k++) {
@@ -137,7 +137,7 @@ static struct br_value bytes_of(const struct wire *w)
     return (struct br_value){w->data, w->len};
 }
 
-static void key_and_value_come_in_any_order(void **state)
+static void key_and_value_may_have_any_order(void **state)
 {
     (void)state;
     uint64_t random = 1;
@@ -149,7 +149,7 @@ static void key_and_value_come_in_any_order(void **state)
         wire_i64(&w, 4, 0x3ff8000000000000u);
         wire_close(&w, any);
         wire_varint(&w, 3, 7);
-        wire_varint(&w, 9, 9); /* nobody knows it */
+        wire_varint(&w, 9, 9); /* an unknown field */
         reorder_message(&w, &COMMON(key_value), (enum reorder)order, &random);
         assert_true(br_keyvalue_read(w.data, w.len, &kv));
         assert_int_equal(kv.key_len, 3);
@@ -162,7 +162,7 @@ static void key_and_value_come_in_any_order(void **state)
     }
 }
 
-static void entries_come_in_any_order(void **state)
+static void entries_may_have_any_order(void **state)
 {
     (void)state;
     uint64_t random = 1;
@@ -200,7 +200,7 @@ static void the_last_of_a_field_counts(void **state)
              "\x0a\x01"
              "b",
              3);
-    wire_len(&w, 2, NULL, 0); /* nothing, which leaves the value as it is */
+    wire_len(&w, 2, NULL, 0); /* an empty field, which leaves the value unchanged */
     wire_varint(&w, 3, 2);
     assert_true(br_keyvalue_read(w.data, w.len, &kv));
     assert_int_equal(kv.key_len, 4);
@@ -212,7 +212,7 @@ static void the_last_of_a_field_counts(void **state)
     wire_free(&w);
 }
 
-/* Reads the value, as a whole and its last field alone: the same. */
+/* Reads the value twice, as a whole and only its last field, and asserts equal results. */
 static struct br_any read_both(const struct wire *w)
 {
     struct br_any any = br_any_read(bytes_of(w)), last = br_any_read(br_value_last(bytes_of(w)));
@@ -222,7 +222,7 @@ static struct br_any read_both(const struct wire *w)
     return any;
 }
 
-/* Of a oneof, too: a reference replaces a text, and a text a reference. */
+/* In a oneof, a reference replaces a text, and a text replaces a reference. */
 static void the_last_value_of_a_oneof_counts(void **state)
 {
     (void)state;
@@ -237,14 +237,14 @@ static void the_last_value_of_a_oneof_counts(void **state)
     wire_str(&w, 1, "");
     assert_int_equal(read_both(&w).type, BR_VALUE_STRING);
     assert_int_equal(read_both(&w).reference, 0);
-    wire_varint(&w, 1, 4); /* another wire type: a field that nobody knows */
+    wire_varint(&w, 1, 4); /* an unknown field, because of its wire type */
     wire_varint(&w, 30, 4);
     assert_int_equal(read_both(&w).type, BR_VALUE_STRING);
-    assert_int_equal(br_value_last(bytes_of(&w)).len, 2); /* the empty text */
+    assert_int_equal(br_value_last(bytes_of(&w)).len, 2); /* an empty text */
     wire_free(&w);
 }
 
-static void what_is_malformed_is_said(void **state)
+static void malformed_values_are_reported(void **state)
 {
     (void)state;
     struct wire w = {0};
@@ -260,7 +260,7 @@ static void what_is_malformed_is_said(void **state)
     wire_free(&w);
 }
 
-static void lists_and_maps_are_gone_through(void **state)
+static void lists_and_maps_are_iterated(void **state)
 {
     (void)state;
     struct wire w = {0};
@@ -286,13 +286,13 @@ static void lists_and_maps_are_gone_through(void **state)
 SUITE(keyvalue)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(field_numbers_are_those_of_the_schemas),
-        cmocka_unit_test(key_and_value_come_in_any_order),
-        cmocka_unit_test(entries_come_in_any_order),
+        cmocka_unit_test(field_numbers_match_the_schemas),
+        cmocka_unit_test(key_and_value_may_have_any_order),
+        cmocka_unit_test(entries_may_have_any_order),
         cmocka_unit_test(the_last_of_a_field_counts),
         cmocka_unit_test(the_last_value_of_a_oneof_counts),
-        cmocka_unit_test(what_is_malformed_is_said),
-        cmocka_unit_test(lists_and_maps_are_gone_through),
+        cmocka_unit_test(malformed_values_are_reported),
+        cmocka_unit_test(lists_and_maps_are_iterated),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -13,13 +13,13 @@ struct fixture {
     struct br_host host;
 };
 
-static uint64_t no_time(struct br_host *h)
+static uint64_t zero_clock(struct br_host *h)
 {
     (void)h;
     return 0;
 }
 
-static const struct br_host_ops ops = {.mono_ms = no_time, .unix_ns = no_time};
+static const struct br_host_ops ops = {.mono_ms = zero_clock, .unix_ns = zero_clock};
 
 static int setup(void **state)
 {
@@ -53,8 +53,7 @@ static void expect(struct fixture *f, enum br_signal signal, const char *json, c
     br_item_free(item);
 }
 
-/* The lines of the Collector's debug exporter (internal/otlptext).
- */
+/* Expects the lines of the Collector's debug exporter (internal/otlptext). */
 static void test_traces(void **state)
 {
     expect(*state, BR_TRACES,
@@ -196,7 +195,7 @@ static void test_profiles(void **state)
            "more\n");
 }
 
-/* A Resource that a processor wrote is the one that is printed. */
+/* A Resource replaced by a processor is the one that is printed. */
 static void test_new_resource(void **state)
 {
     struct fixture *f = *state;
@@ -215,7 +214,8 @@ static void test_new_resource(void **state)
     br_item_free(item);
 }
 
-/* Whatever the maximum: whole lines of the full text, then the line that says so. */
+/* For every maximum, the output has whole lines of the full text and then the line about the
+ * cut. */
 static void test_cut(void **state)
 {
     static const char cut[] = "... (cut here: the rest does not fit)\n";
@@ -224,7 +224,7 @@ static void test_cut(void **state)
         otlp_text_item(&((struct fixture *)*state)->host, BR_PROFILES, PROFILES_JSON);
     assert_int_equal(br_print_profiles(item, &whole), 0);
     unsigned n_cut = 0;
-    const size_t least = 256; /* the smallest maximum that the header promises to keep */
+    const size_t least = 256; /* the smallest maximum that the header promises to respect */
     for (size_t max = least; max < whole.len + 100; max++) {
         struct br_str out = {.max = max};
         assert_int_equal(br_print_profiles(item, &out), 0);
@@ -243,7 +243,7 @@ static void test_cut(void **state)
     br_item_free(item);
 }
 
-/* A value deeper than what helps a person ends in dots. */
+/* A value nested deeper than the printed maximum ends in dots. */
 static void test_deep_value(void **state)
 {
     struct br_str json = {0};
@@ -268,7 +268,8 @@ static void test_deep_value(void **state)
     br_str_release(&want);
 }
 
-/* Without memory the text is cut, or a line says what is missing, or BR_ENOMEM comes back. */
+/* When memory runs out, the text is cut, or a line reports what is missing, or BR_ENOMEM is
+ * returned. */
 static void test_no_memory(void **state)
 {
     struct br_item *item =

@@ -2,12 +2,12 @@
 #include "tests/support/profiles_request.h"
 #include "tests/support/test.h"
 
-/* tests/conformance/test_dictionary.py has random requests and another reader. */
+/* tests/conformance/test_dictionary.py tests random requests with an independent reader. */
 
 /* --- References ----------------------------------------------------------------------------- */
 
-/* Attributes of a Resource or scope (`field`), by reference and not, and what they should become.
- */
+/* Returns attributes of a Resource or scope (in `field`), some of which refer to the dictionary.
+ * `resolved` returns the attributes that they become. */
 static struct message *referring(uint32_t field)
 {
     struct message *list = nest(5, nest(1, number(8, 2), END), END);
@@ -53,7 +53,7 @@ static void test_references(void **state)
         assert_int_equal(br_item_inline_references(item), 0);
         assert_false(br_item_has_references(item));
         assert_int_equal(br_item_inline_references(item), 0);
-        /* The Resource, once replaced, is written first. */
+        /* A replaced Resource is written first. */
         struct message *expected = reference_request(which & 1 ? resolved(1) : none,
                                                      which & 2 ? resolved(3) : none, string);
         struct br_item *again = walked(BR_PROFILES, expected);
@@ -85,7 +85,7 @@ static void test_references_of_traces(void **state)
     free_messages();
 }
 
-/* Started anew until it works, on one item: what was done before a failure stays good. */
+/* Repeated on one item until it succeeds: work completed before a failure remains valid. */
 static int work_inline(void *arg)
 {
     struct br_item *item = *(struct br_item **)arg;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rewritten requests against protobuf-c: a random verdict for each message is carried out on the
- * bytes, and on the tree that protobuf-c makes of them; both must say the same.
+ * Compares rewritten requests with protobuf-c. A random verdict for each message is carried out on
+ * the bytes and on the tree that protobuf-c decodes from them. Both must give the same request.
  */
 #include "base/err.h"
 #include "base/mem.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "otlp/edit/rewrite.h"
+#include "otlp/json/json.h"
 #include "otlp/walk/walk.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fake_sink.h"
@@ -25,10 +26,6 @@ typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfiles
 typedef Opentelemetry__Proto__Profiles__V1development__ResourceProfiles ResourceProfiles;
 typedef Opentelemetry__Proto__Profiles__V1development__ScopeProfiles ScopeProfiles;
 typedef Opentelemetry__Proto__Profiles__V1development__Profile Profile;
-
-#define TRACES opentelemetry__proto__collector__trace__v1__export_trace_service_request__descriptor
-#define PROFILES                                                                                   \
-    opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__descriptor
 
 #define SCOPES (1u << BR_LEVEL_SCOPE)
 #define WHOLE (1u << BR_LEVEL_PROFILE)
@@ -48,14 +45,14 @@ static int teardown(void **state)
 
 /* --- Verdicts --------------------------------------------------------------------------------- */
 
-/* What happens to a message is a matter of its level and its number alone, so that both sides know.
- */
+/* The verdict on a message depends only on its level and its number, so that both sides can
+ * compute it. */
 struct plan {
     uint64_t seed;
     unsigned levels;
-    unsigned percent[3];     /* dropped, by level */
-    unsigned change_percent; /* of what is not dropped */
-    uint8_t bytes[1 << 16];  /* of the last replacement */
+    unsigned percent[3];     /* share of messages to drop, by level */
+    unsigned change_percent; /* share of the remaining messages to replace */
+    uint8_t bytes[1 << 16];  /* content of the last replacement */
     unsigned n_visits[3], n_dropped;
     uint32_t next[3], last_part;
 };
@@ -71,7 +68,8 @@ static enum br_change verdict(const struct plan *p, enum br_level level, uint32_
     return random / 100 % 100 < p->change_percent ? BR_REPLACE : BR_KEEP;
 }
 
-/* A field that every message takes, of a length that makes the prefixes above grow or not. */
+/* Writes a field that is valid in every message. Its length makes the length prefixes of the
+ * enclosing messages grow in some cases. */
 static size_t put_addition(uint8_t *out, uint32_t index)
 {
     static const uint8_t filler[300];
@@ -103,7 +101,7 @@ static int on_visit(void *arg, struct br_visit *v)
     return (int)what;
 }
 
-/* --- The same, by protobuf-c ------------------------------------------------------------------ */
+/* --- The same with protobuf-c ----------------------------------------------------------------- */
 
 static void change(void *slot, uint32_t index)
 {
@@ -117,7 +115,7 @@ static void change(void *slot, uint32_t index)
     wire_free(&w);
 }
 
-/* Frees the list's empty places; its new length. */
+/* Removes the empty places of the list; returns its new length. */
 static size_t compact(void *list, size_t n)
 {
     void **v = list;
@@ -169,7 +167,7 @@ static void want_profile(struct plan *p, Profile **slot)
     }
 }
 
-/* protobuf-c merges a scope that occurs twice; the generator writes one. */
+/* protobuf-c merges a scope that occurs twice, but the generator writes only one. */
 static void want_scope(struct plan *p, void *slot)
 {
     ProtobufCMessage **m = slot;
@@ -178,10 +176,10 @@ static void want_scope(struct plan *p, void *slot)
         change(m, index);
 }
 
-/* False when it has lost all that it had. */
+/* Returns false if the message had children and lost all of them. */
 typedef bool want_fn(struct plan *p, void *m);
 
-/* What is in the list, without those that have lost all. */
+/* Applies `want` to each message of the list and removes those that lost all children. */
 static bool want_each(struct plan *p, void *list, size_t *n, want_fn *want)
 {
     void **v = list;
@@ -235,9 +233,9 @@ static void want_profiles(struct plan *p, Profiles *r)
     (void)want_each(p, r->resource_profiles, &r->n_resource_profiles, want_resource_profiles);
 }
 
-static struct wire again(enum br_signal signal, const struct wire *bytes, struct plan *plan)
+static struct wire gen_rewritten(enum br_signal signal, const struct wire *bytes, struct plan *plan)
 {
-    void *m = gen_decode(signal == BR_TRACES ? &TRACES : &PROFILES, bytes->data, bytes->len);
+    void *m = gen_decode(br_otlp_request(signal), bytes->data, bytes->len);
     if (plan && signal == BR_TRACES)
         want_traces(plan, m);
     else if (plan)
@@ -247,7 +245,7 @@ static struct wire again(enum br_signal signal, const struct wire *bytes, struct
     return w;
 }
 
-/* What is in the item must be what the walk finds in its bytes. */
+/* Asserts that the item's parts and counts are those that the walk finds in its bytes. */
 static void check_walked(struct br_item *item, const struct wire *bytes)
 {
     struct br_item *fresh = items_walk(item->host, item->signal, bytes->data, bytes->len);
@@ -274,12 +272,12 @@ static void random_rewrite(struct fake_host *h, enum br_signal signal, struct pl
     gen_request(&g);
     struct br_item *item = items_walk(&h->host, signal, w.data, w.len);
     uint32_t before = item->n_records;
-    struct wire want = again(signal, &w, &other);
+    struct wire want = gen_rewritten(signal, &w, &other);
     assert_int_equal(br_item_rewrite(item, plan.levels, on_visit, &plan), 0);
     assert_int_equal(item->n_records, before - other.n_dropped);
     if (plan.levels & ITEMS)
         assert_int_equal(plan.n_visits[BR_LEVEL_ITEM], before);
-    struct wire bytes = gen_written(item), got = again(signal, &bytes, NULL);
+    struct wire bytes = gen_written(item), got = gen_rewritten(signal, &bytes, NULL);
     assert_int_equal(got.len, want.len);
     if (got.len)
         assert_memory_equal(got.data, want.data, got.len);
@@ -291,7 +289,7 @@ static void random_rewrite(struct fake_host *h, enum br_signal signal, struct pl
     wire_free(&w);
 }
 
-static void random_rewrites_are_what_protobuf_c_says(void **state)
+static void random_rewrites_match_protobuf_c(void **state)
 {
     for (uint64_t seed = 1; seed <= 1500; seed++) {
         struct plan plan = {.seed = seed,
@@ -312,7 +310,7 @@ static int keep(void *arg, struct br_visit *v)
     return BR_KEEP;
 }
 
-static void what_is_kept_is_shared(void **state)
+static void kept_messages_are_shared(void **state)
 {
     struct fake_host *h = *state;
     for (int signal = 0; signal < BR_SIGNALS; signal++) {
@@ -338,7 +336,7 @@ static void what_is_kept_is_shared(void **state)
     }
 }
 
-/* --- What goes, what stays -------------------------------------------------------------------- */
+/* --- Dropped and kept messages ---------------------------------------------------------------- */
 
 static int drop_all(void *arg, struct br_visit *v)
 {
@@ -346,7 +344,7 @@ static int drop_all(void *arg, struct br_visit *v)
     return v->level == BR_LEVEL_SCOPE ? BR_KEEP : BR_DROP;
 }
 
-static void what_is_empty_goes_by_itself(void **state)
+static void emptied_resources_are_dropped(void **state)
 {
     struct fake_host *h = *state;
     for (int signal = 0; signal < BR_SIGNALS; signal++) {
@@ -371,19 +369,19 @@ static void what_is_empty_goes_by_itself(void **state)
     }
 }
 
-/* What came without children was so on purpose. */
-static void what_came_empty_stays(void **state)
+/* Messages that are received without children are kept. */
+static void empty_messages_are_kept(void **state)
 {
     struct fake_host *h = *state;
     struct br_item *item =
         otlp_text_item(&h->host, BR_TRACES,
                        "{'resourceSpans': [{'scopeSpans': ["
                        "{'schemaUrl': 'a scope without spans'}, {'spans': [{'name': 'a span'}]}]},"
-                       "{'scopeSpans': [{}]}]}"); /* a scope without anything */
+                       "{'scopeSpans': [{}]}]}"); /* an empty scope */
     assert_int_equal(br_item_rewrite(item, ITEMS, drop_all, NULL), 0);
     assert_int_equal(item->n_parts, 2);
     struct wire bytes = gen_written(item);
-    Traces *m = gen_decode(&TRACES, bytes.data, bytes.len);
+    Traces *m = gen_decode(br_otlp_request(BR_TRACES), bytes.data, bytes.len);
     assert_int_equal(m->n_resource_spans, 2);
     assert_int_equal(m->resource_spans[0]->n_scope_spans, 1);
     assert_string_equal(m->resource_spans[0]->scope_spans[0]->schema_url, "a scope without spans");
@@ -407,7 +405,7 @@ static void a_replacement_may_be_empty(void **state)
     assert_int_equal(br_item_rewrite(item, SCOPES | ITEMS, replace_by_nothing, NULL), 0);
     assert_int_equal(item->n_records, 10);
     struct wire bytes = gen_written(item);
-    Traces *m = gen_decode(&TRACES, bytes.data, bytes.len);
+    Traces *m = gen_decode(br_otlp_request(BR_TRACES), bytes.data, bytes.len);
     assert_int_equal(m->resource_spans[0]->scope_spans[0]->spans[0]->span_id.len, 0);
     assert_true(bytes.len < 200);
     protobuf_c_message_free_unpacked(&m->base, NULL);
@@ -416,7 +414,7 @@ static void a_replacement_may_be_empty(void **state)
     fake_host_turn(h);
 }
 
-static void a_replaced_resource_stays(void **state)
+static void a_replaced_resource_is_kept(void **state)
 {
     struct fake_host *h = *state;
     struct br_item *item = items_new(&h->host, BR_PROFILES, 1, 10);
@@ -448,7 +446,9 @@ static void a_replaced_resource_stays(void **state)
 static int fail_at_five(void *arg, struct br_visit *v)
 {
     struct plan *p = arg;
-    return v->index == 5 ? BR_EIO : verdict(p, v->level, v->index) == BR_DROP ? BR_DROP : BR_KEEP;
+    if (v->index == 5)
+        return BR_EIO;
+    return verdict(p, v->level, v->index) == BR_DROP ? BR_DROP : BR_KEEP;
 }
 
 static int drop_scopes(void *arg, struct br_visit *v)
@@ -458,7 +458,7 @@ static int drop_scopes(void *arg, struct br_visit *v)
     return BR_DROP;
 }
 
-static void a_failure_leaves_the_item(void **state)
+static void a_failure_does_not_change_the_item(void **state)
 {
     struct fake_host *h = *state;
     struct plan plan = {.levels = ITEMS, .percent = {0, 0, 100}};
@@ -524,7 +524,7 @@ static void without_memory_the_item_is_unchanged(void **state)
 
 /* --- The dictionary --------------------------------------------------------------------------- */
 
-/* Three parts that are one dictionary, with unknown fields between the entries. */
+/* Returns an item whose dictionary is in three parts, with unknown fields between the entries. */
 static struct br_item *dictionary_item(struct br_host *h)
 {
     struct wire w = {0};
@@ -582,13 +582,13 @@ static void entries_are_replaced_and_added(void **state)
         assert_int_equal(e.len, strlen(text));
         assert_memory_equal(e.data, text, e.len);
     }
-    /* protobuf-c finds the same on the wire. */
+    /* protobuf-c decodes the same entries from the wire. */
     struct wire bytes = gen_written(item);
-    Profiles *m = gen_decode(&PROFILES, bytes.data, bytes.len);
+    Profiles *m = gen_decode(br_otlp_request(BR_PROFILES), bytes.data, bytes.len);
     assert_int_equal(m->dictionary->n_string_table, 7);
     assert_string_equal(m->dictionary->string_table[1], "eins");
     assert_string_equal(m->dictionary->string_table[6], "six");
-    unsigned n_unknown = 0; /* protobuf-c forgets them when it merges */
+    unsigned n_unknown = 0; /* protobuf-c drops unknown fields when it merges */
     for (size_t i = 0; i + 7 <= bytes.len; i++)
         n_unknown += memcmp(bytes.data + i, "unknown", 7) == 0;
     assert_int_equal(n_unknown, 3);
@@ -654,13 +654,13 @@ static void without_memory_the_dictionary_is_unchanged(void **state)
 SUITE(rewrite)
 {
     const struct CMUnitTest tests[] = {
-        TEST(random_rewrites_are_what_protobuf_c_says),
-        TEST(what_is_kept_is_shared),
-        TEST(what_is_empty_goes_by_itself),
-        TEST(what_came_empty_stays),
+        TEST(random_rewrites_match_protobuf_c),
+        TEST(kept_messages_are_shared),
+        TEST(emptied_resources_are_dropped),
+        TEST(empty_messages_are_kept),
         TEST(a_replacement_may_be_empty),
-        TEST(a_replaced_resource_stays),
-        TEST(a_failure_leaves_the_item),
+        TEST(a_replaced_resource_is_kept),
+        TEST(a_failure_does_not_change_the_item),
         TEST(a_scope_cannot_be_dropped),
         cmocka_unit_test(without_memory_the_item_is_unchanged),
         TEST(entries_are_replaced_and_added),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Samples by the sample type of their Profile; names as the Collector's receivers give them
- * (receiverhelper/xreceiverhelper, ProfileSampleCountsByType). */
+/* Counts samples by the sample type of their Profile. The names are those of the Collector's
+ * receivers (receiverhelper/xreceiverhelper, ProfileSampleCountsByType). */
 #include "base/err.h"
 #include "base/str.h"
 #include "otlp/sample_types.h"
@@ -12,12 +12,14 @@
 
 #define PROFILES_MAX 8
 
-/* A Profile, alone in its resource, with a sample type (string indices) and a number of samples. */
+/* A Profile that is alone in its resource: its sample type (string indices) and number of
+ * samples. */
 struct given {
     unsigned type, unit, n_samples;
 };
 
-/* Appends a request of the profiles, up to one of all zeros, with the strings, up to NULL. */
+/* Appends a request of the profiles and strings. The profiles end with one of all zeros, the
+ * strings with NULL. */
 static void request_put(struct br_str *out, const struct given *given, const char *const *strings)
 {
     br_str_puts(out, "{'resourceProfiles': [");
@@ -60,7 +62,7 @@ static void add(struct br_sample_types *types, const struct given *given,
     if (br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err))
         fail_msg("%s", err.text);
     br_sample_types_add(&scanned, item);
-    expect_same(&walked, &scanned); /* both ways to the same */
+    expect_same(&walked, &scanned); /* the walk and a later scan agree */
     br_sample_types_add(types, item);
     br_str_release(&text);
     br_buf_unref(buf);
@@ -87,13 +89,13 @@ static void each_type_has_a_row(void **state)
     } cases[] = {
         {{{0}}, {NULL}, ""},
         {{{1, 2, 2}}, {"cpu", "nanoseconds"}, "cpu:nanoseconds=2"},
-        /* Also where the indices of one text differ. */
+        /* Equal names share a row even if their string indices differ. */
         {{{1, 2, 1}, {3, 4, 1}, {1, 2, 2}, {5, 2, 1}},
          {"cpu", "nanoseconds", "samples", "count", "cpu"},
          "cpu:nanoseconds=4 samples:count=1"},
-        /* Index 0 is unset, an empty text is a text. */
+        /* Index 0 means unset; an empty text at another index is a text. */
         {{{0, 0, 1}, {1, 0, 1}, {2, 1, 1}}, {"cpu", ""}, "<unset>:<unset>=1 cpu:<unset>=1 :cpu=1"},
-        /* A Profile without samples is not a type. */
+        /* A Profile without samples does not count as a type. */
         {{{1, 1, 0}, {2, 2, 1}}, {"a", "b"}, "b:b=1"},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
@@ -103,7 +105,7 @@ static void each_type_has_a_row(void **state)
     }
 }
 
-/* Requests, and the pieces of one, add up. */
+/* The counts of several requests, and of the pieces of one request, add up. */
 static void requests_add_up(void **state)
 {
     (void)state;
@@ -114,8 +116,8 @@ static void requests_add_up(void **state)
     expect(&types, "a:b=2 b:a=1");
 }
 
-/* A Resource in two fields makes the walk begin the part again, and a bad string the request: each
- * sample counts once. */
+/* A Resource in two fields makes the walk restart the part, and an invalid string makes it
+ * restart the request. Each sample still counts once. */
 static void samples_count_once(void **state)
 {
     (void)state;
@@ -129,7 +131,7 @@ static void samples_count_once(void **state)
     request_put(&text, (const struct given[]){{1, 2, 3}, {0}},
                 (const char *const[]){"a", "b", NULL});
     struct br_buf *buf = otlp_text(h->host.pool, BR_PROFILES, text.data);
-    /* The fields of the one ResourceProfiles follow its tag and length. */
+    /* The fields of the only ResourceProfiles follow its tag and length. */
     size_t resource = wire_open(&w, 1);
     for (int i = 0; i < 2; i++) {
         size_t empty = wire_open(&w, 1);
@@ -159,7 +161,7 @@ static void samples_count_once(void **state)
     fake_host_free(h);
 }
 
-/* Rows and names are bounded, although senders choose them. */
+/* The number of rows and the length of names are bounded, because senders choose them. */
 static void types_are_bounded(void **state)
 {
     (void)state;

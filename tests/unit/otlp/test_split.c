@@ -2,7 +2,7 @@
 #include "tests/support/profiles_request.h"
 #include "tests/support/test.h"
 
-/* tests/conformance/test_dictionary.py has random requests and another reader. */
+/* tests/conformance/test_dictionary.py tests random requests with an independent reader. */
 
 /* --- Splitting ------------------------------------------------------------------------------ */
 
@@ -25,7 +25,7 @@ static void free_pieces(struct pieces *p)
         br_item_free(p->v[--p->n]);
 }
 
-/* A profile of `n` samples with a payload; sample i has the value i. */
+/* Returns a profile of `n` samples with a payload. Sample i has the value i. */
 static struct br_item *long_item(unsigned n)
 {
     struct message *profile = join(text(9, "pprof"), text(10, "the original"));
@@ -34,8 +34,9 @@ static struct br_item *long_item(unsigned n)
     struct message *d =
         nest(2, zero_entries(), nest(LOCATION, number(2, 1), END),
              nest(STACK, bytes(1, "\1", 1), END), nest(STACK, bytes(1, "\1\1", 2), END), END);
-    struct message *rest = join(number(6, 99), bytes(7, "0123456789abcdef", 16));
-    struct message *r = nest(1, nest(1, END), nest(2, nest(2, profile, rest, END), END), END);
+    struct message *other_fields = join(number(6, 99), bytes(7, "0123456789abcdef", 16));
+    struct message *r =
+        nest(1, nest(1, END), nest(2, nest(2, profile, other_fields, END), END), END);
     struct br_item *item = walked(BR_PROFILES, join(r, d));
     free_messages();
     return item;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Profiles whose times are in another unit, or missing, in requests with fields in every order. */
+/* Profiles with times in another unit or without a time, in requests with fields in every order. */
 #include "base/err.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "otlp/edit/times.h"
+#include "otlp/json/json.h"
 #include "otlp/walk/walk.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/gen.h"
@@ -12,8 +13,6 @@
 
 typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
     Profiles;
-#define PROFILES                                                                                   \
-    opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__descriptor
 
 #define SECOND UINT64_C(1000000000)
 #define NOW (UINT64_C(1796000000) * SECOND) /* 2026-11-30 */
@@ -26,7 +25,7 @@ static const char *enter_order(unsigned order)
     return reorder_name(field_order);
 }
 
-/* A profile with this time, none if 0, and a sample with each of these timestamps. */
+/* A profile with this time (0: no time), and one sample with each of these timestamps. */
 struct given {
     uint64_t time_ns;
     uint64_t stamps[3];
@@ -89,7 +88,7 @@ static void check(const struct given *given, const struct given *wanted)
     assert_int_equal(br_item_correct_times(item, NOW, &n_corrected), 0);
     assert_int_equal(n_corrected, odd);
     struct wire w = gen_written(item);
-    Profiles *read = gen_decode(&PROFILES, w.data, w.len);
+    Profiles *read = gen_decode(br_otlp_request(BR_PROFILES), w.data, w.len);
     Opentelemetry__Proto__Profiles__V1development__Profile *profile =
         read->resource_profiles[0]->scope_profiles[0]->profiles[0];
     assert_int_equal(profile->time_unix_nano, wanted->time_ns);
@@ -125,18 +124,18 @@ static void a_missing_time_is_that_of_the_earliest_sample(void **state)
     check(&(struct given){.time_ns = 0}, &(struct given){.time_ns = NOW});
 }
 
-/* The time of arrival is the only one known where the clock is not. */
+/* If the clock of the sender is unknown, the time of arrival is the only known time. */
 static void other_times_become_the_time_of_arrival(void **state)
 {
     (void)state;
     check(&(struct given){.time_ns = 5 * SECOND}, &(struct given){.time_ns = NOW});
     check(&(struct given){1, {2, TIME}, 2}, &(struct given){NOW, {NOW, TIME}, 2});
-    /* a year ago in microseconds is not a profile of today */
+    /* a year ago in microseconds is not a current time */
     check(&(struct given){.time_ns = (NOW - 366 * 86400 * SECOND) / 1000},
           &(struct given){.time_ns = NOW});
 }
 
-static void good_times_stay(void **state)
+static void valid_times_are_kept(void **state)
 {
     (void)state;
     const struct given given[] = {{TIME, {TIME, TIME}, 2},
@@ -152,7 +151,7 @@ SUITE(times)
         cmocka_unit_test(other_units_become_nanoseconds),
         cmocka_unit_test(a_missing_time_is_that_of_the_earliest_sample),
         cmocka_unit_test(other_times_become_the_time_of_arrival),
-        cmocka_unit_test(good_times_stay),
+        cmocka_unit_test(valid_times_are_kept),
     };
     return RUN_VARIANTS(tests, enter_order);
 }

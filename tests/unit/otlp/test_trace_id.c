@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Thresholds: the examples of the Collector's pkg/sampling, and arithmetic. */
+/* Sampling thresholds: the examples of the Collector's pkg/sampling, and arithmetic. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -8,7 +8,7 @@
 #include "tests/support/fake_sink.h"
 #include "tests/support/test.h"
 
-/* A t-value: hex digits without the zeros at the end. */
+/* Asserts the t-value of a probability: hexadecimal digits without trailing zeros. */
 static void check_tvalue(double probability, unsigned precision, const char *expected)
 {
     char text[20];
@@ -67,7 +67,7 @@ static void precision(void **state)
     check_tvalue(0x4p-56, 3, "fffffffffffffc");
     check_tvalue(0x8p-56, 3, "fffffffffffff8");
     check_tvalue(0x10p-56, 3, "fffffffffffff");
-    /* Without their zeros at the start, the rounded ones are as long as the precision. */
+    /* Without leading zeros, the rounded values are as long as the precision. */
     static const struct {
         double probability;
         const char *rounded[10];
@@ -137,8 +137,8 @@ static void ids(void **state)
     assert_true(br_trace_randomness(id) == 1);
 }
 
-/* Of 100,000 fixed ids: within five standard deviations of a binomial; what is kept at a lower
- * percentage is kept at every higher one. */
+/* Samples 100,000 fixed ids. The number kept is within five standard deviations of a binomial
+ * distribution. An id kept at a lower percentage is kept at every higher one. */
 static void statistics(void **state)
 {
     (void)state;
@@ -169,7 +169,7 @@ static void labels(void **state)
 {
     (void)state;
     static const struct {
-        const char *text, *hex; /* NULL: none */
+        const char *text, *hex; /* NULL: absent */
     } cases[] = {
         {"0102030405060708090a0b0c0d0e0f10", "0102030405060708090a0b0c0d0e0f10"},
         {" 0102030405060708090A0B0C0D0E0F10\n", "0102030405060708090a0b0c0d0e0f10"},

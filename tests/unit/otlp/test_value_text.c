@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Maps as text: the order of keys, of equal keys the last, and what large maps take. */
+/* Prints maps as text: keys are sorted, the last of equal keys counts, and large maps have
+ * bounded costs. */
 #include "attribute/value_text.h"
 #include "base/steps.h"
 #include "tests/support/mem_meter.h"
@@ -57,7 +58,8 @@ static void small_maps(void **state)
     }
 }
 
-/* Keys out of two letters, up to three long, against the obvious way: each key in turn. */
+/* Compares random maps with a simple method that searches for each key in turn. Keys have up to
+ * three letters, each one of two. */
 static void random_maps(void **state)
 {
     (void)state;
@@ -89,7 +91,7 @@ static void random_maps(void **state)
     }
 }
 
-/* Maps of a MiB with keys of `digits` letters, falling, and no value. */
+/* Prints maps of 1 MiB without values. Their keys have `digits` letters and descend. */
 static void large_maps(void **state)
 {
     (void)state;
@@ -108,7 +110,7 @@ static void large_maps(void **state)
         br_arena_init(&arena, 0);
         br_str_clear(&out);
         write_map(&map, &arena, &out);
-        size_t peak = mem_meter.peak, n_text = out.cap * 3 / 2; /* it grows by doubling */
+        size_t peak = mem_meter.peak, n_text = out.cap * 3 / 2; /* the text grows by doubling */
         assert_false(out.failed);
         br_str_release(&out);
         br_arena_release(&arena);

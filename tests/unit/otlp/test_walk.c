@@ -18,7 +18,7 @@ static int teardown(void **state)
     return walk_check_teardown(state);
 }
 
-/* Opens messages one in the other: fields[0] is outermost, 0 ends. */
+/* Opens nested messages: fields[0] is the outermost, 0 ends the list. */
 struct path {
     size_t open[16];
     int n;
@@ -38,9 +38,9 @@ static void leave(struct wire *w, struct path *p)
 
 static const uint32_t in_span[] = {1, 2, 2, 0};
 
-/* --- What a request is ------------------------------------------------------------------------ */
+/* --- Valid and invalid requests --------------------------------------------------------------- */
 
-static void nothing_is_a_request(void **state)
+static void an_empty_body_is_a_request(void **state)
 {
     struct walk_check *c = *state;
     struct wire w = {0};
@@ -52,7 +52,7 @@ static void nothing_is_a_request(void **state)
     }
 }
 
-static void items_are_counted_and_bytes_kept(void **state)
+static void records_are_counted_and_bytes_kept(void **state)
 {
     struct walk_check *c = *state;
     for (c->signal = BR_TRACES; c->signal <= BR_PROFILES; c->signal++) {
@@ -70,8 +70,8 @@ static void items_are_counted_and_bytes_kept(void **state)
     }
 }
 
-/* A request ends where a field of it ends; every other cut is malformed. */
-static void requests_that_are_cut_off(void **state)
+/* A request may end at the end of a top-level field. Every other cut is malformed. */
+static void a_cut_request_is_malformed(void **state)
 {
     struct walk_check *c = *state;
     struct wire w = {0};
@@ -88,7 +88,7 @@ static void requests_that_are_cut_off(void **state)
     wire_free(&w);
 }
 
-static void any_byte_may_be_wrong(void **state)
+static void random_damage_is_an_error_or_a_request(void **state)
 {
     struct walk_check *c = *state;
     for (c->signal = BR_TRACES; c->signal <= BR_PROFILES; c->signal++) {
@@ -111,8 +111,8 @@ static void any_byte_may_be_wrong(void **state)
     }
 }
 
-/* The same request with every length and number padded: protobuf.dev/programming-guides/encoding
- * does not ask for the shortest form, and async-profiler pads lengths to five bytes. */
+/* Pads every length and number of a request. protobuf.dev/programming-guides/encoding does not
+ * require the shortest form, and async-profiler pads lengths to five bytes. */
 static void overlong_varints_are_valid(void **state)
 {
     struct walk_check *c = *state;
@@ -136,14 +136,14 @@ static void overlong_varints_are_valid(void **state)
     wire_free(&w);
 }
 
-static void lengths_that_leave_their_parent(void **state)
+static void lengths_beyond_their_parent_are_malformed(void **state)
 {
     struct walk_check *c = *state;
     static const char *const bad[] = {
-        "\x0a\x01",                     /* resource_spans of one byte, and none there */
-        "\x0a\x02\x12\x01",             /* scope_spans reaches past resource_spans ... */
-        "\x0a\x02\x12\x01\x00",         /* ... also where there are bytes */
-        "\x0a\x04\x12\x02\x12\x01\x00", /* the span past its scope */
+        "\x0a\x01",                     /* resource_spans of one byte that is missing */
+        "\x0a\x02\x12\x01",             /* scope_spans exceeds resource_spans ... */
+        "\x0a\x02\x12\x01\x00",         /* ... even if there are more bytes */
+        "\x0a\x04\x12\x02\x12\x01\x00", /* the span exceeds its scope */
         "\x0a\xff\xff\xff\xff\x0f",     /* 4 GiB */
         "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", /* 2^64 - 1 */
     };
@@ -209,12 +209,13 @@ static void try_field(struct walk_check *c, const uint32_t *path, const char *me
         wire_varint(&w, 4, 1); /* a sample has a value */
     leave(&w, &p);
     bool ok = type == native || (is_list(f) && native != 2 && type == 2);
-    /* An empty sample is what is wrong with this one, not its wire type. */
+    /* The sample is rejected because it is empty, not because of its wire type. */
     if (strcmp(f->name, "samples") == 0)
         ok = false;
     if ((walk_check(c, &w) == 0) != ok)
-        fail_msg("%s.%s with wire type %u is %s", message, f->name, type, ok ? "refused" : "taken");
-    /* What is of a resource and has no content is not kept. */
+        fail_msg("%s.%s with wire type %u is %s", message, f->name, type,
+                 ok ? "rejected" : "accepted");
+    /* A resource without content is not kept. */
     if (ok && !*path && f->id == 1)
         wire_clear(&w);
     if (ok)
@@ -238,7 +239,7 @@ static void try_message(struct walk_check *c, const ProtobufCMessageDescriptor *
         try_message(c, f->descriptor, path, depth + 1);
         path[depth] = 0;
     }
-    /* A field of the future, of any type, in any message. */
+    /* Fields of future versions, of any type, in any message. */
     for (size_t t = 0; t < BR_COUNT(types); t++) {
         struct wire w = {0};
         struct path p;
@@ -253,7 +254,7 @@ static void try_message(struct walk_check *c, const ProtobufCMessageDescriptor *
     }
 }
 
-static void fields_have_their_wire_type_and_unknown_ones_any(void **state)
+static void only_known_fields_need_a_wire_type(void **state)
 {
     struct walk_check *c = *state;
     for (c->signal = BR_TRACES; c->signal <= BR_PROFILES; c->signal++) {
@@ -264,7 +265,7 @@ static void fields_have_their_wire_type_and_unknown_ones_any(void **state)
     }
 }
 
-static void groups_are_refused(void **state)
+static void groups_are_rejected(void **state)
 {
     struct walk_check *c = *state;
     struct wire w = {0};
@@ -279,7 +280,7 @@ static void groups_are_refused(void **state)
 
 /* --- Ids -------------------------------------------------------------------------------------- */
 
-static void ids_have_their_length_or_none(void **state)
+static void ids_have_their_length_or_are_empty(void **state)
 {
     struct walk_check *c = *state;
     static const struct {
@@ -311,7 +312,7 @@ static void ids_have_their_length_or_none(void **state)
 
 /* --- Depth ------------------------------------------------------------------------------------ */
 
-/* An AnyValue in field `field`: a string in `n` lists, or key-value lists, one in the other. */
+/* Writes an AnyValue in field `field`: a string inside `n` nested lists, or key-value lists. */
 static void nest(struct wire *w, uint32_t field, unsigned n, bool pairs)
 {
     size_t any = wire_open(w, field);
@@ -328,14 +329,14 @@ static void nest(struct wire *w, uint32_t field, unsigned n, bool pairs)
     wire_close(w, any);
 }
 
-/* Levels count from the request, 1. A list adds itself and its values, a key-value list also pairs.
- */
+/* Levels count from the request, which is level 1. A list adds a level for itself and one for
+ * its values. A key-value list adds another for its pairs. */
 static void nesting_is_counted_in_messages(void **state)
 {
     struct walk_check *c = *state;
     static const struct {
         enum br_signal signal;
-        uint32_t path[8]; /* to the message with the AnyValue */
+        uint32_t path[8]; /* to the message that contains the AnyValue */
         uint32_t field;
     } places[] = {
         {BR_TRACES, {1, 1, 1}, 2},        /* request, ResourceSpans, Resource, KeyValue, AnyValue */
@@ -370,7 +371,7 @@ static void nesting_is_counted_in_messages(void **state)
     }
 }
 
-static void the_deepest_is_a_thousand(void **state)
+static void depth_is_limited_to_a_thousand(void **state)
 {
     struct walk_check *c = *state;
     struct wire w = {0};
@@ -389,7 +390,7 @@ static void the_deepest_is_a_thousand(void **state)
 
 /* --- The Resource ----------------------------------------------------------------------------- */
 
-static void the_resource_is_found_wherever_it_stands(void **state)
+static void the_resource_may_have_any_position(void **state)
 {
     struct walk_check *c = *state;
     for (c->signal = BR_TRACES; c->signal <= BR_PROFILES; c->signal++) {
@@ -411,7 +412,7 @@ static void the_resource_is_found_wherever_it_stands(void **state)
             assert_int_equal(walk_check(c, &w), 0);
             size_t len;
             const uint8_t *resource = br_part_resource(&c->item->parts[0], &len);
-            /* KeyValue{k: "k", v: AnyValue{"v"}} is 3 + 5 bytes and its own two */
+            /* KeyValue{k: "k", v: AnyValue{"v"}}: 3 + 5 bytes, and its tag and length */
             assert_int_equal(len, place < 3 ? 10 : 0);
             if (len)
                 assert_memory_equal(resource, "\x0a\x08\x0a\x01k\x12\x03\x0a\x01v", 10);
@@ -421,9 +422,9 @@ static void the_resource_is_found_wherever_it_stands(void **state)
     }
 }
 
-/* protobuf.dev/programming-guides/encoding, "Last one wins": embedded messages that come twice are
- * merged, which is their bytes one after the other. */
-static void two_resources_are_one(void **state)
+/* protobuf.dev/programming-guides/encoding, "Last One Wins": embedded messages that occur twice
+ * are merged, which equals concatenating their bytes. */
+static void two_resources_are_merged(void **state)
 {
     struct walk_check *c = *state;
     for (c->signal = BR_TRACES; c->signal <= BR_PROFILES; c->signal++) {
@@ -464,7 +465,7 @@ static void two_resources_are_one(void **state)
         assert_true(walk_check_writes(c, &want));
         size_t len;
         const uint8_t *united = br_part_resource(&c->item->parts[0], &len);
-        assert_int_equal(len, 22); /* two attributes of ten bytes, and the count's two */
+        assert_int_equal(len, 22); /* two attributes of ten bytes, and two bytes of the count */
         assert_memory_equal(united, want.data + 4, len);
         if (c->signal == BR_TRACES) {
             const struct br_part *part = &c->item->parts[0];
@@ -479,7 +480,7 @@ static void two_resources_are_one(void **state)
 
 /* --- Spans ------------------------------------------------------------------------------------ */
 
-/* One scope with so many spans, of so many bytes each with their names. */
+/* Writes one scope with `n` spans of `bytes` bytes each. */
 static void put_equal_spans(struct wire *w, uint32_t n, size_t bytes)
 {
     static const char name[64];
@@ -494,16 +495,16 @@ static void put_equal_spans(struct wire *w, uint32_t n, size_t bytes)
     wire_close(w, rs);
 }
 
-/* Two bytes of a request are a span, and some eighty of the list: it is as long as spans with ids
- * and times need, and ends at 64 MiB. */
-static void a_list_of_spans_has_an_end(void **state)
+/* A span takes two bytes of a request, but about eighty in the list of spans. The list's length
+ * is limited by the size that spans with ids and times need, and by 64 MiB. */
+static void the_list_of_spans_is_limited(void **state)
 {
     struct walk_check *c = *state;
     static const struct {
         uint32_t most;
         size_t bytes;
     } cases[] = {
-        {8548, 2}, /* of 8,192 and one for each 48 of 17,104 bytes */
+        {8548, 2}, /* 8,192, and one for each 48 of 17,104 bytes */
         {(64u << 20) / sizeof(struct br_span), 56},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
@@ -546,8 +547,8 @@ static void parts_without_content_are_not_kept(void **state)
     wire_free(&want);
 }
 
-/* In traces field 2 is one of them; in profiles, an empty dictionary is kept once. */
-static void unknown_neighbours_are_one_part(void **state)
+/* In traces, field 2 is an unknown field too. In profiles, an empty dictionary is kept once. */
+static void adjacent_unknown_fields_are_one_part(void **state)
 {
     struct walk_check *c = *state;
     for (int s = 0; s < BR_SIGNALS; s++) {
@@ -567,8 +568,8 @@ static void unknown_neighbours_are_one_part(void **state)
     c->signal = BR_TRACES;
 }
 
-/* ResourceSpans of four bytes: 4,096 and one more for each 96 of 17,096 bytes. */
-static void parts_are_counted(void **state)
+/* With ResourceSpans of four bytes the limit is 4,096, and one more for each 96 of 17,096 bytes. */
+static void the_number_of_parts_is_limited(void **state)
 {
     struct walk_check *c = *state;
     for (uint32_t n = 4273; n <= 4275; n++) {
@@ -583,7 +584,7 @@ static void parts_are_counted(void **state)
     }
 }
 
-static void spans_are_listed_where_somebody_wants_them(void **state)
+static void spans_are_listed_on_demand(void **state)
 {
     struct walk_check *c = *state;
     struct wire w = {0};
@@ -612,9 +613,9 @@ static void spans_are_listed_where_somebody_wants_them(void **state)
     wire_free(&w);
 }
 
-/* One KeyValue of each: its key first, its value first, tags and lengths that are longer than they
- * need be, other keys, and a key that is there twice, of which the last counts. */
-static void a_thread_is_seen_wherever_its_key_stands(void **state)
+/* Each case is one KeyValue: key first, value first, overlong tags and lengths, other keys, and
+ * a repeated key, of which the last counts. */
+static void the_key_of_a_thread_may_have_any_position(void **state)
 {
     struct walk_check *c = *state;
     static const struct {
@@ -707,9 +708,9 @@ static void the_last_of_a_field_counts(void **state)
     wire_free(&w);
 }
 
-/* --- What is said ----------------------------------------------------------------------------- */
+/* --- Errors ----------------------------------------------------------------------------------- */
 
-static void errors_say_where(void **state)
+static void errors_name_the_place(void **state)
 {
     struct walk_check *c = *state;
     struct wire w = {0};
@@ -732,8 +733,8 @@ static void errors_say_where(void **state)
     wire_free(&w);
 }
 
-/* Attribute references mean nothing in traces; whatever they are. */
-static void references_in_traces_are_nobodys(void **state)
+/* Attribute references have no meaning in traces, so any index is accepted. */
+static void references_in_traces_are_ignored(void **state)
 {
     struct walk_check *c = *state;
     static const uint64_t indices[] = {0, 1, 4294967295u, UINT64_MAX, 1ull << 40};
@@ -752,10 +753,10 @@ static void references_in_traces_are_nobodys(void **state)
     }
 }
 
-/* Keys and values of every length around those at which a walk changes its way, with a byte that is
- * not ASCII at every place: the same of an attribute that is alone in its KeyValue and of one with
- * an unknown field behind it, for which nothing is short. */
-static void short_attributes_are_as_valid_as_others(void **state)
+/* Keys and values have lengths around those at which the walk changes its method, with an
+ * invalid byte at each place. An attribute alone in its KeyValue takes the fast path. One with
+ * an unknown field after it does not, and must give the same result. */
+static void short_attributes_are_checked_like_others(void **state)
 {
     struct walk_check *c = *state;
     static const unsigned lens[] = {0,  1,  6,  7,  8,  9,  15, 16, 17,  31,  32,
@@ -780,7 +781,8 @@ static void short_attributes_are_as_valid_as_others(void **state)
                         continue;
                     }
                     size_t any = wire_open(&w, 2);
-                    wire_len(&w, n & 2 ? 7 : 1, text, len); /* bytes may be anything */
+                    /* a value of type bytes may have any content */
+                    wire_len(&w, n & 2 ? 7 : 1, text, len);
                     wire_close(&w, any);
                 }
                 if (more)
@@ -796,8 +798,8 @@ static void short_attributes_are_as_valid_as_others(void **state)
     }
 }
 
-/* Integers of every length, also overlong, cut off, and followed by something; doubles likewise. */
-static void numbers_of_attributes_end_where_they_end(void **state)
+/* Integers and doubles of every length: valid, overlong, cut off, and followed by other bytes. */
+static void attribute_numbers_may_have_any_length(void **state)
 {
     struct walk_check *c = *state;
     for (unsigned n = 0; n < 14 * 14 * 2; n++) {
@@ -817,7 +819,7 @@ static void numbers_of_attributes_end_where_they_end(void **state)
         if (n < 14 * 14)
             wire_len(&w, 1, "http.response.size", 18);
         leave(&w, &p);
-        /* What comes behind the varint is the tag 0x80, which is cut off. */
+        /* The byte after the varint is the tag 0x80, which is cut off. */
         assert_int_equal(walk_check(c, &w), len == last + 1 && last < 10 ? 0 : BR_EINVAL);
         wire_free(&w);
     }
@@ -839,31 +841,31 @@ static void numbers_of_attributes_end_where_they_end(void **state)
 SUITE(walk)
 {
     const struct CMUnitTest tests[] = {
-        TEST(nothing_is_a_request),
-        TEST(items_are_counted_and_bytes_kept),
-        TEST(requests_that_are_cut_off),
-        TEST(any_byte_may_be_wrong),
+        TEST(an_empty_body_is_a_request),
+        TEST(records_are_counted_and_bytes_kept),
+        TEST(a_cut_request_is_malformed),
+        TEST(random_damage_is_an_error_or_a_request),
         TEST(overlong_varints_are_valid),
-        TEST(lengths_that_leave_their_parent),
-        TEST(fields_have_their_wire_type_and_unknown_ones_any),
-        TEST(groups_are_refused),
-        TEST(ids_have_their_length_or_none),
+        TEST(lengths_beyond_their_parent_are_malformed),
+        TEST(only_known_fields_need_a_wire_type),
+        TEST(groups_are_rejected),
+        TEST(ids_have_their_length_or_are_empty),
         TEST(nesting_is_counted_in_messages),
-        TEST(the_deepest_is_a_thousand),
-        TEST(the_resource_is_found_wherever_it_stands),
-        TEST(two_resources_are_one),
-        TEST(a_list_of_spans_has_an_end),
+        TEST(depth_is_limited_to_a_thousand),
+        TEST(the_resource_may_have_any_position),
+        TEST(two_resources_are_merged),
+        TEST(the_list_of_spans_is_limited),
         TEST(parts_without_content_are_not_kept),
-        TEST(unknown_neighbours_are_one_part),
-        TEST(parts_are_counted),
-        TEST(spans_are_listed_where_somebody_wants_them),
-        TEST(a_thread_is_seen_wherever_its_key_stands),
+        TEST(adjacent_unknown_fields_are_one_part),
+        TEST(the_number_of_parts_is_limited),
+        TEST(spans_are_listed_on_demand),
+        TEST(the_key_of_a_thread_may_have_any_position),
         TEST(the_last_thread_counts),
         TEST(the_last_of_a_field_counts),
-        TEST(errors_say_where),
-        TEST(references_in_traces_are_nobodys),
-        TEST(short_attributes_are_as_valid_as_others),
-        TEST(numbers_of_attributes_end_where_they_end),
+        TEST(errors_name_the_place),
+        TEST(references_in_traces_are_ignored),
+        TEST(short_attributes_are_checked_like_others),
+        TEST(attribute_numbers_may_have_any_length),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The walk over profiles: what the dictionary and samples have to keep. */
+/* The walk over profiles: rules for the dictionary and for samples. */
 #include "base/mem.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/items.h"
@@ -18,7 +18,7 @@ static int teardown(void **state)
 
 enum { MAPPING = 1, LOCATION, FUNCTION, LINK, STRING, ATTRIBUTE, STACK };
 
-/* Writes `n` empty entries of a table, each in a dictionary message of the request if `apart`. */
+/* Writes `n` empty entries of a table, each in a separate dictionary message if `apart`. */
 static void put_table(struct wire *w, uint32_t table, unsigned n, bool apart)
 {
     size_t d = apart ? 0 : wire_open(w, 2);
@@ -35,7 +35,7 @@ static void put_table(struct wire *w, uint32_t table, unsigned n, bool apart)
 
 /* --- Indices ---------------------------------------------------------------------------------- */
 
-/* Every field that points into a table (profiles.proto): where it is, and whether it is a list. */
+/* Every field that refers to a table entry (profiles.proto): its path, and whether it is a list. */
 static const struct reference {
     uint32_t path[6], field, table;
     bool list;
@@ -59,10 +59,10 @@ static const struct reference {
     {{2, 6}, 1, STRING, false},       /* KeyValueAndUnit.key_strindex */
     {{2, 6}, 3, STRING, false},       /* .unit_strindex */
     {{2, 7}, 1, LOCATION, true},      /* Stack.location_indices */
-    {{1, 1, 1}, 3, STRING, false},    /* KeyValue.key_strindex, of a resource */
-    {{1, 2, 1, 3}, 3, STRING, false}, /* of a scope */
+    {{1, 1, 1}, 3, STRING, false},    /* KeyValue.key_strindex of a resource's attribute */
+    {{1, 2, 1, 3}, 3, STRING, false}, /* the same of a scope's attribute */
     {{1, 1, 1, 2}, 8, STRING, false}, /* AnyValue.string_value_strindex */
-    {{2, 6, 2}, 8, STRING, false},    /* in an attribute of the table */
+    {{2, 6, 2}, 8, STRING, false},    /* the same in an attribute of the table */
 };
 
 enum form { SINGLE, PACKED, TWICE };
@@ -96,7 +96,7 @@ static void check_reference(struct walk_check *c, size_t i, uint64_t index, unsi
     const struct reference *r = &references[i];
     for (int order = 0; order < 3; order++) { /* the dictionary after, before, or in many pieces */
         struct wire w = {0};
-        bool own = r->path[0] == 2 && r->path[1] == r->table; /* its entry counts too */
+        bool own = r->path[0] == 2 && r->path[1] == r->table; /* put_reference adds an entry */
         unsigned more = own && entries ? entries - 1 : entries;
         if (order == 1)
             put_table(&w, r->table, more, false);
@@ -106,7 +106,7 @@ static void check_reference(struct walk_check *c, size_t i, uint64_t index, unsi
         if ((walk_check(c, &w) == 0) != want)
             fail_msg("reference %zu: index %llu, %u entries, form %d: %s", i,
                      (unsigned long long)index, entries, (int)form, c->err.text);
-        if (want && more) /* a second dictionary without content is not kept */
+        if (want && more) /* a second, empty dictionary is not kept */
             assert_true(walk_check_writes(c, &w));
         else if (!want)
             assert_int_equal(c->err.code, BR_EINVAL);
@@ -114,28 +114,29 @@ static void check_reference(struct walk_check *c, size_t i, uint64_t index, unsi
     }
 }
 
-static void indices_point_into_their_tables(void **state)
+static void indices_refer_to_existing_entries(void **state)
 {
     struct walk_check *c = *state;
     for (size_t i = 0; i < BR_COUNT(references); i++) {
         for (enum form form = SINGLE; form <= TWICE; form++) {
             if (form != SINGLE && !references[i].list)
                 continue;
-            check_reference(c, i, 0, 0, form, true); /* 0 means none, also without a table */
+            check_reference(c, i, 0, 0, form, true); /* 0 means none, even without a table */
             check_reference(c, i, 1, 0, form, false);
             check_reference(c, i, 2, 3, form, true);
             check_reference(c, i, 3, 3, form, false);
             check_reference(c, i, 299, 300, form, true);
             check_reference(c, i, 300, 300, form, false);
             check_reference(c, i, 0xffffffffu, 3, form, false);
-            check_reference(c, i, (uint64_t)-1, 3, form, false); /* negative, as int32 is encoded */
+            /* a negative int32, as it is encoded */
+            check_reference(c, i, (uint64_t)-1, 3, form, false);
             check_reference(c, i, (uint64_t)INT32_MIN, 3, form, false);
             check_reference(c, i, (1ull << 32) + 1, 3, form, false);
         }
     }
 }
 
-static void every_table_is_checked_on_its_own(void **state)
+static void each_index_is_checked_against_its_table(void **state)
 {
     struct walk_check *c = *state;
     for (size_t i = 0; i < BR_COUNT(references); i++) {
@@ -149,7 +150,7 @@ static void every_table_is_checked_on_its_own(void **state)
     }
 }
 
-static void errors_say_which_sample(void **state)
+static void errors_name_the_sample(void **state)
 {
     struct walk_check *c = *state;
     struct wire w = {0};
@@ -202,7 +203,7 @@ static void put_sample(struct wire *w, unsigned values, unsigned times, bool pac
     wire_close(w, rp);
 }
 
-/* profiles.proto, Sample: values, or timestamps, or as many of both. */
+/* profiles.proto, Sample: values, or timestamps, or equal numbers of both. */
 static void values_and_timestamps(void **state)
 {
     struct walk_check *c = *state;
@@ -247,7 +248,7 @@ static void malformed_packed_lists(void **state)
     }
 }
 
-/* --- What a dictionary may have --------------------------------------------------------------- */
+/* --- Valid dictionaries ----------------------------------------------------------------------- */
 
 static void duplicates_and_orphans_are_valid(void **state)
 {
@@ -270,28 +271,29 @@ static void overlong_tags_and_lengths_count_as_entries(void **state)
 {
     struct walk_check *c = *state;
     struct wire w = {0};
-    /* Dictionary{functions: [{}, {name: 2}], strings: ["", "a", "b"]}: tags and lengths padded. */
+    /* Dictionary{functions: [{}, {name: 2}], strings: ["", "a", "b"]} with padded tags and
+     * lengths. */
     static const uint8_t bytes[] = {
-        0x12, 19,   0x9a, 0x00, 0x80, 0x00, /* function 0, two bytes of tag and of length */
+        0x12, 19,   0x9a, 0x00, 0x80, 0x00, /* function 0, with tag and length of two bytes */
         0x1a, 0x82, 0x00, 0x08, 0x02,       /* function 1, name 2 */
-        0xaa, 0x80, 0x00, 0x00,             /* string 0, three bytes of tag */
+        0xaa, 0x80, 0x00, 0x00,             /* string 0, with a tag of three bytes */
         0x2a, 0x01, 'a',  0x2a, 0x81, 0x00, /* string 2 is cut off here: ... */
     };
     wire_raw(&w, bytes, sizeof bytes);
     assert_int_equal(walk_check(c, &w), BR_EINVAL);
-    wire_byte(&w, 'b'); /* ... and complete here */
+    wire_byte(&w, 'b'); /* ... and completed here */
     w.data[1] = 20;
     assert_int_equal(walk_check(c, &w), 0);
-    w.data[10] = 3; /* a name past the strings */
+    w.data[10] = 3; /* a name past the end of the strings */
     assert_int_equal(walk_check(c, &w), BR_EINVAL);
     wire_free(&w);
 }
 
-/* --- Memory of the dictionary before ---------------------------------------------------------- */
+/* --- Memory of the previous dictionary -------------------------------------------------------- */
 
-/* A dictionary that grows, shrinks, repeats and breaks: with a memory of the one before, the walk
- * must say the same as without. */
-static void the_memory_changes_nothing(void **state)
+/* Dictionaries grow, shrink, repeat and become invalid. With a memory of the previous
+ * dictionary, the walk must give the same result as without. */
+static void a_remembered_dictionary_does_not_change_the_result(void **state)
 {
     struct walk_check *c = *state;
     static struct br_walk_memo memo;
@@ -302,14 +304,14 @@ static void the_memory_changes_nothing(void **state)
         items_profiles(&w, base, (uint32_t)(fake_random(&s) % 5), 1);
         if (fake_random(&s) % 4 == 0)
             items_profiles(&w, base + 1, 2, 1);
-        if (fake_random(&s) % 3 == 0) { /* more of a table */
+        if (fake_random(&s) % 3 == 0) { /* more entries of a table */
             size_t d = wire_open(&w, 2);
             uint32_t table = (uint32_t)(fake_random(&s) % 7) + 1;
             for (uint64_t k = fake_random(&s) % 3; k > 0; k--)
                 wire_len(&w, table, NULL, 0);
             wire_close(&w, d);
         }
-        for (uint64_t k = fake_random(&s) % 3; k > 0; k--) /* something wrong */
+        for (uint64_t k = fake_random(&s) % 3; k > 0; k--) /* damaged bytes */
             w.data[fake_random(&s) % w.len] = (uint8_t)(fake_random(&s) % 32);
         c->options.memo = NULL;
         c->options.utf8 = (enum br_utf8_policy)(seed / 5000 % 2);
@@ -317,7 +319,7 @@ static void the_memory_changes_nothing(void **state)
         struct br_err err = c->err;
         uint32_t n = plain ? 0 : c->item->n_records;
         if (seed % 5000 == 0)
-            br_walk_memo_release(&memo); /* for equal options only */
+            br_walk_memo_release(&memo); /* the memory is valid for equal options only */
         c->options.memo = &memo;
         int remembered = walk_check(c, &w);
         if (plain != remembered || (!plain && n != c->item->n_records) ||
@@ -333,9 +335,9 @@ static void the_memory_changes_nothing(void **state)
     c->options.memo = NULL;
 }
 
-/* --- References that are written inline ------------------------------------------------------- */
+/* --- Size of resolved references -------------------------------------------------------------- */
 
-#define LONG 100000u /* bytes of the string that all refer to */
+#define LONG 100000u /* bytes of the string that all references name */
 
 static void put_long_string(struct wire *w)
 {
@@ -349,7 +351,7 @@ static void put_long_string(struct wire *w)
     free(text);
 }
 
-/* One reference to it, in a message of field `path[0]` in one of `path[1]` and so on. */
+/* Writes one reference to the long string, nested in messages of the fields in `path`. */
 static void put_inlined(struct wire *w, const uint32_t *path, uint32_t field)
 {
     size_t open[8];
@@ -361,7 +363,8 @@ static void put_inlined(struct wire *w, const uint32_t *path, uint32_t field)
         wire_close(w, open[--n]);
 }
 
-/* Whether a request with `n` references is taken; the dictionary comes first, or last. */
+/* Walks a request with `n` references; the dictionary comes first or last. Returns the walk's
+ * result. */
 static int try_inlined(struct walk_check *c, const uint32_t *path, uint32_t field, unsigned n,
                        bool first, size_t *ret_len)
 {
@@ -378,30 +381,31 @@ static int try_inlined(struct walk_check *c, const uint32_t *path, uint32_t fiel
     return rc;
 }
 
-static void references_are_bounded_by_what_they_come_to(void **state)
+static void the_size_of_resolved_references_is_limited(void **state)
 {
     struct walk_check *c = *state;
     static const struct {
         uint32_t path[8], field;
     } places[] = {
         {{1, 1, 1}, 3},             /* the key of a resource's attribute */
-        {{1, 1, 1, 2}, 8},          /* its value */
-        {{1, 2, 1, 3}, 3},          /* of a scope */
-        {{1, 2, 1, 3, 2}, 8},       /* likewise */
+        {{1, 1, 1, 2}, 8},          /* the value of a resource's attribute */
+        {{1, 2, 1, 3}, 3},          /* the key of a scope's attribute */
+        {{1, 2, 1, 3, 2}, 8},       /* the value of a scope's attribute */
         {{2, 6, 2}, 8},             /* a value in the attribute table */
-        {{2, 6, 2, 5, 1, 5, 1}, 8}, /* in a list of lists */
+        {{2, 6, 2, 5, 1, 5, 1}, 8}, /* a value in a list of lists */
         {{2, 6, 2, 6, 1}, 3},       /* the key of a map */
-        {{1, 1, 1, 2, 6, 1, 2}, 8}, /* and its value */
+        {{1, 1, 1, 2, 6, 1, 2}, 8}, /* a value in a map */
     };
     for (size_t i = 0; i < BR_COUNT(places); i++) {
-        for (unsigned way = 0; way < 4; way++) { /* dictionary first or last, remembered or not */
+        /* dictionary last or first, without and with a memory */
+        for (unsigned way = 0; way < 4; way++) {
             static struct br_walk_memo memo;
             unsigned n = 0;
             size_t len;
             c->options.memo = way / 2 ? &memo : NULL;
             while (try_inlined(c, places[i].path, places[i].field, n + 1, way % 2, &len) == 0)
                 n++;
-            /* Each adds the string and at most a tag and a length. */
+            /* Each reference adds the string and at most a tag and a length. */
             size_t most = BR_WALK_INLINE_TIMES * len + BR_WALK_INLINE_BYTES;
             assert_int_equal(n, most / (LONG + 6));
             assert_int_equal(c->err.code, BR_ETOOBIG);
@@ -412,7 +416,7 @@ static void references_are_bounded_by_what_they_come_to(void **state)
     }
 }
 
-/* Then nobody has to look at the references again. */
+/* References in functions stay references, so they do not count as resolved. */
 static void functions_may_share_a_long_name(void **state)
 {
     struct walk_check *c = *state;
@@ -429,8 +433,8 @@ static void functions_may_share_a_long_name(void **state)
     wire_free(&w);
 }
 
-/* 32,768 entries, and one more for each twelve of 78,648 bytes. */
-static void entries_are_counted(void **state)
+/* The limit is 32,768 entries, and one more for each twelve of 78,648 bytes. */
+static void the_number_of_entries_is_limited(void **state)
 {
     struct walk_check *c = *state;
     const unsigned most = 39322;
@@ -452,17 +456,17 @@ static void entries_are_counted(void **state)
 SUITE(walk_profiles)
 {
     const struct CMUnitTest tests[] = {
-        TEST(indices_point_into_their_tables),
-        TEST(every_table_is_checked_on_its_own),
-        TEST(errors_say_which_sample),
+        TEST(indices_refer_to_existing_entries),
+        TEST(each_index_is_checked_against_its_table),
+        TEST(errors_name_the_sample),
         TEST(values_and_timestamps),
         TEST(malformed_packed_lists),
         TEST(duplicates_and_orphans_are_valid),
         TEST(overlong_tags_and_lengths_count_as_entries),
-        TEST(the_memory_changes_nothing),
-        TEST(references_are_bounded_by_what_they_come_to),
+        TEST(a_remembered_dictionary_does_not_change_the_result),
+        TEST(the_size_of_resolved_references_is_limited),
         TEST(functions_may_share_a_long_name),
-        TEST(entries_are_counted),
+        TEST(the_number_of_entries_is_limited),
     };
     return RUN(tests, NULL, NULL);
 }

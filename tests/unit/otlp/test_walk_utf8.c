@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The walk and strings that are not UTF-8: repaired, refused or passed. */
+/* The walk repairs, rejects or passes strings with invalid UTF-8. */
 #include "base/mem.h"
 #include "otlp/json/json.h"
 #include "tests/support/fake_sink.h"
@@ -19,10 +19,10 @@ static int teardown(void **state)
 
 #define FFFD "\xef\xbf\xbd"
 
-/* Every field of type string, by the schema's descriptors. */
+/* A field of type string. The tests use every such field of the schema's descriptors. */
 struct place {
     enum br_signal signal;
-    uint32_t path[12]; /* ends with the string's own field */
+    uint32_t path[12]; /* ends with the number of the string's field */
     int n;
 };
 
@@ -117,8 +117,8 @@ static void every_string_of_the_schema(void **state)
     }
 }
 
-/* What is no string stays as it is, whatever its bytes. */
-static void bytes_are_left_alone(void **state)
+/* Fields that are not strings keep their bytes. */
+static void bytes_are_not_repaired(void **state)
 {
     struct walk_check *c = *state;
     struct wire bad = {0}, good = {0};
@@ -145,7 +145,7 @@ static void bytes_are_left_alone(void **state)
     wire_free(&good);
 }
 
-static void strings_are_counted(void **state)
+static void repaired_strings_are_counted(void **state)
 {
     struct walk_check *c = *state;
     struct wire w = {0}, want = {0};
@@ -153,12 +153,11 @@ static void strings_are_counted(void **state)
         struct wire *o = repaired ? &want : &w;
         items_profiles(o, 0, 3, 2);
         size_t d = wire_open(o, 2);
+        const char *bad = repaired ? "b" FFFD "d"
+                                   : "b\xff"
+                                     "d";
         for (int i = 0; i < 40; i++)
-            wire_str(o, 5,
-                     i % 2      ? "good"
-                     : repaired ? "b" FFFD "d"
-                                : "b\xff"
-                                  "d");
+            wire_str(o, 5, i % 2 ? "good" : bad);
         wire_close(o, d);
     }
     assert_int_equal(walk_check(c, &w), 0);
@@ -169,7 +168,7 @@ static void strings_are_counted(void **state)
     wire_free(&want);
 }
 
-static void spans_point_into_what_was_repaired(void **state)
+static void spans_refer_to_repaired_strings(void **state)
 {
     struct walk_check *c = *state;
     struct wire w = {0};
@@ -191,8 +190,9 @@ static void spans_point_into_what_was_repaired(void **state)
     wire_free(&w);
 }
 
-/* A string that grows makes the lengths around it grow too, where one byte does not do any more. */
-static void lengths_grow_with_what_is_in_them(void **state)
+/* A repaired string grows, so the lengths of the enclosing messages grow and may need another
+ * byte. */
+static void enclosing_lengths_grow_with_repaired_strings(void **state)
 {
     struct walk_check *c = *state;
     static const struct place name = {BR_TRACES, {1, 2, 2, 5}, 4};
@@ -212,7 +212,7 @@ static void lengths_grow_with_what_is_in_them(void **state)
     }
 }
 
-/* Two Resource fields, with something to repair in both. */
+/* Both of two Resource fields contain strings to repair. */
 static void two_resources_with_bad_strings(void **state)
 {
     struct walk_check *c = *state;
@@ -243,10 +243,10 @@ SUITE(walk_utf8)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_string_of_the_schema),
-        TEST(bytes_are_left_alone),
-        TEST(strings_are_counted),
-        TEST(spans_point_into_what_was_repaired),
-        TEST(lengths_grow_with_what_is_in_them),
+        TEST(bytes_are_not_repaired),
+        TEST(repaired_strings_are_counted),
+        TEST(spans_refer_to_repaired_strings),
+        TEST(enclosing_lengths_grow_with_repaired_strings),
         TEST(two_resources_with_bad_strings),
     };
     return RUN(tests, NULL, NULL);

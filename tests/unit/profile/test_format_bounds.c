@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a profile of a few kilobytes on the wire can cost: every reader is fed bodies that refer to
- * a long text, or to nothing much, as often as they can. Work is counted in steps (base/steps.h),
- * which may grow with the body and not faster; what a reader holds may grow to GROWTH times the
- * body. With BOUNDS_PRINT in the environment the figures are printed, with BOUNDS_ONLY those of one
- * shape.
+ * Costs of reading profiles that are small on the wire. Every reader gets bodies that refer to a
+ * long text, or to almost nothing, as often as possible. The number of steps (base/steps.h) may
+ * grow in proportion to the body. The memory may grow to GROWTH times the body. BOUNDS_PRINT in the
+ * environment prints the figures, BOUNDS_ONLY restricts the run to one shape.
  */
 #include <libdeflate.h>
 
@@ -18,10 +17,10 @@
 
 #define MIB (1u << 20)
 #define GROWTH 4
-#define ROOM (1u << 30) /* as good as no limit */
-#define STEPS_MAX 24    /* for a byte of the body, and of the mebibyte that is free */
+#define ROOM (1u << 30) /* effectively unlimited */
+#define STEPS_MAX 24    /* per byte of the body and of the free mebibyte */
 
-/* A body, and what goes with it. */
+/* The body of a request and its parameters. */
 struct body {
     enum br_profile_format format;
     bool from_pyroscope;
@@ -37,7 +36,7 @@ struct cost {
     size_t len, peak;
     uint64_t steps;
     uint32_t items;
-    unsigned n_parts; /* 0: it was read as one */
+    unsigned n_parts; /* 0: read as one request */
 };
 
 static struct br_host host;
@@ -62,7 +61,7 @@ static size_t bytes_max(size_t len)
     return GROWTH * len + MIB;
 }
 
-/* --- The meter: what is held at a time, which may have a limit -------------------------------- */
+/* --- Memory meter: current and peak bytes, with an optional limit ----------------------------- */
 
 static struct {
     size_t held, peak, limit; /* bytes */
@@ -112,7 +111,7 @@ static const struct br_mem_hooks meter_hooks = {
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-/* Reads and takes the request out, with `limit` bytes of memory. */
+/* Reads the source and takes the resulting request, with `limit` bytes of memory. */
 static struct cost read_source(const struct br_profile_source *s, enum br_profile_format format,
                                size_t limit)
 {
@@ -134,7 +133,8 @@ static struct cost read_source(const struct br_profile_source *s, enum br_profil
     if (!cost.rc) {
         cost.rc = br_build_take(build, item);
         if (cost.rc)
-            (void)br_err_set(&cost.err, cost.rc, "%s", br_strerror(cost.rc)); /* as receivers do */
+            /* the same as in receivers */
+            (void)br_err_set(&cost.err, cost.rc, "%s", br_strerror(cost.rc));
     }
     cost.peak = meter.peak - before;
     br_item_free(item);
@@ -152,7 +152,7 @@ static unsigned parts_of(const struct br_reading *reading)
     return n;
 }
 
-/* The same as receivers read: in a scope, and in parts where that is needed. */
+/* Reads as receivers do: in a memory scope, and in parts if necessary. */
 static struct cost read_in_scope(const struct br_profile_source *s, enum br_profile_format format)
 {
     struct cost cost = {.len = s->len + s->labels_len};
@@ -189,7 +189,7 @@ static struct cost read_in_scope(const struct br_profile_source *s, enum br_prof
 
 enum limit { UNLIMITED, LIMITED, SCOPED };
 
-/* Makes the body of `size` bytes, more or less, and reads it. */
+/* Creates the shape's body of about `size` bytes and reads it. */
 static struct cost read_shape(shape_fn *shape, size_t size, enum limit limit)
 {
     struct body b = {0};
@@ -212,7 +212,8 @@ static struct cost read_shape(shape_fn *shape, size_t size, enum limit limit)
     return cost;
 }
 
-/* Steps at 1 MiB, 2 MiB and so on. What is too much is refused for that, sooner or later. */
+/* Asserts that the steps for 1 MiB, 2 MiB and so on grow linearly. A reader may reject a body
+ * that is too large for it. */
 static void grows_with_the_body(const char *name, shape_fn *shape)
 {
     uint64_t first = 0;
@@ -223,7 +224,8 @@ static void grows_with_the_body(const char *name, shape_fn *shape)
                           c.len, (unsigned long long)c.steps, c.peak, c.items, c.rc, c.err.text);
         if (c.rc != 0 && c.rc != BR_EFULL && c.rc != BR_EINVAL)
             fail_msg("%s: %d %s", name, c.rc, c.err.text);
-        first = first ? first : c.rc == 0 ? c.steps / n : 0;
+        if (!first && c.rc == 0)
+            first = c.steps / n;
         bool grows = c.rc == 0 && 2 * c.steps > (2 * n + 1) * first;
         if (grows || c.steps > STEPS_MAX * (c.len + MIB))
             fail_msg("%s: %llu steps for %zu bytes, %llu for the first mebibyte", name,
@@ -233,7 +235,7 @@ static void grows_with_the_body(const char *name, shape_fn *shape)
 
 /* --- Recordings ------------------------------------------------------------------------------- */
 
-#define LATIN1 0xe9 /* takes two bytes when it is UTF-8 */
+#define LATIN1 0xe9 /* one byte, which becomes two in UTF-8 */
 
 static void put_bytes(struct wire *w, unsigned c, size_t n)
 {
@@ -252,7 +254,7 @@ static void put_long_string(struct body *b, uint64_t id, unsigned c, size_t len)
     jfr_shape_latin1(&b->jfr.pools, c, len);
 }
 
-/* A state in which samples count. */
+/* Appends a thread state in which samples count. */
 static void put_state(struct body *b)
 {
     jfr_shape_pool(&b->jfr, JFR_STATE, 1);
@@ -260,7 +262,7 @@ static void put_state(struct body *b)
     jfr_shape_text(&b->jfr.pools, "STATE_RUNNABLE");
 }
 
-/* One stack without frames, and the state. */
+/* Appends a stack without frames, and the state. */
 static void put_no_stack(struct body *b)
 {
     put_state(b);
@@ -279,7 +281,7 @@ static void put_sample(struct body *b, uint64_t thread, uint64_t stack, uint64_t
     jfr_shape_close(&b->jfr);
 }
 
-/* An event of four bytes. */
+/* Appends an event of four bytes. */
 static void put_alloc(struct body *b, uint64_t size)
 {
     struct wire *w = jfr_shape_open(&b->jfr, JFR_ALLOC);
@@ -346,7 +348,7 @@ static void shape_threads(struct body *b, size_t size)
     jfr_shape_chunk(&b->jfr);
 }
 
-/* Methods of class 1 with the name of symbol 1, and one stack of them all. */
+/* Appends `n` methods of class 1, named by symbol 1, and one stack that contains them all. */
 static void put_methods(struct body *b, unsigned n)
 {
     struct wire *w = &b->jfr.pools;
@@ -368,7 +370,7 @@ static void put_methods(struct body *b, unsigned n)
     jfr_shape_chunk(&b->jfr);
 }
 
-/* A class that is long to read, and whose name is not. */
+/* Class entries that are long to read but have a short name. */
 static void shape_class_entries(struct body *b, size_t size)
 {
     struct wire *w = &b->jfr.pools;
@@ -383,7 +385,7 @@ static void shape_class_entries(struct body *b, size_t size)
     put_methods(b, (unsigned)(size / 20));
 }
 
-/* The classes have one long name, which stands in the pool of strings. */
+/* All classes share one long name in the string pool. */
 static void shape_class_names(struct body *b, size_t size)
 {
     struct wire *w = &b->jfr.pools;
@@ -405,7 +407,7 @@ static void shape_class_names(struct body *b, size_t size)
     for (unsigned i = 1; i <= n; i++) {
         wire_number(w, i);
         wire_number(w, i);
-        wire_number(w, n + 1); /* has no name of its own */
+        wire_number(w, n + 1); /* without a separate name */
     }
     jfr_shape_pool(&b->jfr, JFR_TRACE, 1);
     wire_number(w, 1);
@@ -418,7 +420,7 @@ static void shape_class_names(struct body *b, size_t size)
     jfr_shape_chunk(&b->jfr);
 }
 
-/* Every method's name is the class's, which is long, and its own, which is not. */
+/* The name of every method consists of the long name of the class and a short one of the method. */
 static void shape_method_names(struct body *b, size_t size)
 {
     struct wire *w = &b->jfr.pools;
@@ -432,7 +434,7 @@ static void shape_method_names(struct body *b, size_t size)
     put_methods(b, (unsigned)(size / 20));
 }
 
-/* Names that are to be merged, and look as if at every place. */
+/* Names in which almost every position looks like a generated suffix that must be merged. */
 static void shape_lambda_names(struct body *b, size_t size)
 {
     struct wire *w = &b->jfr.pools;
@@ -464,7 +466,7 @@ static void shape_equal_events_uploaded(struct body *b, size_t size)
     b->from_pyroscope = false;
 }
 
-/* No two samples can be folded. */
+/* No two samples can be merged. */
 static void shape_unequal_events(struct body *b, size_t size)
 {
     struct wire *w = &b->jfr.pools;
@@ -490,7 +492,7 @@ static void shape_unequal_events(struct body *b, size_t size)
     jfr_shape_chunk(&b->jfr);
 }
 
-/* A chunk with as many constants as fit, then chunks with one of each. */
+/* A chunk with as many constants as possible, followed by chunks with one of each. */
 static void shape_chunks(struct body *b, size_t size)
 {
     static const enum jfr_shape_type types[] = {JFR_STATE, JFR_CLASS, JFR_SYMBOL, JFR_METHOD};
@@ -507,7 +509,7 @@ static void shape_chunks(struct body *b, size_t size)
     }
 }
 
-/* A stack of one method as often as fits. */
+/* A stack that contains one method as often as possible. */
 static void shape_deep_stack(struct body *b, size_t size)
 {
     struct wire *w = &b->jfr.pools;
@@ -526,7 +528,7 @@ static void shape_deep_stack(struct body *b, size_t size)
     jfr_shape_chunk(&b->jfr);
 }
 
-/* --- Labels beside a recording ---------------------------------------------------------------- */
+/* --- Labels of a recording -------------------------------------------------------------------- */
 
 static void put_label_string(struct wire *w, uint64_t id, const void *text, size_t len)
 {
@@ -545,7 +547,7 @@ static void put_long_label(struct wire *w, uint64_t id, int c, size_t len)
     free(text);
 }
 
-/* A context with `n` times the label `key` + k * step of `value`. */
+/* Appends a context with `n` labels: `value` under the keys `key` + k * `step`. */
 static void put_context(struct wire *w, uint64_t id, unsigned n, uint64_t key, unsigned step,
                         uint64_t value)
 {
@@ -570,7 +572,7 @@ static void put_one_event(struct body *b)
     jfr_shape_chunk(&b->jfr);
 }
 
-/* The same label again and again. */
+/* The same label many times. */
 static void shape_label_values(struct body *b, size_t size)
 {
     put_one_event(b);
@@ -586,7 +588,7 @@ static void shape_label_contexts(struct body *b, size_t size)
         put_context(&b->labels, i, 1, 1, 0, 1);
 }
 
-/* Keys of their own with a value that all have. */
+/* Different keys with a shared value. */
 static void shape_label_keys(struct body *b, size_t size)
 {
     unsigned n = (unsigned)(size / 60);
@@ -600,7 +602,7 @@ static void shape_label_keys(struct body *b, size_t size)
     put_context(&b->labels, 1, n, 2, 1, 1);
 }
 
-/* Span ids of blanks, under many keys that say the same. */
+/* Span ids that consist of blanks, under many keys with the same text. */
 static void shape_label_ids(struct body *b, size_t size)
 {
     unsigned n = (unsigned)(size / 60);
@@ -611,7 +613,7 @@ static void shape_label_ids(struct body *b, size_t size)
     put_context(&b->labels, 1, n, 2, 1, 1);
 }
 
-/* Tiny contexts, none like another. */
+/* Tiny contexts that all differ. */
 static void shape_contexts(struct body *b, size_t size)
 {
     put_one_event(b);
@@ -622,7 +624,7 @@ static void shape_contexts(struct body *b, size_t size)
     }
 }
 
-/* Two contexts of many labels, in turns. */
+/* Samples that alternate between two contexts with many labels. */
 static void shape_context_in_turns(struct body *b, size_t size)
 {
     unsigned n = (unsigned)(size / 60);
@@ -639,7 +641,7 @@ static void shape_context_in_turns(struct body *b, size_t size)
     jfr_shape_chunk(&b->jfr);
 }
 
-/* The name of every span is the same long one. */
+/* All spans share one long name. */
 static void shape_span_names(struct body *b, size_t size)
 {
     put_long_label(&b->labels, 7, 0xff, size / 2);
@@ -654,7 +656,7 @@ static void shape_span_names(struct body *b, size_t size)
     jfr_shape_chunk(&b->jfr);
 }
 
-/* The stacks of a service: `n` of 40 frames out of 200 methods. */
+/* Appends `n` stacks of a typical service: 40 frames out of 200 methods each. */
 static void put_service_stacks(struct body *b, unsigned n)
 {
     struct wire *w = &b->jfr.pools;
@@ -680,8 +682,8 @@ static void put_service_stacks(struct body *b, unsigned n)
     }
 }
 
-/* Each sample is of a span of its own, as in a service of many short requests, and four are of a
- * stack. */
+/* Appends samples with a different span each, as in a service with many short requests. Each
+ * stack has four samples. */
 static void put_spans(struct body *b, unsigned n)
 {
     uint64_t id = 88172645463325252u;
@@ -720,7 +722,7 @@ static void put_node(struct wire *w, const void *name, size_t len, uint64_t valu
     wire_number(w, n_children);
 }
 
-/* Every node makes its path one byte longer, and all of that is one name. */
+/* Writes a chain of nodes. Each node adds one byte to the path, and the whole path is one name. */
 static void put_chain(struct body *b, size_t size, enum br_profile_format format, const char *name)
 {
     unsigned depth = size / 6 < 60000 ? (unsigned)(size / 6) : 60000;
@@ -750,7 +752,7 @@ static void shape_tree_chain(struct body *b, size_t size)
     put_chain(b, size, BR_FORMAT_TREE, "x");
 }
 
-/* A long path under which names are all the same when they are repaired. */
+/* Names under a long path that become equal when their UTF-8 is repaired. */
 static void shape_trie_bad_names(struct body *b, size_t size)
 {
     struct wire *w = &b->data;
@@ -765,10 +767,10 @@ static void shape_trie_bad_names(struct body *b, size_t size)
             put_node(w, &outer, 1, 1, 100);
         put_node(w, &inner, 1, 1, 0);
     }
-    put_bytes(w, 0, size / 2 / 3 * 3); /* what follows are empty tries */
+    put_bytes(w, 0, size / 2 / 3 * 3); /* empty tries follow */
 }
 
-/* Names of their own that are nothing but a long prefix. */
+/* Different names that consist of a long prefix. */
 static void shape_trie_prefix(struct body *b, size_t size)
 {
     struct wire *w = &b->data;
@@ -784,7 +786,7 @@ static void shape_trie_prefix(struct body *b, size_t size)
     }
 }
 
-/* Children as many as fit, all different: as little text for a frame as can be. */
+/* Appends as many different children as possible, with the shortest text per frame. */
 static void put_tiny_frames(struct body *b, size_t size, enum br_profile_format format)
 {
     unsigned n = (unsigned)(size / 16);
@@ -869,7 +871,7 @@ static void shape_perf_frames(struct body *b, size_t size)
     perf_repeat(b, size, " 1\n");
 }
 
-/* Each a function, a mapping and a location of its own. */
+/* Each line has a new function, mapping and location. */
 static void shape_perf_names(struct body *b, size_t size)
 {
     b->format = BR_FORMAT_PERF_SCRIPT;
@@ -880,7 +882,7 @@ static void shape_perf_names(struct body *b, size_t size)
     }
 }
 
-/* Words that look like threads, before one that looks like nothing. */
+/* Words that look like threads, followed by one that does not. */
 static void shape_perf_words(struct body *b, size_t size)
 {
     b->format = BR_FORMAT_PERF_SCRIPT;
@@ -897,7 +899,8 @@ static void v8_open(struct body *b)
     wire_raw(&b->data, "{\"startTime\":0,\"nodes\":[", 24);
 }
 
-/* A chain of nodes, each of which is a sample as well: all stacks together are its square. */
+/* Appends a chain of nodes in which each node is also a sample: the size of all stacks together
+ * is quadratic. */
 static void v8_samples(struct body *b, unsigned n, bool one)
 {
     char text[64];
@@ -960,7 +963,7 @@ static void gecko_open(struct body *b)
     put_text(b, "{\"meta\":{},\"threads\":[{");
 }
 
-/* A row's column: `n` times the same element. */
+/* Appends a column that has the same element `n` times. */
 static void gecko_column(struct body *b, const char *name, const char *element, size_t n)
 {
     put_text(b, name);
@@ -985,7 +988,7 @@ static void gecko_numbers(struct body *b, const char *name, unsigned first, unsi
 #define GECKO_FUNCTION "\"stringArray\":[\"f\"],\"funcTable\":{\"name\":[0]},"
 #define GECKO_TABLES GECKO_FUNCTION "\"frameTable\":{\"func\":[0]},"
 
-/* Each stack continues the one before it and is a sample: all together are their square. */
+/* Each stack continues the previous one and is a sample: the size of all stacks is quadratic. */
 static void shape_gecko_chain(struct body *b, size_t size)
 {
     unsigned n = (unsigned)(size / 20);
@@ -1001,7 +1004,7 @@ static void shape_gecko_chain(struct body *b, size_t size)
     put_text(b, "}}]}");
 }
 
-/* Stacks that are no sample's. */
+/* Stacks that no sample uses. */
 static void shape_gecko_stacks(struct body *b, size_t size)
 {
     gecko_open(b);
@@ -1010,7 +1013,7 @@ static void shape_gecko_stacks(struct body *b, size_t size)
     put_text(b, "},\"samples\":{}}]}");
 }
 
-/* One long name, of which all functions are. */
+/* One long name, shared by all functions. */
 static void shape_gecko_names(struct body *b, size_t size)
 {
     gecko_open(b);
@@ -1021,7 +1024,7 @@ static void shape_gecko_names(struct body *b, size_t size)
     put_text(b, "}}]}");
 }
 
-/* The same in Gecko's own format, where a frame names its function. */
+/* The same in Gecko's native format, in which a frame names its function. */
 static void shape_gecko_locations(struct body *b, size_t size)
 {
     gecko_open(b);
@@ -1033,7 +1036,7 @@ static void shape_gecko_locations(struct body *b, size_t size)
     put_text(b, "}}]}");
 }
 
-/* Short strings that nobody names. */
+/* Short strings that nothing refers to. */
 static void shape_gecko_strings(struct body *b, size_t size)
 {
     gecko_open(b);
@@ -1050,7 +1053,7 @@ static void shape_gecko_samples(struct body *b, size_t size)
     put_text(b, "}}]}");
 }
 
-/* Many threads, each of which has one sample of the stack that all share. */
+/* Many threads with one sample each, all of the same stack. */
 static void shape_gecko_threads(struct body *b, size_t size)
 {
     static const char thread[] = ",{\"samples\":{\"stack\":[0],\"time\":[1]}}";
@@ -1074,7 +1077,7 @@ static void put_frames(struct body *b, const char *frames)
     put_text(b, "]},\"profiles\":[");
 }
 
-/* Frames that open one in the other, `depth` of them, again and again in profiles of their own. */
+/* Repeats nested frames, `depth` of them, in separate profiles. */
 static void shape_speedscope_events(struct body *b, size_t size)
 {
     put_frames(b, "{\"name\":\"f\"}");
@@ -1115,7 +1118,7 @@ static void shape_speedscope_samples(struct body *b, size_t size)
     put_text(b, "]}]}");
 }
 
-/* One frame in one sample, as often as it fits. */
+/* One frame in one sample, as often as possible. */
 static void shape_speedscope_depth(struct body *b, size_t size)
 {
     put_frames(b, "{\"name\":\"f\"}");
@@ -1125,7 +1128,7 @@ static void shape_speedscope_depth(struct body *b, size_t size)
     put_text(b, "]]}]}");
 }
 
-/* Members that nobody asked for, before those that count. */
+/* Unknown members before those that count. */
 static void shape_speedscope_members(struct body *b, size_t size)
 {
     put_frames(b, "{\"name\":\"f\"}");
@@ -1153,7 +1156,7 @@ static void shape_speedscope_profiles(struct body *b, size_t size)
     put_text(b, "]}");
 }
 
-/* Arrays of nothing where nobody looks. */
+/* Empty arrays in members that are not read. */
 static void shape_speedscope_empty(struct body *b, size_t size)
 {
     b->format = BR_FORMAT_SPEEDSCOPE;
@@ -1239,9 +1242,9 @@ static void test_work(void **state)
             grows_with_the_body(shapes[i].name, shapes[i].make);
 }
 
-/* --- What programs write ---------------------------------------------------------------------- */
+/* --- Profiles of real programs ---------------------------------------------------------------- */
 
-/* A file of tests/, gunzipped where it is gzip. */
+/* Reads a file of tests/ and decompresses it if it is gzip. */
 static struct wire read_file(const char *path)
 {
     static uint8_t block[1 << 20], plain[1 << 20];
@@ -1263,9 +1266,10 @@ static struct wire read_file(const char *path)
     return w;
 }
 
-/* Twenty times the same recording is one of twenty chunks: so what is free of charge does not
- * count. */
-static void fits_well(const char *path, enum br_profile_format format, bool from_pyroscope)
+/* Asserts that a real profile takes little memory. A recording is repeated twenty times, which
+ * makes twenty chunks, so that the free mebibyte does not hide its cost. */
+static void takes_little_memory(const char *path, enum br_profile_format format,
+                                bool from_pyroscope)
 {
     struct wire w = read_file(path), all = {0};
     for (int i = 0; i < (format == BR_FORMAT_JFR ? 20 : 1); i++)
@@ -1290,13 +1294,13 @@ static void test_real_files(void **state)
     for (size_t i = 0; i < 2 * BR_COUNT(recordings); i++) {
         char path[128];
         (void)snprintf(path, sizeof path, "tests/data/jfr/%s.jfr.gz", recordings[i / 2]);
-        fits_well(path, BR_FORMAT_JFR, i % 2);
+        takes_little_memory(path, BR_FORMAT_JFR, i % 2);
     }
-    fits_well("tests/corpus/speedscope/py-spy.json", BR_FORMAT_SPEEDSCOPE, false);
-    fits_well("tests/corpus/folded/py-spy", BR_FORMAT_FOLDED, false);
+    takes_little_memory("tests/corpus/speedscope/py-spy.json", BR_FORMAT_SPEEDSCOPE, false);
+    takes_little_memory("tests/corpus/folded/py-spy", BR_FORMAT_FOLDED, false);
 }
 
-/* With the memory that a request may have, each is read or refused, and nothing stays behind. */
+/* With the memory of one request, each shape is read or rejected within the limit. */
 static void test_memory(void **state)
 {
     (void)state;
@@ -1306,7 +1310,7 @@ static void test_memory(void **state)
             print_message("%s: %zu bytes held for %zu, %d %s\n", shapes[i].name, c.peak, c.len,
                           c.rc, c.err.text);
         if (c.rc != 0 && !c.err.text[0])
-            fail_msg("%s: %d without a sentence", shapes[i].name, c.rc);
+            fail_msg("%s: %d without a message", shapes[i].name, c.rc);
         assert_true(c.peak <= bytes_max(c.len));
     }
 }
@@ -1329,7 +1333,7 @@ static void test_memory_in_scope(void **state)
     assert_true(kept);
 }
 
-/* What a busy service sends in ten seconds: every one of 20,000 samples has a span of its own. */
+/* A busy service sends 20,000 samples in ten seconds, each with a different span. */
 static void test_spans(void **state)
 {
     (void)state;
@@ -1340,7 +1344,7 @@ static void test_spans(void **state)
                 print_message("%u spans: %zu bytes held for %zu\n", n, c.peak, c.len);
             if (c.rc)
                 fail_msg("%u spans: %s", n, c.err.text);
-            assert_true(c.items + 4 >= n); /* of the last stack there may be less than four */
+            assert_true(c.items + 4 >= n); /* the last stack may have less than four samples */
         }
     }
 }
@@ -1369,7 +1373,7 @@ static void put_stacks(struct body *b, enum br_profile_format format, unsigned n
     put_from(b, format, 0, n);
 }
 
-/* Stacks of few names, each in its own order. */
+/* Appends stacks of a few names, each in a different order. */
 static void put_orders(struct body *b, unsigned n)
 {
     b->format = BR_FORMAT_FOLDED;
@@ -1401,7 +1405,7 @@ static void put_speedscope(struct body *b, unsigned n)
     put_text(b, "]}]}");
 }
 
-static void expect_taken(const char *name, struct body *b, unsigned n)
+static void expect_accepted(const char *name, struct body *b, unsigned n)
 {
     struct br_profile_source s = {.data = b->data.data, .len = b->data.len};
     struct cost c = read_in_scope(&s, b->format);
@@ -1417,7 +1421,7 @@ static void expect_taken(const char *name, struct body *b, unsigned n)
     *b = (struct body){0};
 }
 
-/* What profilers send is short stacks, most of which differ: OTLP takes more bytes for them. */
+/* Profilers typically send short stacks that mostly differ. OTLP needs more bytes for them. */
 static void test_short_stacks(void **state)
 {
     static const unsigned counts[] = {1000, 10000, 45000, 100000};
@@ -1426,15 +1430,15 @@ static void test_short_stacks(void **state)
         struct body b = {0};
         unsigned n = counts[i];
         put_stacks(&b, BR_FORMAT_FOLDED, n);
-        expect_taken("folded", &b, n);
+        expect_accepted("folded", &b, n);
         put_orders(&b, n);
-        expect_taken("folded, few names", &b, n);
+        expect_accepted("folded, few names", &b, n);
         put_stacks(&b, BR_FORMAT_LINES, n);
-        expect_taken("lines", &b, n);
+        expect_accepted("lines", &b, n);
         put_stacks(&b, BR_FORMAT_PERF_SCRIPT, n);
-        expect_taken("perf script", &b, n);
+        expect_accepted("perf script", &b, n);
         put_speedscope(&b, n);
-        expect_taken("speedscope", &b, n);
+        expect_accepted("speedscope", &b, n);
     }
 }
 

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recordings of a real machine and of a real agent (tests/data/jfr/capture), beside what two
- * readers that share no code with ours say of them: Pyroscope's jfr-parser, for what a Pyroscope
- * client sends
- * (.expected), and the JDK's own, event by event, for uploads (.events). And recordings written by
- * hand, for what no machine writes.
+ * Tests recordings of a real machine and a real agent (tests/data/jfr/capture) and recordings
+ * written by hand for cases that no machine produces. Two independent readers give the expected
+ * results: Pyroscope's jfr-parser for uploads of Pyroscope clients (.expected), and the JDK's
+ * reader, event by event, for other uploads (.events).
  */
 #include "tests/support/profiles_request.h"
 
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
+#include "otlp/json/json.h"
 #include "profile/jfr/jfr.h"
 #include "profile/profile.h"
 #include "tests/support/corpus.h"
 #include "tests/support/fake_sink.h"
+#include "tests/support/gen.h"
 #include "tests/support/jfr_made.h"
 #include "tests/support/profile_view.h"
 #include "tests/support/test.h"
@@ -22,7 +23,7 @@
 #define BEGIN_NS 1000000000u
 #define END_NS 11000000000u
 
-/* A file of tests/data/jfr, gunzipped where it is gzip; NULL when there is none. */
+/* Returns a file of tests/data/jfr, decompressed if it is gzip; NULL if the file does not exist. */
 static struct br_buf *data_file(const char *name, const char *suffix)
 {
     char path[256];
@@ -46,7 +47,7 @@ static struct br_buf *data_file(const char *name, const char *suffix)
     return plain;
 }
 
-/* The bytes of what the builder has; NULL: no memory. */
+/* Returns the bytes of the builder's request; NULL if memory runs out. */
 static struct br_buf *built(struct br_build *b, const uint8_t **ret, size_t *ret_len)
 {
     struct br_rope rope = {0};
@@ -63,13 +64,13 @@ static struct br_buf *built(struct br_build *b, const uint8_t **ret, size_t *ret
 
 struct result {
     struct br_err err;
-    struct br_buf *buf; /* NULL: nothing came of it */
+    struct br_buf *buf; /* NULL: no result */
     const uint8_t *data;
     size_t len;
     size_t build_max;
 };
 
-/* What comes of a source, which has to pass the walk. */
+/* Converts a source to a request, which has to pass the walk. */
 static int convert(const struct br_profile_source *s, struct result *r)
 {
     struct br_arena scratch = {.max = 64u << 20};
@@ -96,7 +97,7 @@ static int convert(const struct br_profile_source *s, struct result *r)
     return rc;
 }
 
-static struct br_profile_source sent(const struct br_buf *file, const struct br_buf *labels)
+static struct br_profile_source upload_of(const struct br_buf *file, const struct br_buf *labels)
 {
     return (struct br_profile_source){.data = file->data,
                                       .len = file->len,
@@ -116,7 +117,7 @@ static char *view(const struct result *r)
     return out.data;
 }
 
-/* Says which line differs: whole texts are megabytes. */
+/* Fails with the line that differs, because the whole texts have megabytes. */
 static void assert_same_text(const char *name, const char *ours, const char *theirs)
 {
     const char *from = theirs;
@@ -127,13 +128,13 @@ static void assert_same_text(const char *name, const char *ours, const char *the
             from = theirs + 1;
         }
     if (*ours != *theirs)
-        fail_msg("%s, line %zu: ours goes on \"%.300s\", theirs is \"%.2000s\"", name, line, ours,
-                 from);
+        fail_msg("%s, line %zu: ours continues with \"%.300s\", theirs is \"%.2000s\"", name, line,
+                 ours, from);
 }
 
 /* --- Captures --------------------------------------------------------------------------------- */
 
-/* Made by, and the period that its settings give a sample of time. */
+/* The program that made each capture, and the period of its samples according to its settings. */
 static const struct {
     const char *name;
     bool labels;
@@ -149,14 +150,11 @@ typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfiles
     Request;
 typedef Opentelemetry__Proto__Profiles__V1development__Profile Profile;
 
-/* Profiles of times have the period, all have these times. */
+/* Asserts that profiles of time have the period, and that all profiles have these times. */
 static void check_profiles(const struct result *r, int64_t cpu_ns, int64_t wall_ns,
                            uint64_t start_ns, uint64_t duration_ns)
 {
-    Request *q =
-        opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__unpack(
-            NULL, r->len, r->data);
-    assert_non_null(q);
+    Request *q = gen_decode(br_otlp_request(BR_PROFILES), r->data, r->len);
     assert_int_equal(q->n_resource_profiles, 1);
     for (size_t i = 0; i < q->resource_profiles[0]->n_scope_profiles; i++)
         for (size_t k = 0; k < q->resource_profiles[0]->scope_profiles[i]->n_profiles; k++) {
@@ -170,8 +168,7 @@ static void check_profiles(const struct result *r, int64_t cpu_ns, int64_t wall_
             assert_int_equal(p->time_unix_nano, start_ns);
             assert_int_equal(p->duration_nano, duration_ns);
         }
-    opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__free_unpacked(
-        q, NULL);
+    protobuf_c_message_free_unpacked(&q->base, NULL);
 }
 
 static void compare(const char *name, const char *suffix, struct result *r)
@@ -196,7 +193,7 @@ static void test_as_pyroscope(void **state)
         assert_true(br_profile_guess(file->data, file->len, &format));
         assert_int_equal(format, BR_FORMAT_JFR);
         assert_int_equal(labels != NULL, captures[i].labels);
-        struct br_profile_source s = sent(file, labels);
+        struct br_profile_source s = upload_of(file, labels);
         struct result r = {0};
         assert_int_equal(convert(&s, &r), 0);
         compare(captures[i].name, "expected.gz", &r);
@@ -215,7 +212,7 @@ static uint64_t big_endian(const uint8_t *p)
     return v;
 }
 
-/* When the last chunk ends, by the headers of all; they are counted. */
+/* Returns the end of the last chunk according to the headers, and counts the chunks. */
 static uint64_t end_of(const struct br_buf *file, uint32_t *ret_n)
 {
     uint64_t end = 0;
@@ -230,7 +227,7 @@ static void test_as_upload(void **state)
     (void)state;
     for (size_t i = 0; i < BR_COUNT(captures); i++) {
         struct br_buf *file = data_file(captures[i].name, "jfr.gz");
-        /* A date that somebody else knows is not the recording's. */
+        /* Times given with the upload do not replace those of the recording. */
         struct br_profile_source s = {
             .data = file->data, .len = file->len, .start_ns = END_NS, .end_ns = END_NS};
         struct result r = {0};
@@ -246,7 +243,8 @@ static void test_as_upload(void **state)
     }
 }
 
-/* A capture that ends anywhere is said to, and its bytes are not read past (a sanitizer's work). */
+/* A capture cut at any place is reported, and no byte after the cut is read (found by a
+ * sanitizer). */
 static void test_cut_off(void **state)
 {
     (void)state;
@@ -268,7 +266,7 @@ static void test_too_large(void **state)
 {
     (void)state;
     struct br_buf *file = data_file("jdk17-default", "jfr.gz");
-    struct br_profile_source s = sent(file, NULL);
+    struct br_profile_source s = upload_of(file, NULL);
     struct result r = {.build_max = 1000};
     assert_int_equal(convert(&s, &r), BR_EFULL);
     br_buf_unref(file);
@@ -293,7 +291,7 @@ static void test_no_memory(void **state)
     (void)state;
     struct fault_case c = {.file = data_file("agent-wall", "jfr.gz"),
                            .labels = data_file("agent-wall", "labels.pb")};
-    c.source = sent(c.file, c.labels);
+    c.source = upload_of(c.file, c.labels);
     with_failures(convert_once, &c);
     c.source.from_pyroscope = false;
     with_failures(convert_once, &c);
@@ -308,12 +306,12 @@ enum { WANTED = 101, N_EVENTS = 12000 };
 struct row {
     struct wire w;
     uint32_t starts[N_EVENTS];
-    uint64_t ticks[N_EVENTS]; /* of those that are wanted */
+    uint64_t ticks[N_EVENTS]; /* ticks of the wanted events */
     uint32_t n_wanted;
     uint64_t random;
 };
 
-/* LEB128 in `n` bytes. */
+/* Appends a value as LEB128 in `n` bytes. */
 static void leb128(struct wire *w, uint64_t value, unsigned n)
 {
     for (; n > 1; n--, value >>= 7)
@@ -321,7 +319,7 @@ static void leb128(struct wire *w, uint64_t value, unsigned n)
     wire_byte(w, (unsigned)value);
 }
 
-/* Its tick, and bytes that are anything. */
+/* Appends an event with its tick and random bytes. */
 static void row_event(struct row *row, uint64_t type, unsigned n_type, unsigned n_size,
                       unsigned n_rest)
 {
@@ -338,8 +336,8 @@ static void row_event(struct row *row, uint64_t type, unsigned n_type, unsigned 
     wire_free(&body);
 }
 
-/* Types that begin with the byte of the wanted one, or are equal to it modulo BR_JFR_WANTED, too.
- */
+/* Appends events. Some other types begin with the byte of the wanted type or are equal to it
+ * modulo BR_JFR_WANTED. */
 static void row_events(struct row *row, unsigned wanted_of_100)
 {
     static const struct {
@@ -352,7 +350,9 @@ static void row_events(struct row *row, unsigned wanted_of_100)
         uint64_t dice = fake_random(&row->random);
         size_t other = dice >> 8 & 7 ? 0 : dice >> 16;
         row->starts[i] = (uint32_t)row->w.len;
-        unsigned n_size = dice >> 32 & 15 ? 1 : dice >> 36 & 1 ? 2 : 4;
+        unsigned n_size = 1;
+        if (!(dice >> 32 & 15))
+            n_size = dice >> 36 & 1 ? 2 : 4;
         unsigned n_rest = n_size == 1 ? (unsigned)(dice >> 40 & 63) : 200;
         if (dice % 100 < wanted_of_100)
             row_event(row, WANTED, dice >> 48 & 1 ? 1 : 2, n_size, n_rest);
@@ -378,8 +378,8 @@ static void check_events(const struct row *row, struct br_jfr_chunk *chunk, uint
     assert_int_equal(n, row->n_wanted);
 }
 
-/* Wherever the second walk begins, at an event or not, all events come, once, in their order; and
- * so they do where it finds more than it can remember. */
+/* The second walk finds all events once and in order, wherever it starts, even between two
+ * events. This also holds if it finds more events than it can remember. */
 static void test_events_ahead(void **state)
 {
     (void)state;
@@ -418,7 +418,7 @@ static void test_events_ahead(void **state)
     }
 }
 
-/* --- By hand ---------------------------------------------------------------------------------- */
+/* --- Recordings written by hand --------------------------------------------------------------- */
 
 static const char made_sent[] = "jfr_event=\n"
                                 "# mutex contentions count mutex count\n"
@@ -440,8 +440,8 @@ static const char made_uploaded[] =
     "# - delay nanoseconds mutex count\n"
     "a/B$$Lambda_.main:0|thread.id=7,thread.name=ü@1000300000 5000\n";
 
-/* All the ways in which a chunk may be written say the same. */
-static void test_made(void **state)
+/* All encodings of a chunk have the same meaning. */
+static void test_encodings(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 8; i++) {
@@ -469,8 +469,9 @@ static void test_made(void **state)
     }
 }
 
-/* Two chunks: equal samples of a Pyroscope client are one, those of an upload stay two. */
-static void test_folded(void **state)
+/* Equal samples in two chunks become one sample if a Pyroscope client sent them, and stay two in
+ * other uploads. */
+static void test_equal_samples(void **state)
 {
     (void)state;
     struct wire w = {0};
@@ -490,8 +491,8 @@ static void test_folded(void **state)
     wire_free(&w);
 }
 
-/* A packed chunk with a number of `n` bytes in its place; the last byte of the load event's size is
- * at 68, of its type at 69. */
+/* A packed chunk with a changed number of `n` bytes. The size of the load event ends at byte 68,
+ * its type at byte 69. */
 static const struct {
     size_t at;
     unsigned n;
@@ -515,7 +516,7 @@ static const struct {
     {68, 1, 1, "the event at byte 68 of the chunk is truncated or malformed"},
 };
 
-static void test_broken(void **state)
+static void test_malformed(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BR_COUNT(broken); i++) {
@@ -533,8 +534,8 @@ static void test_broken(void **state)
     }
 }
 
-/* What is behind a whole chunk has to be one, and labels have to be labels. */
-static void test_broken_around(void **state)
+/* Bytes after a complete chunk must be another chunk, and labels must be valid. */
+static void test_malformed_surroundings(void **state)
 {
     (void)state;
     struct wire w = {0};
@@ -560,8 +561,8 @@ static void test_broken_around(void **state)
     wire_free(&w);
 }
 
-/* A program that is killed leaves a last chunk without its end; the whole ones count. */
-static void test_torn(void **state)
+/* A killed program leaves an incomplete last chunk; the complete chunks count. */
+static void test_incomplete_last_chunk(void **state)
 {
     (void)state;
     for (int pyroscope = 0; pyroscope < 2; pyroscope++) {
@@ -584,7 +585,7 @@ static void test_torn(void **state)
             br_buf_unref(r.buf);
         }
         assert_non_null(strstr(lost.first.text, "it is incomplete"));
-        jfr_patch(&w, whole + 8, 8, 0); /* its size is written last */
+        jfr_patch(&w, whole + 8, 8, 0); /* a chunk's size is written last */
         s.len = w.len;
         struct result r = {0};
         assert_int_equal(convert(&s, &r), 0);
@@ -593,8 +594,8 @@ static void test_torn(void **state)
     }
 }
 
-/* JDK 25's samples of CPU time, of 20 ticks each, beside those that it takes anyway: the time is
- * not counted twice. */
+/* JDK 25 records CPU time samples of 20 ticks in addition to its usual samples. The time must
+ * not count twice. */
 static void test_cpu_time(void **state)
 {
     (void)state;
@@ -613,8 +614,8 @@ static void test_cpu_time(void **state)
     wire_free(&w);
 }
 
-/* A stack trace that is not in the pool: Pyroscope has no sample then; of an upload it has no
- * frames. */
+/* A stack trace is missing from the pool. The sample is dropped if a Pyroscope client sent it;
+ * in other uploads it has no frames. */
 static void test_unknown_stack(void **state)
 {
     (void)state;
@@ -637,7 +638,7 @@ static void test_unknown_stack(void **state)
     wire_free(&w);
 }
 
-/* Whatever comes of them passes the walk; a short run of fuzz_jfr. */
+/* Converts random recordings: every result passes the walk. This is a short run of fuzz_jfr. */
 static void replay(const uint8_t *data, size_t len)
 {
     uint64_t seed = len;
@@ -664,7 +665,8 @@ static void test_corpus(void **state)
     assert_true(corpus_replay("jfr", replay) >= 5);
 }
 
-/* Examples of jfr-parser's comments and tests, and its regular expressions' edges. */
+/* Examples from the comments and tests of jfr-parser, and the edge cases of its regular
+ * expressions. */
 static void test_merge_name(void **state)
 {
     (void)state;
@@ -724,13 +726,20 @@ static void test_merge_name(void **state)
 SUITE(jfr)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_pyroscope),  cmocka_unit_test(test_as_upload),
-        cmocka_unit_test(test_cut_off),       cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_made),
-        cmocka_unit_test(test_folded),        cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_broken_around), cmocka_unit_test(test_torn),
-        cmocka_unit_test(test_cpu_time),      cmocka_unit_test(test_unknown_stack),
-        cmocka_unit_test(test_events_ahead),  cmocka_unit_test(test_corpus),
+        cmocka_unit_test(test_as_pyroscope),
+        cmocka_unit_test(test_as_upload),
+        cmocka_unit_test(test_cut_off),
+        cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_encodings),
+        cmocka_unit_test(test_equal_samples),
+        cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_malformed_surroundings),
+        cmocka_unit_test(test_incomplete_last_chunk),
+        cmocka_unit_test(test_cpu_time),
+        cmocka_unit_test(test_unknown_stack),
+        cmocka_unit_test(test_events_ahead),
+        cmocka_unit_test(test_corpus),
         cmocka_unit_test(test_merge_name),
     };
     return RUN(tests, request_setup, request_teardown);

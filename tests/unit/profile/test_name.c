@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names, labels, types and times of Pyroscope's ingestion. Expectations: Pyroscope's own tests
- * (api/model/labelset/labelset_test.go, pkg/og/util/attime/attime_test.go), its convertMetadata,
- * and what its parser, which takes one rune after the other, does with odd names.
+ * Names, labels, types and times of Pyroscope's ingestion. Expected values are from Pyroscope's
+ * tests (api/model/labelset/labelset_test.go, pkg/og/util/attime/attime_test.go) and its
+ * convertMetadata. For unusual names they follow its parser, which reads one rune after the other.
  */
 #include "base/mem.h"
 #include "base/str.h"
@@ -14,7 +14,7 @@
 
 #define S 1000000000ull
 
-/* `app{k=v,…}` again, or the sentence of the error. */
+/* Returns the parsed name as `app{k=v,…}`, or the error message. */
 static const char *parsed(const char *text, char out[512])
 {
     struct br_arena arena = {0};
@@ -50,7 +50,7 @@ static void test_grammar(void **state)
         {"foo", "foo{}"},
         {"foo{bar=1,baz=2}", "foo{bar=1,baz=2}"},
         {" foo { bar = 1 , baz = 2 } ", "foo{bar=1,baz=2}"},
-        /* its states, followed by hand */
+        /* derived by hand from the states of the parser */
         {"foo{}", "foo{}"},
         {"foo{", "foo{}"},
         {"foo{bar=1", "foo{}"},
@@ -111,7 +111,7 @@ static void test_maxima(void **state)
     br_arena_release(&arena);
 }
 
-/* Attributes as protobuf-c reads them, "k=v " each. */
+/* Returns the attributes that protobuf-c reads, "k=v " each. */
 static const char *resource(const struct br_label *labels, size_t n, char out[512])
 {
     struct br_arena arena = {0};
@@ -167,7 +167,7 @@ static void test_resource(void **state)
     br_arena_release(&arena);
 }
 
-/* The labels of a name, "k=v " each. */
+/* Returns the labels of a name, "k=v " each. */
 static const char *series(const char *text, size_t app_len, bool app_name, char out[512])
 {
     struct br_arena arena = {0};
@@ -275,19 +275,19 @@ static void test_times(void **state)
     assert_int_equal(at("1577836800001"), now + 1000000);
     assert_int_equal(at("1577836800000001"), now + 1000);
     assert_int_equal(at("1577836800000000001"), now + 1);
-    /* its code, followed by hand */
+    /* derived by hand from its code */
     assert_int_equal(at(" 1_577,836 800 "), now);
     assert_int_equal(at("now-1h30min"), now - 5400 * S);
     assert_int_equal(at("now - 1h-30m"), now - 5400 * S);
     assert_int_equal(at("yesterday"), now);
     assert_int_equal(at(""), now);
     assert_int_equal(at("now-h"), now);
-    assert_int_equal(at("20201301"), 20201301 * S); /* no date: seconds */
+    assert_int_equal(at("20201301"), 20201301 * S); /* not a date, but seconds */
     assert_int_equal(at("20200230"), 20200230 * S);
     assert_int_equal(at("20240229"), 1709164800 * S);
     assert_int_equal(at("19500101"), 0);
     assert_int_equal(at("0"), 0);
-    /* what has no number */
+    /* times that do not fit or are malformed */
     assert_int_equal(at("now-9999999999999999999y"), 0);
     assert_int_equal(at("now+9999999999999999999999999s"), UINT64_MAX);
     assert_int_equal(at("99999999999999999999999999999"), UINT64_MAX);

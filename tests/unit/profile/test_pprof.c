@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pprofs written by hand, after profile.proto, and those of Go's runtime in tests/data/pprof, whose
- * sums are those of `go tool pprof -raw` (the .txt beside each). Everything that is made has to
- * pass the walk. tests/conformance/test_pprof.py compares sample by sample.
+ * Reads pprofs written by hand after profile.proto, and those of Go's runtime in tests/data/pprof.
+ * The sums of the latter are those of `go tool pprof -raw` (in the .txt file of each). Every result
+ * has to pass the walk. tests/conformance/test_pprof.py compares sample by sample.
  */
 #include "tests/support/pprof_rig.h"
 #include "tests/support/test.h"
@@ -81,8 +81,8 @@ static void check_code(const struct read *r)
         "b1d");
 }
 
-/* Every field there is; once the tables first, once the samples first and the strings in between.
- */
+/* Every field of the schema: once with the tables first, once with the samples first and the
+ * strings in between. */
 static void test_whole(void **state)
 {
     (void)state;
@@ -102,16 +102,18 @@ static void test_whole(void **state)
         join(nest(SAMPLE, number(2, 1), number(1, UINT64_MAX), number(1, 2), number(2, 2), END),
              nest(SAMPLE, bytes(1, "\2", 1), bytes(2, "\3", 1),
                   bytes(2, "\xfc\xff\xff\xff\xff\xff\xff\xff\xff\1", 10), END));
-    struct message *rest = join(number(DROP, RUNTIME), number(KEEP, KEEP_TEXT));
-    rest = join(rest, join(number(TIME, 1700000000000000000), number(DURATION, 10)));
-    rest = join(rest, nest(PERIOD_TYPE, number(1, CPU), number(2, NANOSECONDS), END));
-    rest = join(rest, join(number(PERIOD, 77), number(COMMENT, A_COMMENT)));
-    rest = join(rest, join(bytes(COMMENT, "\x10", 1), number(DEFAULT_TYPE, CPU)));
-    rest = join(rest, number(DOC_URL, URL));
+    struct message *other_fields = join(number(DROP, RUNTIME), number(KEEP, KEEP_TEXT));
+    other_fields =
+        join(other_fields, join(number(TIME, 1700000000000000000), number(DURATION, 10)));
+    other_fields =
+        join(other_fields, nest(PERIOD_TYPE, number(1, CPU), number(2, NANOSECONDS), END));
+    other_fields = join(other_fields, join(number(PERIOD, 77), number(COMMENT, A_COMMENT)));
+    other_fields = join(other_fields, join(bytes(COMMENT, "\x10", 1), number(DEFAULT_TYPE, CPU)));
+    other_fields = join(other_fields, number(DOC_URL, URL));
     struct message *tables = join(join(mapping, function), locations);
     struct message *orders[] = {
-        join(join(types, tables), join(join(all_strings(), rest), samples)),
-        join(join(samples, rest),
+        join(join(types, tables), join(join(all_strings(), other_fields), samples)),
+        join(join(samples, other_fields),
              join(all_strings(), join(locations, join(function, join(mapping, types))))),
     };
     for (size_t i = 0; i < BR_COUNT(orders); i++) {
@@ -127,7 +129,7 @@ static void test_whole(void **state)
     free_messages();
 }
 
-/* No period type, no period, no time, no mapping, no function: all of that is allowed. */
+/* Without a period type, period, time, mapping and function, all of which are optional. */
 static void test_bare(void **state)
 {
     (void)state;
@@ -140,7 +142,7 @@ static void test_bare(void **state)
     assert_int_equal(profile_at(&r, 0)->samples[0]->stack_index, 0);
     assert_int_equal(profile_at(&r, 0)->samples[0]->values[0], 5);
     done(&r);
-    /* Nothing, and nothing but tables, are empty profiles. */
+    /* A body without bytes, or with tables only, is an empty profile. */
     struct message *empty[] = {new_message(0), all_strings(), type(CPU, 0)};
     for (size_t i = 0; i < BR_COUNT(empty); i++) {
         assert_int_equal(read_message(&r, empty[i]), 0);
@@ -178,11 +180,11 @@ static void test_labels(void **state)
         label(SPAN_ID, TRACE, 0, 0), /* too long */
         label(SPAN_ID, 0, 12, 0),
         join(label(BYTES, 0, 4096, KILOBYTES), label(USER, MAIN, 0, 0)),
-        label(USER, 0, 0, 0), /* nothing: Go's reader drops it too */
+        label(USER, 0, 0, 0), /* without a value: Go's reader drops it too */
         join(label(USER, MAIN, 0, 0), join(label(BYTES, 0, 1, 0), label(USER, CPU, 0, 0))),
         join(label(BYTES, 0, 7, KILOBYTES),
              join(label(BYTES, 0, UINT64_MAX, KILOBYTES), label(BYTES, 0, 3, 0))),
-        /* several spans on one sample: it names none */
+        /* several spans on one sample, so that none is linked */
         join(label(SPAN_ID, SPAN, 0, 0), label(SPAN_ID, SHORT, 0, 0)),
         join(label(SPAN_ID, SHORT, 0, 0),
              join(label(TRACE_ID, TRACE, 0, 0), label(SPAN_ID, SPAN, 0, 0))),
@@ -214,7 +216,7 @@ static void test_labels(void **state)
     check_link(&r, 16, trace, span);
     check_link(&r, 17, none, span);
     Sample **s = profile_at(&r, 0)->samples;
-    assert_int_equal(s[0]->n_attribute_indices, 2); /* they stay labels */
+    assert_int_equal(s[0]->n_attribute_indices, 2); /* kept as labels */
     const char *unit;
     AnyValue *v = value_of(&r, s[0]->attribute_indices, 2, "span_id", &unit);
     assert_string_equal(v->string_value, "00F067AA0BA902B7");
@@ -229,7 +231,7 @@ static void test_labels(void **state)
     assert_int_equal(v->array_value->n_values, 2);
     assert_string_equal(v->array_value->values[0]->string_value, "main");
     assert_string_equal(v->array_value->values[1]->string_value, "cpu");
-    assert_int_equal(s[11]->n_attribute_indices, 2); /* units tell them apart */
+    assert_int_equal(s[11]->n_attribute_indices, 2); /* labels with different units differ */
     v = value_of(&r, s[11]->attribute_indices + 1, 1, "bytes", &unit);
     assert_int_equal(v->array_value->values[0]->int_value, 7);
     assert_int_equal(v->array_value->values[1]->int_value, -1);
@@ -245,7 +247,7 @@ static void test_labels(void **state)
     done(&r);
 }
 
-/* More labels than are compared one by one, each twice. */
+/* More labels than the reader compares one by one, each twice. */
 static void test_many_labels(void **state)
 {
     (void)state;
@@ -270,7 +272,7 @@ static void test_many_labels(void **state)
     done(&r);
 }
 
-/* --- What goes with the bytes ----------------------------------------------------------------- */
+/* --- Parameters of the upload ----------------------------------------------------------------- */
 
 static void test_source(void **state)
 {
@@ -290,8 +292,9 @@ static void test_source(void **state)
                      0);
     for (size_t i = 0; i < 2; i++) {
         Profile *p = profile_at(&r, i);
-        assert_int_equal(p->time_unix_nano, 1700000000000000000); /* it was in microseconds */
-        assert_int_equal(p->profile_id.len, i == 0 ? 16 : 0);     /* it is unique */
+        assert_int_equal(p->time_unix_nano, 1700000000000000000); /* converted from microseconds */
+        /* ids are unique, so only one profile has it */
+        assert_int_equal(p->profile_id.len, i == 0 ? 16 : 0);
         if (i == 0)
             assert_memory_equal(p->profile_id.data, "0123456789abcdef", 16);
         AnyValue *v = value_of(&r, p->attribute_indices, p->n_attribute_indices,
@@ -304,7 +307,7 @@ static void test_source(void **state)
     assert_string_equal(kv->key, "service.name");
     assert_string_equal(kv->value->string_value, "shop");
     free_unpacked(r.request, NULL);
-    /* 1971 and later is a time; a given name is kept. */
+    /* Values from 1971 on are a time; a given name is kept. */
     r.source.pyroscope_name = "godeltaprof_memory";
     assert_int_equal(read_message(&r, join(around(sample(NULL)), number(TIME, 31536000000000000))),
                      0);
@@ -327,7 +330,7 @@ static void test_cumulative(void **state)
     done(&r);
 }
 
-/* A file says by its duration whether it is a difference, of what Go counts. */
+/* The duration of a file shows whether Go's counters in it are differences or totals. */
 static void test_cumulative_file(void **state)
 {
     static const struct {
@@ -442,7 +445,7 @@ static void test_guess(void **state)
     const struct {
         const char *data;
         size_t len;
-        int want; /* -1: none */
+        int want; /* -1: no type */
     } cases[] = {
         {(const char *)pprof->data, pprof->len, BR_FORMAT_PPROF},
         {"\x1f\x8b\x08", 3, BR_FORMAT_PPROF},
@@ -498,7 +501,7 @@ static struct br_buf *data_file(const char *name)
     return plain;
 }
 
-/* The table that make.go's numbers go into: what `go tool pprof -raw` says. */
+/* Sums printed by `go tool pprof -raw` of the profiles that make.go writes. */
 static const struct {
     const char *name;
     const char *types[4];
@@ -506,7 +509,7 @@ static const struct {
     int64_t period;
     size_t n_samples, n_frames, n_linked;
     int64_t sums[4];
-    const char *pyroscope_name; /* by the rules of /ingest */
+    const char *pyroscope_name; /* as sent to /ingest */
 } go[] = {
     {"allocs",
      {"alloc_objects", "alloc_space", "inuse_objects", "inuse_space"},

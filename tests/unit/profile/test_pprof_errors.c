@@ -57,7 +57,7 @@ static void test_invalid(void **state)
         if (r.request)
             free_unpacked(r.request, NULL);
     }
-    /* Cut anywhere, it is an error or a shorter profile, and never a crash. */
+    /* A profile cut at any place gives an error or a shorter profile. */
     struct message *m =
         around(sample(join(label(SPAN_ID, SPAN, 0, 0), label(BYTES, 0, 1, KILOBYTES))));
     for (size_t len = m->len; len-- > 0;) {
@@ -74,9 +74,9 @@ static void test_invalid(void **state)
     free_messages();
 }
 
-/* What is wrong with one sample costs that sample, as github.com/grafana/pyroscope has it
- * (pkg/pprof, sanitizeProfile); what no sample needs costs nothing. */
-static void test_samples_are_lost_alone(void **state)
+/* An invalid sample is dropped alone, as in github.com/grafana/pyroscope (pkg/pprof,
+ * sanitizeProfile). An invalid entry that no sample uses causes no loss. */
+static void test_invalid_samples_are_dropped_alone(void **state)
 {
     (void)state;
     const struct {
@@ -109,7 +109,7 @@ static void test_samples_are_lost_alone(void **state)
         assert_int_equal(profile_at(&r, 1)->n_samples, 2);
         free_unpacked(r.request, NULL);
     }
-    /* One that nobody refers to. */
+    /* An invalid location that nothing refers to. */
     struct br_profile_lost lost = {0};
     struct read r = {.source = {.lost = &lost}};
     assert_int_equal(read_message(&r, around(join(sample(NULL), nest(PLOCATION, number(1, 3),
@@ -119,14 +119,14 @@ static void test_samples_are_lost_alone(void **state)
     done(&r);
 }
 
-/* A stray reference costs the text or the entry that it is, and is counted. Of entries with one id
- * the last counts, as github.com/grafana/pyroscope (2.x) answers. */
-static void test_strays(void **state)
+/* An invalid reference drops only its text or entry, and is counted. If several entries have one
+ * id, the last counts, as in github.com/grafana/pyroscope (2.x). */
+static void test_invalid_references(void **state)
 {
     (void)state;
     const struct {
         struct message *m;
-        const char *want; /* NULL: none */
+        const char *want; /* NULL: no message */
         uint32_t count;
     } cases[] = {
         {nest(PFUNCTION, number(1, 2), number(2, 99), number(3, 98), number(4, 97), END),
@@ -176,7 +176,7 @@ static void test_last_of_two_entries_counts(void **state)
     done(&r);
 }
 
-/* A stack of nothing but locations that are not there: no room is made for what they would be. */
+/* A stack that has only unknown locations takes no memory for them. */
 static void test_unknown_stack(void **state)
 {
     (void)state;
@@ -193,13 +193,13 @@ static void test_unknown_stack(void **state)
     done(&r);
 }
 
-/* A table that does not begin with the empty string: what refers to 0 means the first one. */
+/* In a table whose first string is not empty, index 0 refers to that string. */
 static void test_first_string(void **state)
 {
     (void)state;
     struct read r = {0};
     struct message *m = join(text(PSTRING, "cpu"), text(PSTRING, "nanoseconds"));
-    m = join(m, nest(TYPE, number(2, 1), END)); /* of type 0 */
+    m = join(m, nest(TYPE, number(2, 1), END)); /* with type 0 */
     m = join(m, nest(SAMPLE, bytes(2, "\5", 1), nest(3, number(1, 1), END), END));
     assert_int_equal(read_message(&r, m), 0);
     const Profile *p = profile_at(&r, 0);
@@ -210,12 +210,12 @@ static void test_first_string(void **state)
     assert_string_equal(string_at(&r, r.request->dictionary->attribute_table[at]->key_strindex),
                         "nanoseconds");
     assert_string_equal(r.request->dictionary->attribute_table[at]->value->string_value, "cpu");
-    assert_int_equal(p->n_attribute_indices, 0); /* nor does it drop or keep frames */
+    assert_int_equal(p->n_attribute_indices, 0); /* no drop_frames or keep_frames */
     done(&r);
 }
 
-/* Types by the thousand whose values are not there must not cost memory for them. */
-static void test_bounds(void **state)
+/* Thousands of types without values must not take memory for the values. */
+static void test_missing_values(void **state)
 {
     (void)state;
     struct message *types = new_message(0), *m = new_message(ROOM);
@@ -264,12 +264,12 @@ SUITE(pprof_errors)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_invalid),
-        cmocka_unit_test(test_strays),
+        cmocka_unit_test(test_invalid_references),
         cmocka_unit_test(test_last_of_two_entries_counts),
-        cmocka_unit_test(test_samples_are_lost_alone),
+        cmocka_unit_test(test_invalid_samples_are_dropped_alone),
         cmocka_unit_test(test_unknown_stack),
         cmocka_unit_test(test_first_string),
-        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_missing_values),
         cmocka_unit_test(test_no_memory),
     };
     return RUN(tests, request_setup, request_teardown);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pprofs that cost a reader the most for what they are: at most so many steps for each byte of
- * them, whatever their size, and at most the memory that a request may take. The bound of steps is
- * arithmetic: what is composed of texts has at most four times the size of the body and 64 KiB, and
- * each byte of it, and of the body, is checked, hashed and compared once.
+ * Worst-case pprofs: the reader takes a limited number of steps per byte, whatever the size, and at
+ * most the memory of one request. The limit of steps is arithmetic. Texts that the reader composes
+ * have at most four times the size of the body and 64 KiB. Each byte of them and of the body is
+ * checked, hashed and compared once.
  */
 #include "base/steps.h"
 #include "core/host.h"
@@ -15,14 +15,15 @@
 #include "tests/support/worst.h"
 
 #define MIB ((size_t)1 << 20)
-#define READ_STEPS 16 /* for each byte */
-/* A label of two bytes is hashed as five numbers, an id of one byte as two and looked up by one. */
+#define READ_STEPS 16 /* per byte */
+/* A label of two bytes is hashed as five numbers. An id of one byte is hashed as two numbers and
+ * looked up by one. */
 #define COMPARE_STEPS 32
 
 /* Fields of pprof's Profile. */
 enum { TYPE = 1, SAMPLE, MAPPING, LOCATION, FUNCTION, STRING, COMMENT = 13 };
 
-enum { EMPTY, KEY, VALUE, SPAN_ID, TRACE_ID, FIRST }; /* strings that all have */
+enum { EMPTY, KEY, VALUE, SPAN_ID, TRACE_ID, FIRST }; /* strings of every profile */
 
 struct shape {
     const char *name;
@@ -30,7 +31,7 @@ struct shape {
     const char *spy;
 };
 
-/* --- What they are made of -------------------------------------------------------------------- */
+/* --- Building blocks -------------------------------------------------------------------------- */
 
 static void message(struct wire *w, uint32_t field, const struct wire *body)
 {
@@ -55,7 +56,7 @@ static void text(struct wire *w, char letter, size_t len)
     free(bytes);
 }
 
-/* A type, and the strings that all have. */
+/* Appends a type and the strings of every profile. */
 static void begin(struct wire *w)
 {
     static const char *const texts[] = {"", "key", "value", "span_id", "trace_id"};
@@ -73,7 +74,7 @@ static void label(struct wire *sample, uint64_t key, uint64_t value)
     wire_free(&m);
 }
 
-/* A sample of two labels with these texts. */
+/* Appends a sample with two labels of these texts. */
 static void labelled(struct wire *w, uint64_t key, uint64_t value, uint64_t key2, uint64_t value2)
 {
     struct wire m = {0};
@@ -109,7 +110,7 @@ static void unlabelled(struct wire *w)
     wire_raw(w, "\x12\x02\x10\x01", 4);
 }
 
-/* --- A long text that much refers to ---------------------------------------------------------- */
+/* --- Many references to a long text ----------------------------------------------------------- */
 
 static void two_of_one_key(struct wire *w, size_t size)
 {
@@ -119,7 +120,7 @@ static void two_of_one_key(struct wire *w, size_t size)
         labelled(w, KEY, FIRST, KEY, FIRST);
 }
 
-/* Lists of two, each another one. */
+/* Lists of two labels that all differ. */
 static void changing_lists(struct wire *w, size_t size)
 {
     begin(w);
@@ -131,7 +132,7 @@ static void changing_lists(struct wire *w, size_t size)
         labelled(w, KEY, FIRST, KEY, FIRST + i % n);
 }
 
-/* More labels than anyone remembers, of one text. */
+/* More labels with one text than the reader remembers. */
 static void many_keys(struct wire *w, size_t size)
 {
     begin(w);
@@ -143,7 +144,8 @@ static void many_keys(struct wire *w, size_t size)
         labelled(w, FIRST + 1 + i % n, FIRST, 0, 0);
 }
 
-/* Several keys and several long texts, all texts equal: each pair is another one. */
+/* Several keys and several equal long texts with different indices: every pair of indices is
+ * new. */
 static void equal_texts(struct wire *w, size_t size)
 {
     begin(w);
@@ -158,8 +160,9 @@ static void equal_texts(struct wire *w, size_t size)
         labelled(w, FIRST + 100 + i / 100 % 400, FIRST + i % 100, 0, 0);
 }
 
-/* Other labels in between, so that one of a long text is not among the last ones. */
-static void returning(struct wire *w, size_t size)
+/* Other labels in between, so that the label with the long text is not among the most recent
+ * ones. */
+static void alternating_labels(struct wire *w, size_t size)
 {
     begin(w);
     text(w, 'x', size / 2);
@@ -251,7 +254,7 @@ static void few_type_names(struct wire *w, size_t size)
         wire_number(w, 1);
 }
 
-/* --- Nothing, very often ---------------------------------------------------------------------- */
+/* --- Empty messages, very often --------------------------------------------------------------- */
 
 static void empty_strings(struct wire *w, size_t size)
 {
@@ -316,9 +319,9 @@ static void unknown_fields(struct wire *w, size_t size)
     fill(w, size, "\xa0\x06\x00", 3);
 }
 
-/* One message of the kind that holds these. */
-static void crowded(struct wire *w, size_t size, uint32_t field, const char *head, const char *each,
-                    size_t len)
+/* Appends one message that contains `each` as often as possible. */
+static void one_large_message(struct wire *w, size_t size, uint32_t field, const char *head,
+                              const char *each, size_t len)
 {
     begin(w);
     size_t m = wire_open(w, field);
@@ -331,22 +334,22 @@ static void crowded(struct wire *w, size_t size, uint32_t field, const char *hea
 
 static void empty_lines(struct wire *w, size_t size)
 {
-    crowded(w, size, LOCATION, "\x08\x01", "\x22\x00", 2);
+    one_large_message(w, size, LOCATION, "\x08\x01", "\x22\x00", 2);
 }
 
 static void empty_labels(struct wire *w, size_t size)
 {
-    crowded(w, size, SAMPLE, "\x10\x01", "\x1a\x00", 2);
+    one_large_message(w, size, SAMPLE, "\x10\x01", "\x1a\x00", 2);
 }
 
 static void equal_labels(struct wire *w, size_t size)
 {
-    crowded(w, size, SAMPLE, "\x10\x01", "\x1a\x04\x08\x01\x10\x02", 6);
+    one_large_message(w, size, SAMPLE, "\x10\x01", "\x1a\x04\x08\x01\x10\x02", 6);
 }
 
 static void numbered_labels(struct wire *w, size_t size)
 {
-    crowded(w, size, SAMPLE, "\x10\x01", "\x1a\x02\x18\x01", 4);
+    one_large_message(w, size, SAMPLE, "\x10\x01", "\x1a\x02\x18\x01", 4);
 }
 
 /* --- Tables and stacks ------------------------------------------------------------------------ */
@@ -410,7 +413,7 @@ static void small_stacks(struct wire *w, size_t size)
     }
 }
 
-/* Every type repeats the samples, with all that they are labelled with. */
+/* Every type repeats the samples with all their labels. */
 static void types_and_labels(struct wire *w, size_t size)
 {
     for (unsigned i = 0; i < 30; i++)
@@ -431,7 +434,7 @@ static void types_and_labels(struct wire *w, size_t size)
     }
 }
 
-/* --- Reading them ----------------------------------------------------------------------------- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
 struct cost {
     uint64_t steps;
@@ -467,7 +470,7 @@ static struct cost read_one(const struct shape *shape, const struct wire *w)
     return c;
 }
 
-/* What a scrape compares with itself. */
+/* Compares a profile with itself, as the scraper compares successive profiles. */
 static struct cost compare_one(const struct wire *w)
 {
     mem_meter = (struct mem_meter){0};
@@ -495,7 +498,7 @@ static const struct shape shapes[] = {
     {"changing lists", changing_lists, NULL},
     {"many keys", many_keys, NULL},
     {"equal texts", equal_texts, NULL},
-    {"returning", returning, NULL},
+    {"returning", alternating_labels, NULL},
     {"bad texts", bad_texts, NULL},
     {"blank ids", blank_ids, NULL},
     {"build ids", build_ids, NULL},

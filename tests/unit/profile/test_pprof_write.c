@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OTLP profiles become pprofs, which protobuf-c reads by proto/pprof/profile.proto. What is
- * expected comes from the two schemas and from arithmetic.
+ * Converts OTLP profiles to pprofs, which protobuf-c reads by proto/pprof/profile.proto. Expected
+ * values come from the two schemas and from arithmetic.
  */
 #include "tests/support/profiles_request.h"
 
@@ -18,7 +18,7 @@ typedef Perftools__Profiles__Label Label;
 enum { P_TYPE = 1, P_SAMPLES, P_TIME, P_DURATION, P_PERIOD_TYPE, P_PERIOD, P_ATTRIBUTES = 11 };
 enum { S_STACK = 1, S_ATTRIBUTES, S_LINK, S_VALUES, S_TIMES };
 
-/* Strings of every request here, by their index. */
+/* Strings of every request in this file, by their index. */
 static const char *const strings[] = {
     "",           "cpu",       "nanoseconds", "samples", "count",    "main",
     "leaf",       "/src/a.go", "thread",      "pid",     "span_id",  "shop.bin",
@@ -58,7 +58,7 @@ static struct message *value_type(uint32_t field, uint32_t type, uint32_t unit)
     return nest(field, number(1, type), number(2, unit), END);
 }
 
-/* A packed list of numbers, ended by -1. */
+/* Returns a packed list of numbers; -1 ends the arguments. */
 static struct message *list(uint32_t field, ...)
 {
     uint8_t data[256], *p = data;
@@ -104,8 +104,9 @@ static struct message *number_value(uint32_t field, uint64_t v)
     return nest(field, number(3, v), END);
 }
 
-/* Attribute 1: thread = "t1", 2: pid = 7 (of a unit), 3: span_id (another span), 4: build id, 5:
- * folded, 6: task = "x". Link 1: span 0x11.., trace 0x22... Stack 1: leaf, main; 2: main. */
+/* Returns the dictionary. Its attributes are 1: thread = "t1", 2: pid = 7 (with a unit), 3:
+ * span_id (another span), 4: build id, 5: folded, 6: task = "x". Link 1 has span 0x11.. and
+ * trace 0x22... Stack 1 is leaf, main; stack 2 is main. */
 static struct message *dictionary(void)
 {
     struct message *m = zero_entries();
@@ -139,7 +140,7 @@ static struct br_item *request_of(struct message *profiles, struct message *scop
     return walked(BR_PROFILES, join(m, bytes(2, dictionary()->data, dictionary()->len)));
 }
 
-/* --- What comes out -------------------------------------------------------------------------- */
+/* --- Results --------------------------------------------------------------------------------- */
 
 #define OUTS_MAX 64
 
@@ -153,11 +154,11 @@ struct result {
         char name[64], types[BR_PPROF_TYPES_MAX][64];
     } out[OUTS_MAX];
     uint32_t n;
-    int stop; /* what the callback returns */
+    int stop; /* the callback's result */
 };
 
-/* Pyroscope takes the first that is equal to a name for that name, and no other. */
-static void strings_are_there_once(const Pprof *p)
+/* Asserts that all strings differ. Pyroscope finds a name by the first equal string only. */
+static void assert_strings_differ(const Pprof *p)
 {
     for (size_t i = 0; i < p->n_string_table; i++)
         for (size_t k = 0; k < i; k++)
@@ -170,7 +171,7 @@ static int on_pprof(const struct br_pprof_out *p, void *arg)
     assert_true(r->n < OUTS_MAX);
     r->out[r->n].pprof = perftools__profiles__profile__unpack(NULL, p->buf->len, p->buf->data);
     assert_non_null(r->out[r->n].pprof);
-    strings_are_there_once(r->out[r->n].pprof);
+    assert_strings_differ(r->out[r->n].pprof);
     r->out[r->n].n_types = p->n_types;
     r->out[r->n].n_samples = p->n_samples;
     r->out[r->n].n_records = p->n_records;
@@ -196,7 +197,7 @@ static void free_result(struct result *r)
     free_messages();
 }
 
-/* Takes the item. */
+/* Writes the item and takes ownership of it. */
 static struct result *write_item(struct br_item *item, const struct br_pprof_options *options)
 {
     struct result *r = calloc(1, sizeof *r);
@@ -289,7 +290,7 @@ static void one_profile_is_one_pprof(void **state)
     free_result(r);
 }
 
-/* Only what samples lead to is written. */
+/* Only entries that samples use are written. */
 static void nothing_unused_is_written(void **state)
 {
     (void)state;
@@ -303,7 +304,7 @@ static void nothing_unused_is_written(void **state)
     free_result(r);
 }
 
-static void profiles_without_samples_give_none(void **state)
+static void profiles_without_samples_are_not_written(void **state)
 {
     (void)state;
     struct result *r = write_all(profile(CPU, NS, none()), none(), NULL);
@@ -311,7 +312,8 @@ static void profiles_without_samples_give_none(void **state)
     free_result(r);
 }
 
-/* Values are added up and do not wrap; time stamps alone count, once each, a period each. */
+/* Values are added without wrapping. A sample with time stamps only counts one period per time
+ * stamp. */
 static void values(void **state)
 {
     (void)state;
@@ -353,7 +355,7 @@ static void counted_samples_become_cpu_time(void **state)
     free_result(r);
 }
 
-/* async-profiler's OTLP: itimer:count and wall:count with a period in ns. */
+/* OTLP of async-profiler: itimer:count and wall:count with a period in ns. */
 static void counted_periods_become_time(void **state)
 {
     (void)state;
@@ -366,7 +368,7 @@ static void counted_periods_become_time(void **state)
         {ITIMER, CPU, "process_cpu", "cpu", 4000},
         {CPU, CPU, "process_cpu", "cpu", 4000},
         {WALL_TIME, WALL_TIME, "wall", "wall", 4000},
-        {WALL_TIME, CPU, "wall", "wall", 4}, /* of another clock */
+        {WALL_TIME, CPU, "wall", "wall", 4}, /* another clock */
         {TASK, CPU, "task", "task", 4},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
@@ -382,7 +384,7 @@ static void counted_periods_become_time(void **state)
     }
 }
 
-static void what_a_client_named_stays(void **state)
+static void names_from_clients_are_kept(void **state)
 {
     (void)state;
     struct message *scope = scope_attribute(BR_SCOPE_PYROSCOPE_NAME, text_value(2, "my_name"));
@@ -397,7 +399,7 @@ static void what_a_client_named_stays(void **state)
     free_result(r);
 }
 
-/* --- Which profiles were one ----------------------------------------------------------------- */
+/* --- Profiles that form one pprof ------------------------------------------------------------ */
 
 static struct result *two(struct message *first, struct message *second)
 {
@@ -406,7 +408,7 @@ static struct result *two(struct message *first, struct message *second)
                      none(), NULL);
 }
 
-static void profiles_that_line_up_are_one(void **state)
+static void profiles_with_equal_samples_are_merged(void **state)
 {
     (void)state;
     struct message *packed = list(S_ATTRIBUTES, L(1), L(2), STOP);
@@ -437,7 +439,7 @@ static void profiles_that_line_up_are_one(void **state)
     }
 }
 
-static void profiles_that_differ_stay_apart(void **state)
+static void profiles_that_differ_are_not_merged(void **state)
 {
     (void)state;
     for (int i = 0; i < 5; i++) {
@@ -455,7 +457,7 @@ static void profiles_that_differ_stay_apart(void **state)
     }
 }
 
-/* A request whose dictionary has 256 attributes. */
+/* Returns a request whose dictionary has 256 attributes. */
 static struct br_item *request_of_many_attributes(struct message *profiles)
 {
     struct message *m = nest(1, nest(1, END), nest(2, nest(1, END), profiles, END), END);
@@ -465,9 +467,9 @@ static struct br_item *request_of_many_attributes(struct message *profiles)
     return walked(BR_PROFILES, join(m, bytes(2, entries->data, entries->len)));
 }
 
-/* Two lists of attributes that 64 bits of FNV-1a over their indices do not tell apart:
- * sum((b[i] - a[i]) * prime^(13 - i)) is 0 modulo 2^64, found by reducing that lattice. */
-static void attributes_are_compared_and_not_their_hash(void **state)
+/* Two lists of attributes whose indices have the same 64-bit FNV-1a hash: sum((b[i] - a[i]) *
+ * prime^(13 - i)) is 0 modulo 2^64, found by reducing that lattice. */
+static void equal_hashes_do_not_make_attributes_equal(void **state)
 {
     (void)state;
     static const uint8_t a[] = {239, 37, 12, 10, 139, 158, 199, 11, 244, 253, 137, 3, 44, 47};
@@ -493,8 +495,8 @@ static void attributes_are_compared_and_not_their_hash(void **state)
     }
 }
 
-/* The same type twice cannot be two columns of one pprof. */
-static void a_type_is_there_once(void **state)
+/* One pprof cannot have two columns of the same type. */
+static void a_type_occurs_once(void **state)
 {
     (void)state;
     struct message *one = profile(CPU, NS, sample(1, none(), 1));
@@ -503,7 +505,7 @@ static void a_type_is_there_once(void **state)
     free_result(r);
 }
 
-static void the_order_of_types_comes_back(void **state)
+static void the_order_of_types_is_restored(void **state)
 {
     (void)state;
     struct message *order =
@@ -524,7 +526,7 @@ static void the_order_of_types_comes_back(void **state)
 
 /* --- Labels ---------------------------------------------------------------------------------- */
 
-static void the_link_holds(void **state)
+static void the_link_overrides_attributes(void **state)
 {
     (void)state;
     struct message *more = join(list(S_ATTRIBUTES, L(3), L(1), STOP), number(S_LINK, 1));
@@ -549,8 +551,8 @@ static struct message *many(uint32_t n, struct message *more)
     return m;
 }
 
-/* Ids and numbers make no series; the most of one sample counts. */
-static void labels_that_make_series_are_counted(void **state)
+/* Ids and numbers do not create series. The result is the maximum over the samples. */
+static void series_labels_are_counted(void **state)
 {
     (void)state;
     struct message *none_of_them = list(S_ATTRIBUTES, L(2), L(3), STOP);
@@ -571,26 +573,26 @@ static void labels_that_make_series_are_counted(void **state)
 
 static bool keep_thread(void *arg, const char *key, size_t len)
 {
-    unsigned *n_asked = arg;
-    ++*n_asked;
+    unsigned *n_calls = arg;
+    ++*n_calls;
     return len == 6 && memcmp(key, "thread", 6) == 0;
 }
 
-static void labels_by_choice(void **state)
+static void labels_can_be_selected(void **state)
 {
     (void)state;
-    unsigned n_asked = 0;
-    const struct br_pprof_options options = {.keep_label = keep_thread, .arg = &n_asked};
+    unsigned n_calls = 0;
+    const struct br_pprof_options options = {.keep_label = keep_thread, .arg = &n_calls};
     struct message *three = list(S_ATTRIBUTES, L(1), L(2), L(6), STOP);
     struct result *r = write_all(profile(CPU, NS, many(3, three)), none(), &options);
-    assert_int_equal(n_asked, 3);
+    assert_int_equal(n_calls, 3);
     assert_int_equal(r->out[0].n_left_out, 6);
     assert_int_equal(r->out[0].pprof->sample[2]->n_label, 1);
     free_result(r);
     three = list(S_ATTRIBUTES, L(1), L(2), L(6), STOP);
     r = write_all(profile(CPU, NS, many(1, three)),
                   scope_attribute(BR_SCOPE_PYROSCOPE_NAME, text_value(2, "process_cpu")), &options);
-    assert_int_equal(n_asked, 3);
+    assert_int_equal(n_calls, 3);
     assert_int_equal(r->out[0].pprof->sample[0]->n_label, 3);
     assert_int_equal(r->out[0].n_left_out, 0);
     free_result(r);
@@ -598,7 +600,7 @@ static void labels_by_choice(void **state)
 
 /* --- Limits ---------------------------------------------------------------------------------- */
 
-/* Every piece stands alone, and together they are what one would have been. */
+/* Every piece is complete, and together they contain the same as a single pprof. */
 static void pieces_by_samples(void **state)
 {
     (void)state;
@@ -640,7 +642,7 @@ static void pieces_by_size(void **state)
     free_result(r);
 }
 
-static void a_sample_alone_may_be_too_large(void **state)
+static void a_single_sample_may_be_too_large(void **state)
 {
     (void)state;
     const struct br_pprof_options options = {.max_bytes = 40};
@@ -651,7 +653,7 @@ static void a_sample_alone_may_be_too_large(void **state)
     free_result(r);
 }
 
-static void the_callback_ends_it(void **state)
+static void the_callback_can_stop_writing(void **state)
 {
     (void)state;
     const struct br_pprof_options options = {.max_samples = 1};
@@ -669,8 +671,8 @@ static void the_callback_ends_it(void **state)
 
 /* --- Large dictionaries ---------------------------------------------------------------------- */
 
-/* n locations, one of which each stack has, and a stack of all of them; written by hand, since it
- * is large. Function i is called i. */
+/* Returns an item with `n` locations, a stack of each one, and a stack of all. It is encoded by
+ * hand because it is large. Function i is named i. */
 static struct br_item *item_of_locations(uint32_t n)
 {
     struct br_buf *buf = br_buf_new(host.pool, 64 * (size_t)n + 4096);
@@ -713,7 +715,7 @@ static struct br_item *item_of_locations(uint32_t n)
     return item;
 }
 
-/* Ids of one, two and three bytes, also where indices and ids are not of the same length. */
+/* Ids of one, two and three bytes, including cases where index and id have different lengths. */
 static void ids_of_every_length(void **state)
 {
     (void)state;
@@ -738,10 +740,10 @@ static void ids_of_every_length(void **state)
     free_result(r);
 }
 
-static void too_many_entries_are_refused(void **state)
+static void too_many_entries_are_rejected(void **state)
 {
     (void)state;
-    const size_t n = BR_PPROF_ENTRIES_MAX + 1u, size = 12; /* shorter ones no walk accepts */
+    const size_t n = BR_PPROF_ENTRIES_MAX + 1u, size = 12; /* the walk accepts no shorter entries */
     struct message *many = new_message(size * n);
     memset(many->data, 'x', size * n);
     for (size_t i = 0; i < n; i++) {
@@ -797,25 +799,25 @@ SUITE(pprof_write)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_profile_is_one_pprof),
         cmocka_unit_test(nothing_unused_is_written),
-        cmocka_unit_test(profiles_without_samples_give_none),
+        cmocka_unit_test(profiles_without_samples_are_not_written),
         cmocka_unit_test(values),
         cmocka_unit_test(counted_samples_become_cpu_time),
         cmocka_unit_test(counted_periods_become_time),
-        cmocka_unit_test(what_a_client_named_stays),
-        cmocka_unit_test(profiles_that_line_up_are_one),
-        cmocka_unit_test(profiles_that_differ_stay_apart),
-        cmocka_unit_test(attributes_are_compared_and_not_their_hash),
-        cmocka_unit_test(a_type_is_there_once),
-        cmocka_unit_test(the_order_of_types_comes_back),
-        cmocka_unit_test(the_link_holds),
-        cmocka_unit_test(labels_that_make_series_are_counted),
-        cmocka_unit_test(labels_by_choice),
+        cmocka_unit_test(names_from_clients_are_kept),
+        cmocka_unit_test(profiles_with_equal_samples_are_merged),
+        cmocka_unit_test(profiles_that_differ_are_not_merged),
+        cmocka_unit_test(equal_hashes_do_not_make_attributes_equal),
+        cmocka_unit_test(a_type_occurs_once),
+        cmocka_unit_test(the_order_of_types_is_restored),
+        cmocka_unit_test(the_link_overrides_attributes),
+        cmocka_unit_test(series_labels_are_counted),
+        cmocka_unit_test(labels_can_be_selected),
         cmocka_unit_test(pieces_by_samples),
         cmocka_unit_test(pieces_by_size),
-        cmocka_unit_test(a_sample_alone_may_be_too_large),
-        cmocka_unit_test(the_callback_ends_it),
+        cmocka_unit_test(a_single_sample_may_be_too_large),
+        cmocka_unit_test(the_callback_can_stop_writing),
         cmocka_unit_test(ids_of_every_length),
-        cmocka_unit_test(too_many_entries_are_refused),
+        cmocka_unit_test(too_many_entries_are_rejected),
         cmocka_unit_test(without_memory),
     };
     return RUN(tests, request_setup, request_teardown);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text formats, read back by protobuf-c. Expectations: grafana/pyroscope's own tests
- * (pkg/og/convert, pkg/og/structs/transporttrie, pkg/og/storage/tree), whose numbers are in units
- * of its period, the arithmetic of 1e9 / rate, and what py-spy says of its own files.
+ * Reads text formats; protobuf-c reads the results back. Expected values are from the tests of
+ * grafana/pyroscope (pkg/og/convert, pkg/og/structs/transporttrie, pkg/og/storage/tree), whose
+ * numbers are in units of its period. Others are the arithmetic of 1e9 / rate, and the totals that
+ * py-spy printed for its files.
  */
 #include "base/mem.h"
 #include "base/str.h"
@@ -58,7 +59,7 @@ static char *read_text(br_profile_read_fn *read, const struct br_profile_source 
     return text;
 }
 
-/* What reading gives, or the sentence of its error, is `want`. */
+/* Asserts that the result of reading, or the error message, is `want`. */
 static void reads(br_profile_read_fn *read, struct br_profile_source s, const void *data,
                   size_t len, const char *want)
 {
@@ -76,7 +77,7 @@ static void reads_text(br_profile_read_fn *read, struct br_profile_source s, con
     reads(read, s, data, strlen(data), want);
 }
 
-static void refuses(br_profile_read_fn *read, const void *data, size_t len, const char *want)
+static void rejects(br_profile_read_fn *read, const void *data, size_t len, const char *want)
 {
     struct br_profile_source s = {.data = data, .len = len};
     int rc;
@@ -97,14 +98,14 @@ static void test_folded(void **state)
 {
     struct br_profile_source s = {0};
     (void)state;
-    /* parser_test.go; 100 Hz are 10 ms each */
+    /* parser_test.go; at 100 Hz a count is 10 ms */
     reads_text(br_folded_read, s, "foo;bar 10\nfoo;baz 20\n",
                HEAD CPU("10000000") "foo;bar 100000000\nfoo;baz 200000000\n");
     s = (struct br_profile_source){.sample_rate = 99, .start_ns = 5, .end_ns = 12};
     reads_text(br_folded_read, s, "a 2",
                HEAD "profile cpu nanoseconds period cpu nanoseconds 10101010 time 5 duration 7\n"
                     "a 20202020\n");
-    s.end_ns = 4; /* the Go SDK's flush says so */
+    s.end_ns = 4; /* the end of the interval, as the Go SDK sends it */
     s.type = "wall";
     reads_text(br_folded_read, s, "a 2",
                HEAD "profile wall nanoseconds period cpu nanoseconds 10101010 time 5 duration 0\n"
@@ -125,50 +126,50 @@ static void test_folded(void **state)
 static void test_folded_lines(void **state)
 {
     (void)state;
-    /* equal stacks are one; empty lines, and lines without a space, are nothing */
+    /* equal stacks are merged; empty lines and lines without a space are skipped */
     reads_text(br_folded_read, plain, "a;b 1\r\n\r\n\na 1\na;b 2\r\nnothing\na;c 0\n",
                HEAD CPU("10000000") "a 10000000\na;b 30000000\n");
-    /* Fractions: the sum is right; in nanoseconds they are exact. */
+    /* Fractions: the sum is rounded correctly; in nanoseconds they are exact. */
     reads_text(br_folded_read, plain, "a 12.5\nb 0.25\nc 0.25\nd 0.\n",
                HEAD CPU("10000000") "a 125000000\nb 2500000\nc 2500000\n");
     reads_text(br_folded_read, (struct br_profile_source){.type = "samples", .units = "samples"},
                "a 12.5\nb 0.25\nc 0.25\nd 1.999999999\ne 0.000000001\n",
                HEAD "profile samples samples time 0 duration 0\na 12\nc 1\nd 1\ne 1\n");
-    /* spaces in frames, and what py-spy writes */
+    /* spaces in frames, and the format of py-spy */
     reads_text(br_folded_read, plain, "<module> (b.py:7);f (b.py:3) 14\n",
                HEAD CPU("10000000") "<module> (b.py:7);f (b.py:3) 140000000\n");
-    /* a semicolon ends a frame: Tree.Insert */
+    /* a semicolon ends a frame, as in Tree.Insert */
     reads_text(br_folded_read, plain, "a; 1\na 1\na;;b 1\n;c 1\n 1\n",
                HEAD CPU("10000000") " 10000000\n;c 10000000\na 20000000\na;;b 10000000\n");
     reads_text(br_folded_read, plain, "a +3", HEAD CPU("10000000") "a 30000000\n");
     reads_text(br_folded_read, plain, "\xff;b 1", HEAD CPU("10000000") "\xef\xbf\xbd;b 10000000\n");
-    /* nothing */
+    /* empty profiles */
     reads_text(br_folded_read, plain, "", "");
     reads_text(br_folded_read, plain, "\n\n", "");
     reads_text(br_folded_read, plain, "a;b 0\n", "");
 }
 
-static void refuses_folded(const char *text, const char *want)
+static void rejects_folded(const char *text, const char *want)
 {
-    refuses(br_folded_read, text, strlen(text), want);
+    rejects(br_folded_read, text, strlen(text), want);
 }
 
 static void test_folded_refused(void **state)
 {
     static const char why[] = "line 2: no number of samples after the last space";
     (void)state;
-    refuses_folded("a 1\na b\n", why);
-    refuses_folded("a 1\na 1 \n", why);
-    refuses_folded("a 1\na 1.5.2\n", why);
-    refuses_folded("a 1\na .5\n", why);
-    refuses_folded("a 1\na 1.5e3\n", why);
-    refuses_folded("a 1\na -\n", why);
-    refuses_folded("a 1\na 9223372036854775808\n", why);
-    refuses_folded("a 1\na -9223372036854775809\n", why);
-    refuses_folded("a -1\n", "line 1: a negative number");
-    refuses_folded("a -9223372036854775808\n", "line 1: a negative number");
-    refuses_folded("a 922337203686\n", "line 1: a number too large for its unit");
-    refuses_folded("a 922337203685\na 1\n", "line 2: the sum of the values is too large");
+    rejects_folded("a 1\na b\n", why);
+    rejects_folded("a 1\na 1 \n", why);
+    rejects_folded("a 1\na 1.5.2\n", why);
+    rejects_folded("a 1\na .5\n", why);
+    rejects_folded("a 1\na 1.5e3\n", why);
+    rejects_folded("a 1\na -\n", why);
+    rejects_folded("a 1\na 9223372036854775808\n", why);
+    rejects_folded("a 1\na -9223372036854775809\n", why);
+    rejects_folded("a -1\n", "line 1: a negative number");
+    rejects_folded("a -9223372036854775808\n", "line 1: a negative number");
+    rejects_folded("a 922337203686\n", "line 1: a number too large for its unit");
+    rejects_folded("a 922337203685\na 1\n", "line 2: the sum of the values is too large");
     struct br_profile_source s = {.type = "alloc_objects"};
     reads_text(br_folded_read, s, "a 9223372036854775807",
                HEAD "profile alloc_objects count time 0 duration 0\na 9223372036854775807\n");
@@ -217,13 +218,13 @@ static void test_trie(void **state)
                 "c\x01\x00\x01"
                 "d\x02\x00"),
           HEAD CPU("10000000") "abc 10000000\nabd 20000000\n");
-    /* frames that begin in a parent's name and end in a child's */
+    /* frames that begin in a parent's name and end in a child's name */
     reads(br_trie_read, plain,
           BYTES("\x00\x00\x02\x08main;foo\x03\x02\x04;bar\x05\x00\x04"
                 "d;ab\x07\x00\x03zoo\x80\x01\x00"),
           HEAD CPU("10000000") "main;foo 30000000\nmain;foo;bar 50000000\n"
                                "main;food;ab 70000000\nzoo 1280000000\n");
-    /* an old client may send two */
+    /* an old client may send two tries */
     reads(br_trie_read, plain,
           BYTES("\x00\x00\x01\x01"
                 "a\x01\x00"
@@ -238,37 +239,37 @@ static void test_trie_refused(void **state)
 {
     (void)state;
 #define HUGE_NUMBER "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
-    refuses(br_trie_read, BYTES(HUGE_NUMBER), "not a trie: truncated name at byte 0");
-    refuses(br_trie_read,
+    rejects(br_trie_read, BYTES(HUGE_NUMBER), "not a trie: truncated name at byte 0");
+    rejects(br_trie_read,
             BYTES("\x02"
                   "a"),
             "not a trie: truncated name at byte 0");
-    refuses(br_trie_read, BYTES("\x00\x01"), "not a trie: truncated number at byte 0");
-    refuses(br_trie_read, BYTES("\x00" HUGE_NUMBER "\x00"),
+    rejects(br_trie_read, BYTES("\x00\x01"), "not a trie: truncated number at byte 0");
+    rejects(br_trie_read, BYTES("\x00" HUGE_NUMBER "\x00"),
             "not a trie: a value is too large at byte 0");
-    refuses(br_trie_read, BYTES("\x00\x00\x81\x7d"),
+    rejects(br_trie_read, BYTES("\x00\x00\x81\x7d"),
             "not a trie: more children than there are bytes at byte 0");
-    refuses(br_trie_read,
+    rejects(br_trie_read,
             BYTES("\x00\x00\x02\x01"
                   "a\x01\x00"
                   "\x01"
                   "a\x01\x00"),
             "not a trie: siblings begin with the same byte at byte 11");
-    refuses(br_trie_read, BYTES("\x00\x00\x01\x00\x01\x00"),
+    rejects(br_trie_read, BYTES("\x00\x00\x01\x00\x01\x00"),
             "not a trie: a node has no name at byte 6");
-    refuses(br_trie_read,
+    rejects(br_trie_read,
             BYTES("\x00\x00\x02\x01"
                   "a\x01\x00"
                   "\x02"
                   "a"),
             "not a trie: truncated name at byte 7");
-    refuses(br_trie_read,
+    rejects(br_trie_read,
             BYTES("\x00\x00\x02\x01"
                   "a\x01\x01"
                   "\x01"
                   "b\x01\x00"),
             "not a trie: truncated: children are missing at byte 11");
-    refuses(br_trie_read,
+    rejects(br_trie_read,
             BYTES("\x01"
                   "a\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00"),
             "a number too large for its unit");
@@ -284,8 +285,8 @@ static void test_tree(void **state)
                 "b\x01\x00\x01"
                 "c\x02\x00"),
           HEAD CPU("10000000") "a;b 10000000\na;c 20000000\n");
-    /* siblings of one name are one; a name may have a semicolon; the root counts nothing; what
-     * follows the tree is not looked at */
+    /* siblings with the same name are merged; a name may contain a semicolon; the root's value
+     * is ignored; bytes after the tree are not read */
     reads(br_tree_read, plain,
           BYTES("\x03top\x09\x03\x01"
                 "a\x01\x00\x01"
@@ -294,16 +295,16 @@ static void test_tree(void **state)
                 "\xff"),
           HEAD CPU("10000000") "a 30000000\nb;c 40000000\n");
     reads(br_tree_read, plain, "", 0, "");
-    refuses(br_tree_read, BYTES(HUGE_NUMBER), "not a tree: truncated name at byte 0");
-    refuses(br_tree_read, BYTES("\x00\x00\x81\x7d"),
+    rejects(br_tree_read, BYTES(HUGE_NUMBER), "not a tree: truncated name at byte 0");
+    rejects(br_tree_read, BYTES("\x00\x00\x81\x7d"),
             "not a tree: more children than there are bytes at byte 0");
 }
 
 /* --- perf script ------------------------------------------------------------------------------ */
 
-/* As perf 6.1 prints it: two events in turn, with and without a process, a CPU and a period, a name
- * with blanks, frames of C++ and without a name, a sample without frames, and one on a line of its
- * own. */
+/* Output of perf 6.1: two events in turn, with and without a process, a CPU and a period. There
+ * are a name with blanks, frames of C++ and without a name, a sample without frames, and one on
+ * a single line. */
 #define PERF                                                                                       \
     "# captured on    : now\n\n"                                                                   \
     "node 23885 17174.794111:   10101010 cpu-clock: \n"                                            \
@@ -337,7 +338,7 @@ static void test_perf_script(void **state)
 }
 
 /* Paths with blanks and brackets, unknown processes, and lines of source code. */
-static void test_perf_script_of_any_shape(void **state)
+static void test_perf_script_variants(void **state)
 {
     (void)state;
     struct br_profile_source s = {.start_ns = 1, .end_ns = 20000000000};
@@ -407,8 +408,9 @@ static void test_perf_script_without_memory(void **state)
 #define V8_TIMES                                                                                   \
     "\"samples\":[2,3,5,2],\"timeDeltas\":[5,100,200,-50],\"startTime\":1000,\"endTime\":1300"
 
-/* 100 us of work, 200 of what it called, none of waiting, since time went back, and 45 of work
- * again. The clock of the file is of the machine, so the last moment is when the source ends. */
+/* The samples are 100 us of work, 200 us of its callee, no time for waiting because time went
+ * back, and again 45 us of work. The file's clock counts from the start of the machine, so the
+ * last time equals the end of the source. */
 static void test_cpuprofile(void **state)
 {
     (void)state;
@@ -485,8 +487,8 @@ static void test_cpuprofile_without_memory(void **state)
     "\"threadCPUDelta\":\"\\u00b5s\"}}"
 #define FF_STRINGS "[\"work\",\"l\\u0065af\",\"a.js\",\"0x1a2b\",\"libc.so.6\"]"
 #define FF_THREAD "\"name\":\"main\",\"tid\":\"11.1\",\"pid\":\"7\""
-/* work, what it calls, and an address in what that calls; a sample without a stack, and two that
- * weigh something else. */
+/* The stacks are work, its callee, and an address in that; a sample without a stack; and two
+ * with another weight. */
 #define FF_STACK "\"stack\":[1,null,2,0]"
 #define FF_TIME "\"time\":[1,3,5,7]"
 #define FF_CPU "\"weight\":[1,1,3,0],\"threadCPUDelta\":[900,10,2000,50]"
@@ -501,15 +503,15 @@ static void test_cpuprofile_without_memory(void **state)
     " nanoseconds 2000000 time 1700000000001500000 duration 6000000\n"
 #define FF_OF " {thread.name=main thread.id=11 process.pid=7}\n"
 
-/* The first sample's CPU time is of what came before it. */
+/* The first sample's CPU time belongs to the time before it. */
 static const char firefox[] = "resource\n" FF_HEAD(
     "wall", "wall", "wall") "work;leaf 2000000" FF_OF
                             "work;leaf; 6000000" FF_OF FF_HEAD("process_cpu", "cpu",
                                                                "cpu") "work 50000" FF_OF
                                                                       "work;leaf; 2000000" FF_OF;
 
-/* Version 48: each thread has its tables. Version 56 shares strings, 60 all tables; 66 counts back
- * to the stack before, 75 has flags for what is not there. */
+/* In version 48 each thread has its tables. Version 56 shares strings, version 60 all tables. In
+ * version 66 the prefix is relative to the stack, and version 75 has flags for missing values. */
 static void test_gecko(void **state)
 {
     (void)state;
@@ -537,7 +539,7 @@ static void test_gecko(void **state)
                "\"prefix\":[null,0,1]}," FF_FRAMES ",\"funcTable\":{\"name\":[0,1,3],"
                "\"source\":[0,null,null]}},{\"name\":\"idle\",\"samples\":{\"stack\":[]}}]}",
                firefox);
-    /* numbers that are none */
+    /* invalid numbers */
     reads_text(br_gecko_read, plain,
                "{\"meta\":{\"startTime\":1e12},\"threads\":[{" FF_TABLES
                ",\"tid\":\"a1\",\"pid\":\"1b\""
@@ -548,8 +550,8 @@ static void test_gecko(void **state)
     reads_text(br_gecko_read, plain, "{\"meta\":{},\"threads\":[\"{}\",{}]}", "");
 }
 
-/* Gecko's own format: rows, with a schema that says where what is; a process has a clock of its
- * own. */
+/* Gecko's native format has rows with a schema for the columns. Each process has a separate
+ * clock. */
 static void test_gecko_rows(void **state)
 {
     (void)state;
@@ -581,8 +583,8 @@ static void test_gecko_rows(void **state)
 #define FF_ONE(samples)                                                                            \
     "{\"meta\":{},\"threads\":[{" FF_TABLES ",\"samples\":{\"stack\":[0]," samples "}}]}"
 
-/* What weights are; a clock that begins with the machine; without an interval a millisecond, or
- * what was said. */
+/* Types of weights; a clock that starts with the machine; and an interval of one millisecond if the
+ * upload does not name a sample rate. */
 static void test_gecko_weights(void **state)
 {
     (void)state;
@@ -599,7 +601,7 @@ static void test_gecko_weights(void **state)
         br_gecko_read, s, FF_ONE("\"time\":[2],\"weight\":null"),
         "resource\nscope pyroscope.metric=wall\nprofile wall nanoseconds period wall "
         "nanoseconds 10000000 time 5000000 duration 0\na 10000000 {profile.time=estimated}\n");
-    /* before the process began, and before 1970 */
+    /* before the start of the process, and before 1970 */
     reads_text(br_gecko_read, s,
                "{\"meta\":{\"startTime\":1700000000000},\"threads\":[{" FF_TABLES
                ",\"samples\":{\"stack\":[0,0],\"time\":[-2,1]}}]}",
@@ -642,7 +644,7 @@ static void test_gecko_refused(void **state)
          FF "a stack whose prefix is not an earlier stack"},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++)
-        refuses(br_gecko_read, cases[i][0], strlen(cases[i][0]), cases[i][1]);
+        rejects(br_gecko_read, cases[i][0], strlen(cases[i][0]), cases[i][1]);
 }
 
 static void gecko_without_memory(void *arg)
@@ -696,11 +698,11 @@ static void test_speedscope(void **state)
 {
     struct br_profile_source s = {.from_pyroscope = true, .pyroscope_name = "process_cpu"};
     (void)state;
-    /* speedscope_test.go: 500, 500 and 400 of 100 us, in a single profile of no unit */
+    /* speedscope_test.go: 500, 500 and 400 of 100 us, in a single profile without a unit */
     reads_text(br_speedscope_read, s, EVENTED("none", SIMPLE),
                "resource profile_name=simple.txt\nscope pyroscope.name=process_cpu\n" CPU(
                    "10000000") "a;b 50000000\na;b;c 50000000\na;b;d 40000000\n");
-    /* two of seconds: wall; 500 of 10 ms */
+    /* two profiles in seconds become wall; 500 of 10 ms */
 #define WALL(name)                                                                                 \
     "resource profile_name=" name "\nscope pyroscope.name=wall\n"                                  \
     "profile wall nanoseconds period cpu nanoseconds 10000000 time 0 duration 0\n"                 \
@@ -708,23 +710,23 @@ static void test_speedscope(void **state)
 #define CPU_OF(name)                                                                               \
     "resource profile_name=" name "\nscope\n" CPU("10000000") "a;b 5000000000\na;b;c 5000000000\n" \
                                                               "a;b;d 4000000000\n"
-    s.type = "cpu"; /* by the name, which several profiles overrule */
+    s.type = "cpu"; /* by the name, unless there are several profiles */
     reads_text(br_speedscope_read, s,
                SCHEMA FRAMES
                "\"profiles\":[" SAMPLED("one", "seconds") "," SAMPLED("two", "seconds") "]}",
                WALL("one") WALL("two"));
-    /* Nobody but Pyroscope takes threads for a reason to say wall. */
+    /* Only uploads from Pyroscope take several threads as a sign of wall time. */
     reads_text(br_speedscope_read, plain,
                SCHEMA FRAMES
                "\"profiles\":[" SAMPLED("one", "seconds") "," SAMPLED("two", "seconds") "]}",
                CPU_OF("one") CPU_OF("two"));
-    /* three that are one */
+    /* three profiles become one */
     reads_text(br_speedscope_read, s,
                SCHEMA FRAMES "\"profiles\":[" SAMPLED("one", "seconds") "," SAMPLED(
                    "one", "seconds") "," SAMPLED("one", "seconds") "]}",
                "resource profile_name=one\nscope pyroscope.name=process_cpu\n" CPU(
                    "10000000") "a;b 15000000000\na;b;c 15000000000\na;b;d 12000000000\n");
-    /* two of bytes: memory:samples:bytes:: in ingest_speedscope_test.go */
+    /* two profiles in bytes: memory:samples:bytes:: in ingest_speedscope_test.go */
 #define BYTES_OF(name)                                                                             \
     "resource profile_name=" name "\nscope pyroscope.name=memory\n"                                \
     "profile samples bytes time 0 duration 0\na;b 5\na;b;c 5\na;b;d 4\n"
@@ -743,7 +745,7 @@ static void test_speedscope_units(void **state)
 #define ONE(unit)                                                                                  \
     SCHEMA FRAMES "\"profiles\":[{\"type\":\"sampled\",\"unit\":\"" unit                           \
                   "\",\"samples\":[[0],[1]],\"weights\":[2.5,1e1]}]}"
-    /* times are what they say at any rate; without a unit, numbers are of samples */
+    /* times keep their unit; without a unit, numbers are samples */
     reads_text(br_speedscope_read, s, ONE("nanoseconds"), HEAD CPU("20000000") "a 3\nb 10\n");
     reads_text(br_speedscope_read, s, ONE("microseconds"),
                HEAD CPU("20000000") "a 2500\nb 10000\n");
@@ -761,7 +763,7 @@ static void test_speedscope_units(void **state)
     s.type = "inuse_space";
     reads_text(br_speedscope_read, s, ONE("bytes"),
                HEAD "profile inuse_space bytes time 0 duration 0\na 3\nb 10\n");
-    /* time before a frame opens counts in full */
+    /* time before the first frame opens counts in full */
     s = plain;
     reads_text(br_speedscope_read, s, EVENTED("seconds", OPEN(0, 0) OPEN(1, 3) CLOSE(1, 4)),
                "resource profile_name=simple.txt\nscope\n" CPU(
@@ -770,7 +772,7 @@ static void test_speedscope_units(void **state)
     reads_text(br_speedscope_read, s, SCHEMA "\"shared\":{}}", "");
 }
 
-/* The label that is there gives way. */
+/* The label of the upload is replaced. */
 static void test_speedscope_label(void **state)
 {
     struct br_arena arena = {0};
@@ -787,53 +789,53 @@ static void test_speedscope_label(void **state)
     br_arena_release(&arena);
 }
 
-static void refuses_speedscope(const char *text, const char *want)
+static void rejects_speedscope(const char *text, const char *want)
 {
-    refuses(br_speedscope_read, text, strlen(text), want);
+    rejects(br_speedscope_read, text, strlen(text), want);
 }
 
 static void test_speedscope_refused(void **state)
 {
 #define BAD "not a speedscope file: "
-#define PROFILE(rest) SCHEMA FRAMES "\"profiles\":[{\"unit\":\"none\"," rest "}]}"
+#define PROFILE(members) SCHEMA FRAMES "\"profiles\":[{\"unit\":\"none\"," members "}]}"
     (void)state;
-    refuses_speedscope("", "not JSON: unexpected end of text at byte 0");
-    refuses_speedscope("[[[[\"\"", "not JSON: missing comma at byte 6");
-    refuses_speedscope("{}", BAD "unknown schema");
-    refuses_speedscope("[]", BAD "unknown schema");
-    refuses_speedscope("{\"$schema\":\"x\"}", BAD "unknown schema");
-    refuses_speedscope(SCHEMA "\"profiles\":[1]}", BAD "an unknown unit");
-    refuses_speedscope(SCHEMA "\"profiles\":[" SAMPLED("x", "parsecs") "]}", BAD "an unknown unit");
-    refuses_speedscope(PROFILE("\"type\":\"odd\""), BAD "a profile is neither evented nor sampled");
-    refuses_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0]],\"weights\":[]"),
+    rejects_speedscope("", "not JSON: unexpected end of text at byte 0");
+    rejects_speedscope("[[[[\"\"", "not JSON: missing comma at byte 6");
+    rejects_speedscope("{}", BAD "unknown schema");
+    rejects_speedscope("[]", BAD "unknown schema");
+    rejects_speedscope("{\"$schema\":\"x\"}", BAD "unknown schema");
+    rejects_speedscope(SCHEMA "\"profiles\":[1]}", BAD "an unknown unit");
+    rejects_speedscope(SCHEMA "\"profiles\":[" SAMPLED("x", "parsecs") "]}", BAD "an unknown unit");
+    rejects_speedscope(PROFILE("\"type\":\"odd\""), BAD "a profile is neither evented nor sampled");
+    rejects_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0]],\"weights\":[]"),
                        BAD "samples and weights differ in length");
-    refuses_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[4]],\"weights\":[1]"),
+    rejects_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[4]],\"weights\":[1]"),
                        BAD "a sample refers to an unknown frame");
-    refuses_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0.5]],\"weights\":[1]"),
+    rejects_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0.5]],\"weights\":[1]"),
                        BAD "a sample refers to an unknown frame");
-    refuses_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[0],\"weights\":[1]"),
+    rejects_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[0],\"weights\":[1]"),
                        BAD "a sample is not an array");
-    refuses_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0]],\"weights\":[\"1\"]"),
+    rejects_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0]],\"weights\":[\"1\"]"),
                        BAD "a weight is not a number");
-    refuses_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0]],\"weights\":[-1]"),
+    rejects_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0]],\"weights\":[-1]"),
                        BAD "a negative weight");
-    refuses_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0]],\"weights\":[1e12]"),
+    rejects_speedscope(PROFILE("\"type\":\"sampled\",\"samples\":[[0]],\"weights\":[1e12]"),
                        BAD "a weight too large for its unit");
-    refuses_speedscope(
+    rejects_speedscope(
         PROFILE("\"type\":\"sampled\",\"samples\":[[0],[0]],\"weights\":[9e11,9e11]"),
         "the sum of the values is too large");
-    refuses_speedscope(EVENTED("none", OPEN(0, 3) CLOSE(0, 2)), BAD "events out of order");
-    refuses_speedscope(EVENTED("none", OPEN(9, 3) CLOSE(9, 4)),
+    rejects_speedscope(EVENTED("none", OPEN(0, 3) CLOSE(0, 2)), BAD "events out of order");
+    rejects_speedscope(EVENTED("none", OPEN(9, 3) CLOSE(9, 4)),
                        BAD "an event refers to an unknown frame");
-    refuses_speedscope(EVENTED("none", CLOSE(0, 2)),
+    rejects_speedscope(EVENTED("none", CLOSE(0, 2)),
                        BAD "a frame is closed that was not the last one opened");
-    refuses_speedscope(EVENTED("none", OPEN(0, 0) OPEN(1, 0) CLOSE(0, 2)),
+    rejects_speedscope(EVENTED("none", OPEN(0, 0) OPEN(1, 0) CLOSE(0, 2)),
                        BAD "a frame is closed that was not the last one opened");
-    refuses_speedscope(EVENTED("none", "{\"type\":\"X\",\"frame\":0,\"at\":0}"),
+    rejects_speedscope(EVENTED("none", "{\"type\":\"X\",\"frame\":0,\"at\":0}"),
                        BAD "an event neither opens nor closes a frame");
 }
 
-/* Values that nobody looks at take no memory, however many a few bytes decompress to. */
+/* Ignored values take no memory, however many a few compressed bytes contain. */
 static void test_speedscope_values(void **state)
 {
     static const char start[] = SCHEMA "\"x\":[1";
@@ -860,9 +862,9 @@ static void test_speedscope_values(void **state)
     free(text);
 }
 
-/* --- Real files, bounds, no memory ------------------------------------------------------------ */
+/* --- Real files, limits, and lack of memory --------------------------------------------------- */
 
-/* A second of py-spy at 50 Hz: "Samples: 49" twice, as it said itself; 20 ms each. */
+/* One second of py-spy at 50 Hz. Both files have 49 samples, as py-spy printed, of 20 ms each. */
 static void test_py_spy(void **state)
 {
     size_t len = 0;
@@ -877,7 +879,7 @@ static void test_py_spy(void **state)
     free(data);
     data = file_read(BR_TEST_CORPUS "/speedscope/py-spy.json", &len);
     assert_non_null(data);
-    /* 12 of its 49 samples are [3,2,1], 37 [3,2,1,0] */
+    /* 12 of its 49 samples are [3,2,1], and 37 are [3,2,1,0] */
     reads(br_speedscope_read, s, data, len,
           "resource profile_name=Thread 27497 \"MainThread\"\nscope\n" CPU(
               "20000000") "<module>;work;leaf "
@@ -885,7 +887,7 @@ static void test_py_spy(void **state)
     free(data);
 }
 
-/* A stack of 100,000 frames, and 1,000,000 names: neither recursion nor squares. */
+/* A stack of 100,000 frames and 1,000,000 names are read without recursion or quadratic time. */
 static void test_large(void **state)
 {
     struct br_str s = {0};
@@ -902,7 +904,7 @@ static void test_large(void **state)
     assert_int_equal(rc, 0);
     assert_non_null(strstr(text, "\nmain;f999 2000000000\n"));
     free(text);
-    /* 40 bytes for each of four times the 2,097,155 bytes and 1,048,576 */
+    /* 40 bytes per allowed byte: four times the 2,097,155 bytes of the body, and 1,048,576 */
     br_str_clear(&s);
     for (unsigned i = 0; i < 1 << 21; i++)
         br_str_printf(&s, ";");
@@ -914,7 +916,7 @@ static void test_large(void **state)
     assert_string_equal(text, "more than 235929 frames");
     free(text);
     br_str_release(&s);
-    /* nests too deep for a trie */
+    /* nested too deeply for a trie */
     struct br_str trie = {0};
     for (unsigned i = 0; i < 70000; i++)
         br_str_add(&trie,
@@ -979,7 +981,7 @@ static void test_no_memory(void **state)
         {br_speedscope_read, escaped, sizeof escaped - 1},
     };
     (void)state;
-    br_pool_trim(host.pool); /* what other tests left */
+    br_pool_trim(host.pool); /* buffers kept by earlier tests */
     for (size_t i = 0; i < BR_COUNT(plans); i++)
         fault_each("text profiles", no_memory, &plans[i]);
 }
@@ -1016,7 +1018,7 @@ SUITE(text_profiles)
         cmocka_unit_test(test_trie_refused),
         cmocka_unit_test(test_tree),
         cmocka_unit_test(test_perf_script),
-        cmocka_unit_test(test_perf_script_of_any_shape),
+        cmocka_unit_test(test_perf_script_variants),
         cmocka_unit_test(test_perf_script_refused),
         cmocka_unit_test(test_perf_script_without_memory),
         cmocka_unit_test(test_cpuprofile),

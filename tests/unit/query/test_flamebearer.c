@@ -8,13 +8,13 @@
 #include "tests/support/fault.h"
 #include "tests/support/test.h"
 
-/* Adds to both sides of a stack, written as `main;read;parse`. */
+/* Adds values to both sides of a stack, which is written as `main;read;parse`. */
 static void add_stack(struct br_flame *flame, const char *stack, int64_t left, int64_t right)
 {
-    char text[200], *rest = text;
+    char text[200], *unread = text;
     uint32_t node = 0, name;
     (void)snprintf(text, sizeof text, "%s", stack);
-    for (char *part; (part = strsep(&rest, ";"));) {
+    for (char *part; (part = strsep(&unread, ";"));) {
         char *file = strchr(part, '@');
         if (file)
             *file++ = '\0';
@@ -56,10 +56,11 @@ static void a_row_of_bars_for_each_depth(void **state)
     br_flame_release(&flame);
 }
 
-/* total 111: a 11 (b 10, itself 1), c 100 (itself 30, d 50, b 20). Children begin behind what their
- * parent has itself: b under a at 1, ends at 11; c's children begin at 11 + 30 = 41, that is 30
- * further; d ends at 41 + 20 + 50. Children stand by name: b, then d. */
-static void offsets_count_from_the_end_of_the_bar_before(void **state)
+/* The total is 111: a has 11 (b 10, self 1) and c has 100 (self 30, d 50, b 20). Children are
+ * sorted by name and begin after the self value of their parent. Under a, b begins at 1 and ends
+ * at 11. The children of c begin at 11 + 30 = 41, which is 30 further: b, and then d, which ends
+ * at 41 + 20 + 50. */
+static void offsets_start_at_the_end_of_the_previous_bar(void **state)
 {
     (void)state;
     struct br_flame flame;
@@ -76,7 +77,7 @@ static void offsets_count_from_the_end_of_the_bar_before(void **state)
     br_flame_release(&flame);
 }
 
-/* Numbers that do not fit are the nearest that do. */
+/* Sums out of range become the nearest value in range. */
 static void extreme_values_do_not_wrap(void **state)
 {
     (void)state;
@@ -96,7 +97,8 @@ static void extreme_values_do_not_wrap(void **state)
     br_flame_release(&flame);
 }
 
-/* Four nodes below the root: a 60, b 30, c 8, d 2. The two largest stay; c and d are other: 10. */
+/* Four nodes below the root: a 60, b 30, c 8, d 2. The two largest stay; c and d become "other"
+ * with 10. */
 static void small_nodes_become_other(void **state)
 {
     (void)state;
@@ -112,12 +114,12 @@ static void small_nodes_become_other(void **state)
     json_is(&flame, 4, false,
             "{\"names\":[\"total\",\"a\",\"b\",\"c\",\"d\"],\"levels\":[[0,100,0,0],"
             "[0,60,60,1,0,30,30,2,0,8,8,3,0,2,2,4]],\"numTicks\":100,\"maxSelf\":60}");
-    /* as large as the smallest one that is kept: kept, too */
+    /* a node as large as the smallest one kept is kept too */
     add_stack(&flame, "d", 6, 0);
     json_is(&flame, 3, false,
             "{\"names\":[\"total\",\"a\",\"b\",\"c\",\"d\"],\"levels\":[[0,106,0,0],"
             "[0,60,60,1,0,30,30,2,0,8,8,3,0,8,8,4]],\"numTicks\":106,\"maxSelf\":60}");
-    /* what is called so is left out with the rest */
+    /* a function named "other" may be cut as well */
     add_stack(&flame, "other;x", 40, 0);
     json_is(&flame, 0, false,
             "{\"names\":[\"total\",\"a\",\"b\",\"c\",\"d\",\"other\"],\"levels\":[[0,146,0,0],"
@@ -125,7 +127,7 @@ static void small_nodes_become_other(void **state)
     br_flame_release(&flame);
 }
 
-static void what_has_nothing_is_left_out(void **state)
+static void empty_nodes_are_left_out(void **state)
 {
     (void)state;
     struct br_flame flame;
@@ -140,7 +142,7 @@ static void what_has_nothing_is_left_out(void **state)
     br_flame_release(&flame);
 }
 
-/* left: a 10 (itself 4, b 6); right: a 3 (b 3), c 7 */
+/* left: a 10 (self 4, b 6); right: a 3 (b 3), c 7 */
 static void a_difference_has_both_sides(void **state)
 {
     (void)state;
@@ -158,7 +160,7 @@ static void a_difference_has_both_sides(void **state)
 
 /* --- Functions -------------------------------------------------------------------------------- */
 
-/* f calls g, which calls f again: f's total is 1 + 2 + 4, not also the inner 4 + ... */
+/* f calls g, which calls f again. The total of f is 1 + 2 + 4; the inner f does not count twice. */
 static void recursion_counts_once(void **state)
 {
     (void)state;
@@ -189,7 +191,7 @@ static void recursion_counts_once(void **state)
                      0);
     assert_int_equal(functions[0].total[0], 22);
     assert_int_equal(functions[1].total[0], 16);
-    /* differences of selves: g 40 - 18 = 22, f 0 - 13, h 0 */
+    /* differences of self values: g 40 - 18 = 22, f 0 - 13, h 0 */
     assert_int_equal(br_functions_make(&flame, BR_FUNCTIONS_BY_DELTA, &arena, &functions, &count),
                      0);
     assert_string_equal(flame.names[functions[0].name], "g");
@@ -209,7 +211,7 @@ static void shop(struct br_flame *flame)
     br_flame_total(flame);
 }
 
-static void folded_lines_have_what_nodes_have_themselves(void **state)
+static void folded_lines_have_self_values(void **state)
 {
     (void)state;
     struct br_flame flame;
@@ -262,7 +264,7 @@ static void a_tree_is_nested_objects(void **state)
     br_flame_release(&flame);
 }
 
-static void a_tree_that_is_too_deep_is_refused(void **state)
+static void a_tree_that_is_too_deep_is_rejected(void **state)
 {
     (void)state;
     struct br_flame flame;
@@ -289,7 +291,7 @@ static const char *pprof_string(const Perftools__Profiles__Profile *profile, int
     return profile->string_table[index];
 }
 
-/* Name of the function of the one line of a location. */
+/* Returns the function of the location's only line. */
 static const Perftools__Profiles__Function *
 pprof_function(const Perftools__Profiles__Profile *profile, uint64_t location)
 {
@@ -301,7 +303,7 @@ pprof_function(const Perftools__Profiles__Profile *profile, uint64_t location)
     return NULL;
 }
 
-static void a_pprof_reads_back(void **state)
+static void a_pprof_can_be_read_back(void **state)
 {
     (void)state;
     static const char *const stacks[] = {"main", "x\"y<read<main", "b\nc<a"};
@@ -379,7 +381,7 @@ static void written_without_memory(void *arg)
     br_flame_release(&flame);
 }
 
-static void without_memory_each_says_so(void **state)
+static void every_format_reports_lack_of_memory(void **state)
 {
     (void)state;
     fault_each("flame graphs", written_without_memory, NULL);
@@ -389,18 +391,18 @@ SUITE(flamebearer)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_of_bars_for_each_depth),
-        cmocka_unit_test(offsets_count_from_the_end_of_the_bar_before),
+        cmocka_unit_test(offsets_start_at_the_end_of_the_previous_bar),
         cmocka_unit_test(extreme_values_do_not_wrap),
         cmocka_unit_test(small_nodes_become_other),
-        cmocka_unit_test(what_has_nothing_is_left_out),
+        cmocka_unit_test(empty_nodes_are_left_out),
         cmocka_unit_test(a_difference_has_both_sides),
         cmocka_unit_test(recursion_counts_once),
-        cmocka_unit_test(folded_lines_have_what_nodes_have_themselves),
+        cmocka_unit_test(folded_lines_have_self_values),
         cmocka_unit_test(speedscope_has_a_stack_for_each_weight),
         cmocka_unit_test(a_tree_is_nested_objects),
-        cmocka_unit_test(a_tree_that_is_too_deep_is_refused),
-        cmocka_unit_test(a_pprof_reads_back),
-        cmocka_unit_test(without_memory_each_says_so),
+        cmocka_unit_test(a_tree_that_is_too_deep_is_rejected),
+        cmocka_unit_test(a_pprof_can_be_read_back),
+        cmocka_unit_test(every_format_reports_lack_of_memory),
     };
     return RUN(tests, NULL, NULL);
 }

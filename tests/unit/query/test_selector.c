@@ -8,7 +8,7 @@
 
 static const char *const operators[] = {"=", "!=", "=~", "!~"};
 
-/* What was read, as `name=value|name=~value|`. */
+/* Asserts that the parsed matchers, as `name=value|name=~value|`, are the expected ones. */
 static void read_as(const char *text, const char *expected)
 {
     struct br_arena arena = {0};
@@ -27,7 +27,7 @@ static void read_as(const char *text, const char *expected)
     br_arena_release(&arena);
 }
 
-static void refused(const char *text, const char *expected)
+static void is_rejected(const char *text, const char *expected)
 {
     struct br_arena arena = {0};
     struct br_selector selector;
@@ -56,36 +56,37 @@ static void selectors_are_read(void **state)
     read_as("{a=\"{b=\\\"c\\\"}\"}", "a={b=\"c\"}|");
 }
 
-static void errors_have_a_place(void **state)
+static void errors_name_the_place(void **state)
 {
     (void)state;
-    refused(
+    is_rejected(
         "{bad",
         "1:5: parse error: unexpected end of the selector after a label's name, expected one of =");
-    refused("{a=1}", "1:4: parse error: unexpected '1', expected a string in quotes");
-    refused("{a=\"1\"", "1:7: parse error: unexpected end of the selector, expected ',' or '}'");
-    refused("{a=\"1\" b=\"2\"}", "1:8: parse error: unexpected 'b', expected ',' or '}'");
-    refused("{,}", "1:2: parse error: unexpected ',', expected a label's name");
-    refused("{\n  a=\"1\",\n  b.c=\"2\"}", "3:4: parse error: unexpected '.'");
-    refused("{a=\"1}", "1:4: parse error: a string is not terminated");
-    refused("{a=\"1\n\"}", "1:4: parse error: a string is not terminated on its line");
-    refused("{a=\"\\q\"}", "unknown escape");
-    refused("{a=\"\\x4\"}", "too few digits");
-    refused("{a=\"\\400\"}", "above 255");
-    refused("{a=\"\\ud800\"}", "not a Unicode character");
-    refused("{a=\"\\x00\"}", "contains a NUL");
-    refused("{a=\"\\xff\"}", "not UTF-8");
-    refused("{a=\"\xff\"}", "not UTF-8");
-    refused("{a=~\"(\"}", "1:5: parse error: invalid regular expression:");
-    refused("{a=\"\u00e9\", =}", "1:9: parse error:"); /* columns are characters */
-    refused("{a=\"1\"} x", "1:9: parse error: unexpected 'x', expected the end");
-    refused("9{}", "1:1: parse error: unexpected '9', expected '{'");
-    refused("{a==\"1\"}", "1:4: parse error: unexpected '='");
-    refused("order-service{}", "1:6: parse error: unexpected '-'");
-    refused("{\x01", "unexpected byte 0x01");
+    is_rejected("{a=1}", "1:4: parse error: unexpected '1', expected a string in quotes");
+    is_rejected("{a=\"1\"",
+                "1:7: parse error: unexpected end of the selector, expected ',' or '}'");
+    is_rejected("{a=\"1\" b=\"2\"}", "1:8: parse error: unexpected 'b', expected ',' or '}'");
+    is_rejected("{,}", "1:2: parse error: unexpected ',', expected a label's name");
+    is_rejected("{\n  a=\"1\",\n  b.c=\"2\"}", "3:4: parse error: unexpected '.'");
+    is_rejected("{a=\"1}", "1:4: parse error: a string is not terminated");
+    is_rejected("{a=\"1\n\"}", "1:4: parse error: a string is not terminated on its line");
+    is_rejected("{a=\"\\q\"}", "unknown escape");
+    is_rejected("{a=\"\\x4\"}", "too few digits");
+    is_rejected("{a=\"\\400\"}", "above 255");
+    is_rejected("{a=\"\\ud800\"}", "not a Unicode character");
+    is_rejected("{a=\"\\x00\"}", "contains a NUL");
+    is_rejected("{a=\"\\xff\"}", "not UTF-8");
+    is_rejected("{a=\"\xff\"}", "not UTF-8");
+    is_rejected("{a=~\"(\"}", "1:5: parse error: invalid regular expression:");
+    is_rejected("{a=\"\u00e9\", =}", "1:9: parse error:"); /* columns count characters */
+    is_rejected("{a=\"1\"} x", "1:9: parse error: unexpected 'x', expected the end");
+    is_rejected("9{}", "1:1: parse error: unexpected '9', expected '{'");
+    is_rejected("{a==\"1\"}", "1:4: parse error: unexpected '='");
+    is_rejected("order-service{}", "1:6: parse error: unexpected '-'");
+    is_rejected("{\x01", "unexpected byte 0x01");
 }
 
-static void everything_is_bounded(void **state)
+static void sizes_are_limited(void **state)
 {
     (void)state;
     struct br_str text = {0};
@@ -100,17 +101,17 @@ static void everything_is_bounded(void **state)
     assert_int_equal(selector.n_matchers, BR_SELECTOR_MATCHERS_MAX);
     text.data[text.len - 1] = ' ';
     br_str_puts(&text, "b=\"\"}");
-    refused(text.data, "more than 64 matchers");
+    is_rejected(text.data, "more than 64 matchers");
     br_str_clear(&text);
     br_str_puts(&text, "{a=~\"");
     for (unsigned i = 0; i <= BR_SELECTOR_REGEX_MAX; i++)
         br_str_putc(&text, 'x');
     br_str_puts(&text, "\"}");
-    refused(text.data, "longer than 4096 bytes");
+    is_rejected(text.data, "longer than 4096 bytes");
     br_str_clear(&text);
     for (unsigned i = 0; i < BR_SELECTOR_MAX + 1; i++)
         br_str_putc(&text, '{');
-    refused(text.data, "65537 bytes; at most 65536");
+    is_rejected(text.data, "65537 bytes; at most 65536");
     br_str_release(&text);
     br_arena_release(&arena);
 }
@@ -129,7 +130,7 @@ static void selector_without_memory(void *arg)
     br_arena_release(&arena);
 }
 
-static void without_memory_it_says_so(void **state)
+static void lack_of_memory_is_reported(void **state)
 {
     (void)state;
     fault_each("selector", selector_without_memory, NULL);
@@ -171,7 +172,7 @@ static void types_have_three_or_five_parts(void **state)
     br_arena_release(&arena);
 }
 
-static void names_of_applications_say_a_type(void **state)
+static void application_names_contain_a_type(void **state)
 {
     (void)state;
     static const struct {
@@ -197,7 +198,7 @@ static void names_of_applications_say_a_type(void **state)
     br_arena_release(&arena);
 }
 
-static void units_are_pyroscopes(void **state)
+static void units_are_those_of_pyroscope(void **state)
 {
     (void)state;
     uint32_t rate;
@@ -230,7 +231,7 @@ static void ids_are_hex_or_base64(void **state)
     assert_memory_equal(id, span, 8);
     assert_true(br_id_parse("B7AD6B7169203331", 16, id, 8));
     assert_memory_equal(id, span, 8);
-    assert_true(br_id_parse("t61rcWkgMzE=", 12, id, 8)); /* RFC 4648 of the same bytes */
+    assert_true(br_id_parse("t61rcWkgMzE=", 12, id, 8)); /* RFC 4648 encoding of the same bytes */
     assert_memory_equal(id, span, 8);
     assert_true(br_id_parse("abc", 3, id, 16));
     assert_memory_equal(id, padded, 16);
@@ -251,12 +252,12 @@ SUITE(selector)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(selectors_are_read),
-        cmocka_unit_test(errors_have_a_place),
-        cmocka_unit_test(everything_is_bounded),
-        cmocka_unit_test(without_memory_it_says_so),
+        cmocka_unit_test(errors_name_the_place),
+        cmocka_unit_test(sizes_are_limited),
+        cmocka_unit_test(lack_of_memory_is_reported),
         cmocka_unit_test(types_have_three_or_five_parts),
-        cmocka_unit_test(names_of_applications_say_a_type),
-        cmocka_unit_test(units_are_pyroscopes),
+        cmocka_unit_test(application_names_contain_a_type),
+        cmocka_unit_test(units_are_those_of_pyroscope),
         cmocka_unit_test(ids_are_hex_or_base64),
     };
     return RUN(tests, NULL, NULL);

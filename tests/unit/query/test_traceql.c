@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TraceQL against a trace made by hand:
+ * Runs TraceQL queries over a trace written by hand:
  *
  *     0 checkout   GET /cart      server  1000 ms  ok     (root)
  *     1   checkout   charge       client   600 ms  error  attempt 1, 1.5 ratio, retried, tags a b
@@ -8,7 +8,7 @@
  *     3       payments   db.query client   100 ms  unset
  *     4   checkout   render       internal 200 ms  unset  attempt "2"
  *
- * What is expected of it is arithmetic on that table.
+ * The expected results follow from this table.
  */
 #include "opentelemetry/proto/trace/v1/trace.pb-c.h"
 #include "query/traceql.h"
@@ -22,7 +22,7 @@
 
 #define MS 1000000u
 
-/* Where the service's own would be: this store has one trace. */
+/* Replaces the store's functions with a store of one trace. */
 static const uint8_t trace_id[16] = {0xaf, 0x76, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 0x9c};
 static struct br_stored_span rows[] = {
     {.span_id = 10,
@@ -71,16 +71,16 @@ static struct br_stored_span rows[] = {
      .status = 0,
      .index = 4},
 };
-/* Two spans that are each other's parents, one that is its own, and a leaf. */
-static const uint8_t circle_id[16] = {0xcc};
-static struct br_stored_span circle[] = {
+/* Two spans that are each other's parent, one that is its own parent, and a leaf. */
+static const uint8_t cycle_id[16] = {0xcc};
+static struct br_stored_span cycle[] = {
     {.span_id = 1, .parent_id = 2, .service = "x", .name = "one"},
     {.span_id = 2, .parent_id = 1, .service = "x", .name = "two"},
     {.span_id = 3, .parent_id = 3, .service = "x", .name = "own"},
     {.span_id = 4, .parent_id = 1, .service = "x", .name = "leaf"},
 };
-static const uint8_t *asked_id = trace_id;
-static unsigned n_reads; /* of bytes */
+static const uint8_t *wanted_id = trace_id;
+static unsigned n_reads; /* reads of span bytes */
 static struct wire spans[BR_COUNT(rows)], resources[BR_COUNT(rows)], scope;
 
 int br_store_trace(struct br_store_query *query, const uint8_t id[16], br_span_fn *fn, void *arg,
@@ -90,8 +90,8 @@ int br_store_trace(struct br_store_query *query, const uint8_t id[16], br_span_f
     (void)err;
     static const uint8_t any[16];
     bool ours = memcmp(id, trace_id, 16) == 0 || memcmp(id, any, 16) == 0;
-    for (size_t i = 0; memcmp(id, circle_id, 16) == 0 && i < BR_COUNT(circle); i++)
-        (void)fn(&circle[i], arg);
+    for (size_t i = 0; memcmp(id, cycle_id, 16) == 0 && i < BR_COUNT(cycle); i++)
+        (void)fn(&cycle[i], arg);
     for (size_t i = 0; ours && i < BR_COUNT(rows); i++)
         if (!fn(&rows[i], arg))
             break;
@@ -115,9 +115,10 @@ int br_store_span_bytes(struct br_store_query *query, const struct br_stored_spa
 
 /* --- The bytes of the trace ------------------------------------------------------------------- */
 
-/* A message with its fields falling, at every depth, as Go writes it: values before their keys. */
-static struct wire made(struct br_pool *pool, const ProtobufCMessageDescriptor *type,
-                        const char *text)
+/* Encodes a message with descending fields at every depth, as Go writes it: values before their
+ * keys. */
+static struct wire encode_falling(struct br_pool *pool, const ProtobufCMessageDescriptor *type,
+                                  const char *text)
 {
     struct wire message = {0};
     uint64_t random = 1;
@@ -157,12 +158,14 @@ static int make(void **state)
                        "{'attributes': [{'key': 'service.name', 'value': {'stringValue': '%s'}},"
                        "{'key': 'region', 'value': {'stringValue': '%s'}}]}",
                        rows[i].service, i < 2 ? "eu" : "us");
-        resources[i] =
-            made(pool, &opentelemetry__proto__resource__v1__resource__descriptor, resource);
-        spans[i] = made(pool, &opentelemetry__proto__trace__v1__span__descriptor, texts[i]);
+        resources[i] = encode_falling(
+            pool, &opentelemetry__proto__resource__v1__resource__descriptor, resource);
+        spans[i] =
+            encode_falling(pool, &opentelemetry__proto__trace__v1__span__descriptor, texts[i]);
     }
-    scope = made(pool, &opentelemetry__proto__common__v1__instrumentation_scope__descriptor,
-                 "{'name': 'net/http', 'version': '1.2'}");
+    scope =
+        encode_falling(pool, &opentelemetry__proto__common__v1__instrumentation_scope__descriptor,
+                       "{'name': 'net/http', 'version': '1.2'}");
     br_pool_free(pool);
     return 0;
 }
@@ -178,9 +181,9 @@ static int unmake(void **state)
     return 0;
 }
 
-/* --- What is found ---------------------------------------------------------------------------- */
+/* --- Results ---------------------------------------------------------------------------------- */
 
-/* The spans that are found, by their numbers: "134"; or the error. */
+/* Returns the numbers of the spans found, as in "134", or the error. */
 static const char *found(const char *text, char *out, size_t size)
 {
     struct br_arena arena;
@@ -193,7 +196,7 @@ static const char *found(const char *text, char *out, size_t size)
     struct br_store_query store = {.arena = &arena};
     int rc = br_traceql_parse(&query, text, strlen(text), &arena, &err);
     if (!rc)
-        rc = br_traceql_trace_read(&trace, &store, asked_id, 0, &err);
+        rc = br_traceql_trace_read(&trace, &store, wanted_id, 0, &err);
     if (!rc)
         rc = br_traceql_match_trace(&query, &store, &trace, &any, &err);
     out[0] = '\0';
@@ -207,7 +210,7 @@ static const char *found(const char *text, char *out, size_t size)
             continue;
         assert_int_equal(br_traceql_match_span(&query, &store, &span, &alone, &err), 0);
         if (alone != trace.spans[i].in)
-            fail_msg("%s: span %u alone is judged otherwise", text, i);
+            fail_msg("%s: span %u alone gives another result", text, i);
     }
     if (!rc)
         assert_true(any == (n > 0));
@@ -231,7 +234,7 @@ static void expect_all(const char *const (*cases)[2], size_t count)
     assert_int_equal(wrong, 0);
 }
 
-static void compares(void **state)
+static void comparisons(void **state)
 {
     static const char *const cases[][2] = {
         {"{}", "01234"},
@@ -244,7 +247,7 @@ static void compares(void **state)
         {"{name != \"charge\"}", "034"},
         {"{name = `charge`}", "12"},
         {"{name =~ \"char.*\"}", "12"},
-        {"{name =~ \"char\"}", ""}, /* all of the text */
+        {"{name =~ \"char\"}", ""}, /* must match the whole text */
         {"{name !~ \"char.*\"}", "034"},
         {"{name =~ \"GET|render\"}", "4"},
         {"{name < \"c\"}", "0"},
@@ -276,11 +279,12 @@ static void compares(void **state)
         {"{traceDuration > 1s}", ""},
         {"{childCount = 2}", "0"},
         {"{span:childCount = 0}", "34"},
-        /* Attributes: of a type, or not there. */
+        /* Attributes with a type, or missing. */
         {"{span.attempt = 2}", "2"},
         {"{span.attempt = \"2\"}", "4"},
         {"{.attempt = 2 || .attempt = \"2\"}", "24"},
-        {"{span.attempt != 2}", "1"}, /* nothing that is no number is unequal to one */
+        /* a comparison with a number ignores values that are not numbers */
+        {"{span.attempt != 2}", "1"},
         {"{span.attempt > 0}", "12"},
         {"{span.attempt * 2 + 1 = 5}", "2"},
         {"{-span.attempt = -2}", "2"},
@@ -300,7 +304,7 @@ static void compares(void **state)
         {"{span.tags =~ \"[ab]\"}", "1"},
         {"{span.tags !~ \"[a]\"}", ""},
         {"{resource.region = \"eu\"}", "01"},
-        {"{.region = \"eu\"}", "0"}, /* span 1 says another */
+        {"{.region = \"eu\"}", "0"}, /* span 1 has another region */
         {"{.region = \"span\"}", "1"},
         {"{span.region = \"span\"}", "1"},
         {"{.service.name = \"payments\"}", "23"},
@@ -314,7 +318,7 @@ static void compares(void **state)
         {"{link:spanID = \"6162636465666768\"}", "2"},
         {"{link:traceID = \"af760102030405060708090a0b0c0d9c\"}", "2"},
         {"{instrumentation:name = \"net/http\" && instrumentation:version = \"1.2\"}", "01234"},
-        /* && and || bind alike, to the left; brackets bind more. */
+        /* && and || have the same precedence and associate to the left; brackets bind tighter. */
         {"{kind = server || kind = client && name = \"charge\"}", "12"},
         {"{kind = server || (kind = client && name = \"charge\")}", "012"},
         {"{!(kind = server) && !(kind = client)}", "4"},
@@ -326,7 +330,7 @@ static void compares(void **state)
     expect_all(cases, BR_COUNT(cases));
 }
 
-static void relates(void **state)
+static void structural_operators(void **state)
 {
     static const char *const cases[][2] = {
         {"{name=\"GET /cart\"} && {name=\"db.query\"}", "03"},
@@ -346,7 +350,7 @@ static void relates(void **state)
         {"{status=ok} >> {status=error} >> {kind=client}", "3"},
         {"({status=ok} > {name=\"charge\"}) > {}", "2"},
         {"{} && {name=\"render\"} ~ {status=error}", "01234"},
-        /* Stages. */
+        /* Pipeline stages. */
         {"{} | count() > 4", "01234"},
         {"{} | count() > 5", ""},
         {"{name=\"charge\"} | count() = 2", "12"},
@@ -366,7 +370,7 @@ static void relates(void **state)
     expect_all(cases, BR_COUNT(cases));
 }
 
-static void goes_through_circles_once(void **state)
+static void cycles_of_parents_are_followed_once(void **state)
 {
     static const char *const cases[][2] = {
         {"{} > {}", "013"},
@@ -382,15 +386,15 @@ static void goes_through_circles_once(void **state)
         {"{rootName = \"\"}", "0123"},
     };
     (void)state;
-    asked_id = circle_id;
+    wanted_id = cycle_id;
     expect_all(cases, BR_COUNT(cases));
-    asked_id = trace_id;
+    wanted_id = trace_id;
 }
 
-static void relates_and_groups(void **state)
+static void structural_operators_and_groups(void **state)
 {
     static const char *const cases[][2] = {
-        /* Those of the right side without such a relative on the left. */
+        /* Spans of the right side that have no such relative on the left side. */
         {"{} !>> {}", "0"},
         {"{name=\"charge\"} !>> {}", "014"},
         {"{name=\"charge\"} !> {}", "014"},
@@ -399,7 +403,7 @@ static void relates_and_groups(void **state)
         {"{name=\"db.query\"} !<< {}", "34"},
         {"{kind=server} !< {}", "0234"},
         {"{name=\"render\"} !~ {}", "0234"},
-        /* Both relatives. */
+        /* Spans of both sides. */
         {"{} &>> {name=\"db.query\"}", "0123"},
         {"{name=\"charge\"} &> {kind=client}", "23"},
         {"{name=\"db.query\"} &<< {name=\"GET /cart\"}", "03"},
@@ -407,12 +411,12 @@ static void relates_and_groups(void **state)
         {"{name=\"render\"} &~ {}", "14"},
         {"{name=\"render\"} &> {}", ""},
         {"({} &>> {name=\"db.query\"}) && {name=\"render\"}", "01234"},
-        /* Numbers of the tree. */
+        /* Nested-set numbers. */
         {"{nestedSetLeft = 1 && nestedSetRight = 10}", "0"},
         {"{nestedSetLeft = 4 && nestedSetRight = 5 && nestedSetParent = 3}", "3"},
         {"{nestedSetLeft = 8 && nestedSetRight = 9 && nestedSetParent = 1}", "4"},
         {"{nestedSetParent < 0 && nestedSetLeft > 0}", "0"},
-        /* Groups. */
+        /* Grouping. */
         {"{} | by(name) | count() > 1", "12"},
         {"{} | by(name) | count() > 1 | coalesce() | count() = 2", "12"},
         {"{} | by(name) | coalesce() | count() = 5", "01234"},
@@ -429,8 +433,8 @@ static void relates_and_groups(void **state)
     expect_all(cases, BR_COUNT(cases));
 }
 
-/* Where it is wrong, and what. */
-static void refuses(void **state)
+/* Errors name the place and the problem. */
+static void invalid_queries_are_rejected(void **state)
 {
     static const char *const cases[][2] = {
         {"", "1:1: unexpected end of the query; expected '{'"},
@@ -481,7 +485,7 @@ static void refuses(void **state)
          "1:35: unexpected 2; expected a quantile from 0 to 1 (at most 8)"},
         {"{ @ }", "1:3: unexpected '@'"},
         {"{ \303\244 }", "1:3: unexpected character"},
-        /* By name. */
+        /* Unsupported fields, by name. */
         {"{ parent.name = \"x\" }",
          "1:3: parent. is not supported; {...} > {...} compares with the parent"},
         {"{} | rate() / {} | rate()", "1:13: arithmetic of metrics is not supported"},
@@ -507,7 +511,7 @@ static const char *repeated(const char *head, const char *piece, size_t times, c
     return out;
 }
 
-static void bounds_what_a_query_is(void **state)
+static void the_size_of_a_query_is_limited(void **state)
 {
     char out[600];
     char *text = malloc(11u << 20);
@@ -535,8 +539,8 @@ static void bounds_what_a_query_is(void **state)
     free(text);
 }
 
-/* A pattern that goes back and forth takes its time, and no more. */
-static void bounds_what_a_pattern_takes(void **state)
+/* A pattern that causes much backtracking ends with an error after a limited time. */
+static void the_time_of_a_pattern_is_limited(void **state)
 {
     static char name[200];
     char out[600];
@@ -549,7 +553,7 @@ static void bounds_what_a_pattern_takes(void **state)
     rows[3].name = before;
 }
 
-/* With no time left for matches, only texts that were matched before have an answer. */
+/* When the time for matches is used up, only texts matched before have a result. */
 static void a_pattern_is_matched_once_with_each_text(void **state)
 {
     static const char *const queries[] = {"{ name =~ \"GET.*\" }", "{ name !~ \"GET.*\" }"};
@@ -562,25 +566,26 @@ static void a_pattern_is_matched_once_with_each_text(void **state)
         struct br_store_query store = {.arena = &arena};
         struct br_stored_span get = rows[0], post = rows[0], other = rows[0];
         get.name = "GET /", post.name = "POST /", other.name = "GET /other";
-        struct br_traceql_span judged[] = {{.row = &get}, {.row = &post}, {.row = &other}};
+        struct br_traceql_span candidates[] = {{.row = &get}, {.row = &post}, {.row = &other}};
         bool first[2], second[2], third;
         assert_int_equal(br_traceql_parse(&query, queries[i], strlen(queries[i]), &arena, &err), 0);
         for (size_t k = 0; k < 2; k++)
-            assert_int_equal(br_traceql_match_span(&query, &store, &judged[k], &first[k], &err), 0);
+            assert_int_equal(br_traceql_match_span(&query, &store, &candidates[k], &first[k], &err),
+                             0);
         query.time.spent = true;
         for (size_t k = 0; k < 2; k++)
-            assert_int_equal(br_traceql_match_span(&query, &store, &judged[k], &second[k], &err),
-                             0);
+            assert_int_equal(
+                br_traceql_match_span(&query, &store, &candidates[k], &second[k], &err), 0);
         assert_true(first[0] == (i == 0) && first[1] == (i == 1));
         assert_true(second[0] == first[0] && second[1] == first[1]);
-        assert_int_equal(br_traceql_match_span(&query, &store, &judged[2], &third, &err),
+        assert_int_equal(br_traceql_match_span(&query, &store, &candidates[2], &third, &err),
                          BR_ETOOBIG);
         br_traceql_release(&query);
         br_arena_release(&arena);
     }
 }
 
-static void reads_a_span_once(void **state)
+static void a_span_is_read_once(void **state)
 {
     char out[600];
     (void)state;
@@ -594,7 +599,7 @@ static void reads_a_span_once(void **state)
     assert_int_equal(n_reads, 0);
 }
 
-/* --- What the store is told ------------------------------------------------------------------- */
+/* --- Filters that the store applies ----------------------------------------------------------- */
 
 static const char *filter_of(const char *text, char *out, size_t size)
 {
@@ -617,7 +622,7 @@ static const char *filter_of(const char *text, char *out, size_t size)
     return out;
 }
 
-static void tells_the_store(void **state)
+static void the_store_gets_a_filter(void **state)
 {
     static const char *const cases[][2] = {
         {"{}", "- - 0-0"},
@@ -629,8 +634,8 @@ static void tells_the_store(void **state)
         {"{nestedSetParent < 2}", "- - 0-0"},
         {"{nestedSetParent = -1}", "- - 0-0 roots"},
         {"{span.a = \"x\" && resource.b = \"y\" && span.c = true}", "- - 0-0 c=true r.b=y a=x"},
-        {"{span.a = 5}", "- - 0-0"}, /* 5.0 is equal, and may be written otherwise */
-        {"{.a = \"x\"}", "- - 0-0"}, /* where it is cannot be said */
+        {"{span.a = 5}", "- - 0-0"}, /* 5.0 is equal to 5 but has another text */
+        {"{.a = \"x\"}", "- - 0-0"}, /* may be an attribute of the span or the resource */
         {"{name = \"a\" || name = \"b\"}", "- - 0-0"},
         {"{(name = \"a\" || true) && status = error}", "- - 0-0 failed"},
         {"{name != \"a\" && !(name = \"b\")}", "- - 0-0"},
@@ -648,9 +653,9 @@ static void tells_the_store(void **state)
             fail_msg("%s gave \"%s\", not \"%s\"", cases[i][0], out, cases[i][1]);
 }
 
-/* --- Any bytes -------------------------------------------------------------------------------- */
+/* --- Arbitrary bytes -------------------------------------------------------------------------- */
 
-/* Each seed with bytes changed, moved and cut: a short fuzzing run in every test run. */
+/* Changes, moves and cuts the bytes of each seed: a short fuzzing run in every test run. */
 static void mutate(const uint8_t *data, size_t len)
 {
     uint64_t seed = len;
@@ -668,7 +673,7 @@ static void mutate(const uint8_t *data, size_t len)
     }
 }
 
-static void any_bytes(void **state)
+static void arbitrary_bytes(void **state)
 {
     (void)state;
     assert_true(corpus_replay("traceql", traceql_fuzz) >= 6);
@@ -678,17 +683,17 @@ static void any_bytes(void **state)
 SUITE(traceql)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(compares),
-        cmocka_unit_test(relates),
-        cmocka_unit_test(goes_through_circles_once),
-        cmocka_unit_test(relates_and_groups),
-        cmocka_unit_test(refuses),
-        cmocka_unit_test(bounds_what_a_query_is),
-        cmocka_unit_test(bounds_what_a_pattern_takes),
+        cmocka_unit_test(comparisons),
+        cmocka_unit_test(structural_operators),
+        cmocka_unit_test(cycles_of_parents_are_followed_once),
+        cmocka_unit_test(structural_operators_and_groups),
+        cmocka_unit_test(invalid_queries_are_rejected),
+        cmocka_unit_test(the_size_of_a_query_is_limited),
+        cmocka_unit_test(the_time_of_a_pattern_is_limited),
         cmocka_unit_test(a_pattern_is_matched_once_with_each_text),
-        cmocka_unit_test(reads_a_span_once),
-        cmocka_unit_test(tells_the_store),
-        cmocka_unit_test(any_bytes),
+        cmocka_unit_test(a_span_is_read_once),
+        cmocka_unit_test(the_store_gets_a_filter),
+        cmocka_unit_test(arbitrary_bytes),
     };
     return RUN(tests, make, unmake);
 }

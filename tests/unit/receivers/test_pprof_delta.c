@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Differences between profiles: every expectation is a subtraction that can be done by hand. */
+/* Differences between profiles: every expected value is a subtraction done by hand. */
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/steps.h"
@@ -14,7 +14,7 @@ struct fixture {
     struct pprof_delta *delta;
     struct br_arena arena;
     struct br_err err;
-    struct br_str text; /* of the last difference */
+    struct br_str text; /* the last difference */
 };
 
 static int setup(void **state)
@@ -38,7 +38,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* "a 1 2; b 3 4;", and the duration where there is one. */
+/* Writes "a 1 2; b 3 4;", and the duration if there is one. */
 static void describe(struct br_str *out, const uint8_t *data, size_t len)
 {
     Perftools__Profiles__Profile *p = perftools__profiles__profile__unpack(NULL, len, data);
@@ -137,7 +137,7 @@ static void test_equal_stacks_add_up(void **state)
            "a 3 4; "); /* 6 - 3, 7 - 3 */
 }
 
-static void test_values_in_use_go_through(void **state)
+static void test_values_in_use_are_not_subtracted(void **state)
 {
     struct fixture *f = *state;
     expect(f, &(struct pprof_wire){HEAP, .samples = {{"a", {9, 90, 5, 50}, 0}}}, "first");
@@ -146,7 +146,7 @@ static void test_values_in_use_go_through(void **state)
     expect(f, &(struct pprof_wire){HEAP, .samples = {{"a", {10, 95, 1, 5}, 0}}}, "a 1 5 1 5; ");
 }
 
-static void test_a_new_program_counts_from_the_beginning(void **state)
+static void test_a_restarted_program_counts_from_zero(void **state)
 {
     struct fixture *f = *state;
     expect(f, &(struct pprof_wire){MUTEX, .samples = {{"a", {5, 50}, 0}, {"b", {5, 50}, 0}}},
@@ -157,8 +157,9 @@ static void test_a_new_program_counts_from_the_beginning(void **state)
            "a 1 10; ");
 }
 
-/* Go scales sampled delays by a clock that it measures more exactly as time goes by. */
-static void test_a_scaled_value_that_shrinks_is_no_new_program(void **state)
+/* Go scales sampled delays by a clock whose measured rate becomes more exact over time, so a
+ * scaled value may shrink. */
+static void test_a_scaled_value_may_shrink(void **state)
 {
     struct fixture *f = *state;
     expect(f, &(struct pprof_wire){MUTEX, .samples = {{"a", {5, 1000}, 0}, {"b", {1, 10}, 0}}},
@@ -169,7 +170,7 @@ static void test_a_scaled_value_that_shrinks_is_no_new_program(void **state)
            "a 1 10; ");
 }
 
-static void test_without_counts_every_type_tells(void **state)
+static void test_any_type_shows_a_restart_without_counts(void **state)
 {
     struct fixture *f = *state;
 #define DELAY .types = {{"delay", "nanoseconds"}}, .n_types = 1
@@ -177,7 +178,7 @@ static void test_without_counts_every_type_tells(void **state)
     expect(f, &(struct pprof_wire){DELAY, .samples = {{"a", {4}, 0}, {"b", {7}, 0}}}, "a 4; b 7; ");
 }
 
-static void test_other_types_are_another_program(void **state)
+static void test_a_change_of_types_is_a_restart(void **state)
 {
     struct fixture *f = *state;
     expect(f, &(struct pprof_wire){MUTEX, .samples = {{"a", {5, 50}, 0}}}, "first");
@@ -203,7 +204,7 @@ static void test_durations(void **state)
                                 .duration_ns = 5},
            "a 1 1; in 5");
     expect(f, &(struct pprof_wire){MUTEX, .samples = {{"a", {4, 4}, 0}}, .time_ns = 1650},
-           "a 1 1; "); /* a clock that was set back */
+           "a 1 1; "); /* the clock was set back */
 }
 
 static void test_clear(void **state)
@@ -218,7 +219,7 @@ static void test_clear(void **state)
            "a 2 6; in 10");
 }
 
-/* What is refused leaves the base as it was. */
+/* A rejected profile does not change the base. */
 static void test_refused(void **state)
 {
     struct fixture *f = *state;
@@ -338,11 +339,11 @@ SUITE(pprof_delta)
         TEST(test_labels_are_part_of_a_stack),
         TEST(test_equal_stacks_add_up),
         TEST(test_equal_ids_are_linear),
-        TEST(test_values_in_use_go_through),
-        TEST(test_a_new_program_counts_from_the_beginning),
-        TEST(test_a_scaled_value_that_shrinks_is_no_new_program),
-        TEST(test_without_counts_every_type_tells),
-        TEST(test_other_types_are_another_program),
+        TEST(test_values_in_use_are_not_subtracted),
+        TEST(test_a_restarted_program_counts_from_zero),
+        TEST(test_a_scaled_value_may_shrink),
+        TEST(test_any_type_shows_a_restart_without_counts),
+        TEST(test_a_change_of_types_is_a_restart),
         TEST(test_durations),
         TEST(test_clear),
         TEST(test_refused),

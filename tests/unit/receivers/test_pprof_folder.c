@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receiver pprof: a folder, with real files in a temporary one and a clock that the test moves. */
+/* Receiver pprof: directories. The files are real, in a temporary directory; the test sets the
+ * clock. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -18,13 +19,13 @@ extern const struct br_component br_pprof_receiver;
 
 struct fixture {
     struct receiver_rig rig;
-    char folder[64], done[80]; /* the second is below the first */
+    char directory[64], done[80]; /* `done` is inside `directory` */
 };
 
 static const char *path_of(const struct fixture *f, const char *name)
 {
     static char path[300];
-    (void)snprintf(path, sizeof path, "%s/%s", f->folder, name);
+    (void)snprintf(path, sizeof path, "%s/%s", f->directory, name);
     return path;
 }
 
@@ -41,7 +42,7 @@ static void put_text(const struct fixture *f, const char *name, const char *text
     put(f, name, text, strlen(text));
 }
 
-static bool is_there(const struct fixture *f, const char *name)
+static bool exists(const struct fixture *f, const char *name)
 {
     return access(path_of(f, name), F_OK) == 0;
 }
@@ -51,7 +52,7 @@ static const char *config(const struct fixture *f, const char *more)
     static char yaml[400];
     (void)snprintf(yaml, sizeof yaml,
                    "{file: {path: %s, poll_interval: 1s, labels: {service_name: batch}%s}}",
-                   f->folder, more);
+                   f->directory, more);
     return yaml;
 }
 
@@ -67,43 +68,43 @@ static void end(struct fixture *f)
     receiver_rig_end(&f->rig);
 }
 
-static void make_folder(struct fixture *f)
+static void make_directory(struct fixture *f)
 {
-    (void)snprintf(f->folder, sizeof f->folder, "/tmp/braid-folder-XXXXXX");
-    assert_non_null(mkdtemp(f->folder));
-    (void)snprintf(f->done, sizeof f->done, "%s/done", f->folder);
+    (void)snprintf(f->directory, sizeof f->directory, "/tmp/braid-folder-XXXXXX");
+    assert_non_null(mkdtemp(f->directory));
+    (void)snprintf(f->done, sizeof f->done, "%s/done", f->directory);
     assert_int_equal(mkdir(f->done, 0700), 0);
 }
 
-static void empty(const char *folder)
+static void empty(const char *directory)
 {
-    DIR *dir = opendir(folder);
+    DIR *dir = opendir(directory);
     assert_non_null(dir);
     for (struct dirent *e = readdir(dir); e; e = readdir(dir))
         (void)unlinkat(dirfd(dir), e->d_name, 0);
     (void)closedir(dir);
 }
 
-static void remove_folder(struct fixture *f)
+static void remove_directory(struct fixture *f)
 {
     empty(f->done);
     (void)rmdir(f->done);
-    empty(f->folder);
-    assert_int_equal(rmdir(f->folder), 0);
+    empty(f->directory);
+    assert_int_equal(rmdir(f->directory), 0);
 }
 
 static int setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
     assert_non_null(f);
-    make_folder(f);
+    make_directory(f);
     *state = f;
     return 0;
 }
 
 static int teardown(void **state)
 {
-    remove_folder(*state);
+    remove_directory(*state);
     free(*state);
     return 0;
 }
@@ -115,9 +116,9 @@ static double files(struct fixture *f, const char *result)
     return fake_host_metric(f->rig.h, "braid_receiver_pprof_files", labels);
 }
 
-/* --- What is taken ---------------------------------------------------------------------------- */
+/* --- Formats ---------------------------------------------------------------------------------- */
 
-/* 100 Hz: a count is 10 ms. */
+/* At 100 Hz a count is 10 ms. */
 static void test_folded_text(void **state)
 {
     struct fixture *f = *state;
@@ -127,7 +128,7 @@ static void test_folded_text(void **state)
     assert_int_equal(f->rig.n, 1);
     receiver_rig_expect_in(&f->rig, "service.name=batch");
     receiver_rig_expect_in(&f->rig, "main;rest 10000000\nmain;work 30000000\n");
-    assert_true(is_there(f, "a.folded"));
+    assert_true(exists(f, "a.folded"));
     assert_float_equal(files(f, "ok"), 1, 0);
     assert_float_equal(fake_host_metric(f->rig.h, "otelcol_receiver_accepted_profile_samples",
                                         "receiver=\"pprof\",sample_type=\"cpu:nanoseconds\","
@@ -157,7 +158,7 @@ static void copy(const struct fixture *f, const char *from, const char *name)
     put(f, name, data, n);
 }
 
-/* The totals that `go tool pprof` says of it are in tests/data/pprof/cpu.txt. */
+/* The totals printed by `go tool pprof` are in tests/data/pprof/cpu.txt. */
 static void test_pprof_of_go(void **state)
 {
     struct fixture *f = *state;
@@ -185,7 +186,7 @@ static void test_speedscope(void **state)
     end(f);
 }
 
-/* --- When ------------------------------------------------------------------------------------- */
+/* --- When files are read ---------------------------------------------------------------------- */
 
 static void append(const struct fixture *f, const char *name, const char *text)
 {
@@ -195,12 +196,12 @@ static void append(const struct fixture *f, const char *name, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-static void test_a_file_is_taken_when_it_rests(void **state)
+static void test_a_file_is_read_when_it_stops_changing(void **state)
 {
     struct fixture *f = *state;
     start(f, ", after: delete");
     put_text(f, "a", "main;work");
-    fake_host_advance(f->rig.h, 1000); /* seen */
+    fake_host_advance(f->rig.h, 1000); /* first scan */
     for (int i = 0; i < 5; i++) {
         append(f, "a", ";deeper");
         fake_host_advance(f->rig.h, 1000);
@@ -212,11 +213,11 @@ static void test_a_file_is_taken_when_it_rests(void **state)
     fake_host_advance(f->rig.h, 1000);
     assert_int_equal(f->rig.n, 1);
     receiver_rig_expect_in(&f->rig, "main;work;deeper;deeper;deeper;deeper;deeper 20000000\n");
-    assert_false(is_there(f, "a"));
+    assert_false(exists(f, "a"));
     end(f);
 }
 
-/* From the first step of extension adaptive on. */
+/* Files wait from the first level of extension adaptive on. */
 static void test_files_wait_while_profiles_are_shed(void **state)
 {
     struct fixture *f = *state;
@@ -228,22 +229,22 @@ static void test_files_wait_while_profiles_are_shed(void **state)
     br_shed_set(&f->rig.h->host, BR_SHED_NONE, 0);
     fake_host_advance(f->rig.h, 2000);
     assert_int_equal(f->rig.n, 1);
-    assert_false(is_there(f, "a"));
+    assert_false(exists(f, "a"));
     end(f);
 }
 
-static void test_an_empty_file_is_not_begun(void **state)
+static void test_an_empty_file_is_not_read(void **state)
 {
     struct fixture *f = *state;
     start(f, ", after: delete");
     put_text(f, "a", "");
     fake_host_advance(f->rig.h, 5000);
-    assert_true(is_there(f, "a"));
+    assert_true(exists(f, "a"));
     assert_true(files(f, "ok") == 0 && files(f, "failed") == 0);
     end(f);
 }
 
-static void test_what_is_not_looked_at(void **state)
+static void test_ignored_files(void **state)
 {
     struct fixture *f = *state;
     put_text(f, ".hidden", FOLDED);
@@ -262,9 +263,9 @@ static void test_what_is_not_looked_at(void **state)
     end(f);
 }
 
-/* --- And then --------------------------------------------------------------------------------- */
+/* --- After reading ---------------------------------------------------------------------------- */
 
-static void test_remembered_until_it_changes(void **state)
+static void test_a_file_is_read_again_after_a_change(void **state)
 {
     struct fixture *f = *state;
     put_text(f, "a", FOLDED);
@@ -277,13 +278,13 @@ static void test_remembered_until_it_changes(void **state)
     end(f);
 }
 
-/* A restart takes what is new, and what has changed. */
-static void test_a_restart_takes_nothing_twice(void **state)
+/* After a restart, only new and changed files are read. */
+static void test_a_restart_reads_no_file_twice(void **state)
 {
     struct fixture *f = *state;
     put_text(f, "a", FOLDED);
     put_text(f, "b %\n\xff", FOLDED);
-    put(f, "c", "\x01", 1); /* is no profile, and is said to be none once more */
+    put(f, "c", "\x01", 1); /* not a profile; reported again after a restart */
     start(f, "");
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(f->rig.n, 2);
@@ -297,19 +298,19 @@ static void test_a_restart_takes_nothing_twice(void **state)
     fake_host_advance(f->rig.h, 3000);
     assert_int_equal(f->rig.n, 2);
     end(f);
-    append(f, ".braid-taken", "1 2 3 4 5 a"); /* a crash left half a line */
+    append(f, ".braid-taken", "1 2 3 4 5 a"); /* a crash left an incomplete line */
     start(f, "");
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(f->rig.n, 0);
     end(f);
-    start(f, ""); /* that half line is none now either */
+    start(f, ""); /* the incomplete line is ignored again */
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(f->rig.n, 0);
     end(f);
 }
 
-/* Names that are gone do not stay in the list for ever. */
-static void test_the_list_is_written_anew(void **state)
+/* Names of deleted files are removed from the list. */
+static void test_the_list_is_rewritten(void **state)
 {
     struct fixture *f = *state;
     char name[32];
@@ -330,7 +331,7 @@ static void test_the_list_is_written_anew(void **state)
     }
 }
 
-static void test_where_it_is_remembered(void **state)
+static void test_path_of_the_list(void **state)
 {
     struct fixture *f = *state;
     char more[128];
@@ -342,11 +343,11 @@ static void test_where_it_is_remembered(void **state)
         assert_int_equal(f->rig.n, n == 0);
         end(f);
     }
-    assert_true(is_there(f, "done/list"));
-    assert_false(is_there(f, ".braid-taken"));
+    assert_true(exists(f, "done/list"));
+    assert_false(exists(f, ".braid-taken"));
 }
 
-/* The lines that were there are not counted once more. */
+/* Lines that were counted before are not counted again. */
 static void test_folded_text_that_grows(void **state)
 {
     struct fixture *f = *state;
@@ -360,22 +361,22 @@ static void test_folded_text_that_grows(void **state)
     receiver_rig_expect_in(&f->rig, "main;later 20000000\n");
     assert_false(receiver_rig_has_bytes(&f->rig, "work"));
     end(f);
-    append(f, "a", "main;last 1"); /* without its end, and after a restart */
+    append(f, "a", "main;last 1"); /* a line without its end, and after a restart */
     start(f, "");
     fake_host_advance(f->rig.h, 10000);
     receiver_rig_expect_in(&f->rig, "main;last 10000000\n");
     assert_false(receiver_rig_has_bytes(&f->rig, "later"));
-    append(f, "a", "7\nmain;more 1\nmain;cut"); /* 17 of it, of which 1 was counted */
+    append(f, "a", "7\nmain;more 1\nmain;cut"); /* the line now has 17, of which 1 was counted */
     fake_host_advance(f->rig.h, 10000);
     receiver_rig_expect_in(&f->rig, "main;last 160000000\nmain;more 10000000\n");
-    append(f, "a", "ting 3\nmain;x 5"); /* of what was no line, nothing was */
+    append(f, "a", "ting 3\nmain;x 5"); /* the incomplete line was not counted */
     fake_host_advance(f->rig.h, 10000);
     receiver_rig_expect_in(&f->rig, "main;cutting 30000000\nmain;x 50000000\n");
-    append(f, "a", "0 2\nmain;end 1\n"); /* another stack than the one that was counted */
+    append(f, "a", "0 2\nmain;end 1\n"); /* not the stack that was counted */
     fake_host_advance(f->rig.h, 10000);
     receiver_rig_expect_in(&f->rig, "main;end 10000000\n");
     assert_float_equal(files(f, "failed"), 0, 0);
-    put_text(f, "a", "main;other 4\n" FOLDED); /* another file under that name */
+    put_text(f, "a", "main;other 4\n" FOLDED); /* another file with the same name */
     fake_host_advance(f->rig.h, 10000);
     receiver_rig_expect_in(&f->rig,
                            "main;other 40000000\nmain;rest 10000000\nmain;work 30000000\n");
@@ -385,19 +386,19 @@ static void test_folded_text_that_grows(void **state)
 static void rename_to(const struct fixture *f, const char *from, const char *to)
 {
     char path[300];
-    (void)snprintf(path, sizeof path, "%s/%s", f->folder, from);
+    (void)snprintf(path, sizeof path, "%s/%s", f->directory, from);
     assert_int_equal(rename(path, path_of(f, to)), 0);
 }
 
-/* Makes the time at which it changed another one. */
+/* Sets the modification time of a file. */
 static void touch(const struct fixture *f, const char *name, time_t seconds)
 {
     const struct timespec times[] = {{seconds, 0}, {seconds, 0}};
     assert_int_equal(utimensat(AT_FDCWD, path_of(f, name), times, 0), 0);
 }
 
-/* As logs are rotated: files move on by a name, and the first one begins anew. */
-static void test_a_file_is_the_same_under_another_name(void **state)
+/* Log rotation renames files and starts a new file under the first name. */
+static void test_a_renamed_file_is_the_same_file(void **state)
 {
     struct fixture *f = *state;
     put_text(f, "a", FOLDED);
@@ -405,16 +406,16 @@ static void test_a_file_is_the_same_under_another_name(void **state)
     start(f, "");
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(f->rig.n, 2);
-    for (unsigned again = 0; again < 2; again++) { /* at once, and by what a restart remembers */
+    for (unsigned again = 0; again < 2; again++) { /* first while running, then after a restart */
         rename_to(f, "b.pb.gz", "c.pb.gz");
         rename_to(f, "a", "a.1");
         fake_host_advance(f->rig.h, 10000);
         rename_to(f, "a.1", "a.2");
-        put_text(f, "a.1", FOLDED); /* of these bytes it is the first file */
+        put_text(f, "a.1", FOLDED); /* the first file with this name and content */
         fake_host_advance(f->rig.h, 10000);
         assert_int_equal(f->rig.n, again ? 1 : 3);
         receiver_rig_expect_in(&f->rig, "main;rest 10000000\nmain;work 30000000\n");
-        append(f, "a.2", "main;later 2\n"); /* and grows under its new name */
+        append(f, "a.2", "main;later 2\n"); /* the renamed file grows */
         fake_host_advance(f->rig.h, 10000);
         assert_int_equal(f->rig.n, again ? 2 : 4);
         receiver_rig_expect_in(&f->rig, "main;later 20000000\n");
@@ -431,8 +432,8 @@ static void test_a_file_is_the_same_under_another_name(void **state)
     end(f);
 }
 
-/* Names change places, also by a name that is not looked at. */
-static void test_names_change_places(void **state)
+/* Two files swap their names; one has an ignored name in between. */
+static void test_swapped_names(void **state)
 {
     struct fixture *f = *state;
     put_text(f, "a", "main;first 1\n");
@@ -449,7 +450,7 @@ static void test_names_change_places(void **state)
     end(f);
 }
 
-static void test_a_file_whose_time_alone_changes_is_not_taken_again(void **state)
+static void test_a_new_time_alone_is_not_a_change(void **state)
 {
     struct fixture *f = *state;
     put_text(f, "a", FOLDED);
@@ -465,8 +466,8 @@ static void test_a_file_whose_time_alone_changes_is_not_taken_again(void **state
     end(f);
 }
 
-/* Another file has the number of one that was: its size or its time tells. */
-static void test_a_number_that_is_used_again(void **state)
+/* A new file that reuses an inode number is recognized by its size or time. */
+static void test_a_reused_inode_number(void **state)
 {
     struct fixture *f = *state;
     struct stat before, after;
@@ -474,7 +475,7 @@ static void test_a_number_that_is_used_again(void **state)
     start(f, "");
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(stat(path_of(f, "a"), &before), 0);
-    put_text(f, "a", "main;other 1\n"); /* as long, and the same number for sure */
+    put_text(f, "a", "main;other 1\n"); /* same length, and certainly the same inode */
     touch(f, "a", before.st_mtim.tv_sec + 7);
     rename_to(f, "a", "b");
     assert_int_equal(stat(path_of(f, "b"), &after), 0);
@@ -485,7 +486,7 @@ static void test_a_number_that_is_used_again(void **state)
     end(f);
 }
 
-static void test_a_file_that_is_renamed_while_it_is_sent(void **state)
+static void test_a_file_may_be_renamed_while_it_is_sent(void **state)
 {
     struct fixture *f = *state;
     put_text(f, "a", FOLDED);
@@ -512,13 +513,13 @@ static void test_moved(void **state)
     start(f, more);
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(f->rig.n, 2);
-    assert_false(is_there(f, "a"));
-    assert_true(is_there(f, "done/a"));
-    assert_true(is_there(f, "b")); /* nothing is written over, and nothing taken twice */
+    assert_false(exists(f, "a"));
+    assert_true(exists(f, "done/a"));
+    assert_true(exists(f, "b")); /* no file is overwritten, and none is read twice */
     end(f);
 }
 
-static void test_what_cannot_be_read_stays(void **state)
+static void test_invalid_files_are_kept(void **state)
 {
     struct fixture *f = *state;
     put_text(f, "a", "{\"neither\": 1}");
@@ -527,15 +528,15 @@ static void test_what_cannot_be_read_stays(void **state)
     fake_host_advance(f->rig.h, 5000);
     assert_int_equal(f->rig.n, 0);
     assert_float_equal(files(f, "failed"), 2, 0);
-    assert_true(is_there(f, "a") && is_there(f, "b"));
+    assert_true(exists(f, "a") && exists(f, "b"));
     put_text(f, "a", FOLDED);
     fake_host_advance(f->rig.h, 3000);
     assert_int_equal(f->rig.n, 1);
-    assert_false(is_there(f, "a"));
+    assert_false(exists(f, "a"));
     end(f);
 }
 
-static void test_a_large_file_stays(void **state)
+static void test_a_file_that_is_too_large_is_kept(void **state)
 {
     struct fixture *f = *state;
     char yaml[300], text[2000];
@@ -543,11 +544,11 @@ static void test_a_large_file_stays(void **state)
     memcpy(text + sizeof text - 3, " 1\n", 3);
     put(f, "a", text, sizeof text);
     (void)snprintf(yaml, sizeof yaml, "{max_profile_size: 1999, file: {path: %s, after: delete}}",
-                   f->folder);
+                   f->directory);
     receiver_rig_start(&f->rig, &br_pprof_receiver, yaml);
     fake_host_advance(f->rig.h, 5000);
     assert_float_equal(files(f, "failed"), 1, 0);
-    assert_true(is_there(f, "a"));
+    assert_true(exists(f, "a"));
     put(f, "a", text + 1, sizeof text - 1);
     fake_host_advance(f->rig.h, 3000);
     assert_float_equal(files(f, "ok"), 1, 0);
@@ -556,7 +557,7 @@ static void test_a_large_file_stays(void **state)
 
 /* --- The pipeline ----------------------------------------------------------------------------- */
 
-static void test_refused_for_now_and_for_good(void **state)
+static void test_retryable_and_permanent_errors(void **state)
 {
     struct fixture *f = *state;
     put_text(f, "a", FOLDED);
@@ -564,12 +565,12 @@ static void test_refused_for_now_and_for_good(void **state)
     f->rig.outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "full");
     fake_host_advance(f->rig.h, 3500);
     assert_true(f->rig.n >= 2);
-    assert_true(is_there(f, "a"));
+    assert_true(exists(f, "a"));
     f->rig.outcome = br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "no");
     unsigned before = f->rig.n;
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(f->rig.n, before + 1);
-    assert_true(is_there(f, "a"));
+    assert_true(exists(f, "a"));
     assert_float_equal(files(f, "failed"), 1, 0);
     end(f);
 }
@@ -585,11 +586,11 @@ static void test_drain_waits_for_the_pipeline(void **state)
     assert_false(f->rig.drained);
     receiver_rig_finish(&f->rig);
     assert_true(f->rig.drained);
-    assert_false(is_there(f, "a"));
+    assert_false(exists(f, "a"));
     receiver_rig_end(&f->rig);
 }
 
-static void test_a_file_that_changes_while_it_is_sent_stays(void **state)
+static void test_a_file_that_changes_while_it_is_sent_is_kept(void **state)
 {
     struct fixture *f = *state;
     put_text(f, "a", FOLDED);
@@ -599,14 +600,14 @@ static void test_a_file_that_changes_while_it_is_sent_stays(void **state)
     append(f, "a", "main;more 1\n");
     f->rig.hold = false;
     receiver_rig_finish(&f->rig);
-    assert_true(is_there(f, "a"));
+    assert_true(exists(f, "a"));
     fake_host_advance(f->rig.h, 3000);
     assert_int_equal(f->rig.n, 2);
-    assert_false(is_there(f, "a"));
+    assert_false(exists(f, "a"));
     end(f);
 }
 
-static void test_destroyed_while_it_is_sent(void **state)
+static void test_destroyed_while_a_file_is_sent(void **state)
 {
     struct fixture *f = *state;
     put_text(f, "a", FOLDED);
@@ -614,17 +615,17 @@ static void test_destroyed_while_it_is_sent(void **state)
     f->rig.hold = true;
     fake_host_advance(f->rig.h, 2000);
     receiver_rig_end(&f->rig);
-    assert_true(is_there(f, "a"));
+    assert_true(exists(f, "a"));
 }
 
-/* A folder that goes away is waited for. */
-static void test_no_folder_any_more(void **state)
+/* The receiver waits for a directory that was removed. */
+static void test_removed_directory(void **state)
 {
     struct fixture *f = *state;
     start(f, "");
-    remove_folder(f);
+    remove_directory(f);
     fake_host_advance(f->rig.h, 5000);
-    assert_int_equal(mkdir(f->folder, 0700), 0);
+    assert_int_equal(mkdir(f->directory, 0700), 0);
     assert_int_equal(mkdir(f->done, 0700), 0);
     put_text(f, "a", FOLDED);
     fake_host_advance(f->rig.h, 5000);
@@ -632,19 +633,19 @@ static void test_no_folder_any_more(void **state)
     end(f);
 }
 
-static void test_folders_that_are_not_there(void **state)
+static void test_missing_directories(void **state)
 {
     struct fixture *f = *state;
     char yaml[500], error[400];
     put_text(f, "a", FOLDED);
-    for (int there = 0; there < 2; there++) {
-        const char *path = path_of(f, there ? "a" : "b");
-        const char *why = there ? " is not a directory" : ": No such file or directory";
+    for (int present = 0; present < 2; present++) {
+        const char *path = path_of(f, present ? "a" : "b");
+        const char *why = present ? " is not a directory" : ": No such file or directory";
         (void)snprintf(yaml, sizeof yaml, "file: {path: %s}", path);
         (void)snprintf(error, sizeof error, "file::path: %s%s", path, why);
         receiver_rig_refused(&br_pprof_receiver, yaml, error);
-        (void)snprintf(yaml, sizeof yaml, "file: {path: %s, after: move, move_to: %s}", f->folder,
-                       path);
+        (void)snprintf(yaml, sizeof yaml, "file: {path: %s, after: move, move_to: %s}",
+                       f->directory, path);
         (void)snprintf(error, sizeof error, "file::move_to: %s%s", path, why);
         receiver_rig_refused(&br_pprof_receiver, yaml, error);
     }
@@ -662,19 +663,19 @@ static void put_large(const struct fixture *f, const char *name)
     br_str_release(&text);
 }
 
-/* Looks twice; the reading of the first file that is ready waits for a thread then. */
+/* Scans twice. Then the reading of the first ready file waits for a thread. */
 static void wait_for_reading(struct fixture *f)
 {
     struct fake_host *h = f->rig.h;
     h->threads = true;
     fake_host_advance(h, 1);
-    assert_int_equal(fake_host_work(h), 1); /* the first look */
+    assert_int_equal(fake_host_work(h), 1); /* the first scan */
     fake_host_advance(h, 1000);
-    assert_int_equal(fake_host_work(h), 1); /* and the second */
+    assert_int_equal(fake_host_work(h), 1); /* the second scan */
     assert_int_equal(h->n_works, 1);
 }
 
-/* The disk is asked in a thread, one thing at a time, and never for small files either. */
+/* All disk access is in a thread, one operation at a time, even for small files. */
 static void test_files_are_read_in_a_thread(void **state)
 {
     struct fixture *f = *state;
@@ -687,26 +688,26 @@ static void test_files_are_read_in_a_thread(void **state)
     for (unsigned n = 0; n < 2; n++) {
         assert_int_equal(h->works[0]->kind, BR_WORK_DISK);
         assert_int_equal(f->rig.n, n);
-        fake_host_advance(h, 5000); /* nothing else is begun meanwhile */
+        fake_host_advance(h, 5000); /* no other operation starts meanwhile */
         assert_int_equal(h->n_works, 1);
-        assert_true(is_there(f, "large") && is_there(f, "small"));
+        assert_true(exists(f, "large") && exists(f, "small"));
         assert_int_equal(fake_host_work(h), 1);
         fake_host_turn(h);
     }
     assert_int_equal(f->rig.n, 2);
-    assert_true(is_there(f, "large") && is_there(f, "small"));
-    for (unsigned n = 0; n < 2; n++) { /* deletes them */
+    assert_true(exists(f, "large") && exists(f, "small"));
+    for (unsigned n = 0; n < 2; n++) { /* the files are deleted */
         assert_int_equal(h->works[0]->kind, BR_WORK_DISK);
         (void)fake_host_work(h);
     }
-    assert_false(is_there(f, "large") || is_there(f, "small"));
+    assert_false(exists(f, "large") || exists(f, "small"));
     assert_float_equal(files(f, "ok"), 2, 0);
     h->threads = false;
     (void)fake_host_work(h);
     end(f);
 }
 
-/* A look goes on in parts, and all files are taken in the end, however many there are. */
+/* A scan is done in parts, and all files are read in the end, however many there are. */
 static void test_many_files(void **state)
 {
     struct fixture *f = *state;
@@ -731,15 +732,15 @@ static void test_many_files(void **state)
     assert_int_equal(f->rig.n, N);
     fake_host_advance(h, 5000);
     end(f);
-    start(f, ""); /* and none of them twice */
+    start(f, ""); /* no file is read twice */
     f->rig.quiet = true;
     fake_host_advance(f->rig.h, 5000);
     assert_int_equal(f->rig.n, 0);
     end(f);
 }
 
-/* The list is written again: else a restart would take all files. */
-static void test_the_list_is_deleted(void **state)
+/* A deleted list is written again. Otherwise a restart would read all files. */
+static void test_a_deleted_list_is_written_again(void **state)
 {
     struct fixture *f = *state;
     put_text(f, "a", FOLDED);
@@ -754,7 +755,7 @@ static void test_the_list_is_deleted(void **state)
     end(f);
 }
 
-/* A pprof of 4 MiB: one stack over and over. Returns its samples. */
+/* Writes a pprof of 4 MiB that repeats one stack. Returns its number of samples. */
 static unsigned put_pprof(const struct fixture *f, const char *name)
 {
     struct wire w = {0};
@@ -773,8 +774,8 @@ static unsigned put_pprof(const struct fixture *f, const char *name)
     return n;
 }
 
-/* One each turn, and the file is taken when the last of them is. */
-static void test_large_files_go_on_in_pieces(void **state)
+/* One piece is sent per loop iteration, and the file is deleted after the last piece. */
+static void test_large_files_are_sent_in_pieces(void **state)
 {
     struct fixture *f = *state;
     unsigned pieces = put_pprof(f, "large") / (BR_PIECE_BYTES / BR_PIECE_SAMPLE_BYTES);
@@ -786,15 +787,15 @@ static void test_large_files_go_on_in_pieces(void **state)
     assert_int_equal(f->rig.n, 0);
     (void)br_host_turn(&f->rig.h->host);
     assert_int_equal(f->rig.n, 1);
-    assert_true(is_there(f, "large"));
+    assert_true(exists(f, "large"));
     fake_host_advance(f->rig.h, 1000);
     assert_in_range(f->rig.n, pieces, 2 * pieces);
-    assert_false(is_there(f, "large"));
+    assert_false(exists(f, "large"));
     assert_float_equal(files(f, "ok"), 1, 0);
     end(f);
 }
 
-static void test_pieces_may_be_cut_short(void **state)
+static void test_destroyed_while_pieces_are_sent(void **state)
 {
     struct fixture *f = *state;
     put_pprof(f, "large");
@@ -805,10 +806,10 @@ static void test_pieces_may_be_cut_short(void **state)
     (void)br_host_turn(&f->rig.h->host);
     receiver_rig_end(&f->rig);
     assert_int_equal(f->rig.n, 1);
-    assert_true(is_there(f, "large"));
+    assert_true(exists(f, "large"));
 }
 
-static void test_files_are_waited_for(void **state)
+static void test_drain_waits_for_files(void **state)
 {
     struct fixture *f = *state;
     put_large(f, "large");
@@ -822,11 +823,11 @@ static void test_files_are_waited_for(void **state)
     assert_false(f->rig.drained);
     (void)fake_host_work(f->rig.h); /* the file is deleted */
     assert_true(f->rig.drained);
-    assert_false(is_there(f, "large"));
+    assert_false(exists(f, "large"));
     receiver_rig_end(&f->rig);
 }
 
-static void test_the_end_may_come_meanwhile(void **state)
+static void test_destroyed_while_a_file_is_read(void **state)
 {
     struct fixture *f = *state;
     put_large(f, "large");
@@ -834,11 +835,11 @@ static void test_the_end_may_come_meanwhile(void **state)
     wait_for_reading(f);
     receiver_rig_end(&f->rig);
     assert_int_equal(f->rig.n, 0);
-    assert_true(is_there(f, "large"));
+    assert_true(exists(f, "large"));
 }
 
-/* A file that was taken is deleted, also where no thread has come to it. */
-static void test_the_end_may_come_after_a_file(void **state)
+/* A file whose profile was accepted is deleted, even if no thread has done so before the end. */
+static void test_destroyed_before_a_file_is_deleted(void **state)
 {
     struct fixture *f = *state;
     put_text(f, "a", FOLDED);
@@ -847,9 +848,9 @@ static void test_the_end_may_come_after_a_file(void **state)
     (void)fake_host_work(f->rig.h);
     fake_host_turn(f->rig.h);
     assert_int_equal(f->rig.n, 1);
-    assert_true(is_there(f, "a"));
+    assert_true(exists(f, "a"));
     receiver_rig_end(&f->rig);
-    assert_false(is_there(f, "a"));
+    assert_false(exists(f, "a"));
 }
 
 static void large_without_memory(void *arg)
@@ -868,7 +869,7 @@ static void large_without_memory(void *arg)
     f->rig.h->threads = false;
     fake_host_advance(f->rig.h, 60000);
     assert_int_equal(f->rig.n, 1);
-    assert_false(is_there(f, "a"));
+    assert_false(exists(f, "a"));
     end(f);
 }
 
@@ -891,8 +892,8 @@ static void without_memory(void *arg)
     fault_stop();
     assert_true(fault_failed() || f->rig.n == 1);
     fake_host_advance(f->rig.h, 60000);
-    assert_int_equal(f->rig.n, 1); /* what there was no memory for is tried again */
-    assert_false(is_there(f, "a"));
+    assert_int_equal(f->rig.n, 1); /* retried after lack of memory */
+    assert_false(exists(f, "a"));
     end(f);
 }
 
@@ -908,37 +909,37 @@ SUITE(pprof_folder)
         TEST(test_sample_rate),
         TEST(test_pprof_of_go),
         TEST(test_speedscope),
-        TEST(test_a_file_is_taken_when_it_rests),
+        TEST(test_a_file_is_read_when_it_stops_changing),
         TEST(test_files_wait_while_profiles_are_shed),
-        TEST(test_an_empty_file_is_not_begun),
-        TEST(test_what_is_not_looked_at),
-        TEST(test_remembered_until_it_changes),
-        TEST(test_a_restart_takes_nothing_twice),
-        TEST(test_the_list_is_written_anew),
-        TEST(test_where_it_is_remembered),
+        TEST(test_an_empty_file_is_not_read),
+        TEST(test_ignored_files),
+        TEST(test_a_file_is_read_again_after_a_change),
+        TEST(test_a_restart_reads_no_file_twice),
+        TEST(test_the_list_is_rewritten),
+        TEST(test_path_of_the_list),
         TEST(test_folded_text_that_grows),
-        TEST(test_a_file_is_the_same_under_another_name),
-        TEST(test_names_change_places),
-        TEST(test_a_file_whose_time_alone_changes_is_not_taken_again),
-        TEST(test_a_number_that_is_used_again),
-        TEST(test_a_file_that_is_renamed_while_it_is_sent),
+        TEST(test_a_renamed_file_is_the_same_file),
+        TEST(test_swapped_names),
+        TEST(test_a_new_time_alone_is_not_a_change),
+        TEST(test_a_reused_inode_number),
+        TEST(test_a_file_may_be_renamed_while_it_is_sent),
         TEST(test_moved),
-        TEST(test_what_cannot_be_read_stays),
-        TEST(test_a_large_file_stays),
-        TEST(test_refused_for_now_and_for_good),
+        TEST(test_invalid_files_are_kept),
+        TEST(test_a_file_that_is_too_large_is_kept),
+        TEST(test_retryable_and_permanent_errors),
         TEST(test_drain_waits_for_the_pipeline),
-        TEST(test_a_file_that_changes_while_it_is_sent_stays),
-        TEST(test_destroyed_while_it_is_sent),
-        TEST(test_no_folder_any_more),
-        TEST(test_folders_that_are_not_there),
+        TEST(test_a_file_that_changes_while_it_is_sent_is_kept),
+        TEST(test_destroyed_while_a_file_is_sent),
+        TEST(test_removed_directory),
+        TEST(test_missing_directories),
         TEST(test_files_are_read_in_a_thread),
         TEST(test_many_files),
-        TEST(test_the_list_is_deleted),
-        TEST(test_large_files_go_on_in_pieces),
-        TEST(test_pieces_may_be_cut_short),
-        TEST(test_files_are_waited_for),
-        TEST(test_the_end_may_come_meanwhile),
-        TEST(test_the_end_may_come_after_a_file),
+        TEST(test_a_deleted_list_is_written_again),
+        TEST(test_large_files_are_sent_in_pieces),
+        TEST(test_destroyed_while_pieces_are_sent),
+        TEST(test_drain_waits_for_files),
+        TEST(test_destroyed_while_a_file_is_read),
+        TEST(test_destroyed_before_a_file_is_deleted),
         TEST(test_large_files_without_memory),
         TEST(test_no_memory),
     };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receiver pprof: scraping, on a fake host whose clients answer as the test says. */
+/* Receiver pprof: scraping, on a fake host whose clients give the answers that the test sets. */
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -24,12 +24,12 @@ extern const struct br_component br_pprof_receiver;
 #define MUTEX .types = {{"contentions", "count"}, {"delay", "nanoseconds"}}, .n_types = 2
 #define PATHS_MAX 256
 
-/* What the program that is scraped says. */
+/* The responses of the scraped program. */
 struct program {
-    struct fake_answer answer; /* but for the body, which is `body` */
+    struct fake_answer answer; /* without the body, which is in `body` */
     struct wire body;
-    unsigned n;                /* requests */
-    uint64_t at_ms[PATHS_MAX]; /* since the beginning */
+    unsigned n;                /* number of requests */
+    uint64_t at_ms[PATHS_MAX]; /* time of each request since the start */
     char paths[PATHS_MAX][64];
     char authorization[64], more[64];
     const struct fake_host *host;
@@ -104,8 +104,8 @@ static double scrapes(struct fixture *f, const char *result)
     return fake_host_metric(f->rig.h, "braid_receiver_pprof_scrapes", labels);
 }
 
-/* How many of the requests were for this path. */
-static unsigned asked(const struct program *p, const char *path)
+/* Returns the number of requests for this path. */
+static unsigned n_requests(const struct program *p, const char *path)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < p->n && i < PATHS_MAX; i++)
@@ -113,7 +113,7 @@ static unsigned asked(const struct program *p, const char *path)
     return n;
 }
 
-/* --- What is asked for ------------------------------------------------------------------------ */
+/* --- Requests --------------------------------------------------------------------------------- */
 
 static void test_paths_of_the_defaults(void **state)
 {
@@ -125,7 +125,7 @@ static void test_paths_of_the_defaults(void **state)
     fake_host_advance(f->rig.h, 14999);
     assert_int_equal(f->program.n, BR_COUNT(paths));
     for (size_t i = 0; i < BR_COUNT(paths); i++)
-        assert_int_equal(asked(&f->program, paths[i]), 1);
+        assert_int_equal(n_requests(&f->program, paths[i]), 1);
     end(f);
 }
 
@@ -139,15 +139,15 @@ static void test_paths_of_the_config(void **state)
              "godeltaprof_block: {enabled: true}, godeltaprof_mutex: {enabled: true}}}");
     fake_host_advance(f->rig.h, 9999);
     assert_int_equal(f->program.n, 5);
-    assert_int_equal(asked(&f->program, "/behind/p?x=1&seconds=4"), 1);
-    assert_int_equal(asked(&f->program, "/behind/debug/pprof/heap?seconds=3"), 1);
-    assert_int_equal(asked(&f->program, "/behind/debug/pprof/delta_heap"), 1);
-    assert_int_equal(asked(&f->program, "/behind/debug/pprof/delta_block"), 1);
-    assert_int_equal(asked(&f->program, "/behind/debug/pprof/delta_mutex"), 1);
+    assert_int_equal(n_requests(&f->program, "/behind/p?x=1&seconds=4"), 1);
+    assert_int_equal(n_requests(&f->program, "/behind/debug/pprof/heap?seconds=3"), 1);
+    assert_int_equal(n_requests(&f->program, "/behind/debug/pprof/delta_heap"), 1);
+    assert_int_equal(n_requests(&f->program, "/behind/debug/pprof/delta_block"), 1);
+    assert_int_equal(n_requests(&f->program, "/behind/debug/pprof/delta_mutex"), 1);
     end(f);
 }
 
-/* Kinds that few programs have, and paths of the program's own. */
+/* Kinds of profiles that few programs have, and custom paths. */
 static void test_further_kinds(void **state)
 {
     struct fixture *f = *state;
@@ -157,16 +157,15 @@ static void test_further_kinds(void **state)
              "{name: slow, path: '/slow?x=1', seconds: 5}]}}");
     fake_host_advance(f->rig.h, 14999);
     assert_int_equal(f->program.n, 4);
-    assert_int_equal(asked(&f->program, "/debug/pprof/threadcreate"), 1);
-    assert_int_equal(asked(&f->program, "/debug/fgprof?seconds=14"), 1);
-    assert_int_equal(asked(&f->program, "/debug/cache"), 1);
-    assert_int_equal(asked(&f->program, "/slow?x=1&seconds=5"), 1);
+    assert_int_equal(n_requests(&f->program, "/debug/pprof/threadcreate"), 1);
+    assert_int_equal(n_requests(&f->program, "/debug/fgprof?seconds=14"), 1);
+    assert_int_equal(n_requests(&f->program, "/debug/cache"), 1);
+    assert_int_equal(n_requests(&f->program, "/slow?x=1&seconds=5"), 1);
     end(f);
 }
 
-/* A kind that is named is scraped, by whatever it is named, unless it is said that it is not;
- * others as ever. */
-static void test_kinds_that_are_named(void **state)
+/* A configured kind is scraped unless `enabled` is false; the other kinds keep their defaults. */
+static void test_configured_kinds(void **state)
 {
     struct fixture *f = *state;
     static const char *const paths[] = {
@@ -186,25 +185,26 @@ static void test_kinds_that_are_named(void **state)
     fake_host_advance(f->rig.h, 14999);
     assert_int_equal(f->program.n, BR_COUNT(paths));
     for (size_t i = 0; i < BR_COUNT(paths); i++)
-        assert_int_equal(asked(&f->program, paths[i]), 1);
+        assert_int_equal(n_requests(&f->program, paths[i]), 1);
     end(f);
 }
 
-/* One beat each interval, from a moment within the first on, which is not the same for all. */
-static void test_beat_and_jitter(void **state)
+/* Each path is scraped once per interval. The first scrape is at a moment within the first
+ * interval that differs between the paths. */
+static void test_interval_and_jitter(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", scrape_interval: 10s}");
     fake_host_advance(f->rig.h, 30000 - 1);
     assert_int_equal(f->program.n, 15);
-    unsigned apart = 0;
+    unsigned n_different = 0;
     for (unsigned i = 0; i < 5; i++) {
         assert_true(f->program.at_ms[i] < 10000);
         assert_int_equal(f->program.at_ms[i + 5], f->program.at_ms[i] + 10000);
         assert_int_equal(f->program.at_ms[i + 10], f->program.at_ms[i] + 20000);
-        apart += i > 0 && f->program.at_ms[i] != f->program.at_ms[i - 1];
+        n_different += i > 0 && f->program.at_ms[i] != f->program.at_ms[i - 1];
     }
-    assert_int_equal(apart, 4);
+    assert_int_equal(n_different, 4);
     end(f);
 }
 
@@ -229,9 +229,9 @@ static void test_bearer_token(void **state)
     end(f);
 }
 
-/* --- What comes of it ------------------------------------------------------------------------- */
+/* --- Results ---------------------------------------------------------------------------------- */
 
-static void test_a_profile(void **state)
+static void test_one_profile(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU "}");
@@ -256,7 +256,7 @@ static void test_a_profile(void **state)
     end(f);
 }
 
-static void test_labels_win_over_the_instance(void **state)
+static void test_labels_override_the_instance(void **state)
 {
     struct fixture *f = *state;
     start(f, "{targets: [{endpoint: 'http://127.0.0.1:6060', labels: {instance: mine}}], " ONLY_CPU
@@ -286,7 +286,7 @@ static void test_deltas(void **state)
 
 /* --- In a thread ------------------------------------------------------------------------------ */
 
-/* The body, and a string of 300 KiB that nothing refers to. */
+/* Sets the body, with a string of 300 KiB that nothing refers to. */
 static void set_large_body(struct fixture *f, const struct pprof_wire *p)
 {
     char *text = malloc(300u << 10);
@@ -313,7 +313,7 @@ static void start_large(struct fixture *f)
     assert_float_equal(scrapes(f, "empty"), 0, 0);
 }
 
-/* No scrape begins before the one before is compared. */
+/* The next scrape waits until the previous profile is compared. */
 static void test_large_profiles_are_read_in_a_thread(void **state)
 {
     struct fixture *f = *state;
@@ -333,7 +333,7 @@ static void test_large_profiles_are_read_in_a_thread(void **state)
     end(f);
 }
 
-static void test_what_a_thread_reads_is_waited_for(void **state)
+static void test_drain_waits_for_a_thread(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU ", scrape_interval: 10s}");
@@ -349,8 +349,8 @@ static void test_what_a_thread_reads_is_waited_for(void **state)
     wire_free(&f->program.body);
 }
 
-/* Four MiB of one stack, with two values a sample, each of which becomes a profile's. Returns the
- * pieces that they make. */
+/* Starts a scrape of 4 MiB of one stack with two values per sample, each of which becomes a
+ * profile. Returns the number of pieces. */
 static unsigned start_very_large(struct fixture *f)
 {
     unsigned n = 64;
@@ -375,8 +375,8 @@ static unsigned start_very_large(struct fixture *f)
     return 2 * n / (BR_PIECE_BYTES / BR_PIECE_SAMPLE_BYTES);
 }
 
-/* One each turn, and the end waits for them. */
-static void test_large_profiles_go_on_in_pieces(void **state)
+/* One piece is sent per loop iteration, and the drain waits for all pieces. */
+static void test_large_profiles_are_sent_in_pieces(void **state)
 {
     struct fixture *f = *state;
     unsigned pieces = start_very_large(f);
@@ -390,8 +390,8 @@ static void test_large_profiles_go_on_in_pieces(void **state)
     wire_free(&f->program.body);
 }
 
-/* The ledger says that the others were dropped. */
-static void test_pieces_may_be_cut_short(void **state)
+/* The remaining pieces are dropped, which the ledger reports. */
+static void test_destroyed_while_pieces_are_sent(void **state)
 {
     struct fixture *f = *state;
     (void)start_very_large(f);
@@ -400,16 +400,16 @@ static void test_pieces_may_be_cut_short(void **state)
     wire_free(&f->program.body);
 }
 
-static void test_the_end_may_come_meanwhile(void **state)
+static void test_destroyed_while_a_profile_is_read(void **state)
 {
     struct fixture *f = *state;
     start_large(f);
-    receiver_rig_end(&f->rig); /* nothing is read any more, and nothing is left */
+    receiver_rig_end(&f->rig); /* reading stops, and all memory is released */
     assert_int_equal(f->rig.n, 0);
     wire_free(&f->program.body);
 }
 
-static void test_a_large_answer_that_is_no_pprof(void **state)
+static void test_a_large_response_that_is_not_a_pprof(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_MUTEX ", scrape_interval: 10s}");
@@ -434,7 +434,7 @@ static void test_without_delta(void **state)
     end(f);
 }
 
-static void test_what_the_program_subtracts_is_sent_as_it_is(void **state)
+static void test_differences_from_the_program_are_sent_unchanged(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", profiles: {cpu: {enabled: false}, allocs: {enabled: false}, goroutine: "
@@ -447,11 +447,11 @@ static void test_what_the_program_subtracts_is_sent_as_it_is(void **state)
     end(f);
 }
 
-static void test_in_use_is_a_skip(void **state)
+static void test_a_busy_profiler_is_not_a_failure(void **state)
 {
     struct fixture *f = *state;
     static const char text[] =
-        "Could not enable CPU profiling: cpu profiling already in use\n"; /* Go's */
+        "Could not enable CPU profiling: cpu profiling already in use\n"; /* the message of Go */
     start(f, "{" TARGET ", " ONLY_CPU "}");
     f->program.answer =
         (struct fake_answer){.http_status = 500, .type = "text/plain", .body = text, .len = 61};
@@ -464,7 +464,7 @@ static void test_in_use_is_a_skip(void **state)
 
 /* --- The log ---------------------------------------------------------------------------------- */
 
-/* What the log said while `ms` went by. */
+/* Returns the log of the next `ms` milliseconds. */
 static char *log_of(struct fixture *f, uint64_t ms)
 {
     static char text[4096];
@@ -488,7 +488,7 @@ static unsigned lines(const char *text)
     return n;
 }
 
-static void test_failures_are_news_once(void **state)
+static void test_repeated_failures_are_logged_once(void **state)
 {
     struct fixture *f = *state;
     static const char text[] = "no such page\nhere";
@@ -511,7 +511,7 @@ static void test_failures_are_news_once(void **state)
     end(f);
 }
 
-static void test_answers_that_are_no_pprof(void **state)
+static void test_responses_that_are_not_pprofs(void **state)
 {
     struct fixture *f = *state;
     static const uint8_t broken[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2, 3};
@@ -529,16 +529,16 @@ static void test_answers_that_are_no_pprof(void **state)
     end(f);
 }
 
-/* --- When ------------------------------------------------------------------------------------- */
+/* --- Timing ----------------------------------------------------------------------------------- */
 
-/* seconds=14 and the 10 s of scrape_timeout are longer than the interval: the beat between is
+/* seconds=14 and the 10 s of scrape_timeout exceed the interval, so the scrape in between is
  * skipped. */
 static void test_timeout_and_busy(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU "}");
     f->program.answer = (struct fake_answer){.never = true};
-    fake_host_advance(f->rig.h, 15000); /* begins within it */
+    fake_host_advance(f->rig.h, 15000); /* a scrape starts within this time */
     assert_int_equal(f->program.n, 1);
     fake_host_advance(f->rig.h, 24000 - 15000 + f->program.at_ms[0] - 1);
     assert_float_equal(scrapes(f, "failed"), 0, 0);
@@ -567,7 +567,7 @@ static void test_nothing_is_scraped_above_the_memory_limit(void **state)
     end(f);
 }
 
-/* The steps of extension adaptive: some scrapes, then none. */
+/* The levels of extension adaptive: some scrapes are skipped, then all. */
 static void test_scrapes_are_shed(void **state)
 {
     struct fixture *f = *state;
@@ -587,8 +587,8 @@ static void test_scrapes_are_shed(void **state)
     end(f);
 }
 
-/* A pipeline that is full for a while loses nothing. */
-static void test_refused_profiles_are_sent_again(void **state)
+/* Profiles are retried if the pipeline is full for some time. */
+static void test_profiles_are_retried(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU "}");
@@ -603,7 +603,7 @@ static void test_refused_profiles_are_sent_again(void **state)
     end(f);
 }
 
-static void test_drain_gives_up_what_is_under_way(void **state)
+static void test_drain_cancels_running_scrapes(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU "}");
@@ -618,7 +618,7 @@ static void test_drain_gives_up_what_is_under_way(void **state)
     wire_free(&f->program.body);
 }
 
-static void test_drain_waits_for_what_was_scraped(void **state)
+static void test_drain_waits_for_scraped_profiles(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU "}");
@@ -635,7 +635,7 @@ static void test_drain_waits_for_what_was_scraped(void **state)
 
 /* --- Workers ---------------------------------------------------------------------------------- */
 
-static void test_each_worker_has_its_share(void **state)
+static void test_targets_are_divided_among_workers(void **state)
 {
     (void)state;
     static const char yaml[] =
@@ -694,7 +694,7 @@ static int override(struct fixture *f, struct br_override r, uint64_t for_ms)
     "targets: [{endpoint: 'http://127.0.0.1:6060', labels: {service_name: shop}, on_demand: true}"
 static const char *const cpu_type[] = {"cpu"}, *const mutex_type[] = {"mutex"};
 
-static void test_a_override_scrapes_at_once_and_expires(void **state)
+static void test_an_override_scrapes_at_once_and_expires(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" ON_DEMAND "]}");
@@ -706,7 +706,7 @@ static void test_a_override_scrapes_at_once_and_expires(void **state)
     assert_int_equal(override(f, r, 20000), 1);
     fake_host_turn(f->rig.h);
     assert_int_equal(f->program.n, 1);
-    assert_int_equal(asked(&f->program, "/debug/pprof/profile?seconds=4"), 1);
+    assert_int_equal(n_requests(&f->program, "/debug/pprof/profile?seconds=4"), 1);
     expect_list(f, "shop http://127.0.0.1:6060 cpu 5000 override 7 ok\n");
     fake_host_advance(f->rig.h, 19999);
     assert_int_equal(f->program.n, 4); /* at 0, 5, 10 and 15 s */
@@ -716,7 +716,7 @@ static void test_a_override_scrapes_at_once_and_expires(void **state)
     end(f);
 }
 
-static void test_a_override_for_others_is_not_kept(void **state)
+static void test_an_override_for_other_targets_is_ignored(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU "}");
@@ -730,13 +730,14 @@ static void test_a_override_for_others_is_not_kept(void **state)
     for (size_t i = 0; i < BR_COUNT(overrides); i++)
         assert_int_equal(override(f, overrides[i], 10000), 0);
     overrides[0].service = "shop";
-    assert_int_equal(override(f, overrides[0], 0), 0); /* over already */
+    assert_int_equal(override(f, overrides[0], 0), 0); /* already expired */
     expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 override 0 waiting\n");
     end(f);
 }
 
-/* The shortest interval holds; when its override ends, the next one's; at last the config's. */
-static void test_overrides_beside_each_other(void **state)
+/* The shortest interval counts. When its override ends, the next shortest counts, and at last
+ * the one of the config. */
+static void test_overlapping_overrides(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU "}");
@@ -751,18 +752,18 @@ static void test_overrides_beside_each_other(void **state)
     fake_host_advance(f->rig.h, 30000);
     expect_list(f, "shop http://127.0.0.1:6060 cpu 10000 override 1 ok\n"
                    "shop http://127.0.0.1:6060 mutex 15000 override 3 ok\n");
-    assert_int_equal(asked(&f->program, "/debug/pprof/profile?seconds=1"), 15);
+    assert_int_equal(n_requests(&f->program, "/debug/pprof/profile?seconds=1"), 15);
     fake_host_advance(f->rig.h, 30000);
     expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 override 0 ok\n");
     end(f);
 }
 
-static void test_withdrawn_and_replaced(void **state)
+static void test_withdrawn_and_replaced_overrides(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" ON_DEMAND "], " ONLY_CPU "}");
     assert_int_equal(override(f, (struct br_override){.id = 9}, 600000),
-                     1); /* what the config names */
+                     1); /* the kinds that the config names */
     expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 override 9 waiting\n");
     assert_int_equal(
         override(f, (struct br_override){.id = 9, .types = mutex_type, .n_types = 1}, 600000), 1);
@@ -776,8 +777,9 @@ static void test_withdrawn_and_replaced(void **state)
     end(f);
 }
 
-/* A base from before a pause would make the pause's values those of the first interval. */
-static void test_a_pause_forgets_the_base(void **state)
+/* The base is dropped in a pause. Otherwise the values of the pause would count in the first
+ * interval after it. */
+static void test_a_pause_drops_the_base(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" ON_DEMAND "], " ONLY_MUTEX "}");
@@ -799,7 +801,7 @@ static void test_overrides_have_a_maximum(void **state)
     for (uint64_t id = 1; id <= BR_OVERRIDES_MAX; id++)
         assert_int_equal(override(f, (struct br_override){.id = id}, 1000 * id), 1);
     assert_int_equal(override(f, (struct br_override){.id = 1000}, 1000), BR_EFULL);
-    assert_int_equal(override(f, (struct br_override){.id = 5}, 1000), 1); /* is there already */
+    assert_int_equal(override(f, (struct br_override){.id = 5}, 1000), 1); /* exists already */
     fake_host_advance(f->rig.h, 1000);
     assert_int_equal(override(f, (struct br_override){.id = 1000}, 1000), 1);
     end(f);
@@ -807,8 +809,9 @@ static void test_overrides_have_a_maximum(void **state)
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
-/* The override ends while a thread compares: what it compared with is forgotten after that. */
-static void test_what_is_compared_rests_with_its_override(void **state)
+/* The override ends while a thread compares a profile with its base. The base is dropped
+ * afterwards. */
+static void test_an_override_ends_during_a_comparison(void **state)
 {
     struct fixture *f = *state;
     start(
@@ -826,7 +829,7 @@ static void test_what_is_compared_rests_with_its_override(void **state)
     assert_int_equal(override(f, r, 600000), 1);
     fake_host_advance(f->rig.h, 10000);
     work(f);
-    assert_float_equal(scrapes(f, "empty"), 2, 0); /* a first one again */
+    assert_float_equal(scrapes(f, "empty"), 2, 0); /* the first profile of a new base */
     end(f);
 }
 
@@ -844,7 +847,7 @@ static void large_without_memory(void *arg)
     (void)fake_host_work(f.rig.h);
     fake_host_turn(f.rig.h);
     fault_stop();
-    /* empty: the fake client had no memory for its answer */
+    /* "empty": the fake client ran out of memory for its response */
     assert_true(scrapes(&f, "ok") + scrapes(&f, "failed") + scrapes(&f, "empty") == 1);
     assert_true(scrapes(&f, "ok") == 1 || fault_failed());
     receiver_rig_drain(&f.rig);
@@ -892,7 +895,7 @@ static void without_memory(void *arg)
     fault_stop();
     assert_true(f.rig.n > 0 || fault_failed());
     receiver_rig_drain(&f.rig);
-    fake_host_advance(f.rig.h, 60000); /* what there was no memory to send is sent again */
+    fake_host_advance(f.rig.h, 60000); /* retried after lack of memory */
     assert_true(f.rig.drained);
     receiver_rig_end(&f.rig);
     wire_free(&f.program.body);
@@ -914,39 +917,39 @@ SUITE(pprof_scrape)
     const struct CMUnitTest tests[] = {
         TEST(test_paths_of_the_defaults),
         TEST(test_paths_of_the_config),
-        TEST(test_kinds_that_are_named),
+        TEST(test_configured_kinds),
         TEST(test_further_kinds),
-        TEST(test_beat_and_jitter),
+        TEST(test_interval_and_jitter),
         TEST(test_basic_auth),
         TEST(test_bearer_token),
-        TEST(test_a_profile),
-        TEST(test_labels_win_over_the_instance),
+        TEST(test_one_profile),
+        TEST(test_labels_override_the_instance),
         TEST(test_deltas),
         TEST(test_large_profiles_are_read_in_a_thread),
-        TEST(test_what_a_thread_reads_is_waited_for),
-        TEST(test_large_profiles_go_on_in_pieces),
-        TEST(test_pieces_may_be_cut_short),
-        TEST(test_the_end_may_come_meanwhile),
-        TEST(test_a_large_answer_that_is_no_pprof),
-        TEST(test_what_is_compared_rests_with_its_override),
+        TEST(test_drain_waits_for_a_thread),
+        TEST(test_large_profiles_are_sent_in_pieces),
+        TEST(test_destroyed_while_pieces_are_sent),
+        TEST(test_destroyed_while_a_profile_is_read),
+        TEST(test_a_large_response_that_is_not_a_pprof),
+        TEST(test_an_override_ends_during_a_comparison),
         TEST(test_large_profiles_without_memory),
         TEST(test_without_delta),
-        TEST(test_what_the_program_subtracts_is_sent_as_it_is),
-        TEST(test_in_use_is_a_skip),
-        TEST(test_failures_are_news_once),
-        TEST(test_answers_that_are_no_pprof),
+        TEST(test_differences_from_the_program_are_sent_unchanged),
+        TEST(test_a_busy_profiler_is_not_a_failure),
+        TEST(test_repeated_failures_are_logged_once),
+        TEST(test_responses_that_are_not_pprofs),
         TEST(test_timeout_and_busy),
         TEST(test_nothing_is_scraped_above_the_memory_limit),
         TEST(test_scrapes_are_shed),
-        TEST(test_refused_profiles_are_sent_again),
-        TEST(test_drain_gives_up_what_is_under_way),
-        TEST(test_drain_waits_for_what_was_scraped),
-        TEST(test_each_worker_has_its_share),
-        TEST(test_a_override_scrapes_at_once_and_expires),
-        TEST(test_a_override_for_others_is_not_kept),
-        TEST(test_overrides_beside_each_other),
-        TEST(test_withdrawn_and_replaced),
-        TEST(test_a_pause_forgets_the_base),
+        TEST(test_profiles_are_retried),
+        TEST(test_drain_cancels_running_scrapes),
+        TEST(test_drain_waits_for_scraped_profiles),
+        TEST(test_targets_are_divided_among_workers),
+        TEST(test_an_override_scrapes_at_once_and_expires),
+        TEST(test_an_override_for_other_targets_is_ignored),
+        TEST(test_overlapping_overrides),
+        TEST(test_withdrawn_and_replaced_overrides),
+        TEST(test_a_pause_drops_the_base),
         TEST(test_overrides_have_a_maximum),
         TEST(test_no_memory),
     };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receiver pprof: uploads, and what its config refuses. */
+/* Receiver pprof: uploads, and errors in its config. */
 #include "base/mem.h"
 #include "receivers/pprof/pprof.h"
 #include "tests/support/fault.h"
@@ -28,7 +28,7 @@ static int teardown(void **state)
     return receiver_rig_teardown(state);
 }
 
-/* The answer's HTTP status; what it says goes to `text`. */
+/* Posts the body. Returns the HTTP status and copies the response body to `text`. */
 static unsigned post(struct receiver_rig *r, const char *path, const void *body, size_t len,
                      char text[256])
 {
@@ -64,7 +64,7 @@ static void test_folded(void **state)
                     "receiver=\"pprof\",sample_type=\"cpu:nanoseconds\",transport=\"http\"") == 1);
 }
 
-static void test_the_name_says_the_type_and_labels(void **state)
+static void test_the_name_contains_the_type_and_labels(void **state)
 {
     struct receiver_rig *r = *state;
     assert_int_equal(post_text(r,
@@ -78,7 +78,7 @@ static void test_the_name_says_the_type_and_labels(void **state)
     receiver_rig_expect_in(r, "main;work 3\n");
 }
 
-static void test_the_end_alone_is_believed(void **state)
+static void test_until_without_from(void **state)
 {
     struct receiver_rig *r = *state;
     assert_int_equal(post_text(r, UPLOAD "?name=shop&until=1767225610", FOLDED), 200);
@@ -107,7 +107,7 @@ static void test_pprof(void **state)
     struct wire w = {0};
     pprof_wire_write(&w, &(struct pprof_wire){CPU, .samples = {{"work", {3, 30}, 0}}});
     assert_int_equal(post(r, UPLOAD "?name=shop.cpu", w.data, w.len, NULL), 200);
-    receiver_rig_expect_in(r, "service.name=shop\n"); /* without the type */
+    receiver_rig_expect_in(r, "service.name=shop\n"); /* the type is cut off */
     receiver_rig_expect_in(r, "work 30\n");
     wire_free(&w);
 }
@@ -127,14 +127,14 @@ static void test_gzip_by_its_magic(void **state)
     br_codec_free(codec);
 }
 
-static void test_format_and_rate_are_believed(void **state)
+static void test_format_and_rate_parameters(void **state)
 {
     struct receiver_rig *r = *state;
     assert_int_equal(post_text(r, UPLOAD "?format=lines&sampleRate=1000", "a;b\na;b\n"), 200);
     receiver_rig_expect_in(r, "a;b 2000000\n");
 }
 
-static void test_a_profile_without_samples_is_taken(void **state)
+static void test_a_profile_without_samples_is_accepted(void **state)
 {
     struct receiver_rig *r = *state;
     assert_int_equal(post_text(r, UPLOAD, ""), 200);
@@ -144,7 +144,7 @@ static void test_a_profile_without_samples_is_taken(void **state)
     wire_free(&w);
 }
 
-/* --- Refusals --------------------------------------------------------------------------------- */
+/* --- Rejected uploads ------------------------------------------------------------------------- */
 
 static void test_refused(void **state)
 {
@@ -194,7 +194,7 @@ static void test_encodings(void **state)
     fake_request_free(q);
 }
 
-/* Also what is small as it comes: a bomb. */
+/* A body that is small on the wire may be too large when decompressed. */
 static void test_too_large(void **state)
 {
     struct receiver_rig *r = *state;
@@ -215,7 +215,7 @@ static void test_too_large(void **state)
     assert_int_equal(r->n, 0);
 }
 
-static void test_the_pipelines_answer(void **state)
+static void test_outcomes_of_the_pipeline(void **state)
 {
     struct receiver_rig *r = *state;
     char text[256];
@@ -257,7 +257,7 @@ static void test_config(void **state)
 {
     (void)state;
     static const struct {
-        const char *yaml, *error; /* NULL: there is none */
+        const char *yaml, *error; /* NULL: no error */
     } cases[] = {
         {"{}", "1:1: x: targets, file or http is required"},
         {"http:", NULL},
@@ -333,13 +333,13 @@ static void test_config(void **state)
     }
 }
 
-/* What is scraped, and what is said of that. */
+/* Which kinds are scraped, and the warnings about them. */
 static void test_kinds(void **state)
 {
     (void)state;
     static const struct {
-        const char *profiles, *kinds; /* of enum pprof_kind: the enabled ones */
-        const char *warning;          /* NULL: there is none */
+        const char *profiles, *kinds; /* of enum pprof_kind: 1 if enabled */
+        const char *warning;          /* NULL: no warning */
     } cases[] = {
         {"{}", "10111100000", NULL},
         {"{heap: {enabled: true}, allocs: {enabled: false}}", "11011100000", NULL},
@@ -382,18 +382,18 @@ SUITE(pprof_upload)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_folded),
-        TEST(test_the_name_says_the_type_and_labels),
-        TEST(test_the_end_alone_is_believed),
+        TEST(test_the_name_contains_the_type_and_labels),
+        TEST(test_until_without_from),
         TEST(test_labels_without_a_name),
         TEST(test_pprof),
         TEST(test_gzip_by_its_magic),
-        TEST(test_format_and_rate_are_believed),
-        TEST(test_a_profile_without_samples_is_taken),
+        TEST(test_format_and_rate_parameters),
+        TEST(test_a_profile_without_samples_is_accepted),
         TEST(test_refused),
         TEST(test_methods),
         TEST(test_encodings),
         TEST(test_too_large),
-        TEST(test_the_pipelines_answer),
+        TEST(test_outcomes_of_the_pipeline),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_config),
         cmocka_unit_test(test_kinds),

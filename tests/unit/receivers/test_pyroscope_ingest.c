@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Receiver pyroscope's /ingest. What is expected of answers comes from Pyroscope's source
- * (pkg/ingester/pyroscope); of names and labels from pkg/og/convert.
+ * Receiver pyroscope: /ingest. Expected responses are from Pyroscope's source
+ * (pkg/ingester/pyroscope), names and labels from pkg/og/convert.
  */
 #include "base/mem.h"
 #include "tests/support/pyroscope_rig.h"
@@ -18,7 +18,8 @@ static void test_ingest_pprof(void **state)
     assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 200);
     assert_int_equal(pyroscope_last.body_len, 0);
     assert_int_equal(f->n, 1);
-    pyroscope_expect_attribute(f, "service.name", "shop.api"); /* the suffix is no type here */
+    /* the suffix does not name a type here */
+    pyroscope_expect_attribute(f, "service.name", "shop.api");
     pyroscope_expect_attribute(f, "env", "prod");
     pyroscope_expect_attribute(f, "otel.scope.name", "x");
     pyroscope_expect_attribute(f, "pyroscope_spy", "nodespy");
@@ -33,7 +34,8 @@ static void test_ingest_pprof(void **state)
                        1, 0);
 }
 
-/* gzip by its magic, by Content-Encoding, and both; a header alone is not believed. */
+/* gzip is recognized by its magic bytes, by Content-Encoding, and by both. The header does not
+ * count if the body is not gzip. */
 static void test_ingest_gzip(void **state)
 {
     struct fixture *f = *state;
@@ -60,7 +62,7 @@ static void test_ingest_gzip(void **state)
     assert_int_equal(
         pyroscope_ask_wire(f, (struct ask){.path = INGEST, .encoding = "gzip"}, &f->body), 200);
     pyroscope_expect_out(f, "\"values\":[\"30000000\"]"); /* 3 at 100 Hz */
-    f->body.data[f->body.len - 5] ^= 1;                   /* the check sum */
+    f->body.data[f->body.len - 5] ^= 1;                   /* damages the checksum */
     assert_int_equal(
         pyroscope_ask_wire(f, (struct ask){.path = INGEST, .encoding = "gzip"}, &f->body), 422);
     assert_int_equal(
@@ -88,7 +90,7 @@ static void test_ingest_form(void **state)
     assert_int_equal(pyroscope_ask_wire(f, (struct ask){.path = PPROF, .type = FORM}, &f->body),
                      200);
     pyroscope_expect_attribute(f, "pyroscope.name", "block");
-    /* without the config Pyroscope's own mapping counts, whose contentions are a mutex's */
+    /* without the config, Pyroscope's mapping applies, in which contentions belong to a mutex */
     wire_clear(&f->body);
     pyroscope_put_field(&f->body, "profile", &pprof);
     wire_raw(&f->body, "--x--\r\n", 7);
@@ -169,7 +171,7 @@ static void test_sample_type_config(void **state)
     wire_free(&pprof);
 }
 
-/* What is said how, and what is then made of the body. */
+/* Ways to name the format, and the result of reading the body. */
 static void test_ingest_formats(void **state)
 {
     struct fixture *f = *state;
@@ -178,7 +180,7 @@ static void test_ingest_formats(void **state)
         "\"shared\":{\"frames\":[{\"name\":\"main\"}]},\"profiles\":[{\"type\":\"sampled\","
         "\"name\":\"p\",\"unit\":\"nanoseconds\",\"startValue\":0,\"endValue\":5,"
         "\"samples\":[[0]],\"weights\":[5]}]}";
-    /* a trie as Pyroscope's transporttrie writes it: name, value, children */
+    /* a trie in the format of Pyroscope's transporttrie: name, value, children */
     static const char trie[] = "\x00\x00\x01\x04main\x07\x00";
     static const struct {
         const char *query, *type, *body;
@@ -216,7 +218,8 @@ static void test_ingest_formats(void **state)
     assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = INGEST}, empty), 200);
 }
 
-/* The type in the name's suffix; the label service_name and the name side by side. */
+/* The type is in the suffix of the name; the label service_name and the name may both be
+ * present. */
 static void test_ingest_names(void **state)
 {
     struct fixture *f = *state;

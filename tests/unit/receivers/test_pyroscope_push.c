@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Receiver pyroscope's push.v1. What is expected of answers comes from Pyroscope's source
- * (pkg/distributor), connectrpc.com/docs/protocol and grpc/doc/PROTOCOL-WEB.md.
+ * Receiver pyroscope: push.v1. Expected responses are from Pyroscope's source (pkg/distributor),
+ * connectrpc.com/docs/protocol and grpc/doc/PROTOCOL-WEB.md.
  */
 #include "base/mem.h"
 #include "tests/support/pyroscope_rig.h"
@@ -51,7 +51,7 @@ static void test_push_connect(void **state)
     assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 400);
 }
 
-/* The same with names as ProtoJSON and the schema write them; what is unknown is skipped. */
+/* The same as JSON, with names as in ProtoJSON and as in the schema; unknown fields are skipped. */
 static void test_push_json(void **state)
 {
     struct fixture *f = *state;
@@ -218,16 +218,16 @@ static double metric(struct fixture *f, const char *what)
     return scrape_sum(&f->h->host, name, "receiver=\"pyroscope\"");
 }
 
-/* As with Pyroscope, what is good goes on and the answer says what was not; and when the good is to
- * come once more, or is refused, that is the answer. */
-static void test_push_partly(void **state)
+/* As in Pyroscope, valid profiles are sent on, and the response reports the invalid ones. If the
+ * valid ones are rejected or must be retried, the response reports that instead. */
+static void test_push_partial_success(void **state)
 {
     struct fixture *f = *state;
     static const struct {
         enum br_verdict verdict;
         enum br_status status;
         unsigned want;
-        const char *says;
+        const char *expected;
     } cases[] = {
         {BR_DONE, BR_STATUS_OK, 400,
          "{\"code\":\"invalid_argument\",\"message\":\"4 of the profiles were rejected, the "
@@ -249,7 +249,7 @@ static void test_push_partly(void **state)
     pyroscope_put_sample(f, &f->body, false, "");
     wire_close(&f->body, series);
     series = wire_open(&f->body, 1);
-    wire_close(&f->body, series); /* nothing in it to be good or bad */
+    wire_close(&f->body, series); /* a series without samples */
     series = wire_open(&f->body, 1);
     pyroscope_put_label(&f->body, "__name__", "memory");
     pyroscope_put_label(&f->body, "k8s.pod", "p-1");
@@ -259,7 +259,7 @@ static void test_push_partly(void **state)
         f->outcome = (struct br_outcome){.verdict = cases[i].verdict, .status = cases[i].status};
         struct ask a = {.path = PUSH, .type = "application/proto"};
         assert_int_equal(pyroscope_ask_wire(f, a, &f->body), cases[i].want);
-        assert_non_null(strstr(pyroscope_last.body, cases[i].says));
+        assert_non_null(strstr(pyroscope_last.body, cases[i].expected));
         assert_null(strstr(f->json.data, "without a name"));
         expect_pushed(f);
     }
@@ -272,24 +272,24 @@ static void test_push_partly(void **state)
     expect_pushed(f);
 }
 
-/* The builder's count is of what it asks for, the reading's of what the C library gives: 413 or
- * 400. */
-static void assert_for_good(unsigned status)
+/* Asserts a permanent error. The status is 413 or 400, because the builder counts the requested
+ * bytes and the reading those allocated by the C library. */
+static void assert_permanent(unsigned status)
 {
     assert_true(status == 413 || status == 400);
 }
 
-/* What takes more than four times its size and a MiB can never be read, and is not for another try.
- */
+/* A body that takes more memory than four times its size and 1 MiB is rejected permanently,
+ * because a retry cannot succeed. */
 static void test_push_bounded(void **state)
 {
     struct fixture *f = *state;
     static char name[LIMIT / 2];
     memset(name, 'n', sizeof name - 1);
     const struct ask a = {.path = PUSH, .type = "application/proto"};
-    while (f->body.len < LIMIT - 2) /* series without anything */
+    while (f->body.len < LIMIT - 2) /* empty series */
         wire_raw(&f->body, "\x0a\x00", 2);
-    assert_for_good(pyroscope_ask_wire(f, a, &f->body));
+    assert_permanent(pyroscope_ask_wire(f, a, &f->body));
     assert_non_null(strstr(pyroscope_last.body, "bytes of memory"));
     /* Each profile repeats the name of its series. */
     wire_clear(&f->body);
@@ -299,17 +299,21 @@ static void test_push_bounded(void **state)
         pyroscope_put_sample(f, &f->body, false, ID);
     wire_close(&f->body, series);
     assert_true(f->body.len < LIMIT);
-    assert_for_good(pyroscope_ask_wire(f, a, &f->body));
+    assert_permanent(pyroscope_ask_wire(f, a, &f->body));
     assert_int_equal(f->n, 0);
 }
 
 SUITE(pyroscope_push)
 {
     const struct CMUnitTest tests[] = {
-        PYROSCOPE_TEST(test_push_connect),     PYROSCOPE_TEST(test_push_json),
-        PYROSCOPE_TEST(test_push_grpc),        PYROSCOPE_TEST(test_push_web),
-        PYROSCOPE_TEST(test_push_web_refused), PYROSCOPE_TEST(test_push_refused),
-        PYROSCOPE_TEST(test_push_partly),      PYROSCOPE_TEST(test_push_bounded),
+        PYROSCOPE_TEST(test_push_connect),
+        PYROSCOPE_TEST(test_push_json),
+        PYROSCOPE_TEST(test_push_grpc),
+        PYROSCOPE_TEST(test_push_web),
+        PYROSCOPE_TEST(test_push_web_refused),
+        PYROSCOPE_TEST(test_push_refused),
+        PYROSCOPE_TEST(test_push_partial_success),
+        PYROSCOPE_TEST(test_push_bounded),
     };
     int rc = RUN(tests, NULL, NULL);
     free(pyroscope_last.body);

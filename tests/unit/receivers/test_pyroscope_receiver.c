@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Receiver pyroscope on a fake host, whatever the path: routes, outcomes, limits, tenants. What is
- * expected of answers comes from Pyroscope's source (pkg/ingester/pyroscope, pkg/distributor) and
+ * Receiver pyroscope on a fake host, for all paths: routes, outcomes, limits, tenants. Expected
+ * responses are from Pyroscope's source (pkg/ingester/pyroscope, pkg/distributor) and
  * connectrpc.com/docs/protocol.
  */
 #include "base/mem.h"
@@ -35,7 +35,7 @@ static void test_otlp(void **state)
     (void)pyroscope_ask_text(f, (struct ask){.path = EXPORT, .type = "application/grpc"}, "");
     assert_true(pyroscope_last.grpc);
     assert_int_equal(pyroscope_last.grpc_status, 0);
-    /* traces have no place here */
+    /* this receiver does not accept traces */
     (void)pyroscope_ask_text(
         f,
         (struct ask){.path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
@@ -89,7 +89,7 @@ static void test_ready_while_draining(void **state)
     assert_non_null(strstr(pyroscope_last.headers, "retry-after: 1\n"));
 }
 
-/* How an item ends, and what each protocol makes of it. */
+/* The outcome of an item, and the response of each protocol to it. */
 static void test_outcomes(void **state)
 {
     struct fixture *f = *state;
@@ -109,7 +109,7 @@ static void test_outcomes(void **state)
         {BR_REJECT, BR_STATUS_RESOURCE_EXHAUSTED, 0, 413, 413, 8, "resource_exhausted", NULL},
         {BR_REJECT, BR_STATUS_UNKNOWN, 0, 422, 400, 2, "unknown", NULL},
         {BR_REJECT, BR_STATUS_UNIMPLEMENTED, 0, 404, 404, 12, "unimplemented", NULL},
-        /* never 401, nor what SDKs would repeat on */
+        /* never 401, nor a status on which SDKs retry */
         {BR_REJECT, BR_STATUS_UNAUTHENTICATED, 0, 400, 400, 16, "failed_precondition", NULL},
         {BR_REJECT, BR_STATUS_PERMISSION_DENIED, 0, 400, 400, 7, "failed_precondition", NULL},
         {BR_REJECT, BR_STATUS_INTERNAL, 0, 400, 400, 13, "failed_precondition", NULL},
@@ -152,7 +152,7 @@ static void test_no_pipeline(void **state)
     assert_int_equal(pyroscope_last.grpc_status, 12);
 }
 
-/* Over the limit as it comes, after its encoding, and after gzip wherever that is. */
+/* Bodies over the limit: as received, after Content-Encoding, and after gzip at each place. */
 static void test_too_large(void **state)
 {
     struct fixture *f = *state;
@@ -192,13 +192,13 @@ static void test_too_large(void **state)
     wire_free(&pushed);
 }
 
-/* All that a request unpacks counts together. */
+/* The limit applies to the sum of all decompressed parts of a request. */
 static void test_too_large_together(void **state)
 {
     struct fixture *f = *state;
     struct wire text = {0};
     for (int i = 0; i < 20000; i++)
-        wire_raw(&text, "\x6a\x00", 2); /* comments 0, 40000 bytes of a pprof */
+        wire_raw(&text, "\x6a\x00", 2); /* empty comments, 40,000 bytes of a pprof in total */
     pyroscope_gzip(f, &text);
     for (unsigned n = 1; n <= 2; n++) {
         wire_clear(&f->body);
@@ -217,7 +217,7 @@ static void test_too_large_together(void **state)
     wire_free(&text);
 }
 
-static void test_gone(void **state)
+static void test_disconnected_client(void **state)
 {
     struct fixture *f = *state;
     struct fake_request *r = fake_request_new(f->h, "pyroscope", PPROF);
@@ -226,7 +226,7 @@ static void test_gone(void **state)
     fake_request_free(r);
     r = fake_request_new(f->h, "pyroscope", INGEST);
     fake_request_send(r, "main 1\n", 7);
-    fake_request_gone(r); /* with its item on the way */
+    fake_request_gone(r); /* while its item is in the pipeline */
     fake_host_turn(f->h);
     fake_request_free(r);
     assert_int_equal(f->n, 1);
@@ -298,7 +298,7 @@ static void test_config(void **state)
 
 static struct wire fault_form, fault_push, fault_partly;
 
-/* Whatever fails, the request is answered: taken, or to be sent again. */
+/* Every request gets a response when an allocation fails: success or a retryable error. */
 static void scenario(void *arg)
 {
     const struct {
@@ -368,7 +368,7 @@ SUITE(pyroscope_receiver)
         PYROSCOPE_TEST(test_no_pipeline),
         PYROSCOPE_TEST(test_too_large),
         PYROSCOPE_TEST(test_too_large_together),
-        PYROSCOPE_TEST(test_gone),
+        PYROSCOPE_TEST(test_disconnected_client),
         cmocka_unit_test(test_tenant),
         cmocka_unit_test(test_config),
         PYROSCOPE_TEST(test_faults),
