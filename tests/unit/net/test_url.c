@@ -8,7 +8,7 @@ static const struct br_endpoint server = {
 
 static void resolves_the_examples_of_rfc_3986(void **state)
 {
-    /* The base is http://a/b/c/d;p?q; fragments are dropped, as they are not sent. */
+    /* The base is http://a/b/c/d;p?q. Fragments are dropped, because they are not sent. */
     static const struct {
         const char *reference, *authority, *path;
     } cases[] = {
@@ -71,7 +71,7 @@ static void resolves_the_examples_of_rfc_3986(void **state)
     }
 }
 
-static void refuses_what_cannot_be_requested(void **state)
+static void invalid_locations_are_rejected(void **state)
 {
     static const char *const cases[] = {
         "ftp://h/",     "g:h",           "http:g",         "http:///g",     "https://",
@@ -94,7 +94,7 @@ static void refuses_what_cannot_be_requested(void **state)
     assert_string_equal(url.path, text);
 }
 
-static void knows_an_origin(void **state)
+static void origins_are_compared(void **state)
 {
     static const struct {
         const char *one, *other;
@@ -118,8 +118,8 @@ SUITE(url)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resolves_the_examples_of_rfc_3986),
-        cmocka_unit_test(refuses_what_cannot_be_requested),
-        cmocka_unit_test(knows_an_origin),
+        cmocka_unit_test(invalid_locations_are_rejected),
+        cmocka_unit_test(origins_are_compared),
     };
     return RUN(tests, NULL, NULL);
 }
