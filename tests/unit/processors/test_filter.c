@@ -724,7 +724,7 @@ static unsigned without_memory(enum br_signal signal, const char *yaml, const ch
                                const char *mark, const char *expected)
 {
     return rig_run_short(&(struct rig_shortage){&br_filter_processor, yaml, signal, in,
-                                                .check_output = check_output,
+                                                .came = check_output,
                                                 .arg = &(struct digits){mark, expected}});
 }
 

@@ -596,7 +596,7 @@ static unsigned without_memory_for(const char *config, struct br_item *(*make)(s
 {
     struct low_memory s = {.make = make, .sum = sum};
     return rig_run_short(&(struct rig_shortage){&br_profile_limits_processor, config,
-                                                .make = make_sized, .check_output = check_output,
+                                                .make = make_sized, .came = check_output,
                                                 .arg = &s});
 }
 

@@ -585,7 +585,7 @@ static void without_memory(void **state)
     const struct rig_shortage s = {&br_redaction_processor,
                                    "{allowed_keys: [label, thread.token], blocked_values: [bob],"
                                    " function_names: {words: [secret]}}",
-                                   BR_PROFILES, profiles, .check_output = check_output};
+                                   BR_PROFILES, profiles, .came = check_output};
     assert_in_range(rig_run_short(&s), 10, 200);
 }
 
@@ -606,7 +606,7 @@ static void statements_of_any_form(void **state)
         out[redact_db_room(len)] = 0x5a;
         enum redact_db db = (enum redact_db)(round / 24 % REDACT_DBS);
         size_t cleaned_len = redact_db_clean(db, round & 1, text, len, out);
-        assert_true(cleaned_len == SIZE_MAX || left <= redact_db_room(len));
+        assert_true(cleaned_len == SIZE_MAX || cleaned_len <= redact_db_room(len));
         assert_int_equal(out[redact_db_room(len)], 0x5a);
         free(text);
         free(out);

@@ -467,7 +467,7 @@ static void no_memory(void **state)
         "attributes: [{key: a, pattern: '(?P<x>1)', action: extract}, {pattern: x, action: hash},"
         " {key: b, converted_type: string, action: convert},"
         " {key: c, from_context: t, action: insert}]",
-        .make = make, .check_output = check_output};
+        .make = make, .came = check_output};
     assert_in_range(rig_run_short(&s), 3, 100);
 }
 
