@@ -87,7 +87,7 @@ static void failed_items_count_as_rejected(void **state)
     assert_true(rejected(h) == 5);
 }
 
-static void partial_success_counts_what_was_lost_as_dropped(void **state)
+static void partial_success_counts_lost_records_as_dropped(void **state)
 {
     struct fake_host *h = *state;
     struct end e = {0};
@@ -138,12 +138,12 @@ static void write_into(const struct br_item *item, struct wire *out)
     br_rope_release(&rope);
 }
 
-static void assert_written(const struct br_item *item, const struct wire *want)
+static void assert_written(const struct br_item *item, const struct wire *expected)
 {
     struct wire got = {0};
     write_into(item, &got);
-    assert_int_equal(got.len, want->len);
-    assert_memory_equal(got.data, want->data, want->len);
+    assert_int_equal(got.len, expected->len);
+    assert_memory_equal(got.data, expected->data, expected->len);
     wire_free(&got);
 }
 
@@ -288,10 +288,10 @@ static void absorbing_moves_parts_and_pending_records(void **state)
 {
     struct fake_host *h = *state;
     struct br_item *into = br_item_new(&h->host, BR_TRACES);
-    struct wire want = {0};
+    struct wire expected = {0};
     struct end e = {0};
     for (uint32_t i = 0; i < 3; i++) {
-        items_traces(&want, 1, i + 1, i + 1 < 3 ? 1 : 2);
+        items_traces(&expected, 1, i + 1, i + 1 < 3 ? 1 : 2);
         struct br_item *from = received(h, i + 1, &e);
         assert_int_equal(br_item_absorb(into, from), 0);
         assert_int_equal(from->n_parts, 0);
@@ -304,13 +304,13 @@ static void absorbing_moves_parts_and_pending_records(void **state)
     assert_int_equal(into->n_records, 6);
     assert_int_equal(into->n_pending, 6);
     assert_null(into->spans);
-    assert_written(into, &want);
+    assert_written(into, &expected);
     assert_true(held(h) == 6);
     br_item_done(into);
     fake_host_turn(h);
     assert_int_equal(e.n, 3);
     assert_true(sent(h) == 6);
-    wire_free(&want);
+    wire_free(&expected);
 }
 
 static void parts_without_spans_clear_the_list_of_spans(void **state)
@@ -502,7 +502,7 @@ SUITE(item)
     const struct CMUnitTest tests[] = {
         TEST(done_counts_as_sent),
         TEST(failed_items_count_as_rejected),
-        TEST(partial_success_counts_what_was_lost_as_dropped),
+        TEST(partial_success_counts_lost_records_as_dropped),
         TEST(partial_reports_stop_at_the_pending_records),
         TEST(an_item_that_was_never_consumed_counts_as_rejected),
         TEST(the_size_is_an_upper_bound_of_the_written_bytes),

@@ -19,13 +19,13 @@ static int teardown(void **state)
     return 0;
 }
 
-static void assert_printed(const struct br_metrics *m, const char *want)
+static void assert_printed(const struct br_metrics *m, const char *expected)
 {
     struct br_str text = {0};
     br_str_puts(&text, "");
     br_metrics_print(m, BR_METRICS_TEXT, NULL, NULL, &text);
     assert_false(text.failed);
-    assert_string_equal(text.data, want);
+    assert_string_equal(text.data, expected);
     br_str_release(&text);
 }
 

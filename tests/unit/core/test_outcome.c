@@ -119,12 +119,12 @@ static void retryable_statuses(void **state)
                                                BR_STATUS_ABORTED,     BR_STATUS_OUT_OF_RANGE,
                                                BR_STATUS_UNAVAILABLE, BR_STATUS_DATA_LOSS};
     for (int s = -1; s <= 20; s++) {
-        bool want = false;
+        bool expected = false;
         for (size_t i = 0; i < BR_COUNT(retryable); i++)
-            want = want || (int)retryable[i] == s;
-        assert_int_equal(br_status_retryable((enum br_status)s, false), want);
+            expected = expected || (int)retryable[i] == s;
+        assert_int_equal(br_status_retryable((enum br_status)s, false), expected);
         assert_int_equal(br_status_retryable((enum br_status)s, true),
-                         want || s == BR_STATUS_RESOURCE_EXHAUSTED);
+                         expected || s == BR_STATUS_RESOURCE_EXHAUSTED);
     }
 }
 

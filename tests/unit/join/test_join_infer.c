@@ -1036,7 +1036,7 @@ static void without_memory_samples_pass(void **state)
 }
 
 /* Lists of spans are reused, and absent attributes of a span must not be written into them. */
-static void spans_without_threads_come_after_others(void **state)
+static void spans_without_threads_follow_spans_with_threads(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{infer: true, hold: 100ms}", NULL, 0);
@@ -1062,7 +1062,7 @@ SUITE(join_infer)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_deepest_open_span_is_inferred),
         cmocka_unit_test(many_threads_are_distinguished),
-        cmocka_unit_test(spans_without_threads_come_after_others),
+        cmocka_unit_test(spans_without_threads_follow_spans_with_threads),
         cmocka_unit_test(estimated_times_are_ignored),
         cmocka_unit_test(a_sample_that_matches_two_spans_is_unlinked),
         cmocka_unit_test(a_span_with_a_remote_parent_is_not_inferred),

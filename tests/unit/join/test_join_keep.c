@@ -402,7 +402,7 @@ static void check_output(struct world *w, const request *m)
         /* Samples without a link may stay separate. */
         for (size_t k = 0; named && k < i; k++)
             if (same_but_values(s, p->samples[k]))
-                fail_msg("samples %zu and %zu say the same", k, i);
+                fail_msg("samples %zu and %zu are equal", k, i);
     }
 }
 
@@ -428,12 +428,12 @@ static void one_world(uint64_t seed)
     protobuf_c_message_free_unpacked(&m->base, NULL);
     for (unsigned i = 0; i < STACKS; i++)
         if (w->totals[i])
-            fail_msg("seed %llu, stack %u: %lld too little", (unsigned long long)seed, i,
-                     (long long)w->totals[i]);
+            fail_msg("seed %llu, stack %u: the total is %lld too small", (unsigned long long)seed,
+                     i, (long long)w->totals[i]);
     assert_int_equal(w->n_times, 0);
     for (unsigned i = 0; i < SPANS; i++)
         if (w->kept[i])
-            fail_msg("seed %llu, span %u: %d links too few", (unsigned long long)seed, i,
+            fail_msg("seed %llu, span %u: %d links are missing", (unsigned long long)seed, i,
                      w->kept[i]);
     assert_int_equal(join_rig_count(r, "samples_folded", CPU), w->n_folded);
     join_rig_free(r);

@@ -117,7 +117,7 @@ static void marks_that_may_have_samples_are_kept(void **state)
     join_rig_free(r);
 }
 
-/* A request every 150 s and a profile every 15 s, whose samples name no span in between: the
+/* A request every 150 s and a profile every 15 s, whose samples do not name a span in between: the
  * service counts as profiled all the time. */
 static void rare_requests_are_likely(void **state)
 {

@@ -82,7 +82,7 @@ static void an_id_in_two_traces_needs_the_trace(void **state)
     join_table_free(t);
 }
 
-static void a_span_without_a_trace_id_is_found_by_its_own(void **state)
+static void a_span_without_a_trace_id_is_found_by_its_span_id(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -291,7 +291,7 @@ static void a_sample_without_its_span_is_unknown_once(void **state)
     join_table_free(t);
 }
 
-static void a_span_after_the_window_does_not_take_samples_over(void **state)
+static void a_span_after_the_window_does_not_adopt_samples(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -533,13 +533,13 @@ static void a_service_is_profiled_for_twice_the_interval_of_its_profiles(void **
     assert_true(join_table_profiled(t, 77, last));
     assert_true(join_table_is_profiled(t, 77, last + 2 * interval - 2000));
     assert_false(join_table_is_profiled(t, 77, last + 2 * interval + 2000));
-    /* the interval was too long, so the service starts anew */
+    /* the interval was too long, so the service counts as new */
     assert_true(join_table_profiled(t, 77, last + 4000 * 1000));
     assert_false(join_table_is_profiled(t, 77, last + 4000 * 1000 + WINDOW_MS + 2000));
     join_table_free(t);
 }
 
-/* No service takes the place of another. Beyond the maximum the table returns false, until some
+/* Services do not displace each other. Beyond the maximum the table returns false, until some
  * services are not profiled any more. */
 static void services_do_not_displace_each_other(void **state)
 {
@@ -916,7 +916,7 @@ SUITE(join_table)
         cmocka_unit_test(a_found_span_has_all_its_fields),
         cmocka_unit_test(ids_must_be_equal),
         cmocka_unit_test(an_id_in_two_traces_needs_the_trace),
-        cmocka_unit_test(a_span_without_a_trace_id_is_found_by_its_own),
+        cmocka_unit_test(a_span_without_a_trace_id_is_found_by_its_span_id),
         cmocka_unit_test(the_same_span_again_replaces_it_and_keeps_its_figures),
         cmocka_unit_test(the_window_is_limited),
         cmocka_unit_test(the_window_ends_at_its_edge),
@@ -927,7 +927,7 @@ SUITE(join_table)
         cmocka_unit_test(a_span_id_alone_is_pending_too),
         cmocka_unit_test(a_pending_record_adopts_a_trace),
         cmocka_unit_test(a_sample_without_its_span_is_unknown_once),
-        cmocka_unit_test(a_span_after_the_window_does_not_take_samples_over),
+        cmocka_unit_test(a_span_after_the_window_does_not_adopt_samples),
         cmocka_unit_test(a_sample_after_the_window_is_pending_again),
         cmocka_unit_test(samples_of_held_items_are_not_counted),
         cmocka_unit_test(totals_add_up_by_measure_and_saturate),

@@ -74,7 +74,7 @@ static void pipelined_requests_do_not_delay_other_clients(void **state)
         assert_int_equal(net_try(greedy[i], many, sizeof many - 1), sizeof many - 1);
     NET_UNTIL(f.rig, net_count(interleaving.single, OK) == 1);
     if (interleaving.n_when_begun > N_PIPELINING * 50)
-        fail_msg("%u requests came first", interleaving.n_when_begun);
+        fail_msg("%u requests were served first", interleaving.n_when_begun);
     for (int i = 0; i < N_PIPELINING; i++)
         NET_UNTIL(f.rig, net_count(greedy[i], OK) == EACH);
     for (int i = 0; i < N_PIPELINING; i++)
@@ -108,7 +108,7 @@ static void pipelined_requests_have_a_small_share_of_each_millisecond(void **sta
         now = br_host_mono_ms(f.rig->host);
         net_step(f.rig);
         if (f.service.n_begun - before > 2 * SHARES * OF_SHARE)
-            fail_msg("%u requests were begun in a millisecond", f.service.n_begun - before);
+            fail_msg("%u requests began within a millisecond", f.service.n_begun - before);
     }
     for (int i = 0; i < N_PIPELINING; i++)
         NET_UNTIL(f.rig, net_count(greedy[i], OK) == EACH);

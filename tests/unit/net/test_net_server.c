@@ -288,7 +288,7 @@ static unsigned pauses(struct fixture *f)
 
 /* Above the mark the loop does not spin, every client makes progress, and the buffered bytes
  * stay near the mark. */
-static void large_bodies_take_turns(void **state)
+static void large_bodies_are_read_in_rotation(void **state)
 {
     enum { CLIENTS = 12, BYTES = 1 << 20 };
     struct fixture f;
@@ -912,7 +912,7 @@ SUITE(net_server)
         NET_TEST(stop_waits_for_the_pipeline_only),
         NET_TEST(stop_does_not_wait_for_a_client_that_does_not_read),
         NET_TEST(stop_with_nothing),
-        NET_TEST(large_bodies_take_turns),
+        NET_TEST(large_bodies_are_read_in_rotation),
         NET_TEST(an_unfinished_body_does_not_delay_others),
         NET_TEST(small_bodies_are_never_paused),
         NET_TEST(data_in_the_pipeline_does_not_pause_connections),

@@ -180,7 +180,7 @@ static void one_side_without_tls(void **state)
 
 /* A server that supports both versions gets HTTP/2 if ALPN offers it. All calls share one
  * connection. */
-static void http_goes_over_http2(void **state)
+static void http2_is_used_if_offered(void **state)
 {
     enum { N = 20 };
     for (int http2 = 0; http2 < 2; http2++) {
@@ -486,7 +486,7 @@ static void truncation_is_an_error(void **state)
 SUITE(net_tls)
 {
     const struct CMUnitTest tests[] = {
-        NET_TEST(http_goes_over_http2),       NET_TEST(http1_is_used_without_http2_support),
+        NET_TEST(http2_is_used_if_offered),   NET_TEST(http1_is_used_without_http2_support),
         NET_TEST(answers_over_http2),         NET_TEST(bodies_of_all_sizes),
         NET_TEST(wrong_certificates),         NET_TEST(client_certificates),
         NET_TEST(one_side_without_tls),       NET_TEST(alpn_decides),

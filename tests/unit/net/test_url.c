@@ -64,7 +64,7 @@ static void resolves_the_examples_of_rfc_3986(void **state)
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct br_url url;
         if (br_url_resolve(&server, "/b/c/d;p?q", cases[i].reference, &url))
-            fail_msg("\"%s\" is refused", cases[i].reference);
+            fail_msg("\"%s\" was rejected", cases[i].reference);
         if (strcmp(url.path, cases[i].path) != 0)
             fail_msg("\"%s\": %s", cases[i].reference, url.path);
         assert_string_equal(url.server.authority, cases[i].authority);

@@ -375,7 +375,7 @@ static void a_single_item_that_is_too_large_is_rejected(void **state)
 }
 
 /* The halves are retried separately, and delivered records are not sent again. */
-static void halves_are_retried_on_their_own(void **state)
+static void halves_are_retried_separately(void **state)
 {
     struct bed *b = *state;
     b->config.randomization_factor = 0.5;
@@ -511,7 +511,7 @@ static void a_peer_that_accepts_some_requests_gets_no_early_retries(void **state
 
 /* The signals may have different destinations, so one request of the other signal is a probe for
  * it. */
-static void an_answer_to_one_signal_wakes_one_of_the_other(void **state)
+static void an_answer_to_one_signal_triggers_a_probe_of_the_other(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -667,13 +667,13 @@ SUITE(retry)
         TEST(a_peer_that_recovers_gets_the_remaining_pieces),
         TEST(disabled_pieces_are_not_retried),
         TEST(a_single_item_that_is_too_large_is_rejected),
-        TEST(halves_are_retried_on_their_own),
+        TEST(halves_are_retried_separately),
         TEST(the_first_answer_after_failures_triggers_the_others),
         TEST(one_request_probes_a_reachable_peer),
         TEST(failed_probes_do_not_change_the_delay),
         TEST(retry_hints_are_respected),
         TEST(a_peer_that_accepts_some_requests_gets_no_early_retries),
-        TEST(an_answer_to_one_signal_wakes_one_of_the_other),
+        TEST(an_answer_to_one_signal_triggers_a_probe_of_the_other),
         TEST(retries_are_logged_once),
         TEST(freed_while_waiting_items_return_to_the_senders),
         cmocka_unit_test(without_memory_items_are_not_lost_or_duplicated),

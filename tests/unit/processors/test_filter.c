@@ -63,7 +63,7 @@ static void check(enum br_signal signal, const char *yaml, const char *in, const
     (void)rig_run(r, signal, in);
     const char *got = numbers(r, mark);
     if (strcmp(got, expected) != 0)
-        fail_msg("%s: \"%s\" stay, not \"%s\"", yaml, got, expected);
+        fail_msg("%s: \"%s\" remain, not \"%s\"", yaml, got, expected);
     assert_int_equal(rig_dropped(r, signal, "filtered"), n_records - strlen(expected));
     assert_int_equal(r->n_out, *expected != '\0');
     if (!*expected)

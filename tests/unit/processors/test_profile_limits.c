@@ -595,9 +595,8 @@ static unsigned without_memory_for(const char *config, struct br_item *(*make)(s
                                    uint64_t sum)
 {
     struct low_memory s = {.make = make, .sum = sum};
-    return rig_run_short(&(struct rig_shortage){&br_profile_limits_processor, config,
-                                                .make = make_sized, .came = check_output,
-                                                .arg = &s});
+    return rig_run_short(&(struct rig_shortage){
+        &br_profile_limits_processor, config, .make = make_sized, .came = check_output, .arg = &s});
 }
 
 static struct br_item *make_large(struct rig *r)

@@ -485,7 +485,7 @@ static uint64_t send_shape(struct fake_host *h, size_t reader, size_t shape,
         return 0;
     uint64_t cost = worst_send(h, &readers[reader], copy_of(h, item), times, &verdict);
     if (verdict == BR_RETRY)
-        fail_msg("%s: %s of %zu bytes is to be sent again", readers[reader].name,
+        fail_msg("%s: %s of %zu bytes has a retryable result", readers[reader].name,
                  shapes[shape].name, item->size);
     return cost;
 }

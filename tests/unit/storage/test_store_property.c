@@ -740,7 +740,7 @@ static void make_old(const struct world *world, unsigned partition)
     assert_int_equal(sqlite3_close(database), SQLITE_OK);
 }
 
-/* A partition of version 1 is read without conversion, also beside new ones. New samples are not
+/* A partition of version 1 is read without conversion, also next to new ones. New samples are not
  * written to it. */
 static void test_partitions_of_version_1(void **state)
 {

@@ -369,7 +369,7 @@ static void deep_stacks_are_found_with_any_secret(void **state)
             assert_int_equal(br_stack_tree_node(&stacks, node, 1, &node), 0);
         uint64_t steps = br_steps() - before;
         if (steps > 8 * (uint64_t)n_nodes)
-            fail_msg("by secret %u it takes %llu steps", i, (unsigned long long)steps);
+            fail_msg("with secret %u the look-ups take %llu steps", i, (unsigned long long)steps);
         br_stack_tree_release(&stacks);
     }
 }

@@ -207,7 +207,7 @@ static void check_flood(const char *name, flood_fn *flood)
         if (at_once)
             rc = feed(c, &all);
         if (!rc)
-            fail_msg("%s%s: the connection lives after %u", name, at_once ? " at once" : "", n);
+            fail_msg("%s%s: the connection is open after %u", name, at_once ? " at once" : "", n);
         teardown((void **)&c);
     }
 }

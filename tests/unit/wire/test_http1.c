@@ -44,7 +44,7 @@ static void assert_refused(char kind, const char *bytes, size_t len, unsigned st
     if (!at || strncmp(at, want, strlen(want)) != 0)
         fail_msg("%s: should be %u: %s", what, status, got.data);
     if (strstr(at, "the connection closed") && !strstr(what, "connection closes"))
-        fail_msg("%s: is only refused because it ends", what);
+        fail_msg("%s: is only rejected because it ends", what);
     br_str_release(&got);
 }
 
@@ -278,7 +278,7 @@ static enum br_http1_event feed(struct br_http1 *p, const char *text)
     return br_http1_next(p, &data, &len, &body, &body_len);
 }
 
-static void test_an_error_stays(void **state)
+static void test_errors_are_permanent(void **state)
 {
     (void)state;
     struct br_http1 p;
@@ -376,7 +376,7 @@ SUITE(http1)
         cmocka_unit_test(test_valid),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_fields_stay_until_done),
-        cmocka_unit_test(test_an_error_stays),
+        cmocka_unit_test(test_errors_are_permanent),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_allocation_failures),
         cmocka_unit_test(test_corpus),

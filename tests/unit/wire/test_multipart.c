@@ -27,7 +27,7 @@ static void test_boundary(void **state)
 {
     (void)state;
     static const struct {
-        const char *type, *expected; /* want NULL: an error is expected */
+        const char *type, *expected; /* expected NULL: an error */
     } cases[] = {
         {"multipart/form-data; boundary=AaB03x", "AaB03x"},
         {"multipart/form-data;boundary=AaB03x", "AaB03x"},

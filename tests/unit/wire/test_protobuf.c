@@ -41,7 +41,7 @@ static void varints(void **state)
     }
 }
 
-static void every_length_of_varint_comes_back(void **state)
+static void varints_of_every_length_are_read_back(void **state)
 {
     (void)state;
     for (unsigned bits = 0; bits <= 64; bits++) {
@@ -171,7 +171,7 @@ SUITE(protobuf)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(varints),
-        cmocka_unit_test(every_length_of_varint_comes_back),
+        cmocka_unit_test(varints_of_every_length_are_read_back),
         cmocka_unit_test(fields_of_every_wire_type),
         cmocka_unit_test(malformed_fields),
         cmocka_unit_test(lengths_are_written_as_counted),
