@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every key of the Collector's components that Braid has too is known here: it is read, read with
- * a warning, or refused with a reason, and defaults are the Collector's unless the list below has a
- * reason. The keys are in tests/data/collector/keys.tsv, whose head describes how it was made.
+ * Braid handles every key of the Collector's components that it also has: it reads the key, reads
+ * it with a warning, or rejects it with a reason. Defaults equal the Collector's, except for those
+ * in the list below. The keys are in tests/data/collector/keys.tsv, which also describes how the
+ * file was made.
  */
 #include "app/config.h"
 #include "app/registry.h"
@@ -47,14 +48,14 @@ static unsigned rows_each(void (*fn)(char *const fields[FIELDS]))
 
 /* --- Every key is known ----------------------------------------------------------------------- */
 
-static const char *value_of(const char *type, const char *otherwise)
+static const char *value_of(const char *type, const char *fallback)
 {
     static const char *const values[][2] = {
         {"bool", "true"}, {"int", "1"},     {"float", "1"}, {"duration", "1s"}, {"text", "x"},
         {"any", "x"},     {"texts", "[x]"}, {"list", "[]"}, {"map", "{}"},      {"section", "{}"}};
     for (size_t i = 0; i < BR_COUNT(values); i++)
         if (strcmp(values[i][0], type) == 0)
-            return i < 5 && *otherwise ? otherwise : values[i][1];
+            return i < 5 && *fallback ? fallback : values[i][1];
     fail_msg(TABLE ": the type %s", type);
     return NULL;
 }
@@ -68,18 +69,18 @@ static void value_put(struct br_str *out, const char *path, const char *value)
     }
     size_t len = strcspn(path, ".[");
     bool list = path[len] == '[';
-    const char *rest = path + len + (list ? 2 : 0);
-    rest += *rest == '.';
+    const char *remaining_path = path + len + (list ? 2 : 0);
+    remaining_path += *remaining_path == '.';
     br_str_printf(out, "{\"%.*s\": %s", (int)len, path, list ? "[" : "");
-    value_put(out, rest, value);
+    value_put(out, remaining_path, value);
     br_str_puts(out, list ? "]}" : "}");
 }
 
 static const char base[] = "yaml:{receivers: {nop/own: }, exporters: {nop/own: }, service: "
                            "{pipelines: {traces: {receivers: [nop/own], exporters: [nop/own]}}}}";
 
-/* Returns whether a config with the component's key at the path had no unknown key; `messages`
- * gets all of them. */
+/* Returns true if a config with the component's key at the path does not have an unknown key.
+ * `messages` receives all errors and warnings. */
 static bool key_is_known(const char *component, const char *path, const char *value,
                          struct br_str *messages)
 {
@@ -115,13 +116,13 @@ static unsigned n_unknown;
 
 static void check_key(char *const fields[FIELDS])
 {
-    struct br_str said = {0};
+    struct br_str messages_text = {0};
     const char *value = value_of(fields[TYPE], fields[DEFAULT]);
-    if (!key_is_known(fields[COMPONENT], fields[PATH], value, &said)) {
-        print_error("%s %s: %s\n", fields[COMPONENT], fields[PATH], said.data);
+    if (!key_is_known(fields[COMPONENT], fields[PATH], value, &messages_text)) {
+        print_error("%s %s: %s\n", fields[COMPONENT], fields[PATH], messages_text.data);
         n_unknown++;
     }
-    br_str_release(&said);
+    br_str_release(&messages_text);
 }
 
 static void test_keys_are_known(void **state)
@@ -132,23 +133,23 @@ static void test_keys_are_known(void **state)
     assert_int_equal(n_unknown, 0);
 }
 
-/* The test would see an unknown key of any of the components. */
+/* Checks that the test detects an unknown key of each component. */
 static char control[64];
 static unsigned n_controls;
 
 static void check_control(char *const fields[FIELDS])
 {
-    struct br_str said = {0};
+    struct br_str messages_text = {0};
     if (strcmp(control, fields[COMPONENT]) == 0)
         return;
     (void)snprintf(control, sizeof control, "%s", fields[COMPONENT]);
-    if (key_is_known(fields[COMPONENT], "no_such_key", "x", &said))
-        fail_msg("%s: %s", fields[COMPONENT], said.data);
+    if (key_is_known(fields[COMPONENT], "no_such_key", "x", &messages_text))
+        fail_msg("%s: %s", fields[COMPONENT], messages_text.data);
     n_controls++;
-    br_str_release(&said);
+    br_str_release(&messages_text);
 }
 
-static void test_unknown_keys_are_seen(void **state)
+static void test_unknown_keys_are_detected(void **state)
 {
     (void)state;
     (void)rows_each(check_control);
@@ -157,7 +158,7 @@ static void test_unknown_keys_are_seen(void **state)
 
 /* --- Defaults --------------------------------------------------------------------------------- */
 
-/* Defaults that differ, and why. */
+/* Defaults that differ, with the reason. */
 static const struct {
     const char *component, *path, *why;
 } others[] = {
@@ -189,23 +190,23 @@ static const struct br_option *table_of(const char *component)
     return NULL;
 }
 
-static bool default_is(const struct br_option *o, const char *want)
+static bool default_equals(const struct br_option *o, const char *expected)
 {
     uint64_t ns = 0, want_ns = 0;
-    bool is_number = *want && !want[strspn(want, "0123456789.-")];
+    bool is_number = *expected && !expected[strspn(expected, "0123456789.-")];
     switch (o->kind) {
     case BR_OPT_BOOL:
-        return strcmp(o->def.boolean ? "true" : "false", want) == 0;
+        return strcmp(o->def.boolean ? "true" : "false", expected) == 0;
     case BR_OPT_INT:
-        return is_number && (double)o->def.integer == strtod(want, NULL);
+        return is_number && (double)o->def.integer == strtod(expected, NULL);
     case BR_OPT_DOUBLE:
-        return is_number && o->def.real == strtod(want, NULL);
+        return is_number && o->def.real == strtod(expected, NULL);
     case BR_OPT_DURATION:
-        return br_duration_parse(want, &want_ns) && br_duration_parse(o->def.string, &ns) &&
+        return br_duration_parse(expected, &want_ns) && br_duration_parse(o->def.string, &ns) &&
                ns == want_ns;
     case BR_OPT_STRING:
     case BR_OPT_ENUM:
-        return strcasecmp(o->def.string ? o->def.string : "", want) == 0;
+        return strcasecmp(o->def.string ? o->def.string : "", expected) == 0;
     default:
         return true;
     }
@@ -228,7 +229,7 @@ static void check_default(char *const fields[FIELDS])
     if (!o || !*fields[DEFAULT] || strcmp(fields[TYPE], "section") == 0)
         return;
     n_compared++;
-    if (default_is(o, fields[DEFAULT]) == is_other(fields)) {
+    if (default_equals(o, fields[DEFAULT]) == is_other(fields)) {
         print_error("%s %s: the Collector's default is %s\n", fields[COMPONENT], fields[PATH],
                     fields[DEFAULT]);
         n_different++;
@@ -248,7 +249,7 @@ SUITE(collector_keys)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keys_are_known),
-        cmocka_unit_test(test_unknown_keys_are_seen),
+        cmocka_unit_test(test_unknown_keys_are_detected),
         cmocka_unit_test(test_defaults),
     };
     return RUN(tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that runs out at every single allocation: of the walk, of items, and of requests on their
- * way through a whole pipeline. Modules with loops of their own: config, json, http1, compression,
- * tls, fanout, retry, queue, batch, graph, h2, and every component's create (contract). */
+/* Each allocation fails in turn: those of the walk, of items, and of requests that pass through
+ * a whole pipeline. Other modules have similar tests in their own suites: config, json, http1,
+ * compression, tls, fanout, retry, queue, batch, graph, h2, and the create function of every
+ * component (contract). */
 #include <fcntl.h>
 
 #include "app/graph.h"
@@ -16,7 +17,8 @@
 
 /* --- Walk ------------------------------------------------------------------------------------- */
 
-/* Everything that allocates: many parts, spans, two Resource fields, strings to repair. */
+/* A request for which the walk allocates every kind of memory: many parts, spans, two Resource
+ * fields, strings to repair. */
 static void walk_scenario(void *arg)
 {
     const enum br_signal signal = *(const enum br_signal *)arg;
@@ -137,7 +139,7 @@ static void items(void **state)
 /* --- A whole pipeline ------------------------------------------------------------------------- */
 
 struct plan {
-    const char *exporter; /* settings */
+    const char *exporter; /* settings of the exporter */
     bool http;
     enum br_signal signal;
 };
@@ -169,7 +171,8 @@ static struct br_config *load(const char *exporter)
     return config;
 }
 
-static struct fake_request *ask(struct fake_host *h, const struct plan *plan, uint64_t first)
+static struct fake_request *send_request(struct fake_host *h, const struct plan *plan,
+                                         uint64_t first)
 {
     static const char *const grpc[] = {
         "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
@@ -202,13 +205,13 @@ static void pipeline_scenario(void *arg)
     int rc = br_graph_new(config, &h->host, &graph, &err);
     if (!rc && !br_graph_start(graph, &err)) {
         for (uint64_t i = 0; i < 4; i++)
-            requests[i] = ask(h, plan, i * 5);
+            requests[i] = send_request(h, plan, i * 5);
         fake_host_advance(h, 5000);
     }
     fault_stop();
     if (graph)
         br_graph_drain(graph, 60000, on_drained, &drained);
-    fake_host_advance(h, 600000); /* memory is back: everything comes to its end */
+    fake_host_advance(h, 600000); /* memory is available again: everything ends */
     assert_true(rc || drained);
     for (int i = 0; i < 4; i++) {
         if (!requests[i])
@@ -222,7 +225,7 @@ static void pipeline_scenario(void *arg)
         n_ok += ok;
         fake_request_free(requests[i]);
     }
-    /* Nothing refused anything: what was taken was sent, unless there was no memory to keep it. */
+    /* Every accepted record is sent, or dropped because memory was exhausted. None is rejected. */
     double *sent = h->host.ledger.sent[plan->signal];
     assert_true(*sent + fake_host_dropped(h, plan->signal, NULL) == n_ok * 5.0);
     assert_true(fault_failed() || n_ok == 4);

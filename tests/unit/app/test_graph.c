@@ -10,7 +10,7 @@
 #include "tests/support/items.h"
 #include "tests/support/test.h"
 
-/* --- Components that write down what happens to them ------------------------------------------ */
+/* --- Components that record their life cycle -------------------------------------------------- */
 
 struct config {
     bool fail_create, fail_start;
@@ -26,7 +26,7 @@ static const struct br_option options[] = {
 
 struct state {
     struct br_node *node;
-    struct br_item *held[BR_SIGNALS]; /* holders: the last item of each signal, until the drain */
+    struct br_item *held[BR_SIGNALS]; /* the last item of each signal, kept until the drain */
     struct br_timer timer;
 };
 
@@ -37,10 +37,10 @@ static struct bed {
     struct br_config *config;
     struct br_graph *graph;
     struct fake_tally tally;
-    char log[2048]; /* "create a; start a; " */
+    char log[2048]; /* such as "create a; start a; " */
     struct br_node *receivers[4];
     unsigned n_receivers;
-    struct fake_sink sinks[SINKS]; /* of exporters sink/0, sink/1, ... */
+    struct fake_sink sinks[SINKS]; /* of the exporters sink/0, sink/1, ... */
     unsigned n_drained;
     struct br_err err;
 } * bed;
@@ -209,7 +209,7 @@ static const struct br_component extension = {
 static const struct br_component *const registry[] = {&receiver, &passer, &holder,    &both,
                                                       &sink,     &queued, &extension, NULL};
 
-/* --- The bed ---------------------------------------------------------------------------------- */
+/* --- The test bed ----------------------------------------------------------------------------- */
 
 static int setup(void **state)
 {
@@ -265,7 +265,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void forget(void)
+static void clear_log(void)
 {
     bed->log[0] = '\0';
 }
@@ -294,34 +294,34 @@ static void drain(void)
     "exporters: {sink: , sink/1: , sink/2: , queued: }\nextensions: {ext: }\n"                     \
     "service:\n  extensions: [ext]\n  pipelines:\n"
 
-/* --- The order of things ---------------------------------------------------------------------- */
+/* --- Order of starts and drains --------------------------------------------------------------- */
 
-static void starts_from_the_end_and_drains_from_the_beginning(void **state)
+static void starts_exporters_first_and_drains_receivers_first(void **state)
 {
     (void)state;
     run(ONE "    traces: {receivers: [in], processors: [pass, pass/2], exporters: [sink]}\n");
     const char *starts = strstr(bed->log, "start");
     assert_string_equal(starts, "start ext; start sink; start pass/2; start pass; start in; ");
-    forget();
+    clear_log();
     send(bed->receivers[0], BR_TRACES, 0, 3);
     assert_string_equal(bed->log, "take pass; take pass/2; take sink; ");
     assert_int_equal(bed->tally.n_done, 1);
-    forget();
+    clear_log();
     drain();
     assert_string_equal(bed->log,
                         "drain in; drain pass; drain pass/2; drain sink; drain ext; all drained; ");
-    forget();
+    clear_log();
     end();
     assert_string_equal(bed->log,
                         "destroy ext; destroy sink; destroy pass/2; destroy pass; destroy in; ");
 }
 
-static void a_level_waits_for_the_one_before(void **state)
+static void levels_drain_in_order(void **state)
 {
     (void)state;
     run(ONE "    traces: {receivers: [in], processors: [hold, pass], exporters: [sink]}\n");
     send(bed->receivers[0], BR_TRACES, 0, 3);
-    forget();
+    clear_log();
     br_graph_drain(bed->graph, 60000, on_drained, NULL);
     fake_host_advance(bed->h, 99);
     assert_string_equal(bed->log, "drain in; drain hold; ");
@@ -332,21 +332,22 @@ static void a_level_waits_for_the_one_before(void **state)
     assert_int_equal(bed->tally.n_done, 1);
 }
 
-static void a_level_that_waits_does_not_keep_what_later_ones_hold(void **state)
+static void a_waiting_level_does_not_block_items_of_later_levels(void **state)
 {
     (void)state;
     run(ONE "    traces: {receivers: [in], processors: [hold], exporters: [sink]}\n"
             "    profiles: {receivers: [in], processors: [pass, hold/2], exporters: [sink/1]}\n");
     send(bed->receivers[0], BR_PROFILES, 0, 3);
-    forget();
+    clear_log();
     br_graph_drain(bed->graph, 30, on_drained, NULL);
     fake_host_advance(bed->h, 29);
     assert_string_equal(bed->log, "drain in; drain hold; drain pass; ");
     fake_host_advance(bed->h, 1);
     assert_string_equal(bed->log, "drain in; drain hold; drain pass; drain hold/2; ");
     fake_host_advance(bed->h, 69);
-    forget();
-    fake_host_advance(bed->h, 1); /* the level before it is drained: it may have got more */
+    clear_log();
+    /* drained again: the previous level may have sent more */
+    fake_host_advance(bed->h, 1);
     assert_string_equal(bed->log, "drained hold; drain hold/2; ");
     fake_host_advance(bed->h, 99);
     assert_int_equal(bed->n_drained, 0);
@@ -355,8 +356,9 @@ static void a_level_that_waits_does_not_keep_what_later_ones_hold(void **state)
     assert_int_equal(fake_sink_once(&bed->sinks[1], BR_PROFILES, 0, 3), 3);
 }
 
-/* First in one pipeline, last in the other: what is behind it in either is drained after it. */
-static void a_shared_processor_is_drained_before_all_that_is_behind_it(void **state)
+/* The shared processor is the first in one pipeline and the last in the other. In both, all
+ * later components are drained after it. */
+static void a_shared_processor_is_drained_before_later_components(void **state)
 {
     (void)state;
     run(ONE "    traces: {receivers: [in], processors: [pass, pass/2, both], exporters: [sink]}\n"
@@ -364,15 +366,16 @@ static void a_shared_processor_is_drained_before_all_that_is_behind_it(void **st
     send(bed->receivers[0], BR_TRACES, 0, 3);
     send(bed->receivers[0], BR_PROFILES, 0, 3);
     drain();
-    const char *mine = strstr(bed->log, "drained both"), *behind = strstr(bed->log, "drain hold");
-    assert_non_null(mine);
-    assert_non_null(behind);
-    assert_true(mine < behind);
+    const char *shared_drained = strstr(bed->log, "drained both"),
+               *later_drain = strstr(bed->log, "drain hold");
+    assert_non_null(shared_drained);
+    assert_non_null(later_drain);
+    assert_true(shared_drained < later_drain);
     assert_int_equal(bed->n_drained, 1);
     assert_int_equal(bed->tally.n_done, 2);
 }
 
-static void shared_processors_in_opposite_orders_are_refused(void **state)
+static void shared_processors_in_opposite_orders_are_rejected(void **state)
 {
     (void)state;
     int rc =
@@ -384,7 +387,7 @@ static void shared_processors_in_opposite_orders_are_refused(void **state)
     assert_non_null(strstr(bed->err.text, "order"));
 }
 
-/* --- Who is there how often ------------------------------------------------------------------- */
+/* --- Number of instances ---------------------------------------------------------------------- */
 
 static unsigned count(const char *what)
 {
@@ -394,8 +397,9 @@ static unsigned count(const char *what)
     return n;
 }
 
-/* One for the first pipelines of both signals, one for the second ones; each leads to its own. */
-static void a_shared_processor_may_stand_in_several_pipelines_of_a_signal(void **state)
+/* One instance serves the first pipelines of both signals, and another the second pipelines.
+ * Each forwards to the exporters of its pipeline. */
+static void a_shared_processor_may_be_in_several_pipelines_of_a_signal(void **state)
 {
     (void)state;
     run("receivers: {in: , in/2: }\nprocessors: {pass: , both: }\nexporters: {sink: , sink/1: }\n"
@@ -413,7 +417,7 @@ static void a_shared_processor_may_stand_in_several_pipelines_of_a_signal(void *
     assert_int_equal(bed->sinks[1].n_items, 1);
 }
 
-static void ends_are_one_per_id_and_processors_one_per_pipeline(void **state)
+static void instances_are_one_per_id_or_one_per_pipeline(void **state)
 {
     (void)state;
     run(ONE "    traces: {receivers: [in], processors: [pass], exporters: [sink]}\n"
@@ -423,7 +427,7 @@ static void ends_are_one_per_id_and_processors_one_per_pipeline(void **state)
     assert_int_equal(count("create sink;"), 1);
     assert_int_equal(count("create pass;"), 3);
     assert_int_equal(count("create both;"), 1);
-    /* An item of the receiver goes to both of its traces pipelines. */
+    /* An item of the receiver enters both of its traces pipelines. */
     send(bed->receivers[0], BR_TRACES, 0, 3);
     assert_int_equal(bed->tally.n_done, 1);
     assert_int_equal(bed->sinks[0].n_items, 2);
@@ -444,7 +448,7 @@ static void several_exporters_each_get_everything(void **state)
         assert_int_equal(fake_sink_once(&bed->sinks[i], BR_TRACES, 0, 3), 3);
 }
 
-static void signals_go_their_own_ways(void **state)
+static void signals_have_separate_pipelines(void **state)
 {
     (void)state;
     run(ONE "    traces: {receivers: [in], exporters: [sink]}\n"
@@ -465,7 +469,7 @@ static void a_signal_without_pipeline_is_rejected(void **state)
     assert_int_equal(bed->tally.n_reject, 1);
 }
 
-static void receivers_hear_what_processors_want(void **state)
+static void receivers_learn_the_needs_of_processors(void **state)
 {
     (void)state;
     run("receivers: {in: , in/2: }\nprocessors: {pass: , hold: }\nexporters: {sink: }\n"
@@ -483,7 +487,7 @@ static void receivers_hear_what_processors_want(void **state)
     assert_true(!in2->in_pipeline[BR_TRACES] && in2->in_pipeline[BR_PROFILES]);
 }
 
-static void extensions_live_in_the_first_worker_only(void **state)
+static void extensions_run_in_the_first_worker_only(void **state)
 {
     (void)state;
     bed->h->host.worker = 1;
@@ -492,9 +496,9 @@ static void extensions_live_in_the_first_worker_only(void **state)
     assert_int_equal(count("create in;"), 1);
 }
 
-/* --- Failing ---------------------------------------------------------------------------------- */
+/* --- Failures --------------------------------------------------------------------------------- */
 
-static void a_create_that_fails_leaves_nothing(void **state)
+static void a_failed_create_releases_everything(void **state)
 {
     (void)state;
     int rc = build("receivers: {in: }\nprocessors: {pass: {fail_create: true}}\n"
@@ -502,7 +506,7 @@ static void a_create_that_fails_leaves_nothing(void **state)
                    "    traces: {receivers: [in], processors: [pass], exporters: [sink]}\n");
     assert_int_equal(rc, BR_EINVAL);
     assert_string_equal(bed->err.text, "processor/pass: no");
-    /* What was created is destroyed, the one that failed too; what was not is not. */
+    /* Every component for which create was called is destroyed, including the one that failed. */
     assert_int_equal(count("create"), count("destroy"));
     assert_int_equal(count("destroy sink"), 0);
 }
@@ -522,7 +526,7 @@ static void a_start_that_fails_can_be_freed(void **state)
     assert_int_equal(count("destroy"), 3);
 }
 
-/* --- Exporters with their queue --------------------------------------------------------------- */
+/* --- Exporters with a queue ------------------------------------------------------------------- */
 
 static void a_wrapped_exporter_is_queued_and_retried(void **state)
 {
@@ -532,7 +536,7 @@ static void a_wrapped_exporter_is_queued_and_retried(void **state)
     send(bed->receivers[0], BR_TRACES, 0, 3);
     assert_int_equal(bed->tally.n_done, 1);
     assert_int_equal(bed->sinks[0].n_items, 1);
-    drain(); /* 10 s: 2.5 to 7.5 for the first delay, at most 11.25 for the second */
+    drain(); /* 10 s: the first delay is 2.5 to 7.5 s, and the second at most 11.25 s */
     fake_host_advance(bed->h, 10000);
     assert_int_equal(fake_sink_once(&bed->sinks[0], BR_TRACES, 0, 3), 3);
     assert_int_equal(bed->n_drained, 1);
@@ -589,7 +593,7 @@ static void scenario(void *arg)
     teardown(&state);
 }
 
-static void without_memory_it_is_there_or_not(void **state)
+static void without_memory_the_graph_is_created_or_fails(void **state)
 {
     (void)state;
     fault_some("graph", scenario,
@@ -606,23 +610,23 @@ SUITE(graph)
 {
     br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
     const struct CMUnitTest tests[] = {
-        TEST(starts_from_the_end_and_drains_from_the_beginning),
-        TEST(a_level_waits_for_the_one_before),
-        TEST(a_level_that_waits_does_not_keep_what_later_ones_hold),
-        TEST(a_shared_processor_is_drained_before_all_that_is_behind_it),
-        TEST(shared_processors_in_opposite_orders_are_refused),
-        TEST(a_shared_processor_may_stand_in_several_pipelines_of_a_signal),
-        TEST(ends_are_one_per_id_and_processors_one_per_pipeline),
+        TEST(starts_exporters_first_and_drains_receivers_first),
+        TEST(levels_drain_in_order),
+        TEST(a_waiting_level_does_not_block_items_of_later_levels),
+        TEST(a_shared_processor_is_drained_before_later_components),
+        TEST(shared_processors_in_opposite_orders_are_rejected),
+        TEST(a_shared_processor_may_be_in_several_pipelines_of_a_signal),
+        TEST(instances_are_one_per_id_or_one_per_pipeline),
         TEST(several_exporters_each_get_everything),
-        TEST(signals_go_their_own_ways),
+        TEST(signals_have_separate_pipelines),
         TEST(a_signal_without_pipeline_is_rejected),
-        TEST(receivers_hear_what_processors_want),
-        TEST(extensions_live_in_the_first_worker_only),
-        TEST(a_create_that_fails_leaves_nothing),
+        TEST(receivers_learn_the_needs_of_processors),
+        TEST(extensions_run_in_the_first_worker_only),
+        TEST(a_failed_create_releases_everything),
         TEST(a_start_that_fails_can_be_freed),
         TEST(a_wrapped_exporter_is_queued_and_retried),
         TEST(destroyed_with_items_everywhere),
-        cmocka_unit_test(without_memory_it_is_there_or_not),
+        cmocka_unit_test(without_memory_the_graph_is_created_or_fails),
     };
     return RUN(tests, NULL, NULL);
 }

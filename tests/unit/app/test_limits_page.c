@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * docs/operating/limits.md and docs/contributing/constants.md list every limit. Each row of the
- * first names an option and states its default. Each row of the second names a macro and states its
- * value. Every option that is a limit by its name has a row.
+ * first names an option and its default. Each row of the second names a macro and its value. Every
+ * option whose name denotes a limit has a row.
  */
 #include "app/registry.h"
 #include "base/mem.h"
@@ -31,7 +31,7 @@ struct row {
 
 static const struct {
     const char *name;
-    double times; /* bytes, or milliseconds */
+    double times; /* factor to bytes, or to milliseconds */
     bool is_time;
 } units[] = {{"", 1, false},          {"KiB", 1024, false},
              {"MiB", 1048576, false}, {"GiB", 1073741824, false},
@@ -39,7 +39,7 @@ static const struct {
              {"ms", 1, true},         {"s", 1000, true},
              {"m", 60000, true},      {"h", 3600000, true}};
 
-/* What a cell such as "64 MiB (also decompressed)", "10,000" or "`1h`" says. */
+/* Returns the value of a cell such as "64 MiB (also decompressed)", "10,000" or "`1h`". */
 static double value_read(const char *cell, bool *ret_is_time)
 {
     char digits[32] = "", unit[16] = "";
@@ -69,7 +69,7 @@ static void blanks_skip(const char **at)
         ++*at;
 }
 
-/* A number with its suffix, brackets, or either behind a cast or UINT64_C. */
+/* Reads a number with its suffix, or brackets, optionally after a cast or UINT64_C. */
 static double factor_read(const char **at)
 {
     static const char *const before[] = {"(size_t)", "UINT64_C"};
@@ -100,7 +100,7 @@ static double product_read(const char **at)
     return value;
 }
 
-/* Sums and shifts, of which none here stands beside another. */
+/* Reads a chain of sums or shifts. The macros do not mix the two. */
 static double sum_read(const char **at)
 {
     double value = product_read(at);
@@ -141,15 +141,15 @@ static bool ends_with(const char *text, const char *end)
     return len >= end_len && strcmp(text + len - end_len, end) == 0;
 }
 
-/* Times are in the unit that the name ends in. */
+/* Checks a row against a macro. The unit of a time is the suffix of the macro's name. */
 static void macro_check(const struct row *row, const char *name, const char *path)
 {
     bool is_time = false;
-    double want = macro_read(name, path), said = value_read(row->cells[DEFAULT], &is_time);
+    double expected = macro_read(name, path), stated = value_read(row->cells[DEFAULT], &is_time);
     if (is_time && ends_with(name, "_S"))
-        want *= 1000;
-    if (said != want)
-        fail_msg(CONSTANTS ": %s in %s is %.0f, where the page says %s", name, path, want,
+        expected *= 1000;
+    if (stated != expected)
+        fail_msg(CONSTANTS ": %s in %s is %.0f, but the page has %s", name, path, expected,
                  row->cells[DEFAULT]);
 }
 
@@ -158,7 +158,7 @@ static void macro_check(const struct row *row, const char *name, const char *pat
 static const struct br_option fanout_options[] = {
     {.name = "fanout", .kind = BR_OPT_STRUCT, .sub = br_fanout_options}, BR_OPT_END};
 
-/* The table of "receivers/otlp", or of "service". */
+/* Returns the option table of a component such as "receivers/otlp", or of "service". */
 static const struct br_option *table_of(const char *component)
 {
     if (strcmp(component, "service") == 0)
@@ -173,8 +173,8 @@ static const struct br_option *table_of(const char *component)
     return NULL;
 }
 
-/* The option of a path such as "protocols.http.cors.max_age" or "keep.span_names[].slow_threshold".
- */
+/* Returns the option at a path such as "protocols.http.cors.max_age" or
+ * "keep.span_names[].slow_threshold". */
 static const struct br_option *option_find(const struct br_option *table, const char *path)
 {
     size_t len = strcspn(path, ".[");
@@ -202,10 +202,10 @@ static void option_check(const struct row *row, const char *component, const cha
     if (!o)
         fail_msg(PAGE ": %s has no option %s", component, path);
     bool is_time = false;
-    double want = option_value(o), said = value_read(row->cells[DEFAULT], &is_time);
-    if (said != want || is_time != (o->kind == BR_OPT_DURATION))
-        fail_msg(PAGE ": the default of %s in %s is %.10g%s, where the page says %s", path,
-                 component, want, o->kind == BR_OPT_DURATION ? " ms" : "", row->cells[DEFAULT]);
+    double expected = option_value(o), stated = value_read(row->cells[DEFAULT], &is_time);
+    if (stated != expected || is_time != (o->kind == BR_OPT_DURATION))
+        fail_msg(PAGE ": the default of %s in %s is %.10g%s, but the page has %s", path, component,
+                 expected, o->kind == BR_OPT_DURATION ? " ms" : "", row->cells[DEFAULT]);
 }
 
 /* --- The page --------------------------------------------------------------------------------- */
@@ -238,7 +238,7 @@ static void row_read(const char *line, struct row *ret)
         fail_msg("a row with other than %d cells: %.80s", CELLS, line);
 }
 
-/* False at the end. */
+/* Reads the next row. Returns false at the end of the page. */
 static bool row_next(struct page *page, struct row *ret)
 {
     while (*page->at) {
@@ -258,7 +258,7 @@ static bool row_next(struct page *page, struct row *ret)
     return false;
 }
 
-/* What stands in code quotes at or after `*at`; false when nothing more does. */
+/* Reads the next text in code quotes at or after `*at`. Returns false at the end of the text. */
 static bool token_next(const char **at, char ret[TOKEN_SIZE])
 {
     const char *from = strchr(*at, '`'), *end = from ? strchr(from + 1, '`') : NULL;
@@ -274,9 +274,9 @@ typedef void key_fn(const struct row *row, const char *component, const char *pa
 /* Calls `fn` for each option of each component in "`a/b`, `a/c`: `x.y`, `x.z`; `d/e`: `z`". */
 static void keys_each(const struct row *row, key_fn *fn, void *arg)
 {
-    char group[1024], rest[1024], *save = NULL;
-    (void)snprintf(rest, sizeof rest, "%s", row->cells[KEY]);
-    for (char *one = strtok_r(rest, ";", &save); one; one = strtok_r(NULL, ";", &save)) {
+    char group[1024], keys[1024], *save = NULL;
+    (void)snprintf(keys, sizeof keys, "%s", row->cells[KEY]);
+    for (char *one = strtok_r(keys, ";", &save); one; one = strtok_r(NULL, ";", &save)) {
         (void)snprintf(group, sizeof group, "%s", one);
         char *paths = strstr(group, "`: `"), component[TOKEN_SIZE], path[TOKEN_SIZE];
         if (!paths)
@@ -332,7 +332,7 @@ static void constant_rows(void **state)
     free(page.text);
 }
 
-/* --- What has to be there --------------------------------------------------------------------- */
+/* --- Completeness ----------------------------------------------------------------------------- */
 
 static void on_key_known(const struct row *row, const char *component, const char *path, void *arg)
 {
@@ -340,7 +340,7 @@ static void on_key_known(const struct row *row, const char *component, const cha
     br_str_printf(arg, "\n%s %s\n", component, path);
 }
 
-static bool is_bound(const struct br_option *o)
+static bool is_limit(const struct br_option *o)
 {
     static const char *const parts[] = {"max_", "_max", "limit_", "_limit", "hold_", "_hold"};
     static const char *const ends[] = {"_size", "timeout"};
@@ -361,7 +361,7 @@ static void table_check(const struct br_option *table, const char *component, co
         char path[TOKEN_SIZE], line[2 * TOKEN_SIZE + 4], inner[TOKEN_SIZE + 4];
         (void)snprintf(path, sizeof path, "%s%s", prefix, o->name);
         (void)snprintf(line, sizeof line, "\n%s %s\n", component, path);
-        if (!o->now && is_bound(o) && !strstr(known, line))
+        if (!o->now && is_limit(o) && !strstr(known, line))
             fail_msg(PAGE ": no row for %s of %s", path, component);
         (void)snprintf(inner, sizeof inner, "%s%s", path, o->kind == BR_OPT_LIST ? "[]." : ".");
         table_check(o->sub, component, inner, known);

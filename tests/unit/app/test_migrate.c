@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every case of tests/conformance/migrate, whose README says what the files are: what comes out,
- * word for word; that it is right for the loader; that nothing is left to migrate in it; and that
- * migrating it without a rest and running it with --skip-unsupported come to the same. `--mode
- * write`, run in the source root, replaces the stored results.
+ * Every case of tests/conformance/migrate, whose README describes the files. The output is as
+ * stored, and the loader accepts it. Migrating it again does not change it. Loading the original
+ * config with
+ * --skip-unsupported gives the same config. `--mode write`, run in the source root, replaces the
+ * stored results.
  */
 #include <dirent.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@ static char *slurp(const char *name, const char *suffix)
     return text;
 }
 
-/* `arg` is NAME=value by lines. */
+/* Returns the value of a variable. `arg` contains lines of the form NAME=value. */
 static const char *case_getenv(const char *name, void *arg)
 {
     static char value[256];
@@ -43,7 +44,7 @@ static const char *case_getenv(const char *name, void *arg)
     return NULL;
 }
 
-static void tell(const struct br_errs *errs, struct br_str *out)
+static void format_messages(const struct br_errs *errs, struct br_str *out)
 {
     char line[1200];
     br_str_add(out, "", 0);
@@ -71,7 +72,7 @@ static int compare(const char *name, const char *suffix, const char *got)
     return differs && !test_mode_is("write");
 }
 
-/* What came out is a config, and migrating it changes nothing. */
+/* Checks that the output is a valid config, and that migrating it does not change it. */
 static int check_result(const char *name, const struct br_str *text, char *env)
 {
     int wrong = 0;
@@ -84,10 +85,10 @@ static int check_result(const char *name, const struct br_str *text, char *env)
     struct br_errs errs = {0};
     struct br_config *config = NULL;
     if (br_config_load(&sources, br_components, &config, &errs)) {
-        struct br_str said = {0};
-        tell(&errs, &said);
-        print_error("%s: what comes out is refused:\n%s", name, said.data);
-        br_str_release(&said);
+        struct br_str messages = {0};
+        format_messages(&errs, &messages);
+        print_error("%s: the output is rejected:\n%s", name, messages.data);
+        br_str_release(&messages);
         wrong = 1;
     }
     br_config_free(config);
@@ -100,7 +101,7 @@ static int check_result(const char *name, const struct br_str *text, char *env)
     struct br_migration again = {0};
     int rc = br_config_migrate(path, &sources, br_components, true, &again, &errs);
     if (rc || strcmp(again.config.data, text->data) != 0 || again.rest.len) {
-        print_error("%s: what comes out is not the end of it (%d)\n%s", name, rc,
+        print_error("%s: the output changes when it is migrated again (%d)\n%s", name, rc,
                     again.config.data ? again.config.data : "");
         wrong = 1;
     }
@@ -116,23 +117,22 @@ static bool empty(const struct br_yaml *node)
     return !node || (node->type != BR_YAML_SCALAR && node->count == 0);
 }
 
-/* The order of keys does not matter; nothing, {} and an absent key are equal. */
-static bool same(const struct br_yaml *left, const struct br_yaml *right)
+/* Compares two configs. The order of keys does not matter; null, {} and an absent key are equal. */
+static bool equal(const struct br_yaml *a, const struct br_yaml *b)
 {
-    if (empty(left) || empty(right))
-        return empty(left) && empty(right);
-    if (left->type != right->type)
+    if (empty(a) || empty(b))
+        return empty(a) && empty(b);
+    if (a->type != b->type)
         return false;
-    if (left->type == BR_YAML_SCALAR)
-        return strcmp(left->text, right->text) == 0;
-    if (left->type == BR_YAML_SEQ && left->count != right->count)
+    if (a->type == BR_YAML_SCALAR)
+        return strcmp(a->text, b->text) == 0;
+    if (a->type == BR_YAML_SEQ && a->count != b->count)
         return false;
-    for (size_t i = 0; i < left->count; i++)
-        if (!same(left->items[i],
-                  left->keys ? br_yaml_get(right, left->keys[i]->text) : right->items[i]))
+    for (size_t i = 0; i < a->count; i++)
+        if (!equal(a->items[i], a->keys ? br_yaml_get(b, a->keys[i]->text) : b->items[i]))
             return false;
-    for (size_t i = 0; left->keys && i < right->count; i++)
-        if (!empty(right->items[i]) && !br_yaml_get(left, right->keys[i]->text))
+    for (size_t i = 0; a->keys && i < b->count; i++)
+        if (!empty(b->items[i]) && !br_yaml_get(a, b->keys[i]->text))
             return false;
     return true;
 }
@@ -144,19 +144,20 @@ static struct br_str printed(const struct br_yaml *tree)
     return text;
 }
 
-/* Both commands take the same parts out, and refuse the same. */
+/* Checks that `migrate` and --skip-unsupported remove the same parts and reject the same
+ * configs. */
 static int check_agreement(const char *name, const char *path,
                            const struct br_config_sources *sources, const struct br_config *skipped)
 {
     struct br_errs errs = {0}, again = {0};
     struct br_migration result = {0};
     struct br_config *config = NULL;
-    struct br_str said = {0};
+    struct br_str messages = {0};
     int wrong = 0;
     int rc = br_config_migrate(path, sources, br_components, false, &result, &errs);
-    tell(&errs, &said);
+    format_messages(&errs, &messages);
     if ((rc == 0) != (skipped != NULL)) {
-        print_error("%s: migrate and --skip-unsupported differ:\n%s", name, said.data);
+        print_error("%s: migrate and --skip-unsupported differ:\n%s", name, messages.data);
         wrong = 1;
     }
     if (rc == 0 && skipped) {
@@ -168,7 +169,7 @@ static int check_agreement(const char *name, const char *path,
             .uris = uris, .n_uris = 1, .getenv = sources->getenv, .arg = sources->arg};
         assert_int_equal(br_config_load(&own, br_components, &config, &again), 0);
         struct br_str one = printed(config->tree), other = printed(skipped->tree);
-        if (!same(config->tree, skipped->tree)) {
+        if (!equal(config->tree, skipped->tree)) {
             print_error("%s: migrate:\n%s--- --skip-unsupported:\n%s", name, one.data, other.data);
             wrong = 1;
         }
@@ -177,14 +178,14 @@ static int check_agreement(const char *name, const char *path,
         br_config_free(config);
         free(uri);
     }
-    br_str_release(&said);
+    br_str_release(&messages);
     br_migration_release(&result);
     br_errs_release(&errs);
     br_errs_release(&again);
     return wrong;
 }
 
-/* The same file, run as it is. */
+/* Loads the original file with --skip-unsupported. */
 static int check_skip(const char *name, const char *path, char *env, bool loss)
 {
     const char *uris[] = {path};
@@ -196,13 +197,13 @@ static int check_skip(const char *name, const char *path, char *env, bool loss)
                                         .accept_loss = loss};
     struct br_errs errs = {0};
     struct br_config *config = NULL;
-    struct br_str said = {0};
+    struct br_str messages = {0};
     int rc = br_config_load(&sources, br_components, &config, &errs);
-    tell(&errs, &said);
+    format_messages(&errs, &messages);
     int wrong =
-        compare(name, loss ? ".loss" : ".skip", said.data) + ((rc == 0) != (config != NULL));
+        compare(name, loss ? ".loss" : ".skip", messages.data) + ((rc == 0) != (config != NULL));
     wrong += check_agreement(name, path, &sources, config);
-    br_str_release(&said);
+    br_str_release(&messages);
     br_config_free(config);
     br_errs_release(&errs);
     return rc && !loss ? wrong + check_skip(name, path, env, true) : wrong;
@@ -216,17 +217,17 @@ static int run_case(const char *name)
     struct br_config_sources sources = {.getenv = case_getenv, .arg = env};
     struct br_errs errs = {0};
     struct br_migration result = {0};
-    struct br_str said = {0};
+    struct br_str messages = {0};
     int rc = br_config_migrate(path, &sources, br_components, true, &result, &errs);
-    tell(&errs, &said);
-    int wrong = compare(name, ".report", said.data);
+    format_messages(&errs, &messages);
+    int wrong = compare(name, ".report", messages.data);
     wrong += compare(name, ".braid", result.config.data ? result.config.data : "");
     wrong += compare(name, ".rest", result.rest.data ? result.rest.data : "");
     assert_int_equal(rc == 0, errs.n_errors == 0);
     if (rc == 0)
         wrong += check_result(name, &result.config, env);
     wrong += check_skip(name, path, env, false);
-    br_str_release(&said);
+    br_str_release(&messages);
     br_errs_release(&errs);
     br_migration_release(&result);
     free(env);
@@ -281,7 +282,7 @@ static void without_memory_alone(void *arg)
     without_memory_as(arg, false);
 }
 
-/* Half a config never comes out. */
+/* If memory is exhausted, the output must not be an incomplete config. */
 static void test_no_memory(void **state)
 {
     (void)state;

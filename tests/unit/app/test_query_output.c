@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `braid query` prints of answers of the query API. */
+/* Output of `braid query` for responses of the query API. */
 #include <jansson.h>
 #include <stdint.h>
 #include <string.h>
@@ -14,11 +14,11 @@ static json_t *parse(const char *text)
     return json;
 }
 
-static void assert_amount(double value, const char *unit, const char *want)
+static void assert_amount(double value, const char *unit, const char *expected)
 {
     struct br_str out = {0};
     br_query_output_amount(&out, value, unit);
-    assert_string_equal(out.data, want);
+    assert_string_equal(out.data, expected);
     br_str_release(&out);
 }
 
@@ -36,7 +36,7 @@ static void amounts_have_three_digits_and_a_unit(void **state)
     assert_amount(123456, "count", "123k");
 }
 
-static void spans_are_a_table(void **state)
+static void spans_are_printed_as_a_table(void **state)
 {
     struct br_str out = {0};
     (void)state;
@@ -58,8 +58,8 @@ static void spans_are_a_table(void **state)
     br_str_release(&out);
 }
 
-/* A root from 0 to 100, a child in its second half, and one whose parent is not there. */
-static void a_trace_is_a_waterfall(void **state)
+/* A root from 0 to 100, a child in its second half, and a span whose parent is missing. */
+static void traces_are_printed_as_waterfalls(void **state)
 {
     struct br_str out = {0};
     (void)state;
@@ -78,7 +78,7 @@ static void a_trace_is_a_waterfall(void **state)
     br_str_release(&out);
 }
 
-static void spans_that_are_their_own_parents_end(void **state)
+static void cycles_of_parents_end(void **state)
 {
     struct br_str out = {0};
     (void)state;
@@ -90,7 +90,7 @@ static void spans_that_are_their_own_parents_end(void **state)
     br_str_release(&out);
 }
 
-static void functions_have_their_share(void **state)
+static void functions_have_a_percentage(void **state)
 {
     struct br_str out = {0};
     (void)state;
@@ -103,9 +103,9 @@ static void functions_have_their_share(void **state)
     br_str_release(&out);
 }
 
-/* total(10) -> a(6: b(4)), c(4: b(4)): the second b lies under c, four columns of a's own behind.
- */
-static void a_flame_graph_is_a_tree(void **state)
+/* total(10) -> a(6: b(4)), c(4: b(4)): the second b is below c, four columns after the end of
+ * the first. */
+static void flame_graphs_are_printed_as_trees(void **state)
 {
     struct br_str out = {0};
     (void)state;
@@ -132,7 +132,7 @@ static void a_flame_graph_is_a_tree(void **state)
     br_str_release(&out);
 }
 
-static void an_empty_flame_graph_says_why(void **state)
+static void empty_flame_graphs_state_the_reason(void **state)
 {
     struct br_str out = {0};
     (void)state;
@@ -144,8 +144,8 @@ static void an_empty_flame_graph_says_why(void **state)
     br_str_release(&out);
 }
 
-/* a has half of 10 on the left, and 30 of 40 on the right. */
-static void a_difference_is_in_shares(void **state)
+/* a has half of 10 in the left graph, and 30 of 40 in the right one. */
+static void differences_are_in_percent_of_totals(void **state)
 {
     struct br_str out = {0};
     (void)state;
@@ -161,7 +161,7 @@ static void a_difference_is_in_shares(void **state)
     br_str_release(&out);
 }
 
-static void other_shapes_are_refused(void **state)
+static void unexpected_responses_are_rejected(void **state)
 {
     struct br_str out = {0};
     (void)state;
@@ -179,14 +179,14 @@ SUITE(query_output)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(amounts_have_three_digits_and_a_unit),
-        cmocka_unit_test(spans_are_a_table),
-        cmocka_unit_test(a_trace_is_a_waterfall),
-        cmocka_unit_test(spans_that_are_their_own_parents_end),
-        cmocka_unit_test(functions_have_their_share),
-        cmocka_unit_test(a_flame_graph_is_a_tree),
-        cmocka_unit_test(an_empty_flame_graph_says_why),
-        cmocka_unit_test(a_difference_is_in_shares),
-        cmocka_unit_test(other_shapes_are_refused),
+        cmocka_unit_test(spans_are_printed_as_a_table),
+        cmocka_unit_test(traces_are_printed_as_waterfalls),
+        cmocka_unit_test(cycles_of_parents_end),
+        cmocka_unit_test(functions_have_a_percentage),
+        cmocka_unit_test(flame_graphs_are_printed_as_trees),
+        cmocka_unit_test(empty_flame_graphs_state_the_reason),
+        cmocka_unit_test(differences_are_in_percent_of_totals),
+        cmocka_unit_test(unexpected_responses_are_rejected),
     };
     return RUN(tests, NULL, NULL);
 }

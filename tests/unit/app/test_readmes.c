@@ -11,8 +11,8 @@
 #include "tests/support/file.h"
 #include "tests/support/test.h"
 
-/* Components that share a folder. */
-static const char *const folders[][2] = {{"otlphttp", "otlp"}, {"queue_batch", "batch"}};
+/* Components that share a directory. */
+static const char *const shared_directories[][2] = {{"otlphttp", "otlp"}, {"queue_batch", "batch"}};
 
 static const char *const types[] = {
     [BR_OPT_BOOL] = "bool",
@@ -76,7 +76,7 @@ static void add_rows(const struct br_option *table, const char *prefix, struct b
     }
 }
 
-/* A page that has the table of some options, under the heading "## Options of `name`". */
+/* A page that contains the table of some options, under the heading "## Options of `name`". */
 struct page {
     char path[256];
     const char *name;
@@ -86,12 +86,12 @@ struct page {
 static struct page page_of(const struct br_component *c)
 {
     struct page page = {.name = c->name, .options = c->options};
-    const char *folder = c->name;
-    for (size_t i = 0; i < BR_COUNT(folders); i++)
-        if (strcmp(folders[i][0], c->name) == 0)
-            folder = folders[i][1];
+    const char *directory = c->name;
+    for (size_t i = 0; i < BR_COUNT(shared_directories); i++)
+        if (strcmp(shared_directories[i][0], c->name) == 0)
+            directory = shared_directories[i][1];
     (void)snprintf(page.path, sizeof page.path, "%s/%s/README.md", br_kind_section(c->kind),
-                   folder);
+                   directory);
     return page;
 }
 
@@ -123,10 +123,10 @@ static char *table_of(const struct page *page)
     return out.data;
 }
 
-/* Fails at the first row that differs. */
-static void compare(const struct page *page, const char *at, const char *want)
+/* Fails at the first row that differs from `expected`. */
+static void compare(const struct page *page, const char *at, const char *expected)
 {
-    for (const char *w = want; *w;) {
+    for (const char *w = expected; *w;) {
         size_t n = strcspn(w, "\n") + 1;
         if (strncmp(at, w, n) != 0)
             fail_msg("%s: %s has\n%.*s\nbut the option table has\n%.*s\n(run this suite with "
@@ -141,14 +141,14 @@ static void compare(const struct page *page, const char *at, const char *want)
 
 static void compare_page(const struct page *page)
 {
-    char *want = table_of(page), *text = file_text(page->path), heading[128];
+    char *expected = table_of(page), *text = file_text(page->path), heading[128];
     (void)snprintf(heading, sizeof heading, "\n## Options of `%s`\n", page->name);
     const char *at = strstr(text, heading);
     if (!at)
         fail_msg("%s: no table in %s", page->name, page->path);
-    compare(page, at + 1, want);
+    compare(page, at + 1, expected);
     free(text);
-    br_free(want);
+    br_free(expected);
 }
 
 static void readmes(void **state)
@@ -157,8 +157,8 @@ static void readmes(void **state)
     each_page(compare_page);
 }
 
-/* `components` and the config's messages find things by this order. */
-static void order(void **state)
+/* `components` and the messages about configs depend on this order. */
+static void components_are_sorted(void **state)
 {
     (void)state;
     for (size_t i = 1; br_components[i]; i++) {
@@ -186,7 +186,8 @@ static void write_section(const struct page *page)
 
 SUITE(readmes)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(readmes), cmocka_unit_test(order)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(readmes),
+                                       cmocka_unit_test(components_are_sorted)};
     if (!test_mode_is("write"))
         return RUN(tests, NULL, NULL);
     each_page(write_section);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What holds for every component in br_components, run in a real graph over a fake host:
- * receiver under test -> sink; source -> processor under test -> sink; source -> exporter under
- * test.
+ * The contract of every component in br_components, run in a real graph over a fake host: receiver
+ * under test -> sink; source -> processor under test -> sink; source -> exporter under test.
  *
- * Every item is finished exactly once; nothing is delivered twice, and all of it where everybody
- * says yes; nothing is forwarded after the drain; the ledger closes with nothing held; no memory is
- * left. A new component is found in the registry; where it has required settings, or needs requests
- * of its own, it gets a row in `settings` or `drivers`.
+ * Every item finishes exactly once and is delivered at most once. If every destination accepts
+ * items, all of them are delivered. No item is forwarded after the drain. At the end the ledger
+ * balances, without held records, and all memory is released. New components are found in the
+ * registry. If one has required settings or needs special requests, add a row to `settings` or
+ * `drivers`.
  */
 #include <fcntl.h>
 
@@ -20,8 +20,8 @@
 #include "tests/support/items.h"
 #include "tests/support/test.h"
 
-#define ITEMS 12 /* of each signal, in one run */
-#define SIZE 5   /* spans or samples of each */
+#define ITEMS 12 /* items of each signal in one run */
+#define SIZE 5   /* records in each item */
 #define SEEDS 12
 #define LONG_MS 1200000 /* longer than any retry */
 
@@ -57,16 +57,16 @@ struct bed {
     struct br_graph *graph;
     struct fake_sink sink;
     struct br_node *source_node;
-    enum fake_verdict verdict; /* of the fake clients */
+    enum fake_verdict verdict; /* answer of the fake clients */
     uint64_t seed;
-    uint64_t next[BR_SIGNALS]; /* numbers given to items */
+    uint64_t next[BR_SIGNALS]; /* next number of an item */
     unsigned n_sent, n_back, n_done, n_drained;
-    uint8_t *back; /* by item: how often it came back */
+    uint8_t *n_finished; /* for each item: how often it finished */
 };
 
 static struct bed *the_bed;
 
-/* --- The components around it ----------------------------------------------------------------- */
+/* --- The neighbours in the graph -------------------------------------------------------------- */
 
 static const struct br_option no_options[] = {BR_OPT_END};
 
@@ -90,7 +90,8 @@ static void sink_consume(struct br_node *node, struct br_item *item)
     br_consume(&the_bed->sink.consumer, item);
 }
 
-/* Exporters are drained last: whatever comes later was forwarded after its sender's drain. */
+/* Exporters are drained last, so an item that arrives later was forwarded after its sender's
+ * drain. */
 static void sink_drain(struct br_node *node)
 {
     the_bed->sink.closed = true;
@@ -112,7 +113,7 @@ static const struct br_component sink = {.name = "sink",
                                          .drain = sink_drain,
                                          .destroy = sink_destroy};
 
-/* The other end of an exporter under test. */
+/* Answers the requests of an exporter under test. */
 static struct fake_answer answer(const struct br_exchange *x, void *arg)
 {
     struct bed *b = arg;
@@ -126,12 +127,13 @@ static struct fake_answer answer(const struct br_exchange *x, void *arg)
     a.delay_ms = v == FAKE_LATE ? 50 : 0;
     if (v == FAKE_RETRY || v == FAKE_REJECT) {
         a.grpc_status = v == FAKE_RETRY ? BR_STATUS_UNAVAILABLE : BR_STATUS_INVALID_ARGUMENT;
-        a.http_status = x->grpc ? 200 : v == FAKE_RETRY ? 503 : 400;
+        unsigned http_status = v == FAKE_RETRY ? 503 : 400;
+        a.http_status = x->grpc ? 200 : http_status;
     }
     return a;
 }
 
-/* --- The bed ---------------------------------------------------------------------------------- */
+/* --- The test bed ----------------------------------------------------------------------------- */
 
 static const char *yaml_of(const struct br_component *c)
 {
@@ -141,7 +143,7 @@ static const char *yaml_of(const struct br_component *c)
     return "";
 }
 
-/* Reads the least configuration that the component takes; the test fails when that is none. */
+/* Reads the smallest configuration that the component accepts. The test fails if it is invalid. */
 static const void *read_config(struct bed *b)
 {
     const struct br_component *c = b->component;
@@ -166,7 +168,7 @@ static bool has_signal(const struct br_component *c, int s)
     return c->signals & BR_SIGNAL_BIT(s);
 }
 
-static void lay_pipelines(struct bed *b)
+static void connect_pipelines(struct bed *b)
 {
     enum br_kind kind = b->component->kind;
     b->receivers[0] = kind == BR_RECEIVER ? &b->under_test : &b->source;
@@ -197,7 +199,7 @@ static struct bed *bed_new(const struct br_component *c)
     fault_watch();
     struct bed *b = calloc(1, sizeof *b);
     assert_non_null(b);
-    b->back = calloc(1, FAKE_SINK_NUMBERS);
+    b->n_finished = calloc(1, FAKE_SINK_NUMBERS);
     the_bed = b;
     b->component = c;
     b->h = fake_host_new();
@@ -209,7 +211,7 @@ static struct bed *bed_new(const struct br_component *c)
     b->sink_instance = (struct br_instance){.component = &sink, .id = "sink", .used = true};
     b->under_test = (struct br_instance){.component = c, .id = c->name, .used = true};
     b->under_test.config = read_config(b);
-    lay_pipelines(b);
+    connect_pipelines(b);
     return b;
 }
 
@@ -236,13 +238,13 @@ static void free_graph(struct bed *b)
     fake_host_turn(b->h);
 }
 
-/* Everything is over: what has to hold then. */
+/* Checks the invariants that hold after the end of a run, and frees the test bed. */
 static void bed_free(struct bed *b)
 {
     free_graph(b);
     assert_int_equal(b->n_back, b->n_sent);
     for (unsigned i = 0; i < b->n_sent; i++)
-        assert_int_equal(b->back[i], 1);
+        assert_int_equal(b->n_finished[i], 1);
     for (int s = 0; s < BR_SIGNALS; s++)
         assert_int_equal(fake_sink_twice(&b->sink, (enum br_signal)s), 0);
     fake_host_check_ledger(b->h);
@@ -250,7 +252,7 @@ static void bed_free(struct bed *b)
     br_errs_release(&b->errs);
     br_arena_release(&b->arena);
     fake_host_free(b->h);
-    free(b->back);
+    free(b->n_finished);
     free(b);
     assert_int_equal(fault_alive(), 0);
     fault_unwatch();
@@ -259,7 +261,7 @@ static void bed_free(struct bed *b)
 static void on_back(struct br_item *item, void *arg)
 {
     struct bed *b = the_bed;
-    b->back[(uintptr_t)arg]++;
+    b->n_finished[(uintptr_t)arg]++;
     b->n_back++;
     b->n_done += item->outcome.verdict == BR_DONE;
 }
@@ -292,7 +294,7 @@ static void on_drained(void *arg)
 
 static void drain(struct bed *b, uint64_t ms)
 {
-    /* In a hurry wherever a neighbour takes its time. */
+    /* A timeout of 1 ms, if a neighbour is slow. */
     br_graph_drain(b->graph, 1, on_drained, b);
     for (uint64_t at = 0; at < ms && !b->n_drained; at += 1000)
         fake_host_advance(b->h, 1000);
@@ -300,14 +302,14 @@ static void drain(struct bed *b, uint64_t ms)
 
 /* --- Receivers' requests ---------------------------------------------------------------------- */
 
-struct play {
+struct session {
     struct fake_request *requests[64];
     unsigned n;
     unsigned n_answered, n_success;
 };
 
-/* One OTLP request over each of the two listeners. */
-static void drive_otlp(struct bed *b, struct play *play)
+/* Sends one OTLP request to each of the two listeners. */
+static void drive_otlp(struct bed *b, struct session *session)
 {
     static const char *const grpc_paths[] = {
         "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
@@ -324,7 +326,7 @@ static void drive_otlp(struct bed *b, struct play *play)
             fake_request_header(r, "content-type",
                                 http ? "application/x-protobuf" : "application/grpc");
             fake_request_send(r, w.data, w.len);
-            play->requests[play->n++] = r;
+            session->requests[session->n++] = r;
             wire_free(&w);
         }
     }
@@ -332,27 +334,27 @@ static void drive_otlp(struct bed *b, struct play *play)
 
 static const struct {
     const char *name;
-    void (*drive)(struct bed *b, struct play *play);
+    void (*drive)(struct bed *b, struct session *session);
 } drivers[] = {
     {"otlp", drive_otlp},
 };
 
-/* Plays requests; without a row in `drivers` none. */
-static void play_requests(struct bed *b, struct play *play)
+/* Sends the requests of the component's row in `drivers`, if there is one. */
+static void send_requests(struct bed *b, struct session *session)
 {
     for (size_t i = 0; i < BR_COUNT(drivers); i++)
         if (strcmp(drivers[i].name, b->component->name) == 0)
             for (int k = 0; k < 4; k++)
-                drivers[i].drive(b, play);
+                drivers[i].drive(b, session);
 }
 
-static void end_requests(struct play *play)
+static void end_requests(struct session *session)
 {
-    for (unsigned i = 0; i < play->n; i++) {
-        const struct fake_reply *reply = fake_request_reply(play->requests[i]);
-        play->n_answered += reply->came;
-        play->n_success += reply->came && reply->status == 200 && reply->grpc_status == 0;
-        fake_request_free(play->requests[i]);
+    for (unsigned i = 0; i < session->n; i++) {
+        const struct fake_reply *reply = fake_request_reply(session->requests[i]);
+        session->n_answered += reply->came;
+        session->n_success += reply->came && reply->status == 200 && reply->grpc_status == 0;
+        fake_request_free(session->requests[i]);
     }
 }
 
@@ -391,7 +393,7 @@ static void is_created_and_destroyed(void **state)
     bed_free(b);
 }
 
-static void drains_with_nothing_to_do(void **state)
+static void an_idle_graph_drains(void **state)
 {
     struct bed *b = bed_new(*state);
     start_graph(b);
@@ -401,7 +403,7 @@ static void drains_with_nothing_to_do(void **state)
     bed_free(b);
 }
 
-static void drains_before_it_was_started(void **state)
+static void drains_before_the_start(void **state)
 {
     struct bed *b = bed_new(*state);
     make_graph(b);
@@ -417,7 +419,7 @@ static void count_drained(struct br_node *node, void *arg)
     ++*n;
 }
 
-static void drained_twice_says_so_once(void **state)
+static void a_second_drain_reports_once(void **state)
 {
     struct bed *b = bed_new(*state);
     const struct br_component *c = b->component;
@@ -462,7 +464,7 @@ static void a_graph_drained_twice_ends_well(void **state)
     bed_free(b);
 }
 
-static void starts_fail_cleanly(void **state)
+static void failed_starts_release_everything(void **state)
 {
     struct bed *b = bed_new(*state);
     struct br_err err = {0};
@@ -473,7 +475,7 @@ static void starts_fail_cleanly(void **state)
     bed_free(b);
 }
 
-/* Items, with a destination of which nothing is known but that it answers in the end. */
+/* Sends items to a destination that may give any answer, but answers in the end. */
 static struct bed *run(const struct br_component *c, enum fake_verdict verdict, uint64_t seed)
 {
     struct bed *b = bed_new(c);
@@ -495,33 +497,33 @@ static void check_all_delivered(struct bed *b)
         assert_int_equal(fake_sink_once(&b->sink, (enum br_signal)s, 0, b->next[s]), b->next[s]);
 }
 
-static void delivers_all_where_everybody_says_yes(void **state)
+static void accepting_destinations_receive_everything(void **state)
 {
     struct bed *b = run(*state, FAKE_DONE, 0);
     check_all_delivered(b);
     bed_free(b);
 }
 
-static void delivers_all_where_answers_come_late(void **state)
+static void late_answers_deliver_everything(void **state)
 {
     struct bed *b = run(*state, FAKE_LATE, 0);
     check_all_delivered(b);
     bed_free(b);
 }
 
-static void ends_what_is_refused_for_good(void **state)
+static void rejected_items_end(void **state)
 {
     struct bed *b = run(*state, FAKE_REJECT, 0);
     assert_int_equal(b->n_drained, 1);
     bed_free(b);
 }
 
-static void ends_what_is_refused_for_now(void **state)
+static void temporarily_failed_items_end(void **state)
 {
     bed_free(run(*state, FAKE_RETRY, 0));
 }
 
-static void delivers_all_after_some_refusals(void **state)
+static void temporary_failures_deliver_everything(void **state)
 {
     const struct br_component *c = *state;
     struct bed *b = bed_new(c);
@@ -531,7 +533,8 @@ static void delivers_all_after_some_refusals(void **state)
     fake_host_advance(b->h, 1000);
     drain(b, LONG_MS);
     assert_int_equal(b->n_drained, 1);
-    /* What was refused went back to its sender, or was kept and delivered later; never both. */
+    /* A rejected item was either returned to its sender, or kept and delivered later; never
+     * both. */
     uint64_t delivered = 0;
     for (int s = 0; s < BR_SIGNALS; s++)
         delivered += fake_sink_once(&b->sink, (enum br_signal)s, 0, b->next[s]);
@@ -539,7 +542,7 @@ static void delivers_all_after_some_refusals(void **state)
     bed_free(b);
 }
 
-static void survives_any_answers(void **state)
+static void random_answers_keep_the_invariants(void **state)
 {
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct bed *b = run(*state, FAKE_RANDOM, seed);
@@ -549,7 +552,7 @@ static void survives_any_answers(void **state)
     }
 }
 
-static void ends_what_is_under_way_when_destroyed(void **state)
+static void destroying_ends_items_in_progress(void **state)
 {
     struct bed *b = bed_new(*state);
     b->verdict = b->sink.verdict = FAKE_HOLD;
@@ -558,7 +561,7 @@ static void ends_what_is_under_way_when_destroyed(void **state)
     fake_host_advance(b->h, 1000);
     send_items(b);
     bed_free(b);
-    /* and when it was told to drain, and could not */
+    /* and if it was drained, but could not deliver */
     b = bed_new(*state);
     b->verdict = b->sink.verdict = FAKE_HOLD;
     start_graph(b);
@@ -573,32 +576,34 @@ static void answers_every_request(void **state)
     static const enum fake_verdict verdicts[] = {FAKE_DONE, FAKE_LATE, FAKE_RETRY, FAKE_REJECT,
                                                  FAKE_RANDOM};
     for (size_t i = 0; i < BR_COUNT(verdicts); i++) {
-        struct play play = {0};
+        struct session session = {0};
         struct bed *b = bed_new(c);
         b->sink.verdict = verdicts[i];
         start_graph(b);
-        play_requests(b, &play);
+        send_requests(b, &session);
         drain(b, 60000);
         assert_int_equal(b->n_drained, 1);
-        end_requests(&play);
-        assert_int_equal(play.n_answered, play.n);
-        assert_int_equal(play.n_success, verdicts[i] == FAKE_DONE || verdicts[i] == FAKE_LATE
-                                             ? play.n
-                                         : verdicts[i] == FAKE_RANDOM ? b->sink.n_done
-                                                                      : 0);
+        end_requests(&session);
+        assert_int_equal(session.n_answered, session.n);
+        unsigned n_expected = 0;
+        if (verdicts[i] == FAKE_DONE || verdicts[i] == FAKE_LATE)
+            n_expected = session.n;
+        else if (verdicts[i] == FAKE_RANDOM)
+            n_expected = b->sink.n_done;
+        assert_int_equal(session.n_success, n_expected);
         bed_free(b);
     }
 }
 
-static void clients_may_go_away(void **state)
+static void clients_may_disconnect(void **state)
 {
     const struct br_component *c = *state;
-    struct play play = {0};
+    struct session session = {0};
     struct bed *b = bed_new(c);
     b->sink.verdict = FAKE_LATE;
     start_graph(b);
-    play_requests(b, &play);
-    end_requests(&play);
+    send_requests(b, &session);
+    end_requests(&session);
     drain(b, 60000);
     assert_int_equal(b->n_drained, 1);
     bed_free(b);
@@ -607,14 +612,14 @@ static void clients_may_go_away(void **state)
 static void requests_under_way_end_when_destroyed(void **state)
 {
     const struct br_component *c = *state;
-    struct play play = {0};
+    struct session session = {0};
     struct bed *b = bed_new(c);
     b->sink.verdict = FAKE_HOLD;
     start_graph(b);
-    play_requests(b, &play);
+    send_requests(b, &session);
     drain(b, 2000);
     free_graph(b);
-    end_requests(&play);
+    end_requests(&session);
     bed_free(b);
 }
 
@@ -634,7 +639,7 @@ static void create_without_memory(void *arg)
     b->under_test = (struct br_instance){.component = arg, .id = b->component->name};
     b->under_test.config = read_config(b);
     fake_sink_init(&b->sink, &b->h->host);
-    lay_pipelines(b);
+    connect_pipelines(b);
     fault_start();
     int rc = br_graph_new(&b->config, &b->h->host, &b->graph, &err);
     assert_true(rc == 0 || (rc == BR_ENOMEM && fault_failed()));
@@ -680,20 +685,20 @@ static const struct {
     }
     RULE(ALL, is_described),
     RULE(ALL, is_created_and_destroyed),
-    RULE(ALL, drains_with_nothing_to_do),
-    RULE(ALL, drains_before_it_was_started),
-    RULE(ALL, drained_twice_says_so_once),
+    RULE(ALL, an_idle_graph_drains),
+    RULE(ALL, drains_before_the_start),
+    RULE(ALL, a_second_drain_reports_once),
     RULE(ALL, a_graph_drained_twice_ends_well),
-    RULE(ALL, starts_fail_cleanly),
-    RULE(CONSUMERS, delivers_all_where_everybody_says_yes),
-    RULE(CONSUMERS, delivers_all_where_answers_come_late),
-    RULE(PROCESSORS, delivers_all_after_some_refusals),
-    RULE(CONSUMERS, ends_what_is_refused_for_good),
-    RULE(CONSUMERS, ends_what_is_refused_for_now),
-    RULE(CONSUMERS, survives_any_answers),
-    RULE(CONSUMERS, ends_what_is_under_way_when_destroyed),
+    RULE(ALL, failed_starts_release_everything),
+    RULE(CONSUMERS, accepting_destinations_receive_everything),
+    RULE(CONSUMERS, late_answers_deliver_everything),
+    RULE(PROCESSORS, temporary_failures_deliver_everything),
+    RULE(CONSUMERS, rejected_items_end),
+    RULE(CONSUMERS, temporarily_failed_items_end),
+    RULE(CONSUMERS, random_answers_keep_the_invariants),
+    RULE(CONSUMERS, destroying_ends_items_in_progress),
     RULE(RECEIVERS, answers_every_request),
-    RULE(RECEIVERS, clients_may_go_away),
+    RULE(RECEIVERS, clients_may_disconnect),
     RULE(RECEIVERS, requests_under_way_end_when_destroyed),
     RULE(ALL, is_created_or_not_without_memory),
 };
@@ -701,7 +706,7 @@ static const struct {
 SUITE(contract)
 {
     size_t n = 0, n_components = 0;
-    char data[] = "/tmp/test_contract.XXXXXX", command[64]; /* of `store` */
+    char data[] = "/tmp/test_contract.XXXXXX", command[64]; /* the directory of `store` */
     if (!mkdtemp(data) || setenv("XDG_DATA_HOME", data, 1))
         return 1;
     while (br_components[n_components])

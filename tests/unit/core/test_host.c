@@ -47,7 +47,7 @@ static void on_timer(struct br_timer *t)
     }
 }
 
-static void deferred_work_runs_once_a_turn_however_often_it_is_asked_for(void **state)
+static void deferred_work_runs_once_per_iteration(void **state)
 {
     struct fake_host *h = *state;
     struct work w = {.h = h};
@@ -60,7 +60,7 @@ static void deferred_work_runs_once_a_turn_however_often_it_is_asked_for(void **
     assert_int_equal(w.n, 1);
 }
 
-static void deferred_work_that_asks_again_runs_in_the_same_turn(void **state)
+static void work_deferred_by_deferred_work_runs_in_the_same_iteration(void **state)
 {
     struct fake_host *h = *state;
     struct work w = {.h = h, .again = 3};
@@ -69,7 +69,7 @@ static void deferred_work_that_asks_again_runs_in_the_same_turn(void **state)
     assert_int_equal(w.n, 4);
 }
 
-static void endless_work_is_left_over(void **state)
+static void endless_deferred_work_continues_in_the_next_iteration(void **state)
 {
     struct fake_host *h = *state;
     struct work w = {.h = h, .again = 1000000};
@@ -84,7 +84,7 @@ static void cancelled_work_does_not_run(void **state)
 {
     struct fake_host *h = *state;
     struct work w = {.h = h};
-    br_host_defer_cancel(&w.deferred); /* never queued: harmless */
+    br_host_defer_cancel(&w.deferred); /* has no effect, because it was never queued */
     br_host_defer(&h->host, &w.deferred, on_deferred);
     br_host_defer_cancel(&w.deferred);
     assert_false(br_host_turn(&h->host));
@@ -128,7 +128,7 @@ static void on_item(struct br_item *item, void *arg)
     br_host_defer(&w->h->host, &w->deferred, on_deferred);
 }
 
-static void finished_items_are_called_back_in_the_turn_not_before(void **state)
+static void callbacks_of_finished_items_run_in_the_iteration(void **state)
 {
     struct fake_host *h = *state;
     struct work w = {.h = h};
@@ -138,15 +138,15 @@ static void finished_items_are_called_back_in_the_turn_not_before(void **state)
     br_item_done(item);
     assert_int_equal(w.n, 0);
     assert_false(br_host_turn(&h->host));
-    assert_int_equal(w.n, 2); /* the item, and what its callback deferred */
+    assert_int_equal(w.n, 2); /* the item, and the work that its callback deferred */
 }
 
-static void the_limit_looks_at_all_that_is_held(void **state)
+static void the_limit_counts_all_held_memory(void **state)
 {
     struct fake_host *h = *state;
     size_t before = br_mem_live();
     struct br_buf *buf = br_buf_new(h->host.pool, 10000);
-    assert_false(br_host_over_limit(&h->host)); /* there is no limit */
+    assert_false(br_host_over_limit(&h->host)); /* without a limit */
     br_memory_limit(&h->memory, before + 9999, before + 20000);
     assert_true(br_host_over_limit(&h->host));
     br_buf_unref(buf);
@@ -212,14 +212,14 @@ static void a_fake_client_answers_as_scripted(void **state)
     assert_int_equal(h->n_exchanges, 4);
 }
 
-/* Takes and gives back so many mebibytes, one at a time. */
+/* Allocates and releases so many mebibytes, one at a time. */
 static void work(struct fake_host *h, unsigned mib)
 {
     for (unsigned i = 0; i < mib; i++)
         br_buf_unref(br_buf_new(h->host.pool, 1 << 20));
 }
 
-/* A host whose pool keeps what was used. */
+/* Makes the pool keep released buffers. */
 static void keep_buffers(struct fake_host *h)
 {
     br_pool_free(h->host.pool);
@@ -227,13 +227,13 @@ static void keep_buffers(struct fake_host *h)
     assert_non_null(h->host.pool);
 }
 
-static void memory_is_given_back_at_rest(void **state)
+static void idle_pools_release_memory(void **state)
 {
     struct fake_host *h = *state;
     struct br_trimmer t;
     keep_buffers(h);
     br_trimmer_start(&t, &h->host);
-    for (int i = 0; i < 10; i++) { /* 8 MiB in ten seconds: never */
+    for (int i = 0; i < 10; i++) { /* 8 MiB in ten seconds: too busy to trim */
         work(h, 8);
         fake_host_advance(h, BR_TRIM_LOOK_MS);
         assert_int_equal(br_pool_idle(h->host.pool), 1 << 20);
@@ -241,20 +241,21 @@ static void memory_is_given_back_at_rest(void **state)
     assert_true(fake_host_metric(h, "braid_memory_trims", "") == 0);
     struct br_buf *held = br_buf_new(h->host.pool, 1 << 20);
     work(h, 1);
-    fake_host_advance(h, BR_TRIM_LOOK_MS); /* the last work */
+    fake_host_advance(h, BR_TRIM_LOOK_MS); /* the last check with work */
     assert_int_equal(br_pool_idle(h->host.pool), 1 << 20);
-    fake_host_advance(h, BR_TRIM_LOOK_MS); /* none */
+    fake_host_advance(h, BR_TRIM_LOOK_MS); /* the first check without work */
     assert_int_equal(br_pool_idle(h->host.pool), 0);
     assert_int_equal(br_pool_live(h->host.pool), 1 << 20);
     br_buf_unref(held);
-    fake_host_advance(h, 100 * BR_TRIM_LOOK_MS); /* once */
+    fake_host_advance(h, 100 * BR_TRIM_LOOK_MS); /* trimmed only once */
     assert_true(fake_host_metric(h, "braid_memory_trims", "") == 1);
     br_trimmer_stop(&t);
     br_trimmer_stop(&(struct br_trimmer){0});
 }
 
-/* A request now and then, as a scrape is: after 8 MiB of them, not with each pause. */
-static void a_trickle_gives_back_seldom(void **state)
+/* Occasional requests, such as scrapes: the pool is trimmed after 8 MiB of them, not after each
+ * pause. */
+static void occasional_requests_trim_the_pool_seldom(void **state)
 {
     struct fake_host *h = *state;
     struct br_trimmer t;
@@ -271,16 +272,16 @@ static void a_trickle_gives_back_seldom(void **state)
 SUITE(host)
 {
     const struct CMUnitTest tests[] = {
-        TEST(deferred_work_runs_once_a_turn_however_often_it_is_asked_for),
-        TEST(deferred_work_that_asks_again_runs_in_the_same_turn),
-        TEST(endless_work_is_left_over),
+        TEST(deferred_work_runs_once_per_iteration),
+        TEST(work_deferred_by_deferred_work_runs_in_the_same_iteration),
+        TEST(endless_deferred_work_continues_in_the_next_iteration),
         TEST(cancelled_work_does_not_run),
         TEST(timers_fire_at_their_time),
         TEST(a_stopped_timer_does_not_fire),
-        TEST(finished_items_are_called_back_in_the_turn_not_before),
-        TEST(the_limit_looks_at_all_that_is_held),
-        TEST(memory_is_given_back_at_rest),
-        TEST(a_trickle_gives_back_seldom),
+        TEST(callbacks_of_finished_items_run_in_the_iteration),
+        TEST(the_limit_counts_all_held_memory),
+        TEST(idle_pools_release_memory),
+        TEST(occasional_requests_trim_the_pool_seldom),
         TEST(random_numbers_are_spread_over_zero_to_one),
         TEST(a_fake_client_answers_as_scripted),
     };

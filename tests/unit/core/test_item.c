@@ -71,7 +71,7 @@ static void done_counts_as_sent(void **state)
     assert_int_equal(e.outcome.verdict, BR_DONE);
 }
 
-static void refused_counts_as_rejected(void **state)
+static void failed_items_count_as_rejected(void **state)
 {
     struct fake_host *h = *state;
     struct end e = {0};
@@ -87,7 +87,7 @@ static void refused_counts_as_rejected(void **state)
     assert_true(rejected(h) == 5);
 }
 
-static void partial_success_counts_what_was_lost_as_dropped(void **state)
+static void partial_success_counts_lost_records_as_dropped(void **state)
 {
     struct fake_host *h = *state;
     struct end e = {0};
@@ -95,7 +95,7 @@ static void partial_success_counts_what_was_lost_as_dropped(void **state)
     fake_host_turn(h);
     assert_true(sent(h) == 6);
     assert_true(fake_host_dropped(h, BR_TRACES, "partial_success") == 4);
-    /* A peer that says more than there were cannot make the ledger wrong. */
+    /* A peer that reports more rejected records than were sent cannot make the ledger wrong. */
     br_item_finish(received(h, 10, &e),
                    &(struct br_outcome){.verdict = BR_DONE, .n_rejected = UINT32_MAX});
     fake_host_turn(h);
@@ -103,7 +103,7 @@ static void partial_success_counts_what_was_lost_as_dropped(void **state)
     assert_true(fake_host_dropped(h, BR_TRACES, "partial_success") == 14);
 }
 
-static void settle_is_bounded_by_the_debt(void **state)
+static void partial_reports_stop_at_the_pending_records(void **state)
 {
     struct fake_host *h = *state;
     struct end e = {0};
@@ -138,12 +138,12 @@ static void write_into(const struct br_item *item, struct wire *out)
     br_rope_release(&rope);
 }
 
-static void assert_written(const struct br_item *item, const struct wire *want)
+static void assert_written(const struct br_item *item, const struct wire *expected)
 {
     struct wire got = {0};
     write_into(item, &got);
-    assert_int_equal(got.len, want->len);
-    assert_memory_equal(got.data, want->data, want->len);
+    assert_int_equal(got.len, expected->len);
+    assert_memory_equal(got.data, expected->data, expected->len);
     wire_free(&got);
 }
 
@@ -163,8 +163,8 @@ static void add_dictionary(struct br_item *item, bool additions, size_t len)
     br_buf_unref(buf);
 }
 
-/* What was one field of 127 bytes and one of 20 is one of 147, whose length takes a byte more. */
-static void the_size_is_never_less_than_what_is_written(void **state)
+/* Two fields of 127 and 20 bytes become one of 147, whose length takes one byte more. */
+static void the_size_is_an_upper_bound_of_the_written_bytes(void **state)
 {
     struct fake_host *h = *state;
     static const size_t lens[] = {0, 1, 20, 107, 108, 126, 127, 128, 16363, 16364, 16383, 16384};
@@ -184,7 +184,7 @@ static void the_size_is_never_less_than_what_is_written(void **state)
     }
 }
 
-static void untouched_parts_leave_as_they_came(void **state)
+static void unchanged_parts_keep_their_bytes(void **state)
 {
     struct fake_host *h = *state;
     for (int s = 0; s < BR_SIGNALS; s++) {
@@ -199,12 +199,12 @@ static void untouched_parts_leave_as_they_came(void **state)
     }
 }
 
-/* What the request is with the Resource of each ResourceSpans replaced, by hand. */
+/* Writes the expected request by hand: the Resource of each ResourceSpans is replaced. */
 static void replaced(struct wire *out, const char *schema_first, bool had_resource,
                      const char *new_name)
 {
     size_t rs = wire_open(out, 1);
-    /* The new Resource goes first, then what stood before the old one, then what stood after. */
+    /* The new Resource is first. The fields before and after the old one follow. */
     if (new_name) {
         size_t resource = wire_open(out, 1);
         if (new_name[0])
@@ -240,7 +240,7 @@ static void set_resource(struct br_item *item, const char *name)
     wire_free(&w);
 }
 
-static void a_new_resource_replaces_the_old_one_wherever_it_stood(void **state)
+static void a_new_resource_replaces_the_old_one_at_any_position(void **state)
 {
     struct fake_host *h = *state;
     static const struct {
@@ -284,14 +284,14 @@ static void a_part_without_a_resource_has_an_empty_one(void **state)
     wire_free(&w);
 }
 
-static void absorbing_moves_parts_and_debt(void **state)
+static void absorbing_moves_parts_and_pending_records(void **state)
 {
     struct fake_host *h = *state;
     struct br_item *into = br_item_new(&h->host, BR_TRACES);
-    struct wire want = {0};
+    struct wire expected = {0};
     struct end e = {0};
     for (uint32_t i = 0; i < 3; i++) {
-        items_traces(&want, 1, i + 1, i + 1 < 3 ? 1 : 2);
+        items_traces(&expected, 1, i + 1, i + 1 < 3 ? 1 : 2);
         struct br_item *from = received(h, i + 1, &e);
         assert_int_equal(br_item_absorb(into, from), 0);
         assert_int_equal(from->n_parts, 0);
@@ -304,29 +304,29 @@ static void absorbing_moves_parts_and_debt(void **state)
     assert_int_equal(into->n_records, 6);
     assert_int_equal(into->n_pending, 6);
     assert_null(into->spans);
-    assert_written(into, &want);
+    assert_written(into, &expected);
     assert_true(held(h) == 6);
     br_item_done(into);
     fake_host_turn(h);
     assert_int_equal(e.n, 3);
     assert_true(sent(h) == 6);
-    wire_free(&want);
+    wire_free(&expected);
 }
 
-static void spans_are_gone_once_parts_came_that_have_none(void **state)
+static void parts_without_spans_clear_the_list_of_spans(void **state)
 {
     struct fake_host *h = *state;
     struct br_item *into = items_new(&h->host, BR_TRACES, 1, 2);
     struct br_item *from = items_new(&h->host, BR_TRACES, 3, 2);
     assert_non_null(into->spans);
     assert_int_equal(br_item_absorb(into, from), 0);
-    assert_null(into->spans); /* they would be 2 of 4 */
+    assert_null(into->spans); /* 2 of 4 spans would be incomplete */
     br_item_done(from);
     br_item_done(into);
     fake_host_turn(h);
 }
 
-static void cleared_parts_leave_the_debt(void **state)
+static void clearing_parts_keeps_the_pending_records(void **state)
 {
     struct fake_host *h = *state;
     struct br_item *item = items_new(&h->host, BR_PROFILES, 1, 9);
@@ -341,7 +341,7 @@ static void cleared_parts_leave_the_debt(void **state)
 
 /* --- Children --------------------------------------------------------------------------------- */
 
-static void a_child_to_try_again_decides_and_its_debt_comes_back(void **state)
+static void a_retryable_child_returns_its_pending_records(void **state)
 {
     struct fake_host *h = *state;
     struct end e = {0};
@@ -349,7 +349,7 @@ static void a_child_to_try_again_decides_and_its_debt_comes_back(void **state)
     struct br_item *a = items_child(item);
     struct br_item *b = items_child(item);
     struct br_item *c = items_child(item);
-    assert_int_equal(a->n_pending, 5); /* the others have nothing left to owe */
+    assert_int_equal(a->n_pending, 5); /* the other children have reported all of their records */
     assert_int_equal(b->n_pending + c->n_pending, 0);
     br_item_retry(a, BR_STATUS_UNAVAILABLE, 700, "a");
     br_item_reject(b, BR_STATUS_PERMISSION_DENIED, "b");
@@ -389,7 +389,7 @@ static void on_try(struct br_item *child, void *arg)
     tried = child->outcome;
 }
 
-static void an_attempt_is_not_folded_and_gives_the_debt_back(void **state)
+static void an_attempt_is_not_folded_and_returns_the_pending_records(void **state)
 {
     struct fake_host *h = *state;
     struct end e = {0};
@@ -416,8 +416,8 @@ static void an_attempt_is_not_folded_and_gives_the_debt_back(void **state)
     assert_int_equal(e.outcome.verdict, BR_DONE);
 }
 
-/* Three of five items are in the first piece, two in the second. */
-static void end_pieces(struct fake_host *h, struct end *e, bool first_taken)
+/* Ends two pieces. Three of five records are in the first piece, two in the second. */
+static void end_pieces(struct fake_host *h, struct end *e, bool first_accepted)
 {
     struct br_item *item = received(h, 5, e);
     struct wire w = {0};
@@ -431,7 +431,7 @@ static void end_pieces(struct fake_host *h, struct end *e, bool first_taken)
     }
     wire_free(&w);
     br_item_release_parent(item);
-    if (first_taken)
+    if (first_accepted)
         br_item_done(pieces[0]);
     else
         br_item_reject(pieces[0], BR_STATUS_INTERNAL, "no");
@@ -440,7 +440,7 @@ static void end_pieces(struct fake_host *h, struct end *e, bool first_taken)
     assert_int_equal(e->n, 1);
 }
 
-static void adopted_pieces_share_the_debt(void **state)
+static void adopted_pieces_share_the_pending_records(void **state)
 {
     struct fake_host *h = *state;
     struct end e = {0};
@@ -463,8 +463,9 @@ static void pieces_that_are_all_rejected_are_a_rejection(void **state)
     assert_true(rejected(h) == 5);
 }
 
-/* After an exporter has given an item back, its ledger hears no more of it until it comes again. */
-static void a_debt_that_has_left_an_exporter_is_not_its(void **state)
+/* Once an exporter has returned an item, the exporter's ledger does not change until it receives
+ * the item again. */
+static void returned_items_do_not_count_for_the_exporter(void **state)
 {
     struct fake_host *h = *state;
     struct br_ledger ledger;
@@ -500,23 +501,23 @@ SUITE(item)
 {
     const struct CMUnitTest tests[] = {
         TEST(done_counts_as_sent),
-        TEST(refused_counts_as_rejected),
-        TEST(partial_success_counts_what_was_lost_as_dropped),
-        TEST(settle_is_bounded_by_the_debt),
+        TEST(failed_items_count_as_rejected),
+        TEST(partial_success_counts_lost_records_as_dropped),
+        TEST(partial_reports_stop_at_the_pending_records),
         TEST(an_item_that_was_never_consumed_counts_as_rejected),
-        TEST(the_size_is_never_less_than_what_is_written),
-        TEST(untouched_parts_leave_as_they_came),
-        TEST(a_new_resource_replaces_the_old_one_wherever_it_stood),
+        TEST(the_size_is_an_upper_bound_of_the_written_bytes),
+        TEST(unchanged_parts_keep_their_bytes),
+        TEST(a_new_resource_replaces_the_old_one_at_any_position),
         TEST(a_part_without_a_resource_has_an_empty_one),
-        TEST(absorbing_moves_parts_and_debt),
-        TEST(spans_are_gone_once_parts_came_that_have_none),
-        TEST(cleared_parts_leave_the_debt),
-        TEST(a_child_to_try_again_decides_and_its_debt_comes_back),
+        TEST(absorbing_moves_parts_and_pending_records),
+        TEST(parts_without_spans_clear_the_list_of_spans),
+        TEST(clearing_parts_keeps_the_pending_records),
+        TEST(a_retryable_child_returns_its_pending_records),
         TEST(a_parent_whose_children_ended_first_finishes_when_released),
-        TEST(an_attempt_is_not_folded_and_gives_the_debt_back),
-        TEST(adopted_pieces_share_the_debt),
+        TEST(an_attempt_is_not_folded_and_returns_the_pending_records),
+        TEST(adopted_pieces_share_the_pending_records),
         TEST(pieces_that_are_all_rejected_are_a_rejection),
-        TEST(a_debt_that_has_left_an_exporter_is_not_its),
+        TEST(returned_items_do_not_count_for_the_exporter),
         TEST(names_of_signals),
     };
     return RUN(tests, NULL, NULL);

@@ -19,13 +19,13 @@ static int teardown(void **state)
     return 0;
 }
 
-static void assert_printed(const struct br_metrics *m, const char *want)
+static void assert_printed(const struct br_metrics *m, const char *expected)
 {
     struct br_str text = {0};
     br_str_puts(&text, "");
     br_metrics_print(m, BR_METRICS_TEXT, NULL, NULL, &text);
     assert_false(text.failed);
-    assert_string_equal(text.data, want);
+    assert_string_equal(text.data, expected);
     br_str_release(&text);
 }
 
@@ -42,7 +42,8 @@ static void a_metric_is_one_number(void **state)
         (void)br_metric(*state, BR_GAUGE, name, "");
     }
     *b = 5;
-    assert_ptr_equal(br_metric(*state, BR_COUNTER, "a", "x=\"1\""), b); /* it has not moved */
+    /* its address has not changed */
+    assert_ptr_equal(br_metric(*state, BR_COUNTER, "a", "x=\"1\""), b);
 }
 
 /* prometheus.io/docs/instrumenting/exposition_formats: one TYPE line before a metric's samples. */
@@ -59,7 +60,7 @@ static void printed_as_prometheus_text(void **state)
                            "b_size 2.5\n");
 }
 
-/* The same without the suffix of counters. */
+/* The same as above, without the suffix of counters. */
 static void printed_without_suffixes(void **state)
 {
     struct br_str text = {0};
@@ -79,7 +80,7 @@ static bool is_a(const char *name)
     return strcmp(name, "a") == 0;
 }
 
-static void hidden_metrics_are_left_out(void **state)
+static void hidden_metrics_are_omitted(void **state)
 {
     struct br_str text = {0};
     *br_metric(*state, BR_COUNTER, "a", "x=\"1\"") = 7;
@@ -130,7 +131,7 @@ static void histograms_add_up(void **state)
     br_metrics_free(one);
 }
 
-static void numbers_are_printed_so_that_they_read_back(void **state)
+static void printed_numbers_can_be_read_back(void **state)
 {
     static const double values[] = {0, -1, 0.1, 1e300, 1e-300, 9007199254740993.0, 3.0000000001};
     for (size_t i = 0; i < BR_COUNT(values); i++) {
@@ -142,7 +143,7 @@ static void numbers_are_printed_so_that_they_read_back(void **state)
     }
 }
 
-static void infinite_numbers_as_prometheus_spells_them(void **state)
+static void infinity_has_prometheus_notation(void **state)
 {
     *br_metric(*state, BR_GAUGE, "a", "") = INFINITY;
     *br_metric(*state, BR_GAUGE, "b", "") = -INFINITY;
@@ -175,7 +176,7 @@ static void snapshots_add_up_by_name_and_labels(void **state)
     br_metrics_free(NULL);
 }
 
-static void past_the_maximum_numbers_are_lost_not_refused(void **state)
+static void metrics_above_the_maximum_are_not_stored(void **state)
 {
     char labels[32];
     for (int i = 0; i < BR_METRICS_MAX; i++) {
@@ -190,7 +191,7 @@ static void past_the_maximum_numbers_are_lost_not_refused(void **state)
     assert_null(strstr(text.data, "more"));
     br_str_release(&text);
     struct br_metrics *sum = br_metrics_new();
-    assert_int_equal(br_metrics_add(sum, *state), 0); /* a full one still adds up */
+    assert_int_equal(br_metrics_add(sum, *state), 0); /* a full set is still summed */
     br_metrics_free(sum);
 }
 
@@ -226,7 +227,7 @@ static void *no_resize(void *p, size_t size)
 
 static const struct br_mem_hooks nothing = {no_alloc, no_resize, free, NULL};
 
-static void what_is_dropped_without_memory_is_counted_all_the_same(void **state)
+static void drops_are_counted_without_memory(void **state)
 {
     struct br_ledger l;
     assert_int_equal(br_ledger_init(&l, *state, NULL), 0);
@@ -244,8 +245,8 @@ static void what_is_dropped_without_memory_is_counted_all_the_same(void **state)
     assert_true(sum == 8);
 }
 
-/* With the same place for several numbers none of them would be right. */
-static void a_ledger_without_memory_is_none(void **state)
+/* If several counters shared one memory location, none of them would be right. */
+static void a_ledger_without_memory_is_an_error(void **state)
 {
     struct br_ledger l;
     br_mem_set_hooks(&nothing);
@@ -270,16 +271,16 @@ SUITE(metrics)
         TEST(printed_as_prometheus_text),
         TEST(printed_as_openmetrics),
         TEST(printed_without_suffixes),
-        TEST(hidden_metrics_are_left_out),
+        TEST(hidden_metrics_are_omitted),
         TEST(histograms_add_up),
-        TEST(numbers_are_printed_so_that_they_read_back),
-        TEST(infinite_numbers_as_prometheus_spells_them),
+        TEST(printed_numbers_can_be_read_back),
+        TEST(infinity_has_prometheus_notation),
         TEST(label_values_are_escaped),
         TEST(snapshots_add_up_by_name_and_labels),
-        TEST(past_the_maximum_numbers_are_lost_not_refused),
+        TEST(metrics_above_the_maximum_are_not_stored),
         TEST(the_ledger_counts_each_reason),
-        TEST(what_is_dropped_without_memory_is_counted_all_the_same),
-        TEST(a_ledger_without_memory_is_none),
+        TEST(drops_are_counted_without_memory),
+        TEST(a_ledger_without_memory_is_an_error),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #include "core/outcome.h"
 #include "tests/support/test.h"
 
-static void sentences_are_printed_and_cut(void **state)
+static void messages_are_formatted_and_truncated(void **state)
 {
     (void)state;
     struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 250, "%d of %s", 1, "x");
@@ -41,7 +41,7 @@ static void the_worst_verdict_wins_in_any_order(void **state)
     }
 }
 
-static void the_first_sentence_stays_among_equals(void **state)
+static void the_first_message_wins_among_equal_verdicts(void **state)
 {
     (void)state;
     struct br_outcome a = br_outcome_reject(BR_STATUS_INTERNAL, "a");
@@ -51,7 +51,7 @@ static void the_first_sentence_stays_among_equals(void **state)
     assert_string_equal(fold(a, b).text, "b");
 }
 
-static void rejected_counts_add_up_and_delays_stay(void **state)
+static void rejected_counts_add_up_and_delays_are_kept(void **state)
 {
     (void)state;
     struct br_outcome a = {.verdict = BR_DONE, .n_rejected = 3};
@@ -67,7 +67,7 @@ static void rejected_counts_add_up_and_delays_stay(void **state)
     assert_int_equal(fold(y, x).delay_ms, 300);
 }
 
-/* OTLP: retryable failures are UNAVAILABLE; others are what they are, and never OK. */
+/* OTLP: retryable failures are UNAVAILABLE. Other statuses are unchanged, and never OK. */
 static void grpc_statuses(void **state)
 {
     (void)state;
@@ -83,7 +83,7 @@ static void grpc_statuses(void **state)
     }
 }
 
-/* OTLP/HTTP: clients send again on 429, 502, 503 and 504 only. */
+/* OTLP/HTTP: clients retry only on 429, 502, 503 and 504. */
 static void http_codes(void **state)
 {
     (void)state;
@@ -112,19 +112,19 @@ static void http_codes(void **state)
 }
 
 /* opentelemetry-proto docs/specification.md, the table in "OTLP/gRPC Response", "Failures". */
-static void which_statuses_are_worth_a_retry(void **state)
+static void retryable_statuses(void **state)
 {
     (void)state;
     static const enum br_status retryable[] = {BR_STATUS_CANCELLED,   BR_STATUS_DEADLINE_EXCEEDED,
                                                BR_STATUS_ABORTED,     BR_STATUS_OUT_OF_RANGE,
                                                BR_STATUS_UNAVAILABLE, BR_STATUS_DATA_LOSS};
     for (int s = -1; s <= 20; s++) {
-        bool want = false;
+        bool expected = false;
         for (size_t i = 0; i < BR_COUNT(retryable); i++)
-            want = want || (int)retryable[i] == s;
-        assert_int_equal(br_status_retryable((enum br_status)s, false), want);
+            expected = expected || (int)retryable[i] == s;
+        assert_int_equal(br_status_retryable((enum br_status)s, false), expected);
         assert_int_equal(br_status_retryable((enum br_status)s, true),
-                         want || s == BR_STATUS_RESOURCE_EXHAUSTED);
+                         expected || s == BR_STATUS_RESOURCE_EXHAUSTED);
     }
 }
 
@@ -140,13 +140,13 @@ static void names(void **state)
 SUITE(outcome)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sentences_are_printed_and_cut),
+        cmocka_unit_test(messages_are_formatted_and_truncated),
         cmocka_unit_test(the_worst_verdict_wins_in_any_order),
-        cmocka_unit_test(the_first_sentence_stays_among_equals),
-        cmocka_unit_test(rejected_counts_add_up_and_delays_stay),
+        cmocka_unit_test(the_first_message_wins_among_equal_verdicts),
+        cmocka_unit_test(rejected_counts_add_up_and_delays_are_kept),
         cmocka_unit_test(grpc_statuses),
         cmocka_unit_test(http_codes),
-        cmocka_unit_test(which_statuses_are_worth_a_retry),
+        cmocka_unit_test(retryable_statuses),
         cmocka_unit_test(names),
     };
     return RUN(tests, NULL, NULL);

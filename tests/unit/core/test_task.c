@@ -5,9 +5,9 @@
 
 struct sum {
     struct br_task task;
-    bool cancel; /* while it runs */
+    bool cancel; /* cancels the task while it runs */
     unsigned n_runs, n_done;
-    bool cancelled; /* as `done` saw it */
+    bool cancelled; /* value when `done` was called */
 };
 
 static void on_run(struct br_task *task)
@@ -39,7 +39,7 @@ static struct fake_host *start(struct sum *sum, bool threads)
 static void end(struct fake_host *h, struct sum *sum)
 {
     br_task_release(&sum->task);
-    br_task_release(&sum->task); /* it accepts a released task */
+    br_task_release(&sum->task); /* br_task_release accepts a released task */
     fake_host_free(h);
 }
 

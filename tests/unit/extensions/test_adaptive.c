@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Extension adaptive and pipeline/shed: the CPU's time is the test's, and so is the clock. Steps
- * and shares are those of extensions/adaptive/README.md.
+ * The adaptive extension and pipeline/shed. The test controls the CPU time and the clock. Steps and
+ * shares are those of extensions/adaptive/README.md.
  */
 #include "base/mem.h"
 #include "core/shed.h"
@@ -31,8 +31,8 @@ static void start(struct node_rig *f, const char *yaml)
     fake_host_turn(f->h);
 }
 
-/* Seconds in which the process uses so much of the two CPUs; the step at their end. */
-static unsigned use(struct node_rig *f, unsigned percentage, unsigned seconds)
+/* Uses the given percentage of the two CPUs for so many seconds. Returns the step at their end. */
+static unsigned use_cpus(struct node_rig *f, unsigned percentage, unsigned seconds)
 {
     for (unsigned i = 0; i < seconds; i++) {
         f->h->cpu_ns += percentage * 10000000ull * CPUS;
@@ -48,52 +48,53 @@ static double gauge(struct node_rig *f, const char *name)
 
 /* --- The CPU ---------------------------------------------------------------------------------- */
 
-static void climbs_by_looks(void **state)
+static void steps_rise_at_checks(void **state)
 {
     struct node_rig f;
     (void)state;
     start(&f, "cpus: 2");
-    assert_int_equal(use(&f, 79, 30), BR_SHED_NONE);
-    assert_int_equal(use(&f, 80, 1), BR_SHED_HALF);
+    assert_int_equal(use_cpus(&f, 79, 30), BR_SHED_NONE);
+    assert_int_equal(use_cpus(&f, 80, 1), BR_SHED_HALF);
     assert_true(gauge(&f, "braid_adaptive_step") == 1);
     assert_true(gauge(&f, "braid_adaptive_cpu_percentage") == 80);
-    assert_int_equal(use(&f, 100, 1), BR_SHED_MOST);
-    assert_int_equal(use(&f, 100, 1), BR_SHED_PROFILES);
-    assert_int_equal(use(&f, 100, 1), BR_SHED_TRACES);
-    assert_int_equal(use(&f, 100, 9), BR_SHED_TRACES);
+    assert_int_equal(use_cpus(&f, 100, 1), BR_SHED_MOST);
+    assert_int_equal(use_cpus(&f, 100, 1), BR_SHED_PROFILES);
+    assert_int_equal(use_cpus(&f, 100, 1), BR_SHED_TRACES);
+    assert_int_equal(use_cpus(&f, 100, 9), BR_SHED_TRACES);
     node_rig_end(&f);
 }
 
-/* Between the two marks nothing changes, in either direction, however long. */
-static void stays_in_between(void **state)
+/* Between the two thresholds the step never changes in either direction. */
+static void steps_stay_between_the_thresholds(void **state)
 {
     struct node_rig f;
     (void)state;
     start(&f, "cpus: 2");
-    assert_int_equal(use(&f, 70, 60), BR_SHED_NONE);
-    assert_int_equal(use(&f, 90, 2), BR_SHED_MOST);
-    assert_int_equal(use(&f, 79, 60), BR_SHED_MOST);
-    assert_int_equal(use(&f, 60, 60), BR_SHED_MOST);
+    assert_int_equal(use_cpus(&f, 70, 60), BR_SHED_NONE);
+    assert_int_equal(use_cpus(&f, 90, 2), BR_SHED_MOST);
+    assert_int_equal(use_cpus(&f, 79, 60), BR_SHED_MOST);
+    assert_int_equal(use_cpus(&f, 60, 60), BR_SHED_MOST);
     node_rig_end(&f);
 }
 
-/* 10 s of calm, which begin at a look, for each step; what is not calm begins them anew. */
-static void recovers_slowly(void **state)
+/* Each step back requires 10 s below the threshold, which begin at a check. Higher use restarts
+ * them. */
+static void steps_fall_slowly(void **state)
 {
     struct node_rig f;
     (void)state;
     start(&f, "cpus: 2");
-    assert_int_equal(use(&f, 90, 3), BR_SHED_PROFILES);
-    assert_int_equal(use(&f, 59, 10), BR_SHED_PROFILES);
-    assert_int_equal(use(&f, 59, 1), BR_SHED_MOST);
-    assert_int_equal(use(&f, 10, 10), BR_SHED_MOST);
-    assert_int_equal(use(&f, 61, 1), BR_SHED_MOST);
-    assert_int_equal(use(&f, 10, 10), BR_SHED_MOST);
-    assert_int_equal(use(&f, 10, 1), BR_SHED_HALF);
-    assert_int_equal(use(&f, 10, 5), BR_SHED_HALF);
-    assert_int_equal(use(&f, 85, 1), BR_SHED_MOST);
-    assert_int_equal(use(&f, 0, 22), BR_SHED_NONE);
-    assert_int_equal(use(&f, 0, 22), BR_SHED_NONE);
+    assert_int_equal(use_cpus(&f, 90, 3), BR_SHED_PROFILES);
+    assert_int_equal(use_cpus(&f, 59, 10), BR_SHED_PROFILES);
+    assert_int_equal(use_cpus(&f, 59, 1), BR_SHED_MOST);
+    assert_int_equal(use_cpus(&f, 10, 10), BR_SHED_MOST);
+    assert_int_equal(use_cpus(&f, 61, 1), BR_SHED_MOST);
+    assert_int_equal(use_cpus(&f, 10, 10), BR_SHED_MOST);
+    assert_int_equal(use_cpus(&f, 10, 1), BR_SHED_HALF);
+    assert_int_equal(use_cpus(&f, 10, 5), BR_SHED_HALF);
+    assert_int_equal(use_cpus(&f, 85, 1), BR_SHED_MOST);
+    assert_int_equal(use_cpus(&f, 0, 22), BR_SHED_NONE);
+    assert_int_equal(use_cpus(&f, 0, 22), BR_SHED_NONE);
     assert_true(gauge(&f, "braid_adaptive_step") == 0);
     node_rig_end(&f);
 }
@@ -104,21 +105,21 @@ static void options(void **state)
     (void)state;
     start(&f, "{cpus: 2, shed_traces: false, cpu_percentage: 30, resume_percentage: 5, "
               "recovery: 0s}");
-    assert_int_equal(use(&f, 29, 3), BR_SHED_NONE);
-    assert_int_equal(use(&f, 30, 9), BR_SHED_PROFILES);
-    assert_int_equal(use(&f, 5, 9), BR_SHED_PROFILES);
-    assert_int_equal(use(&f, 4, 2), BR_SHED_MOST);
+    assert_int_equal(use_cpus(&f, 29, 3), BR_SHED_NONE);
+    assert_int_equal(use_cpus(&f, 30, 9), BR_SHED_PROFILES);
+    assert_int_equal(use_cpus(&f, 5, 9), BR_SHED_PROFILES);
+    assert_int_equal(use_cpus(&f, 4, 2), BR_SHED_MOST);
     node_rig_end(&f);
-    start(&f, "{cpus: 1, check_interval: 10s}"); /* of 1 CPU, 50 % of 2 are all */
-    assert_int_equal(use(&f, 50, 9), BR_SHED_NONE);
-    assert_int_equal(use(&f, 50, 1), BR_SHED_HALF);
+    start(&f, "{cpus: 1, check_interval: 10s}"); /* 50 % of 2 CPUs is all of 1 CPU */
+    assert_int_equal(use_cpus(&f, 50, 9), BR_SHED_NONE);
+    assert_int_equal(use_cpus(&f, 50, 1), BR_SHED_HALF);
     node_rig_end(&f);
     start(&f, "{cpus: 2, cpu_percentage: 0, resume_percentage: 0}");
-    assert_int_equal(use(&f, 100, 60), BR_SHED_NONE);
+    assert_int_equal(use_cpus(&f, 100, 60), BR_SHED_NONE);
     node_rig_end(&f);
 }
 
-static void one_is_enough(void **state)
+static void a_second_instance_is_an_error(void **state)
 {
     struct node_rig f;
     struct br_node other;
@@ -136,15 +137,15 @@ static void one_is_enough(void **state)
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
-/* Sets the limit so that what is held is so many per cent of it. */
-static unsigned hold(struct node_rig *f, unsigned percentage)
+/* Sets the memory limit so that the live memory is the given percentage of it. */
+static unsigned use_memory(struct node_rig *f, unsigned percentage)
 {
     f->h->memory.soft = br_memory_used(&f->h->memory) * 100 / percentage;
     return br_shed_step(&f->h->host);
 }
 
-/* Up at 70, 80 and 90 per cent, and back 5 below each. */
-static void by_memory(void **state)
+/* The step rises at 70, 80 and 90 %, and falls 5 points below each. */
+static void steps_follow_memory(void **state)
 {
     static const struct {
         unsigned percentage, step;
@@ -154,32 +155,32 @@ static void by_memory(void **state)
     (void)state;
     start(&f, "cpus: 2");
     struct br_buf *held = br_buf_new(f.h->host.pool, 64 * MIB);
-    assert_int_equal(br_shed_step(&f.h->host), BR_SHED_NONE); /* there is no limit */
+    assert_int_equal(br_shed_step(&f.h->host), BR_SHED_NONE); /* without a limit */
     for (size_t i = 0; i < BR_COUNT(levels); i++)
-        if (hold(&f, levels[i].percentage) != levels[i].step)
+        if (use_memory(&f, levels[i].percentage) != levels[i].step)
             fail_msg("%zu: %u%% give step %u", i, levels[i].percentage, br_shed_step(&f.h->host));
-    assert_int_equal(hold(&f, 71), BR_SHED_HALF); /* the higher of the two counts */
-    assert_int_equal(use(&f, 90, 3), BR_SHED_PROFILES);
-    assert_int_equal(hold(&f, 10), BR_SHED_PROFILES);
-    assert_int_equal(use(&f, 0, 33), BR_SHED_NONE);
-    assert_int_equal(hold(&f, 81), BR_SHED_MOST);
+    assert_int_equal(use_memory(&f, 71), BR_SHED_HALF); /* the higher of the two steps counts */
+    assert_int_equal(use_cpus(&f, 90, 3), BR_SHED_PROFILES);
+    assert_int_equal(use_memory(&f, 10), BR_SHED_PROFILES);
+    assert_int_equal(use_cpus(&f, 0, 33), BR_SHED_NONE);
+    assert_int_equal(use_memory(&f, 81), BR_SHED_MOST);
     br_buf_unref(held);
     assert_int_equal(br_shed_step(&f.h->host), BR_SHED_NONE);
     node_rig_end(&f);
     start(&f, "{cpus: 2, memory_percentage: 0}");
     held = br_buf_new(f.h->host.pool, 64 * MIB);
-    assert_int_equal(hold(&f, 99), BR_SHED_NONE);
+    assert_int_equal(use_memory(&f, 99), BR_SHED_NONE);
     br_buf_unref(held);
     node_rig_end(&f);
 }
 
-/* --- What is shed ----------------------------------------------------------------------------- */
+/* --- Shares of dropped records ---------------------------------------------------------------- */
 
-static void shares(void **state)
+static void shares_of_each_step(void **state)
 {
     static const struct {
         double dropped;
-        bool profiles, traces; /* refused */
+        bool profiles, traces; /* rejected */
     } steps[] = {{0, false, false},
                  {0.5, false, false},
                  {0.75, false, false},
@@ -195,7 +196,7 @@ static void shares(void **state)
             n += br_shed_drops(&f.h->host, BR_PROFILES);
             assert_false(br_shed_drops(&f.h->host, BR_TRACES));
         }
-        /* five standard deviations of 10000 draws are 250 at the most */
+        /* five standard deviations of 10,000 draws are at most 250 */
         assert_in_range(n + 1000, steps[step].dropped * 10000 + 750,
                         steps[step].dropped * 10000 + 1250);
         assert_true(steps[step].dropped > 0 || n == 0);
@@ -213,7 +214,7 @@ struct answers {
     unsigned n_ok, n_partial, n_refused;
 };
 
-/* Sends requests of three items each. */
+/* Sends requests of three records each. */
 static struct answers send(struct node_rig *f, enum br_signal signal, unsigned n)
 {
     struct answers a = {0};
@@ -237,7 +238,7 @@ static struct answers send(struct node_rig *f, enum br_signal signal, unsigned n
     return a;
 }
 
-static void at_the_receivers(void **state)
+static void receivers_drop_by_step(void **state)
 {
     struct node_rig f;
     struct br_node receiver;
@@ -251,7 +252,7 @@ static void at_the_receivers(void **state)
     assert_int_equal(receiver.component->start(&receiver, NULL), 0);
 
     assert_int_equal(send(&f, BR_PROFILES, 20).n_ok, 20);
-    use(&f, 90, 2);
+    use_cpus(&f, 90, 2);
     struct answers a = send(&f, BR_PROFILES, 100);
     assert_in_range(a.n_ok, 1, 99);
     assert_int_equal(a.n_partial, 100 - a.n_ok);
@@ -259,13 +260,13 @@ static void at_the_receivers(void **state)
     assert_true(fake_host_dropped(f.h, BR_PROFILES, "shed") == 3.0 * a.n_partial);
     assert_true(fake_host_dropped(f.h, BR_PROFILES, NULL) == 3.0 * a.n_partial);
     assert_int_equal(send(&f, BR_TRACES, 5).n_ok, 5);
-    use(&f, 90, 1);
+    use_cpus(&f, 90, 1);
     assert_int_equal(send(&f, BR_PROFILES, 5).n_refused, 5);
     assert_int_equal(send(&f, BR_TRACES, 5).n_ok, 5);
-    use(&f, 90, 1);
+    use_cpus(&f, 90, 1);
     assert_int_equal(send(&f, BR_TRACES, 5).n_refused, 5);
     assert_true(fake_host_dropped(f.h, BR_TRACES, NULL) == 0);
-    use(&f, 0, 44);
+    use_cpus(&f, 0, 44);
     assert_int_equal(send(&f, BR_PROFILES, 5).n_ok, 5);
     fake_host_check_ledger(f.h);
 
@@ -287,8 +288,8 @@ static void scenario(void *arg)
     int rc = f.node.component->create(&f.node, &err);
     if (!rc)
         rc = f.node.component->start(&f.node, &err);
-    if (!rc) /* once it runs, it needs no more */
-        assert_int_equal(use(&f, 90, 4), BR_SHED_TRACES);
+    if (!rc) /* it does not allocate after the start */
+        assert_int_equal(use_cpus(&f, 90, 4), BR_SHED_TRACES);
     fault_stop();
     assert_true(rc == 0 || fault_failed());
     node_rig_end(&f);
@@ -300,7 +301,7 @@ static void without_memory(void **state)
     fault_each("adaptive", scenario, NULL);
 }
 
-/* Before its first word has reached anybody. */
+/* Destroyed before its first step was sent to the workers. */
 static void destroyed_at_once(void **state)
 {
     struct node_rig f;
@@ -313,9 +314,9 @@ static void destroyed_at_once(void **state)
     node_rig_end(&f);
 }
 
-/* --- How many CPUs, from files as Linux has them (cgroups(7), kernel's cgroup-v2.rst) --------- */
+/* --- The number of CPUs, from files in Linux's format (cgroups(7), kernel's cgroup-v2.rst) ---- */
 
-static void cpus(void **state)
+static void number_of_cpus(void **state)
 {
     (void)state;
     struct fake_root root = fake_root_new();
@@ -330,7 +331,7 @@ static void cpus(void **state)
     assert_true(adaptive_quota(root.path) == 0.5);
     fake_root_put(&root, "/sys/fs/cgroup/a.slice/b.service/cpu.max", "400000 100000\n");
     assert_true(adaptive_quota(root.path) == 1.5);
-    fake_root_put(&root, "/sys/fs/cgroup/a.slice/cpu.max", "150000\n"); /* half a line */
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/cpu.max", "150000\n"); /* half of the two fields */
     assert_true(adaptive_quota(root.path) == 4);
     fake_root_put(&root, "/proc/self/cgroup", "4:cpu,cpuacct:/x\n");
     assert_true(adaptive_quota(root.path) == 0);
@@ -339,7 +340,7 @@ static void cpus(void **state)
     assert_true(adaptive_cpus(1, 0) == 1);
     assert_true(adaptive_cpus(1, 0.25) == 0.25);
     assert_true(adaptive_cpus(1, 4) == 1);
-    assert_true(adaptive_cpus(100000, 0) < 100000); /* nobody has as many */
+    assert_true(adaptive_cpus(100000, 0) < 100000); /* more than any machine has */
 }
 
 static void wrong_configs(void **state)
@@ -363,17 +364,17 @@ static void wrong_configs(void **state)
 SUITE(adaptive)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(climbs_by_looks),
-        cmocka_unit_test(stays_in_between),
-        cmocka_unit_test(recovers_slowly),
+        cmocka_unit_test(steps_rise_at_checks),
+        cmocka_unit_test(steps_stay_between_the_thresholds),
+        cmocka_unit_test(steps_fall_slowly),
         cmocka_unit_test(options),
-        cmocka_unit_test(one_is_enough),
-        cmocka_unit_test(by_memory),
-        cmocka_unit_test(shares),
-        cmocka_unit_test(at_the_receivers),
+        cmocka_unit_test(a_second_instance_is_an_error),
+        cmocka_unit_test(steps_follow_memory),
+        cmocka_unit_test(shares_of_each_step),
+        cmocka_unit_test(receivers_drop_by_step),
         cmocka_unit_test(without_memory),
         cmocka_unit_test(destroyed_at_once),
-        cmocka_unit_test(cpus),
+        cmocka_unit_test(number_of_cpus),
         cmocka_unit_test(wrong_configs),
     };
     return RUN(tests, NULL, NULL);

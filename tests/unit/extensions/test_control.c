@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Extension control on a fake host, with a overridable that writes down what it is told. */
+/* The control extension on a fake host, with an overridable that records its overrides. */
 #include "app/config.h"
 #include "app/registry.h"
 #include "base/mem.h"
@@ -16,11 +16,11 @@ extern const struct br_component br_control_extension;
 #define PATH "/v1/profiling"
 #define NODE "extension=\"control\""
 
-/* Takes overrides for the service "checkout" (and those that `all` says), as long as it is told to.
- */
-struct obedient {
+/* An overridable that accepts overrides for the service "checkout", or for all services if
+ * `all`. */
+struct recorder {
     struct br_overridable overridable;
-    int answer; /* unless 1: what apply returns instead */
+    int answer; /* result of apply; an error if negative */
     bool all;
     uint64_t id, until_ms, interval_ms, slow_ns;
     double percentage;
@@ -31,13 +31,13 @@ struct obedient {
 
 struct fixture {
     struct node_rig rig;
-    struct obedient t;
+    struct recorder t;
 };
 
 static int apply(struct br_overridable *overridable, const struct br_override *override,
                  struct br_err *err)
 {
-    struct obedient *t = br_container_of(overridable, struct obedient, overridable);
+    struct recorder *t = br_container_of(overridable, struct recorder, overridable);
     size_t at = 0;
     if (!t->all && strcmp(override->service, "checkout") != 0)
         return 0;
@@ -62,7 +62,7 @@ static int apply(struct br_overridable *overridable, const struct br_override *o
 
 static void withdraw(struct br_overridable *overridable, uint64_t id)
 {
-    struct obedient *t = br_container_of(overridable, struct obedient, overridable);
+    struct recorder *t = br_container_of(overridable, struct recorder, overridable);
     t->n_withdrawn += id == t->id;
     if (id == t->id)
         t->id = 0;
@@ -70,7 +70,7 @@ static void withdraw(struct br_overridable *overridable, uint64_t id)
 
 static void list(const struct br_overridable *overridable, br_collected_fn *fn, void *arg)
 {
-    const struct obedient *t = br_container_of(overridable, struct obedient, overridable);
+    const struct recorder *t = br_container_of(overridable, struct recorder, overridable);
     char target[64];
     for (unsigned i = 0; i < t->n_rows; i++) {
         (void)snprintf(target, sizeof target, "http://%u", i);
@@ -116,9 +116,9 @@ static void end(struct fixture *f)
     release(f);
 }
 
-/* A request with the token, answered or under way. */
-static struct fake_request *ask(struct fixture *f, const char *method, const char *path,
-                                const char *json)
+/* Sends a request with the token. Its answer may still be outstanding. */
+static struct fake_request *send_request(struct fixture *f, const char *method, const char *path,
+                                         const char *json)
 {
     struct fake_request *r = fake_request_new(f->rig.h, "control", path);
     fake_request_method(r, method);
@@ -129,11 +129,11 @@ static struct fake_request *ask(struct fixture *f, const char *method, const cha
     return r;
 }
 
-/* The same, answered, with a piece of the body. */
-static void expect(struct fixture *f, const char *method, const char *path, const char *json,
-                   unsigned status, const char *piece)
+/* Sends a request with the token, and checks the status and a part of the body of its answer. */
+static void expect_answer(struct fixture *f, const char *method, const char *path, const char *json,
+                          unsigned status, const char *piece)
 {
-    struct fake_request *r = ask(f, method, path, json);
+    struct fake_request *r = send_request(f, method, path, json);
     fake_host_turn(f->rig.h);
     const struct fake_reply *reply = fake_request_reply(r);
     assert_true(reply->came);
@@ -145,9 +145,9 @@ static void expect(struct fixture *f, const char *method, const char *path, cons
     fake_request_free(r);
 }
 
-/* --- Who may ask ------------------------------------------------------------------------------ */
+/* --- Authentication --------------------------------------------------------------------------- */
 
-static void wants_the_token(void **state)
+static void the_token_is_required(void **state)
 {
     static const struct {
         const char *value;
@@ -163,10 +163,10 @@ static void wants_the_token(void **state)
         {"Bearer 0123456789abcdeF", false},
         {"Bearer 1123456789abcdef", false},
         {"Bearer " TOKEN "0", false},
-        {"Bearer " TOKEN TOKEN, false}, /* the comparison goes round */
+        {"Bearer " TOKEN TOKEN, false}, /* must not match if the comparison repeats the token */
         {"Bearer " TOKEN " ", false},
         {"Bearer " TOKEN, true},
-        {"bearer " TOKEN, true}, /* RFC 9110 11.1: the scheme has no case */
+        {"bearer " TOKEN, true}, /* RFC 9110 section 11.1: the scheme is case-insensitive */
         {"BEARER   " TOKEN, true},
     };
     struct fixture f;
@@ -212,8 +212,9 @@ static unsigned status_with(struct fixture *f, const char *authorization)
     return status;
 }
 
-/* Ten at once, then one a second, however many are tried; the token's owner notices nothing. */
-static void failures_are_bounded(void **state)
+/* Ten failures are allowed at once, then one per second. Requests with the right token are not
+ * limited. */
+static void failed_authentications_are_limited(void **state)
 {
     struct fixture f;
     (void)state;
@@ -237,7 +238,7 @@ static void failures_are_bounded(void **state)
     end(&f);
 }
 
-static void hosts_of_pages(void **state)
+static void foreign_hosts_are_rejected(void **state)
 {
     static const char *const hosts[] = {"evil.example:13134", "localhost:13134", "braid.example"};
     struct fixture f;
@@ -262,18 +263,21 @@ static void paths_and_methods(void **state)
     struct fixture f;
     (void)state;
     start(&f, CONFIG);
-    expect(&f, "GET", "/", NULL, 404, "the API is at /v1/profiling");
-    expect(&f, "GET", "/v1/profilings", NULL, 404, "the API is at");
-    expect(&f, "GET", "/v1/profiling/", NULL, 404, "the API is at");
-    expect(&f, "GET", "/v1/profiling/1", NULL, 404, "the API is at");
-    expect(&f, "GET", "/v1/profiling/0000000000000000", NULL, 404, "the API is at");
-    expect(&f, "GET", "/v1/profiling/00000000000000001", NULL, 404, "the API is at");
-    expect(&f, "GET", "/v1/profiling/000000000000000x", NULL, 404, "the API is at");
-    expect(&f, "GET", "/v1/profiling/0000000000000001", NULL, 404, "no override has this id");
-    expect(&f, "DELETE", "/v1/profiling/0000000000000001", NULL, 404, "no override has this id");
-    expect(&f, "PUT", PATH, "{}", 405, "does not support the method");
-    expect(&f, "POST", "/v1/profiling/0000000000000001", "{}", 405, "does not support the method");
-    expect(&f, "POST", PATH, NULL, 415, "application/json");
+    expect_answer(&f, "GET", "/", NULL, 404, "the API is at /v1/profiling");
+    expect_answer(&f, "GET", "/v1/profilings", NULL, 404, "the API is at");
+    expect_answer(&f, "GET", "/v1/profiling/", NULL, 404, "the API is at");
+    expect_answer(&f, "GET", "/v1/profiling/1", NULL, 404, "the API is at");
+    expect_answer(&f, "GET", "/v1/profiling/0000000000000000", NULL, 404, "the API is at");
+    expect_answer(&f, "GET", "/v1/profiling/00000000000000001", NULL, 404, "the API is at");
+    expect_answer(&f, "GET", "/v1/profiling/000000000000000x", NULL, 404, "the API is at");
+    expect_answer(&f, "GET", "/v1/profiling/0000000000000001", NULL, 404,
+                  "no override has this id");
+    expect_answer(&f, "DELETE", "/v1/profiling/0000000000000001", NULL, 404,
+                  "no override has this id");
+    expect_answer(&f, "PUT", PATH, "{}", 405, "does not support the method");
+    expect_answer(&f, "POST", "/v1/profiling/0000000000000001", "{}", 405,
+                  "does not support the method");
+    expect_answer(&f, "POST", PATH, NULL, 415, "application/json");
     end(&f);
 }
 
@@ -295,7 +299,7 @@ static void bodies_have_a_maximum(void **state)
     end(&f);
 }
 
-/* A filter that is not understood must not be one that lets everything pass. */
+/* A filter that cannot be parsed must not match everything. */
 static void wrong_queries(void **state)
 {
     static const struct {
@@ -330,20 +334,21 @@ static void wrong_queries(void **state)
     struct fixture f;
     (void)state;
     start(&f, CONFIG);
-    expect(&f, "POST", PATH, "{\"service\":\"checkout\",\"duration\":\"1m\"}", 201, "\"id\"");
+    expect_answer(&f, "POST", PATH, "{\"service\":\"checkout\",\"duration\":\"1m\"}", 201,
+                  "\"id\"");
     for (size_t i = 0; i < BR_COUNT(queries); i++) {
         char field[64] = "{\"error\":{\"status\":400,\"message\":";
         const char *body = strcmp(queries[i].method, "POST") == 0 ? "{}" : NULL;
         if (queries[i].field)
             (void)snprintf(field, sizeof field, "{\"error\":{\"status\":400,\"field\":\"%s\",",
                            queries[i].field);
-        expect(&f, queries[i].method, queries[i].path, body, 400, field);
-        expect(&f, queries[i].method, queries[i].path, body, 400, queries[i].message);
+        expect_answer(&f, queries[i].method, queries[i].path, body, 400, field);
+        expect_answer(&f, queries[i].method, queries[i].path, body, 400, queries[i].message);
     }
     assert_int_equal(f.t.n_withdrawn, 0);
-    expect(&f, "DELETE", PATH "?service=another", NULL, 200, "{\"ended\":0}");
-    expect(&f, "GET", PATH "?", NULL, 200, "\"service\":\"checkout\"");
-    expect(&f, "DELETE", PATH "?%73ervice=check%6fut", NULL, 200, "{\"ended\":1}");
+    expect_answer(&f, "DELETE", PATH "?service=another", NULL, 200, "{\"ended\":0}");
+    expect_answer(&f, "GET", PATH "?", NULL, 200, "\"service\":\"checkout\"");
+    expect_answer(&f, "DELETE", PATH "?%73ervice=check%6fut", NULL, 200, "{\"ended\":1}");
     assert_int_equal(f.t.n_withdrawn, 1);
     end(&f);
 }
@@ -405,34 +410,35 @@ static void wrong_overrides(void **state)
         if (bodies[i].field)
             (void)snprintf(field, sizeof field, "{\"error\":{\"status\":400,\"field\":\"%s\",",
                            bodies[i].field);
-        expect(&f, "POST", PATH, bodies[i].json, 400, field);
-        expect(&f, "POST", PATH, bodies[i].json, 400, bodies[i].message);
+        expect_answer(&f, "POST", PATH, bodies[i].json, 400, field);
+        expect_answer(&f, "POST", PATH, bodies[i].json, 400, bodies[i].message);
     }
     char longest[300] = "{\"duration\":\"1m\",\"service\":\"";
     size_t at = strlen(longest);
     memset(longest + at, 'a', 256);
     memcpy(longest + at + 256, "\"}", 3);
-    expect(&f, "POST", PATH, longest, 400, "must have 1 to 255 bytes, got 256");
+    expect_answer(&f, "POST", PATH, longest, 400, "must have 1 to 255 bytes, got 256");
     memcpy(longest + at + 255, "\"}", 3);
     f.t.all = true;
-    expect(&f, "POST", PATH, longest, 201, "\"id\"");
+    expect_answer(&f, "POST", PATH, longest, 201, "\"id\"");
     end(&f);
 }
 
-/* --- An override's life ----------------------------------------------------------------------- */
+/* --- The lifetime of an override -------------------------------------------------------------- */
 
-static void is_told_to_the_overridables(void **state)
+static void overrides_reach_the_overridables(void **state)
 {
     struct fixture f;
     (void)state;
     start(&f, CONFIG);
-    expect(&f, "POST", PATH,
-           "{\"service\":\"check\\u006fut\",\"profile_types\":[\"cpu\",\"heap\"],"
-           "\"duration\":\"1m30s\",\"target\":\"http://x\",\"interval\":\"5s\"}",
-           201,
-           "\"service\":\"checkout\",\"target\":\"http://x\",\"profile_types\":[\"cpu\",\"heap\"],"
-           "\"interval\":\"5s\",\"duration\":\"90s\",\"since\":\"2026-01-01T00:00:00.000Z\","
-           "\"until\":\"2026-01-01T00:01:30.000Z\",\"seconds_left\":90}\n");
+    expect_answer(
+        &f, "POST", PATH,
+        "{\"service\":\"check\\u006fut\",\"profile_types\":[\"cpu\",\"heap\"],"
+        "\"duration\":\"1m30s\",\"target\":\"http://x\",\"interval\":\"5s\"}",
+        201,
+        "\"service\":\"checkout\",\"target\":\"http://x\",\"profile_types\":[\"cpu\",\"heap\"],"
+        "\"interval\":\"5s\",\"duration\":\"90s\",\"since\":\"2026-01-01T00:00:00.000Z\","
+        "\"until\":\"2026-01-01T00:01:30.000Z\",\"seconds_left\":90}\n");
     assert_string_equal(f.t.service, "checkout");
     assert_string_equal(f.t.target, "http://x");
     assert_string_equal(f.t.types, "cpu heap ");
@@ -440,100 +446,101 @@ static void is_told_to_the_overridables(void **state)
     assert_int_equal(f.t.interval_ms, 5000);
     assert_false(f.t.keep);
 
-    expect(&f, "POST", PATH,
-           "{\"service\":\"checkout\",\"duration\":\"1h\",\"sampling_percentage\":12.5}", 201,
-           "\"sampling_percentage\":12.5,\"duration\":\"3600s\"");
+    expect_answer(&f, "POST", PATH,
+                  "{\"service\":\"checkout\",\"duration\":\"1h\",\"sampling_percentage\":12.5}",
+                  201, "\"sampling_percentage\":12.5,\"duration\":\"3600s\"");
     assert_true(f.t.keep && f.t.percentage == 12.5 && f.t.slow_ns == 0);
     assert_string_equal(f.t.types, "");
     assert_string_equal(f.t.target, "-");
-    expect(&f, "POST", PATH,
-           "{\"service\":\"checkout\",\"duration\":\"1s\",\"slow_threshold\":\"2.5ms\"}", 201,
-           "\"slow_threshold\":\"2500000ns\",\"duration\":\"1s\"");
+    expect_answer(&f, "POST", PATH,
+                  "{\"service\":\"checkout\",\"duration\":\"1s\",\"slow_threshold\":\"2.5ms\"}",
+                  201, "\"slow_threshold\":\"2500000ns\",\"duration\":\"1s\"");
     assert_true(f.t.keep && f.t.percentage == 0 && f.t.slow_ns == 2500000);
     end(&f);
 }
 
-static void path_of(const struct obedient *t, char out[64])
+static void path_of(const struct recorder *t, char out[64])
 {
     (void)snprintf(out, 64, PATH "/%016llx", (unsigned long long)t->id);
 }
 
 #define MINUTE "{\"service\":\"checkout\",\"duration\":\"1m\"}"
 
-static void ends_by_itself(void **state)
+static void overrides_end_at_their_time(void **state)
 {
     struct fixture f;
     char path[64];
     (void)state;
     start(&f, CONFIG);
-    struct fake_request *r = ask(&f, "POST", PATH, MINUTE);
+    struct fake_request *r = send_request(&f, "POST", PATH, MINUTE);
     fake_host_turn(f.rig.h);
     path_of(&f.t, path);
     assert_non_null(strstr(fake_request_reply(r)->headers, path));
     fake_request_free(r);
     fake_host_advance(f.rig.h, 59500);
-    expect(&f, "GET", path, NULL, 200, "\"seconds_left\":1}");
-    expect(&f, "GET", PATH, NULL, 200, "\"overrides\":[{\"id\"");
+    expect_answer(&f, "GET", path, NULL, 200, "\"seconds_left\":1}");
+    expect_answer(&f, "GET", PATH, NULL, 200, "\"overrides\":[{\"id\"");
     fake_host_advance(f.rig.h, 499);
-    expect(&f, "GET", path, NULL, 200, "\"seconds_left\":1}");
+    expect_answer(&f, "GET", path, NULL, 200, "\"seconds_left\":1}");
     fake_host_advance(f.rig.h, 1);
-    expect(&f, "GET", path, NULL, 404, "no override has this id");
-    expect(&f, "GET", PATH, NULL, 200, "\"overrides\":[]");
-    expect(&f, "DELETE", path, NULL, 404, "no override has this id");
-    assert_int_equal(f.t.n_withdrawn, 0); /* the overridable's own clock ends it */
+    expect_answer(&f, "GET", path, NULL, 404, "no override has this id");
+    expect_answer(&f, "GET", PATH, NULL, 200, "\"overrides\":[]");
+    expect_answer(&f, "DELETE", path, NULL, 404, "no override has this id");
+    assert_int_equal(f.t.n_withdrawn, 0); /* the overridable ends it by its own clock */
     end(&f);
 }
 
-static void is_ended(void **state)
+static void overrides_can_be_withdrawn(void **state)
 {
     struct fixture f;
     char path[64];
     (void)state;
     start(&f, CONFIG);
     f.t.all = true;
-    expect(&f, "POST", PATH, MINUTE, 201, "");
+    expect_answer(&f, "POST", PATH, MINUTE, 201, "");
     path_of(&f.t, path);
-    expect(&f, "DELETE", path, NULL, 200, "{\"ended\":1}\n");
+    expect_answer(&f, "DELETE", path, NULL, 200, "{\"ended\":1}\n");
     assert_int_equal(f.t.n_withdrawn, 1);
-    expect(&f, "DELETE", path, NULL, 404, "no override has this id");
-    expect(&f, "GET", path, NULL, 404, "no override has this id");
+    expect_answer(&f, "DELETE", path, NULL, 404, "no override has this id");
+    expect_answer(&f, "GET", path, NULL, 404, "no override has this id");
     for (int i = 0; i < 3; i++)
-        expect(&f, "POST", PATH, MINUTE, 201, "");
-    expect(&f, "POST", PATH, "{\"service\":\"a b\",\"duration\":\"1m\"}", 201, "");
-    expect(&f, "DELETE", PATH "?service=b", NULL, 200, "{\"ended\":0}\n");
-    expect(&f, "DELETE", PATH "?service=a%20b%00", NULL, 400, "control characters");
-    expect(&f, "DELETE", PATH "?service=a%20b", NULL, 200, "{\"ended\":1}\n");
+        expect_answer(&f, "POST", PATH, MINUTE, 201, "");
+    expect_answer(&f, "POST", PATH, "{\"service\":\"a b\",\"duration\":\"1m\"}", 201, "");
+    expect_answer(&f, "DELETE", PATH "?service=b", NULL, 200, "{\"ended\":0}\n");
+    expect_answer(&f, "DELETE", PATH "?service=a%20b%00", NULL, 400, "control characters");
+    expect_answer(&f, "DELETE", PATH "?service=a%20b", NULL, 200, "{\"ended\":1}\n");
     assert_int_equal(f.t.n_withdrawn, 2);
-    expect(&f, "DELETE", PATH, NULL, 200, "{\"ended\":3}\n");
-    expect(&f, "GET", PATH, NULL, 200, "\"overrides\":[]");
+    expect_answer(&f, "DELETE", PATH, NULL, 200, "{\"ended\":3}\n");
+    expect_answer(&f, "GET", PATH, NULL, 200, "\"overrides\":[]");
     end(&f);
 }
 
-static void are_bounded(void **state)
+static void the_number_of_overrides_is_limited(void **state)
 {
     struct fixture f;
     (void)state;
     start(&f, "{" CONFIG ", max_overrides: 2}");
-    expect(&f, "POST", PATH, MINUTE, 201, "");
+    expect_answer(&f, "POST", PATH, MINUTE, 201, "");
     fake_host_advance(f.rig.h, 10500);
-    expect(&f, "POST", PATH, MINUTE, 201, "");
-    struct fake_request *r = ask(&f, "POST", PATH, MINUTE);
+    expect_answer(&f, "POST", PATH, MINUTE, 201, "");
+    struct fake_request *r = send_request(&f, "POST", PATH, MINUTE);
     assert_int_equal(fake_request_reply(r)->status, 429);
     assert_non_null(strstr(fake_request_reply(r)->headers, "retry-after: 50\n"));
     fake_request_free(r);
     assert_int_equal(f.t.n_applied, 2);
     fake_host_advance(f.rig.h, 49500);
-    expect(&f, "POST", PATH, MINUTE, 201, "");
+    expect_answer(&f, "POST", PATH, MINUTE, 201, "");
     end(&f);
 }
 
-/* Overrides that are still on their way count. */
-static void are_bounded_under_way(void **state)
+/* Overrides that are not applied yet count. */
+static void overrides_in_progress_count(void **state)
 {
     struct fixture f;
     (void)state;
     start(&f, "{" CONFIG ", max_overrides: 1}");
-    struct fake_request *one = ask(&f, "POST", PATH, MINUTE), *two = ask(&f, "POST", PATH, MINUTE);
+    struct fake_request *one = send_request(&f, "POST", PATH, MINUTE),
+                        *two = send_request(&f, "POST", PATH, MINUTE);
     assert_false(fake_request_reply(one)->came);
     assert_int_equal(fake_request_reply(two)->status, 429);
     assert_non_null(strstr(fake_request_reply(two)->headers, "retry-after: 1\n"));
@@ -544,52 +551,52 @@ static void are_bounded_under_way(void **state)
     end(&f);
 }
 
-static void calls_are_bounded(void **state)
+static void the_number_of_calls_is_limited(void **state)
 {
     struct fixture f;
     struct fake_request *r[65];
     (void)state;
     start(&f, CONFIG);
     for (size_t i = 0; i < BR_COUNT(r); i++)
-        r[i] = ask(&f, "GET", PATH, NULL);
+        r[i] = send_request(&f, "GET", PATH, NULL);
     assert_int_equal(fake_request_reply(r[64])->status, 503);
     fake_host_turn(f.rig.h);
     for (size_t i = 0; i < BR_COUNT(r); i++) {
         assert_int_equal(fake_request_reply(r[i])->status, i < 64 ? 200 : 503);
         fake_request_free(r[i]);
     }
-    expect(&f, "GET", PATH, NULL, 200, "");
+    expect_answer(&f, "GET", PATH, NULL, 200, "");
     end(&f);
 }
 
-static void nobody_can(void **state)
+static void overrides_that_no_component_applies_are_errors(void **state)
 {
     struct fixture f;
     (void)state;
     start(&f, "{" CONFIG ", max_overrides: 1}");
-    for (int i = 0; i < 3; i++) /* what was refused takes no place */
-        expect(&f, "POST", PATH, "{\"service\":\"other\",\"duration\":\"1m\"}", 422,
-               "no component can do that");
+    for (int i = 0; i < 3; i++) /* rejected overrides do not count */
+        expect_answer(&f, "POST", PATH, "{\"service\":\"other\",\"duration\":\"1m\"}", 422,
+                      "no component can do that");
     f.t.answer = BR_EFULL;
     for (int i = 0; i < 3; i++)
-        expect(&f, "POST", PATH, MINUTE, 503, "it is full");
+        expect_answer(&f, "POST", PATH, MINUTE, 503, "it is full");
     f.t.answer = 1;
-    expect(&f, "POST", PATH, MINUTE, 201, "");
+    expect_answer(&f, "POST", PATH, MINUTE, 201, "");
     end(&f);
 }
 
-static void what_is_collected(void **state)
+static void collected_profile_types_are_listed(void **state)
 {
     struct fixture f;
     char want[512];
     (void)state;
     start(&f, CONFIG);
-    expect(
+    expect_answer(
         &f, "GET", PATH, NULL, 200,
         "{\"collected\":[],\"overrides\":[],\"shedding\":{\"step\":0,\"what\":\"nothing is shed\"},"
         "\"truncated\":false}\n");
     f.t.n_rows = 2;
-    expect(&f, "POST", PATH, MINUTE, 201, "");
+    expect_answer(&f, "POST", PATH, MINUTE, 201, "");
     f.rig.h->host.shed.cpu_step = 2;
     (void)snprintf(want, sizeof want,
                    "{\"collected\":[{\"component\":\"pprof/a\\\"b\",\"profile_type\":\"cpu\","
@@ -599,25 +606,25 @@ static void what_is_collected(void **state)
                    "\"service\":\"checkout\",\"target\":\"http://1\",\"interval\":\"1500ms\","
                    "\"state\":\"ok\",\"because\":\"config\"}],\"overrides\":[{\"id\":\"%016llx\"",
                    (unsigned long long)f.t.id, (unsigned long long)f.t.id);
-    expect(&f, "GET", PATH, NULL, 200, want);
-    expect(&f, "GET", PATH, NULL, 200, "\"shedding\":{\"step\":2,\"what\":\"three of four");
+    expect_answer(&f, "GET", PATH, NULL, 200, want);
+    expect_answer(&f, "GET", PATH, NULL, 200, "\"shedding\":{\"step\":2,\"what\":\"three of four");
     f.t.n_rows = 4096;
-    expect(&f, "GET", PATH, NULL, 200, "\"truncated\":false");
+    expect_answer(&f, "GET", PATH, NULL, 200, "\"truncated\":false");
     f.t.n_rows = 4097;
-    expect(&f, "GET", PATH, NULL, 200, "\"truncated\":true");
+    expect_answer(&f, "GET", PATH, NULL, 200, "\"truncated\":true");
     end(&f);
 }
 
-/* Two workers that tell the same are one line. */
-static void lines_are_told_once(void **state)
+/* Equal rows of two workers are listed once. */
+static void equal_rows_are_listed_once(void **state)
 {
     struct fixture f;
     (void)state;
     start(&f, CONFIG);
-    struct obedient twin = {.overridable.ops = &ops, .n_rows = 1};
+    struct recorder twin = {.overridable.ops = &ops, .n_rows = 1};
     br_overridable_register(&twin.overridable, &f.rig.h->host);
     f.t.n_rows = 1;
-    struct fake_request *r = ask(&f, "GET", PATH, NULL);
+    struct fake_request *r = send_request(&f, "GET", PATH, NULL);
     fake_host_turn(f.rig.h);
     const char *body = fake_request_reply(r)->body;
     const char *first = strstr(body, "\"component\"");
@@ -628,20 +635,20 @@ static void lines_are_told_once(void **state)
     end(&f);
 }
 
-/* --- Ends ------------------------------------------------------------------------------------- */
+/* --- Disconnects and shutdown ----------------------------------------------------------------- */
 
-static void clients_may_go_away(void **state)
+static void clients_may_disconnect(void **state)
 {
     struct fixture f;
     (void)state;
     start(&f, CONFIG);
     static const char *const methods[] = {"GET", "POST", "DELETE"};
     for (size_t i = 0; i < BR_COUNT(methods); i++) {
-        struct fake_request *r = ask(&f, methods[i], PATH, i == 1 ? MINUTE : NULL);
+        struct fake_request *r = send_request(&f, methods[i], PATH, i == 1 ? MINUTE : NULL);
         fake_request_gone(r);
         fake_host_turn(f.rig.h);
         fake_request_free(r);
-        assert_int_equal(f.t.n_applied, i >= 1); /* the override holds all the same */
+        assert_int_equal(f.t.n_applied, i >= 1); /* the override applies nevertheless */
     }
     assert_int_equal(f.t.n_withdrawn, 1);
     end(&f);
@@ -653,26 +660,26 @@ static void destroyed_with_requests(void **state)
     struct fake_request *r[3];
     (void)state;
     start(&f, CONFIG);
-    expect(&f, "POST", PATH, MINUTE, 201, "");
-    r[0] = ask(&f, "GET", PATH, NULL);
-    r[1] = ask(&f, "POST", PATH, MINUTE);
-    r[2] = ask(&f, "DELETE", PATH, NULL);
+    expect_answer(&f, "POST", PATH, MINUTE, 201, "");
+    r[0] = send_request(&f, "GET", PATH, NULL);
+    r[1] = send_request(&f, "POST", PATH, MINUTE);
+    r[2] = send_request(&f, "DELETE", PATH, NULL);
     release(&f);
     for (size_t i = 0; i < BR_COUNT(r); i++)
         fake_request_free(r[i]);
 }
 
-static void not_at_the_end(void **state)
+static void requests_during_shutdown_are_rejected(void **state)
 {
     struct fixture f;
     (void)state;
     start(&f, CONFIG);
-    struct fake_request *r = ask(&f, "POST", PATH, MINUTE);
+    struct fake_request *r = send_request(&f, "POST", PATH, MINUTE);
     f.rig.h->host.draining = true;
     fake_host_turn(f.rig.h);
     assert_int_equal(fake_request_reply(r)->status, 503);
     fake_request_free(r);
-    expect(&f, "GET", PATH, NULL, 503, "shutting down");
+    expect_answer(&f, "GET", PATH, NULL, 503, "shutting down");
     end(&f);
 }
 
@@ -695,10 +702,11 @@ static void scenario(void *arg)
     assert_true(rc == 0 || fault_failed());
     for (size_t i = 0; rc == 0 && i < BR_COUNT(methods); i++) {
         fault_start();
-        r[i] = ask(&f, methods[i], i == 2 ? PATH "/0000000000000001" : PATH,
-                   i == 0 ? "{\"service\":\"checkout\",\"duration\":\"1m\",\"target\":\"t\","
-                            "\"profile_types\":[\"cpu\"],\"slow_threshold\":\"1s\"}"
-                          : NULL);
+        r[i] =
+            send_request(&f, methods[i], i == 2 ? PATH "/0000000000000001" : PATH,
+                         i == 0 ? "{\"service\":\"checkout\",\"duration\":\"1m\",\"target\":\"t\","
+                                  "\"profile_types\":[\"cpu\"],\"slow_threshold\":\"1s\"}"
+                                : NULL);
         fake_host_turn(f.rig.h);
         fault_stop();
         const struct fake_reply *reply = fake_request_reply(r[i]);
@@ -795,17 +803,28 @@ static void cannot_listen(void **state)
 SUITE(control)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wants_the_token),       cmocka_unit_test(failures_are_bounded),
-        cmocka_unit_test(hosts_of_pages),        cmocka_unit_test(paths_and_methods),
-        cmocka_unit_test(bodies_have_a_maximum), cmocka_unit_test(wrong_queries),
-        cmocka_unit_test(wrong_overrides),       cmocka_unit_test(is_told_to_the_overridables),
-        cmocka_unit_test(ends_by_itself),        cmocka_unit_test(is_ended),
-        cmocka_unit_test(are_bounded),           cmocka_unit_test(are_bounded_under_way),
-        cmocka_unit_test(calls_are_bounded),     cmocka_unit_test(nobody_can),
-        cmocka_unit_test(what_is_collected),     cmocka_unit_test(lines_are_told_once),
-        cmocka_unit_test(clients_may_go_away),   cmocka_unit_test(destroyed_with_requests),
-        cmocka_unit_test(not_at_the_end),        cmocka_unit_test(without_memory),
-        cmocka_unit_test(wrong_configs),         cmocka_unit_test(the_token_is_not_printed),
+        cmocka_unit_test(the_token_is_required),
+        cmocka_unit_test(failed_authentications_are_limited),
+        cmocka_unit_test(foreign_hosts_are_rejected),
+        cmocka_unit_test(paths_and_methods),
+        cmocka_unit_test(bodies_have_a_maximum),
+        cmocka_unit_test(wrong_queries),
+        cmocka_unit_test(wrong_overrides),
+        cmocka_unit_test(overrides_reach_the_overridables),
+        cmocka_unit_test(overrides_end_at_their_time),
+        cmocka_unit_test(overrides_can_be_withdrawn),
+        cmocka_unit_test(the_number_of_overrides_is_limited),
+        cmocka_unit_test(overrides_in_progress_count),
+        cmocka_unit_test(the_number_of_calls_is_limited),
+        cmocka_unit_test(overrides_that_no_component_applies_are_errors),
+        cmocka_unit_test(collected_profile_types_are_listed),
+        cmocka_unit_test(equal_rows_are_listed_once),
+        cmocka_unit_test(clients_may_disconnect),
+        cmocka_unit_test(destroyed_with_requests),
+        cmocka_unit_test(requests_during_shutdown_are_rejected),
+        cmocka_unit_test(without_memory),
+        cmocka_unit_test(wrong_configs),
+        cmocka_unit_test(the_token_is_not_printed),
         cmocka_unit_test(cannot_listen),
     };
     return RUN(tests, NULL, NULL);

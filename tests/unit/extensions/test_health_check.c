@@ -17,8 +17,8 @@ static void end(struct node_rig *f)
     node_rig_end(f);
 }
 
-static void expect(struct node_rig *f, const char *path, unsigned status, const char *type,
-                   const char *body)
+static void expect_answer(struct node_rig *f, const char *path, unsigned status, const char *type,
+                          const char *body)
 {
     struct fake_request *r = fake_request_new(f->h, "health_check", path);
     fake_request_method(r, "GET");
@@ -39,8 +39,8 @@ static void expect(struct node_rig *f, const char *path, unsigned status, const 
 #define DOWN                                                                                       \
     "{\"status\":\"Server not available\",\"upSince\":\"0001-01-01T00:00:00Z\",\"uptime\":\"\"}"
 
-/* Bodies as the Collector's health_check gives them; uptimes as Go prints durations. */
-static void answers(void **state)
+/* Bodies in the format of the Collector's health_check; uptimes in the format of Go's durations. */
+static void answers_like_the_collector(void **state)
 {
     static const struct {
         uint64_t ms;
@@ -53,22 +53,22 @@ static void answers(void **state)
         struct node_rig f;
         begin(&f, "");
         fake_host_advance(f.h, uptimes[i].ms);
-        expect(&f, "/", 200, JSON, uptimes[i].want);
+        expect_answer(&f, "/", 200, JSON, uptimes[i].want);
         end(&f);
     }
 }
 
-static void while_draining(void **state)
+static void unavailable_while_draining(void **state)
 {
     struct node_rig f;
     (void)state;
     begin(&f, "");
     f.h->host.draining = true;
-    expect(&f, "/", 503, JSON, DOWN);
+    expect_answer(&f, "/", 503, JSON, DOWN);
     end(&f);
 }
 
-static void hosts_of_pages(void **state)
+static void foreign_hosts_are_rejected(void **state)
 {
     static const struct {
         const char *yaml, *host;
@@ -100,49 +100,49 @@ static void texts(void **state)
     struct node_rig f;
     (void)state;
     begin(&f, "response_body: {healthy: all is well, unhealthy: going}");
-    expect(&f, "/", 200, TEXT, "all is well");
+    expect_answer(&f, "/", 200, TEXT, "all is well");
     f.h->host.draining = true;
-    expect(&f, "/", 503, TEXT, "going");
+    expect_answer(&f, "/", 503, TEXT, "going");
     end(&f);
     begin(&f, "response_body:");
-    expect(&f, "/", 200, TEXT, "");
+    expect_answer(&f, "/", 200, TEXT, "");
     end(&f);
 }
 
-/* The form of contrib's healthcheckv2: http::status::path, /status where nothing is said. */
-static void second_form(void **state)
+/* The options of contrib's healthcheckv2: http::status::path, by default /status. */
+static void options_of_healthcheckv2(void **state)
 {
     struct node_rig f;
     (void)state;
     begin(&f, "{use_v2: true, component_health: {recovery_duration: 5m}, http: {endpoint: "
               "'localhost:13133'}, grpc: {endpoint: 'localhost:13132'}}");
-    expect(&f, "/status", 200, JSON, UP("0s"));
-    expect(&f, "/", 404, TEXT, "404 page not found\n");
+    expect_answer(&f, "/status", 200, JSON, UP("0s"));
+    expect_answer(&f, "/", 404, TEXT, "404 page not found\n");
     end(&f);
     begin(&f, "{path: /old, http: {status: {path: /ready}, config: {enabled: true}}}");
-    expect(&f, "/ready", 200, JSON, UP("0s"));
+    expect_answer(&f, "/ready", 200, JSON, UP("0s"));
     end(&f);
     begin(&f, "{use_v2: false, path: /old, http: {status: {path: /ready}}}");
-    expect(&f, "/old", 200, JSON, UP("0s"));
+    expect_answer(&f, "/old", 200, JSON, UP("0s"));
     end(&f);
 }
 
-/* As Go's ServeMux, which the Collector uses. */
+/* Paths match as in Go's ServeMux, which the Collector uses. */
 static void paths(void **state)
 {
     struct node_rig f;
     (void)state;
     begin(&f, "");
-    expect(&f, "/anything", 200, JSON, UP("0s"));
+    expect_answer(&f, "/anything", 200, JSON, UP("0s"));
     end(&f);
     begin(&f, "path: /health");
-    expect(&f, "/health", 200, JSON, UP("0s"));
-    expect(&f, "/health/x", 404, TEXT, "404 page not found\n");
-    expect(&f, "/", 404, TEXT, "404 page not found\n");
+    expect_answer(&f, "/health", 200, JSON, UP("0s"));
+    expect_answer(&f, "/health/x", 404, TEXT, "404 page not found\n");
+    expect_answer(&f, "/", 404, TEXT, "404 page not found\n");
     end(&f);
     begin(&f, "path: /health/");
-    expect(&f, "/health/x", 200, JSON, UP("0s"));
-    expect(&f, "/health", 404, TEXT, "404 page not found\n");
+    expect_answer(&f, "/health/x", 200, JSON, UP("0s"));
+    expect_answer(&f, "/health", 404, TEXT, "404 page not found\n");
     end(&f);
 }
 
@@ -191,10 +191,14 @@ static void cannot_listen(void **state)
 SUITE(health_check)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers),        cmocka_unit_test(while_draining),
-        cmocka_unit_test(hosts_of_pages), cmocka_unit_test(texts),
-        cmocka_unit_test(paths),          cmocka_unit_test(second_form),
-        cmocka_unit_test(headers),        cmocka_unit_test(wrong_configs),
+        cmocka_unit_test(answers_like_the_collector),
+        cmocka_unit_test(unavailable_while_draining),
+        cmocka_unit_test(foreign_hosts_are_rejected),
+        cmocka_unit_test(texts),
+        cmocka_unit_test(paths),
+        cmocka_unit_test(options_of_healthcheckv2),
+        cmocka_unit_test(headers),
+        cmocka_unit_test(wrong_configs),
         cmocka_unit_test(cannot_listen),
     };
     return RUN(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Extension query on a fake host: who may ask, what is answered where nothing is stored. */
+/* The query extension on a fake host: access control, and answers without stored data. */
 #include <ftw.h>
 
 #include "base/mem.h"
@@ -30,8 +30,8 @@ static void end(struct node_rig *f)
     node_rig_end(f);
 }
 
-static struct fake_request *ask(struct node_rig *f, const char *method, const char *path,
-                                const char *header, const char *value)
+static struct fake_request *send_query(struct node_rig *f, const char *method, const char *path,
+                                       const char *header, const char *value)
 {
     struct fake_request *r = fake_request_new(f->h, "query", path);
     fake_request_method(r, method);
@@ -42,10 +42,10 @@ static struct fake_request *ask(struct node_rig *f, const char *method, const ch
     return r;
 }
 
-static void expect(struct node_rig *f, const char *method, const char *path, unsigned status,
-                   const char *body)
+static void expect_status(struct node_rig *f, const char *method, const char *path, unsigned status,
+                          const char *body)
 {
-    struct fake_request *r = ask(f, method, path, NULL, NULL);
+    struct fake_request *r = send_query(f, method, path, NULL, NULL);
     const struct fake_reply *reply = fake_request_reply(r);
     assert_true(reply->came);
     if (reply->status != status || strcmp(reply->body, body) != 0)
@@ -54,28 +54,28 @@ static void expect(struct node_rig *f, const char *method, const char *path, uns
     fake_request_free(r);
 }
 
-static void answers_what_needs_no_store(void **state)
+static void requests_without_a_store_are_answered(void **state)
 {
     struct node_rig f;
     (void)state;
     start(&f, "{}");
-    expect(&f, "GET", "/api/echo", 200, "echo");
-    expect(&f, "GET", "/ready", 503, "the store is not open\n");
-    expect(&f, "GET", "/nowhere", 404, "404 page not found\n");
-    expect(&f, "GET", "/api/echo/", 404, "404 page not found\n");
-    expect(&f, "GET", "/api", 404, "404 page not found\n");
-    expect(&f, "POST", "/api/echo", 405, "this path does not support the method\n");
-    expect(&f, "DELETE", "/api/echo", 405, "this path does not support the method\n");
-    expect(&f, "GET", "/api/echo?a=%zz", 400,
-           "the query has a malformed escape or too many parameters\n");
-    struct fake_request *r = ask(&f, "GET", "/api/status/buildinfo", NULL, NULL);
+    expect_status(&f, "GET", "/api/echo", 200, "echo");
+    expect_status(&f, "GET", "/ready", 503, "the store is not open\n");
+    expect_status(&f, "GET", "/nowhere", 404, "404 page not found\n");
+    expect_status(&f, "GET", "/api/echo/", 404, "404 page not found\n");
+    expect_status(&f, "GET", "/api", 404, "404 page not found\n");
+    expect_status(&f, "POST", "/api/echo", 405, "this path does not support the method\n");
+    expect_status(&f, "DELETE", "/api/echo", 405, "this path does not support the method\n");
+    expect_status(&f, "GET", "/api/echo?a=%zz", 400,
+                  "the query has a malformed escape or too many parameters\n");
+    struct fake_request *r = send_query(&f, "GET", "/api/status/buildinfo", NULL, NULL);
     assert_string_equal(fake_request_reply(r)->type, "application/json");
     assert_non_null(strstr(fake_request_reply(r)->body, "\"version\":\"2."));
     fake_request_free(r);
     end(&f);
 }
 
-static void refuses_foreign_hosts_and_origins(void **state)
+static void foreign_hosts_and_origins_are_rejected(void **state)
 {
     static const struct {
         const char *host, *origin;
@@ -91,7 +91,7 @@ static void refuses_foreign_hosts_and_origins(void **state)
         {"localhost:3200", "http://evil.example", 403},
         {"localhost:3200", "null", 403},
         {"localhost:3200", "", 403},
-        {"localhost:3200", "https://grafana.example", 200}, /* cors */
+        {"localhost:3200", "https://grafana.example", 200}, /* CORS */
     };
     struct node_rig f;
     (void)state;
@@ -113,9 +113,9 @@ static void refuses_foreign_hosts_and_origins(void **state)
     end(&f);
 }
 
-/* A browser's requests without Origin: an image of another page may not make the server work, a
- * link may lead here. */
-static void refuses_what_other_pages_embed(void **state)
+/* A browser's requests without Origin. An image embedded in another site must not cause work for
+ * the server; a link to the page is allowed. */
+static void requests_embedded_in_other_sites_are_rejected(void **state)
 {
     static const struct {
         const char *site, *mode;
@@ -159,31 +159,32 @@ static void answers_grpc_with_a_status(void **state)
     (void)state;
     start(&f, "{}");
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
-        struct fake_request *r = ask(&f, "POST", cases[i].path, "content-type", "application/grpc");
+        struct fake_request *r =
+            send_query(&f, "POST", cases[i].path, "content-type", "application/grpc");
         assert_true(fake_request_reply(r)->grpc);
         assert_int_equal(fake_request_reply(r)->grpc_status, cases[i].status);
         fake_request_free(r);
     }
-    expect(&f, "POST", "/tempopb.StreamingQuerier/Search", 415, "this path requires gRPC\n");
+    expect_status(&f, "POST", "/tempopb.StreamingQuerier/Search", 415, "this path requires gRPC\n");
     end(&f);
 }
 
 /* --- With a store ----------------------------------------------------------------------------- */
 
-/* A node whose store has an empty folder. */
+/* A node whose store has an empty directory. */
 struct stored {
-    struct node_rig rig; /* first */
-    char folder[64];
+    struct node_rig rig; /* must be the first field */
+    char directory[64];
 };
 
 static void start_stored(struct stored *f, const char *yaml)
 {
     struct br_err err = {0};
     start(&f->rig, yaml);
-    (void)snprintf(f->folder, sizeof f->folder, "/tmp/braid-query-XXXXXX");
-    assert_non_null(mkdtemp(f->folder));
+    (void)snprintf(f->directory, sizeof f->directory, "/tmp/braid-query-XXXXXX");
+    assert_non_null(mkdtemp(f->directory));
     const struct query *query = f->rig.node.state;
-    const struct br_store_config config = {.directory = f->folder,
+    const struct br_store_config config = {.directory = f->directory,
                                            .max_bytes = 1 << 30,
                                            .max_age_ns = UINT64_MAX / 4,
                                            .partition_rows = 1000,
@@ -200,23 +201,23 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return remove(path);
 }
 
-static void remove_folder(const struct stored *f)
+static void remove_directory(const struct stored *f)
 {
-    assert_int_equal(nftw(f->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+    assert_int_equal(nftw(f->directory, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
 }
 
 static void end_stored(struct stored *f)
 {
     end(&f->rig);
-    remove_folder(f);
+    remove_directory(f);
 }
 
-/* Ends a node that was drained, or is not to be. */
+/* Ends a node that is drained already, or that is not to be drained. */
 static void end_stored_now(struct stored *f)
 {
     end_now(&f->rig);
     fake_host_free(f->rig.h);
-    remove_folder(f);
+    remove_directory(f);
 }
 
 static struct fake_request *begin_get(struct stored *f, const char *path)
@@ -257,12 +258,12 @@ static void answers_in_a_thread(void **state)
                         "{\"traces\":[],\"metrics\":{\"inspectedTraces\":0,\"completedJobs\":1,"
                         "\"totalJobs\":1}}");
     fake_request_free(r);
-    expect(&f.rig, "GET", "/ready", 200, "ready\n");
+    expect_status(&f.rig, "GET", "/ready", 200, "ready\n");
     end_stored(&f);
 }
 
-/* A client may go before its query has a thread, and while the thread has it. */
-static void ends_what_nobody_waits_for(void **state)
+/* A client may disconnect before its query has a thread, or while the thread runs it. */
+static void queries_of_disconnected_clients_end(void **state)
 {
     struct stored f;
     (void)state;
@@ -283,8 +284,9 @@ static void ends_what_nobody_waits_for(void **state)
     end_stored(&f);
 }
 
-/* The node goes before the thread has ended: it is waited for, and answers nobody. */
-static void may_be_destroyed_under_way(void **state)
+/* The node is destroyed before the thread has ended. It waits for the thread and does not
+ * answer. */
+static void may_be_destroyed_during_a_query(void **state)
 {
     struct stored f;
     (void)state;
@@ -294,12 +296,12 @@ static void may_be_destroyed_under_way(void **state)
     end_now(&f.rig);
     fake_request_free(r);
     fake_host_free(f.rig.h);
-    remove_folder(&f);
+    remove_directory(&f);
 }
 
-/* What streams lives on what is written, says now and then that it is alive, and ends with the
- * server. */
-static void streams_until_the_end(void **state)
+/* A streamed answer continues with new data, sends comments to keep the connection open, and
+ * ends with the server. */
+static void streams_end_with_the_server(void **state)
 {
     struct stored f;
     (void)state;
@@ -326,7 +328,7 @@ static void streams_until_the_end(void **state)
     end_stored_now(&f);
 }
 
-/* --- Places ----------------------------------------------------------------------------------- */
+/* --- Limits of concurrent answers ------------------------------------------------------------- */
 
 static void on_wake(struct br_conn *conn, void *owner)
 {
@@ -334,7 +336,7 @@ static void on_wake(struct br_conn *conn, void *owner)
     (void)owner;
 }
 
-/* Asks as a client that reads nothing, and for which `unread` bytes wait already. */
+/* Sends a request from a client that does not read, and for which `unread` bytes wait already. */
 static struct fake_request *get_full(struct stored *f, struct br_conn *conn, const char *path,
                                      size_t unread)
 {
@@ -359,8 +361,9 @@ static unsigned status_of(struct fake_request *r)
     return fake_request_reply(r)->status;
 }
 
-/* An answer has its place until it has left, and after a second makes room for another one. */
-static void who_reads_slowly_makes_room(void **state)
+/* An answer counts against the limit until it is sent. After a second without progress, a new
+ * query may replace it. */
+static void slow_readers_are_replaced(void **state)
 {
     struct br_conn conns[4] = {0};
     struct fake_request *r[4];
@@ -379,7 +382,7 @@ static void who_reads_slowly_makes_room(void **state)
     assert_int_equal(status_of(r[2]), 200);
     assert_true(conns[0].cut);
     assert_false(conns[1].cut);
-    fake_request_free(r[1]); /* it has read its answer */
+    fake_request_free(r[1]); /* the client has read its answer */
     r[3] = get_on(&f, &conns[3], "/api/braid/status");
     assert_int_equal(status_of(r[3]), 200);
     assert_false(conns[2].cut);
@@ -390,7 +393,7 @@ static void who_reads_slowly_makes_room(void **state)
     end_stored(&f);
 }
 
-/* A quarter of the limit is for answers, but one alone may be larger. */
+/* Answers may use a quarter of the memory limit, but a single one may be larger. */
 static void answers_have_a_share_of_the_memory(void **state)
 {
     struct br_conn conns[3] = {0};
@@ -404,7 +407,8 @@ static void answers_have_a_share_of_the_memory(void **state)
     size_t bytes = br_mem_held(BR_HOLDER_ANSWERS);
     assert_true(bytes >= fake_request_reply(r[0])->body_len);
     f.rig.h->host.memory = &memory;
-    f.rig.h->host.n_workers = (unsigned)((1 << 30) / 4 / bytes); /* whose share is that answer */
+    /* so that a worker's share is the size of that answer */
+    f.rig.h->host.n_workers = (unsigned)((1 << 30) / 4 / bytes);
     r[1] = get_on(&f, &conns[1], "/api/echo");
     assert_int_equal(status_of(r[1]), 503);
     fake_request_free(r[1]);
@@ -423,8 +427,8 @@ static void answers_have_a_share_of_the_memory(void **state)
     end_stored(&f);
 }
 
-/* Tails are counted separately, and the oldest makes room. */
-static void tails_take_no_place_of_others(void **state)
+/* Tails have a separate limit, and a new one replaces the oldest. */
+static void tails_have_a_separate_limit(void **state)
 {
     struct br_conn conns[3] = {0};
     struct fake_request *tails[3];
@@ -444,7 +448,7 @@ static void tails_take_no_place_of_others(void **state)
     end_stored(&f);
 }
 
-static void a_connection_has_half_of_the_places(void **state)
+static void a_connection_may_have_half_of_the_answers(void **state)
 {
     struct br_conn conn = {0}, other = {0};
     struct fake_request *r[4];
@@ -472,7 +476,7 @@ static void a_connection_has_half_of_the_places(void **state)
 #define FROM "from=1767225590&until=1767225610"
 #define TRACE "01000000000000000000000000000001"
 
-/* One of each route, and of what is done there in different ways. */
+/* A request for each route, and for each kind of work that a route does. */
 static const struct {
     const char *path, *body;
 } asked[] = {
@@ -524,9 +528,10 @@ static const struct {
     {"/api/braid/join", NULL},
 };
 
-/* The `n`-th allocation fails; 0: none. Returns whether it came to that. */
-static bool ask_without_memory(struct stored *f, size_t at, unsigned long n,
-                               struct fake_request **ret)
+/* Sends a request while the `n`-th allocation fails (0: none). Returns true if that many were
+ * made. */
+static bool send_query_without_memory(struct stored *f, size_t at, unsigned long n,
+                                      struct fake_request **ret)
 {
     const char *body = asked[at].body;
     struct fake_request *r = fake_request_new(f->rig.h, "query", asked[at].path);
@@ -541,7 +546,7 @@ static bool ask_without_memory(struct stored *f, size_t at, unsigned long n,
     return n && fault_nth_stop();
 }
 
-/* Says all, or that it does not. */
+/* Checks that the answer is either complete or an error. */
 static void check_answer(size_t at, unsigned long n, const struct fake_reply *whole,
                          const struct fake_reply *reply)
 {
@@ -559,7 +564,7 @@ static void check_answer(size_t at, unsigned long n, const struct fake_reply *wh
                  whole->body);
 }
 
-static void every_answer_is_whole_or_an_error(void **state)
+static void answers_are_complete_or_errors(void **state)
 {
     struct stored f;
     (void)state;
@@ -567,17 +572,17 @@ static void every_answer_is_whole_or_an_error(void **state)
     write_items(&f);
     for (size_t at = 0; at < BR_COUNT(asked); at++) {
         struct fake_request *whole, *after, *r;
-        (void)ask_without_memory(&f, at, 0, &whole);
+        (void)send_query_without_memory(&f, at, 0, &whole);
         if (fake_request_reply(whole)->status != 200)
             fail_msg("%s\ngave %u %s", asked[at].path, fake_request_reply(whole)->status,
                      fake_request_reply(whole)->body);
         bool failed = true;
         for (unsigned long n = 1; failed; n++) {
-            failed = ask_without_memory(&f, at, n, &r);
+            failed = send_query_without_memory(&f, at, n, &r);
             check_answer(at, n, fake_request_reply(whole), fake_request_reply(r));
             fake_request_free(r);
         }
-        (void)ask_without_memory(&f, at, 0, &after);
+        (void)send_query_without_memory(&f, at, 0, &after);
         check_answer(at, 0, fake_request_reply(whole), fake_request_reply(after));
         assert_int_equal(fake_request_reply(after)->status, 200);
         fake_request_free(after);
@@ -594,8 +599,9 @@ static struct fake_request *begin_slice(struct stored *f)
     return r;
 }
 
-/* A download has no length in its head: how its transfer ends says whether it is whole. */
-static void a_download_is_whole_or_broken(void **state)
+/* A download does not have a Content-Length: the end of the transfer shows whether it is
+ * complete. */
+static void downloads_are_complete_or_broken(void **state)
 {
     struct stored f;
     (void)state;
@@ -615,7 +621,7 @@ static void a_download_is_whole_or_broken(void **state)
     fake_host_advance(f.rig.h, 1000);
     assert_true(fault_nth_stop());
     assert_true(reply->broken && !reply->streaming);
-    assert_int_equal(reply->body_len, len); /* and no sentence in the file */
+    assert_int_equal(reply->body_len, len); /* without an error message in the file */
     fake_request_free(r);
 
     r = begin_slice(&f);
@@ -626,8 +632,8 @@ static void a_download_is_whole_or_broken(void **state)
     end_stored_now(&f);
 }
 
-/* A client may read a slice slowly for as long as nobody else wants one. */
-static void a_download_that_is_read_slowly_makes_room(void **state)
+/* A client may read a slice slowly until another client requests one. */
+static void slow_downloads_are_replaced(void **state)
 {
     struct br_conn conns[3] = {0};
     struct stored f;
@@ -649,7 +655,7 @@ static void a_download_that_is_read_slowly_makes_room(void **state)
     end_stored(&f);
 }
 
-static void refuses_configs(void **state)
+static void invalid_configs_are_rejected(void **state)
 {
     static const char *const cases[][2] = {
         {"{endpoint: here}", "endpoint: must be host:port"},
@@ -666,22 +672,22 @@ static void refuses_configs(void **state)
 SUITE(query)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_what_needs_no_store),
-        cmocka_unit_test(refuses_foreign_hosts_and_origins),
-        cmocka_unit_test(refuses_what_other_pages_embed),
+        cmocka_unit_test(requests_without_a_store_are_answered),
+        cmocka_unit_test(foreign_hosts_and_origins_are_rejected),
+        cmocka_unit_test(requests_embedded_in_other_sites_are_rejected),
         cmocka_unit_test(answers_grpc_with_a_status),
         cmocka_unit_test(answers_in_a_thread),
-        cmocka_unit_test(ends_what_nobody_waits_for),
-        cmocka_unit_test(may_be_destroyed_under_way),
-        cmocka_unit_test(streams_until_the_end),
-        cmocka_unit_test(who_reads_slowly_makes_room),
+        cmocka_unit_test(queries_of_disconnected_clients_end),
+        cmocka_unit_test(may_be_destroyed_during_a_query),
+        cmocka_unit_test(streams_end_with_the_server),
+        cmocka_unit_test(slow_readers_are_replaced),
         cmocka_unit_test(answers_have_a_share_of_the_memory),
-        cmocka_unit_test(tails_take_no_place_of_others),
-        cmocka_unit_test(a_connection_has_half_of_the_places),
-        cmocka_unit_test(every_answer_is_whole_or_an_error),
-        cmocka_unit_test(a_download_is_whole_or_broken),
-        cmocka_unit_test(a_download_that_is_read_slowly_makes_room),
-        cmocka_unit_test(refuses_configs),
+        cmocka_unit_test(tails_have_a_separate_limit),
+        cmocka_unit_test(a_connection_may_have_half_of_the_answers),
+        cmocka_unit_test(answers_are_complete_or_errors),
+        cmocka_unit_test(downloads_are_complete_or_broken),
+        cmocka_unit_test(slow_downloads_are_replaced),
+        cmocka_unit_test(invalid_configs_are_rejected),
     };
     return RUN(tests, NULL, NULL);
 }

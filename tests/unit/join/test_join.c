@@ -310,7 +310,7 @@ static void clocks_apart_are_a_reason(void **state)
 }
 
 /* Marks are added to the right spans if a request has several resources, some of them profiled. */
-static void marks_go_onto_the_right_spans(void **state)
+static void marks_are_added_to_the_right_spans(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
@@ -442,7 +442,7 @@ static void without_memory_it_is_not_created(void **state)
 
 /* --- Config ----------------------------------------------------------------------------------- */
 
-static void bad_configs_are_refused(void **state)
+static void invalid_configs_are_rejected(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
@@ -476,14 +476,14 @@ SUITE(join)
         cmocka_unit_test(a_hold_of_the_whole_window_joins_both_orders),
         cmocka_unit_test(items_without_a_span_list_are_walked),
         cmocka_unit_test(spans_without_an_id_pass),
-        cmocka_unit_test(marks_go_onto_the_right_spans),
+        cmocka_unit_test(marks_are_added_to_the_right_spans),
         cmocka_unit_test(a_join_in_pipelines_of_one_signal_is_logged),
         cmocka_unit_test(a_window_without_a_join_is_explained),
         cmocka_unit_test(clocks_apart_are_a_reason),
         cmocka_unit_test(workers_share_one_table),
         cmocka_unit_test(without_memory_items_still_end),
         cmocka_unit_test(without_memory_it_is_not_created),
-        cmocka_unit_test(bad_configs_are_refused),
+        cmocka_unit_test(invalid_configs_are_rejected),
     };
     return RUN_VARIANTS(tests, join_rig_order);
 }

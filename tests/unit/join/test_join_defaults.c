@@ -173,8 +173,9 @@ static void note_sample(struct scene *s, const char *line)
     assert_non_null(request);
     (void)snprintf(name, sizeof name, " span.name=%s", request->name);
     request->named = true;
-    const char *said = strstr(line, name);
-    s->n_nameless += !said || (said[strlen(name)] && said[strlen(name)] != ' ');
+    const char *name_in_line = strstr(line, name);
+    s->n_nameless +=
+        !name_in_line || (name_in_line[strlen(name)] && name_in_line[strlen(name)] != ' ');
 }
 
 static void note_all(struct scene *s)
@@ -196,7 +197,7 @@ struct verdict {
 };
 
 /* Plays the scene with a profile every `ms`, the first one after `first_ms`. */
-static struct verdict play(const char *config, unsigned ms, unsigned first_ms)
+static struct verdict run_scene(const char *config, unsigned ms, unsigned first_ms)
 {
     struct scene *s = calloc(1, sizeof *s);
     struct verdict verdict = {0};
@@ -236,7 +237,7 @@ static void the_examples_fit_the_clocks_of_the_sdks(void **state)
     read_example(config, sizeof config, NULL);
     for (size_t i = 0; i < BR_COUNT(profilers); i++)
         for (unsigned first_ms = 500; first_ms <= profilers[i].ms; first_ms += 1000) {
-            struct verdict verdict = play(config, profilers[i].ms, first_ms);
+            struct verdict verdict = run_scene(config, profilers[i].ms, first_ms);
             assert_int_equal(verdict.n_sampled,
                              188); /* five of eight, and three of the last four */
             if (verdict.missing || verdict.dead || verdict.nameless)
@@ -248,14 +249,14 @@ static void the_examples_fit_the_clocks_of_the_sdks(void **state)
 }
 
 /* Datadog's profilers send once a minute: spans that are held for less have no button. */
-static void a_profiler_that_sends_seldom_needs_a_longer_hold(void **state)
+static void rare_profiles_need_a_longer_hold(void **state)
 {
     (void)state;
     char config[1024];
     read_example(config, sizeof config, NULL);
-    assert_true(play(config, 60000, 30500).missing > 0);
+    assert_true(run_scene(config, 60000, 30500).missing > 0);
     read_example(config, sizeof config, "    hold: 65s\n");
-    struct verdict verdict = play(config, 60000, 30500);
+    struct verdict verdict = run_scene(config, 60000, 30500);
     assert_int_equal(verdict.missing + verdict.dead + verdict.nameless, 0);
 }
 
@@ -263,7 +264,7 @@ SUITE(join_defaults)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_examples_fit_the_clocks_of_the_sdks),
-        cmocka_unit_test(a_profiler_that_sends_seldom_needs_a_longer_hold),
+        cmocka_unit_test(rare_profiles_need_a_longer_hold),
     };
     return RUN(tests, NULL, NULL);
 }

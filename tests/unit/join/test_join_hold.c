@@ -56,7 +56,7 @@ static void undelivered_items_count_against_the_limit(void **state)
     join_rig_free(r);
 }
 
-static void refused_items_are_sent_again(void **state)
+static void failed_items_are_sent_again(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 1s, profile_hold: 1s}", NULL, 0);
@@ -159,7 +159,7 @@ SUITE(join_hold)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_beyond_the_limit_are_not_held),
         cmocka_unit_test(undelivered_items_count_against_the_limit),
-        cmocka_unit_test(refused_items_are_sent_again),
+        cmocka_unit_test(failed_items_are_sent_again),
         cmocka_unit_test(items_rejected_after_a_hold_are_dropped),
         cmocka_unit_test(draining_releases_held_items),
         cmocka_unit_test(an_idle_join_drains_at_once),

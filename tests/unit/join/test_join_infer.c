@@ -13,7 +13,7 @@
 #define INFER "{infer: true}"
 #define T7 "00000000000000000000000000000007"
 
-/* Where a span or a sample ran; NULL: absent. */
+/* The thread, process and host of a span or a sample; NULL: absent. */
 struct place {
     const char *pid, *host, *container, *service;
 };
@@ -206,7 +206,7 @@ static void a_sample_that_matches_two_spans_is_unlinked(void **state)
     }
 }
 
-/* A span whose parent ran elsewhere is not known to be below the other open span. */
+/* If the parent of a span ran elsewhere, the span is not known to be below the other open span. */
 static void a_span_with_a_remote_parent_is_not_inferred(void **state)
 {
     (void)state;
@@ -366,16 +366,17 @@ static void held_samples_distinguish_threads(void **state)
             send_case_sample(r, &thread_cases[i]);
         send_case_span(r, &thread_cases[i]);
         fake_host_advance(r->h, 5000);
-        long long each = thread_cases[i].same ? 3 : 0, said = count_of(r, "root");
+        long long each = thread_cases[i].same ? 3 : 0, n_samples_of_span = count_of(r, "root");
         if (join_rig_count(r, "samples_inferred", CPU) != (double)each ||
-            (said > 0 ? said : 0) != each)
-            fail_msg("case %zu: the span says %lld: %s", i, said, join_rig_last(r));
+            (n_samples_of_span > 0 ? n_samples_of_span : 0) != each)
+            fail_msg("case %zu: the span has %lld samples: %s", i, n_samples_of_span,
+                     join_rig_last(r));
         join_rig_free(r);
     }
 }
 
 /* Threads and places are found wherever their fields are in the messages. */
-static void fields_come_in_any_order(void **state)
+static void fields_may_have_any_order(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
@@ -515,7 +516,7 @@ static void a_sample_in_many_spans_is_split(void **state)
 
 /* Sends a sample whose timestamps alternate between the spans of two threads, so it has as many
  * pieces as timestamps. */
-static double splits_cut_of(unsigned n_attributes, int *ret_inferred)
+static double n_splits_cut(unsigned n_attributes, int *ret_inferred)
 {
     enum { TIMES = 50 };
     static uint64_t times[TIMES];
@@ -542,13 +543,13 @@ static double splits_cut_of(unsigned n_attributes, int *ret_inferred)
 }
 
 /* A sample of 512 bytes would repeat 62 bytes in each of 50 pieces; one of 453 bytes repeats 3. */
-static void a_sample_that_stays_whole_is_counted(void **state)
+static void samples_that_are_not_split_are_counted(void **state)
 {
     (void)state;
     int inferred;
-    assert_true(splits_cut_of(1, &inferred) == 0);
+    assert_true(n_splits_cut(1, &inferred) == 0);
     assert_int_equal(inferred, 1);
-    assert_true(splits_cut_of(60, &inferred) == 1);
+    assert_true(n_splits_cut(60, &inferred) == 1);
     assert_int_equal(inferred, 0);
 }
 
@@ -701,7 +702,8 @@ static bool is_partial(struct join_rig *r, const char *span)
 }
 
 /* Sends 3,000 consecutive spans on thread 9. */
-static void send_row(struct join_rig *r, uint64_t trace, uint64_t start_ns, uint64_t each_ns)
+static void send_consecutive_spans(struct join_rig *r, uint64_t trace, uint64_t start_ns,
+                                   uint64_t each_ns)
 {
     struct wire w = {0};
     struct open o = open_place(&w, &here);
@@ -722,8 +724,8 @@ static void times_with_too_many_spans_are_not_inferred(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new(INFER, NULL, 0);
-    send_row(r, 6, 1000, 10);
-    send_row(r, 7, 1000000000, 10000000);
+    send_consecutive_spans(r, 6, 1000, 10);
+    send_consecutive_spans(r, 7, 1000000000, 10000000);
     static const struct timed_sample samples[] = {{"9", 1, {1005}},
                                                   {"9", 1, {30995}},
                                                   {"9", 1, {1005000000}},
@@ -743,7 +745,7 @@ static void times_with_too_many_spans_are_not_inferred(void **state)
     join_rig_free(r);
 }
 
-/* --- Marks --- */
+/* --- Marks ------------------------------------------------------------------------------------ */
 
 /* Spans arrive up to 8 s after samples that are held for 2 s, so many samples are released
  * before. */
@@ -788,7 +790,7 @@ static void marks_lead_to_samples(void **state)
     assert_in_range(marks.n_partial, 100, 300);
 }
 
-/* --- Replicas --- */
+/* --- Replicas --------------------------------------------------------------------------------- */
 
 #define REPLICAS 50
 
@@ -853,7 +855,7 @@ static void any_place_distinguishes_replicas(void **state)
     }
 }
 
-/* --- Spans that left --- */
+/* --- Evicted spans ---------------------------------------------------------------------------- */
 
 /* Fills the table with spans of other threads, so that earlier records are evicted. */
 static void fill_table(struct join_rig *r)
@@ -896,7 +898,7 @@ static void spans_evicted_early_leave_samples_unlinked(void **state)
 }
 
 /* Sends a sample of thread 9 every 4 s, with timestamps in nanoseconds from `time` on. */
-static void sample_on(struct join_rig *r, uint64_t time, unsigned n)
+static void send_sample_with_times(struct join_rig *r, uint64_t time, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
         const struct timed_sample sample = {"9", 1, {time + i}};
@@ -911,7 +913,7 @@ static void a_long_span_has_all_samples(void **state)
     (void)state;
     enum { N = 50 };
     struct join_rig *r = join_rig_new("{infer: true, window: 10s}", NULL, 0);
-    sample_on(r, 1200, N);
+    send_sample_with_times(r, 1200, N);
     struct span_in spans[] = {work, query};
     spans[1].start_ns = 1205;
     spans[1].end_ns = 1220;
@@ -929,9 +931,9 @@ static void a_long_span_with_a_gap_is_partial(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{infer: true, window: 10s}", NULL, 0);
-    sample_on(r, 1200, 20);
+    send_sample_with_times(r, 1200, 20);
     fake_host_advance(r->h, 40000);
-    sample_on(r, 1300, 4);
+    send_sample_with_times(r, 1300, 4);
     send_spans(r, &here, (struct span_in[]){work, query}, 2);
     assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), 4);
     assert_true(is_partial(r, "work"));
@@ -944,10 +946,10 @@ static void a_long_span_excludes_samples_of_spans_below(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{infer: true, window: 10s, hold: 5s}", NULL, 0);
-    sample_on(r, 1120, 5);
-    sample_on(r, 1210, 5);
+    send_sample_with_times(r, 1120, 5);
+    send_sample_with_times(r, 1210, 5);
     send_spans(r, &here, &query, 1);
-    sample_on(r, 1310, 20);
+    send_sample_with_times(r, 1310, 20);
     assert_int_equal(join_rig_said(r, "query", "profile.sample_count"), 5);
     send_spans(r, &here, &work, 1);
     fake_host_advance(r->h, 6000);
@@ -1034,7 +1036,7 @@ static void without_memory_samples_pass(void **state)
 }
 
 /* Lists of spans are reused, and absent attributes of a span must not be written into them. */
-static void spans_without_threads_come_after_others(void **state)
+static void spans_without_threads_follow_spans_with_threads(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{infer: true, hold: 100ms}", NULL, 0);
@@ -1060,20 +1062,20 @@ SUITE(join_infer)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_deepest_open_span_is_inferred),
         cmocka_unit_test(many_threads_are_distinguished),
-        cmocka_unit_test(spans_without_threads_come_after_others),
+        cmocka_unit_test(spans_without_threads_follow_spans_with_threads),
         cmocka_unit_test(estimated_times_are_ignored),
         cmocka_unit_test(a_sample_that_matches_two_spans_is_unlinked),
         cmocka_unit_test(a_span_with_a_remote_parent_is_not_inferred),
         cmocka_unit_test(process_and_host_must_be_the_same),
         cmocka_unit_test(ids_of_one_origin_or_names_identify_threads),
         cmocka_unit_test(held_samples_distinguish_threads),
-        cmocka_unit_test(fields_come_in_any_order),
+        cmocka_unit_test(fields_may_have_any_order),
         cmocka_unit_test(off_by_default),
         cmocka_unit_test(held_profiles_are_joined_at_release),
         cmocka_unit_test(services_that_are_inferred_are_profiled),
         cmocka_unit_test(inferred_samples_have_figures),
         cmocka_unit_test(a_sample_in_many_spans_is_split),
-        cmocka_unit_test(a_sample_that_stays_whole_is_counted),
+        cmocka_unit_test(samples_that_are_not_split_are_counted),
         cmocka_unit_test(random_worlds_agree_with_the_oracle),
         cmocka_unit_test(held_spans_and_samples_join_in_any_order),
         cmocka_unit_test(times_with_too_many_spans_are_not_inferred),

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which links are kept, and what happens to the other samples. An oracle that knows spans and
- * samples one by one checks random worlds, using protobuf-c.
+ * The links that are kept, and the merging of the other samples. An oracle checks random worlds
+ * with protobuf-c: it tracks every span and every sample separately.
  */
 #include "base/mem.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
+#include "otlp/json/json.h"
 #include "pipeline/override.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
+#include "tests/support/gen.h"
 #include "tests/support/join_rig.h"
 #include "tests/support/test.h"
 
@@ -248,7 +250,7 @@ struct world {
     uint64_t totals[STACKS], n_times; /* by stack */
 };
 
-struct pick {
+struct choice {
     unsigned span; /* SPANS: none; SPANS + 1: a span that is never sent */
     unsigned by;   /* 0: by link, 1: by labels, 2: by a label without the trace */
     unsigned n;
@@ -292,7 +294,7 @@ static bool is_kept(const struct world *w, unsigned span)
            w->cpu_ns[span] > 4000;
 }
 
-static void put_pick(struct world *w, struct dict *d, struct wire *out, const struct pick *p)
+static void put_choice(struct world *w, struct dict *d, struct wire *out, const struct choice *p)
 {
     struct sample_in in = {.stack = below(w, STACKS),
                            .no_value = w->shape == 1,
@@ -333,23 +335,23 @@ static void make_samples(struct world *w, struct wire *out)
     (void)dict_attribute(&d, "thread.name", "worker");
     for (unsigned i = 1; i < STACKS; i++, name[1]++)
         (void)dict_stack(&d, name);
-    static struct pick picks[SAMPLES];
+    static struct choice choices[SAMPLES];
     for (unsigned i = 0; i < SAMPLES; i++) {
-        struct pick *p = &picks[i];
-        *p = (struct pick){.span = below(w, SPANS + 2), .by = below(w, 3), .n = 1 + below(w, 4)};
+        struct choice *p = &choices[i];
+        *p = (struct choice){.span = below(w, SPANS + 2), .by = below(w, 3), .n = 1 + below(w, 4)};
         for (unsigned k = 0; k < 4; k++) {
             p->values[k] = below(w, 1000);
             p->times[k] = 10000000 + below(w, 1000);
         }
         for (unsigned k = 0; k < (w->shape ? p->n : 1) && p->span < SPANS; k++)
             w->cpu_ns[p->span] += w->shape == 1 ? 10 : p->values[k];
-        put_pick(w, &d, out, p);
+        put_choice(w, &d, out, p);
     }
     for (unsigned i = 0; i < SAMPLES; i++) {
-        bool kept = picks[i].span < SPANS && is_kept(w, picks[i].span);
+        bool kept = choices[i].span < SPANS && is_kept(w, choices[i].span);
         if (kept)
-            w->kept[picks[i].span]++;
-        w->n_folded += picks[i].span != SPANS && !kept;
+            w->kept[choices[i].span]++;
+        w->n_folded += choices[i].span != SPANS && !kept;
     }
     wire_close(out, at);
     close_resource(out, o);
@@ -374,7 +376,7 @@ static bool same_but_values(const sample_msg *a, const sample_msg *b)
 }
 
 /* Subtracts the output from the input; nothing may remain. */
-static void look(struct world *w, const request *m)
+static void check_output(struct world *w, const request *m)
 {
     const profile_msg *p = m->resource_profiles[0]->scope_profiles[0]->profiles[0];
     const dictionary_msg *d = m->dictionary;
@@ -400,7 +402,7 @@ static void look(struct world *w, const request *m)
         /* Samples without a link may stay separate. */
         for (size_t k = 0; named && k < i; k++)
             if (same_but_values(s, p->samples[k]))
-                fail_msg("samples %zu and %zu say the same", k, i);
+                fail_msg("samples %zu and %zu are equal", k, i);
     }
 }
 
@@ -420,20 +422,18 @@ static void one_world(uint64_t seed)
     send_spans(r, w->spans, SPANS);
     join_rig_send(r, BR_PROFILES, &out, false);
     const struct wire *bytes = &r->out[r->n_out - 1].bytes;
-    request *m =
-        opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__unpack(
-            NULL, bytes->len, bytes->data);
+    request *m = gen_decode(br_otlp_request(BR_PROFILES), bytes->data, bytes->len);
     assert_non_null(m);
-    look(w, m);
+    check_output(w, m);
     protobuf_c_message_free_unpacked(&m->base, NULL);
     for (unsigned i = 0; i < STACKS; i++)
         if (w->totals[i])
-            fail_msg("seed %llu, stack %u: %lld too little", (unsigned long long)seed, i,
-                     (long long)w->totals[i]);
+            fail_msg("seed %llu, stack %u: the total is %lld too small", (unsigned long long)seed,
+                     i, (long long)w->totals[i]);
     assert_int_equal(w->n_times, 0);
     for (unsigned i = 0; i < SPANS; i++)
         if (w->kept[i])
-            fail_msg("seed %llu, span %u: %d links too few", (unsigned long long)seed, i,
+            fail_msg("seed %llu, span %u: %d links are missing", (unsigned long long)seed, i,
                      w->kept[i]);
     assert_int_equal(join_rig_count(r, "samples_folded", CPU), w->n_folded);
     join_rig_free(r);
@@ -448,7 +448,7 @@ static void totals_per_stack_stay_exact(void **state)
         one_world(seed);
 }
 
-/* --- What it takes ---------------------------------------------------------------------------- */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
 /* Writes samples that name a span and differ, as short as possible: of eight stacks, each with
  * two of 120 attributes. */

@@ -121,7 +121,7 @@ static const struct span_in tree[] = {
     {.ids = ID(1), .name = "root", .parent = 50, .start_ns = 1000, .end_ns = 2000, .kind = 2},
 };
 
-static void a_timestamp_is_the_deepest_open_spans(void **state)
+static void a_timestamp_belongs_to_the_deepest_open_span(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {
@@ -153,7 +153,7 @@ static void a_timestamp_is_the_deepest_open_spans(void **state)
 
 /* If a sample has no thread, or the spans have none, a sample that matches two siblings belongs
  * to their parent. */
-static void siblings_that_both_match_share_their_parent(void **state)
+static void samples_that_match_siblings_belong_to_the_parent(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {
@@ -173,7 +173,7 @@ static void siblings_that_both_match_share_their_parent(void **state)
     join_rig_free(r);
 }
 
-static void a_sample_is_shared_out_by_its_timestamps(void **state)
+static void a_sample_is_divided_by_its_timestamps(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {
@@ -195,7 +195,7 @@ static void a_sample_is_shared_out_by_its_timestamps(void **state)
     join_rig_free(r);
 }
 
-static void a_root_without_samples_of_its_own_keeps_its_way_to_the_store(void **state)
+static void a_root_without_direct_samples_keeps_its_mark(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {
@@ -263,7 +263,8 @@ static void samples_can_get_the_deepest_spans_link(void **state)
 }
 
 /* If a sample names a span below a root, its service labels every span. Samples that name the
- * root then belong to the root itself, whatever their times, which may come from another clock. */
+ * root then belong to the root itself. Their times, which may come from another clock, do not
+ * matter. */
 static void naming_a_span_below_makes_roots_exact(void **state)
 {
     (void)state;
@@ -340,7 +341,7 @@ static void without_timestamps_all_is_the_roots(void **state)
 }
 
 /* An SDK that labels a span that is not a root labels the current span. */
-static void samples_of_a_span_below_the_root_are_its_own(void **state)
+static void samples_of_a_span_below_the_root_belong_to_it(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {
@@ -373,7 +374,7 @@ static void a_server_span_below_is_a_root(void **state)
 }
 
 /* Parents form a cycle, or a span is its own parent: every sample still counts once. */
-static void circles_end(void **state)
+static void cycles_of_parents_end(void **state)
 {
     (void)state;
     static const struct span_in spans[] = {
@@ -502,7 +503,7 @@ static void reads_of_deferred_samples_are_limited(void **state)
 
 /* Sends a chain of 256 spans in each of `n_traces` traces, roots first, and samples of the roots
  * in turn. */
-static struct join_rig *chains(unsigned n_traces, unsigned n_samples)
+static struct join_rig *send_chains(unsigned n_traces, unsigned n_samples)
 {
     struct join_rig *r = join_rig_new("{span_metrics: {enabled: true}}", NULL, 0);
     struct wire w = {0};
@@ -545,7 +546,7 @@ static void a_family_is_read_once_for_an_item(void **state)
     enum { SAMPLES_OF_CHAINS = 20000 };
     for (unsigned n = 1; n <= 8; n *= 2) {
         uint64_t before = br_steps();
-        struct join_rig *r = chains(n, SAMPLES_OF_CHAINS);
+        struct join_rig *r = send_chains(n, SAMPLES_OF_CHAINS);
         /* Each sample is compared with 256 spans, and each family is read once. */
         assert_in_range(br_steps() - before, SAMPLES_OF_CHAINS * 257,
                         SAMPLES_OF_CHAINS * 400 + n * 257 * (JOIN_STEPS_PER_LOOKUP + 100));
@@ -563,7 +564,7 @@ static void reads_of_families_are_limited(void **state)
     (void)state;
     enum { SAMPLES_OF_CHAINS = 20000, CHAINS = 200 };
     uint64_t before = br_steps();
-    struct join_rig *r = chains(CHAINS, SAMPLES_OF_CHAINS);
+    struct join_rig *r = send_chains(CHAINS, SAMPLES_OF_CHAINS);
     assert_in_range(br_steps() - before, JOIN_STEPS_MAX / 2, JOIN_STEPS_MAX * 3 / 2);
     /* Each sample takes 257 lookups and 257 steps, or less if its family is cached. */
     double least = SAMPLES_OF_CHAINS - (double)(JOIN_STEPS_MAX / (257 * JOIN_STEPS_PER_LOOKUP));
@@ -592,7 +593,7 @@ static bool is_below(const struct world *w, unsigned span, unsigned top, unsigne
     return span == top;
 }
 
-static bool fits(const struct span_in *s, uint64_t time, const char *thread)
+static bool matches(const struct span_in *s, uint64_t time, const char *thread)
 {
     return s->start_ns <= time && time < s->end_ns &&
            (!thread || !s->attributes[1] || strcmp(thread, s->attributes[1]) == 0);
@@ -604,14 +605,14 @@ static unsigned oracle(const struct world *w, uint64_t time, const char *thread)
 {
     unsigned deepest = 0, depth, best = 0;
     for (unsigned i = 0; i < w->n; i++)
-        if (fits(&w->spans[i], time, thread) && is_below(w, i, 0, &depth) && depth > deepest)
+        if (matches(&w->spans[i], time, thread) && is_below(w, i, 0, &depth) && depth > deepest)
             deepest = depth;
     for (unsigned top = 0; top < w->n; top++) {
         bool all = true;
         for (unsigned i = 0; i < w->n && all; i++) {
             (void)is_below(w, i, 0, &depth);
             unsigned unused;
-            if (depth == deepest && fits(&w->spans[i], time, thread))
+            if (depth == deepest && matches(&w->spans[i], time, thread))
                 all = is_below(w, i, top, &unused);
         }
         if (all)
@@ -760,7 +761,7 @@ static void marks_lead_to_samples(void **state)
     assert_in_range(marks.n_partial, 100, marks.n - 20);
 }
 
-/* Without `hold`, the root has all samples until the span below it arrives, which then has its
+/* If `hold` is 0, the root has all samples until the span below it arrives, which then has its
  * own. */
 static void samples_move_from_the_root_to_a_later_span(void **state)
 {
@@ -828,7 +829,7 @@ static void a_span_below_a_long_root_is_complete_or_partial(void **state)
     join_rig_free(r);
 }
 
-static void send_taken(struct join_rig *r, uint64_t span, uint64_t time)
+static void send_sample_at(struct join_rig *r, uint64_t span, uint64_t time)
 {
     struct wire w = {0};
     put_samples(&w, 7, &(struct timed_sample){.span = span, .n = 1, .times = {time}}, 1);
@@ -844,10 +845,10 @@ static void samples_before_a_gap_are_not_counted(void **state)
     for (unsigned rest_ms = 0; rest_ms <= 8000; rest_ms += 8000) {
         struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
         struct wire w = {0};
-        send_taken(r, 1, 1050);
+        send_sample_at(r, 1, 1050);
         fake_host_advance(r->h, 15000);
-        send_taken(r, 1, 1150);
-        send_taken(r, 1, 1250);
+        send_sample_at(r, 1, 1150);
+        send_sample_at(r, 1, 1250);
         fake_host_advance(r->h, rest_ms);
         put_spans(&w, (struct span_in[]){tree[3], tree[1]}, 2);
         join_rig_send(r, BR_TRACES, &w, true);
@@ -874,7 +875,7 @@ static void evicted_spans_below_make_a_long_span_partial(void **state)
         .ids = ID(4), .name = "below", .parent = 2, .start_ns = 1100, .end_ns = 1200};
     /* the span between them may arrive, and be evicted, together with the lowest */
     for (unsigned i = 0; i < 4; i++) {
-        unsigned left = i % 2, with = i / 2;
+        unsigned is_evicted = i % 2, with = i / 2;
         struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
         struct wire w = {0};
         put_samples(&w, 7, &(struct timed_sample){.span = 4}, 1);
@@ -882,7 +883,7 @@ static void evicted_spans_below_make_a_long_span_partial(void **state)
         wire_clear(&w);
         put_spans(&w, (struct span_in[]){below, spans[2]}, 1 + with);
         join_rig_send(r, BR_TRACES, &w, true);
-        for (unsigned k = 0; k < (left ? 10 : 2); k++) {
+        for (unsigned k = 0; k < (is_evicted ? 10 : 2); k++) {
             wire_clear(&w);
             put_samples(&w, 7, (struct timed_sample[]){{.span = 1}, {.span = 3}}, 2);
             join_rig_send(r, BR_PROFILES, &w, false);
@@ -891,9 +892,9 @@ static void evicted_spans_below_make_a_long_span_partial(void **state)
         wire_clear(&w);
         put_spans(&w, spans, 3 - with);
         join_rig_send(r, BR_TRACES, &w, true);
-        check(r, "top", left ? 10 : 2, left ? 20 : 5);
-        check(r, "beside", left ? 10 : 2, left ? 10 : 2);
-        assert_int_equal(is_partial(r, "top"), left);
+        check(r, "top", is_evicted ? 10 : 2, is_evicted ? 20 : 5);
+        check(r, "beside", is_evicted ? 10 : 2, is_evicted ? 10 : 2);
+        assert_int_equal(is_partial(r, "top"), is_evicted);
         assert_false(is_partial(r, "beside"));
         wire_free(&w);
         join_rig_free(r);
@@ -940,17 +941,17 @@ static void random_trees_add_up(void **state)
 SUITE(join_local)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_timestamp_is_the_deepest_open_spans),
-        cmocka_unit_test(siblings_that_both_match_share_their_parent),
-        cmocka_unit_test(a_sample_is_shared_out_by_its_timestamps),
-        cmocka_unit_test(a_root_without_samples_of_its_own_keeps_its_way_to_the_store),
+        cmocka_unit_test(a_timestamp_belongs_to_the_deepest_open_span),
+        cmocka_unit_test(samples_that_match_siblings_belong_to_the_parent),
+        cmocka_unit_test(a_sample_is_divided_by_its_timestamps),
+        cmocka_unit_test(a_root_without_direct_samples_keeps_its_mark),
         cmocka_unit_test(samples_can_get_the_deepest_spans_link),
         cmocka_unit_test(naming_a_span_below_makes_roots_exact),
         cmocka_unit_test(links_to_the_deepest_span_wait_for_it),
         cmocka_unit_test(without_timestamps_all_is_the_roots),
-        cmocka_unit_test(samples_of_a_span_below_the_root_are_its_own),
+        cmocka_unit_test(samples_of_a_span_below_the_root_belong_to_it),
         cmocka_unit_test(a_server_span_below_is_a_root),
-        cmocka_unit_test(circles_end),
+        cmocka_unit_test(cycles_of_parents_end),
         cmocka_unit_test(spans_that_are_not_read_are_counted),
         cmocka_unit_test(steps_of_an_item_are_limited),
         cmocka_unit_test(reads_of_deferred_samples_are_limited),

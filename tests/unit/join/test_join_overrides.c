@@ -48,7 +48,7 @@ static bool keeps(struct fixture *f, const char *service, const uint8_t *trace,
 /* A threshold of 50 percent is half of 2^56: the ids just below it and at it. */
 static const uint8_t low[16] = {[9] = 0x7f, [10] = 0xff}, high[16] = {[9] = 0x80};
 
-static void a_override_asks_for_service_length_and_trace(void **state)
+static void an_override_selects_by_service_duration_and_trace(void **state)
 {
     struct fixture f;
     (void)state;
@@ -74,7 +74,7 @@ static void a_override_asks_for_service_length_and_trace(void **state)
     end(&f);
 }
 
-static void a_override_ends_by_the_clock(void **state)
+static void an_override_ends_by_the_clock(void **state)
 {
     struct fixture f;
     (void)state;
@@ -108,7 +108,7 @@ static void overrides_of_others_are_ignored(void **state)
     end(&f);
 }
 
-static void rules_are_bounded_and_the_ended_make_room(void **state)
+static void the_number_of_rules_is_limited_and_expired_ones_are_replaced(void **state)
 {
     struct fixture f;
     (void)state;
@@ -160,10 +160,10 @@ static void reports_its_state(void **state)
 SUITE(join_overrides)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_override_asks_for_service_length_and_trace),
-        cmocka_unit_test(a_override_ends_by_the_clock),
+        cmocka_unit_test(an_override_selects_by_service_duration_and_trace),
+        cmocka_unit_test(an_override_ends_by_the_clock),
         cmocka_unit_test(overrides_of_others_are_ignored),
-        cmocka_unit_test(rules_are_bounded_and_the_ended_make_room),
+        cmocka_unit_test(the_number_of_rules_is_limited_and_expired_ones_are_replaced),
         cmocka_unit_test(reports_its_state),
     };
     return RUN(tests, NULL, NULL);

@@ -85,7 +85,7 @@ static void make_requests(struct world *w, unsigned n)
     w->requests[n].signal = BR_PROFILES;
 }
 
-static unsigned pick(struct world *w, enum br_signal signal)
+static unsigned random_request(struct world *w, enum br_signal signal)
 {
     unsigned i;
     do
@@ -106,7 +106,7 @@ static void make_spans(struct world *w, unsigned n)
             (void)snprintf(s->route, sizeof s->route, "/route/%u", below(w, 50));
         if (below(w, 10) == 0)
             continue; /* never sent */
-        unsigned r = pick(w, BR_TRACES);
+        unsigned r = random_request(w, BR_TRACES);
         s->request[0] = r;
         s->came = true;
         s->came_ms = w->requests[r].at_ms;
@@ -120,7 +120,7 @@ static void make_samples(struct world *w, unsigned n)
 {
     w->n_samples = n;
     for (unsigned i = 0; i < n; i++) {
-        unsigned r = pick(w, BR_PROFILES);
+        unsigned r = random_request(w, BR_PROFILES);
         w->samples[i] = (struct sample){.means = (enum means)below(w, MEANS),
                                         .span = below(w, w->n_spans),
                                         .request = r,
@@ -285,7 +285,7 @@ static double total(struct join_rig *rigs[2], const char *name)
 }
 
 /* Reads all output; every sample must be exported once and counted once. */
-static struct seen look(struct world *w, struct join_rig *rigs[2], bool must)
+static struct seen check_output(struct world *w, struct join_rig *rigs[2], bool must)
 {
     struct seen seen = {0};
     for (unsigned k = 0; k < 2; k++) {
@@ -339,7 +339,7 @@ static void one_world(uint64_t seed, unsigned n_spans, unsigned n_samples, const
 
 static void judge_all(struct world *w, struct join_rig *rigs[2])
 {
-    struct seen seen = look(w, rigs, true);
+    struct seen seen = check_output(w, rigs, true);
     double joined = total(rigs, "samples_joined"), late = total(rigs, "samples_joined_late");
     assert_int_equal(joined + late, seen.joined);
     assert_true(joined > 0 && late > 0);
@@ -356,7 +356,7 @@ static void every_linked_sample_is_joined_and_none_wrongly(void **state)
 /* Metrics and output agree even if spans were evicted in between. */
 static void check_overflow(struct world *w, struct join_rig *rigs[2])
 {
-    struct seen seen = look(w, rigs, false);
+    struct seen seen = check_output(w, rigs, false);
     assert_int_equal(total(rigs, "samples_joined") + total(rigs, "samples_joined_late"),
                      seen.joined);
     double evicted = join_rig_count(rigs[0], "spans_evicted", NULL) +
@@ -376,7 +376,7 @@ static void a_table_that_overflows_joins_none_wrongly(void **state)
 /* Late samples that could not be held are counted, and have no name. */
 static void check_full_hold(struct world *w, struct join_rig *rigs[2])
 {
-    struct seen seen = look(w, rigs, false);
+    struct seen seen = check_output(w, rigs, false);
     double joined = total(rigs, "samples_joined"), late = total(rigs, "samples_joined_late");
     assert_true(join_rig_count(rigs[0], "hold_full_items", NULL) > 0);
     assert_true(seen.joined >= joined);

@@ -77,7 +77,7 @@ static void records_of_every_size_wrap_around(void **state)
 /* A bucket and its neighbour have room for twenty records. About 9,700 of the shortest records
  * in 20,000 slots fill some of them. The oldest span is then evicted although the ring has room,
  * and its record is dead. */
-static void full_buckets_lose_their_oldest(void **state)
+static void full_buckets_evict_their_oldest(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -103,7 +103,7 @@ static void full_buckets_lose_their_oldest(void **state)
 }
 
 /* Continues at a later position, after all spans have been evicted. */
-static void jump(struct join_table *t, uint64_t position)
+static void skip_to(struct join_table *t, uint64_t position)
 {
     for (unsigned k = 0; k < join_table_n_shards(t); k++) {
         struct shard *s = &t->shards[k];
@@ -120,7 +120,7 @@ static void positions_wrap_around(void **state)
     for (unsigned bits = 44 + 3; bits <= 48 + 3; bits += 4) {
         struct join_table *t = table_rig_new(MIB);
         struct join_tally tally = {0};
-        jump(t, (1ull << bits) - 2048);
+        skip_to(t, (1ull << bits) - 2048);
         for (unsigned k = 0; k < join_table_n_shards(t); k++)
             t->shards[k].sweep_at = t->shards[k].head - SWEEP_BYTES;
         for (uint64_t n = 1; n <= 2000; n++) {
@@ -214,7 +214,7 @@ static void evicted_records_do_not_reappear(void **state)
         assert_int_equal(live_slots(t), N);
         join_table_expire(t, now + 5 * WINDOW_MS, &tally);
         assert_int_equal(table_rig_stats(t, now).spans, 0);
-        jump(t, (step + 1) << 32 | RESERVED);
+        skip_to(t, (step + 1) << 32 | RESERVED);
     }
     assert_int_equal(tally.evicted, 0);
     join_table_free(t);
@@ -285,7 +285,7 @@ SUITE(join_ring)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_oldest_are_evicted_first),
         cmocka_unit_test(records_of_every_size_wrap_around),
-        cmocka_unit_test(full_buckets_lose_their_oldest),
+        cmocka_unit_test(full_buckets_evict_their_oldest),
         cmocka_unit_test(positions_wrap_around),
         cmocka_unit_test(records_in_the_neighbour_are_found_when_sent_again),
         cmocka_unit_test(evicted_records_do_not_reappear),

@@ -156,7 +156,7 @@ static const char *join_labelled(struct join_rig *r, const char *first, const ch
 
 #define LABEL "'stringValue': 'fedcba9876543210'"
 
-static void ids_come_in_every_type(void **state)
+static void ids_may_have_any_type(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{}", NULL, 0);
@@ -310,7 +310,7 @@ static void labels_become_links(void **state)
     join_rig_free(r);
 }
 
-static void a_link_beats_a_label(void **state)
+static void a_link_takes_precedence_over_a_label(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{}", NULL, 0);
@@ -368,7 +368,7 @@ static void send_attributes(struct join_rig *r, const char *attributes)
 /* Doubles are written with the fewest digits that are read as the same number, as in OTLP/JSON:
  * 0.1 + 0.2 needs 17 of them. The test sends all digits of the doubles 0x3fd3333333333334,
  * 0x3fb999999999999a and 0x44b52d02c7e14af6. */
-static void numbers_are_written_as_everywhere(void **state)
+static void numbers_are_written_as_in_otlp_json(void **state)
 {
     (void)state;
     static const struct {
@@ -488,7 +488,7 @@ static void long_items_keep_every_attribute(void **state)
     join_rig_free(r);
 }
 
-static void past_max_values_a_value_is_other(void **state)
+static void values_above_max_values_are_other(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{max_values: 2, sample_attributes: [http.route]}", NULL, 0);
@@ -596,19 +596,19 @@ SUITE(join_samples)
         cmocka_unit_test(a_linked_sample_gets_its_spans_name),
         cmocka_unit_test(items_without_joins_pass_unchanged),
         cmocka_unit_test(labels_name_spans),
-        cmocka_unit_test(ids_come_in_every_type),
+        cmocka_unit_test(ids_may_have_any_type),
         cmocka_unit_test(a_sample_of_several_spans_stays_unlinked),
         cmocka_unit_test(a_repeated_label_is_not_ambiguous),
         cmocka_unit_test(a_link_without_a_trace_gets_that_of_its_span),
         cmocka_unit_test(the_first_label_of_the_list_wins),
         cmocka_unit_test(labels_become_links),
-        cmocka_unit_test(a_link_beats_a_label),
-        cmocka_unit_test(numbers_are_written_as_everywhere),
+        cmocka_unit_test(a_link_takes_precedence_over_a_label),
+        cmocka_unit_test(numbers_are_written_as_in_otlp_json),
         cmocka_unit_test(sample_attributes_come_from_span_and_resource),
         cmocka_unit_test(values_of_every_type_become_text),
         cmocka_unit_test(long_texts_are_truncated_between_characters),
         cmocka_unit_test(long_items_keep_every_attribute),
-        cmocka_unit_test(past_max_values_a_value_is_other),
+        cmocka_unit_test(values_above_max_values_are_other),
         cmocka_unit_test(existing_attributes_are_not_added_again),
         cmocka_unit_test(additions_follow_every_dictionary),
     };

@@ -36,7 +36,7 @@ static void spans_of_profiled_services_are_held_for_totals(void **state)
 }
 
 /* The first spans of a service are held, too, because only its first profile shows that it is
- * profiled. Without a profile, later spans are not held until none has arrived for a window. */
+ * profiled. If no profile arrives, later spans are not held until none has arrived for a window. */
 static void the_first_spans_of_a_service_are_held(void **state)
 {
     (void)state;
@@ -100,7 +100,7 @@ static void marks_without_samples_are_removed(void **state)
 
 /* Samples of a span that was not held may still arrive. If samples were lost, the profile store
  * has some of them. */
-static void marks_that_may_have_samples_stay(void **state)
+static void marks_that_may_have_samples_are_kept(void **state)
 {
     (void)state;
     struct join_rig *r =
@@ -117,7 +117,7 @@ static void marks_that_may_have_samples_stay(void **state)
     join_rig_free(r);
 }
 
-/* A request every 150 s and a profile every 15 s, whose samples name no span in between: the
+/* A request every 150 s and a profile every 15 s, whose samples do not name a span in between: the
  * service counts as profiled all the time. */
 static void rare_requests_are_likely(void **state)
 {
@@ -216,7 +216,7 @@ static void only_spans_that_samples_can_name_are_likely(void **state)
         {{.name = "consumer", .parent = 9, .kind = 5}, true},
         {{.name = "remote parent", .parent = 9, .kind = 1, .flags = 0x301}, true},
         {{.name = "local parent", .parent = 9, .kind = 1, .flags = 0x101}, false},
-        {{.name = "not said", .parent = 9, .kind = 1, .flags = 0x201}, false},
+        {{.name = "unknown", .parent = 9, .kind = 1, .flags = 0x201}, false},
     };
     struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
     join_steps_send_sample(r, "shop", 7, 1, 5);
@@ -283,7 +283,7 @@ static void profiles_without_a_service_use_their_spans_service(void **state)
     join_rig_free(r);
 }
 
-static void a_mark_that_is_there_stays(void **state)
+static void an_existing_mark_is_kept(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
@@ -430,7 +430,7 @@ static void figures_follow_type_unit_and_period(void **state)
 
 /* Go's CPU profiles contain the same samples twice, as samples:count and as cpu:nanoseconds. A
  * wall profile of the same span is a different time. The CPU time counts, once. */
-static void types_of_one_span_are_not_added(void **state)
+static void profile_types_of_one_span_do_not_add_up(void **state)
 {
     (void)state;
     static const struct profile_in profiles[] = {
@@ -472,7 +472,7 @@ SUITE(join_spans)
         cmocka_unit_test(spans_of_profiled_services_are_held_for_totals),
         cmocka_unit_test(the_first_spans_of_a_service_are_held),
         cmocka_unit_test(marks_without_samples_are_removed),
-        cmocka_unit_test(marks_that_may_have_samples_stay),
+        cmocka_unit_test(marks_that_may_have_samples_are_kept),
         cmocka_unit_test(rare_requests_are_likely),
         cmocka_unit_test(likely_spans_are_marked_at_once),
         cmocka_unit_test(a_span_of_many_windows_has_all_samples),
@@ -480,9 +480,9 @@ SUITE(join_spans)
         cmocka_unit_test(only_spans_that_samples_can_name_are_likely),
         cmocka_unit_test(instances_are_distinguished),
         cmocka_unit_test(profiles_without_a_service_use_their_spans_service),
-        cmocka_unit_test(a_mark_that_is_there_stays),
+        cmocka_unit_test(an_existing_mark_is_kept),
         cmocka_unit_test(figures_follow_type_unit_and_period),
-        cmocka_unit_test(types_of_one_span_are_not_added),
+        cmocka_unit_test(profile_types_of_one_span_do_not_add_up),
     };
     return RUN_VARIANTS(tests, join_rig_order);
 }

@@ -9,7 +9,7 @@
 #include "tests/support/join_table_rig.h"
 #include "tests/support/test.h"
 
-static void a_span_is_found_with_all_that_was_said(void **state)
+static void a_found_span_has_all_its_fields(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -59,7 +59,7 @@ static void ids_must_be_equal(void **state)
     join_table_free(t);
 }
 
-static void a_span_id_of_two_traces_needs_the_trace(void **state)
+static void an_id_in_two_traces_needs_the_trace(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -82,7 +82,7 @@ static void a_span_id_of_two_traces_needs_the_trace(void **state)
     join_table_free(t);
 }
 
-static void a_span_without_a_trace_id_is_found_by_its_own(void **state)
+static void a_span_without_a_trace_id_is_found_by_its_span_id(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -117,7 +117,7 @@ static void the_same_span_again_replaces_it_and_keeps_its_figures(void **state)
     join_table_free(t);
 }
 
-static void the_window_has_an_edge(void **state)
+static void the_window_is_limited(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -164,7 +164,7 @@ static void the_window_ends_at_its_edge(void **state)
 }
 
 /* A record is kept for two windows and a second, and removed a tick later. */
-static void records_expire_at_their_edge(void **state)
+static void records_expire_after_two_windows(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -177,7 +177,7 @@ static void records_expire_at_their_edge(void **state)
     join_table_free(t);
 }
 
-static void a_late_sample_adds_nothing(void **state)
+static void a_late_sample_does_not_change_totals(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -291,7 +291,7 @@ static void a_sample_without_its_span_is_unknown_once(void **state)
     join_table_free(t);
 }
 
-static void a_span_after_the_window_does_not_take_samples_over(void **state)
+static void a_span_after_the_window_does_not_adopt_samples(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -308,7 +308,7 @@ static void a_span_after_the_window_does_not_take_samples_over(void **state)
     join_table_free(t);
 }
 
-static void a_sample_after_the_window_begins_anew(void **state)
+static void a_sample_after_the_window_is_pending_again(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -350,7 +350,7 @@ static void samples_of_held_items_are_not_counted(void **state)
     join_table_free(t);
 }
 
-static void figures_add_up_by_measure_and_stop_at_their_limits(void **state)
+static void totals_add_up_by_measure_and_saturate(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -391,7 +391,7 @@ static void figures_add_up_by_measure_and_stop_at_their_limits(void **state)
 }
 
 /* If a span has too many types, waiting samples are still counted, as "other". */
-static void types_past_a_spans_limit_are_other(void **state)
+static void types_above_a_spans_limit_are_other(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -533,13 +533,13 @@ static void a_service_is_profiled_for_twice_the_interval_of_its_profiles(void **
     assert_true(join_table_profiled(t, 77, last));
     assert_true(join_table_is_profiled(t, 77, last + 2 * interval - 2000));
     assert_false(join_table_is_profiled(t, 77, last + 2 * interval + 2000));
-    /* the interval was too long, so the service starts anew */
+    /* the interval was too long, so the service counts as new */
     assert_true(join_table_profiled(t, 77, last + 4000 * 1000));
     assert_false(join_table_is_profiled(t, 77, last + 4000 * 1000 + WINDOW_MS + 2000));
     join_table_free(t);
 }
 
-/* No service takes the place of another. Beyond the maximum the table returns false, until some
+/* Services do not displace each other. Beyond the maximum the table returns false, until some
  * services are not profiled any more. */
 static void services_do_not_displace_each_other(void **state)
 {
@@ -562,7 +562,7 @@ static void services_do_not_displace_each_other(void **state)
 }
 
 /* The same for services with spans: a service without a place is not a newcomer. */
-static void newcomers_are_limited(void **state)
+static void the_number_of_new_services_is_limited(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -579,7 +579,7 @@ static void newcomers_are_limited(void **state)
     join_table_free(t);
 }
 
-static void each_key_has_so_many_values(void **state)
+static void the_number_of_values_of_a_key_is_limited(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -606,7 +606,7 @@ static void *failing_resize(void *p, size_t n)
     return fail_after >= 0 && fail_after-- == 0 ? NULL : realloc(p, n);
 }
 
-static void without_memory_nothing_breaks(void **state)
+static void without_memory_the_table_stays_consistent(void **state)
 {
     (void)state;
     static const struct br_mem_hooks hooks = {failing_alloc, failing_resize, free, NULL};
@@ -695,7 +695,7 @@ static void a_random_history_counts_every_sample_once(void **state)
 }
 
 /* A full table is not emptied in one loop iteration. */
-static void spans_expire_some_at_a_time(void **state)
+static void spans_expire_in_several_steps(void **state)
 {
     enum { SPANS = 20000, SORTED_MAX = 8192 };
     (void)state;
@@ -703,12 +703,12 @@ static void spans_expire_some_at_a_time(void **state)
     struct join_tally tally = {0};
     for (unsigned i = 1; i <= SPANS; i++)
         table_rig_enter(t, 1, i, "a", NOW, &tally);
-    unsigned left = SPANS;
+    unsigned n_remaining = SPANS;
     for (bool more = true; more;) {
-        assert_int_equal(table_rig_stats(t, NOW).spans, left);
+        assert_int_equal(table_rig_stats(t, NOW).spans, n_remaining);
         more = join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
-        assert_int_equal(more, left >= SORTED_MAX);
-        left -= left < SORTED_MAX ? left : SORTED_MAX;
+        assert_int_equal(more, n_remaining >= SORTED_MAX);
+        n_remaining -= n_remaining < SORTED_MAX ? n_remaining : SORTED_MAX;
     }
     assert_int_equal(table_rig_stats(t, NOW).spans, 0);
     join_table_free(t);
@@ -744,7 +744,7 @@ static size_t make_pages(struct join_table *t)
     return made;
 }
 
-static bool can_make_pages(void)
+static bool can_populate_pages(void)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     void *one = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -762,7 +762,7 @@ static void pages_are_made_before_records(void **state)
     struct join_tally tally = {0};
     struct seen seen = {0};
     size_t made = make_pages(t), more;
-    assert_true(made < MIB); /* only heads of families while there are no spans */
+    assert_true(made < MIB); /* without spans, only the heads of families */
     table_rig_enter(t, 1, 1, "a", NOW, &tally);
     more = make_pages(t);
     /* a quarter of the ring, up to a large page more, and the buckets */
@@ -872,10 +872,10 @@ static void assigned_timestamps_are_not_retained(void **state)
     join_table_free(t);
 }
 
-/* Enters a chain of spans, of which the first may have a sample, and then their ancestors, which
- * arrive after some of these have been removed. Spans of one request are removed at the same
- * time, whatever their shards. */
-static void leave_below(uint64_t number, bool sampled)
+/* Enters a chain of spans, the lowest of which has a sample if `sampled`, and removes all of them.
+ * Only the missing parent of the chain must then count as incomplete. Spans of one request are
+ * removed at the same time, even if they are in different shards. */
+static void check_eviction_below(uint64_t number, bool sampled)
 {
     enum { DEPTH = 5 };
     struct join_table *t = table_rig_new(MIB);
@@ -904,7 +904,7 @@ static void evictions_are_noted_for_the_spans_above(void **state)
 {
     (void)state;
     for (uint64_t number = 1; number <= 50; number++)
-        leave_below(number, number % 2);
+        check_eviction_below(number, number % 2);
 }
 
 SUITE(join_table)
@@ -913,25 +913,25 @@ SUITE(join_table)
         cmocka_unit_test(evictions_are_noted_for_the_spans_above),
         cmocka_unit_test(retained_timestamps_are_limited),
         cmocka_unit_test(assigned_timestamps_are_not_retained),
-        cmocka_unit_test(a_span_is_found_with_all_that_was_said),
+        cmocka_unit_test(a_found_span_has_all_its_fields),
         cmocka_unit_test(ids_must_be_equal),
-        cmocka_unit_test(a_span_id_of_two_traces_needs_the_trace),
-        cmocka_unit_test(a_span_without_a_trace_id_is_found_by_its_own),
+        cmocka_unit_test(an_id_in_two_traces_needs_the_trace),
+        cmocka_unit_test(a_span_without_a_trace_id_is_found_by_its_span_id),
         cmocka_unit_test(the_same_span_again_replaces_it_and_keeps_its_figures),
-        cmocka_unit_test(the_window_has_an_edge),
+        cmocka_unit_test(the_window_is_limited),
         cmocka_unit_test(the_window_ends_at_its_edge),
-        cmocka_unit_test(records_expire_at_their_edge),
-        cmocka_unit_test(a_late_sample_adds_nothing),
+        cmocka_unit_test(records_expire_after_two_windows),
+        cmocka_unit_test(a_late_sample_does_not_change_totals),
         cmocka_unit_test(clocks_of_workers_may_differ),
         cmocka_unit_test(a_sample_before_its_span_is_late_once),
         cmocka_unit_test(a_span_id_alone_is_pending_too),
         cmocka_unit_test(a_pending_record_adopts_a_trace),
         cmocka_unit_test(a_sample_without_its_span_is_unknown_once),
-        cmocka_unit_test(a_span_after_the_window_does_not_take_samples_over),
-        cmocka_unit_test(a_sample_after_the_window_begins_anew),
+        cmocka_unit_test(a_span_after_the_window_does_not_adopt_samples),
+        cmocka_unit_test(a_sample_after_the_window_is_pending_again),
         cmocka_unit_test(samples_of_held_items_are_not_counted),
-        cmocka_unit_test(figures_add_up_by_measure_and_stop_at_their_limits),
-        cmocka_unit_test(types_past_a_spans_limit_are_other),
+        cmocka_unit_test(totals_add_up_by_measure_and_saturate),
+        cmocka_unit_test(types_above_a_spans_limit_are_other),
         cmocka_unit_test(without_totals_samples_are_unknown_at_once),
         cmocka_unit_test(evicted_timestamps_belong_to_the_named_span),
         cmocka_unit_test(statistics_match_the_contents),
@@ -939,12 +939,12 @@ SUITE(join_table)
         cmocka_unit_test(services_are_profiled_for_a_window),
         cmocka_unit_test(a_service_is_profiled_for_twice_the_interval_of_its_profiles),
         cmocka_unit_test(services_do_not_displace_each_other),
-        cmocka_unit_test(newcomers_are_limited),
-        cmocka_unit_test(each_key_has_so_many_values),
-        cmocka_unit_test(spans_expire_some_at_a_time),
-        test_if(can_make_pages(),
+        cmocka_unit_test(the_number_of_new_services_is_limited),
+        cmocka_unit_test(the_number_of_values_of_a_key_is_limited),
+        cmocka_unit_test(spans_expire_in_several_steps),
+        test_if(can_populate_pages(),
                 (struct CMUnitTest)cmocka_unit_test(pages_are_made_before_records)),
-        cmocka_unit_test(without_memory_nothing_breaks),
+        cmocka_unit_test(without_memory_the_table_stays_consistent),
         cmocka_unit_test(a_random_history_counts_every_sample_once),
     };
     return RUN_VARIANTS(tests, table_rig_way);

@@ -106,7 +106,7 @@ static void an_id_of_blanks_is_read_once(void **state)
     }
 }
 
-static void an_id_among_blanks_is_every_references(void **state)
+static void ids_among_blanks_are_read_for_every_reference(void **state)
 {
     (void)state;
     static const uint8_t want[16] = {[14] = 0xab, [15] = 0xcd};
@@ -137,7 +137,7 @@ static void a_threads_name_is_hashed_once(void **state)
 }
 
 /* A thread's id is an integer on one side and text on the other. */
-static void an_integers_hash_is_that_of_its_digits(void **state)
+static void an_integer_has_the_hash_of_its_digits(void **state)
 {
     (void)state;
     static const struct {
@@ -272,9 +272,9 @@ SUITE(join_texts)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_id_of_blanks_is_read_once),
-        cmocka_unit_test(an_id_among_blanks_is_every_references),
+        cmocka_unit_test(ids_among_blanks_are_read_for_every_reference),
         cmocka_unit_test(a_threads_name_is_hashed_once),
-        cmocka_unit_test(an_integers_hash_is_that_of_its_digits),
+        cmocka_unit_test(an_integer_has_the_hash_of_its_digits),
         cmocka_unit_test(a_services_name_is_hashed_once),
         cmocka_unit_test(a_long_link_is_read_once),
         cmocka_unit_test(shared_parts_of_stacks_are_read_once),

@@ -169,7 +169,7 @@ static void defer_for_thread(struct thread *t, uint64_t random, uint64_t now)
     (void)join_table_lost_below(table, span);
 }
 
-static void ask_names(struct thread *t, uint64_t random, const char *text, size_t len)
+static void use_names(struct thread *t, uint64_t random, const char *text, size_t len)
 {
     struct join_table *table = t->shared->table;
     size_t n;
@@ -180,7 +180,7 @@ static void ask_names(struct thread *t, uint64_t random, const char *text, size_
     (void)join_table_value(table, random % 16, text, len, 50);
 }
 
-static void ask(struct thread *t, uint64_t now)
+static void do_random_operation(struct thread *t, uint64_t now)
 {
     struct join_table *table = t->shared->table;
     struct join_totals f;
@@ -212,7 +212,7 @@ static void ask(struct thread *t, uint64_t now)
         break;
     }
     case 5:
-        ask_names(t, random, text, (size_t)len);
+        use_names(t, random, text, (size_t)len);
         break;
     case 6:
     case 7:
@@ -247,7 +247,7 @@ static void *work(void *arg)
             sample_some(t, now);
             break;
         default:
-            ask(t, now);
+            do_random_operation(t, now);
         }
     }
     return NULL;
@@ -261,7 +261,7 @@ static uint64_t sum(const uint64_t *by_type)
     return n;
 }
 
-static void threads_lose_nothing(void **state)
+static void no_update_is_lost(void **state)
 {
     (void)state;
     struct shared shared = {.table = join_table_new(JOIN_BYTES_MIN, WINDOW_MS, 8, true, true)};
@@ -364,7 +364,7 @@ static void families_are_complete_with_several_writers(void **state)
 SUITE(join_threads)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_lose_nothing),
+        cmocka_unit_test(no_update_is_lost),
         cmocka_unit_test(families_are_complete_with_several_writers),
     };
     return RUN(tests, NULL, NULL);

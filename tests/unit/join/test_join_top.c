@@ -77,8 +77,8 @@ static void the_functions_with_the_largest_values_are_on_top(void **state)
     join_rig_free(r);
 }
 
-/* CPU time counts, in whatever order it arrives, rather than calls or wall time. Equal values
- * are in the order of their names. */
+/* CPU time takes precedence over calls and wall time, in any order of arrival. Equal values are
+ * in the order of their names. */
 static void values_of_one_profile_type_count(void **state)
 {
     (void)state;

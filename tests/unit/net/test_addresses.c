@@ -18,7 +18,7 @@ static void make(struct br_addresses *a, unsigned n)
         assert_true(add(a, i));
 }
 
-static int pick(const struct br_addresses *a, uint64_t now_ms)
+static int next_address(const struct br_addresses *a, uint64_t now_ms)
 {
     return br_addresses_next(a, now_ms, false, NULL, NULL);
 }
@@ -28,7 +28,7 @@ static int resort(const struct br_addresses *a, uint64_t now_ms)
     return br_addresses_next(a, now_ms, true, NULL, NULL);
 }
 
-static void each_is_kept_once_and_there_is_a_most(void **state)
+static void addresses_are_kept_once_and_limited(void **state)
 {
     struct br_addresses a;
     (void)state;
@@ -42,24 +42,24 @@ static void each_is_kept_once_and_there_is_a_most(void **state)
     assert_false(br_addresses_add(&a, &a, sizeof(struct sockaddr_storage) + 1));
 }
 
-/* One that serves is taken again; one that failed hands its turn on. */
-static void they_are_tried_in_turn(void **state)
+/* An address that works is used again. After a failure the next one is tried. */
+static void addresses_are_tried_in_order(void **state)
 {
     struct br_addresses a;
     (void)state;
     make(&a, 3);
-    assert_int_equal(pick(&a, 0), 0);
-    assert_int_equal(pick(&a, 0), 0);
+    assert_int_equal(next_address(&a, 0), 0);
+    assert_int_equal(next_address(&a, 0), 0);
     br_addresses_failed(&a, 0, 0, 0.5);
-    assert_int_equal(pick(&a, 0), 1);
+    assert_int_equal(next_address(&a, 0), 1);
     br_addresses_failed(&a, 1, 0, 0.5);
-    assert_int_equal(pick(&a, 0), 2);
+    assert_int_equal(next_address(&a, 0), 2);
     br_addresses_failed(&a, 2, 0, 0.5);
-    assert_int_equal(pick(&a, 999), -1);
-    assert_int_equal(pick(&a, 1000), 0);
+    assert_int_equal(next_address(&a, 999), -1);
+    assert_int_equal(next_address(&a, 1000), 0);
 }
 
-/* 1 s, and 1.6 times as long each time, up to 120 s. */
+/* The first delay is 1 s. Each further one is 1.6 times as long, up to 120 s. */
 static void delays_grow_up_to_their_maximum(void **state)
 {
     static const uint64_t delays[] = {1000,  1600,  2560,  4096,   6553,   10485,  16777,
@@ -70,21 +70,21 @@ static void delays_grow_up_to_their_maximum(void **state)
     make(&a, 1);
     for (size_t i = 0; i < BR_COUNT(delays); i++) {
         br_addresses_failed(&a, 0, now, 0.5);
-        assert_int_equal(pick(&a, now + delays[i] - 1), -1);
-        assert_int_equal(pick(&a, now + delays[i]), 0);
+        assert_int_equal(next_address(&a, now + delays[i] - 1), -1);
+        assert_int_equal(next_address(&a, now + delays[i]), 0);
         now += delays[i];
     }
     br_addresses_worked(&a, 0);
-    assert_int_equal(pick(&a, now), 0);
+    assert_int_equal(next_address(&a, now), 0);
     br_addresses_failed(&a, 0, now, 0.5);
-    assert_int_equal(pick(&a, now + 1000), 0);
-    br_addresses_failed(&a, 0, now, 0); /* a fifth less, a fifth more */
+    assert_int_equal(next_address(&a, now + 1000), 0);
+    br_addresses_failed(&a, 0, now, 0); /* the jitter is 20 % down or up */
     assert_int_equal(a.addresses[0].due_ms, now + 1280);
     br_addresses_failed(&a, 0, now, 1);
     assert_int_equal(a.addresses[0].due_ms, now + 3072);
 }
 
-/* Nothing else serves: then the one that is due first, but not twice in a second. */
+/* If no other address works, the one that is due first is tried, at most once per second. */
 static void the_last_resort_is_paced(void **state)
 {
     struct br_addresses a;
@@ -93,7 +93,7 @@ static void the_last_resort_is_paced(void **state)
     br_addresses_failed(&a, 0, 0, 0.5);
     br_addresses_failed(&a, 0, 0, 0.5); /* due at 1600 */
     br_addresses_failed(&a, 1, 0, 0.5); /* due at 1000 */
-    assert_int_equal(pick(&a, 1), -1);
+    assert_int_equal(next_address(&a, 1), -1);
     assert_int_equal(resort(&a, 1), 1);
     br_addresses_tried(&a, 1, 1, 0.5);
     br_addresses_failed(&a, 1, 1, 0.5); /* due at 1601 */
@@ -111,7 +111,7 @@ static bool is_two(void *arg, unsigned i)
     return i == 2;
 }
 
-static void what_is_taken_is_passed_over(void **state)
+static void addresses_in_use_are_skipped(void **state)
 {
     struct br_addresses a;
     (void)state;
@@ -122,7 +122,7 @@ static void what_is_taken_is_passed_over(void **state)
     assert_int_equal(br_addresses_next(&a, 0, true, is_two, NULL), -1);
 }
 
-static void a_look_up_keeps_what_is_known(void **state)
+static void a_look_up_keeps_the_state_of_known_addresses(void **state)
 {
     struct br_addresses a, fresh = {.count = 0};
     (void)state;
@@ -132,9 +132,9 @@ static void a_look_up_keeps_what_is_known(void **state)
     assert_true(add(&fresh, 9) && add(&fresh, 1) && add(&fresh, 0));
     br_addresses_update(&a, &fresh);
     assert_int_equal(a.count, 3);
-    assert_int_equal(pick(&a, 0), 1); /* still its turn */
+    assert_int_equal(next_address(&a, 0), 1); /* still its turn */
     br_addresses_failed(&a, 1, 0, 0.5);
-    assert_int_equal(pick(&a, 0), 0); /* the new one; the failed one is not due */
+    assert_int_equal(next_address(&a, 0), 0); /* the new address; the failed one is not due */
     assert_int_equal(a.addresses[2].n_failed, 1);
     fresh.count = 0;
     br_addresses_update(&a, &fresh);
@@ -144,12 +144,12 @@ static void a_look_up_keeps_what_is_known(void **state)
 SUITE(addresses)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_is_kept_once_and_there_is_a_most),
-        cmocka_unit_test(they_are_tried_in_turn),
+        cmocka_unit_test(addresses_are_kept_once_and_limited),
+        cmocka_unit_test(addresses_are_tried_in_order),
         cmocka_unit_test(delays_grow_up_to_their_maximum),
         cmocka_unit_test(the_last_resort_is_paced),
-        cmocka_unit_test(what_is_taken_is_passed_over),
-        cmocka_unit_test(a_look_up_keeps_what_is_known),
+        cmocka_unit_test(addresses_in_use_are_skipped),
+        cmocka_unit_test(a_look_up_keeps_the_state_of_known_addresses),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@ struct want {
     bool tls, has_scheme, unix_socket;
 };
 
-static void what_is_an_endpoint(void **state)
+static void valid_endpoints(void **state)
 {
     (void)state;
     static const struct want cases[] = {
@@ -48,7 +48,7 @@ static void what_is_an_endpoint(void **state)
     }
 }
 
-static void what_is_none(void **state)
+static void invalid_endpoints(void **state)
 {
     (void)state;
     static const struct {
@@ -92,13 +92,13 @@ static void what_is_none(void **state)
         struct br_endpoint e = {.port = 12345};
         struct br_err err = {0};
         if (br_endpoint_read(cases[i].text, cases[i].grpc, &e, &err) != BR_EINVAL)
-            fail_msg("\"%s\" was taken as %s port %u", cases[i].text, e.host, e.port);
+            fail_msg("\"%s\" was accepted as %s port %u", cases[i].text, e.host, e.port);
         assert_true(err.text[0]);
-        assert_int_equal(e.port, 12345); /* untouched */
+        assert_int_equal(e.port, 12345); /* unchanged */
     }
 }
 
-static void what_is_too_long(void **state)
+static void endpoints_that_are_too_long(void **state)
 {
     (void)state;
     char text[1200];
@@ -120,7 +120,7 @@ static void what_is_too_long(void **state)
     assert_int_equal(br_endpoint_read(text, false, &e, NULL), BR_EINVAL);
     memset(text, 'a', sizeof text);
     memcpy(text, "unix:///", 8);
-    text[7 + 107] = '\0'; /* what a sockaddr_un holds, with its terminator */
+    text[7 + 107] = '\0'; /* the size of a path in sockaddr_un, including its terminator */
     assert_int_equal(br_endpoint_read(text, true, &e, NULL), 0);
     text[7 + 107] = 'a';
     text[7 + 108] = '\0';
@@ -128,7 +128,7 @@ static void what_is_too_long(void **state)
 }
 
 /* RFC 9112 section 3.2: a request target has neither white space nor a fragment. */
-static void what_is_no_path(void **state)
+static void invalid_paths(void **state)
 {
     (void)state;
     static const char *const bad[] = {"http://h/a#b",          "http://h#b",    "http://h/a b",
@@ -136,7 +136,7 @@ static void what_is_no_path(void **state)
     struct br_endpoint e;
     for (size_t i = 0; i < BR_COUNT(bad); i++)
         if (br_endpoint_read(bad[i], false, &e, NULL) != BR_EINVAL)
-            fail_msg("\"%s\" was taken", bad[i]);
+            fail_msg("\"%s\" was accepted", bad[i]);
     assert_int_equal(br_endpoint_read("http://h/a?b=c", false, &e, NULL), 0);
     assert_string_equal(e.path, "/a?b=c");
 }
@@ -144,10 +144,10 @@ static void what_is_no_path(void **state)
 SUITE(endpoint)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_an_endpoint),
-        cmocka_unit_test(what_is_none),
-        cmocka_unit_test(what_is_too_long),
-        cmocka_unit_test(what_is_no_path),
+        cmocka_unit_test(valid_endpoints),
+        cmocka_unit_test(invalid_endpoints),
+        cmocka_unit_test(endpoints_that_are_too_long),
+        cmocka_unit_test(invalid_paths),
     };
     return RUN(tests, NULL, NULL);
 }

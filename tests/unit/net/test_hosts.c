@@ -10,7 +10,7 @@ static const char *const loopback[] = {
 };
 static const char *const addresses[] = {"10.0.0.1", "10.0.0.1:1", "[2001:db8::1]:1", "0.0.0.0",
                                         "[::]"};
-/* What a page may have for its name, some of which looks like an address. */
+/* Names that a web page may have. Some look like an address. */
 static const char *const foreign[] = {
     "evil.example",
     "evil.example:8888",
@@ -26,7 +26,7 @@ static const char *const foreign[] = {
     "localhost:1:2",
 };
 
-/* Fails unless the server answers to all of the hosts, or to none of them. */
+/* Fails unless the server accepts all of the hosts (`wanted`), or rejects all of them. */
 static void expect(const struct br_hosts *hosts, bool wanted, const char *const *v, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -38,7 +38,7 @@ static void expect(const struct br_hosts *hosts, bool wanted, const char *const 
 
 #define EXPECT(hosts, wanted, list) expect(hosts, wanted, list, BR_COUNT(list))
 
-static void loopback_is_for_this_machine(void **state)
+static void loopback_allows_local_names_only(void **state)
 {
     static const char *const endpoints[] = {"localhost:8888", "127.0.0.1:0", "127.9.9.9:1",
                                             "[::1]:8888"};
@@ -54,7 +54,7 @@ static void loopback_is_for_this_machine(void **state)
     }
 }
 
-static void others_are_known_by_any_name(void **state)
+static void other_listeners_allow_any_name(void **state)
 {
     static const char *const endpoints[] = {":8888", "0.0.0.0:8888", "[::]:1", "10.0.0.1:8888",
                                             "node-7:8888"};
@@ -67,7 +67,7 @@ static void others_are_known_by_any_name(void **state)
     }
 }
 
-static void a_list_names_those_who_may(void **state)
+static void a_list_names_the_allowed_hosts(void **state)
 {
     static const char *names[] = {"braid.example", "Pod_7.local", "10.9.9.9", "2001:db8::9"};
     static const char *const listed[] = {"braid.example", "BRAID.example:80", "braid.example.",
@@ -92,7 +92,7 @@ static void a_list_names_those_who_may(void **state)
     }
 }
 
-static void what_is_from_no_page_passes(void **state)
+static void requests_without_a_host_are_allowed(void **state)
 {
     const struct br_hosts local = {.endpoint = "localhost:1"};
     const struct br_hosts path = {.endpoint = "/run/braid.sock", .transport = "unix"};
@@ -109,7 +109,7 @@ static void entries_are_names_or_addresses(void **state)
 {
     static const struct {
         const char *text;
-        bool right;
+        bool valid;
     } cases[] = {
         {"braid", true},    {"a.b-c.example", true},     {"a_b", true},
         {"10.0.0.1", true}, {"2001:db8::1", true},       {"[::1]", true},
@@ -124,7 +124,7 @@ static void entries_are_names_or_addresses(void **state)
         const struct br_strings list = {.items = v, .count = 2};
         struct br_errs errs = {0};
         br_hosts_check(&list, NULL, "extensions::x", &errs);
-        if (errs.n_errors != !cases[i].right)
+        if (errs.n_errors != !cases[i].valid)
             fail_msg("%s", cases[i].text);
         if (errs.n_errors)
             assert_string_equal(errs.errors[0].path, "extensions::x::allowed_hosts");
@@ -135,10 +135,10 @@ static void entries_are_names_or_addresses(void **state)
 SUITE(hosts)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loopback_is_for_this_machine),
-        cmocka_unit_test(others_are_known_by_any_name),
-        cmocka_unit_test(a_list_names_those_who_may),
-        cmocka_unit_test(what_is_from_no_page_passes),
+        cmocka_unit_test(loopback_allows_local_names_only),
+        cmocka_unit_test(other_listeners_allow_any_name),
+        cmocka_unit_test(a_list_names_the_allowed_hosts),
+        cmocka_unit_test(requests_without_a_host_are_allowed),
         cmocka_unit_test(entries_are_names_or_addresses),
     };
     return RUN(tests, NULL, NULL);

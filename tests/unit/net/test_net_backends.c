@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client, and backends that hang, vanish and come back, on several addresses of loopback. Names
- * are what the test says, and the clock goes forward when it says so. */
+/* A client with backends that hang, disappear and return, on several loopback addresses. The
+ * test controls name resolution and the clock. */
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -20,16 +20,16 @@
 
 /* --- Names ------------------------------------------------------------------------------------ */
 
-static _Atomic unsigned n_named = NODES,
-                        n_look_ups; /* addresses that backends.test has: the first */
+static _Atomic unsigned n_addresses = NODES,
+                        n_look_ups; /* backends.test resolves to so many addresses */
 
 static int resolve(const char *name, uint32_t *ret_addresses)
 {
     n_look_ups++;
-    bool is_own = strcmp(name, "127.0.0.1") == 0; /* of a server in a test */
-    if (!is_own && (strcmp(name, "backends.test") != 0 || n_named == 0))
+    bool is_own = strcmp(name, "127.0.0.1") == 0; /* the server of another test */
+    if (!is_own && (strcmp(name, "backends.test") != 0 || n_addresses == 0))
         return EAI_NONAME;
-    int n = is_own ? 1 : (int)n_named;
+    int n = is_own ? 1 : (int)n_addresses;
     for (int i = 0; i < n; i++)
         ret_addresses[i] = 0x7f000001 + (uint32_t)i;
     return n;
@@ -38,13 +38,13 @@ static int resolve(const char *name, uint32_t *ret_addresses)
 /* --- Backends --------------------------------------------------------------------------------- */
 
 struct node {
-    int listener; /* -1: nobody listens */
+    int listener; /* -1: not listening */
     struct h2_server *h2[CONNECTIONS];
     unsigned n_answered[CONNECTIONS];
-    unsigned n; /* connections that came */
+    unsigned n; /* accepted connections */
     unsigned n_calls;
-    bool silent; /* answers nothing */
-    bool deaf;   /* and reads nothing */
+    bool unresponsive; /* does not answer */
+    bool not_reading;  /* does not read either */
 };
 
 struct fixture {
@@ -72,12 +72,12 @@ static int listen_at(unsigned i, unsigned *ret_port)
     return fd;
 }
 
-/* All of them on one port, which a name has with all of its addresses. */
+/* Opens all backends on one port. One name resolves to all of their addresses. */
 static void open_with(struct fixture *f, void **state, struct br_client_config config)
 {
     bool all = false;
     *f = (struct fixture){.rig = *state};
-    n_named = NODES;
+    n_addresses = NODES;
     n_look_ups = 0;
     for (int tries = 0; tries < 20 && !all; tries++) {
         f->port = 0;
@@ -101,7 +101,7 @@ static void open_with(struct fixture *f, void **state, struct br_client_config c
 static void answer_all(struct node *node, unsigned k)
 {
     struct h2_server *h2 = node->h2[k];
-    while (!node->silent && node->n_answered[k] < h2->n_streams &&
+    while (!node->unresponsive && node->n_answered[k] < h2->n_streams &&
            h2->streams[node->n_answered[k]].ended) {
         h2_server_answer(h2, h2->streams[node->n_answered[k]++].id, 0);
         node->n_calls++;
@@ -111,11 +111,11 @@ static void answer_all(struct node *node, unsigned k)
 static void node_turn(struct node *node)
 {
     struct net_peer *p;
-    while (node->listener >= 0 && !node->deaf && (p = net_accept(node->listener))) {
+    while (node->listener >= 0 && !node->not_reading && (p = net_accept(node->listener))) {
         assert_true(node->n < CONNECTIONS);
         node->h2[node->n++] = h2_server_new(p, 100, false);
     }
-    for (unsigned k = 0; k < node->n && !node->deaf; k++) {
+    for (unsigned k = 0; k < node->n && !node->not_reading; k++) {
         if (!node->h2[k])
             continue;
         if (h2_server_turn(node->h2[k])) {
@@ -127,15 +127,15 @@ static void node_turn(struct node *node)
     }
 }
 
-static void turn(struct fixture *f)
+static void step_nodes(struct fixture *f)
 {
     for (unsigned i = 0; i < NODES; i++)
         node_turn(&f->nodes[i]);
 }
 
-#define UNTIL(f, condition) NET_UNTIL((f)->rig, (turn(f), (condition)))
+#define UNTIL(f, condition) NET_UNTIL((f)->rig, (step_nodes(f), (condition)))
 
-/* The machine is gone: its connections end, and nobody listens. */
+/* Simulates a machine that was shut down: its connections end, and it does not listen. */
 static void node_stop(struct node *node)
 {
     for (unsigned k = 0; k < node->n; k++)
@@ -163,17 +163,17 @@ static void finish(struct fixture *f)
         node_stop(&f->nodes[i]);
 }
 
-/* Lets so much time pass, and the client act on it, and on what it was sent. */
+/* Advances the clock by `ms`, and lets the client handle timers and received data. */
 static void pass(struct fixture *f, uint64_t ms)
 {
     fake_libc.skipped_ms += ms;
     for (int i = 0; i < 20; i++) {
-        turn(f);
+        step_nodes(f);
         net_step(f->rig);
     }
 }
 
-/* A call that is answered; the code of its error. */
+/* Sends a call that is answered. Returns the code of its error. */
 static int call(struct fixture *f)
 {
     struct net_call c;
@@ -184,8 +184,8 @@ static int call(struct fixture *f)
     return c.error;
 }
 
-/* A call that nobody answers, given up after it was sent. */
-static void call_in_vain(struct fixture *f, struct node *node, unsigned k)
+/* Sends a call that is not answered, and cancels it. */
+static void call_without_answer(struct fixture *f, struct node *node, unsigned k)
 {
     struct net_call c;
     unsigned before = node->n > k && node->h2[k] ? node->h2[k]->n_streams : 0;
@@ -197,7 +197,7 @@ static void call_in_vain(struct fixture *f, struct node *node, unsigned k)
     net_call_release(&c);
 }
 
-/* TCP_USER_TIMEOUT of our end of a connection to the port; 0: there is none. */
+/* Returns TCP_USER_TIMEOUT of the client's connection to the port; 0 if it is not set. */
 static unsigned user_timeout_ms(unsigned port)
 {
     for (int fd = 3; fd < 256; fd++) {
@@ -214,45 +214,46 @@ static unsigned user_timeout_ms(unsigned port)
     return 0;
 }
 
-/* --- Hung ------------------------------------------------------------------------------------- */
+/* --- Backends that hang ----------------------------------------------------------------------- */
 
-static void two_time_outs_in_a_row_end_a_connection(void **state)
+static void two_consecutive_timeouts_end_a_connection(void **state)
 {
     struct fixture f;
     open_with(&f, state, (struct br_client_config){.endpoint = "127.0.0.1"});
     struct node *node = &f.nodes[0];
     assert_int_equal(call(&f), 0);
-    for (int i = 0; i < 3; i++) { /* an answer in between: it lives */
-        node->silent = true;
-        call_in_vain(&f, node, 0);
-        node->silent = false;
+    for (int i = 0; i < 3; i++) { /* an answer between the timeouts keeps the connection */
+        node->unresponsive = true;
+        call_without_answer(&f, node, 0);
+        node->unresponsive = false;
         node->n_answered[0]++;
         assert_int_equal(call(&f), 0);
         assert_int_equal(node->n, 1);
     }
-    node->silent = true;
-    call_in_vain(&f, node, 0);
-    call_in_vain(&f, node, 0);
+    node->unresponsive = true;
+    call_without_answer(&f, node, 0);
+    call_without_answer(&f, node, 0);
     UNTIL(&f, n_open(node) == 0);
-    node->silent = false;
-    assert_int_equal(call(&f), 0); /* at once, on another */
+    node->unresponsive = false;
+    assert_int_equal(call(&f), 0); /* at once, on another connection */
     assert_int_equal(node->n, 2);
     finish(&f);
 }
 
-/* What is under way on a connection that is given up may still be answered. */
-static void others_on_it_are_not_cut_off(void **state)
+/* Other requests in progress on a connection that the client no longer uses may still be
+ * answered. */
+static void other_calls_of_the_connection_may_finish(void **state)
 {
     struct fixture f;
     struct net_call slow;
     open_with(&f, state, (struct br_client_config){.endpoint = "127.0.0.1"});
     struct node *node = &f.nodes[0];
-    node->silent = true;
+    node->unresponsive = true;
     net_call_init(f.rig, &slow, true, 100);
     br_client_send(f.client, &slow.x);
     UNTIL(&f, node->n == 1 && node->h2[0]->n_streams == 1);
-    call_in_vain(&f, node, 0);
-    call_in_vain(&f, node, 0);
+    call_without_answer(&f, node, 0);
+    call_without_answer(&f, node, 0);
     pass(&f, 0);
     assert_int_equal(n_open(node), 1);
     h2_server_answer(node->h2[0], 1, 0);
@@ -264,15 +265,15 @@ static void others_on_it_are_not_cut_off(void **state)
     finish(&f);
 }
 
-/* The peer is gone without a word, and the socket full: nothing has to be sent before it is closed.
- */
+/* The peer has vanished and the socket is full: the connection is closed without sending
+ * anything. */
 static void a_full_socket_is_closed_at_once(void **state)
 {
     struct fixture f;
     open_with(&f, state, (struct br_client_config){.endpoint = "127.0.0.1"});
     assert_int_equal(call(&f), 0);
     assert_int_not_equal(user_timeout_ms(f.port), 0);
-    f.nodes[0].deaf = true;
+    f.nodes[0].not_reading = true;
     for (int i = 0; i < 2; i++) {
         struct net_call c;
         net_call_init(f.rig, &c, true, 16u << 20);
@@ -286,15 +287,15 @@ static void a_full_socket_is_closed_at_once(void **state)
     finish(&f);
 }
 
-/* Without any config: something is under way and nothing comes, so after 30 s a PING, and 10 s
- * later the end. */
-static void silence_is_asked_about(void **state)
+/* Defaults: if a call is in progress and nothing is received for 30 s, the client sends a PING.
+ * It closes the connection 10 s later. */
+static void silent_connections_get_a_ping(void **state)
 {
     struct fixture f;
     struct net_call c;
     open_with(&f, state, (struct br_client_config){.endpoint = "127.0.0.1"});
     struct node *node = &f.nodes[0];
-    node->silent = true;
+    node->unresponsive = true;
     net_call_init(f.rig, &c, true, 100);
     br_client_send(f.client, &c.x);
     UNTIL(&f, node->n == 1 && node->h2[0]->n_streams == 1);
@@ -305,7 +306,7 @@ static void silence_is_asked_about(void **state)
     UNTIL(&f, node->h2[0]->n_pings == 1); /* answered */
     pass(&f, 20000);
     assert_int_equal(c.n_done, 0);
-    node->deaf = true;
+    node->not_reading = true;
     pass(&f, 12000);
     pass(&f, 9000);
     assert_int_equal(c.n_done, 0);
@@ -316,7 +317,7 @@ static void silence_is_asked_about(void **state)
     finish(&f);
 }
 
-static void an_idle_connection_is_not_asked(void **state)
+static void idle_connections_get_no_pings(void **state)
 {
     struct fixture f;
     open_with(&f, state, (struct br_client_config){.endpoint = "127.0.0.1"});
@@ -329,15 +330,15 @@ static void an_idle_connection_is_not_asked(void **state)
     finish(&f);
 }
 
-/* gRPC proposal A8: a server that had too many PINGs gets half as many. */
-static void pings_get_fewer_when_a_server_wants_it(void **state)
+/* gRPC proposal A8: the client halves its PINGs for a server that rejected them as too many. */
+static void pings_are_halved_when_a_server_rejects_them(void **state)
 {
     struct fixture f;
     struct net_call c;
     open_with(&f, state,
               (struct br_client_config){.endpoint = "127.0.0.1", .keepalive_time_ms = 10000});
     struct node *node = &f.nodes[0];
-    node->silent = true;
+    node->unresponsive = true;
     net_call_init(f.rig, &c, true, 100);
     br_client_send(f.client, &c.x);
     UNTIL(&f, node->n == 1 && node->h2[0]->n_streams == 1);
@@ -358,7 +359,7 @@ static void pings_get_fewer_when_a_server_wants_it(void **state)
     finish(&f);
 }
 
-static void the_kernel_does_not_wait_for_ever(void **state)
+static void tcp_user_timeout_is_set(void **state)
 {
     for (unsigned timeout_ms = 0; timeout_ms <= 7000; timeout_ms += 7000) {
         struct fixture f;
@@ -371,8 +372,9 @@ static void the_kernel_does_not_wait_for_ever(void **state)
     }
 }
 
-/* What is not acknowledged is waited for as long by gRPC; a begun request has half a minute. */
-static void a_client_that_does_not_read_has_twenty_seconds(void **state)
+/* gRPC waits as long for data that is not acknowledged. A request that has begun has half a
+ * minute. */
+static void a_client_that_does_not_read_is_closed_after_twenty_seconds(void **state)
 {
     struct net_rig *rig = *state;
     struct net_service service;
@@ -397,7 +399,7 @@ static void a_client_that_does_not_read_has_twenty_seconds(void **state)
 
 /* --- Several addresses ------------------------------------------------------------------------ */
 
-/* One call after the other, and how many each of them got. */
+/* Sends calls one after the other, and counts those that each backend received. */
 static void spread(struct fixture *f, unsigned n, unsigned ret[NODES])
 {
     unsigned before[NODES];
@@ -417,7 +419,7 @@ static bool all_are_up(const struct fixture *f, unsigned each)
     return true;
 }
 
-static void calls_go_to_all_in_turn(void **state)
+static void round_robin_uses_all_backends_equally(void **state)
 {
     for (unsigned each = 1; each <= 2; each++) {
         struct fixture f;
@@ -434,7 +436,7 @@ static void calls_go_to_all_in_turn(void **state)
     }
 }
 
-static void pick_first_stays_with_one(void **state)
+static void pick_first_uses_one_backend(void **state)
 {
     struct fixture f;
     unsigned n[NODES];
@@ -443,14 +445,14 @@ static void pick_first_stays_with_one(void **state)
     assert_int_equal(n[0], 6);
     node_stop(&f.nodes[0]);
     pass(&f, 0);
-    spread(&f, 6, n); /* and goes on to the next, where it stays */
+    spread(&f, 6, n); /* the client uses the next address and stays there */
     assert_int_equal(n[1], 6);
     assert_int_equal(f.nodes[2].n, 0);
     finish(&f);
 }
 
-/* The others serve while it is away, and it gets its share again when it is back. */
-static void one_that_dies_is_left_and_comes_back(void **state)
+/* The others serve while a backend is down. It gets its share again when it is back. */
+static void a_stopped_backend_is_left_and_used_again(void **state)
 {
     struct fixture f;
     unsigned n[NODES];
@@ -466,7 +468,7 @@ static void one_that_dies_is_left_and_comes_back(void **state)
     spread(&f, 12, n);
     assert_true(n[0] == 6 && n[1] == 0 && n[2] == 6);
     f.nodes[1].listener = listen_at(1, &f.port);
-    pass(&f, 144000); /* the longest delay there is */
+    pass(&f, 144000); /* the longest possible delay */
     UNTIL(&f, all_are_up(&f, 1));
     pass(&f, 0);
     spread(&f, 12, n);
@@ -475,30 +477,30 @@ static void one_that_dies_is_left_and_comes_back(void **state)
     finish(&f);
 }
 
-/* A backend that hangs costs its two time-outs; then the others have it all. */
-static void one_that_hangs_is_left(void **state)
+/* A backend that hangs costs two timeouts. Then the others receive all calls. */
+static void a_backend_that_hangs_is_left(void **state)
 {
     struct fixture f;
     unsigned n[NODES];
     open_with(&f, state, (struct br_client_config){.pick_first = true});
     assert_int_equal(call(&f), 0);
-    f.nodes[0].silent = true;
-    call_in_vain(&f, &f.nodes[0], 0);
-    call_in_vain(&f, &f.nodes[0], 0);
+    f.nodes[0].unresponsive = true;
+    call_without_answer(&f, &f.nodes[0], 0);
+    call_without_answer(&f, &f.nodes[0], 0);
     spread(&f, 6, n);
     assert_true(n[0] == 0 && n[1] == 6);
     finish(&f);
 }
 
-/* All of them are dead: a call says so at once, and one that comes later finds what is back. */
-static void all_may_be_dead(void **state)
+/* If all backends are down, a call fails at once. A later call uses the backends that are back. */
+static void a_call_fails_if_all_backends_are_down(void **state)
 {
     struct fixture f;
     unsigned n[NODES];
     open_with(&f, state, (struct br_client_config){0});
     for (unsigned i = 0; i < NODES; i++)
         node_stop(&f.nodes[i]);
-    for (int i = 0; i < 10; i++) { /* most of them without a try */
+    for (int i = 0; i < 10; i++) { /* most of them without a connection attempt */
         struct net_call c;
         net_call_init(f.rig, &c, true, 100);
         net_call(f.rig, f.client, &c);
@@ -518,12 +520,12 @@ static void all_may_be_dead(void **state)
 static struct br_client *connect_http(struct fixture *f)
 {
     for (unsigned i = 0; i < NODES; i++)
-        f->nodes[i].deaf = true; /* it is the test that takes its connections */
+        f->nodes[i].not_reading = true; /* the test itself accepts the connections */
     br_client_free(f->client);
     return net_connect(f->rig, &(struct br_client_config){.endpoint = f->url});
 }
 
-/* The next connection to a node. */
+/* Returns the next connection to a node. */
 static struct net_peer *accept_at(struct fixture *f, unsigned i)
 {
     struct net_peer *p = NULL;
@@ -546,7 +548,7 @@ static void answer_http(struct fixture *f, struct net_call *c, struct net_peer *
     net_call_release(c);
 }
 
-/* --- Wanted ----------------------------------------------------------------------------------- */
+/* --- Connecting before a request -------------------------------------------------------------- */
 
 static void count_reached(void *arg)
 {
@@ -554,7 +556,7 @@ static void count_reached(void *arg)
     ++*n;
 }
 
-/* Longer than from one connection that is tried to the next: 2 s and a fifth of it. */
+/* Longer than the interval between two connection attempts: 2 s and 20 % of it. */
 #define PROBE_MS 2401
 
 static void node_start(struct fixture *f, unsigned i)
@@ -564,8 +566,8 @@ static void node_start(struct fixture *f, unsigned i)
     assert_true(f->nodes[i].listener >= 0);
 }
 
-/* Also after it failed so often that the back-off alone would be two minutes. */
-static void what_is_wanted_is_found_without_a_request(void **state)
+/* Also after so many failures that the back-off alone would be two minutes. */
+static void a_wanted_backend_is_connected_without_a_request(void **state)
 {
     static const char *const names[] = {"127.0.0.1", "backends.test"};
     for (unsigned k = 0; k < BR_COUNT(names); k++) {
@@ -587,14 +589,14 @@ static void what_is_wanted_is_found_without_a_request(void **state)
         pass(&f, PROBE_MS);
         UNTIL(&f, n_open(&f.nodes[0]) == 1 && (n == 1 || all_are_up(&f, 1)));
         assert_int_equal(n_reached, 1);
-        assert_int_equal(call(&f), 0); /* on the connection that is there */
+        assert_int_equal(call(&f), 0); /* on the existing connection */
         assert_int_equal(f.nodes[0].n, 1);
         finish(&f);
     }
 }
 
-/* Nobody said for a minute that there is something to be sent: the backend is left alone. */
-static void what_is_wanted_no_more_is_not_tried(void **state)
+/* br_client_want was not called for a minute: the client stops connecting to the backend. */
+static void a_backend_no_longer_wanted_is_not_connected(void **state)
 {
     struct fixture f;
     unsigned n_reached = 0;
@@ -612,13 +614,14 @@ static void what_is_wanted_no_more_is_not_tried(void **state)
         pass(&f, PROBE_MS);
     assert_int_equal(n_reached, 0);
     assert_int_equal(f.nodes[0].n, 0);
-    assert_int_equal(call(&f), 0); /* nobody asked */
+    assert_int_equal(call(&f), 0); /* br_client_want was not called */
     assert_int_equal(n_reached, 0);
     finish(&f);
 }
 
-/* It served, then it hangs: one time-out ends the connection, the next sends us elsewhere. */
-static void http_leaves_what_hangs(void **state)
+/* A backend that worked before hangs. The first timeout ends the connection; the second makes
+ * the client use another backend. */
+static void http_leaves_a_backend_that_hangs(void **state)
 {
     struct fixture f;
     struct net_call c;
@@ -644,15 +647,16 @@ static void http_leaves_what_hangs(void **state)
     finish(&f);
 }
 
-/* An address that does not even refuse: the next is tried while it makes up its mind. */
-static void http_does_not_wait_for_the_silent(void **state)
+/* An address does not answer a connection attempt: the next one is tried in parallel. */
+static void http_tries_the_next_address_in_parallel(void **state)
 {
     struct fixture f;
     struct net_call c;
     int full[8];
     open_with(&f, state, (struct br_client_config){0});
     f.client = connect_http(&f);
-    assert_int_equal(listen(f.nodes[0].listener, 0), 0); /* and nobody accepts: SYNs are dropped */
+    /* connections are not accepted, so SYNs are dropped */
+    assert_int_equal(listen(f.nodes[0].listener, 0), 0);
     struct sockaddr_in in = {.sin_family = AF_INET,
                              .sin_addr.s_addr = htonl(0x7f000001),
                              .sin_port = htons((uint16_t)f.port)};
@@ -663,7 +667,7 @@ static void http_does_not_wait_for_the_silent(void **state)
     call_http(&f, &c);
     pass(&f, 1000);
     assert_null(net_accept(f.nodes[1].listener));
-    pass(&f, 2000); /* more than its patience, less than the time limit */
+    pass(&f, 2000); /* longer than the delay before the next address, shorter than the timeout */
     pass(&f, 0);
     struct net_peer *p = net_accept(f.nodes[1].listener);
     assert_non_null(p);
@@ -674,15 +678,15 @@ static void http_does_not_wait_for_the_silent(void **state)
     finish(&f);
 }
 
-static void a_name_is_looked_up_again(void **state)
+static void names_are_resolved_again(void **state)
 {
     struct fixture f;
     unsigned n[NODES];
     open_with(&f, state, (struct br_client_config){0});
-    n_named = 1;
+    n_addresses = 1;
     spread(&f, 3, n);
     assert_true(n[0] == 3 && n_look_ups == 1);
-    n_named = 2; /* a second backend; nobody asks while all is well */
+    n_addresses = 2; /* a second backend; names are not resolved again while all is well */
     pass(&f, 2000);
     spread(&f, 4, n);
     assert_true(n[0] == 4 && n_look_ups == 1);
@@ -696,14 +700,15 @@ static void a_name_is_looked_up_again(void **state)
     spread(&f, 4, n);
     assert_true(n[0] == 2 && n[1] == 2);
 
-    n_named = 1; /* the second is gone from the name: it is left when nothing is under way */
+    /* the name no longer has the second address: the client leaves it after its last request */
+    n_addresses = 1;
     node_stop(&f.nodes[0]);
     f.nodes[0].listener = listen_at(0, &f.port);
     pass(&f, 2000);
     UNTIL(&f, n_open(&f.nodes[1]) == 0);
     spread(&f, 4, n);
     assert_true(n[0] == 4 && n[1] == 0);
-    n_named = 0; /* nothing is found: what was known before stays */
+    n_addresses = 0; /* the name does not resolve: the known addresses stay */
     node_stop(&f.nodes[0]);
     f.nodes[0].listener = listen_at(0, &f.port);
     pass(&f, 2000);
@@ -716,24 +721,24 @@ SUITE(net_backends)
 {
     fake_libc.resolve = resolve;
     const struct CMUnitTest tests[] = {
-        NET_TEST(two_time_outs_in_a_row_end_a_connection),
-        NET_TEST(others_on_it_are_not_cut_off),
+        NET_TEST(two_consecutive_timeouts_end_a_connection),
+        NET_TEST(other_calls_of_the_connection_may_finish),
         NET_TEST(a_full_socket_is_closed_at_once),
-        NET_TEST(silence_is_asked_about),
-        NET_TEST(an_idle_connection_is_not_asked),
-        NET_TEST(pings_get_fewer_when_a_server_wants_it),
-        NET_TEST(the_kernel_does_not_wait_for_ever),
-        NET_TEST(a_client_that_does_not_read_has_twenty_seconds),
-        NET_TEST(calls_go_to_all_in_turn),
-        NET_TEST(pick_first_stays_with_one),
-        NET_TEST(one_that_dies_is_left_and_comes_back),
-        NET_TEST(one_that_hangs_is_left),
-        NET_TEST(all_may_be_dead),
-        NET_TEST(what_is_wanted_is_found_without_a_request),
-        NET_TEST(what_is_wanted_no_more_is_not_tried),
-        NET_TEST(a_name_is_looked_up_again),
-        NET_TEST(http_leaves_what_hangs),
-        NET_TEST(http_does_not_wait_for_the_silent),
+        NET_TEST(silent_connections_get_a_ping),
+        NET_TEST(idle_connections_get_no_pings),
+        NET_TEST(pings_are_halved_when_a_server_rejects_them),
+        NET_TEST(tcp_user_timeout_is_set),
+        NET_TEST(a_client_that_does_not_read_is_closed_after_twenty_seconds),
+        NET_TEST(round_robin_uses_all_backends_equally),
+        NET_TEST(pick_first_uses_one_backend),
+        NET_TEST(a_stopped_backend_is_left_and_used_again),
+        NET_TEST(a_backend_that_hangs_is_left),
+        NET_TEST(a_call_fails_if_all_backends_are_down),
+        NET_TEST(a_wanted_backend_is_connected_without_a_request),
+        NET_TEST(a_backend_no_longer_wanted_is_not_connected),
+        NET_TEST(names_are_resolved_again),
+        NET_TEST(http_leaves_a_backend_that_hangs),
+        NET_TEST(http_tries_the_next_address_in_parallel),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The HTTP/1.1 client on real sockets, with raw servers; connecting, which both protocols share. */
+/* The HTTP/1.1 client on real sockets, with raw servers; connecting, which is the same for
+ * HTTP/2. */
 #include <netdb.h>
 #include <netinet/in.h>
 #include <semaphore.h>
@@ -20,7 +21,7 @@
 /* --- Names ------------------------------------------------------------------------------------ */
 
 static sem_t slow;
-static atomic_int n_slow; /* look-ups that wait for it */
+static atomic_int n_slow; /* look-ups that wait for `slow` */
 
 static int resolve(const char *name, uint32_t *ret_addresses)
 {
@@ -86,8 +87,8 @@ static void finish(struct fixture *f)
     close(f->listener);
 }
 
-/* Everything that the request said came, byte for byte. */
-static bool request_is_here(struct net_peer *p, size_t bytes)
+/* Returns true once the whole request was received, byte for byte. */
+static bool request_is_complete(struct net_peer *p, size_t bytes)
 {
     (void)net_poll(p);
     const uint8_t *end = p->n_in ? memmem(p->in, p->n_in, "\r\n\r\n", 4) : NULL;
@@ -113,7 +114,7 @@ static void sends_and_reuses_its_connection(void **state)
         if (i == 0)
             accept_one(&f);
         f.peer->n_in = 0;
-        NET_UNTIL(f.rig, request_is_here(f.peer, bytes));
+        NET_UNTIL(f.rig, request_is_complete(f.peer, bytes));
         assert_int_equal(net_count(f.peer, "POST /call HTTP/1.1\r\n"), 1);
         assert_int_equal(net_count(f.peer, "\r\nHost: 127.0.0.1:"), 1);
         answer(&f, &c, OK_3);
@@ -130,7 +131,7 @@ static void reads_answers_of_every_shape(void **state)
 {
     static const struct {
         const char *text, *body;
-        bool close; /* that the server closes is the end of it */
+        bool close; /* the answer ends where the server closes the connection */
     } answers[] = {
         {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: "
          "u\r\n\r\n",
@@ -142,13 +143,13 @@ static void reads_answers_of_every_shape(void **state)
         {"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", "", false},
     };
     for (size_t i = 0; i < BR_COUNT(answers); i++)
-        for (size_t step = 1; step < 8; step += 6) { /* bytewise, then in pieces */
+        for (size_t step = 1; step < 8; step += 6) { /* single bytes, then pieces */
             struct fixture f;
             struct net_call c;
             open_with(&f, state, (struct br_client_config){0});
             net_call_init(f.rig, &c, false, 5);
             begin(&f, &c);
-            NET_UNTIL(f.rig, request_is_here(f.peer, 5));
+            NET_UNTIL(f.rig, request_is_complete(f.peer, 5));
             size_t len = strlen(answers[i].text);
             for (size_t at = 0; at < len; at += step) {
                 net_send(f.rig, f.peer, answers[i].text + at, len - at < step ? len - at : step);
@@ -168,7 +169,7 @@ static void reads_answers_of_every_shape(void **state)
 static void broken_answers_are_errors(void **state)
 {
     static const char *const answers[] = {
-        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", /* then closed */
+        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", /* closed after this */
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
         "",
         "HTTP/1.1 200 OK\r\nContent-",
@@ -182,7 +183,7 @@ static void broken_answers_are_errors(void **state)
         open_with(&f, state, (struct br_client_config){0});
         net_call_init(f.rig, &c, false, 5);
         begin(&f, &c);
-        NET_UNTIL(f.rig, request_is_here(f.peer, 5));
+        NET_UNTIL(f.rig, request_is_complete(f.peer, 5));
         net_puts(f.rig, f.peer, answers[i]);
         shutdown(f.peer->fd, SHUT_WR);
         NET_UNTIL(f.rig, c.n_done);
@@ -243,13 +244,14 @@ static void retry_after_is_seconds_or_a_date(void **state)
     assert_int_equal(retry_after(state, "soon"), -1);
     assert_int_equal(retry_after(state, "-1"), -1);
     assert_int_equal(retry_after(state, "99999999999999999999"), -1);
-    assert_int_equal(retry_after(state, "Fri, 31 Dec 1999 23:59:59 GMT"), 0); /* gone by */
+    assert_int_equal(retry_after(state, "Fri, 31 Dec 1999 23:59:59 GMT"), 0); /* in the past */
     for (size_t i = 0; i < BR_COUNT(text); i++)
         assert_in_range(retry_after(state, text[i]), 90, 100);
 }
 
-/* A server that answers before it read the whole body, and then is gone: the answer counts. */
-static void early_answer_is_heard(void **state)
+/* A server answers before it has read the whole body, and then closes: the client uses the
+ * answer. */
+static void early_answers_are_read(void **state)
 {
     for (int hard = 0; hard < 2; hard++) {
         struct fixture f;
@@ -269,7 +271,7 @@ static void early_answer_is_heard(void **state)
         assert_int_equal(c.http_status, 413);
         net_call_release(&c);
 
-        /* That connection is of no use any more. */
+        /* That connection cannot be used any more. */
         net_call_init(f.rig, &c, false, 5);
         struct net_peer *old = f.peer;
         begin(&f, &c);
@@ -292,22 +294,22 @@ static void idle_connection_closed_under_a_request(void **state)
         net_call_init(f.rig, &c, false, 1000);
         begin(&f, &c);
         answer(&f, &c, OK_3);
-        if (late == 0) { /* the close comes first */
+        if (late == 0) { /* closed before the request */
             net_hang_up(f.peer);
             net_idle(f.rig, 5);
         }
         c.n_done = 0;
         br_client_send(f.client, &c.x);
         if (late == 1)
-            net_hang_up(f.peer); /* in the same turn */
+            net_hang_up(f.peer); /* in the same loop iteration */
         if (late == 2) {
             f.peer->n_in = 0;
-            NET_UNTIL(f.rig, request_is_here(f.peer, 1000)); /* after the request */
+            NET_UNTIL(f.rig, request_is_complete(f.peer, 1000)); /* after the request */
             net_hang_up(f.peer);
         }
         f.peer = NULL;
         NET_UNTIL(f.rig, c.n_done || (f.peer = net_accept(f.listener)));
-        if (!f.peer) { /* an error, once; sending it again is what the retry wrapper does */
+        if (!f.peer) { /* one error; sending the request again is the task of the retry wrapper */
             assert_int_equal(c.n_done, 1);
             assert_int_not_equal(c.error, 0);
             c.n_done = 0;
@@ -315,7 +317,7 @@ static void idle_connection_closed_under_a_request(void **state)
         } else {
             assert_int_not_equal(late, 2);
         }
-        NET_UNTIL(f.rig, request_is_here(f.peer, 1000));
+        NET_UNTIL(f.rig, request_is_complete(f.peer, 1000));
         answer(&f, &c, OK_3);
         assert_int_equal(c.http_status, 200);
         net_call_release(&c);
@@ -323,25 +325,26 @@ static void idle_connection_closed_under_a_request(void **state)
     }
 }
 
-static void unasked_bytes_end_the_connection(void **state)
+static void unrequested_bytes_end_the_connection(void **state)
 {
     struct fixture f;
     struct net_call c;
     open_with(&f, state, (struct br_client_config){0});
     net_call_init(f.rig, &c, false, 5);
     begin(&f, &c);
-    answer(&f, &c, OK_3 OK_3); /* the second would be taken for the next answer */
+    /* the second answer would be read as the answer to the next request */
+    answer(&f, &c, OK_3 OK_3);
     NET_UNTIL(f.rig, net_poll(f.peer));
     assert_int_equal(c.n_done, 1);
     net_call_release(&c);
     finish(&f);
 }
 
-/* --- Giving up -------------------------------------------------------------------------------- */
+/* --- Cancelling ------------------------------------------------------------------------------- */
 
 enum state { WAITING, CONNECTING, SENT, HALF_SENT, HALF_READ, DONE, STATES };
 
-/* Brings a call into a state of its life. */
+/* Brings a call into the given state. */
 static void reach(struct fixture *f, struct net_call *c, enum state s)
 {
     br_client_send(f->client, &c->x);
@@ -357,7 +360,7 @@ static void reach(struct fixture *f, struct net_call *c, enum state s)
         net_idle(f->rig, 20);
         return;
     }
-    NET_UNTIL(f->rig, request_is_here(f->peer, c->x.body.len));
+    NET_UNTIL(f->rig, request_is_complete(f->peer, c->x.body.len));
     if (s == HALF_READ) {
         net_puts(f->rig, f->peer, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
         net_idle(f->rig, 5);
@@ -375,11 +378,12 @@ static void cancel_in_every_state(void **state)
         net_call_init(f.rig, &c, false, s == HALF_SENT ? 16u << 20 : 1000);
         reach(&f, &c, (enum state)s);
         br_client_cancel(f.client, &c.x);
-        net_call_release(&c); /* its bytes may be on their way still */
+        net_call_release(&c); /* its bytes may still be in transit */
         struct net_peer *old = f.peer;
         if (s > CONNECTING && s != DONE) {
             old->deaf = false;
-            NET_UNTIL(f.rig, net_poll(old)); /* HTTP/1.1 knows no other way to stop */
+            /* HTTP/1.1 can only be stopped by closing the connection */
+            NET_UNTIL(f.rig, net_poll(old));
         }
         net_idle(f.rig, 5);
         assert_int_equal(c.n_done, s == DONE);
@@ -427,7 +431,7 @@ static void many_at_once_and_most_waiting(void **state)
     NET_UNTIL(f.rig, (p[1] = net_accept(f.listener)));
     for (int i = 0; i < N - 1; i++) {
         struct net_peer *q = NULL;
-        NET_UNTIL(f.rig, request_is_here(q = p[0], 100) || request_is_here(q = p[1], 100));
+        NET_UNTIL(f.rig, request_is_complete(q = p[0], 100) || request_is_complete(q = p[1], 100));
         q->n_in = 0;
         net_puts(f.rig, q, OK_3);
     }
@@ -460,13 +464,13 @@ static void call_fails(struct net_rig *rig, struct br_client_config config, cons
     }
 }
 
-static void what_cannot_be_reached(void **state)
+static void unreachable_servers_are_errors(void **state)
 {
     struct net_rig *rig = *state;
     unsigned port = 0;
     char url[64];
     int fd = net_listen(AF_INET, &port);
-    close(fd); /* nobody listens there now */
+    close(fd); /* the port is closed now */
     (void)snprintf(url, sizeof url, "http://127.0.0.1:%u", port);
     call_fails(rig, (struct br_client_config){.endpoint = url}, "Connection refused");
     call_fails(rig, (struct br_client_config){.endpoint = "unix:///nowhere/at.all"},
@@ -480,15 +484,16 @@ static void no_answer_to_the_handshake(void **state)
     struct net_rig *rig = *state;
     unsigned port = 0;
     char url[64];
-    int fd = net_listen(AF_INET, &port); /* the kernel connects; nobody speaks TLS */
+    /* the kernel connects, but the server does not speak TLS */
+    int fd = net_listen(AF_INET, &port);
     (void)snprintf(url, sizeof url, "https://127.0.0.1:%u", port);
     call_fails(rig, (struct br_client_config){.endpoint = url, .connect_timeout_ms = 100},
                "connection timeout");
     close(fd);
 }
 
-/* While one connection is busy, another that is refused must end its exchange, not be tried for
- * ever. */
+/* While one connection is busy, a second one that is refused must fail its exchange, and must
+ * not be retried forever. */
 static void refused_beside_a_busy_one(void **state)
 {
     struct fixture f;
@@ -508,7 +513,7 @@ static void refused_beside_a_busy_one(void **state)
     finish(&f);
 }
 
-/* A name may have several addresses, and the server be on the last only. */
+/* A name may have several addresses, of which only the last has a server. */
 static void every_address_is_tried(void **state)
 {
     struct fixture f;
@@ -522,7 +527,7 @@ static void every_address_is_tried(void **state)
     answer(&f, &c, OK_3);
     assert_int_equal(c.http_status, 200);
 
-    /* And on none of them. */
+    /* None of the addresses has a server. */
     net_hang_up(f.peer);
     f.peer = NULL;
     close(f.listener);
@@ -536,7 +541,7 @@ static void every_address_is_tried(void **state)
     finish(&f);
 }
 
-static void look_up_without_end(void **state)
+static void look_ups_without_end_time_out(void **state)
 {
     struct net_rig *rig = *state;
     struct net_call c;
@@ -544,7 +549,7 @@ static void look_up_without_end(void **state)
         net_connect(rig, &(struct br_client_config){.endpoint = "http://slow.test:1",
                                                     .connect_timeout_ms = 100});
     net_call_init(rig, &c, false, 5);
-    for (int i = 0; i < 3; i++) { /* there is only ever one under way */
+    for (int i = 0; i < 3; i++) { /* only one is in progress at a time */
         c.n_done = 0;
         net_call(rig, client, &c);
         assert_int_equal(c.error, BR_EIO);
@@ -599,7 +604,7 @@ static void connections_for_one_exchange(void **state)
         net_call_init(f.rig, &c, false, 5);
         begin(&f, &c);
         answer(&f, &c, OK_3);
-        NET_UNTIL(f.rig, net_poll(f.peer)); /* it is closed, since nothing more may use it */
+        NET_UNTIL(f.rig, net_poll(f.peer)); /* closed, because it cannot be used again */
         assert_int_equal(c.n_done, 1);
         assert_int_equal(c.error, 0);
         net_call_release(&c);
@@ -619,17 +624,17 @@ SUITE(net_client)
         NET_TEST(broken_answers_are_errors),
         NET_TEST(answer_over_the_limit),
         NET_TEST(retry_after_is_seconds_or_a_date),
-        NET_TEST(early_answer_is_heard),
+        NET_TEST(early_answers_are_read),
         NET_TEST(idle_connection_closed_under_a_request),
-        NET_TEST(unasked_bytes_end_the_connection),
+        NET_TEST(unrequested_bytes_end_the_connection),
         NET_TEST(cancel_in_every_state),
         NET_TEST(free_in_every_state),
         NET_TEST(many_at_once_and_most_waiting),
-        NET_TEST(what_cannot_be_reached),
+        NET_TEST(unreachable_servers_are_errors),
         NET_TEST(no_answer_to_the_handshake),
         NET_TEST(refused_beside_a_busy_one),
         NET_TEST(every_address_is_tried),
-        NET_TEST(look_up_without_end),
+        NET_TEST(look_ups_without_end_time_out),
         NET_TEST(free_while_resolving),
         NET_TEST(idle_connections_are_closed),
         NET_TEST(connections_for_one_exchange),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/2 on real sockets: our server against frames by hand, our client against nghttp2. */
+/* HTTP/2 on real sockets: the server with hand-made frames, and the client with nghttp2. */
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -83,27 +83,27 @@ static void freed_with_requests_under_way(void **state)
     h2_request(f.rig, f.peer, 1, false);
     h2_request(f.rig, f.peer, 3, true);
     NET_UNTIL(f.rig, f.service.n_held == 1 && f.service.n_begun == 2);
-    net_reply_all(&f.service); /* it cannot go out: the window is 0 */
+    net_reply_all(&f.service); /* it cannot be sent: the window is 0 */
     h2_request(f.rig, f.peer, 5, true);
     NET_UNTIL(f.rig, f.service.n_held == 1);
     finish(&f);
     assert_int_equal(f.service.n_gone, 2);
 }
 
-/* RFC 9113 section 8.1: a server may answer before the request ended, and then asks for no more.
- * Ours waits for 64 KiB of the rest, or its end. */
+/* RFC 9113 section 8.1: a server may answer before the end of a request, and then stop it with
+ * RST_STREAM. Braid first waits for 64 KiB of the remaining body, or for its end. */
 static void early_answers(void **state)
 {
-    static const char rest[16384];
+    static const char rest_of_body[16384];
     struct fixture f;
     open_with(&f, state, NULL, -1);
     f.service.when = NET_IN_BEGIN;
     h2_request(f.rig, f.peer, 1, false);
     for (int i = 0; i < 4; i++)
-        h2_frame(f.rig, f.peer, NGHTTP2_DATA, 0, 1, rest, sizeof rest);
+        h2_frame(f.rig, f.peer, NGHTTP2_DATA, 0, 1, rest_of_body, sizeof rest_of_body);
     NET_UNTIL(f.rig, h2_reset_code(f.peer, 1) == NGHTTP2_NO_ERROR);
     assert_int_equal(h2_count(f.peer, NGHTTP2_DATA, 1, NULL), 1);
-    h2_frame(f.rig, f.peer, NGHTTP2_DATA, 0, 1, "late", 4); /* it was on its way */
+    h2_frame(f.rig, f.peer, NGHTTP2_DATA, 0, 1, "late", 4); /* it was in transit */
     h2_request(f.rig, f.peer, 3, true);
     NET_UNTIL(f.rig, h2_count(f.peer, NGHTTP2_DATA, 3, NULL) == 1);
     assert_int_equal(h2_count(f.peer, NGHTTP2_RST_STREAM, 3, NULL), 0);
@@ -117,7 +117,7 @@ static const struct br_server_config hasty = {.handshake_timeout_ms = 200,
                                               .linger_timeout_ms = 100,
                                               .stop_timeout_ms = 200};
 
-/* PINGs and other requests are no progress of a request that has stopped. */
+/* PINGs and other requests do not count as progress of a request that has stopped. */
 static void stuck_requests_are_closed(void **state)
 {
     struct fixture f;
@@ -153,7 +153,7 @@ static void windows_that_never_open(void **state)
     finish(&f);
 }
 
-/* While the process holds more than it may, a connection has one request at a time. */
+/* While the process exceeds its memory limit, a connection has one request at a time. */
 static void over_the_limit_a_connection_has_one_request(void **state)
 {
     struct br_memory memory = {0};
@@ -170,7 +170,7 @@ static void over_the_limit_a_connection_has_one_request(void **state)
     NET_UNTIL(f.rig, h2_count(f.peer, NGHTTP2_RST_STREAM, 5, &code) == 1);
     assert_memory_equal(code, ((uint8_t[4]){0, 0, 0, NGHTTP2_REFUSED_STREAM}), 4);
     assert_int_equal(f.service.n_begun, 2);
-    net_reply_all(&f.service); /* what was begun is finished */
+    net_reply_all(&f.service); /* requests that have begun are finished */
     NET_UNTIL(f.rig, h2_count(f.peer, NGHTTP2_DATA, 0, NULL) == 2);
     h2_request(f.rig, f.peer, 7, true);
     NET_UNTIL(f.rig, f.service.n_begun == 3);
@@ -184,7 +184,7 @@ static void over_the_limit_a_connection_has_one_request(void **state)
     finish(&f);
 }
 
-/* Byte by byte a large answer gets nowhere either. */
+/* A window that opens byte by byte does not make progress with a large answer. */
 static void windows_that_open_by_a_byte(void **state)
 {
     static const uint8_t one[4] = {0, 0, 0, 1};
@@ -219,7 +219,7 @@ static void idle_connections_get_a_goaway(void **state)
 
 static const uint8_t no_ack[8];
 
-/* PINGs do not keep a connection that no request comes on. */
+/* PINGs do not keep a connection without requests open. */
 static void idle_is_without_requests(void **state)
 {
     struct br_server_config config = hasty;
@@ -239,8 +239,8 @@ static void idle_is_without_requests(void **state)
     finish(&f);
 }
 
-/* What a connection says before its first request, or does not, is no request. */
-static void a_first_request_has_its_time(void **state)
+/* Data or silence before the first request of a connection does not count as a request. */
+static void the_first_request_has_a_timeout(void **state)
 {
     static const struct {
         const char *bytes;
@@ -256,7 +256,7 @@ static void a_first_request_has_its_time(void **state)
     struct br_server_config config = {.first_request_timeout_ms = 60, .linger_timeout_ms = 20};
     struct fixture f;
     open_with(&f, state, &config, -1);
-    h2_request(f.rig, f.peer, 1, true); /* who had one may stay */
+    h2_request(f.rig, f.peer, 1, true); /* a connection that had a request may stay */
     for (unsigned i = 0; i < BR_COUNT(firsts); i++) {
         struct net_peer *p = net_dial(br_server_port(f.server));
         net_send(f.rig, p, firsts[i].bytes, firsts[i].len);
@@ -271,8 +271,8 @@ static void a_first_request_has_its_time(void **state)
     finish(&f);
 }
 
-/* Later, too, a frame that has begun has to end. */
-static void half_a_frame_is_no_rest(void **state)
+/* A frame that has begun must end, also later on a connection. */
+static void incomplete_frames_have_a_timeout(void **state)
 {
     struct fixture f;
     open_with(&f, state, &hasty, -1);
@@ -281,12 +281,12 @@ static void half_a_frame_is_no_rest(void **state)
     net_send(f.rig, f.peer, "\0\0\10\6\0\0\0\0\0ping", 13);
     NET_UNTIL(f.rig, net_poll(f.peer));
     NET_UNTIL(f.rig, net_connections(f.rig) == 0);
-    assert_int_equal(h2_count(f.peer, NGHTTP2_PING, 0, NULL), 0); /* nobody asked for them */
+    assert_int_equal(h2_count(f.peer, NGHTTP2_PING, 0, NULL), 0); /* PINGs are off by default */
     assert_int_equal(net_closed(f.rig, "slow_request"), 1);
     finish(&f);
 }
 
-static void who_does_not_answer_a_ping_is_gone(void **state)
+static void unanswered_pings_end_the_connection(void **state)
 {
     struct br_server_config config = {.ping_time_ms = 60, .ping_timeout_ms = 120};
     struct fixture f;
@@ -310,8 +310,8 @@ static void who_does_not_answer_a_ping_is_gone(void **state)
     finish(&f);
 }
 
-/* An old connection is told; what is under way may go on, for as long as the grace is. */
-static void old_connections_have_a_grace(void **state)
+/* An old connection gets a GOAWAY. Its requests may continue for the grace period. */
+static void old_connections_end_after_a_grace_period(void **state)
 {
     struct br_server_config config = {.max_age_ms = 100, .max_age_grace_ms = 200};
     struct fixture f;
@@ -333,7 +333,7 @@ static void on_stopped(void *arg)
     ++*(unsigned *)arg;
 }
 
-static void stop_finishes_what_is_under_way(void **state)
+static void stop_waits_for_requests_in_progress(void **state)
 {
     struct fixture f;
     unsigned stopped = 0;
@@ -345,7 +345,8 @@ static void stop_finishes_what_is_under_way(void **state)
     NET_UNTIL(f.rig, h2_goaway_code(f.peer) == NGHTTP2_NO_ERROR);
     net_idle(f.rig, 400);
     assert_int_equal(stopped, 0);
-    h2_request(f.rig, f.peer, 3, true); /* too late: above what GOAWAY named */
+    /* too late: its number is above the last stream of the GOAWAY */
+    h2_request(f.rig, f.peer, 3, true);
     net_idle(f.rig, 10);
     assert_int_equal(f.service.n_begun, 1);
     net_reply_all(&f.service);
@@ -360,8 +361,8 @@ static void stop_finishes_what_is_under_way(void **state)
 struct flood {
     const char *name;
     uint8_t type, flags;
-    bool streams; /* each frame after a HEADERS of a stream of its own */
-    bool one;     /* on stream 1, which was opened before */
+    bool streams; /* HEADERS of a new stream before each frame */
+    bool one;     /* on stream 1, which is already open */
     uint8_t payload[8];
     size_t len;
 };
@@ -423,12 +424,12 @@ static void floods_end_with_a_goaway(void **state)
 {
     for (size_t i = 0; i < BR_COUNT(floods); i++) {
         flood_ends(state, &floods[i], 65536);
-        flood_ends(state, &floods[i], 37); /* frames cut anywhere */
+        flood_ends(state, &floods[i], 37); /* frames are cut at any byte */
     }
 }
 
-/* What honest clients do, much of it and fast, is no flood. */
-static void traffic_is_no_flood(void **state)
+/* Frequent and fast but legitimate traffic does not count as a flood. */
+static void legitimate_traffic_is_not_a_flood(void **state)
 {
     enum { N = 1000 };
     struct fixture f;
@@ -437,10 +438,10 @@ static void traffic_is_no_flood(void **state)
         uint32_t id = 2 * i + 1;
         h2_request(f.rig, f.peer, id, false);
         h2_frame(f.rig, f.peer, NGHTTP2_DATA, NGHTTP2_FLAG_END_STREAM, id, "data", 4);
-        h2_frame(f.rig, f.peer, NGHTTP2_PING, 0, 0, "bdp_ping", 8); /* as grpc-go */
+        h2_frame(f.rig, f.peer, NGHTTP2_PING, 0, 0, "bdp_ping", 8); /* like grpc-go */
         NET_UNTIL(f.rig, h2_count(f.peer, NGHTTP2_DATA, id, NULL) == 1);
         f.peer->n_in = 0;
-        /* As clients that give back what they read at once. */
+        /* Like clients that return credit as soon as they have read. */
         h2_frame(f.rig, f.peer, NGHTTP2_WINDOW_UPDATE, 0, 0, "\0\0\0\3", 4);
     }
     assert_false(net_poll(f.peer));
@@ -453,9 +454,9 @@ static void wrong_prefaces(void **state)
     struct fixture f;
     open_with(&f, state, &hasty, -1);
     struct net_peer *p = net_dial(br_server_port(f.server));
-    net_puts(
-        f.rig, p,
-        "PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n"); /* then it is HTTP/1.1, of a version that is not */
+    net_puts(f.rig, p,
+             /* then it is parsed as HTTP/1.1, with an unsupported version */
+             "PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n");
     NET_UNTIL(f.rig, net_poll(p));
     assert_int_equal(net_count(p, "HTTP/1.1 505 "), 1);
     net_hang_up(p);
@@ -577,7 +578,7 @@ static void reach(struct backend *b, struct net_call *c, enum state s)
         return;
     }
     BACKEND_UNTIL(b, b->h2->n_streams == 1 && b->h2->streams[0].ended);
-    if (s == HALF_READ) { /* headers, and then nothing */
+    if (s == HALF_READ) { /* headers without a body */
         nghttp2_nv nv = {(uint8_t *)(uintptr_t) ":status", (uint8_t *)(uintptr_t) "200", 7, 3, 0};
         assert_int_equal(nghttp2_submit_headers(b->h2->session, 0, 1, NULL, &nv, 1, NULL), 0);
         for (int i = 0; i < 3; i++) {
@@ -602,7 +603,8 @@ static void cancel_in_every_state(void **state)
         br_client_cancel(b.client, &c.x);
         net_call_release(&c);
         assert_int_equal(c.n_done, s == DONE);
-        /* The connection goes on, and the others on it; a stuck one is out of credit for all. */
+        /* The connection and its other calls continue. A stuck connection has no credit for any
+         * call. */
         br_client_send(b.client, &next.x);
         if (!b.h2)
             backend_accept(&b, 100, false);
@@ -657,7 +659,7 @@ static void peer_closes_in_every_state(void **state)
     }
 }
 
-/* RFC 9113 section 6.8: what is above the last stream was not looked at, the rest is finished. */
+/* RFC 9113 section 6.8: streams above the last one were not processed, the others are finished. */
 static void goaway_with_calls_under_way(void **state)
 {
     struct backend b;
@@ -679,7 +681,7 @@ static void goaway_with_calls_under_way(void **state)
     h2_server_answer(old, 1, 0);
     BACKEND_UNTIL(&b, c[0].n_done);
     assert_int_equal(c[0].grpc_status, 0);
-    NET_UNTIL(b.rig, !h2_server_turn(old)); /* the client has no more use for it */
+    NET_UNTIL(b.rig, !h2_server_turn(old)); /* the client no longer needs it */
 
     br_client_send(b.client, &c[2].x);
     backend_accept(&b, 100, false);
@@ -695,7 +697,7 @@ static void goaway_with_calls_under_way(void **state)
     backend_close(&b);
 }
 
-/* While one connection is drained, another takes what comes. */
+/* While one connection is drained, another one is used for new calls. */
 static void calls_go_on_during_a_goaway(void **state)
 {
     struct backend b;
@@ -787,7 +789,7 @@ static void answer_over_the_limit(void **state)
     backend_close(&b);
 }
 
-static void keepalive_finds_the_dead(void **state)
+static void keepalive_detects_dead_connections(void **state)
 {
     struct backend b;
     struct net_call c;
@@ -795,7 +797,7 @@ static void keepalive_finds_the_dead(void **state)
                  (struct br_client_config){.keepalive_time_ms = 50, .keepalive_timeout_ms = 100});
     net_call_init(b.rig, &c, true, 10);
     reach(&b, &c, SENT);
-    BACKEND_UNTIL(&b, b.h2->n_pings >= 3); /* answered: it lives */
+    BACKEND_UNTIL(&b, b.h2->n_pings >= 3); /* answered: the connection stays */
     assert_int_equal(c.n_done, 0);
     NET_UNTIL(b.rig, c.n_done); /* the backend is silent from here on */
     assert_int_equal(c.error, BR_ECLOSED);
@@ -803,7 +805,7 @@ static void keepalive_finds_the_dead(void **state)
     backend_close(&b);
 }
 
-static void keepalive_leaves_the_idle_alone(void **state)
+static void keepalive_sends_no_pings_on_idle_connections(void **state)
 {
     for (int without = 0; without < 2; without++) {
         struct backend b;
@@ -826,8 +828,8 @@ static void keepalive_leaves_the_idle_alone(void **state)
     }
 }
 
-/* Our client and our server, with bodies of all sizes about windows, frames and reads. */
-static void both_ends_are_ours(void **state)
+/* The client and the server of Braid, with bodies around the sizes of windows, frames and reads. */
+static void client_and_server_exchange_bodies_of_all_sizes(void **state)
 {
     static const size_t sizes[] = {0,     1,      4,      16379,   16384,   65530,
                                    65536, 262139, 262144, 1048571, 4194304, 20000000};
@@ -878,13 +880,13 @@ SUITE(net_h2)
         NET_TEST(windows_that_open_by_a_byte),
         NET_TEST(idle_connections_get_a_goaway),
         NET_TEST(idle_is_without_requests),
-        NET_TEST(a_first_request_has_its_time),
-        NET_TEST(half_a_frame_is_no_rest),
-        NET_TEST(who_does_not_answer_a_ping_is_gone),
-        NET_TEST(old_connections_have_a_grace),
-        NET_TEST(stop_finishes_what_is_under_way),
+        NET_TEST(the_first_request_has_a_timeout),
+        NET_TEST(incomplete_frames_have_a_timeout),
+        NET_TEST(unanswered_pings_end_the_connection),
+        NET_TEST(old_connections_end_after_a_grace_period),
+        NET_TEST(stop_waits_for_requests_in_progress),
         NET_TEST(floods_end_with_a_goaway),
-        NET_TEST(traffic_is_no_flood),
+        NET_TEST(legitimate_traffic_is_not_a_flood),
         NET_TEST(wrong_prefaces),
         NET_TEST(calls_share_a_connection),
         NET_TEST(large_bodies_arrive_whole),
@@ -896,9 +898,9 @@ SUITE(net_h2)
         NET_TEST(reset_by_the_peer),
         NET_TEST(answer_before_the_whole_body),
         NET_TEST(answer_over_the_limit),
-        NET_TEST(keepalive_finds_the_dead),
-        NET_TEST(keepalive_leaves_the_idle_alone),
-        NET_TEST(both_ends_are_ours),
+        NET_TEST(keepalive_detects_dead_connections),
+        NET_TEST(keepalive_sends_no_pings_on_idle_connections),
+        NET_TEST(client_and_server_exchange_bodies_of_all_sizes),
     };
     return RUN(tests, NULL, NULL);
 }

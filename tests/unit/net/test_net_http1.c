@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's HTTP/1.1 on real sockets, with raw clients: RFC 9110 and 9112. */
+/* The server's HTTP/1.1 on real sockets, with raw clients: RFC 9110 and RFC 9112. */
 #include <sys/socket.h>
 
 #include "tests/support/net_served.h"
@@ -35,82 +35,84 @@ static void three_requests_in_one_segment(void **state)
     net_served_finish(&f);
 }
 
-/* A service that has a request sent by another client while it serves the first ones. */
-static struct crowd {
+/* A service that lets another client send a request while the first ones are served. */
+static struct interleaving {
     void (*begin)(struct br_handler *service, struct br_request *request);
-    struct net_peer *modest;
+    struct net_peer *single;
     unsigned n_when_sent, n_when_begun;
-} crowd;
+} interleaving;
 
-static void crowd_begin(struct br_handler *service, struct br_request *request)
+static void interleaving_begin(struct br_handler *service, struct br_request *request)
 {
     const struct net_service *s = (struct net_service *)(void *)service;
-    if (s->n_begun == crowd.n_when_sent)
-        assert_int_equal(net_try(crowd.modest, "GET /b HTTP/1.1\r\nHost: h\r\n\r\n", 28), 28);
+    if (s->n_begun == interleaving.n_when_sent)
+        assert_int_equal(net_try(interleaving.single, "GET /b HTTP/1.1\r\nHost: h\r\n\r\n", 28),
+                         28);
     if (strcmp(request->path, "/b") == 0)
-        crowd.n_when_begun = s->n_begun;
-    crowd.begin(service, request);
+        interleaving.n_when_begun = s->n_begun;
+    interleaving.begin(service, request);
 }
 
-/* Thousands of requests that came at once wait for those who have one: each client has its share of
- * a turn, of three times 1 KiB of answers (about a dozen each) at the most. */
-static void who_sends_much_ahead_does_not_hold_up_others(void **state)
+/* Thousands of pipelined requests of one client are served after other clients' requests. Each
+ * client has a share of a loop iteration: at most three times 1 KiB of answers, about a dozen
+ * each. */
+static void pipelined_requests_do_not_delay_other_clients(void **state)
 {
-    enum { GREEDY = 8, EACH = 1000 };
+    enum { N_PIPELINING = 8, EACH = 1000 };
     static char many[EACH * (sizeof GET - 1) + 1];
     struct fixture f;
-    struct net_peer *greedy[GREEDY];
+    struct net_peer *greedy[N_PIPELINING];
     net_served_open(&f, state, NULL);
     for (size_t i = 0; i < EACH; i++)
         memcpy(many + i * (sizeof GET - 1), GET, sizeof GET - 1);
-    crowd = (struct crowd){f.service.service.begin, net_served_dial(&f), 100, 0};
-    f.service.service.begin = crowd_begin;
-    for (int i = 0; i < GREEDY; i++)
+    interleaving = (struct interleaving){f.service.service.begin, net_served_dial(&f), 100, 0};
+    f.service.service.begin = interleaving_begin;
+    for (int i = 0; i < N_PIPELINING; i++)
         greedy[i] = net_served_dial(&f);
-    NET_UNTIL(f.rig, net_connections(f.rig) == GREEDY + 1);
-    for (int i = 0; i < GREEDY; i++)
+    NET_UNTIL(f.rig, net_connections(f.rig) == N_PIPELINING + 1);
+    for (int i = 0; i < N_PIPELINING; i++)
         assert_int_equal(net_try(greedy[i], many, sizeof many - 1), sizeof many - 1);
-    NET_UNTIL(f.rig, net_count(crowd.modest, OK) == 1);
-    if (crowd.n_when_begun > GREEDY * 50)
-        fail_msg("%u requests came first", crowd.n_when_begun);
-    for (int i = 0; i < GREEDY; i++)
+    NET_UNTIL(f.rig, net_count(interleaving.single, OK) == 1);
+    if (interleaving.n_when_begun > N_PIPELINING * 50)
+        fail_msg("%u requests were served first", interleaving.n_when_begun);
+    for (int i = 0; i < N_PIPELINING; i++)
         NET_UNTIL(f.rig, net_count(greedy[i], OK) == EACH);
-    for (int i = 0; i < GREEDY; i++)
+    for (int i = 0; i < N_PIPELINING; i++)
         net_hang_up(greedy[i]);
-    net_hang_up(crowd.modest);
+    net_hang_up(interleaving.single);
     net_served_finish(&f);
 }
 
-/* A crowd of such clients has a few shares a millisecond, of 1 KiB of answers each: between them
- * the loop sleeps, and whoever comes finds it free. */
-static void a_crowd_of_them_has_little_of_each_millisecond(void **state)
+/* Many such clients have a few shares per millisecond, of 1 KiB of answers each. The loop sleeps
+ * in between, and is free for new requests. */
+static void pipelined_requests_have_a_small_share_of_each_millisecond(void **state)
 {
-    enum { GREEDY = 40, EACH = 1000, SHARES = 8 };
+    enum { N_PIPELINING = 40, EACH = 1000, SHARES = 8 };
     enum { OF_SHARE = 1024 / 64 + 1 }; /* an answer has more than 64 bytes */
     static char many[EACH * (sizeof GET - 1) + 1];
     struct fixture f;
-    struct net_peer *greedy[GREEDY];
+    struct net_peer *greedy[N_PIPELINING];
     net_served_open(&f, state, NULL);
     for (size_t i = 0; i < EACH; i++)
         memcpy(many + i * (sizeof GET - 1), GET, sizeof GET - 1);
-    for (int i = 0; i < GREEDY; i++)
+    for (int i = 0; i < N_PIPELINING; i++)
         greedy[i] = net_served_dial(&f);
-    NET_UNTIL(f.rig, net_connections(f.rig) == GREEDY);
-    for (int i = 0; i < GREEDY; i++)
+    NET_UNTIL(f.rig, net_connections(f.rig) == N_PIPELINING);
+    for (int i = 0; i < N_PIPELINING; i++)
         assert_int_equal(net_try(greedy[i], many, sizeof many - 1), sizeof many - 1);
-    NET_UNTIL(f.rig, f.service.n_begun >= GREEDY * 3 * OF_SHARE);
+    NET_UNTIL(f.rig, f.service.n_begun >= N_PIPELINING * 3 * OF_SHARE);
     uint64_t now = 0;
-    for (unsigned i = 0, before = 0; i < 100 && f.service.n_begun < GREEDY * EACH / 2; i++) {
+    for (unsigned i = 0, before = 0; i < 100 && f.service.n_begun < N_PIPELINING * EACH / 2; i++) {
         if (br_host_mono_ms(f.rig->host) != now)
             before = f.service.n_begun;
         now = br_host_mono_ms(f.rig->host);
         net_step(f.rig);
         if (f.service.n_begun - before > 2 * SHARES * OF_SHARE)
-            fail_msg("%u requests were begun in a millisecond", f.service.n_begun - before);
+            fail_msg("%u requests began within a millisecond", f.service.n_begun - before);
     }
-    for (int i = 0; i < GREEDY; i++)
+    for (int i = 0; i < N_PIPELINING; i++)
         NET_UNTIL(f.rig, net_count(greedy[i], OK) == EACH);
-    for (int i = 0; i < GREEDY; i++)
+    for (int i = 0; i < N_PIPELINING; i++)
         net_hang_up(greedy[i]);
     net_served_finish(&f);
 }
@@ -150,7 +152,7 @@ static void answers_later_keep_their_order(void **state)
     net_served_finish(&f);
 }
 
-static void continues_when_asked(void **state)
+static void expect_continue_is_answered(void **state)
 {
     struct fixture f;
     net_served_open(&f, state, NULL);
@@ -161,7 +163,7 @@ static void continues_when_asked(void **state)
     assert_int_equal(f.service.n_bodies, 0);
     net_puts(f.rig, p, "abc");
     NET_UNTIL(f.rig, net_count(p, OK) == 1);
-    /* A body that is not wanted is not asked for: RFC 9110 section 10.1.1. */
+    /* RFC 9110 section 10.1.1: the server does not send 100 if it does not want the body. */
     f.service.when = NET_IN_BEGIN;
     net_puts(f.rig, p,
              "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
@@ -186,7 +188,7 @@ static void head_has_a_length_and_no_body(void **state)
     net_served_finish(&f);
 }
 
-static void closes_when_it_should(void **state)
+static void connections_close_as_specified(void **state)
 {
     static const char *const requests[] = {
         "GET / HTTP/1.0\r\nHost: h\r\n\r\n",
@@ -212,13 +214,13 @@ static void early_answers(void **state)
     net_served_open(&f, state, NULL);
     f.service.when = NET_IN_BEGIN;
     struct net_peer *p = net_served_dial(&f);
-    /* Without a body nothing is left to be mistaken for a request. */
+    /* If a request does not have a body, the following bytes cannot be mistaken for a request. */
     net_puts(f.rig, p, GET GET);
     NET_UNTIL(f.rig, net_count(p, OK) == 2);
     assert_int_equal(net_count(p, "Connection: close"), 0);
     net_puts(f.rig, p, POST(100000) "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n");
     NET_UNTIL(f.rig, net_poll(p));
-    assert_false(p->reset); /* it can read why */
+    assert_false(p->reset); /* the client can read the reason */
     assert_int_equal(net_count(p, OK), 3);
     assert_int_equal(f.service.n_begun, 3);
     assert_int_equal(f.service.n_bodies, 0);
@@ -226,7 +228,7 @@ static void early_answers(void **state)
     net_served_finish(&f);
 }
 
-static void last_words_survive_unread_input(void **state)
+static void answers_arrive_despite_unread_input(void **state)
 {
     struct fixture f;
     net_served_open(&f, state, NULL);
@@ -244,7 +246,7 @@ static void last_words_survive_unread_input(void **state)
     net_served_finish(&f);
 }
 
-/* RFC 9110 section 15.5.15; 400 where such a target is a query. "HTTP/" never comes. */
+/* RFC 9110 section 15.5.15; 400 if such a target is a query. "HTTP/" never arrives. */
 static void long_targets_are_answered(void **state)
 {
     static char line[1u << 20];
@@ -252,15 +254,15 @@ static void long_targets_are_answered(void **state)
     net_served_open(&f, state, NULL);
     memset(line, 'x', sizeof line);
     memcpy(line, "GET /?q=", 8);
-    for (int turn = 0; turn < 2; turn++) {
-        f.service.service.long_target = turn ? "the query is too long" : NULL;
+    for (int is_query = 0; is_query < 2; is_query++) {
+        f.service.service.long_target = is_query ? "the query is too long" : NULL;
         struct net_peer *p = net_served_dial(&f);
         net_send(f.rig, p, line, sizeof line);
         NET_UNTIL(f.rig, net_poll(p));
-        assert_int_equal(
-            net_count(p, turn ? "HTTP/1.1 400 Bad Request\r\n" : "HTTP/1.1 414 URI Too Long\r\n"),
-            1);
-        assert_int_equal(net_count(p, "the query is too long"), turn);
+        assert_int_equal(net_count(p, is_query ? "HTTP/1.1 400 Bad Request\r\n"
+                                               : "HTTP/1.1 414 URI Too Long\r\n"),
+                         1);
+        assert_int_equal(net_count(p, "the query is too long"), is_query);
         net_hang_up(p);
     }
     assert_int_equal(f.service.n_begun, 0);
@@ -279,14 +281,14 @@ static void half_closed_clients_get_their_answers(void **state)
         NET_UNTIL(f.rig, f.service.n_held == 1);
         unsigned before = f.rig->n_steps;
         net_idle(f.rig, 50);
-        assert_true(f.rig->n_steps - before < 100); /* the end of input keeps nobody busy */
+        assert_true(f.rig->n_steps - before < 100); /* the loop does not spin at the end of input */
         net_reply_all(&f.service);
     }
     NET_UNTIL(f.rig, net_poll(p));
     assert_int_equal(net_count(p, OK), 3);
     net_hang_up(p);
 
-    /* What is not all there never will be. */
+    /* An incomplete request can no longer be completed. */
     p = net_served_dial(&f);
     net_puts(f.rig, p, POST(10) "half");
     NET_UNTIL(f.rig, f.service.n_begun == 4);
@@ -304,7 +306,7 @@ static void body_over_the_limit(void **state)
     f.service.max_body = 4;
     struct net_peer *p = net_served_dial(&f);
     net_puts(f.rig, p, POST(5));
-    NET_UNTIL(f.rig, f.service.n_bodies == 1); /* before it comes */
+    NET_UNTIL(f.rig, f.service.n_bodies == 1); /* before it arrives */
     assert_int_equal(f.service.body_error, BR_BODY_TOO_BIG);
     net_hang_up(p);
     p = net_served_dial(&f);
@@ -317,7 +319,7 @@ static void body_over_the_limit(void **state)
     net_served_finish(&f);
 }
 
-/* The service may take its time over an error too; the rest of the body goes nowhere meanwhile. */
+/* The service may also answer an error late. Meanwhile the rest of the body is discarded. */
 static void late_answer_to_a_body_over_the_limit(void **state)
 {
     struct fixture f;
@@ -336,7 +338,7 @@ static void late_answer_to_a_body_over_the_limit(void **state)
     net_served_finish(&f);
 }
 
-static void client_goes_before_the_answer(void **state)
+static void clients_may_disconnect_before_the_answer(void **state)
 {
     struct fixture f;
     net_served_open(&f, state, NULL);
@@ -375,20 +377,20 @@ SUITE(net_http1)
 {
     const struct CMUnitTest tests[] = {
         NET_TEST(three_requests_in_one_segment),
-        NET_TEST(who_sends_much_ahead_does_not_hold_up_others),
-        NET_TEST(a_crowd_of_them_has_little_of_each_millisecond),
+        NET_TEST(pipelined_requests_do_not_delay_other_clients),
+        NET_TEST(pipelined_requests_have_a_small_share_of_each_millisecond),
         NET_TEST(split_at_every_byte),
         NET_TEST(answers_later_keep_their_order),
-        NET_TEST(continues_when_asked),
+        NET_TEST(expect_continue_is_answered),
         NET_TEST(head_has_a_length_and_no_body),
-        NET_TEST(closes_when_it_should),
+        NET_TEST(connections_close_as_specified),
         NET_TEST(early_answers),
-        NET_TEST(last_words_survive_unread_input),
+        NET_TEST(answers_arrive_despite_unread_input),
         NET_TEST(long_targets_are_answered),
         NET_TEST(half_closed_clients_get_their_answers),
         NET_TEST(body_over_the_limit),
         NET_TEST(late_answer_to_a_body_over_the_limit),
-        NET_TEST(client_goes_before_the_answer),
+        NET_TEST(clients_may_disconnect_before_the_answer),
         NET_TEST(freed_with_requests_under_way),
     };
     return RUN(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of exchanges that were redirected: an answer, a cancellation, the end of the client, and
- * redirects to more servers than a client keeps. The rules for following them are tested in
- * tests/e2e/test_redirects.py. */
+/* The end of redirected exchanges: an answer, a cancellation, the end of the client, and
+ * redirects to more servers than a client keeps. tests/e2e/test_redirects.py tests the rules for
+ * following them. */
 #include <netinet/in.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 #define OK "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 #define N_OTHERS (BR_REDIRECT_TARGETS_MAX + 1)
 
-struct place {
+struct server {
     int listener;
     unsigned port;
     struct net_peer *peer;
@@ -21,58 +21,58 @@ struct place {
 
 struct fixture {
     struct net_rig *rig;
-    struct place first, others[N_OTHERS];
+    struct server first, others[N_OTHERS];
     struct br_client *client;
     char url[64];
 };
 
-static void open_place(struct place *place)
+static void open_server(struct server *server)
 {
-    *place = (struct place){.port = 0};
-    place->listener = net_listen(AF_INET, &place->port);
-    assert_true(place->listener >= 0);
+    *server = (struct server){.port = 0};
+    server->listener = net_listen(AF_INET, &server->port);
+    assert_true(server->listener >= 0);
 }
 
 static void open_all(struct fixture *f, void **state)
 {
     *f = (struct fixture){.rig = *state};
-    open_place(&f->first);
+    open_server(&f->first);
     for (int i = 0; i < N_OTHERS; i++)
-        open_place(&f->others[i]);
+        open_server(&f->others[i]);
     (void)snprintf(f->url, sizeof f->url, "http://127.0.0.1:%u", f->first.port);
     f->client = net_connect(f->rig, &(struct br_client_config){.endpoint = f->url});
 }
 
-static void close_place(struct place *place)
+static void close_server(struct server *server)
 {
-    if (place->peer)
-        net_hang_up(place->peer);
-    close(place->listener);
+    if (server->peer)
+        net_hang_up(server->peer);
+    close(server->listener);
 }
 
 static void close_all(struct fixture *f)
 {
     br_client_free(f->client);
-    close_place(&f->first);
+    close_server(&f->first);
     for (int i = 0; i < N_OTHERS; i++)
-        close_place(&f->others[i]);
+        close_server(&f->others[i]);
 }
 
-/* A request comes to the place. */
-static void expect(struct fixture *f, struct place *place, const char *head)
+/* Waits until the server receives a request. */
+static void expect_request(struct fixture *f, struct server *server, const char *head)
 {
-    if (!place->peer)
-        NET_UNTIL(f->rig, (place->peer = net_accept(place->listener)));
-    NET_UNTIL(f->rig, net_count(place->peer, head));
-    place->peer->n_in = 0;
+    if (!server->peer)
+        NET_UNTIL(f->rig, (server->peer = net_accept(server->listener)));
+    NET_UNTIL(f->rig, net_count(server->peer, head));
+    server->peer->n_in = 0;
 }
 
-/* Sends the call, which the first place redirects to another one. */
+/* Sends the call, which the first server redirects to another one. */
 static void redirect(struct fixture *f, struct net_call *c, int other)
 {
     char answer[160];
     br_client_send(f->client, &c->x);
-    expect(f, &f->first, "POST /call HTTP/1.1\r\n");
+    expect_request(f, &f->first, "POST /call HTTP/1.1\r\n");
     (void)snprintf(answer, sizeof answer,
                    "HTTP/1.1 307 Moved\r\nLocation: http://127.0.0.1:%u/at\r\n"
                    "Content-Length: 3\r\n\r\nabc",
@@ -80,7 +80,7 @@ static void redirect(struct fixture *f, struct net_call *c, int other)
     net_puts(f->rig, f->first.peer, answer);
 }
 
-static void the_owner_gets_its_fields_back(void **state)
+static void the_fields_of_the_exchange_are_restored(void **state)
 {
     struct fixture f;
     struct net_call c;
@@ -90,7 +90,7 @@ static void the_owner_gets_its_fields_back(void **state)
     c.x.headers = headers;
     c.x.n_headers = 2;
     redirect(&f, &c, 0);
-    expect(&f, &f.others[0], "POST /at HTTP/1.1\r\n");
+    expect_request(&f, &f.others[0], "POST /at HTTP/1.1\r\n");
     net_puts(f.rig, f.others[0].peer, OK);
     NET_UNTIL(f.rig, c.n_done);
     assert_int_equal(c.http_status, 200);
@@ -103,14 +103,14 @@ static void the_owner_gets_its_fields_back(void **state)
     close_all(&f);
 }
 
-static void cancelled_at_the_other_server(void **state)
+static void cancelled_after_a_redirect(void **state)
 {
     struct fixture f;
     struct net_call c;
     open_all(&f, state);
     net_call_init(f.rig, &c, false, 5);
     redirect(&f, &c, 0);
-    expect(&f, &f.others[0], "POST /at HTTP/1.1\r\n");
+    expect_request(&f, &f.others[0], "POST /at HTTP/1.1\r\n");
     br_client_cancel(f.client, &c.x);
     NET_UNTIL(f.rig, net_poll(f.others[0].peer));
     assert_int_equal(c.n_done, 0);
@@ -120,8 +120,8 @@ static void cancelled_at_the_other_server(void **state)
     close_all(&f);
 }
 
-/* Before there is a connection, and while there is one. */
-static void freed_at_the_other_server(void **state)
+/* Before and after the connection is established. */
+static void freed_after_a_redirect(void **state)
 {
     for (int connected = 0; connected < 2; connected++) {
         struct fixture f;
@@ -130,7 +130,7 @@ static void freed_at_the_other_server(void **state)
         net_call_init(f.rig, &c, false, 5);
         redirect(&f, &c, 0);
         if (connected)
-            expect(&f, &f.others[0], "POST /at HTTP/1.1\r\n");
+            expect_request(&f, &f.others[0], "POST /at HTTP/1.1\r\n");
         else
             NET_UNTIL(f.rig, c.x.hops);
         br_client_free(f.client);
@@ -152,18 +152,18 @@ static void more_servers_than_are_kept(void **state)
         net_call_init(f.rig, &c[i], false, 5);
     for (int i = 0; i < BR_REDIRECT_TARGETS_MAX; i++) {
         redirect(&f, &c[i], i);
-        expect(&f, &f.others[i], "POST /at HTTP/1.1\r\n");
+        expect_request(&f, &f.others[i], "POST /at HTTP/1.1\r\n");
     }
     redirect(&f, &c[N_OTHERS - 1], N_OTHERS - 1); /* all are in use */
     NET_UNTIL(f.rig, c[N_OTHERS - 1].n_done);
     assert_int_equal(c[N_OTHERS - 1].error, BR_EFULL);
     assert_non_null(strstr(c[N_OTHERS - 1].error_text, "too many servers"));
 
-    net_puts(f.rig, f.others[1].peer, OK); /* one is free, and makes room */
+    net_puts(f.rig, f.others[1].peer, OK); /* one is idle and is replaced */
     NET_UNTIL(f.rig, c[1].n_done);
     c[N_OTHERS - 1].n_done = 0;
     redirect(&f, &c[N_OTHERS - 1], N_OTHERS - 1);
-    expect(&f, &f.others[N_OTHERS - 1], "POST /at HTTP/1.1\r\n");
+    expect_request(&f, &f.others[N_OTHERS - 1], "POST /at HTTP/1.1\r\n");
     NET_UNTIL(f.rig, net_poll(f.others[1].peer));
     for (int i = 0; i < N_OTHERS; i++)
         if (i != 1)
@@ -179,9 +179,9 @@ static void more_servers_than_are_kept(void **state)
 SUITE(net_redirect)
 {
     const struct CMUnitTest tests[] = {
-        NET_TEST(the_owner_gets_its_fields_back),
-        NET_TEST(cancelled_at_the_other_server),
-        NET_TEST(freed_at_the_other_server),
+        NET_TEST(the_fields_of_the_exchange_are_restored),
+        NET_TEST(cancelled_after_a_redirect),
+        NET_TEST(freed_after_a_redirect),
         NET_TEST(more_servers_than_are_kept),
     };
     return RUN(tests, NULL, NULL);

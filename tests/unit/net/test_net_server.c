@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server on real sockets, with raw clients that are slow, deaf or too many; how it stops, holds
- * back and listens. */
+/* The server on real sockets, with raw clients that are slow, do not read, or are too many; how
+ * the server stops, applies backpressure and listens. */
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -17,15 +17,15 @@
 #include "tests/support/net_served.h"
 #include "tests/support/test.h"
 
-/* --- Slow and deaf clients -------------------------------------------------------------------- */
+/* --- Clients that are slow or do not read ----------------------------------------------------- */
 
-static const struct br_server_config hasty = {.handshake_timeout_ms = 200,
-                                              .request_timeout_ms = 300,
-                                              .linger_timeout_ms = 100,
-                                              .stop_timeout_ms = 200};
+static const struct br_server_config short_timeouts = {.handshake_timeout_ms = 200,
+                                                       .request_timeout_ms = 300,
+                                                       .linger_timeout_ms = 100,
+                                                       .stop_timeout_ms = 200};
 
-/* Sends `drip` every 10 ms until the server ends it; how long that took. */
-static uint64_t drip(struct fixture *f, const char *first, const char *text)
+/* Sends `text` every 10 ms until the server closes the connection. Returns the time that took. */
+static uint64_t send_slowly(struct fixture *f, const char *first, const char *text)
 {
     struct net_peer *p = net_served_dial(f);
     net_puts(f->rig, p, first);
@@ -52,9 +52,9 @@ static void slow_clients_are_closed(void **state)
     };
     static const char *const drips[] = {"", "", "x", "x", "1\r\na\r\n"};
     struct fixture f;
-    net_served_open(&f, state, &hasty);
+    net_served_open(&f, state, &short_timeouts);
     for (size_t i = 0; i < BR_COUNT(firsts); i++) {
-        uint64_t took = drip(&f, firsts[i], drips[i]);
+        uint64_t took = send_slowly(&f, firsts[i], drips[i]);
         assert_in_range(took, i < 2 ? 150 : 250, 5000);
     }
     assert_int_equal(f.service.n_begun, 2);
@@ -62,40 +62,41 @@ static void slow_clients_are_closed(void **state)
     net_served_finish(&f);
 }
 
-static void steady_clients_are_not(void **state)
+static void steady_clients_are_kept(void **state)
 {
     static char piece[4096];
     struct fixture f;
-    net_served_open(&f, state, &hasty);
+    net_served_open(&f, state, &short_timeouts);
     struct net_peer *p = net_served_dial(&f);
     net_puts(f.rig, p, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 40960\r\n\r\n");
-    for (int i = 0; i < 10; i++) { /* 4 KiB every 100 ms: as slow as may be, for over a second */
+    /* 4 KiB every 100 ms: the slowest rate that is allowed, for more than a second */
+    for (int i = 0; i < 10; i++) {
         net_send(f.rig, p, piece, sizeof piece);
         net_idle(f.rig, 100);
     }
     NET_UNTIL(f.rig, net_count(p, OK) == 1);
     assert_int_equal(f.service.body_bytes, 40960);
-    net_idle(f.rig, 700); /* idle is no crime without idle_timeout */
+    net_idle(f.rig, 700); /* idle connections are allowed without idle_timeout */
     net_puts(f.rig, p, GET);
     NET_UNTIL(f.rig, net_count(p, OK) == 2);
     net_hang_up(p);
     net_served_finish(&f);
 }
 
-/* Progress enough for a request, but not at the rate that a body has to come at. */
-static void bodies_have_to_come_at_a_rate(void **state)
+/* The request makes progress, but its body is below the least rate. */
+static void bodies_below_the_least_rate_are_closed(void **state)
 {
     struct fixture f;
-    struct br_server_config config = hasty;
+    struct br_server_config config = short_timeouts;
     config.min_body_rate = 1 << 20; /* over request_timeout_ms: 300 KiB in 300 ms */
     net_served_open(&f, state, &config);
     static char piece[4097];
     memset(piece, 'x', sizeof piece - 1); /* every 10 ms: 400 KiB a second */
-    uint64_t took = drip(&f, POST(60000000), piece);
+    uint64_t took = send_slowly(&f, POST(60000000), piece);
     assert_in_range(took, 250, 5000);
     assert_int_equal(f.service.n_gone, 1);
     net_served_finish(&f);
-    config.min_body_rate = -1; /* any rate is enough, but not none */
+    config.min_body_rate = -1; /* any rate above zero is enough */
     net_served_open(&f, state, &config);
     struct net_peer *p = net_served_dial(&f);
     net_puts(f.rig, p, POST(400000));
@@ -108,10 +109,10 @@ static void bodies_have_to_come_at_a_rate(void **state)
     net_served_finish(&f);
 }
 
-static void reader_that_stops(void **state)
+static void readers_that_stop_are_closed(void **state)
 {
     struct fixture f;
-    net_served_open(&f, state, &hasty);
+    net_served_open(&f, state, &short_timeouts);
     f.service.answer_bytes = 32u << 20;
     struct net_peer *p = net_served_dial(&f);
     p->deaf = true;
@@ -123,10 +124,10 @@ static void reader_that_stops(void **state)
     net_served_finish(&f);
 }
 
-static void reader_that_is_slow(void **state)
+static void slow_readers_get_the_whole_answer(void **state)
 {
     struct fixture f;
-    net_served_open(&f, state, &hasty);
+    net_served_open(&f, state, &short_timeouts);
     f.service.answer_bytes = 16u << 20;
     struct net_peer *p = net_served_dial(&f);
     net_puts(f.rig, p, GET);
@@ -142,14 +143,14 @@ static void reader_that_is_slow(void **state)
         got += n > 0 ? (size_t)n : 0;
         net_step(f.rig);
     }
-    assert_true(net_now(f.rig) - start > 300); /* more than the time without progress */
+    assert_true(net_now(f.rig) - start > 300); /* longer than the timeout for a lack of progress */
     free(sip);
     net_hang_up(p);
     net_served_finish(&f);
 }
 
-/* A client that pipelines for ever and reads nothing must stop being read. */
-static void pipeliner_that_never_reads(void **state)
+/* The server must stop reading from a client that pipelines forever and does not read. */
+static void a_client_that_pipelines_and_never_reads_is_paused(void **state)
 {
     struct fixture f;
     net_served_open(&f, state, NULL);
@@ -162,7 +163,7 @@ static void pipeliner_that_never_reads(void **state)
         memcpy(many + len, GET, sizeof GET - 1);
     uint64_t quiet = net_now(f.rig);
     while (net_now(f.rig) - quiet < 200) {
-        /* Whole requests or not does not matter: it is a stream of them. */
+        /* A write may cut a request anywhere: the requests are a continuous stream. */
         static size_t at;
         size_t n = net_try(p, many + at, len - at);
         at = (at + n) % len;
@@ -174,11 +175,11 @@ static void pipeliner_that_never_reads(void **state)
     }
     assert_true(most < 2u << 20);
     assert_true(f.service.n_begun > 100);
-    assert_true(f.service.n_begun < 100000); /* what the sockets' buffers hold, and no more */
+    assert_true(f.service.n_begun < 100000); /* as much as the sockets' buffers hold */
     unsigned before = f.rig->n_steps;
     net_idle(f.rig, 100);
     assert_true(f.rig->n_steps - before < 200);
-    /* When it reads at last, every request that got in is answered. */
+    /* When the client finally reads, it gets an answer to every request that the server read. */
     p->deaf = false;
     unsigned seen = 0;
     NET_UNTIL(f.rig, (net_poll(p), f.service.n_begun > 0 && (seen = f.service.n_begun) &&
@@ -190,7 +191,7 @@ static void pipeliner_that_never_reads(void **state)
 
 static void idle_connections_end_gently(void **state)
 {
-    struct br_server_config config = hasty;
+    struct br_server_config config = short_timeouts;
     struct fixture f;
     config.idle_timeout_ms = 200;
     net_served_open(&f, state, &config);
@@ -214,7 +215,7 @@ static void stop_waits_for_the_pipeline_only(void **state)
 {
     struct fixture f;
     unsigned stopped = 0;
-    net_served_open(&f, state, &hasty);
+    net_served_open(&f, state, &short_timeouts);
     struct net_peer *idle = net_served_dial(&f), *held = net_served_dial(&f),
                     *half = net_served_dial(&f), *fresh = net_served_dial(&f);
     net_puts(f.rig, idle, GET);
@@ -231,13 +232,13 @@ static void stop_waits_for_the_pipeline_only(void **state)
     NET_UNTIL(f.rig, net_poll(half)); /* after stop_timeout */
     assert_int_equal(f.service.n_gone, 1);
     net_idle(f.rig, 400);
-    assert_int_equal(stopped, 0); /* what is in the pipeline is waited for */
+    assert_int_equal(stopped, 0); /* the server waits for requests in the pipeline */
     assert_false(net_poll(held));
     net_reply_all(&f.service);
     NET_UNTIL(f.rig, stopped == 1);
     assert_int_equal(net_count(held, OK), 1);
     assert_int_equal(net_count(held, "Connection: close"), 1);
-    assert_int_equal(net_closed(f.rig, "stop"), 4); /* no client has closed one */
+    assert_int_equal(net_closed(f.rig, "stop"), 4); /* none was closed by its client */
     struct net_peer *all[] = {idle, held, half, fresh};
     for (size_t i = 0; i < BR_COUNT(all); i++)
         net_hang_up(all[i]);
@@ -245,7 +246,7 @@ static void stop_waits_for_the_pipeline_only(void **state)
     assert_int_equal(stopped, 1);
 }
 
-static void stop_is_not_held_up_by_a_deaf_client(void **state)
+static void stop_does_not_wait_for_a_client_that_does_not_read(void **state)
 {
     struct fixture f;
     unsigned stopped = 0;
@@ -285,8 +286,9 @@ static unsigned pauses(struct fixture *f)
     return (unsigned)*br_metric(f->rig->host->metrics, BR_COUNTER, "braid_server_reads_paused", "");
 }
 
-/* Above the mark nobody spins, everybody gets on, and what is held stays near it. */
-static void large_bodies_take_turns(void **state)
+/* Above the mark the loop does not spin, every client makes progress, and the buffered bytes
+ * stay near the mark. */
+static void large_bodies_are_read_in_rotation(void **state)
 {
     enum { CLIENTS = 12, BYTES = 1 << 20 };
     struct fixture f;
@@ -312,11 +314,11 @@ static void large_bodies_take_turns(void **state)
         most = br_loop_held(f.rig->loop) > most ? br_loop_held(f.rig->loop) : most;
     }
     assert_true(pauses(&f) >= CLIENTS - 1);
-    /* One of them whole, the others two reads and what a buffer has to spare. */
+    /* One whole body; for each of the others two reads and the spare room of a buffer. */
     assert_in_range(most, BYTES, 2 * BYTES + (CLIENTS - 1) * (3u * BR_HELD_SMALL));
     assert_true(f.rig->n_steps - steps < (net_now(f.rig) - start) * 2 + 1000);
     assert_int_equal(f.service.body_bytes, (size_t)CLIENTS * BYTES);
-    assert_int_equal(br_loop_held(f.rig->loop), 0); /* the pipeline has them */
+    assert_int_equal(br_loop_held(f.rig->loop), 0); /* the pipeline holds the bodies */
     net_reply_all(&f.service);
     for (int i = 0; i < CLIENTS; i++) {
         NET_UNTIL(f.rig, net_count(p[i], OK) == 1);
@@ -325,7 +327,7 @@ static void large_bodies_take_turns(void **state)
     net_served_finish(&f);
 }
 
-/* Twenty requests, one after the other, none of which is held up. */
+/* Sends twenty requests in sequence, and checks that none of them is delayed. */
 static void check_not_paused(struct fixture *f)
 {
     unsigned before = pauses(f);
@@ -338,8 +340,8 @@ static void check_not_paused(struct fixture *f)
     net_hang_up(p);
 }
 
-/* One that holds a lot and stops: nobody else waits for it, also not those with large bodies. */
-static void others_do_not_wait_for_an_unfinished_body(void **state)
+/* One client holds a lot and stops. The others do not wait for it, even those with large bodies. */
+static void an_unfinished_body_does_not_delay_others(void **state)
 {
     enum { BYTES = 4 << 20 };
     struct fixture f;
@@ -364,8 +366,8 @@ static void others_do_not_wait_for_an_unfinished_body(void **state)
     net_served_finish(&f);
 }
 
-/* Many that hold little each, together more than the mark: nobody is paused, for nobody is large.
- */
+/* Many connections buffer little each, and together more than the mark: none is paused, since
+ * none is large. */
 static void small_bodies_are_never_paused(void **state)
 {
     enum { CLIENTS = 100, BYTES = 30000 };
@@ -390,11 +392,16 @@ static void small_bodies_are_never_paused(void **state)
     net_served_finish(&f);
 }
 
-/* A turn takes a share of what has come, so that the destination gets its turn, too; and who always
- * has more to say does not come before those who wait. */
-static void a_crowd_is_read_in_shares(void **state)
+/* A loop iteration reads only a share of the received data, so that the exporter's socket is
+ * served, too. Connections that always have more data are not preferred to those that wait. */
+static void many_connections_are_read_in_shares(void **state)
 {
-    enum { CLIENTS = 64, BYTES = 60000, TURN = (1 << 20) + BYTES + 200, TURNS = 8 };
+    enum {
+        CLIENTS = 64,
+        BYTES = 60000,
+        BYTES_PER_ITERATION = (1 << 20) + BYTES + 200,
+        N_ITERATIONS = 8
+    };
     static const char head[] = POST(60000);
     struct fixture f;
     static uint8_t request[sizeof head - 1 + BYTES];
@@ -407,9 +414,9 @@ static void a_crowd_is_read_in_shares(void **state)
     for (int i = 0; i < CLIENTS; i++)
         assert_int_equal(net_try(p[i], request, sizeof request), sizeof request);
     unsigned sent[CLIENTS] = {0}, n_answered = 0;
-    for (int turn = 0; turn < TURNS; turn++) {
-        net_step(f.rig); /* the end of one turn, the beginning of the next */
-        assert_true(f.service.body_bytes <= (size_t)(turn + 2) * TURN);
+    for (int iteration = 0; iteration < N_ITERATIONS; iteration++) {
+        net_step(f.rig); /* the end of one iteration, the beginning of the next */
+        assert_true(f.service.body_bytes <= (size_t)(iteration + 2) * BYTES_PER_ITERATION);
         n_answered = 0;
         for (int i = 0; i < CLIENTS; i++) {
             unsigned n = net_count(p[i], OK);
@@ -426,12 +433,12 @@ static void a_crowd_is_read_in_shares(void **state)
     net_served_finish(&f);
 }
 
-/* Who sends a body byte by byte has no part in what a whole request waits for. */
-static void who_trickles_waits_for_others(void **state)
+/* A connection that sends its body byte by byte does not delay whole requests of others. */
+static void slow_senders_are_read_after_others(void **state)
 {
-    enum { CLIENTS = 200, SHARE = 64, TURNS = CLIENTS / SHARE + 2 };
+    enum { CLIENTS = 200, SHARE = 64, N_ITERATIONS = CLIENTS / SHARE + 2 };
     static const char head[] = POST(60000);
-    static const uint8_t bytes[300]; /* more than the buffer of the first has room for */
+    static const uint8_t bytes[300]; /* more than the first buffer has room for */
     struct fixture f;
     struct net_peer *p[CLIENTS], *healthy;
     net_served_open(&f, state, NULL);
@@ -445,18 +452,18 @@ static void who_trickles_waits_for_others(void **state)
     NET_UNTIL(f.rig, br_loop_held(f.rig->loop) >= CLIENTS * 256);
     for (int i = 0; i < CLIENTS; i++)
         assert_int_equal(net_try(p[i], bytes, 1), 1);
-    for (int turn = 0; turn < TURNS; turn++)
-        net_step(f.rig); /* a head is little, too: only now they trickle */
+    for (int iteration = 0; iteration < N_ITERATIONS; iteration++)
+        net_step(f.rig); /* a head is small, too: the connections count as slow only now */
     size_t had = br_loop_held(f.rig->loop);
     for (int i = 0; i < CLIENTS; i++)
         assert_int_equal(net_try(p[i], bytes, sizeof bytes), sizeof bytes);
     static const char whole[] = POST(2) "ok";
     assert_int_equal(net_try(healthy, (const uint8_t *)whole, sizeof whole - 1), sizeof whole - 1);
-    net_step(f.rig); /* the end of one turn, the beginning of the next */
+    net_step(f.rig); /* the end of one iteration, the beginning of the next */
     net_step(f.rig);
     assert_int_equal(net_count(healthy, OK), 1);
     size_t grown = br_loop_held(f.rig->loop) - had;
-    for (int turn = 0; turn < TURNS; turn++)
+    for (int iteration = 0; iteration < N_ITERATIONS; iteration++)
         net_step(f.rig);
     size_t all = br_loop_held(f.rig->loop) - had;
     assert_true(all > 0 && grown * CLIENTS <= all * 2 * SHARE);
@@ -466,8 +473,8 @@ static void who_trickles_waits_for_others(void **state)
     net_served_finish(&f);
 }
 
-/* What the pipeline holds is bounded there, and costs nobody here. */
-static void what_was_handed_over_does_not_pause(void **state)
+/* The pipeline bounds the data that it holds, so the server does not pause connections for it. */
+static void data_in_the_pipeline_does_not_pause_connections(void **state)
 {
     struct fixture f;
     net_served_open(&f, state, NULL);
@@ -495,18 +502,19 @@ static void unix_sockets(void **state)
     struct net_service service;
     struct br_server *server, *second;
     struct br_err err = {0};
-    char folder[] = "/tmp/net-XXXXXX", path[64];
+    char directory[] = "/tmp/net-XXXXXX", path[64];
     struct stat st;
     net_service_init(&service);
-    assert_non_null(mkdtemp(folder));
-    (void)snprintf(path, sizeof path, "%s/socket", folder);
+    assert_non_null(mkdtemp(directory));
+    (void)snprintf(path, sizeof path, "%s/socket", directory);
 
-    /* A socket that a killed process left is replaced; one that is in use, or any file, is not. */
+    /* A socket that a killed process left behind is replaced. A socket in use, or any other
+     * file, is not. */
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     memcpy(addr.sun_path, path, strlen(path) + 1);
-    int left = socket(AF_UNIX, SOCK_STREAM, 0);
-    assert_int_equal(bind(left, (struct sockaddr *)&addr, sizeof addr), 0);
-    close(left);
+    int abandoned = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(abandoned, (struct sockaddr *)&addr, sizeof addr), 0);
+    close(abandoned);
     assert_int_equal(serve_unix(rig, &service, path, &server, &err), 0);
     assert_int_equal(br_server_port(server), 0);
     assert_int_equal(lstat(path, &st), 0);
@@ -531,7 +539,7 @@ static void unix_sockets(void **state)
         br_client_free(client);
     }
     br_server_free(server);
-    NET_UNTIL(rig, lstat(path, &st) != 0); /* it cleans up */
+    NET_UNTIL(rig, lstat(path, &st) != 0); /* the server removes its socket */
 
     int file = open(path, O_CREAT | O_WRONLY, 0600);
     assert_true(file >= 0);
@@ -540,7 +548,7 @@ static void unix_sockets(void **state)
     assert_int_equal(lstat(path, &st), 0);
     assert_true(S_ISREG(st.st_mode));
     unlink(path);
-    rmdir(folder);
+    rmdir(directory);
 }
 
 static bool has_ipv6(void)
@@ -584,7 +592,7 @@ static void no_descriptors_left(void **state)
     net_puts(f.rig, p, GET);
     net_puts(f.rig, late, GET);
     NET_UNTIL(f.rig,
-              f.service.n_held == 2); /* they have requests under way: nobody can make room */
+              f.service.n_held == 2); /* all have requests in progress, so none can be closed */
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
     none.rlim_cur = 3;
@@ -592,7 +600,7 @@ static void no_descriptors_left(void **state)
     unsigned steps = f.rig->n_steps;
     net_idle(f.rig, 300);
     unsigned spent = f.rig->n_steps - steps;
-    f.service.when = NET_IN_BODY; /* others are served */
+    f.service.when = NET_IN_BODY; /* other addresses are served */
     net_reply_all(&f.service);
     NET_UNTIL(f.rig, net_count(p, OK) == 1 && net_count(late, OK) == 1);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -605,9 +613,9 @@ static void no_descriptors_left(void **state)
     net_served_finish(&f);
 }
 
-/* --- Room ------------------------------------------------------------------------------------- */
+/* --- Limits of connections -------------------------------------------------------------------- */
 
-/* A request on a connection, and its answer: it is the one used last. */
+/* Sends a request on a connection and answers it, which makes the connection the last one used. */
 static void use(struct fixture *f, struct net_peer *p)
 {
     unsigned n = net_count(p, OK);
@@ -615,9 +623,9 @@ static void use(struct fixture *f, struct net_peer *p)
     NET_UNTIL(f->rig, net_count(p, OK) == n + 1);
 }
 
-/* Who was without a request for the longest makes room; where all have one, the new one has to go.
- */
-static void idle_connections_make_room(void **state)
+/* The connection that was idle for the longest is closed for a new one. If all have requests,
+ * the new connection is closed. */
+static void idle_connections_are_closed_for_new_ones(void **state)
 {
     struct fixture f;
     struct net_peer *p[5];
@@ -650,8 +658,8 @@ static void idle_connections_make_room(void **state)
     net_served_finish(&f);
 }
 
-/* While the process holds more than it may, a server takes a few connections only. */
-static void over_the_limit_there_are_few_connections(void **state)
+/* While the process exceeds its memory limit, a server accepts only a few connections. */
+static void few_connections_above_the_memory_limit(void **state)
 {
     enum { FEW = 8 };
     struct br_memory memory = {0};
@@ -669,7 +677,7 @@ static void over_the_limit_there_are_few_connections(void **state)
     net_hang_up(refused);
     assert_int_equal(net_closed(f.rig, "memory"), 1);
     assert_int_equal(net_connections(f.rig), FEW);
-    use(&f, p[0]); /* those that are here go on */
+    use(&f, p[0]); /* existing connections continue */
     atomic_store(&memory.hard, SIZE_MAX);
     refused = net_served_dial(&f);
     use(&f, refused);
@@ -680,7 +688,7 @@ static void over_the_limit_there_are_few_connections(void **state)
     net_served_finish(&f);
 }
 
-/* From 127.0.0.`host`. */
+/* Connects from 127.0.0.`host`. */
 static struct net_peer *dial_from(struct fixture *f, unsigned host)
 {
     struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000000u + host)};
@@ -693,7 +701,7 @@ static struct net_peer *dial_from(struct fixture *f, unsigned host)
     return net_peer_of(fd);
 }
 
-static void an_address_makes_room_for_itself(void **state)
+static void an_address_at_its_limit_closes_its_idle_connection(void **state)
 {
     struct fixture f;
     net_served_open(&f, state, &(struct br_server_config){.max_connections_per_address = 2});
@@ -726,8 +734,8 @@ static void an_address_makes_room_for_itself(void **state)
     net_served_finish(&f);
 }
 
-/* The descriptors are used up, by connections that do nothing: those who come get theirs. */
-static void idle_connections_give_their_descriptors(void **state)
+/* Idle connections use all descriptors: new connections replace them. */
+static void idle_connections_release_descriptors(void **state)
 {
     enum { IDLE = 8, COME = 20 };
     struct fixture f;
@@ -774,8 +782,8 @@ static void descriptors_are_raised(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* A peer that vanished is found out by the kernel: 15 s, then nine probes, as Go's; and 30 s after
- * what it does not acknowledge. */
+/* The kernel detects a peer that has vanished: after 15 s and nine probes, like Go, or 30 s
+ * after data that is not acknowledged. */
 static void connections_have_tcp_keepalive(void **state)
 {
     struct fixture f;
@@ -813,10 +821,9 @@ static void thousands_of_connections(void **state)
     net_served_open(&f, state, NULL);
     for (int i = 0; i < 3000; i++) {
         struct net_peer *p = net_served_dial(&f);
-        net_puts(f.rig, p,
-                 i % 3 == 0   ? GET
-                 : i % 3 == 1 ? POST(10) "hal"
-                              : "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        static const char *const beginnings[] = {GET, POST(10) "hal",
+                                                 "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"};
+        net_puts(f.rig, p, beginnings[i % 3]);
         if (i % 2)
             net_step(f.rig);
         net_hang_up(p);
@@ -825,7 +832,7 @@ static void thousands_of_connections(void **state)
     net_served_finish(&f);
 }
 
-/* A timer that is due at once, armed from a timer: nothing else wakes the loop. */
+/* A timer that is due at once is armed by another timer, while nothing else wakes the loop. */
 static void on_zero(struct br_timer *t);
 
 struct zero {
@@ -843,7 +850,7 @@ static void on_zero(struct br_timer *t)
         (void)br_host_timer(br_loop_host(z->loop), t, 0, on_zero);
 }
 
-static void timers_of_no_delay(void **state)
+static void timers_without_delay(void **state)
 {
     (void)state;
     struct br_net *net = br_net_new();
@@ -851,7 +858,7 @@ static void timers_of_no_delay(void **state)
     struct br_err err;
     assert_int_equal(br_loop_new(net, 0, 1, &z.loop, &err), 0);
     assert_true(br_host_timer(br_loop_host(z.loop), &z.timer, 5, on_zero));
-    alarm(20); /* it would sleep for ever */
+    alarm(20); /* the loop would sleep forever */
     br_loop_run(z.loop);
     alarm(0);
     assert_int_equal(z.n, 10);
@@ -859,8 +866,8 @@ static void timers_of_no_delay(void **state)
     br_net_free(net);
 }
 
-/* The table of a listener has the addresses that have connections, and no others: it has a maximum,
- * and clients come from everywhere. */
+/* A listener's table contains only addresses that have connections. It has a maximum size, and
+ * clients connect from many addresses. */
 static void a_listener_forgets_addresses(void **state)
 {
     struct br_listener listener = {.max_per_address = 2, .addresses = br_map_new(2)};
@@ -896,32 +903,32 @@ SUITE(net_server)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_listener_forgets_addresses),
         NET_TEST(slow_clients_are_closed),
-        NET_TEST(steady_clients_are_not),
-        NET_TEST(bodies_have_to_come_at_a_rate),
-        NET_TEST(reader_that_stops),
-        NET_TEST(reader_that_is_slow),
-        NET_TEST(pipeliner_that_never_reads),
+        NET_TEST(steady_clients_are_kept),
+        NET_TEST(bodies_below_the_least_rate_are_closed),
+        NET_TEST(readers_that_stop_are_closed),
+        NET_TEST(slow_readers_get_the_whole_answer),
+        NET_TEST(a_client_that_pipelines_and_never_reads_is_paused),
         NET_TEST(idle_connections_end_gently),
         NET_TEST(stop_waits_for_the_pipeline_only),
-        NET_TEST(stop_is_not_held_up_by_a_deaf_client),
+        NET_TEST(stop_does_not_wait_for_a_client_that_does_not_read),
         NET_TEST(stop_with_nothing),
-        NET_TEST(large_bodies_take_turns),
-        NET_TEST(others_do_not_wait_for_an_unfinished_body),
+        NET_TEST(large_bodies_are_read_in_rotation),
+        NET_TEST(an_unfinished_body_does_not_delay_others),
         NET_TEST(small_bodies_are_never_paused),
-        NET_TEST(what_was_handed_over_does_not_pause),
-        NET_TEST(a_crowd_is_read_in_shares),
-        NET_TEST(who_trickles_waits_for_others),
+        NET_TEST(data_in_the_pipeline_does_not_pause_connections),
+        NET_TEST(many_connections_are_read_in_shares),
+        NET_TEST(slow_senders_are_read_after_others),
         NET_TEST(unix_sockets),
         test_if(has_ipv6(), (struct CMUnitTest)NET_TEST(ipv6)),
         NET_TEST(no_descriptors_left),
-        NET_TEST(idle_connections_make_room),
-        NET_TEST(over_the_limit_there_are_few_connections),
-        NET_TEST(an_address_makes_room_for_itself),
-        NET_TEST(idle_connections_give_their_descriptors),
+        NET_TEST(idle_connections_are_closed_for_new_ones),
+        NET_TEST(few_connections_above_the_memory_limit),
+        NET_TEST(an_address_at_its_limit_closes_its_idle_connection),
+        NET_TEST(idle_connections_release_descriptors),
         NET_TEST(descriptors_are_raised),
         NET_TEST(connections_have_tcp_keepalive),
         NET_TEST(thousands_of_connections),
-        cmocka_unit_test(timers_of_no_delay),
+        cmocka_unit_test(timers_without_delay),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TLS on real sockets: both ends ours, and what goes wrong between them. */
+/* TLS on real sockets: the client and the server of Braid, and faults between them. */
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -115,7 +115,7 @@ static void wrong_certificates(void **state)
     }
 }
 
-/* With TLS 1.3 a client has its handshake done before the server says no. */
+/* With TLS 1.3, the client completes its handshake before the server rejects its certificate. */
 static void client_certificates(void **state)
 {
     static const char *const bad[] = {NULL, "stranger", "expired", "wrong_use"};
@@ -148,7 +148,7 @@ static void one_side_without_tls(void **state)
     open_with(&f, state);
     start(&f, false);
     (void)snprintf(url, sizeof url, "http://127.0.0.1:%u", br_server_port(f.server));
-    for (int grpc = 0; grpc < 2; grpc++) { /* a client that does not know it */
+    for (int grpc = 0; grpc < 2; grpc++) { /* a client without TLS */
         struct br_client *plain =
             net_connect(f.rig, &(struct br_client_config){.endpoint = url, .grpc = grpc});
         net_call_init(f.rig, &c, grpc, 10);
@@ -159,7 +159,7 @@ static void one_side_without_tls(void **state)
     }
     finish(&f);
 
-    struct net_service service; /* a server that does not */
+    struct net_service service; /* a server without TLS */
     net_service_init(&service);
     struct br_server *server = net_serve(f.rig, &service, NULL);
     (void)snprintf(url, sizeof url, "https://127.0.0.1:%u", br_server_port(server));
@@ -178,8 +178,9 @@ static void one_side_without_tls(void **state)
 
 /* --- HTTP/2 by ALPN --------------------------------------------------------------------------- */
 
-/* A server of both gets HTTP/2 where it is offered: all calls share one connection. */
-static void http_goes_over_http2(void **state)
+/* A server that supports both versions gets HTTP/2 if ALPN offers it. All calls share one
+ * connection. */
+static void http2_is_used_if_offered(void **state)
 {
     enum { N = 20 };
     for (int http2 = 0; http2 < 2; http2++) {
@@ -216,12 +217,12 @@ static void http_goes_over_http2(void **state)
     }
 }
 
-/* A server of OpenSSL's that takes connections on one thread of events: the test's. */
+/* A server made with OpenSSL. It accepts connections on the thread of the test. */
 struct peer {
     SSL_CTX *ctx;
     SSL *ssl;
     struct net_peer *peer;
-    const char *chosen; /* by ALPN; NULL: it has none */
+    const char *chosen; /* the protocol chosen by ALPN; NULL: without ALPN */
 };
 
 static int on_alpn(SSL *ssl, const unsigned char **ret, unsigned char *ret_len,
@@ -263,8 +264,8 @@ static void peer_free(struct peer *p)
     net_hang_up(p->peer);
 }
 
-/* One that speaks HTTP/1.1 only, with ALPN or without, is spoken to as before. */
-static void http1_stays_where_there_is_no_more(void **state)
+/* With a server that supports HTTP/1.1 only, the client uses HTTP/1.1, with ALPN or without. */
+static void http1_is_used_without_http2_support(void **state)
 {
     static const char *const chosen[] = {"http/1.1", NULL};
     for (size_t i = 0; i < BR_COUNT(chosen); i++) {
@@ -277,7 +278,8 @@ static void http1_stays_where_there_is_no_more(void **state)
         (void)snprintf(f.url, sizeof f.url, "https://localhost:%u", port);
         f.client = net_connect(f.rig, &(struct br_client_config){
                                           .endpoint = f.url, .http2 = true, .tls = &f.client_tls});
-        for (int k = 0; k < 2; k++) { /* at once: the second gets a connection of its own */
+        /* at the same time: the second call gets another connection */
+        for (int k = 0; k < 2; k++) {
             net_call_init(f.rig, &c[k], false, 10);
             br_client_send(f.client, &c[k].x);
         }
@@ -302,8 +304,8 @@ static void http1_stays_where_there_is_no_more(void **state)
     }
 }
 
-/* HTTP/2 from a server that is made of frames: an answer that is cut off is an error, and
- * Retry-After is read in both its forms, as over HTTP/1.1. */
+/* HTTP/2 from a server made of raw frames. A truncated answer is an error, and Retry-After is
+ * read in both of its forms, as over HTTP/1.1. */
 static void answers_over_http2(void **state)
 {
     static const struct {
@@ -364,7 +366,7 @@ static void answers_over_http2(void **state)
     }
 }
 
-/* A raw client over OpenSSL's own sockets, in steps. */
+/* Connects a raw client that uses OpenSSL's sockets, step by step. */
 static SSL *dial(struct fixture *f, SSL_CTX *ctx, struct net_peer **ret)
 {
     *ret = net_dial(br_server_port(f->server));
@@ -404,12 +406,13 @@ static void alpn_decides(void **state)
             assert_int_equal(SSL_write(ssl, get, sizeof get - 1), sizeof get - 1);
             NET_UNTIL(f.rig, (n = SSL_read(ssl, answer, sizeof answer - 1)) > 0);
             assert_non_null(strstr(answer, "200 OK"));
-            /* It says goodbye, so that the end is known to be the end. */
+            /* The server sends close_notify, so the client knows that the end is not a
+             * truncation. */
             NET_UNTIL(f.rig, (n = SSL_read(ssl, answer, 1)) <= 0 &&
                                  SSL_get_error(ssl, n) == SSL_ERROR_ZERO_RETURN);
         } else if (h2) {
             uint8_t settings[64];
-            int n = 0; /* nghttp2's side speaks only after the preface */
+            int n = 0; /* nghttp2's server writes only after the preface */
             assert_int_equal(
                 SSL_write(ssl, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33), 33);
             NET_UNTIL(f.rig, (n = SSL_read(ssl, settings, sizeof settings)) > 0);
@@ -428,17 +431,17 @@ static void slow_handshakes_are_closed(void **state)
     struct fixture f;
     open_with(&f, state);
     start(&f, false);
-    struct net_peer *silent = net_dial(br_server_port(f.server));
+    struct net_peer *idle = net_dial(br_server_port(f.server));
     struct net_peer *half = net_dial(br_server_port(f.server));
     net_send(f.rig, half, "\26\3\1\2\0\1\0\1\374", 9); /* the start of a ClientHello */
-    NET_UNTIL(f.rig, net_poll(silent) && net_poll(half));
-    net_hang_up(silent);
+    NET_UNTIL(f.rig, net_poll(idle) && net_poll(half));
+    net_hang_up(idle);
     net_hang_up(half);
     finish(&f);
 }
 
-/* The connection ends without close_notify: what was to end with it is cut off (RFC 9110
- * section 11.1). */
+/* A connection ends without close_notify: an answer that its end would delimit is truncated (RFC
+ * 9110 section 11.1). */
 static void truncation_is_an_error(void **state)
 {
     for (int goodbye = 0; goodbye < 2; goodbye++) {
@@ -483,7 +486,7 @@ static void truncation_is_an_error(void **state)
 SUITE(net_tls)
 {
     const struct CMUnitTest tests[] = {
-        NET_TEST(http_goes_over_http2),       NET_TEST(http1_stays_where_there_is_no_more),
+        NET_TEST(http2_is_used_if_offered),   NET_TEST(http1_is_used_without_http2_support),
         NET_TEST(answers_over_http2),         NET_TEST(bodies_of_all_sizes),
         NET_TEST(wrong_certificates),         NET_TEST(client_certificates),
         NET_TEST(one_side_without_tls),       NET_TEST(alpn_decides),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Work in libuv's thread pool (net/work.c): names are found while all that work may have is busy.
- */
+/* Work in libuv's thread pool (net/work.c): names are resolved even if all threads for other
+ * work are busy. */
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -27,7 +27,7 @@ struct bench {
     struct br_host *host;
     sem_t begun, may_end;
     _Atomic unsigned n_begun, n_over;
-    _Atomic bool too_many; /* more had begun than may, while none was over */
+    _Atomic bool too_many; /* more work had begun than allowed, before any of it ended */
     unsigned max, n_done;
     struct job jobs[WORKS];
     bool found;
@@ -99,7 +99,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* All threads for quick work are busy. */
+/* Makes all threads for quick work busy. */
 static void make_busy(struct bench *b)
 {
     for (int i = 0; i < WORKS; i++)
@@ -108,25 +108,25 @@ static void make_busy(struct bench *b)
         sem_wait(&b->begun);
 }
 
-/* libuv would abort at the first work. It comes first here, while the pool has no threads yet. */
+/* libuv would abort at the first use of its pool. Here the pool does not have threads yet. */
 static void too_few_threads_are_an_error_at_the_start(void **state)
 {
     struct bench *b = *state;
     struct br_err err = {0};
     for (fake_libc.threads_left = 9; fake_libc.threads_left >= 0; fake_libc.threads_left--) {
-        int left = fake_libc.threads_left;
+        int n_threads = fake_libc.threads_left;
         assert_int_equal(br_net_start_pool(b->loop, &err), BR_EIO);
         assert_non_null(strstr(err.text, "cannot start 10 threads"));
         assert_non_null(strstr(err.text, strerror(EAGAIN)));
-        fake_libc.threads_left = left;
+        fake_libc.threads_left = n_threads;
     }
     fake_libc.threads_left = 1000;
     assert_int_equal(br_net_start_pool(b->loop, &err), 0);
-    while (fake_libc.threads_left > 1000 - 20) /* those of the trial, and libuv's */
+    while (fake_libc.threads_left > 1000 - 20) /* the threads of the trial, and libuv's */
         br_loop_step(b->loop);
 }
 
-static void a_name_is_found_meanwhile(void **state)
+static void names_are_resolved_while_threads_are_busy(void **state)
 {
     struct bench *b = *state;
     uv_getaddrinfo_t request = {.data = b};
@@ -143,7 +143,7 @@ static void a_name_is_found_meanwhile(void **state)
     assert_int_equal(b->n_begun, WORKS);
 }
 
-/* However much work of one kind there is, the other kinds have their threads. */
+/* Each kind of work has reserved threads, even if there is a lot of work of another kind. */
 static void slow_work_leaves_threads_to_quick_work(void **state)
 {
     struct bench *b = *state;
@@ -166,7 +166,7 @@ static void slow_work_leaves_threads_to_quick_work(void **state)
     assert_false(b->too_many);
 }
 
-/* A disk that hangs keeps all of its threads. */
+/* A disk that hangs blocks only the threads for disks. */
 static void disks_leave_threads_to_quick_work(void **state)
 {
     struct bench *b = *state;
@@ -190,8 +190,8 @@ static void disks_leave_threads_to_quick_work(void **state)
     assert_false(b->too_many);
 }
 
-/* What waits for a thread never begins, and ends once, after those before it. */
-static void what_is_left_never_begins(void **state)
+/* Work that waits for a thread never begins. It ends once, after earlier work. */
+static void waiting_work_never_begins_after_the_end(void **state)
 {
     struct bench *b = *state;
     make_busy(b);
@@ -206,8 +206,8 @@ static void what_is_left_never_begins(void **state)
         assert_int_equal(b->jobs[i].ran, i < 4);
 }
 
-/* The loop is freed with work that waits, and work that runs. */
-static void the_end_ends_all(void **state)
+/* The loop is freed while some work waits and some runs. */
+static void freeing_the_loop_ends_all_work(void **state)
 {
     struct bench *b = *state;
     make_busy(b);
@@ -217,8 +217,8 @@ static void the_end_ends_all(void **state)
     assert_int_equal(b->n_done, WORKS);
 }
 
-/* Work counts until its thread is done with it, also after the loop has stopped. */
-static void work_that_does_not_end_is_counted(void **state)
+/* Work counts until its thread has finished, also after the loop has stopped. */
+static void unfinished_work_is_counted(void **state)
 {
     struct bench *b = *state;
     struct br_net_works works;
@@ -253,19 +253,19 @@ static void many_workers_leave_a_thread_for_names(void **state)
     br_net_size_pool(16);
     assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "65");
     br_net_size_pool(1);
-    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "65"); /* the user's setting counts */
+    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "65"); /* the user's setting is kept */
 }
 
 SUITE(net_work)
 {
     const struct CMUnitTest tests[] = {
         TEST(too_few_threads_are_an_error_at_the_start),
-        TEST(a_name_is_found_meanwhile),
+        TEST(names_are_resolved_while_threads_are_busy),
         TEST(slow_work_leaves_threads_to_quick_work),
         TEST(disks_leave_threads_to_quick_work),
-        TEST(what_is_left_never_begins),
-        TEST(the_end_ends_all),
-        TEST(work_that_does_not_end_is_counted),
+        TEST(waiting_work_never_begins_after_the_end),
+        TEST(freeing_the_loop_ends_all_work),
+        TEST(unfinished_work_is_counted),
         cmocka_unit_test(many_workers_leave_a_thread_for_names),
     };
     (void)unsetenv("UV_THREADPOOL_SIZE");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which proxy a server is reached through. The rules and their results are those of Go's
+/* The choice of a proxy for a server. The rules and their results are those of Go's
  * golang.org/x/net/http/httpproxy, proxy_test.go. */
 #include <stdlib.h>
 
@@ -45,7 +45,7 @@ static const struct {
 };
 
 /* TestUseProxy, TestAllNoProxy, TestInvalidNoProxy. */
-static void no_proxy_is_gos(void **state)
+static void no_proxy_works_like_go(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BR_COUNT(hosts); i++) {
@@ -57,14 +57,15 @@ static void no_proxy_is_gos(void **state)
     assert_false(br_proxies_skip(NULL, "example.com", 80));
 }
 
-static void no_proxy_reads_odd_entries(void **state)
+static void no_proxy_accepts_unusual_entries(void **state)
 {
     static const struct {
         const char *no_proxy, *host;
         unsigned port;
         bool skip;
     } cases[] = {
-        {" , ,\tEXAMPLE.com ,", "Example.COM", 80, true}, /* in any case; empty ones do not count */
+        /* letter case does not matter; empty entries are ignored */
+        {" , ,\tEXAMPLE.com ,", "Example.COM", 80, true},
         {"a.example,*", "b", 80, true},
         {"example.com:443", "example.com", 443, true},
         {"example.com:443", "example.com", 80, false},
@@ -81,7 +82,7 @@ static void no_proxy_reads_odd_entries(void **state)
         {"10.0.0.0/", "10.0.0.0", 1, false},
         {"10.0.0.0/0x8", "10.0.0.0", 1, false},
         {"0.0.1", "10.0.0.1", 1, false}, /* a name does not match the end of an address */
-        {"[2001:db8::1]", "2001:db8::1", 1, false}, /* brackets go with a port only */
+        {"[2001:db8::1]", "2001:db8::1", 1, false}, /* brackets are only allowed with a port */
         {"::ffff:10.0.0.1", "10.0.0.1", 1, true},
         {"::ffff:10.0.0.0/104", "10.1.2.3", 1, true},
     };
@@ -118,7 +119,7 @@ static int choose(const struct choice *choice, struct br_route *ret, struct br_e
 
 static void the_scheme_chooses_the_proxy(void **state)
 {
-    /* Those without `grpc` and `proxy_url` are proxyForURLTests. */
+    /* Cases without `grpc` and `proxy_url` are from Go's proxyForURLTests. */
     static const struct choice cases[] = {
         {"127.0.0.1:8080", NULL, NULL, NULL, "http://example.com", false, BR_ROUTE_FORWARD,
          "127.0.0.1:8080", ""},
@@ -146,7 +147,7 @@ static void the_scheme_chooses_the_proxy(void **state)
          ""},
         {"proxy", NULL, ".foo.com", NULL, "http://example.com/", false, BR_ROUTE_FORWARD,
          "proxy:80", ""},
-        /* grpc-go asks for the proxy of https, also for plaintext. */
+        /* grpc-go uses the proxy for https, also for plaintext. */
         {"http.proxy.tld", "secure.proxy.tld", NULL, NULL, "tempo:4317", true, BR_ROUTE_TUNNEL,
          "secure.proxy.tld:80", ""},
         {"http.proxy.tld", "secure.proxy.tld:1", NULL, NULL, "http://tempo:4317", true,
@@ -155,7 +156,7 @@ static void the_scheme_chooses_the_proxy(void **state)
         {NULL, "proxy", "tempo:4317", NULL, "tempo:4317", true, BR_ROUTE_DIRECT, "", ""},
         {"proxy", "proxy", NULL, NULL, "unix:///run/x", true, BR_ROUTE_DIRECT, "", ""},
         {"proxy", "proxy", NULL, NULL, "http://127.0.0.1:4318", false, BR_ROUTE_DIRECT, "", ""},
-        /* proxy_url has no exceptions (http.ProxyURL). */
+        /* proxy_url does not have exceptions (http.ProxyURL). */
         {"env", "env", "*", "http://own:3128/", "http://localhost:4318", false, BR_ROUTE_FORWARD,
          "own:3128", ""},
         {"env", "env", "*", "http://own:3128", "https://x", false, BR_ROUTE_TUNNEL, "own:3128", ""},
@@ -174,7 +175,7 @@ static void the_scheme_chooses_the_proxy(void **state)
         if (choose(&cases[i], &route, &err))
             fail_msg("%zu: %s", i, err.text);
         if (route.kind != cases[i].kind)
-            fail_msg("%zu: %s goes the way %d", i, cases[i].endpoint, (int)route.kind);
+            fail_msg("%zu: %s has route %d", i, cases[i].endpoint, (int)route.kind);
         assert_string_equal(route.proxy.authority, cases[i].proxy);
         assert_string_equal(route.authorization, cases[i].authorization);
     }
@@ -211,7 +212,7 @@ static void a_wrong_proxy_is_an_error(void **state)
     }
 }
 
-/* TestFromEnvironment and its neighbours. */
+/* Go's TestFromEnvironment and similar cases. */
 static void reads_the_environment(void **state)
 {
     static const char *const names[] = {"http_proxy",  "HTTP_PROXY", "https_proxy",
@@ -247,8 +248,8 @@ static void reads_the_environment(void **state)
 SUITE(route)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_proxy_is_gos),
-        cmocka_unit_test(no_proxy_reads_odd_entries),
+        cmocka_unit_test(no_proxy_works_like_go),
+        cmocka_unit_test(no_proxy_accepts_unusual_entries),
         cmocka_unit_test(the_scheme_chooses_the_proxy),
         cmocka_unit_test(a_wrong_proxy_is_an_error),
         cmocka_unit_test(reads_the_environment),

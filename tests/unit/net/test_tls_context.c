@@ -6,7 +6,7 @@
 #include "tests/support/test.h"
 #include "tests/support/tls_ends.h"
 
-/* What a config may say, and files that change under a server. */
+/* TLS options, and files that change while a server runs. */
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
@@ -118,8 +118,8 @@ static void test_bad_policy(void **state)
     }
 }
 
-/* The least is 1.2, whatever older version a config names. */
-static void test_old_least_version(void **state)
+/* The least version is 1.2, even if a config names an older one. */
+static void test_least_version(void **state)
 {
     (void)state;
     static const struct {
@@ -156,7 +156,7 @@ static void test_insecure_ciphers_on_demand(void **state)
     tls_end_free(&server);
 }
 
-/* Names of TLS 1.3 alone leave TLS 1.2 without a suite. */
+/* A list with suites of TLS 1.3 only leaves TLS 1.2 without a suite. */
 static void test_tls13_names_alone(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static const struct br_option *row(const struct br_option *table, const char *na
     return table->name ? table : NULL;
 }
 
-/* The Collector's configtls v0.159: Config, and what ServerConfig and ClientConfig add. */
+/* The options of the Collector's configtls v0.159: Config, ServerConfig and ClientConfig. */
 static void test_option_tables(void **state)
 {
     (void)state;
@@ -254,7 +254,7 @@ static void test_reload(void **state)
     install("other_server");
     assert_true(connects(&fresh));
     assert_false(br_tls_context_reload_error(fresh.server.ctx, &err));
-    tls_exchange(&old, 50000, 1000, 1000); /* nobody is cut off */
+    tls_exchange(&old, 50000, 1000, 1000); /* existing connections stay open */
 
     tls_write("live.pem", "half a certif");
     assert_true(connects(&fresh));
@@ -292,7 +292,7 @@ static void test_no_reload_unless_asked(void **state)
     tls_pair_free(&p);
 }
 
-/* How often files are looked at, in milliseconds. */
+/* Files are checked at these intervals, in milliseconds. */
 static void test_reload_intervals(void **state)
 {
     (void)state;
@@ -317,7 +317,7 @@ static void test_reload_intervals(void **state)
     }
 }
 
-/* The client CA is looked at only where that is asked for, and apart from the certificate. */
+/* The client CA is reloaded only if its option is set, and independently of the certificate. */
 static void test_client_ca_reload(void **state)
 {
     (void)state;
@@ -389,7 +389,7 @@ SUITE(tls_context)
         cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_bad_ca_files),
         cmocka_unit_test(test_bad_policy),
-        cmocka_unit_test(test_old_least_version),
+        cmocka_unit_test(test_least_version),
         cmocka_unit_test(test_insecure_ciphers_on_demand),
         cmocka_unit_test(test_tls13_names_alone),
         cmocka_unit_test(test_option_tables),

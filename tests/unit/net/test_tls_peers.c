@@ -6,16 +6,16 @@
 #include "tests/support/test.h"
 #include "tests/support/tls_ends.h"
 
-/* Who may talk to whom, and how: certificates, versions, ciphers, curves. */
+/* Peers that may connect, and how: certificates, versions, ciphers and curves. */
 
-/* --- Who is it ------------------------------------------------------------------------------- */
+/* --- Certificates ----------------------------------------------------------------------------- */
 
 static void test_server_names(void **state)
 {
     (void)state;
     static const struct {
         const char *cert, *name;
-        const char *complaint; /* NULL: accepted */
+        const char *error; /* NULL: accepted */
     } rows[] = {
         {"server", "localhost", NULL},
         {"server", "LOCALHOST", NULL},
@@ -23,14 +23,14 @@ static void test_server_names(void **state)
         {"server", "a.example.org", NULL},
         {"server", "a.b.example.org", "not valid for a.b.example.org"},
         {"server", "example.org", "not valid for example.org"},
-        {"server", "server", "not valid for server"}, /* the CN is no name */
+        {"server", "server", "not valid for server"}, /* the CN does not count as a name */
         {"server", "127.0.0.2", "not valid for this address"},
         {"server", "::1", "not valid for this address"},
         {"cn.only", "cn.only", "not valid for cn.only"},
         {"other_server", "localhost", "not accepted"},
         {"old_server", "localhost", "expired"},
         {"client", "localhost", "not accepted"}, /* extendedKeyUsage is clientAuth */
-        {"leaf", "localhost", "not accepted"},   /* its issuer is not with it */
+        {"leaf", "localhost", "not accepted"},   /* sent without its issuer */
     };
     for (size_t i = 0; i < BR_COUNT(rows); i++) {
         struct br_tls_config server = {.cert_file = tls_path2(rows[i].cert, ".pem"),
@@ -38,11 +38,11 @@ static void test_server_names(void **state)
         struct br_tls_config client = tls_client_config();
         struct tls_pair p = tls_pair_of(&client, &server, rows[i].name);
         tls_talk(&p, SIZE_MAX);
-        if (!rows[i].complaint) {
+        if (!rows[i].error) {
             assert_tls_ready(&p);
         } else {
             assert_int_equal(p.client.rc, BR_EPROTO);
-            assert_tls_says(&p.client.err, rows[i].complaint);
+            assert_tls_says(&p.client.err, rows[i].error);
             assert_false(br_tls_ready(p.client.tls));
             assert_int_equal(p.server.rc, BR_EPROTO); /* by the client's alert */
             assert_tls_says(&p.server.err, "alert");
@@ -61,7 +61,8 @@ static void test_chain(void **state)
     tls_talk(&p, SIZE_MAX);
     assert_tls_ready(&p);
     tls_pair_free(&p);
-    /* Go, and so the Collector, trusts whatever is in the file, also what is no root. */
+    /* Like Go and thus the Collector, the client trusts every certificate in the file, even one
+     * that is not a root. */
     server.cert_file = tls_path("leaf.pem");
     client.ca_file = tls_path("leaf.pem");
     p = tls_pair_of(&client, &server, "localhost");
@@ -117,7 +118,7 @@ static void test_skip_verify(void **state)
     }
 }
 
-/* The system's certificates do not know our CA; with both, ours is trusted besides. */
+/* The test's CA is not among the system's certificates. With both, it is trusted in addition. */
 static void test_system_certificates(void **state)
 {
     (void)state;
@@ -155,7 +156,7 @@ static void test_client_certificates(void **state)
     (void)state;
     static const struct {
         const char *cert; /* NULL: none */
-        const char *complaint;
+        const char *error;
     } rows[] = {
         {"client", NULL},
         {NULL, "no certificate"},
@@ -177,12 +178,12 @@ static void test_client_certificates(void **state)
             }
             struct tls_pair p = tls_pair_of(&client, &server, "localhost");
             tls_talk(&p, SIZE_MAX);
-            if (!rows[i].complaint) {
+            if (!rows[i].error) {
                 assert_tls_ready(&p);
                 tls_exchange(&p, 10000, 100, 1000);
             } else {
                 assert_int_equal(p.server.rc, BR_EPROTO);
-                assert_tls_says(&p.server.err, rows[i].complaint);
+                assert_tls_says(&p.server.err, rows[i].error);
                 assert_false(br_tls_ready(p.server.tls));
                 assert_int_equal(p.client.rc, BR_EPROTO);
                 assert_tls_says(&p.client.err, "alert");
@@ -211,7 +212,8 @@ static void test_old_versions_are_refused(void **state)
     }
 }
 
-/* What a server takes by default, and with one old suite named. Certificates here are ECDSA. */
+/* Suites that a server accepts by default, and with one old suite named. The certificates are
+ * ECDSA. */
 static void test_ciphers(void **state)
 {
     (void)state;
@@ -281,7 +283,7 @@ static void test_no_renegotiation(void **state)
     tls_end_free(&server);
 }
 
-/* RFC 8446 section 4.6.3: asked for, the other side updates its keys before it writes. */
+/* RFC 8446 section 4.6.3: if requested, the other side updates its keys before it writes. */
 static void test_key_update(void **state)
 {
     (void)state;
@@ -332,7 +334,8 @@ static void test_sessions_resume(void **state)
         assert_int_equal(SSL_session_reused(client.ssl), round);
         SSL_SESSION_free(session);
         session = SSL_get1_session(client.ssl);
-        SSL_set_shutdown(client.ssl, SSL_SENT_SHUTDOWN); /* without it the session is a bad one */
+        /* otherwise OpenSSL does not reuse the session */
+        SSL_set_shutdown(client.ssl, SSL_SENT_SHUTDOWN);
         tls_raw_free(&client);
         br_tls_free(server.tls);
         server.tls = br_tls_new(server.ctx, NULL);
@@ -346,7 +349,7 @@ static void test_curves(void **state)
     (void)state;
     static const struct {
         const char *server;
-        const char *client; /* as OpenSSL writes it */
+        const char *client; /* in OpenSSL's notation */
         bool match;
     } rows[] = {
         {"P256", "P-256", true},    {"P384", "P-384", true},   {"P521", "P-521", true},

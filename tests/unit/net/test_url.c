@@ -8,7 +8,7 @@ static const struct br_endpoint server = {
 
 static void resolves_the_examples_of_rfc_3986(void **state)
 {
-    /* The base is http://a/b/c/d;p?q; fragments are dropped, as they are not sent. */
+    /* The base is http://a/b/c/d;p?q. Fragments are dropped, because they are not sent. */
     static const struct {
         const char *reference, *authority, *path;
     } cases[] = {
@@ -64,14 +64,14 @@ static void resolves_the_examples_of_rfc_3986(void **state)
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct br_url url;
         if (br_url_resolve(&server, "/b/c/d;p?q", cases[i].reference, &url))
-            fail_msg("\"%s\" is refused", cases[i].reference);
+            fail_msg("\"%s\" was rejected", cases[i].reference);
         if (strcmp(url.path, cases[i].path) != 0)
             fail_msg("\"%s\": %s", cases[i].reference, url.path);
         assert_string_equal(url.server.authority, cases[i].authority);
     }
 }
 
-static void refuses_what_cannot_be_requested(void **state)
+static void invalid_locations_are_rejected(void **state)
 {
     static const char *const cases[] = {
         "ftp://h/",     "g:h",           "http:g",         "http:///g",     "https://",
@@ -94,7 +94,7 @@ static void refuses_what_cannot_be_requested(void **state)
     assert_string_equal(url.path, text);
 }
 
-static void knows_an_origin(void **state)
+static void origins_are_compared(void **state)
 {
     static const struct {
         const char *one, *other;
@@ -118,8 +118,8 @@ SUITE(url)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resolves_the_examples_of_rfc_3986),
-        cmocka_unit_test(refuses_what_cannot_be_requested),
-        cmocka_unit_test(knows_an_origin),
+        cmocka_unit_test(invalid_locations_are_rejected),
+        cmocka_unit_test(origins_are_compared),
     };
     return RUN(tests, NULL, NULL);
 }

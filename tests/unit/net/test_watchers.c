@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that runs out where libuv's table of descriptors grows (net/watchers.c), which must be
- * refused before libuv has to end the process. */
+/* Memory is exhausted where libuv's table of descriptors grows (net/watchers.c). Braid must
+ * reject the descriptor before libuv would abort the process. */
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -47,7 +47,7 @@ static void bench_open(struct bench *b)
     close(pair[1]);
 }
 
-/* Ends with the stream, where there is one: it says so when the peer has gone. */
+/* Closes the bench. A stream reports the end of its peer; the test waits for it. */
 static void bench_close(struct bench *b, bool streams)
 {
     close(b->theirs);
@@ -78,7 +78,7 @@ static void run_loop(void *arg)
     br_net_free(net);
 }
 
-static void a_loop_is_refused(void **state)
+static void a_loop_without_memory_is_an_error(void **state)
 {
     (void)state;
     fault_each("a loop", run_loop, NULL);
@@ -96,14 +96,14 @@ static void run_stream(void *arg)
     bench_close(&b, s);
 }
 
-static void a_stream_is_refused(void **state)
+static void a_stream_without_memory_is_an_error(void **state)
 {
     (void)state;
     fault_each("a stream", run_stream, NULL);
 }
 
-/* Its own memory, then what is put aside, then what libuv asks for, which is there. */
-static void only_the_growth_is_refused(void **state)
+/* The allocation of the test itself fails, then the reserve; libuv's allocation then succeeds. */
+static void only_the_growth_of_the_table_fails(void **state)
 {
     static const bool refused[] = {true, true, false};
     (void)state;
@@ -118,7 +118,7 @@ static void only_the_growth_is_refused(void **state)
     }
 }
 
-/* Nothing is put aside for a descriptor that has room. */
+/* A descriptor that fits into the table does not need a reserve. */
 static void a_table_grows_once(void **state)
 {
     struct bench b;
@@ -143,9 +143,9 @@ static void a_table_grows_once(void **state)
 SUITE(watchers)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_loop_is_refused),
-        cmocka_unit_test(a_stream_is_refused),
-        cmocka_unit_test(only_the_growth_is_refused),
+        cmocka_unit_test(a_loop_without_memory_is_an_error),
+        cmocka_unit_test(a_stream_without_memory_is_an_error),
+        cmocka_unit_test(only_the_growth_of_the_table_fails),
         cmocka_unit_test(a_table_grows_once),
     };
     br_log_setup(BR_LOG_ERROR, false, 2);

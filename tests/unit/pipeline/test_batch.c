@@ -45,7 +45,7 @@ static void make(struct bed *b, enum br_signal signal)
         br_batcher_on_end(b->batcher, on_end, b);
 }
 
-/* As a graph ends: downstream first. */
+/* Ends in the order of a graph: downstream first. */
 static void end(struct bed *b)
 {
     fake_sink_release(&b->fake.sink, FAKE_RETRY);
@@ -78,10 +78,10 @@ static size_t once(const struct bed *b, uint64_t first, size_t n)
     return fake_sink_once(&b->fake.sink, b->signal, first, n);
 }
 
-/* --- What holds memory ------------------------------------------------------------------------ */
+/* --- Accounting of memory --------------------------------------------------------------------- */
 
-/* Many batches come and go: no figure of the meter moves away from what is held. */
-static void what_has_left_is_not_counted(void **state)
+/* After many batches, the accounted memory still equals the held memory. */
+static void sent_batches_are_not_counted(void **state)
 {
     struct bed *b = *state;
     for (enum br_signal s = BR_TRACES; s <= BR_PROFILES; s++) {
@@ -100,9 +100,9 @@ static void what_has_left_is_not_counted(void **state)
     assert_int_equal(b->fake.sink.n_items, 2000);
 }
 
-/* --- When a batch leaves ---------------------------------------------------------------------- */
+/* --- When a batch is sent --------------------------------------------------------------------- */
 
-static void by_size(void **state)
+static void batches_are_sent_by_size(void **state)
 {
     struct bed *b = *state;
     for (enum br_signal s = BR_TRACES; s <= BR_PROFILES; s++) {
@@ -125,7 +125,7 @@ static void by_size(void **state)
                 fake_host_metric(b->fake.h, "bytes_count", "exporter=\"test\""));
 }
 
-static void by_time_from_its_first_item_on(void **state)
+static void the_timeout_starts_with_the_first_item(void **state)
 {
     struct bed *b = *state;
     make(b, BR_TRACES);
@@ -141,7 +141,7 @@ static void by_time_from_its_first_item_on(void **state)
     assert_int_equal(b->fake.sink.last_ms, start + 200);
     assert_int_equal(once(b, 0, 2), 2);
     fake_host_advance(b->fake.h, 100);
-    add(b, 2, 1); /* the next one's time starts with its own first item */
+    add(b, 2, 1); /* the timeout of the next batch starts with its first item */
     fake_host_advance(b->fake.h, 199);
     assert_int_equal(b->fake.sink.n_items, 1);
     fake_host_advance(b->fake.h, 1);
@@ -150,7 +150,7 @@ static void by_time_from_its_first_item_on(void **state)
     assert_int_equal(b->fake.sink.n_items, 2);
 }
 
-static void a_full_batch_starts_the_time_anew(void **state)
+static void a_full_batch_restarts_the_timeout(void **state)
 {
     struct bed *b = *state;
     make(b, BR_TRACES);
@@ -191,8 +191,8 @@ static void on_named(struct br_consumer *self, struct br_item *item)
     br_consume(&named->sink->consumer, item);
 }
 
-/* Each batch and each piece of one says whose it is, the second as the first. */
-static void metadata_goes_along(void **state)
+/* Each batch and each of its pieces has the metadata of its sender. */
+static void batches_keep_the_metadata(void **state)
 {
     struct bed *b = *state;
     b->config.metadata = "x-scope-orgid\0blue";
@@ -232,9 +232,9 @@ static void at_once_without_a_size(void **state)
     }
 }
 
-/* The Collector's batch_processor.go, processItem: batches leave while there are send_batch_size;
- * what is left has the whole timeout. */
-static void what_is_left_after_cutting_waits(void **state)
+/* The Collector's batch_processor.go, processItem: batches are sent while there are
+ * send_batch_size records. The remaining records have the whole timeout. */
+static void remainders_wait_for_the_timeout(void **state)
 {
     struct bed *b = *state;
     b->config.max_size = 12;
@@ -243,14 +243,14 @@ static void what_is_left_after_cutting_waits(void **state)
         unsigned before = b->fake.sink.n_items;
         add(b, 0, 5);
         fake_host_advance(b->fake.h, 150);
-        add(b, 5, 9); /* 14: 12, and 2 are left */
+        add(b, 5, 9); /* 14: 12 are sent, and 2 remain */
         assert_int_equal(b->fake.sink.n_items - before, 1);
         fake_host_advance(b->fake.h, 199);
         assert_int_equal(b->fake.sink.n_items - before, 1);
         fake_host_advance(b->fake.h, 1);
         assert_int_equal(b->fake.sink.n_items - before, 2);
         assert_int_equal(once(b, 0, 14), 14);
-        add(b, 100, 15); /* 12, and 3 that go with the next */
+        add(b, 100, 15); /* 12 are sent, and 3 remain for the next batch */
         add(b, 115, 9);
         assert_int_equal(b->fake.sink.n_items - before, 4);
         assert_int_equal(once(b, 100, 24), 24);
@@ -259,11 +259,11 @@ static void what_is_left_after_cutting_waits(void **state)
     }
 }
 
-static void when_told_to(void **state)
+static void flush_sends_the_batch(void **state)
 {
     struct bed *b = *state;
     make(b, BR_PROFILES);
-    br_batcher_flush(b->batcher); /* nothing to send */
+    br_batcher_flush(b->batcher); /* the batcher is empty */
     add(b, 0, 3);
     br_batcher_flush(b->batcher);
     fake_host_turn(b->fake.h);
@@ -282,7 +282,7 @@ static void sizes_in_bytes(void **state)
     b->config.max_size = 3 * w.len;
     make(b, BR_TRACES);
     add(b, 0, 1);
-    add(b, 12, 1); /* numbers whose spans are alike */
+    add(b, 12, 1); /* numbers whose spans have equal sizes */
     assert_int_equal(b->fake.sink.n_items, 0);
     add(b, 24, 1);
     assert_int_equal(b->fake.sink.n_items, 1);
@@ -318,15 +318,15 @@ static void requests_without_anything_are_done(void **state)
     br_batcher_add(b->batcher, items_walk(&b->fake.h->host, BR_TRACES, NULL, 0));
     fake_host_advance(b->fake.h, 1000);
     assert_int_equal(b->fake.sink.n_items, 0);
-    add(b, 0, 0); /* a resource without spans: it goes along */
+    add(b, 0, 0); /* a resource without spans is kept */
     fake_host_advance(b->fake.h, 1000);
     assert_int_equal(b->fake.sink.n_items, 1);
     assert_int_equal(b->fake.tally.n_done, 1);
 }
 
-/* --- Who answers ------------------------------------------------------------------------------ */
+/* --- Early and late acknowledgement ----------------------------------------------------------- */
 
-static void early_a_refused_batch_is_kept_and_sent_again(void **state)
+static void early_failed_batches_are_retried(void **state)
 {
     struct bed *b = *state;
     make(b, BR_TRACES);
@@ -341,7 +341,7 @@ static void early_a_refused_batch_is_kept_and_sent_again(void **state)
     assert_true(br_batcher_idle(b->batcher));
 }
 
-static void early_the_hint_of_the_next_one_counts(void **state)
+static void early_the_retry_hint_is_used(void **state)
 {
     struct bed *b = *state;
     make(b, BR_TRACES);
@@ -354,7 +354,7 @@ static void early_the_hint_of_the_next_one_counts(void **state)
     assert_int_equal(b->fake.sink.n_items, 2);
 }
 
-static void early_what_is_rejected_is_dropped_and_counted(void **state)
+static void early_rejected_batches_are_dropped_and_counted(void **state)
 {
     struct bed *b = *state;
     make(b, BR_PROFILES);
@@ -365,7 +365,7 @@ static void early_what_is_rejected_is_dropped_and_counted(void **state)
     assert_true(br_batcher_idle(b->batcher));
 }
 
-static void early_with_a_final_next_one_it_does_not_try_again(void **state)
+static void early_final_failures_are_not_retried(void **state)
 {
     struct bed *b = *state;
     b->config.final = true;
@@ -376,7 +376,7 @@ static void early_with_a_final_next_one_it_does_not_try_again(void **state)
     assert_int_equal(b->fake.sink.n_items, 1);
 }
 
-static void late_items_are_answered_as_their_batch_is(void **state)
+static void late_items_get_the_result_of_their_batch(void **state)
 {
     struct bed *b = *state;
     b->config.late = true;
@@ -398,7 +398,7 @@ static void late_items_are_answered_as_their_batch_is(void **state)
     assert_true(*b->fake.h->host.ledger.rejected[BR_TRACES] == 20);
 }
 
-/* Two items in three pieces or more, all of them under way. Returns the number of pieces. */
+/* Sends two items as three or more pieces, all in progress. Returns the number of pieces. */
 static unsigned late_pieces(struct bed *b)
 {
     b->config.late = b->config.again = true;
@@ -411,8 +411,8 @@ static unsigned late_pieces(struct bed *b)
     return b->fake.sink.n_held;
 }
 
-/* What others have taken is not sent again for the sake of one piece. */
-static void late_a_piece_that_is_refused_for_now_is_tried_again(void **state)
+/* Accepted pieces are not sent again because one piece must be. */
+static void late_failed_pieces_are_retried(void **state)
 {
     struct bed *b = *state;
     unsigned n = late_pieces(b);
@@ -429,8 +429,9 @@ static void late_a_piece_that_is_refused_for_now_is_tried_again(void **state)
     assert_true(*b->fake.h->host.ledger.sent[BR_TRACES] == 30);
 }
 
-/* OTLP, "Partial Success": the senders hear how much was not taken, and do not send it again. */
-static void late_patience_ends(void **state)
+/* OTLP, "Partial Success": the senders learn how many records were rejected, and do not retry
+ * them. */
+static void late_retries_have_a_time_limit(void **state)
 {
     struct bed *b = *state;
     (void)late_pieces(b);
@@ -447,8 +448,8 @@ static void late_patience_ends(void **state)
     assert_true(*b->fake.h->host.ledger.sent[BR_TRACES] == (double)once);
 }
 
-/* Nothing was taken: the senders can send all of it again, and hear so at once. */
-static void late_pieces_that_are_all_refused_are_the_senders_again(void **state)
+/* All pieces failed: the senders are notified at once, and can send everything again. */
+static void late_pieces_that_all_fail_return_to_the_senders(void **state)
 {
     struct bed *b = *state;
     unsigned n = late_pieces(b);
@@ -458,8 +459,9 @@ static void late_pieces_that_are_all_refused_are_the_senders_again(void **state)
     assert_int_equal(b->fake.sink.n_items, n);
 }
 
-/* At the end of the process the senders have it again, what was taken too: that comes once. */
-static void late_freed_while_a_piece_is_to_be_tried_again(void **state)
+/* At shutdown the items are returned to their senders, including accepted records. These are
+ * duplicated once. */
+static void late_freed_before_the_retry_of_a_piece(void **state)
 {
     struct bed *b = *state;
     (void)late_pieces(b);
@@ -485,8 +487,9 @@ static void on_watch(struct br_consumer *self, struct br_item *item)
     br_consume(&w->sink->consumer, item);
 }
 
-/* Takes an item's data for itself, as who merges does, and refuses it then; later hands all on. */
-struct taker {
+/* Takes an item's data and then fails the item as retryable, as a merging component does. Later
+ * accepts everything. */
+struct capture {
     struct br_consumer consumer;
     struct fake_sink *sink;
     unsigned n_refusals;
@@ -494,7 +497,7 @@ struct taker {
 
 static void on_take(struct br_consumer *self, struct br_item *item)
 {
-    struct taker *t = br_container_of(self, struct taker, consumer);
+    struct capture *t = br_container_of(self, struct capture, consumer);
     if (!t->n_refusals) {
         br_consume(&t->sink->consumer, item);
         return;
@@ -504,14 +507,14 @@ static void on_take(struct br_consumer *self, struct br_item *item)
     br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "not now");
 }
 
-/* What is tried again is the data, and what was refused is not done, whatever became of the item
- * below. */
-static void late_data_that_was_taken_and_refused_is_still_there(void **state)
+/* A retry sends the data again. Failed records do not count as done, even if the component below
+ * took the item's data. */
+static void late_data_taken_by_a_failing_component_is_kept(void **state)
 {
     struct bed *b = *state;
     b->config.late = b->config.again = true;
     for (unsigned cut = 0; cut < 2; cut++) {
-        struct taker t = {{on_take}, &b->fake.sink, 1};
+        struct capture t = {{on_take}, &b->fake.sink, 1};
         b->config.max_size = cut ? 10 : 0;
         struct br_batcher *late = br_batcher_new(&b->fake.node, BR_TRACES, &b->config, &t.consumer);
         br_batcher_add(late,
@@ -525,8 +528,8 @@ static void late_data_that_was_taken_and_refused_is_still_there(void **state)
     assert_int_equal(fake_sink_once(&b->fake.sink, BR_TRACES, 100, 25), 25);
 }
 
-/* Whoever stands behind knows whether he may answer before he has delivered. */
-static void late_batches_say_that_somebody_waits(void **state)
+/* A component downstream can see whether it may answer before it has delivered. */
+static void late_batches_are_marked_as_waiting(void **state)
 {
     struct bed *b = *state;
     for (unsigned late = 0; late < 2; late++) {
@@ -564,8 +567,9 @@ static void add_three(struct bed *b, struct share *shares)
     fake_host_turn(b->fake.h);
 }
 
-/* Five of ten were refused: that is 0, 2 and 3 of 1, 3 and 6, and not five of each. */
-static void late_what_is_refused_in_part_is_told_in_shares(void **state)
+/* Five of ten records were rejected: the items of 1, 3 and 6 records report 0, 2 and 3, not five
+ * each. */
+static void late_partial_rejections_are_divided_among_items(void **state)
 {
     struct bed *b = *state;
     struct share shares[3];
@@ -579,8 +583,8 @@ static void late_what_is_refused_in_part_is_told_in_shares(void **state)
     assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "partial_success") == 5);
 }
 
-/* One of two pieces was refused for good: half of it has arrived, and must not come again. */
-static void late_a_refused_piece_is_a_partial_success(void **state)
+/* One of two pieces was rejected: half of the item has arrived, and must not be sent again. */
+static void late_rejected_pieces_are_a_partial_success(void **state)
 {
     struct bed *b = *state;
     struct share shares[3];
@@ -602,14 +606,15 @@ static void late_a_refused_piece_is_a_partial_success(void **state)
                 5);
 }
 
-/* --- Bounds ----------------------------------------------------------------------------------- */
+/* --- Limits of held data ---------------------------------------------------------------------- */
 
 static double held(struct bed *b)
 {
     return *b->fake.h->host.ledger.held[b->signal];
 }
 
-/* What is held stays bounded while the next one refuses, and all of it arrives afterwards. */
+/* The held data stays bounded while the next component is failing. All of it is delivered
+ * afterwards. */
 static void check_bound(struct bed *b, uint32_t n, double most, bool slow)
 {
     b->fake.sink.verdict = slow ? FAKE_HOLD : FAKE_RETRY;
@@ -633,7 +638,7 @@ static void check_bound(struct bed *b, uint32_t n, double most, bool slow)
 
 #define WAITING (BR_BATCH_WAIT_RECORDS + 200.0)
 
-static void a_refusing_next_one_is_pushed_back_from(void **state)
+static void a_failing_next_component_causes_backpressure(void **state)
 {
     struct bed *b = *state;
     b->config.min_size = 200;
@@ -641,8 +646,8 @@ static void a_refusing_next_one_is_pushed_back_from(void **state)
     check_bound(b, 200, BR_BATCH_KEPT_MAX * 200 + WAITING, false);
 }
 
-/* Batches that leave by time, below their size, are bounded too. */
-static void small_batches_are_bounded_too(void **state)
+/* Batches sent by timeout, below their size, are bounded, too. */
+static void small_batches_are_bounded(void **state)
 {
     struct bed *b = *state;
     b->config.min_size = 30000;
@@ -650,7 +655,7 @@ static void small_batches_are_bounded_too(void **state)
     check_bound(b, 200, BR_BATCH_KEPT_MAX * 200 + 30000 + 200, false);
 }
 
-static void without_a_size_it_is_bounded_too(void **state)
+static void memory_is_bounded_without_a_size(void **state)
 {
     struct bed *b = *state;
     b->config.min_size = 0;
@@ -658,7 +663,7 @@ static void without_a_size_it_is_bounded_too(void **state)
     check_bound(b, 200, BR_BATCH_KEPT_MAX * 200 + WAITING, false);
 }
 
-static void without_a_timeout_it_is_bounded_too(void **state)
+static void memory_is_bounded_without_a_timeout(void **state)
 {
     struct bed *b = *state;
     b->config.timeout_ms = 0;
@@ -666,7 +671,7 @@ static void without_a_timeout_it_is_bounded_too(void **state)
     check_bound(b, 200, BR_BATCH_KEPT_MAX * 200 + WAITING, false);
 }
 
-static void a_next_one_that_does_not_answer_is_pushed_back_from(void **state)
+static void a_silent_next_component_causes_backpressure(void **state)
 {
     struct bed *b = *state;
     b->config.min_size = 200;
@@ -674,12 +679,12 @@ static void a_next_one_that_does_not_answer_is_pushed_back_from(void **state)
     check_bound(b, 200, BR_BATCH_OUT_MAX * 200 + WAITING, true);
 }
 
-static void many_small_batches_in_one_turn_are_no_reason_to_refuse(void **state)
+static void many_small_batches_in_one_iteration_are_accepted(void **state)
 {
     struct bed *b = *state;
     b->config.min_size = 1;
     make(b, BR_TRACES);
-    for (uint64_t i = 0; i < 100; i++) /* no turn in between */
+    for (uint64_t i = 0; i < 100; i++) /* in a single loop iteration */
         br_batcher_add(b->batcher,
                        fake_tally_item(&b->fake.tally, &b->fake.h->host, BR_TRACES, i, 1));
     fake_host_advance(b->fake.h, 1000);
@@ -687,9 +692,9 @@ static void many_small_batches_in_one_turn_are_no_reason_to_refuse(void **state)
     assert_int_equal(once(b, 0, 100), 100);
 }
 
-/* --- The end ---------------------------------------------------------------------------------- */
+/* --- Shutdown --------------------------------------------------------------------------------- */
 
-static void freed_early_it_drops_for_shutdown(void **state)
+static void freed_early_batches_are_dropped_for_shutdown(void **state)
 {
     struct bed *b = *state;
     make(b, BR_TRACES);
@@ -704,8 +709,8 @@ static void freed_early_it_drops_for_shutdown(void **state)
     br_batcher_free(NULL);
 }
 
-/* What is out when it is freed ends by what becomes of it. */
-static void freed_early_its_batches_out_there_end_on_their_own(void **state)
+/* Batches in progress when the batcher is freed end with their own result. */
+static void freed_early_batches_in_progress_may_finish(void **state)
 {
     struct bed *b = *state;
     make(b, BR_TRACES);
@@ -722,7 +727,7 @@ static void freed_early_its_batches_out_there_end_on_their_own(void **state)
     assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "shutdown") == 10);
 }
 
-static void freed_late_it_tells_the_senders(void **state)
+static void freed_late_items_return_to_their_senders(void **state)
 {
     struct bed *b = *state;
     b->config.late = true;
@@ -736,11 +741,11 @@ static void freed_late_it_tells_the_senders(void **state)
     assert_int_equal(b->fake.tally.n_retry, 2);
 }
 
-/* --- Any arrival, any answer ------------------------------------------------------------------ */
+/* --- Random arrivals and answers -------------------------------------------------------------- */
 
-/* Every span or sample is delivered exactly once, or its sender was refused, or its batch was
- * rejected for good; whatever the sizes, the times and the answers are. */
-static void play(uint64_t seed)
+/* Every record is delivered exactly once, or its sender receives an error, or its batch is
+ * rejected. This holds for all sizes, times and answers. */
+static void one_run(uint64_t seed)
 {
     struct bed *b;
     setup((void **)&b);
@@ -780,11 +785,11 @@ static void play(uint64_t seed)
     teardown((void **)&b);
 }
 
-static void everything_arrives_once_or_somebody_was_told(void **state)
+static void records_arrive_once_or_the_sender_learns_of_it(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 400; seed++)
-        play(seed * 7919);
+        one_run(seed * 7919);
 }
 
 /* --- Memory ----------------------------------------------------------------------------------- */
@@ -817,7 +822,7 @@ static void scenario(void *arg)
     fake_host_advance(b->fake.h, 150);
     fake_host_advance(b->fake.h, 1000);
     fault_stop();
-    fake_host_advance(b->fake.h, 20000); /* memory is back: nothing may be left lying */
+    fake_host_advance(b->fake.h, 20000); /* memory is available again: all held items must leave */
     assert_int_equal(b->fake.tally.n, n);
     assert_true(!b->batcher || br_batcher_idle(b->batcher));
     assert_int_equal(fake_sink_twice(&b->fake.sink, plan->signal), 0);
@@ -828,7 +833,7 @@ static void scenario(void *arg)
     teardown((void **)&b);
 }
 
-static void without_memory_nothing_is_left_lying(void **state)
+static void nothing_is_kept_without_memory(void **state)
 {
     (void)state;
     for (int i = 0; i < 8; i++) {
@@ -837,7 +842,7 @@ static void without_memory_nothing_is_left_lying(void **state)
     }
 }
 
-/* --- What is too large ------------------------------------------------------------------------ */
+/* --- Large requests --------------------------------------------------------------------------- */
 
 static void on_large_done(struct br_item *item, void *arg)
 {
@@ -856,7 +861,7 @@ static struct br_item *watch(struct bed *b, struct br_item *item)
     return item;
 }
 
-/* A request of so many items, with a text of `len` bytes that its profile's type is called. */
+/* Returns a request of so many records. The name of its profile's type is a text of `len` bytes. */
 static struct br_item *large_item(struct bed *b, uint64_t first, uint32_t n, size_t len)
 {
     struct br_str json = {0};
@@ -877,8 +882,8 @@ static struct br_item *large_item(struct bed *b, uint64_t first, uint32_t n, siz
     return watch(b, item);
 }
 
-/* What one sender's batch took is not held for the next. */
-static void what_a_large_batch_took_is_given_back(void **state)
+/* The memory of one sender's batch is not kept for the next batch. */
+static void memory_of_large_batches_is_released(void **state)
 {
     struct bed *b = *state;
     b->config.min_size = 3;
@@ -890,28 +895,28 @@ static void what_a_large_batch_took_is_given_back(void **state)
     assert_in_range(br_mem_live(), 0, before + (5u << 20));
 }
 
-/* A destination that notes where the bytes of what comes lie. */
-struct lookout {
+/* A destination that records where the bytes of its items are. */
+struct buffer_check {
     struct br_consumer consumer;
     const uint8_t *raw[4];
     uint32_t n_samples[4];
     unsigned n;
 };
 
-static void on_lookout(struct br_consumer *self, struct br_item *item)
+static void on_buffer_check(struct br_consumer *self, struct br_item *item)
 {
-    struct lookout *l = br_container_of(self, struct lookout, consumer);
+    struct buffer_check *l = br_container_of(self, struct buffer_check, consumer);
     assert_in_range(l->n, 0, 3);
     l->n_samples[l->n] = item->n_records;
     l->raw[l->n++] = item->n_parts ? item->parts[0].raw : NULL;
     br_item_done(item);
 }
 
-/* One sample, then what fills a batch alone: the first leaves before it, and the other as it came.
- */
+/* Sends one sample, and then an item that fills a batch. The sample is sent first, and the large
+ * item follows unchanged. */
 static void check_alone(struct bed *b, struct br_item *large, uint32_t n)
 {
-    struct lookout l = {.consumer.consume = on_lookout};
+    struct buffer_check l = {.consumer.consume = on_buffer_check};
     const uint8_t *raw = large->parts[0].raw;
     b->batcher = br_batcher_new(&b->fake.node, BR_PROFILES, &b->config, &l.consumer);
     add(b, 100, 1);
@@ -923,7 +928,7 @@ static void check_alone(struct bed *b, struct br_item *large, uint32_t n)
     assert_ptr_not_equal(l.raw[0], raw);
     assert_int_equal(l.n_samples[1], n);
     assert_ptr_equal(l.raw[1], raw);
-    add(b, 101, 1); /* and others are merged again */
+    add(b, 101, 1); /* later items are merged again */
     fake_host_advance(b->fake.h, 1000);
     assert_int_equal(l.n, 3);
     assert_int_equal(l.n_samples[2], 1);
@@ -932,8 +937,8 @@ static void check_alone(struct bed *b, struct br_item *large, uint32_t n)
     b->fake.tally = (struct fake_tally){0};
 }
 
-/* Merging would hold the worker up for nothing. */
-static void profiles_that_are_a_batch_are_not_merged(void **state)
+/* Merging would only cost CPU time. */
+static void profiles_that_fill_a_batch_are_not_merged(void **state)
 {
     struct bed *b = *state;
     b->signal = BR_PROFILES;
@@ -944,7 +949,7 @@ static void profiles_that_are_a_batch_are_not_merged(void **state)
     }
 }
 
-static void what_no_batch_can_hold_is_rejected(void **state)
+static void items_larger_than_any_batch_are_rejected(void **state)
 {
     struct bed *b = *state;
     b->config.merge_bytes = 64 << 10;
@@ -955,13 +960,13 @@ static void what_no_batch_can_hold_is_rejected(void **state)
     assert_int_equal(b->fake.tally.n_retry, 0);
     fake_host_advance(b->fake.h, 1000);
     assert_int_equal(b->fake.sink.n_items, 0);
-    br_batcher_add(b->batcher, large_item(b, 0, 3, 1 << 10)); /* and others are none the worse */
+    br_batcher_add(b->batcher, large_item(b, 0, 3, 1 << 10)); /* other items are not affected */
     fake_host_advance(b->fake.h, 1000);
     assert_int_equal(b->fake.tally.n_done, 1);
     assert_int_equal(b->fake.sink.n_items, 1);
 }
 
-static void what_a_full_batch_cannot_hold_makes_it_leave(void **state)
+static void items_beyond_the_batch_send_it(void **state)
 {
     struct bed *b = *state;
     b->config.merge_bytes = 64 << 10;
@@ -976,8 +981,9 @@ static void what_a_full_batch_cannot_hold_makes_it_leave(void **state)
     assert_true(b->fake.sink.n_items > 1);
 }
 
-/* 64 KiB in the Resource, and a hundred spans, which would be as many pieces with it. */
-static void a_batch_that_would_repeat_too_much_leaves_whole(void **state)
+/* A Resource of 64 KiB and a hundred spans, which would become as many pieces with a copy of it
+ * each. */
+static void a_batch_with_a_large_resource_is_not_split(void **state)
 {
     struct bed *b = *state;
     b->config.min_size = b->config.max_size = 1;
@@ -1010,47 +1016,47 @@ SUITE(batch)
 {
     br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
     const struct CMUnitTest tests[] = {
-        TEST(what_has_left_is_not_counted),
-        TEST(by_size),
-        TEST(by_time_from_its_first_item_on),
-        TEST(a_full_batch_starts_the_time_anew),
+        TEST(sent_batches_are_not_counted),
+        TEST(batches_are_sent_by_size),
+        TEST(the_timeout_starts_with_the_first_item),
+        TEST(a_full_batch_restarts_the_timeout),
         TEST(at_once_without_a_timeout),
         TEST(at_once_without_a_size),
-        TEST(what_is_left_after_cutting_waits),
-        TEST(metadata_goes_along),
-        TEST(when_told_to),
+        TEST(remainders_wait_for_the_timeout),
+        TEST(batches_keep_the_metadata),
+        TEST(flush_sends_the_batch),
         TEST(sizes_in_bytes),
         TEST(cut_at_the_maximum),
         TEST(requests_without_anything_are_done),
-        TEST(what_a_large_batch_took_is_given_back),
-        TEST(profiles_that_are_a_batch_are_not_merged),
-        TEST(what_no_batch_can_hold_is_rejected),
-        TEST(what_a_full_batch_cannot_hold_makes_it_leave),
-        TEST(a_batch_that_would_repeat_too_much_leaves_whole),
-        TEST(early_a_refused_batch_is_kept_and_sent_again),
-        TEST(early_the_hint_of_the_next_one_counts),
-        TEST(early_what_is_rejected_is_dropped_and_counted),
-        TEST(early_with_a_final_next_one_it_does_not_try_again),
-        TEST(late_items_are_answered_as_their_batch_is),
-        TEST(late_a_piece_that_is_refused_for_now_is_tried_again),
-        TEST(late_data_that_was_taken_and_refused_is_still_there),
-        TEST(late_patience_ends),
-        TEST(late_pieces_that_are_all_refused_are_the_senders_again),
-        TEST(late_freed_while_a_piece_is_to_be_tried_again),
-        TEST(late_batches_say_that_somebody_waits),
-        TEST(late_what_is_refused_in_part_is_told_in_shares),
-        TEST(late_a_refused_piece_is_a_partial_success),
-        TEST(a_refusing_next_one_is_pushed_back_from),
-        TEST(small_batches_are_bounded_too),
-        TEST(without_a_size_it_is_bounded_too),
-        TEST(without_a_timeout_it_is_bounded_too),
-        TEST(a_next_one_that_does_not_answer_is_pushed_back_from),
-        TEST(many_small_batches_in_one_turn_are_no_reason_to_refuse),
-        TEST(freed_early_it_drops_for_shutdown),
-        TEST(freed_early_its_batches_out_there_end_on_their_own),
-        TEST(freed_late_it_tells_the_senders),
-        cmocka_unit_test(everything_arrives_once_or_somebody_was_told),
-        cmocka_unit_test(without_memory_nothing_is_left_lying),
+        TEST(memory_of_large_batches_is_released),
+        TEST(profiles_that_fill_a_batch_are_not_merged),
+        TEST(items_larger_than_any_batch_are_rejected),
+        TEST(items_beyond_the_batch_send_it),
+        TEST(a_batch_with_a_large_resource_is_not_split),
+        TEST(early_failed_batches_are_retried),
+        TEST(early_the_retry_hint_is_used),
+        TEST(early_rejected_batches_are_dropped_and_counted),
+        TEST(early_final_failures_are_not_retried),
+        TEST(late_items_get_the_result_of_their_batch),
+        TEST(late_failed_pieces_are_retried),
+        TEST(late_data_taken_by_a_failing_component_is_kept),
+        TEST(late_retries_have_a_time_limit),
+        TEST(late_pieces_that_all_fail_return_to_the_senders),
+        TEST(late_freed_before_the_retry_of_a_piece),
+        TEST(late_batches_are_marked_as_waiting),
+        TEST(late_partial_rejections_are_divided_among_items),
+        TEST(late_rejected_pieces_are_a_partial_success),
+        TEST(a_failing_next_component_causes_backpressure),
+        TEST(small_batches_are_bounded),
+        TEST(memory_is_bounded_without_a_size),
+        TEST(memory_is_bounded_without_a_timeout),
+        TEST(a_silent_next_component_causes_backpressure),
+        TEST(many_small_batches_in_one_iteration_are_accepted),
+        TEST(freed_early_batches_are_dropped_for_shutdown),
+        TEST(freed_early_batches_in_progress_may_finish),
+        TEST(freed_late_items_return_to_their_senders),
+        cmocka_unit_test(records_arrive_once_or_the_sender_learns_of_it),
+        cmocka_unit_test(nothing_is_kept_without_memory),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -14,9 +14,9 @@
 struct bed {
     struct fake_host *h;
     struct fake_sink sinks[MAX];
-    struct br_fanout_config config; /* a second, 1 MiB */
+    struct br_fanout_config config; /* 1 s, 1 MiB */
     struct br_fanout_end ends[MAX];
-    struct br_ledger ledgers[MAX]; /* of exporters sink/0, sink/1, ... */
+    struct br_ledger ledgers[MAX]; /* of the exporters sink/0, sink/1, ... */
     struct fake_tally tally;
 };
 
@@ -44,7 +44,8 @@ static struct br_fanout *make(struct bed *b, size_t n)
     return br_fanout_new(&b->h->host, &b->config, b->ends, n);
 }
 
-/* What is not the exporter's own word for it. */
+/* Returns the number of records dropped for the reason; the exporter itself does not report
+ * these. */
 static double dropped(const struct bed *b, int i, enum br_signal signal, const char *reason)
 {
     char labels[128];
@@ -65,8 +66,8 @@ static double lost(const struct bed *b, int i, enum br_signal signal)
     return n;
 }
 
-/* All accounts close at this moment. */
-static void check_accounts(const struct bed *b)
+/* Checks that the ledgers balance at this moment. */
+static void check_ledgers(const struct bed *b)
 {
     assert_true(fake_host_ledger_closes(b->h));
     for (int i = 0; i < MAX; i++) {
@@ -86,7 +87,7 @@ static int teardown(void **state)
         fake_sink_free(&b->sinks[i]);
     fake_host_turn(b->h);
     fake_host_check_ledger(b->h);
-    check_accounts(b);
+    check_ledgers(b);
     for (int i = 0; i < MAX; i++)
         for (int s = 0; s < BR_SIGNALS; s++)
             assert_true(*b->ledgers[i].held[s] == 0);
@@ -99,7 +100,7 @@ static void send_to(struct bed *b, struct br_fanout *f, uint64_t first, uint32_t
 {
     br_consume(br_fanout_input(f), fake_tally_item(&b->tally, &b->h->host, BR_TRACES, first, n));
     fake_host_turn(b->h);
-    check_accounts(b);
+    check_ledgers(b);
 }
 
 static double ledger(const struct bed *b, double *const *entry)
@@ -108,7 +109,7 @@ static double ledger(const struct bed *b, double *const *entry)
     return *entry[BR_TRACES];
 }
 
-static void everybody_gets_everything_once(void **state)
+static void destinations_receive_everything_once(void **state)
 {
     struct bed *b = *state;
     for (size_t n = 1; n <= MAX; n++) {
@@ -125,7 +126,7 @@ static void everybody_gets_everything_once(void **state)
         assert_int_equal(b->tally.n_done, 2 * n);
         br_fanout_free(f);
     }
-    /* 7 spans to one, then two, three and four destinations: to the ledger they are 28. */
+    /* 7 spans to one, two, three and four destinations. The ledger counts 28. */
     assert_true(*b->h->host.ledger.received[BR_TRACES] == 4 * 7);
     assert_true(*b->h->host.ledger.sent[BR_TRACES] == 4 * 7);
     for (int i = 0; i < MAX; i++)
@@ -133,7 +134,7 @@ static void everybody_gets_everything_once(void **state)
     br_fanout_free(NULL);
 }
 
-static void the_sender_hears_when_all_have_answered(void **state)
+static void senders_are_answered_after_all_destinations(void **state)
 {
     struct bed *b = *state;
     struct br_fanout *f = make(b, 3);
@@ -150,9 +151,9 @@ static void the_sender_hears_when_all_have_answered(void **state)
     br_fanout_free(f);
 }
 
-/* Refused for good by one, it is refused for good; refused for now by all, it is the sender's
- * again; refused for now by some, it is done: what they refused is held for them. */
-static void the_answer_is_of_those_who_have_ended(void **state)
+/* If one destination rejects the item, it is rejected. If all fail temporarily, the sender must
+ * retry. If some do, the item is done, and the fan-out keeps it for them. */
+static void the_result_combines_all_destinations(void **state)
 {
     struct bed *b = *state;
     static const enum fake_verdict verdicts[] = {FAKE_DONE, FAKE_RETRY, FAKE_REJECT};
@@ -165,18 +166,21 @@ static void the_answer_is_of_those_who_have_ended(void **state)
             n[v[i]]++;
         }
         send_to(b, f, 0, 5);
-        assert_int_equal(b->tally.last.verdict, n[2] ? BR_REJECT : n[0] ? BR_DONE : BR_RETRY);
+        enum br_verdict expected = n[0] ? BR_DONE : BR_RETRY;
+        if (n[2])
+            expected = BR_REJECT;
+        assert_int_equal(b->tally.last.verdict, expected);
         assert_true(br_fanout_idle(f) == (n[1] == 0 || n[1] == 3));
         br_fanout_free(f);
         fake_host_turn(b->h);
-        check_accounts(b);
+        check_ledgers(b);
     }
     assert_int_equal(b->tally.n, 27);
 }
 
-/* --- One that lags behind --------------------------------------------------------------------- */
+/* --- One slow destination --------------------------------------------------------------------- */
 
-static void what_one_refuses_is_held_for_it_alone(void **state)
+static void failed_items_are_held_for_one_destination(void **state)
 {
     struct bed *b = *state;
     struct br_fanout *f = make(b, 2);
@@ -185,12 +189,13 @@ static void what_one_refuses_is_held_for_it_alone(void **state)
         send_to(b, f, i * 5, 5);
     assert_int_equal(b->tally.n_done, 40);
     assert_int_equal(fake_sink_once(&b->sinks[0], BR_TRACES, 0, 200), 200);
-    assert_int_equal(b->sinks[1].n_items, 1); /* not asked again for each that comes */
+    assert_int_equal(b->sinks[1].n_items, 1); /* not offered again for each new item */
     assert_true(fake_host_metric(b->h, "braid_fanout_held",
                                  "exporter=\"sink/1\",signal=\"traces\"") == 200);
     assert_true(*b->ledgers[1].held[BR_TRACES] == 200);
     assert_true(ledger(b, b->h->host.ledger.received) == 200);
-    assert_true(ledger(b, b->h->host.ledger.sent) == 200); /* one has them all */
+    /* one destination has received all of them */
+    assert_true(ledger(b, b->h->host.ledger.sent) == 200);
     fake_host_advance(b->h, 3000);
     b->sinks[1].verdict = FAKE_DONE;
     fake_host_advance(b->h, 2000);
@@ -199,18 +204,18 @@ static void what_one_refuses_is_held_for_it_alone(void **state)
     assert_true(br_fanout_idle(f));
     assert_true(*b->ledgers[1].received[BR_TRACES] == 200);
     assert_true(*b->ledgers[1].sent[BR_TRACES] == 200);
-    send_to(b, f, 200, 5); /* now it is asked at once again */
+    send_to(b, f, 200, 5); /* now new items are offered at once again */
     assert_int_equal(fake_sink_once(&b->sinks[1], BR_TRACES, 200, 5), 5);
     br_fanout_free(f);
 }
 
-static void over_the_bound_it_is_dropped_for_it(void **state)
+static void held_items_above_the_bound_are_dropped(void **state)
 {
     struct bed *b = *state;
     struct wire w = {0};
     items_traces(&w, 0, 5, 1);
     b->config.hold_size =
-        (int64_t)(10 * (w.len + 2000)); /* ten at the least, with what they cost */
+        (int64_t)(10 * (w.len + 2000)); /* at least ten items and their overhead */
     b->sinks[1].verdict = FAKE_RETRY;
     struct br_fanout *f = make(b, 2);
     for (uint64_t i = 0; i < 100; i++)
@@ -221,7 +226,7 @@ static void over_the_bound_it_is_dropped_for_it(void **state)
     assert_true(dropped(b, 1, BR_TRACES, "lagging") == 500 - held);
     assert_true(fake_host_metric(b->h, "braid_fanout_dropped",
                                  "exporter=\"sink/1\",signal=\"traces\"") == 500 - held);
-    /* Nobody lacks what one has. */
+    /* Both destinations have received everything. */
     assert_true(ledger(b, b->h->host.ledger.sent) == 500);
     b->sinks[1].verdict = FAKE_DONE;
     fake_host_advance(b->h, 2000);
@@ -230,7 +235,7 @@ static void over_the_bound_it_is_dropped_for_it(void **state)
     wire_free(&w);
 }
 
-static void what_waited_too_long_is_dropped_for_it(void **state)
+static void items_held_too_long_are_dropped(void **state)
 {
     struct bed *b = *state;
     struct br_fanout *f = make(b, 2);
@@ -247,7 +252,7 @@ static void what_waited_too_long_is_dropped_for_it(void **state)
     br_fanout_free(f);
 }
 
-static void what_nobody_takes_is_the_senders(void **state)
+static void items_that_fail_everywhere_return_to_the_sender(void **state)
 {
     struct bed *b = *state;
     struct br_fanout *f = make(b, 3);
@@ -267,7 +272,8 @@ static void what_nobody_takes_is_the_senders(void **state)
     br_fanout_free(f);
 }
 
-/* One has it only after the other has refused it: until then it may still be the sender's. */
+/* One destination accepts the item after the other has failed. Until then, the sender may have
+ * to retry. */
 static void a_late_answer_decides(void **state)
 {
     struct bed *b = *state;
@@ -280,7 +286,7 @@ static void a_late_answer_decides(void **state)
         assert_int_equal(b->tally.n, (unsigned)i);
         fake_sink_release(&b->sinks[0], late[i]);
         fake_host_turn(b->h);
-        check_accounts(b);
+        check_ledgers(b);
         assert_int_equal(b->tally.n_done, 1);
         assert_int_equal(b->tally.n_retry, (unsigned)i);
         b->sinks[1].verdict = FAKE_DONE;
@@ -291,7 +297,7 @@ static void a_late_answer_decides(void **state)
     }
 }
 
-static void who_waits_for_delivery_waits_for_all(void **state)
+static void delivery_includes_all_destinations(void **state)
 {
     struct bed *b = *state;
     for (unsigned i = 0; i < 4; i++) {
@@ -308,9 +314,10 @@ static void who_waits_for_delivery_waits_for_all(void **state)
         fake_host_advance(b->h, 20000);
         assert_int_equal(b->tally.n_done, i + 1);
         assert_int_equal(b->tally.last.text[0] != 0,
-                         i >= 2); /* it hears that one goes without it */
-        assert_int_equal(b->tally.last.n_rejected, i == 2 ? 5 : 0); /* or of what is kept for it */
-        check_accounts(b);
+                         i >= 2); /* the sender learns that one destination lacks the records */
+        /* or that they are kept for it */
+        assert_int_equal(b->tally.last.n_rejected, i == 2 ? 5 : 0);
+        check_ledgers(b);
         br_fanout_free(f);
     }
     assert_int_equal(fake_sink_once(&b->sinks[1], BR_TRACES, 0, 20), 10);
@@ -332,9 +339,9 @@ static struct br_fanout *make_delivering(struct bed *b, size_t detached_bytes)
     return make(b, 2);
 }
 
-/* A batch whose senders have their answers does not wait for one that refuses, or does not answer;
- * it gets everything once nevertheless. */
-static void nobody_waits_for_the_answered(void **state)
+/* A batch whose senders are already answered does not wait for a destination that fails or does
+ * not answer. This destination still receives everything once. */
+static void batches_with_answered_senders_do_not_block(void **state)
 {
     struct bed *b = *state;
     struct br_fanout *f = make_delivering(b, 1 << 20);
@@ -350,27 +357,27 @@ static void nobody_waits_for_the_answered(void **state)
     for (unsigned i = 0; i < 3; i++) {
         br_consume(br_fanout_input(f), answered_item(b, 5 + i * 5));
         fake_host_turn(b->h);
-        check_accounts(b);
+        check_ledgers(b);
         assert_int_equal(b->tally.n_done, i + 2);
     }
     assert_int_equal(b->tally.last.text[0], 0);
     b->sinks[1].verdict = FAKE_DONE;
-    fake_sink_release_one(&b->sinks[1], FAKE_RETRY); /* is kept for it */
+    fake_sink_release_one(&b->sinks[1], FAKE_RETRY); /* the item is kept for it */
     fake_sink_release_one(&b->sinks[1], FAKE_REJECT);
     fake_sink_release_one(&b->sinks[1], FAKE_DONE);
     fake_host_turn(b->h);
-    check_accounts(b);
+    check_ledgers(b);
     assert_false(br_fanout_idle(f));
     fake_host_advance(b->h, 2000);
-    check_accounts(b);
+    check_ledgers(b);
     assert_true(br_fanout_idle(f));
     assert_true(*b->ledgers[1].rejected[BR_TRACES] == 5 && *b->ledgers[1].sent[BR_TRACES] == 15);
     assert_int_equal(fake_sink_once(&b->sinks[0], BR_TRACES, 0, 20), 20);
     br_fanout_free(f);
 }
 
-/* Over the bound it is kept, too. */
-static void what_is_over_the_bound_is_held(void **state)
+/* An item that exceeds the bound is kept, too. */
+static void an_item_larger_than_the_bound_is_held(void **state)
 {
     struct bed *b = *state;
     struct br_fanout *f = make_delivering(b, 3000);
@@ -389,8 +396,9 @@ static void what_is_over_the_bound_is_held(void **state)
     br_fanout_free(f);
 }
 
-/* A sender waits for so long and no longer, and those after it do not wait, until it goes again. */
-static void a_sender_waits_for_a_while(void **state)
+/* A sender waits for a limited time. Later senders do not wait until the destination works
+ * again. */
+static void senders_wait_for_a_limited_time(void **state)
 {
     struct bed *b = *state;
     struct br_fanout *f = make_delivering(b, 1 << 20);
@@ -399,7 +407,7 @@ static void a_sender_waits_for_a_while(void **state)
     fake_host_advance(b->h, BR_FANOUT_WAIT_MS - 100);
     assert_int_equal(b->tally.n, 0);
     fake_host_advance(b->h, 200);
-    check_accounts(b);
+    check_ledgers(b);
     assert_int_equal(b->tally.n_done, 1);
     assert_int_equal(b->tally.last.n_rejected, 0);
     assert_non_null(strstr(b->tally.last.text, "sink/1"));
@@ -419,9 +427,9 @@ static void a_sender_waits_for_a_while(void **state)
     br_fanout_free(f);
 }
 
-/* A destination that a sender has waited for in vain is not waited for again until it takes
- * something; a rejection does not count. `held`: it refuses items, which are kept and offered
- * again; otherwise it goes on alone with them. */
+/* After a sender has waited for a destination in vain, later senders do not wait for it until it
+ * accepts an item. A rejection does not count. If `held`, the destination fails temporarily, and
+ * the items are kept and offered again. Otherwise it continues with them separately. */
 static void check_stays_slow(struct bed *b, bool held)
 {
     struct br_fanout *f = make_delivering(b, held ? 0 : 1 << 20);
@@ -432,16 +440,16 @@ static void check_stays_slow(struct bed *b, bool held)
     send_to(b, f, first, 5);
     fake_host_advance(b->h, BR_FANOUT_WAIT_MS + 100);
     assert_int_equal(b->tally.n, 1);
-    for (int taken = 0; taken < 2; taken++) {
-        /* It rejects, or takes, the items that it has, and the next one at once. */
-        b->sinks[1].verdict = taken ? FAKE_DONE : FAKE_REJECT;
-        fake_sink_release(&b->sinks[1], taken ? FAKE_DONE : FAKE_REJECT);
+    for (int accepts = 0; accepts < 2; accepts++) {
+        /* It rejects or accepts its items, and the next one at once. */
+        b->sinks[1].verdict = accepts ? FAKE_DONE : FAKE_REJECT;
+        fake_sink_release(&b->sinks[1], accepts ? FAKE_DONE : FAKE_REJECT);
         fake_host_advance(b->h, 20000);
         assert_true(br_fanout_idle(f));
         send_to(b, f, first += 5, 5);
         b->sinks[1].verdict = slow;
         send_to(b, f, first += 5, 5);
-        assert_int_equal(b->tally.n, taken ? 4 : 3);
+        assert_int_equal(b->tally.n, accepts ? 4 : 3);
     }
     b->sinks[1].verdict = FAKE_DONE;
     fake_sink_release(&b->sinks[1], FAKE_DONE);
@@ -451,14 +459,14 @@ static void check_stays_slow(struct bed *b, bool held)
     br_fanout_free(f);
 }
 
-static void a_destination_stays_slow_until_it_takes_something(void **state)
+static void a_destination_stays_slow_until_it_accepts_an_item(void **state)
 {
     check_stays_slow(*state, false);
     check_stays_slow(*state, true);
 }
 
-/* A destination that takes in time what it has refused first is waited for again. */
-static void a_destination_that_takes_it_in_time_is_not_slow(void **state)
+/* Senders wait again for a destination that accepts an item in time after a temporary failure. */
+static void a_destination_that_accepts_in_time_is_not_slow(void **state)
 {
     struct bed *b = *state;
     struct br_fanout *f = make_delivering(b, 0);
@@ -475,9 +483,10 @@ static void a_destination_that_takes_it_in_time_is_not_slow(void **state)
     br_fanout_free(f);
 }
 
-/* --- Destinations that try again by themselves ------------------------------------------------ */
+/* --- Destinations that retry --------------------------------------------------------------------
+ */
 
-static struct br_fanout *make_apart(struct bed *b, size_t detached_bytes)
+static struct br_fanout *make_detaching(struct bed *b, size_t detached_bytes)
 {
     for (int i = 0; i < 2; i++) {
         b->ends[i].delivers = b->ends[i].final = true;
@@ -486,12 +495,11 @@ static struct br_fanout *make_apart(struct bed *b, size_t detached_bytes)
     return make(b, 2);
 }
 
-/* One that does not answer, or tries again for minutes, does not keep the sender from the others.
- */
-static void who_is_left_goes_on_alone(void **state)
+/* A destination that does not answer, or retries for minutes, does not block the others. */
+static void slow_destinations_detach(void **state)
 {
     struct bed *b = *state;
-    struct br_fanout *f = make_apart(b, 1 << 20);
+    struct br_fanout *f = make_detaching(b, 1 << 20);
     b->sinks[1].verdict = FAKE_HOLD;
     for (unsigned i = 0; i < 3; i++) {
         send_to(b, f, i * 5, 5);
@@ -499,11 +507,11 @@ static void who_is_left_goes_on_alone(void **state)
     }
     assert_false(br_fanout_idle(f));
     assert_true(ledger(b, b->h->host.ledger.sent) == 15 && *b->ledgers[1].held[BR_TRACES] == 15);
-    fake_sink_release_one(&b->sinks[1], FAKE_RETRY); /* it has given up */
+    fake_sink_release_one(&b->sinks[1], FAKE_RETRY); /* the retries have ended */
     fake_sink_release_one(&b->sinks[1], FAKE_REJECT);
     fake_sink_release_one(&b->sinks[1], FAKE_DONE);
     fake_host_turn(b->h);
-    check_accounts(b);
+    check_ledgers(b);
     assert_true(br_fanout_idle(f));
     assert_true(ledger(b, b->h->host.ledger.sent) == 15);
     assert_true(dropped(b, 1, BR_TRACES, "retries_exhausted") == 5);
@@ -511,10 +519,10 @@ static void who_is_left_goes_on_alone(void **state)
     br_fanout_free(f);
 }
 
-static void it_goes_on_with_so_much_and_no_more(void **state)
+static void detached_bytes_are_limited(void **state)
 {
     struct bed *b = *state;
-    struct br_fanout *f = make_apart(b, 3000); /* each counts 1 KiB and more */
+    struct br_fanout *f = make_detaching(b, 3000); /* each item counts as more than 1 KiB */
     b->sinks[1].verdict = FAKE_HOLD;
     for (unsigned i = 0; i < 10; i++)
         send_to(b, f, i * 5, 5);
@@ -531,11 +539,12 @@ static void it_goes_on_with_so_much_and_no_more(void **state)
     br_fanout_free(f);
 }
 
-/* Where nobody has taken it, or somebody waits for its delivery, the sender waits. */
-static void nobody_goes_on_alone_with_what_somebody_waits_for(void **state)
+/* The sender waits if no destination has accepted the item, or if somebody waits for its
+ * delivery. */
+static void destinations_do_not_detach_if_a_sender_waits(void **state)
 {
     struct bed *b = *state;
-    struct br_fanout *f = make_apart(b, 1 << 20);
+    struct br_fanout *f = make_detaching(b, 1 << 20);
     b->sinks[1].verdict = FAKE_HOLD;
     struct br_item *item = fake_tally_item(&b->tally, &b->h->host, BR_TRACES, 0, 5);
     item->sender = BR_SENDER_WAITS;
@@ -551,8 +560,8 @@ static void nobody_goes_on_alone_with_what_somebody_waits_for(void **state)
     br_fanout_free(f);
 }
 
-/* Partial successes of copies of one request are not more than the worst of them. */
-static void what_two_refuse_in_part_is_not_refused_twice(void **state)
+/* The partial successes of copies of one request do not add up: the worst of them counts. */
+static void partial_rejections_of_copies_do_not_add_up(void **state)
 {
     struct bed *b = *state;
     struct br_fanout *f = make(b, 2);
@@ -566,7 +575,7 @@ static void what_two_refuse_in_part_is_not_refused_twice(void **state)
     br_fanout_free(f);
 }
 
-static void at_the_end_what_is_held_is_dropped_for_shutdown(void **state)
+static void held_items_are_dropped_for_shutdown(void **state)
 {
     struct bed *b = *state;
     struct br_fanout *f = make(b, 2);
@@ -580,7 +589,7 @@ static void at_the_end_what_is_held_is_dropped_for_shutdown(void **state)
     br_fanout_free(f);
 }
 
-static void one_that_has_given_up_is_not_asked_again(void **state)
+static void a_destination_that_gave_up_gets_no_retry(void **state)
 {
     struct bed *b = *state;
     b->ends[0].final = true;
@@ -594,11 +603,12 @@ static void one_that_has_given_up_is_not_asked_again(void **state)
     br_fanout_free(f);
 }
 
-/* --- Accounts that meet ----------------------------------------------------------------------- */
+/* --- Ledgers of nested fan-outs --------------------------------------------------------------- */
 
-/* Two fan-outs, one behind the other, into queues that make batches of what both bring: whatever
- * the ends say, all accounts close after every tenth request, and nobody gets anything twice. */
-static void close_accounts(struct bed *b, bool waits)
+/* Two fan-outs, one behind the other, feed queues that merge the items of both. For random
+ * answers, all ledgers balance after every tenth request, and no destination receives a record
+ * twice. */
+static void balance_ledgers(struct bed *b, bool waits)
 {
     struct br_node nodes[MAX];
     struct br_queue *queues[MAX];
@@ -636,7 +646,7 @@ static void close_accounts(struct bed *b, bool waits)
         if (r & 64)
             fake_host_advance(b->h, r >> 8 & 31);
         if (i % 10 == 0)
-            check_accounts(b);
+            check_ledgers(b);
     }
     fake_host_advance(b->h, 60000);
     assert_int_equal(b->tally.n, 2000);
@@ -654,15 +664,15 @@ static void close_accounts(struct bed *b, bool waits)
     br_fanout_free(inner);
 }
 
-static void accounts_close_whatever_happens(void **state)
+static void ledgers_balance_for_random_answers(void **state)
 {
-    close_accounts(*state, false);
+    balance_ledgers(*state, false);
 }
 
-/* What was delivered in part, and comes again for somebody who waits, may arrive twice. */
-static void accounts_close_where_somebody_waits(void **state)
+/* Records that were partly delivered may arrive twice if their sender waits for the delivery. */
+static void ledgers_balance_with_senders_that_wait(void **state)
 {
-    close_accounts(*state, true);
+    balance_ledgers(*state, true);
 }
 
 /* --- Memory ----------------------------------------------------------------------------------- */
@@ -691,7 +701,7 @@ static void scenario(void *arg)
     teardown((void **)&b);
 }
 
-static void without_memory_the_sender_is_told_to_try_again(void **state)
+static void without_memory_the_sender_must_retry(void **state)
 {
     (void)state;
     fault_each("fanout", scenario, NULL);
@@ -701,29 +711,29 @@ SUITE(fanout)
 {
     br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
     const struct CMUnitTest tests[] = {
-        TEST(everybody_gets_everything_once),
-        TEST(the_sender_hears_when_all_have_answered),
-        TEST(the_answer_is_of_those_who_have_ended),
-        TEST(what_one_refuses_is_held_for_it_alone),
-        TEST(over_the_bound_it_is_dropped_for_it),
-        TEST(what_waited_too_long_is_dropped_for_it),
-        TEST(what_nobody_takes_is_the_senders),
+        TEST(destinations_receive_everything_once),
+        TEST(senders_are_answered_after_all_destinations),
+        TEST(the_result_combines_all_destinations),
+        TEST(failed_items_are_held_for_one_destination),
+        TEST(held_items_above_the_bound_are_dropped),
+        TEST(items_held_too_long_are_dropped),
+        TEST(items_that_fail_everywhere_return_to_the_sender),
         TEST(a_late_answer_decides),
-        TEST(who_waits_for_delivery_waits_for_all),
-        TEST(nobody_waits_for_the_answered),
-        TEST(what_is_over_the_bound_is_held),
-        TEST(a_sender_waits_for_a_while),
-        TEST(a_destination_stays_slow_until_it_takes_something),
-        TEST(a_destination_that_takes_it_in_time_is_not_slow),
-        TEST(who_is_left_goes_on_alone),
-        TEST(it_goes_on_with_so_much_and_no_more),
-        TEST(nobody_goes_on_alone_with_what_somebody_waits_for),
-        TEST(what_two_refuse_in_part_is_not_refused_twice),
-        TEST(at_the_end_what_is_held_is_dropped_for_shutdown),
-        TEST(one_that_has_given_up_is_not_asked_again),
-        TEST(accounts_close_whatever_happens),
-        TEST(accounts_close_where_somebody_waits),
-        cmocka_unit_test(without_memory_the_sender_is_told_to_try_again),
+        TEST(delivery_includes_all_destinations),
+        TEST(batches_with_answered_senders_do_not_block),
+        TEST(an_item_larger_than_the_bound_is_held),
+        TEST(senders_wait_for_a_limited_time),
+        TEST(a_destination_stays_slow_until_it_accepts_an_item),
+        TEST(a_destination_that_accepts_in_time_is_not_slow),
+        TEST(slow_destinations_detach),
+        TEST(detached_bytes_are_limited),
+        TEST(destinations_do_not_detach_if_a_sender_waits),
+        TEST(partial_rejections_of_copies_do_not_add_up),
+        TEST(held_items_are_dropped_for_shutdown),
+        TEST(a_destination_that_gave_up_gets_no_retry),
+        TEST(ledgers_balance_for_random_answers),
+        TEST(ledgers_balance_with_senders_that_wait),
+        cmocka_unit_test(without_memory_the_sender_must_retry),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -7,48 +7,48 @@
 
 /* --- Broadcasts ------------------------------------------------------------------------------- */
 
-struct trip {
+struct test_broadcast {
     struct br_broadcast broadcast;
-    char places[16];
+    char visited[16];
     unsigned n_done;
 };
 
 static void on_visit(struct br_broadcast *e, struct br_host *host)
 {
-    struct trip *t = br_container_of(e, struct trip, broadcast);
-    size_t len = strlen(t->places);
+    struct test_broadcast *t = br_container_of(e, struct test_broadcast, broadcast);
+    size_t len = strlen(t->visited);
     assert_int_equal(t->n_done, 0);
-    assert_true(len + 1 < sizeof t->places);
-    t->places[len] = (char)('0' + host->worker);
+    assert_true(len + 1 < sizeof t->visited);
+    t->visited[len] = (char)('0' + host->worker);
 }
 
 static void on_done(struct br_broadcast *e, struct br_host *home)
 {
     assert_ptr_equal(home, e->home);
-    br_container_of(e, struct trip, broadcast)->n_done++;
+    br_container_of(e, struct test_broadcast, broadcast)->n_done++;
 }
 
-static void test_errand_without_loops_runs_at_the_end_of_the_turn(void **state)
+static void test_broadcast_without_loops_runs_at_the_end_of_the_iteration(void **state)
 {
     (void)state;
     struct fake_host *h = fake_host_new();
-    struct trip t = {.broadcast = {.visit = on_visit, .done = on_done}};
+    struct test_broadcast t = {.broadcast = {.visit = on_visit, .done = on_done}};
     assert_true(br_broadcast_send(&t.broadcast, &h->host));
-    assert_string_equal(t.places, "");
+    assert_string_equal(t.visited, "");
     fake_host_turn(h);
-    assert_string_equal(t.places, "0");
+    assert_string_equal(t.visited, "0");
     assert_int_equal(t.n_done, 1);
     fake_host_free(h);
 }
 
 #define WORKERS 3
 
-struct crew {
+struct workers {
     struct br_net *net;
     struct br_loop *loops[WORKERS];
 };
 
-static void make_crew(struct crew *c)
+static void make_workers(struct workers *c)
 {
     struct br_err err;
     c->net = br_net_new();
@@ -59,55 +59,55 @@ static void make_crew(struct crew *c)
     }
 }
 
-static void free_crew(struct crew *c)
+static void free_workers(struct workers *c)
 {
     for (unsigned i = 0; i < WORKERS; i++)
         br_loop_free(c->loops[i]);
     br_net_free(c->net);
 }
 
-/* The order in which service.c reads what is left when the threads have ended. */
-static void read_last_mail(struct crew *c)
+/* Reads the remaining messages in the same order as service.c after its threads have ended. */
+static void read_last_mail(struct workers *c)
 {
     for (unsigned i = WORKERS; i-- > 0;)
         br_loop_read_mail(c->loops[i]);
 }
 
-static void test_errand_visits_every_worker_and_comes_home(void **state)
+static void test_broadcast_visits_every_worker_and_returns(void **state)
 {
     (void)state;
-    struct crew c;
-    make_crew(&c);
-    struct trip t = {.broadcast = {.visit = on_visit, .done = on_done}};
+    struct workers c;
+    make_workers(&c);
+    struct test_broadcast t = {.broadcast = {.visit = on_visit, .done = on_done}};
     assert_true(br_broadcast_send(&t.broadcast, br_loop_host(c.loops[0])));
     br_loop_read_mail(c.loops[0]);
-    assert_string_equal(t.places, "");
+    assert_string_equal(t.visited, "");
     br_loop_read_mail(c.loops[2]);
     br_loop_read_mail(c.loops[2]);
-    assert_string_equal(t.places, "2");
+    assert_string_equal(t.visited, "2");
     br_loop_read_mail(c.loops[1]);
-    assert_string_equal(t.places, "21");
+    assert_string_equal(t.visited, "21");
     assert_int_equal(t.n_done, 0);
     br_loop_read_mail(c.loops[0]);
-    assert_string_equal(t.places, "210");
+    assert_string_equal(t.visited, "210");
     assert_int_equal(t.n_done, 1);
-    free_crew(&c);
+    free_workers(&c);
 }
 
-static void test_errand_under_way_at_the_end_comes_home(void **state)
+static void test_broadcast_in_progress_returns_at_shutdown(void **state)
 {
     (void)state;
     for (unsigned before = 0; before < WORKERS; before++) {
-        struct crew c;
-        make_crew(&c);
-        struct trip t = {.broadcast = {.visit = on_visit, .done = on_done}};
+        struct workers c;
+        make_workers(&c);
+        struct test_broadcast t = {.broadcast = {.visit = on_visit, .done = on_done}};
         assert_true(br_broadcast_send(&t.broadcast, br_loop_host(c.loops[0])));
         for (unsigned i = 0; i < before; i++)
             br_loop_read_mail(c.loops[WORKERS - 1 - i]);
         read_last_mail(&c);
-        assert_string_equal(t.places, "210");
+        assert_string_equal(t.visited, "210");
         assert_int_equal(t.n_done, 1);
-        free_crew(&c);
+        free_workers(&c);
     }
 }
 
@@ -117,12 +117,12 @@ static void nothing(struct br_message *m, struct br_loop *loop)
     free(m);
 }
 
-static void test_errand_stays_the_senders_when_a_mailbox_is_full(void **state)
+static void test_broadcast_is_not_sent_if_a_mailbox_is_full(void **state)
 {
     (void)state;
-    struct crew c;
-    make_crew(&c);
-    struct trip t = {.broadcast = {.visit = on_visit, .done = on_done}};
+    struct workers c;
+    make_workers(&c);
+    struct test_broadcast t = {.broadcast = {.visit = on_visit, .done = on_done}};
     for (unsigned i = 0; i < BR_MAILBOX_MAX; i++) {
         struct br_message *m = calloc(1, sizeof *m);
         assert_non_null(m);
@@ -132,7 +132,7 @@ static void test_errand_stays_the_senders_when_a_mailbox_is_full(void **state)
     assert_false(br_broadcast_send(&t.broadcast, br_loop_host(c.loops[0])));
     read_last_mail(&c);
     assert_int_equal(t.n_done, 0);
-    free_crew(&c);
+    free_workers(&c);
 }
 
 /* --- Overridables ----------------------------------------------------------------------------- */
@@ -183,7 +183,7 @@ static void test_overrides_reach_every_overridable(void **state)
     struct br_override override = {.id = 7};
     struct br_err err = {0};
     char names[64] = "";
-    br_overridable_unregister(&a.overridable); /* a zeroed one */
+    br_overridable_unregister(&a.overridable); /* one that is zero-initialised */
     br_overridable_register(&a.overridable, &h->host);
     br_overridable_register(&b.overridable, &h->host);
     assert_int_equal(br_override_apply(&h->host, &override, &err), 5);
@@ -196,7 +196,7 @@ static void test_overrides_reach_every_overridable(void **state)
     override.id = 8;
     assert_int_equal(br_override_apply(&h->host, &override, &err), BR_EFULL);
     assert_string_equal(err.text, "b is full");
-    assert_int_equal(a.n_withdrawn, 2); /* it has taken it before */
+    assert_int_equal(a.n_withdrawn, 2); /* withdrawn already */
 
     h->host.draining = true;
     unsigned before = a.n_applied;
@@ -225,10 +225,10 @@ static void test_types_of_a_override(void **state)
 SUITE(override)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errand_without_loops_runs_at_the_end_of_the_turn),
-        cmocka_unit_test(test_errand_visits_every_worker_and_comes_home),
-        cmocka_unit_test(test_errand_under_way_at_the_end_comes_home),
-        cmocka_unit_test(test_errand_stays_the_senders_when_a_mailbox_is_full),
+        cmocka_unit_test(test_broadcast_without_loops_runs_at_the_end_of_the_iteration),
+        cmocka_unit_test(test_broadcast_visits_every_worker_and_returns),
+        cmocka_unit_test(test_broadcast_in_progress_returns_at_shutdown),
+        cmocka_unit_test(test_broadcast_is_not_sent_if_a_mailbox_is_full),
         cmocka_unit_test(test_overrides_reach_every_overridable),
         cmocka_unit_test(test_types_of_a_override),
     };

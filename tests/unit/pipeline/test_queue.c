@@ -13,7 +13,7 @@
 
 struct bed {
     struct fake_bed fake;
-    struct br_queue_config config; /* the Collector's defaults but for its size: 3 requests */
+    struct br_queue_config config; /* the Collector's defaults, except for a size of 3 requests */
     struct br_queue_batch_config batch;
     struct br_queue *queue;
     unsigned n_empty;
@@ -38,7 +38,7 @@ static void make(struct bed *b)
 static int teardown(void **state)
 {
     struct bed *b = *state;
-    /* As a graph ends: downstream first. */
+    /* Ends in the order of a graph: downstream first. */
     if (b->queue)
         br_queue_close(b->queue);
     fake_sink_release(&b->fake.sink, FAKE_RETRY);
@@ -72,13 +72,14 @@ static void senders_are_answered_early(void **state)
     send(b, BR_TRACES, 0, 5);
     assert_int_equal(b->fake.tally.n_done, 1);
     assert_int_equal(b->fake.sink.n_held, 1);
-    assert_true(*b->fake.h->host.ledger.held[BR_TRACES] == 5); /* the queue owes them now */
+    /* the queue must report them to the ledger now */
+    assert_true(*b->fake.h->host.ledger.held[BR_TRACES] == 5);
     fake_sink_release(&b->fake.sink, FAKE_DONE);
     fake_host_turn(b->fake.h);
     assert_true(*b->fake.h->host.ledger.sent[BR_TRACES] == 5);
 }
 
-static void what_the_exporter_gives_up_is_dropped_and_counted(void **state)
+static void failed_items_are_dropped_and_counted(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -93,7 +94,7 @@ static void what_the_exporter_gives_up_is_dropped_and_counted(void **state)
                                  "exporter=\"test\"") == 12);
 }
 
-static void with_wait_for_result_the_answer_is_the_exporters(void **state)
+static void with_wait_for_result_senders_get_the_exporters_result(void **state)
 {
     struct bed *b = *state;
     b->config.wait_for_result = true;
@@ -112,13 +113,13 @@ static void with_wait_for_result_the_answer_is_the_exporters(void **state)
     assert_true(*b->fake.h->host.ledger.rejected[BR_TRACES] == 10);
 }
 
-static void disabled_it_hands_items_on_and_answers_back(void **state)
+static void a_disabled_queue_passes_items_and_results_through(void **state)
 {
     struct bed *b = *state;
     b->config.enabled = false;
     make(b);
     b->fake.sink.verdict = FAKE_HOLD;
-    for (int i = 0; i < 20; i++) /* no bound but the senders' */
+    for (int i = 0; i < 20; i++) /* limited only by the number of senders */
         send(b, BR_TRACES, 0, 1);
     assert_int_equal(b->fake.sink.n_held, 20);
     assert_int_equal(b->fake.tally.n, 0);
@@ -127,7 +128,7 @@ static void disabled_it_hands_items_on_and_answers_back(void **state)
     assert_int_equal(b->fake.tally.n_retry, 20);
 }
 
-static void partial_success_is_told_where_somebody_waits(void **state)
+static void waiting_senders_learn_of_partial_success(void **state)
 {
     struct bed *b = *state;
     b->config.wait_for_result = true;
@@ -142,7 +143,7 @@ static void partial_success_is_told_where_somebody_waits(void **state)
                 3);
 }
 
-/* An exporter that sends in pieces: some arrive, some do not. */
+/* An exporter that sends an item in pieces, of which only some arrive. */
 static void on_pieces(struct br_consumer *self, struct br_item *item)
 {
     (void)self;
@@ -150,7 +151,7 @@ static void on_pieces(struct br_consumer *self, struct br_item *item)
     br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "the other half");
 }
 
-static void what_was_sent_in_pieces_is_counted_as_the_ledger_counts_it(void **state)
+static void pieces_are_counted_by_the_ledger(void **state)
 {
     struct bed *b = *state;
     struct br_consumer pieces = {on_pieces};
@@ -173,7 +174,7 @@ static void what_was_sent_in_pieces_is_counted_as_the_ledger_counts_it(void **st
 
 /* --- Size ------------------------------------------------------------------------------------- */
 
-static void a_full_queue_refuses(void **state)
+static void a_full_queue_rejects_items(void **state)
 {
     struct bed *b = *state;
     b->config.num_consumers = 1;
@@ -182,7 +183,7 @@ static void a_full_queue_refuses(void **state)
     for (int i = 0; i < 5; i++)
         send(b, BR_TRACES, (uint64_t)i, 1);
     assert_int_equal(b->fake.tally.n_done,
-                     3); /* what is under way counts too, as the Collector's */
+                     3); /* items in progress count, too, as in the Collector */
     assert_int_equal(b->fake.tally.n_retry, 2);
     assert_string_equal(b->fake.tally.last.text, "sending_queue is full");
     assert_int_equal(br_outcome_http(&b->fake.tally.last), 503);
@@ -201,8 +202,8 @@ static void a_full_queue_refuses(void **state)
     assert_true(fake_host_metric(b->fake.h, "otelcol_exporter_queue_size", OF_TRACES) == 0);
 }
 
-/* Three workers of a queue for eight: three, three and two. */
-static void workers_share_its_size(void **state)
+/* Three workers share a queue for eight items: three, three and two. */
+static void workers_share_the_size_of_the_queue(void **state)
 {
     struct bed *b = *state;
     b->config.queue_size = 8;
@@ -225,13 +226,13 @@ static void sizes_may_be_items(void **state)
     make(b);
     b->fake.sink.verdict = FAKE_HOLD;
     send(b, BR_PROFILES, 0, 6);
-    send(b, BR_PROFILES, 6, 4); /* 10 fit */
+    send(b, BR_PROFILES, 6, 4); /* 10 are within the limit */
     assert_int_equal(b->fake.tally.n_done, 2);
     send(b, BR_PROFILES, 10, 1);
     assert_int_equal(b->fake.tally.n_retry, 1);
     fake_sink_release(&b->fake.sink, FAKE_DONE);
     fake_host_turn(b->fake.h);
-    send(b, BR_PROFILES, 10, 50); /* alone, a request may be larger than the queue */
+    send(b, BR_PROFILES, 10, 50); /* a single request may be larger than the queue */
     assert_int_equal(b->fake.tally.n_done, 3);
     send(b, BR_PROFILES, 60, 1);
     assert_int_equal(b->fake.tally.n_retry, 2);
@@ -247,7 +248,7 @@ static void sizes_may_be_bytes(void **state)
     make(b);
     b->fake.sink.verdict = FAKE_HOLD;
     for (uint64_t i = 0; i < 3; i++)
-        send(b, BR_TRACES, i * 12, 1); /* numbers whose spans are alike */
+        send(b, BR_TRACES, i * 12, 1); /* numbers whose spans have equal sizes */
     assert_int_equal(b->fake.tally.n_done, 2);
     assert_int_equal(b->fake.tally.n_retry, 1);
     assert_true(fake_host_metric(b->fake.h, "otelcol_exporter_queue_size", OF_TRACES) ==
@@ -255,7 +256,7 @@ static void sizes_may_be_bytes(void **state)
     wire_free(&w);
 }
 
-static void so_many_consumers_at_once(void **state)
+static void num_consumers_limits_concurrent_requests(void **state)
 {
     struct bed *b = *state;
     b->config.num_consumers = 2;
@@ -265,8 +266,8 @@ static void so_many_consumers_at_once(void **state)
     for (uint64_t i = 0; i < 8; i++)
         send(b, BR_TRACES, i, 1);
     for (unsigned done = 0; done < 8; done++) {
-        unsigned left = 8 - done;
-        assert_int_equal(b->fake.sink.n_held, left < 2 ? left : 2);
+        unsigned n_open = 8 - done;
+        assert_int_equal(b->fake.sink.n_held, n_open < 2 ? n_open : 2);
         fake_sink_release_one(&b->fake.sink, FAKE_DONE);
         fake_host_turn(b->fake.h);
     }
@@ -283,7 +284,7 @@ static void with_block_on_overflow_senders_wait(void **state)
     for (uint64_t i = 0; i < 6; i++)
         send(b, BR_TRACES, i, 1);
     assert_int_equal(b->fake.tally.n_done, 3);
-    assert_int_equal(b->fake.tally.n, 3); /* the others are told nothing yet */
+    assert_int_equal(b->fake.tally.n, 3); /* the other senders are not answered yet */
     for (unsigned i = 1; i <= 6; i++) {
         fake_sink_release_one(&b->fake.sink, FAKE_DONE);
         fake_host_turn(b->fake.h);
@@ -292,8 +293,8 @@ static void with_block_on_overflow_senders_wait(void **state)
     assert_int_equal(fake_sink_once(&b->fake.sink, BR_TRACES, 0, 6), 6);
 }
 
-/* Nobody passes those who wait. */
-static void those_who_wait_come_first(void **state)
+/* New items do not overtake waiting ones. */
+static void waiting_items_are_not_overtaken(void **state)
 {
     struct bed *b = *state;
     b->config.sizer = BR_SIZER_ITEMS;
@@ -304,7 +305,7 @@ static void those_who_wait_come_first(void **state)
     b->fake.sink.verdict = FAKE_HOLD;
     send(b, BR_TRACES, 0, 8);
     send(b, BR_TRACES, 8, 8);  /* waits */
-    send(b, BR_TRACES, 16, 1); /* would fit */
+    send(b, BR_TRACES, 16, 1); /* would be within the limit */
     assert_int_equal(b->fake.tally.n_done, 1);
     fake_sink_release_one(&b->fake.sink, FAKE_DONE);
     fake_host_turn(b->fake.h);
@@ -314,9 +315,9 @@ static void those_who_wait_come_first(void **state)
     fake_sink_release(&b->fake.sink, FAKE_DONE);
 }
 
-/* --- The end ---------------------------------------------------------------------------------- */
+/* --- Shutdown --------------------------------------------------------------------------------- */
 
-static void draining_waits_until_all_is_sent(void **state)
+static void draining_waits_until_everything_is_sent(void **state)
 {
     struct bed *b = *state;
     b->config.num_consumers = 1;
@@ -343,7 +344,7 @@ static void draining_an_empty_queue_ends_at_once(void **state)
     assert_int_equal(b->n_empty, 1);
 }
 
-static void what_is_left_is_dropped_for_shutdown(void **state)
+static void queued_items_are_dropped_for_shutdown(void **state)
 {
     struct bed *b = *state;
     b->config.num_consumers = 1;
@@ -355,12 +356,12 @@ static void what_is_left_is_dropped_for_shutdown(void **state)
     br_queue_close(b->queue);
     fake_sink_release_one(&b->fake.sink, FAKE_RETRY);
     fake_host_turn(b->fake.h);
-    assert_int_equal(b->fake.sink.n_items, 1); /* closed: nothing more is sent */
+    assert_int_equal(b->fake.sink.n_items, 1); /* closed: the queue does not send any more */
     send(b, BR_TRACES, 0, 1);
     assert_int_equal(b->fake.tally.n_retry, 1);
     br_queue_drop(b->queue);
     fake_host_turn(b->fake.h);
-    /* One came back from the exporter, two waited, and two were still their senders'. */
+    /* One failed in the exporter, two were queued, and two were still with their senders. */
     assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "shutdown") == 12);
     assert_int_equal(b->fake.tally.n_retry, 3);
     br_queue_drop(b->queue);
@@ -411,7 +412,7 @@ static void batches_are_cut_at_their_maximum(void **state)
     assert_int_equal(fake_sink_once(&b->fake.sink, BR_PROFILES, 0, 37), 37);
 }
 
-static void a_queue_full_of_batches_refuses(void **state)
+static void a_queue_full_of_batches_rejects_items(void **state)
 {
     struct bed *b = *state;
     b->config.batch = &b->batch;
@@ -424,14 +425,14 @@ static void a_queue_full_of_batches_refuses(void **state)
     assert_int_equal(b->fake.tally.n_retry, 3);
 }
 
-/* Sizes are of what came, also while it is gathered and after it was cut: 100 requests of two
- * spans. */
-static void with_batches_the_size_is_of_what_came(void **state)
+/* The size counts records as received, also while they are gathered and after they were split:
+ * 100 requests of two spans. */
+static void with_batches_the_size_counts_received_records(void **state)
 {
     (void)state;
     static const struct {
         int sizer;
-        int64_t size; /* what 30 of them come to */
+        int64_t size; /* size of 30 requests */
     } cases[] = {{BR_SIZER_REQUESTS, 30}, {BR_SIZER_ITEMS, 60}, {BR_SIZER_BYTES, 0}};
     struct wire w = {0};
     items_traces(&w, 0, 2, 1);
@@ -446,7 +447,7 @@ static void with_batches_the_size_is_of_what_came(void **state)
         make(b);
         b->fake.sink.verdict = FAKE_HOLD;
         for (uint64_t k = 0; k < 100; k++)
-            send(b, BR_TRACES, k * 12, 2); /* numbers whose spans are alike */
+            send(b, BR_TRACES, k * 12, 2); /* numbers whose spans have equal sizes */
         assert_int_equal(b->fake.tally.n_done, 30);
         assert_int_equal(b->fake.tally.n_retry, 70);
         assert_true(fake_host_metric(b->fake.h, "otelcol_exporter_queue_size", OF_TRACES) ==
@@ -460,7 +461,7 @@ static void with_batches_the_size_is_of_what_came(void **state)
     wire_free(&w);
 }
 
-/* Those who wait come in when batches have ended. */
+/* Waiting items enter the queue when batches have ended. */
 static void with_batches_senders_wait_for_room(void **state)
 {
     struct bed *b = *state;
@@ -492,9 +493,10 @@ static void on_tenant(struct br_consumer *self, struct br_item *item)
     struct tenants *t = br_container_of(self, struct tenants, consumer);
     const char *tenant = br_item_metadata(item, "x-tenant");
     assert_null(br_item_metadata(item, "x-other"));
-    *(!tenant                       ? &t->n_none
-      : strcmp(tenant, "blue") == 0 ? &t->n_blue
-                                    : &t->n_red) += item->n_records;
+    unsigned *n = &t->n_none;
+    if (tenant)
+        n = strcmp(tenant, "blue") == 0 ? &t->n_blue : &t->n_red;
+    *n += item->n_records;
     br_consume(&t->sink->consumer, item);
 }
 
@@ -518,14 +520,14 @@ static void tenants_do_not_mix(void **state)
         br_consume(br_queue_input(b->queue), item);
         fake_host_turn(b->fake.h);
     }
-    assert_int_equal(b->fake.sink.n_items, 3); /* each of ten spans */
+    assert_int_equal(b->fake.sink.n_items, 3); /* of ten spans each */
     assert_int_equal(b->fake.sink.largest, 10);
     assert_int_equal(t.n_blue, 10);
     assert_int_equal(t.n_red, 10);
     assert_int_equal(t.n_none, 10);
 }
 
-/* --- Somebody waits --------------------------------------------------------------------------- */
+/* --- Senders that wait for delivery ----------------------------------------------------------- */
 
 static void send_waiting(struct bed *b, uint64_t first, uint32_t n)
 {
@@ -535,7 +537,7 @@ static void send_waiting(struct bed *b, uint64_t first, uint32_t n)
     fake_host_turn(b->fake.h);
 }
 
-static void who_waits_for_delivery_is_not_answered_early(void **state)
+static void waiting_senders_are_not_answered_early(void **state)
 {
     (void)state;
     static const enum fake_verdict verdicts[] = {FAKE_DONE, FAKE_RETRY, FAKE_REJECT};
@@ -545,7 +547,7 @@ static void who_waits_for_delivery_is_not_answered_early(void **state)
         b->config.batch = i & 1 ? &b->batch : NULL;
         make(b);
         b->fake.sink.verdict = FAKE_HOLD;
-        send(b, BR_TRACES, 50, 10); /* nobody waits for this one */
+        send(b, BR_TRACES, 50, 10); /* without a sender that waits */
         assert_int_equal(b->fake.tally.n_done, 1);
         send_waiting(b, 0, 10);
         assert_int_equal(b->fake.tally.n, 1);
@@ -558,8 +560,9 @@ static void who_waits_for_delivery_is_not_answered_early(void **state)
     }
 }
 
-/* It takes up room until it is delivered, and a full queue says so: nobody waits for ever. */
-static void a_queue_full_of_those_who_wait_refuses(void **state)
+/* An item occupies the queue until it is delivered. A full queue reports that to its senders, so
+ * that none of them waits forever. */
+static void a_queue_full_of_waiting_items_rejects_items(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -573,7 +576,7 @@ static void a_queue_full_of_those_who_wait_refuses(void **state)
     assert_int_equal(b->fake.tally.n_done, 3);
 }
 
-static void a_batch_that_was_given_up_is_dropped_once(void **state)
+static void failed_batches_are_dropped_once(void **state)
 {
     struct bed *b = *state;
     b->config.batch = &b->batch;
@@ -582,7 +585,7 @@ static void a_batch_that_was_given_up_is_dropped_once(void **state)
     send(b, BR_TRACES, 0, 10);
     fake_host_advance(b->fake.h, 60000);
     assert_int_equal(b->fake.sink.n_items,
-                     1); /* the retry in front of the exporter has tried enough */
+                     1); /* the retry before the exporter has already given up */
     assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "retries_exhausted") == 10);
 }
 
@@ -605,7 +608,7 @@ static void batches_with_wait_for_result_answer_all_in_them(void **state)
     assert_int_equal(b->fake.tally.n_done, 1);
 }
 
-static void draining_sends_what_is_gathered(void **state)
+static void draining_sends_incomplete_batches(void **state)
 {
     struct bed *b = *state;
     b->config.batch = &b->batch;
@@ -621,15 +624,15 @@ static void draining_sends_what_is_gathered(void **state)
     assert_int_equal(fake_sink_once(&b->fake.sink, BR_PROFILES, 0, 3), 3);
 }
 
-static void batches_left_are_dropped_for_shutdown(void **state)
+static void remaining_batches_are_dropped_for_shutdown(void **state)
 {
     struct bed *b = *state;
     b->config.batch = &b->batch;
     b->config.num_consumers = 1;
     make(b);
     b->fake.sink.verdict = FAKE_HOLD;
-    send(b, BR_TRACES, 0, 10);  /* under way */
-    send(b, BR_TRACES, 10, 10); /* waits */
+    send(b, BR_TRACES, 0, 10);  /* in progress */
+    send(b, BR_TRACES, 10, 10); /* queued */
     send(b, BR_TRACES, 20, 4);  /* gathered */
     br_queue_close(b->queue);
     fake_sink_release(&b->fake.sink, FAKE_DONE);
@@ -671,7 +674,7 @@ static void scenario(void *arg)
     fault_stop();
     if (b->queue)
         br_queue_drain(b->queue, on_empty, b);
-    fake_host_advance(b->fake.h, 20000); /* memory is back: nothing may be left lying */
+    fake_host_advance(b->fake.h, 20000); /* memory is available again: all held items must leave */
     assert_int_equal(b->fake.tally.n, n);
     assert_int_equal(b->n_empty, b->queue ? 1 : 0);
     assert_int_equal(fake_sink_twice(&b->fake.sink, plan->signal), 0);
@@ -683,7 +686,7 @@ static void scenario(void *arg)
     teardown((void **)&b);
 }
 
-static void without_memory_nothing_is_left_lying(void **state)
+static void nothing_is_kept_without_memory(void **state)
 {
     (void)state;
     for (int i = 0; i < 8; i++) {
@@ -697,35 +700,35 @@ SUITE(queue)
     br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
     const struct CMUnitTest tests[] = {
         TEST(senders_are_answered_early),
-        TEST(what_the_exporter_gives_up_is_dropped_and_counted),
-        TEST(with_wait_for_result_the_answer_is_the_exporters),
-        TEST(disabled_it_hands_items_on_and_answers_back),
-        TEST(partial_success_is_told_where_somebody_waits),
-        TEST(what_was_sent_in_pieces_is_counted_as_the_ledger_counts_it),
-        TEST(a_full_queue_refuses),
-        TEST(workers_share_its_size),
+        TEST(failed_items_are_dropped_and_counted),
+        TEST(with_wait_for_result_senders_get_the_exporters_result),
+        TEST(a_disabled_queue_passes_items_and_results_through),
+        TEST(waiting_senders_learn_of_partial_success),
+        TEST(pieces_are_counted_by_the_ledger),
+        TEST(a_full_queue_rejects_items),
+        TEST(workers_share_the_size_of_the_queue),
         TEST(sizes_may_be_items),
         TEST(sizes_may_be_bytes),
-        TEST(so_many_consumers_at_once),
+        TEST(num_consumers_limits_concurrent_requests),
         TEST(with_block_on_overflow_senders_wait),
-        TEST(those_who_wait_come_first),
-        TEST(draining_waits_until_all_is_sent),
+        TEST(waiting_items_are_not_overtaken),
+        TEST(draining_waits_until_everything_is_sent),
         TEST(draining_an_empty_queue_ends_at_once),
-        TEST(what_is_left_is_dropped_for_shutdown),
+        TEST(queued_items_are_dropped_for_shutdown),
         TEST(requests_without_anything_are_done),
         TEST(batches_are_sent_by_size_and_by_time),
         TEST(batches_are_cut_at_their_maximum),
-        TEST(a_queue_full_of_batches_refuses),
-        TEST(with_batches_the_size_is_of_what_came),
+        TEST(a_queue_full_of_batches_rejects_items),
+        TEST(with_batches_the_size_counts_received_records),
         TEST(with_batches_senders_wait_for_room),
         TEST(tenants_do_not_mix),
-        TEST(who_waits_for_delivery_is_not_answered_early),
-        TEST(a_queue_full_of_those_who_wait_refuses),
-        TEST(a_batch_that_was_given_up_is_dropped_once),
+        TEST(waiting_senders_are_not_answered_early),
+        TEST(a_queue_full_of_waiting_items_rejects_items),
+        TEST(failed_batches_are_dropped_once),
         TEST(batches_with_wait_for_result_answer_all_in_them),
-        TEST(draining_sends_what_is_gathered),
-        TEST(batches_left_are_dropped_for_shutdown),
-        cmocka_unit_test(without_memory_nothing_is_left_lying),
+        TEST(draining_sends_incomplete_batches),
+        TEST(remaining_batches_are_dropped_for_shutdown),
+        cmocka_unit_test(nothing_is_kept_without_memory),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -15,7 +15,8 @@
 
 struct bed {
     struct fake_bed fake;
-    struct br_retry_config config; /* the Collector's defaults, without jitter and limit */
+    /* the Collector's defaults, without jitter and without a time limit */
+    struct br_retry_config config;
     struct br_retry *retry;
 };
 
@@ -49,7 +50,7 @@ static void send(struct bed *b, enum br_signal signal, uint64_t first, uint32_t 
                fake_tally_item(&b->fake.tally, &b->fake.h->host, signal, first, n));
 }
 
-static void what_succeeds_is_sent_once(void **state)
+static void successful_items_are_sent_once(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -60,7 +61,7 @@ static void what_succeeds_is_sent_once(void **state)
     assert_int_equal(b->fake.tally.n_done, 1);
 }
 
-static void what_is_rejected_is_sent_once(void **state)
+static void rejected_items_are_sent_once(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -72,7 +73,7 @@ static void what_is_rejected_is_sent_once(void **state)
     assert_string_equal(b->fake.tally.last.text, "scripted: reject");
 }
 
-/* 5 s, then half as much again each time, up to 30 s. */
+/* The first delay is 5 s. Each further one is 1.5 times as long, up to 30 s. */
 static void delays_grow_up_to_their_maximum(void **state)
 {
     struct bed *b = *state;
@@ -93,7 +94,7 @@ static void delays_grow_up_to_their_maximum(void **state)
     assert_int_equal(b->fake.tally.n, 1);
 }
 
-static void jitter_stays_within_its_share_and_uses_all_of_it(void **state)
+static void jitter_uses_its_whole_range(void **state)
 {
     struct bed *b = *state;
     enum { N = 400 };
@@ -113,7 +114,8 @@ static void jitter_stays_within_its_share_and_uses_all_of_it(void **state)
     }
     assert_int_equal(b->fake.tally.n_done, N);
     assert_true(low < 2600 && high > 7400);
-    /* Uniform over 5,000: standard deviation of the mean 5000 / sqrt(12 * N) = 72; five of them. */
+    /* Uniform over 5,000: the standard deviation of the mean is 5000 / sqrt(12 * N) = 72. The
+     * tolerance is five of them. */
     assert_in_range(sum / N, 5000 - 361, 5000 + 361);
 }
 
@@ -138,8 +140,8 @@ static void the_servers_hint_wins(void **state)
     assert_int_equal(b->fake.tally.n_done, 1);
 }
 
-/* A server that says "after a millisecond" is not asked a thousand times a second. */
-static void a_hint_is_a_wait(void **state)
+/* A hint of a millisecond does not cause a thousand attempts per second. */
+static void short_hints_have_a_least_delay(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -152,7 +154,7 @@ static void a_hint_is_a_wait(void **state)
 
 /* Attempts at 0, 5, 12.5, 23.75, 40.625, 65.937 and then every 30 s up to 275.937; the next would
  * be after 300 s. */
-static void it_gives_up_before_the_time_is_over(void **state)
+static void retries_end_before_the_time_limit(void **state)
 {
     struct bed *b = *state;
     b->config.max_elapsed_time = 300 * S;
@@ -170,7 +172,7 @@ static void it_gives_up_before_the_time_is_over(void **state)
     assert_int_equal(b->fake.sink.n_items, 13);
 }
 
-static void disabled_it_passes_the_first_answer_on(void **state)
+static void disabled_the_first_answer_counts(void **state)
 {
     struct bed *b = *state;
     b->config.enabled = false;
@@ -183,7 +185,7 @@ static void disabled_it_passes_the_first_answer_on(void **state)
     assert_int_equal(b->fake.tally.last.delay_ms, 77);
 }
 
-static void items_wait_for_themselves(void **state)
+static void items_wait_independently(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -192,14 +194,14 @@ static void items_wait_for_themselves(void **state)
     fake_host_advance(b->fake.h, 1000);
     send(b, BR_TRACES, 1, 1);
     fake_host_turn(b->fake.h);
-    assert_int_equal(b->fake.tally.n_done, 1); /* the second did not wait for the first */
+    assert_int_equal(b->fake.tally.n_done, 1); /* the second item did not wait for the first */
     fake_host_advance(b->fake.h, 4000);
     assert_int_equal(b->fake.tally.n_done, 2);
 }
 
 /* --- Too large -------------------------------------------------------------------------------- */
 
-static void what_is_too_large_is_halved_until_it_fits(void **state)
+static void items_that_are_too_large_are_halved(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -222,9 +224,9 @@ static void what_is_too_large_is_halved_until_it_fits(void **state)
     }
 }
 
-/* One giant among n: refused in each of the pieces that it stands in, log2(n) + 1 of them, while
- * the log2(n) others are taken. */
-static void one_giant_costs_two_log_n(void **state)
+/* One oversized record among n: each of the log2(n) + 1 pieces that contain it is rejected,
+ * while the other log2(n) pieces are accepted. */
+static void one_oversized_record_costs_two_log_n_requests(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -251,9 +253,9 @@ static void one_giant_costs_two_log_n(void **state)
     }
 }
 
-/* One half is taken, and the other refused for now for as long as it is tried: to send all of it
- * again would double what was taken (OTLP, "Partial Success"). */
-static void a_half_that_is_given_up_is_a_part(void **state)
+/* One half is accepted, and the other fails temporarily until the time limit. Sending the whole
+ * item again would duplicate the accepted half (OTLP, "Partial Success"). */
+static void a_failed_half_is_a_partial_success(void **state)
 {
     struct bed *b = *state;
     b->config.max_elapsed_time = 60 * S;
@@ -275,8 +277,9 @@ static void a_half_that_is_given_up_is_a_part(void **state)
     fake_host_check_ledger(b->fake.h);
 }
 
-/* A run of giants does not take what stands beside it with it; a short one makes nothing wait. */
-static void giants_side_by_side_cost_only_themselves(void **state)
+/* A run of oversized records does not cause the loss of its neighbours. A short run does not
+ * cause delays. */
+static void adjacent_oversized_records_do_not_affect_others(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -298,10 +301,10 @@ static void giants_side_by_side_cost_only_themselves(void **state)
     assert_int_equal(fake_sink_twice(&b->fake.sink, BR_TRACES), 0);
 }
 
-/* A peer that finds everything too large: 2 log2(8192) + 2 = 28 refusals and a try of the largest
- * piece, and then one request for each delay, of which 12 pass in 300 s (5, 7.5, 11.25, 16.875,
- * 25.312 and seven times 30 s make 275.937). */
-static void a_peer_that_refuses_every_piece_is_left_alone(void **state)
+/* A peer rejects every size as too large: 2 log2(8192) + 2 = 28 rejections and an attempt with
+ * the largest piece. Then there is one request for each delay, of which 12 pass in 300 s (5,
+ * 7.5, 11.25, 16.875, 25.312 and seven times 30 s make 275.937). */
+static void a_peer_that_rejects_every_piece_gets_few_requests(void **state)
 {
     struct bed *b = *state;
     b->config.max_elapsed_time = 300 * S;
@@ -323,9 +326,9 @@ static void a_peer_that_refuses_every_piece_is_left_alone(void **state)
     fake_host_check_ledger(b->fake.h);
 }
 
-/* It takes something again: then all that is left goes at once. Refused were 64, 32, 16, 8, 4, 2,
- * 1, 1, 2, 1, 1, 4, 2 and 1: five of them alone. */
-static void a_peer_that_recovers_gets_the_rest(void **state)
+/* When the peer accepts pieces again, all remaining ones are sent at once. The rejected sizes
+ * are 64, 32, 16, 8, 4, 2, 1, 1, 2, 1, 1, 4, 2 and 1; five of them are single records. */
+static void a_peer_that_recovers_gets_the_remaining_pieces(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -342,8 +345,8 @@ static void a_peer_that_recovers_gets_the_rest(void **state)
     assert_int_equal(fake_sink_once(&b->fake.sink, BR_PROFILES, 0, 64), 64 - 5);
 }
 
-/* Without retries there is no later: the rest shares the fate of what was refused. */
-static void disabled_it_gives_up_where_all_is_refused(void **state)
+/* If retries are disabled, the remaining records get the same result as the rejected ones. */
+static void disabled_pieces_are_not_retried(void **state)
 {
     struct bed *b = *state;
     b->config.enabled = false;
@@ -371,8 +374,8 @@ static void a_single_item_that_is_too_large_is_rejected(void **state)
     assert_true(*b->fake.h->host.ledger.rejected[BR_TRACES] == 1);
 }
 
-/* Halves are retried on their own, and nothing that was delivered is sent again. */
-static void halves_are_retried_on_their_own(void **state)
+/* The halves are retried separately, and delivered records are not sent again. */
+static void halves_are_retried_separately(void **state)
 {
     struct bed *b = *state;
     b->config.randomization_factor = 0.5;
@@ -383,7 +386,7 @@ static void halves_are_retried_on_their_own(void **state)
             b->fake.sink.verdict = FAKE_TOO_LARGE;
             b->fake.sink.limit = 4;
             send(b, (enum br_signal)s, first, 30);
-            b->fake.sink.first_fail = (unsigned)(seed % 7); /* of the halves too */
+            b->fake.sink.first_fail = (unsigned)(seed % 7); /* also counts the halves */
             fake_host_advance(b->fake.h, 200000);
             assert_int_equal(fake_sink_once(&b->fake.sink, (enum br_signal)s, first, 30), 30);
         }
@@ -393,9 +396,9 @@ static void halves_are_retried_on_their_own(void **state)
     assert_int_equal(fake_sink_twice(&b->fake.sink, BR_PROFILES), 0);
 }
 
-/* --- The peer is back ------------------------------------------------------------------------- */
+/* --- A peer that is back ---------------------------------------------------------------------- */
 
-/* Five items that came 3 s apart, and a minute without an answer: each waits for up to 30 s. */
+/* Five items that arrived 3 s apart fail for a minute, so that each waits for up to 30 s. */
 static void fail_for_a_minute(struct bed *b, enum br_signal signal)
 {
     b->fake.sink.verdict = FAKE_RETRY;
@@ -407,8 +410,8 @@ static void fail_for_a_minute(struct bed *b, enum br_signal signal)
     assert_int_equal(b->fake.tally.n, 0);
 }
 
-/* Until it came to `n` items; how long that took. */
-static uint64_t until_came(struct bed *b, unsigned n)
+/* Waits until the sink has received `n` items. Returns the time that took. */
+static uint64_t time_until_received(struct bed *b, unsigned n)
 {
     uint64_t begun = b->fake.h->now_ms;
     while (b->fake.sink.n_items < n && b->fake.h->now_ms - begun < 100000)
@@ -417,19 +420,19 @@ static uint64_t until_came(struct bed *b, unsigned n)
     return b->fake.h->now_ms - begun;
 }
 
-static void the_first_answer_after_a_silence_wakes_the_others(void **state)
+static void the_first_answer_after_failures_triggers_the_others(void **state)
 {
     struct bed *b = *state;
     make(b);
     fail_for_a_minute(b, BR_TRACES);
     b->fake.sink.verdict = FAKE_DONE;
-    (void)until_came(b, b->fake.sink.n_items + 1);
+    (void)time_until_received(b, b->fake.sink.n_items + 1);
     assert_int_equal(b->fake.tally.n_done, 1); /* not all in the same moment */
     fake_host_advance(b->fake.h, 1000);
     assert_int_equal(b->fake.tally.n_done, 5);
 }
 
-static void one_finds_out_when_the_peer_can_be_reached(void **state)
+static void one_request_probes_a_reachable_peer(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -437,7 +440,7 @@ static void one_finds_out_when_the_peer_can_be_reached(void **state)
     unsigned before = b->fake.sink.n_items;
     br_retry_reachable(&b->fake.node);
     fake_host_advance(b->fake.h, 0);
-    assert_int_equal(b->fake.sink.n_items, before + 1); /* and it still fails */
+    assert_int_equal(b->fake.sink.n_items, before + 1); /* the attempt fails as well */
     assert_int_equal(b->fake.tally.n, 0);
     b->fake.sink.verdict = FAKE_DONE;
     br_retry_reachable(&b->fake.node);
@@ -447,8 +450,8 @@ static void one_finds_out_when_the_peer_can_be_reached(void **state)
     assert_int_equal(b->fake.tally.n_done, 5);
 }
 
-/* One that can be reached, but answers nothing, gets no more than that one. */
-static void what_was_woken_in_vain_waits_as_long_as_ever(void **state)
+/* A peer that is reachable, but does not answer, gets only this one request. */
+static void failed_probes_do_not_change_the_delay(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -468,7 +471,7 @@ static void what_was_woken_in_vain_waits_as_long_as_ever(void **state)
     assert_int_equal(b->fake.tally.n_done, 1);
 }
 
-static void a_delay_that_the_peer_asked_for_is_kept(void **state)
+static void retry_hints_are_respected(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -489,8 +492,9 @@ static void a_delay_that_the_peer_asked_for_is_kept(void **state)
     assert_int_equal(b->fake.tally.n_done, 2);
 }
 
-/* Every other request is refused: those wait for their delays, whatever is answered meanwhile. */
-static void a_peer_that_takes_some_is_not_hurried(void **state)
+/* Every other request fails. The failed ones wait for their delays, even if others succeed
+ * meanwhile. */
+static void a_peer_that_accepts_some_requests_gets_no_early_retries(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -505,8 +509,9 @@ static void a_peer_that_takes_some_is_not_hurried(void **state)
     assert_int_equal(b->fake.tally.n_done, 8);
 }
 
-/* They may go to different places: one of the other signal finds out about its own. */
-static void an_answer_to_one_signal_wakes_one_of_the_other(void **state)
+/* The signals may have different destinations, so one request of the other signal is a probe for
+ * it. */
+static void an_answer_to_one_signal_triggers_a_probe_of_the_other(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -515,7 +520,7 @@ static void an_answer_to_one_signal_wakes_one_of_the_other(void **state)
     fake_host_turn(b->fake.h);
     unsigned before = b->fake.sink.n_items;
     b->fake.sink.verdict = FAKE_DONE;
-    uint64_t took = until_came(b, before + 1);
+    uint64_t took = time_until_received(b, before + 1);
     fake_host_advance(b->fake.h, 1000);
     assert_true(took < 30000);
     assert_int_equal(b->fake.tally.n_done, 6);
@@ -523,8 +528,8 @@ static void an_answer_to_one_signal_wakes_one_of_the_other(void **state)
 
 /* --- The log ---------------------------------------------------------------------------------- */
 
-/* Every line since the last call. */
-static const char *logged(int fd)
+/* Returns the lines logged since the last call. */
+static const char *logged_lines(int fd)
 {
     static char text[65536];
     ssize_t n = read(fd, text, sizeof text - 1);
@@ -540,8 +545,8 @@ static unsigned lines_of(const char *text, const char *words)
     return n;
 }
 
-/* A warning when it begins to fail, and a line when it is over; neither more than once a minute. */
-static void that_it_sends_again_is_said_once(void **state)
+/* A warning when failures begin, and a line when they have ended, each at most once per minute. */
+static void retries_are_logged_once(void **state)
 {
     struct bed *b = *state;
     int fds[2];
@@ -550,44 +555,44 @@ static void that_it_sends_again_is_said_once(void **state)
     make(b);
     send(b, BR_TRACES, 0, 1);
     fake_host_turn(b->fake.h);
-    assert_string_equal(logged(fds[0]), "");
+    assert_string_equal(logged_lines(fds[0]), "");
     b->fake.sink.first_fail = 3;
     send(b, BR_TRACES, 0, 1);
     send(b, BR_TRACES, 0, 1);
     send(b, BR_TRACES, 0, 1);
     fake_host_advance(b->fake.h, 20000);
-    const char *text = logged(fds[0]);
+    const char *text = logged_lines(fds[0]);
     assert_int_equal(lines_of(text, "not delivered, next try in 5.0 s"), 1);
     assert_int_equal(lines_of(text, "sending again after 5.0 s"), 1);
-    for (int i = 0; i < 3; i++) { /* up and down within the same minute */
+    for (int i = 0; i < 3; i++) { /* failures and successes within the same minute */
         b->fake.sink.first_fail = 1;
         send(b, BR_TRACES, 0, 1);
         fake_host_advance(b->fake.h, 10000);
     }
-    assert_string_equal(logged(fds[0]), "");
+    assert_string_equal(logged_lines(fds[0]), "");
     fake_host_advance(b->fake.h, 60000);
     b->fake.sink.first_fail = 2;
     send(b, BR_TRACES, 0, 1);
     fake_host_advance(b->fake.h, 100000);
-    text = logged(fds[0]);
+    text = logged_lines(fds[0]);
     assert_int_equal(lines_of(text, "not delivered"), 1);
     assert_int_equal(lines_of(text, "sending again after 12.5 s"), 1);
     fake_host_advance(b->fake.h, 60000);
     b->fake.sink.first_fail = 1;
     send(b, BR_TRACES, 0, 1);
-    send(b, BR_TRACES, 0, 1); /* was on its way; it tells nothing */
+    send(b, BR_TRACES, 0, 1); /* was in progress, so its result proves nothing */
     fake_host_advance(b->fake.h, 999);
-    assert_int_equal(lines_of(logged(fds[0]), "sending again"), 0);
+    assert_int_equal(lines_of(logged_lines(fds[0]), "sending again"), 0);
     fake_host_advance(b->fake.h, 4001);
-    assert_int_equal(lines_of(logged(fds[0]), "sending again after 5.0 s"), 1);
+    assert_int_equal(lines_of(logged_lines(fds[0]), "sending again after 5.0 s"), 1);
     br_log_setup(BR_LOG_ERROR, false, 2);
     close(fds[0]);
     close(fds[1]);
 }
 
-/* --- The end ---------------------------------------------------------------------------------- */
+/* --- Shutdown --------------------------------------------------------------------------------- */
 
-static void freed_while_waiting_it_tells_the_senders(void **state)
+static void freed_while_waiting_items_return_to_the_senders(void **state)
 {
     struct bed *b = *state;
     make(b);
@@ -620,7 +625,7 @@ static void scenario(void *arg)
         fake_host_advance(b->fake.h, 120000);
     }
     fault_stop();
-    fake_host_advance(b->fake.h, 120000); /* memory is back */
+    fake_host_advance(b->fake.h, 120000); /* memory is available again */
     if (item) {
         assert_int_equal(b->fake.tally.n, 1);
         size_t once = fake_sink_once(&b->fake.sink, signal, 0, 6);
@@ -628,14 +633,14 @@ static void scenario(void *arg)
         if (b->fake.tally.n_done)
             assert_int_equal(once, 6);
         assert_true(b->fake.tally.n_done || fault_failed());
-        assert_int_equal(b->fake.tally.n_reject,
-                         0); /* memory comes back: never is too strong a word */
+        /* Memory will be available again, so the failure must be retryable. */
+        assert_int_equal(b->fake.tally.n_reject, 0);
         assert_true(*b->fake.h->host.ledger.sent[signal] == (double)once);
     }
     teardown((void **)&b);
 }
 
-static void without_memory_nothing_is_lost_or_sent_twice(void **state)
+static void without_memory_items_are_not_lost_or_duplicated(void **state)
 {
     (void)state;
     for (enum br_signal s = BR_TRACES; s <= BR_PROFILES; s++)
@@ -645,33 +650,33 @@ static void without_memory_nothing_is_lost_or_sent_twice(void **state)
 SUITE(retry)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_succeeds_is_sent_once),
-        TEST(what_is_rejected_is_sent_once),
+        TEST(successful_items_are_sent_once),
+        TEST(rejected_items_are_sent_once),
         TEST(delays_grow_up_to_their_maximum),
-        TEST(jitter_stays_within_its_share_and_uses_all_of_it),
+        TEST(jitter_uses_its_whole_range),
         TEST(the_servers_hint_wins),
-        TEST(a_hint_is_a_wait),
-        TEST(it_gives_up_before_the_time_is_over),
-        TEST(disabled_it_passes_the_first_answer_on),
-        TEST(items_wait_for_themselves),
-        TEST(what_is_too_large_is_halved_until_it_fits),
-        TEST(one_giant_costs_two_log_n),
-        TEST(a_half_that_is_given_up_is_a_part),
-        TEST(giants_side_by_side_cost_only_themselves),
-        TEST(a_peer_that_refuses_every_piece_is_left_alone),
-        TEST(a_peer_that_recovers_gets_the_rest),
-        TEST(disabled_it_gives_up_where_all_is_refused),
+        TEST(short_hints_have_a_least_delay),
+        TEST(retries_end_before_the_time_limit),
+        TEST(disabled_the_first_answer_counts),
+        TEST(items_wait_independently),
+        TEST(items_that_are_too_large_are_halved),
+        TEST(one_oversized_record_costs_two_log_n_requests),
+        TEST(a_failed_half_is_a_partial_success),
+        TEST(adjacent_oversized_records_do_not_affect_others),
+        TEST(a_peer_that_rejects_every_piece_gets_few_requests),
+        TEST(a_peer_that_recovers_gets_the_remaining_pieces),
+        TEST(disabled_pieces_are_not_retried),
         TEST(a_single_item_that_is_too_large_is_rejected),
-        TEST(halves_are_retried_on_their_own),
-        TEST(the_first_answer_after_a_silence_wakes_the_others),
-        TEST(one_finds_out_when_the_peer_can_be_reached),
-        TEST(what_was_woken_in_vain_waits_as_long_as_ever),
-        TEST(a_delay_that_the_peer_asked_for_is_kept),
-        TEST(a_peer_that_takes_some_is_not_hurried),
-        TEST(an_answer_to_one_signal_wakes_one_of_the_other),
-        TEST(that_it_sends_again_is_said_once),
-        TEST(freed_while_waiting_it_tells_the_senders),
-        cmocka_unit_test(without_memory_nothing_is_lost_or_sent_twice),
+        TEST(halves_are_retried_separately),
+        TEST(the_first_answer_after_failures_triggers_the_others),
+        TEST(one_request_probes_a_reachable_peer),
+        TEST(failed_probes_do_not_change_the_delay),
+        TEST(retry_hints_are_respected),
+        TEST(a_peer_that_accepts_some_requests_gets_no_early_retries),
+        TEST(an_answer_to_one_signal_triggers_a_probe_of_the_other),
+        TEST(retries_are_logged_once),
+        TEST(freed_while_waiting_items_return_to_the_senders),
+        cmocka_unit_test(without_memory_items_are_not_lost_or_duplicated),
     };
     br_log_setup(BR_LOG_ERROR, false, 2);
     return RUN(tests, NULL, NULL);

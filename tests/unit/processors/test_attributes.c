@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The attributes processor. What the actions do is tested with the resource processor; here it is
- * where they do it: spans as the Collector's attributesprocessor (v0.155) documents it, samples and
- * profiles through their dictionary.
+ * The attributes processor. test_resource.c tests the effects of the actions. These tests cover the
+ * places where they apply: spans according to the Collector's attributesprocessor (v0.155), and
+ * samples and profiles through their dictionary.
  */
 #include "base/mem.h"
 #include "otlp/dictionary/additions.h"
@@ -17,7 +17,9 @@ extern const struct br_component br_attributes_processor;
 #define V(k, type, v) "{\"key\":\"" k "\",\"value\":{\"" type "\":" v "}}"
 #define S(k, v) V(k, "stringValue", "\"" v "\"")
 #define I(k, v) V(k, "intValue", "\"" v "\"")
-#define SHA_1 "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b" /* of "1" */
+#define SHA_1                                                                                      \
+    "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b" /* SHA-1 of "1"             \
+                                                                        */
 
 /* --- Spans ----------------------------------------------------------------------------------- */
 
@@ -36,8 +38,8 @@ static const char *span(const char *name, const char *attributes)
     return out;
 }
 
-/* The examples of the Collector's README and of its tests: one span with attributes before and
- * after. */
+/* The examples of the Collector's README and of its tests: one span with its attributes before
+ * and after. */
 static void spans(void **state)
 {
     (void)state;
@@ -81,8 +83,8 @@ static void spans(void **state)
     }
 }
 
-/* Neither the resource's nor an event's attributes are a span's. */
-static void only_of_spans(void **state)
+/* The attributes of the resource and of events do not belong to the span. */
+static void other_attributes_are_unchanged(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_attributes_processor,
@@ -126,7 +128,7 @@ static void include_and_exclude(void **state)
     }
 }
 
-static void from_context(void **state)
+static void values_from_context(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_attributes_processor,
@@ -144,8 +146,8 @@ static void from_context(void **state)
 /* --- Profiles -------------------------------------------------------------------------------- */
 
 #define STRINGS "\"\",\"thread\",\"main\",\"bytes\",\"size\",\"env\",\"user\""
-/* Attributes: 1 thread=main, 2 size=5 bytes, 3 env=prod, 4 user="1". Samples: 1 and 2 share a list,
- * 3 has another, 4 has none. */
+/* Attributes: 1 thread=main, 2 size=5 bytes, 3 env=prod, 4 user="1". Samples 1 and 2 share a
+ * list, 3 has another list, and 4 does not have one. */
 static const char *profiles(const char *samples, const char *profile, const char *more_strings,
                             const char *more_attributes)
 {
@@ -177,7 +179,7 @@ static const char before[] =
 static const struct {
     const char *yaml, *samples, *profile, *strings, *attributes;
 } on_profiles[] = {
-    /* nothing to do: byte for byte */
+    /* without changes the output is identical */
     {"actions: [{key: nobody, action: delete}]", before, PROFILE("3"), "", ""},
     {"actions: [{key: user, action: delete}]",
      SAMPLE("1", "1") "," SAMPLE("2", "1") "," SAMPLE("3", "2") "," BARE("4"), PROFILE("3"), "",
@@ -185,7 +187,7 @@ static const struct {
     {"actions: [{key: thread, action: delete}, {key: user, action: delete}]",
      BARE("1") "," BARE("2") "," SAMPLE("3", "2") "," BARE("4"), PROFILE("3"), "", ""},
     {"actions: [{key: env, action: delete}]", before, "", "", ""},
-    /* each new attribute once, under the string that its key has */
+    /* each new attribute is added once, with the string of its key */
     {"actions: [{key: user, action: hash}]",
      SAMPLE("1", "1,5") "," SAMPLE("2", "1,5") "," SAMPLE("3", "2") "," BARE("4"), PROFILE("3"), "",
      ENTRY("6", "\"stringValue\":\"" SHA_1 "\"")},
@@ -197,7 +199,7 @@ static const struct {
     {"{actions: [{key: n, value: 7, action: insert}]}",
      SAMPLE("1", "1,4,5") "," SAMPLE("2", "1,4,5") "," SAMPLE("3", "2,5") "," SAMPLE("4", "5"),
      PROFILE("3,5"), ",\"n\"", ENTRY("7", "\"intValue\":\"7\"")},
-    /* a unit stays with a number */
+    /* a number keeps its unit */
     {"actions: [{key: size, converted_type: double, action: convert}]",
      SAMPLE("1", "1,4") "," SAMPLE("2", "1,4") "," SAMPLE("3", "5") "," BARE("4"), PROFILE("3"), "",
      ",{\"keyStrindex\":4,\"value\":{\"doubleValue\":5},\"unitStrindex\":3}"},
@@ -207,7 +209,7 @@ static const struct {
     {"{actions: [{key: copy, from_attribute: thread, action: upsert}], apply_to: samples}",
      SAMPLE("1", "1,4,5") "," SAMPLE("2", "1,4,5") "," SAMPLE("3", "2") "," BARE("4"), PROFILE("3"),
      ",\"copy\"", ENTRY("7", "\"stringValue\":\"main\"")},
-    /* only some */
+    /* only some samples match */
     {"{actions: [{key: n, value: 7, action: insert}], include: {match_type: strict, attributes: "
      "[{key: thread, value: main}]}}",
      SAMPLE("1", "1,4,5") "," SAMPLE("2", "1,4,5") "," SAMPLE("3", "2") "," BARE("4"), PROFILE("3"),
@@ -233,8 +235,8 @@ static void samples_and_profiles(void **state)
     }
 }
 
-/* Without a dictionary, tables begin with their zero entries. */
-static void no_dictionary(void **state)
+/* The tables of a new dictionary begin with their zero entries. */
+static void requests_without_a_dictionary(void **state)
 {
     (void)state;
     static const char in[] = "{\"resourceProfiles\":[{\"scopeProfiles\":[{\"profiles\":[{"
@@ -249,8 +251,8 @@ static void no_dictionary(void **state)
     rig_free(r);
 }
 
-/* A value by reference is read and, where something else of the sample changes, stays. */
-static void by_reference(void **state)
+/* A value by reference can be read. It is kept if something else of the sample changes. */
+static void values_by_reference(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_attributes_processor, "actions: [{key: k, action: hash}]");
@@ -265,9 +267,9 @@ static void by_reference(void **state)
     rig_free(r);
 }
 
-/* Many samples with lists of their own: entries are counted, and a list that came before is not
- * worked out again. */
-static void distinct_once(void **state)
+/* Many samples with different lists: the number of entries is limited, and a list that was seen
+ * before is not computed again. */
+static void equal_lists_are_computed_once(void **state)
 {
     (void)state;
     enum { N = 3000, KEYS = 50 };
@@ -293,7 +295,7 @@ static void distinct_once(void **state)
     br_str_release(&json);
 }
 
-/* --- Config, bounds -------------------------------------------------------------------------- */
+/* --- Config and limits ----------------------------------------------------------------------- */
 
 static void configs(void **state)
 {
@@ -363,8 +365,9 @@ static void configs(void **state)
     rig_expect_errors(&br_attributes_processor, cases, BR_COUNT(cases));
 }
 
-/* What cannot be judged in time is deleted; the next request has its own time. */
-static void matching_has_a_time(void **state)
+/* An attribute that cannot be matched in time is deleted. The next request has its own time
+ * limit. */
+static void matching_has_a_time_limit(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_attributes_processor,
@@ -386,8 +389,8 @@ static void matching_has_a_time(void **state)
     rig_free(r);
 }
 
-/* Exponential over one key, whatever the time: only that key is in doubt. */
-static void hard_pattern(void **state)
+/* A pattern that takes exponential time for one key: only this key counts as not decided. */
+static void exponential_patterns_are_stopped(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_attributes_processor,
@@ -432,8 +435,8 @@ static void no_memory(void **state)
                     5, 100);
 }
 
-/* Entries that are equal have one number, as far as their tables are the same. */
-static void extension(void **state)
+/* Equal entries have the same number if their tables are the same. */
+static void additions_are_distinct(void **state)
 {
     (void)state;
     struct br_additions e;
@@ -444,7 +447,7 @@ static void extension(void **state)
     assert_int_equal(br_additions_add(&e, BR_TABLE_STRING, "a", 1), 4);
     assert_int_equal(br_additions_add(&e, BR_TABLE_STRING, "b", 1), 5);
     assert_int_equal(br_additions_add(&e, BR_TABLE_STRING, "a", 1), 4);
-    assert_int_equal(br_additions_add(&e, BR_TABLE_ATTRIBUTE, "a", 1), 1); /* behind entry 0 */
+    assert_int_equal(br_additions_add(&e, BR_TABLE_ATTRIBUTE, "a", 1), 1); /* after entry 0 */
     assert_int_equal(br_additions_add(&e, BR_TABLE_STRING, big, sizeof big), 6);
     static const uint8_t start[] = {5 << 3 | 2, 1, 'a',        5 << 3 | 2, 1,  'b',
                                     6 << 3 | 2, 0, 6 << 3 | 2, 1,          'a'};
@@ -458,18 +461,18 @@ SUITE(attributes)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spans),
-        cmocka_unit_test(only_of_spans),
+        cmocka_unit_test(other_attributes_are_unchanged),
         cmocka_unit_test(include_and_exclude),
-        cmocka_unit_test(from_context),
+        cmocka_unit_test(values_from_context),
         cmocka_unit_test(samples_and_profiles),
-        cmocka_unit_test(no_dictionary),
-        cmocka_unit_test(by_reference),
-        cmocka_unit_test(distinct_once),
+        cmocka_unit_test(requests_without_a_dictionary),
+        cmocka_unit_test(values_by_reference),
+        cmocka_unit_test(equal_lists_are_computed_once),
         cmocka_unit_test(configs),
         cmocka_unit_test(no_memory),
-        cmocka_unit_test(matching_has_a_time),
-        cmocka_unit_test(hard_pattern),
-        cmocka_unit_test(extension),
+        cmocka_unit_test(matching_has_a_time_limit),
+        cmocka_unit_test(exponential_patterns_are_stopped),
+        cmocka_unit_test(additions_are_distinct),
     };
     return RUN_VARIANTS(tests, rig_order);
 }

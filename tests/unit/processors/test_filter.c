@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Include and exclude as the Collector's filterspan, filtermatcher and filterset document and test
- * them (internal/filter, v0.155), and their like for profiles.
+ * Include and exclude according to the Collector's filterspan, filtermatcher and filterset
+ * (internal/filter, v0.155) and their tests, and the same for profiles.
  */
 #include "attribute/condition.h"
 #include "base/mem.h"
@@ -11,8 +11,8 @@
 
 extern const struct br_component br_filter_processor;
 
-/* JSON with ' in place of ", which main puts right. Spans 1 to 4 of service shop, 5 of one without
- * a name, 6 of a service that is a number. */
+/* JSON with ' in place of ", which put_right() replaces. Spans 1 to 4 belong to the service
+ * shop, 5 to one without a name, and 6 to one whose name is a number. */
 static char spans[] =
     "{'resourceSpans':["
     "{'resource':{'attributes':[{'key':'service.name','value':{'stringValue':'shop'}},"
@@ -38,13 +38,13 @@ static char spans[] =
     "'scopeSpans':[{'spans':[{'name':'span6','kind':5,'attributes':["
     "{'key':'db','value':{'stringValue':''}}]}]}]}]}";
 
-static void put_right(char *json)
+static void replace_quotes(char *json)
 {
     for (char *p = json; (p = strchr(p, '\''));)
         *p = '"';
 }
 
-/* The digits behind `mark` in what came out. */
+/* Returns the digits that follow `mark` in the output. */
 static const char *numbers(const struct rig *r, const char *mark)
 {
     static char text[32];
@@ -63,7 +63,7 @@ static void check(enum br_signal signal, const char *yaml, const char *in, const
     (void)rig_run(r, signal, in);
     const char *got = numbers(r, mark);
     if (strcmp(got, expected) != 0)
-        fail_msg("%s: \"%s\" stay, not \"%s\"", yaml, got, expected);
+        fail_msg("%s: \"%s\" remain, not \"%s\"", yaml, got, expected);
     assert_int_equal(rig_dropped(r, signal, "filtered"), n_records - strlen(expected));
     assert_int_equal(r->n_out, *expected != '\0');
     if (!*expected)
@@ -75,8 +75,8 @@ static void check(enum br_signal signal, const char *yaml, const char *in, const
 #define REGEXP(criteria) "{match_type: regexp, " criteria "}"
 
 struct example {
-    const char *match; /* as include */
-    const char *yes;   /* what matches */
+    const char *match;    /* condition for include */
+    const char *matching; /* digits of the spans that match */
 };
 
 static const struct example span_examples[] = {
@@ -98,7 +98,7 @@ static const struct example span_examples[] = {
     {STRICT("span_kinds: [SPAN_KIND_CLIENT]"), "2"},
     {STRICT("span_kinds: [SPAN_KIND_PRODUCER, SPAN_KIND_CONSUMER]"), "56"},
     {REGEXP("span_kinds: ['UNSPECIFIED|SERVER']"), "14"},
-    /* attributes: all of them; by type, or by the text of the value */
+    /* attributes: all of them must match, by type or by the text of the value */
     {STRICT("attributes: [{key: db}]"), "126"},
     {STRICT("attributes: [{key: db}, {key: n}]"), "1"},
     {STRICT("attributes: [{key: db, value: redis}]"), "1"},
@@ -134,12 +134,12 @@ static const struct example span_examples[] = {
     {STRICT("libraries: [{name: ''}]"), "346"},
     {REGEXP("libraries: [{name: '^l', version: '^1[.]'}]"), "12"},
     {STRICT("libraries: [{name: lib}, {name: other}]"), ""},
-    /* every criterion has to match */
+    /* every criterion must match */
     {STRICT("services: [shop], span_names: [span2, span5]"), "2"},
     {STRICT("services: [shop], attributes: [{key: db}], span_kinds: [SPAN_KIND_SERVER]"), "1"},
 };
 
-/* `all` without the digits in `some`. */
+/* Returns `all` without the digits in `some`. */
 static const char *without(const char *all, const char *some)
 {
     static char text[32];
@@ -151,7 +151,7 @@ static const char *without(const char *all, const char *some)
     return text;
 }
 
-static void spans_in_and_out(void **state)
+static void spans_include_and_exclude(void **state)
 {
     (void)state;
     static const char mark[] = "\"name\":\"span";
@@ -159,9 +159,9 @@ static void spans_in_and_out(void **state)
         const struct example *e = &span_examples[i];
         char yaml[512];
         (void)snprintf(yaml, sizeof yaml, "{spans: {include: %s}}", e->match);
-        check(BR_TRACES, yaml, spans, mark, e->yes, 6);
+        check(BR_TRACES, yaml, spans, mark, e->matching, 6);
         (void)snprintf(yaml, sizeof yaml, "{spans: {exclude: %s}}", e->match);
-        check(BR_TRACES, yaml, spans, mark, without("123456", e->yes), 6);
+        check(BR_TRACES, yaml, spans, mark, without("123456", e->matching), 6);
     }
     check(BR_TRACES,
           "{spans: {include: {match_type: strict, services: [shop]},"
@@ -172,8 +172,8 @@ static void spans_in_and_out(void **state)
           "123456", 6);
 }
 
-/* What stays leaves as it came. */
-static void untouched(void **state)
+/* Records that remain are unchanged. */
+static void remaining_records_are_unchanged(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_filter_processor,
@@ -190,10 +190,10 @@ static void untouched(void **state)
 
 /* --- Profiles -------------------------------------------------------------------------------- */
 
-/* Samples 101 to 106 by their values. Profile 1 (cpu, env=prod): 1 thread=main in main>work, 2
- * thread=io in main>read, 3 without. Profile 2 (alloc_space): 4 thread=main in main>work. Service
- * 2: profile 3 (cpu, without samples), profile 4 (cpu): 5 in read inlined into work, 6 without a
- * stack. */
+/* Samples 101 to 106, named by their values. Profile 1 (cpu, env=prod): 1 thread=main in
+ * main>work, 2 thread=io in main>read, 3 without a thread. Profile 2 (alloc_space): 4
+ * thread=main in main>work. Service 2: profile 3 (cpu, without samples), profile 4 (cpu): 5 in
+ * read inlined into work, 6 without a stack. */
 static char samples[] =
     "{'resourceProfiles':["
     "{'resource':{'attributes':[{'key':'service.name','value':{'stringValue':'shop'}}]},"
@@ -242,7 +242,7 @@ static const struct example sample_examples[] = {
     {STRICT("services: [shop], functions: [work], sample_types: [cpu]"), "1"},
 };
 
-static void samples_in_and_out(void **state)
+static void samples_include_and_exclude(void **state)
 {
     (void)state;
     static const char mark[] = "\"values\":[\"10";
@@ -250,9 +250,9 @@ static void samples_in_and_out(void **state)
         const struct example *e = &sample_examples[i];
         char yaml[512];
         (void)snprintf(yaml, sizeof yaml, "{profiles: {include: %s}}", e->match);
-        check(BR_PROFILES, yaml, samples, mark, e->yes, 6);
+        check(BR_PROFILES, yaml, samples, mark, e->matching, 6);
         (void)snprintf(yaml, sizeof yaml, "{profiles: {exclude: %s}}", e->match);
-        check(BR_PROFILES, yaml, samples, mark, without("123456", e->yes), 6);
+        check(BR_PROFILES, yaml, samples, mark, without("123456", e->matching), 6);
     }
     check(BR_PROFILES,
           "{profiles: {include: {match_type: strict, functions: [work]},"
@@ -264,7 +264,7 @@ static void samples_in_and_out(void **state)
 
 /* --- Conditions ------------------------------------------------------------------------------ */
 
-/* Which of the spans a condition drops; by pkg/ottl's LANGUAGE.md, "Comparison Rules". */
+/* The spans that a condition drops, according to pkg/ottl's LANGUAGE.md, "Comparison Rules". */
 static const struct example span_conditions[] = {
     {"name == \"span1\"", "1"},
     {"name != \"span1\"", "23456"},
@@ -290,7 +290,7 @@ static const struct example span_conditions[] = {
     {"attributes[\"d\"] <= 0.5", "2"},
     {"attributes[\"d\"] > 1", "3"},
     {"attributes[\"d\"] < nil", ""},
-    {"attributes[\"x\"] <= nil", "123456"}, /* it has no value, either */
+    {"attributes[\"x\"] <= nil", "123456"}, /* x does not have a value either */
     {"attributes[\"db\"] >= nil", "345"},
     {"nil <= attributes[\"db\"]", "345"},
     {"attributes[\"db\"] > nil", ""},
@@ -327,7 +327,7 @@ static const struct example span_conditions[] = {
     {"parent_span_id.string == \"0102030405060708\"", "2"},
     {"trace_id.string == \"0102030405060708090a0b0c0d0e0f10\"", "12"},
     {"trace_id.string == span_id.string", ""},
-    /* An id that is not there is one of zeros (pcommon.SpanID). */
+    /* A missing id equals an id of zeros (pcommon.SpanID). */
     {"parent_span_id.string == \"0000000000000000\"", "13456"},
     {"parent_span_id.string == \"\"", ""},
     {"trace_id.string == \"00000000000000000000000000000000\"", "3456"},
@@ -358,7 +358,7 @@ static const struct example sample_conditions[] = {
      "124"},
 };
 
-static const char *drop(const char *list, const char *condition)
+static const char *config_that_drops(const char *list, const char *condition)
 {
     static char yaml[1024];
     char *p = yaml + sprintf(yaml, "{%s: [\"", list);
@@ -376,40 +376,44 @@ static void conditions(void **state)
     (void)state;
     static const char of_spans[] = "\"name\":\"span", of_samples[] = "\"values\":[\"10";
     for (size_t i = 0; i < BR_COUNT(span_conditions); i++)
-        check(BR_TRACES, drop("traces: {span", span_conditions[i].match), spans, of_spans,
-              without("123456", span_conditions[i].yes), 6);
+        check(BR_TRACES, config_that_drops("traces: {span", span_conditions[i].match), spans,
+              of_spans, without("123456", span_conditions[i].matching), 6);
     for (size_t i = 0; i < BR_COUNT(sample_conditions); i++)
-        check(BR_PROFILES, drop("profiles: {profile", sample_conditions[i].match), samples,
-              of_samples, without("123456", sample_conditions[i].yes), 6);
-    check(BR_TRACES, drop("traces: {resource", "attributes[\"host.name\"] == \"h1\""), spans,
-          of_spans, "56", 6);
-    check(BR_PROFILES, drop("profiles: {resource", "attributes[\"service.name\"] == \"shop\""),
+        check(BR_PROFILES, config_that_drops("profiles: {profile", sample_conditions[i].match),
+              samples, of_samples, without("123456", sample_conditions[i].matching), 6);
+    check(BR_TRACES, config_that_drops("traces: {resource", "attributes[\"host.name\"] == \"h1\""),
+          spans, of_spans, "56", 6);
+    check(BR_PROFILES,
+          config_that_drops("profiles: {resource", "attributes[\"service.name\"] == \"shop\""),
           samples, of_samples, "56", 6);
     check(BR_TRACES,
-          drop("trace_conditions", "span.kind == 2 and resource.attributes[\"a\"] == nil"), spans,
-          of_spans, "23456", 6);
+          config_that_drops("trace_conditions",
+                            "span.kind == 2 and resource.attributes[\"a\"] == nil"),
+          spans, of_spans, "23456", 6);
     check(BR_TRACES,
           "{trace_conditions: [{conditions: ['span.name == \"span1\"', 'span.name == \"span3\"'], "
           "error_mode: ignore}, 'span.name == \"span4\"', {context: span, conditions: "
           "['IsMatch(span.name, \"6\")']}]}",
           spans, of_spans, "25", 6);
-    check(BR_PROFILES, drop("profile_conditions", "sample.attributes[\"thread\"] == nil"), samples,
+    check(BR_PROFILES,
+          config_that_drops("profile_conditions", "sample.attributes[\"thread\"] == nil"), samples,
           of_samples, "124", 6);
-    /* Any of them, and beside the other form. */
+    /* Any of several conditions, also together with the other form. */
     check(BR_TRACES,
           "{traces: {span: ['name == \"span1\"', 'name == \"span2\"'], resource: ['false']},"
           " spans: {exclude: {match_type: strict, span_names: [span3]}}}",
           spans, of_spans, "456", 6);
-    check(BR_PROFILES, drop("traces: {span", "true"), samples, of_samples, "123456", 6);
+    check(BR_PROFILES, config_that_drops("traces: {span", "true"), samples, of_samples, "123456",
+          6);
 }
 
 #define TWICE(text) text text
 #define EIGHT(text) TWICE(TWICE(TWICE(text)))
 #define V80 EIGHT("vvvvvvvvvv")
 
-/* Samples 101 to 106 of values that several of them and of their profiles have: 72 bytes 0xab (1,
- * 4), a list of 40 numbers (2, 5), a map of a long text (3, 6); d is a double; y and z are texts.
- * Each scope but that of 1 to 3, which are of two profiles, is another. */
+/* Samples 101 to 106 share values with each other and with their profiles: 72 bytes 0xab (1, 4),
+ * a list of 40 numbers (2, 5), a map of a long text (3, 6); d is a double; y and z are texts.
+ * Samples 1 to 3, in two profiles, have one scope. Each other sample has a different one. */
 static char long_values[] =
     "{'resourceProfiles':[{'scopeProfiles':["
     "{'scope':{'name':'lib','version':'1','attributes':[{'key':'s','value':{'stringValue':'one'"
@@ -446,7 +450,7 @@ static char long_values[] =
                                       "vvvvvvvvvw") "'}}]}}";
 
 static const struct example long_value_conditions[] = {
-    {"IsMatch(sample.attributes[\"x\"], \"^(ab){72}$\")", "14"}, /* hex */
+    {"IsMatch(sample.attributes[\"x\"], \"^(ab){72}$\")", "14"}, /* as hexadecimal text */
     {"IsMatch(sample.attributes[\"x\"], \"^[[](7,){39}8[]]$\")", "25"},
     {"IsMatch(sample.attributes[\"x\"], \"^.{2}k.:.v{80}.{2}$\")", "36"},
     {"IsMatch(sample.attributes[\"x\"], \"secret\")", ""},
@@ -460,7 +464,7 @@ static const struct example long_value_conditions[] = {
     {"IsMatch(sample.attributes[\"d\"], \"^2[.]5$\")", "6"},
     {"IsMatch(sample.attributes[\"y\"], \"v{80}\")", "1235"},
     {"IsMatch(sample.attributes[\"z\"], \"w$\")", "2"},
-    {"sample.attributes[\"y\"] == sample.attributes[\"z\"]", "134"}, /* 4 has neither */
+    {"sample.attributes[\"y\"] == sample.attributes[\"z\"]", "134"}, /* sample 4 has neither */
     {"sample.attributes[\"y\"] != sample.attributes[\"z\"]", "256"},
     {"sample.attributes[\"y\"] < sample.attributes[\"z\"]", "2"},
     {"sample.attributes[\"z\"] < sample.attributes[\"y\"]", ""},
@@ -476,18 +480,18 @@ static const struct example long_value_conditions[] = {
     {"IsMatch(scope.attributes[\"s\"], \"o\")", "1235"},
 };
 
-/* What is found out once is found out of the value or the scope at hand, in each request. */
+/* Results that are remembered belong to the current value or scope, in each request. */
 static void conditions_on_shared_values(void **state)
 {
     (void)state;
     static const char mark[] = "\"values\":[\"10";
     for (size_t i = 0; i < BR_COUNT(long_value_conditions); i++)
-        check(BR_PROFILES, drop("profile_conditions", long_value_conditions[i].match), long_values,
-              mark, without("123456", long_value_conditions[i].yes), 6);
-    struct rig *r =
-        rig_new(&br_filter_processor,
-                drop("profile_conditions", "scope.name == \"lib\" or "
-                                           "IsMatch(sample.attributes[\"x\"], \"ab\")"));
+        check(BR_PROFILES, config_that_drops("profile_conditions", long_value_conditions[i].match),
+              long_values, mark, without("123456", long_value_conditions[i].matching), 6);
+    struct rig *r = rig_new(&br_filter_processor,
+                            config_that_drops("profile_conditions",
+                                              "scope.name == \"lib\" or "
+                                              "IsMatch(sample.attributes[\"x\"], \"ab\")"));
     for (int i = 0; i < 3; i++) {
         (void)rig_run(r, BR_PROFILES, long_values);
         assert_string_equal(numbers(r, mark), "5");
@@ -497,8 +501,8 @@ static void conditions_on_shared_values(void **state)
     rig_free(r);
 }
 
-/* As deep as it may be, and a level deeper. */
-static void deep_condition(void **state)
+/* A condition of the maximum depth, and one that is a level deeper. */
+static void the_depth_of_conditions_is_limited(void **state)
 {
     (void)state;
     struct br_arena arena;
@@ -665,9 +669,9 @@ static void configs(void **state)
     rig_expect_errors(&br_filter_processor, cases, BR_COUNT(cases));
 }
 
-/* --- Bounds ---------------------------------------------------------------------------------- */
+/* --- Limits ---------------------------------------------------------------------------------- */
 
-static void hard_pattern(void **state)
+static void exponential_patterns_are_stopped(void **state)
 {
     (void)state;
     static char in[40000];
@@ -684,8 +688,8 @@ static void hard_pattern(void **state)
     rig_free(r);
 }
 
-/* Nothing matches when the time is spent; the next request has its own. */
-static void matching_has_a_time(void **state)
+/* After the time limit nothing matches. The next request has its own time limit. */
+static void matching_has_a_time_limit(void **state)
 {
     (void)state;
     struct rig *r = rig_new(
@@ -708,7 +712,7 @@ struct digits {
     const char *mark, *expected;
 };
 
-static bool came(struct rig *r, void *arg)
+static bool check_output(struct rig *r, void *arg)
 {
     const struct digits *d = arg;
     if (r->n_out)
@@ -720,7 +724,7 @@ static unsigned without_memory(enum br_signal signal, const char *yaml, const ch
                                const char *mark, const char *expected)
 {
     return rig_run_short(&(struct rig_shortage){&br_filter_processor, yaml, signal, in,
-                                                .came = came,
+                                                .came = check_output,
                                                 .arg = &(struct digits){mark, expected}});
 }
 
@@ -758,19 +762,19 @@ static void no_memory(void **state)
 SUITE(filter)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans_in_and_out),
-        cmocka_unit_test(untouched),
-        cmocka_unit_test(samples_in_and_out),
+        cmocka_unit_test(spans_include_and_exclude),
+        cmocka_unit_test(remaining_records_are_unchanged),
+        cmocka_unit_test(samples_include_and_exclude),
         cmocka_unit_test(configs),
-        cmocka_unit_test(hard_pattern),
-        cmocka_unit_test(matching_has_a_time),
+        cmocka_unit_test(exponential_patterns_are_stopped),
+        cmocka_unit_test(matching_has_a_time_limit),
         cmocka_unit_test(conditions),
-        cmocka_unit_test(deep_condition),
+        cmocka_unit_test(the_depth_of_conditions_is_limited),
         cmocka_unit_test(conditions_on_shared_values),
         cmocka_unit_test(no_memory),
     };
-    put_right(spans);
-    put_right(samples);
-    put_right(long_values);
+    replace_quotes(spans);
+    replace_quotes(samples);
+    replace_quotes(long_values);
     return RUN_VARIANTS(tests, rig_order);
 }

@@ -19,26 +19,28 @@ static double metric(struct rig *r, const char *what)
     return rig_metric(r, name, LABELS);
 }
 
-/* 10 MiB, less 4: soft at 6. The walk through the levels of memory that is held. */
-static void levels(void **state)
+/* A limit of 10 MiB and a spike limit of 4: the soft limit is 6. The test passes each level of
+ * use. */
+static void levels_of_use(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_memory_limiter_processor,
                             "{check_interval: 1s, limit_mib: 10, spike_limit_mib: 4}");
     size_t before = br_mem_live();
-    assert_true(before < MIB); /* what the test itself takes does not matter below */
+    assert_true(before < MIB); /* the memory of the test itself does not matter below */
     assert_int_equal(br_memory_soft(&r->memory), 6 * MIB);
     assert_int_equal(br_memory_hard(&r->memory), 10 * MIB);
     assert_false(br_host_over_limit(&r->host));
     assert_string_equal(rig_run(r, BR_TRACES, TRACES), TRACES);
 
     struct br_buf *held = br_buf_new(r->pool, 7 * MIB);
-    assert_true(br_host_over_limit(&r->host));                  /* receivers take nothing new */
-    assert_string_equal(rig_run(r, BR_TRACES, TRACES), TRACES); /* what they had taken passes */
+    assert_true(br_host_over_limit(&r->host)); /* receivers reject new requests */
+    /* requests that were already received pass */
+    assert_string_equal(rig_run(r, BR_TRACES, TRACES), TRACES);
     assert_int_equal(metric(r, "accepted_spans"), 4);
     assert_int_equal(metric(r, "refused_spans"), 0);
 
-    void *more = br_malloc(4 * MIB); /* whatever it is for */
+    void *more = br_malloc(4 * MIB); /* memory of any category counts */
     assert_string_equal(rig_run(r, BR_TRACES, TRACES), "");
     assert_int_equal(r->outcome.verdict, BR_RETRY);
     assert_int_equal(r->outcome.status, BR_STATUS_UNAVAILABLE);
@@ -77,7 +79,7 @@ static void defaults(void **state)
     uint64_t total;
     assert_true(br_memory_total("", &total));
     struct rig *r = rig_new(&br_memory_limiter_processor, "{check_interval: 1s, limit_mib: 10}");
-    assert_int_equal(br_memory_soft(&r->memory), 8 * MIB); /* less a fifth */
+    assert_int_equal(br_memory_soft(&r->memory), 8 * MIB); /* minus a fifth */
     rig_free(r);
     r = rig_new(&br_memory_limiter_processor,
                 "{check_interval: 1s, limit_percentage: 50, spike_limit_percentage: 30}");
@@ -89,8 +91,8 @@ static void defaults(void **state)
     rig_free(r);
 }
 
-/* Of several limiters the smallest counts, in whatever order they start. */
-static void several(void **state)
+/* If there are several limiters, the smallest limit counts, in any order of their start. */
+static void the_smallest_limit_counts(void **state)
 {
     (void)state;
     for (int small_first = 0; small_first < 2; small_first++) {
@@ -113,8 +115,8 @@ static void several(void **state)
     }
 }
 
-/* The limit is the process's: however many workers there are, a request may have all of it. */
-static void workers(void **state)
+/* The limit applies to the process: a request may use all of it, for any number of workers. */
+static void the_limit_applies_to_the_process(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_memory_limiter_processor, "{check_interval: 1s, limit_mib: 80}");
@@ -151,7 +153,7 @@ static void wrong_configs(void **state)
                         "");
 }
 
-/* --- How much memory there is, from files as Linux has them (proc(5), cgroups(7)) ------------- */
+/* --- The amount of memory, from files in Linux's format (proc(5), cgroups(7)) ----------------- */
 
 static uint64_t total(const struct fake_root *root)
 {
@@ -168,16 +170,16 @@ static void total_of_memory(void **state)
     assert_int_equal(total(&root), 2 * MIB);
     fake_root_put(&root, "/proc/self/cgroup", "0::/\n");
     assert_int_equal(total(&root), 2 * MIB);
-    /* in a container with its own view */
+    /* in a container with a cgroup namespace */
     fake_root_put(&root, "/sys/fs/cgroup/memory.max", "1000000\n");
     assert_int_equal(total(&root), 1000000);
     fake_root_put(&root, "/sys/fs/cgroup/memory.max", "max\n");
     assert_int_equal(total(&root), 2 * MIB);
-    fake_root_put(&root, "/sys/fs/cgroup/memory.max", "90000000\n"); /* more than there is */
+    fake_root_put(&root, "/sys/fs/cgroup/memory.max", "90000000\n"); /* more than the machine has */
     assert_int_equal(total(&root), 2 * MIB);
     fake_root_put(&root, "/proc/self/cgroup", "0::/a.slice/b.service\n");
     fake_root_put(&root, "/sys/fs/cgroup/a.slice/b.service/memory.max", "max\n");
-    /* the parent's counts too */
+    /* the parent's limit counts, too */
     fake_root_put(&root, "/sys/fs/cgroup/a.slice/memory.max", "700000\n");
     assert_int_equal(total(&root), 700000);
     fake_root_put(&root, "/sys/fs/cgroup/a.slice/b.service/memory.max", "600000\n");
@@ -186,7 +188,7 @@ static void total_of_memory(void **state)
     assert_int_equal(total(&root), 2 * MIB);
     fake_root_put(&root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
     assert_int_equal(total(&root), 2 * MIB);
-    /* the group as seen inside */
+    /* the path of the group in its own namespace */
     fake_root_put(&root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "500000\n");
     assert_int_equal(total(&root), 500000);
     fake_root_put(&root, "/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "400000\n");
@@ -197,9 +199,12 @@ static void total_of_memory(void **state)
 SUITE(memory_limiter)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(levels),          cmocka_unit_test(profiles),
-        cmocka_unit_test(defaults),        cmocka_unit_test(several),
-        cmocka_unit_test(workers),         cmocka_unit_test(wrong_configs),
+        cmocka_unit_test(levels_of_use),
+        cmocka_unit_test(profiles),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(the_smallest_limit_counts),
+        cmocka_unit_test(the_limit_applies_to_the_process),
+        cmocka_unit_test(wrong_configs),
         cmocka_unit_test(total_of_memory),
     };
     return RUN(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests are written so that what has to come out can be counted: frames by their numbers,
- * samples by theirs. The rig checks that the ledger closes after every test.
+ * Requests are made so that the output can be counted: frames and samples have numbers. The rig
+ * checks after every test that the ledger balances.
  */
 #include "base/mem.h"
 #include "otlp/dictionary/dictionary.h"
@@ -28,7 +28,8 @@ static struct rig *rig_of(const char *config)
 
 /* --- Stacks ---------------------------------------------------------------------------------- */
 
-/* Locations 1 to 9 with function 1 to 9; 10 has functions 1, 2, 3 inlined into 4; 11 has none. */
+/* Locations 1 to 9 have functions 1 to 9. Location 10 has functions 1, 2, 3 inlined into 4.
+ * Location 11 does not have a function. */
 static const char *deep(const char *stacks)
 {
     static char text[1 << 16];
@@ -71,7 +72,7 @@ static void stacks(void **state)
         {"max_stack_depth: 1", STACK("1,2"), STACK("8"), "{\"address\":\"8\"}," MARK_LOCATION "]",
          1},
         {"max_stack_depth: 0", STACK("1,2,3,4,5"), STACK("1,2,3,4,5"), "{\"address\":\"8\"}]", 0},
-        /* Inlined functions are frames. */
+        /* Inlined functions count as frames. */
         {"max_stack_depth: 5", STACK("5,6"), STACK("5,6"), "{\"address\":\"8\"}]", 0},
         {"max_stack_depth: 5", STACK("6,7"), STACK("6,7"), "{\"address\":\"8\"}]", 0},
         {"max_stack_depth: 5", STACK("6,7,7"), STACK("6,8"),
@@ -102,7 +103,7 @@ static void stacks(void **state)
             assert_string_equal(out, deep(cases[i].before));
         }
         assert_int_equal((int)rig_metric(r, CHANGED("stack")), cases[i].cut);
-        /* What is not too deep now stays so. */
+        /* The truncated stack is within the limit, so a second pass does not change it. */
         char again[1 << 16];
         (void)snprintf(again, sizeof again, "%s", out);
         assert_string_equal(rig_run(r, BR_PROFILES, again), again);
@@ -110,9 +111,9 @@ static void stacks(void **state)
     }
 }
 
-/* A request of one sample with a stack of `depth` times location 1, which has no lines; there are
- * no functions and but one string. */
-static struct br_item *tower(struct rig *r, unsigned depth, bool packed)
+/* Returns a request of one sample, whose stack repeats location 1 `depth` times. The location
+ * does not have lines, the table of functions is empty, and the only string is empty. */
+static struct br_item *deep_stack(struct rig *r, unsigned depth, bool packed)
 {
     struct wire w = {0};
     size_t part = wire_open(&w, 1), scope = wire_open(&w, 2), profile = wire_open(&w, 2);
@@ -141,14 +142,14 @@ static struct br_item *tower(struct rig *r, unsigned depth, bool packed)
     return rig_item_of(r, BR_PROFILES, &w);
 }
 
-static void sixty_four_by_default(void **state)
+static void the_default_depth_is_64(void **state)
 {
     (void)state;
     static const unsigned depths[] = {63, 64, 65, 1000, 1000000};
     for (unsigned i = 0; i < 2 * BR_COUNT(depths); i++) {
         unsigned depth = depths[i / 2], n = 0;
         struct rig *r = rig_of("");
-        rig_send(r, tower(r, depth, i % 2));
+        rig_send(r, deep_stack(r, depth, i % 2));
         assert_int_equal(r->n_out, 1);
         const char *at = strstr(r->out.data, "\"locationIndices\":[");
         assert_non_null(at);
@@ -159,7 +160,7 @@ static void sixty_four_by_default(void **state)
             assert_int_equal(n, depth - 1);
             expect(at, "1]");
         } else {
-            /* An empty table gets its zero value first. */
+            /* An empty table first gets its zero value. */
             assert_int_equal(n, 63);
             assert_int_equal(strncmp(at, "2]", 2), 0);
             expect(r->out.data, "\"stringTable\":[\"\",\"[truncated]\"]");
@@ -170,8 +171,8 @@ static void sixty_four_by_default(void **state)
     }
 }
 
-/* A location of 200 lines of 200 kB, cut differently by each of 63 stacks: too much to write. */
-static void cuts_are_bounded(void **state)
+/* 63 stacks each cut a location of 200 lines and 200 kB at another place: too much to write. */
+static void copies_of_cut_locations_are_limited(void **state)
 {
     (void)state;
     struct wire w = {0};
@@ -191,7 +192,7 @@ static void cuts_are_bounded(void **state)
     size_t location = wire_open(&w, 2);
     for (unsigned i = 0; i < 100; i++) {
         size_t line = wire_open(&w, 3);
-        wire_str(&w, 1000, text); /* a field that nobody knows */
+        wire_str(&w, 1000, text); /* an unknown field */
         wire_close(&w, line);
     }
     wire_close(&w, location);
@@ -215,8 +216,8 @@ static void cuts_are_bounded(void **state)
 
 /* --- Labels ---------------------------------------------------------------------------------- */
 
-/* Samples with attributes 1, 2 ...; `attributes` have keys 1 (k), 2 (span_id) or 3 (n); strings 4
- * to 7 are a, b, c, d. Attribute 1 is a mapping's, too, if `mapping`. */
+/* Samples with attributes 1, 2 and so on. `attributes` have keys 1 (k), 2 (span_id) or 3 (n);
+ * strings 4 to 7 are a, b, c, d. If `mapping`, the mapping has attribute 1, too. */
 static const char *labelled(const char *attributes, unsigned n, const char *mapping)
 {
     static char text[1 << 16];
@@ -247,7 +248,7 @@ static void labels(void **state)
     expect(out, "\"attributeTable\":[{}," REF("1", "4") "," TEXT("1", "b") "," REF("1", "8") "]");
     expect(out, "\"d\",\"[other]\"]");
     assert_int_equal((int)rig_metric(r, CHANGED("label")), 1);
-    /* Known values pass, written out or not; others do not, also in later requests. */
+    /* Known values pass, inline or by reference. Other values do not, also in later requests. */
     const char *known = labelled(TEXT("1", "a") "," REF("1", "5"), 2, "");
     assert_string_equal(rig_run(r, BR_PROFILES, known), known);
     out =
@@ -255,7 +256,7 @@ static void labels(void **state)
                 labelled("{\"keyStrindex\":1,\"value\":{\"stringValue\":\"d\"},\"unitStrindex\":5}",
                          1, ""));
     expect(out, "{\"keyStrindex\":1,\"value\":{\"stringValueStrindex\":8},\"unitStrindex\":5}");
-    /* Each key has values of its own; numbers are none; and the ids of spans are not counted. */
+    /* Each key has a separate set of values. Numbers and the ids of spans do not count. */
     const char *others =
         labelled(REF("3", "6") "," REF("3", "7") "," INT("1", "7") "," INT("1", "8") "," TEXT(
                      "2", "x") "," TEXT("2", "y") "," TEXT("2", "z"),
@@ -264,18 +265,18 @@ static void labels(void **state)
     rig_free(r);
 }
 
-static void only_labels_are_labels(void **state)
+static void attributes_of_mappings_are_unchanged(void **state)
 {
     (void)state;
     struct rig *r = rig_of("max_label_values: 1");
-    /* Attributes 2 and 3 are the mapping's alone. */
+    /* Only the mapping has attributes 2 and 3. */
     const char *in = labelled(REF("1", "4") "," REF("1", "5") "," REF("1", "6"), 1,
                               ",{\"attributeIndices\":[2,3]}");
     assert_string_equal(rig_run(r, BR_PROFILES, in), in);
     rig_free(r);
 }
 
-static void values_are_forgotten(void **state)
+static void values_expire(void **state)
 {
     (void)state;
     struct rig *r =
@@ -287,15 +288,15 @@ static void values_are_forgotten(void **state)
     r->now_ms += 1;
     expect(rig_run(r, BR_PROFILES, labelled(TEXT("1", "b"), 1, "")), "{\"stringValue\":\"b\"}");
     expect(rig_run(r, BR_PROFILES, labelled(TEXT("1", "a"), 1, "")), "\"[other]\"");
-    /* The list of the config stands for the one that is there without. */
+    /* The list in the config replaces the default list. */
     expect(rig_run(r, BR_PROFILES, labelled(TEXT("2", "a") "," TEXT("2", "b"), 2, "")), "[other]");
     const char *n = labelled(TEXT("3", "a") "," TEXT("3", "b"), 2, "");
     assert_string_equal(rig_run(r, BR_PROFILES, n), n);
     rig_free(r);
 }
 
-/* 1025 keys: the last of them may have no values. */
-static void keys_are_bounded(void **state)
+/* 1025 keys: the last of them may not have values. */
+static void the_number_of_keys_is_limited(void **state)
 {
     (void)state;
     struct br_str text = {0};
@@ -321,12 +322,12 @@ static void keys_are_bounded(void **state)
 
 /* --- Sizes ----------------------------------------------------------------------------------- */
 
-/* Takes what comes out in place of the rig's sink. */
-struct taker {
+/* Receives the output in place of the rig's sink. */
+struct capture {
     struct br_consumer input;
     unsigned n, n_samples, most_samples;
     size_t most_bytes;
-    uint64_t sum; /* of the values */
+    uint64_t sum; /* sum of the values */
     bool metadata;
 };
 
@@ -350,7 +351,7 @@ static uint64_t sum_of(const uint8_t *p, const uint8_t *end, unsigned level)
 
 static void on_item(struct br_consumer *self, struct br_item *item)
 {
-    struct taker *t = br_container_of(self, struct taker, input);
+    struct capture *t = br_container_of(self, struct capture, input);
     struct br_rope rope = {0};
     const uint8_t *data;
     br_mem_set_hooks(NULL);
@@ -368,9 +369,10 @@ static void on_item(struct br_consumer *self, struct br_item *item)
     br_item_done(item);
 }
 
-/* Profiles of so many samples, of values 1, 2, 3 ...; each sample refers to a string of its own of
- * `each` bytes as an attribute, the one numbered `big` of `big_len`, and, if `shared`, to one that
- * all have. The first profile has an original payload. */
+/* Profiles with the given numbers of samples, whose values are 1, 2, 3 and so on. Each sample
+ * has an attribute with a unique string of `each` bytes; that of sample `big` has `big_len`
+ * bytes. If `shared`, each has a second one that all share. The first profile has an original
+ * payload. */
 struct sizes {
     unsigned profiles[4];
     unsigned each, big, big_len, shared, payload;
@@ -422,9 +424,9 @@ static struct br_item *sized(struct rig *r, const struct sizes *s)
     return item;
 }
 
-static struct taker take(const char *config, const struct sizes *s, struct rig **ret)
+static struct capture run_sized(const char *config, const struct sizes *s, struct rig **ret)
 {
-    struct taker t = {.input = {on_item}};
+    struct capture t = {.input = {on_item}};
     *ret = rig_of(config);
     (*ret)->node.next[BR_PROFILES] = &t.input;
     struct br_item *item = sized(*ret, s);
@@ -440,25 +442,25 @@ static void profiles_of_many_samples(void **state)
 {
     (void)state;
     struct rig *r;
-    /* One profile of ten: at most four in a request. */
-    struct taker t = take("max_samples: 4", &(struct sizes){.profiles = {10}}, &r);
+    /* One profile of ten samples: at most four in a request. */
+    struct capture t = run_sized("max_samples: 4", &(struct sizes){.profiles = {10}}, &r);
     assert_int_equal(t.n, 3);
     assert_int_equal(t.most_samples, 4);
     assert_int_equal(t.sum, 55);
     assert_true(t.metadata);
     assert_int_equal((int)rig_metric(r, "braid_profile_limits_splits", LABELS), 1);
     rig_free(r);
-    /* Three profiles of four are none too many. */
-    t = take("max_samples: 4", &(struct sizes){.profiles = {4, 4, 4}}, &r);
+    /* Three profiles of four samples are within the limit. */
+    t = run_sized("max_samples: 4", &(struct sizes){.profiles = {4, 4, 4}}, &r);
     assert_int_equal(t.n, 1);
     assert_int_equal(t.sum, 78);
     rig_free(r);
-    /* Between smaller ones. */
-    t = take("max_samples: 4", &(struct sizes){.profiles = {1, 5, 1}}, &r);
+    /* A large profile between smaller ones. */
+    t = run_sized("max_samples: 4", &(struct sizes){.profiles = {1, 5, 1}}, &r);
     assert_int_equal(t.n, 2);
     assert_int_equal(t.sum, 28);
     rig_free(r);
-    t = take("max_samples: 0", &(struct sizes){.profiles = {10}}, &r);
+    t = run_sized("max_samples: 0", &(struct sizes){.profiles = {10}}, &r);
     assert_int_equal(t.n, 1);
     rig_free(r);
 }
@@ -467,47 +469,47 @@ static void large_requests(void **state)
 {
     (void)state;
     struct rig *r;
-    /* 100 samples of 1000 bytes and a few: at most 9 in 10 000. */
-    struct taker t =
-        take("max_profile_size: 10000", &(struct sizes){.profiles = {60, 40}, .each = 1000}, &r);
+    /* 100 samples of slightly more than 1000 bytes: at most 9 in 10,000. */
+    struct capture t = run_sized("max_profile_size: 10000",
+                                 &(struct sizes){.profiles = {60, 40}, .each = 1000}, &r);
     assert_in_range(t.n, 12, 13);
     assert_in_range(t.most_bytes, 9000, 10000);
     assert_int_equal(t.n_samples, 100);
     assert_int_equal(t.sum, 5050);
     rig_free(r);
-    t = take("max_profile_size: 0", &(struct sizes){.profiles = {60, 40}, .each = 1000}, &r);
+    t = run_sized("max_profile_size: 0", &(struct sizes){.profiles = {60, 40}, .each = 1000}, &r);
     assert_int_equal(t.n, 1);
     rig_free(r);
 }
 
-/* The 7th of ten samples is too large by itself: it alone is dropped. */
+/* The 7th of ten samples is too large by itself. Only this sample is dropped. */
 static void one_sample_too_large(void **state)
 {
     (void)state;
     struct rig *r;
     struct sizes s = {.profiles = {10}, .each = 1000, .big = 7, .big_len = 20000};
-    struct taker t = take("max_profile_size: 10000", &s, &r);
+    struct capture t = run_sized("max_profile_size: 10000", &s, &r);
     assert_int_equal(t.n_samples, 9);
     assert_int_equal(t.sum, 55 - 7);
     assert_in_range(t.most_bytes, 3000, 10000);
     assert_true(rig_dropped(r, BR_PROFILES, "profile_too_large") == 1);
     assert_true(*r->host.ledger.sent[BR_PROFILES] == 9);
     rig_free(r);
-    /* And if it is the only one nothing comes out. */
+    /* If it is the only sample, the output is empty. */
     s = (struct sizes){.profiles = {1}, .each = 20000};
-    t = take("max_profile_size: 10000", &s, &r);
+    t = run_sized("max_profile_size: 10000", &s, &r);
     assert_int_equal(t.n, 0);
     assert_true(rig_dropped(r, BR_PROFILES, "profile_too_large") == 1);
     rig_free(r);
 }
 
-/* The format that a profile came in goes before any of its samples does, and only then. */
+/* The original payload of a profile is dropped before any of its samples, and only if necessary. */
 static void original_payloads(void **state)
 {
     (void)state;
     struct rig *r;
     struct sizes s = {.profiles = {10}, .each = 100, .payload = 20000};
-    struct taker t = take("max_profile_size: 10000", &s, &r);
+    struct capture t = run_sized("max_profile_size: 10000", &s, &r);
     assert_int_equal(t.n_samples, 10);
     assert_int_equal(t.sum, 55);
     assert_true(t.most_bytes < 10000);
@@ -515,19 +517,19 @@ static void original_payloads(void **state)
     rig_free(r);
     s.payload = 5000;
     s.each = 1000;
-    t = take("max_profile_size: 10000", &s, &r);
+    t = run_sized("max_profile_size: 10000", &s, &r);
     assert_int_equal(t.sum, 55);
     assert_int_equal((int)rig_metric(r, CHANGED("payload")), 0);
     rig_free(r);
 }
 
-/* Every sample has a megabyte in common with all others, so that each piece would repeat it. */
-static void pieces_are_bounded(void **state)
+/* All samples share a megabyte, which each piece would repeat. */
+static void repeated_bytes_of_pieces_are_limited(void **state)
 {
     (void)state;
     struct rig *r;
     struct sizes s = {.profiles = {200}, .shared = 1000000};
-    struct taker t = take("{max_samples: 1, max_profile_size: 0}", &s, &r);
+    struct capture t = run_sized("{max_samples: 1, max_profile_size: 0}", &s, &r);
     assert_int_equal(t.n, 0);
     assert_true(rig_dropped(r, BR_PROFILES, "profile_too_large") == 200);
     rig_free(r);
@@ -535,8 +537,8 @@ static void pieces_are_bounded(void **state)
 
 /* --- Failure --------------------------------------------------------------------------------- */
 
-/* What is in them may be anything that a walk lets pass. */
-static void odd_requests(void **state)
+/* Any content that the walk accepts is handled. */
+static void unusual_requests(void **state)
 {
     (void)state;
     struct rig *r =
@@ -566,35 +568,35 @@ static void configs(void **state)
     assert_string_equal(rig_errors(&br_profile_limits_processor, ""), "");
 }
 
-/* Sends what `make` says, and takes what comes out, of which the sum has to be `sum`. */
-struct short_of_memory {
-    struct taker taker;
+/* Sends the request made by `make`. The values of the output must add up to `sum`. */
+struct low_memory {
+    struct capture capture;
     struct br_item *(*make)(struct rig *r);
     uint64_t sum;
 };
 
-static struct br_item *make_taken(struct rig *r, void *arg)
+static struct br_item *make_sized(struct rig *r, void *arg)
 {
-    struct short_of_memory *s = arg;
-    s->taker = (struct taker){.input = {on_item}};
-    r->node.next[BR_PROFILES] = &s->taker.input;
+    struct low_memory *s = arg;
+    s->capture = (struct capture){.input = {on_item}};
+    r->node.next[BR_PROFILES] = &s->capture.input;
     return s->make(r);
 }
 
-static bool came(struct rig *r, void *arg)
+static bool check_output(struct rig *r, void *arg)
 {
-    const struct short_of_memory *s = arg;
+    const struct low_memory *s = arg;
     (void)r;
-    assert_true(s->taker.n == 0 || s->taker.sum == s->sum);
-    return s->taker.n > 0;
+    assert_true(s->capture.n == 0 || s->capture.sum == s->sum);
+    return s->capture.n > 0;
 }
 
 static unsigned without_memory_for(const char *config, struct br_item *(*make)(struct rig *r),
                                    uint64_t sum)
 {
-    struct short_of_memory s = {.make = make, .sum = sum};
-    return rig_run_short(&(struct rig_shortage){&br_profile_limits_processor, config,
-                                                .make = make_taken, .came = came, .arg = &s});
+    struct low_memory s = {.make = make, .sum = sum};
+    return rig_run_short(&(struct rig_shortage){
+        &br_profile_limits_processor, config, .make = make_sized, .came = check_output, .arg = &s});
 }
 
 static struct br_item *make_large(struct rig *r)
@@ -624,18 +626,18 @@ SUITE(profile_limits)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stacks),
-        cmocka_unit_test(sixty_four_by_default),
-        cmocka_unit_test(cuts_are_bounded),
+        cmocka_unit_test(the_default_depth_is_64),
+        cmocka_unit_test(copies_of_cut_locations_are_limited),
         cmocka_unit_test(labels),
-        cmocka_unit_test(only_labels_are_labels),
-        cmocka_unit_test(values_are_forgotten),
-        cmocka_unit_test(keys_are_bounded),
+        cmocka_unit_test(attributes_of_mappings_are_unchanged),
+        cmocka_unit_test(values_expire),
+        cmocka_unit_test(the_number_of_keys_is_limited),
         cmocka_unit_test(profiles_of_many_samples),
         cmocka_unit_test(large_requests),
         cmocka_unit_test(one_sample_too_large),
         cmocka_unit_test(original_payloads),
-        cmocka_unit_test(pieces_are_bounded),
-        cmocka_unit_test(odd_requests),
+        cmocka_unit_test(repeated_bytes_of_pieces_are_limited),
+        cmocka_unit_test(unusual_requests),
         cmocka_unit_test(configs),
         cmocka_unit_test(without_memory),
     };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keys and what is done by them as the Collector's redaction processor documents them (v0.159), but
- * for the mask; profiles by the rule that what stays refers to what it did, and nothing that was
- * redacted is anywhere in the bytes. Hashes by Python's hashlib and hmac.
+ * Keys and actions are those of the Collector's redaction processor (v0.159), except for the mask.
+ * In profiles, unchanged references keep their meaning, and redacted text is nowhere in the bytes.
+ * The hashes are from Python's hashlib and hmac.
  */
 #include <time.h>
 
@@ -21,7 +21,7 @@ extern const struct br_component br_redaction_processor;
 #define X "[REDACTED]"
 #define LABELS "processor=\"redaction\""
 
-/* A request around a span's attributes. */
+/* Returns a request with a span that has the attributes. */
 static const char *request(const char *attributes)
 {
     static char text[1 << 16];
@@ -36,7 +36,7 @@ struct example {
 };
 
 static const struct example examples[] = {
-    /* The words that are there by default, in keys. */
+    /* The default words, in keys. */
     {"", S("user.password", "x") "," S("user", "token"),
      S("user.password", X) "," S("user", "token")},
     {"", S("API_TOKEN", "x") "," S("CredentialId", "x") "," S("db.secret.name", "x"),
@@ -49,7 +49,7 @@ static const struct example examples[] = {
     {"blocked_key_words: [Pin, 'a.c']", S("PIN", "1") "," S("abc", "1") "," S("A.C", "1"),
      S("PIN", X) "," S("abc", "1") "," S("A.C", X)},
     {"blocked_key_words: ['a\\Eb']", S("xA\\\\ebx", "1"), S("xA\\\\ebx", X)},
-    /* Lists, maps and bytes under such a key; keys inside of maps. */
+    /* Lists, maps and bytes under such a key; such keys inside maps. */
     {"", L("tokens", "{\"stringValue\":\"x\"}"), S("tokens", X)},
     {"", M("secret", S("a", "b")), S("secret", X)},
     {"", M("a", S("password", "x") "," I("n", "1")), M("a", S("password", X) "," I("n", "1"))},
@@ -59,7 +59,7 @@ static const struct example examples[] = {
     /* Key patterns mask every type. */
     {"blocked_key_patterns: ['.*api_key.*']", I("my_api_key", "1") "," S("api", "1"),
      S("my_api_key", X) "," S("api", "1")},
-    /* Allowed keys: the others go, and an explicit false without a list lets none pass. */
+    /* Allowed keys: all others are removed. An explicit false without a list removes every key. */
     {"allowed_keys: [a, c]", S("a", "1") "," S("b", "2") "," S("c", "3"),
      S("a", "1") "," S("c", "3")},
     {"allow_all_keys: false", S("a", "1"), ""},
@@ -68,7 +68,7 @@ static const struct example examples[] = {
      S("a", "1") "," S("b", "2") "," S("c", "3") "," S("x.token", "4"),
      S("a", "1") "," S("b", "2") "," S("x.token", "4")},
     {"allowed_keys: [a]", M("a", S("b", "1")), M("a", S("b", "1"))},
-    /* Values: what matches is masked, and only that. */
+    /* Values: only the matching part is masked. */
     {"blocked_values: ['4[0-9]{12}(?:[0-9]{3})?']", S("note", "card 4111111111111111 of bob"),
      S("note", "card " X " of bob")},
     {"blocked_values: ['[0-9]+', 'bob']", S("note", "1 bob 22 bob"),
@@ -88,13 +88,14 @@ static const struct example examples[] = {
     {"{blocked_key_patterns: ['mail'], allowed_values: ['@mycompany.com$']}",
      S("mail", "x@mycompany.com") "," S("mail2", "x@other.com"),
      S("mail", "x@mycompany.com") "," S("mail2", X)},
-    /* No pattern sees the mask of another; what several match is masked once. */
+    /* A pattern does not match the mask of another one. Text that several patterns match is
+     * masked once. */
     {"blocked_values: ['bob', 'RED', 'ACT']", S("a", "bob") "," S("b", "a RED bob"),
      S("a", X) "," S("b", "a " X " " X)},
     {"blocked_values: ['bcd', 'abc', 'f+']", S("a", "xabcdyffbcd"), S("a", "x" X "y" X X)},
     {"{blocked_values: ['secret text', '[0-9a-f]{8}'], hash_function: md5}",
      S("a", "a secret text"), S("a", "a f6d86c00ecc4d51fe0da3f8abdb79938")},
-    /* Bytes are looked at in base64 and as text; what they become is UTF-8. */
+    /* Bytes are matched as base64 and as text. The result is UTF-8. */
     {"{blocked_values: ['4[0-9]{15}'], redact_all_types: true}",
      V("a", "bytesValue", "\"//4gY2FyZCA0MTExMTExMTExMTExMTExIIA=\""),
      S("a", "\xef\xbf\xbd\xef\xbf\xbd card " X " \xef\xbf\xbd")},
@@ -104,7 +105,7 @@ static const struct example examples[] = {
     {"{blocked_values: ['4[0-9]{15}']}",
      V("a", "bytesValue", "\"//4gY2FyZCA0MTExMTExMTExMTExMTExIIA=\""),
      V("a", "bytesValue", "\"//4gY2FyZCA0MTExMTExMTExMTExMTExIIA=\"")},
-    /* A text of the config's own, in values and whole. */
+    /* A mask set by the config, within values and for whole values. */
     {"{blocked_values: ['bob'], masking_string: '<gone>'}", S("a", "a bob") "," S("password", "x"),
      S("a", "a <gone>") "," S("password", "<gone>")},
     {"{blocked_values: ['bob'], masking_string: ''}", S("a", "a bob"), S("a", "a " X)},
@@ -132,7 +133,8 @@ static void attributes(void **state)
     for (size_t i = 0; i < BR_COUNT(examples); i++) {
         const struct example *e = &examples[i];
         struct rig *r = rig_new(&br_redaction_processor, e->config);
-        for (unsigned round = 0; round < 2; round++) { /* the second is remembered */
+        /* the second round uses remembered results */
+        for (unsigned round = 0; round < 2; round++) {
             char before[1 << 16], after[1 << 16];
             (void)snprintf(before, sizeof before, "%s", request(e->before));
             (void)snprintf(after, sizeof after, "%s", request(e->after));
@@ -142,7 +144,7 @@ static void attributes(void **state)
     }
 }
 
-/* Everywhere in a traces request. */
+/* Every place of a traces request. */
 static void places_in_traces(void **state)
 {
     (void)state;
@@ -182,7 +184,7 @@ static void places_in_traces(void **state)
     rig_free(r);
 }
 
-static void span_names_have_patterns_of_their_own(void **state)
+static void span_names_have_separate_patterns(void **state)
 {
     (void)state;
     struct rig *r =
@@ -194,8 +196,8 @@ static void span_names_have_patterns_of_their_own(void **state)
     rig_free(r);
 }
 
-/* What needs no change leaves as it came, in the buffer that it came in. */
-static void nothing_found_nothing_written(void **state)
+/* A request without a match is forwarded in its own buffer, unchanged. */
+static void requests_without_a_match_are_unchanged(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_redaction_processor, "blocked_values: [bob]");
@@ -211,8 +213,8 @@ static void nothing_found_nothing_written(void **state)
 
 /* --- Profiles --------------------------------------------------------------------------------- */
 
-/* Strings: 1 cpu, 2 nanoseconds, 3 main, 4 GetSecret, 5 /home/bob/a.go, 6 thread.token, 7 main (not
- * the function: a label), 8 host, 9 bob, 10 /usr/bin/bob. */
+/* Strings: 1 cpu, 2 nanoseconds, 3 main, 4 GetSecret, 5 /home/bob/a.go, 6 thread.token, 7 main
+ * (a label, not the function), 8 host, 9 bob, 10 /usr/bin/bob. */
 #define STRINGS STRINGS_BUT_END "]"
 #define STRINGS_BUT_END                                                                            \
     "\"stringTable\":[\"\",\"cpu\",\"nanoseconds\",\"main\",\"GetSecret\",\"/home/bob/a.go\","     \
@@ -259,8 +261,8 @@ static void expect_not(const char *text, const char *part)
         fail_msg("%s\nis in\n%s", part, text ? text : "nothing");
 }
 
-/* The value of a label that is a function's name as well: the function keeps it. */
-static void labels_by_default(void **state)
+/* The value of a label is also the name of a function: the function keeps it. */
+static void labels_are_masked_by_default(void **state)
 {
     (void)state;
     const char *out = profiles_with("");
@@ -277,8 +279,8 @@ static void functions_and_paths(void **state)
     (void)state;
     const char *out = profiles_with("{function_names: {words: [secret, bob]},"
                                     " file_paths: {patterns: ['^/home/[^/]+']}}");
-    /* thread.token's value gets a string, and bob is a label's value and a unit, too: the function
-     * gets one of its own. */
+    /* The value of thread.token gets a new string. bob is the value of a label and also a unit;
+     * the function gets a separate string. */
     expect(out, "\"stringTable\":[\"\",\"cpu\",\"nanoseconds\",\"main\",\"Get" X "\",\"" X
                 "/a.go\",\"thread.token\",\"label\",\"host\",\"bob\",\"/usr/bin/bob\",\"" X
                 "\",\"" X "\"]");
@@ -294,12 +296,12 @@ static void values_are_masked_everywhere(void **state)
     expect(out, "{\"keyStrindex\":8,\"value\":{\"stringValueStrindex\":11}}");
     expect(out, "\"/home/" X "/a.go\"");
     expect(out, "\"/usr/bin/" X "\"");
-    /* Its last use is as a unit, which is no text of the user's. */
+    /* The remaining use of the string is a unit, which is not redacted. */
     expect(out, "{\"nameStrindex\":4,\"systemNameStrindex\":12}");
 }
 
-/* A sample type is no function, whatever it is called. */
-static void sample_types_stay(void **state)
+/* A sample type is not a function, even if it has the name of one. */
+static void sample_types_are_kept(void **state)
 {
     (void)state;
     static const char in[] =
@@ -328,10 +330,10 @@ static void attributes_that_are_not_allowed(void **state)
     expect(out, "{\"mappingIndex\":1,\"lines\":[{\"functionIndex\":1}]}");
     expect(out, "\"mappingTable\":[{},{\"filenameStrindex\":10}]");
     expect_not(out, "service.name");
-    expect_not(out, "thread.token"); /* nobody refers to it any more */
+    expect_not(out, "thread.token"); /* unused strings are removed */
     expect(out, "\"label\"");
     expect_not(out, "\"host\"");
-    expect(out, "\"main\""); /* the function's */
+    expect(out, "\"main\""); /* the name of the function */
 }
 
 /* Resources that refer to the dictionary. */
@@ -351,8 +353,8 @@ static void references_are_followed(void **state)
 
 /* --- Failure ---------------------------------------------------------------------------------- */
 
-/* Exponential: too many steps, whenever it is tried. */
-static void a_hard_pattern_masks_all(void **state)
+/* A pattern that takes exponential time always exceeds the limit of steps. */
+static void exponential_patterns_mask_everything(void **state)
 {
     (void)state;
     static const char a30[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!";
@@ -368,17 +370,17 @@ static void a_hard_pattern_masks_all(void **state)
     const char *out = rig_run(r, BR_TRACES, request(in));
     expect_not(out, "aaa");
     assert_int_equal((int)rig_metric(r, "braid_redaction_gave_up", LABELS), 30);
-    /* Those are remembered, but for one that another had to make room for: where they lie is
-     * secret. The next request has its chances again. */
+    /* The results are remembered, except for one that another replaced: their slots depend on a
+     * secret. The next request has a new limit. */
     expect_not(rig_run(r, BR_TRACES, request(in)), "aaa");
     assert_in_range((int)rig_metric(r, "braid_redaction_gave_up", LABELS), 30, 45);
     expect(rig_run(r, BR_TRACES, request(S("a", "b"))), S("a", "b"));
     rig_free(r);
 }
 
-/* As many steps of a key: one that may be blocked is masked, one that may be ignored is looked at.
- */
-static void a_hard_pattern_of_keys_masks(void **state)
+/* The same for keys: a key that may be blocked is masked, and the value of one that may be
+ * ignored is checked. */
+static void exponential_key_patterns_mask(void **state)
 {
     static const char key[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!";
     char in[256], out[256];
@@ -397,8 +399,8 @@ static void a_hard_pattern_of_keys_masks(void **state)
     rig_free(r);
 }
 
-/* Values that may be allowed are looked at, too. */
-static void a_hard_pattern_allows_nothing(void **state)
+/* Values that may be allowed are checked, too. */
+static void exponential_patterns_allow_nothing(void **state)
 {
     static const char value[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa 1234";
     char in[256], out[256];
@@ -411,7 +413,8 @@ static void a_hard_pattern_allows_nothing(void **state)
     rig_free(r);
 }
 
-/* A traces item whose span has `n` attributes with a text of `len` bytes that repeats `unit`. */
+/* Returns a traces item, whose span has `n` attributes with a text of `len` bytes that repeats
+ * `unit`. */
 static struct br_item *long_values(struct rig *r, unsigned n, size_t len, const char *unit)
 {
     struct br_str json = {0};
@@ -433,8 +436,8 @@ static struct br_item *long_values(struct rig *r, unsigned n, size_t len, const 
     return item;
 }
 
-/* Quadratic, as usual patterns are over texts that are made for it: half an hour for these at a
- * nanosecond a step, which nobody would wait for. */
+/* Usual patterns take quadratic time for such texts: half an hour for these at a nanosecond a
+ * step. */
 static void long_texts_do_not_stall(void **state)
 {
     (void)state;
@@ -447,8 +450,8 @@ static void long_texts_do_not_stall(void **state)
     rig_free(r);
 }
 
-/* A long text is looked at in strides: what lies in it is found wherever it begins and ends. */
-static void found_anywhere_in_long_texts(void **state)
+/* A long text is searched in overlapping parts: a match is found wherever it begins and ends. */
+static void matches_are_found_anywhere_in_long_texts(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_redaction_processor,
@@ -469,8 +472,8 @@ static void found_anywhere_in_long_texts(void **state)
     rig_free(r);
 }
 
-/* More than a buffer would hold: the text is masked as one. */
-static void results_are_bounded(void **state)
+/* The result would exceed the buffer, so the whole text is masked. */
+static void the_size_of_results_is_limited(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_redaction_processor,
@@ -482,8 +485,8 @@ static void results_are_bounded(void **state)
     rig_free(r);
 }
 
-/* One long string and many that refer to it: it is masked once, and all refer to the result. */
-static void a_string_is_touched_once(void **state)
+/* Many attributes refer to one long string: it is masked once, and all refer to the result. */
+static void a_string_is_masked_once(void **state)
 {
     (void)state;
     static const char card[] = "4111111111111111 ";
@@ -513,8 +516,8 @@ static void a_string_is_touched_once(void **state)
     rig_free(r);
 }
 
-/* What is in them may be anything that a walk lets pass. */
-static void odd_requests(void **state)
+/* Any content that the walk accepts is handled. */
+static void unusual_requests(void **state)
 {
     (void)state;
     static const char *const both[] = {
@@ -560,13 +563,13 @@ static void configs(void **state)
     expect_not(rig_errors(&br_redaction_processor,
                           "{hash_function: hmac-sha256, hmac_key: short-and-bad}"),
                "short-and-bad");
-    /* Line and column of the pattern. */
+    /* The line and column of the pattern. */
     expect(rig_errors(&br_redaction_processor,
                       "allow_all_keys: true\nblocked_values:\n  - a\n  - '('"),
            ":4:5:");
 }
 
-static bool came(struct rig *r, void *arg)
+static bool check_output(struct rig *r, void *arg)
 {
     (void)arg;
     if (!r->n_out)
@@ -582,11 +585,11 @@ static void without_memory(void **state)
     const struct rig_shortage s = {&br_redaction_processor,
                                    "{allowed_keys: [label, thread.token], blocked_values: [bob],"
                                    " function_names: {words: [secret]}}",
-                                   BR_PROFILES, profiles, .came = came};
+                                   BR_PROFILES, profiles, .came = check_output};
     assert_in_range(rig_run_short(&s), 10, 200);
 }
 
-/* Whatever a statement is, nothing is read behind it, and what is left has the room. */
+/* For any statement, the parser does not read past its end, and the result fits into its buffer. */
 static void statements_of_any_form(void **state)
 {
     (void)state;
@@ -602,16 +605,16 @@ static void statements_of_any_form(void **state)
         }
         out[redact_db_room(len)] = 0x5a;
         enum redact_db db = (enum redact_db)(round / 24 % REDACT_DBS);
-        size_t left = redact_db_clean(db, round & 1, text, len, out);
-        assert_true(left == SIZE_MAX || left <= redact_db_room(len));
+        size_t cleaned_len = redact_db_clean(db, round & 1, text, len, out);
+        assert_true(cleaned_len == SIZE_MAX || cleaned_len <= redact_db_room(len));
         assert_int_equal(out[redact_db_room(len)], 0x5a);
         free(text);
         free(out);
     }
 }
 
-/* Lists inside each other are no reason to end. */
-static void statements_that_are_deep(void **state)
+/* Deep nesting must not overflow the stack. */
+static void deep_statements(void **state)
 {
     (void)state;
     static uint8_t text[100000], out[3 * sizeof text];
@@ -626,24 +629,24 @@ SUITE(redaction)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attributes),
         cmocka_unit_test(places_in_traces),
-        cmocka_unit_test(span_names_have_patterns_of_their_own),
-        cmocka_unit_test(nothing_found_nothing_written),
-        cmocka_unit_test(labels_by_default),
+        cmocka_unit_test(span_names_have_separate_patterns),
+        cmocka_unit_test(requests_without_a_match_are_unchanged),
+        cmocka_unit_test(labels_are_masked_by_default),
         cmocka_unit_test(functions_and_paths),
         cmocka_unit_test(values_are_masked_everywhere),
-        cmocka_unit_test(sample_types_stay),
+        cmocka_unit_test(sample_types_are_kept),
         cmocka_unit_test(attributes_that_are_not_allowed),
         cmocka_unit_test(references_are_followed),
-        cmocka_unit_test(a_hard_pattern_masks_all),
-        cmocka_unit_test(a_hard_pattern_of_keys_masks),
-        cmocka_unit_test(a_hard_pattern_allows_nothing),
+        cmocka_unit_test(exponential_patterns_mask_everything),
+        cmocka_unit_test(exponential_key_patterns_mask),
+        cmocka_unit_test(exponential_patterns_allow_nothing),
         cmocka_unit_test(long_texts_do_not_stall),
-        cmocka_unit_test(found_anywhere_in_long_texts),
-        cmocka_unit_test(results_are_bounded),
-        cmocka_unit_test(a_string_is_touched_once),
-        cmocka_unit_test(odd_requests),
+        cmocka_unit_test(matches_are_found_anywhere_in_long_texts),
+        cmocka_unit_test(the_size_of_results_is_limited),
+        cmocka_unit_test(a_string_is_masked_once),
+        cmocka_unit_test(unusual_requests),
         cmocka_unit_test(statements_of_any_form),
-        cmocka_unit_test(statements_that_are_deep),
+        cmocka_unit_test(deep_statements),
         cmocka_unit_test(configs),
         cmocka_unit_test(without_memory),
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The actions as the Collector's attributes and resource processors document and implement them
- * (internal/coreinternal/attraction, v0.159). */
+/* The actions according to the documentation and source of the Collector's attributes and
+ * resource processors (internal/coreinternal/attraction, v0.159). */
 #include "base/mem.h"
 #include "tests/support/long_text.h"
 #include "tests/support/rig.h"
@@ -18,7 +18,7 @@ extern const struct br_component br_resource_processor;
 #define M(k, v) V(k, "kvlistValue", "{\"values\":[" v "]}")
 #define EMPTY(k) "{\"key\":\"" k "\",\"value\":{}}"
 
-/* A request around a Resource's attributes. */
+/* Returns a request with a Resource that has the attributes. */
 static const char *request(const char *attributes)
 {
     static char text[1 << 16];
@@ -35,12 +35,12 @@ struct example {
 };
 
 static const struct example examples[] = {
-    /* insert: only where the key is not there */
+    /* insert: only if the key is missing */
     {"{key: a, value: x, action: insert}", "", S("a", "x")},
     {"{key: a, value: x, action: insert}", S("a", "old"), S("a", "old")},
     {"{key: a, from_attribute: b, action: insert}", S("b", "y"), S("b", "y") "," S("a", "y")},
     {"{key: a, from_attribute: b, action: insert}", S("c", "y"), S("c", "y")},
-    /* update: only where it is */
+    /* update: only if the key exists */
     {"{key: a, value: x, action: update}", S("a", "old"), S("a", "x")},
     {"{key: a, value: x, action: update}", S("b", "old"), S("b", "old")},
     {"{key: a, from_attribute: b, action: update}", S("a", "1") "," I("b", "7"),
@@ -171,7 +171,7 @@ static const struct example examples[] = {
     {"{key: a, converted_type: double, action: convert}", S("a", " 1"), S("a", " 1")},
     {"{key: a, converted_type: double, action: convert}", I("a", "3"), D("a", "3")},
     {"{key: a, converted_type: double, action: convert}", B("a", "true"), D("a", "1")},
-    /* in order, each on what the ones before left */
+    /* actions run in order, each on the result of the one before */
     {"{key: a, value: 5, action: insert}, {key: b, from_attribute: a, action: upsert},"
      "{key: a, action: delete}, {key: b, converted_type: string, action: convert},"
      "{key: b, pattern: '(?P<c>.)', action: extract}",
@@ -180,7 +180,7 @@ static const struct example examples[] = {
      S("b", "z") "," S("a", "x")},
 };
 
-/* Two calls of request() in one expression would share its text. */
+/* Compares with request(), whose static text two calls in one expression would share. */
 static void expect(const char *got, const char *attributes)
 {
     assert_string_equal(got, request(attributes));
@@ -194,7 +194,8 @@ static void actions(void **state)
         char yaml[1024], want[1 << 16];
         (void)snprintf(yaml, sizeof yaml, "attributes: [%s]", e->rules);
         struct rig *r = rig_new(&br_resource_processor, yaml);
-        for (int again = 0; again < 3; again++) { /* the second time it comes from the cache */
+        /* from the second time on, the result comes from the cache */
+        for (int again = 0; again < 3; again++) {
             (void)snprintf(want, sizeof want, "%s", request(e->after));
             const char *got = rig_run(r, BR_TRACES, request(e->before));
             if (strcmp(got, want) != 0)
@@ -242,8 +243,8 @@ static void wrong_configs(void **state)
     rig_expect_errors_in(&br_resource_processor, configs, BR_COUNT(configs));
 }
 
-/* What no rule touches leaves as the very bytes that came, unknown fields included. */
-static void untouched(void **state)
+/* A Resource without changes keeps its bytes, including unknown fields. */
+static void unchanged_resources_keep_their_bytes(void **state)
 {
     static const uint8_t body[] = {
         0x0a, 0x1b,                                               /* ResourceSpans, 27 bytes */
@@ -287,7 +288,7 @@ static void untouched(void **state)
     }
 }
 
-static void no_resource(void **state)
+static void requests_without_a_resource(void **state)
 {
     (void)state;
     struct rig *r =
@@ -304,8 +305,8 @@ static void no_resource(void **state)
 #define PROFILES(attributes)                                                                       \
     "{\"resourceProfiles\":[{\"resource\":{\"attributes\":[" attributes "]}}]," DICTIONARY "}"
 
-/* The same bytes with another dictionary are another Resource. */
-static void by_reference(void **state)
+/* The same bytes with another dictionary are a different Resource. */
+static void values_by_reference(void **state)
 {
     (void)state;
     static const char in[] = PROFILES("{\"value\":{\"stringValueStrindex\":2},\"keyStrindex\":1}");
@@ -323,13 +324,13 @@ static void by_reference(void **state)
         "{\"resourceProfiles\":[{\"resource\":{\"attributes\":[" S("host", "box-2") "," S(
             "copy", "box-2") "]}}],\"dictionary\":{\"stringTable\":[\"\",\"host\",\"box-2\"]}}");
     rig_free(r);
-    /* References stay where no rule changes anything. */
+    /* References are kept if the rules do not change anything. */
     r = rig_new(&br_resource_processor, "attributes: [{key: nobody, action: delete}]");
     assert_string_equal(rig_run(r, BR_PROFILES, in), in);
     rig_free(r);
 }
 
-static const char *with_metadata(struct rig *r, const char *metadata)
+static const char *item_with_metadata(struct rig *r, const char *metadata)
 {
     struct br_item *item = rig_item(r, BR_TRACES, request(""));
     item->metadata = metadata;
@@ -337,7 +338,7 @@ static const char *with_metadata(struct rig *r, const char *metadata)
     return r->out.data;
 }
 
-static void from_context(void **state)
+static void values_from_context(void **state)
 {
     (void)state;
     struct rig *r =
@@ -349,14 +350,15 @@ static void from_context(void **state)
     assert_string_equal(keys->items[0], "X-Tenant");
     assert_string_equal(keys->items[1], "plain");
     for (int again = 0; again < 2; again++) {
-        expect(with_metadata(r, "x-tenant\0one\0X-Tenant\0two\0\0"), S("t", "one;two"));
-        expect(with_metadata(r, "x-tenant\0three\0plain\0\0\0"), S("t", "three") "," S("p", ""));
-        expect(with_metadata(r, NULL), "");
+        expect(item_with_metadata(r, "x-tenant\0one\0X-Tenant\0two\0\0"), S("t", "one;two"));
+        expect(item_with_metadata(r, "x-tenant\0three\0plain\0\0\0"),
+               S("t", "three") "," S("p", ""));
+        expect(item_with_metadata(r, NULL), "");
     }
     rig_free(r);
 }
 
-/* More different Resources than the cache holds, and larger ones. */
+/* More different Resources than fit in the cache, and larger ones. */
 static void many_resources(void **state)
 {
     (void)state;
@@ -370,7 +372,7 @@ static void many_resources(void **state)
             expect(rig_run(r, BR_TRACES, request(before)), after);
         }
     }
-    /* Whatever was sent, what is remembered is bounded. */
+    /* The cache is bounded for any input. */
     br_buf_unref(r->wire);
     r->wire = NULL;
     assert_in_range(br_pool_live(r->pool), 0, 256 * 8192 * 5 / 4);
@@ -401,8 +403,8 @@ static void too_many_attributes(void **state)
     rig_free(r);
 }
 
-/* A pattern that takes exponential time is given up, and counts as not matching. */
-static void hard_pattern(void **state)
+/* A pattern that takes exponential time is stopped, and counts as not matching. */
+static void exponential_patterns_are_stopped(void **state)
 {
     (void)state;
     struct rig *r = rig_new(
@@ -413,8 +415,8 @@ static void hard_pattern(void **state)
     rig_free(r);
 }
 
-/* What cannot be judged in time is deleted, and that is not remembered. */
-static void matching_has_a_time(void **state)
+/* An attribute that cannot be matched in time is deleted. This result is not cached. */
+static void matching_has_a_time_limit(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_resource_processor,
@@ -445,7 +447,7 @@ static struct br_item *make(struct rig *r, void *arg)
     return item;
 }
 
-static bool came(struct rig *r, void *arg)
+static bool check_output(struct rig *r, void *arg)
 {
     (void)arg;
     if (r->n_out)
@@ -465,18 +467,23 @@ static void no_memory(void **state)
         "attributes: [{key: a, pattern: '(?P<x>1)', action: extract}, {pattern: x, action: hash},"
         " {key: b, converted_type: string, action: convert},"
         " {key: c, from_context: t, action: insert}]",
-        .make = make, .came = came};
+        .make = make, .came = check_output};
     assert_in_range(rig_run_short(&s), 3, 100);
 }
 
 SUITE(resource)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(actions),        cmocka_unit_test(wrong_configs),
-        cmocka_unit_test(untouched),      cmocka_unit_test(no_resource),
-        cmocka_unit_test(by_reference),   cmocka_unit_test(from_context),
-        cmocka_unit_test(many_resources), cmocka_unit_test(too_many_attributes),
-        cmocka_unit_test(hard_pattern),   cmocka_unit_test(matching_has_a_time),
+        cmocka_unit_test(actions),
+        cmocka_unit_test(wrong_configs),
+        cmocka_unit_test(unchanged_resources_keep_their_bytes),
+        cmocka_unit_test(requests_without_a_resource),
+        cmocka_unit_test(values_by_reference),
+        cmocka_unit_test(values_from_context),
+        cmocka_unit_test(many_resources),
+        cmocka_unit_test(too_many_attributes),
+        cmocka_unit_test(exponential_patterns_are_stopped),
+        cmocka_unit_test(matching_has_a_time_limit),
         cmocka_unit_test(no_memory),
     };
     return RUN_VARIANTS(tests, rig_order);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decisions: expectations are those of the tests of the Collector's probabilisticsamplerprocessor
- * (v0.155), of W3C Trace Context and OpenTelemetry's tracestate handling, and arithmetic.
+ * Sampling decisions. The expected values come from the tests of the Collector's
+ * probabilisticsamplerprocessor (v0.155), W3C Trace Context, OpenTelemetry's tracestate handling,
+ * and arithmetic.
  */
 #include <math.h>
 
@@ -21,7 +22,7 @@ extern const struct br_component br_probabilistic_sampler_processor;
 #define A256 A16 A16 A16 A16 A16 A16 A16 A16 A16 A16 A16 A16 A16 A16 A16 A16
 #define M8 "k=1,k=1,k=1,k=1,k=1,k=1,k=1,k=1"
 
-/* What is read and written again; NULL: not valid. */
+/* Tracestates that are parsed and written again; NULL: invalid. */
 static void tracestates(void **state)
 {
     (void)state;
@@ -38,11 +39,11 @@ static void tracestates(void **state)
         {"ot=x:", "ot=x:"},
         {"a=" A256, "a=" A256},
         {M8 "," M8 "," M8 "," M8, M8 "," M8 "," M8 "," M8},
-        {M8 "," M8 "," M8 "," M8 ",k=1", NULL}, /* 32 members at most */
+        {M8 "," M8 "," M8 "," M8 ",k=1", NULL}, /* at most 32 members */
         {"a=" A256 "a", NULL},
         {A256 "a=1", NULL},
         {"ot=x:" A256, NULL},
-        {"a=" A256 ",b=" A256 ",c=" A256 ",d=" A256, NULL}, /* over 1024 */
+        {"a=" A256 ",b=" A256 ",c=" A256 ",d=" A256, NULL}, /* longer than 1024 */
         {"a", NULL},
         {"=b", NULL},
         {"a=", NULL},
@@ -51,7 +52,7 @@ static void tracestates(void **state)
         {"@s=1", NULL},
         {"t@=1", NULL},
         {"t@1=1", NULL},
-        {"t@abcdefghijklmno=1", NULL}, /* a system has 14 characters at most */
+        {"t@abcdefghijklmno=1", NULL}, /* a system has at most 14 characters */
         {"a=b=c", NULL},
         {"a=\x7f", NULL},
         {"ot=;th:8", NULL},
@@ -82,8 +83,8 @@ static void tracestates(void **state)
     }
 }
 
-/* Whatever the members of `ot` are, they have room, and th and rv beside them. */
-static void tracestate_room(void **state)
+/* The buffer has room for any members of `ot`, together with th and rv. */
+static void tracestates_fit_the_buffer(void **state)
 {
     (void)state;
     char text[BR_TRACESTATE_MAX + 1] = "ot=", out[BR_TRACESTATE_ROOM];
@@ -165,7 +166,8 @@ static void hash_bucket(void **state)
     assert_true(sampler_id(&s, zeros));
 }
 
-/* Fourteen bits: e668, not e666. What is written agrees with itself: randomness not below th. */
+/* Fourteen bits: e668, not e666. The written fields are consistent: the randomness is not below
+ * th. */
 static void hash_tracestate(void **state)
 {
     (void)state;
@@ -210,9 +212,9 @@ static void hash_tracestate(void **state)
 
 struct example {
     double percentage;
-    unsigned precision; /* 0: 14 */
+    unsigned precision; /* 0: the default, 14 */
     const char *id, *tracestate;
-    const char *equalizing, *proportional; /* tracestate when it is sampled; NULL: it is not */
+    const char *equalizing, *proportional; /* tracestate of a sampled span; NULL: not sampled */
     enum sampler_priority priority;
     bool fail_closed;
 };
@@ -234,7 +236,7 @@ static const struct example examples[] = {
     {1, 4, "a0a0a0a0a0a0a0a0a0fe000000000000", "", "ot=th:fd70a", "ot=th:fd70a", 0, 0},
     {1, 0, HALF_ID, "", "ot=th:0", "ot=th:0", SAMPLER_PRIORITY_KEEP, 0},
     {99, 0, HALF_ID, "", NOT, NOT, SAMPLER_PRIORITY_DROP, 0},
-    /* th and rv that came */
+    /* with received th and rv */
     {50, 0, HALF_ID, "ot=rv:90000000000000;th:80000000000000", "ot=rv:90000000000000;th:8", NOT, 0,
      0},
     {25, 0, HALF_ID, "ot=th:8", NOT, NOT, 0, 0},
@@ -251,17 +253,17 @@ static const struct example examples[] = {
     {(double)(float)((1 - 8e-7) * 100), 10, ALWAYS_ID, "", "ot=th:00000cccccccd",
      "ot=th:00000cccccccd", 0, 0},
     {0x1p-4, 0, ALWAYS_ID, "ot=th:fffffffffffff8", "ot=th:fffffffffffff8", NOT, 0, 0},
-    /* A lower probability that came stays, whoever wishes what. */
+    /* A lower received probability is kept by every mode. */
     {25, 4, "ffffffffffffffffffffffffffffffff", "ot=th:e", "ot=th:e", "ot=th:f8", 0, 0},
     {25, 4, "ffffffffffffffffffffffffffffffff", "ot=th:e", "ot=th:e", "ot=th:e",
      SAMPLER_PRIORITY_KEEP, 0},
-    /* Thresholds that the span cannot have passed */
+    /* Thresholds that the span cannot have passed. */
     {100, 0, HALF_ID, "ot=rv:40000000000000;th:8", "ot=rv:40000000000000;th:0",
      "ot=rv:40000000000000;th:0", 0, 0},
     {1, 0, HALF_ID, "ot=rv:40000000000000;th:8", NOT, NOT, 0, FAIL_CLOSED},
     {100, 0, "ffffffffffffffffff70000000000000", "ot=th:8", NOT, NOT, 0, FAIL_CLOSED},
     {100, 0, HALF_ID, "ot=th:8;rv:70000000000000", NOT, NOT, 0, FAIL_CLOSED},
-    /* What cannot be decided */
+    /* Spans that cannot be decided. */
     {100, 0, NULL, "", NOT, NOT, 0, FAIL_CLOSED},
     {100, 0, "00000000000000000000000000000000", "", NOT, NOT, 0, FAIL_CLOSED},
     {1, 0, NULL, "", "ot=th:0", "ot=th:0", 0, 0},
@@ -310,8 +312,9 @@ static void consistent(void **state)
     }
 }
 
-/* The hash leaves alone what uses the standard's sampling; fail_closed says what becomes of it. */
-static void hash_in_use(void **state)
+/* The hash mode does not sample spans that use the standard's sampling. fail_closed decides
+ * them. */
+static void hash_ignores_consistently_sampled_spans(void **state)
 {
     (void)state;
     static const char *const in_use[] = {"ot=th:0", "ot=rv:ffffffffffffff", "ot=x"};
@@ -332,7 +335,8 @@ static void hash_in_use(void **state)
     }
 }
 
-/* Without a trace id: never when closed; when open, unless nothing at all is sampled. */
+/* A span without a trace id is dropped if fail_closed. Otherwise it is kept, unless nothing is
+ * sampled. */
 static void missing_randomness(void **state)
 {
     (void)state;
@@ -365,9 +369,9 @@ static const char *span(const char *id, const char *state_and_attributes)
 }
 
 /* The columns of a line of collector.tsv. */
-enum { CONFIG, TRACE_ID, PRIORITY, TRACESTATE, ANSWER, COLUMNS };
+enum { CONFIG, TRACE_ID, PRIORITY, TRACESTATE, RESULT, COLUMNS };
 
-static void as_collector_line(char *column[COLUMNS])
+static void check_collector_line(char *column[COLUMNS])
 {
     char more[1024], expected[512] = "";
     size_t n = (size_t)snprintf(more, sizeof more, ",\"traceState\":\"%s\"", column[TRACESTATE]);
@@ -376,21 +380,24 @@ static void as_collector_line(char *column[COLUMNS])
                        ",\"attributes\":[{\"key\":\"sampling.priority\",\"value\":{\"intValue\":"
                        "\"%s\"}}]",
                        column[PRIORITY]);
-    if (*column[ANSWER])
-        (void)snprintf(expected, sizeof expected, ",\"traceState\":\"%s\",", column[ANSWER]);
+    if (*column[RESULT])
+        (void)snprintf(expected, sizeof expected, ",\"traceState\":\"%s\",", column[RESULT]);
     struct rig *r = rig_new(&br_probabilistic_sampler_processor, column[CONFIG]);
     const char *got = rig_run(r, BR_TRACES, span(column[TRACE_ID], more));
-    bool kept = strcmp(column[ANSWER], "dropped") != 0;
-    if (kept ? !strstr(got, *expected ? expected : "\"name\"") : *got)
+    bool kept = strcmp(column[RESULT], "dropped") != 0;
+    bool fails = *got != '\0';
+    if (kept)
+        fails = !strstr(got, *expected ? expected : "\"name\"");
+    if (fails)
         fail_msg("%s: %s with \"%s\" is not \"%s\" but %s", column[CONFIG], column[TRACE_ID],
-                 column[TRACESTATE], column[ANSWER], got);
+                 column[TRACESTATE], column[RESULT], got);
     if (kept && !*expected)
         assert_null(strstr(got, "traceState"));
     rig_free(r);
 }
 
-/* What the Collector's own processor says of the same spans. */
-static void as_collector(void **state)
+/* The results of the Collector's own processor for the same spans. */
+static void results_of_the_collector(void **state)
 {
     (void)state;
     char line[2048];
@@ -409,7 +416,7 @@ static void as_collector(void **state)
             if (at)
                 *at++ = '\0';
         }
-        as_collector_line(column);
+        check_collector_line(column);
         n++;
     }
     (void)fclose(f);
@@ -443,13 +450,13 @@ static void rewritten_span(void **state)
     rig_free(r);
 }
 
-/* OpenTracing's attribute, in the types that it comes in. */
+/* OpenTracing's attribute, in each type that clients send. */
 static void priorities(void **state)
 {
     (void)state;
     static const struct {
         const char *value;
-        int priority; /* 1 keep, 0 drop, -1 none */
+        int priority; /* 1 keep, 0 drop, -1 missing */
     } cases[] = {
         {"{\"intValue\":\"2\"}", 1},        {"{\"doubleValue\":1}", 1},
         {"{\"stringValue\":\"1\"}", 1},     {"{\"intValue\":\"0\"}", 0},
@@ -477,9 +484,9 @@ static void priorities(void **state)
     }
 }
 
-/* Samples 1 to n of a profile: link 1 and label 3 are of HALF_ID, link 2 and label 2 of another
- * trace, which is not sampled; label 1 says nothing of a trace, label 4 is no id, label 5 has the
- * second name. */
+/* Samples 1 to n of a profile. Link 1 and label 3 have HALF_ID; link 2 and label 2 have another
+ * trace id, which is not sampled. Label 1 does not name a trace, label 4 is not an id, and label
+ * 5 has the second name. */
 #define OTHER_ID "fefefefefefefefefe7fffffffffffff"
 static const char *profile(const char *id, const char *samples)
 {
@@ -559,9 +566,9 @@ static void unlinked_by_profile_id(void **state)
     }
 }
 
-/* Spans of random traces and samples that are linked to them: what is kept of one is kept of the
- * other, in every mode. */
-static void trace_keeps_its_samples(void **state)
+/* Spans of random traces, and samples that are linked to them: in every mode, a trace and its
+ * samples get the same decision. */
+static void traces_and_samples_get_the_same_decision(void **state)
 {
     (void)state;
     static const char *const modes[] = {"hash_seed", "equalizing", "proportional"};
@@ -667,19 +674,19 @@ SUITE(sampler)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tracestates),
-        cmocka_unit_test(tracestate_room),
+        cmocka_unit_test(tracestates_fit_the_buffer),
         cmocka_unit_test(hash_decisions),
         cmocka_unit_test(hash_bucket),
         cmocka_unit_test(hash_tracestate),
         cmocka_unit_test(consistent),
-        cmocka_unit_test(hash_in_use),
+        cmocka_unit_test(hash_ignores_consistently_sampled_spans),
         cmocka_unit_test(missing_randomness),
-        cmocka_unit_test(as_collector),
+        cmocka_unit_test(results_of_the_collector),
         cmocka_unit_test(rewritten_span),
         cmocka_unit_test(priorities),
         cmocka_unit_test(samples_of_traces),
         cmocka_unit_test(unlinked_by_profile_id),
-        cmocka_unit_test(trace_keeps_its_samples),
+        cmocka_unit_test(traces_and_samples_get_the_same_decision),
         cmocka_unit_test(configs),
         cmocka_unit_test(no_memory),
     };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worst shapes of a profiles request: something long or deep, and as many references to it as
- * fit, at 1, 2, 4 and 8 MiB. Whatever reads profiles takes steps in proportion to the bytes, or the
- * walk refuses the request for good.
+ * The worst shapes of a profiles request, of 1, 2, 4 and 8 MiB: a long or deep part, and as many
+ * references to it as possible. Every reader of profiles takes steps in proportion to the bytes, or
+ * the walk rejects the request.
  *
- * `--mode times` prints the CPU time that each takes over 1 MiB instead: for people.
+ * For manual use, `--mode times` prints the CPU time of each reader for 1 MiB instead.
  */
 #include "base/mem.h"
 #include "tests/support/fake_host.h"
@@ -22,12 +22,12 @@ enum { MAPPING = 1, LOCATION, FUNCTION, LINK, STRING, ATTRIBUTE, STACK, TABLES }
 
 /* --- Shapes ----------------------------------------------------------------------------------- */
 
-/* A request under construction: half of `size` bytes are what is long. */
+/* A request that is being built. The long part has half of the `size` bytes. */
 struct shape {
     size_t size;
     char *text; /* size / 2 bytes */
     struct wire tables[TABLES], profiles, samples, resources;
-    const char *key; /* string 1; string 2 is the long one, if `long_string` */
+    const char *key; /* string 1; string 2 is the long string, if `long_string` */
     bool long_string;
 };
 
@@ -44,7 +44,7 @@ static bool more(const struct shape *s)
     return refs_len(s) < s->size / 2;
 }
 
-/* A message with one number, and what nobody knows for as long as half the request. */
+/* Appends a message with one number, and with an unknown field of half of the request's size. */
 static void put_padded(struct shape *s, uint32_t table, uint32_t field, uint64_t v)
 {
     size_t entry = wire_open(&s->tables[table], table);
@@ -77,7 +77,7 @@ static void put_profile(struct wire *w, const struct wire *fields)
     wire_close(w, profile);
 }
 
-/* An attribute of string 1, with a reference to string 2. */
+/* Appends an attribute whose key is string 1 and whose value refers to string 2. */
 static void put_reference(struct wire *w)
 {
     size_t entry = wire_open(w, ATTRIBUTE);
@@ -95,7 +95,7 @@ static void labels(struct shape *s)
         put_reference(&s->tables[ATTRIBUTE]);
 }
 
-/* As many attributes as may refer to a text of such a length. */
+/* As many attributes as are allowed to refer to a text of such a length. */
 static void some_labels(struct shape *s)
 {
     s->long_string = true;
@@ -114,7 +114,7 @@ static void long_keys(struct shape *s)
     }
 }
 
-/* Each attribute is a sample's, and has a text. */
+/* Each attribute belongs to a sample and has a text. */
 static void long_keys_of_texts(struct shape *s)
 {
     struct wire *w = &s->tables[ATTRIBUTE];
@@ -147,8 +147,7 @@ static void inline_label(struct shape *s)
         wire_close(w, any);
         wire_close(w, entry);
     }
-    for (uint64_t i = 0; refs_len(s) < s->size;
-         i++) { /* lists that all differ, with the long one */
+    for (uint64_t i = 0; refs_len(s) < s->size; i++) { /* different lists, each with the long one */
         size_t sample = wire_open(&s->samples, 2), list = wire_open(&s->samples, 2);
         wire_number(&s->samples, 1);
         wire_number(&s->samples, 2 + i % 1000);
@@ -159,7 +158,7 @@ static void inline_label(struct shape *s)
     }
 }
 
-/* Profiles and samples of attribute 1. */
+/* Profiles and samples with attribute 1. */
 static void profiles_of_value(struct shape *s)
 {
     struct wire fields = {0};
@@ -206,7 +205,7 @@ static void scope_of_many_fields(struct shape *s)
         put_profile(w, &none);
 }
 
-/* A list or a map of numbers. */
+/* Appends a list or a map of numbers. */
 static void put_numbers(struct shape *s, uint32_t type)
 {
     struct wire *w = &s->tables[ATTRIBUTE];
@@ -242,7 +241,7 @@ static void map_value(struct shape *s)
     put_numbers(s, 6);
 }
 
-/* Two texts that are the same to the end, of one key and of another. */
+/* Two equal long texts, with different keys. */
 static void same_values(struct shape *s)
 {
     struct wire *w = &s->tables[ATTRIBUTE];
@@ -298,7 +297,7 @@ static void deep_stack(struct shape *s)
         put_sample(&s->samples, 1, 1);
 }
 
-/* Stacks of one location, functions or mappings of which many locations have the same. */
+/* Stacks of one location each. Many locations share a function or a mapping. */
 static void stacks(struct shape *s, size_t size)
 {
     for (uint64_t i = 1; refs_len(s) < size; i++) {
@@ -313,7 +312,7 @@ static void padded_location(struct shape *s)
     stacks(s, s->size);
 }
 
-/* Of a location with very many lines. */
+/* Stacks with a location that has very many lines. */
 static void inlined_location(struct shape *s)
 {
     struct wire *w = &s->tables[LOCATION];
@@ -325,7 +324,7 @@ static void inlined_location(struct shape *s)
     stacks(s, s->size);
 }
 
-/* Stacks of the first location below 0 to `most` others of one frame, in turn. */
+/* Stacks of the first location below 0 to `most` other locations of one frame. */
 static void stacks_cut(struct shape *s, uint64_t most)
 {
     struct wire *w = &s->tables[STACK];
@@ -352,7 +351,8 @@ static void inlined_location_cut(struct shape *s)
     stacks_cut(s, 1);
 }
 
-/* Of which each cut copies everything: what is long is its first line, or beside its lines. */
+/* Stacks each of which copies a location when it is cut. The long text is in its first line if
+ * `in_line`, or outside its lines. */
 static void long_location_cut(struct shape *s, bool in_line)
 {
     struct wire *w = &s->tables[LOCATION];
@@ -501,8 +501,8 @@ static void unknown_fields(struct shape *s)
     }
 }
 
-/* Samples of 16 texts of 4 KiB each, all their own. */
-static void texts(struct shape *s, int byte)
+/* Samples with 16 unique texts of 4 KiB each. */
+static void put_texts(struct shape *s, int byte)
 {
     struct wire *w = &s->tables[ATTRIBUTE];
     memset(s->text, byte, 4096);
@@ -525,19 +525,19 @@ static void texts(struct shape *s, int byte)
 
 static void texts_of_samples(struct shape *s)
 {
-    texts(s, 'x');
+    put_texts(s, 'x');
 }
 
-/* Each byte becomes three when it is repaired. */
+/* Each invalid byte becomes three when it is replaced. */
 static void bad_texts_of_samples(struct shape *s)
 {
-    texts(s, 0xff);
+    put_texts(s, 0xff);
 }
 
 static const struct {
     const char *name, *key;
     void (*make)(struct shape *s);
-    bool refused; /* by the walk */
+    bool refused; /* rejected by the walk */
 } shapes[] = {
     {"span_id of blanks", "span_id", labels, true},
     {"thread.name", "thread.name", labels, true},
@@ -616,7 +616,7 @@ static struct wire make_shape(size_t i, size_t size)
     return w;
 }
 
-/* --- What reads them -------------------------------------------------------------------------- */
+/* --- The readers ------------------------------------------------------------------------------ */
 
 extern const struct br_component br_join_processor, br_batch_processor, br_redaction_processor,
     br_filter_processor, br_attributes_processor, br_resource_processor,
@@ -669,8 +669,8 @@ static const struct worst_reader readers[] = {
     {"debug, normal", &br_debug_exporter, "{verbosity: normal, output_paths: [/dev/null]}"},
 };
 
-/* The item of a shape; NULL where the walk refuses it, and it says so. What the walk keeps of it is
- * at most three times its bytes, which are there already, and 1 MiB. */
+/* Returns the item of a shape, or NULL if the walk rejects it as expected. The walk may allocate
+ * at most three times the size of the request, and 1 MiB. */
 static struct br_item *walk(struct fake_host *h, size_t shape, const struct wire *w)
 {
     struct walk_check c = {.h = h, .signal = BR_PROFILES};
@@ -679,7 +679,7 @@ static struct br_item *walk(struct fake_host *h, size_t shape, const struct wire
     br_mem_set_hooks(&mem_meter_hooks);
     int rc = walk_check(&c, w);
     size_t peak = mem_meter.peak;
-    walk_check_drop(&c); /* memory of the meter's is its own */
+    walk_check_drop(&c); /* memory of the check itself does not count */
     br_pool_trim(h->host.pool);
     br_mem_set_hooks(NULL);
     if (rc != (shapes[shape].refused ? BR_ETOOBIG : 0))
@@ -690,7 +690,7 @@ static struct br_item *walk(struct fake_host *h, size_t shape, const struct wire
     return c.item;
 }
 
-/* An item with the same parts. */
+/* Returns an item with the same parts. */
 static struct br_item *copy_of(const struct br_item *from)
 {
     struct br_item *item = br_item_new(from->host, from->signal);
@@ -700,22 +700,22 @@ static struct br_item *copy_of(const struct br_item *from)
     return item;
 }
 
-/* Sends the shape through the reader: steps, or microseconds of CPU time. */
+/* Sends the shape through the reader. Returns the steps, or microseconds of CPU time. */
 static uint64_t send_shape(struct fake_host *h, size_t reader, size_t shape,
                            const struct br_item *item, bool times)
 {
     if (!item)
         return 0;
     enum br_verdict verdict = BR_DONE;
-    uint64_t taken = worst_send(h, &readers[reader], copy_of(item), times, &verdict);
+    uint64_t cost = worst_send(h, &readers[reader], copy_of(item), times, &verdict);
     if (verdict == BR_RETRY)
-        fail_msg("%s: %s of %zu bytes is to be sent again", readers[reader].name,
+        fail_msg("%s: %s of %zu bytes has a retryable result", readers[reader].name,
                  shapes[shape].name, item->size);
-    return taken;
+    return cost;
 }
 
-/* Each byte of what is long may be read a few times for each of a config's rules; and each of what
- * refers to it costs a few constants. */
+/* The steps allowed for each byte. A rule of a config may read a long part a few times, and a
+ * reference to it costs a few steps. */
 #define STEPS_PER_BYTE 64
 
 static void try_shape(struct fake_host *h, size_t shape, size_t size)
@@ -732,9 +732,9 @@ static void try_shape(struct fake_host *h, size_t shape, size_t size)
     wire_free(&w);
 }
 
-/* The bound is per byte: the large size shows what grows faster, and the small one what costs most
- * at once. */
-static void work_is_in_proportion_to_bytes(void **state)
+/* The limit is per byte: the large size detects work that grows faster, and the small one a high
+ * fixed cost. */
+static void work_is_proportional_to_bytes(void **state)
 {
     (void)state;
     struct fake_host *h = fake_host_new();
@@ -769,7 +769,7 @@ static void print_times(void)
 SUITE(worst)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(work_is_in_proportion_to_bytes),
+        cmocka_unit_test(work_is_proportional_to_bytes),
     };
     if (!test_mode_is("times"))
         return RUN(tests, NULL, NULL);

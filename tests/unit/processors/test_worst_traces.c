@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worst shapes of a traces request, at 1, 2, 4 and 8 MiB: something long, or of many members,
- * and as many spans as fit that have to do with it; and families of spans that are deep, broad or
- * go round. Whatever reads traces takes steps in proportion to the bytes, or the walk refuses the
- * request for good.
+ * The worst shapes of a traces request, of 1, 2, 4 and 8 MiB: a part that is long or has many
+ * members, and as many spans as possible that involve it; also trees of spans that are deep, broad
+ * or circular. Every reader of traces takes steps in proportion to the bytes, or the walk rejects
+ * the request.
  *
- * `--mode times` prints the CPU time that each takes over 1 MiB instead: for people.
+ * For manual use, `--mode times` prints the CPU time of each reader for 1 MiB instead.
  */
 #include "tests/support/test.h"
 #include "tests/support/walk_check.h"
@@ -19,14 +19,14 @@
 
 /* --- Shapes ----------------------------------------------------------------------------------- */
 
-/* A request under construction, of `size` bytes, half of which may be what is long. */
+/* A request of `size` bytes that is being built. The long part may have half of them. */
 struct shape {
     size_t size;
     char *text;                               /* size / 2 bytes */
     struct wire resource, scope, spans, more; /* more: further ResourceSpans */
 };
 
-static bool room(const struct shape *s)
+static bool has_room(const struct shape *s)
 {
     return s->resource.len + s->scope.len + s->spans.len + s->more.len < s->size;
 }
@@ -59,7 +59,7 @@ static void put_span(struct shape *s, uint64_t trace, uint64_t span, uint64_t pa
 
 static void put_spans(struct shape *s)
 {
-    for (uint64_t i = 1; room(s); i++)
+    for (uint64_t i = 1; has_room(s); i++)
         put_span(s, i, i, 0);
 }
 
@@ -121,13 +121,13 @@ static void many_scope_attributes(struct shape *s)
     put_spans(s);
 }
 
-/* A span whose field of this number is long, and others of its trace. */
+/* A span with a long field of this number, and other spans of its trace. */
 static void long_field(struct shape *s, uint32_t field)
 {
     size_t span = open_span(s, 1, 1, 0);
     wire_len(&s->spans, field, s->text, s->size / 2);
     wire_close(&s->spans, span);
-    for (uint64_t i = 2; room(s); i++)
+    for (uint64_t i = 2; has_room(s); i++)
         put_span(s, 1, i, 1);
 }
 
@@ -160,11 +160,11 @@ static void long_key(struct shape *s)
     put_spans(s);
 }
 
-/* The same key over and over. */
+/* The same key, repeated. */
 static void many_attributes(struct shape *s)
 {
     size_t span = open_span(s, 1, 1, 0);
-    while (room(s))
+    while (has_room(s))
         wire_attribute_of(&s->spans, 9, "k", "v", 1);
     wire_close(&s->spans, span);
 }
@@ -172,7 +172,7 @@ static void many_attributes(struct shape *s)
 static void many_keys(struct shape *s)
 {
     size_t span = open_span(s, 1, 1, 0);
-    for (unsigned i = 0; room(s); i++) {
+    for (unsigned i = 0; has_room(s); i++) {
         char key[16];
         (void)snprintf(key, sizeof key, "k%u", i);
         wire_attribute_of(&s->spans, 9, key, "v", 1);
@@ -182,7 +182,7 @@ static void many_keys(struct shape *s)
 
 static void spans_of_many_attributes(struct shape *s)
 {
-    for (uint64_t i = 1; room(s); i++) {
+    for (uint64_t i = 1; has_room(s); i++) {
         size_t span = open_span(s, i, i, 0);
         for (int k = 0; k < 1000; k++)
             wire_attribute_of(&s->spans, 9, "k", "secret", 6);
@@ -190,10 +190,10 @@ static void spans_of_many_attributes(struct shape *s)
     }
 }
 
-/* Values in values, as deep as a walk goes by default, and broad. */
+/* Nested values of the greatest depth that the walk accepts by default, and with many members. */
 static void nested_values(struct shape *s)
 {
-    for (uint64_t i = 1; room(s); i++) {
+    for (uint64_t i = 1; has_room(s); i++) {
         struct wire *w = &s->spans;
         size_t span = open_span(s, i, i, 0), pair = wire_open(w, 9), at[40];
         wire_str(w, 1, "k");
@@ -211,7 +211,7 @@ static void nested_values(struct shape *s)
 static void many_events(struct shape *s)
 {
     size_t span = open_span(s, 1, 1, 0);
-    while (room(s)) {
+    while (has_room(s)) {
         size_t event = wire_open(&s->spans, 11);
         wire_str(&s->spans, 2, "secret");
         wire_attribute_of(&s->spans, 3, "k", "v", 1);
@@ -223,7 +223,7 @@ static void many_events(struct shape *s)
 static void many_links(struct shape *s)
 {
     size_t span = open_span(s, 1, 1, 0);
-    while (room(s)) {
+    while (has_room(s)) {
         size_t link = wire_open(&s->spans, 13);
         wire_str(&s->spans, 3, "k=v");
         wire_close(&s->spans, link);
@@ -231,63 +231,63 @@ static void many_links(struct shape *s)
     wire_close(&s->spans, span);
 }
 
-static void one_span_again(struct shape *s)
+static void repeated_span(struct shape *s)
 {
-    while (room(s))
+    while (has_room(s))
         put_span(s, 1, 1, 0);
 }
 
 static void children_of_one(struct shape *s)
 {
-    for (uint64_t i = 2; room(s); i++)
+    for (uint64_t i = 2; has_room(s); i++)
         put_span(s, 1, i, 1);
 }
 
 static void deep_family(struct shape *s)
 {
-    for (uint64_t i = 1; room(s); i++)
+    for (uint64_t i = 1; has_room(s); i++)
         put_span(s, 1, i + 1, i);
 }
 
-/* Each comes before its parent. */
+/* Each span precedes its parent. */
 static void deep_family_backwards(struct shape *s)
 {
-    for (uint64_t i = s->size; room(s); i--)
+    for (uint64_t i = s->size; has_room(s); i--)
         put_span(s, 1, i + 1, i);
 }
 
 static void own_parents(struct shape *s)
 {
-    for (uint64_t i = 1; room(s); i++)
+    for (uint64_t i = 1; has_room(s); i++)
         put_span(s, 1, i, i);
 }
 
 static void parents_in_a_ring(struct shape *s)
 {
-    for (uint64_t i = 0; room(s); i++)
+    for (uint64_t i = 0; has_room(s); i++)
         put_span(s, 1, 1 + i % 1000, 1 + (i + 1) % 1000);
 }
 
 static void spans_without_ids(struct shape *s)
 {
-    while (room(s))
+    while (has_room(s))
         wire_len(&s->spans, 2, "\x2a", 0);
 }
 
 static void unknown_fields(struct shape *s)
 {
     size_t span = open_span(s, 1, 1, 0);
-    while (room(s)) {
+    while (has_room(s)) {
         wire_varint(&s->spans, UNKNOWN_FIELD + 20, 1);
         wire_varint(&s->resource, UNKNOWN_FIELD, 1);
     }
     wire_close(&s->spans, span);
 }
 
-/* Resources of a span each. */
+/* Resources with one span each. */
 static void many_resources(struct shape *s)
 {
-    for (uint64_t i = 1; room(s); i++) {
+    for (uint64_t i = 1; has_room(s); i++) {
         char name[24];
         (void)snprintf(name, sizeof name, "service%u", (unsigned)i);
         struct wire *w = &s->more;
@@ -309,7 +309,7 @@ static void put_scopes(struct shape *s, size_t resource_len)
     size_t part = wire_open(w, 1), resource = wire_open(w, 1);
     wire_attribute_of(w, 1, "k", s->text, resource_len);
     wire_close(w, resource);
-    for (uint64_t i = 1; room(s); i++) {
+    for (uint64_t i = 1; has_room(s); i++) {
         size_t scopes = wire_open(w, 2), scope = wire_open(w, 1);
         wire_str(w, 1, "secret");
         wire_close(w, scope);
@@ -334,7 +334,7 @@ static void scopes_of_a_long_resource(struct shape *s)
 static const struct {
     const char *name;
     void (*make)(struct shape *s);
-    bool refused; /* by the walk */
+    bool refused; /* rejected by the walk */
 } shapes[] = {
     {"a long service", long_service, false},
     {"a long value of a resource", long_resource_value, false},
@@ -353,7 +353,7 @@ static const struct {
     {"values in values", nested_values, false},
     {"very many events", many_events, false},
     {"very many links", many_links, false},
-    {"one span very often", one_span_again, false},
+    {"one span very often", repeated_span, false},
     {"children of one", children_of_one, false},
     {"a deep family", deep_family, false},
     {"a deep family, backwards", deep_family_backwards, false},
@@ -390,13 +390,13 @@ static struct wire make_shape(size_t i, size_t size)
     return w;
 }
 
-/* --- What reads them -------------------------------------------------------------------------- */
+/* --- The readers ------------------------------------------------------------------------------ */
 
 extern const struct br_component br_join_processor, br_batch_processor, br_redaction_processor,
     br_filter_processor, br_attributes_processor, br_resource_processor,
     br_probabilistic_sampler_processor;
 
-/* All that read spans; memory_limiter does not look at what passes. */
+/* All components that read spans. memory_limiter does not read them. */
 static const struct worst_reader readers[] = {
     {"join", &br_join_processor,
      "{max_bytes: 1048576, mark: likely, infer: true, top_functions: 5, sample_attributes: [k, "
@@ -447,7 +447,7 @@ static const struct worst_reader readers[] = {
      "{mode: equalizing, sampling_percentage: 50, fail_closed: false}"},
 };
 
-/* The item of a shape; NULL where the walk refuses it, and it says so. */
+/* Returns the item of a shape, or NULL if the walk rejects it as expected. */
 static struct br_item *walk(struct fake_host *h, size_t shape, const struct wire *w)
 {
     struct walk_check c = {.h = h, .signal = BR_TRACES, .options.spans = true};
@@ -457,7 +457,8 @@ static struct br_item *walk(struct fake_host *h, size_t shape, const struct wire
     return c.item;
 }
 
-/* An item with the same parts, and spans of its own: a reader may change their list. */
+/* Returns an item with the same parts, and with a separate list of spans, which a reader may
+ * change. */
 static struct br_item *copy_of(struct fake_host *h, const struct br_item *from)
 {
     struct br_item *item = br_item_new(&h->host, BR_TRACES);
@@ -475,22 +476,22 @@ static struct br_item *copy_of(struct fake_host *h, const struct br_item *from)
     return item;
 }
 
-/* Sends the shape through the reader: steps, or microseconds of CPU time. */
+/* Sends the shape through the reader. Returns the steps, or microseconds of CPU time. */
 static uint64_t send_shape(struct fake_host *h, size_t reader, size_t shape,
                            const struct br_item *item, bool times)
 {
     enum br_verdict verdict = BR_DONE;
     if (!item)
         return 0;
-    uint64_t taken = worst_send(h, &readers[reader], copy_of(h, item), times, &verdict);
+    uint64_t cost = worst_send(h, &readers[reader], copy_of(h, item), times, &verdict);
     if (verdict == BR_RETRY)
-        fail_msg("%s: %s of %zu bytes is to be sent again", readers[reader].name,
+        fail_msg("%s: %s of %zu bytes has a retryable result", readers[reader].name,
                  shapes[shape].name, item->size);
-    return taken;
+    return cost;
 }
 
-/* Each byte of what is long may be read a few times for each of a config's rules; and each span
- * costs a few constants. */
+/* The steps allowed for each byte. A rule of a config may read a long part a few times, and a
+ * span costs a few steps. */
 #define STEPS_PER_BYTE 64
 
 static void try_shape(struct fake_host *h, size_t shape, size_t size)
@@ -507,7 +508,7 @@ static void try_shape(struct fake_host *h, size_t shape, size_t size)
     wire_free(&w);
 }
 
-static void work_is_in_proportion_to_bytes(void **state)
+static void work_is_proportional_to_bytes(void **state)
 {
     (void)state;
     struct fake_host *h = fake_host_new();
@@ -541,7 +542,7 @@ static void print_times(void)
 SUITE(worst_traces)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(work_is_in_proportion_to_bytes),
+        cmocka_unit_test(work_is_proportional_to_bytes),
     };
     if (!test_mode_is("times"))
         return RUN(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 #include "tests/support/fault.h"
 #include "tests/support/test.h"
 
-/* The node at the end of a path of names, made where it is missing. */
+/* Returns the node at the end of a path of names. Adds missing nodes. */
 static uint32_t path_node(struct br_flame *flame, const char *const *path, size_t n_path)
 {
     uint32_t node = 0, name;
@@ -19,7 +19,7 @@ static uint32_t path_node(struct br_flame *flame, const char *const *path, size_
     path_node(flame, (const char *const[]){__VA_ARGS__},                                           \
               sizeof(const char *const[]){__VA_ARGS__} / sizeof(const char *))
 
-static void totals_are_sums_of_selves(void **state)
+static void totals_are_sums_of_self_values(void **state)
 {
     (void)state;
     struct br_flame flame;
@@ -52,7 +52,7 @@ static void totals_are_sums_of_selves(void **state)
     br_flame_release(&flame);
 }
 
-static void children_are_listed_once_behind_their_parent(void **state)
+static void children_are_listed_once_after_their_parent(void **state)
 {
     (void)state;
     struct br_flame flame;
@@ -60,7 +60,7 @@ static void children_are_listed_once_behind_their_parent(void **state)
     assert_int_equal(br_flame_init(&flame, 100), 0);
     PATH(&flame, "a", "b", "c");
     PATH(&flame, "a", "d");
-    PATH(&flame, "b", "a"); /* the same names elsewhere */
+    PATH(&flame, "b", "a"); /* the same names in another place of the tree */
     assert_int_equal(flame.n_nodes, 7);
     assert_int_equal(flame.n_names, 5);
     for (uint32_t parent = 0; parent < flame.n_nodes; parent++)
@@ -75,7 +75,7 @@ static void children_are_listed_once_behind_their_parent(void **state)
     br_flame_release(&flame);
 }
 
-static void functions_are_told_apart_by_name_and_file(void **state)
+static void functions_are_distinguished_by_name_and_file(void **state)
 {
     (void)state;
     struct br_flame flame;
@@ -91,7 +91,7 @@ static void functions_are_told_apart_by_name_and_file(void **state)
     memset(name, 'x', sizeof name - 1);
     memset(file, 'x', sizeof file - 1);
     assert_int_equal(plain, empty);
-    assert_int_equal(flame.n_names, 5); /* with "total" */
+    assert_int_equal(flame.n_names, 5); /* including "total" */
     assert_string_equal(flame.names[one], "run");
     assert_string_equal(flame.files[one], "one.go");
     assert_string_equal(flame.files[two], "two.go");
@@ -100,7 +100,7 @@ static void functions_are_told_apart_by_name_and_file(void **state)
     br_flame_release(&flame);
 }
 
-static void it_has_a_maximum(void **state)
+static void the_number_of_nodes_is_limited(void **state)
 {
     (void)state;
     struct br_flame flame;
@@ -114,7 +114,8 @@ static void it_has_a_maximum(void **state)
     uint32_t last = node;
     assert_int_equal(br_flame_child(&flame, 0, name, &node), BR_EFULL);
     assert_int_equal(node, last);
-    assert_int_equal(br_flame_child(&flame, 1, first, &node), 0); /* what is there is found */
+    /* existing nodes are still found */
+    assert_int_equal(br_flame_child(&flame, 1, first, &node), 0);
     assert_int_equal(flame.n_nodes, 3);
     br_flame_release(&flame);
 
@@ -129,22 +130,23 @@ static void it_has_a_maximum(void **state)
     free(text);
 }
 
-static void sums_stay_at_the_largest_number(void **state)
+static void sums_saturate(void **state)
 {
     (void)state;
     struct br_flame flame;
     assert_int_equal(br_flame_init(&flame, 10), 0);
-    uint32_t left = PATH(&flame, "a"), right = PATH(&flame, "b");
-    br_flame_add(&flame, left, INT64_MAX - 1);
-    br_flame_add(&flame, left, 5);
-    br_flame_add(&flame, right, 1);
+    uint32_t first = PATH(&flame, "a"), second = PATH(&flame, "b");
+    br_flame_add(&flame, first, INT64_MAX - 1);
+    br_flame_add(&flame, first, 5);
+    br_flame_add(&flame, second, 1);
     br_flame_total(&flame);
-    assert_true(flame.nodes[left].self[0] == INT64_MAX);
+    assert_true(flame.nodes[first].self[0] == INT64_MAX);
     assert_true(flame.nodes[0].total[0] == INT64_MAX);
     br_flame_release(&flame);
 }
 
-/* Children of one parent are not walked through: a million lookups among 50 000 of them. */
+/* The children of one parent are not searched one by one: a million lookups among 50,000 of
+ * them. */
 #define WIDE 50000u
 static void a_child_is_found_among_many(void **state)
 {
@@ -199,7 +201,7 @@ static void tree_without_memory(void *arg)
     br_flame_release(&flame);
 }
 
-/* The largest nodes and their ancestors stay; the sums of both sides do not change. */
+/* Pruning keeps the largest nodes and their ancestors. The sums of both sides do not change. */
 static void pruning_keeps_sums(void **state)
 {
     (void)state;
@@ -258,7 +260,7 @@ static void pruning_without_memory_changes_nothing(void **state)
     fault_each("prune", prune_without_memory, NULL);
 }
 
-static void without_memory_what_was_made_stays(void **state)
+static void existing_nodes_are_kept_without_memory(void **state)
 {
     (void)state;
     fault_each("flame", tree_without_memory, NULL);
@@ -267,15 +269,15 @@ static void without_memory_what_was_made_stays(void **state)
 SUITE(flame)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(totals_are_sums_of_selves),
-        cmocka_unit_test(children_are_listed_once_behind_their_parent),
-        cmocka_unit_test(functions_are_told_apart_by_name_and_file),
-        cmocka_unit_test(it_has_a_maximum),
-        cmocka_unit_test(sums_stay_at_the_largest_number),
+        cmocka_unit_test(totals_are_sums_of_self_values),
+        cmocka_unit_test(children_are_listed_once_after_their_parent),
+        cmocka_unit_test(functions_are_distinguished_by_name_and_file),
+        cmocka_unit_test(the_number_of_nodes_is_limited),
+        cmocka_unit_test(sums_saturate),
         cmocka_unit_test(a_child_is_found_among_many),
         cmocka_unit_test(pruning_keeps_sums),
         cmocka_unit_test(pruning_without_memory_changes_nothing),
-        cmocka_unit_test(without_memory_what_was_made_stays),
+        cmocka_unit_test(existing_nodes_are_kept_without_memory),
     };
     return RUN(tests, NULL, NULL);
 }

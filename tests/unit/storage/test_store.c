@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store: spans that are written come back, whichever way they are asked for. */
+/* The store: spans that were written are found by every kind of query. */
 #include "storage/store.h"
 
 #include <unistd.h>
@@ -63,7 +63,7 @@ static void test_trace(void **state)
     struct store_rig *rig = *state;
     struct found *found = calloc(1, sizeof *found);
     write_thousand(rig);
-    for (int turn = 0; turn < 2; turn++) {
+    for (int round = 0; round < 2; round++) {
         struct br_store_query *query = store_rig_ask(rig);
         for (uint64_t trace = 0; trace < 250; trace++) {
             uint8_t id[16] = {1};
@@ -113,7 +113,8 @@ static void test_spans(void **state)
     found->count = 0;
     assert_int_equal(br_store_spans(query, &filter, on_span, found, &rig->err), 0);
     assert_true(found->count >= 167);
-    /* Of values that no span has, a filter of ten bits a value takes one in a hundred for there. */
+    /* The filter has ten bits for each value. About one in a hundred values that no span has
+     * passes it. */
     size_t n_let_through = 0;
     for (int i = 0; i < 100; i++) {
         char value[16];
@@ -182,7 +183,7 @@ static void test_names(void **state)
     assert_string_equal(names.text[0], "service-0");
     assert_int_equal(names.counts[0], 500);
     assert_int_equal(names.counts[1], 500);
-    /* 10 to 49 of the first hundred, and 100 to 109. */
+    /* Samples 10 to 49 of the first hundred, and 100 to 109. */
     names.count = 0;
     assert_int_equal(br_store_services(query, BEGAN + 10, BEGAN + 110, on_name, &names, &rig->err),
                      0);
@@ -224,9 +225,10 @@ static bool on_samples(const struct br_stored_samples *samples, void *arg)
     return true;
 }
 
-/* Ranges are [from, until): a partition that ends exactly at `from` has a part of the answer, and
- * one that begins exactly at `until` has none. The first ends with span 299, of service-1. */
-static void test_edges_of_partitions(void **state)
+/* Ranges are [from, until). A partition that ends exactly at `from` contributes to the result,
+ * and one that begins exactly at `until` does not. The first partition ends with span 299, of
+ * service-1. */
+static void test_boundaries_of_partitions(void **state)
 {
     struct store_rig *rig = *state;
     const uint64_t from = BEGAN + 299, until = BEGAN + 300;
@@ -284,7 +286,7 @@ static void test_the_last_sample_of_a_partition(void **state)
     struct br_sample_filter filter = {.from_ns = from, .until_ns = from + 1, .each = true};
     struct br_store_query *query = store_rig_ask(rig);
     assert_int_equal(br_store_samples(query, &filter, 0, on_samples, &count, &rig->err), 0);
-    assert_int_equal(count, 10); /* which were all taken at one time */
+    assert_int_equal(count, 10); /* all samples have the same time */
     store_rig_answered(rig);
     store_rig_path(rig, "slice", path);
     assert_int_equal(br_slice_save(rig->directory, from, from + 1, path, &saved, &rig->err), 0);
@@ -299,7 +301,7 @@ SUITE(store)
                                        TEST(test_spans),
                                        TEST(test_bytes),
                                        TEST(test_names),
-                                       TEST(test_edges_of_partitions),
+                                       TEST(test_boundaries_of_partitions),
                                        TEST(test_a_partition_of_one_span),
                                        TEST(test_the_last_sample_of_a_partition)};
     return RUN(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Faults below the store: reads that fail, partitions that are not ours, files that are deleted or
- * replaced while it runs, and few descriptors.
+ * Faults below the store: reads that fail, files that the store did not write, files that are
+ * deleted or replaced while it runs, and too few file descriptors.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -17,18 +17,18 @@
 #include "tests/support/test.h"
 
 #define ROWS 100
-#define SPANS 300 /* of which the partitions 1 to 3 have ROWS each */
+#define SPANS 300 /* partitions 1 to 3 have ROWS spans each */
 
-/* Stands in the place of the system's VFS: reads and sizes fail as a disk fails, a number of times
- * from the n-th on. */
+/* Replaces the system's VFS. Reads and size queries fail like those of a faulty disk, a given
+ * number of times from the n-th on. */
 static struct {
     sqlite3_vfs *vfs;
     int (*open)(sqlite3_vfs *, const char *, sqlite3_file *, int, int *);
-    struct methods { /* of files that are locked, and of those that are not */
+    struct methods { /* for locked files, and for files without locks */
         const sqlite3_io_methods *real;
         sqlite3_io_methods methods;
-    } kinds[2];       /* which read in the same way */
-    const char *only; /* a part of the name of the file; NULL: any */
+    } kinds[2];       /* both kinds use the same functions for reading */
+    const char *only; /* part of a file name that limits the faults to this file; NULL: any file */
     unsigned countdown, n_failing, n_failed;
 } disk;
 
@@ -109,10 +109,10 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Every span below `count` is there once, but for those in [gone, gone_until). */
+/* Checks that every span below `count` is stored once, except for those in [gone, gone_until). */
 static void check(struct store_rig *rig, size_t count, size_t gone, size_t gone_until)
 {
-    uint8_t *seen = calloc(1, count + 1024); /* another store can have written more */
+    uint8_t *seen = calloc(1, count + 1024); /* another store may have written more spans */
     assert_non_null(seen);
     store_rig_read(rig, seen);
     for (size_t i = 0; i < count; i++)
@@ -134,8 +134,8 @@ static void must_reopen(struct store_rig *rig)
 
 /* --- Reads that fail ------------------------------------------------------------------------- */
 
-/* Wherever one read fails, once or twice, while the store is opened, read and written. */
-static void test_transient(void **state)
+/* Each read in turn fails once or twice while the store is opened, read and written. */
+static void test_transient_read_errors(void **state)
 {
     struct store_rig *rig = *state;
     uint64_t n = SPANS;
@@ -158,9 +158,9 @@ static void test_transient(void **state)
     check(rig, n, 0, 0);
 }
 
-/* A disk that fails for long costs what lies there, as long as it fails: the rest is answered, the
- * answer has a remark, and nothing is renamed. */
-static void test_lasting(void **state)
+/* While a disk fails permanently, only the data on it is missing. The result contains the other
+ * spans and a warning, and no file is renamed. */
+static void test_permanent_read_errors(void **state)
 {
     struct store_rig *rig = *state;
     disk_begin("partition-00000002");
@@ -179,9 +179,9 @@ static void test_lasting(void **state)
     assert_int_equal(store_rig_usage(rig).n_unread, 0);
 }
 
-/* The log of a process that was killed has all there is: while it cannot be read, SQLite speaks of
- * damage. */
-static void test_lasting_of_a_log(void **state)
+/* All data is in the log of a killed process. While the log cannot be read, SQLite reports a
+ * damaged database. */
+static void test_permanent_read_errors_of_a_log(void **state)
 {
     struct store_rig *rig = *state;
     store_rig_close(rig);
@@ -214,8 +214,8 @@ static void test_lasting_of_a_log(void **state)
     check(rig, SPANS + 50, 0, 0);
 }
 
-/* The same while a query reads. */
-static void test_lasting_in_a_query(void **state)
+/* The same fault as above, while a query reads. */
+static void test_permanent_read_errors_in_a_query(void **state)
 {
     struct store_rig *rig = *state;
     disk_begin("partition-00000002");
@@ -229,7 +229,7 @@ static void test_lasting_in_a_query(void **state)
     assert_int_equal(store_rig_usage(rig).n_damaged, 0);
 }
 
-/* --- What is not ours ------------------------------------------------------------------------ */
+/* --- Foreign files --------------------------------------------------------------------------- */
 
 static void run_sql(const char *path, const char *text)
 {
@@ -247,7 +247,7 @@ static void make_link(const char *path)
     assert_int_equal(symlink("/etc/passwd", path), 0);
 }
 
-static void make_folder(const char *path)
+static void make_directory(const char *path)
 {
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0700), 0);
@@ -265,8 +265,9 @@ static void make_foreign(const char *path)
     run_sql(path, "CREATE TABLE x(y); INSERT INTO x VALUES(1)");
 }
 
-/* Partition 2 is odd; what is 1 and 3 has is answered, and writing goes on. */
-static void test_odd_partitions(void **state)
+/* Partition 2 is unusable. Queries return the spans of partitions 1 and 3, and writes still
+ * succeed. */
+static void test_unusable_partitions(void **state)
 {
 #define ENDLESS "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) "
     static const struct {
@@ -274,12 +275,12 @@ static void test_odd_partitions(void **state)
         const char *sql;
     } cases[] = {
         {make_link, NULL},
-        {make_folder, NULL},
+        {make_directory, NULL},
         {make_pipe, NULL},
         {make_foreign, NULL},
         {NULL, "PRAGMA user_version = 99"},
         {NULL, "PRAGMA user_version = -1"},
-        {NULL, "PRAGMA user_version = 1"}, /* which had no sums */
+        {NULL, "PRAGMA user_version = 1"}, /* version 1 had no sums */
         {NULL, "DROP TABLE columns"},
         {NULL, "DROP TABLE totals"},
         {NULL, "DELETE FROM totals"},
@@ -320,7 +321,7 @@ static void test_odd_partitions(void **state)
     }
 }
 
-/* A number that a block cannot have, which would take memory for all below it. */
+/* An invalid block number, for which a reader would allocate memory for all lower numbers. */
 static void test_block_numbers(void **state)
 {
     struct store_rig *rig = *state;
@@ -375,9 +376,9 @@ static void assert_text(const struct store_rig *rig, const char *name, const cha
     (void)close(fd);
 }
 
-/* It is counted and mentioned for as long as it lies there, takes the place of no other file, and
- * goes with the retention. */
-static void test_damaged_stays(void **state)
+/* A damaged file is counted and reported as long as it exists. It does not displace another
+ * file, and it is deleted by retention. */
+static void test_damaged_files_are_kept(void **state)
 {
     struct store_rig *rig = *state;
     make_file(rig, "partition-00000002.db.damaged", "an older one");
@@ -402,7 +403,7 @@ static void test_damaged_stays(void **state)
     assert_int_equal(store_rig_files(rig, ".db.damaged"), 0);
 }
 
-/* One whose clock was ahead does not make the others old. */
+/* A partition that was written with a clock in the future does not make the others expire. */
 static void test_written_in_the_future(void **state)
 {
     struct store_rig *rig = *state;
@@ -416,20 +417,20 @@ static void test_written_in_the_future(void **state)
     check(rig, SPANS, 0, 0);
 }
 
-/* --- Files under it -------------------------------------------------------------------------- */
+/* --- Files that change while the store runs -------------------------------------------------- */
 
 static void remove_files(const struct store_rig *rig, const char *part)
 {
-    DIR *folder = opendir(rig->directory);
-    assert_non_null(folder);
-    for (struct dirent *entry; (entry = readdir(folder));)
+    DIR *dir = opendir(rig->directory);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir));)
         if (entry->d_name[0] != '.' && strstr(entry->d_name, part))
-            (void)unlinkat(dirfd(folder), entry->d_name, 0);
-    (void)closedir(folder);
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    (void)closedir(dir);
 }
 
-/* Later writes are stored, and the next process reads them. */
-static void check_heals(struct store_rig *rig, size_t gone, size_t gone_until)
+/* Checks that later writes are stored and that the next process reads them. */
+static void check_recovers(struct store_rig *rig, size_t gone, size_t gone_until)
 {
     must_write(rig, SPANS, 50);
     check(rig, SPANS + 50, gone, gone_until);
@@ -445,10 +446,10 @@ static void test_open_partition_deleted(void **state)
     must_reopen(rig);
     must_write(rig, 900, 1); /* opens partition 3 */
     remove_files(rig, "partition-00000003");
-    check_heals(rig, 2 * ROWS, SPANS);
+    check_recovers(rig, 2 * ROWS, SPANS);
 }
 
-/* The log is written back before it is given up. */
+/* The log is written to the database before the store closes the partition. */
 static void test_log_deleted(void **state)
 {
     struct store_rig *rig = *state;
@@ -471,18 +472,18 @@ static void test_sealed_partition_deleted(void **state)
     remove_files(rig, "partition-00000001");
     assert_int_equal(br_store_write(rig->store, NULL, 0, &rig->err), 0);
     assert_int_equal(store_rig_usage(rig).n_partitions, 2);
-    check_heals(rig, 0, ROWS);
+    check_recovers(rig, 0, ROWS);
 }
 
-static void test_folder_deleted(void **state)
+static void test_directory_deleted(void **state)
 {
     struct store_rig *rig = *state;
     remove_files(rig, "");
     assert_int_equal(rmdir(rig->directory), 0);
-    check_heals(rig, 0, SPANS);
+    check_recovers(rig, 0, SPANS);
 }
 
-/* The lock is on the folder, too; and the file is made again. */
+/* The directory is locked, too, and the lock file is created again. */
 static void test_lock_deleted(void **state)
 {
     struct store_rig *rig = *state;
@@ -493,13 +494,13 @@ static void test_lock_deleted(void **state)
     assert_int_equal(br_store_open(other, &rig->config, &rig->log, &rig->err), BR_EINVAL);
     assert_non_null(strstr(rig->err.text, "is in use"));
     br_store_put(&rig->host, other);
-    check_heals(rig, 0, 0);
+    check_recovers(rig, 0, 0);
     assert_int_equal(access(path, F_OK), 0);
 }
 
-/* A folder that took the place of the one in use, and is another process's: nothing is written
- * there, and nothing is acknowledged. It heals when the other one leaves. */
-static void test_folder_taken(void **state)
+/* Another process's directory replaces the one in use: the store writes nothing there and
+ * acknowledges nothing. It recovers when the other process releases the directory. */
+static void test_directory_replaced(void **state)
 {
     struct store_rig *rig = *state;
     char aside[64];
@@ -510,7 +511,7 @@ static void test_folder_taken(void **state)
     struct store_rig theirs = *rig;
     theirs.store = other;
     must_write(&theirs, 900, 1);
-    rig->store->config.max_bytes = 1; /* what is its own would go */
+    rig->store->config.max_bytes = 1; /* would delete this store's files */
     for (int i = 0; i < 2; i++) {
         assert_int_equal(br_store_write(rig->store, NULL, 0, &rig->err), BR_EIO);
         assert_int_equal(store_rig_files(rig, "partition-00000001.db"), 1);
@@ -527,7 +528,7 @@ static void test_folder_taken(void **state)
     assert_int_equal(rmdir(aside), 0);
 }
 
-/* A file under the next number is somebody's. */
+/* A file with the next number exists already. */
 static void test_no_file_is_overwritten(void **state)
 {
     struct store_rig *rig = *state;
@@ -537,7 +538,7 @@ static void test_no_file_is_overwritten(void **state)
     check(rig, SPANS + ROWS, 0, 0);
 }
 
-/* After the greatest number comes 0, and order stays. */
+/* The greatest number is followed by 0, and the order of partitions is kept. */
 static void test_numbers_wrap(void **state)
 {
     struct store_rig *rig = *state;
@@ -566,8 +567,8 @@ static void test_numbers_wrap(void **state)
     }
 }
 
-/* SQLite has the index of the log mapped: reading behind its end would be SIGBUS. */
-static void test_index_cut(void **state)
+/* SQLite maps the index of the log into memory: a read beyond its end would raise SIGBUS. */
+static void test_truncated_index(void **state)
 {
     struct store_rig *rig = *state;
     char path[256];
@@ -589,7 +590,7 @@ static void test_index_cut(void **state)
 
 /* --- Slices ---------------------------------------------------------------------------------- */
 
-/* Partitions that go while a slice is read are not in it, and it is whole. */
+/* A partition that is deleted while a slice is read is not in the slice, which stays consistent. */
 static void test_slice_during_retention(void **state)
 {
     struct store_rig *rig = *state;
@@ -613,11 +614,11 @@ static void test_slice_during_retention(void **state)
 static unsigned n_descriptors(void)
 {
     unsigned count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    assert_non_null(folder);
-    while (readdir(folder))
+    DIR *dir = opendir("/proc/self/fd");
+    assert_non_null(dir);
+    while (readdir(dir))
         count++;
-    (void)closedir(folder);
+    (void)closedir(dir);
     return count;
 }
 
@@ -649,30 +650,30 @@ static void test_few_descriptors(void **state)
     struct br_store_query *query = store_rig_ask(rig);
     assert_int_equal(br_store_spans(query, &newest, note_descriptors, &most, &rig->err), 0);
     store_rig_answered(rig);
-    /* Eight connections of three descriptors, and the writer. */
+    /* Eight connections of three descriptors each, and the writer. */
     assert_true(most <= others + 8 * 3 + 8);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 SUITE(store_faults)
 {
-    const struct CMUnitTest tests[] = {TEST(test_transient),
-                                       TEST(test_lasting),
-                                       TEST(test_lasting_of_a_log),
-                                       TEST(test_lasting_in_a_query),
-                                       TEST(test_odd_partitions),
+    const struct CMUnitTest tests[] = {TEST(test_transient_read_errors),
+                                       TEST(test_permanent_read_errors),
+                                       TEST(test_permanent_read_errors_of_a_log),
+                                       TEST(test_permanent_read_errors_in_a_query),
+                                       TEST(test_unusable_partitions),
                                        TEST(test_block_numbers),
-                                       TEST(test_damaged_stays),
+                                       TEST(test_damaged_files_are_kept),
                                        TEST(test_written_in_the_future),
                                        TEST(test_open_partition_deleted),
                                        TEST(test_log_deleted),
                                        TEST(test_sealed_partition_deleted),
-                                       TEST(test_folder_deleted),
+                                       TEST(test_directory_deleted),
                                        TEST(test_lock_deleted),
-                                       TEST(test_folder_taken),
+                                       TEST(test_directory_replaced),
                                        TEST(test_no_file_is_overwritten),
                                        TEST(test_numbers_wrap),
-                                       TEST(test_index_cut),
+                                       TEST(test_truncated_index),
                                        TEST(test_slice_during_retention),
                                        TEST(test_few_descriptors)};
     return RUN(tests, NULL, NULL);

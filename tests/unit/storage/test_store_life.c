@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store's folder: who has it, what is too much or too old, what is damaged, and what is left
- * after a process was killed or the disk was full.
+ * The directory of the store: its lock, its size and age limits, damaged files, and its state after
+ * a process was killed or the disk was full.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -47,7 +47,7 @@ static void must_write(struct store_rig *rig, uint64_t first, uint32_t count)
         fail_msg("%s", rig->err.text);
 }
 
-/* What all samples add up to: sample n has the value n. */
+/* Returns the sum of all samples. The value of sample n is n. */
 static int64_t read_sum(struct store_rig *rig)
 {
     struct br_sample_filter all = {.n_matchers = 0};
@@ -63,7 +63,7 @@ static int64_t read_sum(struct store_rig *rig)
     return sum;
 }
 
-/* Of the samples from `from` to before `until`. */
+/* Returns the sum of the samples from `from` up to, but not including, `until`. */
 static int64_t sum_of(uint64_t from, uint64_t until)
 {
     return (int64_t)((until * (until - 1) - from * (from - 1)) / 2);
@@ -71,7 +71,7 @@ static int64_t sum_of(uint64_t from, uint64_t until)
 
 /* --- Names ----------------------------------------------------------------------------------- */
 
-/* Writes a span for each of `count` names, from number `first` on. */
+/* Writes a span for each of `count` names. Their numbers begin with `first`. */
 static void must_write_names(struct store_rig *rig, uint32_t first, uint32_t count)
 {
     const uint8_t id[16] = {1};
@@ -95,9 +95,9 @@ static void must_write_names(struct store_rig *rig, uint32_t first, uint32_t cou
     wire_free(&w);
 }
 
-/* A partition with a quarter of the names is not opened again, and one that has no room for the
- * names of a write leaves it to the next. */
-static void test_names_have_room(void **state)
+/* A partition that already has a quarter of the names is not opened again. If a partition has no
+ * room for the names of a write, the write goes to the next one. */
+static void test_the_number_of_names_is_limited(void **state)
 {
     struct store_rig *rig = *state;
     const uint32_t few = BR_OPERATIONS_MAX / 4 - 2, many = BR_OPERATIONS_MAX - 10;
@@ -140,7 +140,7 @@ static bool is_scratch(const struct dirent *entry)
     return strncmp(entry->d_name, BR_SLICE_SCRATCH, strlen(BR_SLICE_SCRATCH)) == 0;
 }
 
-/* In the middle of a partition, of which nothing is left then. */
+/* Stopped in the middle of a partition, the slice does not contain any of it. */
 static void test_slice_stops(void **state)
 {
     struct store_rig *rig = *state;
@@ -151,23 +151,23 @@ static void test_slice_stops(void **state)
     assert_int_equal(read_slice(rig, &always, &bytes), 0);
     assert_true(bytes > 65536);
     looks = UINT_MAX - always;
-    assert_true(looks >= 2); /* at once, and later */
-    for (unsigned left = 1; left <= looks; left++) {
-        unsigned counted = left;
+    assert_true(looks >= 2); /* both at once and later */
+    for (unsigned countdown = 1; countdown <= looks; countdown++) {
+        unsigned counted = countdown;
         assert_int_equal(read_slice(rig, &counted, &bytes), BR_ETIMEOUT);
         assert_int_equal(bytes, 0);
     }
-    DIR *folder = opendir(rig->directory);
-    assert_non_null(folder);
-    while ((entry = readdir(folder)))
+    DIR *dir = opendir(rig->directory);
+    assert_non_null(dir);
+    while ((entry = readdir(dir)))
         assert_false(is_scratch(entry));
-    (void)closedir(folder);
+    (void)closedir(dir);
     must_write(rig, 20000, 10);
 }
 
-/* --- Who has the folder ---------------------------------------------------------------------- */
+/* --- The lock of the directory --------------------------------------------------------------- */
 
-static void test_second_process(void **state)
+static void test_the_directory_is_locked(void **state)
 {
     struct store_rig *rig = *state;
     char wanted[64];
@@ -176,15 +176,15 @@ static void test_second_process(void **state)
     assert_int_equal(br_store_open(other, &rig->config, &rig->log, &rig->err), BR_EINVAL);
     assert_non_null(strstr(rig->err.text, wanted));
     br_store_put(&rig->host, other);
-    /* Opened once more, it stays open. */
+    /* A second attempt to open the store does not close it. */
     assert_int_equal(br_store_open(rig->store, &rig->config, &rig->log, &rig->err), 0);
     must_write(rig, 0, 10);
 }
 
 /* --- Retention ------------------------------------------------------------------------------- */
 
-/* What is written back into a sealed partition is not counted twice. */
-static void test_bytes(void **state)
+/* The log that is written to a sealed partition is not counted twice. */
+static void test_usage_in_bytes(void **state)
 {
     struct store_rig *rig = *state;
     struct wire w = {0};
@@ -221,14 +221,14 @@ static void test_max_bytes(void **state)
     struct br_store_usage usage = store_rig_usage(rig);
     assert_true(usage.n_spans < n);
     assert_int_equal(store_rig_files(rig, ".db"), usage.n_partitions);
-    /* What is left is the newest, without holes. */
+    /* The newest spans remain, without gaps. */
     store_rig_read(rig, seen);
     for (uint64_t i = 0; i < n; i++)
         assert_int_equal(seen[i], i >= n - usage.n_spans);
     free(seen);
 }
 
-/* Makes as if partition `number` had been written so many hours before the clock's time. */
+/* Sets the times of partition `number` to so many hours before the clock's time. */
 static void write_hours_ago(struct store_rig *rig, unsigned number, int hours)
 {
     char path[128], statement[128];
@@ -243,8 +243,9 @@ static void write_hours_ago(struct store_rig *rig, unsigned number, int hours)
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
-/* Three partitions of 100 spans each, written so many hours ago, with a retention of a day. */
-static uint64_t spans_left_of(struct store_rig *rig, const int hours[3])
+/* Writes three partitions of 100 spans each, of the given ages in hours. Returns the number of
+ * spans that remain with a retention of a day. */
+static uint64_t n_spans_kept(struct store_rig *rig, const int hours[3])
 {
     rig->config.partition_rows = 100;
     assert_int_equal(store_rig_reopen(rig), 0);
@@ -260,27 +261,28 @@ static uint64_t spans_left_of(struct store_rig *rig, const int hours[3])
     return store_rig_usage(rig).n_spans;
 }
 
-static void test_old_partitions_go(void **state)
+static void test_old_partitions_are_deleted(void **state)
 {
-    assert_int_equal(spans_left_of(*state, (const int[]){30, 25, 1}), 100);
+    assert_int_equal(n_spans_kept(*state, (const int[]){30, 25, 1}), 100);
 }
 
-/* The clock is two days ahead, or the process was off for two days: nobody can tell. */
+/* Either the clock is two days ahead, or the process was stopped for two days: the store cannot
+ * distinguish the two. */
 static void test_a_clock_ahead_removes_nothing(void **state)
 {
-    assert_int_equal(spans_left_of(*state, (const int[]){60, 50, 48}), 300);
+    assert_int_equal(n_spans_kept(*state, (const int[]){60, 50, 48}), 300);
 }
 
-/* All the same, what is a day older than the newest data goes. */
+/* Even so, data a day older than the newest data is deleted. */
 static void test_a_clock_ahead_removes_the_oldest(void **state)
 {
-    assert_int_equal(spans_left_of(*state, (const int[]){80, 50, 48}), 200);
+    assert_int_equal(n_spans_kept(*state, (const int[]){80, 50, 48}), 200);
 }
 
 /* A machine that starts in 1970. */
 static void test_a_clock_behind_removes_nothing(void **state)
 {
-    assert_int_equal(spans_left_of(*state, (const int[]){-490000, -490000, -490000}), 300);
+    assert_int_equal(n_spans_kept(*state, (const int[]){-490000, -490000, -490000}), 300);
 }
 
 static void test_max_age(void **state)
@@ -294,7 +296,7 @@ static void test_max_age(void **state)
     assert_int_equal(br_store_write(rig->store, NULL, 0, &rig->err), 0);
     assert_int_equal(store_rig_usage(rig).n_spans, 0);
     assert_int_equal(store_rig_files(rig, ".db"), 0);
-    /* A query that is under way when its partition goes reads on. */
+    /* A query in progress continues after its partition was deleted. */
     rig->config.max_age_ns = 0;
     assert_int_equal(store_rig_reopen(rig), 0);
     must_write(rig, 0, 100);
@@ -324,8 +326,9 @@ static void damage(const struct store_rig *rig, const char *name, off_t at)
     (void)close(fd);
 }
 
-/* Whatever page of a partition is damaged: the other two serve, and what is answered is right. */
-static void test_damaged(void **state)
+/* Any page of a partition may be damaged: the other two partitions are still read, and the
+ * results are correct. */
+static void test_damaged_spans(void **state)
 {
     struct store_rig *rig = *state;
     unsigned n_noticed = 0;
@@ -349,7 +352,7 @@ static void test_damaged(void **state)
                 assert_true(seen[i] <= 1);
         n_noticed += store_rig_usage(rig).n_damaged != 0;
         assert_int_equal(store_rig_usage(rig).n_damaged, store_rig_files(rig, ".db.damaged"));
-        /* It takes more. */
+        /* The store still accepts writes. */
         must_write(rig, 3000, 100);
     }
     assert_true(n_noticed > 2);
@@ -369,8 +372,8 @@ static void copy_file(const char *from, const char *into)
     (void)close(fd);
 }
 
-/* Likewise of a partition of samples, which has sums of chunks: what it holds is in the answer as a
- * whole, or not at all. */
+/* Like test_damaged, for a partition of samples, which contains sums of chunks. The result
+ * contains either all of its samples or none. */
 static void test_damaged_samples(void **state)
 {
     struct store_rig *rig = *state;
@@ -407,9 +410,9 @@ static void test_damaged_samples(void **state)
     rig->store = br_store_get(&rig->host, "store");
 }
 
-/* --- Killed, and no room --------------------------------------------------------------------- */
+/* --- Killed processes and full disks --------------------------------------------------------- */
 
-/* Writes in a child, which says of each write that it was acknowledged, until it is killed so long
+/* Writes in a child process, which reports each acknowledged write. Kills the child some time
  * after so many writes. */
 static uint64_t write_until_killed(struct store_rig *rig, enum br_signal signal, uint64_t first,
                                    unsigned after_writes, long after_us)
@@ -430,7 +433,7 @@ static uint64_t write_until_killed(struct store_rig *rig, enum br_signal signal,
                 _exit(2);
     }
     (void)close(ends[1]);
-    /* It is killed in the middle of whatever it does then. */
+    /* The child may be killed at any point of its work. */
     for (unsigned i = 0; i < after_writes; i++) {
         assert_int_equal(read(ends[0], &number, sizeof number), sizeof number);
         acknowledged = number;
@@ -445,15 +448,16 @@ static uint64_t write_until_killed(struct store_rig *rig, enum br_signal signal,
     return acknowledged;
 }
 
-/* All that was acknowledged is there, once; of what was not, all of a write or nothing. */
-static void test_killed(void **state)
+/* Every acknowledged write is stored once. A write without acknowledgement is stored completely
+ * or not at all. */
+static void test_killed_process(void **state)
 {
     struct store_rig *rig = *state;
     uint64_t next = 0;
     br_store_put(&rig->host, rig->store);
     rig->config.partition_rows = 2000;
-    for (long turn = 0; turn < 12; turn++) {
-        uint64_t acknowledged = write_until_killed(rig, BR_TRACES, next, 1, 500 + 1700 * turn);
+    for (long round = 0; round < 12; round++) {
+        uint64_t acknowledged = write_until_killed(rig, BR_TRACES, next, 1, 500 + 1700 * round);
         rig->store = br_store_get(&rig->host, "store");
         if (br_store_open(rig->store, &rig->config, &rig->log, &rig->err))
             fail_msg("%s", rig->err.text);
@@ -473,15 +477,16 @@ static void test_killed(void **state)
     rig->store = br_store_get(&rig->host, "store");
 }
 
-/* Likewise of samples; it is killed about when their chunks are summed up, with the 64th write. */
-static void test_killed_samples(void **state)
+/* Like test_killed, for samples. The child is killed at about the 64th write, when chunks are
+ * summed. */
+static void test_killed_process_with_samples(void **state)
 {
     struct store_rig *rig = *state;
     uint64_t next = 0;
     br_store_put(&rig->host, rig->store);
-    for (unsigned turn = 0; turn < 6; turn++) {
+    for (unsigned round = 0; round < 6; round++) {
         uint64_t acknowledged =
-            write_until_killed(rig, BR_PROFILES, next, 61 + turn, 100 + 300 * (long)turn);
+            write_until_killed(rig, BR_PROFILES, next, 61 + round, 100 + 300 * (long)round);
         rig->store = br_store_get(&rig->host, "store");
         if (br_store_open(rig->store, &rig->config, &rig->log, &rig->err))
             fail_msg("%s", rig->err.text);
@@ -495,9 +500,9 @@ static void test_killed_samples(void **state)
     rig->store = br_store_get(&rig->host, "store");
 }
 
-/* Where files cannot grow (RLIMIT_FSIZE), nothing is lost, and nothing is half there; once they can
- * again, it goes on. */
-static void test_full(void **state)
+/* While files cannot grow (RLIMIT_FSIZE), no data is lost and no write is stored in part. Once
+ * they can grow, writes succeed again. */
+static void test_full_disk(void **state)
 {
     struct store_rig *rig = *state;
     struct rlimit before, limit;
@@ -509,8 +514,9 @@ static void test_full(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     limit = (struct rlimit){400 << 10, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    /* SQLite tells a full disk from a write that failed, and a limit is the latter. A log that is
-     * given up makes room once more, until the database itself is full. */
+    /* SQLite distinguishes a full disk from a failed write; RLIMIT_FSIZE causes the second. Once
+     * the store stops using a log, its space can be used again, until the database itself is
+     * full. */
     for (int refused = 0; refused < 5 && n < 90000;) {
         int rc = write_spans(rig, n, 500);
         assert_true(rc == 0 || rc == BR_EFULL || rc == BR_EIO);
@@ -532,8 +538,8 @@ static void test_full(void **state)
     free(seen);
 }
 
-/* Likewise of samples and of their sums. */
-static void test_full_of_samples(void **state)
+/* Like test_full, for samples and their sums. */
+static void test_full_disk_with_samples(void **state)
 {
     struct store_rig *rig = *state;
     struct rlimit before, limit;
@@ -557,7 +563,7 @@ static void test_full_of_samples(void **state)
     assert_int_equal(store_rig_usage(rig).n_damaged, 0);
 }
 
-/* --- Bounds of a query ----------------------------------------------------------------------- */
+/* --- Limits of a query ----------------------------------------------------------------------- */
 
 static bool count_spans(const struct br_stored_span *span, void *arg)
 {
@@ -566,7 +572,7 @@ static bool count_spans(const struct br_stored_span *span, void *arg)
     return true;
 }
 
-static void test_cut(void **state)
+static void test_limits_of_a_query(void **state)
 {
     struct store_rig *rig = *state;
     struct br_span_filter all = {.order = BR_SPANS_NEWEST};
@@ -574,7 +580,7 @@ static void test_cut(void **state)
     for (uint64_t n = 0; n < 20000; n += 1000)
         must_write(rig, n, 1000);
     struct br_store_query *query = store_rig_ask(rig);
-    query->deadline_ms = 1; /* long ago */
+    query->deadline_ms = 1; /* passed long ago */
     assert_int_equal(br_store_spans(query, &all, count_spans, &count, &rig->err), 0);
     assert_string_equal(query->cut, "it takes too long");
     assert_int_equal(count, 0);
@@ -589,22 +595,22 @@ static void test_cut(void **state)
 
 SUITE(store_life)
 {
-    const struct CMUnitTest tests[] = {TEST(test_names_have_room),
+    const struct CMUnitTest tests[] = {TEST(test_the_number_of_names_is_limited),
                                        TEST(test_slice_stops),
-                                       TEST(test_second_process),
-                                       TEST(test_bytes),
+                                       TEST(test_the_directory_is_locked),
+                                       TEST(test_usage_in_bytes),
                                        TEST(test_max_bytes),
                                        TEST(test_max_age),
-                                       TEST(test_old_partitions_go),
+                                       TEST(test_old_partitions_are_deleted),
                                        TEST(test_a_clock_ahead_removes_nothing),
                                        TEST(test_a_clock_ahead_removes_the_oldest),
                                        TEST(test_a_clock_behind_removes_nothing),
-                                       TEST(test_damaged),
+                                       TEST(test_damaged_spans),
                                        TEST(test_damaged_samples),
-                                       TEST(test_killed),
-                                       TEST(test_killed_samples),
-                                       TEST(test_full),
-                                       TEST(test_full_of_samples),
-                                       TEST(test_cut)};
+                                       TEST(test_killed_process),
+                                       TEST(test_killed_process_with_samples),
+                                       TEST(test_full_disk),
+                                       TEST(test_full_disk_with_samples),
+                                       TEST(test_limits_of_a_query)};
     return RUN(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random spans and samples over several partitions: what a service, an operation, a span, a subtree
- * and a trace add up to comes out the same whichever way it is asked for. What is expected is added
- * up by the generator. Once in few large writes, and once in so many small ones to one partition
- * that sums of chunks, sums of these, and sums of those again are what answers.
+ * Random spans and samples in several partitions. The totals of a service, an operation, a span, a
+ * subtree and a trace are the same for every kind of query. The generator computes the expected
+ * totals. One run uses a few large writes. The other uses so many small writes to one partition
+ * that queries read sums of three widths.
  */
 #include <sqlite3.h>
 
@@ -17,11 +17,11 @@
 #define SECOND UINT64_C(1000000000)
 #define SERVICES 3
 #define OPERATIONS 5
-#define FUNCTIONS 600 /* more than a pack has */
+#define FUNCTIONS 600 /* more than fit in a pack */
 #define STACKS 400
 #define DEPTH 6
 #define TYPES 2
-#define PERIOD 10 /* of the first type; the second has none */
+#define PERIOD 10 /* period of the first type; the second type has none */
 
 struct made_span {
     uint64_t id, parent, trace; /* 0: none */
@@ -45,8 +45,8 @@ struct world {
     struct made_sample samples[12000];
     size_t n_samples;
     unsigned n_functions, n_stacks;
-    unsigned stacks[STACKS][DEPTH]; /* functions, the root first; FUNCTIONS: none */
-    size_t max_samples, write_max;  /* of all, and of one write */
+    unsigned stacks[STACKS][DEPTH]; /* functions, root first; FUNCTIONS: unused */
+    size_t max_samples, write_max;  /* greatest numbers of samples in total and in one write */
 };
 
 static unsigned below(struct world *world, unsigned n)
@@ -57,7 +57,7 @@ static unsigned below(struct world *world, unsigned n)
     return (unsigned)(world->random >> 33) % n;
 }
 
-/* --- What there is --------------------------------------------------------------------------- */
+/* --- The generated data ---------------------------------------------------------------------- */
 
 static void make_spans(struct world *world)
 {
@@ -106,7 +106,7 @@ static void make_samples(struct world *world)
     }
 }
 
-/* --- How it is sent -------------------------------------------------------------------------- */
+/* --- Requests -------------------------------------------------------------------------------- */
 
 static void put_ids(struct wire *w, uint32_t trace_field, uint64_t trace, uint64_t span)
 {
@@ -149,7 +149,8 @@ static void put_spans(struct world *world, struct wire *w, unsigned service, siz
     wire_close(w, part);
 }
 
-/* Strings: 1 to 4 are types and units, then the functions. Links: as many as samples, and 0. */
+/* Strings 1 to 4 are types and units; the names of the functions follow. There is a link for
+ * each sample, and link 0. */
 static void put_dictionary(struct world *world, struct wire *w, size_t from, size_t to)
 {
     static const char *const texts[] = {"", "cpu", "nanoseconds", "alloc_space", "bytes"};
@@ -232,7 +233,8 @@ static void must_write(struct world *world, enum br_signal signal, struct wire *
         fail_msg("%s", world->rig.err.text);
 }
 
-/* In requests of random sizes, in turns; some samples before their spans, some after. */
+/* Writes requests of random sizes, of spans and samples alternately. Some samples precede their
+ * spans. */
 static void write_all(struct world *world)
 {
     struct wire w = {0};
@@ -288,7 +290,7 @@ static int setup(void **state)
     return 0;
 }
 
-/* A write of n samples is a chunk for each of their series: two or three. */
+/* A write of n samples creates a chunk for each of their two or three series. */
 static int setup_small_writes(void **state)
 {
     struct world *world = make_world(0);
@@ -309,37 +311,38 @@ static int teardown(void **state)
     return 0;
 }
 
-/* --- What is asked --------------------------------------------------------------------------- */
+/* --- Queries --------------------------------------------------------------------------------- */
 
 static const char *const types[TYPES] = {"process_cpu:cpu:nanoseconds:cpu:nanoseconds",
                                          "memory:alloc_space:bytes:alloc_space:bytes"};
 
-/* What the generator says of the samples that are let through. */
-struct wanted {
+/* Selects the samples that a query should return. */
+struct selection {
     int service, type;     /* -1: any */
-    const uint64_t *spans; /* any where NULL */
+    const uint64_t *spans; /* NULL: any span */
     size_t n_spans;
     uint64_t trace; /* 0: any */
     uint64_t from_ns, until_ns;
-    bool twice;           /* each sample was written two times */
-    const unsigned *site; /* functions that stacks begin with */
+    bool twice;           /* each sample was written twice */
+    const unsigned *site; /* functions with which the stacks begin */
     size_t n_site;
 };
 
-static bool wants(const struct world *world, const struct wanted *wanted,
-                  const struct made_sample *sample)
+static bool selects(const struct world *world, const struct selection *selection,
+                    const struct made_sample *sample)
 {
-    for (size_t i = 0; i < wanted->n_site; i++)
-        if (i == DEPTH || world->stacks[sample->stack][i] != wanted->site[i])
+    for (size_t i = 0; i < selection->n_site; i++)
+        if (i == DEPTH || world->stacks[sample->stack][i] != selection->site[i])
             return false;
-    bool span = !wanted->spans;
-    for (size_t i = 0; i < wanted->n_spans && !span; i++)
-        span = sample->span == wanted->spans[i];
-    return span && (wanted->service < 0 || sample->service == (unsigned)wanted->service) &&
-           (wanted->type < 0 || sample->type == (unsigned)wanted->type) &&
-           (!wanted->trace || sample->trace == wanted->trace) &&
-           sample->time_ns >= wanted->from_ns &&
-           (!wanted->until_ns || sample->time_ns < wanted->until_ns);
+    bool span = !selection->spans;
+    for (size_t i = 0; i < selection->n_spans && !span; i++)
+        span = sample->span == selection->spans[i];
+    bool service = selection->service < 0 || sample->service == (unsigned)selection->service;
+    bool type = selection->type < 0 || sample->type == (unsigned)selection->type;
+    bool trace = !selection->trace || sample->trace == selection->trace;
+    bool time = sample->time_ns >= selection->from_ns &&
+                (!selection->until_ns || sample->time_ns < selection->until_ns);
+    return span && service && type && trace && time;
 }
 
 struct sums {
@@ -355,15 +358,15 @@ static bool on_samples(const struct br_stored_samples *samples, void *arg)
     return true;
 }
 
-/* The value of each stack, by the path of its frames. */
-static void check_stacks(struct world *world, const struct wanted *wanted,
+/* Checks the value of each stack by the path of its frames. */
+static void check_stacks(struct world *world, const struct selection *selection,
                          const struct br_flame *flame)
 {
     int64_t *expected = calloc(flame->n_nodes, sizeof *expected);
     for (size_t i = 0; i < world->n_samples; i++) {
         const struct made_sample *sample = &world->samples[i];
         uint32_t node = 0;
-        if (!wants(world, wanted, sample))
+        if (!selects(world, selection, sample))
             continue;
         for (unsigned d = 0; d < DEPTH && world->stacks[sample->stack][d] < FUNCTIONS; d++) {
             char name[32];
@@ -381,48 +384,49 @@ static void check_stacks(struct world *world, const struct wanted *wanted,
     free(expected);
 }
 
-static void check(struct world *world, const struct wanted *wanted)
+static void check(struct world *world, const struct selection *selection)
 {
     struct sums expected = {0, 0}, sums = {0, 0};
     char service[32];
     uint8_t trace_id[1][16] = {{7}};
     struct br_matcher matcher = {"service_name", service, BR_MATCH_EQUAL};
-    (void)snprintf(service, sizeof service, "service-%d", wanted->service);
-    memcpy(trace_id[0] + 8, &wanted->trace, 8);
-    struct br_sample_filter filter = {.from_ns = wanted->from_ns,
-                                      .until_ns = wanted->until_ns,
-                                      .type = wanted->type < 0 ? NULL : types[wanted->type],
+    (void)snprintf(service, sizeof service, "service-%d", selection->service);
+    memcpy(trace_id[0] + 8, &selection->trace, 8);
+    struct br_sample_filter filter = {.from_ns = selection->from_ns,
+                                      .until_ns = selection->until_ns,
+                                      .type = selection->type < 0 ? NULL : types[selection->type],
                                       .matchers = &matcher,
-                                      .n_matchers = wanted->service >= 0,
-                                      .span_ids = wanted->spans,
-                                      .n_span_ids = wanted->n_spans,
+                                      .n_matchers = selection->service >= 0,
+                                      .span_ids = selection->spans,
+                                      .n_span_ids = selection->n_spans,
                                       .trace_ids = (const uint8_t(*)[16])(const void *)trace_id,
-                                      .n_trace_ids = wanted->trace != 0};
+                                      .n_trace_ids = selection->trace != 0};
     char names[DEPTH + 1][32];
     const char *site[DEPTH + 1];
-    for (size_t i = 0; i < wanted->n_site; i++) {
-        (void)snprintf(names[i], sizeof names[i], "function-%u", wanted->site[i]);
+    for (size_t i = 0; i < selection->n_site; i++) {
+        (void)snprintf(names[i], sizeof names[i], "function-%u", selection->site[i]);
         site[i] = names[i];
     }
     filter.call_site = site;
-    filter.n_call_site = wanted->n_site;
+    filter.n_call_site = selection->n_site;
     for (size_t i = 0; i < world->n_samples; i++) {
-        if (!wants(world, wanted, &world->samples[i]))
+        if (!selects(world, selection, &world->samples[i]))
             continue;
         expected.value += world->samples[i].value;
-        expected.count += world->samples[i].type == 0 ? (uint64_t)world->samples[i].value / PERIOD
-                          : wanted->twice             ? 2
-                                                      : 1;
+        if (world->samples[i].type == 0)
+            expected.count += (uint64_t)world->samples[i].value / PERIOD;
+        else
+            expected.count += selection->twice ? 2 : 1;
     }
     struct store_rig *rig = &world->rig;
     struct br_store_query *query = store_rig_ask(rig);
     struct br_flame flame;
-    query->max_bytes = 64 << 20; /* far more than one question after the other takes */
+    query->max_bytes = 64 << 20; /* far more than sequential queries need */
     assert_int_equal(br_flame_init(&flame, 100000), 0);
     assert_int_equal(br_store_flame(query, &filter, &flame, &rig->err), 0);
     br_flame_total(&flame);
     assert_int_equal(flame.nodes[0].total[0], expected.value);
-    check_stacks(world, wanted, &flame);
+    check_stacks(world, selection, &flame);
     br_flame_release(&flame);
     static const uint64_t steps[] = {0, SECOND, 60 * SECOND, 4000 * SECOND};
     for (size_t i = 0; i < 2 * BR_COUNT(steps); i++) {
@@ -442,12 +446,12 @@ static void test_services(void **state)
     struct world *world = *state;
     for (int service = -1; service < SERVICES; service++)
         for (int type = 0; type < TYPES; type++) {
-            struct wanted wanted = {.service = service, .type = type};
-            check(world, &wanted);
+            struct selection selection = {.service = service, .type = type};
+            check(world, &selection);
             for (int i = 0; i < 5; i++) {
-                wanted.from_ns = BEGAN + below(world, 3600) * SECOND + below(world, 1000);
-                wanted.until_ns = wanted.from_ns + below(world, 2000) * SECOND;
-                check(world, &wanted);
+                selection.from_ns = BEGAN + below(world, 3600) * SECOND + below(world, 1000);
+                selection.until_ns = selection.from_ns + below(world, 2000) * SECOND;
+                check(world, &selection);
             }
         }
 }
@@ -465,7 +469,7 @@ static bool on_span(const struct br_stored_span *span, void *arg)
     return true;
 }
 
-/* The spans of an operation, as the store lists them, are those that were made. */
+/* The store lists exactly the operations that the generator made. */
 static void test_operations(void **state)
 {
     struct world *world = *state;
@@ -483,12 +487,13 @@ static void test_operations(void **state)
         assert_int_equal(br_store_spans(query, &filter, on_span, &ids, &world->rig.err), 0);
         store_rig_answered(&world->rig);
         assert_int_equal(ids.count, expected);
-        struct wanted wanted = {.service = -1, .type = 0, .spans = ids.ids, .n_spans = ids.count};
-        check(world, &wanted);
+        struct selection selection = {
+            .service = -1, .type = 0, .spans = ids.ids, .n_spans = ids.count};
+        check(world, &selection);
     }
 }
 
-/* Everything below a span, itself included. */
+/* Appends the span and all of its descendants to `ids`. */
 static void subtree(const struct world *world, uint64_t id, struct ids *ids)
 {
     ids->ids[ids->count++] = id;
@@ -503,27 +508,28 @@ static void test_subtrees(void **state)
     for (int i = 0; i < 60; i++) {
         const struct made_span *span = &world->spans[below(world, (unsigned)world->n_spans)];
         struct ids below_it = {.count = 0}, of_trace = {.count = 0};
-        struct wanted wanted = {.service = -1, .type = i % TYPES, .spans = &span->id, .n_spans = 1};
-        check(world, &wanted);
+        struct selection selection = {
+            .service = -1, .type = i % TYPES, .spans = &span->id, .n_spans = 1};
+        check(world, &selection);
         subtree(world, span->id, &below_it);
-        wanted.spans = below_it.ids;
-        wanted.n_spans = below_it.count;
-        check(world, &wanted);
-        wanted.trace = span->trace;
-        check(world, &wanted);
-        /* The whole trace: by its id, and by the spans that the store knows of it. */
-        wanted.spans = NULL;
-        wanted.n_spans = 0;
-        check(world, &wanted);
+        selection.spans = below_it.ids;
+        selection.n_spans = below_it.count;
+        check(world, &selection);
+        selection.trace = span->trace;
+        check(world, &selection);
+        /* The whole trace: by its id, and by the spans that the store lists for it. */
+        selection.spans = NULL;
+        selection.n_spans = 0;
+        check(world, &selection);
         uint8_t trace_id[16] = {7};
         memcpy(trace_id + 8, &span->trace, 8);
         struct br_store_query *query = store_rig_ask(&world->rig);
         assert_int_equal(br_store_trace(query, trace_id, on_span, &of_trace, &world->rig.err), 0);
         store_rig_answered(&world->rig);
-        wanted.trace = 0;
-        wanted.spans = of_trace.ids;
-        wanted.n_spans = of_trace.count;
-        check(world, &wanted);
+        selection.trace = 0;
+        selection.spans = of_trace.ids;
+        selection.n_spans = of_trace.count;
+        check(world, &selection);
     }
 }
 
@@ -555,7 +561,7 @@ static void test_series(void **state)
     count = 0;
     assert_int_equal(br_store_series(query, &filter, on_series, &count, &world->rig.err), 0);
     assert_int_equal(count, 1);
-    matchers[0].value = "service-"; /* matches whole values only */
+    matchers[0].value = "service-"; /* a matcher compares whole values */
     count = 0;
     assert_int_equal(br_store_series(query, &filter, on_series, &count, &world->rig.err), 0);
     assert_int_equal(count, 0);
@@ -593,33 +599,34 @@ static bool on_ordered(const struct br_stored_span *span, void *arg)
     return true;
 }
 
-/* The first so many in an order are those that come first when all are sorted. */
+/* A limited result contains the first spans of the sorted list of all spans. */
 static void test_orders(void **state)
 {
     static const uint32_t limits[] = {1, 2, 7, 50, 300, 5000};
     struct world *world = *state;
     struct made_span *spans = calloc(world->n_spans, sizeof *spans);
-    for (unsigned turn = 0; turn < 120; turn++) {
-        struct order order = {spans, 0, turn % 2 ? BR_SPANS_SLOWEST : BR_SPANS_NEWEST};
+    for (unsigned round = 0; round < 120; round++) {
+        struct order order = {spans, 0, round % 2 ? BR_SPANS_SLOWEST : BR_SPANS_NEWEST};
         unsigned of_service = below(world, SERVICES), of_name = below(world, OPERATIONS);
         char service[32], name[32];
         (void)snprintf(service, sizeof service, "service-%u", of_service);
         (void)snprintf(name, sizeof name, "operation-%u", of_name);
         struct br_span_filter filter = {.order = order.by,
                                         .from_ns = BEGAN + below(world, 1800) * SECOND,
-                                        .limit = limits[turn / 2 % BR_COUNT(limits)],
-                                        .service = turn % 5 < 3 ? service : NULL,
-                                        .name = turn % 5 > 1 && turn % 5 < 4 ? name : NULL};
+                                        .limit = limits[round / 2 % BR_COUNT(limits)],
+                                        .service = round % 5 < 3 ? service : NULL,
+                                        .name = round % 5 > 1 && round % 5 < 4 ? name : NULL};
         filter.until_ns = filter.from_ns + below(world, 3600) * SECOND + 1;
         size_t count = 0;
         for (size_t i = 0; i < world->n_spans; i++) {
             const struct made_span *span = &world->spans[i];
-            if (span->start_ns >= filter.from_ns && span->start_ns < filter.until_ns &&
-                (!filter.service || span->service == of_service) &&
-                (!filter.name || span->operation == of_name))
+            bool in_range = span->start_ns >= filter.from_ns && span->start_ns < filter.until_ns;
+            bool service_matches = !filter.service || span->service == of_service;
+            bool name_matches = !filter.name || span->operation == of_name;
+            if (in_range && service_matches && name_matches)
                 spans[count++] = *span;
         }
-        qsort(spans, count, sizeof *spans, turn % 2 ? compare_slowest : compare_newest);
+        qsort(spans, count, sizeof *spans, round % 2 ? compare_slowest : compare_newest);
         struct br_store_query *query = store_rig_ask(&world->rig);
         assert_int_equal(br_store_spans(query, &filter, on_ordered, &order, &world->rig.err), 0);
         store_rig_answered(&world->rig);
@@ -628,7 +635,7 @@ static void test_orders(void **state)
     free(spans);
 }
 
-/* --- What lies in the folder ----------------------------------------------------------------- */
+/* --- Content of the directory ---------------------------------------------------------------- */
 
 static int64_t number_in(const struct store_rig *rig, unsigned partition, const char *text)
 {
@@ -645,8 +652,8 @@ static int64_t number_in(const struct store_rig *rig, unsigned partition, const 
     return number;
 }
 
-/* There are sums of each width: of up to 64, 512 and 4096 chunks of all series. */
-static void test_sums_are_there(void **state)
+/* Sums of each width exist: of up to 64, 512 and 4096 chunks of all series. */
+static void test_sums_of_each_width_exist(void **state)
 {
     struct world *world = *state;
     assert_true(number_in(&world->rig, 1, "SELECT max(id) FROM chunks") > 4096);
@@ -657,7 +664,7 @@ static void test_sums_are_there(void **state)
                        (long long)from, (long long)width - 1);
         assert_true(number_in(&world->rig, 1, text) > 0);
     }
-    /* What a sum says that it has is what its chunks have. */
+    /* The totals of each sum are those of its chunks. */
     assert_int_equal(number_in(&world->rig, 1,
                                "SELECT count(*) FROM sums s WHERE n_samples != (SELECT"
                                " sum(n_samples) FROM chunks c WHERE c.series = s.series AND"
@@ -685,8 +692,8 @@ static void put_pack(sqlite3 *database, const char *table, int64_t first, const 
     br_pack_codec_release(&codec);
 }
 
-/* Makes two packs of a table's, of which the second begins at `split`: a row is two numbers, and
- * the texts whose lengths they are where it is a function. */
+/* Rewrites a table as two packs, the second of which begins at `split`. A row consists of two
+ * numbers; those of a function are the lengths of the texts that follow. */
 static void pack_again(sqlite3 *database, const char *table, int64_t split, bool texts)
 {
     char text[128];
@@ -717,8 +724,8 @@ static void pack_again(sqlite3 *database, const char *table, int64_t split, bool
     br_pack_codec_release(&codec);
 }
 
-/* A partition as version 1 wrote it: without sums, and the stacks in packs of any size, which begin
- * where a transaction did. */
+/* Converts a partition to the format of version 1: without sums, and with stacks in packs of any
+ * size, which begin where a transaction did. */
 static void make_old(const struct world *world, unsigned partition)
 {
     sqlite3 *database;
@@ -733,8 +740,9 @@ static void make_old(const struct world *world, unsigned partition)
     assert_int_equal(sqlite3_close(database), SQLITE_OK);
 }
 
-/* What version 1 wrote is read as it is, also beside what is new, and takes nothing more. */
-static void test_old_version(void **state)
+/* A partition of version 1 is read without conversion, also next to new ones. New samples are not
+ * written to it. */
+static void test_partitions_of_version_1(void **state)
 {
     struct world *world = *state;
     struct br_store_usage before, after;
@@ -761,28 +769,29 @@ static void test_old_version(void **state)
     assert_int_equal(after.n_damaged, 0);
 }
 
-/* Call sites of each length select stacks, also one that no stack begins with. */
+/* Call sites of each length select stacks; one of the call sites does not match any stack. */
 static void test_call_sites(void **state)
 {
     struct world *world = *state;
-    for (unsigned turn = 0; turn < 24; turn++) {
+    for (unsigned round = 0; round < 24; round++) {
         const unsigned *stack = world->stacks[below(world, world->n_stacks)];
         unsigned site[DEPTH + 1] = {0};
-        struct wanted wanted = {.service = -1, .type = (int)(turn % TYPES), .site = site};
-        for (wanted.n_site = 0; wanted.n_site < turn / TYPES % DEPTH + 1; wanted.n_site++) {
-            if (stack[wanted.n_site] == FUNCTIONS)
+        struct selection selection = {.service = -1, .type = (int)(round % TYPES), .site = site};
+        for (selection.n_site = 0; selection.n_site < round / TYPES % DEPTH + 1;
+             selection.n_site++) {
+            if (stack[selection.n_site] == FUNCTIONS)
                 break;
-            site[wanted.n_site] = stack[wanted.n_site];
+            site[selection.n_site] = stack[selection.n_site];
         }
-        if (turn % 3 == 1)
-            wanted.from_ns = BEGAN + below(world, 3600) * SECOND;
-        if (turn % 5 == 4)
-            site[wanted.n_site++] = FUNCTIONS + 1;
-        check(world, &wanted);
+        if (round % 3 == 1)
+            selection.from_ns = BEGAN + below(world, 3600) * SECOND;
+        if (round % 5 == 4)
+            site[selection.n_site++] = FUNCTIONS + 1;
+        check(world, &selection);
     }
 }
 
-/* Nothing is different after it was closed and opened again. */
+/* The results are the same after the store was closed and opened again. */
 static void test_reopened(void **state)
 {
     struct world *world = *state;
@@ -795,9 +804,9 @@ static void test_reopened(void **state)
     test_subtrees(state);
 }
 
-/* And it goes on with the partition that was open, though what is there already is not in a window
- * of sums any more. What comes is like what came, so that all values are twice. */
-static void test_goes_on(void **state)
+/* The store continues to write to the open partition, although its earlier samples have left the
+ * window of sums. The same data is written again, so that all values double. */
+static void test_writes_continue_after_reopening(void **state)
 {
     struct world *world = *state;
     struct br_store_usage usage;
@@ -809,13 +818,13 @@ static void test_goes_on(void **state)
         world->samples[i].value *= 2;
     for (int service = -1; service < SERVICES; service++)
         for (int type = 0; type < TYPES; type++)
-            for (int turn = 0; turn < 4; turn++) {
-                struct wanted wanted = {.service = service, .type = type, .twice = true};
-                if (turn)
-                    wanted.from_ns = BEGAN + below(world, 3600) * SECOND;
-                if (turn > 1)
-                    wanted.until_ns = wanted.from_ns + below(world, 2000) * SECOND + 1;
-                check(world, &wanted);
+            for (int round = 0; round < 4; round++) {
+                struct selection selection = {.service = service, .type = type, .twice = true};
+                if (round)
+                    selection.from_ns = BEGAN + below(world, 3600) * SECOND;
+                if (round > 1)
+                    selection.until_ns = selection.from_ns + below(world, 2000) * SECOND + 1;
+                check(world, &selection);
             }
 }
 
@@ -825,15 +834,15 @@ SUITE(store_property)
         cmocka_unit_test(test_services), cmocka_unit_test(test_operations),
         cmocka_unit_test(test_orders),   cmocka_unit_test(test_subtrees),
         cmocka_unit_test(test_series),   cmocka_unit_test(test_call_sites),
-        cmocka_unit_test(test_reopened), cmocka_unit_test(test_old_version)};
+        cmocka_unit_test(test_reopened), cmocka_unit_test(test_partitions_of_version_1)};
     return RUN(tests, setup, teardown);
 }
 
 SUITE(store_small_writes)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums_are_there), cmocka_unit_test(test_services),
+        cmocka_unit_test(test_sums_of_each_width_exist), cmocka_unit_test(test_services),
         cmocka_unit_test(test_subtrees), cmocka_unit_test(test_call_sites),
-        cmocka_unit_test(test_goes_on)};
+        cmocka_unit_test(test_writes_continue_after_reopening)};
     return RUN(tests, setup_small_writes, teardown);
 }

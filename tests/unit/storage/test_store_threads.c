@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One thread writes and others ask: each sees whole writes, and never fewer than before. */
+/* One thread writes while others query: each query sees complete writes, and never fewer than
+ * before. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -13,9 +14,9 @@
 
 struct shared {
     struct store_rig rig;
-    _Atomic uint64_t n_written, n_begun; /* writes */
+    _Atomic uint64_t n_written, n_begun; /* numbers of writes */
     _Atomic bool failed, over;
-    bool expires; /* partitions go while they are read */
+    bool expires; /* partitions are deleted while queries read them */
 };
 
 static bool count_span(const struct br_stored_span *span, void *arg)
@@ -25,8 +26,8 @@ static bool count_span(const struct br_stored_span *span, void *arg)
     return true;
 }
 
-/* False when what is answered cannot be. */
-static bool ask(struct shared *shared, uint64_t *last)
+/* Returns false if the result of a query is not possible. */
+static bool query_all(struct shared *shared, uint64_t *last)
 {
     struct br_arena arena;
     struct br_err err = {0};
@@ -47,12 +48,12 @@ static bool ask(struct shared *shared, uint64_t *last)
     return true;
 }
 
-static void *read_on(void *arg)
+static void *read_repeatedly(void *arg)
 {
     struct shared *shared = arg;
     uint64_t last = 0;
     do
-        if (!ask(shared, &last))
+        if (!query_all(shared, &last))
             atomic_store(&shared->failed, true);
     while (!atomic_load(&shared->over) && !atomic_load(&shared->failed));
     return NULL;
@@ -69,7 +70,7 @@ static void run(uint64_t rows, uint64_t max_bytes)
     shared->rig.config.max_bytes = max_bytes;
     assert_int_equal(store_rig_reopen(&shared->rig), 0);
     for (size_t i = 0; i < READERS; i++)
-        assert_int_equal(pthread_create(&readers[i], NULL, read_on, shared), 0);
+        assert_int_equal(pthread_create(&readers[i], NULL, read_repeatedly, shared), 0);
     for (uint64_t i = 0; i < WRITES && !atomic_load(&shared->failed); i++) {
         items_traces(&w, i * SPANS, SPANS, 1);
         atomic_fetch_add(&shared->n_begun, 1);
@@ -86,13 +87,13 @@ static void run(uint64_t rows, uint64_t max_bytes)
     free(shared);
 }
 
-static void test_together(void **state)
+static void test_reads_during_writes(void **state)
 {
     (void)state;
     run(500, 0);
 }
 
-static void test_removed_meanwhile(void **state)
+static void test_partitions_deleted_while_read(void **state)
 {
     (void)state;
     run(100, 2 << 20);
@@ -100,7 +101,7 @@ static void test_removed_meanwhile(void **state)
 
 SUITE(store_threads)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_together),
-                                       cmocka_unit_test(test_removed_meanwhile)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reads_during_writes),
+                                       cmocka_unit_test(test_partitions_deleted_while_read)};
     return RUN(tests, NULL, NULL);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the store writes of the worst requests, at 1, 2, 4 and 8 MiB: something long, and as much as
- * fits that refers to it or lies below it. Work is counted in steps (base/steps.h), among them each
- * byte that is written before it is compressed. They may grow as fast as the request and not
- * faster, and come to STEPS_MAX for each byte of it and of the mebibytes that are free.
+ * Work of the store for the worst requests, of 1, 2, 4 and 8 MiB. Each contains a long text and as
+ * many records as possible that refer to it or are inside it. Work is counted in steps
+ * (base/steps.h), which include each byte that is written before compression. The number of steps
+ * may grow only in proportion to the request. The limit is STEPS_MAX for each byte of the request
+ * and of the FREE bytes.
  */
 #include "base/steps.h"
 #include "storage/chunks.h"
@@ -51,7 +52,7 @@ static void put_numbered(struct wire *w, uint32_t field, size_t size)
     }
 }
 
-/* Texts that no compression makes short. */
+/* Returns text that does not compress. */
 static char *new_text(size_t len)
 {
     char *text = malloc(len);
@@ -106,7 +107,7 @@ static void scopes_of_a_long_resource(struct wire *w, size_t size, const char *t
     }
 }
 
-/* Each name of a span is an operation of the service. */
+/* Each span name is an operation of the service. */
 static void operations_of_a_long_service(struct wire *w, size_t size, const char *text)
 {
     char name[16];
@@ -123,7 +124,7 @@ static void operations_of_a_long_service(struct wire *w, size_t size, const char
 
 /* --- Samples ---------------------------------------------------------------------------------- */
 
-/* A request under construction; string 1 is the key of labels, 2 the long text. */
+/* A request that is being built. String 1 is the key of labels, and string 2 is the long text. */
 struct shape {
     size_t size;
     const char *text;
@@ -168,7 +169,7 @@ static void many_lines(struct shape *s)
         put_stack(s, i, 1);
 }
 
-/* Locations without lines, in a mapping of this name. */
+/* Locations without lines, in a mapping whose name is the long text. */
 static void long_mapping(struct shape *s)
 {
     s->text_len = s->size / 2;
@@ -217,9 +218,9 @@ static void put_labelled(struct shape *s, uint64_t one, uint64_t other)
     wire_close(&s->samples, sample);
 }
 
-#define LABEL_LEN 60000 /* a series takes so much */
+#define LABEL_LEN 60000 /* the largest label of a series */
 
-/* Samples of two labels, the one long: the same list each time. */
+/* Samples with two labels, one of which is long. The list of labels is always the same. */
 static void one_list(struct shape *s)
 {
     put_text(s, s->text, LABEL_LEN);
@@ -228,7 +229,7 @@ static void one_list(struct shape *s)
         put_labelled(s, 1, 2);
 }
 
-/* Lists that differ. */
+/* Samples with different lists of labels. */
 static void many_lists(struct shape *s)
 {
     put_text(s, s->text, LABEL_LEN);
@@ -310,7 +311,7 @@ static void make_shape(struct wire *w, size_t i, size_t size, const char *text)
     wire_free(&s.samples);
 }
 
-/* Writes it to a store of its own, which takes it. Returns the steps. */
+/* Writes the request to a new store, which must accept it. Returns the number of steps. */
 static uint64_t write_shape(size_t i, size_t size, const char *text)
 {
     struct store_rig rig;
@@ -330,7 +331,7 @@ static uint64_t write_shape(size_t i, size_t size, const char *text)
     return steps;
 }
 
-static void work_is_in_proportion_to_bytes(void **state)
+static void work_is_proportional_to_bytes(void **state)
 {
     (void)state;
     char *text = new_text(worst_mib_max() * MIB / 2);
@@ -348,9 +349,9 @@ static void work_is_in_proportion_to_bytes(void **state)
     free(text);
 }
 
-/* Each of its nodes has the one before it for a parent: numbers in a row, which a weak hash lays in
- * a row, with some secrets all in few places. */
-static void a_deep_stack_is_found_by_any_secret(void **state)
+/* The parent of each node is the node before it. A weak hash maps such consecutive numbers to
+ * consecutive slots, and with some secrets to few slots. */
+static void deep_stacks_are_found_with_any_secret(void **state)
 {
     (void)state;
     const uint32_t n_nodes = 5000;
@@ -368,12 +369,12 @@ static void a_deep_stack_is_found_by_any_secret(void **state)
             assert_int_equal(br_stack_tree_node(&stacks, node, 1, &node), 0);
         uint64_t steps = br_steps() - before;
         if (steps > 8 * (uint64_t)n_nodes)
-            fail_msg("by secret %u it takes %llu steps", i, (unsigned long long)steps);
+            fail_msg("with secret %u the look-ups take %llu steps", i, (unsigned long long)steps);
         br_stack_tree_release(&stacks);
     }
 }
 
-/* Says how much the samples of a store come to, and in how many nodes. */
+/* Returns the total of the samples of a store, and the number of nodes of their flame graph. */
 static void read_flame(struct store_rig *rig, int64_t *ret_total, uint32_t *ret_nodes)
 {
     struct br_sample_filter all = {.n_matchers = 0};
@@ -388,8 +389,8 @@ static void read_flame(struct store_rig *rig, int64_t *ret_total, uint32_t *ret_
     br_flame_release(&flame);
 }
 
-/* Of stacks that would make more nodes than the request may, the values stay. */
-static void stacks_are_cut_and_values_stay(void **state)
+/* Stacks that would need more nodes than the request is allowed are cut; their values are kept. */
+static void stacks_are_cut_and_values_kept(void **state)
 {
     static void (*const makes[])(struct shape * s) = {deep_stack, many_lines};
     (void)state;
@@ -412,15 +413,15 @@ static void stacks_are_cut_and_values_stay(void **state)
         size_t most = makes[i] == deep_stack
                           ? BR_CHUNKS_DEPTH_MAX
                           : item->size / BR_CHUNKS_NODE_BYTES + BR_CHUNKS_NODES_FREE;
-        assert_in_range(n_nodes, 2, most + 1); /* and the root */
+        assert_in_range(n_nodes, 2, most + 1); /* the maximum, and the root */
         br_item_free((struct br_item *)(uintptr_t)item);
         wire_free(&w);
         store_rig_release(&rig);
     }
 }
 
-/* What is there is found, whatever may be added. */
-static void no_more_nodes_than_are_allowed(void **state)
+/* Existing nodes are found even if the limit does not allow new ones. */
+static void the_limit_of_nodes_is_kept(void **state)
 {
     (void)state;
     struct br_stack_tree stacks;
@@ -440,9 +441,9 @@ static void no_more_nodes_than_are_allowed(void **state)
 
 SUITE(store_worst)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(work_is_in_proportion_to_bytes),
-                                       cmocka_unit_test(a_deep_stack_is_found_by_any_secret),
-                                       cmocka_unit_test(stacks_are_cut_and_values_stay),
-                                       cmocka_unit_test(no_more_nodes_than_are_allowed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(work_is_proportional_to_bytes),
+                                       cmocka_unit_test(deep_stacks_are_found_with_any_secret),
+                                       cmocka_unit_test(stacks_are_cut_and_values_kept),
+                                       cmocka_unit_test(the_limit_of_nodes_is_kept)};
     return RUN(tests, NULL, NULL);
 }

@@ -10,8 +10,8 @@
 #include "tests/support/test.h"
 #include "wire/compression.h"
 
-/* Other libraries' encoders (zlib, and zstd's one-shot API) are the peers here: what they write
- * must be read, and what we write must be read by them. */
+/* The peers are the encoders of other libraries: zlib, and zstd's one-shot API. Braid must read
+ * their output, and they must read Braid's. */
 
 struct fixture {
     struct br_pool *pool;
@@ -31,7 +31,7 @@ static int teardown(void **state)
 {
     struct fixture *f = *state;
     br_codec_free(f->codec);
-    br_pool_free(f->pool); /* asserts that no buffer is left */
+    br_pool_free(f->pool); /* fails if a buffer was not released */
     free(f);
     return 0;
 }
@@ -41,7 +41,7 @@ struct bytes {
     size_t len;
 };
 
-/* Text-like bytes that compress to about a fifth, from a fixed generator. */
+/* Returns text-like bytes that compress to about a fifth, from a deterministic generator. */
 static struct bytes sample(size_t len)
 {
     static const char *words[] = {"http.route", "checkout", "GET ", "500",
@@ -62,7 +62,7 @@ static struct bytes sample(size_t len)
     return b;
 }
 
-/* zlib's encoder: window_bits 31 writes gzip, 15 zlib, -15 raw deflate. Appends to `out`. */
+/* Encodes with zlib and appends to `out`. window_bits 31 writes gzip, 15 zlib, -15 raw deflate. */
 static void zlib_encode(struct bytes *out, const uint8_t *data, size_t len, int window_bits)
 {
     z_stream z = {0};
@@ -85,7 +85,7 @@ static struct bytes zlib_encoded(const uint8_t *data, size_t len, int window_bit
     return out;
 }
 
-/* zstd without (`streamed`) or with the content size in the frame's header. Appends. */
+/* Encodes with zstd and appends. The frame's header has the content size, except if `streamed`. */
 static void zstd_encode(struct bytes *out, const uint8_t *data, size_t len, bool streamed)
 {
     size_t bound = ZSTD_compressBound(len);
@@ -109,7 +109,7 @@ static struct bytes zstd_encoded(const uint8_t *data, size_t len, bool streamed)
 static int decode(struct fixture *f, enum br_encoding e, struct bytes in, size_t max,
                   struct br_buf **ret)
 {
-    /* A block of exactly the input's size, so that ASan sees any read past it. */
+    /* A block of exactly the input's size, so that ASan detects a read beyond it. */
     uint8_t *exact = malloc(in.len ? in.len : 1);
     if (in.len)
         memcpy(exact, in.data, in.len);
@@ -176,7 +176,7 @@ static void test_names(void **state)
     assert_string_equal(br_encoding_name(BR_ENCODING_SNAPPY), "snappy");
 }
 
-static void test_reads_the_peers(void **state)
+static void test_reading_the_peers_output(void **state)
 {
     struct fixture *f = *state;
     static const size_t sizes[] = {0, 1, 2, 100, 4096, 65535, 65536, 1 << 20};
@@ -190,7 +190,7 @@ static void test_reads_the_peers(void **state)
                                               BR_ENCODING_DEFLATE, BR_ENCODING_ZSTD,
                                               BR_ENCODING_ZSTD};
         for (size_t k = 0; k < BR_COUNT(in); k++) {
-            assert_decodes(f, as[k], in[k], plain); /* max is exactly the size */
+            assert_decodes(f, as[k], in[k], plain); /* max is exactly the size of the data */
             if (plain.len)
                 assert_refused(f, as[k], in[k], plain.len - 1, BR_ETOOBIG);
             free(in[k].data);
@@ -212,7 +212,8 @@ static struct bytes snappy_block(struct bytes plain)
     return b;
 }
 
-/* CRC-32C, bit by bit (RFC 3720 appendix B.4), masked as framing_format.txt section 3 has it. */
+/* Returns the masked CRC-32C: bit by bit (RFC 3720 appendix B.4), masked as in
+ * framing_format.txt section 3. */
 static uint32_t masked_sum(const uint8_t *data, size_t len)
 {
     uint32_t sum = UINT32_MAX;
@@ -239,7 +240,8 @@ static void put_chunk(struct bytes *into, uint8_t type, const void *sum, struct 
     into->len += data.len;
 }
 
-/* Chunks of 64 KiB, every second one compressed, with the other kinds of chunks between them. */
+/* Encodes chunks of 64 KiB, every second one compressed, with the other kinds of chunks between
+ * them. */
 static struct bytes snappy_framed(struct bytes plain)
 {
     struct bytes b = {malloc(10), 10}, padding = {(uint8_t *)(uintptr_t) "padding", 7};
@@ -275,7 +277,8 @@ static void test_snappy(void **state)
                 struct br_buf *out = NULL;
                 int rc = br_decompress(f->codec, BR_ENCODING_SNAPPY, shorter.data, shorter.len,
                                        plain.len, f->pool, &out, NULL);
-                assert_true(rc == BR_EINVAL || (k == 1 && !rc)); /* whole chunks are a stream */
+                /* a prefix of whole chunks is a valid stream */
+                assert_true(rc == BR_EINVAL || (k == 1 && !rc));
                 br_buf_unref(out);
             }
             free(in[k].data);
@@ -290,17 +293,18 @@ static void test_damaged_snappy(void **state)
 #define BYTES(text) ((struct bytes){(uint8_t *)(uintptr_t)(text), sizeof(text) - 1})
     const struct bytes damaged[] = {
         BYTES(""),
-        BYTES("\x80"),                     /* a length that is cut off */
-        BYTES("\xff\xff\xff\xff\x0f\0a"),  /* 4 GiB of a byte */
-        BYTES("\x80\x80\x80\x20\0a"),      /* 64 MiB of a byte: no buffer for it */
-        BYTES("\1\0ab"),                   /* more than its stated size */
-        BYTES("\2\0a"),                    /* less */
+        BYTES("\x80"),                    /* a truncated length */
+        BYTES("\xff\xff\xff\xff\x0f\0a"), /* a length of 4 GiB and one byte of data */
+        /* a length of 64 MiB and one byte of data: no buffer is allocated for it */
+        BYTES("\x80\x80\x80\x20\0a"),
+        BYTES("\1\0ab"),                   /* more bytes than the stated size */
+        BYTES("\2\0a"),                    /* fewer bytes than the stated size */
         BYTES("\4\x0d\1"),                 /* a copy from before the start */
         BYTES(STREAM "\1\1\0\0a"),         /* no room for the checksum */
-        BYTES(STREAM "\1\5\0\0\0\0\0\0a"), /* a wrong one */
-        BYTES(STREAM "\2\0\0\0"),          /* reserved, not to be skipped */
-        BYTES(STREAM "\xff\6\0\0sNaPpZ"),  /* another stream */
-        BYTES(STREAM "\0\xff\xff\xff"),    /* longer than the input */
+        BYTES(STREAM "\1\5\0\0\0\0\0\0a"), /* a wrong checksum */
+        BYTES(STREAM "\2\0\0\0"),          /* a reserved chunk, which must not be skipped */
+        BYTES(STREAM "\xff\6\0\0sNaPpZ"),  /* an unknown stream identifier */
+        BYTES(STREAM "\0\xff\xff\xff"),    /* a chunk longer than the input */
         BYTES(STREAM "\1\0"),
     };
     for (size_t i = 0; i < BR_COUNT(damaged); i++)
@@ -338,7 +342,8 @@ static void assert_peer_reads(enum br_encoding e, const uint8_t *data, size_t le
     free(out);
 }
 
-/* The plain bytes as `n` slices of uneven length, some of them constants without a buffer. */
+/* Adds the plain bytes as `n` slices of different lengths, some of them constants without a
+ * buffer. */
 static void slice_up(struct fixture *f, struct bytes plain, size_t n, struct br_rope *rope)
 {
     size_t at = 0;
@@ -356,7 +361,7 @@ static void slice_up(struct fixture *f, struct bytes plain, size_t n, struct br_
     }
 }
 
-static void test_the_peers_read_us(void **state)
+static void test_peers_read_our_output(void **state)
 {
     struct fixture *f = *state;
     static const size_t sizes[] = {0, 1, 300, 70000, 3 << 20};
@@ -385,7 +390,7 @@ static void test_the_peers_read_us(void **state)
     }
 }
 
-/* Random bytes do not compress: the buffers' bounds are what is tested. */
+/* Random bytes do not compress: this tests the sizes of the buffers. */
 static void test_incompressible(void **state)
 {
     struct fixture *f = *state;
@@ -409,8 +414,8 @@ static void test_incompressible(void **state)
     free(plain.data);
 }
 
-/* RFC 1952 section 2.2: "A gzip file consists of a series of members". RFC 8878 section 3: "one or
- * more frames", whose content is concatenated; skippable frames have none. */
+/* RFC 1952 section 2.2: "A gzip file consists of a series of members". RFC 8878 section 3: "one
+ * or more frames", whose content is concatenated. Skippable frames do not have content. */
 static void test_concatenated(void **state)
 {
     struct fixture *f = *state;
@@ -434,8 +439,8 @@ static void test_concatenated(void **state)
     free(plain.data);
 }
 
-/* True for gzip whose last four bytes, its size (RFC 1952 section 2.3.1), are over `max` and not
- * more than deflate can hold: 258 bytes from two bits. */
+/* Returns true if the size in the last four bytes of the gzip stream (RFC 1952 section 2.3.1) is
+ * above `max` and possible. Deflate encodes at most 258 bytes in two bits. */
 static bool states_more(struct bytes gz, size_t max)
 {
     if (gz.len < 4)
@@ -445,7 +450,7 @@ static bool states_more(struct bytes gz, size_t max)
     return size > max && size <= gz.len * 258 * 4;
 }
 
-static void test_cut_at_every_byte(void **state)
+static void test_truncated_at_every_byte(void **state)
 {
     struct fixture *f = *state;
     struct bytes plain = sample(3000);
@@ -481,7 +486,7 @@ static void test_damage(void **state)
     struct bytes *all[] = {&gz, &zl, &raw, &zs};
     static const enum br_encoding as[] = {BR_ENCODING_GZIP, BR_ENCODING_DEFLATE,
                                           BR_ENCODING_DEFLATE, BR_ENCODING_ZSTD};
-    /* One coding is not another. */
+    /* Data in one coding is not valid in another. */
     for (size_t i = 0; i < 4; i++) {
         for (size_t k = 0; k < 4; k++) {
             if (as[i] != as[k])
@@ -490,7 +495,7 @@ static void test_damage(void **state)
         assert_refused(f, as[i], (struct bytes){NULL, 0}, 1 << 20, BR_EINVAL);
         assert_refused(f, as[i], plain, 1 << 20, BR_EINVAL);
     }
-    /* Something follows. */
+    /* Additional bytes follow the data. */
     for (size_t i = 0; i < 4; i++) {
         struct bytes more = {malloc(all[i]->len + 1), all[i]->len + 1};
         memcpy(more.data, all[i]->data, all[i]->len);
@@ -498,7 +503,7 @@ static void test_damage(void **state)
         assert_refused(f, as[i], more, 1 << 20, BR_EINVAL);
         free(more.data);
     }
-    /* A bit of what the checksums cover; of the checksum; of the size after it. */
+    /* Flips a bit of the data, of the checksum, and of the size after it. */
     gz.data[gz.len - 5] ^= 1;
     assert_refused(f, BR_ENCODING_GZIP, gz, 1 << 20, BR_EINVAL);
     gz.data[gz.len - 5] ^= 1;
@@ -516,7 +521,8 @@ static void test_damage(void **state)
     free(plain.data);
 }
 
-/* The library reads formats older than RFC 8878 (this is the magic of version 0.7); we do not. */
+/* The library reads formats older than RFC 8878 (this is the magic of version 0.7). Braid does
+ * not. */
 static void test_old_zstd(void **state)
 {
     struct fixture *f = *state;
@@ -541,8 +547,8 @@ static void test_no_coding(void **state)
     free(plain.data);
 }
 
-/* A gzip member of zeros: one piece, which a full flush makes independent of what is before it, as
- * often as it takes. */
+/* Returns a gzip member of zeros. It repeats one piece, which a full flush makes independent of
+ * earlier pieces. */
 static struct bytes gzip_bomb(size_t total, uint8_t *piece, size_t piece_len)
 {
     static const uint8_t header[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}, last[] = {3, 0};
@@ -591,21 +597,21 @@ static struct bytes zstd_bomb(size_t total, uint8_t *piece, size_t piece_len, bo
 
 static void test_bombs(void **state)
 {
-    /* A gibibyte of zeros each, and the gzip one is a good one as far as it is small. */
+    /* Each encodes a gibibyte of zeros. The gzip encoder is checked with a small member first. */
     size_t piece_len = 4 << 20, total = 1u << 30, limit = 22u << 20;
     uint8_t *piece = calloc(1, piece_len);
     struct {
         enum br_encoding e;
         struct bytes in;
-        size_t most; /* live at once; a buffer is up to a fourth larger than asked for */
+        size_t most; /* greatest live size; a buffer may be up to 25 % larger than requested */
     } bombs[] = {
-        /* One buffer, since none that is empty is kept; the decoder's tables. */
+        /* One buffer, because empty buffers are not kept, and the decoder's tables. */
         {BR_ENCODING_GZIP, gzip_bomb(total, piece, piece_len), limit * 5 / 4 + (1 << 20)},
-        /* The same from a size that says 0, because it is modulo 2^32. */
+        /* The same with a stated size of 0, because the size is modulo 2^32. */
         {BR_ENCODING_GZIP, gzip_bomb((size_t)1 << 32, piece, piece_len), limit * 5 / 4 + (1 << 20)},
-        /* The header says it all. */
+        /* The size in the header is sufficient to reject it. */
         {BR_ENCODING_ZSTD, zstd_bomb(total, piece, piece_len, true), 4 << 20},
-        /* What is decoded is the window; 24 MiB is the buffer in which the limit fits. */
+        /* The decoder fills its window. 24 MiB is the buffer that holds the limit. */
         {BR_ENCODING_ZSTD, zstd_bomb(total, piece, piece_len, false), (24 << 20) + (1 << 20)}};
     struct bytes whole = {piece, piece_len};
     struct bytes small = gzip_bomb(piece_len, piece, piece_len / 4);
@@ -629,9 +635,9 @@ static void test_bombs(void **state)
     free(piece);
 }
 
-/* RFC 1952 section 2.3.1 has the size at the end, RFC 8878 section 3.1.1.1 in the header: both lie.
- */
-static void test_lying_sizes(void **state)
+/* The size is at the end of gzip (RFC 1952 section 2.3.1) and in the header of zstd (RFC 8878
+ * section 3.1.1.1). Both sizes are wrong here. */
+static void test_wrong_sizes(void **state)
 {
     struct fixture *f = *state;
     struct bytes plain = sample(100000);
@@ -645,9 +651,9 @@ static void test_lying_sizes(void **state)
     uint8_t frame[] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0};
     assert_decodes(f, BR_ENCODING_ZSTD, (struct bytes){frame, sizeof frame},
                    (struct bytes){frame, 0});
-    frame[5] = 1; /* one byte, which never comes */
+    frame[5] = 1; /* one byte, which is missing */
     assert_refused(f, BR_ENCODING_ZSTD, (struct bytes){frame, sizeof frame}, 1 << 20, BR_EINVAL);
-    frame[8] = 16; /* 256 MiB and one: no 16 bytes hold them */
+    frame[8] = 16; /* 256 MiB and one byte, which 16 bytes cannot encode */
     assert_refused(f, BR_ENCODING_ZSTD, (struct bytes){frame, sizeof frame}, SIZE_MAX, BR_EINVAL);
     memset(frame + 5, 0xff, 7);
     assert_refused(f, BR_ENCODING_ZSTD, (struct bytes){frame, sizeof frame}, SIZE_MAX, BR_EINVAL);
@@ -655,7 +661,8 @@ static void test_lying_sizes(void **state)
     free(plain.data);
 }
 
-/* Whoever flushes after each line makes blocks that could hold 128 KiB each, and do not. */
+/* An encoder that flushes after each line makes many small blocks, each of which could hold 128
+ * KiB. */
 static void test_zstd_of_many_blocks(void **state)
 {
     struct fixture *f = *state;
@@ -683,14 +690,13 @@ static void test_zstd_of_many_blocks(void **state)
     br_pool_free(own.pool);
     br_mem_set_hooks(NULL);
     assert_true(mem_meter.peak <=
-                in.len * 40 + (1 << 20)); /* 32 times what came, a buffer's slack */
+                in.len * 40 + (1 << 20)); /* 32 times the input, and the spare room of a buffer */
     assert_decodes(f, BR_ENCODING_ZSTD, in, plain);
     free(in.data);
     free(plain.data);
 }
 
-/* A frame that asks for a window of 2^24 is read, one of 2^25 is not (RFC 8878 section 3.1.1.1.2).
- */
+/* A frame that needs a window of 2^24 is read, one of 2^25 is not (RFC 8878 section 3.1.1.1.2). */
 static void test_zstd_window(void **state)
 {
     struct fixture *f = *state;
@@ -702,7 +708,7 @@ static void test_zstd_window(void **state)
         ZSTD_CCtx_setParameter(c, ZSTD_c_windowLog, log);
         ZSTD_inBuffer i = {plain.data, plain.len, 0};
         ZSTD_outBuffer o = {in.data, bound, 0};
-        ZSTD_compressStream2(c, &o, &i, ZSTD_e_flush); /* so that the size is not known */
+        ZSTD_compressStream2(c, &o, &i, ZSTD_e_flush); /* leaves the size unknown */
         assert_int_equal(ZSTD_compressStream2(c, &o, &i, ZSTD_e_end), 0);
         in.len = o.pos;
         ZSTD_freeCCtx(c);
@@ -715,8 +721,8 @@ static void test_zstd_window(void **state)
     free(plain.data);
 }
 
-/* The libraries' own memory comes from our allocator too, or the bounds above and the failures
- * below would not be about it: each first use of a coding leaves its tables in the codec. */
+/* The memory of the libraries also comes from Braid's allocator; otherwise the other tests would
+ * not measure it or make it fail. The codec keeps the tables of each coding after its first use. */
 static void test_tables_are_counted(void **state)
 {
     (void)state;
@@ -748,8 +754,8 @@ static void test_tables_are_counted(void **state)
     free(plain.data);
 }
 
-/* Fails the n-th allocation, for every n, until all goes well. */
-static void torture(enum br_encoding e, struct bytes coded, struct bytes plain)
+/* Fails the n-th allocation, for every n, until everything succeeds. */
+static void fail_each_allocation(enum br_encoding e, struct bytes coded, struct bytes plain)
 {
     bool done = false;
     for (long n = 1; !done; n++) {
@@ -789,7 +795,8 @@ static void torture(enum br_encoding e, struct bytes coded, struct bytes plain)
 static void test_allocation_failures(void **state)
 {
     (void)state;
-    struct bytes plain = {calloc(1, 300000), 300000}; /* a ratio past every first guess: it grows */
+    /* a higher ratio than the first estimate, so the buffer grows */
+    struct bytes plain = {calloc(1, 300000), 300000};
     struct bytes in[] = {
         zlib_encoded(plain.data, plain.len, 31), zlib_encoded(plain.data, plain.len, 15),
         zlib_encoded(plain.data, plain.len, -15), zstd_encoded(plain.data, plain.len, false),
@@ -797,7 +804,7 @@ static void test_allocation_failures(void **state)
     static const enum br_encoding as[] = {BR_ENCODING_GZIP, BR_ENCODING_DEFLATE,
                                           BR_ENCODING_DEFLATE, BR_ENCODING_ZSTD, BR_ENCODING_ZSTD};
     for (size_t k = 0; k < BR_COUNT(in); k++) {
-        torture(as[k], in[k], plain);
+        fail_each_allocation(as[k], in[k], plain);
         free(in[k].data);
     }
     free(plain.data);
@@ -815,15 +822,15 @@ SUITE(compression)
         cmocka_unit_test(test_names),
         TEST(test_snappy),
         TEST(test_damaged_snappy),
-        TEST(test_reads_the_peers),
-        TEST(test_the_peers_read_us),
+        TEST(test_reading_the_peers_output),
+        TEST(test_peers_read_our_output),
         TEST(test_incompressible),
         TEST(test_concatenated),
-        TEST(test_cut_at_every_byte),
+        TEST(test_truncated_at_every_byte),
         TEST(test_damage),
         TEST(test_no_coding),
         TEST(test_bombs),
-        TEST(test_lying_sizes),
+        TEST(test_wrong_sizes),
         TEST(test_zstd_window),
         TEST(test_zstd_of_many_blocks),
         TEST(test_old_zstd),

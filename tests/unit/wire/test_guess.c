@@ -18,8 +18,8 @@ static void protocols_by_their_first_bytes(void **state)
     assert_int_equal(GUESS("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), BR_GUESS_HTTP1);
     assert_int_equal(GUESS("\0\0\0\4\0\0\0\0\0"), BR_GUESS_HTTP2);
     assert_int_equal(GUESS("\0\0\x12\4\0\0\0\0\0\0\3\0\0\0\x64"), BR_GUESS_HTTP2);
-    assert_int_equal(GUESS("\0\0\5\4\0\0\0\0\0"), BR_GUESS_OTHER); /* six bytes a setting */
-    assert_int_equal(GUESS("\0\0\0\4\0\0\0\0\1"), BR_GUESS_OTHER); /* of no stream */
+    assert_int_equal(GUESS("\0\0\5\4\0\0\0\0\0"), BR_GUESS_OTHER); /* six bytes for each setting */
+    assert_int_equal(GUESS("\0\0\0\4\0\0\0\0\1"), BR_GUESS_OTHER); /* its stream must be 0 */
     assert_int_equal(GUESS("\0\0\0\4"), BR_GUESS_OTHER);
     assert_int_equal(GUESS("HTTP/1.1 200 OK\r\n\r\n"), BR_GUESS_HTTP1);
     assert_int_equal(GUESS("POST / HTTP/1.1\r\n"), BR_GUESS_HTTP1);

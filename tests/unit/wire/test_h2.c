@@ -47,7 +47,8 @@ static int feed(struct h2_check *c, struct wire *w)
     return rc;
 }
 
-/* True when the server has sent a frame of that type, on that stream, with that error code. */
+/* Returns true if the server has sent a frame of that type, on that stream, with that error
+ * code. */
 static bool sent_code(const struct h2_check *c, unsigned type, uint32_t stream, uint32_t code)
 {
     struct wire all = {0};
@@ -83,7 +84,7 @@ static unsigned count_codes(const struct h2_check *c, unsigned type, uint32_t co
 
 /* --- Floods ----------------------------------------------------------------------------------- */
 
-/* Writes what the client does for the n-th time. */
+/* Writes the n-th repetition of the client's frames. */
 typedef void flood_fn(struct wire *w, uint32_t n);
 
 static void pings(struct wire *w, uint32_t n)
@@ -109,14 +110,14 @@ static void unknown_frames(struct wire *w, uint32_t n)
     h2_frame(w, 0x77, 0, 0, "x", 1);
 }
 
-/* CVE-2019-9517 and its neighbours: nothing was sent that there could be room made for. */
+/* CVE-2019-9517 and similar attacks: updates for a window from which nothing was sent. */
 static void window_updates(struct wire *w, uint32_t n)
 {
     (void)n;
     h2_frame(w, H2_WINDOW_UPDATE, 0, 0, "\0\0\0\1", 4);
 }
 
-/* CVE-2023-44487: requests that are taken back at once. */
+/* CVE-2023-44487: requests that are reset at once. */
 static void rapid_resets(struct wire *w, uint32_t n)
 {
     h2_headers(w, 2 * n + 1, "/later", 0);
@@ -131,21 +132,21 @@ static void empty_data(struct wire *w, uint32_t n)
     h2_frame(w, H2_DATA, 0, 1, NULL, 0);
 }
 
-/* CVE-2025-8671: frames that make the server reset the stream: an increment of 0, ... */
+/* CVE-2025-8671: frames that make the server reset the stream. Here: an increment of 0. */
 static void made_you_reset(struct wire *w, uint32_t n)
 {
     h2_headers(w, 2 * n + 1, "/later", H2_END_STREAM);
     h2_frame(w, H2_WINDOW_UPDATE, 0, 2 * n + 1, "\0\0\0\0", 4);
 }
 
-/* ... a window over 2^31 - 1, ... */
+/* CVE-2025-8671: a window over 2^31 - 1. */
 static void window_overflows(struct wire *w, uint32_t n)
 {
     h2_headers(w, 2 * n + 1, "/later", H2_END_STREAM);
     h2_frame(w, H2_WINDOW_UPDATE, 0, 2 * n + 1, "\x7f\xff\xff\xff", 4);
 }
 
-/* ... more than the content-length. */
+/* CVE-2025-8671: more data than the content-length. */
 static void wrong_lengths(struct wire *w, uint32_t n)
 {
     struct wire fields = {0};
@@ -164,7 +165,7 @@ static void malformed_requests(struct wire *w, uint32_t n)
     wire_free(&fields);
 }
 
-/* A block of headers that goes on and on (CVE-2024-27316 and its like). */
+/* An endless header block (CVE-2024-27316 and similar attacks). */
 static void continuations(struct wire *w, uint32_t n)
 {
     if (n == 0) {
@@ -188,8 +189,8 @@ static void empty_continuations(struct wire *w, uint32_t n)
         h2_frame(w, H2_CONTINUATION, 0, 1, NULL, 0);
 }
 
-/* Ends within about a thousand frames, all in one instant; the same in one piece, without a word of
- * the server in between. */
+/* Checks that the flood ends the connection within about a thousand frames, which arrive at the
+ * same time. Repeats this with a single input, during which the server does not send anything. */
 static void check_flood(const char *name, flood_fn *flood)
 {
     for (int at_once = 0; at_once < 2; at_once++) {
@@ -206,7 +207,7 @@ static void check_flood(const char *name, flood_fn *flood)
         if (at_once)
             rc = feed(c, &all);
         if (!rc)
-            fail_msg("%s%s: the connection lives after %u", name, at_once ? " at once" : "", n);
+            fail_msg("%s%s: the connection is open after %u", name, at_once ? " at once" : "", n);
         teardown((void **)&c);
     }
 }
@@ -230,7 +231,7 @@ static void floods_end_the_connection(void **state)
     FLOOD(empty_continuations);
 }
 
-static void the_client_is_told_to_calm_down(void **state)
+static void floods_end_with_enhance_your_calm(void **state)
 {
     struct h2_check *c = *state;
     int rc = 0;
@@ -243,8 +244,8 @@ static void the_client_is_told_to_calm_down(void **state)
     assert_true(sent_code(c, H2_GOAWAY, 0, ENHANCE_YOUR_CALM));
 }
 
-/* What a patient client does now and then is no flood. */
-static void moderate_use_lives(void **state)
+/* Occasional use of these frames by a legitimate client does not count as a flood. */
+static void moderate_use_is_allowed(void **state)
 {
     struct h2_check *c = *state;
     for (uint32_t n = 0; n < 4000; n++) {
@@ -253,7 +254,8 @@ static void moderate_use_lives(void **state)
         pings(&w, n);
         assert_int_equal(feed(c, &w), 0);
     }
-    for (uint32_t n = 0; n < 900; n++) { /* the library has a limit of its own, by the real clock */
+    /* the library also has a limit, which uses the real clock */
+    for (uint32_t n = 0; n < 900; n++) {
         struct wire w = {0};
         c->now_ms += 25;
         rapid_resets(&w, n);
@@ -262,14 +264,14 @@ static void moderate_use_lives(void **state)
     assert_int_equal(c->n_gone, 900);
 }
 
-/* gRPC A8, as grpc-go keeps it: three PINGs too close together since the last reply are too many.
- */
-static void pings_have_a_policy(void **state)
+/* gRPC A8, as implemented by grpc-go: three PINGs too close together since the last reply end
+ * the connection. */
+static void the_rate_of_pings_is_limited(void **state)
 {
     static const struct {
         bool without_stream, stream, reply;
         uint64_t apart_ms;
-        unsigned survives; /* PINGs; 10: all */
+        unsigned survives; /* number of PINGs that are allowed; 10: all */
     } cases[] = {
         {false, true, false, 1000, 10}, {false, true, false, 999, 3},
         {false, false, false, 1000, 3}, {true, false, false, 1000, 10},
@@ -304,14 +306,14 @@ static void pings_have_a_policy(void **state)
     }
 }
 
-/* Our own PING has one answer; a client that answers what was not asked is flooding. */
+/* The server's PING has one acknowledgement. Acknowledgements without a PING count as a flood. */
 static void our_pings_are_answered_once(void **state)
 {
     struct h2_check *c = *state;
     struct wire w = {0};
     for (int i = 0; i < 300; i++) {
         assert_true(c->conn->ops->ping(c->conn));
-        assert_false(c->conn->ops->ping(c->conn)); /* the last is not answered yet */
+        assert_false(c->conn->ops->ping(c->conn)); /* the last one is not acknowledged yet */
         h2_frame(&w, H2_PING, H2_ACK, 0, "\0\0\0\0\0\0\0\0", 8);
         assert_int_equal(feed(c, &w), 0);
     }
@@ -324,8 +326,8 @@ static void our_pings_are_answered_once(void **state)
     assert_true(sent_code(c, H2_GOAWAY, 0, ENHANCE_YOUR_CALM));
 }
 
-/* A frame is owed until it is here as a whole, wherever it is cut. */
-static void half_a_frame_is_owed(void **state)
+/* A frame counts as incomplete until all of it has arrived, wherever it is cut. */
+static void incomplete_frames_are_awaited(void **state)
 {
     struct h2_check *c = *state;
     struct wire w = {0};
@@ -342,8 +344,9 @@ static void half_a_frame_is_owed(void **state)
     wire_free(&w);
 }
 
-/* Requests themselves are no flood, however many; nor are the PINGs of grpc-go, one after each. */
-static void requests_are_no_flood(void **state)
+/* Requests do not count as a flood, however many there are. Neither do grpc-go's PINGs, one
+ * after each. */
+static void requests_are_not_a_flood(void **state)
 {
     struct h2_check *c = *state;
     for (uint32_t n = 0; n < 3000; n++) {
@@ -360,13 +363,14 @@ static void requests_are_no_flood(void **state)
 
 /* --- Limits of one request -------------------------------------------------------------------- */
 
-/* HPACK's table makes kilobytes out of one byte (CVE-2016-6581). */
-static void a_header_bomb_reaches_nobody(void **state)
+/* HPACK's table expands one byte to kilobytes (CVE-2016-6581). */
+static void header_bombs_are_rejected(void **state)
 {
     struct h2_check *c = *state;
     struct wire w = {0}, fields = {0};
     h2_request(&fields, "/bomb", "text/plain");
-    wire_byte(&fields, 0x40); /* into the table: a name of one and a value of 3,000 bytes */
+    /* added to the table: a name of one byte and a value of 3,000 bytes */
+    wire_byte(&fields, 0x40);
     wire_byte(&fields, 1);
     wire_byte(&fields, 'x');
     wire_byte(&fields, 0x7f);
@@ -374,16 +378,16 @@ static void a_header_bomb_reaches_nobody(void **state)
     for (int i = 0; i < 3000; i++)
         wire_byte(&fields, 'a');
     for (int i = 0; i < 1000; i++)
-        wire_byte(&fields, 0x80 | 62); /* again, and again */
+        wire_byte(&fields, 0x80 | 62); /* repeated references to it */
     h2_frame(&w, H2_HEADERS, H2_END_HEADERS | H2_END_STREAM, 1, fields.data, fields.len);
     wire_free(&fields);
     (void)feed(c, &w);
     assert_int_equal(c->n_begun, 0);
 }
 
-/* --- What a connection may hold --------------------------------------------------------------- */
+/* --- Memory of a connection ------------------------------------------------------------------- */
 
-/* A connection whose memory is measured, all of it; ends with meter_free. */
+/* Opens a connection, all of whose memory is measured. End it with meter_free. */
 static void meter_open(struct h2_check *c, const char *settings, size_t len)
 {
     struct wire w = {0};
@@ -396,8 +400,8 @@ static void meter_open(struct h2_check *c, const char *settings, size_t len)
     br_rope_release(&c->out);
 }
 
-/* Feeds, and counts the streams that were reset with a code. What was sent is not the connection's.
- */
+/* Feeds the bytes, and returns the number of streams that were reset with the code. Output that
+ * was sent no longer counts as memory of the connection. */
 static unsigned feed_and_send(struct h2_check *c, struct wire *w, uint32_t code)
 {
     assert_int_equal(feed(c, w), 0);
@@ -413,8 +417,9 @@ static void meter_free(struct h2_check *c)
     br_mem_set_hooks(NULL);
 }
 
-/* Sixty KiB of header for a few bytes on the wire, a hundred times, and no end to any body. */
-static void heads_of_a_connection_have_a_bound(void **state)
+/* A hundred requests with 60 KiB of headers each, encoded in a few bytes, and with unfinished
+ * bodies. */
+static void headers_of_a_connection_are_limited(void **state)
 {
     (void)state;
     struct h2_check c;
@@ -424,7 +429,7 @@ static void heads_of_a_connection_have_a_bound(void **state)
     for (uint32_t i = 0; i < 100; i++) {
         h2_request(&fields, "/never", "text/plain");
         if (i == 0) {
-            wire_byte(&fields, 0x40); /* into the table */
+            wire_byte(&fields, 0x40); /* added to the table */
             wire_byte(&fields, 1);
             wire_byte(&fields, 'x');
             wire_byte(&fields, 0x7f);
@@ -442,7 +447,7 @@ static void heads_of_a_connection_have_a_bound(void **state)
     assert_int_equal(n_reset, 100 - c.n_begun);
     assert_in_range(c.conn->ops->held(c.conn), 300 << 10, 1 << 20);
     assert_in_range(mem_meter.peak, 300 << 10, 1 << 20);
-    /* They go with their requests: there is room for others. */
+    /* The headers are freed with their requests, which makes room for others. */
     for (uint32_t i = 0; i < 100; i++)
         h2_frame(&w, H2_RST_STREAM, 0, 2 * i + 1, "\0\0\0\10", 4);
     h2_headers(&w, 201, "/now", H2_END_STREAM);
@@ -452,8 +457,8 @@ static void heads_of_a_connection_have_a_bound(void **state)
     meter_free(&c);
 }
 
-/* A window of nothing, and as many requests as there may be: the answers wait. */
-static void answers_that_wait_take_little(void **state)
+/* A window of 0 and the maximum number of requests: all answers wait. */
+static void waiting_answers_hold_little_memory(void **state)
 {
     (void)state;
     struct h2_check c;
@@ -470,8 +475,9 @@ static void answers_that_wait_take_little(void **state)
     meter_free(&c);
 }
 
-/* Large ones do not add up either: what comes when too much waits is refused, for later. */
-static void replies_of_a_connection_have_a_bound(void **state)
+/* Large answers do not accumulate: if too much waits, further requests are rejected as
+ * retryable. */
+static void replies_of_a_connection_are_limited(void **state)
 {
     (void)state;
     struct h2_check c;
@@ -487,7 +493,7 @@ static void replies_of_a_connection_have_a_bound(void **state)
     assert_in_range(n, 5, 8);
     assert_int_equal(n_reset, 50 - n);
     assert_in_range(mem_meter.peak, 200 << 10, 400 << 10);
-    for (uint32_t i = 0; i < n; i++) { /* it reads them at last */
+    for (uint32_t i = 0; i < n; i++) { /* the client finally reads them */
         h2_frame(&w, H2_WINDOW_UPDATE, 0, 2 * i + 1, "\0\0\377\377", 4);
         h2_frame(&w, H2_WINDOW_UPDATE, 0, 0, "\0\0\377\377", 4);
     }
@@ -498,9 +504,9 @@ static void replies_of_a_connection_have_a_bound(void **state)
     meter_free(&c);
 }
 
-#define IDLE_MAX 32768 /* of which nghttp2 has most, and touches half */
+#define IDLE_MAX 32768 /* mostly memory of nghttp2, half of which it uses */
 
-/* Between requests next to nothing is held. */
+/* Between requests, a connection holds very little memory. */
 static void idle_connections_are_small(void **state)
 {
     (void)state;
@@ -539,12 +545,13 @@ static void send_fields(struct h2_check *c, uint32_t stream, unsigned n, size_t 
     (void)feed(c, &w);
 }
 
-static void heads_have_a_size_and_a_number_of_fields(void **state)
+static void sizes_and_numbers_of_headers_are_limited(void **state)
 {
     struct h2_check *c = *state;
     send_fields(c, 1, 100, 200);
     assert_int_equal(c->n_begun, 1);
-    send_fields(c, 3, BR_REQUEST_HEADERS_MAX - 5, 128); /* :method, :path and so on are five */
+    /* :method, :path and other pseudo-headers are five */
+    send_fields(c, 3, BR_REQUEST_HEADERS_MAX - 5, 128);
     assert_int_equal(c->n_begun, 2);
     send_fields(c, 5, BR_REQUEST_HEADERS_MAX - 4, 128);
     assert_int_equal(c->n_begun, 2);
@@ -574,13 +581,13 @@ static void bodies_over_the_maximum_end_early(void **state)
     memset(data, 'x', sizeof data);
     h2_headers(&w, 1, "/later", 0);
     h2_frame(&w, H2_DATA, 0, 1, data, 3000);
-    h2_frame(&w, H2_DATA, 0, 1, data, 1096); /* 4,096, which is allowed */
+    h2_frame(&w, H2_DATA, 0, 1, data, 1096); /* 4,096 in total, which is allowed */
     assert_int_equal(feed(c, &w), 0);
     assert_log(c, "begin /later; ");
     h2_frame(&w, H2_DATA, 0, 1, "y", 1);
     assert_int_equal(feed(c, &w), 0);
     assert_log(c, "begin /later; error 1; ");
-    h2_frame(&w, H2_DATA, H2_END_STREAM, 1, data, 3000); /* thrown away */
+    h2_frame(&w, H2_DATA, H2_END_STREAM, 1, data, 3000); /* discarded */
     assert_int_equal(feed(c, &w), 0);
     assert_log(c, "begin /later; error 1; ");
     h2_check_answer(c);
@@ -588,7 +595,7 @@ static void bodies_over_the_maximum_end_early(void **state)
 
 /* --- gRPC framing ----------------------------------------------------------------------------- */
 
-/* One request of /grpc whose body is `body`, cut at `cut` (0: not). */
+/* Sends a request of /grpc with the given body, cut at `cut` (0: not cut). */
 static void grpc(struct h2_check *c, uint32_t stream, const struct wire *body, size_t cut)
 {
     struct wire w = {0};
@@ -611,7 +618,7 @@ static void a_message_may_be_cut_anywhere(void **state)
         grpc(c, stream, &body, cut);
         assert_log(c, "begin /grpc; body 5 hello; ");
     }
-    /* and frames themselves anywhere, byte by byte */
+    /* the frames may also be cut anywhere, byte by byte */
     br_str_clear(&c->log);
     h2_headers(&bytes, stream, "/grpc", 0);
     for (size_t i = 0; i < body.len; i++)
@@ -640,7 +647,7 @@ static void check_message(const char *bytes, size_t len, const char *want)
 #define TOO_BIG "error 1; "
 #define MALFORMED "error 2; "
 
-static void one_message_in_a_request(void **state)
+static void a_request_has_one_message(void **state)
 {
     (void)state;
     check_message("", 0, MALFORMED);
@@ -648,13 +655,13 @@ static void one_message_in_a_request(void **state)
     check_message("\0\0\0\0", 4, MALFORMED);
     check_message("\0\0\0\0\0", 5, "body 0 ; ");
     check_message("\0\0\0\0\1", 5, MALFORMED);  /* the message is missing */
-    check_message("\0\0\0\0\2a", 6, MALFORMED); /* its end is */
+    check_message("\0\0\0\0\2a", 6, MALFORMED); /* the end of the message is missing */
     check_message("\0\0\0\0\1a", 6, "body 1 a; ");
-    check_message("\0\0\0\0\1ab", 7, MALFORMED); /* more than it */
+    check_message("\0\0\0\0\1ab", 7, MALFORMED); /* bytes after the message */
     check_message("\0\0\0\0\0b", 6, MALFORMED);
-    check_message("\0\0\0\0\1a\0\0\0\0\1b", 12, MALFORMED); /* two */
-    check_message("\0\0\0\0\0\0\0\0\0\0", 10, MALFORMED);   /* two empty ones */
-    check_message("\1\0\0\0\1a", 6, "body 1 packed a; "); /* whose encoding the service looks at */
+    check_message("\0\0\0\0\1a\0\0\0\0\1b", 12, MALFORMED); /* two messages */
+    check_message("\0\0\0\0\0\0\0\0\0\0", 10, MALFORMED);   /* two empty messages */
+    check_message("\1\0\0\0\1a", 6, "body 1 packed a; ");   /* the service checks the encoding */
     check_message("\2\0\0\0\1a", 6, MALFORMED);
     check_message("\xff\0\0\0\1a", 6, MALFORMED);
     check_message("\0\xff\xff\xff\xff", 5, TOO_BIG);
@@ -663,17 +670,17 @@ static void one_message_in_a_request(void **state)
                   8, TOO_BIG);
     check_message("\0\x7f\xff\xff\xff", 5, TOO_BIG);
     check_message("\0\0\0\x10\1", 5, TOO_BIG);   /* 4,097 */
-    check_message("\0\0\0\x10\0", 5, MALFORMED); /* 4,096, which would do */
+    check_message("\0\0\0\x10\0", 5, MALFORMED); /* 4,096, which is allowed */
 }
 
 /* --- With a client ---------------------------------------------------------------------------- */
 
-/* nghttp2's client side, as the other implementation. */
+/* nghttp2's client, as the other implementation. */
 struct peer {
     struct h2_check *c;
     nghttp2_session *session;
-    struct br_str log; /* "1 :status=200; 1 data 4 done; 1 closed 0; " */
-    int result;        /* of the server's input */
+    struct br_str log; /* such as "1 :status=200; 1 data 4 done; 1 closed 0; " */
+    int result;        /* result of the server for its input */
 };
 
 static int on_header(nghttp2_session *s, const nghttp2_frame *frame, const uint8_t *name,
@@ -739,7 +746,7 @@ static void peer_free(struct peer *p)
     br_str_release(&p->log);
 }
 
-/* Carries bytes both ways until nobody has any. */
+/* Transfers bytes in both directions until both sides are idle. */
 static void carry(struct peer *p)
 {
     for (bool more = true; more && !p->result;) {
@@ -763,7 +770,7 @@ static void carry(struct peer *p)
 struct upload {
     const char *data;
     size_t len;
-    bool open; /* more comes, but not now */
+    bool open; /* the body is not complete yet */
 };
 
 static ssize_t read_upload(nghttp2_session *s, int32_t id, uint8_t *buf, size_t len,
@@ -837,9 +844,9 @@ static void failures_are_trailers_only(void **state)
     peer_free(&p);
 }
 
-/* Answered before the client has sent all: it is heard to the end, or to 64 KiB, whatever comes
- * first; then the rest is not wanted any more, which is no error (RFC 9113 section 8.1). */
-static void an_early_answer_waits_a_while_for_the_rest(void **state)
+/* The server answers before it has the whole request. It reads the rest up to its end or 64 KiB,
+ * and then resets the stream with NO_ERROR (RFC 9113 section 8.1). */
+static void early_answers_wait_for_the_rest_of_the_request(void **state)
 {
     struct peer p;
     static char data[70000];
@@ -859,14 +866,14 @@ static void an_early_answer_waits_a_while_for_the_rest(void **state)
     peer_free(&p);
 }
 
-static void a_client_may_take_its_request_back(void **state)
+static void a_client_may_reset_its_request(void **state)
 {
     struct peer p;
     struct upload u = {"all", 3, false}, part = {"some", 4, true};
     peer_init(&p, *state);
     int32_t a = request(&p, "POST", "/later", &u), b = request(&p, "POST", "/later", &part);
     assert_false(p.c->conn->ops->idle(p.c->conn));
-    /* The rest of the second, for so long. */
+    /* The server still waits for the rest of the second request. */
     assert_int_equal(p.c->conn->ops->awaits_since(p.c->conn, p.c->now_ms, BR_AWAITS_BODY),
                      p.c->now_ms);
     nghttp2_submit_rst_stream(p.session, 0, a, NGHTTP2_CANCEL);
@@ -875,7 +882,7 @@ static void a_client_may_take_its_request_back(void **state)
     assert_int_equal(p.c->n_gone, 2);
     assert_true(p.c->conn->ops->idle(p.c->conn));
     assert_true(p.c->conn->ops->awaits_since(p.c->conn, p.c->now_ms, BR_AWAITS_BODY) == UINT64_MAX);
-    h2_check_answer(p.c); /* nobody left */
+    h2_check_answer(p.c); /* no request remains */
     peer_free(&p);
 }
 
@@ -899,7 +906,7 @@ static void many_streams_at_once(void **state)
     peer_free(&p);
 }
 
-static void shutting_down_finishes_what_has_begun(void **state)
+static void shutdown_finishes_requests_in_progress(void **state)
 {
     struct peer p;
     struct upload u = {"hello", 5, false};
@@ -948,7 +955,7 @@ static void scenario(void *arg)
     wire_free(&w);
 }
 
-static void without_memory_streams_end(void **state)
+static void streams_end_without_memory(void **state)
 {
     (void)state;
     fault_each("h2 server", scenario, NULL);
@@ -958,33 +965,33 @@ SUITE(h2)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(floods_end_the_connection),
-        cmocka_unit_test(pings_have_a_policy),
+        cmocka_unit_test(the_rate_of_pings_is_limited),
         TEST(our_pings_are_answered_once),
-        cmocka_unit_test(heads_of_a_connection_have_a_bound),
-        cmocka_unit_test(answers_that_wait_take_little),
-        cmocka_unit_test(replies_of_a_connection_have_a_bound),
+        cmocka_unit_test(headers_of_a_connection_are_limited),
+        cmocka_unit_test(waiting_answers_hold_little_memory),
+        cmocka_unit_test(replies_of_a_connection_are_limited),
         cmocka_unit_test(idle_connections_are_small),
-        TEST(half_a_frame_is_owed),
-        TEST(the_client_is_told_to_calm_down),
-        TEST(moderate_use_lives),
-        TEST(requests_are_no_flood),
-        TEST(a_header_bomb_reaches_nobody),
-        TEST(heads_have_a_size_and_a_number_of_fields),
+        TEST(incomplete_frames_are_awaited),
+        TEST(floods_end_with_enhance_your_calm),
+        TEST(moderate_use_is_allowed),
+        TEST(requests_are_not_a_flood),
+        TEST(header_bombs_are_rejected),
+        TEST(sizes_and_numbers_of_headers_are_limited),
         TEST(a_skipped_stream_stays_closed),
         TEST(bodies_over_the_maximum_end_early),
         TEST(a_message_may_be_cut_anywhere),
-        cmocka_unit_test(one_message_in_a_request),
+        cmocka_unit_test(a_request_has_one_message),
         cmocka_unit_test_setup_teardown(a_unary_call_has_its_status_in_trailers, setup_bare,
                                         teardown),
         cmocka_unit_test_setup_teardown(replies_over_http, setup_bare, teardown),
         cmocka_unit_test_setup_teardown(failures_are_trailers_only, setup_bare, teardown),
-        cmocka_unit_test_setup_teardown(an_early_answer_waits_a_while_for_the_rest, setup_bare,
+        cmocka_unit_test_setup_teardown(early_answers_wait_for_the_rest_of_the_request, setup_bare,
                                         teardown),
-        cmocka_unit_test_setup_teardown(a_client_may_take_its_request_back, setup_bare, teardown),
+        cmocka_unit_test_setup_teardown(a_client_may_reset_its_request, setup_bare, teardown),
         cmocka_unit_test_setup_teardown(many_streams_at_once, setup_bare, teardown),
-        cmocka_unit_test_setup_teardown(shutting_down_finishes_what_has_begun, setup_bare,
+        cmocka_unit_test_setup_teardown(shutdown_finishes_requests_in_progress, setup_bare,
                                         teardown),
-        cmocka_unit_test(without_memory_streams_end),
+        cmocka_unit_test(streams_end_without_memory),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include "tests/support/mem_meter.h"
 #include "tests/support/test.h"
 
-/* All there is to say about these bytes, which must be the same however they are cut: whole, in
+/* Returns all events of these bytes. They must be the same however the bytes are cut: whole, in
  * single bytes, and in two at every place. */
 static struct br_str events(char kind, const char *bytes, size_t len)
 {
@@ -32,8 +32,8 @@ static void assert_events(char kind, const char *bytes, size_t len, const char *
     br_str_release(&got);
 }
 
-/* Refused with this status, whatever was said before; and for what it says, not for its early end.
- */
+/* Checks that the bytes are rejected with this status because of their content, not because they
+ * end early. Events before the error may be anything. */
 static void assert_refused(char kind, const char *bytes, size_t len, unsigned status,
                            const char *what)
 {
@@ -44,7 +44,7 @@ static void assert_refused(char kind, const char *bytes, size_t len, unsigned st
     if (!at || strncmp(at, want, strlen(want)) != 0)
         fail_msg("%s: should be %u: %s", what, status, got.data);
     if (strstr(at, "the connection closed") && !strstr(what, "connection closes"))
-        fail_msg("%s: is only refused because it ends", what);
+        fail_msg("%s: is only rejected because it ends", what);
     br_str_release(&got);
 }
 
@@ -57,7 +57,7 @@ static void test_invalid(void **state)
     }
 }
 
-/* A prefix of a message is never a message: nothing complete is reported before the last byte. */
+/* The prefix of a message is never complete: no message is complete before the last byte. */
 static void test_cut_off(void **state)
 {
     (void)state;
@@ -85,8 +85,8 @@ static const struct valid_case valid[] = {
     {'q', GET "\r\n\r\n" GET "\r\n", "GET / 1.1 keep|host:a\n;\nGET / 1.1 keep|host:a\n;\n"},
     {'q', "\r\n", ""},
     {'q', "", ""},
-    /* RFC 9112 section 5.1: white space around a value is not part of it; RFC 9110 section 5.5:
-     * inside it is, and bytes over ASCII are. Names are lower-cased. */
+    /* RFC 9112 section 5.1: white space around a value does not belong to it. RFC 9110 section
+     * 5.5: white space and bytes above ASCII are allowed inside. Names become lower-case. */
     {'q', GET "X-Trace_ID:\t a \tb \t\r\nEmpty:\r\nBlank:  \r\nY:\xc3\xa9\r\n\r\n",
      "GET / 1.1 keep|host:a|x-trace_id:a \tb|empty:|blank:|y:\xc3\xa9\n;\n"},
     {'q', POST "Content-Length: 3\r\n\r\nabc" GET "\r\n",
@@ -95,7 +95,7 @@ static const struct valid_case valid[] = {
      "POST / 1.1 keep length=0|host:a|content-length:0\n;\n"},
     {'q', POST "Content-Length: 003\r\n\r\nabc",
      "POST / 1.1 keep length=3|host:a|content-length:003\nabc;\n"},
-    /* The largest length: 2^63 - 1; the connection closes long before. */
+    /* The greatest length: 2^63 - 1. The connection closes long before that. */
     {'q', POST "Content-Length: 9223372036854775807\r\n\r\nabc",
      "POST / 1.1 keep length=9223372036854775807|host:a|content-length:9223372036854775807\n"
      "abc!400 the connection closed in the middle of a message\n"},
@@ -123,8 +123,8 @@ static const struct valid_case valid[] = {
     {'q', "M-SEARCH / HTTP/1.1\r\nHost: a\r\n\r\n", "M-SEARCH / 1.1 keep|host:a\n;\n"},
     {'q', "GET / HTTP/1.1\r\nHost: [::1]:4318\r\n\r\n", "GET / 1.1 keep|host:[::1]:4318\n;\n"},
     {'q', "GET / HTTP/1.1\r\nHost:\r\n\r\n", "GET / 1.1 keep|host:\n;\n"},
-    /* RFC 9112 section 9.3: who keeps the connection. What follows the last message does not count.
-     */
+    /* RFC 9112 section 9.3: when a connection stays open. Bytes after the last message are
+     * ignored. */
     {'q', "GET / HTTP/1.0\r\n\r\n" GET "\r\n", "GET / 1.0 close\n;\n"},
     {'q', "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n",
      "GET / 1.0 keep|connection:Keep-Alive\n;\n"},
@@ -136,7 +136,7 @@ static const struct valid_case valid[] = {
     {'q', GET "Connection: te\r\nConnection: close\r\n\r\n",
      "GET / 1.1 close|host:a|connection:te|connection:close\n;\n"},
     {'q', GET "Connection: closed\r\n\r\n", "GET / 1.1 keep|host:a|connection:closed\n;\n"},
-    /* RFC 9110 section 7.8: Upgrade may be ignored, and then the body is what its length says. */
+    /* RFC 9110 section 7.8: Upgrade may be ignored. The body then has its stated length. */
     {'q', POST "Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\nab" GET "\r\n",
      "POST / 1.1 keep length=2|host:a|connection:upgrade|upgrade:h2c|content-length:2\n"
      "ab;\nGET / 1.1 keep|host:a\n;\n"},
@@ -146,7 +146,7 @@ static const struct valid_case valid[] = {
     {'q', GET "Expect: 100-continue\r\n\r\n", "GET / 1.1 keep|host:a|expect:100-continue\n;\n"},
     {'q', "POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx",
      "POST / 1.0 close length=1|expect:100-continue|content-length:1\nx;\n"},
-    /* Responses. RFC 9112 section 6.3: lengths in their order. */
+    /* Responses. RFC 9112 section 6.3: the ways to state a length, by precedence. */
     {'r', "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 204 No Content\r\n\r\n",
      "200 1.1 keep length=3|content-length:3\nabc;\n204 1.1 keep\n;\n"},
     {'r', OK_CHUNKED "3\r\nabc\r\n0\r\n\r\n",
@@ -174,7 +174,7 @@ static void test_valid(void **state)
         assert_events(valid[i].kind, valid[i].bytes, strlen(valid[i].bytes), valid[i].want);
 }
 
-/* `head`, then as many x as make `len` bytes, then `tail`. */
+/* Returns `head`, padded with x to `len` bytes, and `tail`. */
 static struct br_str padded(const char *head, size_t len, const char *tail)
 {
     struct br_str s = {0};
@@ -196,7 +196,7 @@ static struct br_str repeated(const char *head, const char *line, size_t n, cons
     return s;
 }
 
-/* Ends well, with the last message complete; or is refused with `status`. */
+/* Checks that the last message is complete (`status` 0), or that `status` is the error. */
 static void assert_limit(char kind, struct br_str s, unsigned status)
 {
     if (status) {
@@ -215,27 +215,27 @@ static void test_limits(void **state)
 {
     (void)state;
     static const char over_line[] = " HTTP/1.1\r\n";
-    /* The head, and a request line that takes all of it. */
+    /* The size of the head, also for a single request line. */
     assert_limit('q', padded(GET "X: ", BR_HTTP1_HEAD_MAX, "\r\n\r\n"), 0);
     assert_limit('q', padded(GET "X: ", BR_HTTP1_HEAD_MAX + 1, "\r\n\r\n"), 431);
     assert_limit('q', padded(GET "X: ", BR_HTTP1_HEAD_MAX + 1, ""), 431);
     assert_limit('q', padded("GET /", BR_HTTP1_HEAD_MAX + 1, over_line), 414);
     assert_limit('q', padded("GET /", BR_HTTP1_HEAD_MAX, " HTTP/1.1\r\nHost: a\r\n\r\n"), 0);
-    /* Headers, with the Host among them. */
+    /* The number of headers, which includes the Host. */
     assert_limit('q', repeated(GET, "X: y\r\n", BR_HTTP1_HEADERS_MAX - 1, "\r\n"), 0);
     assert_limit('q', repeated(GET, "X: y\r\n", BR_HTTP1_HEADERS_MAX, "\r\n"), 431);
-    /* Interim responses of 25 bytes share the budget with the final one of 38. */
-    size_t fit = (BR_HTTP1_HEAD_MAX - 38) / 25;
+    /* Interim responses of 25 bytes share the limit with the final one of 38. */
+    size_t n_interim = (BR_HTTP1_HEAD_MAX - 38) / 25;
     static const char final[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    assert_limit('r', repeated("", "HTTP/1.1 100 Continue\r\n\r\n", fit, final), 0);
-    assert_limit('r', repeated("", "HTTP/1.1 100 Continue\r\n\r\n", fit + 1, final), 431);
-    /* The line of a chunk size, and the extensions of all chunks: 4 bytes each. */
+    assert_limit('r', repeated("", "HTTP/1.1 100 Continue\r\n\r\n", n_interim, final), 0);
+    assert_limit('r', repeated("", "HTTP/1.1 100 Continue\r\n\r\n", n_interim + 1, final), 431);
+    /* The length of a chunk's size line, and the total of all extensions of 4 bytes each. */
     assert_limit('q', padded(CHUNKED "0;", strlen(CHUNKED) + 1024 + 2, "\r\n\r\n"), 0);
     assert_limit('q', padded(CHUNKED "0;", strlen(CHUNKED) + 1025 + 2, "\r\n\r\n"), 400);
     assert_limit('q', repeated(CHUNKED, "1;a=b\r\nx\r\n", 4096, "0\r\n\r\n"), 0);
     assert_limit('q', repeated(CHUNKED, "1;a=b\r\nx\r\n", 4096, "0;a\r\n\r\n"), 400);
     assert_limit('q', repeated(CHUNKED, "1;a=b\r\nx\r\n", 4097, "0\r\n\r\n"), 400);
-    /* Trailers have a head's limits. */
+    /* Trailers have the same limits as a head. */
     size_t before = strlen(CHUNKED "0\r\n");
     assert_limit('q', padded(CHUNKED "0\r\nX: ", before + BR_HTTP1_HEAD_MAX, "\r\n\r\n"), 0);
     assert_limit('q', padded(CHUNKED "0\r\nX: ", before + BR_HTTP1_HEAD_MAX + 1, "\r\n\r\n"), 431);
@@ -243,7 +243,7 @@ static void test_limits(void **state)
     assert_limit('q', repeated(CHUNKED "0\r\n", "X: y\r\n", BR_HTTP1_HEADERS_MAX + 1, "\r\n"), 431);
 }
 
-/* What HEAD said still stands at DONE, though lines came in between and moved the line buffer. */
+/* The fields of HEAD are still valid at DONE, although later lines moved the line buffer. */
 static void test_fields_stay_until_done(void **state)
 {
     (void)state;
@@ -278,7 +278,7 @@ static enum br_http1_event feed(struct br_http1 *p, const char *text)
     return br_http1_next(p, &data, &len, &body, &body_len);
 }
 
-static void test_an_error_stays(void **state)
+static void test_errors_are_permanent(void **state)
 {
     (void)state;
     struct br_http1 p;
@@ -293,8 +293,8 @@ static void test_an_error_stays(void **state)
     br_http1_release(&p);
 }
 
-/* A head of all that is allowed, in single bytes: never more than the line, the strings and, while
- * one of them grows, its old self; and little once it is over. */
+/* A head of the maximum size arrives in single bytes. The parser holds at most the line and the
+ * strings, and two copies while one of them grows. It holds little memory afterwards. */
 static void test_memory(void **state)
 {
     (void)state;
@@ -321,7 +321,7 @@ static void test_memory(void **state)
     br_str_release(&in);
 }
 
-/* Fails the n-th allocation, for every n, until all goes well. */
+/* Fails the n-th allocation, for every n, until everything succeeds. */
 static void test_allocation_failures(void **state)
 {
     (void)state;
@@ -376,7 +376,7 @@ SUITE(http1)
         cmocka_unit_test(test_valid),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_fields_stay_until_done),
-        cmocka_unit_test(test_an_error_stays),
+        cmocka_unit_test(test_errors_are_permanent),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_allocation_failures),
         cmocka_unit_test(test_corpus),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cases from RFC 2046 section 5.1, RFC 7578 and RFC 2388's example; queries by the WHATWG's URL
- * standard, section 5.1. */
+/* Cases from RFC 2046 section 5.1, RFC 7578 and the example of RFC 2388. Queries follow the
+ * WHATWG URL standard, section 5.1. */
 #include "base/mem.h"
 #include "base/steps.h"
 #include "tests/support/corpus.h"
@@ -11,7 +11,7 @@
 #define FIELDS 4
 #define PART(name) "Content-Disposition: form-data; name=\"" name "\"\r\n\r\n"
 
-static void test_is(void **state)
+static void test_recognition(void **state)
 {
     (void)state;
     assert_true(br_multipart_is("multipart/form-data; boundary=x"));
@@ -27,17 +27,18 @@ static void test_boundary(void **state)
 {
     (void)state;
     static const struct {
-        const char *type, *want; /* want NULL: refused */
+        const char *type, *expected; /* expected NULL: an error */
     } cases[] = {
         {"multipart/form-data; boundary=AaB03x", "AaB03x"},
         {"multipart/form-data;boundary=AaB03x", "AaB03x"},
         {"multipart/form-data; charset=utf-8; Boundary=AaB03x", "AaB03x"},
         {"multipart/form-data; boundary=AaB03x; charset=utf-8", "AaB03x"},
         {"multipart/form-data; boundary=AaB03x;", "AaB03x"},
-        /* RFC 2046: with a colon it has to be quoted, and may then have spaces inside */
+        /* RFC 2046: a boundary with a colon must be quoted, and may then contain spaces */
         {"multipart/form-data; boundary=\"gc0pJq0M:08jU534c0p\"", "gc0pJq0M:08jU534c0p"},
         {"multipart/form-data; boundary=\"simple boundary\"", "simple boundary"},
-        {"multipart/form-data; boundary=\"a\\\"b\"", NULL}, /* a quote is no boundary's character */
+        /* a quote is not allowed in a boundary */
+        {"multipart/form-data; boundary=\"a\\\"b\"", NULL},
         {"multipart/form-data; boundary=\"ends in space \"", NULL},
         {"multipart/form-data; boundary=\"\"", NULL},
         {"multipart/form-data; boundary=", NULL},
@@ -61,14 +62,14 @@ static void test_boundary(void **state)
         char boundary[BR_BOUNDARY_MAX + 1] = "untouched";
         struct br_err err = {0};
         int rc = br_multipart_boundary(cases[i].type, boundary, &err);
-        assert_int_equal(rc, cases[i].want ? 0 : BR_EINVAL);
-        assert_string_equal(boundary, cases[i].want ? cases[i].want : "untouched");
-        assert_true(cases[i].want || err.text[0]);
+        assert_int_equal(rc, cases[i].expected ? 0 : BR_EINVAL);
+        assert_string_equal(boundary, cases[i].expected ? cases[i].expected : "untouched");
+        assert_true(cases[i].expected || err.text[0]);
     }
 }
 
-/* Parses a form in memory of exactly its size. Returns "name=content;" of each field, or "!" and
- * the error. */
+/* Parses a form in a block of exactly its size. Returns "name=content;" of each field, or "!"
+ * and the error. */
 static const char *parse(const char *boundary, const void *data, size_t len)
 {
     static char out[2048];
@@ -95,26 +96,26 @@ static void test_forms(void **state)
 {
     (void)state;
     static const struct {
-        const char *body, *want;
+        const char *body, *expected;
     } cases[] = {
         {"--x\r\n" PART("a") "1\r\n--x--", "a=1;"},
         {"--x\r\n" PART("a") "1\r\n--x--\r\n", "a=1;"},
         {"--x\r\n" PART("a") "1\r\n--x\r\n" PART("b") "2\r\n--x--\r\n", "a=1;b=2;"},
-        /* preamble, epilogue, white space behind boundaries (RFC 2046's grammar) */
+        /* preamble, epilogue, white space after boundaries (RFC 2046's grammar) */
         {"this is ignored\r\n--x \t\r\n" PART("a") "1\r\n--x-- \r\nso is this", "a=1;"},
         {"\r\n--x\r\n" PART("a") "1\r\n--x--", "a=1;"},
-        /* the line end before a delimiter belongs to it, one more is content */
+        /* the line end before a delimiter belongs to it; another one is content */
         {"--x\r\n" PART("a") "1\r\n\r\n--x--", "a=1\r\n;"},
         {"--x\r\n" PART("a") "\r\n--x--", "a=;"},
-        /* body-part := MIME-part-headers [CRLF *OCTET]: there need not be a content at all */
+        /* body-part := MIME-part-headers [CRLF *OCTET]: the content is optional */
         {"--x\r\n" PART("a") "--x--", "a=;"},
-        /* what begins like a delimiter and goes on otherwise is content */
+        /* text that only begins like a delimiter is content */
         {"--x\r\n" PART("a") "\r\n--xy\r\n--\r\n--x-\r\n--x--z\r\n--x--",
          "a=\r\n--xy\r\n--\r\n--x-\r\n--x--z;"},
         {"--xy\r\n--x\r\n" PART("a") "1\r\n--x--", "a=1;"},
         {"--x\r\n" PART("a") "1--x--\n--x--\r\n--x--", "a=1--x--\n--x--;"},
         {"--x--", ""},
-        /* headers in any case and order; others are skipped */
+        /* headers in any letter case and order; other headers are skipped */
         {"--x\r\nContent-Type: text/plain\r\ncontent-disposition:form-data;name=\"a\"\r\n"
          "X-Y:\r\n\r\n1\r\n--x--",
          "a=1;"},
@@ -127,7 +128,7 @@ static void test_forms(void **state)
         {"--x\r\nContent-Transfer-Encoding: 8BIT\r\n" PART("a") "1\r\n--x--", "a=1;"},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++)
-        assert_string_equal(parse("x", cases[i].body, strlen(cases[i].body)), cases[i].want);
+        assert_string_equal(parse("x", cases[i].body, strlen(cases[i].body)), cases[i].expected);
 }
 
 static void test_refused(void **state)
@@ -174,7 +175,7 @@ static void test_refused(void **state)
     }
 }
 
-/* As many fields as there is room for, and one more; as large a head as there may be. */
+/* The maximum number of fields and one more; a head of the maximum size. */
 static void test_bounds(void **state)
 {
     char body[BR_FORM_HEAD_MAX + 1024];
@@ -188,9 +189,9 @@ static void test_bounds(void **state)
         assert_string_equal(got, n == FIELDS ? "a=;a=;a=;a=;" : "!the form has more than 4 fields");
     }
     static const char head[] = "--x\r\n", end[] = "\r\n" PART("a") "1\r\n--x--";
-    size_t rest = strlen("X: ") + strlen("\r\n" PART("a"));
+    size_t other_bytes = strlen("X: ") + strlen("\r\n" PART("a"));
     for (size_t more = 0; more <= 1; more++) {
-        int fill = (int)(BR_FORM_HEAD_MAX - rest + more);
+        int fill = (int)(BR_FORM_HEAD_MAX - other_bytes + more);
         (void)snprintf(body, sizeof body, "%sX: %*s%s", head, fill, "", end);
         assert_string_equal(parse("x", body, strlen(body)),
                             more ? "!the headers of a part are incomplete or too large" : "a=1;");
@@ -204,7 +205,7 @@ static void test_bounds(void **state)
     }
 }
 
-/* Every prefix of a form is refused, and none is read past its end. */
+/* Every prefix of a form is an error, and none is read past its end. */
 static void test_prefixes(void **state)
 {
     static const char form[] = "--x\r\n" PART("a") "1\r\n--x\r\nX: y\r\n" PART("b") "2\r\n--x--";
@@ -235,7 +236,7 @@ static void test_query(void **state)
 {
     (void)state;
     static const struct {
-        const char *query, *want;
+        const char *query, *expected;
     } cases[] = {
         {"name=app", "app"},
         {"a=b&name=app&name=second", "app"},
@@ -259,10 +260,10 @@ static void test_query(void **state)
         size_t len = 0;
         br_arena_init(&arena, 0);
         int rc = br_query_get(cases[i].query, "name", &arena, &value, &len);
-        assert_int_equal(rc, cases[i].want ? 0 : BR_ENOTFOUND);
-        if (cases[i].want) {
-            assert_string_equal(value, cases[i].want);
-            assert_int_equal(len, strlen(cases[i].want));
+        assert_int_equal(rc, cases[i].expected ? 0 : BR_ENOTFOUND);
+        if (cases[i].expected) {
+            assert_string_equal(value, cases[i].expected);
+            assert_int_equal(len, strlen(cases[i].expected));
         }
         br_arena_release(&arena);
     }
@@ -279,7 +280,7 @@ static void test_query_zero_byte(void **state)
     assert_int_equal(len, 3);
     assert_memory_equal(value, "a\0b", 4);
     br_arena_release(&arena);
-    br_arena_init(&arena, 1); /* no room */
+    br_arena_init(&arena, 1); /* too small */
     assert_int_equal(br_query_get("name=abc", "name", &arena, &value, &len), BR_ENOMEM);
     br_arena_release(&arena);
 }
@@ -290,8 +291,8 @@ static void test_corpus(void **state)
     assert_true(corpus_replay("multipart", multipart_check) >= 10);
 }
 
-/* Two fields of which the first is as many times `part`, which looks like the end of it, as fit
- * into `size` bytes. */
+/* Parses two fields and returns the steps. The first field repeats `part`, which resembles its
+ * end, up to `size` bytes. */
 static uint64_t steps_of(const char *boundary, const char *part, size_t size)
 {
     char head[256], tail[256];
@@ -317,14 +318,14 @@ static uint64_t steps_of(const char *boundary, const char *part, size_t size)
     return br_steps() - before;
 }
 
-/* A sanitizer's memmem looks at all that is left at every call. */
+/* A sanitizer's memmem reads all remaining bytes at every call. */
 #ifdef __SANITIZE_ADDRESS__
 #define FORM_SIZE ((size_t)1 << 15)
 #else
 #define FORM_SIZE ((size_t)1 << 20)
 #endif
 
-/* The work grows with the form, whatever its content looks like. */
+/* The work is proportional to the form, for any content. */
 static void test_work(void **state)
 {
     static const char *const parts[] = {"\r\n--xy", "\r\n--x-", "\r\n--x              y", "\r\n-",
@@ -338,7 +339,7 @@ static void test_work(void **state)
     }
 }
 
-/* Fields past the maximum end the work. */
+/* Parsing ends at the first field above the maximum. */
 static void test_thousands_of_fields(void **state)
 {
     static const char part[] = "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n\r\n";
@@ -361,7 +362,7 @@ static void test_thousands_of_fields(void **state)
 SUITE(multipart)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_is),
+        cmocka_unit_test(test_recognition),
         cmocka_unit_test(test_boundary),
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_refused),

@@ -13,7 +13,7 @@ static void varints(void **state)
         const char *bytes;
         size_t len;
         uint64_t value;
-        size_t used; /* 0: refused */
+        size_t used; /* 0: an error */
     } cases[] = {
         {"\x00", 1, 0, 1},
         {"\x7f", 1, 127, 1},
@@ -41,7 +41,7 @@ static void varints(void **state)
     }
 }
 
-static void every_length_of_varint_comes_back(void **state)
+static void varints_of_every_length_are_read_back(void **state)
 {
     (void)state;
     for (unsigned bits = 0; bits <= 64; bits++) {
@@ -49,15 +49,15 @@ static void every_length_of_varint_comes_back(void **state)
             uint64_t v = (bits < 64 ? UINT64_C(1) << bits : UINT64_C(0)) + (uint64_t)d, got = 0;
             uint8_t bytes[BR_VARINT_MAX];
             uint8_t *end = br_put_varint(bytes, v);
-            /* a bit more for every seven */
-            size_t want = 1;
+            /* one more byte for every seven bits */
+            size_t expected = 1;
             for (uint64_t rest = v >> 7; rest; rest >>= 7)
-                want++;
-            assert_int_equal(end - bytes, want);
-            assert_int_equal(br_varint_size(v), want);
+                expected++;
+            assert_int_equal(end - bytes, expected);
+            assert_int_equal(br_varint_size(v), expected);
             uint8_t eight[8] = {0};
-            memcpy(eight, bytes, want < 8 ? want : 8);
-            if (want <= 8)
+            memcpy(eight, bytes, expected < 8 ? expected : 8);
+            if (expected <= 8)
                 assert_int_equal(br_varint_bytes(v), br_load64(eight));
             if (v < 1 << 14)
                 assert_int_equal(br_varint_short((uint32_t)v), br_load64(eight));
@@ -107,11 +107,11 @@ static void malformed_fields(void **state)
         {"\x02\x00", 2},                 /* number 0, LEN */
         {"\x80\x80\x80\x80\x10\x00", 6}, /* number 2^29 */
         {"\x0b\x0c", 2},                 /* a group */
-        {"\x0c", 1},                     /* its end */
+        {"\x0c", 1},                     /* the end of a group */
         {"\x0e\x00", 2},
         {"\x0f\x00", 2}, /* wire types 6 and 7 */
         {"\x08", 1},
-        {"\x08\x80", 2}, /* cut off */
+        {"\x08\x80", 2}, /* truncated */
         {"\x09\x01\x02\x03\x04\x05\x06\x07", 8},
         {"\x0d\x01\x02\x03", 4},
         {"\x0a", 1},
@@ -125,7 +125,7 @@ static void malformed_fields(void **state)
     }
 }
 
-static void lengths_are_written_as_they_are_counted(void **state)
+static void lengths_are_written_as_counted(void **state)
 {
     (void)state;
     static uint8_t out[70000], data[65536];
@@ -142,15 +142,16 @@ static void lengths_are_written_as_they_are_counted(void **state)
     }
 }
 
-/* Whatever the bytes are: inside them, and forward. */
-static void any_bytes_are_read_inside_their_bounds(void **state)
+/* For any bytes, the reader stays inside their bounds and moves forward. */
+static void any_bytes_are_read_within_their_bounds(void **state)
 {
     (void)state;
     uint64_t seed = 3;
     for (int round = 0; round < 200000; round++) {
         uint8_t bytes[24];
         size_t len = fake_random(&seed) % sizeof bytes;
-        uint8_t *exact = malloc(len ? len : 1); /* so that the sanitizer sees the end */
+        /* so that the sanitizer detects a read beyond the end */
+        uint8_t *exact = malloc(len ? len : 1);
         for (size_t i = 0; i < len; i++)
             exact[i] = (uint8_t)(fake_random(&seed) >> (round & 1 ? 0 : 5));
         const uint8_t *p = exact, *end = exact + len;
@@ -170,11 +171,11 @@ SUITE(protobuf)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(varints),
-        cmocka_unit_test(every_length_of_varint_comes_back),
+        cmocka_unit_test(varints_of_every_length_are_read_back),
         cmocka_unit_test(fields_of_every_wire_type),
         cmocka_unit_test(malformed_fields),
-        cmocka_unit_test(lengths_are_written_as_they_are_counted),
-        cmocka_unit_test(any_bytes_are_read_inside_their_bounds),
+        cmocka_unit_test(lengths_are_written_as_counted),
+        cmocka_unit_test(any_bytes_are_read_within_their_bounds),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -3,47 +3,46 @@
 #include "tests/support/test.h"
 #include "wire/request.h"
 
-/* What is alive in large blocks; resizing one moves it, as the kernel does, without a second copy.
- */
+/* The live size of large blocks. Resizing moves a block without a second copy, like mremap. */
 static struct {
     size_t live, peak;
 } large;
 
 #define HEADER 16u
 
-static void note(size_t gone, size_t come)
+static void account(size_t released, size_t allocated)
 {
-    large.live += come - gone;
+    large.live += allocated - released;
     large.peak = large.live > large.peak ? large.live : large.peak;
 }
 
-static void *take(size_t size)
+static void *allocate(size_t size)
 {
     size_t *p = malloc(size + HEADER);
     if (!p)
         return NULL;
     *p = size;
-    note(0, size);
+    account(0, size);
     return p + HEADER / sizeof *p;
 }
 
 static void *resize(void *old, size_t size)
 {
     if (!old)
-        return take(size);
+        return allocate(size);
     size_t *p = (size_t *)old - HEADER / sizeof *p, before = *p;
     p = realloc(p, size + HEADER);
     if (!p)
         return NULL;
     *p = size;
-    note(before, size);
+    account(before, size);
     return p + HEADER / sizeof *p;
 }
 
 static void release(void *old)
 {
     size_t *p = (size_t *)old - HEADER / sizeof *p;
-    note(*p, 0);
+    account(*p, 0);
     free(p);
 }
 
@@ -52,11 +51,12 @@ static size_t size_of(const void *block)
     return *((const size_t *)block - HEADER / sizeof(size_t));
 }
 
-static const struct br_mem_hooks hooks = {take, resize, release, size_of};
+static const struct br_mem_hooks hooks = {allocate, resize, release, size_of};
 
 #define MIB ((size_t)1 << 20)
 
-/* At no time more than what came, a quarter and a class of buffers; whatever was promised. */
+/* Checks that memory never exceeds the received bytes by more than a quarter and a size class of
+ * buffers, even if the stated length is larger. */
 static void check(size_t total, size_t piece, size_t expected)
 {
     uint8_t *bytes = malloc(piece);
@@ -83,20 +83,20 @@ static void check(size_t total, size_t piece, size_t expected)
     free(bytes);
 }
 
-static void bodies_get_memory_as_they_come(void **state)
+static void bodies_get_memory_as_they_arrive(void **state)
 {
     static const size_t pieces[] = {16384, 65536, 262144, 1 << 20};
     (void)state;
     for (size_t i = 0; i < BR_COUNT(pieces); i++) {
-        check(32 * MIB, pieces[i], 32 * MIB); /* as was said */
-        check(32 * MIB, pieces[i], 0);        /* nothing was said */
-        check(4 * MIB, pieces[i], 60 * MIB);  /* a promise */
+        check(32 * MIB, pieces[i], 32 * MIB); /* the stated length is right */
+        check(32 * MIB, pieces[i], 0);        /* without a stated length */
+        check(4 * MIB, pieces[i], 60 * MIB);  /* the stated length is too large */
     }
     check(1000, 1, 60 * MIB);
     check(1000, 1, 0);
 }
 
-static void bodies_over_their_maximum_hold_nothing(void **state)
+static void bodies_over_their_maximum_are_freed(void **state)
 {
     (void)state;
     struct br_pool *pool = br_pool_new(0);
@@ -109,8 +109,8 @@ static void bodies_over_their_maximum_hold_nothing(void **state)
     br_pool_free(pool);
 }
 
-/* Memory is taken before the bytes are: what the budget has no room for is not kept. */
-static void bodies_get_what_the_memory_budget_has(void **state)
+/* Memory is reserved before the bytes are stored: bytes above the budget are discarded. */
+static void bodies_stay_within_the_memory_budget(void **state)
 {
     (void)state;
     static uint8_t bytes[64 << 10];
@@ -119,24 +119,24 @@ static void bodies_get_what_the_memory_budget_has(void **state)
     struct br_request r = {.pool = pool, .max_body = 64 * MIB};
     br_pool_set_memory(pool, &memory);
     br_memory_limit(&memory, 0, br_mem_live() + 8 * MIB);
-    size_t room = br_memory_intake(&memory) - br_mem_live(), taken = 0;
+    size_t room = br_memory_intake(&memory) - br_mem_live(), accepted = 0;
     while (r.body_error == BR_BODY_OK) {
         br_request_body_add(&r, bytes, sizeof bytes, 60 * MIB);
-        taken += r.body ? sizeof bytes : 0;
+        accepted += r.body ? sizeof bytes : 0;
         assert_true(br_mem_live() <= br_memory_intake(&memory));
     }
     assert_int_equal(r.body_error, BR_BODY_NO_MEMORY);
     assert_null(r.body);
-    assert_in_range(taken, room / 2, room);
+    assert_in_range(accepted, room / 2, room);
     br_pool_free(pool);
 }
 
 SUITE(request)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bodies_get_memory_as_they_come),
-        cmocka_unit_test(bodies_over_their_maximum_hold_nothing),
-        cmocka_unit_test(bodies_get_what_the_memory_budget_has),
+        cmocka_unit_test(bodies_get_memory_as_they_arrive),
+        cmocka_unit_test(bodies_over_their_maximum_are_freed),
+        cmocka_unit_test(bodies_stay_within_the_memory_budget),
     };
     return RUN(tests, NULL, NULL);
 }

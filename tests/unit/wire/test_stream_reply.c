@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Replies whose body comes in pieces (wire/request.h), of both HTTP versions: chunks as RFC 9112
- * section 7.1 has them, and what our own HTTP/2 client makes of the frames.
+ * Replies with a streamed body (wire/request.h), of both HTTP versions: chunks according to RFC
+ * 9112 section 7.1, and frames as read by Braid's HTTP/2 client.
  */
 #include "base/str.h"
 #include "tests/support/fault.h"
@@ -12,11 +12,11 @@
 #define GET_11 "GET /tail HTTP/1.1\r\nHost: h\r\n\r\n"
 
 struct fixture {
-    struct br_handler service; /* first */
+    struct br_handler service; /* must be the first field */
     struct br_pool *pool;
     struct br_conn *server;
-    struct br_request *request; /* that is streamed to */
-    struct br_str out;          /* what an HTTP/1.1 client got */
+    struct br_request *request; /* receives the streamed reply */
+    struct br_str out;          /* bytes received by an HTTP/1.1 client */
     unsigned n_gone, n_bodies;
 };
 
@@ -34,7 +34,7 @@ static void on_body(struct br_handler *self, struct br_request *request)
     f->n_bodies++;
     f->request = request;
     if (strcmp(request->path, "/tail") != 0)
-        return; /* later */
+        return; /* the test replies later */
     br_request_reply(
         request,
         &(struct br_response){.status = 200, .content_type = "text/event-stream", .stream = true});
@@ -79,7 +79,7 @@ static void feed(struct fixture *f, const char *text)
                      0);
 }
 
-/* All that the server has to send. */
+/* Returns all output of the server. */
 static const char *pull(struct fixture *f)
 {
     struct br_rope rope = {0};
@@ -91,7 +91,7 @@ static const char *pull(struct fixture *f)
     return f->out.data ? f->out.data : "";
 }
 
-static void pieces_are_chunks(void **state)
+static void pieces_become_chunks(void **state)
 {
     struct fixture f;
     (void)state;
@@ -101,14 +101,14 @@ static void pieces_are_chunks(void **state)
                                   "Transfer-Encoding: chunked\r\n\r\n");
     assert_false(f.server->ops->idle(f.server));
     assert_true(br_request_write(f.request, "data: 1\n\n", 9, 100));
-    assert_true(br_request_write(f.request, "", 0, 100)); /* an empty chunk would be the end */
+    assert_true(br_request_write(f.request, "", 0, 100)); /* an empty chunk would end the body */
     assert_string_equal(pull(&f), "9\r\ndata: 1\n\n\r\n");
     assert_true(br_request_write(f.request, "data: twenty seven bytes..\n", 27, 100));
     br_request_end(f.request);
     assert_string_equal(pull(&f), "1b\r\ndata: twenty seven bytes..\n\r\n0\r\n\r\n");
     assert_true(f.server->ops->idle(f.server));
     assert_false(f.server->ops->finished(f.server));
-    feed(&f, GET_11); /* the connection goes on */
+    feed(&f, GET_11); /* the connection stays open */
     assert_int_equal(f.n_bodies, 2);
     br_request_end(f.request);
     assert_non_null(strstr(pull(&f), "\r\n\r\n0\r\n\r\n"));
@@ -116,7 +116,8 @@ static void pieces_are_chunks(void **state)
     end(&f);
 }
 
-/* Without memory a request fails for now: the service never sees one without its path. */
+/* If memory is exhausted, a request fails as retryable. The service never receives a request
+ * without its path. */
 static void scenario_without_memory(void *arg)
 {
     struct fixture f;
@@ -139,7 +140,7 @@ static void without_memory(void **state)
     fault_each("a request", scenario_without_memory, NULL);
 }
 
-static void what_is_broken_has_no_last_chunk(void **state)
+static void broken_replies_have_no_last_chunk(void **state)
 {
     struct fixture f;
     (void)state;
@@ -154,8 +155,8 @@ static void what_is_broken_has_no_last_chunk(void **state)
     end(&f);
 }
 
-/* HTTP/1.0 has no chunks: the end of the connection is that of the body. */
-static void the_end_of_the_connection_ends_it(void **state)
+/* HTTP/1.0 does not have chunks: the body ends with the connection. */
+static void an_http10_body_ends_with_the_connection(void **state)
 {
     struct fixture f;
     (void)state;
@@ -185,8 +186,8 @@ static void a_head_has_no_body(void **state)
     end(&f);
 }
 
-/* What would wait beyond the bound is not taken. */
-static void what_waits_has_a_bound(void **state)
+/* A write that would exceed the bound of waiting bytes is rejected. */
+static void waiting_bytes_are_limited(void **state)
 {
     struct fixture f;
     (void)state;
@@ -202,7 +203,7 @@ static void what_waits_has_a_bound(void **state)
     end(&f);
 }
 
-static void who_goes_away_is_told_of(void **state)
+static void a_closed_connection_is_reported_to_the_service(void **state)
 {
     struct fixture f;
     (void)state;
@@ -220,10 +221,9 @@ static void who_goes_away_is_told_of(void **state)
     assert_int_equal(f.n_gone, 1);
 }
 
-/* Before the answer, too, where the service says so; otherwise a client may close its side and
- * wait.
- */
-static void who_closes_its_side_may_have_left(void **state)
+/* This also holds before the answer, if the service requests it. Otherwise a client may close
+ * its side and wait. */
+static void a_half_closed_connection_may_count_as_closed(void **state)
 {
     struct fixture f;
     (void)state;
@@ -286,7 +286,7 @@ static void call(struct fixture *f, struct br_conn *client, struct call *call)
     carry(f, client);
 }
 
-static void pieces_are_frames(void **state)
+static void pieces_become_frames(void **state)
 {
     struct fixture f;
     struct call one, other;
@@ -296,7 +296,7 @@ static void pieces_are_frames(void **state)
     client->wake = on_wake;
     call(&f, client, &one);
     struct br_request *first = f.request;
-    call(&f, client, &other); /* beside it */
+    call(&f, client, &other); /* at the same time */
     assert_true(br_request_write(first, "data: 1\n\n", 9, 100));
     carry(&f, client);
     assert_true(br_request_write(f.request, "x", 1, 100));
@@ -309,13 +309,13 @@ static void pieces_are_frames(void **state)
     assert_true(one.done && !other.done);
     assert_int_equal(one.exchange.http_status, 200);
     assert_string_equal(one.body, "data: 1\n\ndata: 2\n\ndata: 3\n\n");
-    /* A stream that has nothing to send owes its reader nothing. */
+    /* A stream without waiting data does not wait for its reader. */
     assert_true(f.server->ops->awaits_since(f.server, NOW_MS + 100000, BR_AWAITS_READING) ==
                 UINT64_MAX);
     assert_true(br_request_write(f.request, "y", 1, 100));
     assert_false(br_request_write(f.request, "yy", 2, 2));
     assert_true(f.server->ops->awaits_since(f.server, NOW_MS + 100000, BR_AWAITS_READING) ==
-                NOW_MS + 100000); /* when it was written */
+                NOW_MS + 100000); /* the time of the write */
     br_request_end(f.request);
     carry(&f, client);
     assert_string_equal(other.body, "xy");
@@ -324,8 +324,9 @@ static void pieces_are_frames(void **state)
     end(&f);
 }
 
-/* RFC 9113 section 8.1: a body ends with END_STREAM; RST_STREAM says that it did not. */
-static void what_is_broken_is_reset(void **state)
+/* RFC 9113 section 8.1: a complete body ends with END_STREAM, and an incomplete one with
+ * RST_STREAM. */
+static void broken_replies_are_reset(void **state)
 {
     struct fixture f;
     struct call one, other;
@@ -357,7 +358,7 @@ static void what_is_broken_is_reset(void **state)
     end(&f);
 }
 
-static void a_reset_is_told_of(void **state)
+static void a_reset_is_reported_to_the_service(void **state)
 {
     struct fixture f;
     struct call one;
@@ -370,7 +371,7 @@ static void a_reset_is_told_of(void **state)
     br_conn_cancel(client, &one.exchange);
     carry(&f, client);
     assert_int_equal(f.n_gone, 1);
-    call(&f, client, &one); /* and the end of the connection */
+    call(&f, client, &one); /* with the end of the connection */
     client->ops->free(client);
     end(&f);
     assert_int_equal(f.n_gone, 2);
@@ -379,17 +380,17 @@ static void a_reset_is_told_of(void **state)
 SUITE(stream_reply)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_are_chunks),
+        cmocka_unit_test(pieces_become_chunks),
         cmocka_unit_test(without_memory),
-        cmocka_unit_test(what_is_broken_has_no_last_chunk),
-        cmocka_unit_test(the_end_of_the_connection_ends_it),
+        cmocka_unit_test(broken_replies_have_no_last_chunk),
+        cmocka_unit_test(an_http10_body_ends_with_the_connection),
         cmocka_unit_test(a_head_has_no_body),
-        cmocka_unit_test(what_waits_has_a_bound),
-        cmocka_unit_test(who_goes_away_is_told_of),
-        cmocka_unit_test(who_closes_its_side_may_have_left),
-        cmocka_unit_test(pieces_are_frames),
-        cmocka_unit_test(what_is_broken_is_reset),
-        cmocka_unit_test(a_reset_is_told_of),
+        cmocka_unit_test(waiting_bytes_are_limited),
+        cmocka_unit_test(a_closed_connection_is_reported_to_the_service),
+        cmocka_unit_test(a_half_closed_connection_may_count_as_closed),
+        cmocka_unit_test(pieces_become_frames),
+        cmocka_unit_test(broken_replies_are_reset),
+        cmocka_unit_test(a_reset_is_reported_to_the_service),
     };
     return RUN(tests, NULL, NULL);
 }

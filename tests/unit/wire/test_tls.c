@@ -4,7 +4,7 @@
 #include "tests/support/test.h"
 #include "tests/support/tls_ends.h"
 
-/* Connections: both ends are ours and talk through memory. */
+/* Connections between Braid's client and server, through memory. */
 
 static void test_handshake(void **state)
 {
@@ -32,7 +32,8 @@ static void test_handshake_in_any_pieces(void **state)
     }
 }
 
-/* Sizes around OpenSSL's and our record sizes, in slices and pieces around them too. */
+/* Sizes around the record sizes of OpenSSL and Braid, also in slices and pieces of similar
+ * sizes. */
 static void test_data(void **state)
 {
     (void)state;
@@ -58,8 +59,8 @@ static void test_data(void **state)
     }
 }
 
-/* A record of RFC 8446 has 5 bytes of header, 1 of type and 16 of tag; full ones fill their
- * buffers. */
+/* A record of RFC 8446 has a header of 5 bytes, a type of 1 byte and a tag of 16 bytes. Full
+ * records fill their buffers. */
 static void test_output_is_compact(void **state)
 {
     (void)state;
@@ -87,7 +88,7 @@ static int refuse_plain(void *arg, const uint8_t *data, size_t len)
     return BR_ETOOBIG;
 }
 
-static void test_reader_may_refuse(void **state)
+static void test_reader_may_stop(void **state)
 {
     (void)state;
     struct tls_pair p = tls_pair();
@@ -105,7 +106,7 @@ static void test_reader_may_refuse(void **state)
     assert_int_equal(calls, 1);
     br_buf_unref(flat);
     br_rope_release(&out);
-    /* It still can say why it hangs up. */
+    /* The client can still send the reason. */
     tls_send_bytes(&p.server, 100, 100);
     tls_carry(&p.server, &p.client, SIZE_MAX);
     assert_tls_got(&p.client, 100);
@@ -193,7 +194,7 @@ static void test_alpn(void **state)
 }
 
 /* RFC 7301 section 3.2: no_application_protocol, alert 120. */
-static void test_alpn_without_match(void **state)
+static void test_alpn_without_common_protocol(void **state)
 {
     (void)state;
     struct tls_pair p = alpn_pair(other, tls_both_protocols);
@@ -223,7 +224,7 @@ static void test_alpn_lists_are_checked(void **state)
     tls_pair_free(&p);
 }
 
-/* --- Not TLS at all -------------------------------------------------------------------------- */
+/* --- Peers that do not speak TLS ------------------------------------------------------------- */
 
 static void test_garbage(void **state)
 {
@@ -268,7 +269,8 @@ static void test_client_meets_plain_http(void **state)
     tls_end_free(&client);
 }
 
-/* Every bit of a record counts: bad_record_mac (RFC 8446 section 5.2), and the peer is told. */
+/* Damage to any bit of a record is detected: bad_record_mac (RFC 8446 section 5.2). The peer
+ * gets an alert. */
 static void test_damaged_records(void **state)
 {
     (void)state;
@@ -301,18 +303,18 @@ static void test_damaged_records(void **state)
 
 static long allocations_left;
 
-static void *scarce_alloc(size_t size)
+static void *limited_alloc(size_t size)
 {
     return allocations_left-- > 0 ? malloc(size) : NULL;
 }
 
-static void *scarce_resize(void *p, size_t size)
+static void *limited_resize(void *p, size_t size)
 {
     return allocations_left-- > 0 ? realloc(p, size) : NULL;
 }
 
-/* Handshake, data and goodbye, stopping at the first complaint; 0 when all of it went well. */
-static int life(const struct br_tls_config *client, const struct br_tls_config *server)
+/* Runs handshake, data and close_notify, up to the first error. Returns the error, or 0. */
+static int run_session(const struct br_tls_config *client, const struct br_tls_config *server)
 {
     struct br_tls_context *ctxs[2] = {NULL, NULL};
     struct br_tls *ends[2] = {NULL, NULL};
@@ -326,14 +328,14 @@ static int life(const struct br_tls_config *client, const struct br_tls_config *
         ends[i] = br_tls_new(ctxs[i], i ? NULL : "localhost");
         rc = ends[i] ? 0 : BR_ENOMEM;
     }
-    for (int turn = 0; turn < 8 && !rc; turn++) {
-        struct br_tls *from = ends[turn % 2], *to = ends[1 - turn % 2];
-        if (turn == 4) {
+    for (int round = 0; round < 8 && !rc; round++) {
+        struct br_tls *from = ends[round % 2], *to = ends[1 - round % 2];
+        if (round == 4) {
             rc = br_rope_add(&plain, NULL, text, 40000);
             if (!rc)
                 rc = br_tls_send(from, &plain);
         }
-        if (turn == 5)
+        if (round == 5)
             br_tls_close(from);
         if (!rc)
             rc = br_tls_output(from, tls_pool, &out);
@@ -356,7 +358,7 @@ static int life(const struct br_tls_config *client, const struct br_tls_config *
 static void test_no_memory(void **state)
 {
     (void)state;
-    static const struct br_mem_hooks scarce = {scarce_alloc, scarce_resize, free, NULL};
+    static const struct br_mem_hooks scarce = {limited_alloc, limited_resize, free, NULL};
     const char *suites[] = {"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}, *curves[] = {"P256"};
     struct br_tls_config server = tls_server_config(), client = tls_client_config();
     server.cipher_suites = (struct br_strings){suites, 1};
@@ -367,11 +369,11 @@ static void test_no_memory(void **state)
     br_mem_set_hooks(&scarce);
     for (; rc == BR_ENOMEM && n < 1000; n++) {
         allocations_left = n;
-        rc = life(&client, &server);
+        rc = run_session(&client, &server);
         br_pool_trim(tls_pool);
     }
     br_mem_set_hooks(NULL);
-    assert_int_equal(rc, BR_ECLOSED); /* the end that is wanted */
+    assert_int_equal(rc, BR_ECLOSED); /* the expected end */
     assert_true(n > 10);
 }
 
@@ -382,11 +384,11 @@ SUITE(tls)
         cmocka_unit_test(test_handshake_in_any_pieces),
         cmocka_unit_test(test_data),
         cmocka_unit_test(test_output_is_compact),
-        cmocka_unit_test(test_reader_may_refuse),
+        cmocka_unit_test(test_reader_may_stop),
         cmocka_unit_test(test_send_needs_a_handshake),
         cmocka_unit_test(test_close_notify),
         cmocka_unit_test(test_alpn),
-        cmocka_unit_test(test_alpn_without_match),
+        cmocka_unit_test(test_alpn_without_common_protocol),
         cmocka_unit_test(test_alpn_lists_are_checked),
         cmocka_unit_test(test_garbage),
         cmocka_unit_test(test_client_meets_plain_http),
