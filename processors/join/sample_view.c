@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/steps.h"
 #include "base/str.h"
+#include "base/sum.h"
 #include "otlp/fields.h"
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"
@@ -343,7 +344,7 @@ void join_value_type_read(struct join_table *table, const struct br_dictionary_v
     value_type.allocates = br_text_is(unit, "bytes") && sample_view_value_type_is_allocation(type);
     if (period > 0)
         value_type.period_ns =
-            join_times((uint64_t)period, sample_view_value_type_time_unit(period_unit));
+            br_product_unsigned((uint64_t)period, sample_view_value_type_time_unit(period_unit));
     if (value_type.period_ns == UINT64_MAX)
         value_type.period_ns = 0;
     bool cpu = sample_view_value_type_is_cpu(type);

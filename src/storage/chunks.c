@@ -676,14 +676,6 @@ static int chunks_read_sample(struct br_chunks *chunks, const uint8_t *p, const 
     return rc ? chunks_no_memory(chunks) : 0;
 }
 
-static int64_t chunks_times(int64_t left, int64_t right)
-{
-    int64_t product;
-    return __builtin_mul_overflow(left, right, &product)
-               ? ((left < 0) == (right < 0) ? INT64_MAX : INT64_MIN)
-               : product;
-}
-
 static int chunks_add_row(struct br_chunks *chunks, const struct br_sample_row *like,
                           uint64_t time_ns, int64_t value)
 {
@@ -715,13 +707,13 @@ static int chunks_add_rows(struct br_chunks *chunks, const struct br_sample_row 
     if (chunks->n_times && (chunks->n_values == chunks->n_times || !chunks->n_values)) {
         for (uint32_t i = 0; i < chunks->n_times && !rc; i++)
             rc = chunks_add_row(chunks, like, chunks->times[i],
-                                chunks_times(chunks->n_values ? chunks->values[i] : 1, factor));
+                                br_product(chunks->n_values ? chunks->values[i] : 1, factor));
         return rc;
     }
     for (uint32_t i = 0; i < chunks->n_values; i++)
         sum = br_sum(sum, chunks->values[i]);
     return chunks_add_row(chunks, like, chunks->n_times ? chunks->times[0] : time_ns,
-                          chunks_times(sum, factor));
+                          br_product(sum, factor));
 }
 
 static int chunks_add_sample(struct br_chunks *chunks, const struct br_field *field)

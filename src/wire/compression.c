@@ -12,6 +12,7 @@
 #include <zstd_errors.h>
 
 #include "base/mem.h"
+#include "base/sum.h"
 #include "wire/protobuf.h"
 #include "wire/snappy.h"
 
@@ -212,18 +213,11 @@ static int compression_make_inflate(struct br_codec *codec, struct sink *sink)
     return codec->inflate ? 0 : br_err_set(sink->err, BR_ENOMEM, "no memory for a decoder");
 }
 
-/* A multiple of the input that cannot overflow. */
-static size_t compression_times(size_t len, size_t factor)
-{
-    size_t product;
-    return br_size_mul(len, factor, &product) ? product : SIZE_MAX;
-}
-
 /* The last member's size (RFC 1952 section 2.3.1) is its sender's word, modulo 2^32, and says
  * nothing of the members before: a place to start from. */
 static size_t compression_gzip_guess(const uint8_t *data, size_t len)
 {
-    size_t most = compression_times(len, RATIO_DEFLATE_MAX);
+    size_t most = br_product_unsigned(len, RATIO_DEFLATE_MAX);
     size_t size = len < 4 ? 0 : br_load32(data + len - 4);
     if (size < len)
         size = len;
@@ -236,7 +230,7 @@ static int compression_decode_gzip(struct br_codec *codec, const uint8_t *data, 
     /* A member that is larger than it states is damaged: what it can be, and states to be, is not
      * made when that is too much. */
     size_t stated = len < 4 ? 0 : br_load32(data + len - 4);
-    if (stated > sink->limit && stated <= compression_times(len, RATIO_DEFLATE_MAX))
+    if (stated > sink->limit && stated <= br_product_unsigned(len, RATIO_DEFLATE_MAX))
         return compression_too_big(sink);
     int rc = compression_make_inflate(codec, sink);
     if (!rc)
@@ -267,7 +261,7 @@ static int compression_decode_deflate(struct br_codec *codec, const uint8_t *dat
     size_t used = 0;
     int rc = compression_make_inflate(codec, sink);
     if (!rc)
-        rc = compression_sink_open(sink, compression_times(len, RATIO_GUESS));
+        rc = compression_sink_open(sink, br_product_unsigned(len, RATIO_GUESS));
     if (!rc)
         rc = compression_inflate_one(codec, fn, data, len, sink, &used);
     if (!rc && used != len)
@@ -315,12 +309,12 @@ static int compression_reserve_frame(const uint8_t *data, size_t len, uint64_t s
     uint64_t most = ZSTD_decompressBound(data, len);
     size_t left = sink->limit - sink->buf->len;
     if (size != ZSTD_CONTENTSIZE_UNKNOWN) {
-        if (size > compression_times(len / ZSTD_BLOCK_MIN, ZSTD_BLOCK_CONTENT_MAX))
+        if (size > br_product_unsigned(len / ZSTD_BLOCK_MIN, ZSTD_BLOCK_CONTENT_MAX))
             return br_err_set(sink->err, BR_EINVAL, "the compressed body is damaged or cut off");
         return size > left ? compression_too_big(sink)
                            : compression_sink_reserve(sink, sink->buf->len + (size_t)size);
     }
-    size_t usual = compression_times(len, ZSTD_RATIO_GUESS);
+    size_t usual = br_product_unsigned(len, ZSTD_RATIO_GUESS);
     size_t want = most < usual ? (size_t)most : usual;
     return compression_sink_reserve(sink, want < left ? sink->buf->len + want : sink->limit);
 }

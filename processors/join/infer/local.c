@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
+#include "base/sum.h"
 #include "otlp/fields.h"
 #include "processors/join/infer/identity.h"
 #include "processors/join/join.h"
@@ -332,19 +333,13 @@ static bool join_local_credit_read_numbers(struct join_credit *credit,
     return true;
 }
 
-static uint64_t join_local_credit_sum(uint64_t left, uint64_t right)
-{
-    uint64_t sum;
-    return __builtin_add_overflow(left, right, &sum) ? UINT64_MAX : sum;
-}
-
 /* A missing or negative value counts nothing. */
 static uint64_t join_local_credit_sum_of(const uint64_t *values, uint64_t count)
 {
     uint64_t sum = 0;
     for (uint64_t i = 0; i < count; i++)
         if ((int64_t)values[i] > 0)
-            sum = join_local_credit_sum(sum, values[i]);
+            sum = br_sum_unsigned(sum, values[i]);
     return sum;
 }
 

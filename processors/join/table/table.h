@@ -175,9 +175,6 @@ struct join_sample {
 void join_value_type_apply(const struct join_value_type *value_type, uint64_t value, bool has_value,
                            uint64_t n_times, struct join_sample *ret);
 
-/* A product, or UINT64_MAX. */
-uint64_t join_times(uint64_t left, uint64_t right);
-
 enum join_result {
     JOIN_FOUND,
     JOIN_UNKNOWN,  /* no such span so far */

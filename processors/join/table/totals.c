@@ -2,6 +2,7 @@
 /* What samples add up to, and what the table knows by name. */
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/sum.h"
 #include "otlp/keyvalue.h"
 #include "processors/join/table/internal.h"
 
@@ -62,8 +63,7 @@ static void totals_add_count(uint32_t *sum, uint32_t count)
 
 static void totals_add_amount(uint64_t *sum, uint64_t count)
 {
-    if (__builtin_add_overflow(*sum, count, sum))
-        *sum = UINT64_MAX;
+    *sum = br_sum_unsigned(*sum, count);
 }
 
 /* --- Functions -------------------------------------------------------------------------- */
@@ -208,19 +208,13 @@ void join_totals_add_top(struct join_totals *into, struct join_top *into_top, un
         totals_add_top(into_top, max, &into->n_top, from_top[i].function, from_top[i].value);
 }
 
-uint64_t join_times(uint64_t left, uint64_t right)
-{
-    uint64_t product;
-    return __builtin_mul_overflow(left, right, &product) ? UINT64_MAX : product;
-}
-
 void join_value_type_apply(const struct join_value_type *value_type, uint64_t value, bool has_value,
                            uint64_t n_times, struct join_sample *ret)
 {
     uint64_t time_ns = 0, count = n_times ? n_times : 1;
     if (value_type->unit_ns) {
-        time_ns = has_value ? join_times(value, value_type->unit_ns)
-                            : join_times(n_times, value_type->period_ns);
+        time_ns = has_value ? br_product_unsigned(value, value_type->unit_ns)
+                            : br_product_unsigned(n_times, value_type->period_ns);
         if (!n_times && value_type->period_ns)
             count = time_ns / value_type->period_ns +
                     (time_ns % value_type->period_ns >= (value_type->period_ns + 1) / 2);
@@ -228,7 +222,7 @@ void join_value_type_apply(const struct join_value_type *value_type, uint64_t va
         count = value;
     }
     if (value_type->measure < JOIN_OTHER && !value_type->unit_ns)
-        time_ns = join_times(count, value_type->period_ns);
+        time_ns = br_product_unsigned(count, value_type->period_ns);
     ret->measure = value_type->measure;
     ret->time_ns = time_ns;
     ret->count = count > UINT32_MAX ? UINT32_MAX : count ? (uint32_t)count : 1;
