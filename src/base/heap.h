@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Binary heaps in arrays: the first entry comes before all others. The functions are inlined, so
+ * that a constant `size` and comparison cost no calls.
+ */
+#pragma once
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define BR_HEAP_ENTRY_MAX 128 /* the largest size of an entry, in bytes */
+#define BR_HEAP_INLINE static inline __attribute__((always_inline))
+
+/* Describes a heap's entries. */
+struct br_heap_kind {
+    size_t size; /* bytes of an entry */
+    /* Returns true when entry `a` has to be nearer to the first place than `b`. */
+    bool (*before)(const void *a, const void *b, const void *arg);
+    void (*moved)(void *entry, size_t place); /* called for each entry that is moved; may be NULL */
+};
+
+BR_HEAP_INLINE void br_heap_put(struct br_heap_kind kind, char *entries, size_t at,
+                                const void *entry)
+{
+    memcpy(entries + at * kind.size, entry, kind.size);
+    if (kind.moved)
+        kind.moved(entries + at * kind.size, at);
+}
+
+/* Moves the entry at `at` towards the first place until its parent comes before it. */
+BR_HEAP_INLINE void br_heap_rise(struct br_heap_kind kind, void *heap, size_t at, const void *arg)
+{
+    char entry[BR_HEAP_ENTRY_MAX], *entries = heap;
+    assert(kind.size <= sizeof entry);
+    memcpy(entry, entries + at * kind.size, kind.size);
+    for (size_t parent; at; at = parent) {
+        parent = (at - 1) / 2;
+        if (!kind.before(entry, entries + parent * kind.size, arg))
+            break;
+        br_heap_put(kind, entries, at, entries + parent * kind.size);
+    }
+    br_heap_put(kind, entries, at, entry);
+}
+
+/* Moves the entry at `at` of `count` away from the first place until it comes before its children.
+ */
+BR_HEAP_INLINE void br_heap_sink(struct br_heap_kind kind, void *heap, size_t count, size_t at,
+                                 const void *arg)
+{
+    char entry[BR_HEAP_ENTRY_MAX], *entries = heap;
+    assert(kind.size <= sizeof entry);
+    memcpy(entry, entries + at * kind.size, kind.size);
+    for (size_t child; (child = 2 * at + 1) < count; at = child) {
+        const char *first = entries + child * kind.size;
+        if (child + 1 < count && kind.before(first + kind.size, first, arg))
+            child++;
+        if (!kind.before(entries + child * kind.size, entry, arg))
+            break;
+        br_heap_put(kind, entries, at, entries + child * kind.size);
+    }
+    br_heap_put(kind, entries, at, entry);
+}
+
+static inline bool br_heap_is_less(const void *a, const void *b, const void *arg)
+{
+    (void)arg;
+    return *(const int64_t *)a < *(const int64_t *)b;
+}
+
+/* The kind of a heap of int64_t whose first entry is the least. */
+static const struct br_heap_kind br_heap_least = {sizeof(int64_t), br_heap_is_less, NULL};
