@@ -94,10 +94,10 @@ static void fold_put_attribute(struct fold *fold, uint8_t verdict, struct fold_s
     fold_sample->attributes[fold_sample->n_attributes++] = (uint32_t)index;
 }
 
-static bool fold_is_larger(const void *a, const void *b, const void *arg)
+static bool fold_is_larger(const void *one, const void *other, const void *arg)
 {
     (void)arg;
-    return *(const uint32_t *)a > *(const uint32_t *)b;
+    return *(const uint32_t *)one > *(const uint32_t *)other;
 }
 
 static const struct br_heap_kind largest_first = {sizeof(uint32_t), fold_is_larger, NULL};

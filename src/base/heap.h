@@ -17,8 +17,8 @@
 /* Describes a heap's entries. */
 struct br_heap_kind {
     size_t size; /* bytes of an entry */
-    /* Returns true when entry `a` has to be nearer to the first place than `b`. */
-    bool (*before)(const void *a, const void *b, const void *arg);
+    /* Returns true when entry `one` has to be nearer to the first place than `other`. */
+    bool (*before)(const void *one, const void *other, const void *arg);
     void (*moved)(void *entry, size_t place); /* called for each entry that is moved; may be NULL */
 };
 
@@ -64,10 +64,10 @@ BR_HEAP_INLINE void br_heap_sink(struct br_heap_kind kind, void *heap, size_t co
     br_heap_put(kind, entries, at, entry);
 }
 
-static inline bool br_heap_is_less(const void *a, const void *b, const void *arg)
+static inline bool br_heap_is_less(const void *one, const void *other, const void *arg)
 {
     (void)arg;
-    return *(const int64_t *)a < *(const int64_t *)b;
+    return *(const int64_t *)one < *(const int64_t *)other;
 }
 
 /* The kind of a heap of int64_t whose first entry is the least. */

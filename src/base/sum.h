@@ -7,38 +7,38 @@
 
 #include <stdint.h>
 
-static inline int64_t br_sum(int64_t a, int64_t b)
+static inline int64_t br_sum(int64_t first, int64_t second)
 {
     int64_t sum;
-    if (!__builtin_add_overflow(a, b, &sum))
+    if (!__builtin_add_overflow(first, second, &sum))
         return sum;
-    return a < 0 ? INT64_MIN : INT64_MAX;
+    return first < 0 ? INT64_MIN : INT64_MAX;
 }
 
-static inline int64_t br_difference(int64_t a, int64_t b)
+static inline int64_t br_difference(int64_t first, int64_t second)
 {
     int64_t difference;
-    if (!__builtin_sub_overflow(a, b, &difference))
+    if (!__builtin_sub_overflow(first, second, &difference))
         return difference;
-    return a < 0 ? INT64_MIN : INT64_MAX;
+    return first < 0 ? INT64_MIN : INT64_MAX;
 }
 
-static inline int64_t br_product(int64_t a, int64_t b)
+static inline int64_t br_product(int64_t first, int64_t second)
 {
     int64_t product;
-    if (!__builtin_mul_overflow(a, b, &product))
+    if (!__builtin_mul_overflow(first, second, &product))
         return product;
-    return (a < 0) == (b < 0) ? INT64_MAX : INT64_MIN;
+    return (first < 0) == (second < 0) ? INT64_MAX : INT64_MIN;
 }
 
-static inline uint64_t br_sum_unsigned(uint64_t a, uint64_t b)
+static inline uint64_t br_sum_unsigned(uint64_t first, uint64_t second)
 {
     uint64_t sum;
-    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+    return __builtin_add_overflow(first, second, &sum) ? UINT64_MAX : sum;
 }
 
-static inline uint64_t br_product_unsigned(uint64_t a, uint64_t b)
+static inline uint64_t br_product_unsigned(uint64_t first, uint64_t second)
 {
     uint64_t product;
-    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+    return __builtin_mul_overflow(first, second, &product) ? UINT64_MAX : product;
 }

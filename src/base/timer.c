@@ -7,9 +7,9 @@
 
 #define TIMERS_MAX (1u << 22)
 
-static bool timer_is_before(const void *a, const void *b, const void *arg)
+static bool timer_is_before(const void *one, const void *other, const void *arg)
 {
-    struct br_timer *const *first = a, *const *second = b;
+    struct br_timer *const *first = one, *const *second = other;
     (void)arg;
     return (*first)->due_ms < (*second)->due_ms;
 }

@@ -344,10 +344,10 @@ static int spans_note_rank(struct spans_query *spans, int64_t rank)
     return 0;
 }
 
-static bool spans_before(const void *a, const void *b, const void *arg)
+static bool spans_before(const void *one, const void *other, const void *arg)
 {
     const struct br_span_filter *filter = arg;
-    const struct br_stored_span *left = a, *right = b;
+    const struct br_stored_span *left = one, *right = other;
     int64_t first = spans_rank(filter, left), second = spans_rank(filter, right);
     if (first != second)
         return first > second;
