@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/parts.h"
@@ -38,12 +39,6 @@ static int expand_node(struct expand *expand, struct br_yaml **node, unsigned le
                        unsigned nested);
 static int expand_text(struct expand *expand, const struct br_yaml *at, const char *text,
                        size_t len, unsigned nested, bool keep, struct br_str *out);
-
-static bool expand_starts(const char *text, size_t len, const char *prefix)
-{
-    size_t n = strlen(prefix);
-    return len >= n && memcmp(text, prefix, n) == 0;
-}
 
 /* The position after the brace that closes the reference at `text` ("${"), or 0. */
 static size_t expand_reference_len(const char *text, size_t len)
@@ -160,15 +155,15 @@ static size_t expand_scheme_len(const char *ref, size_t len)
 static int expand_bring_by_scheme(struct expand *expand, const struct br_yaml *at, const char *ref,
                                   size_t len, struct brought *ret)
 {
-    if (expand_starts(ref, len, "env:"))
+    if (br_bytes_start(ref, len, "env:"))
         return expand_bring_env(expand, at, ref + 4, len - 4, ret);
-    if (expand_starts(ref, len, "file:"))
+    if (br_bytes_start(ref, len, "file:"))
         return expand_bring_file(expand, at, ref + 5, len - 5, ret);
-    if (expand_starts(ref, len, "yaml:")) {
+    if (br_bytes_start(ref, len, "yaml:")) {
         *ret = (struct brought){.text = ref + 5, .len = len - 5};
         return 0;
     }
-    if (expand_starts(ref, len, "base64:"))
+    if (br_bytes_start(ref, len, "base64:"))
         return expand_bring_base64(expand, ref + 7, len - 7, ret);
     size_t scheme = expand_scheme_len(ref, len);
     if (scheme)
@@ -391,7 +386,7 @@ static int expand_scalar(struct expand *expand, struct br_yaml **node, unsigned 
         return 0;
     if (nested == 0)
         expand_warn_bare(expand, old);
-    if (expand_starts(old->text, old->len, "${") &&
+    if (br_bytes_start(old->text, old->len, "${") &&
         expand_reference_len(old->text, old->len) == old->len)
         return expand_whole(expand, node, level, nested);
     struct br_str text = {.max = BR_YAML_SIZE_MAX};

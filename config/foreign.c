@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -98,7 +99,8 @@ static const struct br_foreign rows[] = {
           "Let the clients name them, or keep a Collector in front."),
     LACKS(PROCESSOR, "spanmetrics", "span_metrics", "makes metrics of spans", METRICS_OF),
     LACKS(PROCESSOR, "tail_sampling", NULL, "keeps or drops whole traces by what is in them",
-          "Without it all traces pass: the processor probabilistic_sampler keeps a share of them, a Collector "
+          "Without it all traces pass: the processor probabilistic_sampler keeps a share of them, "
+          "a Collector "
           "behind Braid can go on choosing."),
     LACKS(
         PROCESSOR, "transform", NULL, "changes spans by OTTL statements",
@@ -292,7 +294,7 @@ const char *br_foreign_key(const char *path, const char *key)
     for (size_t i = 0; i < BR_COUNT(keys); i++) {
         size_t len = strlen(keys[i].section);
         if (strcmp(keys[i].key, key) == 0 && strncmp(path, keys[i].section, len) == 0 &&
-            strncmp(path + len, "::", 2) == 0)
+            br_text_starts(path + len, "::"))
             return keys[i].text;
     }
     return NULL;

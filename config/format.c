@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "config/option.h"
 
@@ -26,7 +27,7 @@ static bool format_unit_ns(const char *text, size_t len, uint64_t *ret)
         {"ms", 1000000},     {"s", 1000000000}, {"m", 60000000000},  {"h", 3600000000000},
     };
     for (size_t i = 0; i < BR_COUNT(units); i++) {
-        if (strlen(units[i].name) == len && memcmp(units[i].name, text, len) == 0) {
+        if (br_bytes_are(text, len, units[i].name)) {
             *ret = units[i].ns;
             return true;
         }

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "config/parts.h"
 
@@ -181,21 +182,16 @@ static int merge_env(struct merge *merge, const char *uri)
     return text ? merge_text(merge, text, strlen(text), uri) : 0;
 }
 
-static bool config_merge_starts(const char *text, const char *prefix)
-{
-    return strncmp(text, prefix, strlen(prefix)) == 0;
-}
-
 static int merge_uri(struct merge *merge, const char *uri)
 {
     struct br_yaml at = {.file = uri};
-    if (config_merge_starts(uri, "file:"))
+    if (br_text_starts(uri, "file:"))
         return merge_file(merge, uri + strlen("file:"));
-    if (config_merge_starts(uri, "env:"))
+    if (br_text_starts(uri, "env:"))
         return merge_env(merge, uri);
-    if (config_merge_starts(uri, "yaml:"))
+    if (br_text_starts(uri, "yaml:"))
         return merge_text(merge, uri + strlen("yaml:"), strlen(uri + strlen("yaml:")), "yaml");
-    if (config_merge_starts(uri, "http:") || config_merge_starts(uri, "https:"))
+    if (br_text_starts(uri, "http:") || br_text_starts(uri, "https:"))
         return br_errs_add(
             merge->errs, &at, NULL,
             "a configuration comes from a file, env: or yaml:, not over the network");

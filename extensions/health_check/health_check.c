@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "ingest/http.h"
 #include "net/hosts.h"
@@ -140,7 +141,7 @@ static void health_check_check_place(const struct config *settings, const struct
     char at[320], host[256];
     unsigned port;
     bool unix_socket = strcmp(settings->transport, "unix") == 0;
-    if (!unix_socket && strncmp(settings->transport, "tcp", 3) != 0) {
+    if (!unix_socket && !br_text_starts(settings->transport, "tcp")) {
         (void)snprintf(at, sizeof at, "%s::transport", path);
         br_errs_add(errs, br_yaml_get(node, "transport"), at, "must be tcp or unix, got \"%s\"",
                     settings->transport);

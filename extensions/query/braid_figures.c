@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/sum.h"
 #include "extensions/query/braid.h"
@@ -26,13 +27,13 @@ size_t query_braid_type(struct query_job *job, struct query_braid_types *types, 
 bool query_braid_is_cpu(const char *type_id)
 {
     const char *rest = strchr(type_id, ':');
-    return rest && !strncmp(rest, ":cpu:nanoseconds:", strlen(":cpu:nanoseconds:"));
+    return rest && br_text_starts(rest, ":cpu:nanoseconds:");
 }
 
 static bool figures_is_wall(const char *type_id)
 {
     const char *rest = strchr(type_id, ':');
-    return rest && !strncmp(rest, ":wall:nanoseconds:", strlen(":wall:nanoseconds:"));
+    return rest && br_text_starts(rest, ":wall:nanoseconds:");
 }
 
 static unsigned figures_rank(const char *type_id)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "extensions/query/braid.h"
 #include "query/id.h"
@@ -495,31 +496,13 @@ void query_braid_top(struct query_job *job)
 
 /* --- Differences ------------------------------------------------------------------------------ */
 
-static int profile_decode_digit(char letter)
-{
-    return letter >= '0' && letter <= '9'   ? letter - '0'
-           : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10
-           : letter >= 'A' && letter <= 'F' ? letter - 'A' + 10
-                                            : -1;
-}
-
 /* In place; false for a broken escape or a zero byte. */
 static bool profile_decode(char *text)
 {
-    char *out = text;
-    for (; *text; text++) {
-        if (*text == '%') {
-            int high = profile_decode_digit(text[1]);
-            int low = high < 0 ? -1 : profile_decode_digit(text[2]);
-            if (low < 0 || (high == 0 && low == 0))
-                return false;
-            *out++ = (char)(high << 4 | low);
-            text += 2;
-        } else {
-            *out++ = *text == '+' ? ' ' : *text;
-        }
-    }
-    *out = '\0';
+    long n = br_percent_decode(text, strlen(text), true, text);
+    if (n < 0 || memchr(text, '\0', (size_t)n))
+        return false;
+    text[n] = '\0';
     return true;
 }
 

@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "extensions/query/query.h"
 
@@ -27,34 +28,16 @@ bool query_job_is_stopped(const struct query_job *job)
 
 /* --- What the request said -------------------------------------------------------------------- */
 
-/* Decodes %XX, and `+` where `plus`. The length, or -1 for a broken escape. */
-static long job_decode(const char *text, size_t len, bool plus, char *out)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < len; i++) {
-        uint8_t byte;
-        if (text[i] != '%') {
-            out[n++] = plus && text[i] == '+' ? ' ' : text[i];
-            continue;
-        }
-        if (len - i < 3 || br_hex_decode(text + i + 1, 2, &byte, 1) != 1)
-            return -1;
-        out[n++] = (char)byte;
-        i += 2;
-    }
-    out[n] = '\0';
-    return (long)n;
-}
-
 static int job_copy_decoded(struct query_job *job, const char *text, size_t len, bool plus,
                             const char **ret, size_t *ret_len)
 {
     char *copy = br_arena_alloc(&job->head, len + 1);
     if (!copy)
         return BR_ENOMEM;
-    long n = job_decode(text, len, plus, copy);
+    long n = br_percent_decode(text, len, plus, copy);
     if (n < 0)
         return BR_EINVAL;
+    copy[n] = '\0';
     *ret = copy;
     *ret_len = (size_t)n;
     return 0;
@@ -384,11 +367,12 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
     *ret_rc = BR_ENOMEM;
     if (!job)
         return NULL;
-    *job = (struct query_job){.work = {.run = job_on_run, .done = query_job_on_ran, .kind = BR_WORK_SLOW},
-                              .query = query,
-                              .route = route,
-                              .config = query->node->config,
-                              .wants_gzip = !request->grpc && job_is_gzip_wanted(request)};
+    *job = (struct query_job){
+        .work = {.run = job_on_run, .done = query_job_on_ran, .kind = BR_WORK_SLOW},
+        .query = query,
+        .route = route,
+        .config = query->node->config,
+        .wants_gzip = !request->grpc && job_is_gzip_wanted(request)};
     atomic_init(&job->stopped, false);
     br_list_append(&query->jobs, &job->link);
     job_count(job, 1);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "config/option.h"
 #include "extensions/query/tempo.h"
@@ -306,7 +307,7 @@ static void tempo_search_put_quoted(struct br_str *out, const char *text, size_t
 /* A number or a boolean is compared as such, too. */
 static bool tempo_search_is_literal(const char *text, size_t len)
 {
-    if ((len == 4 && memcmp(text, "true", 4) == 0) || (len == 5 && memcmp(text, "false", 5) == 0))
+    if (br_bytes_are(text, len, "true") || br_bytes_are(text, len, "false"))
         return true;
     return len > 0 && len < 16 && isdigit((unsigned char)text[0]) &&
            br_number_scan(text, len) == len;
@@ -318,7 +319,7 @@ static const char *tempo_search_intrinsic(const char *key, size_t len)
     static const char *const names[][2] = {
         {"name", "name"}, {"root.name", "rootName"}, {"root.service.name", "rootServiceName"}};
     for (size_t i = 0; i < BR_COUNT(names); i++)
-        if (strlen(names[i][0]) == len && memcmp(names[i][0], key, len) == 0)
+        if (br_bytes_are(key, len, names[i][0]))
             return names[i][1];
     return NULL;
 }

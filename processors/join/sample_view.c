@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
@@ -117,7 +118,7 @@ static size_t sample_view_label_number_of(const char *const *names, size_t count
                                           struct br_entry key)
 {
     for (size_t i = 0; i < count; i++)
-        if (names[i] && strlen(names[i]) == key.len && memcmp(names[i], key.data, key.len) == 0)
+        if (names[i] && br_bytes_are(key.data, key.len, names[i]))
             return i;
     return NOT_NAMED;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "app/fit_parts.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/parts.h"
@@ -41,8 +42,7 @@ void br_fit_plan_all(struct br_fitter *fitter)
         const char *id =
             br_fit_keep(fitter, br_id_trim(fitter->fit->arena, pipelines->keys[i]->text));
         size_t len = id ? strcspn(id, "/") : 0;
-        bool ours = (len == 6 && strncmp(id, "traces", len) == 0) ||
-                    (len == 8 && strncmp(id, "profiles", len) == 0);
+        bool ours = br_bytes_are(id, len, "traces") || br_bytes_are(id, len, "profiles");
         if (!ours || pipelines->items[i]->type != BR_YAML_MAP)
             continue;
         struct br_fit_plan *plan = &fitter->plans[fitter->n_plans++];
@@ -153,7 +153,7 @@ static bool links_is_taken(const struct br_fitter *fitter, size_t list, const ch
 static void links_name(const struct br_fit_plan *plan, const char *id, struct br_str *out)
 {
     const char *name = strcmp(plan->id, "traces") == 0 ? "" : plan->id;
-    name = strncmp(name, "traces/", 7) == 0 ? name + 7 : name;
+    name = br_text_starts(name, "traces/") ? name + 7 : name;
     br_str_printf(out, "%s%s", id, *name ? "_" : "");
     for (; *name; name++)
         br_str_putc(out, *name == '/' ? '_' : *name);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 
 #define PORT_SHIFT 10000
@@ -125,7 +126,7 @@ static const char *rest_link(struct stayer *stayer, const struct br_yaml *ours,
 {
     for (size_t i = 0; i < rest_count(ours); i++) {
         const char *id = rest_item(ours, i);
-        if (strncmp(id, BRAIDS_END, strlen(BRAIDS_END)) == 0 && !rest_names(stayer, original, id))
+        if (br_text_starts(id, BRAIDS_END) && !rest_names(stayer, original, id))
             return id;
     }
     return NULL;
@@ -380,7 +381,7 @@ static void rest_move_receiver(struct stayer *stayer, struct br_yaml *receivers,
     struct br_yaml *map = br_yaml_get(receivers->items[index], "protocols");
     const struct br_yaml *twin = br_yaml_get(rest_twin(stayer, "receivers", id), "protocols");
     size_t type = strcspn(id, "/ ");
-    if (!map || map->type != BR_YAML_MAP || !twin || type != 4 || strncmp(id, "otlp", type) != 0)
+    if (!map || map->type != BR_YAML_MAP || !twin || !br_bytes_are(id, type, "otlp"))
         return;
     for (size_t k = 0; k < BR_COUNT(protocols); k++) {
         size_t at = br_yaml_index(map, protocols[k][0]);
@@ -399,8 +400,8 @@ static void rest_move_health(struct stayer *stayer)
     for (size_t i = 0; map && map->type == BR_YAML_MAP && i < map->count; i++) {
         const char *id = map->keys[i]->text;
         char path[192];
-        if (strncmp(id, "health_check", strcspn(id, "/ ")) == 0 && strcspn(id, "/ ") == 12 &&
-            rest_names(stayer, named, id) && rest_twin(stayer, "extensions", id))
+        if (br_bytes_are(id, strcspn(id, "/ "), "health_check") && rest_names(stayer, named, id) &&
+            rest_twin(stayer, "extensions", id))
             rest_move(stayer, map, i, "endpoint", "localhost:13133",
                       br_path_join(path, "extensions", id));
     }

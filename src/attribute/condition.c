@@ -6,6 +6,7 @@
 #include "attribute/condition_internal.h"
 #include "attribute/sample.h"
 #include "attribute/value_text.h"
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
@@ -68,7 +69,6 @@ static struct br_any condition_number(const uint8_t *p, size_t len, uint32_t num
 static struct br_any condition_hex(struct br_conditions *conditions, const uint8_t *p, size_t len,
                                    uint32_t number)
 {
-    static const char digits[] = "0123456789abcdef";
     static const uint8_t none[16];
     struct br_any id = condition_text(p, len, number);
     char *out = conditions->hex[conditions->n_hex++ & 1];
@@ -77,10 +77,7 @@ static struct br_any condition_hex(struct br_conditions *conditions, const uint8
         id.len = number == SPAN_TRACE_ID ? 16 : 8;
     }
     size_t n = id.len < sizeof conditions->hex[0] / 2 ? id.len : sizeof conditions->hex[0] / 2;
-    for (size_t i = 0; i < n; i++) {
-        out[2 * i] = digits[id.data[i] >> 4];
-        out[2 * i + 1] = digits[id.data[i] & 15];
-    }
+    br_hex_encode(id.data, n, out);
     return (struct br_any){.type = BR_VALUE_STRING, .data = (const uint8_t *)out, .len = 2 * n};
 }
 

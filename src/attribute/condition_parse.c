@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "attribute/condition_internal.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -298,7 +299,7 @@ static bool parse_path(struct parser *parser, struct br_condition_operand *ret)
     const struct path *path = parse_context(parser, name, &skip);
     while (path && path->name && strcmp(path->name, name + skip) != 0)
         path++;
-    if (!path && parser->signal == BR_TRACES && strncmp(name, "spanevent.", 10) == 0)
+    if (!path && parser->signal == BR_TRACES && br_text_starts(name, "spanevent."))
         return parse_lack(parser, start, BR_CONDITION_NO_EVENTS);
     if (!path)
         return parse_fail(parser, start, "the path %s has to start with %s, resource or scope",

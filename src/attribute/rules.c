@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -101,9 +102,9 @@ static int attribute_rules_read_groups(struct br_rules *rules, struct br_rule *r
  * is not supported. */
 static const char *attribute_rules_context_header(const char *from_context)
 {
-    if (strcmp(from_context, "client.address") == 0 || strncmp(from_context, "auth.", 5) == 0)
+    if (strcmp(from_context, "client.address") == 0 || br_text_starts(from_context, "auth."))
         return NULL;
-    return strncmp(from_context, "metadata.", 9) == 0 ? from_context + 9 : from_context;
+    return br_text_starts(from_context, "metadata.") ? from_context + 9 : from_context;
 }
 
 static int attribute_rules_compile_source(struct br_rules *rules, struct br_rule *rule,

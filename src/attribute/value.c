@@ -9,6 +9,7 @@
 
 #include "attribute/value_text.h"
 #include "base/buf.h"
+#include "base/bytes.h"
 #include "base/str.h"
 #include "wire/protobuf.h"
 
@@ -16,17 +17,12 @@
 
 /* --- Comparing ------------------------------------------------------------------------------- */
 
-static bool value_same_bytes(const void *left, size_t a_len, const void *right, size_t b_len)
-{
-    return a_len == b_len && (!a_len || memcmp(left, right, a_len) == 0);
-}
-
 static bool value_has_entry(const struct br_any *map, const struct br_keyvalue *entry)
 {
     struct br_keyvalue other;
     const uint8_t *p = map->data;
     while ((p = br_keyvalue_next(p, map->data + map->len, BR_LIST_VALUES, &other)))
-        if (value_same_bytes(entry->key, entry->key_len, other.key, other.key_len))
+        if (br_bytes_equal(entry->key, entry->key_len, other.key, other.key_len))
             return br_value_equal(entry->value, other.value);
     return false;
 }
@@ -74,7 +70,7 @@ bool br_value_equal(struct br_value left, struct br_value right)
         return true;
     case BR_VALUE_STRING:
     case BR_VALUE_BYTES:
-        return value_same_bytes(any.data, any.len, y.data, y.len);
+        return br_bytes_equal(any.data, any.len, y.data, y.len);
     case BR_VALUE_BOOL:
         return (any.number != 0) == (y.number != 0);
     case BR_VALUE_INT:

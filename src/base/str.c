@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/steps.h"
 
@@ -135,9 +136,9 @@ void br_str_json(struct br_str *str, const char *text, size_t len)
 
 void br_str_hex(struct br_str *str, const uint8_t *data, size_t len)
 {
-    static const char digits[] = "0123456789abcdef";
     for (size_t i = 0; i < len; i++) {
-        char pair[2] = {digits[data[i] >> 4], digits[data[i] & 15]};
+        char pair[2];
+        br_hex_encode(&data[i], 1, pair);
         br_str_add(str, pair, 2);
     }
 }
@@ -391,11 +392,9 @@ bool br_parse_int(const char *digits, unsigned base, bool negative, int64_t *ret
     if (!*digits)
         return false;
     for (const char *s = digits; *s; s++) {
-        static const char all[] = "0123456789abcdef";
-        const char *at = strchr(all, *s | (*s >= 'A' ? 0x20 : 0));
-        uint64_t digit = at ? (uint64_t)(at - all) : base;
-        if (digit >= base || __builtin_mul_overflow(v, base, &v) ||
-            __builtin_add_overflow(v, digit, &v))
+        int digit = br_hex_value(*s);
+        if (digit < 0 || (unsigned)digit >= base || __builtin_mul_overflow(v, base, &v) ||
+            __builtin_add_overflow(v, (uint64_t)digit, &v))
             return false;
     }
     if (v > (uint64_t)INT64_MAX + negative)

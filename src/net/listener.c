@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 
 #define BACKLOG 1024
@@ -369,7 +370,7 @@ int br_listener_open(struct br_loop *loop, const struct br_server_config *config
     struct br_listener *listener = br_calloc(1, sizeof *listener);
     if (!listener)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    bool local = config->transport && strncmp(config->transport, "unix", 4) == 0;
+    bool local = config->transport && br_text_starts(config->transport, "unix");
     listener->fd = -1;
     listener->loop = loop;
     pthread_mutex_init(&listener->lock, NULL);

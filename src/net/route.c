@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/str.h"
 
 #define USER_MAX 256 /* bytes of "user:password", decoded */
@@ -95,7 +96,7 @@ static bool route_is_below(const char *host, const char *domain)
 
 static bool route_name_matches(const char *name, const char *host)
 {
-    if (strncmp(name, "*.", 2) == 0)
+    if (br_text_starts(name, "*."))
         name++;
     if (name[0] == '.')
         return route_is_below(host, name);
@@ -158,39 +159,16 @@ bool br_proxies_skip(const char *no_proxy, const char *host, unsigned port)
 
 /* --- A proxy's URL ---------------------------------------------------------------------------- */
 
-static int route_hex(char digit)
-{
-    if (digit >= '0' && digit <= '9')
-        return digit - '0';
-    digit |= 0x20;
-    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
-}
-
 /* Decodes "user" or "user:password" (RFC 3986 section 2.1). Returns the bytes, or -1. */
 static int route_decode_user(const char *text, size_t len, char ret[USER_MAX + 1])
 {
-    size_t n = 0;
-    bool colon = false;
-    for (size_t i = 0; i < len; i++) {
-        char c = text[i];
-        colon = colon || c == ':';
-        if (c == '%') {
-            int high = i + 2 < len ? route_hex(text[i + 1]) : -1;
-            int low = high >= 0 ? route_hex(text[i + 2]) : -1;
-            if (low < 0)
-                return -1;
-            c = (char)(high << 4 | low);
-            i += 2;
-        }
-        if (n == USER_MAX)
-            return -1;
-        ret[n++] = c;
-    }
-    if (!colon) { /* Basic always has one (RFC 7617 section 2) */
-        if (n == USER_MAX)
-            return -1;
-        ret[n++] = ':';
-    }
+    char plain[3 * USER_MAX + 1];
+    long n = len < sizeof plain ? br_percent_decode(text, len, false, plain) : -1;
+    if (n >= 0 && !memchr(text, ':', len)) /* Basic always has one (RFC 7617 section 2) */
+        plain[n++] = ':';
+    if (n > USER_MAX)
+        return -1;
+    memcpy(ret, plain, n < 0 ? 0 : (size_t)n);
     return (int)n;
 }
 

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/str.h"
 #include "wire/protobuf.h"
 
@@ -32,7 +33,7 @@ static struct span name_trim(const char *p, const char *end)
 
 static bool name_equals(struct span span, const char *text)
 {
-    return span.len == strlen(text) && memcmp(span.p, text, span.len) == 0;
+    return br_bytes_are(span.p, span.len, text);
 }
 
 static bool name_allowed(char letter, bool app)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "attribute/value_text.h"
+#include "base/bytes.h"
 #include "base/hash.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -367,7 +368,7 @@ static bool blocks_read_service(struct br_blocks *blocks, const uint8_t *p, size
     if (!blocks_set_service(blocks, "unknown_service", strlen("unknown_service")))
         return false;
     while ((p = br_keyvalue_next(p, end, BR_RESOURCE_ATTRIBUTES, &at))) {
-        if (at.key_len != strlen("service.name") || memcmp(at.key, "service.name", at.key_len) != 0)
+        if (!br_bytes_are(at.key, at.key_len, "service.name"))
             continue;
         const char *text = blocks_value_text(blocks, at.value, &len);
         if (len && !blocks_set_service(blocks, text, len))

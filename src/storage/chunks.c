@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
@@ -497,8 +498,7 @@ static int chunks_make_series(struct br_chunks *chunks, uint32_t *ret)
     for (uint32_t i = 0; i < chunks->n_base && i < BR_SERIES_LABELS_MAX; i++) {
         struct br_label label = chunks->base[i];
         /* It is for the server that takes differences, and says nothing of what was stored. */
-        if (label.name_len == strlen("__delta__") &&
-            !memcmp(label.name, "__delta__", label.name_len))
+        if (br_bytes_are(label.name, label.name_len, "__delta__"))
             continue;
         labels[count++] = label;
     }

@@ -3,14 +3,13 @@
 
 #include <isa-l/igzip_lib.h>
 #include <libdeflate.h>
-#include <string.h>
-#include <strings.h>
 
 /* For the allocator hooks only. */
 #define ZSTD_STATIC_LINKING_ONLY
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/sum.h"
 #include "wire/protobuf.h"
@@ -88,7 +87,7 @@ bool br_encoding_parse(const char *name, size_t len, enum br_encoding *ret)
         {"snappy", BR_ENCODING_SNAPPY}, {"x-snappy-framed", BR_ENCODING_SNAPPY},
     };
     for (size_t i = 0; i < BR_COUNT(names); i++) {
-        if (len == strlen(names[i].name) && strncasecmp(name, names[i].name, len) == 0) {
+        if (br_bytes_are_nocase(name, len, names[i].name)) {
             *ret = names[i].encoding;
             return true;
         }
