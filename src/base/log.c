@@ -9,6 +9,7 @@
 
 #include "base/log_sink.h"
 #include "base/str.h"
+#include "base/time.h"
 
 /* The sink, set once before threads start. */
 static struct {
@@ -63,16 +64,11 @@ bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms
     return true;
 }
 
-static size_t log_stamp(char *out, size_t size)
+static uint64_t log_now_ns(void)
 {
     struct timespec now;
-    struct tm tm;
     clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &tm);
-    int n = snprintf(out, size, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", tm.tm_year + 1900,
-                     tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
-                     now.tv_nsec / 1000000);
-    return n < 0 ? 0 : (size_t)n;
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 /* What moves a cursor, hides text or turns it round instead of showing: C0, DEL, C1, and the marks
@@ -157,11 +153,11 @@ static bool log_make_line(struct br_str *str, const char *when, const char *leve
 static size_t log_make(char line[BR_LOG_LINE_MAX + 1], const struct br_log *log,
                        enum br_log_level level, const char *text)
 {
-    char when[64];
+    char when[BR_RFC3339_SIZE];
     const char *name = log && log->name ? log->name : "";
     struct br_str str = {.data = line, .cap = BR_LOG_LINE_MAX + 1, .fixed = true};
     size_t len = strlen(text);
-    log_stamp(when, sizeof when);
+    br_rfc3339(log_now_ns(), 3, when);
     while (!log_make_line(&str, when, level_names[level], name, text, len) && len > 0)
         len = len * 3 / 4;
     return str.len;
