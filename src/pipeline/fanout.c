@@ -481,13 +481,13 @@ static struct br_lane *fanout_make_lane(const struct br_fanout *fanout,
                                         const struct br_fanout_end *fanout_end)
 {
     struct br_str labels = {.max = 1024};
-    unsigned n = fanout->host->n_workers ? fanout->host->n_workers : 1;
     br_label(&labels, fanout_end->kind, fanout_end->id);
-    struct br_lane_config lane = {.next = fanout_end->next,
-                                  .name = fanout_end->name,
-                                  .labels = labels.failed ? "" : labels.data,
-                                  .max_bytes = config ? (size_t)config->hold_size / n : 0,
-                                  .max_ms = config ? config->hold_time / 1000000 : 0};
+    struct br_lane_config lane = {
+        .next = fanout_end->next,
+        .name = fanout_end->name,
+        .labels = labels.failed ? "" : labels.data,
+        .max_bytes = config ? br_host_share(fanout->host, (size_t)config->hold_size) : 0,
+        .max_ms = config ? config->hold_time / 1000000 : 0};
     struct br_lane *made = br_lane_new(fanout->host, &lane);
     br_str_release(&labels);
     return made;
