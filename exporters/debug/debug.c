@@ -69,13 +69,11 @@ static int debug_check(void *config, const struct br_yaml *node, const char *pat
 {
     struct config *settings = config;
     const struct br_yaml *paths = br_yaml_get(node, "output_paths");
-    char at[256];
     int rc = br_exporter_check(&settings->common, node, path, errs);
     if (rc || settings->output_paths.count)
         return rc;
-    (void)snprintf(at, sizeof at, "%s::output_paths", path);
     if (paths && paths->type == BR_YAML_SEQ)
-        return br_errs_add(errs, paths, at, "must not be empty");
+        return br_errs_add_key(errs, node, path, "output_paths", "must not be empty");
     settings->output_paths.items = br_arena_calloc(arena, 1, sizeof *settings->output_paths.items);
     if (!settings->output_paths.items)
         return BR_ENOMEM;

@@ -142,14 +142,13 @@ static void health_check_check_place(const struct config *settings, const struct
     unsigned port;
     bool unix_socket = strcmp(settings->transport, "unix") == 0;
     if (!unix_socket && !br_text_starts(settings->transport, "tcp")) {
-        (void)snprintf(at, sizeof at, "%s::transport", path);
-        br_errs_add(errs, br_yaml_get(node, "transport"), at, "must be tcp or unix, got \"%s\"",
-                    settings->transport);
+        br_errs_add_key(errs, node, path, "transport", "must be tcp or unix, got \"%s\"",
+                        settings->transport);
     } else if (!unix_socket && !br_endpoint_parse(settings->endpoint, host, &port)) {
-        (void)snprintf(at, sizeof at, "%s::endpoint", path);
-        br_errs_add(errs, br_yaml_get(node, "endpoint"), at,
-                    "must be host:port with a port from 0 to 65535, as localhost:13133, got \"%s\"",
-                    settings->endpoint);
+        br_errs_add_key(
+            errs, node, path, "endpoint",
+            "must be host:port with a port from 0 to 65535, as localhost:13133, got \"%s\"",
+            settings->endpoint);
     }
     const struct br_yaml *status = br_yaml_get(node, "status");
     if (settings->path[0] != '/') {

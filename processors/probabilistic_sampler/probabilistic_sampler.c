@@ -82,6 +82,7 @@ static int probabilistic_sampler_check(void *config, const struct br_yaml *node,
 {
     static const char *trace_ids[] = {"trace_id", "process.context.label.trace_id"};
     struct config *settings = config;
+    (void)arena;
     const struct br_yaml *at = br_yaml_get(node, "sampling_percentage");
     float percentage = (float)settings->sampling_percentage;
     if (!settings->labels.trace_id.count)
@@ -93,10 +94,7 @@ static int probabilistic_sampler_check(void *config, const struct br_yaml *node,
                             : NULL;
     if (!at)
         br_errs_warn(errs, node, path, "sampling_percentage is not set, and 0: no trace is kept");
-    char *where = wrong ? br_arena_printf(arena, "%s::sampling_percentage", path) : NULL;
-    if (wrong && !where)
-        return BR_ENOMEM;
-    return wrong ? br_errs_add(errs, at ? at : node, where, "%s", wrong) : 0;
+    return wrong ? br_errs_add_key(errs, node, path, "sampling_percentage", "%s", wrong) : 0;
 }
 
 static double *probabilistic_sampler_counter(struct br_node *node, enum br_signal signal,
