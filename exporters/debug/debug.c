@@ -13,7 +13,6 @@
 
 #define TEXT_MAX (1u << 20)    /* of one item; what is over it is cut */
 #define WAITING_MAX (4u << 20) /* bytes of text that wait for the outputs, of one worker */
-#define LOG_EVERY_MS 60000
 
 enum verbosity { BASIC, NORMAL, DETAILED };
 
@@ -205,10 +204,8 @@ static void debug_write(struct state *state);
 static void debug_complain(struct state *state, size_t output, const char *why)
 {
     const struct config *config = state->node->config;
-    uint64_t held;
-    if (br_log_allow(&state->limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS, &held))
-        br_warn(&state->node->log, "cannot write to %s: %s", config->output_paths.items[output],
-                why);
+    br_node_warn(state->node, &state->limit, "cannot write to %s: %s",
+                 config->output_paths.items[output], why);
 }
 
 static void debug_free_writing(struct writing *writing)

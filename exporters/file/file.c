@@ -13,7 +13,6 @@
 #include "wire/compression.h"
 
 #define MEGABYTE 1048576u /* as the Collector counts them */
-#define LOG_EVERY_MS 60000
 #define RETRY_MS 1000
 #define TEXT_MAX (1u << 30)
 #define TEXT_KEPT_MAX (1u << 20)  /* bytes of memory for text that are kept between requests */
@@ -492,7 +491,6 @@ static void file_exporter_drop_records(struct writing *writing, uint32_t first)
 static void file_exporter_fail(struct state *state, struct br_item *item, int rc, int error)
 {
     const struct config *config = state->node->config;
-    uint64_t held;
     if (rc == BR_EINVAL || rc == BR_ETOOBIG) {
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
                        "file: the request cannot be written as JSON");
@@ -501,8 +499,7 @@ static void file_exporter_fail(struct state *state, struct br_item *item, int rc
     struct br_outcome outcome =
         br_outcome_retry(BR_STATUS_UNAVAILABLE, RETRY_MS, "file: cannot write to %s: %s",
                          config->path, rc == BR_EIO ? file_writer_reason(error) : "out of memory");
-    if (br_log_allow(&state->limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS, &held))
-        br_warn(&state->node->log, "%s", outcome.text);
+    br_node_warn(state->node, &state->limit, "%s", outcome.text);
     br_item_finish(item, &outcome);
 }
 
@@ -542,12 +539,9 @@ static void file_exporter_finish(struct state *state)
 static void file_exporter_say_reopened(struct state *state)
 {
     const struct config *config = state->node->config;
-    uint64_t held;
-    if (br_log_allow(&state->reopened_limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS,
-                     &held))
-        br_warn(&state->node->log,
-                "%s was deleted, renamed or replaced while it was open; it has been opened again",
-                config->path);
+    br_node_warn(state->node, &state->reopened_limit,
+                 "%s was deleted, renamed or replaced while it was open; it has been opened again",
+                 config->path);
 }
 
 /* --- Traffic --------------------------------------------------------------------------------- */

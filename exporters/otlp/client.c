@@ -12,8 +12,6 @@
 #include "otlp/json/json.h"
 #include "wire/grpc.h"
 
-#define LOG_EVERY_MS 60000
-
 struct otlp_sender {
     struct br_node *node;
     const struct otlp_target *target;
@@ -30,11 +28,8 @@ struct otlp_sender {
 /* The request was taken, and how much of it was not stays unknown. */
 static void otlp_client_say_unread(struct otlp_sender *sender)
 {
-    uint64_t held;
-    if (br_log_allow(&sender->unread_limit, br_host_mono_ms(sender->node->host), LOG_EVERY_MS,
-                     &held))
-        br_warn(&sender->node->log,
-                "the JSON of an answer cannot be read: what it rejects in part is not known");
+    br_node_warn(sender->node, &sender->unread_limit,
+                 "the JSON of an answer cannot be read: what it rejects in part is not known");
 }
 
 static struct br_outcome otlp_client_success(const struct br_call *call,

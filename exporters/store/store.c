@@ -9,7 +9,6 @@
 #include "pipeline/exporter.h"
 #include "storage/store.h"
 
-#define LOG_EVERY_MS 60000
 #define RETRY_MS 1000
 #define LOOK_MS 10000             /* how often what is too old is looked for */
 #define WAITING_BYTES (64u << 20) /* of items that wait for the disk, of one worker */
@@ -121,7 +120,6 @@ static bool store_exporter_directory(const struct config *config, char *out, siz
 static void store_exporter_show(struct state *state)
 {
     const struct br_store_usage *usage = &state->writing->usage;
-    uint64_t held;
     if (state->node->host->worker)
         return;
     *state->bytes = (double)usage->bytes;
@@ -130,11 +128,9 @@ static void store_exporter_show(struct state *state)
     *state->unread = (double)usage->n_unread;
     *state->spans = (double)usage->n_spans;
     *state->samples = (double)usage->n_samples;
-    if (usage->n_shortened > (uint64_t)*state->shortened &&
-        br_log_allow(&state->shortened_limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS,
-                     &held))
-        br_warn(
-            &state->node->log,
+    if (usage->n_shortened > (uint64_t)*state->shortened)
+        br_node_warn(
+            state->node, &state->shortened_limit,
             "requests refer to more labels, names or frames than the store keeps of their size: "
             "some were left out (braid_store_shortened_items)");
     *state->shortened = (double)usage->n_shortened;
@@ -181,7 +177,6 @@ static void store_exporter_on_run(struct br_work *work)
 static void store_exporter_fail(struct state *state, struct br_item *item)
 {
     const struct writing *writing = state->writing;
-    uint64_t held;
     if (writing->rc == BR_EINVAL || writing->rc == BR_ETOOBIG) {
         struct br_outcome outcome = br_outcome_reject(
             BR_STATUS_INVALID_ARGUMENT, "store: cannot be stored: %s", writing->err.text);
@@ -190,8 +185,7 @@ static void store_exporter_fail(struct state *state, struct br_item *item)
     }
     struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, RETRY_MS,
                                                  "store: cannot write: %s", writing->err.text);
-    if (br_log_allow(&state->limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS, &held))
-        br_warn(&state->node->log, "%s", outcome.text);
+    br_node_warn(state->node, &state->limit, "%s", outcome.text);
     br_item_finish(item, &outcome);
 }
 

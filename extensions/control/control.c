@@ -15,7 +15,6 @@
 #include "wire/multipart.h"
 
 #define IDLE_MS 60000
-#define LOG_EVERY_MS 60000
 #define QUERY_ARENA_MAX BR_REQUEST_HEAD_MAX
 
 static const struct br_option options[] = {
@@ -122,12 +121,9 @@ static bool control_may_fail(struct control *control)
  * shows them. */
 static void control_refuse(struct control *control, struct br_request *request)
 {
-    uint64_t held;
     *control->refused += 1;
-    if (br_log_allow(&control->log_limit, br_host_mono_ms(control->node->host), LOG_EVERY_MS,
-                     &held))
-        br_warn(&control->node->log, "a request from %s did not have the token (%llu such before)",
-                request->peer, (unsigned long long)held);
+    br_node_warn(control->node, &control->log_limit, "a request from %s did not have the token",
+                 request->peer);
     if (control_may_fail(control)) {
         control_reply_error(request, 401, &(struct br_header){"www-authenticate", "Bearer"}, NULL,
                             "Authorization: Bearer with the token is wanted");

@@ -12,8 +12,6 @@
 #include "otlp/edit/rewrite.h"
 #include "pipeline/component.h"
 
-#define LOG_EVERY_MS 60000
-
 struct side {
     const struct br_match_config *include, *exclude;
     struct br_strings resource, profile; /* conditions */
@@ -374,10 +372,10 @@ static void filter_finish(struct br_item *item, int rc)
 static void filter_say(struct br_node *node, unsigned n_gave_up)
 {
     struct state *state = node->state;
-    uint64_t held;
     *state->gave_up += n_gave_up;
-    if (n_gave_up && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "a pattern took too long over a text and counts as not matching");
+    if (n_gave_up)
+        br_node_warn(node, &state->limit,
+                     "a pattern took too long over a text and counts as not matching");
 }
 
 /* An item too large for an arena is not a lack of memory. */

@@ -130,7 +130,7 @@ static void folder_warn(struct pprof_folder *folder, const char *name, const cha
         return;
     folder->n_named++;
     if (suppressed)
-        (void)snprintf(more, sizeof more, " (%llu such messages suppressed)",
+        (void)snprintf(more, sizeof more, " (%llu more since the last such line)",
                        (unsigned long long)suppressed);
     br_warn(&folder->node->log, "%s/%s: %s%s", folder->config->path, name, why, more);
 }

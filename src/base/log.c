@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -196,4 +197,21 @@ bool br_log_stop(uint64_t wait_ms)
 uint64_t br_log_dropped(void)
 {
     return br_log_sink_dropped();
+}
+
+bool br_log_limited(const struct br_log *log, enum br_log_level level, struct br_log_limit *limit,
+                    uint64_t now_ms, uint64_t every_ms, const char *fmt, ...)
+{
+    char text[BR_LOG_LINE_MAX], more[64] = "";
+    uint64_t n_held;
+    va_list ap;
+    if (!br_log_allow(limit, now_ms, every_ms, &n_held))
+        return false;
+    if (n_held)
+        (void)snprintf(more, sizeof more, " (%" PRIu64 " more since the last such line)", n_held);
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    BR_LOG_AT(log, level, "%s%s", text, more);
+    return true;
 }

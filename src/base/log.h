@@ -63,6 +63,14 @@ bool br_log_parse_level(const char *name, enum br_log_level *ret);
 bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms,
                   uint64_t *ret_held);
 
+#define BR_LOG_EVERY_MS 60000 /* the usual `every_ms` */
+
+/* Writes a line as br_log_write does when br_log_allow lets it through; the line then ends with the
+ * number of those that were held back. Returns true when it was let through. */
+bool br_log_limited(const struct br_log *log, enum br_log_level level, struct br_log_limit *limit,
+                    uint64_t now_ms, uint64_t every_ms, const char *fmt, ...)
+    __attribute__((format(printf, 6, 7)));
+
 #define BR_LOG_AT(log, level, ...)                                                                 \
     (br_log_on(level) ? br_log_write((log), (level), __VA_ARGS__) : (void)0)
 #define br_error(log, ...) BR_LOG_AT(log, BR_LOG_ERROR, __VA_ARGS__)

@@ -28,12 +28,10 @@ void br_ingest_say_refused(struct br_ingest *ingest, const struct br_request *re
                            enum br_status status, const char *why)
 {
     struct br_node *node = ingest->node;
-    uint64_t held;
-    if (!br_log_allow(&ingest->refused_log, br_host_mono_ms(node->host), REFUSED_EVERY_MS, &held))
-        return;
-    br_warn(&node->log, "refused a request of %s: %s: %s (%llu more since the last such line)",
-            request->peer[0] ? request->peer : "a local client", br_status_name(status), why,
-            (unsigned long long)held);
+    br_log_limited(&node->log, BR_LOG_WARN, &ingest->refused_log, br_host_mono_ms(node->host),
+                   REFUSED_EVERY_MS, "refused a request of %s: %s: %s",
+                   request->peer[0] ? request->peer : "a local client", br_status_name(status),
+                   why);
 }
 
 void br_ingest_say_unknown(struct br_ingest *ingest, const struct br_request *request,

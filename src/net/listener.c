@@ -28,7 +28,6 @@
 #define KEEPALIVE_IDLE_S 15
 #define KEEPALIVE_INTERVAL_S 15
 #define KEEPALIVE_PROBES 9
-#define WARN_EVERY_MS 60000
 
 /* An accepted connection on its way to another worker. */
 struct handover {
@@ -196,11 +195,9 @@ static void listener_put_off(struct br_listener *listener, int error)
 {
     if (error == EAGAIN || error == EINTR || error == ECONNABORTED)
         return;
-    uint64_t now = br_host_mono_ms(&listener->loop->host);
-    if (!listener->warned_ms || now - listener->warned_ms > WARN_EVERY_MS) {
-        listener->warned_ms = now;
-        br_warn(listener->log, "cannot accept connections: %s", strerror(error));
-    }
+    br_log_limited(listener->log, BR_LOG_WARN, &listener->log_limit,
+                   br_host_mono_ms(&listener->loop->host), BR_LOG_EVERY_MS,
+                   "cannot accept connections: %s", strerror(error));
     bool descriptors = error == EMFILE || error == ENFILE;
     if (descriptors)
         br_net_shed(listener->loop, SHED_AT_ONCE);

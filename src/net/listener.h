@@ -41,8 +41,8 @@ struct br_listener {
     char path[108]; /* of a unix socket, to be removed; "" otherwise */
     bool open;
     const struct br_log *log;
-    struct br_timer again; /* accepting was put off: no descriptors, or no memory */
-    uint64_t warned_ms;    /* and that was said */
+    struct br_timer again;         /* accepting was put off: no descriptors, or no memory */
+    struct br_log_limit log_limit; /* of that warning */
     struct br_net_server *targets[BR_WORKERS_MAX]; /* by worker; set before threads start */
     unsigned n_targets, turn;
     unsigned max, max_per_address; /* connections; 0: any number */

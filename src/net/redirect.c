@@ -9,8 +9,6 @@
 #include "net/net_internal.h"
 #include "net/url.h"
 
-#define LOG_EVERY_MS 60000
-
 struct target {
     struct br_list link;
     struct br_endpoint server;
@@ -200,17 +198,15 @@ static void redirect_leave_target(struct br_hops *hops)
 static void redirect_say(struct br_redirects *redirects, const struct br_exchange *exchange,
                          const struct br_url *url, bool lost)
 {
-    uint64_t held;
-    if (!br_log_allow(&redirects->limit, br_host_mono_ms(redirects->host), LOG_EVERY_MS, &held))
-        return;
-    BR_LOG_AT(redirects->config->log, lost ? BR_LOG_WARN : BR_LOG_INFO,
-              "HTTP %u redirects to %s://%s%s; each request is sent twice until the endpoint is "
-              "set to that%s",
-              exchange->http_status, url->server.tls ? "https" : "http", url->server.authority,
-              url->path,
-              lost ? "; as it is another server, it does not get the headers and the client "
-                     "certificate of the config"
-                   : "");
+    br_log_limited(
+        redirects->config->log, lost ? BR_LOG_WARN : BR_LOG_INFO, &redirects->limit,
+        br_host_mono_ms(redirects->host), BR_LOG_EVERY_MS,
+        "HTTP %u redirects to %s://%s%s; each request is sent twice until the endpoint is "
+        "set to that%s",
+        exchange->http_status, url->server.tls ? "https" : "http", url->server.authority, url->path,
+        lost ? "; as it is another server, it does not get the headers and the client "
+               "certificate of the config"
+             : "");
 }
 
 /* Returns why the answer is not followed, or NULL and the URL. */

@@ -16,7 +16,6 @@
 #include "net/server_internal.h"
 
 #define LOOK_AT_MOST 4096 /* streams, for one that can go */
-#define WARN_EVERY_MS 60000
 #define SPARE_CONNECTIONS 8 /* of a server on a worker: probes and scrapes get through */
 
 /* --- The order -------------------------------------------------------------------------------- */
@@ -144,10 +143,9 @@ static void server_room_refuse(struct br_net_server *server, const struct br_arr
                                enum br_ending why, const char *text)
 {
     br_server_drop(server, arrival, why);
-    uint64_t held;
-    if (br_log_allow(&server->refusals, uv_now(&server->loop->uv), WARN_EVERY_MS, &held))
-        br_warn(server->config.log, "%s: a connection of %s was refused (%llu before): %s",
-                server->config.what, arrival->peer, (unsigned long long)held, text);
+    br_log_limited(server->config.log, BR_LOG_WARN, &server->refusals, uv_now(&server->loop->uv),
+                   BR_LOG_EVERY_MS, "%s: a connection of %s was refused: %s", server->config.what,
+                   arrival->peer, text);
 }
 
 bool br_server_refuse_over(struct br_net_server *server, const struct br_arrival *arrival)

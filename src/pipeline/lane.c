@@ -9,7 +9,6 @@
 #define WINDOW 16 /* under way at once */
 #define AGAIN_FIRST_MS 50
 #define AGAIN_MAX_MS 1000
-#define LOG_EVERY_MS 60000
 
 struct br_lane {
     struct br_host *host;
@@ -47,11 +46,10 @@ struct held {
 static void lane_say_dropped(struct br_lane *lane, enum br_signal signal, uint32_t count,
                              const char *why)
 {
-    uint64_t held;
-    if (count && br_log_allow(&lane->log_limit, br_host_mono_ms(lane->host), LOG_EVERY_MS, &held))
-        br_error(&lane->log,
-                 "dropped %u %s that others have taken: %s (%llu such messages held back)", count,
-                 br_signal_items(signal), why, (unsigned long long)held);
+    if (count)
+        br_log_limited(&lane->log, BR_LOG_ERROR, &lane->log_limit, br_host_mono_ms(lane->host),
+                       BR_LOG_EVERY_MS, "dropped %u %s that others have taken: %s", count,
+                       br_signal_items(signal), why);
 }
 
 void br_lane_lost(struct br_lane *lane, enum br_signal signal, uint32_t count, const char *why)

@@ -7,7 +7,6 @@
 
 #define RETRY_FIRST_MS 200
 #define RETRY_MAX_MS 10000
-#define LOG_EVERY_MS 60000
 
 struct br_redelivery {
     struct br_node *node;
@@ -34,27 +33,21 @@ struct kept {
 void br_redelivery_drop(struct br_node *node, struct br_item *item, const char *reason,
                         const struct br_outcome *why, struct br_log_limit *limit)
 {
-    uint64_t held;
     uint32_t n = item->n_held;
     br_item_settle(item, BR_FATE_DROPPED, reason, n);
-    if (!n || !br_log_allow(limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        return;
-    char more[64] = "";
-    if (held)
-        (void)snprintf(more, sizeof more, " (%llu such messages held back)",
-                       (unsigned long long)held);
-    br_error(&node->log, "dropped %u %s (%s): %s: %s%s", n, br_signal_items(item->signal), reason,
-             br_status_name(why->status), why->text, more);
+    if (n)
+        br_log_limited(&node->log, BR_LOG_ERROR, limit, br_host_mono_ms(node->host),
+                       BR_LOG_EVERY_MS, "dropped %u %s (%s): %s: %s", n,
+                       br_signal_items(item->signal), reason, br_status_name(why->status),
+                       why->text);
 }
 
 void br_redelivery_partly(struct br_node *node, const struct br_item *item,
                           const struct br_outcome *outcome, struct br_log_limit *limit)
 {
-    uint64_t held;
-    if (outcome->n_rejected &&
-        br_log_allow(limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "dropped %u of %u %s (partial success): %s", outcome->n_rejected,
-                item->n_items, br_signal_items(item->signal), outcome->text);
+    if (outcome->n_rejected)
+        br_node_warn(node, limit, "dropped %u of %u %s (partial success): %s", outcome->n_rejected,
+                     item->n_items, br_signal_items(item->signal), outcome->text);
 }
 
 void br_redelivery_end(struct br_node *node, struct br_item *item)

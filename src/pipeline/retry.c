@@ -5,7 +5,6 @@
 #include "otlp/dictionary/dictionary.h"
 #include "pipeline/exporter.h"
 
-#define LOG_EVERY_MS 60000
 #define AGAIN_MS 1000
 #define SILENCE_MS 5000 /* without an answer; then one wakes those who wait */
 #define WAKE_OVER_MS 1000.0
@@ -176,25 +175,22 @@ static void retry_end_silence(struct br_retry *retry, enum br_signal signal)
 static void retry_say(struct br_retry *retry, const struct br_outcome *outcome, uint64_t now,
                       uint64_t delay_ms)
 {
-    uint64_t held;
     if (!retry->failing_since_ms)
         retry->failing_since_ms = now;
-    if (!br_log_allow(&retry->log_limit, now, LOG_EVERY_MS, &held))
-        return;
-    retry->said = true;
-    br_warn(&retry->node->log, "not delivered, next try in %.1f s: %s: %s", (double)delay_ms / 1e3,
-            br_status_name(outcome->status), outcome->text);
+    if (br_node_warn(retry->node, &retry->log_limit, "not delivered, next try in %.1f s: %s: %s",
+                     (double)delay_ms / 1e3, br_status_name(outcome->status), outcome->text))
+        retry->said = true;
 }
 
 /* The peer answers. Right after a failure that may be what was on its way before. */
 static void retry_note_answer(struct br_retry *retry)
 {
-    uint64_t now = br_host_mono_ms(retry->node->host), held;
+    uint64_t now = br_host_mono_ms(retry->node->host);
     if (!retry->failing_since_ms || now - retry->failing_since_ms < AGAIN_MS)
         return;
-    if (retry->said && br_log_allow(&retry->back_limit, now, LOG_EVERY_MS, &held))
-        br_info(&retry->node->log, "sending again after %.1f s",
-                (double)(now - retry->failing_since_ms) / 1e3);
+    if (retry->said)
+        br_log_limited(&retry->node->log, BR_LOG_INFO, &retry->back_limit, now, BR_LOG_EVERY_MS,
+                       "sending again after %.1f s", (double)(now - retry->failing_since_ms) / 1e3);
     retry->said = false;
     retry->failing_since_ms = 0;
 }

@@ -217,6 +217,25 @@ static void repeats_are_held_back_and_counted(void **state)
     assert_int_equal(held, 1);
 }
 
+static bool log_it(struct br_log_limit *limit, uint64_t now_ms)
+{
+    return br_log_limited(&node, BR_LOG_WARN, limit, now_ms, 1000, "%s is %d", "this", 7);
+}
+
+static void limited_lines_count_those_that_were_held_back(void **state)
+{
+    (void)state;
+    struct br_log_limit limit = {0};
+    assert_true(log_it(&limit, 5000));
+    assert_non_null(strstr(written(), "\tthis is 7\n"));
+    assert_false(log_it(&limit, 5998) || log_it(&limit, 5999));
+    assert_string_equal(written(), "");
+    assert_true(log_it(&limit, 6000));
+    assert_non_null(strstr(written(), "\tthis is 7 (2 more since the last such line)\n"));
+    assert_true(log_it(&limit, 7000));
+    assert_non_null(strstr(written(), "\tthis is 7\n"));
+}
+
 /* --- With a thread ---------------------------------------------------------------------------- */
 
 #define BATCH 5000
@@ -390,6 +409,7 @@ SUITE(log)
         TEST(long_lines_are_cut_to_4_kib),
         TEST(levels_have_names),
         TEST(repeats_are_held_back_and_counted),
+        TEST(limited_lines_count_those_that_were_held_back),
         PIPE_TEST(nobody_waits_for_who_reads_the_log),
         PIPE_TEST(lines_of_threads_keep_their_order),
         PIPE_TEST(what_cannot_be_written_is_counted),
