@@ -12,7 +12,7 @@
 #include "base/str.h"
 #include "base/time.h"
 
-/* The sink, set once before threads start. */
+/* Configured once before threads start. */
 static struct {
     enum br_log_level level;
     bool json;
@@ -72,9 +72,9 @@ static uint64_t log_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* What moves a cursor, hides text or turns it round instead of showing: C0, DEL, C1, and the marks
- * of line and direction (Unicode 3.1 general categories Cc, Zl, Zp and the Bidi_Control property).
- */
+/* Returns true for characters that move a cursor, hide text or change its direction: C0, DEL,
+ * C1, and the marks of line and direction (Unicode 3.1 general categories Cc, Zl, Zp and the
+ * Bidi_Control property). */
 static bool log_is_control(uint32_t code)
 {
     return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x61c || code == 0x200e ||
@@ -82,7 +82,8 @@ static bool log_is_control(uint32_t code)
            (code >= 0x2066 && code <= 0x2069);
 }
 
-/* The first character of valid UTF-8, of up to three bytes; 0xffff for one of four. */
+/* Returns the first character of valid UTF-8 of up to three bytes, or 0xffff for one of four
+ * bytes. */
 static uint32_t log_code_of(const unsigned char *letter, size_t *ret_len)
 {
     *ret_len = letter[0] < 0x80 ? 1 : letter[0] < 0xe0 ? 2 : letter[0] < 0xf0 ? 3 : 4;
@@ -113,8 +114,7 @@ static void log_add_valid(struct br_str *str, const char *text, size_t len)
     br_str_add(str, text + done, len - done);
 }
 
-/* One message is one line: what came from outside must not forge another, nor command a terminal.
- */
+/* Text from outside must not forge another line or send commands to a terminal. */
 static void log_add_text(struct br_str *str, const char *text, size_t len)
 {
     for (;;) {
@@ -128,7 +128,7 @@ static void log_add_text(struct br_str *str, const char *text, size_t len)
     }
 }
 
-/* Puts the line together; false when it did not fit. */
+/* Assembles the line. Returns false if it does not fit. */
 static bool log_make_line(struct br_str *str, const char *when, const char *level, const char *name,
                           const char *text, size_t len)
 {
@@ -150,7 +150,8 @@ static bool log_make_line(struct br_str *str, const char *when, const char *leve
     return !str->failed;
 }
 
-/* Escapes may need six bytes for one: the end of the text goes, never the end of the line. */
+/* An escaped byte may take six bytes. If the line is too long, the text is shortened and the
+ * rest of the line is kept. */
 static size_t log_make(char line[BR_LOG_LINE_MAX + 1], const struct br_log *log,
                        enum br_log_level level, const char *text)
 {

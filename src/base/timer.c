@@ -58,7 +58,7 @@ uint64_t br_timers_next(const struct br_timers *ts)
 
 void br_timers_run(struct br_timers *ts, uint64_t now_ms)
 {
-    /* A bound, so that a timer which arms itself for now cannot keep the loop here. */
+    /* Limits the calls, so that a timer that arms itself for now cannot block the loop. */
     uint32_t most = ts->count;
     while (most-- > 0 && ts->count && ts->heap[0]->due_ms <= now_ms) {
         struct br_timer *timer = ts->heap[0];
