@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ${...} and $$ in values, as the Collector's confmap reads them: the innermost reference first,
- * what a reference brings is looked through again, and a value that is nothing but one reference
- * takes the type of what it brings. Depth, count and bytes are bounded because a file may name
- * itself.
+ * Expands ${...} and $$ in values like the Collector's confmap. The innermost reference is expanded
+ * first, and its result is expanded again. A value that consists of a single reference gets the
+ * type of the result. Depth, count and bytes are limited because a file may refer to itself.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -24,15 +23,15 @@ struct expand {
     struct br_arena *arena;
     struct br_errs *errs;
     size_t n_references, n_bytes;
-    char path[192]; /* of the value that is looked at */
+    char path[192]; /* path of the value being expanded */
 };
 
-/* What a reference brings, before it is read as YAML. */
+/* The text that a reference expands to, before it is parsed as YAML. */
 struct brought {
     const char *text;
     size_t len;
-    const char *file; /* the file it is from, or NULL */
-    bool empty;       /* an empty default: text, and not the null that it is as YAML */
+    const char *file; /* file that contained it, or NULL */
+    bool empty;       /* an empty default: an empty text, although it is null as YAML */
 };
 
 static int expand_node(struct expand *expand, struct br_yaml **node, unsigned level,
@@ -40,7 +39,7 @@ static int expand_node(struct expand *expand, struct br_yaml **node, unsigned le
 static int expand_text(struct expand *expand, const struct br_yaml *at, const char *text,
                        size_t len, unsigned nested, bool keep, struct br_str *out);
 
-/* The position after the brace that closes the reference at `text` ("${"), or 0. */
+/* Returns the length of the reference at `text` ("${") with its closing brace, or 0. */
 static size_t expand_reference_len(const char *text, size_t len)
 {
     size_t open = 0;
@@ -121,7 +120,7 @@ static int expand_bring_file(struct expand *expand, const struct br_yaml *at, co
     return 0;
 }
 
-/* Brings the base64 of a text, as basic authentication sends a name and a password. */
+/* Encodes a text in base64, as basic authentication sends a user name and a password. */
 static int expand_bring_base64(struct expand *expand, const char *text, size_t len,
                                struct brought *ret)
 {
@@ -142,7 +141,7 @@ static int expand_bring_base64(struct expand *expand, const char *text, size_t l
     return kept ? 0 : br_errs_no_memory(expand->errs);
 }
 
-/* The length of a leading "scheme:", or 0. */
+/* Returns the length of a leading "scheme:", or 0. */
 static size_t expand_scheme_len(const char *ref, size_t len)
 {
     size_t n = 0;
@@ -189,7 +188,7 @@ static int expand_check_brought(struct expand *expand, const struct br_yaml *at,
     return 0;
 }
 
-/* Fetches what the reference "${...}" of `len` bytes names. */
+/* Returns the text that the reference "${...}" of `len` bytes expands to. */
 static int expand_bring(struct expand *expand, const struct br_yaml *at, const char *text,
                         size_t len, unsigned nested, struct brought *ret)
 {
@@ -230,7 +229,7 @@ static void expand_mark_expanded(struct br_yaml *node)
         expand_mark_expanded(node->items[i]);
 }
 
-/* Reads what was brought as YAML; `*ret` becomes NULL where it is none, and is then plain text. */
+/* Parses the text as YAML. Sets `*ret` to NULL if it is not YAML; it is then plain text. */
 static int expand_parse_brought(struct expand *expand, const struct br_yaml *at,
                                 const struct brought *value, struct br_yaml **ret)
 {
@@ -244,8 +243,8 @@ static int expand_parse_brought(struct expand *expand, const struct br_yaml *at,
     return 0;
 }
 
-/* Text keeps its spelling (also quotes in it) as in the Collector, but for the newline at a file's
- * end, which nobody means; numbers and booleans come as YAML reads them. */
+/* Text keeps its spelling, including quotes, as in the Collector. Only the line feed at the end
+ * of a file is removed. Numbers and booleans are parsed as in YAML. */
 static int expand_text_node(struct expand *expand, const struct br_yaml *at,
                             const struct brought *value, const struct br_yaml *parsed,
                             struct br_yaml **ret)
@@ -270,14 +269,14 @@ static int expand_text_node(struct expand *expand, const struct br_yaml *at,
     return 0;
 }
 
-/* In quotes a text is meant: a token may be "null", or look like a comment. */
+/* In quotes the result is a text, although a token may be "null" or look like a comment. */
 static bool expand_is_quoted_null(const struct br_yaml *at, const struct brought *value,
                                   const struct br_yaml *parsed)
 {
     return at->quoted && value->len && parsed && parsed->type == BR_YAML_NULL;
 }
 
-/* A value that is one reference: whatever type comes. */
+/* Expands a value that is a single reference. The result may have any type. */
 static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned level,
                         unsigned nested)
 {
@@ -312,7 +311,8 @@ static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned l
     return expand_node(expand, node, level, nested + 1);
 }
 
-/* A reference inside longer text: text whatever it brings, as a password with a colon in it. */
+/* Expands a reference inside a longer text. The result is a text whatever it looks like, such as
+ * a password with a colon. */
 static int expand_inside(struct expand *expand, const struct br_yaml *at, const char *text,
                          size_t len, unsigned nested, bool keep, struct br_str *out)
 {
@@ -325,7 +325,8 @@ static int expand_inside(struct expand *expand, const struct br_yaml *at, const 
     return expand_text(expand, at, value.text, value.len, nested + 1, keep, out);
 }
 
-/* `keep` leaves $$ alone: in a reference it is undone once, when the value is looked through. */
+/* Expands a text. `keep` leaves $$ unchanged: inside a reference it is replaced once, when the
+ * result is expanded. */
 static int expand_text(struct expand *expand, const struct br_yaml *at, const char *text,
                        size_t len, unsigned nested, bool keep, struct br_str *out)
 {
@@ -345,7 +346,7 @@ static int expand_text(struct expand *expand, const struct br_yaml *at, const ch
                 return br_errs_add(expand->errs, at, NULL,
                                    "\"${\" without its \"}\"; write \"$${\" for the text itself");
             if (ref == 0) {
-                /* A secret may well have "${" in it. */
+                /* A secret may contain "${". */
                 br_str_add(out, text + i, len - i);
                 return 0;
             }
@@ -358,7 +359,7 @@ static int expand_text(struct expand *expand, const struct br_yaml *at, const ch
     return out->failed ? br_errs_no_memory(expand->errs) : 0;
 }
 
-/* Warns about "$TOKEN" in a file, which other programs expand. */
+/* Warns about "$TOKEN" in a file, which other programs would expand. */
 static void expand_warn_bare(struct expand *expand, const struct br_yaml *node)
 {
     const char *first = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_", *more = "0123456789";
@@ -408,7 +409,7 @@ static int expand_scalar(struct expand *expand, struct br_yaml **node, unsigned 
     return 0;
 }
 
-/* All mistakes of a file are reported, so one does not end the walk; running out of memory does. */
+/* All errors of a file are reported: an error does not end the walk unless memory runs out. */
 static int expand_node(struct expand *expand, struct br_yaml **node, unsigned level,
                        unsigned nested)
 {

@@ -23,7 +23,7 @@
         .does = (does_)                                                                            \
     }
 
-/* What is left to do, where several rows say the same. */
+/* Advice that several rows share. */
 #define SEND_OTLP "Clients send OTLP, or a Collector in front translates."
 #define BY_COLLECTOR "A Collector behind Braid can pass them on: export to it with otlp."
 #define NO_SPANS "It brings neither spans nor profiles."
@@ -53,7 +53,7 @@ static const struct br_foreign rows[] = {
     LACKS(RECEIVER, "skywalking", NULL, "takes spans from SkyWalking's agents", SEND_OTLP),
     LACKS(RECEIVER, "solace", NULL, "takes spans from Solace's broker", SEND_OTLP),
     LACKS(RECEIVER, "zipkin", NULL, "takes spans from Zipkin's clients", SEND_OTLP),
-    /* Receivers of metrics and logs, the usual ones. */
+    /* Common receivers of metrics and logs. */
     LACKS(RECEIVER, "docker_stats", NULL, "reads metrics of containers", NO_SPANS),
     LACKS(RECEIVER, "filelog", "file_log", "reads logs from files", NO_SPANS),
     LACKS(RECEIVER, "fluentforward", "fluent_forward", "takes logs from Fluentd", NO_SPANS),

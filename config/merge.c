@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "config/parts.h"
 
-/* The arena may keep `text` across a failed read; both die together. */
+/* The arena may keep `text` after a failed read; both are freed together. */
 static int config_merge_read_all(int fd, struct br_arena *arena, const char **ret, size_t *ret_len,
                                  const char **ret_why)
 {
@@ -61,7 +61,7 @@ struct merge {
     struct br_yaml *tree;
 };
 
-/* `into` takes over the pairs of `from`. A key's place is that of the one that wins. */
+/* Moves the pairs of `from` into `into`. A key takes the position of the pair that is kept. */
 static int merge_maps(struct merge *merge, struct br_yaml *into, const struct br_yaml *from)
 {
     for (size_t i = 0; i < from->count; i++) {
@@ -85,7 +85,7 @@ static int merge_maps(struct merge *merge, struct br_yaml *into, const struct br
     return 0;
 }
 
-/* A map of one pair. */
+/* Returns a map of one pair. */
 static struct br_yaml *config_merge_wrap(struct merge *merge, const struct br_yaml *at,
                                          const char *key, size_t len, struct br_yaml *value)
 {
@@ -96,7 +96,7 @@ static struct br_yaml *config_merge_wrap(struct merge *merge, const struct br_ya
     return map;
 }
 
-/* Makes {a: {b: value}} of "a::b" and merges it in. */
+/* Merges {a: {b: value}} for the path "a::b". */
 static int merge_path(struct merge *merge, const struct br_yaml *at, const char *path,
                       const char *separator, struct br_yaml *value)
 {
@@ -198,7 +198,7 @@ static int merge_uri(struct merge *merge, const char *uri)
     return merge_file(merge, uri);
 }
 
-/* Columns count within the whole argument, as the user typed it. */
+/* Columns count from the start of the argument that the user typed. */
 static void config_merge_shift(struct br_yaml *node, int by)
 {
     if (node->line == 1)
@@ -244,7 +244,7 @@ static int config_merge_no_sources(struct merge *merge)
                        "no configuration is given: use --config file.yaml");
 }
 
-/* Errors of one source do not hide those of the next. */
+/* An error in one source does not hide those of the next. */
 static int merge_all(struct merge *merge)
 {
     const struct br_config_sources *sources = merge->sources;

@@ -16,7 +16,7 @@ struct anchor {
     struct br_yaml *node;
 };
 
-/* An open map or list, and the key that waits for its value. */
+/* An open map or list, and the key whose value comes next. */
 struct frame {
     struct br_yaml *node;
     struct br_yaml *key;
@@ -28,9 +28,10 @@ struct builder {
     struct br_errs *errs;
     const char *text, *file;
     size_t len, n_nodes, n_documents, depth;
-    struct anchor *anchors; /* newest first, so that a later one of the same name wins */
+    /* newest first, so that the last of several with the same name is found */
+    struct anchor *anchors;
     struct br_yaml *root;
-    bool plain; /* merge keys stay */
+    bool plain; /* merge keys are kept */
     struct frame stack[BR_YAML_DEPTH_MAX];
 };
 
@@ -69,7 +70,7 @@ static int yaml_bad_bytes(struct builder *builder)
                        builder->parser.problem);
 }
 
-/* The start and the length of a line, counted from 0. */
+/* Returns the start and the length of a line, counted from 0. */
 static const char *yaml_line_of(const struct builder *builder, size_t line, size_t *ret_len)
 {
     const char *p = builder->text, *end = builder->text + builder->len;
@@ -80,7 +81,7 @@ static const char *yaml_line_of(const struct builder *builder, size_t line, size
     return p;
 }
 
-/* What is wrong with a line by itself, "" when nothing is; `*ret_at` is the byte where. */
+/* Returns the mistake that a line contains by itself, or "". `*ret_at` is its offset. */
 static const char *yaml_slip_of(const char *line, size_t len, size_t *ret_at)
 {
     size_t start = 0;
@@ -105,8 +106,8 @@ static const char *yaml_slip_of(const char *line, size_t len, size_t *ret_at)
     return glued ? "a space is missing behind this colon" : "";
 }
 
-/* Returns true for "timeout 5s", which is text to YAML, that goes on in the next line; `*ret_at` is
- * the byte behind the key. */
+/* Returns true for a line such as "timeout 5s", which is a text to YAML that continues in the
+ * next line. `*ret_at` is the offset after the key. */
 static bool yaml_lacks_colon(const char *line, size_t len, size_t *ret_at)
 {
     size_t start = 0;
@@ -119,7 +120,7 @@ static bool yaml_lacks_colon(const char *line, size_t len, size_t *ret_at)
     return end > start && end < len && line[end] == ' ' && !memchr(line, ':', len);
 }
 
-/* The parser stumbles over a line that is right because one before it is not. */
+/* The parser may report a correct line because of a mistake in an earlier one. */
 static bool yaml_say_slip(struct builder *builder)
 {
     enum { LOOK_BACK = 8 };
@@ -138,7 +139,7 @@ static bool yaml_say_slip(struct builder *builder)
     return false;
 }
 
-/* Returns the first typographic quote of a text, or NULL; `*ret_len` is the length of it. */
+/* Returns the first typographic quote of a text, or NULL. `*ret_len` is its length. */
 static const char *yaml_find_quote(const char *text, size_t len, size_t *ret_len)
 {
     static const char *const quotes[] = {"\xe2\x80\x9c", "\xe2\x80\x9d", "\xe2\x80\x9e",
@@ -162,8 +163,8 @@ static int yaml_refuse_quote(struct builder *builder, const struct br_yaml *at, 
                        quote);
 }
 
-/* Returns the first template in a text, or NULL. Without `any`, only one that Helm renders counts:
- * other programs have such braces in texts, too. */
+/* Returns the first template in a text, or NULL. Without `any`, only a template of Helm counts,
+ * because texts of other programs contain such braces, too. */
 static const char *yaml_find_template(const char *text, size_t len, bool any)
 {
     static const char *const marks[] = {".Values", ".Release",   ".Chart", ".Capabilities",
@@ -187,7 +188,7 @@ static int yaml_refuse_template(struct builder *builder, const struct br_yaml *a
         br_text_show(copy, shown));
 }
 
-/* Looks for a template in the line of an error and in those before it. */
+/* Searches for a template in the line of an error and in earlier lines. */
 static bool yaml_say_template(struct builder *builder, size_t line)
 {
     enum { LOOK_BACK = 4 };
@@ -219,7 +220,7 @@ static bool yaml_say_quote(struct builder *builder, size_t line)
     return true;
 }
 
-/* Characters that mean something to YAML at the start of a text. */
+/* Characters with a meaning in YAML at the start of a text. */
 static bool yaml_say_indicator(struct builder *builder, const char *problem, const char *context)
 {
     const yaml_mark_t *mark = &builder->parser.problem_mark;
@@ -239,7 +240,7 @@ static bool yaml_say_indicator(struct builder *builder, const char *problem, con
     return true;
 }
 
-/* "key: a: b" on one line: the second colon is a part of the text. */
+/* In "key: a: b" the second colon is a part of the text. */
 static bool yaml_say_colon(struct builder *builder)
 {
     const yaml_mark_t *mark = &builder->parser.problem_mark;
@@ -312,7 +313,7 @@ static struct br_yaml_span yaml_span_of(const yaml_event_t *event)
                                  (int)event->end_mark.line + 1, (int)event->end_mark.column + 1};
 }
 
-/* A counted node where the event stands. */
+/* Returns a node at the position of the event, and counts it. */
 static int yaml_make_node(struct builder *builder, enum br_yaml_type type,
                           const yaml_event_t *event, struct br_yaml **ret)
 {
@@ -343,7 +344,7 @@ static int yaml_remember(struct builder *builder, const yaml_char_t *name, struc
     return 0;
 }
 
-/* Gives a finished value, or the start of one, to the map or list that is open. */
+/* Adds a finished value, or the start of one, to the open map or list. */
 static int yaml_attach(struct builder *builder, struct br_yaml *node)
 {
     if (builder->depth == 0) {
@@ -422,7 +423,7 @@ static int yaml_merge_one(struct builder *builder, struct br_yaml *into, const s
     return 0;
 }
 
-/* A map's own keys win over merged ones, and an earlier merged map over a later one. */
+/* A map's keys have precedence over merged ones, and an earlier merged map over a later one. */
 static int yaml_apply_merge_key(struct builder *builder, struct br_yaml *map)
 {
     size_t at = br_yaml_index(map, "<<");
@@ -458,7 +459,7 @@ static int yaml_bad_tag(struct builder *builder, const yaml_event_t *event, cons
                        br_text_show((const char *)tag, shown));
 }
 
-/* Says whether the scalar is text whatever it looks like. */
+/* Determines whether the scalar is a text whatever it looks like. */
 static int yaml_scalar_quoted(struct builder *builder, const yaml_event_t *event, bool *ret)
 {
     const yaml_char_t *tag = event->data.scalar.tag;
@@ -550,7 +551,7 @@ static int yaml_on_close(struct builder *builder, const yaml_event_t *event)
     return rc || builder->plain ? rc : yaml_apply_merge_key(builder, node);
 }
 
-/* Copies keep the place of what they repeat: that is where a mistake has to be mended. */
+/* Copies keep the file position of the original, which is where a mistake must be corrected. */
 static int yaml_copy_tree(struct builder *builder, const struct br_yaml *from, size_t depth,
                           const struct br_yaml *at, struct br_yaml **ret)
 {

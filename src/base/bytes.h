@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Comparisons and encodings of bytes given as a pointer and a length. A pointer may be NULL when
- * its length is 0. Functions whose name contains `text` take terminated strings.
+ * Comparisons and encodings of bytes that are given as a pointer and a length. The pointer may be
+ * NULL if the length is 0. Functions named br_text_* take terminated strings.
  */
 #pragma once
 
@@ -13,26 +13,26 @@
 
 #define BR_UTF8_MAX 4 /* bytes of the longest UTF-8 sequence */
 
-/* Returns true when both ranges have the same length and content. */
+/* Returns true if both ranges have the same length and content. */
 static inline bool br_bytes_equal(const void *one, size_t one_len, const void *other,
                                   size_t other_len)
 {
     return one_len == other_len && (one_len == 0 || memcmp(one, other, one_len) == 0);
 }
 
-/* Returns true when the bytes are exactly the characters of `text`. */
+/* Returns true if the bytes are exactly the characters of `text`. */
 static inline bool br_bytes_are(const void *data, size_t len, const char *text)
 {
     return len == strlen(text) && (len == 0 || memcmp(data, text, strlen(text)) == 0);
 }
 
-/* Returns true when the bytes are the characters of `text`, ignoring the case of ASCII letters. */
+/* Returns true if the bytes are the characters of `text`, ignoring ASCII case. */
 static inline bool br_bytes_are_nocase(const void *data, size_t len, const char *text)
 {
     return len == strlen(text) && (len == 0 || strncasecmp(data, text, len) == 0);
 }
 
-/* Returns true when the bytes begin with the characters of `prefix`. */
+/* Returns true if the bytes begin with `prefix`. */
 static inline bool br_bytes_start(const void *data, size_t len, const char *prefix)
 {
     return len >= strlen(prefix) && (!*prefix || memcmp(data, prefix, strlen(prefix)) == 0);
@@ -49,7 +49,7 @@ static inline bool br_text_ends(const char *text, const char *suffix)
     return len >= suffix_len && memcmp(text + len - suffix_len, suffix, suffix_len) == 0;
 }
 
-/* Returns the value of a hexadecimal digit of either case, or -1 for any other character. */
+/* Returns the value of a hex digit of either case, or -1 for any other character. */
 static inline int br_hex_value(char letter)
 {
     unsigned digit = (uint8_t)letter - (unsigned)'0';
@@ -59,8 +59,8 @@ static inline int br_hex_value(char letter)
     return beyond_nine < 6 ? (int)beyond_nine + 10 : -1;
 }
 
-/* Writes `2 * len` lower-case hexadecimal digits to `out` without a terminator. `out` may be a
- * buffer of char or of uint8_t. Returns the end of what was written. */
+/* Writes `2 * len` lower-case hex digits, without a terminator, to `out`, a buffer of char or
+ * uint8_t. Returns the address after them. */
 static inline void *br_hex_encode(const uint8_t *data, size_t len, void *out)
 {
     static const char digits[] = "0123456789abcdef";
@@ -72,9 +72,9 @@ static inline void *br_hex_encode(const uint8_t *data, size_t len, void *out)
     return p;
 }
 
-/* Decodes percent-encoding (RFC 3986 section 2.1); with `plus`, "+" is a blank, as in forms. `out`
- * needs `len` bytes and may be `text`. Returns the decoded length, or -1 when two hexadecimal
- * digits do not follow a "%". */
+/* Decodes percent-encoding (RFC 3986 section 2.1). With `plus`, "+" becomes a blank, as in HTML
+ * forms. `out` needs `len` bytes and may be `text`. Returns the decoded length, or -1 if a "%"
+ * is not followed by two hex digits. */
 static inline long br_percent_decode(const char *text, size_t len, bool plus, char *out)
 {
     size_t n = 0;
@@ -93,7 +93,7 @@ static inline long br_percent_decode(const char *text, size_t len, bool plus, ch
     return (long)n;
 }
 
-/* Returns the length of a code point in UTF-8 (RFC 3629 section 3): 1 to 4 bytes. */
+/* Returns the length of a code point in UTF-8 (RFC 3629 section 3), 1 to 4 bytes. */
 static inline size_t br_utf8_size(uint32_t code_point)
 {
     if (code_point < 0x80)

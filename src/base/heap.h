@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Binary heaps in arrays: the first entry comes before all others. The functions are inlined, so
- * that a constant `size` and comparison cost no calls.
+ * Binary heaps in arrays. The first entry of the array is the one that comes before all others. The
+ * functions are inlined, so that a constant kind of heap causes no calls.
  */
 #pragma once
 
@@ -11,15 +11,16 @@
 #include <stdint.h>
 #include <string.h>
 
-#define BR_HEAP_ENTRY_MAX 128 /* the largest size of an entry, in bytes */
+#define BR_HEAP_ENTRY_MAX 128 /* most bytes of an entry */
 #define BR_HEAP_INLINE static inline __attribute__((always_inline))
 
 /* Describes a heap's entries. */
 struct br_heap_kind {
     size_t size; /* bytes of an entry */
-    /* Returns true when entry `one` has to be nearer to the first place than `other`. */
+    /* Returns true if `one` must come before `other`; `arg` is the caller's. */
     bool (*before)(const void *one, const void *other, const void *arg);
-    void (*moved)(void *entry, size_t place); /* called for each entry that is moved; may be NULL */
+    /* called after an entry is stored at another index; may be NULL */
+    void (*moved)(void *entry, size_t place);
 };
 
 BR_HEAP_INLINE void br_heap_put(struct br_heap_kind kind, char *entries, size_t at,
@@ -30,7 +31,7 @@ BR_HEAP_INLINE void br_heap_put(struct br_heap_kind kind, char *entries, size_t 
         kind.moved(entries + at * kind.size, at);
 }
 
-/* Moves the entry at `at` towards the first place until its parent comes before it. */
+/* Moves the entry at index `at` towards the start until its parent does not come after it. */
 BR_HEAP_INLINE void br_heap_rise(struct br_heap_kind kind, void *heap, size_t at, const void *arg)
 {
     char entry[BR_HEAP_ENTRY_MAX], *entries = heap;
@@ -45,8 +46,7 @@ BR_HEAP_INLINE void br_heap_rise(struct br_heap_kind kind, void *heap, size_t at
     br_heap_put(kind, entries, at, entry);
 }
 
-/* Moves the entry at `at` of `count` away from the first place until it comes before its children.
- */
+/* Moves the entry at index `at` of `count` towards the end until no child comes before it. */
 BR_HEAP_INLINE void br_heap_sink(struct br_heap_kind kind, void *heap, size_t count, size_t at,
                                  const void *arg)
 {
