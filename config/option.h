@@ -52,12 +52,13 @@ enum br_option_kind {
     BR_OPT_SECRET,   /* struct br_secret */
     BR_OPT_ENUM,     /* int: index into `choices` */
     BR_OPT_STRINGS,  /* struct br_strings; a scalar counts as a list of one */
-    BR_OPT_HEADERS,  /* struct br_headers: a map, or the list form [{name, value}] */
-    BR_OPT_STRUCT,   /* a struct in place, described by `sub`; always has its defaults */
-    BR_OPT_PRESENT, /* pointer to a struct described by `sub`; NULL when the key is absent, defaults
-                       when it is there with nothing */
-    BR_OPT_LIST,    /* struct br_structs: a sequence of maps described by `sub` */
-    BR_OPT_VALUE,   /* const struct br_yaml *: kept as it is, NULL when absent */
+    BR_OPT_HEADERS,  /* struct br_headers: a map, or a list of {name, value} */
+    BR_OPT_STRUCT,   /* an embedded struct, described by `sub`; always has its defaults */
+    /* pointer to a struct described by `sub`; NULL if the key is absent, with defaults if the
+     * key has no value */
+    BR_OPT_PRESENT,
+    BR_OPT_LIST,  /* struct br_structs: a list of maps described by `sub` */
+    BR_OPT_VALUE, /* const struct br_yaml *: the node itself; NULL if absent */
     /* no field: a key of the Collector that is accepted and has no effect (warning) */
     BR_OPT_IGNORED,
 };

@@ -21,7 +21,8 @@ static struct br_attribute *attributes_append(struct br_attributes *attributes)
     return &attributes->pieces[attributes->count++];
 }
 
-/* Values that lie apart are one message, which their concatenation is. */
+/* The parts of a value that occurs in several pieces form one message when they are
+ * concatenated. */
 static bool attributes_join_values(struct br_attributes *attributes, struct br_value *ret,
                                    const uint8_t *p, size_t len)
 {

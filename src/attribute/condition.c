@@ -14,8 +14,8 @@
 #include "otlp/scan.h"
 
 #define ARENA_MAX (64u << 20)
-#define SHORT 64                  /* bytes of a value that are worked on each time */
-#define OF_NUMBER ((uintptr_t)-1) /* stands for the length of a value in the memo's keys */
+#define SHORT 64                  /* results for longer values are kept, in bytes */
+#define OF_NUMBER ((uintptr_t)-1) /* replaces the length of a value in keys of the memo */
 
 enum { RESOURCE_ATTRIBUTES = 1, SCOPE_NAME = 1, SCOPE_VERSION = 2, SCOPE_ATTRIBUTES = 3 };
 enum {
@@ -36,7 +36,7 @@ enum { TYPE_NAME = 1, TYPE_UNIT = 2 };
 
 /* --- Fields ---------------------------------------------------------------------------------- */
 
-/* The last field of that number; its wire is 255 when there is none. */
+/* Returns the last field with this number. Its `wire` is 255 if there is none. */
 static struct br_field condition_scan(const uint8_t *p, size_t len, uint32_t number)
 {
     struct br_field found = {.wire = (enum br_wire)255}, f;
@@ -65,7 +65,7 @@ static struct br_any condition_number(const uint8_t *p, size_t len, uint32_t num
     return (struct br_any){.type = BR_VALUE_INT, .number = found ? field.value : 0};
 }
 
-/* An id in hex; longer ones than there are, are cut. */
+/* Returns an id in hex, cut to the size of the longest valid id. */
 static struct br_any condition_hex(struct br_conditions *conditions, const uint8_t *p, size_t len,
                                    uint32_t number)
 {
@@ -211,7 +211,8 @@ static struct br_any condition_of_status(const uint8_t *p, size_t len, bool code
                 : condition_text(status.data, status.len, STATUS_MESSAGE);
 }
 
-/* The value of a member of the trace state, "" where there is none, as the Collector has it. */
+/* Returns the value of a member of the trace state, or "" if it is absent, as the Collector
+ * does. */
 static struct br_any condition_member(const uint8_t *p, size_t len,
                                       const struct br_condition_operand *operand)
 {
@@ -278,7 +279,8 @@ static struct br_any condition_read(struct br_conditions *conditions,
     }
 }
 
-/* The number of the group, scope or resource that an operand is of; 0: of the span or sample. */
+/* Returns the number of the group, scope or resource that contains an operand; 0: it belongs to
+ * the span or sample. */
 static uint64_t condition_place(const struct br_conditions *conditions,
                                 const struct br_condition_operand *operand)
 {
@@ -300,8 +302,7 @@ static uint64_t condition_place(const struct br_conditions *conditions,
     }
 }
 
-/* What is of a group, a scope or a resource is read once, however many spans or samples are in it.
- */
+/* A value of a group, a scope or a resource is read once for all its spans or samples. */
 static struct br_any condition_value(struct br_conditions *conditions,
                                      struct br_condition_operand *operand)
 {
@@ -317,7 +318,8 @@ static struct br_any condition_value(struct br_conditions *conditions,
 
 /* --- Results --------------------------------------------------------------------------------- */
 
-/* Whether several spans or samples may have the value: all but those that lie in a span. */
+/* Returns true if several spans or samples may share the value. Values inside a span are not
+ * shared. */
 static bool condition_is_shared(const struct br_conditions *conditions,
                                 const struct br_condition_operand *operand)
 {
@@ -325,7 +327,7 @@ static bool condition_is_shared(const struct br_conditions *conditions,
            condition_place(conditions, operand) != 0;
 }
 
-/* A result for shared values, which are worked on once for an item; 0: not known yet. */
+/* Returns the result for shared values, which is computed once per item; 0: not computed yet. */
 static uintptr_t condition_known(const struct br_conditions *conditions, const uintptr_t key[3])
 {
     const struct br_map *known = conditions->memo.known;
@@ -352,7 +354,7 @@ static double condition_double(const struct br_any *any)
     return v;
 }
 
-/* How two values stand to each other. */
+/* The results of comparing two values; a set of bits. */
 enum order { ORDER_LESS = 1, ORDER_EQUAL = 2, ORDER_GREATER = 4, ORDER_NONE = 8 };
 
 static enum order condition_order_bytes(const struct br_any *any, const struct br_any *other)
@@ -428,7 +430,7 @@ static bool condition_compare(struct br_conditions *conditions, struct br_condit
     }
 }
 
-/* What IsMatch looks into; false where there is nothing. */
+/* Returns the text that IsMatch searches, or false if there is none. */
 static bool condition_match_text(struct br_conditions *conditions, const struct br_any *any,
                                  struct br_str *out)
 {
@@ -465,7 +467,7 @@ static bool condition_match_now(struct br_conditions *conditions, const struct b
     return rc > 0;
 }
 
-/* Many samples or profiles may have the same value; a double's digits are dear, too. */
+/* Many samples or profiles may have the same value, and formatting a double is slow. */
 static bool condition_match_known(struct br_conditions *conditions, struct br_condition *node)
 {
     enum { NO = 1, YES };
@@ -491,7 +493,7 @@ static bool condition_match(struct br_conditions *conditions, struct br_conditio
     return node->matched;
 }
 
-/* As deep as its parentheses (condition_parse.c). */
+/* The depth of the recursion is that of the parentheses, which condition_parse.c limits. */
 static bool condition_holds(struct br_conditions *conditions, struct br_condition *node)
 {
     switch (node->op) {
@@ -515,7 +517,7 @@ static bool condition_holds(struct br_conditions *conditions, struct br_conditio
     }
 }
 
-/* Many profiles may have one scope. */
+/* Many profiles may have the same scope. */
 static void condition_begin_group(struct br_conditions *conditions)
 {
     const struct br_groups *groups = &conditions->groups;

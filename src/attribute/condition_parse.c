@@ -10,8 +10,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#define DEPTH_MAX 64         /* parentheses and nots inside each other */
-#define CONDITIONS_MAX 10000 /* as many as a config file can hold */
+#define DEPTH_MAX 64         /* most nested parentheses and nots */
+#define CONDITIONS_MAX 10000 /* more than a config file can contain */
 
 struct parser {
     struct br_conditions *conditions;
@@ -27,7 +27,7 @@ struct parser {
 
 static struct br_condition *parse_or(struct parser *parser);
 
-/* Says what is wrong, the first time. */
+/* Reports an error unless one was reported before. */
 __attribute__((format(printf, 3, 4))) static void *parse_fail(struct parser *parser, const char *at,
                                                               const char *fmt, ...)
 {
@@ -43,7 +43,7 @@ __attribute__((format(printf, 3, 4))) static void *parse_fail(struct parser *par
     return NULL;
 }
 
-/* The same of what the Collector has and this has not. */
+/* Reports an expression that the Collector supports and Braid does not. */
 static void *parse_lack(struct parser *parser, const char *at, const char *text)
 {
     bool first = !parser->rc;
@@ -71,7 +71,7 @@ static bool parse_is_word(char letter)
     return isalnum((unsigned char)letter) || letter == '_';
 }
 
-/* Takes a sign, or a word that ends there. */
+/* Accepts an operator, or a word that ends there. */
 static bool parse_take(struct parser *parser, const char *token)
 {
     parse_blanks(parser);
@@ -93,7 +93,7 @@ static struct br_condition *parse_node(struct parser *parser, enum br_condition_
 
 /* --- Literals -------------------------------------------------------------------------------- */
 
-/* The escapes of Go's texts that are one byte; 0 for others. */
+/* Returns the byte of an escape in Go's strings, or 0 if it is not one of a single byte. */
 static char parse_escape(char letter)
 {
     static const char from[] = "\\\"abfnrtv", to[] = "\\\"\a\b\f\n\r\t\v";
@@ -101,7 +101,7 @@ static char parse_escape(char letter)
     return at ? to[at - from] : '\0';
 }
 
-/* A text in double quotes; its length at `*ret_len`. */
+/* Parses a text in double quotes. `*ret_len` is its length. */
 static char *parse_text(struct parser *parser, size_t *ret_len)
 {
     const char *start = parser->p++;
@@ -164,7 +164,7 @@ static const struct {
     {"STATUS_CODE_UNSET", 0},     {"STATUS_CODE_OK", 1},     {"STATUS_CODE_ERROR", 2},
 };
 
-/* True for a literal that is a word. */
+/* Parses a literal that is a word. Returns false for other words. */
 static bool parse_word(struct parser *parser, struct br_any *ret)
 {
     if (parse_take(parser, "nil")) {
@@ -258,7 +258,7 @@ static bool parse_is_attribute(enum br_condition_field field)
     return field >= CONDITION_ATTRIBUTE && field <= CONDITION_PROFILE_ATTRIBUTE;
 }
 
-/* The key in ["..."] behind attributes. */
+/* Parses the key in ["..."] after attributes. */
 static bool parse_key(struct parser *parser, struct br_condition_operand *ret)
 {
     const char *start = parser->p;
@@ -374,7 +374,7 @@ static bool parse_op(struct parser *parser, enum br_condition_op *ret)
     return false;
 }
 
-/* A comparison, or true or false. */
+/* Parses a comparison, or true or false. */
 static struct br_condition *parse_comparison(struct parser *parser)
 {
     struct br_condition *node = parse_node(parser, CONDITION_CONSTANT);
@@ -392,7 +392,7 @@ static struct br_condition *parse_comparison(struct parser *parser)
     return node;
 }
 
-/* `== true` and the like behind a function, which is true or false. */
+/* Parses `== true` and similar after a function, whose result is a boolean. */
 static struct br_condition *parse_outcome(struct parser *parser, struct br_condition *function)
 {
     enum br_condition_op op;
@@ -460,7 +460,7 @@ static struct br_condition *parse_not(struct parser *parser)
     return node;
 }
 
-/* One or several of what `part` parses, with `word` between them. */
+/* Parses one or more expressions separated by the word of `op`. */
 static struct br_condition *parse_list(struct parser *parser, enum br_condition_op op,
                                        const char *word,
                                        struct br_condition *(*part)(struct parser *parser))
@@ -468,7 +468,8 @@ static struct br_condition *parse_list(struct parser *parser, enum br_condition_
     struct br_condition *first = part(parser), *last = first, *list;
     if (!first || !parse_take(parser, word))
         return first;
-    /* A child that is a list itself keeps its own `next` free for its place in this one. */
+    /* A child that is itself a list uses `first` for its children and `next` for its place in
+     * this list. */
     list = parse_node(parser, op);
     if (!list)
         return NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options of include and exclude, and what is compiled out of them. */
+/* Defines the options of include and exclude and compiles them. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static const struct br_option library_options[] = {
     BR_OPT_END,
 };
 
-/* Rows that more than one table has. */
+/* Rows of more than one table. */
 #define MATCH_TYPE                                                                                 \
     {.name = "match_type",                                                                         \
      .kind = BR_OPT_ENUM,                                                                          \
@@ -93,7 +93,7 @@ struct compiler {
     struct br_matcher *matcher;
     struct br_arena *arena;
     bool regexp;
-    /* What is wrong, and where: an element of an option's list, and perhaps an option of that. */
+    /* Option whose element is invalid, and perhaps an option of that element. */
     const char *key, *sub;
     size_t index;
     char text[BR_REGEX_WHY_SIZE + 64];
@@ -153,7 +153,7 @@ static int match_config_compile_list(struct compiler *compiler, const struct br_
     return rc;
 }
 
-/* One text, which has to last. */
+/* Compiles one text, which must outlive the matcher. */
 static int match_config_compile_text(struct compiler *compiler, const char *text,
                                      struct br_matcher_texts *ret)
 {
@@ -194,7 +194,7 @@ static int match_config_compile_attributes(struct compiler *compiler, const stru
     ret->attributes = br_arena_calloc(compiler->arena, list->count, sizeof *ret->attributes);
     int rc = ret->attributes ? 0 : BR_ENOMEM;
     for (size_t i = 0; i < list->count && !rc; i++) {
-        ret->count = i + 1; /* also so that its pattern is released */
+        ret->count = i + 1; /* set early, so that the pattern is released on failure */
         match_config_at(compiler, key, i, "value");
         rc = match_config_compile_attribute(compiler, &attribute[i], &ret->attributes[i]);
     }

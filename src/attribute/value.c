@@ -13,7 +13,7 @@
 #include "base/str.h"
 #include "wire/protobuf.h"
 
-#define NUMBER_TEXT_MAX 512 /* no number that a double or an integer can be is longer */
+#define NUMBER_TEXT_MAX 512 /* no valid number is longer */
 
 /* --- Comparing ------------------------------------------------------------------------------- */
 
@@ -36,7 +36,7 @@ static size_t value_n_elements(const struct br_any *any)
     return n;
 }
 
-/* Recursion is as deep as the flatter of the two. */
+/* The depth of the recursion is the lesser depth of both values. */
 static bool value_equal_maps(const struct br_any *any, const struct br_any *other)
 {
     struct br_keyvalue entry;
@@ -128,14 +128,14 @@ static bool value_put_double(double value, struct br_arena *arena, struct br_val
 
 /* --- Numbers in texts ------------------------------------------------------------------------ */
 
-/* As Go's strconv.ParseInt reads base 10. */
+/* Parses like Go's strconv.ParseInt with base 10. */
 static bool value_parse_int(const char *text, int64_t *ret)
 {
     bool negative = *text == '-';
     return br_parse_int(text + (*text == '-' || *text == '+'), 10, negative, ret);
 }
 
-/* As strconv.ParseInt reads base 0: 0x, 0o, 0b, and a plain 0 for octal. */
+/* Parses like strconv.ParseInt with base 0: 0x, 0o, 0b, and a leading 0 for octal. */
 static bool value_parse_int_prefixed(const char *text, int64_t *ret)
 {
     bool negative = *text == '-';
@@ -154,8 +154,8 @@ static bool value_parse_int_prefixed(const char *text, int64_t *ret)
     }
 }
 
-/* As Go's strconv.ParseFloat, but for underscores: decimal, hexadecimal with an exponent, inf, nan.
- */
+/* Parses like Go's strconv.ParseFloat without underscores: decimal, hexadecimal with an
+ * exponent, inf, nan. */
 static bool value_parse_double(const char *text, double *ret)
 {
     const char *p = text + (*text == '-' || *text == '+');
@@ -176,7 +176,7 @@ static bool value_parse_double(const char *text, double *ret)
 
 /* --- From the config ------------------------------------------------------------------------- */
 
-/* As yaml.v3 resolves a plain scalar that looks like a number. */
+/* Resolves a plain scalar that looks like a number, as yaml.v3 does. */
 static bool value_number_from_yaml(const char *text, struct br_arena *arena, struct br_value *ret)
 {
     char plain[NUMBER_TEXT_MAX];
@@ -280,7 +280,7 @@ bool br_value_hash(struct br_value value, struct br_arena *arena, struct br_valu
     return br_value_string(hex, text.len, arena, ret);
 }
 
-/* A string's bytes as a number's text; false where they cannot be one. */
+/* Copies a string as the text of a number. Returns false if it cannot be a number. */
 static bool value_number_text(const struct br_any *any, char out[NUMBER_TEXT_MAX])
 {
     if (any->type != BR_VALUE_STRING || any->len >= NUMBER_TEXT_MAX || !any->len ||

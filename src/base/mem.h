@@ -35,8 +35,8 @@ void br_mem_set_hooks(const struct br_mem_hooks *hooks);
 
 /* Configures the C library's allocator for the whole process. Blocks from BR_MEM_MAPPED bytes on
  * are mapped, and 1/32 of `limit` bytes of freed memory (4 to 64 MiB) is kept. Returning pages
- * and allocating them again would take ten times as long. br_mem_trim returns them when the
- * process is idle. */
+ * and allocating them again takes about a tenth of the processor time. br_mem_trim returns them
+ * when the process is idle. */
 void br_mem_tune(size_t limit);
 
 /* Work like malloc, calloc, realloc, free, strdup and strndup. They return NULL if memory runs
