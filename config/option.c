@@ -274,13 +274,15 @@ static int option_read_header(struct reader *reader, const struct br_yaml *name,
                               const struct br_yaml *value, const char *path, struct br_headers *out)
 {
     if (!option_is_token(name->text, name->len))
-        return br_errs_add(reader->errs, name, path,
-                           "the name of a header has letters, digits, dashes and the like only");
+        return br_errs_add(
+            reader->errs, name, path,
+            "a header name may contain only letters, digits, dashes and similar characters");
     const char *text = value->brought ? value->brought : value->text;
     size_t len = value->brought ? value->brought_len : value->len;
     if (text && !option_is_field_value(text, len))
-        return br_errs_add(reader->errs, value, path,
-                           "the value of a header has no line end and no other control character");
+        return br_errs_add(
+            reader->errs, value, path,
+            "a header value must not contain line breaks or other control characters");
     out->names[out->count] = name->text;
     return option_read_secret(reader, value, path, &out->values[out->count++]);
 }
@@ -290,12 +292,12 @@ static int option_read_header_pair(struct reader *reader, const struct br_yaml *
                                    const char *path, struct br_headers *out)
 {
     const struct br_yaml *name = br_yaml_get(node, "name"), *value = br_yaml_get(node, "value");
-    if (node->type != BR_YAML_MAP || node->count != 2 || !name || !value ||
-        name->type != BR_YAML_SCALAR || !name->len)
+    bool named = name && name->type == BR_YAML_SCALAR && name->len;
+    if (node->type != BR_YAML_MAP || node->count != 2 || !named || !value)
         return br_errs_add(reader->errs, node, path, "must be a map with a name and a value");
     for (size_t i = 0; i < out->count; i++)
         if (strcmp(out->names[i], name->text) == 0)
-            return br_errs_add(reader->errs, name, path, "the header \"%s\" is here twice",
+            return br_errs_add(reader->errs, name, path, "the header \"%s\" is defined twice",
                                name->text);
     return option_read_header(reader, name, value, path, out);
 }

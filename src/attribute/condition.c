@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "attribute/condition.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "attribute/condition_internal.h"
@@ -171,14 +172,21 @@ static struct br_attributes *condition_profile(struct br_conditions *conditions)
     return &conditions->profile;
 }
 
+static const struct br_attributes *condition_list(struct br_conditions *conditions,
+                                                  enum br_condition_field field)
+{
+    if (field == CONDITION_RESOURCE_ATTRIBUTE)
+        return condition_resource(conditions);
+    if (field == CONDITION_SCOPE_ATTRIBUTE)
+        return condition_scope(conditions);
+    return field == CONDITION_PROFILE_ATTRIBUTE ? condition_profile(conditions)
+                                                : condition_own(conditions);
+}
+
 static struct br_any condition_attribute(struct br_conditions *conditions,
                                          const struct br_condition_operand *operand)
 {
-    const struct br_attributes *list =
-        operand->field == CONDITION_RESOURCE_ATTRIBUTE  ? condition_resource(conditions)
-        : operand->field == CONDITION_SCOPE_ATTRIBUTE   ? condition_scope(conditions)
-        : operand->field == CONDITION_PROFILE_ATTRIBUTE ? condition_profile(conditions)
-                                                        : condition_own(conditions);
+    const struct br_attributes *list = condition_list(conditions, operand->field);
     const struct br_attribute *found =
         conditions->rc ? NULL : br_attributes_find(list, operand->key, operand->key_len);
     return found ? br_any_read(found->value) : (struct br_any){.type = BR_VALUE_EMPTY};
@@ -357,15 +365,20 @@ static double condition_double(const struct br_any *any)
 /* The results of comparing two values; a set of bits. */
 enum order { ORDER_LESS = 1, ORDER_EQUAL = 2, ORDER_GREATER = 4, ORDER_NONE = 8 };
 
+static enum order condition_order_of(bool less, bool greater)
+{
+    if (less)
+        return ORDER_LESS;
+    return greater ? ORDER_GREATER : ORDER_EQUAL;
+}
+
 static enum order condition_order_bytes(const struct br_any *any, const struct br_any *other)
 {
     size_t n = any->len < other->len ? any->len : other->len;
     br_steps_add(n);
     int order = n ? memcmp(any->data, other->data, n) : 0;
     if (order == 0)
-        return any->len == other->len  ? ORDER_EQUAL
-               : any->len < other->len ? ORDER_LESS
-                                       : ORDER_GREATER;
+        return condition_order_of(any->len<other->len, any->len> other->len);
     return order < 0 ? ORDER_LESS : ORDER_GREATER;
 }
 
@@ -375,20 +388,19 @@ static enum order condition_order(const struct br_any *any, const struct br_any 
     bool number_b = other->type == BR_VALUE_INT || other->type == BR_VALUE_DOUBLE;
     if (any->type == BR_VALUE_INT && other->type == BR_VALUE_INT) {
         int64_t x = (int64_t)any->number, y = (int64_t)other->number;
-        return x < y ? ORDER_LESS : x > y ? ORDER_GREATER : ORDER_EQUAL;
+        return condition_order_of(x<y, x> y);
     }
     if (number_a && number_b) {
         double x = condition_double(any), y = condition_double(other);
-        return x < y ? ORDER_LESS : x > y ? ORDER_GREATER : x <= y ? ORDER_EQUAL : ORDER_NONE;
+        return isnan(x) || isnan(y) ? ORDER_NONE : condition_order_of(x<y, x> y);
     }
     if (any->type != other->type)
         return ORDER_NONE;
     if (any->type == BR_VALUE_EMPTY)
         return ORDER_EQUAL;
     if (any->type == BR_VALUE_BOOL)
-        return any->number == other->number ? ORDER_EQUAL
-               : any->number                ? ORDER_GREATER
-                                            : ORDER_LESS;
+        return condition_order_of(!any->number && other->number,
+                                  any->number && any->number != other->number);
     return condition_order_bytes(any, other);
 }
 

@@ -118,8 +118,7 @@ static char *parse_text(struct parser *parser, size_t *ret_len)
         }
         out[n] = parse_escape(*++parser->p);
         if (!out[n++])
-            return parse_fail(parser, parser->p - 1,
-                              "this escape is none that a text has: write \\\\ for a backslash");
+            return parse_fail(parser, parser->p - 1, "unknown escape; write \\\\ for a backslash");
     }
     parser->p++;
     out[n] = '\0';
@@ -142,14 +141,14 @@ static bool parse_number(struct parser *parser, struct br_any *ret)
     if (!copy[strcspn(copy, ".eE")]) {
         const char *digits = copy + (*copy == '-' || *copy == '+');
         if (!br_parse_int(digits, 10, *copy == '-', &whole))
-            return parse_fail(parser, start, "this is no whole number of 64 bits");
+            return parse_fail(parser, start, "not a whole number of 64 bits");
         *ret = (struct br_any){.type = BR_VALUE_INT, .number = (uint64_t)whole};
         return true;
     }
     char *end;
     double v = strtod(copy, &end);
     if (*end)
-        return parse_fail(parser, start, "this is no number");
+        return parse_fail(parser, start, "not a number");
     *ret = (struct br_any){.type = BR_VALUE_DOUBLE};
     memcpy(&ret->number, &v, sizeof v);
     return true;
@@ -274,7 +273,7 @@ static bool parse_key(struct parser *parser, struct br_condition_operand *ret)
     if (!parse_take(parser, "]"))
         return parse_fail(parser, parser->p, "a \"]\" is missing");
     if (*parser->p == '[')
-        return parse_fail(parser, parser->p, "what is inside an attribute cannot be compared");
+        return parse_fail(parser, parser->p, "the elements of an attribute cannot be compared");
     return true;
 }
 
@@ -285,27 +284,27 @@ static bool parse_path(struct parser *parser, struct br_condition_operand *ret)
     size_t n = 0, skip = 0;
     while (parse_is_word(start[n]) || start[n] == '.')
         n++;
+    if (*start == '\'')
+        return parse_fail(parser, start, "a text must be in double quotes");
     if (!n || n >= sizeof name)
         return parse_fail(parser, start,
-                          n                ? "this path is none that is known here"
-                          : *start == '\'' ? "a text stands in double quotes here"
-                                           : "a path or a literal has to stand here");
+                          n ? "unknown path" : "a path or a literal is required here");
     memcpy(name, start, n);
     name[n] = '\0';
     parser->p += n;
     if (*parser->p == '(')
-        return parse_fail(parser, start,
-                          "the function %s is not known here; IsMatch and IsRootSpan are", name);
+        return parse_fail(parser, start, "the function %s is unknown; use IsMatch or IsRootSpan",
+                          name);
     const struct path *path = parse_context(parser, name, &skip);
     while (path && path->name && strcmp(path->name, name + skip) != 0)
         path++;
     if (!path && parser->signal == BR_TRACES && br_text_starts(name, "spanevent."))
         return parse_lack(parser, start, BR_CONDITION_NO_EVENTS);
     if (!path)
-        return parse_fail(parser, start, "the path %s has to start with %s, resource or scope",
-                          name, parser->signal == BR_TRACES ? "span" : "profile, sample");
+        return parse_fail(parser, start, "the path %s must start with %s, resource or scope", name,
+                          parser->signal == BR_TRACES ? "span" : "profile, sample");
     if (!path->name)
-        return parse_fail(parser, start, "the path %s is none that is known here", name);
+        return parse_fail(parser, start, "the path %s is unknown", name);
     ret->field = path->field;
     if (ret->field == CONDITION_TRACE_STATE && *parser->p == '[')
         ret->field = CONDITION_TRACE_STATE_KEY;
@@ -351,7 +350,7 @@ static struct br_condition *parse_match(struct parser *parser)
         return NULL;
     int rc = br_regex_compile(&parser->conditions->regex, pattern, &node->pattern, why);
     if (rc == BR_EINVAL)
-        return parse_fail(parser, at, "the pattern is no regular expression: %s", why);
+        return parse_fail(parser, at, "invalid regular expression: %s", why);
     if (rc)
         return parse_keep(parser, NULL);
     node->patterns = parser->patterns;

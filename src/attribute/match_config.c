@@ -124,7 +124,9 @@ static int match_config_compile_pattern(struct compiler *compiler, const char *t
 {
     char why[BR_REGEX_WHY_SIZE];
     int rc = br_regex_compile(&compiler->matcher->regex, text, ret, why);
-    return rc == BR_EINVAL ? match_config_wrong(compiler, "is no regular expression: %s", why) : rc;
+    return rc == BR_EINVAL
+               ? match_config_wrong(compiler, "is not a valid regular expression: %s", why)
+               : rc;
 }
 
 static int match_config_compile_texts(struct compiler *compiler, const char *const *values,
@@ -237,9 +239,11 @@ static int match_config_compile(struct compiler *compiler, const struct br_match
                                 struct br_match *ret)
 {
     compiler->regexp = config->match_type == BR_MATCH_REGEXP;
-    if (!config->services.count && !config->span_names.count && !config->span_kinds.count &&
-        !config->sample_types.count && !config->functions.count && !config->attributes.count &&
-        !config->resources.count && !config->libraries.count)
+    bool has_names = config->services.count || config->span_names.count ||
+                     config->span_kinds.count || config->sample_types.count ||
+                     config->functions.count;
+    bool has_maps = config->attributes.count || config->resources.count || config->libraries.count;
+    if (!has_names && !has_maps)
         return match_config_wrong(compiler,
                                   "has no criterion, such as services, attributes or resources");
     int rc = match_config_check_kinds(compiler, &config->span_kinds);
@@ -302,7 +306,8 @@ static int match_config_report(const struct compiler *compiler, const struct br_
         compiler->sub && element ? br_yaml_get(element, compiler->sub) : NULL;
     (void)snprintf(where, sizeof where, "%s::%s[%zu]%s%s", path, compiler->key, compiler->index,
                    compiler->sub ? "::" : "", compiler->sub ? compiler->sub : "");
-    return br_errs_add(errs, value ? value : element ? element : node, where, "%s", compiler->text);
+    const struct br_yaml *at = element ? element : node;
+    return br_errs_add(errs, value ? value : at, where, "%s", compiler->text);
 }
 
 int br_match_check(const struct br_match_config *match_config, const struct br_yaml *node,

@@ -159,7 +159,9 @@ static size_t regex_stride_of(const struct br_regex *regex, size_t len)
     if (!regex->time)
         return SIZE_MAX;
     size_t stride = STRIDE_WORK / (len + 1);
-    return stride > STRIDE_MAX ? STRIDE_MAX : stride < STRIDE_MIN ? STRIDE_MIN : stride;
+    if (stride > STRIDE_MAX)
+        return STRIDE_MAX;
+    return stride < STRIDE_MIN ? STRIDE_MIN : stride;
 }
 
 static int regex_match(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
@@ -186,7 +188,9 @@ static int regex_match(const struct br_regex *regex, const pcre2_code *pattern, 
     }
     if (rc >= 0)
         return 1;
-    return rc == PCRE2_ERROR_NOMATCH ? 0 : rc == PCRE2_ERROR_NOMEMORY ? BR_ENOMEM : BR_EFULL;
+    if (rc == PCRE2_ERROR_NOMATCH)
+        return 0;
+    return rc == PCRE2_ERROR_NOMEMORY ? BR_ENOMEM : BR_EFULL;
 }
 
 int br_regex_match(const struct br_regex *regex, const pcre2_code *pattern, const void *text,

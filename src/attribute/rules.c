@@ -69,9 +69,9 @@ static int attribute_rules_compile_pattern(struct br_rules *rules, struct br_rul
 {
     char why[BR_REGEX_WHY_SIZE];
     int rc = br_regex_compile(&rules->regex, text, &rule->pattern, why);
-    return rc == BR_EINVAL
-               ? attribute_rules_wrong(problem, "pattern", "is no regular expression: %s", why)
-               : rc;
+    return rc == BR_EINVAL ? attribute_rules_wrong(problem, "pattern",
+                                                   "is not a valid regular expression: %s", why)
+                           : rc;
 }
 
 static int attribute_rules_read_groups(struct br_rules *rules, struct br_rule *rule,
@@ -167,10 +167,13 @@ static int attribute_rules_compile_keys(struct br_rules *rules, struct br_rule *
 static int attribute_rules_no_source(const struct br_rule_config *config,
                                      struct br_rule_problem *problem)
 {
-    const char *key = attribute_rules_has_node(config->value)          ? "value"
-                      : attribute_rules_is_set(config->from_attribute) ? "from_attribute"
-                      : attribute_rules_is_set(config->from_context)   ? "from_context"
-                                                                       : NULL;
+    const char *key = NULL;
+    if (attribute_rules_has_node(config->value))
+        key = "value";
+    else if (attribute_rules_is_set(config->from_attribute))
+        key = "from_attribute";
+    else if (attribute_rules_is_set(config->from_context))
+        key = "from_context";
     return key ? attribute_rules_wrong(problem, key, "does not belong to %s; remove it",
                                        actions[config->action])
                : 0;
@@ -430,7 +433,7 @@ static bool attribute_rules_work_out(const struct br_rule *rule, struct br_value
                                         : br_value_convert(value, rule->to, arena, ret);
 }
 
-/* Returns the result of a hash or convert rule. Results for short values are kept, too, because
+/* Returns the result of a hash or convert rule. Hashes of short values are kept, too, because
  * hashing is slow. */
 static bool attribute_rules_result_of(const struct br_rule *rule, struct br_attributes *attributes,
                                       struct br_value value, struct br_value *ret)

@@ -168,7 +168,9 @@ static bool value_parse_double(const char *text, double *ret)
     char *end;
     errno = 0;
     double v = strtod(text, &end);
-    if (end == text || *end || (isnan(v) && p != text) || (isinf(v) && digit))
+    if (end == text || *end)
+        return false;
+    if ((isnan(v) && p != text) || (isinf(v) && digit))
         return false;
     *ret = v;
     return true;
@@ -193,10 +195,8 @@ static bool value_number_from_yaml(const char *text, struct br_arena *arena, str
         return value_put_varint(BR_VALUE_INT, (uint64_t)i, arena, ret);
     const char *p = plain + (*plain == '-' || *plain == '+');
     if (*p == '.' && p[1] > '9') { /* .inf, .nan */
-        d = (p[1] | 0x20) == 'n' ? (double)NAN
-            : *plain == '-'      ? -(double)INFINITY
-                                 : (double)INFINITY;
-        return value_put_double(d, arena, ret);
+        d = (p[1] | 0x20) == 'n' ? (double)NAN : (double)INFINITY;
+        return value_put_double(*plain == '-' && isinf(d) ? -d : d, arena, ret);
     }
     if (!plain[strspn(plain, "0123456789+-.eE")] && value_parse_double(plain, &d))
         return value_put_double(d, arena, ret);

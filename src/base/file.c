@@ -29,8 +29,11 @@ int br_file_check(const char *path)
 {
     struct stat st;
     char folder[4096];
-    if (stat(path, &st) == 0)
-        return S_ISDIR(st.st_mode) ? EISDIR : access(path, W_OK) ? errno : 0;
+    if (stat(path, &st) == 0) {
+        if (S_ISDIR(st.st_mode))
+            return EISDIR;
+        return access(path, W_OK) ? errno : 0;
+    }
     if (errno != ENOENT)
         return errno;
     if (strlen(path) >= sizeof folder)

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/log_sink.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "base/time.h"
 
@@ -77,21 +78,32 @@ static uint64_t log_now_ns(void)
  * Bidi_Control property). */
 static bool log_is_control(uint32_t code)
 {
-    return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x61c || code == 0x200e ||
-           code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
-           (code >= 0x2066 && code <= 0x2069);
+    static const struct {
+        uint32_t first, last;
+    } ranges[] = {{0, 0x1f},        {0x7f, 0x9f},     {0x61c, 0x61c},
+                  {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}};
+    for (size_t i = 0; i < BR_COUNT(ranges); i++)
+        if (code >= ranges[i].first && code <= ranges[i].last)
+            return true;
+    return false;
 }
 
 /* Returns the first character of valid UTF-8 of up to three bytes, or 0xffff for one of four
  * bytes. */
 static uint32_t log_code_of(const unsigned char *letter, size_t *ret_len)
 {
-    *ret_len = letter[0] < 0x80 ? 1 : letter[0] < 0xe0 ? 2 : letter[0] < 0xf0 ? 3 : 4;
-    return *ret_len == 1   ? letter[0]
-           : *ret_len == 2 ? (letter[0] & 0x1fu) << 6 | (letter[1] & 0x3fu)
-           : *ret_len == 3
-               ? (letter[0] & 0x0fu) << 12 | (letter[1] & 0x3fu) << 6 | (letter[2] & 0x3fu)
-               : 0xffff;
+    if (letter[0] < 0x80) {
+        *ret_len = 1;
+        return letter[0];
+    }
+    if (letter[0] < 0xe0) {
+        *ret_len = 2;
+        return (letter[0] & 0x1fu) << 6 | (letter[1] & 0x3fu);
+    }
+    *ret_len = letter[0] < 0xf0 ? 3 : 4;
+    if (*ret_len == 4)
+        return 0xffff;
+    return (letter[0] & 0x0fu) << 12 | (letter[1] & 0x3fu) << 6 | (letter[2] & 0x3fu);
 }
 
 static void log_add_valid(struct br_str *str, const char *text, size_t len)

@@ -42,7 +42,10 @@ void br_mem_set_hooks(const struct br_mem_hooks *mem_hooks)
 void br_mem_tune(size_t limit)
 {
     size_t keep = limit / TRIM_SHARE;
-    keep = keep < TRIM_MIN ? TRIM_MIN : keep > TRIM_MAX ? TRIM_MAX : keep;
+    if (keep < TRIM_MIN)
+        keep = TRIM_MIN;
+    if (keep > TRIM_MAX)
+        keep = TRIM_MAX;
     (void)mallopt(M_MMAP_THRESHOLD, BR_MEM_MAPPED);
     (void)mallopt(M_TRIM_THRESHOLD, (int)keep);
 }
@@ -211,7 +214,9 @@ void br_mem_scope_give(size_t bytes)
 
 void *br_malloc(size_t size)
 {
-    void *p = mem_admitted(size) ? hooks->alloc(size ? size : 1) : NULL;
+    if (!mem_admitted(size))
+        return NULL;
+    void *p = hooks->alloc(size ? size : 1);
     if (p)
         br_mem_count((int64_t)mem_block(p));
     return p;
