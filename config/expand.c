@@ -178,13 +178,13 @@ static int expand_check_brought(struct expand *expand, const struct br_yaml *at,
 {
     expand->n_bytes += value->len;
     if (expand->n_bytes > BYTES_MAX) {
-        br_errs_add(expand->errs, at, NULL, "all ${...} together bring in more than %u MiB",
+        br_errs_add(expand->errs, at, NULL, "the results of all ${...} are larger than %u MiB",
                     BYTES_MAX >> 20);
         return BR_ETOOBIG;
     }
     if (br_utf8_valid((const uint8_t *)value->text, value->len) != value->len ||
         memchr(value->text, '\0', value->len))
-        return br_errs_add(expand->errs, at, NULL, "what ${...} brings in here is not UTF-8 text");
+        return br_errs_add(expand->errs, at, NULL, "the result of ${...} is not UTF-8 text");
     return 0;
 }
 
@@ -194,7 +194,7 @@ static int expand_bring(struct expand *expand, const struct br_yaml *at, const c
 {
     if (nested >= NESTED_MAX)
         return br_errs_add(expand->errs, at, NULL,
-                           "${...} is nested over %d levels; does it name itself?", NESTED_MAX);
+                           "${...} is nested over %d levels; does it refer to itself?", NESTED_MAX);
     if (++expand->n_references > REFERENCES_MAX)
         return br_errs_add(expand->errs, at, NULL, "more than %d ${...} in all", REFERENCES_MAX);
     struct br_str ref = {.max = BR_YAML_SIZE_MAX};

@@ -194,7 +194,7 @@ static int merge_uri(struct merge *merge, const char *uri)
     if (br_text_starts(uri, "http:") || br_text_starts(uri, "https:"))
         return br_errs_add(
             merge->errs, &at, NULL,
-            "a configuration comes from a file, env: or yaml:, not over the network");
+            "a configuration is read from a file, env: or yaml:, not over the network");
     return merge_file(merge, uri);
 }
 

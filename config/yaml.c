@@ -88,7 +88,7 @@ static const char *yaml_slip_of(const char *line, size_t len, size_t *ret_at)
     const char *odd = memmem(line, len, "\xc2\xa0", 2);
     *ret_at = odd ? (size_t)(odd - line) : 0;
     if (odd)
-        return "a no-break space stands here; YAML wants a plain one";
+        return "this is a no-break space; YAML requires a plain one";
     while (start < len && strchr(" -", line[start]))
         start++;
     size_t end = start;
@@ -101,9 +101,9 @@ static const char *yaml_slip_of(const char *line, size_t len, size_t *ret_at)
     if (end == start)
         return "";
     if (rest == len || line[rest] == '#')
-        return "a colon is missing behind this key";
+        return "a colon is missing after this key";
     bool glued = line[end] == ':' && end + 1 < len && !strchr(" \r", line[end + 1]);
-    return glued ? "a space is missing behind this colon" : "";
+    return glued ? "a space is missing after this colon" : "";
 }
 
 /* Returns true for a line such as "timeout 5s", which is a text to YAML that continues in the
@@ -129,7 +129,7 @@ static bool yaml_say_slip(struct builder *builder)
         const char *text = yaml_line_of(builder, i, &len);
         const char *slip = yaml_slip_of(text, len, &at);
         if (!*slip && i + 1 >= line && yaml_lacks_colon(text, len, &at))
-            slip = "a colon is missing behind this key";
+            slip = "a colon is missing after this key";
         if (!*slip)
             continue;
         struct br_yaml place = {.file = builder->file, .line = (int)i + 1, .col = (int)at + 1};
@@ -159,7 +159,7 @@ static int yaml_refuse_quote(struct builder *builder, const struct br_yaml *at, 
                              size_t len)
 {
     return br_errs_add(builder->errs, at, NULL,
-                       "a typographic quote (%.*s) stands here; YAML wants \" or '", (int)len,
+                       "a typographic quote (%.*s) is not a quote in YAML; use \" or '", (int)len,
                        quote);
 }
 
@@ -184,7 +184,7 @@ static int yaml_refuse_template(struct builder *builder, const struct br_yaml *a
     (void)snprintf(copy, sizeof copy, "%.*s", (int)(stop ? (size_t)(stop + 2 - text) : len), text);
     return br_errs_add(
         builder->errs, at, NULL,
-        "the template %s is left in; render the file first, as \"helm template\" does",
+        "the template %s was not rendered; render the file first, as \"helm template\" does",
         br_text_show(copy, shown));
 }
 
@@ -272,17 +272,20 @@ static int yaml_bad_syntax(struct builder *builder)
     const char *context = p->context ? p->context : "";
     if (strstr(problem, "tab character") || yaml_char_at(builder, &p->problem_mark) == '\t')
         return br_errs_add(builder->errs, &at, NULL,
-                           "a tab stands in the indentation; YAML wants spaces");
+                           "the indentation contains a tab; YAML requires spaces");
     if (strstr(context, "quoted scalar") &&
         (strstr(problem, "end of stream") || strstr(problem, "document indicator"))) {
         at = yaml_place(builder, &p->context_mark);
         return br_errs_add(builder->errs, &at, NULL, "the quote that opens here is never closed");
     }
-    bool value = strstr(problem, "mapping values") != NULL;
     if (yaml_say_template(builder, p->problem_mark.line) ||
         yaml_say_quote(builder, p->problem_mark.line) ||
-        yaml_say_indicator(builder, problem, context) || (value && yaml_say_colon(builder)) ||
-        ((value || strstr(problem, "expected ':'")) && yaml_say_slip(builder)))
+        yaml_say_indicator(builder, problem, context))
+        return BR_EINVAL;
+    bool value = strstr(problem, "mapping values") != NULL;
+    if (value && yaml_say_colon(builder))
+        return BR_EINVAL;
+    if ((value || strstr(problem, "expected ':'")) && yaml_say_slip(builder))
         return BR_EINVAL;
     if (!*context || p->context_mark.line == p->problem_mark.line)
         return br_errs_add(builder->errs, &at, NULL, "not valid YAML: %s%s%s", problem,
@@ -302,7 +305,7 @@ static int yaml_count_node(struct builder *builder, const struct br_yaml *at)
 {
     if (++builder->n_nodes <= NODES_MAX)
         return 0;
-    br_errs_add(builder->errs, at, NULL, "more than %d values, counting what aliases repeat",
+    br_errs_add(builder->errs, at, NULL, "more than %d values, including those that aliases repeat",
                 NODES_MAX);
     return BR_ETOOBIG;
 }
@@ -404,7 +407,7 @@ static int yaml_check_duplicates(struct builder *builder, const struct br_yaml *
         return 0;
     char shown[BR_SHOWN_SIZE];
     return br_errs_add(builder->errs, map->keys[second], NULL,
-                       "the key %s is here a second time; the first is at line %d, column %d",
+                       "the key %s is defined twice; the first is at line %d, column %d",
                        br_text_show(map->keys[second]->text, shown), map->keys[first]->line,
                        map->keys[first]->col);
 }
@@ -413,7 +416,7 @@ static int yaml_merge_one(struct builder *builder, struct br_yaml *into, const s
 {
     if (from->type != BR_YAML_MAP)
         return br_errs_add(builder->errs, from, NULL,
-                           "the merge key \"<<\" wants a map or a list of maps");
+                           "the merge key \"<<\" requires a map or a list of maps");
     for (size_t i = 0; i < from->count; i++) {
         if (br_yaml_index(into, from->keys[i]->text) < into->count)
             continue;
@@ -495,7 +498,7 @@ static int yaml_on_scalar(struct builder *builder, const yaml_event_t *event)
     if (odd && (is_key || at_end)) {
         node->col += (int)(odd - text);
         return br_errs_add(builder->errs, node, NULL,
-                           "a no-break space stands here; YAML wants a plain one");
+                           "this is a no-break space; YAML requires a plain one");
     }
     size_t quote_len = 0;
     if (!quoted && yaml_find_quote(text, len < 3 ? len : 3, &quote_len) == text)
@@ -595,7 +598,7 @@ static int yaml_on_alias(struct builder *builder, const yaml_event_t *event)
     for (size_t i = 0; i < builder->depth; i++)
         if (builder->stack[i].node == left->node)
             return br_errs_add(builder->errs, &at, NULL,
-                               "the alias %s stands inside its own anchor",
+                               "the alias %s is inside the anchor that it refers to",
                                br_text_show(name, shown));
     struct br_yaml *copy;
     int rc = yaml_copy_tree(builder, left->node, builder->depth, &at, &copy);

@@ -115,7 +115,7 @@ static int redact_config_check_patterns(struct br_regex *regex, const struct br_
         (void)snprintf(where, sizeof where, "%s::%s%s%s[%zu]", path, key, sub ? "::" : "",
                        sub ? sub : "", i);
         if (rc)
-            br_errs_add(errs, one, where, "is no regular expression: %s", why);
+            br_errs_add(errs, one, where, "is not a valid regular expression: %s", why);
         worst = rc ? rc : worst;
     }
     return worst;

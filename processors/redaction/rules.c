@@ -53,7 +53,7 @@ static int redact_rules_add_pattern(struct redact_rules *rules, struct redact_pa
         return BR_ENOMEM;
     int rc = br_regex_compile(&rules->regex, text, &list->items[list->count], why);
     if (rc == BR_EINVAL)
-        return br_err_set(err, rc, "\"%s\" is no regular expression: %s", text, why);
+        return br_err_set(err, rc, "\"%s\" is not a valid regular expression: %s", text, why);
     list->count += !rc;
     return rc;
 }

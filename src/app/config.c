@@ -286,7 +286,7 @@ static void loader_instance(struct loader *loader, enum br_kind kind, const stru
     const struct br_instance *same = loader_find_instance(loader, kind, id.whole);
     if (same) {
         br_errs_add(loader->errs, key, section,
-                    "the id %s is here a second time; the first is at line %d",
+                    "the id %s is defined twice; the first is at line %d",
                     br_text_show(id.whole, shown),
                     loader->slots[same - loader->config->instances].key->line);
         return;
@@ -464,7 +464,7 @@ static void loader_list(struct loader *loader, const struct br_yaml *list, const
         while (same < *ret_n && instances[same] != found)
             same++;
         if (same < *ret_n)
-            br_errs_add(loader->errs, node, path, "the %s %s is here twice", br_kind_name(kind),
+            br_errs_add(loader->errs, node, path, "the %s %s is defined twice", br_kind_name(kind),
                         br_text_show(found->id, shown));
         else if (!loader_is_idle(loader, found) &&
                  (!pipeline || loader_carries(loader, node, path, found, pipeline->signal)))

@@ -74,7 +74,7 @@ static void test_accepted(void **state)
         "says "
         "how much is printed\n"
         "warning: yaml:17:3: extensions::pprof: is read and has no effect: it shows Go's own "
-        "profiles; the receiver pprof is another thing\n"
+        "profiles; the receiver pprof is a different component\n"
         "warning: yaml:18:3: extensions::zpages: is read and has no effect: it shows pages about "
         "the "
         "Collector; /metrics is here\n"
@@ -159,7 +159,8 @@ static void test_lacking(void **state)
              &said));
     assert_string_equal(
         said.data,
-        "yaml:1:39: receivers::otlp::protocols::grpc: \"auth\": Braid does not check who sends. "
+        "yaml:1:39: receivers::otlp::protocols::grpc: \"auth\": Braid does not authenticate "
+        "clients. "
         "Listen "
         "on loopback, ask for client certificates (tls: client_ca_file), or put a proxy in front.\n"
         "yaml:2:14: processors: \"k8sattributes\": Braid has no such processor; it adds k8s.* "

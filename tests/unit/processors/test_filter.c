@@ -542,10 +542,12 @@ static void configs(void **state)
          "test.yaml:1:19: x::spans::include: has no criterion, such as services, attributes or "
          "resources\n"},
         {"{spans: {exclude: {match_type: regexp, services: [a, '(']}}}",
-         "test.yaml:1:54: x::spans::exclude::services[1]: is no regular expression: missing "
+         "test.yaml:1:54: x::spans::exclude::services[1]: is not a valid regular expression: "
+         "missing "
          "closing parenthesis, at character 2\n"},
         {"{spans: {exclude: {match_type: regexp, attributes: [{key: a, value: '['}]}}}",
-         "test.yaml:1:69: x::spans::exclude::attributes[0]::value: is no regular expression: "
+         "test.yaml:1:69: x::spans::exclude::attributes[0]::value: is not a valid regular "
+         "expression: "
          "missing terminating ] for character class, at character 2\n"},
         {"{spans: {exclude: {match_type: regexp, attributes: [{key: a, value: 1}]}}}",
          "test.yaml:1:69: x::spans::exclude::attributes[0]::value: needs to be a text where "
@@ -647,10 +649,12 @@ static void configs(void **state)
          "dropped\n"},
         {"{spans: {exclude: {match_type: regexp, libraries: [{name: a}, {name: b, version: "
          "'('}]}}}",
-         "test.yaml:1:82: x::spans::exclude::libraries[1]::version: is no regular expression: "
+         "test.yaml:1:82: x::spans::exclude::libraries[1]::version: is not a valid regular "
+         "expression: "
          "missing closing parenthesis, at character 2\n"},
         {"{profiles: {include: {match_type: regexp, resources: [{key: a, value: '*'}]}}}",
-         "test.yaml:1:71: x::profiles::include::resources[0]::value: is no regular expression: "
+         "test.yaml:1:71: x::profiles::include::resources[0]::value: is not a valid regular "
+         "expression: "
          "quantifier does not follow a repeatable item, at character 1\n"},
         {"{profiles: {exclude: {match_type: strict, sample_types: cpu}}}", ""},
         {"{spans: {include: {match_type: strict}}, profiles: {exclude: {match_type: strict}}, "

@@ -542,7 +542,7 @@ static void configs(void **state)
     (void)state;
     static const char *const bad[][2] = {
         {"blocked_values: [a, '(']",
-         "blocked_values[1]: is no regular expression: missing closing"},
+         "blocked_values[1]: is not a valid regular expression: missing closing"},
         {"function_names: {patterns: ['[']}", "function_names::patterns[0]: is no regular"},
         {"allowed_values: '*'", "allowed_values[0]: is no regular expression"},
         {"hash_function: md4", "hash_function: must be one of md5"},
