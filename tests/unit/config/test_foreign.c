@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the Collector has under other names, what changes no data, and what Braid has not. */
+/* Tests components of the Collector that Braid has under another name, that change no data, or
+ * that Braid does not support. */
 #include "app/config.h"
 #include "app/registry.h"
 #include "base/mem.h"
@@ -14,7 +15,7 @@ static const char *no_env(const char *name, void *arg)
     return NULL;
 }
 
-/* Reads `text` with the real registry; `ret` gets the errors, then the warnings. */
+/* Reads `text` with the real registry. Appends the errors and then the warnings to `ret`. */
 static struct br_config *load(const char *text, struct br_str *ret)
 {
     char *uri = malloc(strlen(text) + 6), line[1200];
@@ -90,8 +91,8 @@ static void test_accepted(void **state)
     br_str_release(&said);
 }
 
-/* Keys of the Collector 0.165: those without a value mean nothing, those that tune Go or a way that
- * Braid does not have are named, and the others are in force. */
+/* Keys of the Collector 0.165. Keys without a value are ignored. Keys that tune Go, or a method
+ * that Braid does not support, are reported. The others take effect. */
 static void test_newest_keys(void **state)
 {
     (void)state;
@@ -174,7 +175,8 @@ static void test_lacking(void **state)
     br_str_release(&said);
 }
 
-/* What is a misspelling of a name that only the Collector has is none of another. */
+/* A misspelt name of a component that only the Collector has must not be corrected to another
+ * one. */
 static void test_misspelt(void **state)
 {
     (void)state;
@@ -213,7 +215,7 @@ static void test_lacking_without_a_value(void **state)
     br_str_release(&said);
 }
 
-/* Numbers are written out. */
+/* Numbers are written without an exponent. */
 static void test_range(void **state)
 {
     (void)state;
@@ -229,7 +231,7 @@ static void test_range(void **state)
     br_str_release(&said);
 }
 
-/* A row must not hide what the registry has. */
+/* A row must not hide a component of the registry. */
 static void test_rows(void **state)
 {
     (void)state;

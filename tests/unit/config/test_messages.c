@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The usual mistakes, and for each the line that names it: place, path, problem, and the way out.
- */
+/* Common mistakes, each with the line that reports it: place, path, problem, and what would be
+ * right. */
 #include "app/config.h"
 #include "app/registry.h"
 #include "base/mem.h"
@@ -12,7 +12,7 @@
 #define WITH(processors)                                                                           \
     "service: {pipelines: {traces: {receivers: [otlp], processors: [" processors                   \
     "], exporters: [otlp]}}}\n"
-/* The line 4 is the one in question. */
+/* The tested line is line 4. */
 #define EXPORTER(line) RECEIVERS "exporters:\n  otlp:\n    " line "\n    endpoint: a:1\n" SERVICE
 #define PROCESSORS(section, list)                                                                  \
     RECEIVERS "processors: {" section "}\nexporters: {otlp: {endpoint: 'a:1'}}\n" WITH(list)
