@@ -27,7 +27,7 @@
 #define SEND_OTLP "Clients send OTLP, or a Collector in front translates."
 #define BY_COLLECTOR "A Collector behind Braid can pass them on: export to it with otlp."
 #define NO_SPANS "It brings neither spans nor profiles."
-#define BY_HEADERS "What it adds to requests goes into the exporter's headers."
+#define BY_HEADERS "Set the headers that it adds as the exporter's headers."
 #define GUARD                                                                                      \
     "Listen on loopback, ask for client certificates (tls: client_ca_file), or put a proxy in "    \
     "front."
@@ -98,10 +98,10 @@ static const struct br_foreign rows[] = {
     LACKS(PROCESSOR, "span", NULL, "renames spans and takes attributes from their names",
           "Let the clients name them, or keep a Collector in front."),
     LACKS(PROCESSOR, "spanmetrics", "span_metrics", "makes metrics of spans", METRICS_OF),
-    LACKS(PROCESSOR, "tail_sampling", NULL, "keeps or drops whole traces by their content",
-          "Without it all traces pass: the processor probabilistic_sampler keeps a share of them, "
-          "a Collector "
-          "behind Braid can go on choosing."),
+    LACKS(
+        PROCESSOR, "tail_sampling", NULL, "keeps or drops whole traces by their content",
+        "All traces pass instead. The processor probabilistic_sampler keeps a share of them, and a "
+        "Collector behind Braid can still choose."),
     LACKS(
         PROCESSOR, "transform", NULL, "changes spans by OTTL statements",
         "The processors attributes, resource, redaction and filter do the usual ones; a Collector "
