@@ -69,21 +69,15 @@ static void test_accepted(void **state)
              &said);
     assert_string_equal(
         said.data,
-        "warning: yaml:2:7: receivers::nop: receives nothing\n"
-        "warning: yaml:12:3: exporters::logging: is read as the exporter \"debug\"\n"
-        "warning: yaml:12:13: exporters::logging::logLevel: is read and has no effect: verbosity "
-        "says "
-        "how much is printed\n"
-        "warning: yaml:17:3: extensions::pprof: is read and has no effect: it shows Go's own "
-        "profiles; the receiver pprof is a different component\n"
-        "warning: yaml:18:3: extensions::zpages: is read and has no effect: it shows pages about "
-        "the "
-        "Collector; /metrics is here\n"
-        "warning: yaml:19:3: extensions::opamp: is read and has no effect: it reports to a "
-        "management "
-        "server, and Braid does not\n"
-        "warning: yaml:20:3: extensions::healthcheckv2: is read as the extension "
-        "\"health_check\"\n");
+        "warning: yaml:2:7: receivers::nop: receives nothing\nwarning: yaml:12:3: "
+        "exporters::logging: is read as the exporter \"debug\"\nwarning: yaml:12:13: "
+        "exporters::logging::logLevel: is read and has no effect: verbosity says how much is "
+        "printed\nwarning: yaml:17:3: extensions::pprof: is read and has no effect: it shows Go's "
+        "own profiles; the receiver pprof is a different component\nwarning: yaml:18:3: "
+        "extensions::zpages: is read and has no effect: it shows pages about the Collector; Braid "
+        "has /metrics\nwarning: yaml:19:3: extensions::opamp: is read and has no effect: it "
+        "reports to a management server, and Braid does not\nwarning: yaml:20:3: "
+        "extensions::healthcheckv2: is read as the extension \"health_check\"\n");
     assert_non_null(config);
     assert_int_equal(config->n_extensions, 1);
     assert_string_equal(config->extensions[0]->component->name, "health_check");

@@ -41,8 +41,8 @@ static const struct {
      "\"helm "
      "template\" does\n"},
     {"a block", EXPORTER("timeout: 5s\n{{ toYaml .Values.more | indent 4 }}"),
-     "yaml:5:1: the template \"{{ toYaml .Values.more | indent 4 }}\" is left in; render the file "
-     "first, as \"helm template\" does\n"},
+     "yaml:5:1: the template \"{{ toYaml .Values.more | indent 4 }}\" was not rendered; render the "
+     "file first, as \"helm template\" does\n"},
     {"other braces are text", EXPORTER("authority: '{{a}}'"), ""},
 
     /* Texts that need quotes */

@@ -163,8 +163,8 @@ static void test_aliases(void **state)
     assert_int_equal(br_yaml_get(f.root, "c")->count, 2);
     expect_text(br_yaml_get(f.root, "e"), "new", false);
     done(&f);
-    expect_error("a: &x [1, *x]\n", BR_EINVAL, 1, 11, "inside its own anchor");
-    expect_error("a: &x {b: {c: *x}}\n", BR_EINVAL, 1, 15, "inside its own anchor");
+    expect_error("a: &x [1, *x]\n", BR_EINVAL, 1, 11, "inside the anchor that it refers to");
+    expect_error("a: &x {b: {c: *x}}\n", BR_EINVAL, 1, 15, "inside the anchor that it refers to");
     expect_error("a: *x\n", BR_EINVAL, 1, 4, "no anchor");
 }
 
@@ -187,9 +187,9 @@ static void test_merge_keys(void **state)
     expect_text(br_yaml_get(two, "d"), "5", false);
     expect_text(br_yaml_get(br_yaml_get(f.root, "text"), "<<"), "plain", false);
     done(&f);
-    expect_error("a: {<<: 5}\n", BR_EINVAL, 1, 9, "wants a map");
-    expect_error("a: {<<: [{b: 1}, 5]}\n", BR_EINVAL, 1, 18, "wants a map");
-    expect_error("a: {<<: }\n", BR_EINVAL, 1, 9, "wants a map");
+    expect_error("a: {<<: 5}\n", BR_EINVAL, 1, 9, "requires a map");
+    expect_error("a: {<<: [{b: 1}, 5]}\n", BR_EINVAL, 1, 18, "requires a map");
+    expect_error("a: {<<: }\n", BR_EINVAL, 1, 9, "requires a map");
 }
 
 static void test_refused(void **state)
