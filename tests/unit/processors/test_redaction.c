@@ -543,8 +543,8 @@ static void configs(void **state)
     static const char *const bad[][2] = {
         {"blocked_values: [a, '(']",
          "blocked_values[1]: is not a valid regular expression: missing closing"},
-        {"function_names: {patterns: ['[']}", "function_names::patterns[0]: is no regular"},
-        {"allowed_values: '*'", "allowed_values[0]: is no regular expression"},
+        {"function_names: {patterns: ['[']}", "function_names::patterns[0]: is not a valid regular"},
+        {"allowed_values: '*'", "allowed_values[0]: is not a valid regular expression"},
         {"hash_function: md4", "hash_function: must be one of md5"},
         {"hash_function: hmac-sha256", "hmac_key: hmac-sha256 needs at least 32 bytes"},
         {"{hash_function: hmac-sha512, hmac_key: 0123456789abcdef0123456789abcdef}",

@@ -224,7 +224,7 @@ static void wrong_configs(void **state)
          "from_context: auth.x is not supported"},
         {"attributes: [{action: hash, key: a, value: 1}]", "value: does not belong to hash"},
         {"attributes: [{action: delete, key: a, from_attribute: b}]", "from_attribute: does not"},
-        {"attributes: [{action: delete, pattern: '('}]", "pattern: is no regular expression"},
+        {"attributes: [{action: delete, pattern: '('}]", "pattern: is not a valid regular expression"},
         {"attributes: [{action: extract, key: a}]", "extract needs a pattern"},
         {"attributes: [{action: extract, key: a, pattern: '(?P<b>x)', value: 1}]",
          "value: does not"},
