@@ -77,7 +77,7 @@ int main(int argc, char **argv)
         if (!merged || br_merge_take(m, merged))
             die("no memory", "br_merge_take");
         out += merged->size;
-        samples += merged->n_items;
+        samples += merged->n_records;
         requests += batch;
         br_item_free(merged);
         end = cpu_seconds();

@@ -43,7 +43,7 @@ static struct br_item *read_pprof(struct bench *b)
 static uint32_t parse_pprof(struct bench *b)
 {
     struct br_item *item = read_pprof(b);
-    uint32_t n = item->n_items;
+    uint32_t n = item->n_records;
     br_item_free(item);
     return n / b->n_types;
 }

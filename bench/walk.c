@@ -63,7 +63,7 @@ int main(int argc, char **argv)
                     (void)fprintf(stderr, "walk: %s\n", err.text);
                     return 1;
                 }
-                items += item->n_items;
+                items += item->n_records;
                 br_item_free(item);
                 br_buf_unref(copy);
             }

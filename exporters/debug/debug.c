@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The debug exporter: what comes as text for people, on stdout. */
+/* The debug exporter: prints requests as readable text. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "core/task.h"
 #include "exporters/debug/output.h"
 #include "otlp/fields.h"
 #include "otlp/print/print.h"
 #include "pipeline/exporter.h"
 #include "wire/protobuf.h"
 
-#define TEXT_MAX (1u << 20)    /* of one item; what is over it is cut */
-#define WAITING_MAX (4u << 20) /* bytes of text that wait for the outputs, of one worker */
+#define TEXT_MAX (1u << 20)    /* bytes for one item; longer texts are truncated */
+#define WAITING_MAX (4u << 20) /* most bytes of queued text per worker */
 
 enum verbosity { BASIC, NORMAL, DETAILED };
 
@@ -23,15 +24,15 @@ struct config {
     struct br_exporter_config common;
 };
 
-/* Text that a thread writes. It outlives its node by the call of `done`. */
+/* Text that a thread writes. It is freed by `done`, which may run after the node is destroyed. */
 struct writing {
-    struct br_work work;
-    struct state *state; /* NULL: the node is gone */
+    struct br_task task;
+    struct state *state; /* freed if the task was cancelled */
     struct br_str text;
     struct debug_output *const *outputs;
     size_t n_outputs;
-    size_t failed; /* the first output that could not be written to, ... */
-    int error;     /* ... and why; 0: all could */
+    size_t failed; /* index of the first output that could not be written to ... */
+    int error;     /* ... and the errno; 0: none */
 };
 
 struct state {
@@ -39,8 +40,8 @@ struct state {
     struct debug_output **outputs;
     size_t n_outputs;
     struct br_str text;    /* of one item */
-    struct br_str waiting; /* of those that wait for the thread */
-    bool busy;             /* a thread writes */
+    struct br_str waiting; /* queued text for the next write */
+    bool busy;             /* a thread is writing */
     struct writing *writing;
     uint64_t second[BR_SIGNALS], n_in_second[BR_SIGNALS];
     struct br_log_limit limit;
@@ -50,15 +51,15 @@ static const char *const verbosities[] = {"basic", "normal", "detailed", NULL};
 
 static const struct br_option options[] = {
     BR_ENUM(struct config, verbosity, "basic", verbosities,
-            "a line for each request; one for each span or profile; everything"),
+            "basic: one line per request; normal: one per span or profile; detailed: everything"),
     BR_INT(struct config, sampling_initial, 2, 0, 1e9,
-           "requests of a signal printed in each second"),
+           "requests per signal that are printed in each second"),
     BR_INT(struct config, sampling_thereafter, 1, 0, 1e9,
-           "of those beyond, print each n-th; 0: none"),
+           "of further requests, print every n-th; 0: none"),
     BR_STRINGS(struct config, output_paths, "stdout, stderr or files; default: stdout"),
-    BR_IGNORED("use_internal_logger", "output goes to output_paths, never through the log"),
-    BR_IGNORED("loglevel", "verbosity says how much is printed"),
-    BR_IGNORED("logLevel", "verbosity says how much is printed"),
+    BR_IGNORED("use_internal_logger", "output is written to output_paths, not to the log"),
+    BR_IGNORED("loglevel", "use verbosity"),
+    BR_IGNORED("logLevel", "use verbosity"),
     BR_EXPORTER_OPTIONS_OFF(struct config, common),
     BR_OPT_END,
 };
@@ -80,6 +81,8 @@ static int debug_check(void *config, const struct br_yaml *node, const char *pat
     return 0;
 }
 
+static br_task_fn debug_on_run, debug_on_done;
+
 static int debug_create(struct br_node *node, struct br_err *err)
 {
     struct state *state = node->state;
@@ -92,6 +95,8 @@ static int debug_create(struct br_node *node, struct br_err *err)
     if (!state->outputs || !state->writing)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     state->writing->state = state;
+    br_task_init(&state->writing->task, node->host, debug_on_run, debug_on_done);
+    state->writing->task.work.kind = BR_WORK_DISK;
     return 0;
 }
 
@@ -123,7 +128,8 @@ static int debug_start(struct br_node *node, struct br_err *err)
     return 0;
 }
 
-/* The first sampling_initial of a second, and then each sampling_thereafter-th. */
+/* Returns true for the first sampling_initial requests of a second, then for one in
+ * sampling_thereafter. */
 static bool debug_sampled(struct br_node *node, enum br_signal signal)
 {
     struct state *state = node->state;
@@ -138,7 +144,7 @@ static bool debug_sampled(struct br_node *node, enum br_signal signal)
     return n <= initial || (every && (n - initial) % every == 0);
 }
 
-/* Messages `depth` levels down, each in field 2 of the one above. */
+/* Counts the messages `depth` levels down, where each level is field 2 of the one above. */
 static uint32_t debug_count(const uint8_t *p, const uint8_t *end, unsigned depth)
 {
     struct br_field field;
@@ -161,10 +167,10 @@ static void debug_print_counts(const struct br_item *item, struct br_str *out)
             profiles += debug_count(part->raw + part->body_at, part->raw + part->raw_len, 2);
     }
     if (item->signal == BR_TRACES)
-        br_str_printf(out, "Traces: resource spans %u, spans %u\n", resources, item->n_items);
+        br_str_printf(out, "Traces: resource spans %u, spans %u\n", resources, item->n_records);
     else
         br_str_printf(out, "Profiles: resource profiles %u, profiles %u, samples %u\n", resources,
-                      profiles, item->n_items);
+                      profiles, item->n_records);
 }
 
 static void debug_print(const struct config *config, const struct br_item *item, struct br_str *out)
@@ -185,9 +191,9 @@ static void debug_print(const struct config *config, const struct br_item *item,
     }
 }
 
-static void debug_on_run(struct br_work *work)
+static void debug_on_run(struct br_task *task)
 {
-    struct writing *writing = br_container_of(work, struct writing, work);
+    struct writing *writing = br_container_of(task, struct writing, task);
     writing->error = 0;
     for (size_t i = 0; i < writing->n_outputs; i++) {
         int error = debug_output_write(writing->outputs[i], writing->text.data, writing->text.len);
@@ -200,8 +206,8 @@ static void debug_on_run(struct br_work *work)
 
 static void debug_write(struct state *state);
 
-/* An output that cannot be written to loses its text, not data: other exporters have that. */
-static void debug_complain(struct state *state, size_t output, const char *why)
+/* If an output fails, only its text is lost: data is delivered by other exporters. */
+static void debug_log_failure(struct state *state, size_t output, const char *why)
 {
     const struct config *config = state->node->config;
     br_node_warn(state->node, &state->limit, "cannot write to %s: %s",
@@ -214,24 +220,24 @@ static void debug_free_writing(struct writing *writing)
     br_free(writing);
 }
 
-static void debug_on_ran(struct br_work *work)
+static void debug_on_done(struct br_task *task)
 {
-    struct writing *writing = br_container_of(work, struct writing, work);
+    struct writing *writing = br_container_of(task, struct writing, task);
     struct state *state = writing->state;
-    if (!state) {
+    if (br_task_is_cancelled(task)) {
         debug_free_writing(writing);
         return;
     }
     state->busy = false;
     if (writing->error)
-        debug_complain(state, writing->failed, strerror(writing->error));
+        debug_log_failure(state, writing->failed, strerror(writing->error));
     if (state->waiting.len)
         debug_write(state);
     else if (state->node->draining && !state->node->drained)
         br_node_drained(state->node);
 }
 
-/* Has the text that waits written. */
+/* Starts writing the queued text. */
 static void debug_write(struct state *state)
 {
     struct writing *writing = state->writing;
@@ -242,10 +248,8 @@ static void debug_write(struct state *state)
     state->waiting.max = WAITING_MAX;
     writing->outputs = state->outputs;
     writing->n_outputs = state->n_outputs;
-    writing->work =
-        (struct br_work){.run = debug_on_run, .done = debug_on_ran, .kind = BR_WORK_DISK};
     state->busy = true;
-    br_host_work(state->node->host, &writing->work);
+    br_task_start(&writing->task);
 }
 
 static void debug_consume(struct br_node *node, struct br_item *item)
@@ -258,7 +262,7 @@ static void debug_consume(struct br_node *node, struct br_item *item)
         if (state->waiting.failed) {
             state->waiting.len = before;
             state->waiting.failed = false;
-            debug_complain(state, 0, "too much text waits for it");
+            debug_log_failure(state, 0, "too much text is queued for it");
         }
         if (!state->busy && state->waiting.len)
             debug_write(state);
@@ -276,13 +280,10 @@ static void debug_drain(struct br_node *node)
 static void debug_destroy(struct br_node *node)
 {
     struct state *state = node->state;
-    if (state->busy) {
-        br_host_work_leave(node->host, &state->writing->work);
-        br_host_work_wait(node->host, &state->writing->work);
-        state->writing->state = NULL;
-    } else if (state->writing) {
+    if (state->busy)
+        br_task_stop(&state->writing->task);
+    else if (state->writing)
         debug_free_writing(state->writing);
-    }
     for (size_t i = 0; i < state->n_outputs; i++)
         debug_output_close(node->host, state->outputs[i]);
     br_free(state->outputs);

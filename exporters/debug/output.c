@@ -16,15 +16,15 @@
 #include "base/mem.h"
 #include "core/shared.h"
 
-#define STUCK_MS 1000 /* how long a reader may keep a thread waiting */
+#define STUCK_MS 1000 /* time that a thread waits for a reader */
 
 struct debug_output {
     pthread_mutex_t lock;
     int fd;
     bool own;
-    bool waits; /* it is no file: whoever reads it may not */
-    bool stuck; /* nobody has read it for STUCK_MS */
-    int error;  /* errno of opening */
+    bool waits; /* not a regular file, so a reader may block it */
+    bool stuck; /* the reader has not read for STUCK_MS */
+    int error;  /* errno of open */
 };
 
 static void *debug_output_make(const void *path)
@@ -79,8 +79,7 @@ void debug_output_close(struct br_host *host, struct debug_output *output)
     br_shared_put(host, output, debug_output_release);
 }
 
-/* Waits for a reader, once: whoever does not read for STUCK_MS holds nobody up from then on, until
- * it reads again. */
+/* Waits for a reader once. After STUCK_MS, later writes do not wait until it reads again. */
 static int debug_output_wait_writable(struct debug_output *output)
 {
     struct pollfd p = {.fd = output->fd, .events = POLLOUT};
@@ -91,7 +90,7 @@ static int debug_output_wait_writable(struct debug_output *output)
     return output->stuck ? EAGAIN : 0;
 }
 
-/* A pipe that has room has room for PIPE_BUF bytes, and takes no more without waiting. */
+/* A writable pipe accepts at least PIPE_BUF bytes without blocking. */
 static int debug_output_put(struct debug_output *output, const char *text, size_t len)
 {
     while (len) {

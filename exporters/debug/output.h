@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the debug exporter's texts, one at a time, to an output that all workers share. */
+/* Writes the texts of the debug exporter, one at a time, to an output that all workers share. */
 #pragma once
 
 #include <stddef.h>
@@ -9,11 +9,11 @@
 
 struct debug_output;
 
-/* Opens (or shares) "stdout", "stderr", or a file, which is appended to. Returns 0, BR_EIO or
- * BR_ENOMEM with a sentence. */
+/* Opens or shares "stdout", "stderr", or a file, which is appended to. Returns 0, or BR_EIO or
+ * BR_ENOMEM with a message. */
 int debug_output_open(struct br_host *host, const char *path, struct debug_output **ret,
                       struct br_err *err);
 void debug_output_close(struct br_host *host, struct debug_output *output); /* accepts NULL */
 
-/* Writes all of it. Returns 0 or an errno. */
+/* Writes the whole text. Returns 0 or an errno. */
 int debug_output_write(struct debug_output *output, const char *text, size_t len);

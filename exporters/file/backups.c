@@ -10,12 +10,12 @@
 
 #include "base/mem.h"
 
-#define BACKUPS_MAX 100000 /* that are looked at */
+#define BACKUPS_MAX 100000 /* limit for one directory */
 #define STAMP "dddd-dd-ddTdd-dd-dd.ddd"
 #define STAMP_LEN (sizeof STAMP - 1)
 #define DAY_MS (86400 * 1000ll)
 
-/* A path taken apart: folder/, name, .ext. */
+/* A path in three parts: directory/, name, .ext. */
 struct parts {
     const char *path, *name, *ext;
 };
@@ -49,8 +49,8 @@ static bool backups_is_stamp(const char *text)
     return true;
 }
 
-/* The time in the name of a rotated file of ours, in ms; -1 when it is none. The Collector's newer
- * releases add "-size" or another reason to the time. */
+/* Returns the time in the name of a rotated file, in ms; -1 if the file is not one. Newer
+ * releases of the Collector append "-size" or another reason to the time. */
 static int64_t backups_time_of(const struct parts *parts, const char *name, bool local_time)
 {
     size_t prefix = (size_t)(parts->ext - parts->name), ext = strlen(parts->ext),
@@ -58,8 +58,8 @@ static int64_t backups_time_of(const struct parts *parts, const char *name, bool
     if (len < prefix + 1 + STAMP_LEN + ext || strncmp(name, parts->name, prefix) != 0 ||
         name[prefix] != '-' || strcmp(name + len - ext, parts->ext) != 0)
         return -1;
-    const char *stamp = name + prefix + 1, *rest = stamp + STAMP_LEN;
-    if (!backups_is_stamp(stamp) || (rest != name + len - ext && *rest != '-'))
+    const char *stamp = name + prefix + 1, *after = stamp + STAMP_LEN;
+    if (!backups_is_stamp(stamp) || (after != name + len - ext && *after != '-'))
         return -1;
     struct tm tm = {.tm_isdst = -1};
     if (!strptime(stamp, "%Y-%m-%dT%H-%M-%S", &tm))
@@ -78,10 +78,12 @@ struct backups {
     uint32_t count, cap;
 };
 
-static int backups_newest_first(const void *left, const void *right)
+static int backups_newest_first(const void *first, const void *second)
 {
-    const struct backup *backup = left, *y = right;
-    return backup->ms == y->ms ? strcmp(y->name, backup->name) : backup->ms < y->ms ? 1 : -1;
+    const struct backup *one = first, *other = second;
+    if (one->ms == other->ms)
+        return strcmp(other->name, one->name);
+    return one->ms < other->ms ? 1 : -1;
 }
 
 static void backups_list(const struct parts *parts, bool local_time, struct backups *ret)

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file exporter: requests as lines of OTLP/JSON, or as protobuf with a length in front. */
+/* The file exporter: writes requests as lines of OTLP/JSON, or as protobuf with a length prefix. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "core/task.h"
 #include "exporters/file/groups.h"
 #include "otlp/json/json.h"
 #include "otlp/keyvalue.h"
 #include "pipeline/exporter.h"
 #include "wire/compression.h"
 
-#define MEGABYTE 1048576u /* as the Collector counts them */
+#define MEGABYTE 1048576u /* bytes, as in the Collector */
 #define RETRY_MS 1000
 #define TEXT_MAX (1u << 30)
-#define TEXT_KEPT_MAX (1u << 20)  /* bytes of memory for text that are kept between requests */
-#define JSON_SIZE_MAX (32u << 20) /* of a request; its line is up to 14 times as long */
-#define WAITING_BYTES (64u << 20) /* of items that wait for the file, of one worker */
-#define WRITE_ITEMS 64            /* in one write */
-#define AGAIN_MS 100              /* until a FIFO that is full is tried again */
+#define TEXT_KEPT_MAX (1u << 20)  /* bytes of the text buffer that are kept between requests */
+#define JSON_SIZE_MAX (32u << 20) /* bytes of a request; its line is up to 14 times as long */
+#define WAITING_BYTES (64u << 20) /* most bytes of queued items per worker */
+#define WRITE_ITEMS 64            /* most items in one write */
+#define AGAIN_MS 100              /* delay before a full FIFO is written again */
 
 struct rotation {
     int64_t max_megabytes, max_days, max_backups;
@@ -53,35 +54,38 @@ struct config {
 enum format { JSON, PROTO };
 enum { NONE, ZSTD };
 
-/* The part of an item that goes to one file: all of it, or with group_by that of one value. */
+/* The part of an item that is written to one file: the whole item, or with group_by the records
+ * of one value. */
 struct record {
     struct br_item *item;
     struct br_rope payload; /* protobuf; the thread only reads its bytes */
-    const uint8_t *value;   /* in the item, of the attribute; NULL without group_by */
+    const uint8_t *value;   /* of the attribute, in the item's memory; NULL without group_by */
     size_t value_len;
     uint32_t n_items;
-    uint32_t n_no_group; /* in an item's first record: those that are in no record */
+    /* set in the first record of an item: spans or samples without the attribute */
+    uint32_t n_no_group;
     int rc;
-    int error;     /* where rc is BR_EIO */
-    bool nameless; /* its value names no file */
+    int error;     /* errno, if rc is BR_EIO */
+    bool nameless; /* the value is not a valid file name */
 };
 
-/* One write of several records, by a thread. It outlives its node by the call of `done`. */
+/* One write of several records in a thread. It is freed by `done`, which may run after the node
+ * is destroyed. */
 struct writing {
-    struct br_work work;
-    struct state *state; /* NULL: the node is gone */
+    struct br_task task;
+    struct state *state; /* freed if the task was cancelled */
     struct record *records;
     uint32_t n_records, cap_records;
-    uint32_t at;      /* the record that comes next */
-    uint64_t unix_ns; /* when it began */
-    bool runs;        /* `done` of the work is still to be called */
-    bool unfinished;  /* the record at `at` is in a FIFO in part: the write goes on later */
-    bool reopened;    /* a file had been deleted or replaced */
-    /* The thread's: */
-    struct br_pool *pool;
+    uint32_t at;      /* index of the next record */
+    uint64_t unix_ns; /* start of the write */
+    bool runs;        /* `done` of the task was not called yet */
+    /* a FIFO has accepted only a part of the record at `at`; the write continues later */
+    bool unfinished;
+    bool reopened; /* a file had been deleted or replaced */
+    /* For the thread: */
     struct br_codec *codec;
     struct br_str text;
-    struct br_buf *encoded; /* of the record at `at`; NULL: its bytes are elsewhere */
+    struct br_buf *encoded; /* owned copy of the record at `at`; NULL: not copied */
     struct file_writer *writer;
     struct file_record out;
     uint8_t length[4];
@@ -90,9 +94,9 @@ struct writing {
 struct state {
     struct br_node *node;
     struct file_writer *writer; /* NULL with group_by */
-    struct file_groups *groups; /* NULL without */
-    struct br_list waiting;     /* items; waiting_bytes of them */
-    struct br_list taken;       /* items of the write under way */
+    struct file_groups *groups; /* NULL without group_by */
+    struct br_list waiting;     /* queued items; waiting_bytes in total */
+    struct br_list current;     /* items of the current write */
     size_t waiting_bytes;
     bool busy;
     struct writing *writing;
@@ -104,24 +108,27 @@ static const char *const formats[] = {"json", "proto", NULL};
 static const char *const compressions[] = {"none", "zstd", NULL};
 
 static const struct br_option rotation_options[] = {
-    BR_INT(struct rotation, max_megabytes, 100, 0, 1e9, "largest file, in MiB; 0: 100"),
-    BR_INT(struct rotation, max_days, 0, 0, 1e6, "remove rotated files older than that; 0: never"),
-    BR_INT(struct rotation, max_backups, 100, 0, 1e6, "rotated files to keep; 0: all"),
-    BR_BOOL(struct rotation, localtime, false, "local time in their names, instead of UTC"),
+    BR_INT(struct rotation, max_megabytes, 100, 0, 1e9, "largest size of a file in MiB; 0: 100"),
+    BR_INT(struct rotation, max_days, 0, 0, 1e6,
+           "remove rotated files after this many days; 0: never"),
+    BR_INT(struct rotation, max_backups, 100, 0, 1e6, "number of rotated files to keep; 0: all"),
+    BR_BOOL(struct rotation, localtime, false,
+            "use local time instead of UTC in the names of rotated files"),
     BR_OPT_END,
 };
 
 static const struct br_option params_options[] = {
-    BR_INT(struct compression_params, level, 0, 0, 22, "level of zstd; 0: its default here, 1"),
+    BR_INT(struct compression_params, level, 0, 0, 22,
+           "zstd level; 0: 1, the default of this exporter"),
     BR_OPT_END,
 };
 
 static const struct br_option group_options[] = {
-    BR_BOOL(struct group_by, enabled, false, "a file for each value of an attribute of resources"),
+    BR_BOOL(struct group_by, enabled, false, "write one file per value of a resource attribute"),
     BR_STRING(struct group_by, resource_attribute, "fileexporter.path_segment",
-              "the attribute, whose value stands in the place of the * in path"),
+              "the attribute; its value replaces the * in path"),
     BR_INT(struct group_by, max_open_files, 100, 1, 100000,
-           "files that are kept open, all workers together"),
+           "most files kept open, for all workers together"),
     BR_OPT_END,
 };
 
@@ -130,20 +137,21 @@ static const struct br_option options[] = {
      .kind = BR_OPT_STRING,
      .offset = BR_OPT_FIELD(struct config, path, const char *),
      .required = true,
-     .help = "the file to write; with group_by it has one *"},
-    BR_BOOL(struct config, append, false, "keep what is in the file at the start"),
+     .help = "file to write; with group_by, it must contain one *"},
+    BR_BOOL(struct config, append, false,
+            "append to an existing file at startup instead of truncating it"),
     BR_PRESENT(struct config, rotation, struct rotation, rotation_options,
-               "begin a new file when one is full; absent: never"),
+               "start a new file when one is full; absent: never"),
     BR_ENUM(struct config, format, "json", formats,
-            "a request a line as OTLP/JSON, or protobuf with its length in four bytes in front"),
+            "one line of OTLP/JSON per request, or protobuf with a length prefix of four bytes"),
     BR_ENUM(struct config, compression, "none", compressions,
-            "zstd: each request on its own, with its length in four bytes in front"),
-    BR_STRUCT(struct config, compression_params, params_options, "level"),
+            "zstd compresses each request separately, with a length prefix of four bytes"),
+    BR_STRUCT(struct config, compression_params, params_options, "compression level"),
     BR_IGNORED("flush_interval", "each request is written at once"),
-    BR_BOOL(struct config, create_directory, false, "make the folders above path"),
+    BR_BOOL(struct config, create_directory, false, "create missing parent directories of path"),
     BR_STRING(struct config, directory_permissions, NULL,
-              "octal mode of these folders; default: 0700"),
-    BR_STRUCT(struct config, group_by, group_options, "a file for each value of an attribute"),
+              "octal mode of created directories; default: 0700"),
+    BR_STRUCT(struct config, group_by, group_options, "one file per value of an attribute"),
     BR_VALUE(struct config, encoding, "not supported: there are no encoding extensions"),
     BR_EXPORTER_OPTIONS_OFF(struct config, common),
     BR_OPT_END,
@@ -151,7 +159,7 @@ static const struct br_option options[] = {
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
-/* Octal, at most 0777; -1 when it is not. */
+/* Parses an octal mode up to 0777. Returns -1 if it is invalid. */
 static int file_exporter_parse_mode(const char *text)
 {
     char *end;
@@ -161,21 +169,20 @@ static int file_exporter_parse_mode(const char *text)
     return mode > 0777 || mode <= 0 ? -1 : (int)mode;
 }
 
-/* The Collector's conditions (its Config.Validate), and that rotation, which it ignores there, is
- * not written. */
+/* Checks the conditions of the Collector's Config.Validate. Rotation is only warned about,
+ * because the Collector ignores it with group_by. */
 static void file_exporter_check_groups(const struct config *settings, const struct br_yaml *node,
                                        const char *path, struct br_errs *errs)
 {
     const char *star = settings->path ? strchr(settings->path, '*') : NULL;
     if (settings->path && (!star || strchr(star + 1, '*') || star == settings->path))
-        br_errs_add_key(
-            errs, node, path, "path",
-            "must have exactly one *, and not begin with it, where group_by is enabled");
+        br_errs_add_key(errs, node, path, "path",
+                        "must have exactly one *, and not begin with it, if group_by is enabled");
     if (!settings->group_by.resource_attribute[0])
         br_errs_add_key(errs, node, path, "group_by", "resource_attribute must name an attribute");
     if (settings->rotation)
         br_errs_warn(errs, br_yaml_get(node, "rotation"), path,
-                     "rotation has no effect where group_by is enabled");
+                     "rotation has no effect if group_by is enabled");
 }
 
 static int file_exporter_check(void *config, const struct br_yaml *node, const char *path,
@@ -203,6 +210,8 @@ static int file_exporter_check(void *config, const struct br_yaml *node, const c
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
+static br_task_fn file_exporter_on_run, file_exporter_on_done;
+
 static int file_exporter_create(struct br_node *node, struct br_err *err)
 {
     struct state *state = node->state;
@@ -210,17 +219,20 @@ static int file_exporter_create(struct br_node *node, struct br_err *err)
     struct writing *writing = br_calloc(1, sizeof *writing);
     state->node = node;
     br_list_init(&state->waiting);
-    br_list_init(&state->taken);
+    br_list_init(&state->current);
     state->writing = writing;
     if (!writing)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     writing->state = state;
     writing->text.max = TEXT_MAX;
-    writing->pool = br_pool_new(0);
-    writing->codec = config->compression == ZSTD ? br_codec_new() : NULL;
-    return !writing->pool || (config->compression == ZSTD && !writing->codec)
-               ? br_err_set(err, BR_ENOMEM, "out of memory")
-               : 0;
+    br_task_init(&writing->task, node->host, file_exporter_on_run, file_exporter_on_done);
+    writing->task.work.kind = BR_WORK_DISK;
+    int rc = br_task_add_pool(&writing->task, NULL);
+    if (!rc && config->compression == ZSTD) {
+        writing->codec = br_codec_new();
+        rc = writing->codec ? 0 : BR_ENOMEM;
+    }
+    return rc ? br_err_set(err, rc, "out of memory") : 0;
 }
 
 static void file_exporter_on_again(struct br_timer *timer);
@@ -235,14 +247,14 @@ static int file_exporter_start(struct br_node *node, struct br_err *err)
     struct file_writer_config writer_config = {.path = config->path,
                                                .owner = node->id,
                                                .append = config->append,
-                                               .only_looks = node->host->checking};
+                                               .only_checks = node->host->checking};
     if (config->create_directory)
-        writer_config.make_folders = config->directory_permissions
-                                         ? file_exporter_parse_mode(config->directory_permissions)
-                                         : 0700;
+        writer_config.directory_mode = config->directory_permissions
+                                           ? file_exporter_parse_mode(config->directory_permissions)
+                                           : 0700;
     if (config->group_by.enabled) {
-        if (!writer_config.make_folders)
-            writer_config.make_folders = 0700;
+        if (!writer_config.directory_mode)
+            writer_config.directory_mode = 0700;
         state->groups =
             file_groups_open(node->host, &writer_config, (size_t)config->group_by.max_open_files);
         return state->groups ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
@@ -259,14 +271,14 @@ static int file_exporter_start(struct br_node *node, struct br_err *err)
 
 /* --- In a thread ----------------------------------------------------------------------------- */
 
-/* Points `*ret` at a payload as the file has it, protobuf or JSON, in one place. */
+/* Points `*ret` at the contiguous payload in the format of the file, protobuf or JSON. */
 static int file_exporter_encode(struct writing *writing, const struct record *record,
                                 struct br_slice *ret)
 {
     const struct config *config = writing->state->node->config;
     const struct br_rope *payload = &record->payload;
     ret->len = payload->len;
-    ret->data = br_rope_bytes(payload, writing->pool, &writing->encoded);
+    ret->data = br_rope_bytes(payload, writing->task.host.pool, &writing->encoded);
     if (!ret->data && payload->len)
         return BR_ENOMEM;
     if (config->format == PROTO)
@@ -284,7 +296,8 @@ static int file_exporter_compress(struct writing *writing, struct br_slice *slic
     const struct config *config = writing->state->node->config;
     struct br_buf *packed = NULL;
     int rc = br_compress(writing->codec, BR_ENCODING_ZSTD, (int)config->compression_params.level,
-                         &(struct br_rope){slice, 1, 1, slice->len}, 0, writing->pool, &packed);
+                         &(struct br_rope){slice, 1, 1, slice->len}, 0, writing->task.host.pool,
+                         &packed);
     (void)br_buf_unref(writing->encoded);
     writing->encoded = packed;
     if (!rc)
@@ -292,14 +305,14 @@ static int file_exporter_compress(struct writing *writing, struct br_slice *slic
     return rc;
 }
 
-/* The length of a payload before it, big-endian. */
+/* Writes a length prefix in big-endian order. */
 static void file_exporter_put_length(uint8_t out[4], size_t len)
 {
     for (int i = 0; i < 4; i++)
         out[i] = (uint8_t)(len >> (24 - 8 * i));
 }
 
-/* Makes `writing->out` of a record, and finds its file. */
+/* Prepares `writing->out` for a record, and opens its file. */
 static int file_exporter_prepare(struct writing *writing, struct record *record)
 {
     const struct state *state = writing->state;
@@ -324,8 +337,8 @@ static int file_exporter_prepare(struct writing *writing, struct record *record)
     return 0;
 }
 
-/* Releases what the record at `at` was made of. */
-static void file_exporter_forget_record(struct writing *writing)
+/* Releases the data and the file of the record at `at`. */
+static void file_exporter_release_record(struct writing *writing)
 {
     struct state *state = writing->state;
     if (state->groups && writing->writer)
@@ -336,7 +349,7 @@ static void file_exporter_forget_record(struct writing *writing)
         br_str_release(&writing->text);
 }
 
-/* Writes the record at `at`. False when the rest of it has to be written later. */
+/* Writes the record at `at`. Returns false if the rest of it has to be written later. */
 static bool file_exporter_write_record(struct writing *writing)
 {
     struct record *record = &writing->records[writing->at];
@@ -349,11 +362,12 @@ static bool file_exporter_write_record(struct writing *writing)
             return false;
         record->rc = record->error ? BR_EIO : 0;
     }
-    file_exporter_forget_record(writing);
+    file_exporter_release_record(writing);
     return true;
 }
 
-/* True when the record before it is of the same item and was not written: neither is this one. */
+/* Returns true if the previous record belongs to the same item and failed; then this record
+ * fails, too. */
 static bool file_exporter_follows_failure(struct record *record, const struct record *first)
 {
     if (record == first || record[-1].item != record->item || !record[-1].rc)
@@ -363,15 +377,14 @@ static bool file_exporter_follows_failure(struct record *record, const struct re
     return true;
 }
 
-static void file_exporter_on_run(struct br_work *work)
+static void file_exporter_on_run(struct br_task *task)
 {
-    struct writing *writing = br_container_of(work, struct writing, work);
+    struct writing *writing = br_container_of(task, struct writing, task);
     writing->unfinished = false;
     for (; writing->at < writing->n_records && !writing->unfinished;
          writing->at += !writing->unfinished)
         if (!file_exporter_follows_failure(&writing->records[writing->at], writing->records))
             writing->unfinished = !file_exporter_write_record(writing);
-    br_mem_flush();
 }
 
 /* --- Records --------------------------------------------------------------------------------- */
@@ -387,29 +400,31 @@ static int file_exporter_add_record(struct state *state, struct br_item *item,
         return BR_ENOMEM;
     struct record *record = &writing->records[writing->n_records++];
     *record = (struct record){
-        .item = item, .value = value, .value_len = value_len, .n_items = part->n_items};
+        .item = item, .value = value, .value_len = value_len, .n_items = part->n_records};
     return br_item_write(part, &record->payload);
 }
 
-/* A file for each value of an attribute: */
+/* One part of an item, for group_by. */
 struct grouped {
     const uint8_t *value;
     size_t len;
     uint32_t part;
 };
 
-/* Orders by value, and within one value as they came. */
-static int file_exporter_by_value(const void *left, const void *right)
+/* Orders by value, then by position in the item. */
+static int file_exporter_by_value(const void *first, const void *second)
 {
-    const struct grouped *one = left, *other = right;
+    const struct grouped *one = first, *other = second;
     size_t len = one->len < other->len ? one->len : other->len;
     int order = memcmp(one->value, other->value, len);
-    if (order == 0 && one->len != other->len)
-        order = one->len < other->len ? -1 : 1;
-    return order ? order : one->part < other->part ? -1 : 1;
+    if (order)
+        return order;
+    if (one->len != other->len)
+        return one->len < other->len ? -1 : 1;
+    return one->part < other->part ? -1 : 1;
 }
 
-/* The value of the attribute that a part's Resource has as text; false when it has none. */
+/* Finds the text value of an attribute in a part's Resource. Returns false if there is none. */
 static bool file_exporter_value_of(const struct br_part *part, const char *name,
                                    struct grouped *ret)
 {
@@ -427,7 +442,7 @@ static bool file_exporter_value_of(const struct br_part *part, const char *name,
     return false;
 }
 
-/* An item of the parts that are grouped[0] to [count - 1], with the dictionary. */
+/* Makes an item of the parts grouped[0] to grouped[count - 1] and the dictionary. */
 static struct br_item *file_exporter_piece(const struct br_item *item,
                                            const struct grouped *grouped, size_t count)
 {
@@ -444,7 +459,7 @@ static struct br_item *file_exporter_piece(const struct br_item *item,
     return NULL;
 }
 
-/* Appends a record for each value. Resources without such an attribute are in no record. */
+/* Appends one record per value. Resources without the attribute are not written. */
 static int file_exporter_add_groups(struct state *state, struct br_item *item)
 {
     const struct config *config = state->node->config;
@@ -459,7 +474,7 @@ static int file_exporter_add_groups(struct state *state, struct br_item *item)
                                    &grouped[n]))
             n++;
         else
-            n_no_group += item->parts[i].n_items;
+            n_no_group += item->parts[i].n_records;
     }
     if (n > 1)
         qsort(grouped, n, sizeof *grouped, file_exporter_by_value);
@@ -487,7 +502,7 @@ static void file_exporter_drop_records(struct writing *writing, uint32_t first)
 
 /* --- Results --------------------------------------------------------------------------------- */
 
-/* The data stays with its sender, who tries again: a full disk may be emptied. */
+/* The client is asked to retry, because a full disk may be emptied meanwhile. */
 static void file_exporter_fail(struct state *state, struct br_item *item, int rc, int error)
 {
     const struct config *config = state->node->config;
@@ -503,7 +518,7 @@ static void file_exporter_fail(struct state *state, struct br_item *item, int rc
     br_item_finish(item, &outcome);
 }
 
-/* Finishes the item of `records[0]` to `[count - 1]`. */
+/* Finishes the item of records[0] to records[count - 1]. */
 static void file_exporter_finish_item(struct state *state, const struct record *records,
                                       uint32_t count)
 {
@@ -519,7 +534,7 @@ static void file_exporter_finish_item(struct state *state, const struct record *
         n_dropped += records[i].rc || records[i].nameless ? records[i].n_items : 0;
     }
     if (n_dropped)
-        br_item_settle(item, BR_FATE_DROPPED, failed ? "not_written" : "no_group", n_dropped);
+        br_item_report(item, BR_RESULT_DROPPED, failed ? "not_written" : "no_group", n_dropped);
     br_item_done(item);
 }
 
@@ -530,7 +545,7 @@ static void file_exporter_finish(struct state *state)
         const struct br_item *item = writing->records[from].item;
         for (to = from + 1; to < writing->n_records && writing->records[to].item == item;)
             to++;
-        (void)br_list_shift(&state->taken);
+        (void)br_list_shift(&state->current);
         file_exporter_finish_item(state, writing->records + from, to - from);
     }
     file_exporter_drop_records(writing, 0);
@@ -540,7 +555,7 @@ static void file_exporter_say_reopened(struct state *state)
 {
     const struct config *config = state->node->config;
     br_node_warn(state->node, &state->reopened_limit,
-                 "%s was deleted, renamed or replaced while it was open; it has been opened again",
+                 "%s was deleted, renamed or replaced while it was open; it was opened again",
                  config->path);
 }
 
@@ -551,18 +566,18 @@ static void file_exporter_begin(struct state *state);
 static void file_exporter_free_writing(struct writing *writing)
 {
     br_codec_free(writing->codec);
-    br_pool_free(writing->pool);
+    br_task_release(&writing->task);
     br_str_release(&writing->text);
     br_free(writing->records);
     br_free(writing);
 }
 
-static void file_exporter_on_ran(struct br_work *work)
+static void file_exporter_on_done(struct br_task *task)
 {
-    struct writing *writing = br_container_of(work, struct writing, work);
+    struct writing *writing = br_container_of(task, struct writing, task);
     struct state *state = writing->state;
     writing->runs = false;
-    if (!state) {
+    if (br_task_is_cancelled(task)) {
         file_exporter_free_writing(writing);
         return;
     }
@@ -581,10 +596,8 @@ static void file_exporter_on_ran(struct br_work *work)
 
 static void file_exporter_run(struct state *state)
 {
-    state->writing->work = (struct br_work){
-        .run = file_exporter_on_run, .done = file_exporter_on_ran, .kind = BR_WORK_DISK};
     state->writing->runs = true;
-    br_host_work(state->node->host, &state->writing->work);
+    br_task_start(&state->writing->task);
 }
 
 static void file_exporter_on_again(struct br_timer *timer)
@@ -594,7 +607,7 @@ static void file_exporter_on_again(struct br_timer *timer)
     file_exporter_run(state);
 }
 
-/* Makes the records of an item; without any it is over. */
+/* Makes the records of an item. An item without records is finished at once. */
 static void file_exporter_take(struct state *state, struct br_item *item)
 {
     struct writing *writing = state->writing;
@@ -605,15 +618,15 @@ static void file_exporter_take(struct state *state, struct br_item *item)
         file_exporter_drop_records(writing, first);
         file_exporter_fail(state, item, rc, 0);
     } else if (writing->n_records > first) {
-        br_list_append(&state->taken, &item->link);
+        br_list_append(&state->current, &item->link);
     } else {
-        if (item->n_items)
-            br_item_settle(item, BR_FATE_DROPPED, "no_group", item->n_items);
+        if (item->n_records)
+            br_item_report(item, BR_RESULT_DROPPED, "no_group", item->n_records);
         br_item_done(item);
     }
 }
 
-/* Starts the next write, unless none of the waiting items has a record. */
+/* Starts the next write if a queued item has a record. */
 static void file_exporter_begin(struct state *state)
 {
     struct writing *writing = state->writing;
@@ -639,12 +652,12 @@ static void file_exporter_consume(struct br_node *node, struct br_item *item)
     const struct config *config = node->config;
     if (config->format == JSON && item->size > JSON_SIZE_MAX) {
         br_item_reject(item, BR_STATUS_RESOURCE_EXHAUSTED,
-                       "file: the request is over 32 MiB, too large for one line");
+                       "file: the request is larger than 32 MiB, too large for one line");
         return;
     }
     if (state->busy && state->waiting_bytes + item->size > WAITING_BYTES) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, RETRY_MS,
-                      "file: too much waits for the file already");
+                      "file: too many bytes are queued for the file");
         return;
     }
     state->waiting_bytes += item->size;
@@ -668,14 +681,12 @@ static void file_exporter_give_back(struct br_list *list)
                       "shutting down");
 }
 
-/* Keeps what a thread has written, and gives back what it has not. */
-static void file_exporter_leave(struct state *state)
+/* Keeps records that a thread has written, and returns the other items to their senders. */
+static void file_exporter_stop(struct state *state)
 {
     struct writing *writing = state->writing;
-    if (writing->runs) {
-        br_host_work_leave(state->node->host, &writing->work);
-        br_host_work_wait(state->node->host, &writing->work);
-    }
+    if (writing->runs)
+        br_task_stop(&writing->task);
     for (uint32_t i = writing->at; i < writing->n_records; i++) {
         writing->records[i].rc = BR_EIO;
         writing->records[i].error = ECANCELED;
@@ -691,12 +702,11 @@ static void file_exporter_destroy(struct br_node *node)
         return;
     br_host_timer_stop(node->host, &state->again);
     if (state->busy)
-        file_exporter_leave(state);
+        file_exporter_stop(state);
     file_exporter_give_back(&state->waiting);
-    file_exporter_forget_record(writing);
+    file_exporter_release_record(writing);
     file_writer_close(node->host, state->writer);
     file_groups_close(node->host, state->groups);
-    writing->state = NULL;
     if (!writing->runs)
         file_exporter_free_writing(writing);
 }

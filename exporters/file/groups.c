@@ -13,7 +13,7 @@
 #include "core/shared.h"
 
 struct group {
-    struct br_list link; /* groups->unused, or alone */
+    struct br_list link; /* in groups->unused, or in no list */
     struct file_writer *writer;
     char *path;
     unsigned n_users;
@@ -23,9 +23,10 @@ struct file_groups {
     struct file_writer_config config;
     size_t max_open;
     pthread_mutex_t
-        lock;            /* of the next two; never held while a file is opened, written or closed */
-    struct br_map *open; /* of struct group, by path */
-    struct br_list unused; /* of these; the one that was used last comes last */
+        /* for the next two fields; not held while a file is opened, written or closed */
+        lock;
+    struct br_map *open;   /* of struct group, by path */
+    struct br_list unused; /* of struct group; the most recently used is last */
 };
 
 struct group_params {
@@ -40,7 +41,8 @@ static void *file_groups_make(const void *arg)
     if (!groups)
         return NULL;
     groups->config = *params->config;
-    groups->config.append = true; /* what was closed for others is opened again */
+    /* a file that was closed because of max_open_files is opened again */
+    groups->config.append = true;
     groups->max_open = params->max_open;
     br_list_init(&groups->unused);
     groups->open = br_map_new(params->max_open + params->n_workers);
@@ -93,7 +95,7 @@ static bool file_groups_is_dots(const char *text, size_t len)
     return len == 0 || (len <= 2 && text[0] == '.' && text[len - 1] == '.');
 }
 
-/* Appends what a value says of a path. */
+/* Appends the path that a value stands for. */
 static void file_groups_put_value(struct br_str *out, const char *value, size_t len)
 {
     bool any = false;
@@ -128,7 +130,7 @@ static struct group *file_groups_new_group(const struct file_groups *groups, con
     return NULL;
 }
 
-/* Finds or adds the group of a path; NULL without memory. */
+/* Finds or adds the group of a path. Returns NULL if memory is short. */
 static struct group *file_groups_find(struct file_groups *groups, const char *path)
 {
     size_t len = strlen(path);
@@ -142,7 +144,8 @@ static struct group *file_groups_find(struct file_groups *groups, const char *pa
     return NULL;
 }
 
-/* Takes out what is open beyond the limit and not in use, to be freed; NULL for nothing. */
+/* Removes the least recently used group above the limit and returns it to be freed; NULL: there
+ * is none. */
 static struct group *file_groups_take_oldest(struct file_groups *groups)
 {
     struct br_list *link =

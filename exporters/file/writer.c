@@ -18,29 +18,30 @@
 #include "exporters/file/backups.h"
 
 #define MODE_BITS 0777
-#define NAME_TRIES 1000  /* milliseconds that a name may be moved by */
-#define PATIENCE_S 1     /* seconds that a thread waits for another one's write, once */
-#define READER_MS 200    /* that a write waits for the reader of a FIFO */
-#define REWRITES_MAX 100 /* of a record whose file is deleted each time */
+#define NAME_TRIES 1000  /* most milliseconds by which a rotated file's name is changed */
+#define WAIT_S 1         /* seconds that a thread waits for the write of another thread */
+#define READER_MS 200    /* time that a write waits for the reader of a FIFO */
+#define REWRITES_MAX 100 /* attempts for a record whose file is deleted each time */
 
 struct file_writer {
-    struct file_writer_config config; /* its path is ours */
-    pthread_mutex_t lock;             /* of `busy` and `stuck`, held for moments */
-    pthread_cond_t left;
-    bool busy;    /* one thread at a time has the fields behind these */
-    bool stuck;   /* it has them for PATIENCE_S: nobody waits */
-    int fd;       /* -1: it is to be opened */
-    bool opened;  /* once before: what is in the file stays */
-    bool regular; /* it has a size, can be cut and renamed */
-    bool torn;    /* half a record is behind `torn_at` and could not be cut off yet */
+    struct file_writer_config config; /* the writer owns its path */
+    pthread_mutex_t lock;             /* protects `busy` and `stuck`; held only briefly */
+    pthread_cond_t released;
+    bool busy;    /* a thread uses the fields below */
+    bool stuck;   /* a thread has used them for WAIT_S or longer; other threads do not wait */
+    int fd;       /* -1: not open */
+    bool opened;  /* opened before; existing content is kept */
+    bool regular; /* the file has a size, and can be truncated and renamed */
+    bool torn;    /* an incomplete record after `torn_at` could not be truncated yet */
     off_t torn_at;
-    const struct file_record *unfinished; /* of which a FIFO has a part; NULL: none */
-    bool idle;                            /* the reader did not read for READER_MS */
+    /* a FIFO has accepted a part of this record; NULL: none */
+    const struct file_record *unfinished;
+    bool idle; /* the reader has not read for READER_MS */
 };
 
 /* --- Opening --------------------------------------------------------------------------------- */
 
-static int file_writer_make_folders(const char *path, mode_t mode)
+static int file_writer_make_directories(const char *path, mode_t mode)
 {
     char folder[PATH_MAX];
     size_t len = strlen(path);
@@ -57,15 +58,16 @@ static int file_writer_make_folders(const char *path, mode_t mode)
     return 0;
 }
 
-/* Always to append: whoever cuts the file meanwhile (logrotate's copytruncate) leaves no hole. */
+/* Opens the file in append mode, so that truncation by others (logrotate's copytruncate) leaves
+ * no gap. */
 static int file_writer_open_file(struct file_writer *writer)
 {
     const struct file_writer_config *config = &writer->config;
     bool keep = writer->opened || config->append || config->max_bytes;
     int flags = O_APPEND | O_NONBLOCK | O_NOCTTY | (keep ? 0 : O_TRUNC);
     int fd = br_file_open(config->path, flags);
-    if (fd < 0 && errno == ENOENT && config->make_folders) {
-        int error = file_writer_make_folders(config->path, (mode_t)config->make_folders);
+    if (fd < 0 && errno == ENOENT && config->directory_mode) {
+        int error = file_writer_make_directories(config->path, (mode_t)config->directory_mode);
         if (error)
             return error;
         fd = br_file_open(config->path, flags);
@@ -103,7 +105,7 @@ struct file_writer *file_writer_new(const struct file_writer_config *config)
     (void)pthread_mutex_init(&writer->lock, NULL);
     (void)pthread_condattr_init(&monotonic);
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&writer->left, &monotonic);
+    (void)pthread_cond_init(&writer->released, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
     return writer;
 }
@@ -113,7 +115,7 @@ void file_writer_free(struct file_writer *writer)
     if (!writer)
         return;
     file_writer_close_file(writer);
-    (void)pthread_cond_destroy(&writer->left);
+    (void)pthread_cond_destroy(&writer->released);
     (void)pthread_mutex_destroy(&writer->lock);
     br_free((void *)(uintptr_t)writer->config.path);
     br_free(writer);
@@ -140,13 +142,13 @@ static bool file_writer_is_fifo(const char *path)
     return stat(path, &st) == 0 && S_ISFIFO(st.st_mode);
 }
 
-/* At the start, in the one thread that there is. */
+/* Opens the file at startup, when only one thread exists. */
 static int file_writer_begin(struct file_writer *writer)
 {
     const struct file_writer_config *config = &writer->config;
-    if (config->only_looks) {
+    if (config->only_checks) {
         int error = br_file_check(config->path);
-        return error == ENOENT && config->make_folders ? 0 : error;
+        return error == ENOENT && config->directory_mode ? 0 : error;
     }
     int error = writer->fd < 0 ? file_writer_open_file(writer) : 0;
     return error == ENXIO && file_writer_is_fifo(config->path) ? 0 : error;
@@ -165,7 +167,7 @@ int file_writer_open(struct br_host *host, const struct file_writer_config *conf
     if (error)
         rc = br_err_set(err, BR_EIO, "cannot open %s: %s", config->path, strerror(error));
     else if (strcmp(writer->config.owner, config->owner) != 0)
-        rc = br_err_set(err, BR_EINVAL, "exporter %s writes to %s too; give each a path of its own",
+        rc = br_err_set(err, BR_EINVAL, "exporter %s also writes to %s; set a different path",
                         writer->config.owner, config->path);
     if (rc)
         file_writer_close(host, writer);
@@ -188,7 +190,7 @@ static int file_writer_rename_away(struct file_writer *writer, uint64_t unix_ns)
         uint64_t at = unix_ns + (uint64_t)i * 1000000;
         if (!file_backup_name(writer->config.path, at, writer->config.local_time, name))
             return ENAMETOOLONG;
-        if (access(name, F_OK) == 0) /* rename would replace it */
+        if (access(name, F_OK) == 0) /* rename would replace the existing file */
             continue;
         return rename(writer->config.path, name) && errno != ENOENT ? errno : 0;
     }
@@ -204,7 +206,7 @@ static int file_writer_rotate(struct file_writer *writer, uint64_t unix_ns)
         error = file_writer_open_file(writer);
     if (error)
         return error;
-    if (fstat(old, &st) == 0) /* whoever may read the old one goes on reading */
+    if (fstat(old, &st) == 0) /* keep the permissions of the old file */
         (void)fchmod(writer->fd, st.st_mode & MODE_BITS);
     (void)close(old);
     file_backups_prune(writer->config.path, unix_ns, writer->config.local_time,
@@ -219,8 +221,8 @@ static size_t file_writer_length(const struct file_record *record)
     return record->len[0] + record->len[1] + record->len[2];
 }
 
-/* Points at the rest of a record. Returns the number of pieces. */
-static int file_writer_rest(const struct file_record *record, struct iovec ret[3])
+/* Points `ret` at the unwritten pieces of a record, and returns their number. */
+static int file_writer_unwritten(const struct file_record *record, struct iovec ret[3])
 {
     size_t skip = record->written;
     int n = 0;
@@ -234,7 +236,7 @@ static int file_writer_rest(const struct file_record *record, struct iovec ret[3
     return n;
 }
 
-/* Waits for the reader of a FIFO, once: until it reads again, nobody else waits. */
+/* Waits once for the reader of a FIFO. Later writes do not wait until it reads again. */
 static bool file_writer_has_room(struct file_writer *writer)
 {
     struct pollfd room = {.fd = writer->fd, .events = POLLOUT};
@@ -242,12 +244,12 @@ static bool file_writer_has_room(struct file_writer *writer)
     return !writer->idle;
 }
 
-/* Writes what is left of a record. Returns 0 or an errno; EAGAIN when a reader does not read. */
+/* Writes the rest of a record. Returns 0 or an errno, EAGAIN if the reader does not read. */
 static int file_writer_write_rest(struct file_writer *writer, struct file_record *record)
 {
     struct iovec pieces[3];
     int n_pieces;
-    while ((n_pieces = file_writer_rest(record, pieces)) > 0) {
+    while ((n_pieces = file_writer_unwritten(record, pieces)) > 0) {
         ssize_t n = writev(writer->fd, pieces, n_pieces);
         if (n >= 0)
             record->written += (size_t)n;
@@ -259,8 +261,8 @@ static int file_writer_write_rest(struct file_writer *writer, struct file_record
     return 0;
 }
 
-/* Cuts off what is there of a record that could not be written. */
-static int file_writer_mend(struct file_writer *writer)
+/* Truncates an incomplete record. */
+static int file_writer_truncate(struct file_writer *writer)
 {
     if (writer->torn && ftruncate(writer->fd, writer->torn_at))
         return errno;
@@ -268,12 +270,12 @@ static int file_writer_mend(struct file_writer *writer)
     return 0;
 }
 
-/* Writes a record to a file that can be cut. */
+/* Writes a record to a file that can be truncated. */
 static int file_writer_put_regular(struct file_writer *writer, struct file_record *record,
                                    uint64_t unix_ns)
 {
     struct stat st;
-    int error = file_writer_mend(writer);
+    int error = file_writer_truncate(writer);
     if (error)
         return error;
     if (fstat(writer->fd, &st))
@@ -290,13 +292,13 @@ static int file_writer_put_regular(struct file_writer *writer, struct file_recor
     if (error) {
         writer->torn = true;
         writer->torn_at = st.st_size;
-        (void)file_writer_mend(writer);
+        (void)file_writer_truncate(writer);
     }
     return error;
 }
 
-/* Writes to a FIFO or a device. When the reader has gone, the next one gets the record from its
- * beginning. */
+/* Writes to a FIFO or a device. If the reader closes a FIFO, the next reader receives the whole
+ * record. */
 static int file_writer_put_stream(struct file_writer *writer, struct file_record *record)
 {
     int error = file_writer_write_rest(writer, record);
@@ -311,8 +313,8 @@ static int file_writer_put_stream(struct file_writer *writer, struct file_record
     return error;
 }
 
-/* Closes the file when the path names another one by now, or none. */
-static void file_writer_leave_replaced(struct file_writer *writer, struct file_record *record)
+/* Closes the file if the path now names another file or none. */
+static void file_writer_close_replaced(struct file_writer *writer, struct file_record *record)
 {
     struct stat open, named;
     if (writer->fd < 0 || !writer->regular || fstat(writer->fd, &open))
@@ -331,13 +333,13 @@ static bool file_writer_is_deleted(const struct file_writer *writer)
     return writer->regular && (fstat(writer->fd, &st) || st.st_nlink == 0);
 }
 
-static int file_writer_put_own(struct file_writer *writer, struct file_record *record,
-                               uint64_t unix_ns)
+static int file_writer_put_locked(struct file_writer *writer, struct file_record *record,
+                                  uint64_t unix_ns)
 {
     if (writer->unfinished && writer->unfinished != record)
         return EBUSY;
     for (int i = 0; i < REWRITES_MAX; i++) {
-        file_writer_leave_replaced(writer, record);
+        file_writer_close_replaced(writer, record);
         int error = writer->fd < 0 ? file_writer_open_file(writer) : 0;
         if (!error)
             error = writer->regular ? file_writer_put_regular(writer, record, unix_ns)
@@ -348,16 +350,16 @@ static int file_writer_put_own(struct file_writer *writer, struct file_record *r
     return ESTALE;
 }
 
-/* False when another thread's write has not ended for too long. */
+/* Returns false if the write of another thread takes too long. */
 static bool file_writer_enter(struct file_writer *writer)
 {
     struct timespec until;
     int error = 0;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += PATIENCE_S;
+    until.tv_sec += WAIT_S;
     (void)pthread_mutex_lock(&writer->lock);
     while (writer->busy && !writer->stuck && !error)
-        error = pthread_cond_timedwait(&writer->left, &writer->lock, &until);
+        error = pthread_cond_timedwait(&writer->released, &writer->lock, &until);
     bool entered = !writer->busy;
     writer->stuck = writer->stuck || !entered;
     writer->busy = true;
@@ -369,7 +371,7 @@ static void file_writer_leave(struct file_writer *writer)
 {
     (void)pthread_mutex_lock(&writer->lock);
     writer->busy = writer->stuck = false;
-    (void)pthread_cond_signal(&writer->left);
+    (void)pthread_cond_signal(&writer->released);
     (void)pthread_mutex_unlock(&writer->lock);
 }
 
@@ -377,7 +379,7 @@ int file_writer_put(struct file_writer *writer, struct file_record *record, uint
 {
     if (!file_writer_enter(writer))
         return EBUSY;
-    int error = file_writer_put_own(writer, record, unix_ns);
+    int error = file_writer_put_locked(writer, record, unix_ns);
     file_writer_leave(writer);
     return error;
 }
@@ -386,14 +388,14 @@ const char *file_writer_reason(int error)
 {
     switch (error) {
     case EAGAIN:
-        return "its reader does not read";
+        return "the reader of the FIFO does not read";
     case EBUSY:
-        return "an earlier write has not ended";
+        return "an earlier write has not finished";
     case ENXIO:
     case EPIPE:
-        return "no process reads it";
+        return "no process reads the FIFO";
     case ESTALE:
-        return "the file is deleted each time it is made";
+        return "the file is deleted each time it is created";
     default:
         return strerror(error);
     }

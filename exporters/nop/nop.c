@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The nop exporter: everything is delivered, to nowhere. */
+/* The nop exporter: accepts and discards everything. */
 #include "pipeline/exporter.h"
 
 struct config {
@@ -18,7 +18,7 @@ static int nop_create(struct br_node *node, struct br_err *err)
 static void nop_consume(struct br_node *node, struct br_item *item)
 {
     struct br_exporter_counts *counts = node->state;
-    *counts->sent[item->signal] += item->n_items;
+    *counts->sent[item->signal] += item->n_records;
     br_item_done(item);
 }
 

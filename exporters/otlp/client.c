@@ -23,13 +23,13 @@ struct otlp_sender {
     struct br_log_limit unread_limit;
 };
 
-/* --- Reading the answer ---------------------------------------------------------------------- */
+/* --- Reading responses ----------------------------------------------------------------------- */
 
-/* The request was taken, and how much of it was not stays unknown. */
-static void otlp_client_say_unread(struct otlp_sender *sender)
+/* The backend accepted the request; how many records it rejected stays unknown. */
+static void otlp_client_log_unread(struct otlp_sender *sender)
 {
     br_node_warn(sender->node, &sender->unread_limit,
-                 "the JSON of an answer cannot be read: what it rejects in part is not known");
+                 "the JSON of a response cannot be read; rejected records in it are not counted");
 }
 
 static struct br_outcome otlp_client_success(const struct br_call *call,
@@ -45,33 +45,48 @@ static struct br_outcome otlp_client_success(const struct br_call *call,
     else
         otlp_partial_read(message->data, message->len, &outcome);
     if (!read)
-        otlp_client_say_unread(br_container_of(call->calls, struct otlp_sender, calls));
+        otlp_client_log_unread(br_container_of(call->calls, struct otlp_sender, calls));
     if (outcome.n_rejected && call->item->signal == BR_PROFILES)
         otlp_partial_to_samples(call->item, &outcome);
-    if (outcome.n_rejected > call->item->n_items)
-        outcome.n_rejected = call->item->n_items;
+    if (outcome.n_rejected > call->item->n_records)
+        outcome.n_rejected = call->item->n_records;
     return outcome;
 }
 
-/* Says it to a request that is too large. tonic has OUT_OF_RANGE for it; others have
- * RESOURCE_EXHAUSTED, which is what a server also says that asks for mercy. */
+/* Returns true if a gRPC error reports that the request is too large. tonic uses OUT_OF_RANGE
+ * for it. Other servers use RESOURCE_EXHAUSTED, which overloaded servers also send, so the
+ * message decides. */
 static bool otlp_client_is_too_large(const struct br_exchange *exchange, enum br_status status)
 {
     if (status != BR_STATUS_RESOURCE_EXHAUSTED && status != BR_STATUS_OUT_OF_RANGE)
         return false;
-    return br_call_says_too_large(exchange->grpc_message);
+    return br_call_is_too_large(exchange->grpc_message);
 }
 
-/* Not a gRPC answer but a proxy's; grpc/doc/http-grpc-status-mapping.md. */
+/* Returns the gRPC status for an HTTP status (grpc/doc/http-grpc-status-mapping.md). */
+static enum br_status otlp_client_status(unsigned http)
+{
+    switch (http) {
+    case 400:
+        return BR_STATUS_INTERNAL;
+    case 401:
+        return BR_STATUS_UNAUTHENTICATED;
+    case 403:
+        return BR_STATUS_PERMISSION_DENIED;
+    case 404:
+        return BR_STATUS_UNIMPLEMENTED;
+    case 413:
+        return BR_STATUS_RESOURCE_EXHAUSTED;
+    default:
+        return BR_STATUS_UNKNOWN;
+    }
+}
+
+/* Returns the outcome of a response that is not gRPC, for example from a proxy. */
 static struct br_outcome otlp_client_read_foreign(const struct br_exchange *exchange)
 {
     unsigned http = exchange->http_status;
-    enum br_status status = http == 400   ? BR_STATUS_INTERNAL
-                            : http == 401 ? BR_STATUS_UNAUTHENTICATED
-                            : http == 403 ? BR_STATUS_PERMISSION_DENIED
-                            : http == 404 ? BR_STATUS_UNIMPLEMENTED
-                            : http == 413 ? BR_STATUS_RESOURCE_EXHAUSTED
-                                          : BR_STATUS_UNKNOWN;
+    enum br_status status = otlp_client_status(http);
     if (http == 429 || (http >= 502 && http <= 504))
         return br_outcome_retry(BR_STATUS_UNAVAILABLE,
                                 br_call_delay(br_call_retry_after_ms(exchange)), "HTTP %u", http);
@@ -79,7 +94,7 @@ static struct br_outcome otlp_client_read_foreign(const struct br_exchange *exch
         return br_call_refusal(exchange, "");
     if (http == 400 || http == 404 || http == 405 || http == 415)
         return br_outcome_reject(status,
-                                 "HTTP %u, which is not an answer of gRPC; use the server's gRPC "
+                                 "HTTP %u, which is not a gRPC response; use the server's gRPC "
                                  "port (OTLP: 4317), or the exporter otlphttp",
                                  http);
     return br_outcome_reject(status, "HTTP %u", http);
@@ -135,7 +150,7 @@ static struct br_outcome otlp_client_read_answer(const struct br_call *call)
     return outcome;
 }
 
-/* --- Writing the request --------------------------------------------------------------------- */
+/* --- Writing requests ------------------------------------------------------------------------ */
 
 static int otlp_client_to_json(const struct br_rope *plain, enum br_signal signal,
                                struct br_pool *pool, struct br_buf **ret)
@@ -175,13 +190,15 @@ void otlp_sender_send(struct otlp_sender *sender, struct br_item *item)
     exchange->grpc = target->grpc;
     exchange->path = target->path[item->signal];
     exchange->authority = target->authority;
-    exchange->content_type = target->grpc                       ? "application/grpc"
-                             : target->encoding == OTLP_AS_JSON ? "application/json"
-                                                                : "application/x-protobuf";
+    exchange->content_type = "application/x-protobuf";
+    if (target->grpc)
+        exchange->content_type = "application/grpc";
+    else if (target->encoding == OTLP_AS_JSON)
+        exchange->content_type = "application/json";
     if (target->compression != BR_ENCODING_NONE)
         exchange->content_encoding = br_encoding_name(target->compression);
     exchange->user_agent = target->user_agent;
-    /* The first header is about profiles. */
+    /* the first header applies to profiles only */
     size_t skip = item->signal == BR_PROFILES ? 0 : 1;
     exchange->headers = sender->headers + skip;
     exchange->n_headers = sender->n_headers - skip;

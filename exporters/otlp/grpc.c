@@ -27,9 +27,10 @@ struct state {
 };
 
 static const struct br_option keepalive_options[] = {
-    BR_DURATION(struct keepalive, time, "10s", "ping after so long without a sign of the server"),
-    BR_DURATION(struct keepalive, timeout, "10s", "close when a ping is not answered in it"),
-    BR_BOOL(struct keepalive, permit_without_stream, false, "ping idle connections too"),
+    BR_DURATION(struct keepalive, time, "10s", "ping after this time without data from the server"),
+    BR_DURATION(struct keepalive, timeout, "10s",
+                "close the connection if a ping is not answered within this time"),
+    BR_BOOL(struct keepalive, permit_without_stream, false, "ping idle connections as well"),
     BR_OPT_END,
 };
 
@@ -43,17 +44,17 @@ static const struct br_option options[] = {
      .help = "host:port, http(s)://host:port, dns:///host:port or unix:///path"},
     BR_STRUCT(struct config, tls, br_tls_client_options, "TLS"),
     BR_STRING(struct config, compression, "gzip", "gzip, zstd or none"),
-    BR_HEADERS(struct config, headers, "metadata of every request"),
+    BR_HEADERS(struct config, headers, "metadata to add to every request"),
     BR_PRESENT(struct config, keepalive, struct keepalive, keepalive_options,
-               "pings; absent: after 30s, while something is under way"),
+               "pings; absent: after 30s, and only during requests"),
     BR_ENUM(struct config, balancer_name, "round_robin", balancers,
-            "all addresses of the name in turn, or one that serves"),
-    BR_INT(struct config, connections, 1, 1, 100, "connections of each worker to an address"),
-    BR_STRING(struct config, authority, NULL, "the :authority to send; default: from the endpoint"),
-    BR_STRING(struct config, user_agent, "Braid/" BR_VERSION, "the user-agent to send"),
-    BR_IGNORED("read_buffer_size", "sizes are chosen by the client"),
-    BR_IGNORED("write_buffer_size", "sizes are chosen by the client"),
-    BR_IGNORED("wait_for_ready", "what cannot be sent is retried"),
+            "use all addresses of the host in turn, or one that is reachable"),
+    BR_INT(struct config, connections, 1, 1, 100, "connections per worker and address"),
+    BR_STRING(struct config, authority, NULL, ":authority of requests; default: from the endpoint"),
+    BR_STRING(struct config, user_agent, "Braid/" BR_VERSION, "user-agent of requests"),
+    BR_IGNORED("read_buffer_size", "the client chooses its buffer sizes"),
+    BR_IGNORED("write_buffer_size", "the client chooses its buffer sizes"),
+    BR_IGNORED("wait_for_ready", "requests that cannot be sent are retried"),
     BR_EXPORTER_OPTIONS(struct config, common, "5s"),
     BR_OPT_END,
 };

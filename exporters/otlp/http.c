@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The otlphttp exporter: OTLP over HTTP/1.1, or HTTP/2 where a server chooses it, protobuf or JSON.
- */
+/* The otlphttp exporter: OTLP in protobuf or JSON over HTTP/1.1, or over HTTP/2 if the server
+ * selects it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ struct config {
 struct state {
     struct otlp_target target;
     char *path[BR_SIGNALS];
-    const char *url[BR_SIGNALS]; /* where each signal goes; NULL: nowhere */
+    const char *url[BR_SIGNALS]; /* destination of each signal; NULL: not sent */
     struct br_client *client[BR_SIGNALS];
     struct otlp_sender *sender;
 };
@@ -38,35 +38,37 @@ struct state {
 static const char *const encodings[] = {"proto", "json", NULL};
 
 static const struct br_option params_options[] = {
-    BR_INT(struct compression_params, level, 0, -1, 22, "level of the compression; 0: its default"),
+    BR_INT(struct compression_params, level, 0, -1, 22,
+           "compression level; 0: default of the algorithm"),
     BR_OPT_END,
 };
 
 static const struct br_option options[] = {
-    BR_STRING(struct config, endpoint, NULL, "URL; /v1/traces or /v1development/profiles is added"),
+    BR_STRING(struct config, endpoint, NULL,
+              "URL; /v1/traces or /v1development/profiles is appended"),
     BR_STRING(struct config, traces_endpoint, NULL, "URL for traces, used as it is"),
     BR_STRING(struct config, profiles_endpoint, NULL, "URL for profiles, used as it is"),
     BR_IGNORED("metrics_endpoint", "Braid sends no metrics"),
     BR_IGNORED("logs_endpoint", "Braid sends no logs"),
-    BR_ENUM(struct config, encoding, "proto", encodings, "of the body"),
+    BR_ENUM(struct config, encoding, "proto", encodings, "format of the body"),
     BR_STRUCT(struct config, tls, br_tls_client_options, "TLS"),
     BR_SECRET(struct config, proxy_url, BR_PROXY_HELP),
     BR_STRING(struct config, compression, "gzip", "gzip, zstd, deflate, zlib or none"),
-    BR_STRUCT(struct config, compression_params, params_options, "level"),
-    BR_HEADERS(struct config, headers, "headers of every request"),
-    BR_INT(struct config, max_conns_per_host, 0, 0, 10000, "connections at once; 0: 100"),
+    BR_STRUCT(struct config, compression_params, params_options, "compression level"),
+    BR_HEADERS(struct config, headers, "headers to add to every request"),
+    BR_INT(struct config, max_conns_per_host, 0, 0, 10000, "most concurrent connections; 0: 100"),
     BR_CLIENT_KEEPALIVE_ROWS(struct config),
     BR_OLDER_NEGATED(struct config, keepalive.enabled, "disable_keep_alives", "keepalive::enabled"),
     BR_IGNORED("max_idle_conns", "unused connections are bounded by max_conns_per_host"),
     BR_IGNORED("max_idle_conns_per_host", "unused connections are bounded by max_conns_per_host"),
-    BR_IGNORED("read_buffer_size", "sizes are chosen by the client"),
-    BR_IGNORED("write_buffer_size", "sizes are chosen by the client"),
+    BR_IGNORED("read_buffer_size", "the client chooses its buffer sizes"),
+    BR_IGNORED("write_buffer_size", "the client chooses its buffer sizes"),
     BR_DURATION(struct config, http2_read_idle_timeout, "0",
-                "ping after so long without a byte; 0: after 30s, while something is under way"),
+                "ping after this time without data; 0: 30s, and only during requests"),
     BR_DURATION(struct config, http2_ping_timeout, "15s",
-                "close when a ping is not answered in it"),
+                "close the connection if a ping is not answered within this time"),
     BR_BOOL(struct config, force_attempt_http2, true, "offer HTTP/2 over TLS"),
-    BR_IGNORED("cookies", "cookies are not kept"),
+    BR_IGNORED("cookies", "cookies are not stored"),
     BR_EXPORTER_OPTIONS(struct config, common, "30s"),
     BR_OPT_END,
 };
@@ -86,7 +88,7 @@ static void otlp_http_check_url(const char *url, const char *key, const struct b
         br_endpoint_check_otlp_port(&endpoint, false, br_yaml_get(node, key), at, errs);
 }
 
-/* The Collector takes such an endpoint, too. */
+/* Only a warning, because the Collector accepts such an endpoint. */
 static void otlp_http_check_base(const struct config *config, const struct br_yaml *node,
                                  const char *path, struct br_errs *errs)
 {
@@ -110,7 +112,7 @@ static int otlp_http_check(void *config, const struct br_yaml *node, const char 
     if (!settings->endpoint && !settings->traces_endpoint && !settings->profiles_endpoint)
         br_errs_add(errs, node, path,
                     "endpoint is required, or traces_endpoint and "
-                    "profiles_endpoint for the signals that it exports");
+                    "profiles_endpoint for the exported signals");
     otlp_http_check_url(settings->endpoint, "endpoint", node, path, errs);
     otlp_http_check_base(settings, node, path, errs);
     otlp_http_check_url(settings->traces_endpoint, "traces_endpoint", node, path, errs);
@@ -125,7 +127,8 @@ static int otlp_http_check(void *config, const struct br_yaml *node, const char 
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-/* A signal goes to its own URL as it is, else to the common one with the signal's path. */
+/* Sets the path of a signal. The signal's own URL is used as it is; the signal's path is
+ * appended to the common URL. */
 static bool otlp_http_set_path(struct state *state, const struct config *config,
                                enum br_signal signal)
 {
@@ -135,8 +138,10 @@ static bool otlp_http_set_path(struct state *state, const struct config *config,
     char path[1024];
     if (!state->url[signal] || br_endpoint_read(state->url[signal], false, &endpoint, NULL))
         return true;
-    (void)snprintf(path, sizeof path, "%s%s", endpoint.path,
-                   own ? endpoint.path[0] ? "" : "/" : suffix[signal]);
+    const char *more = suffix[signal];
+    if (own)
+        more = endpoint.path[0] ? "" : "/";
+    (void)snprintf(path, sizeof path, "%s%s", endpoint.path, more);
     state->path[signal] = br_strdup(path);
     state->target.path[signal] = state->path[signal];
     return state->path[signal] != NULL;
@@ -158,7 +163,7 @@ static int otlp_http_create(struct br_node *node, struct br_err *err)
     for (int i = 0; i < BR_SIGNALS; i++)
         if (node->in_pipeline[i] && !state->url[i])
             return br_err_set(err, BR_EINVAL,
-                              "endpoint or %s_endpoint is needed: it stands in a %s pipeline",
+                              "endpoint or %s_endpoint is required, because it is in a %s pipeline",
                               br_signal_name((enum br_signal)i), br_signal_name((enum br_signal)i));
     if (otlp_http_set_path(state, config, BR_TRACES) &&
         otlp_http_set_path(state, config, BR_PROFILES))

@@ -11,6 +11,14 @@
 #include "otlp/fields.h"
 #include "wire/protobuf.h"
 
+/* Converts the count of an int64 field; a negative count becomes 0. */
+static uint32_t partial_count(uint64_t value)
+{
+    if (value > INT64_MAX)
+        return 0;
+    return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
+}
+
 void otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outcome)
 {
     const uint8_t *p = data, *end = br_mem_end(data, len);
@@ -21,9 +29,7 @@ void otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outco
         const uint8_t *q = field.data, *stop = br_field_end(&field);
         while (q && q < stop && (q = br_field_next(q, stop, &g))) {
             if (g.number == BR_PARTIAL_SUCCESS_REJECTED && g.wire == BR_WIRE_VARINT)
-                outcome->n_rejected = g.value > INT64_MAX    ? 0
-                                      : g.value > UINT32_MAX ? UINT32_MAX
-                                                             : (uint32_t)g.value;
+                outcome->n_rejected = partial_count(g.value);
             else if (g.number == BR_PARTIAL_SUCCESS_MESSAGE && g.wire == BR_WIRE_LEN)
                 (void)snprintf(
                     outcome->text, sizeof outcome->text, "%.*s",
@@ -35,7 +41,7 @@ void otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outco
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
-/* The code unit of a \u escape at `text`; -1 when none is there. */
+/* Returns the code unit of a \u escape at `text`; -1 if there is none. */
 static long partial_escape(const char *text, size_t len)
 {
     uint8_t unit[2];
@@ -45,7 +51,8 @@ static long partial_escape(const char *text, size_t len)
     return unit[0] << 8 | unit[1];
 }
 
-/* Makes an escape that has no character of its own U+FFFD, in its place. Returns its length. */
+/* Replaces the escape of an unpaired surrogate with U+FFFD in place. Returns the length of the
+ * escape. */
 static size_t partial_repair_escape(char *text, size_t len)
 {
     long unit = partial_escape(text, len);
@@ -60,8 +67,8 @@ static size_t partial_repair_escape(char *text, size_t len)
     return 6;
 }
 
-/* Replaces what jansson refuses in strings, each in its place; between them nothing of it means
- * anything. A byte order mark may be ignored (RFC 8259 section 8.1). */
+/* Replaces bytes in strings that jansson does not accept, in place. Such bytes have no meaning
+ * outside strings. A byte order mark may be ignored (RFC 8259 section 8.1). */
 static void partial_repair(char *text, size_t len)
 {
     for (size_t at = 0; at < len;) {
@@ -81,7 +88,7 @@ static void partial_repair(char *text, size_t len)
 
 static json_t *partial_load(const uint8_t *text, size_t len)
 {
-    /* An integer may be larger than jansson's. */
+    /* an integer may exceed the range of jansson */
     const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL;
     json_t *root = json_loadb((const char *)text, len, flags, NULL);
     char *copy = root ? NULL : br_malloc(len);
@@ -100,7 +107,7 @@ static const json_t *partial_get(const json_t *object, const char *name, const c
     return value ? value : json_object_get(object, proto_name);
 }
 
-/* An int64; false when the value is none. */
+/* Reads an int64. Returns false if the value is not one. */
 static bool partial_read_count(const json_t *value, uint32_t *ret)
 {
     double count = json_real_value(value);
@@ -117,7 +124,7 @@ static bool partial_read_count(const json_t *value, uint32_t *ret)
     }
     if (!(count < 0x1p63 && count >= -0x1p63) || (double)(int64_t)count != count)
         return false;
-    *ret = count < 0 ? 0 : count > UINT32_MAX ? UINT32_MAX : (uint32_t)count;
+    *ret = partial_count((uint64_t)(int64_t)count);
     return true;
 }
 
@@ -167,5 +174,5 @@ void otlp_partial_to_samples(const struct br_item *item, struct br_outcome *outc
     for (uint32_t i = 0; i < item->n_parts; i++)
         if (item->parts[i].kind == BR_PART_RESOURCE)
             n_profiles += partial_count_in_part(&item->parts[i]);
-    outcome->n_rejected = br_signal_share(outcome->n_rejected, n_profiles, item->n_items);
+    outcome->n_rejected = br_signal_share(outcome->n_rejected, n_profiles, item->n_records);
 }

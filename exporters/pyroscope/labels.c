@@ -14,25 +14,25 @@ struct pyroscope_labels {
     struct br_series *series;
     struct br_str encoded;
     double *left_out_series, *left_out_samples;
-    bool said_series;
-    _Atomic bool said_samples; /* threads may say it */
+    bool logged_series;
+    _Atomic bool logged_samples; /* threads may set it */
 };
 
 const struct br_option pyroscope_label_options[] = {
     BR_STRINGS(struct br_series_config, resource_attributes,
-               "resource attributes that become labels; `*` stands for anything"),
+               "resource attributes that become labels; `*` matches any text"),
     BR_STRINGS(struct br_series_config, scope_attributes,
-               "likewise, of the scope; by default none"),
+               "scope attributes that become labels; default: none"),
     BR_STRINGS(struct br_series_config, sample_attributes,
-               "likewise, of samples, beside the ids of spans"),
+               "sample attributes that become labels, in addition to span ids"),
     {.name = "static",
      .kind = BR_OPT_HEADERS,
      .offset = offsetof(struct br_series_config, fixed),
-     .help = "labels of every series"},
+     .help = "labels to add to every series"},
     BR_INT(struct br_series_config, max, BR_SERIES_LABELS_DEFAULT, 2, BR_SERIES_LABELS_MAX,
-           "most labels of a series, with those of its samples; what is over is left out"),
+           "most labels of a series, including those of its samples; more are dropped"),
     BR_BOOL(struct br_series_config, sanitize, false,
-            "letters, digits and _ only in names; everything else becomes _"),
+            "replace characters of names other than letters, digits and _ with _"),
     BR_OPT_END,
 };
 
@@ -40,11 +40,12 @@ bool pyroscope_labels_keep(void *labels, const char *key, size_t len)
 {
     struct pyroscope_labels *pyroscope_labels = labels;
     bool keep = br_series_keeps(pyroscope_labels->config, key, len);
-    if (!keep && !atomic_exchange(&pyroscope_labels->said_samples, true)) {
-        br_info(&pyroscope_labels->node->log,
-                "the attribute %.*s of samples becomes no label, and others likewise: each of "
-                "their values would be a series (labels::sample_attributes lists what does)",
-                (int)(len < 200 ? len : 200), key);
+    if (!keep && !atomic_exchange(&pyroscope_labels->logged_samples, true)) {
+        br_info(
+            &pyroscope_labels->node->log,
+            "the sample attribute %.*s and others are not sent as labels, because each of their "
+            "values would be a series; list them in labels::sample_attributes to send them",
+            (int)(len < 200 ? len : 200), key);
     }
     return keep;
 }
@@ -59,18 +60,18 @@ void pyroscope_labels_forget(struct pyroscope_labels *labels)
     br_series_forget(labels->series);
 }
 
-static void pyroscope_labels_leave_out(struct pyroscope_labels *labels,
-                                       const struct br_series_made *made)
+static void pyroscope_labels_log_dropped(struct pyroscope_labels *labels,
+                                         const struct br_series_made *made)
 {
     const struct br_label *label = &made->left_out;
     *labels->left_out_series += made->n_left_out;
-    if (labels->said_series)
+    if (labels->logged_series)
         return;
-    labels->said_series = true;
+    labels->logged_series = true;
     br_warn(
         &labels->node->log,
-        "a series has more than %lld labels (labels::max), with those of its samples: %.*s is left "
-        "out",
+        "a series has more than %lld labels (labels::max), including those of its samples: %.*s "
+        "was dropped",
         (long long)labels->config->max, (int)(label->name_len < 200 ? label->name_len : 200),
         label->name);
 }
@@ -100,7 +101,7 @@ bool pyroscope_labels_make(struct pyroscope_labels *pyroscope_labels,
     if (!br_series_make(pyroscope_labels->series, result, &made))
         return false;
     if (made.n_left_out)
-        pyroscope_labels_leave_out(pyroscope_labels, &made);
+        pyroscope_labels_log_dropped(pyroscope_labels, &made);
     for (uint32_t i = 0; i < made.count; i++)
         pyroscope_labels_encode(&pyroscope_labels->encoded, &made.labels[i]);
     *ret = (const uint8_t *)pyroscope_labels->encoded.data;

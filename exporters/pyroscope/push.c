@@ -10,19 +10,19 @@
 #include "base/str.h"
 #include "egress/call.h"
 #include "exporters/pyroscope/push_fields.h"
-#include "pipeline/redelivery.h"
 #include "wire/protobuf.h"
 
 #define PUSH_PATH "/push.v1.PusherService/Push"
-#define OWN_HEADERS 3 /* authorization, tenant, protocol version */
+/* headers that are not from the config: authorization, tenant, protocol version */
+#define OWN_HEADERS 3
 
 struct pyroscope_push {
     struct br_node *node;
     struct pyroscope_push_config config;
     char *path;
     struct br_client *client;
-    struct br_retry *retry;    /* sends each request until it is settled, */
-    struct br_consumer sender; /* by this */
+    struct br_retry *retry;    /* sends each request until it is finished */
+    struct br_consumer sender; /* called by `retry` for each attempt */
     struct br_calls calls;
     struct br_call_headers headers;
     struct br_codec *codec;
@@ -32,7 +32,7 @@ struct pyroscope_push {
 /* --- Parts ----------------------------------------------------------------------------------- */
 
 int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labels_len,
-                        const struct br_buf *pprof, uint32_t n_items, struct br_part *ret)
+                        const struct br_buf *pprof, uint32_t n_records, struct br_part *ret)
 {
     uint8_t id[PYROSCOPE_ID_LEN / 2];
     size_t sample = br_len_size(PYROSCOPE_SAMPLE_PROFILE, pprof->len) +
@@ -55,7 +55,7 @@ int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labe
     o = br_hex_encode(id, sizeof id, o);
     buf->len = (uint32_t)(o - buf->data);
     *ret = (struct br_part){.kind = BR_PART_OTHER,
-                            .n_items = n_items,
+                            .n_records = n_records,
                             .buf = buf,
                             .raw = buf->data,
                             .raw_len = buf->len,
@@ -63,14 +63,14 @@ int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labe
     return 0;
 }
 
-/* --- Answers --------------------------------------------------------------------------------- */
+/* --- Responses ------------------------------------------------------------------------------- */
 
-/* Drops a profile that the server will never take. */
+/* Drops a profile that the server will never accept. */
 static struct br_outcome push_drop(struct pyroscope_push *push, struct br_item *item,
                                    const char *text)
 {
     struct br_outcome outcome = br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "%s", text);
-    br_redelivery_drop(push->node, item, "profile_rejected", &outcome, &push->refused_limit);
+    br_node_drop(push->node, item, "profile_rejected", &outcome, &push->refused_limit);
     return outcome;
 }
 
@@ -106,7 +106,7 @@ static struct br_outcome push_read_answer(const struct br_call *call)
 
 /* --- Sending --------------------------------------------------------------------------------- */
 
-/* The headers of a request, in the memory of its item. */
+/* Sets the headers of a request, in memory of its item. */
 static int push_set_headers(struct pyroscope_push *push, struct br_call *call)
 {
     const struct pyroscope_push_config *config = &push->config;
@@ -206,7 +206,7 @@ struct br_consumer *pyroscope_push_input(struct pyroscope_push *push)
     return br_retry_input(push->retry);
 }
 
-/* From the innermost outwards, with a turn for each to hear of it. */
+/* Frees the innermost module first; each loop turn lets the outer one process the results. */
 void pyroscope_push_free(struct pyroscope_push *push)
 {
     if (!push)

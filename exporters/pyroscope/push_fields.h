@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The field numbers of Pyroscope's push API. Source: grafana/pyroscope's api/push/v1/push.proto; a
+ * Field numbers of Pyroscope's push API. Source: api/push/v1/push.proto of grafana/pyroscope. A
  * test compares them with proto/push/v1/push.proto.
  */
 #pragma once

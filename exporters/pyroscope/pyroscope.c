@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pyroscope exporter: profiles as pprof, to the push API of one Pyroscope or several. Source:
- * what grafana/pyroscope's distributor and its validation take.
+ * The pyroscope exporter: sends profiles as pprof to the push API of one or more Pyroscope servers.
+ * Source: the distributor and the validation of grafana/pyroscope.
  */
 #include <stdio.h>
 #include <string.h>
@@ -29,8 +29,8 @@ struct limits {
     int64_t max_profile_size, max_samples;
 };
 
-#define APART_BYTES                                                                                \
-    (64u << 20) /* that an endpoint which fails is behind the others, of each worker */
+/* Most bytes queued per worker for a failing endpoint that the other endpoints have accepted. */
+#define APART_BYTES (64u << 20)
 
 struct config {
     const char *endpoint;
@@ -50,7 +50,7 @@ struct config {
     struct br_exporter_config common;
 };
 
-/* Why profiles are dropped before they are sent. */
+/* Reasons why profiles are dropped before they are sent. */
 enum reason { TOO_OLD, TOO_NEW, TOO_LARGE, REASONS };
 static const char *const reasons[] = {"too_old", "too_new", "too_large"};
 
@@ -58,10 +58,10 @@ struct state {
     struct br_pprof_writer *writer;
     struct pyroscope_labels *labels;
     struct pyroscope_times *times;
-    struct br_list writings; /* of large items, in threads */
+    struct br_list writings; /* large items in threads */
     struct pyroscope_push *push[ENDPOINTS_MAX];
     size_t n_push;
-    struct br_fanout *fanout; /* NULL: there is one endpoint */
+    struct br_fanout *fanout; /* NULL with one endpoint */
     char *authorization;
     struct br_log_limit limit[REASONS];
 };
@@ -69,40 +69,44 @@ struct state {
 static const char *const compressions[] = {"gzip", "none", NULL};
 
 static const struct br_option basic_auth_options[] = {
-    BR_STRING(struct basic_auth, username, "", "user, for Grafana Cloud the number of the stack"),
+    BR_STRING(struct basic_auth, username, "",
+              "user name; for Grafana Cloud, the number of the stack"),
     BR_SECRET(struct basic_auth, password, "password or token"),
     BR_OPT_END,
 };
 
 static const struct br_option limits_options[] = {
-    BR_DURATION(struct limits, max_age, "1h", "older profiles are dropped; 0: none are"),
-    BR_DURATION(struct limits, max_ahead, "10m", "profiles of the future are dropped; 0: none are"),
+    BR_DURATION(struct limits, max_age, "1h", "drop profiles older than this; 0: never"),
+    BR_DURATION(struct limits, max_ahead, "10m",
+                "drop profiles that are further in the future than this; 0: never"),
     BR_INT(struct limits, max_profile_size, 1 << 20, 0, BR_BUF_MAX / 2,
-           "bytes of a pprof, plain; larger ones are divided; 0: no limit"),
-    BR_INT(struct limits, max_samples, 16000, 0, UINT32_MAX, "samples of a pprof, likewise"),
-    BR_IGNORED("max_request_size", "each profile is a request"),
-    BR_IGNORED("max_request_profiles", "each profile is a request"),
+           "largest pprof in bytes, uncompressed; larger ones are divided; 0: unlimited"),
+    BR_INT(struct limits, max_samples, 16000, 0, UINT32_MAX,
+           "most samples in a pprof; larger ones are divided; 0: unlimited"),
+    BR_IGNORED("max_request_size", "each profile is sent in a request"),
+    BR_IGNORED("max_request_profiles", "each profile is sent in a request"),
     BR_OPT_END,
 };
 
 static const struct br_option options[] = {
-    BR_STRING(struct config, endpoint, NULL, "URL of Pyroscope; the API's path is added"),
-    BR_STRINGS(struct config, endpoints, "several, each of which gets everything"),
-    BR_STRING(struct config, tenant, NULL, "X-Scope-OrgID"),
+    BR_STRING(struct config, endpoint, NULL, "URL of Pyroscope; the path of the API is appended"),
+    BR_STRINGS(struct config, endpoints,
+               "URLs of several servers; all profiles are sent to each of them"),
+    BR_STRING(struct config, tenant, NULL, "tenant, sent as X-Scope-OrgID"),
     BR_STRING(struct config, tenant_metadata, NULL,
-              "client metadata that says the tenant; `tenant` where there is none"),
+              "client metadata with the tenant; without it, `tenant` is used"),
     BR_PRESENT(struct config, basic_auth, struct basic_auth, basic_auth_options,
-               "HTTP's Basic authentication"),
-    BR_SECRET(struct config, bearer_token, "token of `Authorization: Bearer`"),
-    BR_HEADERS(struct config, headers, "headers of every request"),
+               "HTTP Basic authentication"),
+    BR_SECRET(struct config, bearer_token, "token for `Authorization: Bearer`"),
+    BR_HEADERS(struct config, headers, "headers to add to every request"),
     BR_STRUCT(struct config, tls, br_tls_client_options, "TLS"),
     BR_SECRET(struct config, proxy_url, BR_PROXY_HELP),
-    BR_ENUM(struct config, compression, "gzip", compressions, "of requests"),
+    BR_ENUM(struct config, compression, "gzip", compressions, "compression of requests"),
     BR_INT(struct config, max_conns_per_host, 256, 0, 10000,
-           "connections at once, each with one profile; 0: 100"),
+           "most concurrent connections, each sending one profile; 0: 100"),
     BR_CLIENT_KEEPALIVE_ROWS(struct config),
     BR_STRUCT(struct config, labels, pyroscope_label_options, "labels of the series"),
-    BR_STRUCT(struct config, limits, limits_options, "what Pyroscope would refuse"),
+    BR_STRUCT(struct config, limits, limits_options, "limits of Pyroscope"),
     BR_EXPORTER_OPTIONS(struct config, common, "30s"),
     BR_OPT_END,
 };
@@ -117,8 +121,8 @@ static void pyroscope_exporter_check_url(const char *url, const struct br_yaml *
     struct br_err err = {0};
     if (br_endpoint_read(url, false, &endpoint, &err))
         br_errs_add(errs, node, path, "%s", err.text);
-    br_endpoint_check_base(url, added, "give the URL that the API's path follows", node, path,
-                           errs);
+    br_endpoint_check_base(url, added, "leave out the path of the API, which is appended", node,
+                           path, errs);
 }
 
 static void pyroscope_exporter_check_endpoints(const struct config *config,
@@ -130,15 +134,15 @@ static void pyroscope_exporter_check_endpoints(const struct config *config,
     if (!config->endpoint && !config->endpoints.count)
         br_errs_add(errs, node, path, "endpoint, or endpoints, is required");
     if (config->endpoint && config->endpoints.count)
-        br_errs_add(errs, list, path, "endpoint and endpoints are both given; keep one");
+        br_errs_add(errs, list, path, "endpoint and endpoints cannot be used together");
     if (config->endpoints.count > ENDPOINTS_MAX)
-        br_errs_add(errs, list, path, "endpoints are %d at the most", ENDPOINTS_MAX);
+        br_errs_add(errs, list, path, "at most %d endpoints are allowed", ENDPOINTS_MAX);
     (void)snprintf(at, sizeof at, "%s::endpoint", path);
     if (config->endpoint)
         pyroscope_exporter_check_url(config->endpoint, br_yaml_get(node, "endpoint"), at, errs);
     for (size_t i = 0; i < config->endpoints.count; i++) {
         (void)snprintf(at, sizeof at, "%s::endpoints[%zu]", path, i);
-        /* A text counts as a list of one. */
+        /* a single text is a list of one */
         pyroscope_exporter_check_url(config->endpoints.items[i],
                                      list->type == BR_YAML_SEQ ? list->items[i] : list, at, errs);
     }
@@ -152,7 +156,7 @@ static void pyroscope_exporter_check_labels(const struct br_series_config *label
     (void)snprintf(at, sizeof at, "%s::labels::max", path);
     if (label_config->max > BR_SERIES_LABELS_DEFAULT)
         br_errs_warn(errs, br_yaml_get(br_yaml_get(node, "labels"), "max"), at,
-                     "Pyroscope refuses series of more than %d labels, unless its own limit "
+                     "Pyroscope rejects series of more than %d labels, unless its limit "
                      "(max_label_names_per_series) is raised",
                      BR_SERIES_LABELS_DEFAULT);
 }
@@ -174,14 +178,14 @@ static int pyroscope_exporter_check(void *config, const struct br_yaml *node, co
     br_proxies_check(settings->proxy_url.text, node, path, errs);
     pyroscope_exporter_check_labels(&settings->labels, node, path, errs);
     if (settings->basic_auth && settings->bearer_token.text)
-        br_errs_add(errs, node, path, "basic_auth and bearer_token exclude each other");
+        br_errs_add(errs, node, path, "basic_auth and bearer_token cannot be used together");
     if (settings->tenant_metadata && settings->common.sending_queue.batch &&
         !pyroscope_exporter_separates(
             &settings->common.sending_queue.batch->partition.metadata_keys,
             settings->tenant_metadata))
         br_errs_add(errs, node, path,
-                    "tenant_metadata needs batches of one tenant each: "
-                    "sending_queue::batch::partition::metadata_keys must have \"%s\"",
+                    "tenant_metadata needs batches of one tenant: "
+                    "sending_queue::batch::partition::metadata_keys must contain \"%s\"",
                     settings->tenant_metadata);
     (void)br_exporter_check(&settings->common, node, path, errs);
     if (settings->tenant_metadata) {
@@ -199,14 +203,14 @@ static const struct br_strings *pyroscope_exporter_metadata_keys(const void *con
     return &((const struct config *)config)->metadata_keys;
 }
 
-/* --- Requests out of an item ----------------------------------------------------------------- */
+/* --- Requests -------------------------------------------------------------------------------- */
 
-/* The requests that an item becomes. Nothing is sent, or settled, before all of it is there. */
+/* The requests made of one item. They are sent once all of them exist. */
 struct batch {
     struct br_node *node;
-    struct br_list requests; /* of br_item, a profile each */
-    size_t size, max_size;   /* bytes of them */
-    uint32_t n_lost[REASONS];
+    struct br_list requests; /* of br_item, with one profile each */
+    size_t size, max_size;   /* bytes */
+    uint32_t n_dropped[REASONS];
     char text[REASONS][160];
 };
 
@@ -215,8 +219,8 @@ static struct state *pyroscope_exporter_state_of(const struct batch *batch)
     return batch->node->state;
 }
 
-static bool pyroscope_exporter_judge(const struct batch *batch, const struct br_pprof_out *result,
-                                     enum reason *ret)
+static bool pyroscope_exporter_accepts(const struct batch *batch, const struct br_pprof_out *result,
+                                       enum reason *ret)
 {
     const struct limits *limits = &((const struct config *)batch->node->config)->limits;
     uint64_t now = br_host_unix_ns(batch->node->host);
@@ -233,18 +237,18 @@ static bool pyroscope_exporter_judge(const struct batch *batch, const struct br_
     return false;
 }
 
-static void pyroscope_exporter_lose(struct batch *batch, const struct br_pprof_out *result,
-                                    enum reason why)
+static void pyroscope_exporter_note_dropped(struct batch *batch, const struct br_pprof_out *result,
+                                            enum reason why)
 {
     uint64_t now = br_host_unix_ns(batch->node->host);
-    if (batch->n_lost[why] == 0)
+    if (batch->n_dropped[why] == 0)
         (void)snprintf(
             batch->text[why], sizeof batch->text[why],
             "%s of %u samples and %u bytes, taken %.0f s %s now", result->name, result->n_samples,
             result->buf->len,
             (double)(result->time_ns < now ? now - result->time_ns : result->time_ns - now) / 1e9,
             result->time_ns < now ? "before" : "after");
-    batch->n_lost[why] += result->n_items;
+    batch->n_dropped[why] += result->n_records;
 }
 
 static int pyroscope_exporter_add_request(struct batch *batch, const struct br_part *part)
@@ -256,9 +260,9 @@ static int pyroscope_exporter_add_request(struct batch *batch, const struct br_p
     return br_item_add_part(request, part);
 }
 
-/* Gives it a time that no other profile of its series has. */
-static bool pyroscope_exporter_tell_apart(const struct state *state,
-                                          const struct br_pprof_out *result, struct br_entry labels)
+/* Sets a time that is unique in the profile's series. */
+static bool pyroscope_exporter_set_time(const struct state *state,
+                                        const struct br_pprof_out *result, struct br_entry labels)
 {
     const struct pyroscope_times_of of = {.labels = labels,
                                           .resource = result->resource,
@@ -266,7 +270,7 @@ static bool pyroscope_exporter_tell_apart(const struct state *state,
                                           .time_ns = result->written_ns};
     uint64_t time_ns;
     if (!result->written_ns)
-        return true; /* Pyroscope takes its own time */
+        return true; /* Pyroscope uses the time at which it receives the profile */
     if (!pyroscope_times_place(state->times, &of, &time_ns))
         return false;
     if (time_ns != result->written_ns)
@@ -281,15 +285,15 @@ static int pyroscope_exporter_on_pprof(const struct br_pprof_out *result, struct
     const uint8_t *labels;
     size_t len;
     struct br_part part;
-    if (!pyroscope_exporter_judge(batch, result, &why)) {
-        pyroscope_exporter_lose(batch, result, why);
+    if (!pyroscope_exporter_accepts(batch, result, &why)) {
+        pyroscope_exporter_note_dropped(batch, result, why);
         return 0;
     }
     if (result->n_left_out)
         pyroscope_labels_count(state->labels, result->n_left_out);
     if (!pyroscope_labels_make(state->labels, result, &labels, &len) ||
-        !pyroscope_exporter_tell_apart(state, result, (struct br_entry){labels, (uint32_t)len}) ||
-        pyroscope_part_make(batch->node->host->pool, labels, len, result->buf, result->n_items,
+        !pyroscope_exporter_set_time(state, result, (struct br_entry){labels, (uint32_t)len}) ||
+        pyroscope_part_make(batch->node->host->pool, labels, len, result->buf, result->n_records,
                             &part))
         return BR_ENOMEM;
     batch->size += part.raw_len;
@@ -302,14 +306,14 @@ static int pyroscope_exporter_on_pprof(const struct br_pprof_out *result, struct
     return rc;
 }
 
-static void pyroscope_exporter_settle_lost(struct batch *batch, struct br_item *item)
+static void pyroscope_exporter_report_dropped(struct batch *batch, struct br_item *item)
 {
     struct state *state = pyroscope_exporter_state_of(batch);
     for (int i = 0; i < REASONS; i++) {
-        if (batch->n_lost[i] == 0)
+        if (batch->n_dropped[i] == 0)
             continue;
-        br_item_settle(item, BR_FATE_DROPPED, reasons[i], batch->n_lost[i]);
-        item->outcome.n_rejected += batch->n_lost[i];
+        br_item_report(item, BR_RESULT_DROPPED, reasons[i], batch->n_dropped[i]);
+        item->outcome.n_rejected += batch->n_dropped[i];
         br_node_warn(batch->node, &state->limit[i], "dropped, %s: %s", reasons[i], batch->text[i]);
     }
 }
@@ -321,25 +325,25 @@ static void pyroscope_exporter_drop_requests(struct batch *batch)
         br_item_free(br_container_of(list, struct br_item, link));
 }
 
-static void pyroscope_exporter_give_up(struct batch *batch, struct br_item *item, int rc)
+static void pyroscope_exporter_drop_batch(struct batch *batch, struct br_item *item, int rc)
 {
     pyroscope_exporter_drop_requests(batch);
     if (rc == BR_ENOMEM)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
     else
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "as pprof they take too many bytes or more memory than the limit ever "
-                       "leaves, or the dictionary has too many entries");
+                       "as pprof they exceed the size limit or the memory limit, or the "
+                       "dictionary has too many entries");
 }
 
-/* Sends what the item has become; `rc` says whether all of it is there. */
+/* Sends the requests, or drops them if `rc` is an error. */
 static void pyroscope_exporter_batch_send(struct batch *batch, struct br_item *item, int rc)
 {
     struct state *state = pyroscope_exporter_state_of(batch);
     struct br_list *list;
     pyroscope_labels_forget(state->labels);
     if (rc) {
-        pyroscope_exporter_give_up(batch, item, rc);
+        pyroscope_exporter_drop_batch(batch, item, rc);
         return;
     }
     item->outcome = BR_OUTCOME_DONE;
@@ -350,13 +354,14 @@ static void pyroscope_exporter_batch_send(struct batch *batch, struct br_item *i
         request->metadata = item->metadata;
         br_item_adopt(item, request);
     }
-    pyroscope_exporter_settle_lost(batch, item);
+    pyroscope_exporter_report_dropped(batch, item);
     while ((list = br_list_shift(&batch->requests)))
         br_consume(next, br_container_of(list, struct br_item, link));
     br_item_release_pieces(item);
 }
 
-/* A pprof goes as soon as it is part of a request, so that all of them are there once. */
+/* Frees each pprof as soon as it is copied to a request, so that there are never two copies of
+ * all. */
 static bool pyroscope_exporter_on_written(struct br_node *node, struct br_item *item, int rc,
                                           struct br_pprof_out *pprofs, uint32_t count)
 {
@@ -398,7 +403,7 @@ static void pyroscope_exporter_consume(struct br_node *node, struct br_item *ite
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-/* The Authorization header; "" for none. NULL when there is no memory. */
+/* Returns the Authorization header, "" without one. Returns NULL if memory is short. */
 static char *pyroscope_exporter_authorization(const struct config *config)
 {
     struct br_str pair = {0}, out = {0};
@@ -407,11 +412,11 @@ static char *pyroscope_exporter_authorization(const struct config *config)
         br_str_printf(&pair, "%s:%s", config->basic_auth->username, password ? password : "");
         br_str_puts(&out, "Basic ");
         br_str_base64(&out, (const uint8_t *)pair.data, pair.len);
-    } else {
-        br_str_puts(&out, config->bearer_token.text ? "Bearer " : "");
-        br_str_puts(&out, config->bearer_token.text ? config->bearer_token.text : "");
+    } else if (config->bearer_token.text) {
+        br_str_printf(&out, "Bearer %s", config->bearer_token.text);
     }
-    char *text = pair.failed || out.failed ? NULL : br_strdup(out.len ? out.data : "");
+    const char *made = out.len ? out.data : "";
+    char *text = pair.failed || out.failed ? NULL : br_strdup(made);
     br_str_release(&pair);
     br_str_release(&out);
     return text;
@@ -435,7 +440,7 @@ static bool pyroscope_exporter_make_pushes(struct br_node *node)
         .max_connections = (unsigned)settings->max_conns_per_host,
         .retry = &settings->common.retry_on_failure};
     const struct br_queue_config *queue = &settings->common.sending_queue;
-    bool apart = queue->enabled && !queue->wait_for_result; /* nobody waits for the answer */
+    bool apart = queue->enabled && !queue->wait_for_result; /* the sender was answered already */
     size_t n = settings->endpoint ? 1 : settings->endpoints.count;
     for (; state->n_push < n; state->n_push++) {
         config.endpoint =
@@ -450,7 +455,7 @@ static bool pyroscope_exporter_make_pushes(struct br_node *node)
                                    .id = config.endpoint,
                                    .delivers = true,
                                    .final = true,
-                                   .apart_bytes = apart ? APART_BYTES : 0};
+                                   .detached_bytes = apart ? APART_BYTES : 0};
     }
     if (n > 1)
         state->fanout = br_fanout_new(node->host, NULL, ends, n);
@@ -491,7 +496,8 @@ static void pyroscope_exporter_on_endpoint_end(void *arg)
         br_node_drained(node);
 }
 
-/* The queue is empty; an endpoint may still have something that the others have. */
+/* The queue is empty, but requests may still be pending for an endpoint that is behind the
+ * others. */
 static void pyroscope_exporter_drain(struct br_node *node)
 {
     const struct state *state = node->state;
@@ -504,7 +510,7 @@ static void pyroscope_exporter_drain(struct br_node *node)
 static void pyroscope_exporter_destroy(struct br_node *node)
 {
     struct state *state = node->state;
-    pyroscope_writing_leave(&state->writings);
+    pyroscope_writing_cancel_all(&state->writings);
     if (state->fanout) {
         br_fanout_on_end(state->fanout, NULL, NULL);
         br_fanout_close(state->fanout);

@@ -7,7 +7,7 @@
 #define STEP_NS 1000u
 #define SLOTS_MIN 256u
 #define SLOTS_MAX 65536u
-/* A profile takes two: its own time, and that the time is taken. */
+/* A profile has two entries: one with its key, and one that marks the time as used. */
 #define ENTRIES_MAX (2 * PYROSCOPE_TIMES_MAX)
 
 _Static_assert(ENTRIES_MAX <= SLOTS_MAX / 4 * 3, "slots are at most three quarters full");
@@ -24,7 +24,7 @@ struct times_table {
 
 struct pyroscope_times {
     uint8_t secret[16];
-    struct times_table now, before; /* `before` is full, and goes when `now` is */
+    struct times_table now, before; /* `before` is full; it is freed when `now` is full */
 };
 
 struct pyroscope_times *pyroscope_times_new(void)
@@ -44,7 +44,7 @@ void pyroscope_times_free(struct pyroscope_times *times)
     br_free(times);
 }
 
-/* The key's slot, or the empty one where it would be; NULL where there are none. */
+/* Returns the slot of the key, or the empty slot for it. Returns NULL if the table has no slots. */
 static struct times_slot *times_slot(const struct times_table *table, uint64_t key)
 {
     if (!table->n_slots)
@@ -100,7 +100,7 @@ static bool times_get(const struct pyroscope_times *times, uint64_t key, uint64_
     return true;
 }
 
-/* The hash of all `parts`; never 0. */
+/* Returns the hash of all parts, never 0. */
 static uint64_t times_key(const struct pyroscope_times *times, const uint64_t parts[3])
 {
     uint64_t key = br_siphash(times->secret, parts, 3 * sizeof *parts);
@@ -114,9 +114,9 @@ static uint64_t times_taken_key(const struct pyroscope_times *times, uint64_t la
     return times_key(times, parts);
 }
 
-/* The first time from `time_ns` on that no profile of these labels has. A time that is taken says
- * from where on to look further, and is told where that ended: so that the next one does not go the
- * same way. */
+/* Finds the first unused time of these labels from `time_ns` on. The entry of a used time points
+ * to a later time to try. Afterwards all entries on the way point past the result, so that the
+ * next search is short. */
 static bool times_find(struct pyroscope_times *times, uint64_t labels, uint64_t time_ns,
                        uint64_t *ret)
 {

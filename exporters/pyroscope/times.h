@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gives each profile of a series a time of its own. Pyroscope keeps one profile of each series and
- * time (to the nanosecond: its compaction drops the others), while a profiler of a whole host sends
- * one for each process, all of one time, and their labels are mostly the same. The second one is
- * therefore dated a microsecond later, and so on.
+ * Gives each profile of a series a unique time. Pyroscope keeps only one profile per series and
+ * time: compaction drops others of the same nanosecond. A profiler of a whole host, however, sends
+ * one profile per process with the same time, mostly with the same labels. The second one is
+ * therefore dated one microsecond later, the third one two, and so on.
  *
- * The same profile that comes again (a client tries again what had arrived) gets the time that it
- * had, so that Pyroscope still keeps it once: same labels, Resource, time and content.
+ * A profile that is sent again, because a client retries, gets the same time as before, so that
+ * Pyroscope still keeps it once. It is recognised by its labels, Resource, time and content.
  *
- * The last PYROSCOPE_TIMES_MAX or more are known; what is older is forgotten.
+ * At least the last PYROSCOPE_TIMES_MAX profiles are known; older ones are forgotten.
  */
 #pragma once
 
@@ -22,15 +22,15 @@
 
 struct pyroscope_times;
 
-struct pyroscope_times *pyroscope_times_new(void);        /* NULL without memory */
+struct pyroscope_times *pyroscope_times_new(void);        /* NULL if memory is short */
 void pyroscope_times_free(struct pyroscope_times *times); /* accepts NULL */
 
 struct pyroscope_times_of {
-    struct br_entry labels, resource, pprof; /* as they are encoded */
-    uint64_t time_ns;                        /* unix */
+    struct br_entry labels, resource, pprof; /* encoded */
+    uint64_t time_ns;                        /* Unix time */
 };
 
-/* Sets `*ret` to the time that the profile is to have: its own, or the first later one that no
- * other profile of its labels has. Returns false without memory. */
+/* Sets `*ret` to the time for the profile: its own time, or the first later one that its series
+ * does not use. Returns false if memory is short. */
 bool pyroscope_times_place(struct pyroscope_times *times, const struct pyroscope_times_of *of,
                            uint64_t *ret);

@@ -6,26 +6,25 @@
 #include "base/arena.h"
 #include "base/mem.h"
 #include "base/memory.h"
+#include "core/task.h"
 
-/* What is large enough to make room for when it is refused, as a part of the limit. */
+/* requests larger than this fraction of the memory limit are worth freeing memory for */
 #define WRITING_LARGE 16
 #define NS_PER_MS 1000000u
 
 struct writing {
     struct br_list link;
-    struct br_work work;
-    struct br_host host; /* the thread's: pool and memory */
-    struct br_host *home;
+    struct br_task task;
     struct br_node *node;
-    struct br_item *item; /* NULL: it was left */
+    struct br_item *item; /* finished already if the task was cancelled */
     struct br_pprof_options options;
     const struct br_retry_config *retry;
-    struct br_timer timer; /* to the next try */
+    struct br_timer timer; /* until the next attempt */
     uint64_t began_ms;
     bool waits;
     pyroscope_written_fn *written;
-    struct br_pprof_writer *writer; /* the thread's; NULL: there was no need of it yet */
-    struct br_arena arena;          /* names */
+    struct br_pprof_writer *writer; /* of the thread; NULL until a thread is needed */
+    struct br_arena arena;          /* contains the names */
     struct br_pprof_out *pprofs;
     uint32_t count, cap;
     int rc;
@@ -45,11 +44,11 @@ static void writing_free(struct writing *writing)
 {
     writing_drop(writing);
     br_pprof_writer_free(writing->writer);
-    br_pool_free(writing->host.pool);
+    br_task_release(&writing->task);
     br_free(writing);
 }
 
-/* Most have the name of the one before. */
+/* Most pprofs have the name of the previous one. */
 static const char *writing_name(struct writing *writing, const char *name)
 {
     if (writing->count && strcmp(writing->pprofs[writing->count - 1].name, name) == 0)
@@ -63,8 +62,10 @@ static int writing_on_pprof(const struct br_pprof_out *result, void *arg)
     int rc = br_grow(&writing->pprofs, &writing->cap, (size_t)writing->count + 1,
                      sizeof *writing->pprofs, writing->options.max_work / sizeof *writing->pprofs);
     const char *name = rc ? NULL : writing_name(writing, result->name);
+    if (rc)
+        return rc;
     if (!name)
-        return rc ? rc : writing->arena.full ? BR_ETOOBIG : BR_ENOMEM;
+        return writing->arena.full ? BR_ETOOBIG : BR_ENOMEM;
     struct br_pprof_out *copy = &writing->pprofs[writing->count++];
     *copy = *result;
     copy->name = name;
@@ -73,10 +74,11 @@ static int writing_on_pprof(const struct br_pprof_out *result, void *arg)
     return 0;
 }
 
-/* What was refused for the budget is more than an idle process has. Room is made for what is large.
- */
-static bool writing_never_fits(const struct writing *writing, const struct br_mem_scope *scope)
+/* Returns true if an idle process would not have enough memory either. Frees unused memory first
+ * if the item is large. */
+static bool writing_never_fits(const struct writing *writing)
 {
+    const struct br_mem_scope *scope = &writing->task.scope;
     struct br_memory *memory = scope->memory;
     size_t held = writing->item->size, wanted = held + scope->wanted;
     if (!memory || !scope->refused)
@@ -86,13 +88,13 @@ static bool writing_never_fits(const struct writing *writing, const struct br_me
     return wanted > br_memory_largest(memory);
 }
 
-/* Writes all of the item, or keeps nothing of it. */
-static int writing_run(struct writing *writing, struct br_pprof_writer *writer,
-                       struct br_mem_scope *scope)
+/* Writes all pprofs of the item, or keeps none. */
+static int writing_run(struct writing *writing, struct br_pprof_writer *writer)
 {
     const struct br_item *item = writing->item;
+    struct br_mem_scope *scope = &writing->task.scope;
     br_mem_scope_begin(scope, PYROSCOPE_MEMORY_GROWTH * item->size + PYROSCOPE_MEMORY_ROOM,
-                       writing->home->memory);
+                       writing->task.home->memory);
     scope->sends = true;
     br_arena_init(&writing->arena, writing->options.max_work);
     int rc = br_pprof_write(writer, item, &writing->options, writing_on_pprof, writing);
@@ -102,32 +104,29 @@ static int writing_run(struct writing *writing, struct br_pprof_writer *writer,
     return rc;
 }
 
-static void writing_on_run(struct br_work *work)
+static void writing_on_run(struct br_task *task)
 {
-    struct writing *writing = br_container_of(work, struct writing, work);
-    struct br_mem_scope scope;
+    struct writing *writing = br_container_of(task, struct writing, task);
     writing->options.max_work = pyroscope_writing_work(writing->item, false);
-    writing->rc = writing_run(writing, writing->writer, &scope);
-    if (writing->rc == BR_ENOMEM && (scope.full || writing_never_fits(writing, &scope)))
+    writing->rc = writing_run(writing, writing->writer);
+    if (writing->rc == BR_ENOMEM && (task->scope.full || writing_never_fits(writing)))
         writing->rc = BR_ETOOBIG;
-    br_mem_flush();
 }
 
-/* Hands the pprofs on; false without memory for it, and for what is made of them. */
+/* Passes the pprofs to the callback. Returns false if memory is short. */
 static bool writing_hand_on(struct writing *writing)
 {
     return writing->rc != BR_ENOMEM && writing->written(writing->node, writing->item, writing->rc,
                                                         writing->pprofs, writing->count);
 }
 
-/* False where it is more than the worker may do, or has memory for. */
+/* Writes in the worker. Returns false if that takes too much work or memory. */
 static bool writing_now(struct writing *writing, struct br_pprof_writer *writer)
 {
-    struct br_mem_scope scope;
     if (writing->item->size > PYROSCOPE_WRITING_NOW)
         return false;
     writing->options.max_work = pyroscope_writing_work(writing->item, true);
-    writing->rc = writing_run(writing, writer, &scope);
+    writing->rc = writing_run(writing, writer);
     return writing->rc != BR_ETOOBIG && writing_hand_on(writing);
 }
 
@@ -135,14 +134,14 @@ static void writing_on_due(struct br_timer *timer)
 {
     struct writing *writing = br_container_of(timer, struct writing, timer);
     writing->waits = false;
-    br_host_work(writing->home, &writing->work);
+    br_task_start(&writing->task);
 }
 
-/* Waits until others hold less; all of them at once would be in each other's way again. False where
- * that is too late. */
+/* Waits a random time for memory, so that several items do not compete for it again. Returns
+ * false if retries are off or their time is over. */
 static bool writing_wait(struct writing *writing)
 {
-    struct br_host *home = writing->home;
+    struct br_host *home = writing->task.home;
     uint64_t limit_ms = writing->retry->max_elapsed_time / NS_PER_MS,
              passed = br_host_mono_ms(home) - writing->began_ms;
     double delay = PYROSCOPE_WRITING_AGAIN_MS * (0.5 + br_host_random(home));
@@ -153,12 +152,12 @@ static bool writing_wait(struct writing *writing)
     return writing->waits;
 }
 
-static void writing_on_ran(struct br_work *work)
+static void writing_on_done(struct br_task *task)
 {
-    struct writing *writing = br_container_of(work, struct writing, work);
+    struct writing *writing = br_container_of(task, struct writing, task);
     for (uint32_t i = 0; i < writing->count; i++)
-        br_buf_adopt(writing->pprofs[i].buf, writing->home->pool);
-    if (writing->item && !writing_hand_on(writing)) {
+        br_buf_adopt(writing->pprofs[i].buf, task->home->pool);
+    if (!br_task_is_cancelled(task) && !writing_hand_on(writing)) {
         if (writing_wait(writing))
             return;
         (void)writing->written(writing->node, writing->item, BR_ENOMEM, NULL, 0);
@@ -169,15 +168,11 @@ static void writing_on_ran(struct br_work *work)
 
 static bool writing_init_thread(struct writing *writing)
 {
-    struct br_host *home = writing->home;
-    writing->work = (struct br_work){.run = writing_on_run, .done = writing_on_ran};
-    writing->host.memory = home->memory;
-    writing->host.pool = br_pool_new(0);
-    writing->writer = br_pprof_writer_new(&writing->host);
-    if (!writing->host.pool || !writing->writer)
+    struct br_task *task = &writing->task;
+    if (br_task_add_pool(task, task->home->memory))
         return false;
-    br_pool_set_memory(writing->host.pool, home->memory);
-    return true;
+    writing->writer = br_pprof_writer_new(&task->host);
+    return writing->writer != NULL;
 }
 
 bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct br_item *item,
@@ -188,7 +183,7 @@ bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct 
     if (!writing)
         return false;
     br_list_init(&writing->link);
-    writing->home = node->host;
+    br_task_init(&writing->task, node->host, writing_on_run, writing_on_done);
     writing->node = node;
     writing->item = item;
     writing->options = *options;
@@ -205,23 +200,21 @@ bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct 
         return false;
     }
     br_list_append(list, &writing->link);
-    br_host_work(writing->home, &writing->work);
+    br_task_start(&writing->task);
     return true;
 }
 
-void pyroscope_writing_leave(struct br_list *list)
+void pyroscope_writing_cancel_all(struct br_list *list)
 {
     struct br_list *link;
     while ((link = br_list_shift(list))) {
         struct writing *writing = br_container_of(link, struct writing, link);
         struct br_item *item = writing->item;
         if (writing->waits) {
-            br_host_timer_stop(writing->home, &writing->timer);
+            br_host_timer_stop(writing->task.home, &writing->timer);
             writing_free(writing);
         } else {
-            br_host_work_leave(writing->home, &writing->work);
-            br_host_work_wait(writing->home, &writing->work);
-            writing->item = NULL;
+            br_task_stop(&writing->task);
         }
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
     }

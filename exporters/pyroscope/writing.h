@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes the pprofs of items: of small ones at once, and of those that are larger, or become more
- * than may be written in the worker, in a thread of the pool, while the worker goes on with other
- * items. The thread has a writer and a pool of its own, and reads the item, which nobody changes
- * meanwhile.
+ * Writes the pprofs of items. Small items are written at once. Larger items, and those that exceed
+ * a limit on the way, are written in a thread of the pool. The thread has its writer and its pool.
+ * It reads the item, which nobody changes meanwhile.
  *
- * Each pprof has tables and labels of its own, so that profiles which share a dictionary, as those
- * of a hundred processes of one machine do, rightly become several times what they were. What they
- * become is bounded by the item's size all the same, and the memory of writing them lies in a scope
- * out of the budget, of which it may have the part that is for sending.
+ * Each pprof has its own tables and labels. Profiles that share a dictionary, such as those of all
+ * processes of a host, therefore grow to several times their size. The growth is limited by the
+ * size of the item. The memory scope belongs to the process's budget and may use the part that is
+ * reserved for sending.
  */
 #pragma once
 
@@ -16,15 +15,15 @@
 #include "pipeline/exporter.h"
 #include "profile/pprof/write.h"
 
-#define PYROSCOPE_WRITING_NOW (512u << 10) /* bytes of an item that is written at once */
+#define PYROSCOPE_WRITING_NOW (512u << 10) /* bytes; larger items are written in a thread */
 
-/* The bytes of all pprofs of an item, and of the dictionary entries that are read for them: so many
- * times the item, and so many more, in the worker and in a thread. */
+/* Limit for the bytes of all pprofs of an item, and of the dictionary entries read for them: so
+ * many times the item's size, plus a constant for the worker or the thread. */
 #define PYROSCOPE_WORK_GROWTH 4
 #define PYROSCOPE_WORK_NOW (1u << 20)
 #define PYROSCOPE_WORK_ROOM (8u << 20)
 
-/* The memory for it likewise: the pprofs, the one that is put together, and what finds entries. */
+/* Limit for the memory, in the same form: the pprofs, the one being written, and the tables. */
 #define PYROSCOPE_MEMORY_GROWTH 8
 #define PYROSCOPE_MEMORY_ROOM (16u << 20)
 
@@ -34,24 +33,24 @@ static inline size_t pyroscope_writing_work(const struct br_item *item, bool in_
            (in_worker ? PYROSCOPE_WORK_NOW : PYROSCOPE_WORK_ROOM);
 }
 
-/* Called in the worker with the `n` pprofs of `item`, in their order, which live until it returns;
- * without types. It may take a pprof's buffer, which is NULL then. Takes the item and returns true;
- * or false with nothing taken, where `rc` is 0 and there is no memory. `rc` is BR_ENOMEM once that
- * was waited for long enough, or what can never pass, as br_pprof_write returns it. */
+/* Called in the worker with the `n` pprofs of `item` in their order, without types. They are
+ * valid until it returns. The callback may take a pprof's buffer and set it to NULL. Takes the
+ * item and returns true, or takes nothing and returns false if memory is short and `rc` is 0.
+ * `rc` is BR_ENOMEM if memory was short for too long, or a permanent error of br_pprof_write. */
 typedef bool pyroscope_written_fn(struct br_node *node, struct br_item *item, int rc,
                                   struct br_pprof_out *pprofs, uint32_t n);
 
-#define PYROSCOPE_WRITING_AGAIN_MS 1000 /* about: half of it to one and a half */
+#define PYROSCOPE_WRITING_AGAIN_MS 1000 /* on average; half of it to one and a half */
 
-/* Begins to write `item`, which it takes, with the worker's `writer` as long as it is in the
- * worker, and puts what is under way into `list`. `options` is copied, but any thread calls its
- * keep_label; max_work is not looked at. Where there is no memory it is written
- * again, for as long as `retry` says, which is borrowed. Where no thread is needed, or is there,
- * `written` is called before this returns. False, and the item is the caller's, without memory. */
+/* Writes `item`, and takes it. `writer` is used in the worker only. `options` is copied; any
+ * thread calls its keep_label, and max_work is ignored. If memory is short, writing is retried
+ * as `retry`, which is borrowed, allows. `list` contains the writings in progress. `written` is
+ * called before this returns if no thread is needed or available. Returns false if memory is
+ * short; then the caller keeps the item. */
 bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct br_item *item,
                              struct br_pprof_writer *writer, const struct br_pprof_options *options,
                              const struct br_retry_config *retry, pyroscope_written_fn *written);
 
-/* Gives up all that are in `list`: their items are finished with BR_RETRY, and `written` is not
- * called. Waits for the one that a thread is at. */
-void pyroscope_writing_leave(struct br_list *list);
+/* Cancels all writings in `list`: their items are finished with BR_RETRY, and `written` is not
+ * called. Waits for the one that a thread is running. */
+void pyroscope_writing_cancel_all(struct br_list *list);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads sizes as people write them. */
+/* Parses sizes such as 2GiB. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,7 +7,7 @@
 
 #define STORE_SIZE_MIN (1u << 20)
 
-/* Reads "2GiB", "500 MB", "1073741824": a whole number with or without one of B, KB, MB, GB, TB
- * (powers of 1000) or KiB, MiB, GiB, TiB (of 1024), in any case. False when it is none, less than
- * STORE_SIZE_MIN, or more than 2^63. */
+/* Parses a whole number, optionally with a unit: B, KB, MB, GB, TB (powers of 1000) or KiB, MiB,
+ * GiB, TiB (powers of 1024), in any case. Examples: "2GiB", "500 MB", "1073741824". Returns
+ * false if the text is invalid, less than STORE_SIZE_MIN, or more than 2^63. */
 bool store_size_parse(const char *text, uint64_t *ret);

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store exporter: spans and samples go to the embedded store, in a folder of this machine. */
+/* The store exporter: writes spans and samples to the embedded store, in a local directory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "core/task.h"
 #include "exporters/store/size.h"
 #include "pipeline/exporter.h"
 #include "storage/store.h"
 
 #define RETRY_MS 1000
-#define LOOK_MS 10000             /* how often what is too old is looked for */
-#define WAITING_BYTES (64u << 20) /* of items that wait for the disk, of one worker */
-#define WRITE_ITEMS 256u          /* in one transaction */
+#define CLEAN_MS 10000            /* interval of the removal of old data */
+#define WAITING_BYTES (64u << 20) /* most bytes of queued items per worker */
+#define WRITE_ITEMS 256u          /* most items in one transaction */
 
 struct retention {
     const char *max_bytes;
@@ -30,31 +31,31 @@ struct config {
     struct partition partition;
     int sync;
     struct br_exporter_config common;
-    uint64_t max_bytes; /* made of retention.max_bytes */
+    uint64_t max_bytes; /* parsed from retention.max_bytes */
 };
 
 enum { NORMAL, FULL };
 
-/* One write, which a thread makes. It outlives its node where that does not wait for it. */
+/* One write in a thread. It is freed by `done`, which may run after the node is destroyed. */
 struct writing {
-    struct br_work work;
-    struct state *state; /* NULL: the node is gone */
+    struct br_task task;
+    struct state *state; /* freed if the task was cancelled */
     struct br_store *store;
     const struct br_item *items[WRITE_ITEMS];
     size_t n_items;
     int rc;
     struct br_err err;
-    struct br_store_usage usage; /* after it */
+    struct br_store_usage usage; /* after the write */
 };
 
 struct state {
     struct br_node *node;
     struct br_store *store;
-    struct br_list waiting; /* items; waiting_bytes of them */
-    struct br_list taken;   /* items of the write under way */
+    struct br_list waiting; /* queued items; waiting_bytes in total */
+    struct br_list current; /* items of the current write */
     size_t waiting_bytes;
     bool busy;
-    size_t alone; /* items that are written one by one, to find the one at fault */
+    size_t n_single; /* number of next items to write one by one, to find the invalid one */
     struct writing *writing;
     struct br_timer timer;
     struct br_log_limit limit, shortened_limit;
@@ -65,25 +66,26 @@ static const char *const syncs[] = {"normal", "full", NULL};
 
 static const struct br_option retention_options[] = {
     BR_STRING(struct retention, max_bytes, "2GiB",
-              "of the folder; above it the oldest partition is removed"),
-    BR_DURATION(struct retention, max_age, "24h", "of what is kept; 0: any"),
+              "largest size of the directory; above it, the oldest partition is removed"),
+    BR_DURATION(struct retention, max_age, "24h", "remove data older than this; 0: never"),
     BR_OPT_END,
 };
 
 static const struct br_option partition_options[] = {
     BR_INT(struct partition, rows, 500000, 1000, 1e9,
-           "spans, and samples divided by ten, of one partition"),
-    BR_DURATION(struct partition, age, "1h", "after which the next partition begins"),
+           "most rows in a partition: one per span, and one per ten samples"),
+    BR_DURATION(struct partition, age, "1h", "age at which the next partition begins"),
     BR_OPT_END,
 };
 
 static const struct br_option options[] = {
     BR_STRING(struct config, directory, NULL,
-              "the folder; default: `$XDG_DATA_HOME/braid` or `~/.local/share/braid`"),
-    BR_STRUCT(struct config, retention, retention_options, "how much is kept"),
-    BR_STRUCT(struct config, partition, partition_options, "how much one database holds"),
-    BR_ENUM(struct config, sync, "normal", syncs,
-            "`full`: to the disk at each commit; `normal`: a power cut may lose the last seconds"),
+              "directory; default: `$XDG_DATA_HOME/braid` or `~/.local/share/braid`"),
+    BR_STRUCT(struct config, retention, retention_options, "limits for stored data"),
+    BR_STRUCT(struct config, partition, partition_options, "limits for one database"),
+    BR_ENUM(
+        struct config, sync, "normal", syncs,
+        "`full`: sync to disk at each commit; `normal`: a power failure may lose the last seconds"),
     BR_EXPORTER_OPTIONS_OFF(struct config, common),
     BR_OPT_END,
 };
@@ -105,7 +107,8 @@ static int store_exporter_check(void *config, const struct br_yaml *node, const 
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-/* The folder where the config names none. False where the environment names no home. */
+/* Writes the configured or the default directory to `out`. Returns false if the environment has
+ * no home directory. */
 static bool store_exporter_directory(const struct config *config, char *out, size_t size)
 {
     if (!config->directory || !*config->directory)
@@ -116,8 +119,9 @@ static bool store_exporter_directory(const struct config *config, char *out, siz
 
 /* --- Metrics --------------------------------------------------------------------------------- */
 
-/* The store is one for all workers; so that a scrape counts it once, the first of them shows it. */
-static void store_exporter_show(struct state *state)
+/* All workers share one store. Only the first worker sets the metrics, so that they are counted
+ * once. */
+static void store_exporter_set_metrics(struct state *state)
 {
     const struct br_store_usage *usage = &state->writing->usage;
     if (state->node->host->worker)
@@ -131,17 +135,19 @@ static void store_exporter_show(struct state *state)
     if (usage->n_shortened > (uint64_t)*state->shortened)
         br_node_warn(
             state->node, &state->shortened_limit,
-            "requests refer to more labels, names or frames than the store keeps of their size: "
-            "some were left out (braid_store_shortened_items)");
+            "requests have more labels, names or frames than the store keeps for their size: "
+            "some were dropped (braid_store_shortened_items)");
     *state->shortened = (double)usage->n_shortened;
 }
+
+static br_task_fn store_exporter_on_run, store_exporter_on_done;
 
 static int store_exporter_create(struct br_node *node, struct br_err *err)
 {
     struct state *state = node->state;
     state->node = node;
     br_list_init(&state->waiting);
-    br_list_init(&state->taken);
+    br_list_init(&state->current);
     state->bytes = br_node_metric(node, BR_GAUGE, "braid_store_bytes", NULL, NULL);
     state->partitions = br_node_metric(node, BR_GAUGE, "braid_store_partitions", NULL, NULL);
     state->damaged = br_node_metric(node, BR_GAUGE, "braid_store_damaged_partitions", NULL, NULL);
@@ -154,6 +160,8 @@ static int store_exporter_create(struct br_node *node, struct br_err *err)
     state->store = br_store_get(node->host, node->id);
     if (!state->writing || !state->store)
         return br_err_set(err, BR_ENOMEM, "out of memory");
+    br_task_init(&state->writing->task, node->host, store_exporter_on_run, store_exporter_on_done);
+    state->writing->task.work.kind = BR_WORK_DISK;
     state->writing->state = state;
     state->writing->store = state->store;
     return 0;
@@ -163,17 +171,16 @@ static int store_exporter_create(struct br_node *node, struct br_err *err)
 
 static void store_exporter_begin(struct state *state);
 
-static void store_exporter_on_run(struct br_work *work)
+static void store_exporter_on_run(struct br_task *task)
 {
-    struct writing *writing = br_container_of(work, struct writing, work);
+    struct writing *writing = br_container_of(task, struct writing, task);
     writing->err = (struct br_err){.code = 0};
     writing->rc = br_store_write(writing->store, writing->items, writing->n_items, &writing->err);
-    /* Here, because the store's lock is held while old partitions are removed. */
+    /* not in the worker, because the store's lock is held while old partitions are removed */
     br_store_usage(writing->store, &writing->usage);
-    br_mem_flush();
 }
 
-/* The data stays with its sender, who tries again: a full disk may be emptied. */
+/* The client is asked to retry, because a full disk may be emptied meanwhile. */
 static void store_exporter_fail(struct state *state, struct br_item *item)
 {
     const struct writing *writing = state->writing;
@@ -192,7 +199,7 @@ static void store_exporter_fail(struct state *state, struct br_item *item)
 static void store_exporter_finish(struct state *state)
 {
     struct br_list *link;
-    while ((link = br_list_shift(&state->taken))) {
+    while ((link = br_list_shift(&state->current))) {
         struct br_item *item = br_container_of(link, struct br_item, link);
         if (state->writing->rc)
             store_exporter_fail(state, item);
@@ -201,58 +208,57 @@ static void store_exporter_finish(struct state *state)
     }
 }
 
-/* One item of several may be at fault: they go back, each to be written alone. */
-static bool store_exporter_divides(struct state *state)
+/* If one of several items is invalid, queues them again to be written one by one. Returns true
+ * if it did. */
+static bool store_exporter_requeue(struct state *state)
 {
     if (state->writing->rc != BR_EINVAL || state->writing->n_items < 2)
         return false;
-    state->alone = state->writing->n_items;
-    while (!br_list_empty(&state->taken)) {
-        struct br_list *link = state->taken.prev;
+    state->n_single = state->writing->n_items;
+    while (!br_list_empty(&state->current)) {
+        struct br_list *link = state->current.prev;
         br_list_remove(link);
-        br_list_append(state->waiting.next, link); /* before the first */
+        br_list_append(state->waiting.next, link); /* in front of the first item */
         state->waiting_bytes += br_container_of(link, struct br_item, link)->size;
     }
     return true;
 }
 
-static void store_exporter_on_ran(struct br_work *work)
+static void store_exporter_on_done(struct br_task *task)
 {
-    struct writing *writing = br_container_of(work, struct writing, work);
+    struct writing *writing = br_container_of(task, struct writing, task);
     struct state *state = writing->state;
-    if (!state) {
+    if (br_task_is_cancelled(task)) {
         br_free(writing);
         return;
     }
     state->busy = false;
     *state->commits += writing->rc == 0 && writing->n_items;
-    if (!store_exporter_divides(state))
+    if (!store_exporter_requeue(state))
         store_exporter_finish(state);
-    store_exporter_show(state);
+    store_exporter_set_metrics(state);
     if (!br_list_empty(&state->waiting))
         store_exporter_begin(state);
     else if (state->node->draining && !state->node->drained)
         br_node_drained(state->node);
 }
 
-/* Writes what waits, in one transaction. */
+/* Writes queued items in one transaction. */
 static void store_exporter_begin(struct state *state)
 {
     struct writing *writing = state->writing;
-    size_t most = state->alone ? 1 : WRITE_ITEMS;
+    size_t most = state->n_single ? 1 : WRITE_ITEMS;
     struct br_list *link;
-    state->alone -= state->alone > 0;
+    state->n_single -= state->n_single > 0;
     for (writing->n_items = 0;
          writing->n_items < most && (link = br_list_shift(&state->waiting));) {
         struct br_item *item = br_container_of(link, struct br_item, link);
-        br_list_append(&state->taken, link);
+        br_list_append(&state->current, link);
         writing->items[writing->n_items++] = item;
         state->waiting_bytes -= item->size;
     }
     state->busy = true;
-    writing->work = (struct br_work){
-        .run = store_exporter_on_run, .done = store_exporter_on_ran, .kind = BR_WORK_DISK};
-    br_host_work(state->node->host, &writing->work);
+    br_task_start(&writing->task);
 }
 
 static void store_exporter_consume(struct br_node *node, struct br_item *item)
@@ -260,7 +266,7 @@ static void store_exporter_consume(struct br_node *node, struct br_item *item)
     struct state *state = node->state;
     if (state->waiting_bytes + item->size > WAITING_BYTES && state->busy) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, RETRY_MS,
-                      "store: too much waits for the disk already");
+                      "store: too many bytes are queued for the disk");
         return;
     }
     state->waiting_bytes += item->size;
@@ -271,11 +277,11 @@ static void store_exporter_consume(struct br_node *node, struct br_item *item)
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-/* Nothing is written: what is too old goes. */
+/* Removes old data when no items arrive, by an empty write. */
 static void store_exporter_on_timer(struct br_timer *timer)
 {
     struct state *state = br_container_of(timer, struct state, timer);
-    (void)br_host_timer(state->node->host, timer, LOOK_MS, store_exporter_on_timer);
+    (void)br_host_timer(state->node->host, timer, CLEAN_MS, store_exporter_on_timer);
     if (!state->busy)
         store_exporter_begin(state);
 }
@@ -287,7 +293,7 @@ static int store_exporter_start(struct br_node *node, struct br_err *err)
     char directory[3072];
     if (!store_exporter_directory(config, directory, sizeof directory))
         return br_err_set(err, BR_EINVAL,
-                          "exporters::%s::directory must be set where there is no $HOME", node->id);
+                          "exporters::%s::directory must be set if $HOME is not set", node->id);
     if (node->host->checking)
         return 0;
     struct br_store_config store_config = {
@@ -304,9 +310,9 @@ static int store_exporter_start(struct br_node *node, struct br_err *err)
         return rc;
     }
     br_store_usage(state->store, &state->writing->usage);
-    store_exporter_show(state);
+    store_exporter_set_metrics(state);
     if (!node->host->worker)
-        (void)br_host_timer(node->host, &state->timer, LOOK_MS, store_exporter_on_timer);
+        (void)br_host_timer(node->host, &state->timer, CLEAN_MS, store_exporter_on_timer);
     return 0;
 }
 
@@ -326,15 +332,13 @@ static void store_exporter_give_back(struct br_list *list)
                       "shutting down");
 }
 
-/* Keeps what a thread has written, and gives back what it has not begun. */
-static void store_exporter_leave(struct state *state)
+/* Keeps items that a thread has written; the caller returns the others to their senders. */
+static void store_exporter_stop(struct state *state)
 {
     struct writing *writing = state->writing;
-    br_host_work_leave(state->node->host, &writing->work);
-    br_host_work_wait(state->node->host, &writing->work);
-    if (!writing->work.left)
+    br_task_stop(&writing->task);
+    if (writing->task.ran)
         store_exporter_finish(state);
-    writing->state = NULL;
 }
 
 static void store_exporter_destroy(struct br_node *node)
@@ -344,10 +348,10 @@ static void store_exporter_destroy(struct br_node *node)
         return;
     br_host_timer_stop(node->host, &state->timer);
     if (state->busy)
-        store_exporter_leave(state);
+        store_exporter_stop(state);
     else
         br_free(state->writing);
-    store_exporter_give_back(&state->taken);
+    store_exporter_give_back(&state->current);
     store_exporter_give_back(&state->waiting);
     br_store_put(node->host, state->store);
 }
@@ -358,7 +362,7 @@ const struct br_component br_store_exporter = {
     .kind = BR_EXPORTER,
     .signals = BR_BOTH_SIGNALS,
     .stability = "alpha",
-    .help = "spans and samples in a folder of this machine, for the extension query",
+    .help = "writes spans and samples to a local directory, for the query extension",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The adaptive extension: how much CPU the process uses decides how much is shed (core/shed.h).
- * At or above cpu_percentage each look takes a step up; a step down takes cpu_recovery below
- * resume_percentage; in between nothing changes, so that what a step saves does not undo it.
+ * The adaptive extension: sheds load according to the CPU usage of the process (core/shed.h). Each
+ * check at or above cpu_percentage raises the step by one. After `recovery` below resume_percentage
+ * the step is lowered by one. Between these limits it stays, so that the CPU saved by a step does
+ * not undo the step.
  */
 #include <stdio.h>
 
@@ -25,30 +26,33 @@ struct config {
 
 struct state {
     struct br_node *node;
-    struct br_timer look;
+    struct br_timer check_timer;
     struct br_broadcast broadcast;
-    bool under_way; /* the broadcast, with `told` */
-    unsigned told, step;
+    bool sending; /* a broadcast of `sent_step` is in progress */
+    unsigned sent_step, step;
     double cpus;
-    uint64_t cpu_ns, looked_ms; /* at the look before */
-    uint64_t calm_ms;           /* since when it is below resume_percentage */
+    uint64_t cpu_ns, checked_ms; /* at the previous check */
+    uint64_t calm_ms;            /* since when CPU usage is below resume_percentage */
     bool calm;
     double *step_metric, *cpu_metric;
 };
 
 static const struct br_option options[] = {
-    BR_DOUBLE(struct config, cpu_percentage, 80, 0, 100,
-              "of the CPUs, from which on a step more is shed with each look; 0: never"),
-    BR_DOUBLE(struct config, resume_percentage, 60, 0, 100,
-              "of the CPUs, below which a step less is shed after recovery"),
-    BR_INT(struct config, memory_percentage, 70, 0, 99,
-           "of memory_limiter's soft limit, from which on is shed; 0: never"),
     BR_DOUBLE(
-        struct config, cpus, 0, 0, 4096,
-        "CPUs that 100 per cent are; 0: one for each worker, as far as the process may use them"),
-    BR_DURATION(struct config, check_interval, "1s", "how often the CPU is looked at"),
-    BR_DURATION(struct config, recovery, "10s", "how long the CPU has to be calm for a step down"),
-    BR_BOOL(struct config, shed_traces, true, "refuse traces too, as the last step"),
+        struct config, cpu_percentage, 80, 0, 100,
+        "CPU usage, in per cent, from which on each check raises shedding by a step; 0: never"),
+    BR_DOUBLE(struct config, resume_percentage, 60, 0, 100,
+              "CPU usage, in per cent, below which shedding is lowered by a step after `recovery`"),
+    BR_INT(struct config, memory_percentage, 70, 0, 99,
+           "memory usage, in per cent of memory_limiter's soft limit, from which on data is shed; "
+           "0: never"),
+    BR_DOUBLE(struct config, cpus, 0, 0, 4096,
+              "number of CPUs that counts as 100 per cent; 0: one per worker, at most those that "
+              "the process may use"),
+    BR_DURATION(struct config, check_interval, "1s", "interval of CPU checks"),
+    BR_DURATION(struct config, recovery, "10s",
+                "how long CPU usage must stay low before a step down"),
+    BR_BOOL(struct config, shed_traces, true, "reject traces too, as the last step"),
     BR_OPT_END,
 };
 
@@ -69,47 +73,47 @@ static int adaptive_check(void *config, const struct br_yaml *node, const char *
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-/* --- Telling the workers ---------------------------------------------------------------------- */
+/* --- Sending the step to the workers --------------------------------------------------------- */
 
 static void adaptive_visit(struct br_broadcast *broadcast, struct br_host *host)
 {
     const struct state *state = br_container_of(broadcast, struct state, broadcast);
     const struct config *config = state->node->config;
-    br_shed_set(host, state->told, (unsigned)config->memory_percentage);
+    br_shed_set(host, state->sent_step, (unsigned)config->memory_percentage);
 }
 
-static void adaptive_tell(struct state *state);
+static void adaptive_send_step(struct state *state);
 
 static void adaptive_done(struct br_broadcast *broadcast, struct br_host *home)
 {
     struct state *state = br_container_of(broadcast, struct state, broadcast);
-    state->under_way = false;
-    if (state->told != state->step && !home->draining)
-        adaptive_tell(state);
+    state->sending = false;
+    if (state->sent_step != state->step && !home->draining)
+        adaptive_send_step(state);
 }
 
-/* The next look tries again what cannot be sent now. */
-static void adaptive_tell(struct state *state)
+/* Sends the step to all workers. If that fails, the next check tries again. */
+static void adaptive_send_step(struct state *state)
 {
-    if (state->under_way)
+    if (state->sending)
         return;
-    unsigned before = state->told;
-    state->told = state->step;
-    state->under_way = true;
+    unsigned before = state->sent_step;
+    state->sent_step = state->step;
+    state->sending = true;
     if (br_broadcast_send(&state->broadcast, state->node->host))
         return;
-    state->under_way = false;
-    state->told = before;
+    state->sending = false;
+    state->sent_step = before;
 }
 
-/* --- Looking ---------------------------------------------------------------------------------- */
+/* --- Checking the CPU ------------------------------------------------------------------------ */
 
 static void adaptive_set_step(struct state *state, unsigned step, double percentage)
 {
     if (step > state->step)
-        br_warn(&state->node->log, "%.0f%% of the CPU is used: %s", percentage, br_shed_text(step));
+        br_warn(&state->node->log, "CPU usage is %.0f%%: %s", percentage, br_shed_text(step));
     else
-        br_info(&state->node->log, "%.0f%% of the CPU is used: %s", percentage, br_shed_text(step));
+        br_info(&state->node->log, "CPU usage is %.0f%%: %s", percentage, br_shed_text(step));
     state->step = step;
     state->calm = false;
     *state->step_metric = step;
@@ -133,26 +137,27 @@ static void adaptive_decide(struct state *state, double percentage, uint64_t now
     }
 }
 
-static void adaptive_on_look(struct br_timer *timer)
+static void adaptive_on_check(struct br_timer *timer)
 {
-    struct state *state = br_container_of(timer, struct state, look);
+    struct state *state = br_container_of(timer, struct state, check_timer);
     const struct config *config = state->node->config;
     struct br_host *host = state->node->host;
-    (void)br_host_timer(host, &state->look, config->check_interval / NS_PER_MS, adaptive_on_look);
+    (void)br_host_timer(host, &state->check_timer, config->check_interval / NS_PER_MS,
+                        adaptive_on_check);
     uint64_t now = br_host_mono_ms(host), cpu = br_host_cpu_ns(host);
-    if (now == state->looked_ms)
+    if (now == state->checked_ms)
         return;
     double used_ms = (double)(cpu - state->cpu_ns) / NS_PER_MS;
-    double percentage = 100 * used_ms / ((double)(now - state->looked_ms) * state->cpus);
+    double percentage = 100 * used_ms / ((double)(now - state->checked_ms) * state->cpus);
     state->cpu_ns = cpu;
-    state->looked_ms = now;
+    state->checked_ms = now;
     *state->cpu_metric = percentage;
     adaptive_decide(state, percentage, now);
-    if (state->told != state->step)
-        adaptive_tell(state);
+    if (state->sent_step != state->step)
+        adaptive_send_step(state);
 }
 
-/* --- Life ------------------------------------------------------------------------------------- */
+/* --- Component ------------------------------------------------------------------------------- */
 
 static int adaptive_create(struct br_node *node, struct br_err *err)
 {
@@ -174,26 +179,27 @@ static int adaptive_start(struct br_node *node, struct br_err *err)
     const struct config *config = node->config;
     struct br_host *host = node->host;
     if (host->shed.dropped)
-        return br_err_set(err, BR_EINVAL, "one such extension is enough");
+        return br_err_set(err, BR_EINVAL, "only one adaptive extension is allowed");
     br_shed_set(host, BR_SHED_NONE, (unsigned)config->memory_percentage);
-    adaptive_tell(state);
+    adaptive_send_step(state);
     if (config->cpu_percentage <= 0)
         return 0;
-    state->looked_ms = br_host_mono_ms(host);
+    state->checked_ms = br_host_mono_ms(host);
     state->cpu_ns = br_host_cpu_ns(host);
-    return br_host_timer(host, &state->look, config->check_interval / NS_PER_MS, adaptive_on_look)
+    return br_host_timer(host, &state->check_timer, config->check_interval / NS_PER_MS,
+                         adaptive_on_check)
                ? 0
                : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-/* Where there are no loops, the broadcast may still wait for the end of the turn. */
+/* The broadcast may still be deferred if the host runs without loops. */
 static void adaptive_destroy(struct br_node *node)
 {
     struct state *state = node->state;
     if (!state->node)
         return;
-    br_host_timer_stop(node->host, &state->look);
-    if (state->under_way && !node->host->loops)
+    br_host_timer_stop(node->host, &state->check_timer);
+    if (state->sending && !node->host->loops)
         br_host_defer_cancel(&state->broadcast.deferred);
 }
 

@@ -6,16 +6,17 @@
 
 #include "base/cgroup.h"
 
-/* "max 100000", or microseconds of CPU in so many of time: "50000 100000". */
+/* Lowers the quota to that of one control group: "max 100000", or the microseconds of CPU per
+ * period, such as "50000 100000". */
 static void cpus_lower(const char *text, void *arg)
 {
     double *quota = arg;
     char *end, *last;
-    double used = strtod(text, &end), of = strtod(end, &last);
-    if (end == text || last == end || !(used > 0) || !(of > 0))
+    double used = strtod(text, &end), period = strtod(end, &last);
+    if (end == text || last == end || !(used > 0) || !(period > 0))
         return;
-    if (*quota <= 0 || used / of < *quota)
-        *quota = used / of;
+    if (*quota <= 0 || used / period < *quota)
+        *quota = used / period;
 }
 
 double adaptive_quota(const char *root)

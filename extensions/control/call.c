@@ -9,21 +9,22 @@
 
 #define ROW_MAX 8192
 
-/* One request on its way through the workers. Alone in each worker's thread, so it has no lock. */
+/* A request that is broadcast to the workers. Only one worker at a time accesses it, so it needs
+ * no lock. */
 struct call {
-    struct br_list link; /* control->calls */
+    struct br_list link; /* in control->calls */
     struct br_broadcast broadcast;
     struct control *control;
-    struct br_request *request; /* NULL: the client went away, or it has been answered */
-    /* add */
+    struct br_request *request; /* NULL: the client disconnected, or was answered */
+    /* For adding an override. */
     struct control_override *override;
-    int applies; /* to so many things, or the code of err */
+    int applies; /* number of things that the override applies to, or the code of `err` */
     struct br_err err;
-    /* end */
+    /* For ending overrides. */
     uint64_t ids[BR_OVERRIDES_MAX];
     size_t n_ids;
-    /* list */
-    struct br_map *rows; /* as JSON, each once: workers tell the same of what they all do */
+    /* For listing. */
+    struct br_map *rows; /* distinct JSON rows: several workers report the same row */
     bool cut;
     unsigned step;
 };
@@ -40,7 +41,7 @@ static void call_free(struct call *call)
     br_list_remove(&call->link);
     call->control->n_calls--;
     if (call->override)
-        control_overrides_forget(&call->control->overrides, call->override);
+        control_overrides_discard(&call->control->overrides, call->override);
     br_map_free(call->rows, NULL);
     br_free(call);
 }
@@ -48,24 +49,24 @@ static void call_free(struct call *call)
 static void control_call_busy(struct br_request *request)
 {
     control_reply_error(request, 503, &(struct br_header){"retry-after", "1"}, NULL,
-                        "too much is under way; send it again");
+                        "too many requests are in progress; try again later");
 }
 
 static struct call *call_new(struct control *control, struct br_request *request)
 {
-    struct call *k = control->n_calls < CONTROL_CALLS_MAX ? br_calloc(1, sizeof *k) : NULL;
-    if (!k)
+    struct call *call = control->n_calls < CONTROL_CALLS_MAX ? br_calloc(1, sizeof *call) : NULL;
+    if (!call)
         return NULL;
-    k->control = control;
-    k->request = request;
+    call->control = control;
+    call->request = request;
     if (request)
-        request->user = k;
-    br_list_append(&control->calls, &k->link);
+        request->user = call;
+    br_list_append(&control->calls, &call->link);
     control->n_calls++;
-    return k;
+    return call;
 }
 
-/* Sends the call on its way; where that cannot be, its request is answered, and it ends. */
+/* Sends a call to the workers. On failure, answers its request with 503 and frees the call. */
 static void control_call_send(struct call *call)
 {
     struct br_request *request = call->request;
@@ -78,44 +79,44 @@ static void control_call_send(struct call *call)
 
 void control_call_gone(struct br_request *request)
 {
-    struct call *k = request->user;
-    if (k)
-        k->request = NULL;
+    struct call *call = request->user;
+    if (call)
+        call->request = NULL;
     request->user = NULL;
 }
 
-/* Broadcasts come back before nodes are destroyed, but not where there are no loops for them. */
+/* Broadcasts return before nodes are destroyed, except when the host runs without loops. */
 void control_calls_release(struct control *control)
 {
     if (!control->node)
         return;
     while (!br_list_empty(&control->calls)) {
-        struct call *k = br_container_of(control->calls.next, struct call, link);
-        br_host_defer_cancel(&k->broadcast.deferred);
-        call_free(k);
+        struct call *call = br_container_of(control->calls.next, struct call, link);
+        br_host_defer_cancel(&call->broadcast.deferred);
+        call_free(call);
     }
 }
 
-/* --- Ending overrides ------------------------------------------------------------------------- */
+/* --- Ending overrides ------------------------------------------------------------------------ */
 
 static void control_call_visit_end(struct br_broadcast *broadcast, struct br_host *host)
 {
-    struct call *k = call_of(broadcast);
-    for (size_t i = 0; i < k->n_ids; i++)
-        br_override_withdraw(host, k->ids[i]);
+    struct call *call = call_of(broadcast);
+    for (size_t i = 0; i < call->n_ids; i++)
+        br_override_withdraw(host, call->ids[i]);
 }
 
 static void control_call_done_end(struct br_broadcast *broadcast, struct br_host *home)
 {
-    struct call *k = call_of(broadcast);
-    struct br_request *request = k->request;
+    struct call *call = call_of(broadcast);
+    struct br_request *request = call->request;
     char buffer[64];
     struct br_str json = {.data = buffer, .cap = sizeof buffer, .max = 63, .fixed = true};
     (void)home;
-    for (size_t i = 0; i < k->n_ids; i++)
-        control_overrides_end(&k->control->overrides, k->ids[i]);
-    br_str_printf(&json, "{\"ended\":%zu}\n", k->n_ids);
-    call_free(k);
+    for (size_t i = 0; i < call->n_ids; i++)
+        control_overrides_end(&call->control->overrides, call->ids[i]);
+    br_str_printf(&json, "{\"ended\":%zu}\n", call->n_ids);
+    call_free(call);
     if (request)
         control_reply(request, 200, NULL, &json);
 }
@@ -123,41 +124,41 @@ static void control_call_done_end(struct br_broadcast *broadcast, struct br_host
 void control_call_end(struct control *control, struct br_request *request, uint64_t id,
                       const char *service)
 {
-    struct call *k = call_new(control, request);
-    if (!k) {
+    struct call *call = call_new(control, request);
+    if (!call) {
         control_call_busy(request);
         return;
     }
-    k->broadcast.visit = control_call_visit_end;
-    k->broadcast.done = control_call_done_end;
-    k->n_ids = control_overrides_match(&control->overrides, id, service, k->ids);
-    if (k->n_ids || !id) {
-        control_call_send(k);
+    call->broadcast.visit = control_call_visit_end;
+    call->broadcast.done = control_call_done_end;
+    call->n_ids = control_overrides_match(&control->overrides, id, service, call->ids);
+    if (call->n_ids || !id) {
+        control_call_send(call);
         return;
     }
-    call_free(k);
-    control_reply_error(request, 404, NULL, NULL, "there is no such override; it may have ended");
+    call_free(call);
+    control_reply_error(request, 404, NULL, NULL, "no override has this id; it may have ended");
 }
 
-/* An override that some workers took and others could not: not all of it is none of it. */
-static void control_call_take_back(struct control *control, uint64_t id)
+/* Withdraws an override that some workers accepted and others could not. */
+static void control_call_withdraw(struct control *control, uint64_t id)
 {
-    struct call *k = call_new(control, NULL);
-    if (!k)
-        return; /* it ends by itself */
-    k->broadcast.visit = control_call_visit_end;
-    k->broadcast.done = control_call_done_end;
-    k->ids[k->n_ids++] = id;
-    control_call_send(k);
+    struct call *call = call_new(control, NULL);
+    if (!call)
+        return; /* the override expires */
+    call->broadcast.visit = control_call_visit_end;
+    call->broadcast.done = control_call_done_end;
+    call->ids[call->n_ids++] = id;
+    control_call_send(call);
 }
 
-/* --- Adding an override ----------------------------------------------------------------------- */
+/* --- Adding an override ---------------------------------------------------------------------- */
 
 static void control_call_visit_add(struct br_broadcast *broadcast, struct br_host *host)
 {
-    struct call *k = call_of(broadcast);
-    int n = k->applies < 0 ? 0 : br_override_apply(host, &k->override->base, &k->err);
-    k->applies = n < 0 ? n : k->applies + n;
+    struct call *call = call_of(broadcast);
+    int n = call->applies < 0 ? 0 : br_override_apply(host, &call->override->base, &call->err);
+    call->applies = n < 0 ? n : call->applies + n;
 }
 
 static void control_call_reply_override(struct control *control, struct br_request *request,
@@ -172,7 +173,7 @@ static void control_call_reply_override(struct control *control, struct br_reque
     br_str_release(&json);
 }
 
-static void control_call_refuse_override(struct call *call)
+static void control_call_reject_override(struct call *call)
 {
     struct control *control = call->control;
     struct br_request *request = call->request;
@@ -181,7 +182,7 @@ static void control_call_refuse_override(struct call *call)
     uint64_t id = call->override->base.id;
     call_free(call);
     if (rc < 0)
-        control_call_take_back(control, id);
+        control_call_withdraw(control, id);
     if (!request)
         return;
     if (rc < 0)
@@ -191,23 +192,23 @@ static void control_call_refuse_override(struct call *call)
         control_reply_error(request, 503, NULL, NULL, "shutting down");
     else
         control_reply_error(request, 422, NULL, NULL,
-                            "nothing here can do that: no pprof target fits, and no join keeps "
+                            "no component can do that: no pprof target matches, and no join keeps "
                             "links by overrides");
 }
 
 static void control_call_done_add(struct br_broadcast *broadcast, struct br_host *home)
 {
-    struct call *k = call_of(broadcast);
-    struct control *control = k->control;
+    struct call *call = call_of(broadcast);
+    struct control *control = call->control;
     (void)home;
-    if (k->applies <= 0) {
-        control_call_refuse_override(k);
+    if (call->applies <= 0) {
+        control_call_reject_override(call);
         return;
     }
-    struct control_override *override = k->override;
-    struct br_request *request = k->request;
-    k->override = NULL;
-    call_free(k);
+    struct control_override *override = call->override;
+    struct br_request *request = call->request;
+    call->override = NULL;
+    call_free(call);
     if (request)
         control_call_reply_override(control, request, override, 201);
     control_overrides_add(&control->overrides, override);
@@ -218,47 +219,46 @@ void control_call_add(struct control *control, struct br_request *request,
 {
     uint64_t wait_s;
     char after[24];
-    struct call *k = call_new(control, request);
-    if (!k) {
+    struct call *call = call_new(control, request);
+    if (!call) {
         control_override_free(override);
         control_call_busy(request);
         return;
     }
     if (control_overrides_admit(&control->overrides, override, &wait_s)) {
         control_override_free(override);
-        call_free(k);
+        call_free(call);
         (void)snprintf(after, sizeof after, "%llu", (unsigned long long)wait_s);
-        control_reply_error(
-            request, 429, &(struct br_header){"retry-after", after}, NULL,
-            "there are as many overrides as max_overrides allows; end one, or wait");
+        control_reply_error(request, 429, &(struct br_header){"retry-after", after}, NULL,
+                            "max_overrides overrides are active; end one, or wait");
         return;
     }
-    k->override = override;
-    k->broadcast.visit = control_call_visit_add;
-    k->broadcast.done = control_call_done_add;
-    control_call_send(k);
+    call->override = override;
+    call->broadcast.visit = control_call_visit_add;
+    call->broadcast.done = control_call_done_add;
+    control_call_send(call);
 }
 
-/* --- What is collected ------------------------------------------------------------------------ */
+/* --- Listing --------------------------------------------------------------------------------- */
 
 static void control_call_on_collected(const struct br_collected *collected, void *arg)
 {
-    struct call *k = arg;
+    struct call *call = arg;
     struct br_str row = {.max = ROW_MAX};
     control_put_collected(&row, collected);
-    if (row.failed || br_map_count(k->rows) == CONTROL_ROWS_MAX ||
-        br_map_put(k->rows, row.data, row.len, k, NULL))
-        k->cut = true;
+    if (row.failed || br_map_count(call->rows) == CONTROL_ROWS_MAX ||
+        br_map_put(call->rows, row.data, row.len, call, NULL))
+        call->cut = true;
     br_str_release(&row);
 }
 
 static void control_call_visit_list(struct br_broadcast *broadcast, struct br_host *host)
 {
-    struct call *k = call_of(broadcast);
+    struct call *call = call_of(broadcast);
     unsigned step = br_shed_step(host);
-    if (step > k->step)
-        k->step = step;
-    br_override_list(host, control_call_on_collected, k);
+    if (step > call->step)
+        call->step = step;
+    br_override_list(host, control_call_on_collected, call);
 }
 
 static void control_call_put_rows(struct br_str *out, const struct call *call)
@@ -291,20 +291,20 @@ static void control_call_put_overrides(struct br_str *out, struct control *contr
 
 static void control_call_done_list(struct br_broadcast *broadcast, struct br_host *home)
 {
-    struct call *k = call_of(broadcast);
-    struct br_request *request = k->request;
+    struct call *call = call_of(broadcast);
+    struct br_request *request = call->request;
     struct br_str json = {0};
     (void)home;
     if (request) {
         br_str_puts(&json, "{\"collected\":[");
-        control_call_put_rows(&json, k);
+        control_call_put_rows(&json, call);
         br_str_puts(&json, "],\"overrides\":[");
-        control_call_put_overrides(&json, k->control);
-        br_str_printf(&json, "],\"shedding\":{\"step\":%u,\"what\":", k->step);
-        br_str_json(&json, br_shed_text(k->step), strlen(br_shed_text(k->step)));
-        br_str_printf(&json, "},\"truncated\":%s}\n", k->cut ? "true" : "false");
+        control_call_put_overrides(&json, call->control);
+        br_str_printf(&json, "],\"shedding\":{\"step\":%u,\"what\":", call->step);
+        br_str_json(&json, br_shed_text(call->step), strlen(br_shed_text(call->step)));
+        br_str_printf(&json, "},\"truncated\":%s}\n", call->cut ? "true" : "false");
     }
-    call_free(k);
+    call_free(call);
     if (request)
         control_reply(request, 200, NULL, &json);
     br_str_release(&json);
@@ -312,16 +312,16 @@ static void control_call_done_list(struct br_broadcast *broadcast, struct br_hos
 
 void control_call_list(struct control *control, struct br_request *request)
 {
-    struct call *k = call_new(control, request);
-    if (k && !(k->rows = br_map_new(CONTROL_ROWS_MAX))) {
-        call_free(k);
-        k = NULL;
+    struct call *call = call_new(control, request);
+    if (call && !(call->rows = br_map_new(CONTROL_ROWS_MAX))) {
+        call_free(call);
+        call = NULL;
     }
-    if (!k) {
+    if (!call) {
         control_call_busy(request);
         return;
     }
-    k->broadcast.visit = control_call_visit_list;
-    k->broadcast.done = control_call_done_list;
-    control_call_send(k);
+    call->broadcast.visit = control_call_visit_list;
+    call->broadcast.done = control_call_done_list;
+    control_call_send(call);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control extension: an HTTP API that says what is profiled and why, and asks for more of it
- * for a while. Whoever can reach it can make programs be profiled, so it is on loopback unless the
- * config insists, and every request has to show the token before anything else of it is looked at.
+ * The control extension: an HTTP API that lists the active profiling, and increases it for a
+ * limited time. Anyone with access can have programs profiled. Therefore it listens on loopback
+ * unless the configuration allows remote access, and the token is checked before the rest of a
+ * request.
  */
 #include "extensions/control/control.h"
 
@@ -22,21 +23,20 @@ static const struct br_option options[] = {
     BR_STRING(struct control_config, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
     BR_PRESENT(struct control_config, tls, struct br_tls_config, br_tls_server_options,
                "TLS; absent: plaintext"),
-    BR_SECRET(
-        struct control_config, token,
-        "what requests have to show as Authorization: Bearer; required, 16 characters or more"),
+    BR_SECRET(struct control_config, token,
+              "requests must send it as Authorization: Bearer; required, 16 characters or more"),
     BR_BOOL(struct control_config, allow_remote, false,
             "listen on an address that is not loopback"),
     BR_STRINGS(struct control_config, allowed_hosts, BR_HOSTS_HELP),
     BR_INT(struct control_config, max_overrides, 16, 1, BR_OVERRIDES_MAX,
-           "overrides that hold at a time"),
+           "overrides that are active at a time"),
     BR_DURATION(struct control_config, max_duration, "1h", "longest duration of an override"),
     BR_OPT_END,
 };
 
-/* --- Config ----------------------------------------------------------------------------------- */
+/* --- Config ---------------------------------------------------------------------------------- */
 
-/* RFC 6750: what a Bearer token may consist of. */
+/* Returns true if all characters are allowed in a Bearer token (RFC 6750). */
 static bool control_is_token(const char *text)
 {
     for (; *text; text++)
@@ -58,19 +58,18 @@ static int control_check(void *config, const struct br_yaml *node, const char *p
             errs, node, path, "token",
             "must be set, to 16 characters or more, such as ${env:BRAID_CONTROL_TOKEN}");
     else if (!control_is_token(control_config->token.text))
-        br_errs_add_key(errs, node, path, "token", "must be printable ASCII without blanks");
+        br_errs_add_key(errs, node, path, "token", "must be printable ASCII without spaces");
     if (strcmp(control_config->transport, "unix") != 0 && !control_config->allow_remote &&
         !br_endpoint_is_loopback(control_config->endpoint))
-        br_errs_add_key(
-            errs, node, path, "endpoint",
-            "is not a loopback address; say allow_remote: true if others are to reach it");
+        br_errs_add_key(errs, node, path, "endpoint",
+                        "is not a loopback address; set allow_remote: true to allow remote access");
     if (control_config->allow_remote && !control_config->tls &&
         strcmp(control_config->transport, "unix") != 0 &&
         !br_endpoint_is_loopback(control_config->endpoint)) {
         char where[256];
         (void)snprintf(where, sizeof where, "%s::allow_remote", path);
         br_errs_warn(errs, br_yaml_get(node, "allow_remote"), where,
-                     "the token goes over the network in the clear: set tls");
+                     "the token is sent over the network unencrypted: set tls");
     }
     if (control_config->max_duration < 1000000000 ||
         control_config->max_duration > 24 * 3600000000000ull)
@@ -78,10 +77,9 @@ static int control_check(void *config, const struct br_yaml *node, const char *p
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-/* --- Who may ask ------------------------------------------------------------------------------ */
+/* --- Access ---------------------------------------------------------------------------------- */
 
-/* Takes as long for a wrong token as for the right one, whatever part of it is right: the time goes
- * by the length of what was shown. */
+/* Compares in constant time: the duration depends only on the length of the presented token. */
 static bool control_is_secret(const char *shown, const char *secret)
 {
     size_t len = strlen(secret), shown_len = strlen(shown);
@@ -101,8 +99,8 @@ static bool control_is_allowed(const struct control *control, const struct br_re
     return control_is_secret(value + strspn(value, " "), config->token.text);
 }
 
-/* One more failure; false when there were too many of late. */
-static bool control_may_fail(struct control *control)
+/* Counts a failure. Returns false if there were too many recently. */
+static bool control_allow_failure(struct control *control)
 {
     uint64_t now = br_host_mono_ms(control->node->host);
     uint64_t forgiven = (now - control->forgiven_ms) / CONTROL_FORGIVE_MS;
@@ -115,38 +113,39 @@ static bool control_may_fail(struct control *control)
     return true;
 }
 
-/* Comes after the comparison: on loopback all clients have one address, and if the right token were
- * not looked at while others fail, any program on this machine could lock its owner out. Guessing
- * is kept hopeless by the token's length; what the limit keeps small is what guesses cost, and it
- * shows them. */
-static void control_refuse(struct control *control, struct br_request *request)
+/* The limit applies only after a token was found to be wrong. On loopback all clients share one
+ * address, so a limit before the comparison would let any local program lock out the owner. The
+ * length of the token prevents guessing; the limit only bounds its cost and makes it visible. */
+static void control_reject(struct control *control, struct br_request *request)
 {
     *control->refused += 1;
     br_node_warn(control->node, &control->log_limit, "a request from %s did not have the token",
                  request->peer);
-    if (control_may_fail(control)) {
+    if (control_allow_failure(control)) {
         control_reply_error(request, 401, &(struct br_header){"www-authenticate", "Bearer"}, NULL,
-                            "Authorization: Bearer with the token is wanted");
+                            "missing or invalid \"Authorization: Bearer\" header");
         return;
     }
     *control->throttled += 1;
-    control_reply_error(request, 429, &(struct br_header){"retry-after", "1"}, NULL,
-                        "too many requests without the token; one that has it is answered");
+    control_reply_error(
+        request, 429, &(struct br_header){"retry-after", "1"}, NULL,
+        "too many requests without the token; requests with the token are still answered");
 }
 
-/* --- What is asked ---------------------------------------------------------------------------- */
+/* --- Requests -------------------------------------------------------------------------------- */
 
 enum method { GET, POST, DELETE, OTHER };
 
 static enum method control_method_of(const struct br_request *request)
 {
-    return strcmp(request->method, "GET") == 0      ? GET
-           : strcmp(request->method, "POST") == 0   ? POST
-           : strcmp(request->method, "DELETE") == 0 ? DELETE
-                                                    : OTHER;
+    if (strcmp(request->method, "GET") == 0)
+        return GET;
+    if (strcmp(request->method, "POST") == 0)
+        return POST;
+    return strcmp(request->method, "DELETE") == 0 ? DELETE : OTHER;
 }
 
-/* The id in the path, 0 where it is the list; false when it is neither. */
+/* Reads the id in the path, or 0 for the list. Returns false for any other path. */
 static bool control_read_path(const char *path, uint64_t *ret_id)
 {
     size_t len = sizeof CONTROL_PATH - 1;
@@ -162,7 +161,7 @@ static bool control_is_json(const struct br_request *request)
     return type && strcspn(type, "; \t") == 16 && strncasecmp(type, "application/json", 16) == 0;
 }
 
-/* Refuses what needs no look at the body. */
+/* Rejects requests that are invalid regardless of their body. */
 static void control_begin(struct br_handler *self, struct br_request *request)
 {
     struct control *control = br_container_of(self, struct control, service);
@@ -173,13 +172,13 @@ static void control_begin(struct br_handler *self, struct br_request *request)
     if (!br_hosts_allow(&control->hosts, request))
         control_reply_error(request, 403, NULL, NULL, BR_HOSTS_REFUSAL);
     else if (!control_is_allowed(control, request))
-        control_refuse(control, request);
+        control_reject(control, request);
     else if (!control_read_path(request->path, &id))
-        control_reply_error(request, 404, NULL, NULL, "see %s", CONTROL_PATH);
+        control_reply_error(request, 404, NULL, NULL, "the API is at %s", CONTROL_PATH);
     else if (id ? method != GET && method != DELETE : method == OTHER)
         control_reply_error(request, 405,
                             &(struct br_header){"allow", id ? "GET, DELETE" : "GET, POST, DELETE"},
-                            NULL, "there is no such method here");
+                            NULL, "this path does not support the method");
     else if (method == POST && !control_is_json(request))
         control_reply_error(request, 415, NULL, NULL, "Content-Type must be application/json");
     else if (control->node->host->draining)
@@ -191,8 +190,7 @@ static void control_get_override(struct control *control, struct br_request *req
     const struct control_override *override = control_overrides_find(&control->overrides, id);
     struct br_str json = {0};
     if (!override) {
-        control_reply_error(request, 404, NULL, NULL,
-                            "there is no such override; it may have ended");
+        control_reply_error(request, 404, NULL, NULL, "no override has this id; it may have ended");
         return;
     }
     control_put_override(&json, override, br_host_mono_ms(control->node->host));
@@ -215,7 +213,8 @@ static void control_post(struct control *control, struct br_request *request)
         control_reply_error(request, rc == BR_ENOMEM ? 503 : 400, NULL, err.path, "%s", err.text);
 }
 
-/* What a query may say, which is little: a filter that is overlooked would end all overrides. */
+/* Reads the query parameters. Unknown ones are rejected, because a misspelt filter would end all
+ * overrides. */
 static int control_read_query(const struct br_request *request, uint64_t id, struct br_arena *arena,
                               const char **ret_service, struct br_err *err)
 {
@@ -226,8 +225,8 @@ static int control_read_query(const struct br_request *request, uint64_t id, str
     return rc;
 }
 
-static void control_take(struct control *control, struct br_request *request, uint64_t id,
-                         const char *service)
+static void control_dispatch(struct control *control, struct br_request *request, uint64_t id,
+                             const char *service)
 {
     if (control_method_of(request) == POST)
         control_post(control, request);
@@ -250,14 +249,14 @@ static void control_body(struct br_handler *self, struct br_request *request)
     br_arena_init(&arena, QUERY_ARENA_MAX);
     int rc = control_read_query(request, id, &arena, &service, &err);
     if (request->body_error == BR_BODY_TOO_BIG)
-        control_reply_error(request, 413, NULL, NULL, "the body may have %zu bytes",
+        control_reply_error(request, 413, NULL, NULL, "the body exceeds %zu bytes",
                             request->max_body);
     else if (request->body_error || rc == BR_ENOMEM)
         control_reply_error(request, 503, NULL, NULL, "out of memory");
     else if (rc)
         control_reply_error(request, 400, NULL, err.path, "%s", err.text);
     else
-        control_take(control, request, id, service);
+        control_dispatch(control, request, id, service);
     br_arena_release(&arena);
 }
 
@@ -267,7 +266,7 @@ static void control_gone(struct br_handler *self, struct br_request *request)
     control_call_gone(request);
 }
 
-/* --- Life ------------------------------------------------------------------------------------- */
+/* --- Component ------------------------------------------------------------------------------- */
 
 static int control_create(struct br_node *node, struct br_err *err)
 {
@@ -327,7 +326,7 @@ const struct br_component br_control_extension = {
     .name = "control",
     .kind = BR_EXTENSION,
     .stability = "alpha",
-    .help = "says what is profiled and why, and profiles more for a while",
+    .help = "lists the active profiling, and increases it for a limited time",
     .options = options,
     .config_size = sizeof(struct control_config),
     .state_size = sizeof(struct control),

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The types and functions that the files of the control extension share. The API is HTTP with JSON.
- * control.c creates and starts the extension and knows the paths, read.c makes an override of a
- * request's body, overrides.c keeps the overrides in force, call.c carries a request to all workers
- * and the answers back, reply.c writes the answers.
+ * Declarations shared by the files of the control extension, an HTTP API with JSON:
  *
- * The list of overrides is the first worker's alone. Each worker's components hold copies of what
- * they obey (pipeline/override.h) and end them by themselves.
+ * - control.c: the component and the routes
+ * - read.c: parses the body of a request
+ * - overrides.c: the active overrides
+ * - call.c: sends a request to all workers and collects the results
+ * - reply.c: writes responses
+ *
+ * Only the first worker accesses the list of overrides. The components of each worker hold copies
+ * of those that apply to them (pipeline/override.h), and end these independently.
  */
 #pragma once
 
@@ -19,12 +22,12 @@
 
 #define CONTROL_PATH "/v1/profiling"
 #define CONTROL_BODY_MAX 8192
-#define CONTROL_CALLS_MAX 64  /* requests under way; further ones are told to come again */
-#define CONTROL_ROWS_MAX 4096 /* of one answer; it says when there were more */
+#define CONTROL_CALLS_MAX 64  /* requests in progress; further ones get 503 */
+#define CONTROL_ROWS_MAX 4096 /* rows in one response, which reports when there are more */
 #define CONTROL_ID_LEN 16
 #define CONTROL_TOKEN_MIN 16
-#define CONTROL_FAILURES_MAX 10 /* requests without the token at once ... */
-#define CONTROL_FORGIVE_MS 1000 /* ... and one more after each of these */
+#define CONTROL_FAILURES_MAX 10 /* failed requests that are answered with 401 ... */
+#define CONTROL_FORGIVE_MS 1000 /* ... and one more after each interval of this length */
 
 struct control_config {
     const char *endpoint, *transport;
@@ -36,57 +39,60 @@ struct control_config {
     uint64_t max_duration;
 };
 
-/* --- Overrides (overrides.c) ------------------------------------------------------------------ */
+/* --- Overrides (overrides.c) ----------------------------------------------------------------- */
 
 struct control_override {
     struct br_list link;
-    struct br_override base; /* its texts are in the arena */
+    struct br_override base; /* its strings are in `arena` */
     struct br_arena arena;
-    uint64_t duration_ms;        /* not 0 */
-    uint64_t since_ns, until_ns; /* unix, for people */
+    uint64_t duration_ms;        /* greater than 0 */
+    uint64_t since_ns, until_ns; /* Unix time, for display */
 };
 
 struct control_overrides {
     struct br_node *node;
     struct br_list list;
-    size_t count; /* with those that are on their way to the workers */
+    size_t count; /* including overrides that are being sent to the workers */
     struct br_timer end;
 };
 
 void control_override_free(struct control_override *override); /* accepts NULL */
 
-/* Returns 0 or BR_ENOMEM. */
-int control_overrides_init(struct control_overrides *rs, struct br_node *node);
-void control_overrides_release(struct control_overrides *rs); /* accepts a zeroed one */
+/* Initializes an empty list and its timer. Returns 0 or BR_ENOMEM. */
+int control_overrides_init(struct control_overrides *overrides, struct br_node *node);
+void control_overrides_release(struct control_overrides *overrides); /* accepts a zeroed one */
 
-/* Gives an override its id and its times. It counts from here to control_overrides_forget or its
- * end. Returns 0, or BR_EFULL with the seconds until an override ends in `*ret_wait_s`. */
-int control_overrides_admit(struct control_overrides *rs, struct control_override *override,
+/* Assigns the id and the times of an override, and counts it until it ends or
+ * control_overrides_discard is called. Returns 0, or BR_EFULL with the seconds until the next
+ * override ends in `*ret_wait_s`. */
+int control_overrides_admit(struct control_overrides *overrides, struct control_override *override,
                             uint64_t *ret_wait_s);
 
-/* Puts an admitted override, which it takes, into the list, or frees it instead. */
-void control_overrides_add(struct control_overrides *rs, struct control_override *override);
-void control_overrides_forget(struct control_overrides *rs, struct control_override *override);
+/* control_overrides_add adds an admitted override to the list, which then owns it.
+ * control_overrides_discard frees it instead. */
+void control_overrides_add(struct control_overrides *overrides, struct control_override *override);
+void control_overrides_discard(struct control_overrides *overrides,
+                               struct control_override *override);
 
-/* Returns the override that holds with this id, or NULL. */
-struct control_override *control_overrides_find(struct control_overrides *rs, uint64_t id);
+/* Returns the active override with this id, or NULL. */
+struct control_override *control_overrides_find(struct control_overrides *overrides, uint64_t id);
 
-/* Lists the ids of the overrides that hold: of override `id` (0: all), of `service` (NULL:
- * whatever it is for). Returns how many. */
-size_t control_overrides_match(struct control_overrides *rs, uint64_t id, const char *service,
-                               uint64_t ret[BR_OVERRIDES_MAX]);
+/* Lists the ids of the active overrides with this id (0: any) and this service (NULL: any).
+ * Returns their number. */
+size_t control_overrides_match(struct control_overrides *overrides, uint64_t id,
+                               const char *service, uint64_t ret[BR_OVERRIDES_MAX]);
 
-/* Takes an override out of the list; nothing when it has ended. */
-void control_overrides_end(struct control_overrides *rs, uint64_t id);
+/* Removes and frees an override. Does nothing if it has ended. */
+void control_overrides_end(struct control_overrides *overrides, uint64_t id);
 
-/* --- Bodies (read.c) -------------------------------------------------------------------------- */
+/* --- Bodies (read.c) ------------------------------------------------------------------------- */
 
-/* Reads an override from JSON. Returns 0, BR_ENOMEM, or BR_EINVAL with the field in err->path and
- * a sentence. */
+/* Parses an override from JSON. Returns 0, BR_ENOMEM, or BR_EINVAL with the field in err->path
+ * and a message. */
 int control_read(const char *text, size_t len, uint64_t max_duration_ns,
                  struct control_override **ret, struct br_err *err);
 
-/* --- Calls (call.c) --------------------------------------------------------------------------- */
+/* --- Calls (call.c) -------------------------------------------------------------------------- */
 
 struct control {
     struct br_handler service;
@@ -98,31 +104,41 @@ struct control {
     size_t n_calls;
     struct br_log_limit log_limit;
     double *refused;      /* requests without the right token ... */
-    double *throttled;    /* ... and those of them that came too fast */
-    unsigned failures;    /* that are not forgiven yet; one is each CONTROL_FORGIVE_MS */
-    uint64_t forgiven_ms; /* up to here */
+    double *throttled;    /* ... and those of them that were answered with 429 */
+    unsigned failures;    /* recent failures; decreases by one per CONTROL_FORGIVE_MS */
+    uint64_t forgiven_ms; /* time up to which `failures` was decreased */
     char name[192];
 };
 
-/* Carry a request to the workers, and answer it. The first takes the override. */
+/* Send a request to all workers, and answer it when they are done. control_call_add takes
+ * ownership of `override`. */
 void control_call_add(struct control *control, struct br_request *request,
                       struct control_override *override);
 void control_call_end(struct control *control, struct br_request *request, uint64_t id,
                       const char *service);
 void control_call_list(struct control *control, struct br_request *request);
+
+/* Handles that the client of a request disconnected. */
 void control_call_gone(struct br_request *request);
+
+/* Frees the calls that no worker can finish any more. */
 void control_calls_release(struct control *control);
 
-/* --- Answers (reply.c) ------------------------------------------------------------------------ */
+/* --- Responses (reply.c) --------------------------------------------------------------------- */
 
+/* Responds with JSON; with 503 if `json` failed. `header` may be NULL. */
 void control_reply(struct br_request *request, unsigned status, const struct br_header *header,
                    const struct br_str *json);
-/* Answers with an error. `field` says what of the request is wrong; it may be NULL or empty. */
+/* Responds with an error. `field` names the invalid field of the request; it may be NULL or
+ * empty. */
 void control_reply_error(struct br_request *request, unsigned status,
                          const struct br_header *header, const char *field, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* Parses an id of CONTROL_ID_LEN hex digits. Returns false for anything else, and for 0. */
 bool control_parse_id(const char *text, uint64_t *ret);
+
+/* Append an override, or the profiling of one target, as a JSON object. */
 void control_put_override(struct br_str *out, const struct control_override *override,
                           uint64_t now_ms);
 void control_put_collected(struct br_str *out, const struct br_collected *collected);

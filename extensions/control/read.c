@@ -8,7 +8,7 @@
 #include "otlp/json/tree.h"
 
 #define DEPTH_MAX 3
-#define SERVICE_MAX 255 /* bytes, as the join compares */
+#define SERVICE_MAX 255 /* bytes, as in the join */
 #define TYPES_MAX 16
 #define TYPE_MAX 64
 #define NUMBER_MAX 40
@@ -23,7 +23,7 @@ struct reading {
     struct br_err *err;
 };
 
-/* A string without control characters, of 1 to `max` bytes, in the override's arena. */
+/* Reads a string of 1 to `max` bytes without control characters into the override's arena. */
 static int control_read_text(struct reading *reading, const struct br_json_node *node, size_t max,
                              const char **ret)
 {
@@ -36,9 +36,9 @@ static int control_read_text(struct reading *reading, const struct br_json_node 
     text[len] = '\0';
     for (size_t i = 0; i < len; i++)
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
-            return br_err_set(reading->err, BR_EINVAL, "must not have control characters");
+            return br_err_set(reading->err, BR_EINVAL, "must not contain control characters");
     if (len == 0 || len > max)
-        return br_err_set(reading->err, BR_EINVAL, "must have 1 to %zu bytes, has %zu", max, len);
+        return br_err_set(reading->err, BR_EINVAL, "must have 1 to %zu bytes, got %zu", max, len);
     *ret = text;
     return 0;
 }
@@ -120,7 +120,8 @@ static int control_read_percentage(struct reading *reading, const struct br_json
         value = strtod(text, NULL);
     }
     if (!(value > 0 && value <= 100))
-        return br_err_set(reading->err, BR_EINVAL, "must be a number over 0 and up to 100");
+        return br_err_set(reading->err, BR_EINVAL,
+                          "must be a number greater than 0 and at most 100");
     reading->override->base.keep = true;
     reading->override->base.sampling_percentage = value;
     return 0;
@@ -132,7 +133,7 @@ static int control_read_threshold(struct reading *reading, const struct br_json_
     int rc = control_read_duration(reading, node, "500ms", &ns);
     if (!rc && ns == 0)
         rc = br_err_set(reading->err, BR_EINVAL,
-                        "must be more than nothing; for all spans say sampling_percentage 100");
+                        "must be greater than 0; for all spans set sampling_percentage to 100");
     if (rc)
         return rc;
     reading->override->base.keep = true;
@@ -140,7 +141,7 @@ static int control_read_threshold(struct reading *reading, const struct br_json_
     return 0;
 }
 
-/* --- The object ------------------------------------------------------------------------------- */
+/* --- The object ------------------------------------------------------------------------------ */
 
 static const struct field {
     const char *name;
@@ -165,7 +166,7 @@ static int control_read_unknown(struct reading *reading, const struct br_json_no
         name[br_json_unescape(&reading->tree, key, name)] = '\0';
         near = br_str_nearest(name, names, BR_COUNT(fields));
     }
-    return br_err_set(reading->err, BR_EINVAL, "there is no field of the name \"%s\"%s%s%s", name,
+    return br_err_set(reading->err, BR_EINVAL, "unknown field \"%s\"%s%s%s", name,
                       near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
@@ -175,7 +176,7 @@ static int control_read_field(struct reading *reading, const struct br_json_node
     for (size_t i = 0; i < BR_COUNT(fields); i++) {
         if (!br_json_string_is(&reading->tree, key, fields[i].name))
             continue;
-        int rc = *seen & 1u << i ? br_err_set(reading->err, BR_EINVAL, "is there more than once")
+        int rc = *seen & 1u << i ? br_err_set(reading->err, BR_EINVAL, "is defined more than once")
                                  : fields[i].read(reading, value);
         *seen |= 1u << i;
         if (rc)

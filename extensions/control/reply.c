@@ -53,9 +53,9 @@ void control_reply_error(struct br_request *request, unsigned status,
     br_str_release(&json);
 }
 
-/* --- Pieces ----------------------------------------------------------------------------------- */
+/* --- JSON ------------------------------------------------------------------------------------ */
 
-/* Without quotes. */
+/* Appends an id without quotes. */
 static void reply_put_id(struct br_str *out, uint64_t id)
 {
     br_str_printf(out, "%016" PRIx64, id);
@@ -80,7 +80,7 @@ static void control_reply_put_text(struct br_str *out, const char *name, const c
     br_str_json(out, value, strlen(value));
 }
 
-/* As the config writes it, and the request. */
+/* Appends a duration in the format of the configuration and of requests. */
 static void control_reply_put_duration(struct br_str *out, const char *name, uint64_t ns)
 {
     br_str_printf(out, ",\"%s\":\"", name);
@@ -92,6 +92,7 @@ static void control_reply_put_duration(struct br_str *out, const char *name, uin
         br_str_printf(out, "%" PRIu64 "ns\"", ns);
 }
 
+/* Appends a time in the format of RFC 3339, in UTC. */
 static void control_reply_put_time(struct br_str *out, const char *name, uint64_t unix_ns)
 {
     char text[BR_RFC3339_SIZE];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The health_check extension: 200 while the service runs, 503 from the begin of a shutdown on, so
- * that whoever balances load sends nothing new while what is held is delivered. Answers are the
- * Collector's.
+ * The health_check extension responds with 200 while the service runs, and with 503 from the start
+ * of a shutdown. Load balancers then send no new requests while queued data is delivered. Responses
+ * are those of the Collector.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ struct status {
     const char *path;
 };
 
-/* The server of the form that healthcheckv2 has. */
+/* The server in the form of healthcheckv2. */
 struct http {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
@@ -51,7 +51,7 @@ struct state {
     struct br_node *node;
     struct br_server *server;
     struct br_hosts hosts;
-    struct br_header *headers; /* of every answer */
+    struct br_header *headers; /* of each response */
     uint64_t since_ms, since_unix_ns;
     char name[192];
 };
@@ -62,22 +62,22 @@ static const struct br_option body_options[] = {
     BR_OPT_END,
 };
 
-/* Keys of confighttp's servers that mean nothing for a request without a body. */
+/* Keys of confighttp servers that have no effect on requests without a body. */
 #define SERVER_ROWS                                                                                \
-    BR_IGNORED("cors", "pages of other origins cannot read the answer"),                           \
+    BR_IGNORED("cors", "pages of other origins cannot read the response"),                         \
         BR_IGNORED("dialer", "a server does not dial"),                                            \
         BR_IGNORED("include_metadata", "nothing is passed on"),                                    \
         BR_IGNORED("compression_algorithms", "requests have no body"),                             \
         BR_IGNORED("max_request_body_size", "requests have no body"),                              \
-        BR_IGNORED("read_timeout", "a begun request has 30s"),                                     \
-        BR_IGNORED("read_header_timeout", "a begun request has 30s"),                              \
+        BR_IGNORED("read_timeout", "an incomplete request is closed after 30s"),                   \
+        BR_IGNORED("read_header_timeout", "an incomplete request is closed after 30s"),            \
         BR_IGNORED("write_timeout", "a client that does not read is closed after 20s")
 
 static const struct br_option status_options[] = {
     BR_BOOL(struct status, enabled, true, "answer"),
     BR_STRING(struct status, path, "/status",
-              "where to answer; what ends in a slash is for all below it too"),
-    BR_IGNORED("include_attributes", "the answer has no attributes"),
+              "path to answer; one that ends in a slash includes all paths below it"),
+    BR_IGNORED("include_attributes", "the response has no attributes"),
     BR_OPT_END,
 };
 
@@ -86,30 +86,30 @@ static const struct br_option http_options[] = {
     BR_STRING(struct http, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
     BR_PRESENT(struct http, tls, struct br_tls_config, br_tls_server_options,
                "TLS; absent: plaintext"),
-    BR_HEADERS(struct http, response_headers, "further headers of every answer"),
+    BR_HEADERS(struct http, response_headers, "additional headers of every response"),
     BR_STRUCT(struct http, keepalive, br_http_keepalive_options,
               "further requests on a connection"),
-    BR_STRUCT(struct http, status, status_options, "the answer whether the service takes data"),
+    BR_STRUCT(struct http, status, status_options, "the response about the state of the service"),
     BR_IGNORED("config", "the config is not shown"),
     SERVER_ROWS,
     BR_OPT_END,
 };
 
 static const struct br_option options[] = {
-    BR_BOOL(struct config, use_v2, true, "where `http` is there, it counts and not what is below"),
+    BR_BOOL(struct config, use_v2, true, "if `http` is set, use it instead of the keys below"),
     BR_PRESENT(struct config, http, struct http, http_options,
-               "the server as `healthcheckv2` has it; answers are the same"),
-    BR_IGNORED("grpc", "the state is told over HTTP only"),
+               "the server in the form of `healthcheckv2`; responses are the same"),
+    BR_IGNORED("grpc", "the state is available over HTTP only"),
     BR_IGNORED("component_health", "failing exporters show in the metrics"),
     BR_STRING(struct config, endpoint, "localhost:13133", "host:port to listen on"),
     BR_STRING(struct config, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
     BR_STRING(struct config, path, "/",
-              "where to answer; what ends in a slash is for all below it too"),
+              "path to answer; one that ends in a slash includes all paths below it"),
     BR_PRESENT(struct config, tls, struct br_tls_config, br_tls_server_options,
                "TLS; absent: plaintext"),
     BR_PRESENT(struct config, response_body, struct response_body, body_options,
-               "texts to answer with; absent: JSON with status, upSince and uptime"),
-    BR_HEADERS(struct config, response_headers, "further headers of every answer"),
+               "response bodies; absent: JSON with status, upSince and uptime"),
+    BR_HEADERS(struct config, response_headers, "additional headers of every response"),
     BR_KEEPALIVE_ROWS(struct config),
     BR_STRINGS(struct config, allowed_hosts, BR_HOSTS_HELP),
     BR_IGNORED("check_collector_pipeline", "failing exporters show in the metrics"),
@@ -122,8 +122,8 @@ static bool health_check_has_http(const struct config *settings)
     return settings->use_v2 && settings->http;
 }
 
-/* What `http` says takes the place of what the older keys say. */
-static void health_check_take_http(struct config *settings)
+/* Replaces the older keys by those of `http`. */
+static void health_check_apply_http(struct config *settings)
 {
     const struct http *http = settings->http;
     settings->endpoint = http->endpoint;
@@ -134,9 +134,9 @@ static void health_check_take_http(struct config *settings)
     settings->path = http->status.path;
 }
 
-/* `node` and `path` are those of the map that says where the answer is. */
-static void health_check_check_place(const struct config *settings, const struct br_yaml *node,
-                                     const char *path, struct br_errs *errs)
+/* Checks the endpoint and path. `node` and `path` are those of the map that contains them. */
+static void health_check_check_server(const struct config *settings, const struct br_yaml *node,
+                                      const char *path, struct br_errs *errs)
 {
     char at[320], host[256];
     unsigned port;
@@ -147,7 +147,7 @@ static void health_check_check_place(const struct config *settings, const struct
     } else if (!unix_socket && !br_endpoint_parse(settings->endpoint, host, &port)) {
         br_errs_add_key(
             errs, node, path, "endpoint",
-            "must be host:port with a port from 0 to 65535, as localhost:13133, got \"%s\"",
+            "must be host:port with a port from 0 to 65535, such as localhost:13133, got \"%s\"",
             settings->endpoint);
     }
     const struct br_yaml *status = br_yaml_get(node, "status");
@@ -162,46 +162,45 @@ static int health_check_check(void *config, const struct br_yaml *node, const ch
                               struct br_arena *arena, struct br_errs *errs)
 {
     struct config *settings = config;
-    const struct br_yaml *place = node;
+    const struct br_yaml *map = node;
     size_t before = errs->n_errors;
     char at[256];
     (void)arena;
     (void)snprintf(at, sizeof at, "%s", path);
     br_hosts_check(&settings->allowed_hosts, node, path, errs);
     if (health_check_has_http(settings)) {
-        place = br_yaml_get(node, "http");
+        map = br_yaml_get(node, "http");
         (void)snprintf(at, sizeof at, "%s::http", path);
-        health_check_take_http(settings);
+        health_check_apply_http(settings);
     }
-    health_check_check_place(settings, place, at, errs);
-    if (place != node && !settings->http->status.enabled)
-        br_errs_add(errs, place, at,
-                    "with status::enabled: false there is nothing to answer; leave the extension "
-                    "out");
+    health_check_check_server(settings, map, at, errs);
+    if (map != node && !settings->http->status.enabled)
+        br_errs_add(errs, map, at,
+                    "the extension has no effect with status::enabled: false; remove "
+                    "it");
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-/* --- Answers --------------------------------------------------------------------------------- */
+/* --- Responses ------------------------------------------------------------------------------- */
 
-/* As Go prints a time.Duration: 1h2m3.004s, 3.004s, 4ms, 0s. */
+/* Appends a duration as Go prints it: 1h2m3.004s, 3.004s, 4ms, 0s. */
 static void health_check_put_uptime(struct br_str *out, uint64_t ms)
 {
-    uint64_t seconds = ms / 1000, rest = ms % 1000;
+    uint64_t seconds = ms / 1000, fraction = ms % 1000;
     if (seconds >= 3600)
         br_str_printf(out, "%" PRIu64 "h", seconds / 3600);
     if (seconds >= 60)
         br_str_printf(out, "%" PRIu64 "m", seconds / 60 % 60);
-    if (seconds == 0 && rest) {
-        br_str_printf(out, "%" PRIu64 "ms", rest);
+    if (seconds == 0 && fraction) {
+        br_str_printf(out, "%" PRIu64 "ms", fraction);
         return;
     }
-    int digits = rest % 100 == 0 ? 1 : rest % 10 == 0 ? 2 : 3;
+    int digits = 3;
+    for (; digits > 1 && fraction % 10 == 0; digits--)
+        fraction /= 10;
     br_str_printf(out, "%" PRIu64, seconds % 60);
-    if (rest)
-        br_str_printf(out, ".%0*" PRIu64, digits,
-                      digits == 1   ? rest / 100
-                      : digits == 2 ? rest / 10
-                                    : rest);
+    if (fraction)
+        br_str_printf(out, ".%0*" PRIu64, digits, fraction);
     br_str_putc(out, 's');
 }
 
@@ -221,7 +220,7 @@ static void health_check_put_status(const struct state *state, bool healthy, str
     br_str_puts(out, "\"}");
 }
 
-/* As Go's ServeMux: a path that ends in a slash is for everything below it. */
+/* Matches like Go's ServeMux: a pattern that ends in a slash includes everything below it. */
 static bool health_check_path_matches(const char *pattern, const char *path)
 {
     size_t len = strlen(pattern);
@@ -258,14 +257,14 @@ static void health_check_begin(struct br_handler *self, struct br_request *reque
     br_request_reply(request, &reply);
 }
 
-/* Every request is answered in begin. */
+/* Every request is answered when it begins. */
 static void health_check_body(struct br_handler *self, struct br_request *request)
 {
     (void)self;
     (void)request;
 }
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Component ------------------------------------------------------------------------------- */
 
 static int health_check_create(struct br_node *node, struct br_err *err)
 {
@@ -327,7 +326,7 @@ const struct br_component br_health_check_extension = {
     .name = "health_check",
     .kind = BR_EXTENSION,
     .stability = "beta",
-    .help = "answers whether the service takes data",
+    .help = "reports whether the service accepts data",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),

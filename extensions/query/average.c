@@ -6,7 +6,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
-#include "extensions/query/pick.h"
+#include "extensions/query/selection.h"
 
 #define PROFILES_MAX (4u << 20)
 #define SOURCES_MAX 1000000u
@@ -19,7 +19,7 @@ struct averaging {
     struct query_job *job;
     struct br_map *profiles; /* by source and time */
     struct br_map *sources;  /* by source, of struct average_source */
-    uint64_t divisor;        /* profiles of the sources that are wanted; 0: any number */
+    uint64_t divisor;        /* only sources with this number of profiles are selected; 0: all */
     int rc;
 };
 
@@ -28,11 +28,11 @@ static bool average_on_series(const struct br_stored_series *series, void *arg)
     struct averaging *averaging = arg;
     uint64_t key = series->source;
     if (br_map_get(averaging->sources, &key, sizeof key))
-        return query_pick_goes_on(averaging->job);
+        return query_job_may_continue(averaging->job);
     struct average_source *source = br_arena_calloc(&averaging->job->arena, 1, sizeof *source);
     averaging->rc = source ? br_map_put(averaging->sources, &key, sizeof key, source, NULL)
                            : br_arena_why(&averaging->job->arena);
-    return !averaging->rc && query_pick_goes_on(averaging->job);
+    return !averaging->rc && query_job_may_continue(averaging->job);
 }
 
 static bool average_on_samples(const struct br_stored_samples *samples, void *arg)
@@ -47,10 +47,10 @@ static bool average_on_samples(const struct br_stored_samples *samples, void *ar
         source->n_profiles++;
         averaging->rc = br_map_put(averaging->profiles, &profile, sizeof profile, averaging, NULL);
     }
-    return !averaging->rc && query_pick_goes_on(averaging->job);
+    return !averaging->rc && query_job_may_continue(averaging->job);
 }
 
-static bool average_wants(const struct br_stored_series *series, void *arg)
+static bool average_selects(const struct br_stored_series *series, void *arg)
 {
     const struct averaging *averaging = arg;
     uint64_t key = series->source;
@@ -64,7 +64,7 @@ static int average_compare(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Lists the numbers of profiles that sources have, each once. */
+/* Lists the distinct numbers of profiles per source. */
 static uint64_t *average_divisors(struct averaging *averaging, size_t *ret_count)
 {
     size_t n_sources = br_map_count(averaging->sources), count = 0, len;
@@ -83,7 +83,7 @@ static uint64_t *average_divisors(struct averaging *averaging, size_t *ret_count
     return list;
 }
 
-/* Prunes both if together they may have more nodes than one. */
+/* Prunes both flames if together they could exceed the maximum number of nodes. */
 static int average_make_room(struct query_job *job, struct br_flame *flame, struct br_flame *part)
 {
     struct br_flame *const both[] = {flame, part};
@@ -97,22 +97,22 @@ static int average_make_room(struct query_job *job, struct br_flame *flame, stru
         br_free(map);
     }
     job->store->note =
-        "there are more stacks than one query adds up: the smallest are shown as \"other\"";
+        "there are too many stacks for one query: the smallest are shown as \"other\"";
     return rc;
 }
 
 static int average_add(struct averaging *averaging, const struct br_sample_filter *filter,
                        struct br_flame *flame, struct br_err *err)
 {
-    struct br_sample_filter some = *filter;
+    struct br_sample_filter filtered = *filter;
     struct br_flame part;
-    some.wants = average_wants;
-    some.wants_arg = averaging;
+    filtered.select_series = average_selects;
+    filtered.select_arg = averaging;
     int rc = br_flame_init(&part, flame->max_nodes);
     if (rc)
         return rc;
     part.side = flame->side;
-    rc = br_store_flame(averaging->job->store, &some, &part, err);
+    rc = br_store_flame(averaging->job->store, &filtered, &part, err);
     if (!rc)
         rc = average_make_room(averaging->job, flame, &part);
     if (!rc)
@@ -121,8 +121,8 @@ static int average_add(struct averaging *averaging, const struct br_sample_filte
     return rc;
 }
 
-/* Counts the profiles of the processes that have a series of the filter, also those in which there
- * was nothing of it. */
+/* Counts the profiles of the processes that have a series of the filter, including profiles
+ * without samples of that series. */
 static int average_count(struct averaging *averaging, const struct br_sample_filter *filter,
                          struct br_err *err)
 {
@@ -131,8 +131,8 @@ static int average_count(struct averaging *averaging, const struct br_sample_fil
                                          .until_ns = filter->until_ns,
                                          .type = filter->type,
                                          .spans_together = true,
-                                         .wants = average_wants,
-                                         .wants_arg = averaging};
+                                         .select_series = average_selects,
+                                         .select_arg = averaging};
     int rc = br_store_series(store, filter, average_on_series, averaging, err);
     if (!rc && !averaging->rc)
         rc = br_store_samples(store, &all, 1, average_on_samples, averaging, err);
@@ -150,7 +150,7 @@ int query_average_flame(struct query_job *job, const struct br_sample_filter *fi
     const uint64_t *divisors = rc ? NULL : average_divisors(&averaging, &n_divisors);
     if (!rc && !divisors)
         rc = br_arena_why(&job->arena);
-    for (size_t i = 0; i < n_divisors && !rc && query_pick_goes_on(job); i++) {
+    for (size_t i = 0; i < n_divisors && !rc && query_job_may_continue(job); i++) {
         averaging.divisor = divisors[i];
         rc = average_add(&averaging, filter, flame, err);
     }

@@ -13,7 +13,7 @@
 #define OPERATIONS_MAX 10000 /* of one service */
 #define DURATION_MAX 1e18    /* ns: 31 years */
 
-/* --- Parameters and JSON ---------------------------------------------------------------------- */
+/* --- Parameters and JSON --------------------------------------------------------------------- */
 
 bool query_braid_range(struct query_job *job, uint64_t *ret_from, uint64_t *ret_until)
 {
@@ -22,7 +22,7 @@ bool query_braid_range(struct query_job *job, uint64_t *ret_from, uint64_t *ret_
         !query_job_time(job, "end", job->now_ns, ret_until))
         return false;
     if (*ret_until < *ret_from) {
-        query_job_fail(job, 400, "invalid end: lies before start");
+        query_job_fail(job, 400, "invalid end: must not be before start");
         return false;
     }
     *ret_until += *ret_until < UINT64_MAX;
@@ -56,10 +56,15 @@ bool query_braid_duration(struct query_job *job, const char *name, uint64_t *ret
                        text, text, text);
         return false;
     }
-    double ns = bare ? 0 : number ? value * braid_unit_ns(end) : -1;
+    double ns = -1;
+    if (bare)
+        ns = 0;
+    else if (number)
+        ns = value * braid_unit_ns(end);
     if (!(ns >= 0 && ns <= DURATION_MAX)) {
-        query_job_fail(job, 400, "invalid %s: must be a duration, as 100ms or 1.5s, got \"%.40s\"",
-                       name, text);
+        query_job_fail(job, 400,
+                       "invalid %s: must be a duration such as 100ms or 1.5s, got \"%.40s\"", name,
+                       text);
         return false;
     }
     *ret = (uint64_t)ns;
@@ -99,7 +104,7 @@ void query_braid_end(struct query_job *job, int rc, const struct br_err *err)
     br_str_putc(&job->out, '}');
 }
 
-/* --- Status ----------------------------------------------------------------------------------- */
+/* --- Status ---------------------------------------------------------------------------------- */
 
 static void braid_status(struct query_job *job)
 {
@@ -123,7 +128,7 @@ static void braid_status(struct query_job *job)
                   usage.n_samples, oldest_ns, newest_ns, br_store_generation(store));
 }
 
-/* --- Services --------------------------------------------------------------------------------- */
+/* --- Services -------------------------------------------------------------------------------- */
 
 struct braid_service {
     const char *name;
@@ -150,7 +155,7 @@ static struct braid_service *braid_service_of(struct braid_services *services, c
     services->rc = service && service->name ? br_map_put(services->map, name, len, service, NULL)
                                             : br_arena_why(&services->job->arena);
     if (services->rc == BR_EFULL && br_map_count(services->map) == SERVICES_MAX) {
-        services->job->store->note = "there are more services than one answer lists";
+        services->job->store->note = "there are more services than one response can list";
         services->rc = 0;
         return NULL;
     }
@@ -175,14 +180,14 @@ static bool braid_services_on_series(const struct br_stored_series *series, void
             if (service)
                 (void)query_braid_type(services->job, &service->types, series->type);
         }
-    return !services->rc && query_pick_goes_on(services->job);
+    return !services->rc && query_job_may_continue(services->job);
 }
 
 static bool braid_services_on_operation(const char *name, uint64_t count, void *arg)
 {
     struct braid_services *services = arg;
     if (services->n_operations == OPERATIONS_MAX) {
-        services->job->store->note = "there are more operations than one answer lists";
+        services->job->store->note = "there are more operations than one response can list";
         return false;
     }
     if (services->n_operations++)
@@ -266,7 +271,7 @@ static void braid_list_services(struct query_job *job)
     query_braid_end(job, rc, &err);
 }
 
-/* --- Routes ----------------------------------------------------------------------------------- */
+/* --- Routes ---------------------------------------------------------------------------------- */
 
 static void braid_openapi(struct query_job *job)
 {

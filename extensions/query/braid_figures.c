@@ -9,7 +9,7 @@
 
 #define NO_ROW UINT32_MAX
 
-/* --- Types ------------------------------------------------------------------------------------ */
+/* --- Types ----------------------------------------------------------------------------------- */
 
 size_t query_braid_type(struct query_job *job, struct query_braid_types *types, const char *id)
 {
@@ -26,19 +26,21 @@ size_t query_braid_type(struct query_job *job, struct query_braid_types *types, 
 
 bool query_braid_is_cpu(const char *type_id)
 {
-    const char *rest = strchr(type_id, ':');
-    return rest && br_text_starts(rest, ":cpu:nanoseconds:");
+    const char *suffix = strchr(type_id, ':');
+    return suffix && br_text_starts(suffix, ":cpu:nanoseconds:");
 }
 
 static bool figures_is_wall(const char *type_id)
 {
-    const char *rest = strchr(type_id, ':');
-    return rest && br_text_starts(rest, ":wall:nanoseconds:");
+    const char *suffix = strchr(type_id, ':');
+    return suffix && br_text_starts(suffix, ":wall:nanoseconds:");
 }
 
 static unsigned figures_rank(const char *type_id)
 {
-    return query_braid_is_cpu(type_id) ? 2 : figures_is_wall(type_id) ? 1 : 0;
+    if (query_braid_is_cpu(type_id))
+        return 2;
+    return figures_is_wall(type_id) ? 1 : 0;
 }
 
 size_t query_braid_main_type(const struct query_braid_types *types,
@@ -58,13 +60,13 @@ size_t query_braid_main_type(const struct query_braid_types *types,
     return best;
 }
 
-/* --- Figures ---------------------------------------------------------------------------------- */
+/* --- Figures --------------------------------------------------------------------------------- */
 
 int query_braid_add(struct query_job *job, struct query_braid_figures *figures, size_t type,
                     uint64_t samples, int64_t value)
 {
     if (type == BRAID_TYPES_MAX) {
-        job->store->note = "there are more profile types than one answer has";
+        job->store->note = "there are more profile types than one response can list";
         return 0;
     }
     if (type >= figures->n_types) {
@@ -92,7 +94,8 @@ static int64_t figures_cpu(const struct query_braid_types *types,
     return sum;
 }
 
-/* A sample has a value of each of its profile's types: it counts once. */
+/* Each sample has a value for every type of its profile, so samples are counted for one type
+ * only. */
 static uint64_t figures_samples(const struct query_braid_types *types,
                                 const struct query_braid_figures *figures)
 {
@@ -119,13 +122,13 @@ void query_braid_put_figures(struct br_str *out, const struct query_braid_types 
     br_str_putc(out, '}');
 }
 
-/* --- Rows ------------------------------------------------------------------------------------- */
+/* --- Rows ------------------------------------------------------------------------------------ */
 
 bool query_braid_rows_add(const struct br_stored_span *span, void *arg)
 {
     struct query_braid_rows *rows = arg;
     if (rows->count == rows->max) {
-        rows->job->store->note = "there are more spans than are looked at";
+        rows->job->store->note = "there are more spans than one query reads";
         return false;
     }
     rows->rc =
@@ -134,7 +137,7 @@ bool query_braid_rows_add(const struct br_stored_span *span, void *arg)
         return false;
     rows->rows[rows->count++] = (struct query_braid_row){
         .span = *span, .first_child = NO_ROW, .next = NO_ROW, .parent = NO_ROW};
-    return query_pick_goes_on(rows->job);
+    return query_job_may_continue(rows->job);
 }
 
 void query_braid_rows_release(struct query_braid_rows *rows)
@@ -150,7 +153,7 @@ struct query_braid_row *query_braid_find(const struct query_braid_rows *rows, ui
     return rows->by_id ? br_map_get(rows->by_id, &span_id, sizeof span_id) : NULL;
 }
 
-/* Places of rows by the ids of their spans: of equal ones the first. */
+/* Makes a map from span id to row. If ids are equal, the first row is in it. */
 static int figures_index(const struct query_braid_rows *rows, struct br_map **ret)
 {
     struct br_map *map = br_map_new(rows->count + 1);
@@ -202,8 +205,8 @@ static bool figures_is_local(const struct query_braid_rows *rows,
            !strcmp(child->span.service, rows->rows[child->parent].span.service);
 }
 
-/* A list of the rows below `root`, each once, parents first: spans that are each other's parents
- * do not go round. */
+/* Lists the rows of the local subtree of `root`, parents first. Each row is listed once, even if
+ * spans are each other's parents. */
 static int figures_list_below(struct query_braid_rows *rows, uint32_t root, uint32_t **ret,
                               size_t *ret_n)
 {
@@ -226,18 +229,18 @@ static int figures_list_below(struct query_braid_rows *rows, uint32_t root, uint
     return 0;
 }
 
-int query_braid_pick_subtree(struct query_braid_rows *rows, const struct query_braid_row *root,
-                             struct query_pick *pick)
+int query_braid_select_subtree(struct query_braid_rows *rows, const struct query_braid_row *root,
+                               struct query_selection *selection)
 {
     uint32_t *list = NULL;
     size_t count = 0;
     int rc = figures_list_below(rows, (uint32_t)(root - rows->rows), &list, &count);
     for (size_t i = 0; i < count && !rc; i++)
-        rc = query_pick_add_span(rows->job, pick, rows->rows[list[i]].span.span_id);
+        rc = query_selection_add_span(rows->job, selection, rows->rows[list[i]].span.span_id);
     return rc;
 }
 
-/* --- Sums ------------------------------------------------------------------------------------- */
+/* --- Sums ------------------------------------------------------------------------------------ */
 
 struct figures_adder {
     struct query_braid_rows *rows;
@@ -254,13 +257,13 @@ static bool figures_on_samples(const struct br_stored_samples *samples, void *ar
         rows->rc = query_braid_add(rows->job, &row->self,
                                    query_braid_type(rows->job, &rows->types, samples->series->type),
                                    samples->count, samples->value);
-    return !rows->rc && query_pick_goes_on(rows->job);
+    return !rows->rc && query_job_may_continue(rows->job);
 }
 
 int query_braid_sum_rows(struct query_braid_rows *rows, struct br_err *err)
 {
     struct figures_adder adder = {.rows = rows};
-    struct br_map *own = NULL;
+    struct br_map *temporary = NULL;
     if (!rows->count)
         return 0;
     uint64_t *ids = br_arena_calloc(&rows->job->arena, rows->count, sizeof *ids);
@@ -268,13 +271,13 @@ int query_braid_sum_rows(struct query_braid_rows *rows, struct br_err *err)
         return br_arena_why(&rows->job->arena);
     for (size_t i = 0; i < rows->count; i++)
         ids[i] = rows->rows[i].span.span_id;
-    int rc = rows->by_id ? 0 : figures_index(rows, &own);
+    int rc = rows->by_id ? 0 : figures_index(rows, &temporary);
     if (rc)
         return rc;
-    adder.by_id = rows->by_id ? rows->by_id : own;
+    adder.by_id = rows->by_id ? rows->by_id : temporary;
     struct br_sample_filter filter = {.span_ids = ids, .n_span_ids = rows->count};
     rc = br_store_samples(rows->job->store, &filter, 0, figures_on_samples, &adder, err);
-    br_map_free(own, NULL);
+    br_map_free(temporary, NULL);
     return rc ? rc : rows->rc;
 }
 
@@ -288,8 +291,8 @@ static int figures_add_all(struct query_braid_rows *rows, struct query_braid_fig
     return rc;
 }
 
-/* Rows in an order in which children stand behind their parents: from each row whose parent is of
- * another service, or is not here. */
+/* Orders the rows so that children follow their parents, and adds up from the end. Each local
+ * subtree starts at a row whose parent is in another service or missing. */
 int query_braid_sum_subtrees(struct query_braid_rows *rows)
 {
     int rc = 0;

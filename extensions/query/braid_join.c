@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET join: how well the samples and the spans of each service meet. */
+/* GET join: how many samples and spans of each service are linked. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +12,13 @@
 
 #define SPANS_MAX (4u << 20)
 #define SERVICES_MAX 1000
-#define SKEWS_MAX 100000 /* calls whose spans' clocks are compared */
+#define SKEWS_MAX 100000 /* calls for which the clocks of client and server are compared */
 #define SLACK_NS                                                                                   \
-    (60 * BRAID_SECOND_NS) /* before and after the range, where a sample's span may be */
+    (60 * BRAID_SECOND_NS) /* extension of the range in which the spans of samples are searched */
 #define SKEW_LARGE_NS 50000000u
-#define CHILD_LONG_NS 50000000u /* five sampling intervals: one that computes has samples */
-#define CHILDREN_MIN 5u         /* of them, before a hint names a cause */
+/* five sampling intervals: a span that uses the CPU for so long has samples */
+#define CHILD_LONG_NS 50000000u
+#define CHILDREN_MIN 5u /* such children that are needed before a hint names a cause */
 #define HINT_MAX 320
 
 struct join_tally {
@@ -28,10 +29,10 @@ struct join_service {
     const char *name;
     uint64_t n_spans, n_spans_with_samples;
     struct query_braid_types types;
-    struct query_braid_figures samples;           /* by type; of these: */
-    struct join_tally *tallies;                   /* by type, BRAID_TYPES_MAX of them */
-    uint64_t n_children, n_children_with_samples; /* child spans of CHILD_LONG_NS and more */
-    bool has_skew;                                /* clocks were compared */
+    struct query_braid_figures samples;           /* by type */
+    struct join_tally *tallies;                   /* by type, BRAID_TYPES_MAX entries */
+    uint64_t n_children, n_children_with_samples; /* child spans of at least CHILD_LONG_NS */
+    bool has_skew;                                /* at least one pair of clocks was compared */
     uint64_t median_skew_ns;
 };
 
@@ -47,10 +48,10 @@ struct join_skew {
     uint64_t ns;
 };
 
-struct join_ask {
+struct join_report {
     struct query_job *job;
     uint64_t from_ns, until_ns;
-    struct br_map *map; /* of struct join_service */
+    struct br_map *map; /* service name to an entry of `services` */
     struct join_service *services[SERVICES_MAX];
     size_t n_services;
     struct join_span *spans;
@@ -60,16 +61,17 @@ struct join_ask {
     int rc;
 };
 
-/* The number of a service; SERVICES_MAX where there are too many, or without memory (ask->rc). */
-static uint32_t join_find_service(struct join_ask *ask, const char *name)
+/* Finds or adds a service and returns its number. Returns SERVICES_MAX if there are too many, or
+ * memory runs out (report->rc). */
+static uint32_t join_find_service(struct join_report *report, const char *name)
 {
-    struct br_arena *arena = &ask->job->arena;
+    struct br_arena *arena = &report->job->arena;
     size_t len = strlen(name);
-    struct join_service **known = br_map_get(ask->map, name, len);
+    struct join_service **known = br_map_get(report->map, name, len);
     if (known)
-        return (uint32_t)(known - ask->services);
-    if (ask->n_services == SERVICES_MAX) {
-        ask->job->store->note = "there are more services than one answer lists";
+        return (uint32_t)(known - report->services);
+    if (report->n_services == SERVICES_MAX) {
+        report->job->store->note = "there are more services than one response can list";
         return SERVICES_MAX;
     }
     struct join_service *service = br_arena_calloc(arena, 1, sizeof *service);
@@ -78,41 +80,44 @@ static uint32_t join_find_service(struct join_ask *ask, const char *name)
         service->tallies = br_arena_calloc(arena, BRAID_TYPES_MAX, sizeof *service->tallies);
     }
     if (!service || !service->name || !service->tallies)
-        ask->rc = br_arena_why(arena);
+        report->rc = br_arena_why(arena);
     else
-        ask->rc = br_map_put(ask->map, name, len, &ask->services[ask->n_services], NULL);
-    if (ask->rc)
+        report->rc =
+            br_map_put(report->map, name, len, &report->services[report->n_services], NULL);
+    if (report->rc)
         return SERVICES_MAX;
-    ask->services[ask->n_services] = service;
-    return (uint32_t)ask->n_services++;
+    report->services[report->n_services] = service;
+    return (uint32_t)report->n_services++;
 }
 
-/* --- Spans ------------------------------------------------------------------------------------ */
+/* --- Spans ----------------------------------------------------------------------------------- */
 
 static bool join_on_span(const struct br_stored_span *span, void *arg)
 {
-    struct join_ask *ask = arg;
-    uint32_t service = join_find_service(ask, span->service);
+    struct join_report *report = arg;
+    uint32_t service = join_find_service(report, span->service);
     if (service == SERVICES_MAX)
-        return !ask->rc;
-    if (ask->n_spans == SPANS_MAX) {
-        ask->job->store->note = "there are more spans than are looked at: the newest are counted";
+        return !report->rc;
+    if (report->n_spans == SPANS_MAX) {
+        report->job->store->note =
+            "there are more spans than one query reads: only the newest are counted";
         return false;
     }
-    ask->rc =
-        br_grow(&ask->spans, &ask->cap_spans, ask->n_spans + 1, sizeof *ask->spans, SPANS_MAX);
-    if (ask->rc)
+    report->rc = br_grow(&report->spans, &report->cap_spans, report->n_spans + 1,
+                         sizeof *report->spans, SPANS_MAX);
+    if (report->rc)
         return false;
-    bool in_range = span->start_ns >= ask->from_ns && span->start_ns < ask->until_ns;
-    ask->services[service]->n_spans += in_range;
-    ask->spans[ask->n_spans++] = (struct join_span){.span_id = span->span_id,
-                                                    .parent_id = span->parent_id,
-                                                    .kind = span->kind,
-                                                    .start_ns = span->start_ns,
-                                                    .end_ns = span->start_ns + span->duration_ns,
-                                                    .service = service,
-                                                    .in_range = in_range};
-    return query_pick_goes_on(ask->job);
+    bool in_range = span->start_ns >= report->from_ns && span->start_ns < report->until_ns;
+    report->services[service]->n_spans += in_range;
+    report->spans[report->n_spans++] =
+        (struct join_span){.span_id = span->span_id,
+                           .parent_id = span->parent_id,
+                           .kind = span->kind,
+                           .start_ns = span->start_ns,
+                           .end_ns = span->start_ns + span->duration_ns,
+                           .service = service,
+                           .in_range = in_range};
+    return query_job_may_continue(report->job);
 }
 
 static int join_compare_spans(const void *left, const void *right)
@@ -121,50 +126,50 @@ static int join_compare_spans(const void *left, const void *right)
     return a->span_id < b->span_id ? -1 : a->span_id > b->span_id;
 }
 
-static struct join_span *join_find_span(struct join_ask *ask, uint64_t span_id)
+static struct join_span *join_find_span(struct join_report *report, uint64_t span_id)
 {
     const struct join_span key = {.span_id = span_id};
-    return ask->n_spans && span_id
-               ? bsearch(&key, ask->spans, ask->n_spans, sizeof key, join_compare_spans)
+    return report->n_spans && span_id
+               ? bsearch(&key, report->spans, report->n_spans, sizeof key, join_compare_spans)
                : NULL;
 }
 
-/* A server's span lies within the client's where their clocks agree. */
-static void join_compare_clocks(struct join_ask *ask, const struct join_span *server,
+/* If the clocks agree, the span of a server lies within that of its client. */
+static void join_compare_clocks(struct join_report *report, const struct join_span *server,
                                 const struct join_span *client)
 {
     uint64_t before_ns =
         server->start_ns < client->start_ns ? client->start_ns - server->start_ns : 0;
     uint64_t after_ns = server->end_ns > client->end_ns ? server->end_ns - client->end_ns : 0;
-    if (ask->n_skews == SKEWS_MAX)
+    if (report->n_skews == SKEWS_MAX)
         return;
-    ask->rc =
-        br_grow(&ask->skews, &ask->cap_skews, ask->n_skews + 1, sizeof *ask->skews, SKEWS_MAX);
-    if (!ask->rc)
-        ask->skews[ask->n_skews++] =
+    report->rc = br_grow(&report->skews, &report->cap_skews, report->n_skews + 1,
+                         sizeof *report->skews, SKEWS_MAX);
+    if (!report->rc)
+        report->skews[report->n_skews++] =
             (struct join_skew){server->service, before_ns > after_ns ? before_ns : after_ns};
 }
 
-static void join_look_at_parents(struct join_ask *ask)
+static void join_compare_with_parents(struct join_report *report)
 {
-    for (size_t i = 0; i < ask->n_spans && !ask->rc; i++) {
-        const struct join_span *span = &ask->spans[i];
+    for (size_t i = 0; i < report->n_spans && !report->rc; i++) {
+        const struct join_span *span = &report->spans[i];
         const struct join_span *parent =
-            span->in_range ? join_find_span(ask, span->parent_id) : NULL;
+            span->in_range ? join_find_span(report, span->parent_id) : NULL;
         if (!parent)
             continue;
         if (span->kind == BR_SPAN_KIND_SERVER && parent->kind == BR_SPAN_KIND_CLIENT)
-            join_compare_clocks(ask, span, parent);
-        /* Client spans wait: they have no samples even with a bridge. */
+            join_compare_clocks(report, span, parent);
+        /* Client spans wait, so they have no samples even with a bridge. */
         if (span->service != parent->service || br_span_kind_is_entry(span->kind) ||
             span->kind == BR_SPAN_KIND_CLIENT || span->end_ns - span->start_ns < CHILD_LONG_NS)
             continue;
-        ask->services[span->service]->n_children++;
-        ask->services[span->service]->n_children_with_samples += span->has_samples;
+        report->services[span->service]->n_children++;
+        report->services[span->service]->n_children_with_samples += span->has_samples;
     }
 }
 
-/* --- Samples ---------------------------------------------------------------------------------- */
+/* --- Samples --------------------------------------------------------------------------------- */
 
 static const char *join_label(const struct br_stored_series *series, const char *name)
 {
@@ -176,35 +181,36 @@ static const char *join_label(const struct br_stored_series *series, const char 
 
 static bool join_on_samples(const struct br_stored_samples *samples, void *arg)
 {
-    struct join_ask *ask = arg;
-    uint32_t number = join_find_service(ask, join_label(samples->series, "service_name"));
+    struct join_report *report = arg;
+    uint32_t number = join_find_service(report, join_label(samples->series, "service_name"));
     if (number == SERVICES_MAX)
-        return !ask->rc;
-    struct join_service *service = ask->services[number];
-    size_t type = query_braid_type(ask->job, &service->types, samples->series->type);
-    ask->rc = query_braid_add(ask->job, &service->samples, type, samples->count, samples->value);
-    if (ask->rc || type == BRAID_TYPES_MAX)
-        return !ask->rc;
+        return !report->rc;
+    struct join_service *service = report->services[number];
+    size_t type = query_braid_type(report->job, &service->types, samples->series->type);
+    report->rc =
+        query_braid_add(report->job, &service->samples, type, samples->count, samples->value);
+    if (report->rc || type == BRAID_TYPES_MAX)
+        return !report->rc;
     struct join_tally *tally = &service->tallies[type];
     tally->samples += samples->count;
     if (!samples->span_id) {
         if (!strcmp(join_label(samples->series, BR_SAMPLE_JOIN), "ambiguous"))
             tally->ambiguous += samples->count;
-        return query_pick_goes_on(ask->job);
+        return query_job_may_continue(report->job);
     }
     tally->with_span += samples->count;
-    struct join_span *span = join_find_span(ask, samples->span_id);
+    struct join_span *span = join_find_span(report, samples->span_id);
     if (!span) {
         tally->unknown += samples->count;
-        return query_pick_goes_on(ask->job);
+        return query_job_may_continue(report->job);
     }
     if (!span->has_samples && span->in_range)
-        ask->services[span->service]->n_spans_with_samples++;
+        report->services[span->service]->n_spans_with_samples++;
     span->has_samples = true;
-    return query_pick_goes_on(ask->job);
+    return query_job_may_continue(report->job);
 }
 
-/* --- The answer ------------------------------------------------------------------------------- */
+/* --- The response ---------------------------------------------------------------------------- */
 
 static int join_compare_skews(const void *left, const void *right)
 {
@@ -214,17 +220,17 @@ static int join_compare_skews(const void *left, const void *right)
     return a->ns < b->ns ? -1 : a->ns > b->ns;
 }
 
-static void join_find_medians(struct join_ask *ask)
+static void join_find_medians(struct join_report *report)
 {
-    if (ask->n_skews)
-        qsort(ask->skews, ask->n_skews, sizeof *ask->skews, join_compare_skews);
-    for (size_t from = 0, until; from < ask->n_skews; from = until) {
-        for (until = from;
-             until < ask->n_skews && ask->skews[until].service == ask->skews[from].service;)
+    if (report->n_skews)
+        qsort(report->skews, report->n_skews, sizeof *report->skews, join_compare_skews);
+    for (size_t from = 0, until; from < report->n_skews; from = until) {
+        for (until = from; until < report->n_skews &&
+                           report->skews[until].service == report->skews[from].service;)
             until++;
-        struct join_service *service = ask->services[ask->skews[from].service];
+        struct join_service *service = report->services[report->skews[from].service];
         service->has_skew = true;
-        service->median_skew_ns = ask->skews[from + (until - from - 1) / 2].ns;
+        service->median_skew_ns = report->skews[from + (until - from - 1) / 2].ns;
     }
 }
 
@@ -233,13 +239,14 @@ static const char *join_hint(const struct join_service *service, const struct jo
 {
     const char *name = service->name;
     if (!tally->samples)
-        (void)snprintf(hint, HINT_MAX,
-                       "no profiles of this service came: is its profiler on, and does it name the "
-                       "service \"%.60s\" as its traces do?",
-                       name);
+        (void)snprintf(
+            hint, HINT_MAX,
+            "no profiles of this service arrived: is its profiler on, and does it use the "
+            "service name \"%.60s\" as its traces do?",
+            name);
     else if (!service->n_spans)
         (void)snprintf(hint, HINT_MAX,
-                       "profiles came, and no spans: are its traces sent here, under "
+                       "profiles arrived but no spans: are its traces sent here, under "
                        "the same service name?");
     else if (tally->ambiguous * 20 > tally->samples)
         (void)snprintf(hint, HINT_MAX,
@@ -249,31 +256,31 @@ static const char *join_hint(const struct join_service *service, const struct jo
                        100.0 * (double)tally->ambiguous / (double)tally->samples);
     else if (!tally->with_span)
         (void)snprintf(hint, HINT_MAX,
-                       "profiles of this service come without span ids: let its profiler set the "
-                       "labels span_id and trace_id, or turn `infer` of the processor join on");
+                       "profiles of this service have no span ids: make its profiler set the "
+                       "labels span_id and trace_id, or enable `infer` of the processor join");
     else if (tally->unknown * 2 > tally->with_span)
         (void)snprintf(hint, HINT_MAX,
                        "most samples name spans that are not stored: are its traces sampled before "
-                       "they come here, or are its spans still to come?");
+                       "they arrive here, or have its spans not arrived yet?");
     else if (service->n_children >= CHILDREN_MIN && !service->n_children_with_samples &&
              service->n_spans_with_samples)
         (void)snprintf(hint, HINT_MAX,
-                       "first spans of a request have samples, and none of %" PRIu64
-                       " longer spans below them: either all of these wait, or the profiler labels "
-                       "first spans only (see docs/using/recipes.md)",
+                       "the first spans of requests have samples, but none of %" PRIu64
+                       " long spans below them do: either these spans wait, or the profiler labels "
+                       "only first spans (see docs/using/recipes.md)",
                        service->n_children);
     else if (tally->with_span * 5 < tally->samples)
         (void)snprintf(hint, HINT_MAX,
-                       "%.0f %% of the samples name a span: the rest is work outside of requests, "
+                       "%.0f %% of the samples name a span: the others are work outside requests, "
                        "or of processes that forked without the profiler's hook, or of threads and "
                        "tasks that need a bridge (see docs/using/recipes.md)",
                        100.0 * (double)tally->with_span / (double)tally->samples);
     else if (service->median_skew_ns > SKEW_LARGE_NS)
         (void)snprintf(
             hint, HINT_MAX,
-            "its server spans lie %.0f ms (median) outside of the client spans that called "
-            "them: two clocks differ, and samples that are joined by time may go to a "
-            "neighbour",
+            "its server spans are %.0f ms (median) outside the client spans that called "
+            "them: the clocks differ, and samples that are joined by time may be linked to a "
+            "neighbouring span",
             (double)service->median_skew_ns / 1e6);
     else
         return NULL;
@@ -312,18 +319,19 @@ static int join_compare_services(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-static void join_put(struct join_ask *ask)
+static void join_put(struct join_report *report)
 {
-    struct query_job *job = ask->job;
+    struct query_job *job = report->job;
     bool more = false;
-    join_find_medians(ask);
-    if (ask->n_services)
-        qsort(ask->services, ask->n_services, sizeof *ask->services, join_compare_services);
+    join_find_medians(report);
+    if (report->n_services)
+        qsort(report->services, report->n_services, sizeof *report->services,
+              join_compare_services);
     br_str_puts(&job->out, "{\"services\":[");
-    for (size_t i = 0; i < ask->n_services; i++) {
-        const struct join_service *service = ask->services[i];
+    for (size_t i = 0; i < report->n_services; i++) {
+        const struct join_service *service = report->services[i];
         if (!service->n_spans && !service->types.count)
-            continue; /* its spans are outside of the range */
+            continue; /* its spans are outside the range */
         if (more)
             br_str_putc(&job->out, ',');
         join_put_service(job, service);
@@ -334,37 +342,38 @@ static void join_put(struct join_ask *ask)
 
 void query_braid_join(struct query_job *job)
 {
-    struct join_ask *ask = br_arena_calloc(&job->arena, 1, sizeof *ask);
+    struct join_report *report = br_arena_calloc(&job->arena, 1, sizeof *report);
     struct br_span_filter spans = {.order = BR_SPANS_NEWEST};
-    struct query_pick pick = {0};
+    struct query_selection selection = {0};
     struct br_err err = {0};
-    if (!ask) {
+    if (!report) {
         query_job_fail_rc(job, br_arena_why(&job->arena), NULL);
         return;
     }
-    if (!query_braid_range(job, &ask->from_ns, &ask->until_ns))
+    if (!query_braid_range(job, &report->from_ns, &report->until_ns))
         return;
-    ask->job = job;
-    ask->map = br_map_new(SERVICES_MAX);
-    spans.from_ns = ask->from_ns > SLACK_NS ? ask->from_ns - SLACK_NS : 0;
-    spans.until_ns = ask->until_ns < UINT64_MAX - SLACK_NS ? ask->until_ns + SLACK_NS : 0;
-    pick.from_ns = ask->from_ns;
-    pick.until_ns = ask->until_ns;
-    int rc = ask->map ? br_store_spans(job->store, &spans, join_on_span, ask, &err) : BR_ENOMEM;
+    report->job = job;
+    report->map = br_map_new(SERVICES_MAX);
+    spans.from_ns = report->from_ns > SLACK_NS ? report->from_ns - SLACK_NS : 0;
+    spans.until_ns = report->until_ns < UINT64_MAX - SLACK_NS ? report->until_ns + SLACK_NS : 0;
+    selection.from_ns = report->from_ns;
+    selection.until_ns = report->until_ns;
+    int rc =
+        report->map ? br_store_spans(job->store, &spans, join_on_span, report, &err) : BR_ENOMEM;
     if (!rc)
-        rc = ask->rc;
-    if (!rc && ask->n_spans)
-        qsort(ask->spans, ask->n_spans, sizeof *ask->spans, join_compare_spans);
+        rc = report->rc;
+    if (!rc && report->n_spans)
+        qsort(report->spans, report->n_spans, sizeof *report->spans, join_compare_spans);
     if (!rc)
-        rc = query_pick_samples(job, &pick, 0, join_on_samples, ask, &err);
-    if (!rc && !ask->rc)
-        join_look_at_parents(ask);
+        rc = query_selection_samples(job, &selection, 0, join_on_samples, report, &err);
+    if (!rc && !report->rc)
+        join_compare_with_parents(report);
     if (!rc)
-        rc = ask->rc;
+        rc = report->rc;
     if (!rc)
-        join_put(ask);
-    br_free(ask->spans);
-    br_free(ask->skews);
-    br_map_free(ask->map, NULL);
+        join_put(report);
+    br_free(report->spans);
+    br_free(report->skews);
+    br_map_free(report->map, NULL);
     query_braid_end(job, rc, &err);
 }

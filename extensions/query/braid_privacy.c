@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GET privacy: what of the stored data may be about persons, or secret, and what the redaction has
- * taken out on the way here, by which rule. The kinds are written as options of the processor
- * `redaction`, so that what is found can be taken out by what is shown.
+ * GET privacy: stored data that may be personal or secret, and the values removed by redaction,
+ * counted by rule. The kinds correspond to options of the `redaction` processor, so a finding shows
+ * how to remove it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #define PRIVACY_SEEN_MAX 10000 /* resources */
 #define PRIVACY_MATCH_NS UINT64_C(8000000000)
 #define PRIVACY_TEXT_MAX 160 /* bytes of an example */
-#define PRIVACY_BEFORE 40    /* of these before the first match */
+#define PRIVACY_BEFORE 40    /* bytes of an example before the first match */
 #define PRIVACY_KEY_MAX 320
 
 typedef Opentelemetry__Proto__Common__V1__AnyValue AnyValue;
@@ -28,7 +28,7 @@ typedef Opentelemetry__Proto__Trace__V1__Span OtlpSpan;
 
 static const char privacy_mask[] = "[REDACTED]";
 
-/* Those by key first: of what they find no value is looked at. */
+/* Kinds by key come first: if a key matches, its value is not scanned. */
 static const struct privacy_kind {
     const char *name, *pattern;
     bool by_key;
@@ -57,7 +57,7 @@ static const struct privacy_kind {
     {"home folder", "(?:/home|/Users)/[^/\\s:]+|[A-Za-z]:\\\\Users\\\\[^\\\\\\s]+", false},
 };
 
-struct privacy_find {
+struct privacy_finding {
     const char *place, *key, *service;
     size_t kind;
     uint64_t count, span_id;
@@ -65,57 +65,58 @@ struct privacy_find {
     const char *example;
 };
 
-struct privacy_ask {
+struct privacy_report {
     struct query_job *job;
-    struct br_arena arena; /* holds results: the job's is emptied for each page of spans */
+    struct br_arena arena; /* results; the arena of the job is cleared for each page of spans */
     struct br_regex regex;
     struct br_regex_time time;
     pcre2_code *patterns[BR_COUNT(kinds)];
-    struct br_map *finds; /* of struct privacy_find */
-    struct br_map *seen;  /* resources, by their bytes */
-    /* At hand. */
+    struct br_map *findings; /* to struct privacy_finding */
+    struct br_map *seen;     /* resources that were scanned, by their bytes */
+    /* The text being scanned. */
     const char *place, *service;
-    const struct br_stored_span *span; /* NULL: none */
+    const struct br_stored_span *span; /* NULL: not in a span */
     uint64_t n_spans, n_series, n_functions;
     const char *note;
     int rc;
     struct br_err *err;
 };
 
-static int privacy_compile(struct privacy_ask *ask)
+static int privacy_compile(struct privacy_report *report)
 {
     char why[BR_REGEX_WHY_SIZE];
     int rc = 0;
     for (size_t i = 0; i < BR_COUNT(kinds) && !rc; i++)
-        rc = br_regex_compile(&ask->regex, kinds[i].pattern, &ask->patterns[i], why);
+        rc = br_regex_compile(&report->regex, kinds[i].pattern, &report->patterns[i], why);
     if (!rc)
-        rc = br_regex_ready(&ask->regex);
+        rc = br_regex_ready(&report->regex);
     if (rc)
         return rc;
-    br_regex_time_begin(&ask->time, PRIVACY_MATCH_NS, NULL);
-    br_regex_bound(&ask->regex, &ask->time);
+    br_regex_time_begin(&report->time, PRIVACY_MATCH_NS, NULL);
+    br_regex_bound(&report->regex, &report->time);
     return 0;
 }
 
-static void privacy_release(struct privacy_ask *ask)
+static void privacy_release(struct privacy_report *report)
 {
     for (size_t i = 0; i < BR_COUNT(kinds); i++)
-        pcre2_code_free(ask->patterns[i]);
-    br_regex_release(&ask->regex);
-    br_map_free(ask->finds, NULL);
-    br_map_free(ask->seen, NULL);
-    br_arena_release(&ask->arena);
+        pcre2_code_free(report->patterns[i]);
+    br_regex_release(&report->regex);
+    br_map_free(report->findings, NULL);
+    br_map_free(report->seen, NULL);
+    br_arena_release(&report->arena);
 }
 
-/* --- What is found ---------------------------------------------------------------------------- */
+/* --- Findings -------------------------------------------------------------------------------- */
 
-/* What would be left of a text, around the first match; ends at whole characters of UTF-8. */
-static const char *privacy_example(struct privacy_ask *ask, size_t kind, const char *text)
+/* Returns an excerpt of the text around its first match, redacted. The excerpt does not split
+ * UTF-8 characters. */
+static const char *privacy_example(struct privacy_report *report, size_t kind, const char *text)
 {
     struct br_str out = {.max = PRIVACY_TEXT_MAX * 4};
     size_t len = strlen(text), done = 0, from, to;
-    while (out.len < PRIVACY_TEXT_MAX &&
-           br_regex_find(&ask->regex, ask->patterns[kind], text, len, done, &from, &to) == 1) {
+    while (out.len < PRIVACY_TEXT_MAX && br_regex_find(&report->regex, report->patterns[kind], text,
+                                                       len, done, &from, &to) == 1) {
         size_t start = !out.len && from > PRIVACY_BEFORE ? from - PRIVACY_BEFORE : done;
         while (start > done && ((unsigned char)text[start] & 0xC0) == 0x80)
             start++;
@@ -125,148 +126,152 @@ static const char *privacy_example(struct privacy_ask *ask, size_t kind, const c
         br_str_puts(&out, privacy_mask);
         done = to;
     }
-    size_t rest = len - done < PRIVACY_BEFORE ? len - done : PRIVACY_BEFORE;
-    while (rest && done + rest < len && ((unsigned char)text[done + rest] & 0xC0) == 0x80)
-        rest--;
-    br_str_add(&out, text + done, rest);
-    if (done + rest < len)
+    size_t tail_len = len - done < PRIVACY_BEFORE ? len - done : PRIVACY_BEFORE;
+    while (tail_len && done + tail_len < len &&
+           ((unsigned char)text[done + tail_len] & 0xC0) == 0x80)
+        tail_len--;
+    br_str_add(&out, text + done, tail_len);
+    if (done + tail_len < len)
         br_str_puts(&out, "\xE2\x80\xA6");
-    const char *copy =
-        out.failed ? NULL : br_arena_strndup(&ask->arena, out.data ? out.data : "", out.len);
+    br_str_puts(&out, "");
+    const char *copy = out.failed ? NULL : br_arena_strndup(&report->arena, out.data, out.len);
     br_str_release(&out);
     return copy;
 }
 
-static struct privacy_find *privacy_new_find(struct privacy_ask *ask, const char *key, size_t kind,
-                                             const char *text)
+static struct privacy_finding *privacy_new_finding(struct privacy_report *report, const char *key,
+                                                   size_t kind, const char *text)
 {
-    struct br_arena *arena = &ask->arena;
-    struct privacy_find *find = br_arena_calloc(arena, 1, sizeof *find);
-    if (!find)
+    struct br_arena *arena = &report->arena;
+    struct privacy_finding *finding = br_arena_calloc(arena, 1, sizeof *finding);
+    if (!finding)
         return NULL;
-    find->place = ask->place;
-    find->kind = kind;
-    find->key = br_arena_strndup(arena, key, strlen(key));
-    find->service = br_arena_strndup(arena, ask->service, strlen(ask->service));
-    find->example = kinds[kind].by_key ? privacy_mask : privacy_example(ask, kind, text);
-    if (ask->span) {
-        find->span_id = ask->span->span_id;
-        memcpy(find->trace_id, ask->span->trace_id, sizeof find->trace_id);
+    finding->place = report->place;
+    finding->kind = kind;
+    finding->key = br_arena_strndup(arena, key, strlen(key));
+    finding->service = br_arena_strndup(arena, report->service, strlen(report->service));
+    finding->example = kinds[kind].by_key ? privacy_mask : privacy_example(report, kind, text);
+    if (report->span) {
+        finding->span_id = report->span->span_id;
+        memcpy(finding->trace_id, report->span->trace_id, sizeof finding->trace_id);
     }
-    return find->key && find->service && find->example ? find : NULL;
+    return finding->key && finding->service && finding->example ? finding : NULL;
 }
 
-static void privacy_found(struct privacy_ask *ask, const char *key, size_t kind, const char *text)
+static void privacy_add_finding(struct privacy_report *report, const char *key, size_t kind,
+                                const char *text)
 {
     char name[PRIVACY_KEY_MAX];
-    int len = snprintf(name, sizeof name, "%s %zu %.250s", ask->place, kind, key);
-    struct privacy_find *find = br_map_get(ask->finds, name, (size_t)len);
-    if (find) {
-        find->count++;
+    int len = snprintf(name, sizeof name, "%s %zu %.250s", report->place, kind, key);
+    struct privacy_finding *finding = br_map_get(report->findings, name, (size_t)len);
+    if (finding) {
+        finding->count++;
         return;
     }
-    if (br_map_count(ask->finds) == PRIVACY_FINDS_MAX) {
-        ask->note = "more was found than one answer lists";
+    if (br_map_count(report->findings) == PRIVACY_FINDS_MAX) {
+        report->note = "there are more findings than one response can list";
         return;
     }
-    find = privacy_new_find(ask, key, kind, text);
-    if (find) {
-        find->count = 1;
-        ask->rc = br_map_put(ask->finds, name, (size_t)len, find, NULL);
+    finding = privacy_new_finding(report, key, kind, text);
+    if (finding) {
+        finding->count = 1;
+        report->rc = br_map_put(report->findings, name, (size_t)len, finding, NULL);
     } else {
-        ask->rc = br_arena_why(&ask->arena);
+        report->rc = br_arena_why(&report->arena);
     }
 }
 
-static bool privacy_matches(struct privacy_ask *ask, size_t kind, const char *text)
+static bool privacy_matches(struct privacy_report *report, size_t kind, const char *text)
 {
-    int rc = br_regex_match(&ask->regex, ask->patterns[kind], text, strlen(text));
+    int rc = br_regex_match(&report->regex, report->patterns[kind], text, strlen(text));
     if (rc == BR_EFULL)
-        ask->note = "looking for patterns took too long; ask for a shorter time";
+        report->note = "looking for patterns took too long; use a shorter time range";
     else if (rc < 0)
-        ask->rc = rc;
+        report->rc = rc;
     return rc == 1;
 }
 
-/* A text under a key; "" where it has none. */
-static void privacy_look(struct privacy_ask *ask, const char *key, const char *text)
+/* Scans the text of a key; `key` is "" for texts without a key. */
+static void privacy_scan_text(struct privacy_report *report, const char *key, const char *text)
 {
     if (!*text || !strcmp(text, privacy_mask))
         return;
-    for (size_t i = 0; i < BR_COUNT(kinds) && !ask->rc; i++) {
+    for (size_t i = 0; i < BR_COUNT(kinds) && !report->rc; i++) {
         if (!kinds[i].by_key) {
-            if (privacy_matches(ask, i, text))
-                privacy_found(ask, key, i, text);
-        } else if (*key && privacy_matches(ask, i, key)) {
-            privacy_found(ask, key, i, text);
+            if (privacy_matches(report, i, text))
+                privacy_add_finding(report, key, i, text);
+        } else if (*key && privacy_matches(report, i, key)) {
+            privacy_add_finding(report, key, i, text);
             return;
         }
     }
 }
 
-/* --- Spans ------------------------------------------------------------------------------------ */
+/* --- Spans ----------------------------------------------------------------------------------- */
 
-static void privacy_look_at_pairs(struct privacy_ask *ask, KeyValue *const *pairs, size_t count,
-                                  unsigned depth);
+static void privacy_scan_pairs(struct privacy_report *report, KeyValue *const *pairs, size_t count,
+                               unsigned depth);
 
-static void privacy_look_at_value(struct privacy_ask *ask, const char *key, const AnyValue *value,
-                                  unsigned depth)
+static void privacy_scan_value(struct privacy_report *report, const char *key,
+                               const AnyValue *value, unsigned depth)
 {
     if (!value || depth == BRAID_VALUE_DEPTH_MAX)
         return;
     switch ((int)value->value_case) {
     case OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_STRING_VALUE:
-        privacy_look(ask, key, value->string_value);
+        privacy_scan_text(report, key, value->string_value);
         break;
     case OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_ARRAY_VALUE:
         for (size_t i = 0; i < value->array_value->n_values; i++)
-            privacy_look_at_value(ask, key, value->array_value->values[i], depth + 1);
+            privacy_scan_value(report, key, value->array_value->values[i], depth + 1);
         break;
     case OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_KVLIST_VALUE:
-        privacy_look_at_pairs(ask, value->kvlist_value->values, value->kvlist_value->n_values,
-                              depth + 1);
+        privacy_scan_pairs(report, value->kvlist_value->values, value->kvlist_value->n_values,
+                           depth + 1);
         break;
     default:
         break;
     }
 }
 
-static void privacy_look_at_pairs(struct privacy_ask *ask, KeyValue *const *pairs, size_t count,
-                                  unsigned depth)
+static void privacy_scan_pairs(struct privacy_report *report, KeyValue *const *pairs, size_t count,
+                               unsigned depth)
 {
-    for (size_t i = 0; i < count && !ask->rc; i++)
-        privacy_look_at_value(ask, pairs[i]->key, pairs[i]->value, depth);
+    for (size_t i = 0; i < count && !report->rc; i++)
+        privacy_scan_value(report, pairs[i]->key, pairs[i]->value, depth);
 }
 
-/* As an attribute is looked at, in a place of its own. */
-static void privacy_look_in(struct privacy_ask *ask, const char *place, KeyValue *const *pairs,
-                            size_t count)
+/* Scans attributes, and reports findings under `place`. */
+static void privacy_scan_attributes(struct privacy_report *report, const char *place,
+                                    KeyValue *const *pairs, size_t count)
 {
-    ask->place = place;
-    privacy_look_at_pairs(ask, pairs, count, 0);
+    report->place = place;
+    privacy_scan_pairs(report, pairs, count, 0);
 }
 
-static void privacy_look_at_name(struct privacy_ask *ask, const char *name)
+static void privacy_scan_name(struct privacy_report *report, const char *name)
 {
-    ask->place = "name";
-    privacy_look(ask, "", name);
+    report->place = "name";
+    privacy_scan_text(report, "", name);
 }
 
-static void privacy_look_at_message(struct privacy_ask *ask, const OtlpSpan *span)
+static void privacy_scan_message(struct privacy_report *report, const OtlpSpan *span)
 {
-    privacy_look_at_name(ask, span->name);
+    privacy_scan_name(report, span->name);
     if (span->status)
-        privacy_look_at_name(ask, span->status->message);
-    privacy_look_in(ask, "span", span->attributes, span->n_attributes);
+        privacy_scan_name(report, span->status->message);
+    privacy_scan_attributes(report, "span", span->attributes, span->n_attributes);
     for (size_t i = 0; i < span->n_events; i++) {
-        privacy_look_at_name(ask, span->events[i]->name);
-        privacy_look_in(ask, "event", span->events[i]->attributes, span->events[i]->n_attributes);
+        privacy_scan_name(report, span->events[i]->name);
+        privacy_scan_attributes(report, "event", span->events[i]->attributes,
+                                span->events[i]->n_attributes);
     }
     for (size_t i = 0; i < span->n_links; i++)
-        privacy_look_in(ask, "link", span->links[i]->attributes, span->links[i]->n_attributes);
+        privacy_scan_attributes(report, "link", span->links[i]->attributes,
+                                span->links[i]->n_attributes);
 }
 
-/* Messages are unpacked one at a time: only what is found stays in the arena. */
+/* Messages are unpacked one at a time, so that memory is bounded. */
 static void *privacy_unpack(const ProtobufCMessageDescriptor *desc, struct br_arena *arena,
                             const uint8_t *data, size_t len)
 {
@@ -274,112 +279,112 @@ static void *privacy_unpack(const ProtobufCMessageDescriptor *desc, struct br_ar
     return data ? protobuf_c_message_unpack(desc, br_arena_pb(arena), len, data) : NULL;
 }
 
-static void privacy_look_at_resource(struct privacy_ask *ask, const struct br_span_bytes *bytes)
+static void privacy_scan_resource(struct privacy_report *report, const struct br_span_bytes *bytes)
 {
     struct br_arena arena;
-    if (!bytes->resource || br_map_get(ask->seen, bytes->resource, bytes->resource_len) ||
-        br_map_put(ask->seen, bytes->resource, bytes->resource_len, ask, NULL))
+    if (!bytes->resource || br_map_get(report->seen, bytes->resource, bytes->resource_len) ||
+        br_map_put(report->seen, bytes->resource, bytes->resource_len, report, NULL))
         return;
     const Opentelemetry__Proto__Resource__V1__Resource *resource =
         privacy_unpack(&opentelemetry__proto__resource__v1__resource__descriptor, &arena,
                        bytes->resource, bytes->resource_len);
     if (resource)
-        privacy_look_in(ask, "resource", resource->attributes, resource->n_attributes);
+        privacy_scan_attributes(report, "resource", resource->attributes, resource->n_attributes);
     br_arena_release(&arena);
 }
 
-static int privacy_look_at_span(struct privacy_ask *ask, const struct br_stored_span *span)
+static int privacy_scan_span(struct privacy_report *report, const struct br_stored_span *span)
 {
     struct br_span_bytes bytes = {0};
     struct br_arena arena;
-    ask->n_spans++;
-    ask->span = span;
-    ask->service = span->service;
-    int rc = br_store_span_bytes(ask->job->store, span, &bytes, ask->err);
+    report->n_spans++;
+    report->span = span;
+    report->service = span->service;
+    int rc = br_store_span_bytes(report->job->store, span, &bytes, report->err);
     if (rc)
         return rc;
     const OtlpSpan *message = privacy_unpack(&opentelemetry__proto__trace__v1__span__descriptor,
                                              &arena, bytes.span, bytes.span_len);
     if (message)
-        privacy_look_at_message(ask, message);
+        privacy_scan_message(report, message);
     br_arena_release(&arena);
-    privacy_look_at_resource(ask, &bytes);
-    return ask->rc;
+    privacy_scan_resource(report, &bytes);
+    return report->rc;
 }
 
 static bool privacy_on_spans(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
 {
     for (uint32_t i = 0; i < trace->n_spans && !scan->rc; i++)
-        scan->rc = privacy_look_at_span(scan->arg, trace->spans[i].row);
-    return !scan->rc && query_pick_goes_on(scan->job);
+        scan->rc = privacy_scan_span(scan->arg, trace->spans[i].row);
+    return !scan->rc && query_job_may_continue(scan->job);
 }
 
-static int privacy_look_at_spans(struct privacy_ask *ask, uint64_t from_ns, uint64_t until_ns)
+static int privacy_scan_spans(struct privacy_report *report, uint64_t from_ns, uint64_t until_ns)
 {
     struct br_traceql all = {0};
-    struct query_tempo_scan scan = {.job = ask->job,
+    struct query_tempo_scan scan = {.job = report->job,
                                     .query = &all,
                                     .from_ns = from_ns,
                                     .until_ns = until_ns,
-                                    .take = privacy_on_spans,
-                                    .arg = ask};
-    int rc = br_traceql_parse(&all, "{}", 2, &ask->arena, ask->err);
+                                    .on_trace = privacy_on_spans,
+                                    .arg = report};
+    int rc = br_traceql_parse(&all, "{}", 2, &report->arena, report->err);
     all.needs_bytes = true;
     if (!rc) {
-        query_tempo_scan_ask(&scan);
+        query_tempo_scan_execute(&scan);
         rc = scan.rc;
     }
-    if (scan.cut && !ask->note)
-        ask->note = scan.cut;
+    if (scan.cut && !report->note)
+        report->note = scan.cut;
     br_traceql_release(&all);
-    ask->span = NULL;
+    report->span = NULL;
     return rc;
 }
 
-/* --- Profiles --------------------------------------------------------------------------------- */
+/* --- Profiles -------------------------------------------------------------------------------- */
 
 static bool privacy_on_series(const struct br_stored_series *series, void *arg)
 {
-    struct privacy_ask *ask = arg;
-    ask->n_series++;
-    ask->place = "label";
-    ask->service = "";
+    struct privacy_report *report = arg;
+    report->n_series++;
+    report->place = "label";
+    report->service = "";
     for (size_t i = 0; i < series->n_labels; i++)
         if (!strcmp(series->labels[i].name, "service_name"))
-            ask->service = series->labels[i].value;
+            report->service = series->labels[i].value;
     for (size_t i = 0; i < series->n_labels; i++)
         if (!br_text_starts(series->labels[i].name, "__"))
-            privacy_look(ask, series->labels[i].name, series->labels[i].value);
-    return !ask->rc && query_pick_goes_on(ask->job);
+            privacy_scan_text(report, series->labels[i].name, series->labels[i].value);
+    return !report->rc && query_job_may_continue(report->job);
 }
 
-static int privacy_look_at_profiles(struct privacy_ask *ask, uint64_t from_ns, uint64_t until_ns)
+static int privacy_scan_profiles(struct privacy_report *report, uint64_t from_ns, uint64_t until_ns)
 {
-    struct query_pick pick = {.from_ns = from_ns, .until_ns = until_ns};
+    struct query_selection selection = {.from_ns = from_ns, .until_ns = until_ns};
     struct br_sample_filter filter = {.from_ns = from_ns, .until_ns = until_ns};
     struct br_flame flame;
-    int rc = br_store_series(ask->job->store, &filter, privacy_on_series, ask, ask->err);
+    int rc = br_store_series(report->job->store, &filter, privacy_on_series, report, report->err);
     if (!rc)
-        rc = ask->rc;
+        rc = report->rc;
     if (!rc)
         rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (rc)
         return rc;
-    rc = query_pick_flame(ask->job, &pick, &flame, ask->err);
-    ask->service = "";
-    for (uint32_t i = 1; i < flame.n_names && !rc && query_pick_goes_on(ask->job); i++) {
-        ask->n_functions++;
-        ask->place = "function";
-        privacy_look(ask, "", flame.names[i]);
-        ask->place = "path";
-        privacy_look(ask, "", flame.files[i]);
-        rc = ask->rc;
+    rc = query_selection_flame(report->job, &selection, &flame, report->err);
+    report->service = "";
+    for (uint32_t i = 1; i < flame.n_names && !rc && query_job_may_continue(report->job); i++) {
+        report->n_functions++;
+        report->place = "function";
+        privacy_scan_text(report, "", flame.names[i]);
+        report->place = "path";
+        privacy_scan_text(report, "", flame.files[i]);
+        rc = report->rc;
     }
     br_flame_release(&flame);
     return rc;
 }
 
-/* --- The answer ------------------------------------------------------------------------------- */
+/* --- The response ---------------------------------------------------------------------------- */
 
 static void privacy_put_kinds(struct br_str *out)
 {
@@ -393,17 +398,17 @@ static void privacy_put_kinds(struct br_str *out)
     }
 }
 
-static void privacy_put_find(struct br_str *out, const struct privacy_find *find)
+static void privacy_put_finding(struct br_str *out, const struct privacy_finding *finding)
 {
-    query_put_text(out, '{', "place", find->place);
-    query_put_text(out, ',', "key", find->key);
-    query_put_text(out, ',', "kind", kinds[find->kind].name);
-    query_put_text(out, ',', "service", find->service);
-    query_put_text(out, ',', "example", find->example);
-    br_str_printf(out, ",\"count\":%" PRIu64, find->count);
-    if (find->span_id) {
-        query_braid_put_trace(out, ',', "trace_id", find->trace_id);
-        query_braid_put_span(out, ',', "span_id", find->span_id);
+    query_put_text(out, '{', "place", finding->place);
+    query_put_text(out, ',', "key", finding->key);
+    query_put_text(out, ',', "kind", kinds[finding->kind].name);
+    query_put_text(out, ',', "service", finding->service);
+    query_put_text(out, ',', "example", finding->example);
+    br_str_printf(out, ",\"count\":%" PRIu64, finding->count);
+    if (finding->span_id) {
+        query_braid_put_trace(out, ',', "trace_id", finding->trace_id);
+        query_braid_put_span(out, ',', "span_id", finding->span_id);
     }
     br_str_putc(out, '}');
 }
@@ -444,23 +449,23 @@ static void privacy_no_node(const char *node, void *arg)
     (void)arg;
 }
 
-static void privacy_put(const struct privacy_ask *ask)
+static void privacy_put(const struct privacy_report *report)
 {
-    struct br_masked *masked = ask->job->query->masked;
-    struct br_str *out = &ask->job->out;
+    struct br_masked *masked = report->job->query->masked;
+    struct br_str *out = &report->job->out;
     const void *key;
     size_t len;
     privacy_put_kinds(out);
     br_str_puts(out, ",\"found\":[");
-    for (size_t i = 0; i < br_map_count(ask->finds); i++) {
+    for (size_t i = 0; i < br_map_count(report->findings); i++) {
         if (i)
             br_str_putc(out, ',');
-        privacy_put_find(out, br_map_at(ask->finds, i, &key, &len));
+        privacy_put_finding(out, br_map_at(report->findings, i, &key, &len));
     }
     br_str_printf(out,
                   "],\"looked_at\":{\"spans\":%" PRIu64 ",\"series\":%" PRIu64
                   ",\"functions\":%" PRIu64 "},\"processors\":[",
-                  ask->n_spans, ask->n_series, ask->n_functions);
+                  report->n_spans, report->n_series, report->n_functions);
     if (out->failed)
         return;
     (void)br_masked_each(masked, privacy_no_row, privacy_on_node, out);
@@ -474,22 +479,22 @@ static void privacy_put(const struct privacy_ask *ask)
 void query_braid_privacy(struct query_job *job)
 {
     struct br_err err = {0};
-    struct privacy_ask ask = {.job = job, .service = "", .err = &err};
+    struct privacy_report report = {.job = job, .service = "", .err = &err};
     uint64_t from_ns, until_ns;
     if (!query_braid_range(job, &from_ns, &until_ns))
         return;
-    br_arena_init(&ask.arena, (size_t)job->config->max_query_memory);
-    ask.finds = br_map_new(PRIVACY_FINDS_MAX);
-    ask.seen = br_map_new(PRIVACY_SEEN_MAX);
-    int rc = ask.finds && ask.seen ? privacy_compile(&ask) : BR_ENOMEM;
+    br_arena_init(&report.arena, (size_t)job->config->max_query_memory);
+    report.findings = br_map_new(PRIVACY_FINDS_MAX);
+    report.seen = br_map_new(PRIVACY_SEEN_MAX);
+    int rc = report.findings && report.seen ? privacy_compile(&report) : BR_ENOMEM;
     if (!rc)
-        rc = privacy_look_at_profiles(&ask, from_ns, until_ns);
+        rc = privacy_scan_profiles(&report, from_ns, until_ns);
     if (!rc)
-        rc = privacy_look_at_spans(&ask, from_ns, until_ns);
+        rc = privacy_scan_spans(&report, from_ns, until_ns);
     if (!rc)
-        privacy_put(&ask);
-    if (!rc && ask.note && job->store)
-        job->store->note = ask.note;
-    privacy_release(&ask);
+        privacy_put(&report);
+    if (!rc && report.note && job->store)
+        job->store->note = report.note;
+    privacy_release(&report);
     query_braid_end(job, rc, &err);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET slice: what the store has of a range of time, as the file that `braid open` shows. */
+/* GET slice: the stored data of a time range, as a file for `braid open`. */
 #include <stdio.h>
 #include <time.h>
 
@@ -13,11 +13,11 @@ static void slice_release(void *slice)
     br_slice_end(slice);
 }
 
-/* query_timeout does not count: how long a file takes depends on who reads it. */
+/* query_timeout does not apply, because the duration of a download depends on the client. */
 static bool slice_is_stopped(void *arg)
 {
     const struct query_job *job = arg;
-    return atomic_load_explicit(&job->stopped, memory_order_relaxed);
+    return br_task_is_cancelled(&job->task);
 }
 
 static void slice_put_headers(struct query_job *job, uint64_t until_ns)
@@ -43,31 +43,31 @@ static int slice_begin(struct query_job *job, struct br_err *err)
         return rc;
     }
     br_slice_stop_when(slice, slice_is_stopped, job);
-    job->kept = slice;
+    job->state = slice;
     job->release = slice_release;
     slice_put_headers(job, until_ns);
     return 0;
 }
 
-/* A call reads a piece. */
+/* Each call reads one piece. */
 void query_braid_slice(struct query_job *job)
 {
     struct br_err err = {0};
     size_t len = 0;
     job->type = "application/x-tar";
-    if (job->turn == 0 && slice_begin(job, &err))
+    if (job->n_calls == 0 && slice_begin(job, &err))
         return;
     if (job->head_only)
         return;
     char *piece = br_arena_alloc(&job->arena, SLICE_PIECE);
-    int rc = piece ? br_slice_read(job->kept, piece, SLICE_PIECE, &len, &err) : BR_ENOMEM;
+    int rc = piece ? br_slice_read(job->state, piece, SLICE_PIECE, &len, &err) : BR_ENOMEM;
     if (rc) {
         query_job_fail_rc(job, rc, &err);
         return;
     }
-    unsigned n_unread = br_slice_unread(job->kept);
+    unsigned n_unread = br_slice_unread(job->state);
     if (!len && n_unread)
-        br_warn(&job->query->node->log, "a slice lacks partitions that could not be read: %u",
+        br_warn(&job->query->node->log, "a slice is incomplete: %u partitions could not be read",
                 n_unread);
     br_str_add(&job->out, piece, len);
     job->again_ms = len ? 1 : 0;

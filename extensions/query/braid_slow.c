@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slow against typical of one operation: its spans at or over the 95th percentile of duration
- * against those from the 40th to the 60th, each with its local subtree, per span.
+ * Compares slow spans of one operation with typical ones, per span and including local subtrees.
+ * Slow spans are at or above the 95th percentile of duration; typical ones are between the 40th and
+ * the 60th.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,13 +12,13 @@
 #include "base/sum.h"
 #include "extensions/query/braid.h"
 
-#define SPANS_MAX (4u << 20) /* of the operation: their durations are sorted */
-#define SIDE_MAX 50          /* spans of a side whose subtrees are read, evenly over it */
+#define SPANS_MAX (4u << 20) /* spans of the operation whose durations are sorted */
+#define SIDE_MAX 50          /* spans per side whose subtrees are read, evenly distributed */
 #define EXAMPLES_MAX 5
 #define FUNCTIONS_MAX 30
-#define SPANS_MIN 5 /* fewer have no percentiles */
+#define SPANS_MIN 5 /* minimum for percentiles */
 
-/* Spans with these durations, which are sorted, one for each; found by a second pass. */
+/* Spans with given durations, in ascending order; a second pass finds one span for each. */
 struct slow_list {
     uint64_t durations_ns[SIDE_MAX];
     struct br_stored_span spans[SIDE_MAX];
@@ -27,14 +28,14 @@ struct slow_list {
 
 struct slow_side {
     const char *name;
-    size_t first, count; /* of the durations */
+    size_t first, count; /* range in report->durations_ns */
     struct slow_list read, examples;
     size_t n_read; /* spans whose samples are in the flame */
     int64_t cpu_ns;
-    struct query_pick pick;
+    struct query_selection selection;
 };
 
-struct slow_ask {
+struct slow_report {
     struct query_job *job;
     uint64_t *durations_ns; /* of all spans, sorted */
     size_t count;
@@ -51,50 +52,50 @@ static int slow_compare(const void *left, const void *right)
     return (first > second) - (first < second);
 }
 
-/* Nearest rank: the first place up to which at least `percent` are. */
+/* Returns the nearest rank: the first index up to which at least `percent` of the values lie. */
 static size_t slow_rank(size_t count, size_t percent)
 {
     size_t rank = (count * percent + 99) / 100;
     return rank ? rank - 1 : 0;
 }
 
-static void slow_divide(struct slow_ask *ask)
+static void slow_divide(struct slow_report *report)
 {
-    size_t count = ask->count, slow = slow_rank(count, 95);
+    size_t count = report->count, slow = slow_rank(count, 95);
     size_t low = slow_rank(count, 40), high = slow_rank(count, 60);
-    while (slow > 0 && ask->durations_ns[slow - 1] == ask->durations_ns[slow])
+    while (slow > 0 && report->durations_ns[slow - 1] == report->durations_ns[slow])
         slow--;
     if (high >= slow)
         high = slow ? slow - 1 : 0;
     if (low > high)
         low = high;
-    ask->sides[0].first = low;
-    ask->sides[0].count = slow ? high - low + 1 : 0;
-    ask->sides[1].first = slow;
-    ask->sides[1].count = count - slow;
+    report->sides[0].first = low;
+    report->sides[0].count = slow ? high - low + 1 : 0;
+    report->sides[1].first = slow;
+    report->sides[1].count = count - slow;
 }
 
-/* --- Finding the spans ------------------------------------------------------------------------ */
+/* --- Finding the spans ----------------------------------------------------------------------- */
 
 static bool slow_on_duration(const struct br_stored_span *span, void *arg)
 {
-    struct slow_ask *ask = arg;
-    if (ask->count == SPANS_MAX) {
-        ask->job->store->note = "there are more spans of this operation than are looked at";
+    struct slow_report *report = arg;
+    if (report->count == SPANS_MAX) {
+        report->job->store->note = "there are more spans of this operation than one query reads";
         return false;
     }
-    ask->rc = br_grow(&ask->durations_ns, &ask->cap, ask->count + 1, sizeof *ask->durations_ns,
-                      SPANS_MAX);
-    if (ask->rc)
+    report->rc = br_grow(&report->durations_ns, &report->cap, report->count + 1,
+                         sizeof *report->durations_ns, SPANS_MAX);
+    if (report->rc)
         return false;
-    ask->durations_ns[ask->count++] = span->duration_ns;
-    return query_pick_goes_on(ask->job);
+    report->durations_ns[report->count++] = span->duration_ns;
+    return query_job_may_continue(report->job);
 }
 
-static void slow_choose(const struct slow_ask *ask, struct slow_side *side)
+static void slow_choose_spans(const struct slow_report *report, struct slow_side *side)
 {
     const uint64_t *durations_ns =
-        br_mem_end(ask->durations_ns, side->first * sizeof *ask->durations_ns);
+        br_mem_end(report->durations_ns, side->first * sizeof *report->durations_ns);
     side->read.count = side->count < SIDE_MAX ? side->count : SIDE_MAX;
     for (size_t i = 0; i < side->read.count; i++)
         side->read.durations_ns[i] = durations_ns[i * side->count / side->read.count];
@@ -103,7 +104,7 @@ static void slow_choose(const struct slow_ask *ask, struct slow_side *side)
         side->examples.durations_ns[i] = durations_ns[side->count - side->examples.count + i];
 }
 
-static void slow_take(struct slow_list *list, const struct br_stored_span *span)
+static void slow_list_add(struct slow_list *list, const struct br_stored_span *span)
 {
     for (size_t i = 0; i < list->count && list->durations_ns[i] <= span->duration_ns; i++)
         if (list->durations_ns[i] == span->duration_ns && !list->found[i]) {
@@ -115,64 +116,66 @@ static void slow_take(struct slow_list *list, const struct br_stored_span *span)
 
 static bool slow_on_span(const struct br_stored_span *span, void *arg)
 {
-    struct slow_ask *ask = arg;
+    struct slow_report *report = arg;
     for (unsigned i = 0; i < BR_FLAME_SIDES; i++) {
-        slow_take(&ask->sides[i].read, span);
-        slow_take(&ask->sides[i].examples, span);
+        slow_list_add(&report->sides[i].read, span);
+        slow_list_add(&report->sides[i].examples, span);
     }
-    return query_pick_goes_on(ask->job);
+    return query_job_may_continue(report->job);
 }
 
-/* Ids of spans that `pick` is about: the local subtrees of those that are read. */
-static int slow_pick_side(struct slow_ask *ask, struct slow_side *side, struct br_err *err)
+/* Selects the local subtrees of the spans that are read. */
+static int slow_select_side(struct slow_report *report, struct slow_side *side, struct br_err *err)
 {
     int rc = 0;
-    for (size_t i = 0; i < side->read.count && !rc && query_pick_goes_on(ask->job); i++) {
+    for (size_t i = 0; i < side->read.count && !rc && query_job_may_continue(report->job); i++) {
         const struct br_stored_span *span = &side->read.spans[i];
-        struct query_braid_rows trace = {.job = ask->job};
+        struct query_braid_rows trace = {.job = report->job};
         if (!side->read.found[i])
             continue;
         rc = query_braid_read_trace(&trace, span->trace_id, err);
         const struct query_braid_row *row = rc ? NULL : query_braid_find(&trace, span->span_id);
         if (row)
-            rc = query_braid_pick_subtree(&trace, row, &side->pick);
+            rc = query_braid_select_subtree(&trace, row, &side->selection);
         if (!rc)
-            rc = query_pick_add_trace(ask->job, &side->pick, span->trace_id);
+            rc = query_selection_add_trace(report->job, &side->selection, span->trace_id);
         query_braid_rows_release(&trace);
         side->n_read += !rc;
     }
     return rc;
 }
 
-/* --- Sums ------------------------------------------------------------------------------------- */
+/* --- Sums ------------------------------------------------------------------------------------ */
 
 struct slow_adder {
-    struct slow_ask *ask;
+    struct slow_report *report;
     struct slow_side *side;
 };
 
 static bool slow_on_samples(const struct br_stored_samples *samples, void *arg)
 {
     struct slow_adder *adder = arg;
-    struct slow_ask *ask = adder->ask;
-    ask->rc = query_braid_add(ask->job, &ask->sums,
-                              query_braid_type(ask->job, &ask->types, samples->series->type),
-                              samples->count, samples->value);
+    struct slow_report *report = adder->report;
+    report->rc =
+        query_braid_add(report->job, &report->sums,
+                        query_braid_type(report->job, &report->types, samples->series->type),
+                        samples->count, samples->value);
     if (query_braid_is_cpu(samples->series->type))
         adder->side->cpu_ns = br_sum(adder->side->cpu_ns, samples->value);
-    return !ask->rc && query_pick_goes_on(ask->job);
+    return !report->rc && query_job_may_continue(report->job);
 }
 
-/* Adds up what the spans of both sides took, by type. */
-static int slow_sum(struct slow_ask *ask, struct br_err *err)
+/* Adds up the samples of both sides by type. */
+static int slow_sum(struct slow_report *report, struct br_err *err)
 {
     int rc = 0;
     for (unsigned i = 0; i < BR_FLAME_SIDES && !rc; i++) {
-        struct slow_adder adder = {ask, &ask->sides[i]};
-        if (ask->sides[i].pick.n_span_ids)
-            rc = query_pick_samples(ask->job, &ask->sides[i].pick, 0, slow_on_samples, &adder, err);
+        struct slow_adder adder = {report, &report->sides[i]};
+        if (report->sides[i].selection.n_span_ids)
+            rc = query_selection_samples(report->job, &report->sides[i].selection, 0,
+                                         slow_on_samples, &adder, err);
     }
-    return rc ? rc : ask->rc;
+    return rc ? rc : report->rc;
 }
 
 static int64_t slow_per_span(int64_t value, size_t n_spans)
@@ -181,17 +184,17 @@ static int64_t slow_per_span(int64_t value, size_t n_spans)
     return value / count + (value % count * 2 >= count);
 }
 
-/* Each side's values become those of one of its spans. */
-static int slow_flame(struct slow_ask *ask, const struct br_profile_type *type,
+/* Makes the flame of both sides, with values per span. */
+static int slow_flame(struct slow_report *report, const struct br_profile_type *type,
                       struct br_flame *flame, struct br_err *err)
 {
     int rc = 0;
     for (unsigned i = 0; i < BR_FLAME_SIDES && !rc; i++) {
-        struct slow_side *side = &ask->sides[i];
-        side->pick.type = *type;
+        struct slow_side *side = &report->sides[i];
+        side->selection.type = *type;
         flame->side = i;
-        if (side->pick.n_span_ids)
-            rc = query_pick_flame(ask->job, &side->pick, flame, err);
+        if (side->selection.n_span_ids)
+            rc = query_selection_flame(report->job, &side->selection, flame, err);
         for (uint32_t j = 0; j < flame->n_nodes; j++)
             flame->nodes[j].self[i] = slow_per_span(flame->nodes[j].self[i], side->n_read);
     }
@@ -199,13 +202,13 @@ static int slow_flame(struct slow_ask *ask, const struct br_profile_type *type,
     return rc;
 }
 
-/* --- The answer ------------------------------------------------------------------------------- */
+/* --- The response ---------------------------------------------------------------------------- */
 
-static void slow_put_side(struct slow_ask *ask, char before, const struct slow_side *side)
+static void slow_put_side(struct slow_report *report, char before, const struct slow_side *side)
 {
-    struct br_str *out = &ask->job->out;
+    struct br_str *out = &report->job->out;
     const uint64_t *durations_ns =
-        br_mem_end(ask->durations_ns, side->first * sizeof *ask->durations_ns);
+        br_mem_end(report->durations_ns, side->first * sizeof *report->durations_ns);
     bool more = false;
     br_str_putc(out, before);
     br_str_json(out, side->name, strlen(side->name));
@@ -251,47 +254,47 @@ static int slow_put_functions(struct query_job *job, const struct br_flame *flam
     return 0;
 }
 
-static const char *slow_why_empty(const struct slow_ask *ask, size_t type)
+static const char *slow_why_empty(const struct slow_report *report, size_t type)
 {
-    if (!ask->count)
-        return "there are no spans of this operation in this range of time";
-    if (ask->count < SPANS_MIN)
-        return "there are fewer than 5 spans of this operation: ask for a longer time";
-    if (!ask->sides[0].count)
-        return "all spans of this operation take equally long";
+    if (!report->count)
+        return "this operation has no spans in this time range";
+    if (report->count < SPANS_MIN)
+        return "there are fewer than 5 spans of this operation: use a longer time range";
+    if (!report->sides[0].count)
+        return "all spans of this operation have the same duration";
     if (type == BRAID_TYPES_MAX)
-        return "no samples lie under the spans of this operation";
+        return "the spans of this operation have no samples";
     return NULL;
 }
 
-static size_t slow_type(struct slow_ask *ask)
+static size_t slow_type(struct slow_report *report)
 {
-    const char *text = query_job_param(ask->job, "type");
+    const char *text = query_job_param(report->job, "type");
     if (!text || !*text)
-        return query_braid_main_type(&ask->types, &ask->sums);
-    for (size_t i = 0; i < ask->types.count; i++)
-        if (!strcmp(ask->types.ids[i], text))
+        return query_braid_main_type(&report->types, &report->sums);
+    for (size_t i = 0; i < report->types.count; i++)
+        if (!strcmp(report->types.ids[i], text))
             return i;
     return BRAID_TYPES_MAX;
 }
 
-static int slow_answer(struct slow_ask *ask, struct br_flame *flame, struct br_err *err)
+static int slow_respond(struct slow_report *report, struct br_flame *flame, struct br_err *err)
 {
-    struct query_job *job = ask->job;
+    struct query_job *job = report->job;
     struct br_flamebearer flamebearer;
     struct br_profile_type type = {0};
-    size_t chosen = slow_type(ask);
-    const char *id = chosen < BRAID_TYPES_MAX ? ask->types.ids[chosen] : NULL;
-    const char *why = slow_why_empty(ask, chosen);
+    size_t chosen = slow_type(report);
+    const char *id = chosen < BRAID_TYPES_MAX ? report->types.ids[chosen] : NULL;
+    const char *why = slow_why_empty(report, chosen);
     int rc = id ? br_profile_type_parse(id, strlen(id), &job->arena, &type, err) : 0;
     if (!rc && id)
-        rc = slow_flame(ask, &type, flame, err);
+        rc = slow_flame(report, &type, flame, err);
     if (!rc)
         rc = br_flamebearer_make(flame, QUERY_BRAID_NODES_MAX, true, &job->arena, &flamebearer);
     if (rc)
         return rc;
-    slow_put_side(ask, '{', &ask->sides[1]);
-    slow_put_side(ask, ',', &ask->sides[0]);
+    slow_put_side(report, '{', &report->sides[1]);
+    slow_put_side(report, ',', &report->sides[0]);
     query_put_text(&job->out, ',', "type", id ? id : "");
     query_put_text(&job->out, ',', "unit", id ? type.unit : "");
     br_str_puts(&job->out, ",\"flamebearer\":");
@@ -304,44 +307,46 @@ static int slow_answer(struct slow_ask *ask, struct br_flame *flame, struct br_e
     return rc;
 }
 
-static int slow_ask_store(struct slow_ask *ask, struct br_span_filter *filter, struct br_err *err)
+static int slow_read_store(struct slow_report *report, struct br_span_filter *filter,
+                           struct br_err *err)
 {
-    int rc = br_store_spans(ask->job->store, filter, slow_on_duration, ask, err);
+    int rc = br_store_spans(report->job->store, filter, slow_on_duration, report, err);
     if (!rc)
-        rc = ask->rc;
-    if (rc || ask->count < SPANS_MIN)
+        rc = report->rc;
+    if (rc || report->count < SPANS_MIN)
         return rc;
-    qsort(ask->durations_ns, ask->count, sizeof *ask->durations_ns, slow_compare);
-    slow_divide(ask);
+    qsort(report->durations_ns, report->count, sizeof *report->durations_ns, slow_compare);
+    slow_divide(report);
     for (unsigned i = 0; i < BR_FLAME_SIDES; i++)
-        slow_choose(ask, &ask->sides[i]);
-    filter->min_duration_ns = ask->durations_ns[ask->sides[ask->sides[0].count ? 0 : 1].first];
-    rc = br_store_spans(ask->job->store, filter, slow_on_span, ask, err);
+        slow_choose_spans(report, &report->sides[i]);
+    filter->min_duration_ns =
+        report->durations_ns[report->sides[report->sides[0].count ? 0 : 1].first];
+    rc = br_store_spans(report->job->store, filter, slow_on_span, report, err);
     for (unsigned i = 0; i < BR_FLAME_SIDES && !rc; i++)
-        rc = slow_pick_side(ask, &ask->sides[i], err);
-    return rc ? rc : slow_sum(ask, err);
+        rc = slow_select_side(report, &report->sides[i], err);
+    return rc ? rc : slow_sum(report, err);
 }
 
 void query_braid_slow(struct query_job *job)
 {
-    struct slow_ask ask = {.job = job, .sides = {{.name = "typical"}, {.name = "slow"}}};
+    struct slow_report report = {.job = job, .sides = {{.name = "typical"}, {.name = "slow"}}};
     struct br_span_filter filter = {.order = BR_SPANS_NEWEST};
     struct br_flame flame;
     struct br_err err = {0};
     filter.service = query_job_param(job, "service");
     filter.name = query_job_param(job, "name");
     if (!filter.service || !*filter.service || !filter.name || !*filter.name) {
-        query_job_fail(job, 400, "service and name (of the operation) must be there");
+        query_job_fail(job, 400, "missing parameter: set service and name (of the operation)");
         return;
     }
     if (!query_braid_range(job, &filter.from_ns, &filter.until_ns))
         return;
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (!rc)
-        rc = slow_ask_store(&ask, &filter, &err);
+        rc = slow_read_store(&report, &filter, &err);
     if (!rc)
-        rc = slow_answer(&ask, &flame, &err);
+        rc = slow_respond(&report, &flame, &err);
     br_flame_release(&flame);
-    br_free(ask.durations_ns);
+    br_free(report.durations_ns);
     query_braid_end(job, rc, &err);
 }

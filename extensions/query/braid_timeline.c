@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET timeline: spans, errors, durations and processor time in steps of equal length. */
+/* GET timeline: spans, errors, durations and CPU time in equal steps. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static bool timeline_on_span(const struct br_stored_span *span, void *arg)
         bucket = timeline->n_buckets - 1;
     if (timeline->count == SPANS_MAX) {
         timeline->job->store->note =
-            "there are more spans than are looked at: the newest are shown";
+            "there are more spans than one query reads: only the newest are shown";
         return false;
     }
     timeline->rc = br_grow(&timeline->spans, &timeline->cap, timeline->count + 1,
@@ -48,7 +48,7 @@ static bool timeline_on_span(const struct br_stored_span *span, void *arg)
         return false;
     timeline->spans[timeline->count++] =
         (struct timeline_span){span->duration_ns, (uint32_t)bucket, span->status == 2};
-    return query_pick_goes_on(timeline->job);
+    return query_job_may_continue(timeline->job);
 }
 
 static bool timeline_on_samples(const struct br_stored_samples *samples, void *arg)
@@ -59,7 +59,7 @@ static bool timeline_on_samples(const struct br_stored_samples *samples, void *a
         if (bucket < timeline->n_buckets)
             timeline->cpu_ns[bucket] = br_sum(timeline->cpu_ns[bucket], samples->value);
     }
-    return query_pick_goes_on(timeline->job);
+    return query_job_may_continue(timeline->job);
 }
 
 static int timeline_compare(const void *left, const void *right)
@@ -94,26 +94,28 @@ static void timeline_put(struct timeline *timeline)
     br_str_putc(out, ']');
 }
 
-static int timeline_ask(struct timeline *timeline, const char *service, const char *name,
-                        struct br_err *err)
+static int timeline_read(struct timeline *timeline, const char *service, const char *name,
+                         struct br_err *err)
 {
     struct query_job *job = timeline->job;
     struct br_span_filter filter = {.from_ns = timeline->from_ns,
                                     .until_ns = timeline->until_ns,
                                     .service = service,
                                     .name = name};
-    struct query_pick pick = {.from_ns = timeline->from_ns, .until_ns = timeline->until_ns};
+    struct query_selection selection = {.from_ns = timeline->from_ns,
+                                        .until_ns = timeline->until_ns};
     const struct br_matcher of_service = {"service_name", service, BR_MATCH_EQUAL};
     const struct br_matcher of_name = {"span_name", name, BR_MATCH_EQUAL};
     int rc = br_store_spans(job->store, &filter, timeline_on_span, timeline, err);
     if (!rc)
         rc = timeline->rc;
     if (!rc && service)
-        rc = query_pick_add_matcher(job, &pick, &of_service, err);
+        rc = query_selection_add_matcher(job, &selection, &of_service, err);
     if (!rc && name)
-        rc = query_pick_add_matcher(job, &pick, &of_name, err);
+        rc = query_selection_add_matcher(job, &selection, &of_name, err);
     if (!rc)
-        rc = query_pick_samples(job, &pick, timeline->step_ns, timeline_on_samples, timeline, err);
+        rc = query_selection_samples(job, &selection, timeline->step_ns, timeline_on_samples,
+                                     timeline, err);
     return rc;
 }
 
@@ -128,13 +130,16 @@ void query_braid_timeline(struct query_job *job)
         return;
     points = points ? points : POINTS_DEFAULT;
     uint64_t range_ns = timeline.until_ns - timeline.from_ns;
-    range_ns -= range_ns > 1; /* the end itself is in the last step */
+    range_ns -= range_ns > 1; /* the end itself belongs to the last step */
     timeline.step_ns = range_ns / points + (range_ns % points != 0);
     timeline.n_buckets = (size_t)(range_ns / timeline.step_ns + (range_ns % timeline.step_ns != 0));
     timeline.cpu_ns = br_arena_calloc(&job->arena, timeline.n_buckets, sizeof *timeline.cpu_ns);
-    int rc = timeline.cpu_ns ? timeline_ask(&timeline, service && *service ? service : NULL,
-                                            name && *name ? name : NULL, &err)
-                             : br_arena_why(&job->arena);
+    if (service && !*service)
+        service = NULL;
+    if (name && !*name)
+        name = NULL;
+    int rc =
+        timeline.cpu_ns ? timeline_read(&timeline, service, name, &err) : br_arena_why(&job->arena);
     if (!rc) {
         if (timeline.count)
             qsort(timeline.spans, timeline.count, sizeof *timeline.spans, timeline_compare);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET traces/{trace}: all of a trace's spans, each with what it took. */
+/* GET traces/{trace}: all spans of a trace with their figures. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -14,11 +14,11 @@ typedef Opentelemetry__Proto__Common__V1__AnyValue AnyValue;
 typedef Opentelemetry__Proto__Common__V1__KeyValue KeyValue;
 typedef Opentelemetry__Proto__Trace__V1__Span OtlpSpan;
 
-/* --- Attributes ------------------------------------------------------------------------------- */
+/* --- Attributes ------------------------------------------------------------------------------ */
 
 static void trace_put_value(struct br_str *out, const AnyValue *value, unsigned depth);
 
-/* As text where a JavaScript reader would round it. */
+/* Appends an integer; as text if JavaScript would round it. */
 static void trace_put_int(struct br_str *out, int64_t value)
 {
     const int64_t exact = INT64_C(1) << 53;
@@ -104,12 +104,12 @@ static void trace_put_attributes(struct br_str *out, KeyValue *const *pairs, siz
     br_str_putc(out, ']');
 }
 
-/* --- Resources -------------------------------------------------------------------------------- */
+/* --- Resources ------------------------------------------------------------------------------- */
 
-struct trace_answer {
+struct trace_response {
     struct query_job *job;
     struct query_braid_rows rows;
-    struct br_map *resources; /* their numbers, by their bytes */
+    struct br_map *resources; /* resource bytes to number */
     struct br_str resources_out;
     const uint32_t **resource_of; /* by row */
     struct br_span_bytes *bytes;  /* by row */
@@ -121,13 +121,13 @@ static void *trace_unpack(struct br_arena *arena, const ProtobufCMessageDescript
     return data ? protobuf_c_message_unpack(desc, br_arena_pb(arena), len, data) : NULL;
 }
 
-static void trace_put_resource(struct trace_answer *answer, const struct br_stored_span *span,
+static void trace_put_resource(struct trace_response *response, const struct br_stored_span *span,
                                const struct br_span_bytes *bytes)
 {
-    struct br_str *out = &answer->resources_out;
-    const Opentelemetry__Proto__Resource__V1__Resource *resource =
-        trace_unpack(&answer->job->arena, &opentelemetry__proto__resource__v1__resource__descriptor,
-                     bytes->resource, bytes->resource_len);
+    struct br_str *out = &response->resources_out;
+    const Opentelemetry__Proto__Resource__V1__Resource *resource = trace_unpack(
+        &response->job->arena, &opentelemetry__proto__resource__v1__resource__descriptor,
+        bytes->resource, bytes->resource_len);
     if (out->len)
         br_str_putc(out, ',');
     query_put_text(out, '{', "service", span->service);
@@ -136,48 +136,49 @@ static void trace_put_resource(struct trace_answer *answer, const struct br_stor
     br_str_putc(out, '}');
 }
 
-/* The number of a resource, which is written down when it is met first. */
-static int trace_number(struct trace_answer *answer, size_t row)
+/* Sets the number of a row's resource. Appends the resource to the response at its first use. */
+static int trace_number(struct trace_response *response, size_t row)
 {
-    const struct br_span_bytes *bytes = &answer->bytes[row];
-    const uint32_t *known = br_map_get(answer->resources, bytes->resource, bytes->resource_len);
+    const struct br_span_bytes *bytes = &response->bytes[row];
+    const uint32_t *known = br_map_get(response->resources, bytes->resource, bytes->resource_len);
     if (!known) {
-        uint32_t *number = br_arena_calloc(&answer->job->arena, 1, sizeof *number);
+        uint32_t *number = br_arena_calloc(&response->job->arena, 1, sizeof *number);
         if (!number)
-            return br_arena_why(&answer->job->arena);
-        *number = (uint32_t)br_map_count(answer->resources);
-        int rc = br_map_put(answer->resources, bytes->resource, bytes->resource_len, number, NULL);
+            return br_arena_why(&response->job->arena);
+        *number = (uint32_t)br_map_count(response->resources);
+        int rc =
+            br_map_put(response->resources, bytes->resource, bytes->resource_len, number, NULL);
         if (rc)
             return rc;
-        trace_put_resource(answer, &answer->rows.rows[row].span, bytes);
+        trace_put_resource(response, &response->rows.rows[row].span, bytes);
         known = number;
     }
-    answer->resource_of[row] = known;
+    response->resource_of[row] = known;
     return 0;
 }
 
-/* Finds the bytes of each span. */
-static int trace_gather(struct trace_answer *answer, struct br_err *err)
+/* Reads the bytes of each span. */
+static int trace_gather(struct trace_response *response, struct br_err *err)
 {
-    struct br_arena *arena = &answer->job->arena;
-    size_t count = answer->rows.count;
+    struct br_arena *arena = &response->job->arena;
+    size_t count = response->rows.count;
     int rc = 0;
-    answer->resource_of = br_arena_calloc(arena, count + 1, sizeof *answer->resource_of);
-    answer->bytes = br_arena_calloc(arena, count + 1, sizeof *answer->bytes);
-    if (!answer->resource_of || !answer->bytes)
+    response->resource_of = br_arena_calloc(arena, count + 1, sizeof *response->resource_of);
+    response->bytes = br_arena_calloc(arena, count + 1, sizeof *response->bytes);
+    if (!response->resource_of || !response->bytes)
         return br_arena_why(arena);
     for (size_t i = 0; i < count && !rc; i++) {
-        rc = br_store_span_bytes(answer->job->store, &answer->rows.rows[i].span, &answer->bytes[i],
-                                 err);
-        if (!rc && !answer->bytes[i].resource)
-            answer->bytes[i].resource = (const uint8_t *)"";
+        rc = br_store_span_bytes(response->job->store, &response->rows.rows[i].span,
+                                 &response->bytes[i], err);
+        if (!rc && !response->bytes[i].resource)
+            response->bytes[i].resource = (const uint8_t *)"";
         if (!rc)
-            rc = trace_number(answer, i);
+            rc = trace_number(response, i);
     }
     return rc;
 }
 
-/* --- Spans ------------------------------------------------------------------------------------ */
+/* --- Spans ----------------------------------------------------------------------------------- */
 
 static void trace_put_id(struct br_str *out, char before, const char *name, ProtobufCBinaryData id)
 {
@@ -210,7 +211,8 @@ static void trace_put_events(struct br_str *out, const OtlpSpan *span)
     br_str_putc(out, ']');
 }
 
-/* Adds what a span's row does not have; nothing for a span that cannot be read. */
+/* Appends the fields of a span that are not in its row. If the span cannot be read, they are
+ * empty. */
 static void trace_put_details(struct query_job *job, const struct br_span_bytes *bytes)
 {
     struct br_str *out = &job->out;
@@ -231,71 +233,72 @@ static void trace_put_details(struct query_job *job, const struct br_span_bytes 
     br_arena_release(&arena);
 }
 
-static void trace_put_span(struct trace_answer *answer, size_t at)
+static void trace_put_span(struct trace_response *response, size_t at)
 {
-    struct br_str *out = &answer->job->out;
-    const struct query_braid_row *row = &answer->rows.rows[at];
+    struct br_str *out = &response->job->out;
+    const struct query_braid_row *row = &response->rows.rows[at];
     const struct br_stored_span *span = &row->span;
     query_braid_put_span(out, '{', "span_id", span->span_id);
     query_braid_put_span(out, ',', "parent_id", span->parent_id);
-    br_str_printf(out, ",\"resource\":%" PRIu32, *answer->resource_of[at]);
+    br_str_printf(out, ",\"resource\":%" PRIu32, *response->resource_of[at]);
     query_put_text(out, ',', "service", span->service);
     query_put_text(out, ',', "name", span->name);
     query_put_text(out, ',', "kind", query_braid_kind(span->kind));
     query_put_text(out, ',', "status", query_braid_status(span->status));
     br_str_printf(out, ",\"start_unix_ns\":\"%" PRIu64 "\",\"duration_ns\":%" PRIu64,
                   span->start_ns, span->duration_ns);
-    trace_put_details(answer->job, &answer->bytes[at]);
+    trace_put_details(response->job, &response->bytes[at]);
     br_str_puts(out, ",\"profile\":");
-    query_braid_put_figures(out, &answer->rows.types, &row->self);
+    query_braid_put_figures(out, &response->rows.types, &row->self);
     br_str_puts(out, ",\"subtree\":");
-    query_braid_put_figures(out, &answer->rows.types, &row->subtree);
+    query_braid_put_figures(out, &response->rows.types, &row->subtree);
     br_str_puts(out, "}}}");
 }
 
-static int trace_read(struct trace_answer *answer, const uint8_t trace_id[16], struct br_err *err)
+static int trace_read(struct trace_response *response, const uint8_t trace_id[16],
+                      struct br_err *err)
 {
-    struct query_braid_rows *rows = &answer->rows;
+    struct query_braid_rows *rows = &response->rows;
     int rc = query_braid_read_trace(rows, trace_id, err);
     if (!rc && !rows->count)
-        rc = br_err_set(err, BR_ENOTFOUND, "there is no span of this trace");
+        rc = br_err_set(err, BR_ENOTFOUND, "this trace has no spans");
     if (!rc)
         rc = query_braid_sum_rows(rows, err);
     if (!rc)
         rc = query_braid_sum_subtrees(rows);
     if (!rc)
-        rc = trace_gather(answer, err);
+        rc = trace_gather(response, err);
     return rc;
 }
 
 void query_braid_trace(struct query_job *job)
 {
-    struct trace_answer answer = {.job = job, .rows = {.job = job}};
+    struct trace_response response = {.job = job, .rows = {.job = job}};
     struct br_err err = {0};
     uint8_t trace_id[16];
     if (!br_id_parse(job->parts[0], strlen(job->parts[0]), trace_id, sizeof trace_id)) {
-        query_job_fail(job, 400, "invalid trace id: must be 32 hex digits, or base64");
+        query_job_fail(job, 400, "invalid trace id: must be 32 hex digits or base64");
         return;
     }
-    answer.resources_out.max = job->out.max;
-    answer.resources = br_map_new(BRAID_TRACE_SPANS_MAX);
-    int rc = answer.resources ? trace_read(&answer, trace_id, &err) : BR_ENOMEM;
+    response.resources_out.max = job->out.max;
+    response.resources = br_map_new(BRAID_TRACE_SPANS_MAX);
+    int rc = response.resources ? trace_read(&response, trace_id, &err) : BR_ENOMEM;
     if (!rc) {
         query_braid_put_trace(&job->out, '{', "trace_id", trace_id);
         br_str_puts(&job->out, ",\"resources\":[");
-        br_str_add(&job->out, answer.resources_out.data, answer.resources_out.len);
+        br_str_add(&job->out, response.resources_out.data, response.resources_out.len);
         br_str_puts(&job->out, "],\"spans\":[");
-        for (size_t i = 0; i < answer.rows.count; i++) {
+        for (size_t i = 0; i < response.rows.count; i++) {
             if (i)
                 br_str_putc(&job->out, ',');
-            trace_put_span(&answer, i);
+            trace_put_span(&response, i);
         }
         br_str_putc(&job->out, ']');
     }
-    if (!rc && answer.resources_out.failed)
+    if (!rc && response.resources_out.failed)
         rc = BR_ENOMEM;
-    br_str_release(&answer.resources_out);
-    br_map_free(answer.resources, NULL);
-    query_braid_rows_release(&answer.rows);
+    br_str_release(&response.resources_out);
+    br_map_free(response.resources, NULL);
+    query_braid_rows_release(&response.rows);
     query_braid_end(job, rc, &err);
 }

@@ -23,7 +23,7 @@ static int connect_decode_json(struct query_job *job, const ProtobufCMessageDesc
     struct br_buf *made = NULL;
     const char *text = job->body_len ? (const char *)job->body : "{}";
     int rc = br_json_decode(desc, text, job->body_len ? job->body_len : 2, DEPTH_MAX,
-                            2 * QUERY_BODY_MAX, job->pool, &made, err);
+                            2 * QUERY_BODY_MAX, job->task.host.pool, &made, err);
     if (rc)
         return rc;
     uint8_t *copy = br_arena_alloc(&job->arena, made->len + 1);
@@ -56,12 +56,12 @@ void *query_connect_read(struct query_job *job, const ProtobufCMessageDescriptor
     if (rc || job->arena.full)
         query_job_fail_rc(job, rc ? rc : BR_EFULL, &err);
     else
-        query_job_fail(job, 400, "the body is no %s", desc->name);
+        query_job_fail(job, 400, "the body is not a valid %s", desc->name);
     return NULL;
 }
 
-void query_connect_answer_bytes(struct query_job *job, const ProtobufCMessageDescriptor *desc,
-                                const uint8_t *data, size_t len)
+void query_connect_respond_bytes(struct query_job *job, const ProtobufCMessageDescriptor *desc,
+                                 const uint8_t *data, size_t len)
 {
     int rc = 0;
     if (connect_is_type(job, JSON)) {
@@ -74,7 +74,7 @@ void query_connect_answer_bytes(struct query_job *job, const ProtobufCMessageDes
         query_job_fail_rc(job, rc, NULL);
 }
 
-void query_connect_answer(struct query_job *job, const ProtobufCMessage *message)
+void query_connect_respond(struct query_job *job, const ProtobufCMessage *message)
 {
     size_t size = protobuf_c_message_get_packed_size(message);
     uint8_t *data = br_arena_alloc(&job->arena, size + 1);
@@ -83,5 +83,5 @@ void query_connect_answer(struct query_job *job, const ProtobufCMessage *message
         return;
     }
     size_t len = protobuf_c_message_pack(message, data);
-    query_connect_answer_bytes(job, message->descriptor, data, len);
+    query_connect_respond_bytes(job, message->descriptor, data, len);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads and answers messages of the Connect protocol, unary: protobuf (`application/proto`) or its
- * JSON mapping
- * (`application/json`), the same both ways. Source: connectrpc.com/docs/protocol.
+ * Reads requests and writes responses of the Connect protocol, unary calls only. Both are protobuf
+ * (`application/proto`) or both are its JSON mapping (`application/json`). Source:
+ * connectrpc.com/docs/protocol.
  */
 #pragma once
 
@@ -10,13 +10,13 @@
 
 #include "extensions/query/query.h"
 
-/* Decodes the body into the job's arena. NULL after query_job_fail: 415 for another content type,
- * 400 for what is no such message. */
+/* Decodes the body into the job's arena. Returns NULL after query_job_fail: 415 for another
+ * content type, 400 for a malformed message. */
 void *query_connect_read(struct query_job *job, const ProtobufCMessageDescriptor *desc);
 
-/* Answers with a message. */
-void query_connect_answer(struct query_job *job, const ProtobufCMessage *message);
+/* Responds with a message. */
+void query_connect_respond(struct query_job *job, const ProtobufCMessage *message);
 
-/* Answers as query_connect_answer, with the message's bytes. */
-void query_connect_answer_bytes(struct query_job *job, const ProtobufCMessageDescriptor *desc,
-                                const uint8_t *data, size_t len);
+/* Responds with the encoded bytes of a message. */
+void query_connect_respond_bytes(struct query_job *job, const ProtobufCMessageDescriptor *desc,
+                                 const uint8_t *data, size_t len);

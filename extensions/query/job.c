@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A query from its head to its end: what the request said is copied, since the client may go away
- * while a thread reads it; the thread makes the whole answer, compressed; the loop sends it.
+ * The life of a query: the request is copied, because the client may disconnect while a thread
+ * reads it; a thread makes the whole response and compresses it; the loop sends it.
  */
 #include <string.h>
 #include <strings.h>
@@ -22,11 +22,10 @@ static uint64_t job_mono_ms(void)
 
 bool query_job_is_stopped(const struct query_job *job)
 {
-    return atomic_load_explicit(&job->stopped, memory_order_relaxed) ||
-           job_mono_ms() >= job->deadline_ms;
+    return br_task_is_cancelled(&job->task) || job_mono_ms() >= job->deadline_ms;
 }
 
-/* --- What the request said -------------------------------------------------------------------- */
+/* --- Copying the request --------------------------------------------------------------------- */
 
 static int job_copy_decoded(struct query_job *job, const char *text, size_t len, bool plus,
                             const char **ret, size_t *ret_len)
@@ -108,8 +107,8 @@ static int query_job_copy_request(struct query_job *job, const struct br_request
     return job_copy_params(job, request->query);
 }
 
-/* RFC 9110 section 12.5.3, as far as it goes for one coding: named, and not with q=0. */
-static bool job_is_gzip_wanted(const struct br_request *request)
+/* RFC 9110 section 12.5.3, for this coding only: it must be named, and not with q=0. */
+static bool job_accepts_gzip(const struct br_request *request)
 {
     const char *value = br_request_header(request, "accept-encoding");
     const char *found = value ? strcasestr(value, "gzip") : NULL;
@@ -124,7 +123,7 @@ static bool job_is_gzip_wanted(const struct br_request *request)
            strspn(found + 3, ".0") < strcspn(found + 3, ", \t");
 }
 
-/* --- Life ------------------------------------------------------------------------------------- */
+/* --- Running a call -------------------------------------------------------------------------- */
 
 static void job_count(const struct query_job *job, int change)
 {
@@ -134,7 +133,8 @@ static void job_count(const struct query_job *job, int change)
         query->n_downloads += (unsigned)change;
 }
 
-/* Forgets what a call made; the packed answer stays. In the thread: the store may be gone later. */
+/* Frees the memory of a call, except the packed response. Called in the thread, because the
+ * store may be closed later. */
 static void job_end_call(struct query_job *job)
 {
     if (job->store)
@@ -150,32 +150,32 @@ static void query_job_free(struct query_job *job)
         br_host_timer_stop(job->query->node->host, &job->timer);
         job_count(job, -1);
     }
-    if (job->kept)
-        job->release(job->kept);
+    if (job->state)
+        job->release(job->state);
     if (job->request)
         job->request->user = NULL;
     br_list_remove(&job->link);
     br_buf_unref(job->packed);
-    br_buf_unref(job->body_held);
-    br_pool_free(job->pool);
+    br_buf_unref(job->body_buf);
+    br_task_release(&job->task);
     br_arena_release(&job->head);
     br_free(job);
 }
 
-/* The body of a POST, in what its head says. */
+/* Decompresses the body of a POST. */
 static int job_read_body(struct query_job *job, struct br_err *err)
 {
     struct br_codec *codec;
     struct br_buf *plain = NULL;
-    if (!job->body_held)
+    if (!job->body_buf)
         return 0;
-    job->body = job->body_held->data;
-    job->body_len = job->body_held->len;
+    job->body = job->body_buf->data;
+    job->body_len = job->body_buf->len;
     if (job->encoding == BR_ENCODING_NONE)
         return 0;
     codec = br_codec_new();
     int rc = codec ? br_decompress(codec, job->encoding, job->body, job->body_len, QUERY_BODY_MAX,
-                                   job->pool, &plain, err)
+                                   job->task.host.pool, &plain, err)
                    : BR_ENOMEM;
     br_codec_free(codec);
     uint8_t *copy = rc ? NULL : br_arena_alloc(&job->arena, plain->len + 1);
@@ -192,15 +192,15 @@ static int job_read_body(struct query_job *job, struct br_err *err)
 
 static int job_begin_store(struct query_job *job, struct br_err *err)
 {
-    if (job->route->no_store || job->route->at_once)
+    if (job->route->no_store || job->route->on_loop)
         return 0;
-    job->begun_store = (struct br_store_query){.store = job->query->store,
+    job->store_query = (struct br_store_query){.store = job->query->store,
                                                .arena = &job->arena,
                                                .deadline_ms = job->deadline_ms,
                                                .max_bytes = (size_t)job->config->max_query_memory};
-    int rc = br_store_query_begin(&job->begun_store, err);
+    int rc = br_store_query_begin(&job->store_query, err);
     if (!rc)
-        job->store = &job->begun_store;
+        job->store = &job->store_query;
     return rc;
 }
 
@@ -222,40 +222,41 @@ static void job_handle(struct query_job *job)
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else if (query_job_is_stopped(job))
-        query_job_fail(job, 504, "the query waited for longer than query_timeout");
+        query_job_fail(job, 504, "the query waited longer than query_timeout");
     else
         job->route->handle(job);
-    if (br_store_query_remark(&job->begun_store) && job->status == 200 && !job->route->stream)
-        query_job_header(job, "braid-cut", br_store_query_remark(&job->begun_store));
+    if (br_store_query_remark(&job->store_query) && job->status == 200 && !job->route->stream)
+        query_job_header(job, "braid-cut", br_store_query_remark(&job->store_query));
 }
 
-/* Puts the answer into a buffer that the loop can take. */
+/* Moves the response into a buffer that the loop can send. */
 static int job_pack(struct query_job *job)
 {
-    bool gzip =
-        job->wants_gzip && !job->is_packed && !job->route->stream && job->out.len >= QUERY_GZIP_MIN;
+    bool gzip = job->accepts_gzip && !job->is_packed && !job->route->stream &&
+                job->out.len >= QUERY_GZIP_MIN;
+    struct br_pool *pool = job->task.host.pool;
     struct br_rope rope = {0};
     int rc = BR_ENOMEM;
-    if (job->out.len == 0) { /* an empty message of protobuf is an answer, too */
-        job->packed = job->route->stream ? NULL : br_buf_new_exact(job->pool, 1);
+    if (job->out.len == 0) { /* an empty protobuf message is a valid response */
+        job->packed = job->route->stream ? NULL : br_buf_new_exact(pool, 1);
         return job->packed || job->route->stream ? 0 : BR_ENOMEM;
     }
     if (gzip) {
         struct br_codec *codec = br_codec_new();
         if (codec && br_rope_add(&rope, NULL, job->out.data, job->out.len) == 0)
-            rc = br_compress(codec, BR_ENCODING_GZIP, 1, &rope, 0, job->pool, &job->packed);
+            rc = br_compress(codec, BR_ENCODING_GZIP, 1, &rope, 0, pool, &job->packed);
         br_rope_release(&rope);
         br_codec_free(codec);
         if (!rc)
             query_job_header(job, "content-encoding", "gzip");
         return rc;
     }
-    job->packed = br_buf_new_exact(job->pool, job->out.len);
+    job->packed = br_buf_new_exact(pool, job->out.len);
     return job->packed ? br_buf_append(&job->packed, job->out.data, job->out.len, job->out.len)
                        : BR_ENOMEM;
 }
 
-/* An answer without which there is no other. */
+/* Packs an error response; if that fails too, query_job_reply responds with 503. */
 static void job_pack_failed(struct query_job *job)
 {
     job->packed = br_buf_unref(job->packed);
@@ -267,7 +268,7 @@ static void job_pack_failed(struct query_job *job)
 
 static void job_run(struct query_job *job)
 {
-    br_mem_scope_begin(&job->scope, (size_t)job->config->max_query_memory,
+    br_mem_scope_begin(&job->task.scope, (size_t)job->config->max_query_memory,
                        job->query->node->host->memory);
     br_arena_init(&job->arena, (size_t)job->config->max_query_memory);
     job->out = (struct br_str){.max = (size_t)job->config->max_query_memory};
@@ -276,14 +277,12 @@ static void job_run(struct query_job *job)
     if (job->out.failed || job_pack(job))
         job_pack_failed(job);
     job_end_call(job);
-    br_mem_scope_end(&job->scope);
+    br_mem_scope_end(&job->task.scope);
 }
 
-static void job_on_run(struct br_work *work)
+static void job_on_run(struct br_task *task)
 {
-    struct query_job *job = br_container_of(work, struct query_job, work);
-    job_run(job);
-    br_mem_flush();
+    job_run(br_container_of(task, struct query_job, task));
 }
 
 static void job_start_call(struct query_job *job);
@@ -294,11 +293,11 @@ static void job_on_timer(struct br_timer *timer)
     job_start_call(job);
 }
 
-/* The next call of a stream, later; the end of anything else. */
-static void job_go_on(struct query_job *job)
+/* Schedules the next call of a stream. Frees the job if it was the last call. */
+static void job_schedule_next(struct query_job *job)
 {
     struct query *query = job->query;
-    job->turn++;
+    job->n_calls++;
     if (!job->request || !job->again_ms || query->node->host->draining ||
         !br_host_timer(query->node->host, &job->timer, job->again_ms, job_on_timer)) {
         query_job_end_stream(job);
@@ -306,24 +305,24 @@ static void job_go_on(struct query_job *job)
     }
 }
 
-static void query_job_on_ran(struct br_work *work)
+static void query_job_on_done(struct br_task *task)
 {
-    struct query_job *job = br_container_of(work, struct query_job, work);
-    job->begun = false;
+    struct query_job *job = br_container_of(task, struct query_job, task);
+    job->running = false;
     if (job->packed && job->query) {
-        br_buf_adopt(job->packed, job->query->answers);
+        br_buf_adopt(job->packed, job->query->responses);
         br_buf_hold(job->packed, BR_HOLDER_ANSWERS);
     }
-    if (job->query && job->request && !work->left)
+    if (job->query && job->request)
         query_job_reply(job);
     if (job->query && job->route->stream && job->request) {
-        job_go_on(job);
+        job_schedule_next(job);
         return;
     }
     query_job_free(job);
 }
 
-/* In a thread of those for slow work, or here and now. */
+/* Starts a call: in a thread for slow work, or immediately on the loop. */
 static void job_start_call(struct query_job *job)
 {
     struct query *query = job->query;
@@ -331,32 +330,32 @@ static void job_start_call(struct query_job *job)
     uint64_t now_ms = br_host_mono_ms(query->node->host);
     if (job->packed) { /* a piece that the client had no room for */
         query_job_reply(job);
-        job_go_on(job);
+        job_schedule_next(job);
         return;
     }
-    if (job->turn && generation == job->generation && !job->route->download) {
-        bool quiet = now_ms - job->quiet_ms >= QUERY_QUIET_MS;
-        if (quiet)
-            job->quiet_ms = now_ms;
-        if (quiet && !query_job_send_quiet(job))
+    if (job->n_calls && generation == job->generation && !job->route->download) {
+        bool is_idle = now_ms - job->idle_since_ms >= QUERY_KEEPALIVE_MS;
+        if (is_idle)
+            job->idle_since_ms = now_ms;
+        if (is_idle && !query_job_send_keepalive(job))
             job->again_ms = 0;
-        job_go_on(job);
+        job_schedule_next(job);
         return;
     }
     job->generation = generation;
-    job->quiet_ms = now_ms;
+    job->idle_since_ms = now_ms;
     job->again_ms = 0;
     job->status = 200;
     job->type = "application/json";
     job->now_ns = br_host_unix_ns(query->node->host);
     job->deadline_ms = job_mono_ms() + job->config->query_timeout / 1000000;
-    if (job->route->at_once) {
+    if (job->route->on_loop) {
         job_run(job);
-        query_job_on_ran(&job->work);
+        query_job_on_done(&job->task);
         return;
     }
-    job->begun = true;
-    br_host_work(query->node->host, &job->work);
+    job->running = true;
+    br_task_start(&job->task);
 }
 
 struct query_job *query_job_new(struct query *query, struct br_request *request,
@@ -367,18 +366,18 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
     *ret_rc = BR_ENOMEM;
     if (!job)
         return NULL;
-    *job = (struct query_job){
-        .work = {.run = job_on_run, .done = query_job_on_ran, .kind = BR_WORK_SLOW},
-        .query = query,
-        .route = route,
-        .config = query->node->config,
-        .wants_gzip = !request->grpc && job_is_gzip_wanted(request)};
-    atomic_init(&job->stopped, false);
+    *job = (struct query_job){.query = query,
+                              .route = route,
+                              .config = query->node->config,
+                              .accepts_gzip = !request->grpc && job_accepts_gzip(request)};
+    br_task_init(&job->task, query->node->host, job_on_run, query_job_on_done);
+    job->task.work.kind = BR_WORK_SLOW;
     br_list_append(&query->jobs, &job->link);
     job_count(job, 1);
     br_arena_init(&job->head, HEAD_ARENA_MAX);
-    job->pool = br_pool_new(0);
-    int rc = job->pool ? query_job_copy_request(job, request, parts, n_parts) : BR_ENOMEM;
+    int rc = br_task_add_pool(&job->task, NULL);
+    if (!rc)
+        rc = query_job_copy_request(job, request, parts, n_parts);
     if (rc) {
         query_job_free(job);
         *ret_rc = rc;
@@ -389,7 +388,7 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
     return job;
 }
 
-/* Reads the coding of the body. Returns false for one that is not known. */
+/* Reads the content coding of the body. Returns false if it is not supported. */
 static bool job_read_encoding(struct query_job *job, const struct br_request *request)
 {
     if (!request->grpc)
@@ -411,25 +410,25 @@ void query_job_start(struct query_job *job)
         why = "the body is longer than 1 MiB";
     } else if (request->body_error == BR_BODY_MALFORMED) {
         status = 400;
-        why = "the body is not one message of gRPC";
+        why = "the body is not a single gRPC message";
     } else if (request->body_error) {
         status = 503;
         why = "out of memory";
     } else if (!job_read_encoding(job, request)) {
         status = 415;
-        why = "this Content-Encoding is not known";
-    } else if (!job->route->at_once && !job->route->no_store && !br_store_is_open(query->store)) {
+        why = "this Content-Encoding is not supported";
+    } else if (!job->route->on_loop && !job->route->no_store && !br_store_is_open(query->store)) {
         status = 503;
         why = "the store is not open";
     }
     if (status) {
         job->request = NULL;
         request->user = NULL;
-        query_answer_error(query, request, status, job->route->errors, why);
+        query_respond_error(query, request, status, job->route->errors, why);
         query_job_free(job);
         return;
     }
-    job->body_held = request->body ? br_buf_ref(request->body) : NULL;
+    job->body_buf = request->body ? br_buf_ref(request->body) : NULL;
     job_start_call(job);
 }
 
@@ -437,9 +436,8 @@ void query_job_gone(struct query_job *job)
 {
     job->request->user = NULL;
     job->request = NULL;
-    atomic_store_explicit(&job->stopped, true, memory_order_relaxed);
-    if (job->begun)
-        br_host_work_leave(job->query->node->host, &job->work);
+    if (job->running)
+        br_task_cancel(&job->task);
     else
         query_job_free(job);
 }
@@ -454,12 +452,13 @@ size_t query_jobs_on(const struct query *query, const struct br_conn *conn)
     return n;
 }
 
-/* Ends the first stream that `fn` accepts and no thread is working on. */
+/* Ends the first stream that `fn` selects and no thread is working on. Returns false if none was
+ * ended. */
 static bool jobs_end_first(struct query *query, bool (*fn)(const struct query_job *job))
 {
     for (struct br_list *list = query->jobs.next; list != &query->jobs; list = list->next) {
         struct query_job *job = br_container_of(list, struct query_job, link);
-        if (!job->route->stream || job->begun || !job->started || !fn(job))
+        if (!job->route->stream || job->running || !job->started || !fn(job))
             continue;
         query_job_end_stream(job);
         query_job_free(job);
@@ -501,20 +500,18 @@ void query_jobs_end_streams(struct query *query)
         ;
 }
 
-/* Waits for jobs that still run, because they read what is about to be freed. Their `done` finds
- * no query. */
+/* Waits for running jobs, because they read memory that is freed next. Their `done` callback
+ * finds job->query NULL. */
 void query_jobs_release(struct query *query)
 {
     struct br_list *list;
     while ((list = br_list_shift(&query->jobs))) {
         struct query_job *job = br_container_of(list, struct query_job, link);
-        atomic_store_explicit(&job->stopped, true, memory_order_relaxed);
-        if (!job->begun) {
+        if (!job->running) {
             query_job_free(job);
             continue;
         }
-        br_host_work_leave(query->node->host, &job->work);
-        br_host_work_wait(query->node->host, &job->work);
+        br_task_stop(&job->task);
         if (job->request)
             job->request->user = NULL;
         job->request = NULL;

@@ -9,12 +9,12 @@
 
 struct query_names {
     struct query_job *job;
-    const struct query_names_ask *ask;
+    const struct query_names_params *params;
     struct br_map *map;
     int rc;
 };
 
-static void names_enter(struct query_names *names, const char *text)
+static void names_add_text(struct query_names *names, const char *text)
 {
     size_t len = strlen(text);
     if (br_map_get(names->map, text, len))
@@ -23,7 +23,7 @@ static void names_enter(struct query_names *names, const char *text)
     names->rc =
         copy ? br_map_put(names->map, copy, len, copy, NULL) : br_arena_why(&names->job->arena);
     if (names->rc == BR_EFULL && br_map_count(names->map) == QUERY_NAMES_MAX) {
-        names->job->store->note = "there are more names than one answer has";
+        names->job->store->note = "there are more names than one response can list";
         names->rc = 0;
     }
 }
@@ -43,18 +43,23 @@ bool query_names_label(const struct br_stored_series *series, size_t index,
     return index == series->n_labels;
 }
 
-/* What Pyroscope keeps of a type as labels of their own. */
+/* Returns the part of a profile type that Pyroscope stores under this label, or NULL. */
 static const char *names_type_part(struct query_job *job, const char *type, const char *label)
 {
     struct br_profile_type parsed;
     if (br_profile_type_parse(type, strlen(type), &job->arena, &parsed, NULL))
         return NULL;
-    return !strcmp(label, "__name__")          ? parsed.name
-           : !strcmp(label, "__type__")        ? parsed.type
-           : !strcmp(label, "__unit__")        ? parsed.unit
-           : !strcmp(label, "__period_type__") ? parsed.period_type
-           : !strcmp(label, "__period_unit__") ? parsed.period_unit
-                                               : NULL;
+    const struct {
+        const char *label, *value;
+    } parts[] = {{"__name__", parsed.name},
+                 {"__type__", parsed.type},
+                 {"__unit__", parsed.unit},
+                 {"__period_type__", parsed.period_type},
+                 {"__period_unit__", parsed.period_unit}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strcmp(label, parts[i].label))
+            return parts[i].value;
+    return NULL;
 }
 
 static const char *names_value_of(struct query_job *job, const struct br_stored_series *series,
@@ -71,35 +76,37 @@ static const char *names_value_of(struct query_job *job, const struct br_stored_
 
 bool query_names_is_plain(const char *name)
 {
-    for (const char *p = name; *p; p++)
-        if (*p != '_' && (*p < 'a' || *p > 'z') && (*p < 'A' || *p > 'Z') &&
-            (p == name || *p < '0' || *p > '9'))
+    for (const char *p = name; *p; p++) {
+        bool is_letter = *p == '_' || (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z');
+        bool is_digit = *p >= '0' && *p <= '9';
+        if (!is_letter && (p == name || !is_digit))
             return false;
+    }
     return true;
 }
 
 static bool names_on_series(const struct br_stored_series *series, void *arg)
 {
     struct query_names *names = arg;
-    const struct query_names_ask *ask = names->ask;
+    const struct query_names_params *params = names->params;
     struct br_series_label label;
     const char *value;
-    switch (ask->of) {
+    switch (params->of) {
     case QUERY_TYPES:
-        names_enter(names, series->type);
+        names_add_text(names, series->type);
         break;
     case QUERY_LABEL_VALUES:
-        value = names_value_of(names->job, series, ask->label);
+        value = names_value_of(names->job, series, params->label);
         if (value && *value)
-            names_enter(names, value);
+            names_add_text(names, value);
         break;
     case QUERY_LABEL_NAMES:
         for (size_t i = 0; query_names_label(series, i, &label) && !names->rc; i++)
-            if (label.name && (!ask->plain_only || query_names_is_plain(label.name)))
-                names_enter(names, label.name);
+            if (label.name && (!params->plain_only || query_names_is_plain(label.name)))
+                names_add_text(names, label.name);
         break;
     }
-    return !names->rc && query_pick_goes_on(names->job);
+    return !names->rc && query_job_may_continue(names->job);
 }
 
 static int names_by_text(const void *left, const void *right)
@@ -122,25 +129,26 @@ static int names_list(const struct query_names *names, char ***ret, size_t *ret_
     return 0;
 }
 
-int query_names_each_series(struct query_job *job, const struct query_names_ask *ask,
+int query_names_each_series(struct query_job *job, const struct query_names_params *params,
                             br_series_fn *fn, void *arg, struct br_err *err)
 {
-    struct query_pick pick = {.from_ns = ask->from_ns, .until_ns = ask->until_ns};
+    struct query_selection selection = {.from_ns = params->from_ns, .until_ns = params->until_ns};
     struct br_sample_filter filter;
     int rc = 0;
-    for (size_t i = 0; i < ask->n_selectors && !rc; i++)
-        rc = query_pick_add_selector(job, &pick, ask->selectors[i], strlen(ask->selectors[i]), err);
+    for (size_t i = 0; i < params->n_selectors && !rc; i++)
+        rc = query_selection_add_selector(job, &selection, params->selectors[i],
+                                          strlen(params->selectors[i]), err);
     if (!rc)
-        rc = query_pick_filter(job, &pick, &filter);
+        rc = query_selection_filter(job, &selection, &filter);
     return rc ? rc : br_store_series(job->store, &filter, fn, arg, err);
 }
 
-int query_names_gather(struct query_job *job, const struct query_names_ask *ask, char ***ret,
+int query_names_gather(struct query_job *job, const struct query_names_params *params, char ***ret,
                        size_t *ret_n, struct br_err *err)
 {
-    struct query_names names = {.job = job, .ask = ask, .map = br_map_new(QUERY_NAMES_MAX)};
+    struct query_names names = {.job = job, .params = params, .map = br_map_new(QUERY_NAMES_MAX)};
     int rc =
-        names.map ? query_names_each_series(job, ask, names_on_series, &names, err) : BR_ENOMEM;
+        names.map ? query_names_each_series(job, params, names_on_series, &names, err) : BR_ENOMEM;
     if (!rc)
         rc = names.rc;
     if (!rc)

@@ -1,37 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists profile types, names of labels and values of a label, as far as series have them. */
+/* Lists the profile types, label names and label values of stored series. */
 #pragma once
 
-#include "extensions/query/pick.h"
+#include "extensions/query/selection.h"
 
-#define QUERY_NAMES_MAX 100000 /* of one answer */
+#define QUERY_NAMES_MAX 100000 /* names in one response */
 
 enum query_names_of { QUERY_TYPES, QUERY_LABEL_NAMES, QUERY_LABEL_VALUES };
 
-struct query_names_ask {
+struct query_names_params {
     enum query_names_of of;
-    const char *label; /* of QUERY_LABEL_VALUES; also __name__, __type__ and the other parts of a
-                          profile type */
-    bool plain_only;   /* of QUERY_LABEL_NAMES: not those that need quotes in a selector */
+    /* for QUERY_LABEL_VALUES. May be __name__, __type__ or another part of a profile type */
+    const char *label;
+    bool plain_only; /* for QUERY_LABEL_NAMES: omit names that need quotes in a selector */
     uint64_t from_ns, until_ns;
-    char *const *selectors; /* what all of them match */
+    char *const *selectors; /* a series must match all of them */
     size_t n_selectors;
 };
 
 /* Reads label `index` of a series as Pyroscope shows it: without __session_id__, and with
- * __service_name__, a copy of service_name, as the last one. `ret->name` NULL: this one is not
- * shown. Returns false after the last. */
+ * __service_name__, a copy of service_name, at the end. `ret->name` is NULL if the label is not
+ * shown. Returns false after the last one. */
 bool query_names_label(const struct br_stored_series *series, size_t index,
                        struct br_series_label *ret);
 
-/* Gathers them, each once, sorted, in the job's arena. Returns 0, BR_EINVAL (a bad selector) with a
- * sentence, BR_EFULL, BR_ENOMEM or BR_EIO. */
-int query_names_gather(struct query_job *job, const struct query_names_ask *ask, char ***ret,
+/* Lists the distinct names, sorted, in the job's arena. Returns 0; BR_EINVAL for an invalid
+ * selector, with a message; BR_EFULL, BR_ENOMEM or BR_EIO. */
+int query_names_gather(struct query_job *job, const struct query_names_params *params, char ***ret,
                        size_t *ret_n, struct br_err *err);
 
-/* Returns whether a label's name needs no quotes in a selector: Prometheus' older names. */
+/* Returns true if a label name needs no quotes in a selector, as in Prometheus before UTF-8
+ * names. */
 bool query_names_is_plain(const char *name);
 
-/* Calls `fn` for the series that all selectors match. Errors as query_names_gather. */
-int query_names_each_series(struct query_job *job, const struct query_names_ask *ask,
+/* Calls `fn` for the series that match all selectors. Returns 0; BR_EINVAL for an invalid
+ * selector, with a message; BR_EFULL, BR_ENOMEM or BR_EIO. */
+int query_names_each_series(struct query_job *job, const struct query_names_params *params,
                             br_series_fn *fn, void *arg, struct br_err *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page at "/" and its assets, compressed when the program was built. */
+/* The web page at "/" and its assets, which were compressed when the program was built. */
 #include "extensions/query/page.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "extensions/query/tables.h"
 #include "wire/compression.h"
 
-/* Nothing from elsewhere, nothing inline, no text that becomes code. */
+/* Allows nothing from other servers, nothing inline, and no text that becomes code. */
 #define PAGE_POLICY                                                                                \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "              \
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "                   \
@@ -37,14 +37,14 @@ static void page_set_headers(struct query_job *job, const struct query_page_file
     query_job_header(job, "vary", "accept-encoding");
 }
 
-/* For clients that take neither coding. */
+/* Responds without compression, for clients that accept neither coding. */
 static void page_put_plain(struct query_job *job, const struct query_page_file *file)
 {
     struct br_err err = {0};
     struct br_buf *plain = NULL;
     struct br_codec *codec = br_codec_new();
     int rc = codec ? br_decompress(codec, BR_ENCODING_GZIP, file->gzip, file->gzip_len,
-                                   file->plain_len, job->pool, &plain, &err)
+                                   file->plain_len, job->task.host.pool, &plain, &err)
                    : BR_ENOMEM;
     br_codec_free(codec);
     if (!rc)
@@ -54,8 +54,8 @@ static void page_put_plain(struct query_job *job, const struct query_page_file *
         query_job_fail_rc(job, rc, &err);
 }
 
-/* "br" as a coding of its own, not as a part of another name, and not with q=0. */
-static bool page_is_brotli_wanted(const char *accepted)
+/* Returns true if Accept-Encoding contains "br" as a whole coding, and not with q=0. */
+static bool page_accepts_brotli(const char *accepted)
 {
     for (const char *at = accepted; *at; at += strcspn(at, ","), at += *at == ',') {
         at += strspn(at, " \t");
@@ -68,7 +68,7 @@ static bool page_is_brotli_wanted(const char *accepted)
     return false;
 }
 
-static void page_answer(struct query_job *job, const struct query_page_file *file)
+static void page_respond(struct query_job *job, const struct query_page_file *file)
 {
     job->type = file->type;
     page_set_headers(job, file);
@@ -78,10 +78,10 @@ static void page_answer(struct query_job *job, const struct query_page_file *fil
         return;
     }
     job->is_packed = true;
-    if (page_is_brotli_wanted(job->accept_encoding)) {
+    if (page_accepts_brotli(job->accept_encoding)) {
         query_job_header(job, "content-encoding", "br");
         br_str_add(&job->out, file->brotli, file->brotli_len);
-    } else if (job->wants_gzip) {
+    } else if (job->accepts_gzip) {
         query_job_header(job, "content-encoding", "gzip");
         br_str_add(&job->out, file->gzip, file->gzip_len);
     } else {
@@ -93,31 +93,31 @@ static void page_index(struct query_job *job)
 {
     const struct query_page_file *file = page_find("");
     if (file) {
-        page_answer(job, file);
+        page_respond(job, file);
         return;
     }
     page_set_headers(job, NULL);
     job->type = "text/plain; charset=utf-8";
-    br_str_puts(&job->out,
-                "Braid is running. This build is without its page: it was built where npm was not, "
-                "or with -Dpage=disabled.\n");
+    br_str_puts(&job->out, "Braid is running. This build does not include the page: npm was "
+                           "missing when it was built, "
+                           "or it was configured with -Dpage=disabled.\n");
     if (query_page_why_absent[0])
         br_str_printf(&job->out, "The page could not be built: %s\n", query_page_why_absent);
-    br_str_puts(&job->out, "What the page shows is at /api/braid/ (/api/braid/openapi.json says "
-                           "what there is), and `braid query` asks the same from a terminal.\n");
+    br_str_puts(&job->out, "The data of the page is available at /api/braid/ (see "
+                           "/api/braid/openapi.json), and with `braid query` in a terminal.\n");
 }
 
 static void page_asset(struct query_job *job)
 {
     const struct query_page_file *file = page_find(job->path + 1);
     if (file)
-        page_answer(job, file);
+        page_respond(job, file);
     else
-        query_job_fail(job, 404, "the page has no such file");
+        query_job_fail(job, 404, "the page does not have this file");
 }
 
 const struct query_route query_page_routes[] = {
-    {.methods = QUERY_GET, .path = "/", .handle = page_index, .at_once = true},
-    {.methods = QUERY_GET, .path = "/assets/*", .handle = page_asset, .at_once = true},
+    {.methods = QUERY_GET, .path = "/", .handle = page_index, .on_loop = true},
+    {.methods = QUERY_GET, .path = "/assets/*", .handle = page_asset, .on_loop = true},
     {0},
 };

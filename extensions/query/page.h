@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The page's files as they lie in the program. web/embed.js writes them at build time; where the
- * page is not built, page_absent.c stands for them.
+ * The files of the web page, embedded in the program. web/embed.js generates them at build time;
+ * page_absent.c replaces them in builds without the page.
  */
 #pragma once
 
@@ -11,13 +11,13 @@
 struct query_page_file {
     const char *path; /* below "/"; "" is the page itself; NULL ends the list */
     const char *type;
-    const char *etag; /* weak: the codings share it */
-    bool is_fixed;    /* its name has its hash: it never changes */
+    const char *etag; /* weak, because all codings share it */
+    bool is_fixed;    /* the name contains a hash, so the file never changes */
     const unsigned char *gzip, *brotli;
     size_t gzip_len, brotli_len, plain_len;
 };
 
 extern const struct query_page_file query_page_files[];
 
-/* Why there are no files; "" where there are, or where nobody asked for them. */
+/* The reason why the page is missing. "" if it is there, or the build disabled it. */
 extern const char query_page_why_absent[];

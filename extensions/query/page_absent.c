@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In the place of the page where it is not built: the option `page`, or no npm. */
+/* Replaces the page in builds without it: the option `page` is disabled, or npm is missing. */
 #include "extensions/query/page.h"
 
 const struct query_page_file query_page_files[] = {{.path = NULL}};

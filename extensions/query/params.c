@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parameters of a query say. */
+/* Reads the parameters of a query. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "base/bytes.h"
 #include "extensions/query/query.h"
 
-#define SHOWN_MAX 64 /* bytes of a wrong value that an error repeats */
+#define SHOWN_MAX 64 /* bytes of an invalid value that an error message repeats */
 
 const char *query_job_param(const struct query_job *job, const char *name)
 {
@@ -20,12 +20,12 @@ const char *query_job_param(const struct query_job *job, const char *name)
     return NULL;
 }
 
-bool query_job_number(struct query_job *job, const char *name, uint64_t otherwise, uint64_t max,
+bool query_job_number(struct query_job *job, const char *name, uint64_t fallback, uint64_t max,
                       uint64_t *ret)
 {
     const char *text = query_job_param(job, name);
     int64_t value;
-    *ret = otherwise;
+    *ret = fallback;
     if (!text || !*text)
         return true;
     if (!br_parse_int(text, 10, false, &value) || (uint64_t)value > max) {
@@ -38,8 +38,8 @@ bool query_job_number(struct query_job *job, const char *name, uint64_t otherwis
     return true;
 }
 
-/* Unix time in a unit that its size tells: what is below 10^11 are seconds (up to the year 5138),
- * below 10^14 milliseconds, below 10^17 microseconds, else nanoseconds. */
+/* Reads a Unix time, whose unit follows from its size: below 10^11 seconds (up to the year
+ * 5138), below 10^14 milliseconds, below 10^17 microseconds, otherwise nanoseconds. */
 static bool params_read_number(const char *text, uint64_t *ret)
 {
     uint64_t whole = 0, fraction = 0, scale = 1000000000;
@@ -51,10 +51,13 @@ static bool params_read_number(const char *text, uint64_t *ret)
     }
     if (p == text)
         return false;
-    uint64_t unit = whole < 100000000000ull         ? 1000000000
-                    : whole < 100000000000000ull    ? 1000000
-                    : whole < 100000000000000000ull ? 1000
-                                                    : 1;
+    uint64_t unit = 1;
+    if (whole < 100000000000ull)
+        unit = 1000000000;
+    else if (whole < 100000000000000ull)
+        unit = 1000000;
+    else if (whole < 100000000000000000ull)
+        unit = 1000;
     if (*p == '.' && unit == 1000000000)
         for (p++; isdigit((unsigned char)*p); p++)
             if (scale > 1)
@@ -83,7 +86,7 @@ static uint64_t params_unit_ns(char unit)
     }
 }
 
-/* "now", "now-1h30m". */
+/* Reads "now" or a time such as "now-1h30m". */
 static bool params_read_now(const char *text, uint64_t now_ns, uint64_t *ret)
 {
     if (!br_text_starts(text, "now"))
@@ -107,7 +110,7 @@ static bool params_read_now(const char *text, uint64_t now_ns, uint64_t *ret)
     return text[3] != '-' || text[4];
 }
 
-/* RFC 3339, in UTC or with an offset. */
+/* Reads a time of RFC 3339, in UTC or with an offset. */
 static bool params_read_rfc3339(const char *text, uint64_t *ret)
 {
     struct tm tm = {0};
@@ -136,10 +139,10 @@ static bool params_read_rfc3339(const char *text, uint64_t *ret)
     return true;
 }
 
-bool query_job_time(struct query_job *job, const char *name, uint64_t otherwise, uint64_t *ret)
+bool query_job_time(struct query_job *job, const char *name, uint64_t fallback, uint64_t *ret)
 {
     const char *text = query_job_param(job, name);
-    *ret = otherwise;
+    *ret = fallback;
     if (!text || !*text || params_read_number(text, ret) ||
         params_read_now(text, job->now_ns, ret) || params_read_rfc3339(text, ret))
         return true;

@@ -29,14 +29,15 @@ void query_put_cut(struct query_job *job)
         br_str_puts(&job->out, ",\"cut\":null");
 }
 
-void query_put_average(struct query_job *job, const struct query_pick *pick)
+void query_put_average(struct query_job *job, const struct query_selection *selection)
 {
-    br_str_printf(&job->out, ",\"average\":%s", query_pick_is_average(pick) ? "true" : "false");
+    br_str_printf(&job->out, ",\"average\":%s",
+                  query_selection_is_average(selection) ? "true" : "false");
 }
 
-/* --- Functions -------------------------------------------------------------------------------- */
+/* --- Functions ------------------------------------------------------------------------------- */
 
-/* Appends `{"name","file","self","total"}` of each of the first `count` functions. */
+/* Appends `{"name","file","self","total"}` for each of the first `count` functions. */
 static void answer_put_functions(struct query_job *job, const struct br_flame *flame,
                                  const struct br_function *functions, uint32_t count)
 {
@@ -51,8 +52,8 @@ static void answer_put_functions(struct query_job *job, const struct br_flame *f
     }
 }
 
-void query_answer_functions(struct query_job *job, const struct query_pick *pick, uint32_t limit,
-                            enum br_function_order order)
+void query_respond_functions(struct query_job *job, const struct query_selection *selection,
+                             uint32_t limit, enum br_function_order order)
 {
     struct br_flame flame;
     struct br_function *functions;
@@ -60,15 +61,15 @@ void query_answer_functions(struct query_job *job, const struct query_pick *pick
     uint32_t count;
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (!rc)
-        rc = query_pick_flame(job, pick, &flame, &err);
+        rc = query_selection_flame(job, selection, &flame, &err);
     if (!rc) {
         br_flame_total(&flame);
         rc = br_functions_make(&flame, order, &job->arena, &functions, &count);
     }
     if (!rc) {
-        query_put_text(&job->out, '{', "type", pick->type.id ? pick->type.id : "");
-        query_put_text(&job->out, ',', "unit", pick->type.id ? pick->type.unit : "");
-        query_put_average(job, pick);
+        query_put_text(&job->out, '{', "type", selection->type.id ? selection->type.id : "");
+        query_put_text(&job->out, ',', "unit", selection->type.id ? selection->type.unit : "");
+        query_put_average(job, selection);
         br_str_printf(&job->out, ",\"total\":%" PRId64 ",\"functions\":[", flame.nodes[0].total[0]);
         answer_put_functions(job, &flame, functions, count < limit ? count : limit);
         br_str_putc(&job->out, ']');
@@ -80,9 +81,9 @@ void query_answer_functions(struct query_job *job, const struct query_pick *pick
         query_job_fail_rc(job, rc, &err);
 }
 
-/* --- Files ------------------------------------------------------------------------------------ */
+/* --- Files ----------------------------------------------------------------------------------- */
 
-/* Replaces job->out by itself, compressed. */
+/* Replaces job->out by its gzip'd contents. */
 static int answer_compress(struct query_job *job)
 {
     struct br_codec *codec = br_codec_new();
@@ -90,7 +91,7 @@ static int answer_compress(struct query_job *job)
     struct br_buf *packed = NULL;
     int rc = codec ? br_rope_add(&rope, NULL, job->out.data, job->out.len) : BR_ENOMEM;
     if (!rc)
-        rc = br_compress(codec, BR_ENCODING_GZIP, 1, &rope, 0, job->pool, &packed);
+        rc = br_compress(codec, BR_ENCODING_GZIP, 1, &rope, 0, job->task.host.pool, &packed);
     br_rope_release(&rope);
     br_codec_free(codec);
     if (rc)
@@ -101,38 +102,39 @@ static int answer_compress(struct query_job *job)
     return 0;
 }
 
-int query_put_pprof(struct query_job *job, const struct query_pick *pick, uint64_t until_ns,
-                    const struct br_flame *flame)
+int query_put_pprof(struct query_job *job, const struct query_selection *selection,
+                    uint64_t until_ns, const struct br_flame *flame)
 {
-    const struct br_flame_about about = {.type = pick->type.type,
-                                         .unit = pick->type.unit,
-                                         .period_type = pick->type.period_type,
-                                         .period_unit = pick->type.period_unit,
-                                         .time_ns = pick->from_ns,
-                                         .duration_ns = until_ns - pick->from_ns};
+    const struct br_flame_about about = {.type = selection->type.type,
+                                         .unit = selection->type.unit,
+                                         .period_type = selection->type.period_type,
+                                         .period_unit = selection->type.period_unit,
+                                         .time_ns = selection->from_ns,
+                                         .duration_ns = until_ns - selection->from_ns};
     return br_flame_pprof(&job->out, flame, &about);
 }
 
-static int answer_pprof(struct query_job *job, const struct query_pick *pick,
+static int answer_pprof(struct query_job *job, const struct query_selection *selection,
                         const struct br_flame *flame)
 {
     job->type = "application/octet-stream";
-    int rc = query_put_pprof(job, pick, pick->until_ns ? pick->until_ns : job->now_ns, flame);
+    int rc = query_put_pprof(job, selection,
+                             selection->until_ns ? selection->until_ns : job->now_ns, flame);
     return rc ? rc : answer_compress(job);
 }
 
-/* A file is called after its type and, where it is of one span, that. */
-static void answer_name_file(struct query_job *job, const struct query_pick *pick,
+/* Sets the file name: the profile type and, if a single span is selected, its id. */
+static void answer_name_file(struct query_job *job, const struct query_selection *selection,
                              const char *extension)
 {
     char name[FILE_NAME_MAX], value[FILE_NAME_MAX + 64];
     uint8_t id[sizeof(uint64_t)] = {0};
-    if (pick->n_span_ids == 1)
-        memcpy(id, pick->span_ids, sizeof id);
+    if (selection->n_span_ids == 1)
+        memcpy(id, selection->span_ids, sizeof id);
     struct br_str text = {.data = name, .cap = sizeof name, .fixed = true};
     name[0] = '\0';
-    br_str_puts(&text, pick->type.type);
-    if (pick->n_span_ids == 1) {
+    br_str_puts(&text, selection->type.type);
+    if (selection->n_span_ids == 1) {
         br_str_putc(&text, '-');
         br_str_hex(&text, id, sizeof id);
     }
@@ -150,13 +152,13 @@ static const struct answer_format {
                       {"folded", "folded.txt"},
                       {"tree", "json"}};
 
-static int answer_write(struct query_job *job, const struct query_pick *pick, const char *format,
-                        const struct br_flame *flame)
+static int answer_write(struct query_job *job, const struct query_selection *selection,
+                        const char *format, const struct br_flame *flame)
 {
     if (!strcmp(format, "pprof"))
-        return answer_pprof(job, pick, flame);
+        return answer_pprof(job, selection, flame);
     if (!strcmp(format, "speedscope"))
-        return br_flame_speedscope(&job->out, flame, pick->type.id, pick->type.unit);
+        return br_flame_speedscope(&job->out, flame, selection->type.id, selection->type.unit);
     if (!strcmp(format, "tree"))
         return br_flame_tree(&job->out, flame);
     job->type = "text/plain; charset=utf-8";
@@ -173,7 +175,8 @@ bool query_is_file_format(const char *format)
     return false;
 }
 
-void query_answer_file(struct query_job *job, const struct query_pick *pick, const char *format)
+void query_respond_file(struct query_job *job, const struct query_selection *selection,
+                        const char *format)
 {
     const struct answer_format *found = NULL;
     struct br_flame flame;
@@ -190,14 +193,14 @@ void query_answer_file(struct query_job *job, const struct query_pick *pick, con
     }
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (!rc)
-        rc = query_pick_flame(job, pick, &flame, &err);
+        rc = query_selection_flame(job, selection, &flame, &err);
     if (!rc) {
         br_flame_total(&flame);
-        rc = answer_write(job, pick, format, &flame);
+        rc = answer_write(job, selection, format, &flame);
     }
     br_flame_release(&flame);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        answer_name_file(job, pick, found->extension);
+        answer_name_file(job, selection, found->extension);
 }

@@ -1,31 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes answers about picked samples that more than one API gives. Each answers, or fails, the
- * job. */
+/* Responses about selected samples that several APIs share. The functions query_respond_* either
+ * write a response or fail the job. */
 #pragma once
 
-#include "extensions/query/pick.h"
+#include "extensions/query/selection.h"
 #include "query/functions.h"
 
-/* Appends `,"average":` and whether values are averages over time (query_pick_is_average). */
-void query_put_average(struct query_job *job, const struct query_pick *pick);
+/* Appends `,"average":` and true if values are averages over time (query_selection_is_average). */
+void query_put_average(struct query_job *job, const struct query_selection *selection);
 
-/* Answers `{"type","unit","average","total","functions":[{"name","file","self","total"}],"cut"}` */
-void query_answer_functions(struct query_job *job, const struct query_pick *pick, uint32_t limit,
-                            enum br_function_order order);
+/* Responds with
+ * `{"type","unit","average","total","functions":[{"name","file","self","total"}],"cut"}`. */
+void query_respond_functions(struct query_job *job, const struct query_selection *selection,
+                             uint32_t limit, enum br_function_order order);
 
-/* Appends a flame graph as a pprof of what was picked, up to `until_ns`. Returns 0 or BR_ENOMEM. */
-int query_put_pprof(struct query_job *job, const struct query_pick *pick, uint64_t until_ns,
-                    const struct br_flame *flame);
+/* Appends a flame graph as pprof; the range of the profile ends at `until_ns`. Returns 0 or
+ * BR_ENOMEM. */
+int query_put_pprof(struct query_job *job, const struct query_selection *selection,
+                    uint64_t until_ns, const struct br_flame *flame);
 
-/* Returns true when a format is one of query_answer_file. */
+/* Returns true if query_respond_file supports the format. */
 bool query_is_file_format(const char *format);
 
-/* Answers with a file of a format: "pprof" (gzip'd), "speedscope", "folded" or "tree"; 400 for
- * another. */
-void query_answer_file(struct query_job *job, const struct query_pick *pick, const char *format);
+/* Responds with a file: "pprof" (gzip'd), "speedscope", "folded" or "tree". Fails the job with
+ * 400 for another format. */
+void query_respond_file(struct query_job *job, const struct query_selection *selection,
+                        const char *format);
 
-/* Appends `,"cut":null` or the sentence that says why the answer is not all. */
+/* Appends `,"cut":` and the reason why the response is incomplete, or null. */
 void query_put_cut(struct query_job *job);
 
-/* Appends `"name":` and a text, with `before` in front of it: "," or "{". */
+/* Appends `"name":` and a text, with `before` in front of it, which is "," or "{". */
 void query_put_text(struct br_str *out, char before, const char *name, const char *text);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pyroscope's query API, querier.v1.QuerierService over Connect (proto/querier/v1/querier.proto),
- * as Grafana's Pyroscope source asks for it. Times are Unix milliseconds, both ends included; a
- * range that is not said is all time. Source: grafana/pyroscope pkg/querier, pkg/model/timeseries.
+ * Pyroscope's query API: querier.v1.QuerierService over Connect (proto/querier/v1/querier.proto),
+ * as Grafana's Pyroscope data source uses it. Times are Unix milliseconds, both inclusive; without
+ * a range all data is used. Source: grafana/pyroscope pkg/querier, pkg/model/timeseries.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -15,9 +15,9 @@
 #include "base/sum.h"
 #include "extensions/query/connect.h"
 #include "extensions/query/names.h"
-#include "extensions/query/pick.h"
 #include "extensions/query/profile_answer.h"
 #include "extensions/query/pyroscope.h"
+#include "extensions/query/selection.h"
 #include "extensions/query/tables.h"
 #include "pprof/profile.pb-c.h"
 #include "querier/v1/querier.pb-c.h"
@@ -30,18 +30,18 @@
 #define MS UINT64_C(1000000)
 #define KEEP_LOCATIONS_MAX 128
 
-bool query_pyroscope_wants_plain(const struct query_job *job)
+bool query_pyroscope_plain_labels_only(const struct query_job *job)
 {
     return !strcasestr(job->accept, "allow-utf8-labelnames=true");
 }
 
-/* --- Ranges and ids --------------------------------------------------------------------------- */
+/* --- Ranges and ids -------------------------------------------------------------------------- */
 
 bool query_pyroscope_range(struct query_job *job, int64_t start, int64_t end,
-                           struct query_pick *pick)
+                           struct query_selection *selection)
 {
-    const int64_t most = INT64_MAX / (int64_t)MS - 1;
-    if (start < 0 || end < 0 || start > most || end > most) {
+    const int64_t max = INT64_MAX / (int64_t)MS - 1;
+    if (start < 0 || end < 0 || start > max || end > max) {
         query_job_fail(job, 400, "invalid time range: start and end are Unix milliseconds");
         return false;
     }
@@ -49,47 +49,47 @@ bool query_pyroscope_range(struct query_job *job, int64_t start, int64_t end,
         query_job_fail(job, 400, "invalid time range: start is after end");
         return false;
     }
-    pick->as_pyroscope = true;
-    pick->from_ns = (uint64_t)start * MS;
-    pick->until_ns = end ? ((uint64_t)end + 1) * MS : 0;
+    selection->as_pyroscope = true;
+    selection->from_ns = (uint64_t)start * MS;
+    selection->until_ns = end ? ((uint64_t)end + 1) * MS : 0;
     return true;
 }
 
-static int pyroscope_add_profiles(struct query_job *job, struct query_pick *pick, char *const *ids,
-                                  size_t count, struct br_err *err)
+static int pyroscope_add_profiles(struct query_job *job, struct query_selection *selection,
+                                  char *const *ids, size_t count, struct br_err *err)
 {
     int rc = 0;
     for (size_t i = 0; i < count && !rc; i++)
-        rc = query_pick_add_profile_text(job, pick, ids[i], strlen(ids[i]), err);
+        rc = query_selection_add_profile_text(job, selection, ids[i], strlen(ids[i]), err);
     return rc;
 }
 
-static int pyroscope_add_ids(struct query_job *job, struct query_pick *pick, bool traces,
+static int pyroscope_add_ids(struct query_job *job, struct query_selection *selection, bool traces,
                              char *const *ids, size_t count, struct br_err *err)
 {
     int rc = 0;
     for (size_t i = 0; i < count && !rc; i++)
-        rc = traces ? query_pick_add_trace_text(job, pick, ids[i], strlen(ids[i]), err)
-                    : query_pick_add_span_text(job, pick, ids[i], strlen(ids[i]), err);
+        rc = traces ? query_selection_add_trace_text(job, selection, ids[i], strlen(ids[i]), err)
+                    : query_selection_add_span_text(job, selection, ids[i], strlen(ids[i]), err);
     return rc;
 }
 
-bool query_pyroscope_pick(struct query_job *job, const char *type, const char *selector,
-                          int64_t start, int64_t end, struct query_pick *pick)
+bool query_pyroscope_select(struct query_job *job, const char *type, const char *selector,
+                            int64_t start, int64_t end, struct query_selection *selection)
 {
     struct br_err err = {0};
-    if (!query_pyroscope_range(job, start, end, pick))
+    if (!query_pyroscope_range(job, start, end, selection))
         return false;
-    int rc = query_pick_set_type(job, pick, type, strlen(type), &err);
+    int rc = query_selection_set_type(job, selection, type, strlen(type), &err);
     if (!rc)
-        rc = query_pick_add_selector(job, pick, selector, strlen(selector), &err);
+        rc = query_selection_add_selector(job, selection, selector, strlen(selector), &err);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     return !rc;
 }
 
 bool query_pyroscope_stacks(struct query_job *job, const MESSAGE(StackTraceSelector) * selector,
-                            struct query_pick *pick)
+                            struct query_selection *selection)
 {
     size_t count = selector && !selector->go_pgo ? selector->n_call_site : 0;
     const char **names = br_arena_calloc(&job->arena, count + 1, sizeof *names);
@@ -103,26 +103,26 @@ bool query_pyroscope_stacks(struct query_job *job, const MESSAGE(StackTraceSelec
     else {
         for (size_t i = 0; i < count; i++)
             names[i] = selector->call_site[i]->name;
-        pick->call_site = names;
-        pick->n_call_site = count;
+        selection->call_site = names;
+        selection->n_call_site = count;
         return true;
     }
     return false;
 }
 
-/* --- Names ------------------------------------------------------------------------------------ */
+/* --- Names ----------------------------------------------------------------------------------- */
 
-/* False after query_job_fail. */
-static bool pyroscope_gather(struct query_job *job, struct query_names_ask *ask, int64_t start,
-                             int64_t end, char ***ret, size_t *ret_n)
+/* Lists names in a time range. Returns false after query_job_fail. */
+static bool pyroscope_gather(struct query_job *job, struct query_names_params *params,
+                             int64_t start, int64_t end, char ***ret, size_t *ret_n)
 {
-    struct query_pick range = {0};
+    struct query_selection range = {0};
     struct br_err err = {0};
     if (!query_pyroscope_range(job, start, end, &range))
         return false;
-    ask->from_ns = range.from_ns;
-    ask->until_ns = range.until_ns;
-    int rc = query_names_gather(job, ask, ret, ret_n, &err);
+    params->from_ns = range.from_ns;
+    params->until_ns = range.until_ns;
+    int rc = query_names_gather(job, params, ret, ret_n, &err);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     return !rc;
@@ -132,15 +132,15 @@ static void pyroscope_profile_types(struct query_job *job)
 {
     const MESSAGE(ProfileTypesRequest) *request =
         query_connect_read(job, &querier__v1__profile_types_request__descriptor);
-    MESSAGE(ProfileTypesResponse) answer = QUERIER__V1__PROFILE_TYPES_RESPONSE__INIT;
-    struct query_names_ask ask = {.of = QUERY_TYPES};
+    MESSAGE(ProfileTypesResponse) response = QUERIER__V1__PROFILE_TYPES_RESPONSE__INIT;
+    struct query_names_params params = {.of = QUERY_TYPES};
     char **ids;
     size_t count;
-    if (!request || !pyroscope_gather(job, &ask, request->start, request->end, &ids, &count))
+    if (!request || !pyroscope_gather(job, &params, request->start, request->end, &ids, &count))
         return;
     MESSAGE(ProfileType) *types = br_arena_calloc(&job->arena, count + 1, sizeof *types);
-    answer.profile_types = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
-    if (!types || !answer.profile_types) {
+    response.profile_types = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
+    if (!types || !response.profile_types) {
         query_job_fail_rc(job, br_arena_why(&job->arena), NULL);
         return;
     }
@@ -155,89 +155,89 @@ static void pyroscope_profile_types(struct query_job *job)
         types[i].sample_unit = (char *)type.unit;
         types[i].period_type = (char *)type.period_type;
         types[i].period_unit = (char *)type.period_unit;
-        answer.profile_types[answer.n_profile_types++] = &types[i];
+        response.profile_types[response.n_profile_types++] = &types[i];
     }
-    query_connect_answer(job, &answer.base);
+    query_connect_respond(job, &response.base);
 }
 
-static void pyroscope_answer_names(struct query_job *job, char **list, size_t count)
+static void pyroscope_respond_names(struct query_job *job, char **list, size_t count)
 {
-    MESSAGE(LabelNamesResponse) answer = QUERIER__V1__LABEL_NAMES_RESPONSE__INIT;
-    answer.names = list;
-    answer.n_names = count;
-    query_connect_answer(job, &answer.base);
+    MESSAGE(LabelNamesResponse) response = QUERIER__V1__LABEL_NAMES_RESPONSE__INIT;
+    response.names = list;
+    response.n_names = count;
+    query_connect_respond(job, &response.base);
 }
 
 static void pyroscope_label_names(struct query_job *job)
 {
     const MESSAGE(LabelNamesRequest) *request =
         query_connect_read(job, &querier__v1__label_names_request__descriptor);
-    struct query_names_ask ask = {.of = QUERY_LABEL_NAMES};
+    struct query_names_params params = {.of = QUERY_LABEL_NAMES};
     char **list;
     size_t count;
     if (!request)
         return;
-    ask.plain_only = query_pyroscope_wants_plain(job);
-    ask.selectors = request->matchers;
-    ask.n_selectors = request->n_matchers;
-    if (pyroscope_gather(job, &ask, request->start, request->end, &list, &count))
-        pyroscope_answer_names(job, list, count);
+    params.plain_only = query_pyroscope_plain_labels_only(job);
+    params.selectors = request->matchers;
+    params.n_selectors = request->n_matchers;
+    if (pyroscope_gather(job, &params, request->start, request->end, &list, &count))
+        pyroscope_respond_names(job, list, count);
 }
 
 static void pyroscope_label_values(struct query_job *job)
 {
     const MESSAGE(LabelValuesRequest) *request =
         query_connect_read(job, &querier__v1__label_values_request__descriptor);
-    struct query_names_ask ask = {.of = QUERY_LABEL_VALUES};
+    struct query_names_params params = {.of = QUERY_LABEL_VALUES};
     char **list;
     size_t count;
     if (!request)
         return;
     if (!*request->name) {
-        query_job_fail(job, 400, "name is missing: whose values are asked for");
+        query_job_fail(job, 400, "missing parameter: set name to the label whose values to list");
         return;
     }
-    ask.label = request->name;
-    ask.selectors = request->matchers;
-    ask.n_selectors = request->n_matchers;
-    if (pyroscope_gather(job, &ask, request->start, request->end, &list, &count))
-        pyroscope_answer_names(job, list, count);
+    params.label = request->name;
+    params.selectors = request->matchers;
+    params.n_selectors = request->n_matchers;
+    if (pyroscope_gather(job, &params, request->start, request->end, &list, &count))
+        pyroscope_respond_names(job, list, count);
 }
 
-/* --- Flame graphs ----------------------------------------------------------------------------- */
+/* --- Flame graphs ---------------------------------------------------------------------------- */
 
-/* The most nodes of an answer; false after query_job_fail. */
-static bool pyroscope_max_nodes(struct query_job *job, int64_t asked, uint32_t *ret)
+/* Determines the maximum number of nodes. Returns false after query_job_fail. */
+static bool pyroscope_max_nodes(struct query_job *job, int64_t nodes_param, uint32_t *ret)
 {
-    if (asked > QUERY_FLAMEBEARER_NODES_TOP) {
-        query_job_fail(job, 400, "max nodes limit %" PRId64 " is greater than allowed %d", asked,
-                       QUERY_FLAMEBEARER_NODES_TOP);
+    if (nodes_param > QUERY_FLAMEBEARER_NODES_TOP) {
+        query_job_fail(job, 400, "max nodes limit %" PRId64 " is greater than allowed %d",
+                       nodes_param, QUERY_FLAMEBEARER_NODES_TOP);
         return false;
     }
-    *ret = asked > 0 ? (uint32_t)asked : QUERY_FLAMEBEARER_NODES_MAX;
+    *ret = nodes_param > 0 ? (uint32_t)nodes_param : QUERY_FLAMEBEARER_NODES_MAX;
     return true;
 }
 
-/* Adds what is picked to an empty flame, with files, for a pprof file. Profiles for Go's PGO have
- * the innermost frames alone. */
-static int pyroscope_add_pprof(struct query_job *job, const struct query_pick *pick,
+/* Adds the selected stacks to an empty flame, with files, for a pprof file. Profiles for Go's
+ * PGO contain only the innermost frames. */
+static int pyroscope_add_pprof(struct query_job *job, const struct query_selection *selection,
                                const MESSAGE(StackTraceSelector) * stacks, struct br_flame *flame,
                                struct br_err *err)
 {
     struct br_flame whole;
     if (!stacks || !stacks->go_pgo || !stacks->go_pgo->keep_locations)
-        return query_pick_flame(job, pick, flame, err);
+        return query_selection_flame(job, selection, flame, err);
     int rc = br_flame_init(&whole, QUERY_FLAME_NODES_MAX);
     if (rc)
         return rc;
-    rc = query_pick_flame(job, pick, &whole, err);
+    rc = query_selection_flame(job, selection, &whole, err);
     if (!rc)
         rc = br_flame_keep_innermost(flame, &whole, stacks->go_pgo->keep_locations);
     br_flame_release(&whole);
     return rc;
 }
 
-/* Rows of bars as messages, in the arena. */
+/* Converts the rows of bars to messages in the arena. Returns NULL if memory runs out. */
 static MESSAGE(Level) *
     *pyroscope_levels(struct query_job *job, const struct br_flamebearer *flamebearer)
 {
@@ -273,12 +273,12 @@ static int pyroscope_flame_graph(struct query_job *job, struct br_flame *flame, 
     return ret->levels ? 0 : br_arena_why(&job->arena);
 }
 
-/* The pprof of a flame, in job->out, which it empties. */
-static int pyroscope_pprof(struct query_job *job, const struct query_pick *pick,
+/* Encodes a flame as pprof in the arena; uses and clears job->out. */
+static int pyroscope_pprof(struct query_job *job, const struct query_selection *selection,
                            const struct br_flame *flame, const uint8_t **ret, size_t *ret_len)
 {
-    uint64_t until_ns = pick->until_ns ? pick->until_ns - MS : job->now_ns;
-    int rc = query_put_pprof(job, pick, until_ns, flame);
+    uint64_t until_ns = selection->until_ns ? selection->until_ns - MS : job->now_ns;
+    int rc = query_put_pprof(job, selection, until_ns, flame);
     uint8_t *copy = rc ? NULL : br_arena_alloc(&job->arena, job->out.len + 1);
     if (!rc && !copy)
         rc = br_arena_why(&job->arena);
@@ -291,13 +291,13 @@ static int pyroscope_pprof(struct query_job *job, const struct query_pick *pick,
     return rc;
 }
 
-/* SelectMergeStacktracesResponse with its field `pprof`. */
-static int pyroscope_answer_pprof(struct query_job *job, const struct query_pick *pick,
-                                  const struct br_flame *flame)
+/* Responds with a SelectMergeStacktracesResponse that has the field `pprof`. */
+static int pyroscope_respond_pprof(struct query_job *job, const struct query_selection *selection,
+                                   const struct br_flame *flame)
 {
     const uint8_t *pprof;
     size_t len;
-    int rc = pyroscope_pprof(job, pick, flame, &pprof, &len);
+    int rc = pyroscope_pprof(job, selection, flame, &pprof, &len);
     if (rc)
         return rc;
     size_t inner = br_len_size(1, len), outer = br_len_size(5, inner);
@@ -307,15 +307,15 @@ static int pyroscope_answer_pprof(struct query_job *job, const struct query_pick
     uint8_t *end = br_put_varint(data, BR_TAG(5, BR_WIRE_LEN));
     end = br_put_varint(end, inner);
     (void)br_put_len(end, 1, pprof, len);
-    query_connect_answer_bytes(job, &querier__v1__select_merge_stacktraces_response__descriptor,
-                               data, outer);
+    query_connect_respond_bytes(job, &querier__v1__select_merge_stacktraces_response__descriptor,
+                                data, outer);
     return 0;
 }
 
-static int pyroscope_answer_tree(struct query_job *job, struct br_flame *flame, uint32_t max_nodes)
+static int pyroscope_respond_tree(struct query_job *job, struct br_flame *flame, uint32_t max_nodes)
 {
     MESSAGE(SelectMergeStacktracesResponse)
-    answer = QUERIER__V1__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
+    response = QUERIER__V1__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
     struct br_str tree = {0};
     uint32_t *map = NULL;
     int rc = flame->n_nodes > max_nodes ? br_flame_prune(flame, max_nodes, &map) : 0;
@@ -323,30 +323,31 @@ static int pyroscope_answer_tree(struct query_job *job, struct br_flame *flame, 
     br_flame_total(flame);
     if (!rc)
         rc = br_flame_tree_write(&tree, flame);
-    answer.tree.data = (uint8_t *)tree.data;
-    answer.tree.len = tree.len;
+    response.tree.data = (uint8_t *)tree.data;
+    response.tree.len = tree.len;
     if (!rc)
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
     br_str_release(&tree);
     return rc;
 }
 
-static int pyroscope_answer_bars(struct query_job *job, struct br_flame *flame, uint32_t max_nodes)
+static int pyroscope_respond_bars(struct query_job *job, struct br_flame *flame, uint32_t max_nodes)
 {
     MESSAGE(SelectMergeStacktracesResponse)
-    answer = QUERIER__V1__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
+    response = QUERIER__V1__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
     MESSAGE(FlameGraph) graph;
     int rc = pyroscope_flame_graph(job, flame, max_nodes, &graph);
-    answer.flamegraph = &graph;
+    response.flamegraph = &graph;
     if (!rc)
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
     return rc;
 }
 
-/* SelectMergeStacktraces and SelectMergeSpanProfile answer with the same fields. */
-static void pyroscope_answer_flame(struct query_job *job, const struct query_pick *pick,
-                                   const MESSAGE(StackTraceSelector) * stacks, int64_t max_nodes,
-                                   MESSAGE(ProfileFormat) format)
+/* Responds to SelectMergeStacktraces and SelectMergeSpanProfile, whose responses have the same
+ * fields. */
+static void pyroscope_respond_flame(struct query_job *job, const struct query_selection *selection,
+                                    const MESSAGE(StackTraceSelector) * stacks, int64_t max_nodes,
+                                    MESSAGE(ProfileFormat) format)
 {
     bool pprof = format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_PPROF;
     struct br_flame flame;
@@ -360,13 +361,14 @@ static void pyroscope_answer_flame(struct query_job *job, const struct query_pic
         return;
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (!rc)
-        rc = pprof ? pyroscope_add_pprof(job, pick, stacks, &flame, &err)
-                   : query_pick_flame_by_name(job, pick, &flame, &err);
-    if (!rc)
-        rc = pprof ? pyroscope_answer_pprof(job, pick, &flame)
-             : format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_TREE
-                 ? pyroscope_answer_tree(job, &flame, nodes)
-                 : pyroscope_answer_bars(job, &flame, nodes);
+        rc = pprof ? pyroscope_add_pprof(job, selection, stacks, &flame, &err)
+                   : query_selection_flame_by_name(job, selection, &flame, &err);
+    if (!rc && pprof)
+        rc = pyroscope_respond_pprof(job, selection, &flame);
+    else if (!rc && format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_TREE)
+        rc = pyroscope_respond_tree(job, &flame, nodes);
+    else if (!rc)
+        rc = pyroscope_respond_bars(job, &flame, nodes);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     br_flame_release(&flame);
@@ -374,20 +376,20 @@ static void pyroscope_answer_flame(struct query_job *job, const struct query_pic
 
 static bool pyroscope_read_stacktraces(struct query_job *job,
                                        const MESSAGE(SelectMergeStacktracesRequest) * request,
-                                       struct query_pick *pick)
+                                       struct query_selection *selection)
 {
     struct br_err err = {0};
-    if (!query_pyroscope_pick(job, request->profile_typeid, request->label_selector, request->start,
-                              request->end, pick) ||
-        !query_pyroscope_stacks(job, request->stack_trace_selector, pick))
+    if (!query_pyroscope_select(job, request->profile_typeid, request->label_selector,
+                                request->start, request->end, selection) ||
+        !query_pyroscope_stacks(job, request->stack_trace_selector, selection))
         return false;
-    int rc = pyroscope_add_ids(job, pick, true, request->trace_id_selector,
+    int rc = pyroscope_add_ids(job, selection, true, request->trace_id_selector,
                                request->n_trace_id_selector, &err);
     if (!rc)
-        rc = pyroscope_add_ids(job, pick, false, request->span_selector, request->n_span_selector,
-                               &err);
+        rc = pyroscope_add_ids(job, selection, false, request->span_selector,
+                               request->n_span_selector, &err);
     if (!rc)
-        rc = pyroscope_add_profiles(job, pick, request->profile_id_selector,
+        rc = pyroscope_add_profiles(job, selection, request->profile_id_selector,
                                     request->n_profile_id_selector, &err);
     if (rc)
         query_job_fail_rc(job, rc, &err);
@@ -398,47 +400,47 @@ static void pyroscope_select_stacktraces(struct query_job *job)
 {
     const MESSAGE(SelectMergeStacktracesRequest) *request =
         query_connect_read(job, &querier__v1__select_merge_stacktraces_request__descriptor);
-    struct query_pick pick = {0};
-    if (request && pyroscope_read_stacktraces(job, request, &pick))
-        pyroscope_answer_flame(job, &pick, request->stack_trace_selector, request->max_nodes,
-                               request->format);
+    struct query_selection selection = {0};
+    if (request && pyroscope_read_stacktraces(job, request, &selection))
+        pyroscope_respond_flame(job, &selection, request->stack_trace_selector, request->max_nodes,
+                                request->format);
 }
 
 static void pyroscope_select_span(struct query_job *job)
 {
     const MESSAGE(SelectMergeSpanProfileRequest) *request =
         query_connect_read(job, &querier__v1__select_merge_span_profile_request__descriptor);
-    struct query_pick pick = {0};
+    struct query_selection selection = {0};
     struct br_err err = {0};
-    if (!request || !query_pyroscope_pick(job, request->profile_typeid, request->label_selector,
-                                          request->start, request->end, &pick))
+    if (!request || !query_pyroscope_select(job, request->profile_typeid, request->label_selector,
+                                            request->start, request->end, &selection))
         return;
-    int rc = pyroscope_add_ids(job, &pick, false, request->span_selector, request->n_span_selector,
-                               &err);
+    int rc = pyroscope_add_ids(job, &selection, false, request->span_selector,
+                               request->n_span_selector, &err);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        pyroscope_answer_flame(job, &pick, NULL, request->max_nodes, request->format);
+        pyroscope_respond_flame(job, &selection, NULL, request->max_nodes, request->format);
 }
 
 static void pyroscope_select_profile(struct query_job *job)
 {
     const MESSAGE(SelectMergeProfileRequest) *request =
         query_connect_read(job, &querier__v1__select_merge_profile_request__descriptor);
-    struct query_pick pick = {0};
+    struct query_selection selection = {0};
     struct br_flame flame;
     struct br_err err = {0};
     const uint8_t *pprof;
     size_t len;
     if (!request ||
-        !query_pyroscope_pick(job, request->profile_typeid, request->label_selector, request->start,
-                              request->end, &pick) ||
-        !query_pyroscope_stacks(job, request->stack_trace_selector, &pick))
+        !query_pyroscope_select(job, request->profile_typeid, request->label_selector,
+                                request->start, request->end, &selection) ||
+        !query_pyroscope_stacks(job, request->stack_trace_selector, &selection))
         return;
-    int rc = pyroscope_add_ids(job, &pick, true, request->trace_id_selector,
+    int rc = pyroscope_add_ids(job, &selection, true, request->trace_id_selector,
                                request->n_trace_id_selector, &err);
     if (!rc)
-        rc = pyroscope_add_profiles(job, &pick, request->profile_id_selector,
+        rc = pyroscope_add_profiles(job, &selection, request->profile_id_selector,
                                     request->n_profile_id_selector, &err);
     if (!rc)
         rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
@@ -446,17 +448,17 @@ static void pyroscope_select_profile(struct query_job *job)
         query_job_fail_rc(job, rc, &err);
         return;
     }
-    rc = pyroscope_add_pprof(job, &pick, request->stack_trace_selector, &flame, &err);
+    rc = pyroscope_add_pprof(job, &selection, request->stack_trace_selector, &flame, &err);
     if (!rc)
-        rc = pyroscope_pprof(job, &pick, &flame, &pprof, &len);
+        rc = pyroscope_pprof(job, &selection, &flame, &pprof, &len);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        query_connect_answer_bytes(job, &perftools__profiles__profile__descriptor, pprof, len);
+        query_connect_respond_bytes(job, &perftools__profiles__profile__descriptor, pprof, len);
     br_flame_release(&flame);
 }
 
-/* --- Differences ------------------------------------------------------------------------------ */
+/* --- Differences ----------------------------------------------------------------------------- */
 
 static int pyroscope_diff_graph(struct query_job *job, struct br_flame *flame, uint32_t max_nodes,
                                 MESSAGE(FlameGraphDiff) * ret)
@@ -477,26 +479,27 @@ static int pyroscope_diff_graph(struct query_job *job, struct br_flame *flame, u
     return ret->levels ? 0 : br_arena_why(&job->arena);
 }
 
-static void pyroscope_answer_diff(struct query_job *job,
-                                  const struct query_pick picks[BR_FLAME_SIDES], uint32_t max_nodes)
+static void pyroscope_respond_diff(struct query_job *job,
+                                   const struct query_selection selections[BR_FLAME_SIDES],
+                                   uint32_t max_nodes)
 {
-    MESSAGE(DiffResponse) answer = QUERIER__V1__DIFF_RESPONSE__INIT;
+    MESSAGE(DiffResponse) response = QUERIER__V1__DIFF_RESPONSE__INIT;
     MESSAGE(FlameGraphDiff) graph = QUERIER__V1__FLAME_GRAPH_DIFF__INIT;
     struct br_flame flame;
     struct br_err err = {0};
-    answer.flamegraph = &graph;
+    response.flamegraph = &graph;
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (!rc)
-        rc = query_pick_flame_by_name(job, &picks[0], &flame, &err);
+        rc = query_selection_flame_by_name(job, &selections[0], &flame, &err);
     flame.side = 1;
     if (!rc)
-        rc = query_pick_flame_by_name(job, &picks[1], &flame, &err);
+        rc = query_selection_flame_by_name(job, &selections[1], &flame, &err);
     if (!rc)
         rc = pyroscope_diff_graph(job, &flame, max_nodes, &graph);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
     br_flame_release(&flame);
 }
 
@@ -504,7 +507,7 @@ static void pyroscope_diff(struct query_job *job)
 {
     const MESSAGE(DiffRequest) *request =
         query_connect_read(job, &querier__v1__diff_request__descriptor);
-    struct query_pick picks[BR_FLAME_SIDES] = {{0}};
+    struct query_selection selections[BR_FLAME_SIDES] = {{0}};
     uint32_t nodes;
     if (!request)
         return;
@@ -512,45 +515,45 @@ static void pyroscope_diff(struct query_job *job)
         query_job_fail(job, 400, "left and right must be set");
         return;
     }
-    int64_t asked = request->left->max_nodes > request->right->max_nodes
-                        ? request->left->max_nodes
-                        : request->right->max_nodes;
-    if (!pyroscope_read_stacktraces(job, request->left, &picks[0]) ||
-        !pyroscope_read_stacktraces(job, request->right, &picks[1]) ||
-        !pyroscope_max_nodes(job, asked, &nodes))
+    int64_t nodes_param = request->left->max_nodes > request->right->max_nodes
+                              ? request->left->max_nodes
+                              : request->right->max_nodes;
+    if (!pyroscope_read_stacktraces(job, request->left, &selections[0]) ||
+        !pyroscope_read_stacktraces(job, request->right, &selections[1]) ||
+        !pyroscope_max_nodes(job, nodes_param, &nodes))
         return;
-    pyroscope_answer_diff(job, picks, nodes);
+    pyroscope_respond_diff(job, selections, nodes);
 }
 
-/* --- Statistics ------------------------------------------------------------------------------- */
+/* --- Statistics ------------------------------------------------------------------------------ */
 
 static void pyroscope_stats(struct query_job *job)
 {
-    MESSAGE(GetProfileStatsResponse) answer = QUERIER__V1__GET_PROFILE_STATS_RESPONSE__INIT;
+    MESSAGE(GetProfileStatsResponse) response = QUERIER__V1__GET_PROFILE_STATS_RESPONSE__INIT;
     struct br_store_usage usage;
     if (!query_connect_read(job, &querier__v1__get_profile_stats_request__descriptor))
         return;
     br_store_usage(job->query->store, &usage);
-    answer.data_ingested = usage.n_samples > 0;
-    answer.oldest_profile_time = (int64_t)(usage.samples.oldest_ns / MS);
-    answer.newest_profile_time = (int64_t)(usage.samples.newest_ns / MS);
-    query_connect_answer(job, &answer.base);
+    response.data_ingested = usage.n_samples > 0;
+    response.oldest_profile_time = (int64_t)(usage.samples.oldest_ns / MS);
+    response.newest_profile_time = (int64_t)(usage.samples.newest_ns / MS);
+    query_connect_respond(job, &response.base);
 }
 
-/* --- Routes ----------------------------------------------------------------------------------- */
+/* --- Routes ---------------------------------------------------------------------------------- */
 
 static void pyroscope_analyze(struct query_job *job)
 {
-    const MESSAGE(AnalyzeQueryResponse) answer = QUERIER__V1__ANALYZE_QUERY_RESPONSE__INIT;
+    const MESSAGE(AnalyzeQueryResponse) response = QUERIER__V1__ANALYZE_QUERY_RESPONSE__INIT;
     if (query_connect_read(job, &querier__v1__analyze_query_request__descriptor))
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
 }
 
 static void pyroscope_settings(struct query_job *job)
 {
-    const Settings__V1__GetSettingsResponse answer = SETTINGS__V1__GET_SETTINGS_RESPONSE__INIT;
+    const Settings__V1__GetSettingsResponse response = SETTINGS__V1__GET_SETTINGS_RESPONSE__INIT;
     if (query_connect_read(job, &settings__v1__get_settings_request__descriptor))
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
 }
 
 #define METHOD(name, function)                                                                     \

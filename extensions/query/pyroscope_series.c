@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pyroscope's methods about series: Series, SelectSeries and SelectHeatmap. A point or slot covers
- * the step that ends with its time. Source: grafana/pyroscope pkg/model/timeseries
- * and pkg/model/heatmap.
+ * the step that ends with its time. Source: grafana/pyroscope pkg/model/timeseries and
+ * pkg/model/heatmap.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -17,59 +17,60 @@
 #include "querier/v1/querier.pb-c.h"
 
 #define MESSAGE(name) Querier__V1__##name
-#define SETS_MAX 100000 /* series of one answer */
-#define STEPS_MAX 11000 /* of a series; Prometheus' limit, too */
+#define SETS_MAX 100000 /* series in one response */
+#define STEPS_MAX 11000 /* steps of a series, as in Prometheus */
 #define PROFILES_MAX (4u << 20)
 #define MS UINT64_C(1000000)
 #define EXEMPLARS(type) QUERIER__V1__EXEMPLAR_TYPE__EXEMPLAR_TYPE_##type
 #define HEATMAP(type) QUERIER__V1__HEATMAP_QUERY_TYPE__HEATMAP_QUERY_TYPE_##type
 
-/* --- Label sets ------------------------------------------------------------------------------- */
+/* --- Label sets ------------------------------------------------------------------------------ */
 
-/* Label sets, each once, in the order in which they came. */
+/* Distinct label sets, in order of appearance. */
 struct pyroscope_sets {
     struct query_job *job;
-    struct br_map *map; /* by names and values, of pyroscope_set */
-    char *const *only;  /* these labels; none: all */
+    struct br_map *map; /* label names and values, to struct pyroscope_set */
+    char *const *only;  /* includes only these labels; none: see `grouping` */
     size_t n_only;
-    bool plain;    /* without names that need quotes in a selector */
-    bool grouping; /* none: no label at all */
+    bool plain;    /* omit label names that need quotes in a selector */
+    bool grouping; /* if `only` is empty, sets have no labels instead of all */
     uint64_t from_ns, step_ns;
     size_t n_steps;
-    bool averages;                /* else sums */
-    bool heatmap;                 /* sets have slots; else sums */
-    bool profiles;                /* exemplars are profiles; else spans */
-    struct pyroscope_sets *every; /* all labels of a series, for exemplars; NULL: none are wanted */
+    bool averages;                /* values are averages; otherwise sums */
+    bool heatmap;                 /* sets have slots instead of sums */
+    bool profiles;                /* exemplars are profiles; otherwise spans */
+    struct pyroscope_sets *every; /* all labels of each series, for exemplars; NULL: no exemplars */
     struct br_map
-        *map_profiles; /* of pyroscope_profile; NULL: samples are not added up by profile */
+        *map_profiles; /* to struct pyroscope_profile; NULL: samples are not added up by profile */
     int rc;
 };
 
-/* A span, as its samples in a step were added up, or a profile. */
+/* A span, with the sum of its samples in one step, or a profile. */
 struct pyroscope_exemplar {
-    Push__V1__LabelPair **pairs; /* of its series, or those that its series share; NULL: none */
+    /* labels of its series, or those that its series share; NULL: none */
+    Push__V1__LabelPair **pairs;
     size_t n_pairs;
     uint64_t source, time_ns, span_id;
     uint8_t trace_id[16];
     int64_t value;
 };
 
-/* The part of a profile that belongs to a set. Samples have labels, so one profile may have several
- * series. */
+/* The part of a profile that belongs to one set. Samples have labels, so a profile may have
+ * several series. */
 struct pyroscope_profile {
     struct pyroscope_set *set;
-    const struct pyroscope_set *labels; /* of its first series */
-    bool shared;                        /* exemplar.pairs are its own */
+    const struct pyroscope_set *labels; /* labels of its first series */
+    bool shared;                        /* exemplar.pairs is a copy that belongs to this profile */
     struct pyroscope_exemplar exemplar;
 };
 
 struct pyroscope_set {
     Push__V1__LabelPair **pairs;
     size_t n_pairs;
-    double *sums;                         /* by step; NAN: there was nothing */
-    uint64_t *counts;                     /* profiles of each step; NULL: not asked for */
-    struct pyroscope_exemplar *exemplars; /* of each step the largest; NULL: not asked for */
-    struct pyroscope_slot **slots;        /* of a heatmap, by step; NULL: not asked for */
+    double *sums;                         /* by step; NAN: no samples */
+    uint64_t *counts;                     /* profiles of each step; NULL: not counted */
+    struct pyroscope_exemplar *exemplars; /* the largest of each step; NULL: no exemplars */
+    struct pyroscope_slot **slots;        /* of a heatmap, by step; NULL: empty */
     uint64_t n_points;                    /* of a heatmap */
     double total;
     const char *key;
@@ -96,13 +97,18 @@ static int pyroscope_set_fill(struct pyroscope_sets *sets, const struct br_store
     set->pairs = br_arena_calloc(arena, series->n_labels + 1, sizeof *set->pairs);
     size_t n_sums = sets->heatmap ? 0 : sets->n_steps;
     set->sums = br_arena_calloc(arena, n_sums + 1, sizeof *set->sums);
-    if (sets->averages)
-        set->counts = br_arena_calloc(arena, sets->n_steps + 1, sizeof *set->counts);
-    if (sets->every && !sets->heatmap)
-        set->exemplars = br_arena_calloc(arena, sets->n_steps + 1, sizeof *set->exemplars);
-    if (!pairs || !set->pairs || !set->sums || (sets->averages && !set->counts) ||
-        (sets->every && !sets->heatmap && !set->exemplars))
+    if (!pairs || !set->pairs || !set->sums)
         return br_arena_why(arena);
+    if (sets->averages) {
+        set->counts = br_arena_calloc(arena, sets->n_steps + 1, sizeof *set->counts);
+        if (!set->counts)
+            return br_arena_why(arena);
+    }
+    if (sets->every && !sets->heatmap) {
+        set->exemplars = br_arena_calloc(arena, sets->n_steps + 1, sizeof *set->exemplars);
+        if (!set->exemplars)
+            return br_arena_why(arena);
+    }
     for (size_t i = 0; i < n_sums; i++)
         set->sums[i] = (double)NAN;
     for (size_t i = 0; query_names_label(series, i, &label); i++) {
@@ -119,7 +125,7 @@ static int pyroscope_set_fill(struct pyroscope_sets *sets, const struct br_store
     return 0;
 }
 
-/* The set of a series; NULL with sets->rc. */
+/* Finds or adds the set of a series. On failure returns NULL and sets sets->rc. */
 static struct pyroscope_set *pyroscope_sets_find(struct pyroscope_sets *sets,
                                                  const struct br_stored_series *series)
 {
@@ -151,54 +157,54 @@ static struct pyroscope_set *pyroscope_sets_find(struct pyroscope_sets *sets,
 static bool pyroscope_sets_on_series(const struct br_stored_series *series, void *arg)
 {
     struct pyroscope_sets *sets = arg;
-    return pyroscope_sets_find(sets, series) && query_pick_goes_on(sets->job);
+    return pyroscope_sets_find(sets, series) && query_job_may_continue(sets->job);
 }
 
 void query_pyroscope_series(struct query_job *job)
 {
     const MESSAGE(SeriesRequest) *request =
         query_connect_read(job, &querier__v1__series_request__descriptor);
-    MESSAGE(SeriesResponse) answer = QUERIER__V1__SERIES_RESPONSE__INIT;
-    struct query_pick range = {0};
+    MESSAGE(SeriesResponse) response = QUERIER__V1__SERIES_RESPONSE__INIT;
+    struct query_selection range = {0};
     struct pyroscope_sets sets = {.job = job};
     struct br_err err = {0};
     if (!request || !query_pyroscope_range(job, request->start, request->end, &range))
         return;
     sets.only = request->label_names;
     sets.n_only = request->n_label_names;
-    sets.plain = query_pyroscope_wants_plain(job);
+    sets.plain = query_pyroscope_plain_labels_only(job);
     sets.map = br_map_new(SETS_MAX);
-    const struct query_names_ask ask = {.from_ns = range.from_ns,
-                                        .until_ns = range.until_ns,
-                                        .selectors = request->matchers,
-                                        .n_selectors = request->n_matchers};
-    int rc = sets.map ? query_names_each_series(job, &ask, pyroscope_sets_on_series, &sets, &err)
+    const struct query_names_params params = {.from_ns = range.from_ns,
+                                              .until_ns = range.until_ns,
+                                              .selectors = request->matchers,
+                                              .n_selectors = request->n_matchers};
+    int rc = sets.map ? query_names_each_series(job, &params, pyroscope_sets_on_series, &sets, &err)
                       : BR_ENOMEM;
     size_t count = rc || sets.rc ? 0 : br_map_count(sets.map), len;
     const void *key;
     MESSAGE(Labels) *labels = br_arena_calloc(&job->arena, count + 1, sizeof *labels);
-    answer.labels_set = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
+    response.labels_set = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
     if (!rc)
         rc = sets.rc;
-    if (!rc && (!labels || !answer.labels_set))
+    if (!rc && (!labels || !response.labels_set))
         rc = br_arena_why(&job->arena);
     for (size_t i = 0; i < count && !rc; i++) {
         const struct pyroscope_set *set = br_map_at(sets.map, i, &key, &len);
         querier__v1__labels__init(&labels[i]);
         labels[i].labels = set->pairs;
         labels[i].n_labels = set->n_pairs;
-        answer.labels_set[answer.n_labels_set++] = &labels[i];
+        response.labels_set[response.n_labels_set++] = &labels[i];
     }
     br_map_free(sets.map, NULL);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
 }
 
-/* --- Exemplars -------------------------------------------------------------------------------- */
+/* --- Exemplars ------------------------------------------------------------------------------- */
 
-/* Keeps an exemplar if it is larger than the one before it. */
+/* Replaces an exemplar if the new one is larger. */
 static void pyroscope_exemplar_keep(const struct pyroscope_exemplar *exemplar,
                                     struct pyroscope_exemplar *kept)
 {
@@ -206,7 +212,8 @@ static void pyroscope_exemplar_keep(const struct pyroscope_exemplar *exemplar,
         *kept = *exemplar;
 }
 
-/* Makes an exemplar of samples: of a span, or of a profile's first series. False with sets->rc. */
+/* Makes an exemplar of samples: of a span, or of the first series of a profile. On failure
+ * returns false and sets sets->rc. */
 static bool pyroscope_exemplar_of(struct pyroscope_sets *sets,
                                   const struct br_stored_samples *samples,
                                   struct pyroscope_exemplar *ret)
@@ -226,7 +233,8 @@ static bool pyroscope_exemplar_of(struct pyroscope_sets *sets,
     return true;
 }
 
-/* Keeps the span of samples. False with sets->rc. */
+/* Keeps the span of samples as an exemplar if it is larger. On failure returns false and sets
+ * sets->rc. */
 static bool pyroscope_exemplar_keep_span(struct pyroscope_sets *sets,
                                          const struct br_stored_samples *samples,
                                          struct pyroscope_exemplar *kept)
@@ -254,11 +262,11 @@ static char *pyroscope_exemplar_profile(struct br_arena *arena,
 {
     const struct query_profile profile = {exemplar->source, exemplar->time_ns};
     char text[QUERY_PROFILE_ID];
-    query_pick_print_profile(&profile, text);
+    query_profile_print(&profile, text);
     return br_arena_strndup(arena, text, sizeof text - 1);
 }
 
-/* Makes a message: with the labels of the series that are not those of the set. */
+/* Makes the message of an exemplar, with the labels of its series that are not in the set. */
 static int pyroscope_exemplar_make(const struct pyroscope_sets *sets,
                                    const struct pyroscope_exemplar *exemplar,
                                    MESSAGE(Exemplar) * *ret)
@@ -287,7 +295,7 @@ static int pyroscope_exemplar_make(const struct pyroscope_sets *sets,
     return 0;
 }
 
-/* --- Profiles --------------------------------------------------------------------------------- */
+/* --- Profiles -------------------------------------------------------------------------------- */
 
 static bool pyroscope_set_has_pair(const struct pyroscope_set *set, const Push__V1__LabelPair *pair)
 {
@@ -339,7 +347,7 @@ static struct pyroscope_profile *pyroscope_profile_new(struct pyroscope_sets *se
     return profile;
 }
 
-/* Adds samples, which were added up by series and time, to their profile. */
+/* Adds samples, which the store summed by series and time, to their profile. */
 static bool pyroscope_on_profile(const struct br_stored_samples *samples, void *arg)
 {
     struct pyroscope_sets *sets = arg;
@@ -362,12 +370,12 @@ static bool pyroscope_on_profile(const struct br_stored_samples *samples, void *
     if (sets->rc)
         return false;
     profile->exemplar.value = br_sum(profile->exemplar.value, samples->value);
-    return query_pick_goes_on(sets->job);
+    return query_job_may_continue(sets->job);
 }
 
-/* --- Time series ------------------------------------------------------------------------------ */
+/* --- Time series ----------------------------------------------------------------------------- */
 
-/* The number of a step; n_steps or more: outside. */
+/* Returns the number of a step; n_steps or more if the time is out of range. */
 static size_t pyroscope_sets_step(const struct pyroscope_sets *sets, uint64_t time_ns)
 {
     return time_ns < sets->from_ns ? sets->n_steps
@@ -394,7 +402,7 @@ static bool pyroscope_on_samples(const struct br_stored_samples *samples, void *
         if (set->exemplars && !pyroscope_exemplar_keep_span(sets, samples, &set->exemplars[step]))
             return false;
     }
-    return query_pick_goes_on(sets->job);
+    return query_job_may_continue(sets->job);
 }
 
 static void pyroscope_add_profiles_to_sets(struct pyroscope_sets *sets)
@@ -451,7 +459,8 @@ static int pyroscope_set_points(struct pyroscope_sets *sets, const struct pyrosc
     return rc;
 }
 
-/* The sets in the order of `compare`, at most `limit` of them (0: all). NULL without memory. */
+/* Lists the sets in the order of `compare`, at most `limit` of them (0: all). Returns NULL if
+ * memory runs out. */
 static struct pyroscope_set **pyroscope_sets_list(const struct pyroscope_sets *sets,
                                                   int (*compare)(const void *, const void *),
                                                   int64_t limit, size_t *ret_count)
@@ -468,45 +477,46 @@ static struct pyroscope_set **pyroscope_sets_list(const struct pyroscope_sets *s
     return list;
 }
 
-static void pyroscope_answer_series(struct pyroscope_sets *sets, int64_t start_ms, int64_t limit)
+static void pyroscope_respond_series(struct pyroscope_sets *sets, int64_t start_ms, int64_t limit)
 {
-    MESSAGE(SelectSeriesResponse) answer = QUERIER__V1__SELECT_SERIES_RESPONSE__INIT;
+    MESSAGE(SelectSeriesResponse) response = QUERIER__V1__SELECT_SERIES_RESPONSE__INIT;
     struct query_job *job = sets->job;
     size_t count = 0;
     struct pyroscope_set **list = pyroscope_sets_list(sets, pyroscope_compare_sets, limit, &count);
     MESSAGE(Series) *series = br_arena_calloc(&job->arena, count + 1, sizeof *series);
-    answer.series = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
-    int rc = list && series && answer.series ? 0 : br_arena_why(&job->arena);
+    response.series = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
+    int rc = list && series && response.series ? 0 : br_arena_why(&job->arena);
     for (size_t i = 0; i < count && !rc; i++) {
         rc = pyroscope_set_points(sets, list[i], start_ms, &series[i]);
-        answer.series[answer.n_series++] = &series[i];
+        response.series[response.n_series++] = &series[i];
     }
     if (rc)
         query_job_fail_rc(job, rc, NULL);
     else
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
 }
 
-/* Sets the steps: each ends with its own time, the first one with the start. Returns false after
- * query_job_fail (400). */
+/* Sets the steps. Each ends with its timestamp, the first one with the start of the range.
+ * Returns false after query_job_fail (400). */
 static bool pyroscope_sets_steps(struct pyroscope_sets *sets, double step, int64_t start,
-                                 int64_t end, struct query_pick *pick)
+                                 int64_t end, struct query_selection *selection)
 {
     double step_ms = floor(step * 1000);
     struct query_job *job = sets->job;
     if (!(step_ms >= 1) || step_ms > 1e12)
-        query_job_fail(job, 400, "step must be seconds, more than 0");
+        query_job_fail(job, 400, "step must be a number of seconds greater than 0");
     else if (!start || !end)
         query_job_fail(job, 400, "start and end must be set");
     else if ((double)(end - start) / step_ms > STEPS_MAX)
-        query_job_fail(job, 400, "more than %d steps; ask for a longer step", STEPS_MAX);
+        query_job_fail(job, 400, "more than %d steps; use a longer step", STEPS_MAX);
     else {
         sets->step_ns = (uint64_t)step_ms * MS;
         sets->n_steps = (size_t)((uint64_t)(end - start) * MS / sets->step_ns) + 1;
-        sets->from_ns =
-            pick->from_ns + 1 - (sets->step_ns < pick->from_ns ? sets->step_ns : pick->from_ns);
-        pick->from_ns = sets->from_ns;
-        pick->until_ns -= MS - 1; /* to the end itself */
+        sets->from_ns = selection->from_ns + 1 -
+                        (sets->step_ns < selection->from_ns ? sets->step_ns : selection->from_ns);
+        selection->from_ns = sets->from_ns;
+        /* the end itself is included, but not the rest of its millisecond */
+        selection->until_ns -= MS - 1;
         return true;
     }
     return false;
@@ -516,14 +526,14 @@ void query_pyroscope_select_series(struct query_job *job)
 {
     const MESSAGE(SelectSeriesRequest) *request =
         query_connect_read(job, &querier__v1__select_series_request__descriptor);
-    struct query_pick pick = {0};
+    struct query_selection selection = {0};
     struct pyroscope_sets every = {.job = job}, sets = {.job = job, .grouping = true};
     struct br_err err = {0};
     if (!request ||
-        !query_pyroscope_pick(job, request->profile_typeid, request->label_selector, request->start,
-                              request->end, &pick) ||
-        !query_pyroscope_stacks(job, request->stack_trace_selector, &pick) ||
-        !pyroscope_sets_steps(&sets, request->step, request->start, request->end, &pick))
+        !query_pyroscope_select(job, request->profile_typeid, request->label_selector,
+                                request->start, request->end, &selection) ||
+        !query_pyroscope_stacks(job, request->stack_trace_selector, &selection) ||
+        !pyroscope_sets_steps(&sets, request->step, request->start, request->end, &selection))
         return;
     sets.only = request->group_by;
     sets.n_only = request->n_group_by;
@@ -533,7 +543,7 @@ void query_pyroscope_select_series(struct query_job *job)
     bool spans = request->exemplar_type == EXEMPLARS(SPAN) && !sets.averages;
     if (sets.profiles || spans)
         sets.every = &every;
-    pick.spans_together = !spans;
+    selection.spans_together = !spans;
     bool by_profile = sets.averages || sets.profiles;
     sets.map = br_map_new(SETS_MAX);
     every.map = br_map_new(SETS_MAX);
@@ -541,24 +551,24 @@ void query_pyroscope_select_series(struct query_job *job)
         sets.map_profiles = br_map_new(PROFILES_MAX);
     int rc = BR_ENOMEM;
     if (sets.map && every.map && (sets.map_profiles || !by_profile))
-        rc = query_pick_samples(job, &pick, by_profile ? 1 : sets.step_ns,
-                                by_profile ? pyroscope_on_profile : pyroscope_on_samples, &sets,
-                                &err);
+        rc = query_selection_samples(job, &selection, by_profile ? 1 : sets.step_ns,
+                                     by_profile ? pyroscope_on_profile : pyroscope_on_samples,
+                                     &sets, &err);
     rc = rc ? rc : sets.rc;
     if (!rc && by_profile)
         pyroscope_add_profiles_to_sets(&sets);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        pyroscope_answer_series(&sets, request->start, request->limit);
+        pyroscope_respond_series(&sets, request->start, request->limit);
     br_map_free(sets.map, NULL);
     br_map_free(every.map, NULL);
     br_map_free(sets.map_profiles, NULL);
 }
 
-/* --- Heatmaps --------------------------------------------------------------------------------- */
+/* --- Heatmaps -------------------------------------------------------------------------------- */
 
-#define HEATMAP_ROWS 20 /* as Pyroscope's */
+#define HEATMAP_ROWS 20 /* as in Pyroscope */
 
 /* A column of a heatmap. */
 struct pyroscope_slot {
@@ -568,9 +578,9 @@ struct pyroscope_slot {
 
 struct pyroscope_heatmap {
     struct pyroscope_sets sets;
-    int64_t least, most;
+    int64_t min, max;
     bool any, with_exemplars;
-    double lower[HEATMAP_ROWS]; /* of each row */
+    double lower[HEATMAP_ROWS]; /* lower bound of each row */
 };
 
 static void pyroscope_heatmap_widen(struct pyroscope_heatmap *heatmap, uint64_t time_ns,
@@ -578,10 +588,10 @@ static void pyroscope_heatmap_widen(struct pyroscope_heatmap *heatmap, uint64_t 
 {
     if (pyroscope_sets_step(&heatmap->sets, time_ns) >= heatmap->sets.n_steps)
         return;
-    if (!heatmap->any || value < heatmap->least)
-        heatmap->least = value;
-    if (!heatmap->any || value > heatmap->most)
-        heatmap->most = value;
+    if (!heatmap->any || value < heatmap->min)
+        heatmap->min = value;
+    if (!heatmap->any || value > heatmap->max)
+        heatmap->max = value;
     heatmap->any = true;
 }
 
@@ -590,19 +600,19 @@ static bool pyroscope_heatmap_on_range(const struct br_stored_samples *samples, 
     struct pyroscope_heatmap *heatmap = arg;
     if (samples->span_id)
         pyroscope_heatmap_widen(heatmap, samples->time_ns, samples->value);
-    return query_pick_goes_on(heatmap->sets.job);
+    return query_job_may_continue(heatmap->sets.job);
 }
 
-/* Rows of equal height from the least value to the most, in whole numbers. */
+/* Divides the range of values into rows of equal height, with whole numbers as bounds. */
 static void pyroscope_heatmap_rows(struct pyroscope_heatmap *heatmap)
 {
-    if (heatmap->most < 0)
-        heatmap->most = 0;
-    if (heatmap->most == heatmap->least)
-        heatmap->most++;
-    double height = ((double)heatmap->most - (double)heatmap->least) / HEATMAP_ROWS;
+    if (heatmap->max < 0)
+        heatmap->max = 0;
+    if (heatmap->max == heatmap->min)
+        heatmap->max++;
+    double height = ((double)heatmap->max - (double)heatmap->min) / HEATMAP_ROWS;
     for (int row = 0; row < HEATMAP_ROWS; row++)
-        heatmap->lower[row] = (double)heatmap->least + floor(row * height);
+        heatmap->lower[row] = (double)heatmap->min + floor(row * height);
 }
 
 static int pyroscope_heatmap_row(const struct pyroscope_heatmap *heatmap, int64_t value)
@@ -613,7 +623,8 @@ static int pyroscope_heatmap_row(const struct pyroscope_heatmap *heatmap, int64_
     return row;
 }
 
-/* Counts a value in its cell, and gives the cell's exemplar. NULL with sets->rc. */
+/* Counts a value in its cell, and returns the exemplar of the cell. On failure returns NULL and
+ * sets sets->rc. */
 static struct pyroscope_exemplar *pyroscope_heatmap_count(struct pyroscope_heatmap *heatmap,
                                                           struct pyroscope_set *set, int64_t value,
                                                           size_t step)
@@ -645,33 +656,33 @@ static bool pyroscope_heatmap_on_span(const struct br_stored_samples *samples, v
         if (exemplar && heatmap->with_exemplars)
             (void)pyroscope_exemplar_keep_span(sets, samples, exemplar);
     }
-    return !sets->rc && query_pick_goes_on(sets->job);
+    return !sets->rc && query_job_may_continue(sets->job);
 }
 
-/* The range of values is found in a first pass, so that memory grows with steps and series, not
- * with spans. */
-static int pyroscope_heatmap_read_spans(struct pyroscope_heatmap *heatmap, struct query_pick *pick,
-                                        struct br_err *err)
+/* Reads the spans twice: the first pass finds the range of values, so memory grows with steps
+ * and series, not with spans. */
+static int pyroscope_heatmap_read_spans(struct pyroscope_heatmap *heatmap,
+                                        struct query_selection *selection, struct br_err *err)
 {
     struct pyroscope_sets *sets = &heatmap->sets;
-    int rc = query_pick_samples(sets->job, pick, sets->step_ns, pyroscope_heatmap_on_range, heatmap,
-                                err);
+    int rc = query_selection_samples(sets->job, selection, sets->step_ns,
+                                     pyroscope_heatmap_on_range, heatmap, err);
     pyroscope_heatmap_rows(heatmap);
     return rc ? rc
-              : query_pick_samples(sets->job, pick, sets->step_ns, pyroscope_heatmap_on_span,
-                                   heatmap, err);
+              : query_selection_samples(sets->job, selection, sets->step_ns,
+                                        pyroscope_heatmap_on_span, heatmap, err);
 }
 
 static int pyroscope_heatmap_read_profiles(struct pyroscope_heatmap *heatmap,
-                                           struct query_pick *pick, struct br_err *err)
+                                           struct query_selection *selection, struct br_err *err)
 {
     struct pyroscope_sets *sets = &heatmap->sets;
     const void *key;
     size_t len;
     sets->map_profiles = br_map_new(PROFILES_MAX);
-    pick->spans_together = true;
+    selection->spans_together = true;
     int rc = sets->map_profiles
-                 ? query_pick_samples(sets->job, pick, 1, pyroscope_on_profile, sets, err)
+                 ? query_selection_samples(sets->job, selection, 1, pyroscope_on_profile, sets, err)
                  : BR_ENOMEM;
     size_t count = rc || sets->rc ? 0 : br_map_count(sets->map_profiles);
     for (size_t i = 0; i < count; i++) {
@@ -748,25 +759,25 @@ static int pyroscope_heatmap_series(struct pyroscope_heatmap *heatmap,
     return rc;
 }
 
-static void pyroscope_answer_heatmap(struct pyroscope_heatmap *heatmap, int64_t start_ms,
-                                     int64_t limit)
+static void pyroscope_respond_heatmap(struct pyroscope_heatmap *heatmap, int64_t start_ms,
+                                      int64_t limit)
 {
-    MESSAGE(SelectHeatmapResponse) answer = QUERIER__V1__SELECT_HEATMAP_RESPONSE__INIT;
+    MESSAGE(SelectHeatmapResponse) response = QUERIER__V1__SELECT_HEATMAP_RESPONSE__INIT;
     struct query_job *job = heatmap->sets.job;
     size_t count = 0;
     struct pyroscope_set **list =
         pyroscope_sets_list(&heatmap->sets, pyroscope_heatmap_compare, limit, &count);
     MESSAGE(HeatmapSeries) *series = br_arena_calloc(&job->arena, count + 1, sizeof *series);
-    answer.series = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
-    int rc = list && series && answer.series ? 0 : br_arena_why(&job->arena);
+    response.series = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
+    int rc = list && series && response.series ? 0 : br_arena_why(&job->arena);
     for (size_t i = 0; i < count && !rc; i++) {
         rc = pyroscope_heatmap_series(heatmap, list[i], start_ms, &series[i]);
-        answer.series[answer.n_series++] = &series[i];
+        response.series[response.n_series++] = &series[i];
     }
     if (rc)
         query_job_fail_rc(job, rc, NULL);
     else
-        query_connect_answer(job, &answer.base);
+        query_connect_respond(job, &response.base);
 }
 
 static bool pyroscope_read_heatmap(struct query_job *job,
@@ -778,7 +789,7 @@ static bool pyroscope_read_heatmap(struct query_job *job,
             job, 400,
             "query_type must be HEATMAP_QUERY_TYPE_INDIVIDUAL or HEATMAP_QUERY_TYPE_SPAN");
     else if (request->exemplar_type == (profiles ? EXEMPLARS(SPAN) : EXEMPLARS(INDIVIDUAL)))
-        query_job_fail(job, 400, "exemplar_type must be that of query_type");
+        query_job_fail(job, 400, "exemplar_type must match query_type");
     else if (request->limit < 0)
         query_job_fail(job, 400, "limit must not be negative");
     else
@@ -786,21 +797,21 @@ static bool pyroscope_read_heatmap(struct query_job *job,
     return false;
 }
 
-/* Spans or profiles by time and by value. */
+/* Responds with a heatmap of spans or profiles by time and value. */
 void query_pyroscope_select_heatmap(struct query_job *job)
 {
     const MESSAGE(SelectHeatmapRequest) *request =
         query_connect_read(job, &querier__v1__select_heatmap_request__descriptor);
-    struct query_pick pick = {0};
+    struct query_selection selection = {0};
     struct pyroscope_sets every = {.job = job};
     struct pyroscope_heatmap heatmap = {
         .sets = {.job = job, .grouping = true, .heatmap = true, .every = &every}};
     struct pyroscope_sets *sets = &heatmap.sets;
     struct br_err err = {0};
     if (!request || !pyroscope_read_heatmap(job, request) ||
-        !query_pyroscope_pick(job, request->profile_typeid, request->label_selector, request->start,
-                              request->end, &pick) ||
-        !pyroscope_sets_steps(sets, request->step, request->start, request->end, &pick))
+        !query_pyroscope_select(job, request->profile_typeid, request->label_selector,
+                                request->start, request->end, &selection) ||
+        !pyroscope_sets_steps(sets, request->step, request->start, request->end, &selection))
         return;
     heatmap.with_exemplars = request->exemplar_type == EXEMPLARS(SPAN) ||
                              request->exemplar_type == EXEMPLARS(INDIVIDUAL);
@@ -811,14 +822,14 @@ void query_pyroscope_select_heatmap(struct query_job *job)
     every.map = br_map_new(SETS_MAX);
     int rc = BR_ENOMEM;
     if (sets->map && every.map)
-        rc = sets->profiles ? pyroscope_heatmap_read_profiles(&heatmap, &pick, &err)
-                            : pyroscope_heatmap_read_spans(&heatmap, &pick, &err);
+        rc = sets->profiles ? pyroscope_heatmap_read_profiles(&heatmap, &selection, &err)
+                            : pyroscope_heatmap_read_spans(&heatmap, &selection, &err);
     if (!rc)
         rc = sets->rc;
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        pyroscope_answer_heatmap(&heatmap, request->start, request->limit);
+        pyroscope_respond_heatmap(&heatmap, request->start, request->limit);
     br_map_free(sets->map, NULL);
     br_map_free(every.map, NULL);
 }

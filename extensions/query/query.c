@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The query extension: the life, the listener, and who may ask. Pages of other origins may not,
- * unless `cors` names them, and no page may by a name of its own for this address (net/hosts.h).
+ * The query extension: its configuration, listener and access control. Pages of other origins are
+ * rejected unless `cors` lists them, as are requests under a foreign host name (net/hosts.h).
  */
 #include "extensions/query/query.h"
 
@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 
-#define TOO_MANY "too many queries are under way"
+#define TOO_MANY "too many queries are in progress"
 
 static const struct br_option options[] = {
     BR_STRING(struct br_http_config, endpoint, "localhost:3200", "host:port to listen on"),
@@ -19,26 +19,26 @@ static const struct br_option options[] = {
     BR_PRESENT(struct br_http_config, tls, struct br_tls_config, br_tls_server_options,
                "TLS; absent: plaintext"),
     BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,
-               "pages of other origins that may ask"),
-    BR_HEADERS(struct br_http_config, response_headers, "further headers of every response"),
+               "other origins whose pages may send requests"),
+    BR_HEADERS(struct br_http_config, response_headers, "additional headers of every response"),
     BR_STRINGS(struct query_config, allowed_hosts, BR_HOSTS_HELP),
-    BR_STRING(struct query_config, store, "store", "id of the exporter that keeps what is asked"),
+    BR_STRING(struct query_config, store, "store", "id of the store exporter to query"),
     BR_DURATION(struct query_config, query_timeout, "10s",
-                "a query is cut after it, counted from its head"),
+                "time after which a query is cut, counted from its head"),
     BR_INT(struct query_config, max_query_memory, 256 << 20, 1 << 20, 4096ll << 20,
-           "bytes that one query may hold, its answer included"),
+           "bytes that one query may use, including its response"),
     BR_INT(
         struct query_config, max_concurrent, 64, 1, QUERY_JOBS_MAX,
-        "queries of one worker that run, wait for a thread, or whose answers are being read, and "
-        "as many tails; half of them on one connection; others are answered 503"),
+        "queries of one worker that run, wait for a thread, or whose responses are being read, and "
+        "the same number of tails; half of them on one connection; further ones get 503"),
     BR_DURATION(struct br_http_config, read_timeout, "0s",
-                "a begun request without progress; 0: 30s"),
+                "time without progress after which an incomplete request is closed; 0: 30s"),
     BR_KEEPALIVE_ROWS(struct br_http_config),
     BR_CONNECTION_ROWS(struct br_http_config),
     BR_OPT_END,
 };
 
-/* --- Config ----------------------------------------------------------------------------------- */
+/* --- Config ---------------------------------------------------------------------------------- */
 
 static int query_check(void *config, const struct br_yaml *node, const char *path,
                        struct br_arena *arena, struct br_errs *errs)
@@ -55,40 +55,41 @@ static int query_check(void *config, const struct br_yaml *node, const char *pat
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-/* --- Requests --------------------------------------------------------------------------------- */
+/* --- Requests -------------------------------------------------------------------------------- */
 
 static unsigned query_method_of(const struct br_request *request)
 {
-    return strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0 ? QUERY_GET
-           : strcmp(request->method, "POST") == 0                                      ? QUERY_POST
-                                                                                       : 0;
+    if (strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0)
+        return QUERY_GET;
+    return strcmp(request->method, "POST") == 0 ? QUERY_POST : 0;
 }
 
-static void query_refuse_method(struct query *query, struct br_request *request, unsigned methods)
+static void query_reject_method(struct query *query, struct br_request *request, unsigned methods)
 {
     const struct query_config *config = query->node->config;
-    static const char text[] = "there is no such method here\n";
+    static const char text[] = "this path does not support the method\n";
+    static const char *const allow[] = {[QUERY_GET] = "GET, HEAD",
+                                        [QUERY_POST] = "POST",
+                                        [QUERY_GET | QUERY_POST] = "GET, HEAD, POST"};
     const struct br_http_answer answer = {.status = 405,
                                           .type = "text/plain; charset=utf-8",
                                           .data = text,
                                           .len = sizeof text - 1,
-                                          .allow = methods == QUERY_POST  ? "POST"
-                                                   : methods == QUERY_GET ? "GET, HEAD"
-                                                                          : "GET, HEAD, POST"};
+                                          .allow = allow[methods]};
     *query->refused += 1;
     br_http_reply(&config->http, request, &answer);
 }
 
-/* Returns why a query is refused; NULL if it may begin, for which another may have been ended. */
-static const char *query_find_place(struct query *query, const struct br_request *request,
-                                    const struct query_route *route)
+/* Returns why a query is rejected, or NULL if it may begin. May end another query to make room. */
+static const char *query_admit(struct query *query, const struct br_request *request,
+                               const struct query_route *route)
 {
     size_t max = (size_t)((const struct query_config *)query->node->config)->max_concurrent;
-    if (route->at_once)
+    if (route->on_loop)
         return NULL;
     if (max > 1 && request->conn &&
         query_jobs_on(query, request->conn) >= max / QUERY_CONNECTION_SHARE)
-        return "this connection has as many queries under way as it may";
+        return "this connection has too many queries in progress";
     if (query_is_tail(route))
         return query->n_tails < max || query_jobs_end_tail(query) ? NULL : TOO_MANY;
     if (route->download && query->n_downloads >= QUERY_DOWNLOADS_MAX &&
@@ -96,10 +97,10 @@ static const char *query_find_place(struct query *query, const struct br_request
         return "another slice is being saved";
     if (query->n_jobs + query->n_sending >= max && !query_sending_make_room(query))
         return TOO_MANY;
-    return br_host_over_limit(query->node->host) ? "the process is short of memory" : NULL;
+    return br_host_over_limit(query->node->host) ? "the process is low on memory" : NULL;
 }
 
-static void query_take(struct query *query, struct br_request *request)
+static void query_dispatch(struct query *query, struct br_request *request)
 {
     struct query_part parts[QUERY_PARTS_MAX];
     size_t n_parts = 0;
@@ -109,19 +110,20 @@ static void query_take(struct query *query, struct br_request *request)
         query_route_find(request->path, query_method_of(request), parts, &n_parts, &methods);
     const char *full = NULL;
     if (request->grpc && (!route || route->errors != QUERY_GRPC)) {
-        query_answer_error(query, request, 501, QUERY_GRPC, "this method is not supported");
+        query_respond_error(query, request, 501, QUERY_GRPC, "this method is not supported");
     } else if (!request->grpc && route && route->errors == QUERY_GRPC) {
-        query_answer_error(query, request, 415, QUERY_TEXT, "this path is one of gRPC");
+        query_respond_error(query, request, 415, QUERY_TEXT, "this path requires gRPC");
     } else if (!route && methods) {
-        query_refuse_method(query, request, methods);
+        query_reject_method(query, request, methods);
     } else if (!route) {
-        query_answer_error(query, request, 404, QUERY_TEXT, "404 page not found");
-    } else if ((full = query_find_place(query, request, route))) {
-        query_answer_error(query, request, 503, route->errors, full);
+        query_respond_error(query, request, 404, QUERY_TEXT, "404 page not found");
+    } else if ((full = query_admit(query, request, route))) {
+        query_respond_error(query, request, 503, route->errors, full);
     } else if (!query_job_new(query, request, route, parts, n_parts, &rc)) {
-        query_answer_error(query, request, rc == BR_EINVAL ? 400 : 503, route->errors,
-                           rc == BR_EINVAL ? "the query has a broken escape, or too many parameters"
-                                           : "out of memory");
+        query_respond_error(query, request, rc == BR_EINVAL ? 400 : 503, route->errors,
+                            rc == BR_EINVAL
+                                ? "the query has a malformed escape or too many parameters"
+                                : "out of memory");
     } else {
         request->max_body = query_method_of(request) == QUERY_POST ? QUERY_BODY_MAX : 0;
     }
@@ -131,22 +133,22 @@ static void query_begin(struct br_handler *self, struct br_request *request)
 {
     struct query *query = br_container_of(self, struct query, service);
     const struct query_config *config = query->node->config;
-    enum br_encoding encoding; /* read again when the body is there */
+    enum br_encoding encoding; /* parsed again when the body is complete */
     request->user = NULL;
     request->max_body = 0;
     request->leaves_at_eof = true;
     *query->requests += 1;
     if (!br_hosts_allow(&query->hosts, request))
-        query_answer_error(query, request, 403, QUERY_TEXT, BR_HOSTS_REFUSAL);
+        query_respond_error(query, request, 403, QUERY_TEXT, BR_HOSTS_REFUSAL);
     else if (br_http_answer_page(&config->http, &config->allowed_hosts, request))
         *query->refused += strcmp(request->method, "OPTIONS") != 0;
     else if (br_grpc_is(request) && !br_grpc_begin(request, &encoding))
         return;
     else if (query->node->host->draining)
-        query_answer_error(query, request, 503, request->grpc ? QUERY_GRPC : QUERY_TEXT,
-                           "shutting down");
+        query_respond_error(query, request, 503, request->grpc ? QUERY_GRPC : QUERY_TEXT,
+                            "shutting down");
     else
-        query_take(query, request);
+        query_dispatch(query, request);
 }
 
 static void query_body(struct br_handler *self, struct br_request *request)
@@ -162,7 +164,7 @@ static void query_gone(struct br_handler *self, struct br_request *request)
         query_job_gone(request->user);
 }
 
-/* --- Life ------------------------------------------------------------------------------------- */
+/* --- Component ------------------------------------------------------------------------------- */
 
 static int query_create(struct br_node *node, struct br_err *err)
 {
@@ -240,7 +242,7 @@ const struct br_component br_query_extension = {
     .name = "query",
     .kind = BR_EXTENSION,
     .stability = "alpha",
-    .help = "answers queries about what the store keeps, as Tempo and Pyroscope do",
+    .help = "answers queries about stored data through the APIs of Tempo and Pyroscope",
     .options = options,
     .config_size = sizeof(struct query_config),
     .state_size = sizeof(struct query),

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The types and functions that the files of the query extension share. It is an HTTP server that
- * answers questions about what the store keeps. query.c has the config, the listener and who may
- * ask, route.c finds the route of a path, job.c runs it. Each API has a file and a table of routes.
+ * Declarations shared by the files of the query extension, an HTTP server for queries about stored
+ * data. query.c contains the configuration, listener and access control, route.c finds the route of
+ * a path, and job.c runs it. Each API has its own files and a table of routes.
  *
- * A query never runs on a worker's loop. Its handler runs in a thread of the pool, in a scope
- * (base/mem.h) of `max_query_memory` bytes out of the process's budget: body, parameters, what the
- * store returns, the answer and its compression. br_malloc fails there when the scope or the budget
- * is full, and query_job_fail_rc says which. A query that was not answered within `query_timeout`
- * from its head on is cut; a client that goes away stops it.
+ * A query never runs on the loop of a worker. Its handler runs in a thread of the pool, in a scope
+ * (base/mem.h) of `max_query_memory` bytes within the memory budget of the process. The scope
+ * covers the body, parameters, returned data, the response and its compression. If the scope or the
+ * budget is full, br_malloc fails, and query_job_fail_rc reports which one. A query is cut
+ * `query_timeout` after its head arrived, and stops when its client disconnects.
  *
- * To add an API: a table of routes that ends with a zeroed one, named in query_tables (route.c).
+ * To add an API, write a table of routes that ends with a zeroed one, and list it in query_tables
+ * (route.c).
  */
 #pragma once
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,27 +23,29 @@
 #include "base/list.h"
 #include "base/str.h"
 #include "core/masked.h"
+#include "core/task.h"
 #include "ingest/http.h"
 #include "net/hosts.h"
 #include "pipeline/component.h"
 #include "storage/store.h"
 
-#define QUERY_BODY_MAX (1u << 20) /* of a POST, also after decompression */
-#define QUERY_PARTS_MAX 4         /* `*` in a route's path */
+#define QUERY_BODY_MAX (1u << 20) /* bytes of a POST, before and after decompression */
+#define QUERY_PARTS_MAX 4         /* `*` segments in the path of a route */
 #define QUERY_PARAMS_MAX 256      /* parameters of a request */
 #define QUERY_HEADERS_MAX BR_HTTP_ANSWER_HEADERS
-#define QUERY_GZIP_MIN 1024         /* bytes of an answer that is worth compressing */
-#define QUERY_JOBS_MAX 1024         /* the most that max_concurrent can be */
-#define QUERY_CONNECTION_SHARE 2    /* the part of max_concurrent that one connection has */
-#define QUERY_PIECES_MAX (1u << 20) /* bytes of a stream that a client has not read */
-#define QUERY_QUIET_MS 15000        /* after which a stream says that it is alive */
-#define QUERY_UNREAD_MS 20          /* until a download looks again whether it was read */
-#define QUERY_DOWNLOADS_MAX 1       /* of a worker, at a time */
-#define QUERY_DOWNLOAD_RATE 65536   /* bytes a second; one that is read more slowly */
-#define QUERY_DOWNLOAD_MIN_MS 10000 /* after this time makes room for another */
+#define QUERY_GZIP_MIN 1024         /* minimum size in bytes of a compressed response */
+#define QUERY_JOBS_MAX 1024         /* upper limit of max_concurrent */
+#define QUERY_CONNECTION_SHARE 2    /* one connection may use max_concurrent divided by this */
+#define QUERY_PIECES_MAX (1u << 20) /* bytes of a stream that a client has not read yet */
+#define QUERY_KEEPALIVE_MS 15000    /* idle time after which an event stream sends a comment */
+/* delay before a download checks again that its client has read */
+#define QUERY_UNREAD_MS 20
+#define QUERY_DOWNLOADS_MAX 1       /* concurrent downloads of a worker */
+#define QUERY_DOWNLOAD_RATE 65536   /* bytes per second; a slower download makes room for another */
+#define QUERY_DOWNLOAD_MIN_MS 10000 /* but only after this time */
 
 struct query_config {
-    struct br_http_config http; /* first */
+    struct br_http_config http; /* must be first */
     struct br_strings allowed_hosts;
     const char *store;
     uint64_t query_timeout;
@@ -51,160 +53,164 @@ struct query_config {
 };
 
 struct query {
-    struct br_handler service; /* first */
+    struct br_handler service; /* must be first */
     struct br_node *node;
     struct br_hosts hosts;
     struct br_store *store;
     struct br_masked *masked;
     struct br_server *server;
     struct br_list jobs; /* of struct query_job */
-    unsigned n_jobs;     /* of them, those that are not tails */
+    unsigned n_jobs;     /* jobs that are not tails */
     unsigned n_tails, n_downloads;
-    struct br_pool *answers; /* the buffers of `sending` */
-    struct br_list sending;  /* of struct query_sending: answers that are on their way */
-    unsigned n_sending;      /* of them, those that were not cut off */
+    struct br_pool *responses; /* pool that owns the buffers of `sending` */
+    struct br_list sending;    /* of struct query_sending: responses being sent */
+    unsigned n_sending;        /* entries of `sending` that were not cut off */
     size_t sending_bytes;
     double *requests, *refused, *cut, *cut_off;
-    uint64_t started_ns; /* Unix */
+    uint64_t started_ns; /* Unix time */
     char name[160];
 };
 
 struct query_job;
 
-enum query_method { QUERY_GET = 1, QUERY_POST = 2 }; /* a GET is also a HEAD */
+enum query_method { QUERY_GET = 1, QUERY_POST = 2 }; /* GET includes HEAD */
 
-/* How an error reads. */
+/* Format of an error. */
 enum query_errors {
-    QUERY_TEXT,    /* text/plain, the sentence alone: Tempo's */
+    QUERY_TEXT,    /* text/plain, the message only: Tempo's */
     QUERY_JSON,    /* {"error":"..."}: Braid's own */
     QUERY_CONNECT, /* {"code":"invalid_argument","message":"..."}: the Connect protocol's */
-    QUERY_GRPC, /* a status and its message: the route is one of gRPC, body and answer a message */
+    /* a status and its message; the body and the response of the route are gRPC messages */
+    QUERY_GRPC,
 };
 
-/* One path. A segment `*` stands for any one segment, and `**` at the end for all the rest; what
- * they stand for is decoded in job->parts. */
+/* A path and its handler. In the path, `*` matches one segment, and `**` at the end matches the
+ * remaining ones. job->parts contains the decoded matches. */
 struct query_route {
     unsigned methods; /* of enum query_method */
     const char *path;
     void (*handle)(struct query_job *job);
     enum query_errors errors;
-    bool at_once;  /* constant answers: `handle` runs on the loop, without a store, and is short */
-    bool no_store; /* runs in a thread, and job->store is not begun */
-    /* The answer is a stream: `handle` is called again and again, `again_ms` after each end, and
-     * what it appended to `out` is a piece. It is not called while nothing was written to the
-     * store. `turn` counts its calls; status and headers are those of the first. */
+    bool on_loop;  /* a short handler without a store, which runs on the loop */
+    bool no_store; /* runs in a thread, but job->store is NULL */
+    /* The response is a stream: `handle` is called repeatedly, `again_ms` after the end of each
+     * call, and appends a piece to `out`. It is not called while nothing new is in the store.
+     * Status and headers are those of the first call. */
     bool stream;
-    /* A stream that is not about what comes: it is called at once, and with each piece waits for
-     * the client to read. One that fails after its head, or that the server's end stops, ends as a
-     * broken transfer. Of these a worker has QUERY_DOWNLOADS_MAX at a time. */
+    /* A stream of existing data: `handle` is called again immediately, as fast as the client
+     * reads. If a later call fails, or the server stops, the transfer is broken off. A worker
+     * runs at most QUERY_DOWNLOADS_MAX of them. */
     bool download;
 };
 
-/* Returns true for a stream that waits for new data: tails are counted separately. */
+/* Returns true for a stream that waits for new data. These are counted separately. */
 static inline bool query_is_tail(const struct query_route *route)
 {
     return route->stream && !route->download;
 }
 
 struct query_param {
-    const char *name, *value; /* decoded, terminated */
-    size_t len;               /* of the value */
+    const char *name, *value; /* NUL-terminated, decoded */
+    size_t len;               /* length of the value */
 };
 
-/* One request on its way. In `handle` everything below `--- of the handler` belongs to it. */
+/* A request being processed. During `handle`, the fields below "used by the handler" belong to
+ * it. */
 struct query_job {
-    struct br_work work;
-    struct br_list link; /* query->jobs */
+    struct br_task task;
+    struct br_list link; /* in query->jobs */
     struct query *query;
-    struct br_request *request; /* NULL: the client went away. The loop's alone */
-    struct br_buf *packed;      /* the answer as it is sent; made in `pool` */
-    struct br_pool *pool;
-    struct br_buf *body_held;
-    struct br_arena head; /* what the request said: lives as long as the job */
+    struct br_request *request; /* used by the loop only; NULL: the client disconnected */
+    struct br_buf *packed;      /* the response to be sent, allocated in the task's pool */
+    struct br_buf *body_buf;
+    struct br_arena head; /* the copied request; valid as long as the job */
     struct br_timer timer;
-    uint64_t deadline_ms;          /* CLOCK_MONOTONIC */
-    uint64_t generation, quiet_ms; /* of a stream: what it has seen of the store; since when */
-    uint64_t started_ms, sent;     /* of a stream: when its head was sent; bytes of its pieces */
-    bool begun, started;           /* a thread has it; the stream has its head */
-    bool head_only, wants_gzip;
+    uint64_t deadline_ms; /* CLOCK_MONOTONIC */
+    /* of a stream: the store generation it has seen, and when it last sent something */
+    uint64_t generation, idle_since_ms;
+    /* of a stream: when its head was sent, and the bytes of its pieces */
+    uint64_t started_ms, sent;
+    bool running, started; /* a thread runs it; the head of the stream was sent */
+    bool head_only, accepts_gzip;
     enum br_encoding encoding; /* of the body */
-    atomic_bool stopped;
 
-    /* --- of the handler --- */
+    /* --- used by the handler --- */
     const struct query_route *route;
     const struct query_config *config;
     const char *method;
     const char *path;
-    const char *parts[QUERY_PARTS_MAX]; /* what stands for each `*` of the route */
+    const char *parts[QUERY_PARTS_MAX]; /* decoded match of each `*` in the route */
     size_t n_parts;
     const struct query_param *params; /* in the order of the query */
     size_t n_params;
-    const char *accept, *content_type; /* "" where the request does not say */
+    const char *accept, *content_type; /* "" if the header is missing */
     const char *accept_encoding, *if_none_match;
     const uint8_t *body; /* of a POST, decompressed */
     size_t body_len;
-    uint64_t now_ns;              /* when the request came; of a stream, when it was called */
-    struct br_arena arena;        /* for anything; empty at each call, bounded by the scope */
-    struct br_store_query *store; /* begun, in `arena`; NULL for no_store and at_once */
-    uint64_t turn;                /* of a stream: calls before this one */
-    uint64_t cursor[8];           /* of a stream: the handler's own between calls, 0 at first */
-    void *kept;                   /* of a stream: the same, */
-    void (*release)(void *kept);  /* and how it is freed with the job, in the loop */
-    unsigned again_ms;            /* of a stream: until the next call; 0: the stream ends */
-    /* The answer. */
-    unsigned status;  /* 200 unless it is set */
-    const char *type; /* "application/json" unless it is set; constant */
-    bool is_packed;   /* `out` has the coding that a header names, and is sent as it is */
+    uint64_t now_ns;       /* time of the request; of a stream, time of the call */
+    struct br_arena arena; /* for temporary data; empty at each call, limited by `scope` */
+    /* an open query whose data is in `arena`; NULL for no_store and on_loop */
+    struct br_store_query *store;
+    uint64_t n_calls; /* of a stream: calls before this one */
+    /* of a stream: state that the handler keeps between calls; 0 at first */
+    uint64_t cursor[8];
+    void *state;                  /* the same, as a pointer */
+    void (*release)(void *state); /* frees `state` on the loop, with the job */
+    unsigned again_ms;            /* of a stream: delay before the next call; 0: the stream ends */
+    /* The response. */
+    unsigned status;  /* 200 by default */
+    const char *type; /* "application/json" by default; a constant */
+    bool is_packed;   /* `out` is already compressed, with the coding named in a header, and is sent
+                         unchanged */
     struct br_str out;
-    struct br_header headers[QUERY_HEADERS_MAX]; /* of query_job_header */
+    struct br_header headers[QUERY_HEADERS_MAX]; /* set by query_job_header */
     size_t n_headers;
-    struct br_store_query begun_store;
-    struct br_mem_scope scope;
+    struct br_store_query store_query;
 };
 
-/* --- For handlers (params.c, reply.c) --------------------------------------------------------- */
+/* --- For handlers (params.c, reply.c) -------------------------------------------------------- */
 
-/* Returns the first parameter of the name, or NULL. */
+/* Returns the first parameter with this name, or NULL. */
 const char *query_job_param(const struct query_job *job, const char *name);
 
-/* Reads a parameter that is a whole number from 0 to `max`; `otherwise` where it is not there or
- * empty. False after query_job_fail (400). */
-bool query_job_number(struct query_job *job, const char *name, uint64_t otherwise, uint64_t max,
+/* Reads a parameter as an integer from 0 to `max`. Uses `fallback` if it is missing or empty.
+ * Returns false after query_job_fail (400). */
+bool query_job_number(struct query_job *job, const char *name, uint64_t fallback, uint64_t max,
                       uint64_t *ret);
 
-/* Reads a point in time, as Unix nanoseconds: Unix s, ms, us or ns, told apart by their size (a
- * fraction of seconds is taken), RFC 3339, or `now`, `now-1h`. `otherwise` where it is not there or
- * empty. False after query_job_fail (400). */
-bool query_job_time(struct query_job *job, const char *name, uint64_t otherwise, uint64_t *ret);
+/* Reads a time as Unix nanoseconds. Accepts Unix s, ms, us or ns, distinguished by their size
+ * (seconds may have a fraction), RFC 3339, `now` and `now-1h`. Uses `fallback` if the parameter
+ * is missing or empty. Returns false after query_job_fail (400). */
+bool query_job_time(struct query_job *job, const char *name, uint64_t fallback, uint64_t *ret);
 
-/* Returns true when the client is gone, or time is up: then the handler ends soon, with what it
- * has. Cheap. */
+/* Returns true if the client is gone or the time is up. The handler should then end soon, with
+ * its partial result. The call is cheap. */
 bool query_job_is_stopped(const struct query_job *job);
 
-/* Answers with an error, instead of anything that is in `out`. A 404 of a query that was cut is a
- * 503: nobody knows. */
+/* Responds with an error and discards `out`. A 404 of a query that was cut becomes a 503,
+ * because the data may exist. */
 void query_job_fail(struct query_job *job, unsigned status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Fails the job by a code: BR_EINVAL and BR_EUNSUPPORTED 400, BR_ENOTFOUND 404, BR_ETIMEOUT 504;
- * where memory was short, 422 when the query needs more than max_query_memory and 503 when the
- * process has too little now; others 500. */
+/* Responds with the status for an error code: 400 for BR_EINVAL, BR_EUNSUPPORTED and BR_ETOOBIG,
+ * 404 for BR_ENOTFOUND, 504 for BR_ETIMEOUT. If memory ran out, 422 if the query exceeds
+ * max_query_memory, and 503 if the process does. Otherwise 500. */
 void query_job_fail_rc(struct query_job *job, int rc, const struct br_err *err);
 
-/* Begins the store's query anew, within the same time: what it gave is gone, and so is all that is
- * in `arena`. For handlers that go through more than they may hold. Returns 0 or as
- * br_store_query_begin; after a failure there is no store. */
+/* Restarts the store's query within the same time limit, and clears `arena`, so earlier results
+ * become invalid. This lets a handler process more data than fits in memory. Returns 0,
+ * BR_EINVAL or BR_ENOMEM; on failure job->store is NULL. */
 int query_job_restart_store(struct query_job *job, struct br_err *err);
 
-/* Adds a header to the answer; `name` is constant, in lower case, the value is copied.
- * An answer with more than QUERY_HEADERS_MAX of them, or without memory for one, fails. */
+/* Adds a header to the response. `name` is a constant in lower case; the value is copied. If
+ * there are more than QUERY_HEADERS_MAX headers, or memory runs out, the response fails. */
 void query_job_header(struct query_job *job, const char *name, const char *value);
 
-/* --- The extension's own ---------------------------------------------------------------------- */
+/* --- Internal (route.c, job.c) --------------------------------------------------------------- */
 
-/* The route of a path, and what stands for its `*` in `ret_parts` (not decoded, by offset and
- * length in `path`). NULL when there is none; `*ret_methods` is 0 then unless the path has routes
- * for other methods. */
+/* Finds the route of a path. `ret_parts` receives offset and length in `path` of each match of
+ * `*`, not decoded. Returns NULL if no route matches; `*ret_methods` then contains the methods of
+ * the routes with this path, or 0. */
 struct query_part {
     size_t at, len;
 };
@@ -212,64 +218,63 @@ const struct query_route *query_route_find(const char *path, unsigned method,
                                            struct query_part ret_parts[QUERY_PARTS_MAX],
                                            size_t *ret_n_parts, unsigned *ret_methods);
 
-/* Makes a job of a request whose head has come. NULL, and nothing is answered, without memory or
- * with BR_EINVAL in `*ret_rc` for a query with a broken escape or too many parameters. */
+/* Makes a job of a request whose head has arrived. On failure returns NULL without responding,
+ * and `*ret_rc` is BR_ENOMEM, or BR_EINVAL for a malformed escape or too many parameters. */
 struct query_job *query_job_new(struct query *query, struct br_request *request,
                                 const struct query_route *route, const struct query_part *parts,
                                 size_t n_parts, int *ret_rc);
 
-/* Runs the job, whose body is complete. */
+/* Runs a job whose body is complete. */
 void query_job_start(struct query_job *job);
 
-/* Notes that the client went away. */
+/* Handles that the client disconnected. */
 void query_job_gone(struct query_job *job);
 
-/* Returns how many places (jobs and answers on their way) a connection has taken. */
+/* Returns how many jobs and unsent responses a connection has. */
 size_t query_jobs_on(const struct query *query, const struct br_conn *conn);
 
-/* Ends the tail that has been open for the longest, or a download that is read too slowly. Returns
- * whether it found one. */
+/* End the tail that has been open for the longest, or a download that is read too slowly. Return
+ * true if there was one. */
 bool query_jobs_end_tail(struct query *query);
 bool query_jobs_end_download(struct query *query);
 
-/* Ends those that stream: nothing else would end them. */
+/* Ends all streams, which would not end by themselves. */
 void query_jobs_end_streams(struct query *query);
 
-/* Waits for those that run, and frees all. */
+/* Waits for running jobs, and frees all jobs. */
 void query_jobs_release(struct query *query);
 
-/* --- Answers on their way (sending.c) ----------------------------------------------------------
- */
+/* --- Responses being sent (sending.c) -------------------------------------------------------- */
 
-/* Begins to watch answers, whose buffers query->answers adopts. Returns 0 or BR_ENOMEM. */
+/* Creates query->responses, whose buffers are watched until sent. Returns 0 or BR_ENOMEM. */
 int query_sending_init(struct query *query);
 
-/* When the server's connections are gone. */
+/* Releases the pool. Called when the connections of the server are closed. */
 void query_sending_release(struct query *query);
 
-/* Counts an answer, which is about to be sent on `conn`, until its buffer has left. False if
- * the answers' share of the memory is used up, or without memory. */
+/* Counts a response that is about to be sent on `conn`, until its buffer is released. Returns
+ * false if the responses hold too much memory, or memory runs out. */
 bool query_sending_add(struct query *query, const struct br_buf *buf, struct br_conn *conn);
 
-/* Cuts off the client that has been reading an answer for the longest. False when nobody has for
- * more than a second. */
+/* Cuts off the client that has been reading a response for the longest. Returns false if none
+ * has been reading for more than a second. */
 bool query_sending_make_room(struct query *query);
 
-/* Returns how many answers are on their way on a connection. */
+/* Returns how many responses are being sent on a connection. */
 size_t query_sending_on(const struct query *query, const struct br_conn *conn);
 
-/* --- Replies (reply.c) --------------------------------------------------------------------------
- */
+/* --- Replies (reply.c) ----------------------------------------------------------------------- */
 
-/* Answers a request that has no job. */
-void query_answer_error(struct query *query, struct br_request *request, unsigned status,
-                        enum query_errors errors, const char *text);
+/* Responds with an error to a request that has no job. */
+void query_respond_error(struct query *query, struct br_request *request, unsigned status,
+                         enum query_errors errors, const char *text);
 
-/* Sends the answer of a job, or the next piece of its stream. In the loop. */
+/* Sends the response of a job, or the next piece of its stream. Called on the loop. */
 void query_job_reply(struct query_job *job);
 
-/* Sends a comment of an event stream. False when the client has not read what it was sent. */
-bool query_job_send_quiet(struct query_job *job);
+/* Sends a comment of an event stream. Returns false if the client has not read the earlier
+ * pieces. */
+bool query_job_send_keepalive(struct query_job *job);
 
-/* Ends a stream that has begun, a download that is not whole as a broken one; nothing otherwise. */
+/* Ends a stream that has begun. An incomplete download is broken off. */
 void query_job_end_stream(struct query_job *job);

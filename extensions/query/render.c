@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pyroscope's older query API (`/pyroscope/render` and its neighbours), and on the same engine the
- * queries of the kind that had names of applications: `/api/v1/query`, `/api/v1/profile`. A query
- * is `<type>{<selector>}` or `<application>{<selector>}`; `topk(10, <query>)` asks for functions.
- * Source: grafana/pyroscope pkg/querier/http.go, pkg/og/structs/flamebearer.
+ * Pyroscope's older query API (`/pyroscope/render` and related paths), and queries by application
+ * name (`/api/v1/query`, `/api/v1/profile`). A query is `<type>{<selector>}` or
+ * `<application>{<selector>}`; `topk(10, <query>)` returns functions. Source: grafana/pyroscope
+ * pkg/querier/http.go, pkg/og/structs/flamebearer.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -22,46 +22,47 @@
 #define HOUR_NS UINT64_C(3600000000000)
 #define SECOND_NS UINT64_C(1000000000)
 #define STEP_MIN_S 15
-#define GROUPS_MAX 10000 /* of one answer */
+#define GROUPS_MAX 10000 /* groups in one response */
 #define STEPS_AIM 1500
 #define TOP_MAX 10000
 
-/* --- What is asked ---------------------------------------------------------------------------- */
+/* --- The request ----------------------------------------------------------------------------- */
 
-/* The range and the query of parameters that begin with `side` ("", "left" or "right"), whose first
- * letter is small then. */
+/* Names of the parameters for a query and its range. They differ between the two sides of a
+ * difference. */
 struct render_names {
     const char *query, *from, *until;
 };
 
 static bool render_read_range(struct query_job *job, const struct render_names *names,
-                              struct query_pick *pick)
+                              struct query_selection *selection)
 {
     uint64_t hour_ago = job->now_ns > HOUR_NS ? job->now_ns - HOUR_NS : 0;
-    if (!query_job_time(job, names->from, hour_ago, &pick->from_ns) ||
-        !query_job_time(job, names->until, job->now_ns, &pick->until_ns))
+    if (!query_job_time(job, names->from, hour_ago, &selection->from_ns) ||
+        !query_job_time(job, names->until, job->now_ns, &selection->until_ns))
         return false;
-    if (pick->until_ns < pick->from_ns) {
-        query_job_fail(job, 400, "invalid %s: lies before %s", names->until, names->from);
+    if (selection->until_ns < selection->from_ns) {
+        query_job_fail(job, 400, "invalid %s: must not be before %s", names->until, names->from);
         return false;
     }
-    pick->until_ns += 1; /* the end is included */
+    selection->until_ns += 1; /* the end is included */
     return true;
 }
 
 static bool render_read(struct query_job *job, const struct render_names *names,
-                        struct query_pick *pick)
+                        struct query_selection *selection)
 {
     struct br_err err = {0};
     const char *text = query_job_param(job, names->query);
     if (!text || !*text) {
-        query_job_fail(job, 400, "%s is missing: <profile type>{<label selector>}", names->query);
+        query_job_fail(job, 400, "missing parameter: set %s to <profile type>{<label selector>}",
+                       names->query);
         return false;
     }
-    if (!render_read_range(job, names, pick))
+    if (!render_read_range(job, names, selection))
         return false;
-    int rc = query_pick_add_query(job, pick, text, strlen(text), &err);
-    if (!rc && !pick->type.id)
+    int rc = query_selection_add_query(job, selection, text, strlen(text), &err);
+    if (!rc && !selection->type.id)
         rc = br_err_set(&err, BR_EINVAL, "%s has no profile type in front of its selector",
                         names->query);
     if (rc)
@@ -69,7 +70,7 @@ static bool render_read(struct query_job *job, const struct render_names *names,
     return !rc;
 }
 
-/* Nodes of an answer: 0 stands for what is usual. */
+/* Reads the maximum number of nodes; 0 means the default. */
 static bool render_max_nodes(struct query_job *job, uint32_t *ret)
 {
     uint64_t nodes = 0, other = 0;
@@ -81,22 +82,22 @@ static bool render_max_nodes(struct query_job *job, uint32_t *ret)
     return true;
 }
 
-/* --- Timelines -------------------------------------------------------------------------------- */
+/* --- Timelines ------------------------------------------------------------------------------- */
 
-/* The values of one group by time. */
+/* The values of one group over time. */
 struct render_line {
     const char *group;
     double *values;
-    uint64_t *profiles; /* counts of an average; NULL: the values are sums */
+    uint64_t *profiles; /* number of profiles per value, for averages; NULL: values are sums */
 };
 
 struct render_lines {
     struct query_job *job;
     uint64_t from_ns, step_ns;
     size_t n_values;
-    const char *group_by; /* a label; NULL: all are one group */
+    const char *group_by; /* a label; NULL: a single group */
     bool averages;
-    struct br_map *map; /* by group, of struct render_line */
+    struct br_map *map; /* group name to struct render_line */
     int rc;
 };
 
@@ -117,9 +118,10 @@ static struct render_line *render_line_new(struct render_lines *lines, const cha
     return lines->rc ? NULL : line;
 }
 
-/* The group of a series: "*" if it does not have the label. NULL with lines->rc. */
-static struct render_line *render_line_of(struct render_lines *lines,
-                                          const struct br_stored_series *series)
+/* Finds or adds the line for the group of a series, which is "*" if the series does not have the
+ * label. On failure returns NULL and sets lines->rc. */
+static struct render_line *render_find_line(struct render_lines *lines,
+                                            const struct br_stored_series *series)
 {
     struct br_series_label label;
     const char *group = "*";
@@ -136,7 +138,7 @@ static bool render_on_samples(const struct br_stored_samples *samples, void *arg
     uint64_t at = samples->time_ns < lines->from_ns
                       ? 0
                       : (samples->time_ns - lines->from_ns) / lines->step_ns;
-    struct render_line *line = render_line_of(lines, samples->series);
+    struct render_line *line = render_find_line(lines, samples->series);
     if (!line)
         return false;
     if (at < lines->n_values) {
@@ -144,10 +146,10 @@ static bool render_on_samples(const struct br_stored_samples *samples, void *arg
         if (line->profiles)
             line->profiles[at]++;
     }
-    return query_pick_goes_on(lines->job);
+    return query_job_may_continue(lines->job);
 }
 
-/* Appends a timeline; without a line one of zeros. */
+/* Appends a timeline. If `line` is NULL, all its values are 0. */
 static void render_put_line(const struct render_lines *lines, const struct render_line *line)
 {
     struct br_str *out = &lines->job->out;
@@ -162,8 +164,8 @@ static void render_put_line(const struct render_lines *lines, const struct rende
                   lines->step_ns / SECOND_NS);
 }
 
-/* The timeline of all is the only group; if there are several, it has no values, as in Pyroscope.
- */
+/* Appends the timeline of the only group, and then the groups. With several groups the first
+ * timeline has no values, as in Pyroscope. */
 static void render_put_lines(const struct render_lines *lines)
 {
     struct br_str *out = &lines->job->out;
@@ -187,28 +189,29 @@ static void render_put_lines(const struct render_lines *lines)
     br_str_putc(out, '}');
 }
 
-static int render_put_timeline(struct query_job *job, const struct query_pick *pick,
+static int render_put_timeline(struct query_job *job, const struct query_selection *selection,
                                struct br_err *err)
 {
     const char *group_by = query_job_param(job, "groupBy");
     const char *aggregation = query_job_param(job, "aggregation");
-    uint64_t seconds = (pick->until_ns - pick->from_ns) / SECOND_NS;
+    uint64_t seconds = (selection->until_ns - selection->from_ns) / SECOND_NS;
     uint64_t step_s = (seconds + STEPS_AIM - 1) / STEPS_AIM;
     struct render_lines lines = {.job = job};
     step_s = step_s < STEP_MIN_S ? STEP_MIN_S : step_s;
     lines.step_ns = step_s * SECOND_NS;
-    lines.from_ns = pick->from_ns / lines.step_ns * lines.step_ns;
-    lines.n_values = (size_t)((pick->until_ns - lines.from_ns) / lines.step_ns) + 1;
+    lines.from_ns = selection->from_ns / lines.step_ns * lines.step_ns;
+    lines.n_values = (size_t)((selection->until_ns - lines.from_ns) / lines.step_ns) + 1;
     lines.group_by = group_by && *group_by ? group_by : NULL;
     lines.averages = aggregation && !strcmp(aggregation, "avg");
     lines.map = br_map_new(GROUPS_MAX);
     if (!lines.map)
         return BR_ENOMEM;
-    struct query_pick aligned = *pick;
+    struct query_selection aligned = *selection;
     aligned.from_ns = lines.from_ns;
     aligned.spans_together = true;
-    uint64_t step_ns = lines.averages ? 1 : lines.step_ns; /* samples of a profile have one time */
-    int rc = query_pick_samples(job, &aligned, step_ns, render_on_samples, &lines, err);
+    /* all samples of a profile have the same time */
+    uint64_t step_ns = lines.averages ? 1 : lines.step_ns;
+    int rc = query_selection_samples(job, &aligned, step_ns, render_on_samples, &lines, err);
     rc = rc ? rc : lines.rc;
     if (!rc)
         render_put_lines(&lines);
@@ -216,7 +219,7 @@ static int render_put_timeline(struct query_job *job, const struct query_pick *p
     return rc;
 }
 
-/* --- Render ----------------------------------------------------------------------------------- */
+/* --- Render ---------------------------------------------------------------------------------- */
 
 static void render_put_metadata(struct query_job *job, const struct br_profile_type *type,
                                 const char *format)
@@ -248,7 +251,7 @@ static int render_put_flamebearer(struct query_job *job, struct br_flame *flame,
     return 0;
 }
 
-static void render_answer(struct query_job *job, const struct query_pick *pick)
+static void render_respond(struct query_job *job, const struct query_selection *selection)
 {
     struct br_flame flame;
     struct br_err err = {0};
@@ -257,13 +260,13 @@ static void render_answer(struct query_job *job, const struct query_pick *pick)
         return;
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (!rc)
-        rc = query_pick_flame_by_name(job, pick, &flame, &err);
+        rc = query_selection_flame_by_name(job, selection, &flame, &err);
     if (!rc)
         rc = render_put_flamebearer(job, &flame, false, max_nodes);
     br_flame_release(&flame);
     if (!rc) {
-        render_put_metadata(job, &pick->type, "single");
-        rc = render_put_timeline(job, pick, &err);
+        render_put_metadata(job, &selection->type, "single");
+        rc = render_put_timeline(job, selection, &err);
     }
     br_str_puts(&job->out, ",\"heatmap\":null}");
     if (rc)
@@ -282,54 +285,54 @@ static bool render_is_json(struct query_job *job)
 static void render_single(struct query_job *job)
 {
     static const struct render_names names = {"query", "from", "until"};
-    struct query_pick pick = {0};
-    if (render_is_json(job) && render_read(job, &names, &pick))
-        render_answer(job, &pick);
+    struct query_selection selection = {0};
+    if (render_is_json(job) && render_read(job, &names, &selection))
+        render_respond(job, &selection);
 }
 
 static void render_diff(struct query_job *job)
 {
     static const struct render_names names[BR_FLAME_SIDES] = {
         {"leftQuery", "leftFrom", "leftUntil"}, {"rightQuery", "rightFrom", "rightUntil"}};
-    struct query_pick picks[BR_FLAME_SIDES] = {{0}};
+    struct query_selection selections[BR_FLAME_SIDES] = {{0}};
     struct br_flame flame;
     struct br_err err = {0};
     uint32_t max_nodes;
-    if (!render_is_json(job) || !render_read(job, &names[0], &picks[0]) ||
-        !render_read(job, &names[1], &picks[1]) || !render_max_nodes(job, &max_nodes))
+    if (!render_is_json(job) || !render_read(job, &names[0], &selections[0]) ||
+        !render_read(job, &names[1], &selections[1]) || !render_max_nodes(job, &max_nodes))
         return;
-    if (strcmp(picks[0].type.id, picks[1].type.id) != 0) {
-        query_job_fail(job, 400, "leftQuery and rightQuery must be of one profile type");
+    if (strcmp(selections[0].type.id, selections[1].type.id) != 0) {
+        query_job_fail(job, 400, "leftQuery and rightQuery must have the same profile type");
         return;
     }
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     for (unsigned side = 0; side < BR_FLAME_SIDES && !rc; side++) {
         flame.side = side;
-        rc = query_pick_flame_by_name(job, &picks[side], &flame, &err);
+        rc = query_selection_flame_by_name(job, &selections[side], &flame, &err);
     }
     if (!rc)
         rc = render_put_flamebearer(job, &flame, true, max_nodes);
     br_flame_release(&flame);
-    render_put_metadata(job, &picks[0].type, "double");
+    render_put_metadata(job, &selections[0].type, "double");
     br_str_puts(&job->out, ",\"timeline\":null,\"groups\":null,\"heatmap\":null}");
     if (rc)
         query_job_fail_rc(job, rc, &err);
 }
 
-/* --- Labels ----------------------------------------------------------------------------------- */
+/* --- Labels ---------------------------------------------------------------------------------- */
 
 static void render_names_of(struct query_job *job, enum query_names_of of, const char *label)
 {
     static const struct render_names names = {NULL, "from", "until"};
-    struct query_pick pick = {0};
+    struct query_selection selection = {0};
     struct br_err err = {0};
     char **list;
     size_t count;
-    if (!render_read_range(job, &names, &pick))
+    if (!render_read_range(job, &names, &selection))
         return;
-    const struct query_names_ask ask = {
-        .of = of, .label = label, .from_ns = pick.from_ns, .until_ns = pick.until_ns};
-    int rc = query_names_gather(job, &ask, &list, &count, &err);
+    const struct query_names_params params = {
+        .of = of, .label = label, .from_ns = selection.from_ns, .until_ns = selection.until_ns};
+    int rc = query_names_gather(job, &params, &list, &count, &err);
     if (rc) {
         query_job_fail_rc(job, rc, &err);
         return;
@@ -352,16 +355,17 @@ static void render_label_values(struct query_job *job)
 {
     const char *label = query_job_param(job, "label");
     if (label && !strcmp(label, "__name__"))
-        render_names_of(job, QUERY_TYPES, NULL); /* as Pyroscope does */
+        render_names_of(job, QUERY_TYPES, NULL); /* as in Pyroscope */
     else if (label && *label)
         render_names_of(job, QUERY_LABEL_VALUES, label);
     else
-        query_job_fail(job, 400, "label is missing: whose values are asked for");
+        query_job_fail(job, 400, "missing parameter: set label to the label whose values to list");
 }
 
-/* --- Applications ----------------------------------------------------------------------------- */
+/* --- Applications ---------------------------------------------------------------------------- */
 
-/* `topk(10, <query>)`: the number, and the query in what is returned, NULL where it is none. */
+/* Parses `topk(10, <query>)`. Returns the inner query, "" after query_job_fail, or NULL if the
+ * text is not a topk(). */
 static const char *render_topk(struct query_job *job, const char *text, uint64_t *ret_limit)
 {
     char *end;
@@ -385,7 +389,8 @@ static const char *render_topk(struct query_job *job, const char *text, uint64_t
     return copy ? copy : "";
 }
 
-/* `sum(shop.cpu)` would be the application of that name, and an empty answer. */
+/* `sum(shop.cpu)` would otherwise be taken for an application of that name, and the
+ * result would be empty. */
 static bool render_is_call(const char *text)
 {
     text += strspn(text, " \t\r\n");
@@ -398,38 +403,39 @@ static void render_query(struct query_job *job)
 {
     static const struct render_names names = {"query", "from", "until"};
     const char *text = query_job_param(job, "query");
-    struct query_pick pick = {0};
+    struct query_selection selection = {0};
     struct br_err err = {0};
     uint64_t limit = 0;
     const char *inner = text ? render_topk(job, text, &limit) : NULL;
     if (!inner && text && render_is_call(text)) {
         query_job_fail(job, 400,
-                       "1:1: only topk(<1 to %d>, <query>) is a function here, got \"%.40s\"",
-                       TOP_MAX, text);
+                       "1:1: the only function is topk(<1 to %d>, <query>), got \"%.40s\"", TOP_MAX,
+                       text);
         return;
     }
     if (!inner) {
         render_single(job);
         return;
     }
-    if (!*inner || !render_read_range(job, &names, &pick))
+    if (!*inner || !render_read_range(job, &names, &selection))
         return;
-    int rc = query_pick_add_query(job, &pick, inner, strlen(inner), &err);
+    int rc = query_selection_add_query(job, &selection, inner, strlen(inner), &err);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
-        query_answer_functions(job, &pick, (uint32_t)limit, BR_FUNCTIONS_BY_SELF);
+        query_respond_functions(job, &selection, (uint32_t)limit, BR_FUNCTIONS_BY_SELF);
 }
 
-/* The ids that older documents name as parameters. */
-static int render_add_ids(struct query_job *job, struct query_pick *pick, struct br_err *err)
+/* Adds the ids that older documentation uses as parameters. */
+static int render_add_ids(struct query_job *job, struct query_selection *selection,
+                          struct br_err *err)
 {
     const char *span = query_job_param(job, "span_id"), *trace = query_job_param(job, "trace_id");
     int rc = 0;
     if (span && *span)
-        rc = query_pick_add_span_text(job, pick, span, strlen(span), err);
+        rc = query_selection_add_span_text(job, selection, span, strlen(span), err);
     if (!rc && trace && *trace)
-        rc = query_pick_add_trace_text(job, pick, trace, strlen(trace), err);
+        rc = query_selection_add_trace_text(job, selection, trace, strlen(trace), err);
     return rc;
 }
 
@@ -437,24 +443,24 @@ static void render_profile(struct query_job *job)
 {
     static const struct render_names names = {"app", "from", "until"};
     const char *format = query_job_param(job, "format"), *type = query_job_param(job, "type");
-    struct query_pick pick = {0};
+    struct query_selection selection = {0};
     struct br_err err = {0};
-    if (!render_read(job, &names, &pick))
+    if (!render_read(job, &names, &selection))
         return;
-    int rc = render_add_ids(job, &pick, &err);
+    int rc = render_add_ids(job, &selection, &err);
     if (!rc && type && *type)
-        rc = query_pick_set_type(job, &pick, type, strlen(type), &err);
+        rc = query_selection_set_type(job, &selection, type, strlen(type), &err);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else if (!format || !*format || !strcmp(format, "flamegraph") || !strcmp(format, "json"))
-        render_answer(job, &pick);
+        render_respond(job, &selection);
     else if (!query_is_file_format(format))
         query_job_fail(job, 400,
                        "invalid format: must be flamegraph, json, pprof, speedscope, folded or "
                        "tree, got \"%.40s\"",
                        format);
     else
-        query_answer_file(job, &pick, format);
+        query_respond_file(job, &selection, format);
 }
 
 #define GET(where, function)                                                                       \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers and errors, as each API writes them. */
+/* Sends responses and errors in the format of each API. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,9 +9,9 @@
 
 #define SENTENCE_MAX 640
 
-/* --- Errors ----------------------------------------------------------------------------------- */
+/* --- Errors ---------------------------------------------------------------------------------- */
 
-/* connectrpc.com/docs/protocol, "Error codes", by the HTTP status that we answer with. */
+/* Returns the code for an HTTP status (connectrpc.com/docs/protocol, "Error codes"). */
 static const char *reply_connect_code(unsigned status)
 {
     switch (status) {
@@ -35,7 +35,7 @@ static const char *reply_connect_code(unsigned status)
     }
 }
 
-/* The gRPC status of an HTTP status. */
+/* Returns the gRPC status for an HTTP status. */
 static enum br_status reply_grpc_status(unsigned status)
 {
     switch (status) {
@@ -61,7 +61,7 @@ static enum br_status reply_grpc_status(unsigned status)
     }
 }
 
-/* Writes an error as `errors` has it. Returns its content type. */
+/* Writes an error in the given format, and returns its content type. */
 static const char *reply_put_error(struct br_str *out, enum query_errors errors, unsigned status,
                                    const char *text)
 {
@@ -79,8 +79,8 @@ static const char *reply_put_error(struct br_str *out, enum query_errors errors,
     return "application/json";
 }
 
-void query_answer_error(struct query *query, struct br_request *request, unsigned status,
-                        enum query_errors errors, const char *text)
+void query_respond_error(struct query *query, struct br_request *request, unsigned status,
+                         enum query_errors errors, const char *text)
 {
     const struct query_config *config = query->node->config;
     struct br_str out = {.max = SENTENCE_MAX};
@@ -100,17 +100,17 @@ void query_answer_error(struct query *query, struct br_request *request, unsigne
     br_str_release(&out);
 }
 
-/* A query that was cut has not found that a thing is not there. */
+/* After a cut, the missing data may exist, so a 404 would be wrong. */
 static void reply_set_error(struct query_job *job, unsigned status, const char *text)
 {
-    bool unknown = status == 404 && br_store_query_remark(&job->begun_store);
+    bool unknown = status == 404 && br_store_query_remark(&job->store_query);
     br_str_clear(&job->out);
     job->n_headers = 0;
     job->again_ms = 0;
     job->is_packed = false;
     job->status = unknown ? 503 : status;
     job->type = reply_put_error(&job->out, job->route->errors, job->status,
-                                unknown ? br_store_query_remark(&job->begun_store) : text);
+                                unknown ? br_store_query_remark(&job->store_query) : text);
     if (job->status == 503)
         query_job_header(job, "retry-after", "1");
 }
@@ -129,10 +129,10 @@ void query_job_fail_rc(struct query_job *job, int rc, const struct br_err *err)
 {
     const char *text = err && err->text[0] ? err->text : br_strerror(rc);
     bool short_of = rc == BR_ENOMEM || rc == BR_EFULL;
-    if (short_of && (job->scope.full || job->arena.full || job->out.failed))
+    if (short_of && (job->task.scope.full || job->arena.full || job->out.failed))
         query_job_fail(job, 422,
-                       "the query needs more than %lld bytes of memory (max_query_memory); ask for "
-                       "less: a shorter time, a smaller limit",
+                       "the query needs more than %lld bytes of memory (max_query_memory); use "
+                       "a shorter time range or a smaller limit",
                        (long long)job->config->max_query_memory);
     else if (short_of)
         reply_set_error(job, 503, text);
@@ -155,7 +155,7 @@ void query_job_header(struct query_job *job, const char *name, const char *value
         job->out.failed = true;
 }
 
-/* --- Answers ---------------------------------------------------------------------------------- */
+/* --- Responses ------------------------------------------------------------------------------- */
 
 static bool reply_piece(struct query_job *job, const void *data, size_t len)
 {
@@ -167,7 +167,7 @@ static bool reply_piece(struct query_job *job, const void *data, size_t len)
     return true;
 }
 
-/* Answers a gRPC call with one message, or with an error status. */
+/* Responds to a gRPC call with one message, or with an error status. */
 static void reply_grpc(struct query_job *job, struct br_request *request)
 {
     char text[SENTENCE_MAX] = "out of memory";
@@ -180,7 +180,8 @@ static void reply_grpc(struct query_job *job, struct br_request *request)
                                                     .body = status == 200 ? job->packed : NULL});
 }
 
-/* Answers once: a stream, too, where its first call says so. */
+/* Sends a complete response. This also ends a stream whose first call failed or returned
+ * everything. */
 static void reply_whole(struct query_job *job)
 {
     struct br_request *request = job->request;
@@ -193,15 +194,15 @@ static void reply_whole(struct query_job *job)
     job->request = NULL;
     request->user = NULL;
     if (job->packed && !query_sending_add(job->query, job->packed, request->conn))
-        query_answer_error(job->query, request, 503, job->route->errors,
-                           "too many answers wait for their clients to read them");
+        query_respond_error(job->query, request, 503, job->route->errors,
+                            "too many responses are waiting for their clients");
     else if (job->route->errors == QUERY_GRPC)
         reply_grpc(job, request);
     else
         br_http_reply(&job->config->http, request, &answer);
 }
 
-/* The head of the stream has said 200. */
+/* Logs the error of a stream, because its head with status 200 is already sent. */
 static void reply_drop_error(struct query_job *job)
 {
     if (job->packed)
@@ -212,7 +213,7 @@ static void reply_drop_error(struct query_job *job)
 
 void query_job_reply(struct query_job *job)
 {
-    if (br_store_query_remark(&job->begun_store))
+    if (br_store_query_remark(&job->store_query))
         *job->query->cut += 1;
     if (!job->route->stream || (!job->started && !job->again_ms)) {
         reply_whole(job);
@@ -239,7 +240,7 @@ void query_job_reply(struct query_job *job)
     job->packed = br_buf_unref(job->packed);
 }
 
-bool query_job_send_quiet(struct query_job *job)
+bool query_job_send_keepalive(struct query_job *job)
 {
     static const char comment[] = ":\n\n";
     return reply_piece(job, comment, sizeof comment - 1);

@@ -14,25 +14,27 @@ static size_t route_segment(const char *text)
     return strcspn(text, "/");
 }
 
-/* Segment by segment; paths are compared as they come, so that %2F is no `/`. */
+/* Compares segment by segment. Paths are compared before decoding, so that %2F does not separate
+ * segments. */
 static bool route_matches(const char *pattern, const char *path,
                           struct query_part ret_parts[QUERY_PARTS_MAX], size_t *ret_n_parts)
 {
     const char *at = path;
     size_t n_parts = 0;
     for (;;) {
-        size_t want = route_segment(pattern), got = route_segment(at);
-        bool rest = want == 2 && pattern[0] == '*' && pattern[1] == '*';
-        bool any = rest || (want == 1 && pattern[0] == '*');
+        size_t pattern_len = route_segment(pattern), segment_len = route_segment(at);
+        bool takes_rest = pattern_len == 2 && pattern[0] == '*' && pattern[1] == '*';
+        bool any = takes_rest || (pattern_len == 1 && pattern[0] == '*');
         if (any && n_parts < QUERY_PARTS_MAX)
             ret_parts[n_parts++] =
-                (struct query_part){(size_t)(at - path), rest ? strlen(at) : got};
-        if (rest)
+                (struct query_part){(size_t)(at - path), takes_rest ? strlen(at) : segment_len};
+        if (takes_rest)
             break;
-        if (any ? got == 0 : want != got || memcmp(pattern, at, want) != 0)
+        if (any ? segment_len == 0
+                : pattern_len != segment_len || memcmp(pattern, at, pattern_len) != 0)
             return false;
-        pattern += want;
-        at += got;
+        pattern += pattern_len;
+        at += segment_len;
         if (*pattern != *at)
             return false;
         if (*pattern == '\0')

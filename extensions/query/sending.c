@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers on their way to their clients. A client that reads slowly keeps memory and a place at no
- * cost to itself. Therefore all answers together have a share of the memory, they count for
- * max_concurrent until they have left, and if another one needs the room, the oldest is cut off.
+ * Responses being sent. A client that reads slowly occupies memory and a place at no cost to
+ * itself. Therefore responses count for max_concurrent until they are sent, and together may hold
+ * only a part of the memory limit. If another response needs the room, the oldest one is cut off.
  */
 #include "base/mem.h"
 #include "extensions/query/query.h"
 
-#define SENDING_SHARE 4     /* the part of the memory limit that answers may hold */
-#define SENDING_MIN_MS 1000 /* an answer has at least this long */
+#define SENDING_SHARE 4     /* responses may hold the memory limit divided by this */
+#define SENDING_MIN_MS 1000 /* minimum time before a response is cut off */
 
 struct query_sending {
-    struct br_list link; /* query->sending: the oldest comes first */
+    struct br_list link; /* in query->sending, the oldest first */
     const struct br_buf *buf;
-    struct br_conn *conn; /* there as long as the buffer is; NULL: its client cannot be cut off */
+    struct br_conn *conn; /* valid as long as the buffer; NULL: the client cannot be cut off */
     uint64_t since_ms;
     size_t bytes;
     bool cut;
@@ -27,7 +27,7 @@ static void sending_drop(struct query *query, struct query_sending *sending)
     br_free(sending);
 }
 
-static void sending_on_left(const struct br_buf *buf, void *arg)
+static void sending_on_freed(const struct br_buf *buf, void *arg)
 {
     struct query *query = arg;
     for (struct br_list *list = query->sending.next; list != &query->sending; list = list->next) {
@@ -42,17 +42,17 @@ static void sending_on_left(const struct br_buf *buf, void *arg)
 int query_sending_init(struct query *query)
 {
     br_list_init(&query->sending);
-    query->answers = br_pool_new(0);
-    if (!query->answers)
+    query->responses = br_pool_new(0);
+    if (!query->responses)
         return BR_ENOMEM;
-    br_pool_watch(query->answers, query->node->host->pool, sending_on_left, query);
+    br_pool_watch(query->responses, query->node->host->pool, sending_on_freed, query);
     return 0;
 }
 
 void query_sending_release(struct query *query)
 {
-    br_pool_free(query->answers);
-    query->answers = NULL;
+    br_pool_free(query->responses);
+    query->responses = NULL;
 }
 
 bool query_sending_make_room(struct query *query)
@@ -74,7 +74,7 @@ bool query_sending_make_room(struct query *query)
     return false;
 }
 
-/* Returns the bytes that the answers of a worker may hold; SIZE_MAX without a limit. */
+/* Returns the bytes that the responses of a worker may hold; SIZE_MAX if they are unlimited. */
 static size_t sending_max(const struct br_host *host)
 {
     size_t hard = host->memory ? br_memory_hard(host->memory) : SIZE_MAX;

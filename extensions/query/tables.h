@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of routes, one for each API; each ends with a zeroed route. */
+/* The tables of routes, one for each API. Each ends with a zeroed route. */
 #pragma once
 
 #include "extensions/query/query.h"

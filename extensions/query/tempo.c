@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tempo's HTTP API, as Grafana's Tempo source asks for it: the routes, and the tags. */
+/* Tempo's HTTP API, as Grafana's Tempo data source uses it: the routes and the tags. */
 #include "extensions/query/tempo.h"
 
 #include <string.h>
@@ -9,13 +9,13 @@
 #include "extensions/query/tables.h"
 #include "otlp/json/number.h"
 
-/* The version of Tempo whose API this follows: clients look at it to know what they may ask. */
+/* The Tempo release whose API this follows. Clients use it to decide which requests to send. */
 #define TEMPO_VERSION "2.9.0"
 
 #define NAMES_DEFAULT 5000
 #define NAMES_MAX 50000
 
-/* --- Whether it is there ---------------------------------------------------------------------- */
+/* --- Status ---------------------------------------------------------------------------------- */
 
 static void tempo_echo(struct query_job *job)
 {
@@ -40,7 +40,7 @@ static void tempo_buildinfo(struct query_job *job)
                            "\"goVersion\":\"\"}");
 }
 
-/* --- Ranges ----------------------------------------------------------------------------------- */
+/* --- Ranges ---------------------------------------------------------------------------------- */
 
 bool query_tempo_range_read(struct query_job *job, uint64_t *ret_from_ns, uint64_t *ret_until_ns)
 {
@@ -57,15 +57,15 @@ bool query_tempo_range_read(struct query_job *job, uint64_t *ret_from_ns, uint64
     return true;
 }
 
-/* --- Names ------------------------------------------------------------------------------------ */
+/* --- Names ----------------------------------------------------------------------------------- */
 
-/* The store has values as text; what reads as a number or a boolean most likely is one, and clients
- * put no quotes around those. */
+/* Returns the type of a value, which the store keeps as text. Text that reads as a number or
+ * boolean most likely is one, and clients do not quote these types. */
 static const char *tempo_type_of(const struct query_tempo_names *names, const char *value)
 {
     size_t len = strlen(value);
     const char *digits = value + (*value == '-');
-    if (!names->guesses)
+    if (!names->guess_type)
         return names->type;
     if (strcmp(value, "true") == 0 || strcmp(value, "false") == 0)
         return "bool";
@@ -138,22 +138,23 @@ const char *const query_tempo_intrinsics[QUERY_TEMPO_INTRINSICS] = {"duration",
 
 static bool tempo_is_scope(const struct query_job *job, const char *scope)
 {
-    const char *asked = query_job_param(job, "scope");
-    return !asked || !*asked || strcmp(asked, "none") == 0 || strcmp(asked, scope) == 0;
+    const char *scope_param = query_job_param(job, "scope");
+    return !scope_param || !*scope_param || strcmp(scope_param, "none") == 0 ||
+           strcmp(scope_param, scope) == 0;
 }
 
-/* False after query_job_fail. */
-static bool tempo_knows_scope(struct query_job *job)
+/* Checks the parameter `scope`. Returns false after query_job_fail. */
+static bool tempo_check_scope(struct query_job *job)
 {
     static const char *const scopes[] = {"none",  "resource", "span",           "intrinsic",
                                          "event", "link",     "instrumentation"};
-    const char *asked = query_job_param(job, "scope");
-    for (size_t i = 0; asked && *asked; i++) {
+    const char *scope_param = query_job_param(job, "scope");
+    for (size_t i = 0; scope_param && *scope_param; i++) {
         if (i == BR_COUNT(scopes)) {
-            query_job_fail(job, 400, "invalid scope: %.40s", asked);
+            query_job_fail(job, 400, "invalid scope: %.40s", scope_param);
             return false;
         }
-        if (strcmp(asked, scopes[i]) == 0)
+        if (strcmp(scope_param, scopes[i]) == 0)
             break;
     }
     return true;
@@ -174,7 +175,6 @@ bool query_tempo_names_begin(struct query_tempo_names *names, struct query_job *
     return !once || names->seen;
 }
 
-/* False after query_job_fail. */
 bool query_tempo_names_end(struct query_tempo_names *names, int rc)
 {
     br_map_free(names->seen, NULL);
@@ -193,13 +193,13 @@ static const struct {
                     {"link", BR_KEYS_OF_LINKS},
                     {"instrumentation", BR_KEYS_OF_SCOPES}};
 
-/* {"tagNames":[...]}: each name once. */
+/* Responds with {"tagNames":[...]}, each name once. */
 void query_tempo_tags_v1(struct query_job *job)
 {
     struct query_tempo_names names;
     uint64_t from, until;
     int rc = 0;
-    if (!tempo_knows_scope(job) || !query_tempo_names_begin(&names, job, true, &from, &until))
+    if (!tempo_check_scope(job) || !query_tempo_names_begin(&names, job, true, &from, &until))
         return;
     br_str_puts(&job->out, "{\"tagNames\":[");
     if (query_job_param(job, "scope") && strcmp(query_job_param(job, "scope"), "intrinsic") == 0)
@@ -212,7 +212,7 @@ void query_tempo_tags_v1(struct query_job *job)
         br_str_puts(&job->out, "],\"metrics\":{}}");
 }
 
-/* Begins the list of a scope; false where it is not asked for. */
+/* Begins the list of a scope. Returns false if the request excludes the scope. */
 static bool tempo_begin_scope(struct query_tempo_names *names, const char *scope)
 {
     struct query_job *job = names->job;
@@ -224,18 +224,18 @@ static bool tempo_begin_scope(struct query_tempo_names *names, const char *scope
     return true;
 }
 
-/* {"scopes":[{"name":"resource","tags":[...]},...],"metrics":{}} */
+/* Responds with {"scopes":[{"name":"resource","tags":[...]},...],"metrics":{}}. */
 void query_tempo_tags_v2(struct query_job *job)
 {
     struct query_tempo_names names;
     uint64_t from, until, left;
     int rc = 0;
-    if (!tempo_knows_scope(job) || !query_tempo_names_begin(&names, job, false, &from, &until))
+    if (!tempo_check_scope(job) || !query_tempo_names_begin(&names, job, false, &from, &until))
         return;
     left = names.left;
     br_str_puts(&job->out, "{\"scopes\":[");
     for (size_t i = 0; i < BR_COUNT(tempo_scopes) && !rc; i++) {
-        names.left = left; /* of each */
+        names.left = left; /* the limit applies to each scope */
         if (!tempo_begin_scope(&names, tempo_scopes[i].name))
             continue;
         rc = br_store_span_keys(job->store, tempo_scopes[i].scope, from, until,
@@ -259,12 +259,12 @@ void query_tempo_tags_v2(struct query_job *job)
     }
 
 const struct query_route query_tempo_routes[] = {
-    {.methods = QUERY_GET, .path = "/api/echo", .handle = tempo_echo, .at_once = true},
-    {.methods = QUERY_GET, .path = "/ready", .handle = tempo_ready, .at_once = true},
+    {.methods = QUERY_GET, .path = "/api/echo", .handle = tempo_echo, .on_loop = true},
+    {.methods = QUERY_GET, .path = "/ready", .handle = tempo_ready, .on_loop = true},
     {.methods = QUERY_GET,
      .path = "/api/status/buildinfo",
      .handle = tempo_buildinfo,
-     .at_once = true},
+     .on_loop = true},
     GET("/api/traces/*", query_tempo_trace_v1),
     GET("/api/v2/traces/*", query_tempo_trace_v2),
     GET("/api/search", query_tempo_search),

@@ -1,104 +1,107 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tempo's HTTP API in pieces: tempo.c has the routes and the tags, tempo_values.c their values,
- * tempo_trace.c whole traces, tempo_search.c searches, tempo_metrics.c metrics; tempo_scan.c asks a
- * query of all spans of a range of time, tempo_stream.c answers the same over gRPC. Shapes: tempopb
- * of Tempo (pkg/tempopb/tempo.proto), whose clients fail on any field that it has not.
+ * Tempo's HTTP API. tempo.c contains the routes and the tags, tempo_values.c the values of tags,
+ * tempo_trace.c whole traces, tempo_search.c searches and tempo_metrics.c metrics. tempo_scan.c
+ * evaluates a query on the spans of a time range, and tempo_stream.c offers the same over gRPC. The
+ * responses follow tempopb (pkg/tempopb/tempo.proto), whose clients fail on unknown fields.
  */
 #pragma once
 
 #include "extensions/query/query.h"
 #include "query/traceql.h"
 
-/* Answer GET /api/traces/{id} (v1) and /api/v2/traces/{id}: all spans of a trace. */
+/* Respond to GET /api/traces/{id} (v1) and /api/v2/traces/{id}: all spans of a trace. */
 void query_tempo_trace_v1(struct query_job *job);
 void query_tempo_trace_v2(struct query_job *job);
 
-/* Answers GET /api/braid/traces/{id}/otlp: all spans of a trace with all their fields, as a file of
- * OTLP/JSON (opentelemetry-proto, docs/specification.md#json-protobuf-encoding). */
+/* Responds to GET /api/braid/traces/{id}/otlp: all spans of a trace with all their fields, as a
+ * file of OTLP/JSON (opentelemetry-proto, docs/specification.md#json-protobuf-encoding). */
 void query_trace_otlp(struct query_job *job);
 
-/* Answers GET /api/search. */
+/* Responds to GET /api/search. */
 void query_tempo_search(struct query_job *job);
 
-/* Answer GET /api/search/tags and /api/v2/search/tags. */
+/* Respond to GET /api/search/tags and /api/v2/search/tags. */
 void query_tempo_tags_v1(struct query_job *job);
 void query_tempo_tags_v2(struct query_job *job);
 
-/* Answer GET /api/search/tag/{tag}/values and /api/v2/search/tag/{tag}/values. */
+/* Respond to GET /api/search/tag/{tag}/values and /api/v2/search/tag/{tag}/values. */
 void query_tempo_values_v1(struct query_job *job);
 void query_tempo_values_v2(struct query_job *job);
 
-/* Answer GET /api/metrics/query_range and /api/metrics/query. */
+/* Respond to GET /api/metrics/query_range and /api/metrics/query. */
 void query_tempo_range(struct query_job *job);
 void query_tempo_instant(struct query_job *job);
 
-/* Reads `start` and `end` of the request: [from, until), 0 and 0 where they are not there. An end
- * in whole seconds includes its second. False after query_job_fail. */
+/* Reads `start` and `end` of the request, as [from, until); 0 if they are missing. An `end` in
+ * whole seconds includes that second. Returns false after query_job_fail. */
 bool query_tempo_range_read(struct query_job *job, uint64_t *ret_from_ns, uint64_t *ret_until_ns);
 
-/* Appends `{"key":...,"value":{...}}`, the value as an AnyValue in JSON. */
+/* Appends `{"key":...,"value":{...}}` with the value as a JSON AnyValue. */
 void query_tempo_put_attribute(struct br_str *out, const char *key,
                                const struct br_traceql_value *value);
 
-/* --- Names ------------------------------------------------------------------------------------ */
+/* --- Names ----------------------------------------------------------------------------------- */
 
-/* Names of one list, each once. */
+/* A list of distinct names. */
 struct query_tempo_names {
     struct query_job *job;
-    struct br_map *seen; /* NULL: none comes twice */
-    const char *type;    /* of values: "string"; NULL: names alone */
-    bool guesses;        /* another type where the value looks like it */
+    struct br_map *seen; /* names in the list; NULL: duplicates cannot occur */
+    const char *type;    /* type of the values, such as "string"; NULL: names without a type */
+    bool guess_type;     /* derive the type from the text of a value */
     uint64_t left;
     bool any;
     struct br_err err;
     int rc;
 };
 
-/* The intrinsics that a client is told of. */
+/* The intrinsics that are listed to clients. */
 #define QUERY_TEMPO_INTRINSICS 25
 extern const char *const query_tempo_intrinsics[QUERY_TEMPO_INTRINSICS];
 
-/* Reads `start`, `end` and `limit` of the request. False after query_job_fail. */
+/* Begins a list, and reads `start`, `end` and `limit` of the request. `once` removes duplicates.
+ * Returns false after query_job_fail. */
 bool query_tempo_names_begin(struct query_tempo_names *names, struct query_job *job, bool once,
                              uint64_t *from, uint64_t *until);
 
-/* Puts a name that was not there yet. It is the end of `key`, by which it is known. False when
- * there is no room for more, or with `rc` set after a failure. */
+/* Appends a name unless the list contains `key`. `name` is the end of `key`. Returns false if
+ * the list is full or, with `rc` set, after a failure. */
 bool query_tempo_put(struct query_tempo_names *names, const char *key, size_t key_len,
                      const char *name, const char *type);
 bool query_tempo_put_name(const char *name, uint64_t count, void *arg); /* br_name_fn */
 void query_tempo_put_names(struct query_tempo_names *names, const char *const *list, size_t count);
 
-/* Ends the list of names. Returns false after query_job_fail. */
+/* Ends a list and frees its map. Returns false after query_job_fail. */
 bool query_tempo_names_end(struct query_tempo_names *names, int rc);
 
-/* --- Scans ------------------------------------------------------------------------------------ */
+/* --- Scans ----------------------------------------------------------------------------------- */
 
-/* A query over a range of time, newest spans first. The store's query is begun anew for each page
- * of spans, so that what it holds is bounded: `store` and all that came from it change between two
- * calls of `take`. */
+/* A query over a time range, newest spans first. The store's query is restarted for each page of
+ * spans, so its memory is bounded. Between two calls of `on_trace`, `store` changes and
+ * everything it returned becomes invalid. */
 struct query_tempo_scan {
     struct query_job *job;
     struct br_traceql *query;
-    uint64_t from_ns, until_ns;          /* until 0: no end */
-    const struct br_span_filter *filter; /* NULL, or one that the spans of interest fit and that
-                                            br_traceql_filter has narrowed; its limit is not used */
-    bool whole_traces; /* `take` is called with each trace that the query finds; otherwise
-                          with a trace of the one span where that can be judged alone */
-    /* Takes a trace, some of whose spans are `in`. Returns false to end the scan, with `rc` set
-     * after a failure. */
-    bool (*take)(struct query_tempo_scan *scan, struct br_traceql_trace *trace);
+    uint64_t from_ns, until_ns; /* until 0: no end */
+    /* NULL: made from `query`. Otherwise a filter that br_traceql_filter has narrowed; its limit
+     * is ignored */
+    const struct br_span_filter *filter;
+    /* calls `on_trace` with whole traces; otherwise with a trace of one span if the query can be
+     * evaluated on single spans */
+    bool whole_traces;
+    /* Receives a trace, of which the spans with `in` match. Returns false to end the scan; sets
+     * `rc` on failure. */
+    bool (*on_trace)(struct query_tempo_scan *scan, struct br_traceql_trace *trace);
     void *arg;
     int rc;
     struct br_err err;
-    const char *cut;     /* why it is not all */
-    uint64_t n_spans;    /* that were looked at */
-    struct br_map *seen; /* traces that were taken, or judged as a whole */
+    const char *cut;     /* why the result is incomplete; NULL: it is complete */
+    uint64_t n_spans;    /* spans that were read */
+    struct br_map *seen; /* traces that were evaluated as a whole */
 };
 
-/* Runs it: `rc`, `err` and `cut` say how it ended. */
-void query_tempo_scan_ask(struct query_tempo_scan *scan);
+/* Runs a scan and sets `rc`, `err` and `cut`. */
+void query_tempo_scan_execute(struct query_tempo_scan *scan);
 
-/* The same. False after query_job_fail. */
+/* Runs a scan. Returns false after query_job_fail. */
 bool query_tempo_scan_run(struct query_tempo_scan *scan);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET /api/metrics/query_range and /api/metrics/query: metrics of TraceQL. */
+/* GET /api/metrics/query_range and /api/metrics/query: TraceQL metrics. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #define STEPS_DEFAULT 100u
 #define SECOND_NS 1000000000u
 
-static bool tempo_metrics_take(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
+static bool tempo_metrics_on_trace(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
 {
     struct br_traceql_metrics *metrics = scan->arg;
     for (uint32_t i = 0; i < trace->n_spans && !scan->rc; i++) {
@@ -28,13 +28,13 @@ static bool tempo_metrics_take(struct query_tempo_scan *scan, struct br_traceql_
             scan->rc = br_traceql_metrics_add(metrics, span);
         if (scan->rc == BR_EFULL) {
             scan->rc = 0;
-            scan->cut = "there are more series than an answer may have";
+            scan->cut = "there are more series than one response can contain";
         }
     }
     return !scan->rc;
 }
 
-/* --- compare() -------------------------------------------------------------------------------- */
+/* --- compare() ------------------------------------------------------------------------------- */
 
 static int tempo_metrics_compare_span(struct query_tempo_scan *scan, struct br_traceql_trace *trace,
                                       struct br_traceql_span *span)
@@ -50,9 +50,10 @@ static int tempo_metrics_compare_span(struct query_tempo_scan *scan, struct br_t
                       : 0;
     if (!rc)
         rc = br_store_span_bytes(scan->job->store, span->row, &bytes, &scan->err);
-    return rc ? rc
-              : br_traceql_comparison_add(comparison, trace, span, &bytes,
-                                          selected ? BR_TRACEQL_SELECTION : BR_TRACEQL_BASELINE);
+    if (rc)
+        return rc;
+    return br_traceql_comparison_add(comparison, trace, span, &bytes,
+                                     selected ? BR_TRACEQL_SELECTION : BR_TRACEQL_BASELINE);
 }
 
 static bool tempo_metrics_compare(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
@@ -123,21 +124,21 @@ static void tempo_metrics_run_comparison(struct query_job *job, struct br_traceq
                                     .from_ns = metrics->start_ns,
                                     .until_ns =
                                         metrics->start_ns + metrics->n_steps * metrics->step_ns,
-                                    .take = tempo_metrics_compare,
+                                    .on_trace = tempo_metrics_compare,
                                     .arg = &comparison};
     br_traceql_comparison_init(&comparison);
     if (query_tempo_scan_run(&scan)) {
         tempo_metrics_put_comparison(job, &comparison, instant);
         if (!scan.cut && comparison.full)
-            scan.cut = "there are more values than are counted";
+            scan.cut = "there are more values than one query can count";
         br_str_printf(&job->out, "],\"metrics\":{\"completedJobs\":%d,\"totalJobs\":1}}",
                       scan.cut ? 0 : 1);
-        job->begun_store.cut = scan.cut;
+        job->store_query.cut = scan.cut;
     }
     br_traceql_comparison_release(&comparison);
 }
 
-/* --- Answers ---------------------------------------------------------------------------------- */
+/* --- Responses ------------------------------------------------------------------------------- */
 
 static void tempo_metrics_put_number(struct br_str *out, bool first, const char *key, double number)
 {
@@ -210,8 +211,8 @@ static void tempo_metrics_put_exemplars(struct br_str *out,
     br_str_puts(out, first ? "" : "]");
 }
 
-static int tempo_metrics_answer(struct query_job *job, const struct br_traceql_metrics *metrics,
-                                bool instant)
+static int tempo_metrics_respond(struct query_job *job, const struct br_traceql_metrics *metrics,
+                                 bool instant)
 {
     struct br_traceql_lines lines;
     bool first = true;
@@ -236,31 +237,30 @@ static int tempo_metrics_answer(struct query_job *job, const struct br_traceql_m
     return rc;
 }
 
-/* --- What is asked ---------------------------------------------------------------------------- */
+/* --- The request ----------------------------------------------------------------------------- */
 
-/* A duration, or a number of seconds. */
-static bool tempo_metrics_read_step(struct query_job *job, uint64_t otherwise, uint64_t *ret)
+/* Reads the step, which is a duration or a number of seconds. */
+static bool tempo_metrics_read_step(struct query_job *job, uint64_t fallback, uint64_t *ret)
 {
     const char *text = query_job_param(job, "step");
     char *end;
-    *ret = otherwise;
+    *ret = fallback;
     if (!text || !*text)
         return true;
     double seconds = strtod(text, &end);
     if (*end == '\0' && seconds >= 0.001 && seconds < 1e9)
         *ret = (uint64_t)llround(seconds * 1e9);
     else if (!br_duration_parse(text, ret) || *ret < 1000000) {
-        query_job_fail(
-            job, 400,
-            "invalid step: must be a duration or seconds, 1ms at the least, got \"%.40s\"", text);
+        query_job_fail(job, 400,
+                       "invalid step: must be a duration or seconds, at least 1ms, got \"%.40s\"",
+                       text);
         return false;
     }
     return true;
 }
 
-/* The range, in whole steps from the beginning of time. As Tempo has it, a step ends with the
- * moment that it is named after, and the first one with the start. Without steps both ends are in
- * it. */
+/* Reads the range, aligned to steps since the epoch. As in Tempo, a step ends with its
+ * timestamp, and the first one with the start. For an instant query, both ends are included. */
 static bool tempo_metrics_read_range(struct query_job *job, bool instant,
                                      struct br_traceql_metrics *metrics)
 {
@@ -274,7 +274,7 @@ static bool tempo_metrics_read_range(struct query_job *job, bool instant,
         return false;
     }
     if (until > job->now_ns && from < job->now_ns)
-        until = job->now_ns; /* as in Tempo: rates are those of the time that has passed */
+        until = job->now_ns; /* as in Tempo, so that rates cover only the time that has passed */
     metrics->max_exemplars = 0;
     metrics->start_ns = from;
     metrics->step_ns = until - from + 1;
@@ -288,7 +288,7 @@ static bool tempo_metrics_read_range(struct query_job *job, bool instant,
     uint64_t n_steps = (until - from + step - 1) / step + 1;
     if (n_steps > BR_TRACEQL_STEPS_MAX) {
         query_job_fail(job, 400,
-                       "the range has %" PRIu64 " steps; %u are the most: make the step "
+                       "the range has %" PRIu64 " steps, but the maximum is %u: make the step "
                        "longer",
                        n_steps, BR_TRACEQL_STEPS_MAX);
         return false;
@@ -299,19 +299,19 @@ static bool tempo_metrics_read_range(struct query_job *job, bool instant,
     return true;
 }
 
-/* The number of exemplars of a series: the query's hint, or the parameter; as in Tempo 0 and none
- * mean the most. */
+/* Reads the number of exemplars per series: the hint in the query, or the parameter. As in
+ * Tempo, 0 or no value means the maximum. */
 static bool tempo_metrics_read_exemplars(struct query_job *job, struct br_traceql_metrics *metrics)
 {
-    uint64_t asked;
-    if (!query_job_number(job, "exemplars", 0, UINT32_MAX, &asked))
+    uint64_t count;
+    if (!query_job_number(job, "exemplars", 0, UINT32_MAX, &count))
         return false;
     if (metrics->query->exemplars >= 0)
-        asked = (uint64_t)metrics->query->exemplars;
-    else if (asked == 0)
-        asked = BR_TRACEQL_EXEMPLARS_MAX;
+        count = (uint64_t)metrics->query->exemplars;
+    else if (count == 0)
+        count = BR_TRACEQL_EXEMPLARS_MAX;
     metrics->max_exemplars =
-        (uint32_t)(asked < BR_TRACEQL_EXEMPLARS_MAX ? asked : BR_TRACEQL_EXEMPLARS_MAX);
+        (uint32_t)(count < BR_TRACEQL_EXEMPLARS_MAX ? count : BR_TRACEQL_EXEMPLARS_MAX);
     return true;
 }
 
@@ -323,22 +323,22 @@ static void tempo_metrics_run(struct query_job *job, struct br_traceql *query,
                                     .from_ns = metrics->start_ns,
                                     .until_ns =
                                         metrics->start_ns + metrics->n_steps * metrics->step_ns,
-                                    .take = tempo_metrics_take,
+                                    .on_trace = tempo_metrics_on_trace,
                                     .arg = metrics};
     if (!query_tempo_scan_run(&scan))
         return;
-    int rc = tempo_metrics_answer(job, metrics, instant);
+    int rc = tempo_metrics_respond(job, metrics, instant);
     if (rc) {
         query_job_fail_rc(job, rc, NULL);
         return;
     }
     br_str_printf(&job->out, "],\"metrics\":{\"completedJobs\":%d,\"totalJobs\":1}}",
                   scan.cut ? 0 : 1);
-    job->begun_store.cut = scan.cut;
+    job->store_query.cut = scan.cut;
 }
 
-static void tempo_metrics_ask(struct query_job *job, struct br_traceql *query,
-                              struct br_traceql_metrics *metrics, bool instant)
+static void tempo_metrics_evaluate(struct query_job *job, struct br_traceql *query,
+                                   struct br_traceql_metrics *metrics, bool instant)
 {
     bool compares = query->metric->aggregate == BR_TRACEQL_COMPARISON;
     metrics->query = query;
@@ -364,18 +364,18 @@ static void tempo_metrics(struct query_job *job, bool instant)
     struct br_err err = {0};
     br_arena_init(&arena, (size_t)job->config->max_query_memory);
     struct br_traceql_metrics *metrics = br_arena_calloc(&arena, 1, sizeof *metrics);
-    int rc = metrics
-                 ? br_traceql_parse(&query, text ? text : "", text ? strlen(text) : 0, &arena, &err)
-                 : BR_ENOMEM;
+    if (!text)
+        text = "";
+    int rc = metrics ? br_traceql_parse(&query, text, strlen(text), &arena, &err) : BR_ENOMEM;
     if (!rc && !query.metric)
-        rc = br_err_set(&err, BR_EINVAL, "a metric is wanted, as {...} | rate()");
+        rc = br_err_set(&err, BR_EINVAL, "the query must be a metric such as {...} | rate()");
     if (rc == BR_EINVAL || rc == BR_EUNSUPPORTED)
         br_err_prefix(&err, "invalid TraceQL query: ");
     if (rc) {
         query_job_fail_rc(job, rc, &err);
     } else {
         metrics->arena = &arena;
-        tempo_metrics_ask(job, &query, metrics, instant);
+        tempo_metrics_evaluate(job, &query, metrics, instant);
     }
     br_traceql_release(&query);
     br_arena_release(&arena);

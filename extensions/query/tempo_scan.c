@@ -5,12 +5,12 @@
 #include "base/mem.h"
 #include "extensions/query/tempo.h"
 
-#define PAGE_SPANS 512u /* of the first page; the next ones are larger */
+#define PAGE_SPANS 512u /* spans in the first page; later pages are larger */
 #define PAGE_SPANS_MAX 32768u
-#define PAGE_SHARE 16          /* of a query's memory that the rows of a page may take */
-#define SCRATCH_SPANS 1024u    /* whose values are kept until they are given back */
-#define SEEN_MAX (1u << 20)    /* traces that a query looks at */
-#define TRACE_SPANS_MAX 65536u /* spans of a trace that are looked at */
+#define PAGE_SHARE 16          /* the rows of a page may use a query's memory divided by this */
+#define SCRATCH_SPANS 1024u    /* spans after which the memory of their values is released */
+#define SEEN_MAX (1u << 20)    /* traces that a query evaluates */
+#define TRACE_SPANS_MAX 65536u /* spans that are read of one trace */
 
 struct page {
     struct br_stored_span *rows;
@@ -25,14 +25,14 @@ static bool tempo_scan_on_span(const struct br_stored_span *span, void *arg)
     return page->n_rows < page->limit;
 }
 
-/* --- A span, a trace -------------------------------------------------------------------------- */
+/* --- Spans and traces ------------------------------------------------------------------------ */
 
 static bool tempo_scan_is_seen(const struct query_tempo_scan *scan, const uint8_t trace_id[16])
 {
     return br_map_get(scan->seen, trace_id, 16) != NULL;
 }
 
-static void tempo_scan_see(struct query_tempo_scan *scan, const uint8_t trace_id[16])
+static void tempo_scan_mark_seen(struct query_tempo_scan *scan, const uint8_t trace_id[16])
 {
     int rc = br_map_put(scan->seen, trace_id, 16, scan, NULL);
     if (rc == BR_EFULL)
@@ -41,12 +41,13 @@ static void tempo_scan_see(struct query_tempo_scan *scan, const uint8_t trace_id
         scan->rc = rc;
 }
 
-/* Judges a whole trace, and hands it on where the query finds it. False to end. */
+/* Evaluates the query on a whole trace, and passes it on if it matches. Returns false to end the
+ * scan. */
 static bool tempo_scan_trace(struct query_tempo_scan *scan, const uint8_t trace_id[16])
 {
     struct br_traceql_trace trace;
     bool any = false;
-    tempo_scan_see(scan, trace_id);
+    tempo_scan_mark_seen(scan, trace_id);
     if (!scan->rc)
         scan->rc =
             br_traceql_trace_read(&trace, scan->job->store, trace_id, TRACE_SPANS_MAX, &scan->err);
@@ -54,7 +55,7 @@ static bool tempo_scan_trace(struct query_tempo_scan *scan, const uint8_t trace_
         scan->rc = br_traceql_match_trace(scan->query, scan->job->store, &trace, &any, &scan->err);
     if (scan->rc || scan->cut)
         return false;
-    return !any || scan->take(scan, &trace);
+    return !any || scan->on_trace(scan, &trace);
 }
 
 static bool tempo_scan_row(struct query_tempo_scan *scan, const struct br_stored_span *row)
@@ -71,12 +72,12 @@ static bool tempo_scan_row(struct query_tempo_scan *scan, const struct br_stored
         if (scan->rc || !found)
             return !scan->rc;
     }
-    return by_trace ? tempo_scan_trace(scan, row->trace_id) : scan->take(scan, &alone);
+    return by_trace ? tempo_scan_trace(scan, row->trace_id) : scan->on_trace(scan, &alone);
 }
 
-/* --- Pages ------------------------------------------------------------------------------------ */
+/* --- Pages ----------------------------------------------------------------------------------- */
 
-/* Gives back what the page before took. */
+/* Releases the memory of the previous page. */
 static int tempo_scan_begin_page(struct query_tempo_scan *scan, struct page *page, uint32_t limit)
 {
     int rc = query_job_restart_store(scan->job, &scan->err);
@@ -91,11 +92,13 @@ static uint32_t tempo_scan_page_max(const struct query_tempo_scan *scan)
 {
     size_t rows =
         (size_t)scan->job->config->max_query_memory / PAGE_SHARE / sizeof(struct br_stored_span);
-    return rows < PAGE_SPANS ? PAGE_SPANS : rows < PAGE_SPANS_MAX ? (uint32_t)rows : PAGE_SPANS_MAX;
+    if (rows < PAGE_SPANS)
+        return PAGE_SPANS;
+    return rows < PAGE_SPANS_MAX ? (uint32_t)rows : PAGE_SPANS_MAX;
 }
 
-/* Reads the newest spans before `until`. Of a full page those that start with the last one are
- * left for the next, where all of them are. */
+/* Reads the newest spans before `until`. If the page is full, spans that start at the same time
+ * as the last one are left for the next page. */
 static int tempo_scan_read_page(struct query_tempo_scan *scan, struct br_span_filter *filter,
                                 struct page *page, bool *ret_last)
 {
@@ -123,7 +126,7 @@ static int tempo_scan_read_page(struct query_tempo_scan *scan, struct br_span_fi
     }
 }
 
-static bool tempo_scan_goes_on(struct query_tempo_scan *scan)
+static bool tempo_scan_may_continue(struct query_tempo_scan *scan)
 {
     if (!scan->cut && scan->job->store)
         scan->cut = br_store_query_remark(scan->job->store);
@@ -132,44 +135,45 @@ static bool tempo_scan_goes_on(struct query_tempo_scan *scan)
     return !scan->cut && !scan->rc;
 }
 
-/* --- At once ---------------------------------------------------------------------------------- */
+/* --- Scans without pages --------------------------------------------------------------------- */
 
-/* Spans whose rows say all are judged as the store gives them. Their values have an arena of their
- * own, for the store's is not given back before the end. */
-struct passing {
+/* Evaluates spans while the store returns them, if their rows contain all that the query needs.
+ * Values are allocated in a separate arena, because the store's arena is not released before the
+ * end. */
+struct direct {
     struct query_tempo_scan *scan;
     struct br_arena scratch;
-    struct br_store_query values; /* in whose arena they are */
+    struct br_store_query values; /* its arena receives the values */
 };
 
-static bool tempo_scan_on_passing(const struct br_stored_span *row, void *arg)
+static bool tempo_scan_on_direct(const struct br_stored_span *row, void *arg)
 {
-    struct passing *passing = arg;
-    struct query_tempo_scan *scan = passing->scan;
+    struct direct *direct = arg;
+    struct query_tempo_scan *scan = direct->scan;
     struct br_traceql_span span = {.row = row, .parent = BR_TRACEQL_NO_PARENT, .in = true};
     struct br_traceql_trace alone = {.spans = &span, .n_spans = 1};
     bool found = false;
     if (scan->n_spans++ % SCRATCH_SPANS == 0) {
-        br_arena_release(&passing->scratch);
+        br_arena_release(&direct->scratch);
         if (query_job_is_stopped(scan->job))
             scan->cut = "it takes too long";
     }
-    scan->rc = br_traceql_read_span(scan->query, &passing->values, &span, NULL, &scan->err);
+    scan->rc = br_traceql_read_span(scan->query, &direct->values, &span, NULL, &scan->err);
     if (!scan->rc)
-        scan->rc = br_traceql_match_span(scan->query, &passing->values, &span, &found, &scan->err);
+        scan->rc = br_traceql_match_span(scan->query, &direct->values, &span, &found, &scan->err);
     if (scan->rc || scan->cut)
         return false;
-    return !found || scan->take(scan, &alone);
+    return !found || scan->on_trace(scan, &alone);
 }
 
-static void tempo_scan_pass(struct query_tempo_scan *scan, const struct br_span_filter *filter)
+static void tempo_scan_directly(struct query_tempo_scan *scan, const struct br_span_filter *filter)
 {
-    struct passing passing = {.scan = scan, .values.arena = &passing.scratch};
-    int rc = br_store_spans(scan->job->store, filter, tempo_scan_on_passing, &passing, &scan->err);
-    br_arena_release(&passing.scratch);
+    struct direct direct = {.scan = scan, .values.arena = &direct.scratch};
+    int rc = br_store_spans(scan->job->store, filter, tempo_scan_on_direct, &direct, &scan->err);
+    br_arena_release(&direct.scratch);
     if (!scan->rc)
         scan->rc = rc;
-    (void)tempo_scan_goes_on(scan);
+    (void)tempo_scan_may_continue(scan);
 }
 
 static void tempo_scan_all(struct query_tempo_scan *scan)
@@ -177,7 +181,7 @@ static void tempo_scan_all(struct query_tempo_scan *scan)
     struct br_span_filter filter = {
         .from_ns = scan->from_ns, .until_ns = scan->until_ns, .order = BR_SPANS_NEWEST};
     struct page page = {0};
-    bool last = false, goes_on = true;
+    bool last = false, may_continue = true;
     if (scan->filter)
         filter = *scan->filter;
     else
@@ -186,18 +190,18 @@ static void tempo_scan_all(struct query_tempo_scan *scan)
     filter.limit = 0;
     if (!scan->rc && !scan->whole_traces && !scan->query->needs_trace &&
         !scan->query->needs_bytes) {
-        tempo_scan_pass(scan, &filter);
+        tempo_scan_directly(scan, &filter);
         return;
     }
-    while (goes_on && !last && !scan->rc) {
+    while (may_continue && !last && !scan->rc) {
         scan->rc = tempo_scan_read_page(scan, &filter, &page, &last);
-        for (uint32_t i = 0; goes_on && i < page.n_rows && tempo_scan_goes_on(scan); i++)
-            goes_on = tempo_scan_row(scan, &page.rows[i]);
-        goes_on = goes_on && tempo_scan_goes_on(scan);
+        for (uint32_t i = 0; may_continue && i < page.n_rows && tempo_scan_may_continue(scan); i++)
+            may_continue = tempo_scan_row(scan, &page.rows[i]);
+        may_continue = may_continue && tempo_scan_may_continue(scan);
     }
 }
 
-void query_tempo_scan_ask(struct query_tempo_scan *scan)
+void query_tempo_scan_execute(struct query_tempo_scan *scan)
 {
     scan->seen = br_map_new(SEEN_MAX);
     if (!scan->seen)
@@ -214,7 +218,7 @@ void query_tempo_scan_ask(struct query_tempo_scan *scan)
 
 bool query_tempo_scan_run(struct query_tempo_scan *scan)
 {
-    query_tempo_scan_ask(scan);
+    query_tempo_scan_execute(scan);
     if (scan->rc)
         query_job_fail_rc(scan->job, scan->rc, &scan->err);
     return !scan->rc;

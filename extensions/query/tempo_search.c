@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET /api/search: traces by TraceQL, or by tags (logfmt) and durations, which become TraceQL. */
+/* GET /api/search: finds traces by TraceQL, or by tags (logfmt) and durations, which are
+ * converted to TraceQL. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,10 +14,10 @@
 
 #define TRACES_DEFAULT 20
 #define TRACES_MAX 10000
-#define SPANS_DEFAULT 3 /* of a spanset; `spss` */
+#define SPANS_DEFAULT 3 /* spans per set, the parameter `spss` */
 #define SPANS_MAX 1000
-#define SERVICES_MAX 1000                    /* of serviceStats */
-#define TAGS_MAX (16u * BR_REQUEST_HEAD_MAX) /* more than a request's become, quoted */
+#define SERVICES_MAX 1000                    /* services in serviceStats */
+#define TAGS_MAX (16u * BR_REQUEST_HEAD_MAX) /* more than the quoted tags of any request need */
 #define NO_ROOT "<root span not yet received>"
 
 struct search {
@@ -24,7 +25,7 @@ struct search {
     uint64_t n_traces;
 };
 
-/* --- Pieces of JSON --------------------------------------------------------------------------- */
+/* --- JSON ------------------------------------------------------------------------------------ */
 
 static void tempo_search_put_text(struct br_str *out, const char *text)
 {
@@ -42,31 +43,32 @@ static const char *tempo_search_enum(const struct br_traceql_value *value)
     return at < BR_COUNT(kinds) ? kinds[at] : "unspecified";
 }
 
-/* A duration as Go writes it (pkg.go.dev/time#Duration.String): 1h2m3.5s, 70.5ms, 3\u00b5s. */
+/* Writes a duration as Go does (pkg.go.dev/time#Duration.String): 1h2m3.5s, 70.5ms, 3\u00b5s. */
 static void tempo_search_put_time(struct br_str *out, int64_t ns)
 {
     static const struct {
         uint64_t ns;
+        int digits; /* after the point */
         const char *name;
-    } small[] = {{1000000, "ms"}, {1000, "\u00b5s"}, {1, "ns"}};
-    uint64_t rest = ns < 0 ? 0 - (uint64_t)ns : (uint64_t)ns;
+    } small[] = {{1000000, 6, "ms"}, {1000, 3, "\u00b5s"}, {1, 0, "ns"}};
+    uint64_t magnitude = ns < 0 ? 0 - (uint64_t)ns : (uint64_t)ns;
     char fraction[16] = "";
     br_str_puts(out, ns < 0 ? "-" : "");
-    if (rest && rest < 1000000000) {
+    if (magnitude && magnitude < 1000000000) {
         size_t i = 0;
-        while (rest < small[i].ns)
+        while (magnitude < small[i].ns)
             i++;
-        int digits = i == 0 ? 6 : i == 1 ? 3 : 0;
-        if (rest % small[i].ns)
-            (void)snprintf(fraction, sizeof fraction, ".%0*" PRIu64, digits, rest % small[i].ns);
+        if (magnitude % small[i].ns)
+            (void)snprintf(fraction, sizeof fraction, ".%0*" PRIu64, small[i].digits,
+                           magnitude % small[i].ns);
         for (size_t n = strlen(fraction); n && fraction[n - 1] == '0'; n--)
             fraction[n - 1] = '\0';
-        br_str_printf(out, "%" PRIu64 "%s%s", rest / small[i].ns, fraction, small[i].name);
+        br_str_printf(out, "%" PRIu64 "%s%s", magnitude / small[i].ns, fraction, small[i].name);
         return;
     }
-    uint64_t seconds = rest / 1000000000;
-    if (rest % 1000000000)
-        (void)snprintf(fraction, sizeof fraction, ".%09" PRIu64, rest % 1000000000);
+    uint64_t seconds = magnitude / 1000000000;
+    if (magnitude % 1000000000)
+        (void)snprintf(fraction, sizeof fraction, ".%09" PRIu64, magnitude % 1000000000);
     for (size_t n = strlen(fraction); n && fraction[n - 1] == '0'; n--)
         fraction[n - 1] = '\0';
     if (seconds >= 3600)
@@ -107,7 +109,7 @@ static void tempo_search_put_value(struct br_str *out, const struct br_traceql_v
         for (size_t i = 0; i < value->n_items; i++) {
             if (i)
                 br_str_putc(out, ',');
-            tempo_search_put_value(out, &value->items[i]); /* which is no list */
+            tempo_search_put_value(out, &value->items[i]); /* an item is not a list */
         }
         br_str_puts(out, "]}");
         break;
@@ -128,9 +130,9 @@ void query_tempo_put_attribute(struct br_str *out, const char *key,
     br_str_putc(out, '}');
 }
 
-/* --- A trace ---------------------------------------------------------------------------------- */
+/* --- A trace --------------------------------------------------------------------------------- */
 
-/* Without leading zeros, as Tempo has it. */
+/* Appends a trace id without leading zeros, as Tempo does. */
 static void tempo_search_put_trace_id(struct br_str *out, const uint8_t trace_id[16])
 {
     char buffer[40];
@@ -140,8 +142,8 @@ static void tempo_search_put_trace_id(struct br_str *out, const uint8_t trace_id
     br_str_puts(out, zeros < 32 ? buffer + zeros : "0");
 }
 
-/* The answer names these attributes of a span; others have fields of their own, of the span or of
- * the trace. */
+/* Returns true if the response lists this attribute among those of a span. Other attributes have
+ * separate fields in the span or trace. */
 static bool tempo_search_is_shown(const struct br_traceql_attribute *attribute)
 {
     if (!attribute->shown || attribute->scope != BR_TRACEQL_INTRINSIC)
@@ -181,7 +183,7 @@ static void tempo_search_put_span(struct br_str *out, const struct br_traceql *q
     br_str_puts(out, first ? "}" : "]}");
 }
 
-/* The results of the stages for a set, in the order of the stages. */
+/* Appends the results of the stages for a set, in the order of the stages. */
 static void tempo_search_put_labels(struct br_str *out, const struct br_traceql_label *label)
 {
     if (label->before) {
@@ -220,8 +222,8 @@ struct service {
     uint64_t spans, errors;
 };
 
-/* Writes an object by service; with `entries` a list of key and value, as protobuf encodes a map.
- */
+/* Appends an object by service. With `entries`, appends a list of keys and values, which is how
+ * protobuf encodes a map. */
 static void tempo_search_put_services(struct br_str *out, const struct br_traceql_trace *trace,
                                       struct service *services, bool entries)
 {
@@ -238,8 +240,10 @@ static void tempo_search_put_services(struct br_str *out, const struct br_traceq
         services[at].spans++;
         services[at].errors += row->status == 2;
     }
+    if (n_services)
+        br_str_puts(out, entries ? ",\"serviceStats\":[" : ",\"serviceStats\":{");
     for (size_t i = 0; i < n_services; i++) {
-        br_str_puts(out, i ? "," : entries ? ",\"serviceStats\":[" : ",\"serviceStats\":{");
+        br_str_puts(out, i ? "," : "");
         br_str_puts(out, entries ? "{\"key\":" : "");
         tempo_search_put_text(out, services[i].name);
         br_str_printf(out, "%s{\"spanCount\":%" PRIu64, entries ? ",\"value\":" : ":",
@@ -248,10 +252,11 @@ static void tempo_search_put_services(struct br_str *out, const struct br_traceq
             br_str_printf(out, ",\"errorCount\":%" PRIu64, services[i].errors);
         br_str_puts(out, entries ? "}}" : "}");
     }
-    br_str_puts(out, !n_services ? "" : entries ? "]" : "}");
+    if (n_services)
+        br_str_puts(out, entries ? "]" : "}");
 }
 
-static bool tempo_search_take(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
+static bool tempo_search_on_trace(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
 {
     struct search *search = scan->arg;
     struct br_str *out = &scan->job->out;
@@ -271,7 +276,7 @@ static bool tempo_search_take(struct query_tempo_scan *scan, struct br_traceql_t
     br_str_printf(out, ",\"startTimeUnixNano\":\"%" PRIu64 "\"", trace->start_ns);
     br_str_printf(out, ",\"durationMs\":%" PRIu32,
                   (uint32_t)((trace->end_ns - trace->start_ns) / 1000000));
-    /* The older field has the first one; clients look at one or the other. */
+    /* The older field contains the first set; clients read one or the other. */
     br_str_puts(out, ",\"spanSet\":");
     tempo_search_put_set(scan, trace, &trace->sets[0]);
     br_str_puts(out, ",\"spanSets\":[");
@@ -287,7 +292,7 @@ static bool tempo_search_take(struct query_tempo_scan *scan, struct br_traceql_t
     return !out->failed && search->n_traces < search->limit;
 }
 
-/* --- What is asked ---------------------------------------------------------------------------- */
+/* --- The request ----------------------------------------------------------------------------- */
 
 static void tempo_search_put_quoted(struct br_str *out, const char *text, size_t len)
 {
@@ -304,7 +309,7 @@ static void tempo_search_put_quoted(struct br_str *out, const char *text, size_t
     br_str_putc(out, '"');
 }
 
-/* A number or a boolean is compared as such, too. */
+/* Returns true for a number or boolean, which is compared as such as well. */
 static bool tempo_search_is_literal(const char *text, size_t len)
 {
     if (br_bytes_are(text, len, "true") || br_bytes_are(text, len, "false"))
@@ -313,7 +318,7 @@ static bool tempo_search_is_literal(const char *text, size_t len)
            br_number_scan(text, len) == len;
 }
 
-/* The names that tags had before TraceQL. */
+/* Returns the intrinsic for a tag name from the time before TraceQL, or NULL. */
 static const char *tempo_search_intrinsic(const char *key, size_t len)
 {
     static const char *const names[][2] = {
@@ -329,13 +334,13 @@ static void tempo_search_put_tag(struct br_str *out, const char *key, size_t key
 {
     const char *intrinsic = tempo_search_intrinsic(key, key_len);
     br_str_puts(out, out->len > 1 ? " && (" : "(");
-    for (int turn = 0; turn < (!intrinsic && tempo_search_is_literal(value, len) ? 2 : 1); turn++) {
-        br_str_puts(out, turn ? " || " : "");
+    for (int pass = 0; pass < (!intrinsic && tempo_search_is_literal(value, len) ? 2 : 1); pass++) {
+        br_str_puts(out, pass ? " || " : "");
         br_str_puts(out, intrinsic ? intrinsic : ".");
         if (!intrinsic)
             tempo_search_put_quoted(out, key, key_len);
         br_str_puts(out, " = ");
-        if (turn)
+        if (pass)
             br_str_add(out, value, len);
         else
             tempo_search_put_quoted(out, value, len);
@@ -343,7 +348,7 @@ static void tempo_search_put_tag(struct br_str *out, const char *key, size_t key
     br_str_putc(out, ')');
 }
 
-/* logfmt: key=value key="a value". False for what is none. */
+/* Converts logfmt tags such as key=value key="a value". Returns false if they are malformed. */
 static bool tempo_search_put_tags(struct br_str *out, const char *tags)
 {
     for (const char *p = tags; *(p += strspn(p, " \t"));) {
@@ -387,8 +392,8 @@ static bool tempo_search_put_duration(struct query_job *job, const char *name, c
     return true;
 }
 
-/* The query, or what tags and durations say as one, in the job's head. NULL after query_job_fail.
- */
+/* Returns the query, or converts tags and durations to one in the job's head. Returns NULL after
+ * query_job_fail. */
 static const char *tempo_search_text(struct query_job *job, size_t *ret_len)
 {
     const char *text = query_job_param(job, "q"), *tags = query_job_param(job, "tags");
@@ -400,7 +405,8 @@ static const char *tempo_search_text(struct query_job *job, size_t *ret_len)
     br_str_putc(&made, '{');
     bool ok = !tags || tempo_search_put_tags(&made, tags);
     if (!ok)
-        query_job_fail(job, 400, "invalid tags: must be logfmt, as service.name=shop error=true");
+        query_job_fail(job, 400,
+                       "invalid tags: must be logfmt, such as service.name=shop error=true");
     ok = ok && tempo_search_put_duration(job, "minDuration", ">=", &made) &&
          tempo_search_put_duration(job, "maxDuration", "<=", &made);
     br_str_putc(&made, '}');
@@ -424,7 +430,7 @@ static void tempo_search_run(struct query_job *job, struct query_tempo_scan *sca
                   "],\"metrics\":{\"inspectedTraces\":%" PRIu64 ",\"completedJobs\":%d,"
                   "\"totalJobs\":1}}",
                   ((struct search *)scan->arg)->n_traces, scan->cut ? 0 : 1);
-    job->begun_store.cut = scan->cut;
+    job->store_query.cut = scan->cut;
 }
 
 void query_tempo_search(struct query_job *job)
@@ -435,7 +441,7 @@ void query_tempo_search(struct query_job *job)
     struct query_tempo_scan scan = {.job = job,
                                     .query = &query,
                                     .whole_traces = true,
-                                    .take = tempo_search_take,
+                                    .on_trace = tempo_search_on_trace,
                                     .arg = &search};
     struct br_err err = {0};
     size_t len;
@@ -454,7 +460,7 @@ void query_tempo_search(struct query_job *job)
         br_err_prefix(&err, "invalid TraceQL query: ");
     else if (query.metric)
         rc = br_err_set(&err, BR_EINVAL,
-                        "invalid TraceQL query: a metric is asked for at /api/metrics/query_range");
+                        "invalid TraceQL query: metrics are available at /api/metrics/query_range");
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tempo's gRPC API, tempopb.StreamingQuerier (pkg/tempopb/tempo.proto), which Grafana's Tempo
- * source uses when streaming is on. A stream may have any number of messages; here it has one, the
- * answer of the HTTP API, translated from its JSON.
+ * Tempo's gRPC API, tempopb.StreamingQuerier (pkg/tempopb/tempo.proto), which Grafana's Tempo data
+ * source uses if streaming is on. A stream may contain any number of messages; here it contains
+ * one, which is converted from the JSON response of the HTTP API.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #define PARAMS_MAX 8
 #define MESSAGE(name) Tempopb__##name
 
-/* --- Parameters ------------------------------------------------------------------------------- */
+/* --- Parameters ------------------------------------------------------------------------------ */
 
 /* The parameters of the equivalent HTTP request. They are allocated in job->head, because a handler
  * may empty job->arena. */
@@ -107,11 +107,11 @@ static void tempo_params_instant(struct tempo_params *params, const void *messag
     tempo_params_number(params, "end", request->end, "");
 }
 
-/* --- Calls ------------------------------------------------------------------------------------ */
+/* --- Calls ----------------------------------------------------------------------------------- */
 
 static const struct tempo_call {
     const char *name;
-    const ProtobufCMessageDescriptor *request, *answer;
+    const ProtobufCMessageDescriptor *request, *response;
     void (*read)(struct tempo_params *params, const void *message);
     void (*handle)(struct query_job *job);
 } tempo_calls[] = {
@@ -140,7 +140,7 @@ static bool tempo_stream_read(struct query_job *job, const struct tempo_call *ca
     void *message = protobuf_c_message_unpack(call->request, br_arena_pb(&job->arena),
                                               job->body_len, job->body);
     if (!message && !job->arena.full) {
-        query_job_fail(job, 400, "the message is no %s", call->request->name);
+        query_job_fail(job, 400, "the message is not a valid %s", call->request->name);
         return false;
     }
     job->n_params = 0;
@@ -153,14 +153,15 @@ static bool tempo_stream_read(struct query_job *job, const struct tempo_call *ca
     return false;
 }
 
-/* Replaces the JSON answer by the message. */
+/* Replaces the JSON response by the message. */
 static void tempo_stream_translate(struct query_job *job, const struct tempo_call *call)
 {
     struct br_buf *made = NULL;
     struct br_err err = {0};
-    int rc = job->out.failed ? BR_EFULL
-                             : br_json_decode(call->answer, job->out.data, job->out.len, DEPTH_MAX,
-                                              job->out.len, job->pool, &made, &err);
+    int rc = job->out.failed
+                 ? BR_EFULL
+                 : br_json_decode(call->response, job->out.data, job->out.len, DEPTH_MAX,
+                                  job->out.len, job->task.host.pool, &made, &err);
     if (rc) {
         query_job_fail_rc(job, rc == BR_EINVAL ? BR_EPROTO : rc, &err);
         return;

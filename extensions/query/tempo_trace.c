@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whole traces, put together again from their spans. Each pair of a resource and a scope is a
- * ResourceSpans of its own, as most senders have it, and as readers of `scopeSpans[0]` expect.
+ * Assembles whole traces from their spans. Each pair of a resource and a scope becomes a separate
+ * ResourceSpans, as most senders do, and as clients that read only `scopeSpans[0]` expect.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -17,9 +17,9 @@
 #include "wire/protobuf.h"
 
 #define GROUPS_MAX 65536u
-#define HEAD_MAX 64 /* bytes of tags and lengths before a message */
+#define HEAD_MAX 64 /* bytes of a tag and a length before a message */
 
-/* TraceByIDResponse. */
+/* Field numbers and values of TraceByIDResponse. */
 enum { RESPONSE_TRACE = 1, RESPONSE_STATUS = 3, RESPONSE_MESSAGE = 4 };
 enum { STATUS_PARTIAL = 1 };
 enum { TRACE_RESOURCES = 1 };
@@ -34,19 +34,19 @@ struct group {
     const uint8_t *resource, *scope;
     size_t resource_len, scope_len;
     struct member *first, **last;
-    size_t spans_len; /* of all spans as fields of a ScopeSpans */
+    size_t spans_len; /* bytes of all spans as fields of a ScopeSpans */
     struct group *next;
 };
 
 struct assembly {
     struct query_job *job;
-    struct br_map *by_head; /* resource and scope -> group */
+    struct br_map *by_head; /* bytes of resource and scope, to struct group */
     struct group *first, **last;
     struct br_err err;
     int rc;
 };
 
-/* --- Taking apart ----------------------------------------------------------------------------- */
+/* --- Grouping -------------------------------------------------------------------------------- */
 
 static struct group *tempo_trace_new_group(struct assembly *assembly, const struct br_str *key,
                                            const struct br_span_bytes *bytes)
@@ -99,7 +99,7 @@ static bool tempo_trace_on_span(const struct br_stored_span *span, void *arg)
     return true;
 }
 
-/* --- Putting together ------------------------------------------------------------------------- */
+/* --- Encoding -------------------------------------------------------------------------------- */
 
 static void tempo_trace_put_head(struct br_str *out, uint32_t field, size_t len)
 {
@@ -125,7 +125,7 @@ static size_t tempo_trace_resource_spans_len(const struct group *group)
            br_len_size(BR_RESOURCES_SCOPES, tempo_trace_scope_spans_len(group));
 }
 
-/* A ResourceSpans, without its own tag. */
+/* Appends a ResourceSpans without its tag. */
 static void tempo_trace_put_group(struct br_str *out, const struct group *group)
 {
     tempo_trace_put_field(out, BR_RESOURCES_RESOURCE, group->resource, group->resource_len);
@@ -174,20 +174,20 @@ static void tempo_trace_put_protobuf(const struct assembly *assembly)
     }
 }
 
-/* --- Answers ---------------------------------------------------------------------------------- */
+/* --- Responses ------------------------------------------------------------------------------- */
 
-static bool tempo_trace_wants_protobuf(const struct query_job *job)
+static bool tempo_trace_accepts_protobuf(const struct query_job *job)
 {
     return strstr(job->accept, "application/protobuf") ||
            strstr(job->accept, "application/x-protobuf");
 }
 
-static void tempo_trace_answer_v1(struct assembly *assembly)
+static void tempo_trace_respond_v1(struct assembly *assembly)
 {
     struct query_job *job = assembly->job;
     if (!assembly->first) {
         query_job_fail(job, 404, "trace not found");
-    } else if (tempo_trace_wants_protobuf(job)) {
+    } else if (tempo_trace_accepts_protobuf(job)) {
         job->type = "application/protobuf";
         tempo_trace_put_protobuf(assembly);
     } else {
@@ -195,13 +195,13 @@ static void tempo_trace_answer_v1(struct assembly *assembly)
     }
 }
 
-/* The trace is there also where it is empty: Grafana's source does not survive an answer without
- * it. */
-static void tempo_trace_answer_v2(struct assembly *assembly)
+/* The field `trace` is present even if the trace is empty, because Grafana's data source fails
+ * without it. */
+static void tempo_trace_respond_v2(struct assembly *assembly)
 {
     struct query_job *job = assembly->job;
     const char *cut = br_store_query_remark(job->store);
-    if (tempo_trace_wants_protobuf(job)) {
+    if (tempo_trace_accepts_protobuf(job)) {
         job->type = "application/protobuf";
         tempo_trace_put_head(&job->out, RESPONSE_TRACE, tempo_trace_len(assembly));
         tempo_trace_put_protobuf(assembly);
@@ -226,12 +226,12 @@ static void tempo_trace_answer_v2(struct assembly *assembly)
 }
 
 /* OTLP has no field for an incomplete trace, so the file name is marked "-partial". */
-static void tempo_trace_answer_otlp(struct assembly *assembly)
+static void tempo_trace_respond_otlp(struct assembly *assembly)
 {
     struct query_job *job = assembly->job;
     char value[128];
     if (!assembly->first) {
-        query_job_fail(job, 404, "there is no span of this trace");
+        query_job_fail(job, 404, "this trace has no spans");
         return;
     }
     (void)snprintf(value, sizeof value, "attachment; filename=\"%.64s%s.json\"", job->parts[0],
@@ -243,13 +243,13 @@ static void tempo_trace_answer_otlp(struct assembly *assembly)
     tempo_trace_put_json(assembly, "resourceSpans", br_json_encode);
 }
 
-static void tempo_trace(struct query_job *job, void (*answer)(struct assembly *assembly))
+static void tempo_trace(struct query_job *job, void (*respond)(struct assembly *assembly))
 {
     struct assembly assembly = {.job = job, .last = &assembly.first};
     uint8_t trace_id[16];
     if (!br_id_parse(job->parts[0], strlen(job->parts[0]), trace_id, sizeof trace_id)) {
         query_job_fail(job, 400,
-                       "trace IDs can only contain hex characters, or be base64: \"%.40s\"",
+                       "invalid trace id: must be up to 32 hex digits, or base64, got \"%.40s\"",
                        job->parts[0]);
         return;
     }
@@ -260,7 +260,7 @@ static void tempo_trace(struct query_job *job, void (*answer)(struct assembly *a
     if (!rc)
         rc = assembly.rc;
     if (!rc) {
-        answer(&assembly);
+        respond(&assembly);
         rc = assembly.rc;
     }
     if (rc)
@@ -270,15 +270,15 @@ static void tempo_trace(struct query_job *job, void (*answer)(struct assembly *a
 
 void query_tempo_trace_v1(struct query_job *job)
 {
-    tempo_trace(job, tempo_trace_answer_v1);
+    tempo_trace(job, tempo_trace_respond_v1);
 }
 
 void query_tempo_trace_v2(struct query_job *job)
 {
-    tempo_trace(job, tempo_trace_answer_v2);
+    tempo_trace(job, tempo_trace_respond_v2);
 }
 
 void query_trace_otlp(struct query_job *job)
 {
-    tempo_trace(job, tempo_trace_answer_otlp);
+    tempo_trace(job, tempo_trace_respond_otlp);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The values of a tag. The store knows those of resources and spans, services and operations; what
- * else a span has, and what spans of a query have, is read from the spans themselves.
+ * The values of a tag. The store lists the values of resource and span attributes, services and
+ * operations. Other values of spans, and values limited by a query, are read from the spans.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #define VALUE_MAX (1u << 20)
 
-/* What a tag is: an intrinsic, or a name with or without a scope. */
+/* Kinds of tags: an intrinsic, or a name with or without a scope. */
 enum tag {
     TAG_UNSCOPED,
     TAG_SPAN,
@@ -21,9 +21,9 @@ enum tag {
     TAG_NAME,
     TAG_STATUS,
     TAG_KIND,
-    TAG_READ, /* in the spans alone */
-    TAG_TEXT, /* the same; a span without it has an empty one */
-    TAG_NONE, /* nobody wants a list of them: ids, durations */
+    TAG_READ, /* values are read from spans */
+    TAG_TEXT, /* the same; a span without the tag has an empty text */
+    TAG_NONE, /* not listed: ids, durations */
 };
 
 static enum tag tempo_tag_of(const char *text, const char **ret_name)
@@ -31,7 +31,7 @@ static enum tag tempo_tag_of(const char *text, const char **ret_name)
     static const struct {
         const char *name;
         enum tag tag;
-        const char *query; /* how a query names it; NULL: the same */
+        const char *query; /* name in a query; NULL: the same */
     } known[] = {
         {"name", TAG_NAME, NULL},
         {"span:name", TAG_NAME, NULL},
@@ -76,7 +76,7 @@ static enum tag tempo_tag_of(const char *text, const char **ret_name)
     return TAG_UNSCOPED;
 }
 
-/* --- What the store knows --------------------------------------------------------------------- */
+/* --- Values listed by the store -------------------------------------------------------------- */
 
 struct operations {
     struct query_tempo_names *names;
@@ -101,7 +101,7 @@ static bool tempo_on_service(const char *name, uint64_t count, void *arg)
     return true;
 }
 
-/* The names of spans of all services. */
+/* Appends the span names of all services. */
 static int tempo_put_operations(struct query_tempo_names *names, uint64_t from, uint64_t until)
 {
     struct query_job *job = names->job;
@@ -114,7 +114,7 @@ static int tempo_put_operations(struct query_tempo_names *names, uint64_t from, 
     return rc;
 }
 
-/* span."a name" as the query has it is `a name` in the store. NULL without memory. */
+/* Removes the quotes of a name such as span."a name". Returns NULL if memory runs out. */
 static const char *tempo_unquote(struct query_job *job, const char *name)
 {
     size_t len = strlen(name);
@@ -123,7 +123,7 @@ static const char *tempo_unquote(struct query_job *job, const char *name)
     return br_arena_strndup(&job->head, name + 1, len - 2);
 }
 
-static int tempo_put_attributes(struct query_tempo_names *names, enum tag what, const char *name,
+static int tempo_put_attributes(struct query_tempo_names *names, enum tag kind, const char *name,
                                 uint64_t from, uint64_t until)
 {
     struct br_store_query *store = names->job->store;
@@ -131,24 +131,24 @@ static int tempo_put_attributes(struct query_tempo_names *names, enum tag what, 
     name = tempo_unquote(names->job, name);
     if (!name)
         return BR_ENOMEM;
-    if (what == TAG_RESOURCE && strcmp(name, "service.name") == 0)
+    if (kind == TAG_RESOURCE && strcmp(name, "service.name") == 0)
         return br_store_services(store, from, until, query_tempo_put_name, names, &names->err);
-    names->guesses = true;
-    if (what != TAG_SPAN)
+    names->guess_type = true;
+    if (kind != TAG_SPAN)
         rc = br_store_span_values(store, name, true, from, until, query_tempo_put_name, names,
                                   &names->err);
-    if (!rc && what != TAG_RESOURCE)
+    if (!rc && kind != TAG_RESOURCE)
         rc = br_store_span_values(store, name, false, from, until, query_tempo_put_name, names,
                                   &names->err);
     return rc;
 }
 
-/* --- What spans have -------------------------------------------------------------------------- */
+/* --- Values read from spans ------------------------------------------------------------------ */
 
 struct values {
     struct query_tempo_names *names;
     uint32_t attribute;
-    bool text; /* nothing is an empty text */
+    bool text; /* a missing value counts as an empty text */
 };
 
 static const char *tempo_value_type(enum br_traceql_type type)
@@ -179,30 +179,30 @@ static void tempo_print_value(struct br_str *out, const struct br_traceql_value 
         br_str_puts(out, value->boolean ? "true" : "false");
 }
 
-/* Values of one text and different types are different. */
+/* Appends a value. Values with the same text and different types are distinct. */
 static bool tempo_put_value(struct query_tempo_names *names, const struct br_traceql_value *value)
 {
     const char *type = tempo_value_type(value->type);
     struct br_str key = {.max = VALUE_MAX};
-    bool goes_on = true;
+    bool may_continue = true;
     if (value->type == BR_TRACEQL_LIST)
-        for (size_t i = 0; i < value->n_items && goes_on; i++)
-            goes_on = tempo_put_value(names, &value->items[i]); /* which is no list */
+        for (size_t i = 0; i < value->n_items && may_continue; i++)
+            may_continue = tempo_put_value(names, &value->items[i]); /* an item is not a list */
     if (!type)
-        return goes_on;
+        return may_continue;
     br_str_puts(&key, type);
     br_str_putc(&key, ':');
     tempo_print_value(&key, value);
     if (key.failed)
         names->rc = BR_ENOMEM;
     else
-        goes_on = query_tempo_put(names, key.data, key.len, key.data + strlen(type) + 1,
-                                  names->type ? type : NULL);
+        may_continue = query_tempo_put(names, key.data, key.len, key.data + strlen(type) + 1,
+                                       names->type ? type : NULL);
     br_str_release(&key);
-    return goes_on && !names->rc;
+    return may_continue && !names->rc;
 }
 
-static bool tempo_values_take(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
+static bool tempo_values_on_trace(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
 {
     static const struct br_traceql_value no_text = {.type = BR_TRACEQL_STRING, .text = ""};
     const struct values *values = scan->arg;
@@ -220,19 +220,19 @@ static bool tempo_values_take(struct query_tempo_scan *scan, struct br_traceql_t
     return !scan->rc;
 }
 
-/* Puts what spans that `text` finds have of a tag. False when it is no query, or the tag none that
- * a query can have. */
-static bool tempo_put_of_spans(struct query_tempo_names *names, const char *text, enum tag what,
-                               const char *tag, uint64_t from, uint64_t until)
+/* Appends the values of a tag in the spans that `text` matches. Returns false if the query is
+ * invalid, or queries cannot select the tag. */
+static bool tempo_put_span_values(struct query_tempo_names *names, const char *text, enum tag kind,
+                                  const char *tag, uint64_t from, uint64_t until)
 {
     struct br_traceql query = {0};
     struct br_arena arena;
-    struct values values = {.names = names, .text = what == TAG_TEXT};
+    struct values values = {.names = names, .text = kind == TAG_TEXT};
     struct query_tempo_scan scan = {.job = names->job,
                                     .query = &query,
                                     .from_ns = from,
                                     .until_ns = until,
-                                    .take = tempo_values_take,
+                                    .on_trace = tempo_values_on_trace,
                                     .arg = &values};
     br_arena_init(&arena, (size_t)names->job->config->max_query_memory);
     int rc = br_traceql_parse(&query, text, strlen(text), &arena, &names->err);
@@ -243,7 +243,7 @@ static bool tempo_put_of_spans(struct query_tempo_names *names, const char *text
         names->err = scan.err;
     }
     if (!rc)
-        names->job->begun_store.cut = scan.cut;
+        names->job->store_query.cut = scan.cut;
     br_traceql_release(&query);
     br_arena_release(&arena);
     if (rc == BR_EINVAL || rc == BR_EUNSUPPORTED)
@@ -252,23 +252,23 @@ static bool tempo_put_of_spans(struct query_tempo_names *names, const char *text
     return true;
 }
 
-/* The tag as a query has it: without a scope it has to begin with a dot. NULL without memory. */
-static const char *tempo_tag_text(struct query_job *job, enum tag what, const char *tag)
+/* Returns the tag as a query names it: without a scope it begins with a dot. Returns NULL if
+ * memory runs out. */
+static const char *tempo_tag_text(struct query_job *job, enum tag kind, const char *tag)
 {
-    return what == TAG_UNSCOPED && *tag != '.' ? br_arena_printf(&job->head, ".%s", tag) : tag;
+    return kind == TAG_UNSCOPED && *tag != '.' ? br_arena_printf(&job->head, ".%s", tag) : tag;
 }
 
-/* --- Queries that somebody is typing -----------------------------------------------------------
- */
+/* --- Incomplete queries ---------------------------------------------------------------------- */
 
 #define NESTING_MAX 64
 
-static bool tempo_is_of_name(char letter)
+static bool tempo_is_name_char(char letter)
 {
     return letter && !strchr(" \t\n\r{}()&|=!<>~\"`", letter);
 }
 
-/* The length of a comparison operator, or 0. */
+/* Returns the length of a comparison operator, or 0. */
 static size_t tempo_operator(const char *text)
 {
     static const char *const operators[] = {"=~", "!~", "!=", ">=", "<=", "=", ">", "<"};
@@ -278,7 +278,7 @@ static size_t tempo_operator(const char *text)
     return 0;
 }
 
-/* Whether nothing that can be a value follows. */
+/* Returns true if no value follows. */
 static bool tempo_ends_value(const char *text)
 {
     text += strspn(text, " \t\n\r");
@@ -286,7 +286,7 @@ static bool tempo_ends_value(const char *text)
            br_text_starts(text, "||");
 }
 
-static const char *tempo_after_text(const char *text)
+static const char *tempo_skip_text(const char *text)
 {
     char quote = *text++;
     while (*text && *text != quote)
@@ -294,25 +294,26 @@ static const char *tempo_after_text(const char *text)
     return *text ? text + 1 : text;
 }
 
-/* Replaces comparisons without a value by `true`, and closes what is open: `{name = "a" && kind = `
- * becomes `{name = "a" && true}`. NULL without memory or if it is nested too deeply. */
-static const char *tempo_mend(struct query_job *job, const char *text)
+/* Replaces comparisons without a value by `true`, and closes open brackets: `{name = "a" && kind
+ * = ` becomes `{name = "a" && true}`. Returns NULL if memory runs out, or the nesting is too
+ * deep. */
+static const char *tempo_complete_query(struct query_job *job, const char *text)
 {
     char open[NESTING_MAX];
     size_t n_open = 0, name_at = 0;
     struct br_str out = {.max = VALUE_MAX};
     while (*text) {
         size_t len = tempo_operator(text);
-        const char *end = *text == '"' || *text == '`' ? tempo_after_text(text) : text + 1;
+        const char *end = *text == '"' || *text == '`' ? tempo_skip_text(text) : text + 1;
         if (len && tempo_ends_value(text + len)) {
             out.len = name_at < out.len ? name_at : out.len;
             br_str_puts(&out, "true");
             text += len;
             continue;
         }
-        if (!tempo_is_of_name(*text) && !strchr(" \t\"`", *text))
+        if (!tempo_is_name_char(*text) && !strchr(" \t\"`", *text))
             name_at = 0;
-        else if (!name_at && tempo_is_of_name(*text))
+        else if (!name_at && tempo_is_name_char(*text))
             name_at = out.len;
         if (*text == '{' || *text == '(') {
             if (n_open == NESTING_MAX)
@@ -331,26 +332,25 @@ static const char *tempo_mend(struct query_job *job, const char *text)
     return ret;
 }
 
-/* Applies `q` of the request. Comparisons that are not whole (a client may ask while somebody is
- * writing the query) are left out; if the rest is not a query either, it is ignored, as in Tempo.
- */
-static bool tempo_put_filtered(struct query_tempo_names *names, enum tag what, const char *tag,
+/* Applies `q` of the request. A client may send it while it is being typed, so comparisons
+ * without a value are left out. If the query is still invalid, it is ignored, as in Tempo. */
+static bool tempo_put_filtered(struct query_tempo_names *names, enum tag kind, const char *tag,
                                uint64_t from, uint64_t until)
 {
     const char *text = query_job_param(names->job, "q");
     if (!text || !text[strspn(text, "{} \t\n")])
         return false;
-    tag = tempo_tag_text(names->job, what, tag);
+    tag = tempo_tag_text(names->job, kind, tag);
     if (!tag)
         names->rc = BR_ENOMEM;
-    if (!tag || tempo_put_of_spans(names, text, what, tag, from, until))
+    if (!tag || tempo_put_span_values(names, text, kind, tag, from, until))
         return true;
-    text = tempo_mend(names->job, text);
+    text = tempo_complete_query(names->job, text);
     return text && text[strspn(text, "{} \t\n")] &&
-           tempo_put_of_spans(names, text, what, tag, from, until);
+           tempo_put_span_values(names, text, kind, tag, from, until);
 }
 
-/* --- Answers ---------------------------------------------------------------------------------- */
+/* --- Responses ------------------------------------------------------------------------------- */
 
 static int tempo_put_values(struct query_tempo_names *names, uint64_t from, uint64_t until,
                             bool typed)
@@ -359,21 +359,22 @@ static int tempo_put_values(struct query_tempo_names *names, uint64_t from, uint
     static const char *const kinds[] = {"client",   "consumer", "internal",
                                         "producer", "server",   "unspecified"};
     const char *tag = names->job->parts[0], *name;
-    enum tag what = tempo_tag_of(tag, &name);
-    bool keyword = what == TAG_STATUS || what == TAG_KIND;
-    names->type = !typed ? NULL : keyword ? "keyword" : "string";
-    if (what == TAG_STATUS)
+    enum tag kind = tempo_tag_of(tag, &name);
+    bool keyword = kind == TAG_STATUS || kind == TAG_KIND;
+    if (typed)
+        names->type = keyword ? "keyword" : "string";
+    if (kind == TAG_STATUS)
         query_tempo_put_names(names, statuses, BR_COUNT(statuses));
-    else if (what == TAG_KIND)
+    else if (kind == TAG_KIND)
         query_tempo_put_names(names, kinds, BR_COUNT(kinds));
-    else if (what == TAG_NONE || (typed && tempo_put_filtered(names, what, tag, from, until)))
+    else if (kind == TAG_NONE || (typed && tempo_put_filtered(names, kind, tag, from, until)))
         return 0;
-    else if (what == TAG_NAME)
+    else if (kind == TAG_NAME)
         return tempo_put_operations(names, from, until);
-    else if (what == TAG_TEXT || what == TAG_READ)
-        (void)tempo_put_of_spans(names, "{}", what, name, from, until);
+    else if (kind == TAG_TEXT || kind == TAG_READ)
+        (void)tempo_put_span_values(names, "{}", kind, name, from, until);
     else
-        return tempo_put_attributes(names, what, name, from, until);
+        return tempo_put_attributes(names, kind, name, from, until);
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The attributes processor: the actions of the Collector's on the attributes of spans, and on those
- * of samples and profiles (profiles.c).
+ * The attributes processor applies the Collector's actions to the attributes of spans, samples and
+ * profiles (profiles.c).
  */
 #include "processors/attributes/attributes.h"
 
@@ -18,19 +18,19 @@ static const struct br_option options[] = {
      .offset = offsetof(struct attributes_config, include),
      .sub = br_match_options,
      .size = sizeof(struct br_match_config),
-     .help = "what they apply to; default: everything"},
+     .help = "spans or samples that are changed; default: all"},
     {.name = "exclude",
      .kind = BR_OPT_PRESENT,
      .offset = offsetof(struct attributes_config, exclude),
      .sub = br_match_options,
      .size = sizeof(struct br_match_config),
-     .help = "of this, what they do not apply to; default: nothing"},
+     .help = "of those, spans or samples that are not changed; default: none"},
     BR_ENUM(struct attributes_config, apply_to, "both", targets,
             "in profiles: the attributes of samples, those of profiles, or both"),
     BR_DURATION(
         struct attributes_config, match_time, "20ms",
-        "processor time that all patterns together may take in a request, beside 20 ns for "
-        "each of its bytes; then delete and hash act on all keys, and nothing else matches"),
+        "processor time for matching all patterns in a request, in addition to 20 ns per byte; "
+        "after that, delete and hash apply to all keys, and nothing else matches"),
     BR_OPT_END,
 };
 
@@ -43,7 +43,9 @@ static int attributes_processor_check_match(const struct br_match_config *match_
 {
     const struct br_yaml *at = match_config ? br_yaml_get(node, name) : NULL;
     char *where = br_arena_printf(arena, "%s::%s", path, name);
-    return where ? br_match_check(match_config, at ? at : node, where, arena, errs) : BR_ENOMEM;
+    if (!where)
+        return BR_ENOMEM;
+    return br_match_check(match_config, at ? at : node, where, arena, errs);
 }
 
 static int attributes_processor_check(void *config, const struct br_yaml *node, const char *path,
@@ -158,7 +160,7 @@ static void attributes_processor_finish(struct br_item *item, int rc)
 {
     if (rc == BR_EFULL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "attributes: something has too many attributes, or becomes too large");
+                       "attributes: a list of attributes is too long, or the result is too large");
     else if (rc == BR_EINVAL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "attributes: malformed data");
     else
@@ -172,7 +174,7 @@ static void attributes_processor_say(struct br_node *node)
     state->matcher.n_gave_up = state->list.n_gave_up = 0;
     *state->gave_up += n;
     if (n)
-        br_node_warn(node, &state->limit, "a pattern took too long over a text");
+        br_node_warn(node, &state->limit, "matching a pattern took too long");
 }
 
 static void attributes_processor_consume(struct br_node *node, struct br_item *item)

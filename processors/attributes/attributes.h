@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The types and functions that the files of the attributes processor share. */
+/* Types and functions that the files of the attributes processor share. */
 #pragma once
 
 #include "attribute/match.h"
@@ -11,30 +11,31 @@ enum attributes_target { ATTRIBUTES_BOTH, ATTRIBUTES_SAMPLES, ATTRIBUTES_PROFILE
 struct attributes_config {
     const struct br_match_config *include, *exclude;
     struct br_structs actions; /* struct br_rule_config */
-    struct br_strings headers; /* that from_context names; filled by check */
+    struct br_strings headers; /* headers that from_context names; set by the check */
     int apply_to;              /* enum attributes_target */
-    uint64_t match_time;       /* ns */
+    uint64_t match_time;       /* in nanoseconds */
 };
 
 struct attributes_state {
-    struct br_arena arena; /* of the rules and the matcher */
+    struct br_arena arena; /* memory of the rules and the matcher */
     struct br_rules rules;
     struct br_matcher matcher;
-    struct br_attributes list; /* of the span or sample at hand */
-    struct br_arena scratch;   /* for what the rules make of it */
-    struct br_buf *body;       /* and what becomes of it */
-    struct br_regex_time time; /* of the item at hand */
+    struct br_attributes list; /* of the current span or sample */
+    struct br_arena scratch;   /* memory for new values */
+    struct br_buf *body;       /* the new message */
+    struct br_regex_time time; /* time that regular expressions took for the current item */
     struct br_log_limit limit;
     double *gave_up;
 };
 
-/* Empties s->body and makes room for `size` bytes in it. */
+/* Empties state->body and reserves `size` bytes in it. Returns false if there is not enough
+ * memory. */
 bool attributes_body(struct attributes_state *state, struct br_pool *pool, size_t size);
 
-/* Returns the code for a list that is no good. */
+/* Returns the error code for a list that could not be read or changed. */
 int attributes_problem(const struct br_attributes *list);
 
-/* Applies the rules to the samples and profiles of an item, between br_matcher_begin and
- * br_matcher_end. Returns 0, or BR_EFULL (something has too many attributes), BR_EINVAL (no walk
- * has accepted it) or BR_ENOMEM, and then the item is not to be used. */
+/* Applies the rules to the samples and profiles of an item; call it between br_matcher_begin and
+ * br_matcher_end. Returns 0, BR_EFULL (too many attributes), BR_EINVAL (no walk has accepted the
+ * item) or BR_ENOMEM. After an error the item must not be used. */
 int attributes_profiles(struct br_node *node, struct br_item *item);

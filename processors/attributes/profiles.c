@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attributes of samples and profiles lie in the dictionary, where many of them share an entry. So
- * what the rules make of a list of entries is worked out once, and what is new becomes a new entry.
+ * Attributes of samples and profiles are in the dictionary, where many records share an entry. The
+ * result of the rules for a list of entries is therefore computed once, and each new attribute
+ * becomes a new entry.
  */
 #include <string.h>
 
@@ -12,19 +13,19 @@
 #include "processors/attributes/attributes.h"
 
 #define ARENA_MAX (64u << 20)
-#define KNOWN_MAX (1u << 13)   /* lists; further ones are worked out each time */
-#define LIST_MAX 1024          /* bytes of the key of one; so are longer ones */
-#define SHORT 64               /* bytes of a value that is put into an entry each time */
-#define ENTRIES_MAX (1u << 18) /* of longer ones */
+#define KNOWN_MAX (1u << 13)   /* lists whose results are stored; others are computed each time */
+#define LIST_MAX 1024          /* bytes of the key of a stored list */
+#define SHORT 64               /* bytes of a value that gets a new entry each time */
+#define ENTRIES_MAX (1u << 18) /* stored entries of longer values */
 
-/* The result of a list. */
+/* The result for a list. */
 struct outcome {
     bool changed;
     uint32_t count;
     uint32_t indices[];
 };
 
-/* The item at hand. */
+/* The current item. */
 struct run {
     struct attributes_state *state;
     const struct attributes_config *config;
@@ -32,8 +33,8 @@ struct run {
     const char *metadata;
     struct br_arena arena;
     struct br_additions additions;
-    struct br_map *known;   /* struct outcome by list */
-    struct br_map *entries; /* of long values: their indices, by key and value */
+    struct br_map *known;   /* list -> struct outcome */
+    struct br_map *entries; /* key and long value -> index of the entry */
     struct br_value_memo memo;
 };
 
@@ -65,7 +66,8 @@ static uint32_t attributes_profiles_make_entry(struct run *run,
     return br_additions_add(&run->additions, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
 }
 
-/* The entry of an attribute that the rules made. A unit belongs to a number. */
+/* Adds the entry of an attribute that the rules made. The unit of a value is kept while the
+ * value is a number. */
 static uint32_t attributes_profiles_add_entry(struct run *run, const struct br_attribute *attribute)
 {
     const uintptr_t key[] = {(uintptr_t)attribute->key, attribute->key_len,
@@ -107,15 +109,19 @@ static struct outcome *attributes_profiles_apply(struct run *run, int *ret_rc)
                                       : attribute->entry;
         }
     }
-    if (!outcome || run->additions.rc)
-        *ret_rc = run->arena.full || run->state->scratch.full ? BR_EFULL
-                  : run->additions.rc                         ? run->additions.rc
-                                                              : BR_ENOMEM;
+    bool full = run->arena.full || run->state->scratch.full;
+    if (full && (!outcome || run->additions.rc))
+        *ret_rc = BR_EFULL;
+    else if (run->additions.rc)
+        *ret_rc = run->additions.rc;
+    else if (!outcome)
+        *ret_rc = BR_ENOMEM;
     br_arena_release(&run->state->scratch);
     return outcome;
 }
 
-/* The entries of the state's list; 0 when it is too long to be remembered. */
+/* Writes the entries of the state's list as a key and returns its length, or 0 if it is too long
+ * to be stored. */
 static size_t attributes_profiles_key_of(const struct br_attributes *list, uint8_t key[LIST_MAX])
 {
     size_t len = 0;
@@ -154,7 +160,7 @@ static const struct outcome *attributes_profiles_outcome_of(struct run *run, uin
     return outcome;
 }
 
-/* The message with other indices in its field `field`. */
+/* Writes the message with new indices in its field `field`. */
 static int attributes_profiles_write_message(struct run *run, struct br_visit *visit,
                                              uint32_t field, const struct outcome *outcome)
 {

@@ -17,26 +17,26 @@ struct config {
 
 struct state {
     struct br_node *node;
-    struct br_consumer output;      /* what batches go to: the next in the pipeline */
-    struct br_partitions *batchers; /* NULL: requests pass as they are */
-    double *cardinality;            /* batch's */
+    struct br_consumer output;      /* forwards batches to the next component */
+    struct br_partitions *batchers; /* NULL: requests pass unchanged */
+    double *cardinality;            /* of `batch` */
 };
 
 static const char *const acknowledge[] = {"early", "late", NULL};
 
 static const struct br_option options[] = {
     BR_DURATION(struct config, timeout, "200ms",
-                "a batch leaves after it, whatever its size; 0: at once"),
+                "a batch of any size is sent after this time; 0: at once"),
     BR_INT(struct config, send_batch_size, 8192, 0, 4294967295.0,
-           "spans or samples at which a batch leaves; 0: at once"),
+           "a batch with this number of spans or samples is sent; 0: at once"),
     BR_INT(struct config, send_batch_max_size, 0, 0, 4294967295.0,
-           "batches are cut above it; 0: never"),
+           "larger batches are divided; 0: never"),
     BR_STRINGS(struct config, metadata_keys,
-               "client metadata by which batches are kept apart, and which they go on with"),
+               "client metadata: each set of values has separate batches, which keep it"),
     BR_INT(struct config, metadata_cardinality_limit, 1000, 1, 100000,
-           "most different values of that metadata"),
+           "most sets of values at once"),
     BR_ENUM(struct config, acknowledge, "early", acknowledge,
-            "early: answer once it is in the batch; late: when the batch has been delivered"),
+            "early: answer when the data is in a batch; late: when the batch was delivered"),
     BR_OPT_END,
 };
 
@@ -133,8 +133,8 @@ static void batch_processor_destroy(struct br_node *node)
     br_partitions_free(state->batchers);
 }
 
-/* How many spans or samples it lets gather in one request. */
-static uint64_t batch_processor_request_items(const void *config)
+/* Returns how many records can be gathered in one request. */
+static uint64_t batch_processor_request_records(const void *config)
 {
     const struct config *settings = config;
     return (uint64_t)(settings->send_batch_max_size ? settings->send_batch_max_size
@@ -152,12 +152,12 @@ const struct br_component br_batch_processor = {
     .kind = BR_PROCESSOR,
     .signals = BR_BOTH_SIGNALS,
     .stability = "beta",
-    .help = "gathers items into larger requests; merges profiles' dictionaries",
+    .help = "combines requests into larger ones; merges the dictionaries of profiles",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
     .metadata_keys = batch_processor_metadata_keys,
-    .request_items = batch_processor_request_items,
+    .request_records = batch_processor_request_records,
     .check = batch_processor_check,
     .create = batch_processor_create,
     .consume = batch_processor_consume,
@@ -169,19 +169,20 @@ const struct br_component br_batch_processor = {
 
 static const char *const sizers[] = {"requests", "items", "bytes", NULL};
 
-/* The Collector's component is the queue of its exporters, which Braid's processor does not have:
- * the batcher itself bounds what is held. */
+/* The Collector's component is the queue of its exporters. Braid's processor has no queue; the
+ * batcher itself limits the held data. */
 static const struct br_option queue_options[] = {
     BR_PRESENT(struct br_queue_config, batch, struct br_queue_batch_config, br_queue_batch_options,
-               "when a batch leaves; also where it is not given, unless it is `enabled: false`: "
-               "then requests pass as they are"),
+               "when a batch is sent; without it the defaults apply. With `enabled: false` "
+               "requests pass unchanged"),
     BR_ENUM(struct br_queue_config, sizer, "requests", sizers,
-            "unit of the batch's sizes where `batch` has no `sizer` and this is bytes"),
+            "unit of the batch's sizes if this is bytes and `batch` has no `sizer`"),
     BR_BOOL(struct br_queue_config, wait_for_result, false,
-            "false: answer once it is in the batch; true: when the batch has been delivered"),
-    BR_IGNORED("queue_size", "the batcher's own bounds hold"),
-    BR_IGNORED("num_consumers", "up to 16 batches leave before the first of them has ended"),
-    BR_IGNORED("block_on_overflow", "data that has no room is refused, and clients send it again"),
+            "false: answer when the data is in a batch; true: when the batch was delivered"),
+    BR_IGNORED("queue_size", "the batcher has fixed limits"),
+    BR_IGNORED("num_consumers", "at most 16 batches are under way"),
+    BR_IGNORED("block_on_overflow",
+               "when the batcher is full, requests are refused and clients retry"),
     BR_OPT_END,
 };
 
@@ -218,7 +219,7 @@ static uint64_t batch_processor_queue_items(const void *config)
 {
     const struct br_queue_batch_config *batch = ((const struct br_queue_config *)config)->batch;
     if (!batch || batch->sizer)
-        return 0; /* nothing is gathered, or bytes are counted */
+        return 0; /* nothing is gathered, or the unit is bytes */
     return (uint64_t)(batch->max_size ? batch->max_size : batch->min_size);
 }
 
@@ -241,7 +242,7 @@ const struct br_component br_queue_batch_processor = {
     .config_size = sizeof(struct br_queue_config),
     .state_size = sizeof(struct state),
     .metadata_keys = batch_processor_queue_metadata_keys,
-    .request_items = batch_processor_queue_items,
+    .request_records = batch_processor_queue_items,
     .check = batch_processor_check_queue,
     .create = batch_processor_create_queue,
     .consume = batch_processor_consume,

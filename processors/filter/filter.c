@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The filter: drops the spans and samples that are not included, or are excluded, by the strict and
- * regexp forms of the Collector's filter processor, and those that one of its conditions (OTTL)
- * holds for.
+ * The filter processor drops spans and samples that are not included or that are excluded. It
+ * supports the strict and regexp forms of the Collector's filter processor, and OTTL conditions.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 
 struct side {
     const struct br_match_config *include, *exclude;
-    struct br_strings resource, profile; /* conditions */
+    struct br_strings resource, profile; /* OTTL conditions */
 };
 
 struct traces {
@@ -22,7 +21,7 @@ struct traces {
     const struct br_yaml *spanevent;
 };
 
-/* Conditions whose paths name their context, and where each stands. */
+/* Conditions whose paths name their context, with the place of each in the config. */
 struct named {
     struct br_strings texts;
     const struct br_yaml **nodes;
@@ -31,17 +30,17 @@ struct named {
 
 struct config {
     struct side spans, profiles;
-    uint64_t match_time; /* ns */
+    uint64_t match_time; /* in nanoseconds */
     struct traces traces;
     const struct br_yaml *trace_conditions, *profile_conditions;
-    struct named trace_named, profile_named; /* what stands in these */
+    struct named trace_named, profile_named; /* the texts of the two lists of conditions */
 };
 
 struct state {
-    struct br_arena arena; /* of the matchers */
+    struct br_arena arena; /* memory of the matchers */
     struct br_matcher matchers[BR_SIGNALS];
     struct br_conditions conditions[BR_SIGNALS];
-    struct br_regex_time time; /* of the item at hand */
+    struct br_regex_time time; /* time that regular expressions took for the current item */
     double *gave_up;
     struct br_log_limit limit;
 };
@@ -55,13 +54,15 @@ struct state {
 
 static const struct br_option span_options[] = {
     MATCH(include, br_match_span_options, "spans that stay; default: all"),
-    MATCH(exclude, br_match_span_options, "of these, spans that are dropped; default: none"),
+    MATCH(exclude, br_match_span_options,
+          "spans that are dropped although they are included; default: none"),
     BR_OPT_END,
 };
 
 static const struct br_option profile_options[] = {
     MATCH(include, br_match_profile_options, "samples that stay; default: all"),
-    MATCH(exclude, br_match_profile_options, "of these, samples that are dropped; default: none"),
+    MATCH(exclude, br_match_profile_options,
+          "samples that are dropped although they are included; default: none"),
     BR_STRINGS(struct side, resource, ANY_OF "all samples of a resource"),
     BR_STRINGS(struct side, profile, ANY_OF "all samples of a profile"),
     BR_OPT_END,
@@ -70,7 +71,7 @@ static const struct br_option profile_options[] = {
 static const struct br_option trace_options[] = {
     BR_STRINGS(struct traces, resource, ANY_OF "all spans of a resource"),
     BR_STRINGS(struct traces, span, ANY_OF "a span"),
-    BR_VALUE(struct traces, spanevent, "conditions that drop events of spans: refused"),
+    BR_VALUE(struct traces, spanevent, "conditions that drop span events; not supported"),
     BR_OPT_END,
 };
 
@@ -78,16 +79,18 @@ static const struct br_option options[] = {
     BR_STRUCT(struct config, spans, span_options, "for traces"),
     BR_STRUCT(struct config, profiles, profile_options, "for profiles"),
     BR_DURATION(struct config, match_time, "20ms",
-                "processor time that all patterns together may take in a request, beside 20 ns for "
-                "each of its bytes; then none matches any more"),
+                "processor time for matching all patterns in a request, in addition to 20 ns per "
+                "byte; after that, no pattern matches"),
     BR_STRUCT(struct config, traces, trace_options, "conditions for traces"),
     BR_VALUE(struct config, trace_conditions, ANY_OF "a span; paths name their context"),
     BR_VALUE(struct config, profile_conditions, ANY_OF "a sample; paths name their context"),
-    BR_IGNORED("error_mode", "conditions that are taken at the start do not fail later"),
-    BR_IGNORED("logs", "of the Collector's, for a signal that is not here"),
-    BR_IGNORED("log_conditions", "of the Collector's, for a signal that is not here"),
-    BR_IGNORED("metrics", "of the Collector's, for a signal that is not here"),
-    BR_IGNORED("metric_conditions", "of the Collector's, for a signal that is not here"),
+    BR_IGNORED("error_mode", "conditions are checked at startup and cannot fail later"),
+    BR_IGNORED("logs", "option of the Collector for a signal that Braid does not support"),
+    BR_IGNORED("log_conditions",
+               "option of the Collector for a signal that Braid does not support"),
+    BR_IGNORED("metrics", "option of the Collector for a signal that Braid does not support"),
+    BR_IGNORED("metric_conditions",
+               "option of the Collector for a signal that Braid does not support"),
     BR_OPT_END,
 };
 
@@ -104,19 +107,17 @@ static int filter_check_matches(const struct side *side, const struct br_yaml *n
         return BR_ENOMEM;
     int rc =
         br_match_check(side->include, at ? br_yaml_get(at, "include") : node, include, arena, errs);
-    int other = rc == BR_ENOMEM
-                    ? 0
-                    : br_match_check(side->exclude, at ? br_yaml_get(at, "exclude") : node, exclude,
-                                     arena, errs);
-    return rc ? rc : other;
+    if (rc == BR_ENOMEM)
+        return rc;
+    int exclude_rc =
+        br_match_check(side->exclude, at ? br_yaml_get(at, "exclude") : node, exclude, arena, errs);
+    return rc ? rc : exclude_rc;
 }
 
-/* One of the lists of conditions; `section` is NULL for those that stand by themselves. */
+/* One list of conditions. `section` is NULL for lists at the top level. */
 struct list {
     const struct br_strings *texts;
-    const struct named *named;
-    /* says where each stands; NULL: in the list `key` */ /* of the texts; NULL: they are the
-                                                             section's list */
+    const struct named *named; /* place of each text in the config; NULL: the list `key` */
     const char *section, *key;
     enum br_signal signal;
     enum br_condition_context context;
@@ -140,7 +141,7 @@ static void filter_lists(const struct config *config, struct list ret[LISTS])
     memcpy(ret, lists, sizeof lists);
 }
 
-/* Each text that cannot be compiled is an error at its place. */
+/* Compiles each text. Texts that cannot be compiled are reported at their place in the config. */
 static int filter_check_list(const struct list *list, const struct br_yaml *node, const char *path,
                              struct br_arena *arena, struct br_errs *errs)
 {
@@ -154,9 +155,9 @@ static int filter_check_list(const struct list *list, const struct br_yaml *node
                                     arena, &err);
         rc = one ? one : rc;
         bool seq = texts && texts->type == BR_YAML_SEQ;
-        const struct br_yaml *text = list->named ? list->named->nodes[i]
-                                     : seq       ? texts->items[i]
-                                                 : texts;
+        const struct br_yaml *text = seq ? texts->items[i] : texts;
+        if (list->named)
+            text = list->named->nodes[i];
         const char *at = list->named ? list->named->paths[i]
                                      : br_arena_printf(arena, "%s::%s::%s[%zu]", path,
                                                        list->section, list->key, i);
@@ -195,15 +196,16 @@ static int filter_add_named(struct named *named, const struct br_yaml *text, con
     if (!path)
         return BR_ENOMEM;
     if (text->type != BR_YAML_SCALAR)
-        return br_errs_add(errs, text, path,
-                           "must be conditions, or maps with a list of them under \"conditions\"");
+        return br_errs_add(
+            errs, text, path,
+            "must be conditions, or maps with a list of conditions under \"conditions\"");
     named->nodes[named->texts.count] = text;
     named->paths[named->texts.count] = path;
     named->texts.items[named->texts.count++] = text->text;
     return 0;
 }
 
-/* What stands at `path`: a condition, or a group of them. */
+/* Adds the element at `path`: a condition or a group of conditions. */
 static int filter_add_group(struct named *named, const struct br_yaml *item, const char *path,
                             struct br_arena *arena, struct br_errs *errs)
 {
@@ -225,8 +227,8 @@ static int filter_add_group(struct named *named, const struct br_yaml *item, con
     return rc;
 }
 
-/* The two forms: texts, and groups, which are maps with texts under `conditions`. Other keys of a
- * group say what paths name themselves. */
+/* Reads a list of texts and groups. A group is a map with texts under `conditions`; its other
+ * keys are ignored, because the paths of its conditions name their context. */
 static int filter_read_named(struct named *named, const struct br_yaml *list, const char *path,
                              const char *key, struct br_arena *arena, struct br_errs *errs)
 {
@@ -342,27 +344,31 @@ static int filter_create(struct br_node *node, struct br_err *err)
 
 /* --- Traffic --------------------------------------------------------------------------------- */
 
-/* The state of looking at one item. */
-struct look {
+/* The argument of filter_on_item. */
+struct filtering {
     struct br_matcher *matcher;
     struct br_conditions *conditions; /* NULL: none */
 };
 
 static int filter_on_item(void *arg, struct br_visit *visit)
 {
-    const struct look *look = arg;
-    int passes = br_matcher_passes(look->matcher, visit);
-    if (passes <= 0 || !look->conditions)
-        return passes < 0 ? passes : passes ? BR_KEEP : BR_DROP;
-    int holds = br_conditions_hold(look->conditions, visit);
-    return holds < 0 ? holds : holds ? BR_DROP : BR_KEEP;
+    const struct filtering *filtering = arg;
+    int passes = br_matcher_passes(filtering->matcher, visit);
+    if (passes < 0)
+        return passes;
+    if (!passes)
+        return BR_DROP;
+    int holds = filtering->conditions ? br_conditions_hold(filtering->conditions, visit) : 0;
+    if (holds < 0)
+        return holds;
+    return holds ? BR_DROP : BR_KEEP;
 }
 
 static void filter_finish(struct br_item *item, int rc)
 {
     if (rc == BR_EFULL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "filter: something has too many attributes, or is too large");
+                       "filter: a list of attributes is too long, or a record is too large");
     else if (rc == BR_EINVAL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "filter: malformed data");
     else
@@ -375,11 +381,11 @@ static void filter_say(struct br_node *node, unsigned n_gave_up)
     *state->gave_up += n_gave_up;
     if (n_gave_up)
         br_node_warn(node, &state->limit,
-                     "a pattern took too long over a text and counts as not matching");
+                     "matching a pattern took too long; it counts as not matching");
 }
 
-/* An item too large for an arena is not a lack of memory. */
-static int filter_why(const struct br_matcher *matcher, const struct br_conditions *conditions)
+/* Returns BR_EFULL if an arena was too small for the item, which is not a lack of memory. */
+static int filter_error_of(const struct br_matcher *matcher, const struct br_conditions *conditions)
 {
     int rc = br_arena_why(&matcher->arena);
     return rc == BR_ENOMEM && conditions ? br_arena_why(&conditions->arena) : rc;
@@ -391,18 +397,18 @@ static void filter_consume(struct br_node *node, struct br_item *item)
     const struct config *config = node->config;
     struct br_matcher *matcher = &state->matchers[item->signal];
     struct br_conditions *conditions = &state->conditions[item->signal];
-    struct look look = {matcher, conditions->count ? conditions : NULL};
-    uint32_t before = item->n_items;
+    struct filtering filtering = {matcher, conditions->count ? conditions : NULL};
+    uint32_t before = item->n_records;
     br_regex_time_begin(&state->time, config->match_time, item);
     int rc = br_matcher_begin(matcher, item);
-    if (!rc && look.conditions)
+    if (!rc && filtering.conditions)
         rc = br_conditions_begin(conditions, item);
-    if (!rc && (br_matcher_active(matcher) || look.conditions))
-        rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM, filter_on_item, &look);
+    if (!rc && (br_matcher_active(matcher) || filtering.conditions))
+        rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM, filter_on_item, &filtering);
     if (rc == BR_ENOMEM)
-        rc = filter_why(matcher, look.conditions);
+        rc = filter_error_of(matcher, filtering.conditions);
     br_matcher_end(matcher);
-    if (look.conditions)
+    if (filtering.conditions)
         br_conditions_end(conditions);
     filter_say(node, matcher->n_gave_up + conditions->n_gave_up);
     matcher->n_gave_up = conditions->n_gave_up = 0;
@@ -410,9 +416,9 @@ static void filter_consume(struct br_node *node, struct br_item *item)
         filter_finish(item, rc);
         return;
     }
-    uint32_t n_dropped = before - item->n_items;
-    br_item_settle(item, BR_FATE_DROPPED, "filtered", n_dropped);
-    if (n_dropped && item->n_items == 0)
+    uint32_t n_dropped = before - item->n_records;
+    br_item_report(item, BR_RESULT_DROPPED, "filtered", n_dropped);
+    if (n_dropped && item->n_records == 0)
         br_item_done(item);
     else
         br_node_forward(node, item);
@@ -424,7 +430,7 @@ const struct br_component br_filter_processor = {
     .kind = BR_PROCESSOR,
     .signals = BR_BOTH_SIGNALS,
     .stability = "beta",
-    .help = "drops spans and samples by what they are",
+    .help = "drops spans and samples by their properties",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),

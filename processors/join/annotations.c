@@ -21,7 +21,7 @@
 /* --- Onto samples ----------------------------------------------------------------------- */
 
 #define OTHER_VALUE "_other"
-#define SEEN_MAX (1u << 20) /* about further ones is asked each time */
+#define SEEN_MAX (1u << 20) /* entries; values beyond that are checked each time */
 
 void join_additions_init(struct join_additions *additions, const struct br_dictionary_view *view)
 {
@@ -121,7 +121,8 @@ static bool annotations_dropping_names_span(const struct dropping *dropping, uin
                                           dropping->labels[index].kind == JOIN_LABEL_TRACE_ID);
 }
 
-/* The indices of the field that stay, one field each: never longer than twice the field. */
+/* Writes the indices of the field that remain, one field each. The output is at most twice as
+ * long as the field. */
 static uint8_t *annotations_dropping_put(const struct dropping *dropping, uint8_t *out,
                                          const struct br_field *field)
 {
@@ -173,7 +174,7 @@ int join_drop_span_labels(struct br_item *item, const bool *drops, const struct 
 #define ARENA_MAX (64u << 20)
 
 enum mark {
-    MARK_PYROSCOPE_ID, /* what Grafana's way from a span to its profile looks for */
+    MARK_PYROSCOPE_ID, /* Grafana uses it to navigate from a span to its profile */
     MARK_PROFILE_ID,
     MARK_TYPE,
     MARK_COUNT,
@@ -195,8 +196,8 @@ static const char *const keys[MARKS] = {"pyroscope.profile.id",
                                         "profile.top_functions",
                                         "profile.partial"};
 
-/* Bits of the keys that the span has already: whoever was first, an SDK's bridge or another join,
- * knows better. */
+/* Returns a bit for each key that the span has already. Existing values come from an SDK's
+ * bridge or another join and take precedence. */
 static unsigned annotations_mark_keys_of(const struct br_span *span)
 {
     const uint8_t *p = span->body, *end = p + span->body_len;
@@ -212,30 +213,32 @@ static unsigned annotations_mark_keys_of(const struct br_span *span)
 struct marking {
     struct join *join;
     struct br_arena arena;
-    struct join_service service; /* of the part at hand */
+    struct join_service service; /* of the current part */
     struct join_locals locals;
-    struct join_infer infer;    /* with infer */
-    struct join_identity where; /* with infer: of the part at hand */
-    uint64_t n_cut; /* spans that the steps were not enough for: without those below them */
-    unsigned has;   /* bits, of the span at hand */
-    bool exact;     /* marks that lead nowhere are taken away */
-    bool dead;      /* the span at hand has one */
+    struct join_infer infer;    /* only with infer */
+    struct join_identity where; /* only with infer: of the current part */
+    uint64_t n_cut;             /* spans marked without their descendants for lack of steps */
+    unsigned has;               /* keys of the current span, as bits */
+    bool exact;                 /* marks of spans without samples are removed */
+    bool dangling;              /* the current span has such a mark */
     int rc;
 };
 
-/* The samples of a span that leave with the id that they name: its own, or that of its root. */
+/* The samples of a span that are exported with the id that they name: that of the span, or that
+ * of its root. */
 struct named {
-    bool any; /* they may have been taken below it */
+    bool any; /* there are samples, though they may have been taken in a span below */
     uint32_t count[JOIN_MEASURES];
 };
 
-/* The sums of samples: of the span, and of it with the spans below it. */
+/* Sums of samples: of the span alone, and of the span and its descendants. */
 struct sums {
     struct join_totals own, all;
     bool any_own, any;
-    struct named named;                /* of `own` */
-    bool partial;                      /* samples of some of them were lost, or are elsewhere */
-    struct join_top top[JOIN_TOP_MAX]; /* of `all` */
+    struct named named; /* part of `own` */
+    /* some of their samples were lost or are linked to other spans */
+    bool partial;
+    struct join_top top[JOIN_TOP_MAX]; /* function counters of `all` */
 };
 
 static void annotations_mark_add_text(struct marking *marking, struct br_addition *addition,
@@ -263,7 +266,7 @@ static void annotations_mark_add_hex(struct marking *marking, struct br_addition
     annotations_mark_add_text(marking, addition, mark, hex, text.len);
 }
 
-/* The truth value true. */
+/* Adds an attribute with the value true. */
 static void annotations_mark_add_true(struct marking *marking, struct br_addition *addition,
                                       enum mark mark)
 {
@@ -296,7 +299,7 @@ static void annotations_mark_add_share(const struct join_totals *share, struct j
     join_totals_add_top(into, into_top, JOIN_TOP_MAX, share, join_totals_top(share));
 }
 
-/* Hashes of what a span says of its thread; 0: nothing. */
+/* Hashes of a span's thread.id and thread.name; 0: absent. */
 struct thread {
     uint32_t id, name;
 };
@@ -306,8 +309,8 @@ static struct thread annotations_mark_thread_of(const struct join_relative *rela
     return (struct thread){relative->thread, relative->thread_name};
 }
 
-/* Reads where a span of the part at hand ran; false where it does not say, or nothing is inferred.
- */
+/* Computes where a span of the current part ran. Returns false if its thread or process is
+ * unknown, or inference is off. */
 static bool annotations_mark_where(const struct marking *marking, const struct thread *thread,
                                    struct join_identity *ret)
 {
@@ -320,7 +323,7 @@ static bool annotations_mark_where(const struct marking *marking, const struct t
            (ret->hashes[JOIN_THREAD_ID] || ret->hashes[JOIN_THREAD_NAME]);
 }
 
-/* The sums of samples that name no span and were inferred for this one; NULL: none. */
+/* Returns the totals of samples that were inferred for this span; NULL: none. */
 static const struct join_totals *annotations_mark_inferred(struct marking *marking,
                                                            const uint8_t *trace_id,
                                                            const uint8_t *span_id,
@@ -332,7 +335,7 @@ static const struct join_totals *annotations_mark_inferred(struct marking *marki
                : NULL;
 }
 
-/* Whether samples of a span were lost, or of its thread before it came. */
+/* Returns true if samples of the span, or of its thread before it arrived, were lost. */
 static bool annotations_mark_lost(const struct marking *marking, const uint8_t *span_id,
                                   const struct thread *thread, uint64_t start_ns)
 {
@@ -345,26 +348,29 @@ static bool annotations_mark_lost(const struct marking *marking, const uint8_t *
     return join_infer_is_partial(&marking->infer, &where, start_ns);
 }
 
-/* The same for a span of a tree: timestamps of samples that name its root may have left, too, and
- * then their span is not known. */
+/* Returns true if the totals of a span of a tree are incomplete. In addition to
+ * annotations_mark_lost, timestamps of samples that name the root may have been evicted, and
+ * their spans are then unknown. */
 static bool annotations_mark_is_partial(const struct marking *marking,
                                         const struct join_local *local, uint32_t root,
                                         uint32_t index)
 {
     const struct join_relative *relative = &local->spans[index], *top = &local->spans[root];
     const struct thread thread = annotations_mark_thread_of(relative);
+    const uint8_t *span_id = (const uint8_t *)&relative->span_id;
     bool alone = local->end[root] - local->first[root] == 1;
-    return annotations_mark_lost(marking, (const uint8_t *)&relative->span_id, &thread,
-                                 relative->start_ns) ||
-           join_table_lost_below(marking->join->table, (const uint8_t *)&relative->span_id) ||
-           (top->taken && !alone &&
-            (relative->start_ns < local->since_ns ||
-             join_table_left(marking->join->table, (const uint8_t *)&top->span_id,
-                             relative->start_ns)));
+    if (annotations_mark_lost(marking, span_id, &thread, relative->start_ns) ||
+        join_table_lost_below(marking->join->table, span_id))
+        return true;
+    if (!top->deferred || alone)
+        return false;
+    return relative->start_ns < local->since_ns ||
+           join_table_evicted_after(marking->join->table, (const uint8_t *)&top->span_id,
+                                    relative->start_ns);
 }
 
-/* Whether a profile store has other samples under the span's id than its own: they left before a
- * span came that they were taken in. */
+/* Returns true if the samples in the profile store under the span's id differ from its totals,
+ * because some were exported before the span in which they were taken arrived. */
 static bool annotations_mark_is_elsewhere(const struct sums *sums)
 {
     unsigned measure = 0;
@@ -381,8 +387,8 @@ static uint32_t annotations_mark_root_of(const struct join_local *local, uint32_
     return index;
 }
 
-/* Adds what one span has of its own: totals, and its share of what was taken. Sets
- * `named`. */
+/* Adds the totals of one span, its deferred samples and its inferred samples. Sets `*named`.
+ * Returns true if it has any. */
 static bool annotations_mark_add_own(struct marking *marking, const struct br_span *span,
                                      const struct join_local *local, uint32_t index,
                                      struct join_totals *into, struct join_top *into_top,
@@ -396,7 +402,7 @@ static bool annotations_mark_add_own(struct marking *marking, const struct br_sp
         relative->totals && join_table_totals(marking->join->table, span->head.trace_id,
                                               (const uint8_t *)&relative->span_id, &totals, top);
     if (any) {
-        marking->locals.steps += JOIN_STEPS_PER_LOOK + totals.n_top * JOIN_TOP_MAX / 2;
+        marking->locals.steps += JOIN_STEPS_PER_LOOKUP + totals.n_top * JOIN_TOP_MAX / 2;
         join_totals_add(into, &totals);
         join_totals_add_top(into, into_top, JOIN_TOP_MAX, &totals, top);
     }
@@ -411,24 +417,24 @@ static bool annotations_mark_add_own(struct marking *marking, const struct br_sp
         annotations_mark_add_share(share, into, into_top);
     if (inferred)
         annotations_mark_add_share(inferred, into, into_top);
-    if (any || share || inferred)
-        memcpy(into->under,
-               any     ? totals.under
-               : share ? share->under
-                       : inferred->under,
-               sizeof into->under);
+    if (any)
+        memcpy(into->under, totals.under, sizeof into->under);
+    else if (share)
+        memcpy(into->under, share->under, sizeof into->under);
+    else if (inferred)
+        memcpy(into->under, inferred->under, sizeof into->under);
     return any || share || inferred;
 }
 
-/* A span whose tree is not known has all that names it. */
+/* Computes the sums of a span whose tree is unknown: all samples that name it. */
 static void annotations_mark_add_alone(struct marking *marking, const struct br_span *span,
                                        struct sums *ret)
 {
     const uint8_t *trace_id = br_span_has_trace(&span->head) ? span->head.trace_id : NULL;
     ret->any_own = ret->any = join_table_totals(
         marking->join->table, trace_id, annotations_mark_span_id_of(span), &ret->own, ret->top);
-    if (ret->any && ret->own.taken && trace_id)
-        join_taken_add(&marking->locals, trace_id, annotations_mark_span_id_of(span), &ret->own);
+    if (ret->any && ret->own.deferred && trace_id)
+        join_deferred_add(&marking->locals, trace_id, annotations_mark_span_id_of(span), &ret->own);
     ret->named.any = ret->any;
     memcpy(ret->named.count, ret->own.count, sizeof ret->named.count);
     struct thread thread = {0};
@@ -502,7 +508,8 @@ static bool annotations_mark_is_before(const struct br_addition *addition,
     return c ? c < 0 : addition->len < other->len;
 }
 
-/* The functions with the largest values, in order; equal ones by name. */
+/* Adds the names of the functions with the largest values, in descending order; equal ones by
+ * name. */
 static void annotations_mark_add_top(struct marking *marking, struct sums *sums,
                                      struct br_addition *addition)
 {
@@ -566,7 +573,7 @@ static void annotations_mark_add_totals(struct marking *marking, const struct br
         annotations_mark_add_true(marking, addition, MARK_PARTIAL);
 }
 
-/* Whether the span says that its parent is another process's. */
+/* Returns true if the span's flags indicate that its parent belongs to another process. */
 static bool annotations_mark_parent_is_remote(const struct br_span *span)
 {
     const unsigned both = BR_SPAN_FLAG_HAS_IS_REMOTE | BR_SPAN_FLAG_IS_REMOTE;
@@ -579,16 +586,17 @@ static bool annotations_mark_parent_is_remote(const struct br_span *span)
     return (flags & both) == both;
 }
 
-/* Whether SDK bridges would name the span: they label samples with the local root, which has no
- * parent in its process. A parent that has not come says nothing: spans come before their parents.
- */
+/* Returns true if an SDK bridge would label samples with the span. Bridges use the local root,
+ * which has no parent in its process. An absent parent proves nothing, because spans arrive
+ * before their parents. */
 static bool annotations_mark_is_entry(const struct br_span *span)
 {
     return !span->head.parent_id || br_span_kind_is_entry(span->kind) ||
            annotations_mark_parent_is_remote(span);
 }
 
-/* Whether samples that name the span, whose CPU time is known by now, leave with their links. */
+/* Returns true if samples that name the span keep their links. Their CPU time is known at this
+ * point. */
 static bool annotations_mark_is_kept(const struct marking *marking, const struct br_span *span,
                                      const uint8_t *span_id)
 {
@@ -615,8 +623,9 @@ static bool annotations_mark_is_kept(const struct marking *marking, const struct
            join_totals_cpu_ns(&totals) > join->policy.keep->cpu_threshold;
 }
 
-/* Whether samples leave with the span's id, or, with `link: root`, with that of its root. Those
- * that name a root leave with it even where all of them were taken below it. */
+/* Returns true if samples are exported with the span's id or, with `link: root`, with that of
+ * its root. Samples that name a root keep its id even if all of them were taken in spans below
+ * it. */
 static bool annotations_mark_is_named(const struct marking *marking, const struct sums *sums)
 {
     bool any = sums->named.any && !marking->locals.link_spans;
@@ -625,13 +634,13 @@ static bool annotations_mark_is_named(const struct marking *marking, const struc
     return any;
 }
 
-/* Makes what is appended to one span; nothing when there is nothing to add, or no memory. */
+/* Returns the bytes to append to one span; empty if nothing is added or memory is short. */
 static struct br_addition annotations_mark_span(struct marking *marking, const struct br_span *span,
                                                 bool totals, bool likely)
 {
     struct br_addition addition = {0};
     struct sums sums;
-    sums.any = sums.any_own = sums.partial = marking->dead = false;
+    sums.any = sums.any_own = sums.partial = marking->dangling = false;
     sums.named.any = false;
     if (!span->head.span_id)
         return addition;
@@ -641,15 +650,15 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
     bool leads = annotations_mark_is_named(marking, &sums) &&
                  annotations_mark_is_kept(marking, span, sums.own.under);
     sums.partial = sums.partial || (leads && annotations_mark_is_elsewhere(&sums));
-    marking->dead = marking->exact && !leads &&
-                    !join_table_lost(marking->join->table, annotations_mark_span_id_of(span));
+    marking->dangling = marking->exact && !leads &&
+                        !join_table_lost(marking->join->table, annotations_mark_span_id_of(span));
     if (!sums.any && !likely)
         return addition;
     marking->has = annotations_mark_keys_of(span);
     marking->rc = 0;
     if (sums.any)
         annotations_mark_add_totals(marking, span, &sums, &addition);
-    /* A profile store has the samples under the span that they name. */
+    /* A profile store has the samples under the span id that they name. */
     if (leads || likely)
         annotations_mark_add_hex(marking, &addition, MARK_PYROSCOPE_ID,
                                  leads ? sums.own.under : annotations_mark_span_id_of(span), 8);
@@ -659,12 +668,12 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
 /* --- Marks that lead nowhere --- */
 
 struct cleaning {
-    const struct br_span *spans; /* of which only ids are read */
-    const bool *dead;
+    const struct br_span *spans; /* only their ids are read */
+    const bool *dangling;
     struct br_arena arena;
 };
 
-/* A mark as bridges write it: the span's own id. */
+/* Returns true if the field is a mark as bridges write it: the span's own id. */
 static bool cleaning_is_mark(const struct br_field *field, const char *id, size_t id_len)
 {
     struct br_keyvalue kv;
@@ -679,7 +688,7 @@ static bool cleaning_is_mark(const struct br_field *field, const char *id, size_
 static int cleaning_on_span(void *arg, struct br_visit *visit)
 {
     struct cleaning *cleaning = arg;
-    if (!cleaning->dead[visit->index])
+    if (!cleaning->dangling[visit->index])
         return BR_KEEP;
     char hex[17];
     struct br_str id = {.data = hex, .cap = sizeof hex, .max = sizeof hex - 1, .fixed = true};
@@ -697,11 +706,11 @@ static int cleaning_on_span(void *arg, struct br_visit *visit)
     return visit->out.len == visit->len ? BR_KEEP : BR_REPLACE;
 }
 
-/* Takes the marks of `dead` spans away. Without memory they stay. */
+/* Removes the marks of `dangling` spans. If there is not enough memory, they stay. */
 static void annotations_mark_clean(struct br_item *item, const struct br_span *spans,
-                                   const bool *dead)
+                                   const bool *dangling)
 {
-    struct cleaning cleaning = {.spans = spans, .dead = dead};
+    struct cleaning cleaning = {.spans = spans, .dangling = dangling};
     br_arena_init(&cleaning.arena, ARENA_MAX);
     (void)br_item_rewrite(item, 1u << BR_LEVEL_ITEM, cleaning_on_span, &cleaning);
     br_arena_release(&cleaning.arena);
@@ -723,7 +732,7 @@ void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool 
     struct marking marking = {.join = join,
                               .exact = waited && join->config->mark == JOIN_MARK_EXACT};
     br_arena_init(&marking.arena, ARENA_MAX);
-    uint32_t i = 0, n_items = item->n_items;
+    uint32_t i = 0, n_records = item->n_records;
     marking.locals =
         (struct join_locals){.table = join->table,
                              .link_spans = join->config->local_root.link == JOIN_LINK_SPAN,
@@ -734,10 +743,11 @@ void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool 
                     &marking.arena);
     marking.infer.cut = join->trace_spans_cut;
     struct br_addition *additions =
-        spans ? br_arena_calloc(&marking.arena, n_items, sizeof *additions) : NULL;
-    bool *dead = marking.exact ? br_arena_calloc(&marking.arena, n_items, sizeof *dead) : NULL;
-    bool any_dead = false;
-    for (uint32_t p = 0; additions && p < item->n_parts && i < n_items; p++) {
+        spans ? br_arena_calloc(&marking.arena, n_records, sizeof *additions) : NULL;
+    bool *dangling =
+        marking.exact ? br_arena_calloc(&marking.arena, n_records, sizeof *dangling) : NULL;
+    bool any_dangling = false;
+    for (uint32_t p = 0; additions && p < item->n_parts && i < n_records; p++) {
         struct br_part *part = &item->parts[p];
         marking.service = join_service_of(part, NULL);
         marking.service.name_len = join_cut(marking.service.name, marking.service.name_len);
@@ -745,18 +755,18 @@ void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool 
                       join_service_profiled(join, &marking.service, now_ms);
         annotations_mark_begin_part(&marking, part);
         uint32_t first = i, n_marked = 0;
-        for (; i < n_items && spans[i].part == p; i++) {
+        for (; i < n_records && spans[i].part == p; i++) {
             additions[i] = annotations_mark_span(&marking, &spans[i], totals, likely);
             n_marked += additions[i].len > 0;
-            any_dead = any_dead || marking.dead;
-            if (dead)
-                dead[i] = marking.dead;
+            any_dangling = any_dangling || marking.dangling;
+            if (dangling)
+                dangling[i] = marking.dangling;
         }
         if (n_marked && br_part_append(item, part, additions + first) == 0)
             *join->marked += n_marked;
     }
-    if (dead && any_dead)
-        annotations_mark_clean(item, spans, dead);
+    if (dangling && any_dangling)
+        annotations_mark_clean(item, spans, dangling);
     *join->steps_cut += (double)(marking.n_cut + marking.locals.n_cut + marking.infer.n_cut);
     join_infer_release(&marking.infer);
     join_locals_release(&marking.locals);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples that say the same are chained, by number: what is kept of each is where it lies, and
- * which is the next of its chain. The rest is read again from its bytes when it is asked for, so
- * that a sample takes 15 bytes whatever is in it.
+ * Equal samples are chained by number. For each sample only its position and the next sample of its
+ * chain are stored; everything else is read again from its bytes when needed. A sample therefore
+ * takes 15 bytes, regardless of its size.
  */
 #include "processors/join/fold.h"
 
@@ -18,20 +18,20 @@
 #include "wire/protobuf.h"
 
 #define ATTRIBUTES_MAX (1u << 26)
-#define JOIN_FOLD_GONE 3 /* beside enum join_fold: became part of another */
+#define JOIN_FOLD_MERGED 3 /* in addition to enum join_fold: was merged into another sample */
 
-/* A sample as it is compared. */
+/* The properties of a sample that are compared. */
 struct fold_sample {
     uint32_t stack;
     uint32_t link; /* 0: none, or one that is not kept */
     uint32_t n_values, n_times;
-    bool odd;             /* it has what we do not know, or numbers that do not go together */
-    uint32_t *attributes; /* ascending, without those that name the span */
+    bool unmergeable;     /* has unknown fields, or different numbers of values and timestamps */
+    uint32_t *attributes; /* in ascending order, without those that name the span */
     uint32_t n_attributes, cap_attributes;
 };
 
-/* The first sample of a part, and the part's bytes, in which the places of all of its are counted.
- */
+/* The first sample of a part, and the part's bytes. Positions of its samples are relative to
+ * `base`. */
 struct fold_range {
     uint32_t first;
     const uint8_t *base, *end;
@@ -44,19 +44,20 @@ struct fold {
     uint8_t secret[16];
     struct fold_range *ranges;
     uint32_t n_ranges;
-    uint32_t count;         /* samples */
-    uint32_t profile_first; /* sample of the profile at hand */
-    uint32_t *at;           /* where the field of each begins */
-    uint32_t *next;         /* of its chain, in ascending order; the last one's is the first */
-    uint32_t *last;         /* hash table: the last of a chain, plus 1 */
-    uint8_t *tags;          /* beside it, of their hashes */
+    uint32_t count;         /* number of samples */
+    uint32_t profile_first; /* index of the first sample of the current profile */
+    uint32_t *at;           /* position of each sample's field */
+    /* next sample of the chain, in ascending order; the last one points to the first */
+    uint32_t *next;
+    uint32_t *last; /* hash table: index + 1 of the last sample of a chain */
+    uint8_t *tags;  /* low bits of the hashes in `last` */
     uint32_t n_slots;
     struct fold_sample here, there;
     uint64_t *sums;
     uint32_t cap_sums;
     uint8_t *out;
     size_t cap_out;
-    uint32_t n_gone;
+    uint32_t n_merged;
     bool no_memory;
 };
 
@@ -67,7 +68,7 @@ static bool fold_is_kept(uint8_t verdict)
     return (verdict & ~JOIN_FOLD_TIMELESS) == JOIN_FOLD_KEPT;
 }
 
-/* Whether samples with this verdict lose the attribute. */
+/* Returns true if samples with this verdict lose the attribute. */
 static bool fold_drops(const struct fold *fold, uint8_t verdict, uint64_t index)
 {
     if (index >= fold->n_labels)
@@ -102,7 +103,7 @@ static bool fold_is_larger(const void *one, const void *other, const void *arg)
 
 static const struct br_heap_kind largest_first = {sizeof(uint32_t), fold_is_larger, NULL};
 
-/* Mostly there is nothing to do. */
+/* Sorts the values. They are usually sorted already. */
 static void fold_sort(uint32_t *values, uint32_t count)
 {
     uint32_t sorted = 1;
@@ -120,7 +121,8 @@ static void fold_sort(uint32_t *values, uint32_t count)
     }
 }
 
-/* The next number of a repeated field; false at its end. `*at` is NULL at first. */
+/* Reads the next number of a repeated field. Returns false at its end. `*at` is NULL before the
+ * first call. */
 static bool fold_number(const struct br_field *field, const uint8_t **at, uint64_t *ret)
 {
     const uint8_t *end = br_field_end(field);
@@ -146,7 +148,7 @@ static void fold_read(struct fold *fold, uint8_t verdict, const uint8_t *p, cons
     fold_sample->link = 0;
     fold_sample->stack = fold_sample->n_values = fold_sample->n_times = fold_sample->n_attributes =
         0;
-    fold_sample->odd = false;
+    fold_sample->unmergeable = false;
     while (p < end && (p = br_field_next(p, end, &field))) {
         const uint8_t *at = NULL;
         uint64_t v;
@@ -161,21 +163,23 @@ static void fold_read(struct fold *fold, uint8_t verdict, const uint8_t *p, cons
         else if (field.number == BR_SAMPLE_TIMES)
             fold_sample->n_times += field.wire == BR_WIRE_LEN ? (uint32_t)(field.value / 8) : 1;
         else if (field.number != BR_SAMPLE_LINK)
-            fold_sample->odd = true;
+            fold_sample->unmergeable = true;
         else if (fold_is_kept(verdict))
             fold_sample->link = (uint32_t)field.value;
     }
     if (verdict & JOIN_FOLD_TIMELESS) {
-        fold_sample->odd = fold_sample->odd || fold_sample->n_values != fold_sample->n_times;
-        fold_sample->n_values = 1; /* their sum */
+        fold_sample->unmergeable =
+            fold_sample->unmergeable || fold_sample->n_values != fold_sample->n_times;
+        fold_sample->n_values = 1; /* the sum of its values */
         fold_sample->n_times = 0;
     }
-    fold_sample->odd = fold_sample->odd || (fold_sample->n_times && fold_sample->n_values &&
-                                            fold_sample->n_times != fold_sample->n_values);
+    fold_sample->unmergeable =
+        fold_sample->unmergeable || (fold_sample->n_times && fold_sample->n_values &&
+                                     fold_sample->n_times != fold_sample->n_values);
     fold_sort(fold_sample->attributes, fold_sample->n_attributes);
 }
 
-/* The body of a sample that has been noted. */
+/* Returns the body of a sample whose position is stored. */
 static const uint8_t *fold_body(const struct fold *fold, uint32_t index, const uint8_t **ret_end)
 {
     uint32_t low = 0, high = fold->n_ranges;
@@ -194,7 +198,8 @@ static const uint8_t *fold_body(const struct fold *fold, uint32_t index, const u
 
 /* --- Chaining --------------------------------------------------------------------------------- */
 
-/* Whether it has timestamps, and whether they have values; or else how many values it has. */
+/* Returns a number that only samples of the same shape have: with timestamps and values, with
+ * timestamps alone, or with the same number of values. */
 static uint32_t fold_shape(const struct fold_sample *fold_sample)
 {
     return fold_sample->n_times ? UINT32_MAX - (fold_sample->n_values > 0) : fold_sample->n_values;
@@ -214,7 +219,7 @@ static uint64_t fold_hash(const struct fold *fold)
     return br_siphash(fold->secret, &key, sizeof key);
 }
 
-/* Whether the sample at hand says the same as one of before. */
+/* Returns true if the current sample equals an earlier one. */
 static bool fold_same(struct fold *fold, uint32_t index)
 {
     const struct fold_sample *here = &fold->here, *there = &fold->there;
@@ -222,10 +227,12 @@ static bool fold_same(struct fold *fold, uint32_t index)
         return false;
     const uint8_t *end, *p = fold_body(fold, index, &end);
     fold_read(fold, fold->folds[index], p, end, &fold->there);
-    return !fold->no_memory && there->stack == here->stack && there->link == here->link &&
-           fold_shape(there) == fold_shape(here) && there->n_attributes == here->n_attributes &&
-           (!here->n_attributes || memcmp(there->attributes, here->attributes,
-                                          here->n_attributes * sizeof *here->attributes) == 0);
+    if (fold->no_memory || there->stack != here->stack || there->link != here->link)
+        return false;
+    if (fold_shape(there) != fold_shape(here) || there->n_attributes != here->n_attributes)
+        return false;
+    return !here->n_attributes || memcmp(there->attributes, here->attributes,
+                                         here->n_attributes * sizeof *here->attributes) == 0;
 }
 
 static void fold_chain(struct fold *fold, uint32_t index)
@@ -253,18 +260,18 @@ static void fold_note(struct fold *fold, uint32_t index, const uint8_t *at, cons
     fold->at[index] = (uint32_t)(at - fold->ranges[fold->n_ranges - 1].base);
     fold->next[index] = index;
     fold_read(fold, fold->folds[index], body, end, &fold->here);
-    if (!fold->here.odd && !fold->no_memory)
+    if (!fold->here.unmergeable && !fold->no_memory)
         fold_chain(fold, index);
 }
 
-/* Goes through the samples in the order in which br_item_rewrite visits them. */
+/* Visits the samples in the same order as br_item_rewrite. */
 static void fold_note_all(struct fold *fold, const struct br_item *item)
 {
     struct br_field field, s, t;
     uint32_t index = 0;
     for (uint32_t i = 0; i < item->n_parts; i++) {
         const struct br_part *part = &item->parts[i];
-        if (part->kind != BR_PART_RESOURCE || !part->n_items)
+        if (part->kind != BR_PART_RESOURCE || !part->n_records)
             continue;
         fold->ranges[fold->n_ranges++] =
             (struct fold_range){index, part->raw, part->raw + part->raw_len};
@@ -288,12 +295,12 @@ static void fold_note_all(struct fold *fold, const struct br_item *item)
 
 /* --- Writing ---------------------------------------------------------------------------------- */
 
-/* A chain, or as much of it as becomes one sample. */
+/* A chain, or the part of it that becomes one sample. */
 struct fold_group {
     uint32_t first, last;
     uint32_t n_values, n_times;
-    size_t values_len; /* of them as varints */
-    bool folded;       /* a sample among them loses its link, or its times */
+    size_t values_len; /* bytes of the values as varints */
+    bool folded;       /* at least one of its samples loses its link or its times */
 };
 
 static bool fold_changes(uint8_t verdict)
@@ -301,8 +308,8 @@ static bool fold_changes(uint8_t verdict)
     return verdict == JOIN_FOLD_FOLDED || verdict & JOIN_FOLD_TIMELESS;
 }
 
-/* Adds the values of a sample; false when a sum would not fit into 64 bits. Those of a sample that
- * loses its times are added to one another first. */
+/* Adds the values of a sample to the sums. The values of a sample that loses its times are first
+ * added to each other. With `check`, changes nothing and returns false if a sum would overflow. */
 static bool fold_add(struct fold *fold, uint32_t index, bool check)
 {
     bool one = fold->folds[index] & JOIN_FOLD_TIMELESS;
@@ -345,7 +352,7 @@ static size_t fold_values_len(const struct fold *fold, uint32_t index, uint32_t 
     return len;
 }
 
-/* Sums the chain's values up, as far as they can be. */
+/* Adds up the values of the chain's samples until a sum would overflow. */
 static int fold_sum(struct fold *fold, struct fold_group *fold_group)
 {
     fold_group->n_values = fold->here.n_values;
@@ -367,7 +374,7 @@ static int fold_sum(struct fold *fold, struct fold_group *fold_group)
     return 0;
 }
 
-/* Counts what the chain's samples have, which all stays. */
+/* Computes the size of a group with timestamps, which keeps all values and timestamps. */
 static void fold_measure(struct fold *fold, struct fold_group *fold_group)
 {
     uint32_t index = fold_group->first;
@@ -382,7 +389,7 @@ static void fold_measure(struct fold *fold, struct fold_group *fold_group)
     } while (index > fold_group->last);
 }
 
-/* Copies the numbers of one field of all samples of the group. */
+/* Copies the numbers of one field from all samples of the group. */
 static uint8_t *fold_copy(const struct fold *fold, const struct fold_group *fold_group,
                           unsigned field_number, uint8_t *out)
 {
@@ -435,7 +442,7 @@ static uint8_t *fold_write_values(const struct fold *fold, const struct fold_gro
     return out;
 }
 
-/* Fields that we do not know: such a sample is alone. */
+/* Copies unknown fields. A sample that has any is not merged. */
 static uint8_t *fold_write_unknown(uint8_t *out, const uint8_t *p, const uint8_t *end)
 {
     struct br_field field;
@@ -478,31 +485,31 @@ static int fold_write(struct fold *fold, const struct fold_group *fold_group,
     if (fold_group->n_times)
         o = fold_copy(fold, fold_group, BR_SAMPLE_TIMES,
                       fold_open(o, BR_SAMPLE_TIMES, (size_t)fold_group->n_times * 8));
-    if (fold_sample->odd)
+    if (fold_sample->unmergeable)
         o = fold_write_unknown(o, visit->body, visit->body + visit->len);
     visit->out = (struct br_addition){fold->out, (size_t)(o - fold->out)};
     return BR_REPLACE;
 }
 
-/* Notes what becomes of the others of the group. */
+/* Marks the other samples of the group as merged or, if the group stays as it is, as kept. */
 static void fold_decide(struct fold *fold, const struct fold_group *fold_group)
 {
     for (uint32_t index = fold_group->first; index != fold_group->last;) {
         index = fold->next[index];
-        fold->folds[index] = fold_group->folded ? JOIN_FOLD_GONE : JOIN_FOLD_KEPT;
+        fold->folds[index] = fold_group->folded ? JOIN_FOLD_MERGED : JOIN_FOLD_KEPT;
     }
 }
 
-/* Whoever comes first of a chain has its place. What did not fit into its sums is a chain of its
- * own when its first sample comes. */
+/* Replaces the first sample of a group by the merged sample. Samples that did not fit into its
+ * sums form a new group when the first of them is visited. */
 static int fold_on_sample(void *arg, struct br_visit *visit)
 {
     struct fold *fold = arg;
     struct fold_group fold_group = {.first = visit->index, .last = visit->index};
     if (fold->folds[visit->index] == JOIN_FOLD_KEPT)
         return BR_KEEP;
-    if (fold->folds[visit->index] == JOIN_FOLD_GONE) {
-        fold->n_gone++;
+    if (fold->folds[visit->index] == JOIN_FOLD_MERGED) {
+        fold->n_merged++;
         return BR_DROP;
     }
     fold_read(fold, fold->folds[visit->index], visit->body, visit->body + visit->len, &fold->here);
@@ -513,9 +520,9 @@ static int fold_on_sample(void *arg, struct br_visit *visit)
     else if (fold_sum(fold, &fold_group))
         return BR_ENOMEM;
     fold_decide(fold, &fold_group);
-    return !fold_group.folded ? BR_KEEP
-           : fold->no_memory  ? BR_ENOMEM
-                              : fold_write(fold, &fold_group, visit);
+    if (!fold_group.folded)
+        return BR_KEEP;
+    return fold->no_memory ? BR_ENOMEM : fold_write(fold, &fold_group, visit);
 }
 
 /* --- Both ------------------------------------------------------------------------------------- */
@@ -524,8 +531,8 @@ static int fold_init(struct fold *fold, const struct br_item *item)
 {
     uint32_t n_ranges = 0;
     for (uint32_t i = 0; i < item->n_parts; i++)
-        n_ranges += item->parts[i].kind == BR_PART_RESOURCE && item->parts[i].n_items;
-    fold->count = item->n_items;
+        n_ranges += item->parts[i].kind == BR_PART_RESOURCE && item->parts[i].n_records;
+    fold->count = item->n_records;
     fold->n_slots = fold->count + fold->count / 3 + 1;
     fold->ranges = br_calloc(n_ranges + 1, sizeof *fold->ranges);
     fold->at = br_malloc((size_t)fold->count * sizeof *fold->at);
@@ -549,7 +556,7 @@ static void fold_release(struct fold *fold)
     br_free(fold->out);
 }
 
-/* Frees what only chaining needs. */
+/* Frees the memory that is only used for chaining. */
 static void fold_release_table(struct fold *fold)
 {
     br_free(fold->last);
@@ -559,7 +566,7 @@ static void fold_release_table(struct fold *fold)
 }
 
 int join_fold_samples(struct br_item *item, uint8_t *folds, const struct join_label *labels,
-                      uint32_t n_labels, uint32_t *ret_gone)
+                      uint32_t n_labels, uint32_t *ret_merged)
 {
     struct fold fold = {.folds = folds, .labels = labels, .n_labels = n_labels};
     int rc = fold_init(&fold, item);
@@ -571,7 +578,7 @@ int join_fold_samples(struct br_item *item, uint8_t *folds, const struct join_la
     if (!rc)
         rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM, fold_on_sample, &fold);
     if (!rc)
-        *ret_gone = fold.n_gone;
+        *ret_merged = fold.n_merged;
     fold_release(&fold);
     return rc;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The join: every profile sample to the span it was taken in. One instance serves a traces and a
- * profiles pipeline; the workers' instances share one table.
+ * The join processor links every profile sample to the span in which it was taken. One instance
+ * serves a traces pipeline and a profiles pipeline; the instances of all workers share one table.
  */
 #include "processors/join/join.h"
 
@@ -13,12 +13,12 @@
 
 #define HOUSEKEEPING_MS 1000
 
-/* An item that waits: spans for their samples, samples for their spans. */
+/* An item that is held: spans until their samples arrive, or samples until their spans arrive. */
 struct held {
     struct br_list link;
-    struct br_item *item; /* ours: its sender has its answer */
+    struct br_item *item; /* owned; unless item->waits is set, its sender has been answered */
     uint64_t came_ms, until_ms;
-    uint8_t *memo; /* profiles: of join_samples */
+    uint8_t *memo; /* profiles: the memo of join_samples */
 };
 
 static const struct br_option label_options[] = {
@@ -35,9 +35,9 @@ static const char *const root_links[] = {"root", "span", NULL};
 
 static const struct br_option local_root_options[] = {
     BR_ENUM(struct join_local_root, link, "root", root_links,
-            "span: samples with timestamps leave with the link and the name of the deepest span"),
+            "span: samples with timestamps get the link and the name of the deepest span"),
     BR_INT(struct join_local_root, max_spans, 256, 1, JOIN_FAMILY_MAX,
-           "spans of a trace and service that are looked at, the newest"),
+           "number of spans of a trace and service that are searched, newest first"),
     BR_OPT_END,
 };
 
@@ -46,34 +46,34 @@ static const char *const marks[] = {"never", "likely", "exact", NULL};
 static const struct br_option options[] = {
     BR_DURATION(struct join_config, window, "2m", "how long spans are remembered"),
     BR_INT(struct join_config, max_bytes, 64 << 20, JOIN_BYTES_MIN, JOIN_BYTES_MAX,
-           "size of the table; when it is full the oldest spans leave"),
+           "size of the table in bytes; when it is full, the oldest spans are evicted"),
     BR_STRINGS(struct join_config, sample_attributes,
-               "attributes of the span or its resource that joined samples get beside span.name; "
-               "span.kind and span.status too"),
+               "attributes of the span or its resource that joined samples get in addition to "
+               "span.name; may include span.kind and span.status"),
     BR_INT(struct join_config, max_values, 1000, 1, 1000000,
-           "distinct values of each added attribute; then _other"),
+           "distinct values of each added attribute; further values become _other"),
     BR_STRUCT(struct join_config, labels, label_options,
-              "where samples without a link name their span"),
+              "attributes in which samples without a link name their span"),
     BR_STRUCT(struct join_config, local_root, local_root_options,
-              "samples that name the root of what their service did for a request"),
+              "samples that name their local root, the first span of their service in a trace"),
     BR_DURATION(struct join_config, hold, "0s",
-                "how long spans of profiled services wait for their samples' totals"),
+                "how long spans of profiled services are held until their samples arrive"),
     BR_DURATION(struct join_config, profile_hold, "0s",
-                "how long profiles wait for spans that have not come"),
+                "how long profiles are held until the spans of their samples arrive"),
     BR_INT(struct join_config, hold_max_bytes, 32 << 20, 0, 1099511627776.0,
-           "most bytes that wait, shared out among the workers; beyond it nothing waits"),
+           "limit of held bytes, divided among the workers; items beyond it are not held"),
     BR_ENUM(
         struct join_config, mark, "never", marks,
-        "likely: spans of profiled services get pyroscope.profile.id at once; exact: spans that "
-        "waited have it with samples only, whoever wrote it"),
+        "likely: spans of profiled services get pyroscope.profile.id at once; exact: held spans "
+        "have it only if they have samples, even if an SDK wrote it"),
     BR_BOOL(struct join_config, infer, false,
             "joins samples that name no span to the one that was open on their thread"),
     BR_INT(struct join_config, top_functions, 0, 0, JOIN_TOP_SHOWN_MAX,
-           "spans with samples say which functions took most of their time themselves; 0: none"),
+           "number of functions that spans with samples list by own time; 0: none"),
     BR_STRUCT(struct join_config, span_metrics, join_span_metrics_options,
-              "counters at the telemetry endpoint"),
+              "metrics of resource usage by span name"),
     BR_PRESENT(struct join_config, keep, struct join_keep, join_keep_options,
-               "which links survive; samples with another lose theirs and are folded by stack"),
+               "which links are kept; samples with other links lose them and are merged by stack"),
     BR_OPT_END,
 };
 
@@ -100,7 +100,7 @@ static int join_check(void *config, const struct br_yaml *node, const char *path
     if (join_config->window < 1000000000)
         return br_errs_add_key(errs, node, path, "window", "must be at least 1s");
     if (join_config->mark == JOIN_MARK_EXACT && !join_config->hold)
-        return br_errs_add_key(errs, node, path, "mark", "exact needs a `hold`");
+        return br_errs_add_key(errs, node, path, "mark", "exact requires `hold`");
     for (size_t i = 0; i < BR_COUNT(holds); i++)
         if (holds[i].value > join_config->window)
             return br_errs_add_key(errs, node, path, holds[i].name,
@@ -175,34 +175,36 @@ static const char *join_reason(const struct join_progress *progress)
 {
     if (!progress->named && progress->ambiguous)
         return "samples name several spans at once: the profiler labels threads that serve several "
-               "requests, and needs a bridge that labels each task";
+               "requests; use a bridge that labels each task";
     if (!progress->named && !progress->inferable)
-        return "no sample names a span by its link or a label of `labels`, or says enough for "
-               "`infer`";
+        return "no sample names a span by its link or by a label of `labels`, or has the "
+               "attributes "
+               "that `infer` requires";
     if (!progress->common)
-        return "no service.name has both";
+        return "no service.name has both signals";
     if (!progress->named)
-        return "samples fit no span by thread and time: clocks may be apart, or thread ids be of "
-               "another kind";
-    return "the spans that samples name do not come; they may go to another process, come more "
-           "than "
-           "`window` earlier or later, or not be sampled";
+        return "no sample matches a span by thread and time: clocks may differ, or thread ids may "
+               "have different origins";
+    return "the spans that samples name do not arrive: they may be sent to another process, arrive "
+           "more than `window` earlier or later, or not be sampled";
 }
 
-/* Once, when both signals have come for a window and nothing was joined: what is most likely. */
-static void join_tell_why(struct join *join)
+/* Logs the most likely reason, once, if both signals have arrived for a window and nothing was
+ * joined. */
+static void join_log_reason(struct join *join)
 {
     const struct join_progress *progress = join_table_progress(join->table);
     uint64_t now_ms = br_host_mono_ms(join->node->host), window_ms = join->config->window / 1000000;
-    if (join->told || !progress->spans || !progress->samples)
+    if (join->reason_logged || !progress->spans || !progress->samples)
         return;
     join->both_ms = join->both_ms ? join->both_ms : now_ms;
     if (now_ms - join->both_ms < window_ms)
         return;
-    join->told = true;
+    join->reason_logged = true;
     if (progress->joined)
         return;
-    br_warn(&join->node->log, "spans and samples have come for a window and none was joined: %s",
+    br_warn(&join->node->log,
+            "spans and samples have arrived for a window, and no sample was joined: %s",
             join_reason(progress));
 }
 
@@ -213,7 +215,7 @@ static void join_on_housekeeping(struct br_timer *timer)
     bool more = join_table_expire(join->table, br_host_mono_ms(join->node->host), &tally);
     join_count_tally(join, &tally);
     join_note_table(join);
-    join_tell_why(join);
+    join_log_reason(join);
     (void)br_host_timer(join->node->host, &join->housekeeping, more ? 1 : HOUSEKEEPING_MS,
                         join_on_housekeeping);
 }
@@ -231,13 +233,14 @@ static void join_release(struct join *join, enum br_signal signal, struct held *
         (void)join_samples(join, item, JOIN_PASS_LAST, held->memo, held->came_ms);
     br_free(held->memo);
     br_free(held);
-    if (item->waits)
-        br_node_forward(join->node, item); /* its sender keeps it */
+    if (item->sender == BR_SENDER_WAITS)
+        br_node_forward(join->node, item); /* a sender waits for the outcome and retries */
     else
-        br_redelivery_send(join->redeliveries[signal], item);
+        br_hold_send(&join->sent[signal], item);
 }
 
-/* Releases what is due at `ms`. Profiles first: what they bring, the spans of that moment get. */
+/* Releases the items that are due at `ms`. Profiles come first, because spans that are due at
+ * the same time include the totals of their samples. */
 static void join_release_until(struct join *join, uint64_t ms)
 {
     for (int s = BR_SIGNALS - 1; s >= 0; s--) {
@@ -252,7 +255,8 @@ static void join_release_until(struct join *join, uint64_t ms)
 
 static void join_on_release(struct br_timer *t);
 
-/* Without memory for the timer nothing waits. */
+/* Starts the release timer for the oldest item. If the timer cannot be allocated, releases
+ * everything. */
 static void join_rearm(struct join *join)
 {
     uint64_t due = UINT64_MAX, now = br_host_mono_ms(join->node->host);
@@ -275,22 +279,22 @@ static void join_on_release(struct br_timer *timer)
     join_rearm(join);
 }
 
-/* Whether the item may wait. What waits, and what was released and is not delivered yet, is ours to
- * answer for; past the limit items pass at once and bring back what becomes of them. */
+/* Returns true if the item may be held. The limit covers held items and released items that are
+ * not delivered yet. Above it, items are forwarded at once, and their senders get the outcome. */
 static bool join_may_hold(struct join *join, const struct br_item *item)
 {
     size_t ours = join->held_bytes,
            most = br_host_share(join->node->host, (size_t)join->config->hold_max_bytes);
     for (int s = 0; s < BR_SIGNALS; s++)
-        ours += br_redelivery_bytes(join->redeliveries[s]);
+        ours += join->sent[s].bytes;
     if (!join->node->draining && ours + item->size <= most)
         return true;
-    *join->hold_full += item->n_items;
+    *join->hold_full += item->n_records;
     return false;
 }
 
-/* An item of our own with the data of `item`, which is left empty; NULL without memory. */
-static struct br_item *join_take_data(struct br_item *item)
+/* Moves the data of `item` to a new item and returns it, or NULL if there is not enough memory. */
+static struct br_item *join_move_data(struct br_item *item)
 {
     struct br_item *own = br_item_new(item->host, item->signal);
     if (!own || !br_item_keep_metadata(own, item)) {
@@ -298,18 +302,18 @@ static struct br_item *join_take_data(struct br_item *item)
         return NULL;
     }
     own->received_ms = item->received_ms;
-    own->received_items = item->received_items;
-    (void)br_item_absorb(own, item); /* into an empty item: cannot fail */
+    own->received_records = item->received_records;
+    (void)br_item_absorb(own, item); /* cannot fail, because the item is empty */
     return own;
 }
 
-/* Takes the item's data (and `memo`) over, to send it on in `delay_ms`; or the item itself, where
- * somebody waits for its delivery. False without memory. */
+/* Holds the item's data, and `memo`, for `delay_ms`. If a sender waits for the delivery, holds
+ * the item itself. Returns false if there is not enough memory. */
 static bool join_hold(struct join *join, struct br_item *item, uint64_t delay_ms, uint8_t *memo)
 {
     enum br_signal signal = item->signal;
     struct held *held = br_calloc(1, sizeof *held);
-    struct br_item *own = held && !item->waits ? join_take_data(item) : item;
+    struct br_item *own = held && item->sender != BR_SENDER_WAITS ? join_move_data(item) : item;
     if (!held || !own) {
         br_free(held);
         return false;
@@ -339,9 +343,9 @@ static void join_consume_traces(struct join *join, struct br_item *item)
     if (waits && join_may_hold(join, item) && join_hold(join, item, hold_ms, NULL))
         return;
     /* Samples that named a local root may have been taken in these spans. */
-    bool taken =
-        entered.profiled && join_table_any_taken(join->table, br_host_mono_ms(join->node->host));
-    bool totals = waits || entered.sampled || taken;
+    bool deferred =
+        entered.profiled && join_table_any_deferred(join->table, br_host_mono_ms(join->node->host));
+    bool totals = waits || entered.sampled || deferred;
     if (totals || (entered.profiled && join->config->mark == JOIN_MARK_LIKELY))
         join_mark_spans(join, item, totals, false);
     br_node_forward(join->node, item);
@@ -352,7 +356,7 @@ static void join_consume_profiles(struct join *join, struct br_item *item)
     uint64_t now_ms = br_host_mono_ms(join->node->host),
              hold_ms = join->config->profile_hold / 1000000;
     uint8_t *memo =
-        hold_ms && join_may_hold(join, item) ? br_calloc((size_t)item->n_items + 1, 1) : NULL;
+        hold_ms && join_may_hold(join, item) ? br_calloc((size_t)item->n_records + 1, 1) : NULL;
     if (!memo) {
         (void)join_samples(join, item, JOIN_PASS_ONLY, NULL, now_ms);
         br_node_forward(join->node, item);
@@ -381,17 +385,18 @@ static void join_output(struct br_consumer *self, struct br_item *item)
     br_node_forward(join->node, item);
 }
 
-static void join_on_kept_end(void *arg)
+static void join_on_hold_idle(void *arg)
 {
     struct join *join = arg;
     bool idle = join->node->draining;
     for (int s = 0; s < BR_SIGNALS; s++)
-        idle = idle && br_list_empty(&join->held[s]) && br_redelivery_idle(join->redeliveries[s]);
+        idle = idle && br_list_empty(&join->held[s]) && join->sent[s].n_held == 0;
     if (idle)
         br_node_drained(join->node);
 }
 
-/* Enough counters that the largest functions of one request are right. */
+/* Returns the number of function counters per span: enough that the largest functions of one
+ * request are exact. */
 static unsigned join_top_counters(unsigned shown)
 {
     return shown * 4 < JOIN_TOP_MAX ? shown * 4 : JOIN_TOP_MAX;
@@ -463,11 +468,10 @@ static bool join_make_parts(struct join *join)
     for (int s = 0; s < BR_SIGNALS; s++) {
         br_list_init(&join->held[s]);
         join->output[s].consume = join_output;
-        join->redeliveries[s] =
-            br_redelivery_new(node, &join->output[s], false, join_on_kept_end, join);
+        br_hold_init_for_node(&join->sent[s], node, &join->output[s], false, join_on_hold_idle,
+                              join);
     }
-    return join->table && join->redeliveries[0] && join->redeliveries[1] &&
-           join_policy_init(&join->policy, join->config->keep) == 0 &&
+    return join->table && join_policy_init(&join->policy, join->config->keep) == 0 &&
            join_span_metrics_init(&join->span_metrics, &join->config->span_metrics, node,
                                   join->table) == 0;
 }
@@ -489,8 +493,7 @@ static int join_create(struct br_node *node, struct br_err *err)
                       (long long)join->config->max_bytes);
 }
 
-/* Nothing is joined where only one signal comes: in no pipeline of the other one is this instance.
- */
+/* Warns if the join is in pipelines of one signal only, because then nothing can be joined. */
 static void join_check_pipelines(struct join *join)
 {
     struct join_progress *progress = join_table_progress(join->table);
@@ -498,9 +501,10 @@ static void join_check_pipelines(struct join *join)
         return;
     progress->warned = true;
     bool traces = progress->signals & 1u << BR_TRACES;
-    br_warn(&join->node->log,
-            "stands in no %s pipeline, so that nothing is joined: the same id has to stand in both",
-            br_signal_name(traces ? BR_PROFILES : BR_TRACES));
+    br_warn(
+        &join->node->log,
+        "is not in any %s pipeline, so nothing will be joined; list the same id in both pipelines",
+        br_signal_name(traces ? BR_PROFILES : BR_TRACES));
 }
 
 static int join_start(struct br_node *node, struct br_err *err)
@@ -519,7 +523,7 @@ static void join_drain(struct br_node *node)
     struct join *join = node->state;
     join_release_until(join, UINT64_MAX);
     br_host_timer_stop(node->host, &join->release);
-    join_on_kept_end(join);
+    join_on_hold_idle(join);
 }
 
 static void join_destroy(struct br_node *node)
@@ -531,13 +535,13 @@ static void join_destroy(struct br_node *node)
         struct br_list *list;
         while (join->held[s].next && (list = br_list_shift(&join->held[s]))) {
             struct held *held = br_container_of(list, struct held, link);
-            if (!held->item->waits)
-                br_redelivery_end(node, held->item);
+            if (held->item->sender != BR_SENDER_WAITS)
+                br_node_drop_unsent(node, held->item);
             br_item_retry(held->item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
             br_free(held->memo);
             br_free(held);
         }
-        br_redelivery_free(join->redeliveries[s]);
+        br_hold_release(&join->sent[s]);
     }
     join_span_metrics_release(&join->span_metrics);
     join_policy_release(&join->policy);

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
+#include "core/task.h"
 #include "processors/join/join.h"
 
 struct join_paging {
-    struct br_work work;
-    struct join *join; /* NULL once that was stopped */
+    struct br_task task;
+    struct join *join; /* freed if the task was cancelled */
     struct join_pages pages;
 };
 
-static void paging_on_run(struct br_work *work)
+static void paging_on_run(struct br_task *task)
 {
-    join_table_pages_make(&br_container_of(work, struct join_paging, work)->pages);
+    join_table_pages_make(&br_container_of(task, struct join_paging, task)->pages);
 }
 
-static void paging_on_ran(struct br_work *work)
+static void paging_on_done(struct br_task *task)
 {
-    struct join_paging *paging = br_container_of(work, struct join_paging, work);
+    struct join_paging *paging = br_container_of(task, struct join_paging, task);
     struct join *join = paging->join;
+    bool cancelled = br_task_is_cancelled(task);
     br_free(paging);
-    if (!join)
+    if (cancelled)
         return;
     join->paging = NULL;
     join_table_pages_end(join->table);
@@ -35,20 +37,18 @@ void join_paging_start(struct join *join)
         join_table_pages_end(join->table);
         return;
     }
-    *paging = (struct join_paging){
-        .work = {.run = paging_on_run, .done = paging_on_ran}, .join = join, .pages = pages};
+    br_task_init(&paging->task, join->node->host, paging_on_run, paging_on_done);
+    paging->join = join;
+    paging->pages = pages;
     join->paging = paging;
-    br_host_work(join->node->host, &paging->work);
+    br_task_start(&paging->task);
 }
 
 void join_paging_stop(struct join *join)
 {
-    struct join_paging *paging = join->paging;
-    if (!paging)
+    if (!join->paging)
         return;
-    br_host_work_leave(join->node->host, &paging->work);
-    br_host_work_wait(join->node->host, &paging->work);
-    paging->join = NULL;
+    br_task_stop(&join->paging->task);
     join->paging = NULL;
     join_table_pages_end(join->table);
 }

@@ -15,7 +15,7 @@ static struct join_overrides *join_policy_overrides_of(struct br_overridable *ov
     return br_container_of(overridable, struct join_overrides, overridable);
 }
 
-/* Takes out the override `id`, and those that have ended. */
+/* Removes the override `id` and those that have expired. */
 static void join_policy_overrides_sweep(struct join_overrides *overrides, uint64_t id)
 {
     uint64_t now = br_host_mono_ms(overrides->node->host);
@@ -30,7 +30,7 @@ static int join_policy_overrides_apply(struct br_overridable *overridable,
     struct join_overrides *overrides = join_policy_overrides_of(overridable);
     size_t len = override->service ? strlen(override->service) : 0;
     join_policy_overrides_sweep(overrides, override->id);
-    if (!overrides->asked || !override->keep || len > JOIN_OVERRIDE_SERVICE_MAX ||
+    if (!overrides->enabled || !override->keep || len > JOIN_OVERRIDE_SERVICE_MAX ||
         override->until_ms <= br_host_mono_ms(overrides->node->host))
         return 0;
     if (overrides->count == BR_OVERRIDES_MAX)
@@ -62,7 +62,7 @@ static void join_policy_overrides_list(const struct br_overridable *overridable,
                                      .service = service,
                                      .target = "",
                                      .type = "links",
-                                     .state = overrides->asked ? "some" : "all"};
+                                     .state = overrides->enabled ? "some" : "all"};
     fn(&collected, arg);
     for (size_t i = 0; i < overrides->count; i++) {
         const struct join_override *override = &overrides->overrides[i];
@@ -80,11 +80,12 @@ static void join_policy_overrides_list(const struct br_overridable *overridable,
 static const struct br_overridable_ops ops = {
     join_policy_overrides_apply, join_policy_overrides_withdraw, join_policy_overrides_list};
 
-void join_overrides_start(struct join_overrides *overrides, const struct br_node *node, bool asked)
+void join_overrides_start(struct join_overrides *overrides, const struct br_node *node,
+                          bool enabled)
 {
     overrides->overridable.ops = &ops;
     overrides->node = node;
-    overrides->asked = asked;
+    overrides->enabled = enabled;
     br_overridable_register(&overrides->overridable, node->host);
 }
 
@@ -125,21 +126,21 @@ bool join_overrides_keep(const struct join_overrides *overrides, uint64_t now_ms
 static const struct br_option name_options[] = {
     BR_STRING(struct join_keep_name, name, "", "the span's name"),
     BR_DURATION(struct join_keep_name, slow_threshold, "0s",
-                "in place of the general one; 0s: never slow"),
+                "replaces the general threshold for this name; 0s: never slow"),
     BR_OPT_END,
 };
 
 const struct br_option join_keep_options[] = {
     BR_DURATION(struct join_keep, slow_threshold, "0s",
-                "links to spans that last as long survive; 0s: no reason"),
+                "keeps links to spans of at least this duration; 0s: does not apply"),
     BR_LIST(struct join_keep, span_names, struct join_keep_name, name_options,
-            "spans that are slow from another duration on"),
-    BR_BOOL(struct join_keep, failed, true, "links to spans with status error survive"),
+            "spans with a different slow_threshold"),
+    BR_BOOL(struct join_keep, failed, true, "keeps links to spans with status error"),
     BR_DURATION(struct join_keep, cpu_threshold, "0s",
-                "links to spans whose samples add up to more CPU time survive; 0s: no reason"),
+                "keeps links to spans whose samples sum to more CPU time; 0s: does not apply"),
     BR_DOUBLE(struct join_keep, sampling_percentage, 0, 0, 100,
-              "of the traces, links to whose spans survive; the same ones on every instance"),
-    BR_BOOL(struct join_keep, unknown, false, "links to spans that have not come survive"),
+              "percentage of traces whose links are kept; the same traces on every instance"),
+    BR_BOOL(struct join_keep, unknown, false, "keeps links to spans that have not arrived"),
     BR_OPT_END,
 };
 

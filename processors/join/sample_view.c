@@ -18,11 +18,11 @@
 
 /* --- Texts ------------------------------------------------------------------------------ */
 
-#define SHORT 64 /* bytes that are read again each time */
+#define SHORT 64 /* longest text that is parsed again each time */
 
 enum { HASHED = 1, SERVICE = 2, READ_AS_SPAN = 4, READ_AS_TRACE = 8, IS_SPAN = 16, IS_TRACE = 32 };
 
-/* What a text was read as so far. */
+/* The results of parsing a text so far. */
 struct known {
     unsigned flags;
     uint32_t hash;
@@ -49,7 +49,7 @@ struct br_entry join_texts_at(const struct join_texts *texts, uint64_t index)
                : (struct br_entry){NULL, 0};
 }
 
-/* Returns what a long text was read as; NULL without memory. */
+/* Returns the stored results for a long text, or NULL if there is not enough memory. */
 static struct known *sample_view_texts_read(struct join_texts *texts, uint32_t index)
 {
     if (!texts->known)
@@ -64,7 +64,7 @@ static struct known *sample_view_texts_read(struct join_texts *texts, uint32_t i
     return known;
 }
 
-/* Text `index` as an id of 8 or 16 bytes (br_hex_id); false when it is none. */
+/* Parses text `index` as an id of 8 or 16 bytes (br_hex_id). Returns false if it is not an id. */
 static bool sample_view_texts_id(struct join_texts *texts, uint64_t index, uint8_t *ret,
                                  size_t size)
 {
@@ -140,7 +140,7 @@ static bool sample_view_label_read_bytes(const uint8_t *data, uint64_t len, uint
     return sample_view_label_any_set(out, size);
 }
 
-/* JFR has span ids as signed 64-bit integers. */
+/* Reads a span id from an integer. JFR stores span ids as signed 64-bit integers. */
 static bool sample_view_label_read_int(uint64_t value, uint8_t *out, size_t size)
 {
     if (size != 8 || value == 0)
@@ -167,7 +167,7 @@ static bool sample_view_label_read_one(struct join_texts *texts, struct br_any a
     }
 }
 
-/* Some translators make a list of a pprof label's values. */
+/* Reads an id from a list. Some translators convert the values of a pprof label to a list. */
 static bool sample_view_label_read_list(struct join_texts *texts, struct br_any list, uint8_t *out,
                                         size_t size, bool *ret_several)
 {
@@ -290,11 +290,15 @@ static void sample_view_value_type_read_texts(const struct br_dictionary_view *v
 
 static uint64_t sample_view_value_type_time_unit(struct br_entry unit)
 {
-    return br_text_is(unit, "nanoseconds") || br_text_is(unit, "ns")    ? 1
-           : br_text_is(unit, "microseconds") || br_text_is(unit, "us") ? 1000
-           : br_text_is(unit, "milliseconds") || br_text_is(unit, "ms") ? 1000000
-           : br_text_is(unit, "seconds") || br_text_is(unit, "s")       ? 1000000000
-                                                                        : 0;
+    if (br_text_is(unit, "nanoseconds") || br_text_is(unit, "ns"))
+        return 1;
+    if (br_text_is(unit, "microseconds") || br_text_is(unit, "us"))
+        return 1000;
+    if (br_text_is(unit, "milliseconds") || br_text_is(unit, "ms"))
+        return 1000000;
+    if (br_text_is(unit, "seconds") || br_text_is(unit, "s"))
+        return 1000000000;
+    return 0;
 }
 
 static bool sample_view_value_type_is_cpu(struct br_entry type)
@@ -302,7 +306,8 @@ static bool sample_view_value_type_is_cpu(struct br_entry type)
     return br_text_is(type, "cpu") || br_text_is(type, "itimer") || br_text_is(type, "process_cpu");
 }
 
-/* "alloc_space" of Go and pprof, JFR's "alloc_in_new_tlab_bytes", and their like. */
+/* Returns true for types of allocated bytes: "alloc_space" of Go and pprof,
+ * "alloc_in_new_tlab_bytes" of JFR, and similar ones. */
 static bool sample_view_value_type_is_allocation(struct br_entry type)
 {
     return type.len >= 5 && memcmp(type.data, "alloc", 5) == 0;
@@ -366,12 +371,12 @@ struct reader {
     const struct br_dictionary_view *view;
     const struct join_label *labels;
     struct join_sample_view *sample_view;
-    bool several_spans, several_traces; /* of the labels that decide */
+    bool several_spans, several_traces; /* the labels that take precedence have several ids */
 };
 
-/* Takes an id, unless the sample has one under a name that comes first in the list. */
-static void sample_view_take_id(const struct join_label *label, size_t size, const uint8_t **id,
-                                uint8_t *number, bool *several)
+/* Stores the id of a label, unless the sample has one under a name that is earlier in the list. */
+static void sample_view_set_id(const struct join_label *label, size_t size, const uint8_t **id,
+                               uint8_t *number, bool *several)
 {
     if (*id && label->number > *number)
         return;
@@ -384,7 +389,7 @@ static void sample_view_take_id(const struct join_label *label, size_t size, con
     *several = label->several;
 }
 
-static void sample_view_take_label(void *arg, uint64_t index)
+static void sample_view_apply_label(void *arg, uint64_t index)
 {
     struct reader *reader = arg;
     struct join_sample_view *view = reader->sample_view;
@@ -398,10 +403,10 @@ static void sample_view_take_label(void *arg, uint64_t index)
     else if (label->kind == JOIN_LABEL_OWN)
         view->has_keys |= 1u << label->number;
     else if (label->kind == JOIN_LABEL_SPAN_ID)
-        sample_view_take_id(label, 8, &view->span_id, &view->span_number, &reader->several_spans);
+        sample_view_set_id(label, 8, &view->span_id, &view->span_number, &reader->several_spans);
     else if (label->kind == JOIN_LABEL_TRACE_ID)
-        sample_view_take_id(label, 16, &view->trace_id, &view->trace_number,
-                            &reader->several_traces);
+        sample_view_set_id(label, 16, &view->trace_id, &view->trace_number,
+                           &reader->several_traces);
 }
 
 static void sample_view_add_value(void *arg, uint64_t value)
@@ -412,7 +417,7 @@ static void sample_view_add_value(void *arg, uint64_t value)
         view->value = UINT64_MAX;
 }
 
-/* Each number of a repeated varint field, packed or not. */
+/* Calls `fn` for each number of a repeated varint field, packed or not. */
 static inline void sample_view_each(const struct br_field *field,
                                     void (*fn)(void *arg, uint64_t value), void *arg)
 {
@@ -426,9 +431,9 @@ static inline void sample_view_each(const struct br_field *field,
         fn(arg, value);
 }
 
-#define SHORT 64 /* bytes of a link that are read again each time */
+#define SHORT 64 /* longest link that is parsed again each time */
 
-/* The ids of a link; NULL: it has none of that length, or, of spans, the one that means none. */
+/* The ids of a link. NULL: absent, of a wrong length, or all zeros. */
 struct link {
     const uint8_t *trace, *span;
 };
@@ -453,7 +458,8 @@ static struct link sample_view_link_read(const struct br_entry *entry)
     return link;
 }
 
-/* A link with more than its ids, which any number of samples may have. */
+/* Reads a link that contains more than its ids. Any number of samples may refer to it, so the
+ * result is stored. */
 static struct link sample_view_link_read_long(struct join_links *links, uint32_t index)
 {
     if (!links->known)
@@ -470,8 +476,9 @@ static struct link sample_view_link_read_long(struct join_links *links, uint32_t
     return link ? *link : (struct link){NULL, NULL};
 }
 
-/* A link takes precedence over labels, which supply only the trace or the span that it lacks. */
-static void sample_view_take_link(struct join_links *links, uint64_t index, struct reader *reader)
+/* Stores the ids of a link. They take precedence over labels, which only supply an id that the
+ * link lacks. */
+static void sample_view_apply_link(struct join_links *links, uint64_t index, struct reader *reader)
 {
     struct join_sample_view *view = reader->sample_view;
     if (index == 0 || index >= links->view->count[BR_TABLE_LINK])
@@ -496,7 +503,8 @@ void join_links_release(struct join_links *links)
     links->known = NULL;
 }
 
-/* Field by field: a whole struct would be zeroed first, by what is slow to start. */
+/* Initializes the fields one by one. Zeroing the whole struct uses an instruction that is slow
+ * to start. */
 static inline void sample_view_begin(struct join_sample_view *view, const uint8_t *body,
                                      const uint8_t *end)
 {
@@ -522,7 +530,7 @@ void join_sample_view_of(struct join_links *links, const struct join_label *labe
         if (field.number == BR_SAMPLE_STACK)
             ret->stack = (uint32_t)field.value;
         else if (field.number == BR_SAMPLE_ATTRIBUTES && labels)
-            sample_view_each(&field, sample_view_take_label, &reader);
+            sample_view_each(&field, sample_view_apply_label, &reader);
         else if (field.number == BR_SAMPLE_LINK)
             link = field.value;
         else if (field.number == BR_SAMPLE_VALUES)
@@ -530,7 +538,7 @@ void join_sample_view_of(struct join_links *links, const struct join_label *labe
         else if (field.number == BR_SAMPLE_TIMES)
             ret->n_times += field.wire == BR_WIRE_LEN ? field.value / 8 : 1;
     }
-    sample_view_take_link(links, link, &reader);
+    sample_view_apply_link(links, link, &reader);
     ret->ambiguous = ret->span_id && (reader.several_spans || reader.several_traces);
     if (ret->ambiguous)
         ret->span_id = ret->trace_id = NULL;
@@ -566,15 +574,16 @@ void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret)
 
 /* --- Splitting --- */
 
-#define PIECES_GROW                                                                                \
-    8u /* times what the sample takes: what all of them have in common is repeated */
+/* The pieces may take this many times the bytes of the sample, since they repeat what they have in
+ * common. */
+#define PIECES_GROW 8u
 
 static bool sample_view_split_is_common(const struct br_field *field)
 {
     return field->number != BR_SAMPLE_VALUES && field->number != BR_SAMPLE_TIMES;
 }
 
-/* Writes the fields that the pieces have in common, or only returns their length. */
+/* Writes the fields that all pieces have in common and returns their length. `out` may be NULL. */
 static size_t sample_view_split_common(const struct join_sample_view *view, uint8_t *out)
 {
     const uint8_t *p = view->body;
@@ -672,7 +681,7 @@ void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
         br_arena_calloc(arena, view->count[BR_TABLE_FUNCTION], sizeof *leaves->functions);
 }
 
-/* The first number in field `field_number` of a table's entry, 0 when it has none. */
+/* Returns the first number in field `field_number` of a table's entry; 0 if it is absent. */
 static uint64_t sample_view_leaf_first_number(const struct br_dictionary_view *view,
                                               enum br_table table, uint64_t index,
                                               uint32_t field_number)
@@ -695,7 +704,7 @@ static uint64_t sample_view_leaf_first_number(const struct br_dictionary_view *v
     return 0;
 }
 
-/* The function of a location's first line. */
+/* Returns the function of a location's first line. */
 static uint64_t sample_view_leaf_function_of(const struct br_dictionary_view *view,
                                              uint64_t location)
 {
@@ -718,7 +727,8 @@ static uint64_t sample_view_leaf_function_of(const struct br_dictionary_view *vi
     return 0;
 }
 
-/* Numbers are small, but for JOIN_FUNCTION_OTHER, which stays itself. */
+/* Stores a function number + 1, so that 0 means unknown. JOIN_FUNCTION_OTHER is stored
+ * unchanged; other numbers are small. */
 static uint32_t sample_view_leaf_note(uint32_t *known, uint32_t number)
 {
     *known = number == JOIN_FUNCTION_OTHER ? number : number + 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads what profiles hold: texts of the dictionary, labels, value types, samples, functions. */
+/* Reads profiles: texts of the dictionary, labels, value types, samples and functions. */
 #pragma once
 
 #include "config/option.h"
@@ -11,40 +11,41 @@
 /* --- Texts ------------------------------------------------------------------------------ */
 
 /*
- * What the dictionary's texts say as ids, places and services. Any number of attributes may refer
- * to one text, which may be long: each long one is read once for an item, by its index. Short ones
- * cost no more than what is kept of them would.
+ * Ids, places and services that the texts of the dictionary contain. Any number of attributes may
+ * refer to the same text, which may be long. Therefore each long text is parsed once per item and
+ * the result is stored by its index. Short texts are parsed each time, which costs no more than a
+ * lookup.
  */
 
 struct join_texts {
-    const struct join_table *table;        /* whose secret hashes places */
-    const struct br_dictionary_view *view; /* NULL: there is no dictionary */
+    const struct join_table *table;        /* places are hashed with its secret */
+    const struct br_dictionary_view *view; /* NULL: the item has no dictionary */
     struct br_arena *arena;
-    struct br_map *known; /* of what was read, by index; at most one for each text */
-    bool no_memory;       /* what it says is not to be used */
+    struct br_map *known; /* results by text index, at most one per text */
+    bool no_memory;       /* results are missing and must not be used */
 };
 
-/* Begins with an item, whose index is `view`; memory comes from `arena`, which lives longer. */
+/* Initializes the texts of an item with the dictionary index `view`. Memory comes from `arena`,
+ * which must outlive them. */
 void join_texts_init(struct join_texts *texts, const struct join_table *table,
                      const struct br_dictionary_view *view, struct br_arena *arena);
-void join_texts_release(struct join_texts *texts); /* accepts a zeroed one */
+void join_texts_release(struct join_texts *texts); /* accepts a zeroed struct */
 
-/* Returns text `index`, empty where there is none, also without a dictionary. */
+/* Returns text `index`, or an empty text if it does not exist or the item has no dictionary. */
 struct br_entry join_texts_at(const struct join_texts *texts, uint64_t index);
 
-/* Return hashes of text `index`: with the table's secret, as join_table_hash; as the name of a
- * service, as join_service_hash. 0 for an empty one. */
+/* Return a hash of text `index`, or 0 if it is empty: join_table_hash, or join_service_hash. */
 uint32_t join_texts_hash(struct join_texts *texts, uint64_t index);
 uint64_t join_texts_service(struct join_texts *texts, uint64_t index);
 
 /* --- Labels ----------------------------------------------------------------------------- */
 
-/* What the entries of a dictionary's attribute table mean to the join: ids, threads and processes,
- * and what it adds itself. */
+/* The meaning of the attributes of a dictionary for the join: ids, threads, processes, and the
+ * attributes that the join itself adds. */
 
 struct join_label_names {
-    struct br_strings span_id, trace_id; /* the first of a list wins */
-    const char *const *own;              /* the keys that joined samples get; NULL: unused */
+    struct br_strings span_id, trace_id; /* names in order of precedence */
+    const char *const *own;              /* keys that joined samples get; a NULL key is unused */
     size_t n_own;
 };
 
@@ -53,103 +54,109 @@ enum join_label_kind {
     JOIN_LABEL_SPAN_ID,
     JOIN_LABEL_TRACE_ID,
     JOIN_LABEL_OWN,
-    JOIN_LABEL_ESTIMATED, /* BR_SAMPLE_TIME: timestamps are estimated */
+    JOIN_LABEL_ESTIMATED, /* the attribute BR_SAMPLE_TIME: timestamps are estimated */
 };
 
 struct join_label {
     uint8_t kind;   /* enum join_label_kind */
-    uint8_t number; /* of its name in the list */
-    bool several;   /* the value is a list of different ids, of which `id` is the first */
-    uint8_t where;  /* enum join_where, beside its kind */
-    uint8_t id[16]; /* 8 of them for a span */
-    uint32_t hash;  /* of what it says there */
+    uint8_t number; /* index of its name in the list */
+    bool several;   /* the value is a list of different ids; `id` is the first */
+    uint8_t where;  /* enum join_where, independent of `kind` */
+    uint8_t id[16]; /* a span id uses 8 bytes */
+    uint32_t hash;  /* of the value, if `where` is set */
 };
 
-/* Reads the attribute table: one label for each entry, in `arena`. Ids are hex of any case with
- * white space around it, short ones padded with zeros on the left and long ones without the zeros
- * there; bytes of the right length; or, for spans, an integer with the id's 64 bits. Zero is no id.
- * `*ret_any` says whether any label has a kind or says where. Returns NULL when there is no memory.
- */
+/* Reads the attribute table and returns one label for each entry, in `arena`, or NULL if there
+ * is not enough memory. `*ret_any` is true if any label has a kind or a `where`.
+ *
+ * An id is one of the following; zero is not an id:
+ * - hexadecimal digits of any case, possibly surrounded by white space. Short ones are padded with
+ * zeros on the left, and leading zeros of long ones are ignored.
+ * - bytes of the right length
+ * - for spans, an integer whose 64 bits are the id */
 struct join_label *join_labels_read(struct join_texts *texts, const struct join_label_names *names,
                                     struct br_arena *arena, bool *ret_any);
 
 /* --- Values ----------------------------------------------------------------------------- */
 
-/* What a profile's values mean, by its type, unit and period: times, periods, or things. */
-
-/* Reads the value type from the head of a Profile message. */
+/* Reads from the head of a Profile message what its values mean, by its type, unit and period. */
 void join_value_type_read(struct join_table *table, const struct br_dictionary_view *view,
                           const uint8_t *p, const uint8_t *end, struct join_value_type *ret);
 
 /* --- Samples ---------------------------------------------------------------------------- */
 
-/* A view of a sample: the span that it names, what it counts, when and where it was taken. */
-
-/* The links of an item; what long ones say is read once. Zeroed, then `view` and `arena` set. */
+/* The links of an item. Long ones are parsed once. The caller zeroes the struct and sets `view`
+ * and `arena`. */
 struct join_links {
     const struct br_dictionary_view *view;
     struct br_arena *arena;
-    struct br_map *known; /* by index */
-    bool no_memory;       /* what they say is not to be used */
+    struct br_map *known; /* results by link index */
+    bool no_memory;       /* results are missing and must not be used */
 };
-void join_links_release(struct join_links *l); /* accepts a zeroed one */
+void join_links_release(struct join_links *l); /* accepts a zeroed struct */
 
 struct join_sample_view {
     const uint8_t *body, *end;
-    const uint8_t *trace_id, *span_id; /* NULL: none */
-    uint8_t trace_number, span_number; /* of the labels that they came from */
-    bool linked;                       /* by a link, not by a label */
-    bool ambiguous;    /* its labels name several spans or traces: span_id and trace_id are NULL */
-    bool estimated;    /* its timestamps are estimated, so that they place it in no span */
-    uint32_t has_keys; /* bits: keys that the join would add, and the sample has */
+    const uint8_t *trace_id, *span_id; /* NULL: absent */
+    uint8_t trace_number, span_number; /* index of the label name from which the id was read */
+    bool linked;                       /* the span id comes from a link, not from a label */
+    /* its labels name several spans or traces; span_id and trace_id are then NULL */
+    bool ambiguous;
+    bool estimated;    /* its timestamps are estimated, so they do not identify a span */
+    uint32_t has_keys; /* a bit for each key that the join would add and the sample already has */
     uint32_t stack;
-    uint64_t value; /* the sum of its values */
+    uint64_t value; /* sum of its values */
     uint64_t n_values, n_times;
     struct join_identity where;
 };
 
-/* Reads a Sample message. `labels` is of join_labels_read; NULL: none of them means anything. */
+/* Reads a Sample message. `labels` is the result of join_labels_read; NULL: labels are ignored. */
 void join_sample_view_of(struct join_links *links, const struct join_label *labels,
                          const uint8_t *p, const uint8_t *end, struct join_sample_view *ret);
 
-/* Returns whether the sample has timestamps that tell which span it was taken in. */
+/* Returns true if the sample has timestamps that identify its span. */
 static inline bool join_sample_view_is_timed(const struct join_sample_view *view)
 {
     return view->n_times > 0 && !view->estimated;
 }
 
-/* Writes the sample in pieces, as fields of a Profile, into `arena`: one for each row of timestamps
- * that have the same number in `numbers`. Says how many; 0: it is one piece, its values are of no
- * timestamp, the pieces would repeat too much of it (which `*n_cut` counts), or there is no memory.
- */
+/* Splits a sample: writes one piece for each run of timestamps that have the same number in
+ * `numbers`, as fields of a Profile, into `arena`. Returns the number of pieces.
+ *
+ * Returns 0 if there would be one piece, if the values do not belong to timestamps, or if there
+ * is not enough memory. Also returns 0, and increments `*n_cut`, if the pieces would repeat too
+ * much of the sample. */
 uint32_t join_sample_view_split(const struct join_sample_view *view, const uint64_t *times,
                                 const uint64_t *numbers, struct br_arena *arena,
                                 struct br_addition *ret, uint64_t *n_cut);
 
-/* Returns how many numbers to make room for where `need` are needed: few grow often, many once. */
+/* Returns the capacity to allocate for `need` numbers. Small arrays grow often, so they get
+ * more. */
 static inline uint64_t join_numbers_cap(uint64_t need)
 {
-    return need < 32 ? 64 : need < 4096 ? 2 * need : need;
+    if (need < 32)
+        return 64;
+    return need < 4096 ? 2 * need : need;
 }
 
-/* Copies what it counts and when: `n_values` and `n_times` of them. */
+/* Copy the values and the timestamps of the sample: `n_values` and `n_times` numbers. */
 void join_sample_view_values(const struct join_sample_view *view, uint64_t *ret);
 void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret);
 
 /* --- Functions -------------------------------------------------------------------------- */
 
-/* The functions that samples were in: the innermost of their stack's first location. */
+/* The leaf function of each stack: the innermost function of its first location. */
 
 struct join_leaves {
     struct join_table *table;
     const struct br_dictionary_view *view;
-    /* By index: what was found of each, once; 0: nothing yet. NULL: no memory */
+    /* Results by index, each computed once; 0: not computed. NULL: no memory */
     uint32_t *stacks, *locations, *functions;
 };
 
-/* Sets up for an item's dictionary; memory lies in `arena`. */
+/* Initializes the leaves for an item's dictionary. Memory comes from `arena`. */
 void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
                       const struct br_dictionary_view *view, struct br_arena *arena);
 
-/* Returns the table's number of a stack's function; 0 when that has no name. */
+/* Returns the table's number of a stack's leaf function, or 0 if it has no name. */
 uint32_t join_leaf_of(struct join_leaves *leaves, uint32_t stack);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The profiles side of the join. */
+/* Joins the samples of profiles items. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -21,29 +21,30 @@
 #define ARENA_MAX (64u << 20)
 #define ADDITIONS_BLOCK 4096u
 
-/* The dictionary of the samples, and what was read of it. */
+/* The dictionary of the item, and the data read from it. */
 struct run_dictionary {
     struct br_dictionary_view view;
     struct join_texts texts;
     struct join_links links;
     struct join_label *labels; /* by attribute index */
     bool any_label;
-    struct join_leaves leaves; /* with top_functions */
+    struct join_leaves leaves; /* only with top_functions */
 };
 
-/* The resource and the profile at hand. */
+/* The current resource and profile. */
 struct run_scope {
     struct join_service service;
-    struct join_identity where;        /* with infer */
-    enum join_measure best;            /* with span_metrics: of the profiles of the resource */
-    struct join_value_type value_type; /* of the profile */
-    bool timeless; /* samples of a Pyroscope client, which leave without the times that they have */
+    struct join_identity where; /* only with infer */
+    /* only with span_metrics: the best measure among the profiles of the resource */
+    enum join_measure best;
+    struct join_value_type value_type; /* of the current profile */
+    bool timeless;                     /* samples of a Pyroscope client, whose times are removed */
 };
 
-/* The links that are kept. */
+/* Which samples lose their links or times. */
 struct run_folding {
-    uint8_t *verdicts; /* enum join_fold of each sample; NULL: all stay as they are */
-    bool timeless;     /* some of them lose their times */
+    uint8_t *verdicts; /* enum join_fold of each sample; NULL: no sample loses anything */
+    bool timeless;     /* some samples lose their times */
     struct join_undecided undecided;
     struct {
         uint64_t samples;
@@ -51,7 +52,7 @@ struct run_folding {
     } folded[JOIN_TYPES];
 };
 
-/* The counts that metrics get when the item leaves. */
+/* Counts that are added to the metrics when the item is released. */
 struct run_counts {
     uint64_t outcomes[JOIN_TYPES][JOIN_COUNTS];
     struct join_tally tally;
@@ -66,26 +67,28 @@ struct run {
     struct join *join;
     struct br_item *item;
     enum join_pass pass;
-    uint8_t *memo;   /* of the next sample; NULL with JOIN_PASS_ONLY */
-    uint8_t *memos;  /* owned, where samples were split */
-    bool *continues; /* of each sample: it is a piece of the one before; NULL: none is */
+    uint8_t *memo;   /* byte of the next sample; NULL with JOIN_PASS_ONLY */
+    uint8_t *memos;  /* owned; set if samples were split */
+    bool *continues; /* for each sample: it continues the sample before it; NULL: none was split */
     struct {
         bool any;
         enum join_outcome outcome;
         uint16_t type;
-    } noted; /* of the sample at hand, and its pieces so far */
+    } noted; /* outcome of the current sample and its pieces so far */
     uint64_t came_ms, now_ms;
-    uint64_t exact; /* the service that was noted last as one whose samples name exact spans */
+    uint64_t exact; /* hash of the service that was last noted as exact (join_table_note_exact) */
     uint32_t index; /* of the next sample */
     struct br_arena arena;
-    struct br_arena additions_arena; /* what is added to samples, until it is written */
-    uint8_t *room, *room_end;        /* of it, for the next one */
+    struct br_arena additions_arena; /* additions to samples, until they are written */
+    uint8_t *room, *room_end;        /* free bytes of additions_arena for the next addition */
     bool no_memory;
     struct run_dictionary dictionary;
     struct run_scope scope;
-    struct join_found found; /* the span of the sample at hand */
-    const uint8_t *link;     /* the one that it leaves with, where that is not the one it names */
-    bool *relabelled;        /* samples whose labels name another span than their link; or NULL */
+    struct join_found found; /* the span of the current sample */
+    /* the span id of its new link, if that is not the span that the sample names; otherwise NULL */
+    const uint8_t *link;
+    /* samples whose labels name a different span than their link; NULL: none */
+    bool *relabelled;
     struct join_credit credit;
     struct join_infer infer;
     struct join_additions additions;
@@ -93,15 +96,16 @@ struct run {
     struct run_counts counts;
 };
 
-/* --- What becomes of it ----------------------------------------------------------------- */
+/* --- Outcomes ----------------------------------------------------------------- */
 
-static enum join_result join_run_ask(struct run *run, const struct join_sample *sample, bool add)
+static enum join_result join_run_find(struct run *run, const struct join_sample *sample, bool add)
 {
     return join_table_sample(run->join->table, sample, add, run->came_ms, join_found_copy,
                              &run->found, &run->counts.tally);
 }
 
-/* One profile counts of several that tell the same samples' time in different ways. */
+/* Adds a sample to the metrics of its span. If several profiles measure the time of the same
+ * samples, only the one with the best measure counts. */
 static void join_run_on_credited(void *arg, const struct join_span *span,
                                  const struct join_sample *sample)
 {
@@ -135,13 +139,13 @@ static struct join_sample run_sample_of(struct run *run, const struct join_sampl
     return sample;
 }
 
-/* Adds the sample, with its values, to the span that it names. */
+/* Adds the sample and its values to the span that it names. */
 static enum join_result join_run_add(struct run *run, const struct join_sample_view *view,
                                      struct join_sample sample)
 {
     join_value_type_apply(&run->scope.value_type, view->value, view->n_values, view->n_times,
                           &sample);
-    enum join_result result = join_run_ask(run, &sample, true);
+    enum join_result result = join_run_find(run, &sample, true);
     if (result == JOIN_FOUND && run->join->span_metrics.node)
         join_run_credit_found(run, &sample);
     return result;
@@ -153,9 +157,9 @@ static enum join_result join_run_add_to(struct run *run, const struct join_sampl
     return join_run_add(run, view, run_sample_of(run, view, held));
 }
 
-/* Whether it is to be found out later which span a sample with timestamps was taken in: it may name
- * a local root, as far as is known so far. One that names a span below a root says that others of
- * its service that name a root mean just that one. */
+/* Returns true if the timestamps of a sample must be deferred. They must if the span that it names
+ * has not arrived, or is a local root as far as is known. If it names a span below a root, notes
+ * that the samples of the service name exactly their spans. */
 static bool join_run_is_open(struct run *run, enum join_result result,
                              const struct join_sample *sample)
 {
@@ -172,15 +176,16 @@ static bool join_run_is_open(struct run *run, enum join_result result,
     return place == JOIN_TREE_ROOT;
 }
 
-/* How long the samples of the item wait. */
+/* Returns for how long the samples of the item are held. */
 static uint64_t join_run_waits_ms(const struct run *run)
 {
     return run->pass == JOIN_PASS_ONLY ? 0 : run->join->config->profile_hold / 1000000;
 }
 
-/* Adds the sample to the span that it names, and its timestamps to what is shared out later. */
-static bool join_run_take(struct run *run, const struct join_sample_view *view,
-                          enum join_result *result)
+/* Defers the timestamps of the sample, and adds its deferred values to the span that it names.
+ * Returns false if they cannot be deferred. */
+static bool join_run_defer(struct run *run, const struct join_sample_view *view,
+                           enum join_result *result)
 {
     struct join_sample sample = run_sample_of(run, view, run->pass == JOIN_PASS_FIRST);
     uint8_t trace[16];
@@ -188,39 +193,39 @@ static bool join_run_take(struct run *run, const struct join_sample_view *view,
         memcpy(trace, run->found.trace, sizeof trace);
         sample.trace_id = trace;
     }
-    if (!join_credit_take(&run->credit, &run->scope.value_type, view, &view->where, &sample,
-                          join_run_waits_ms(run), run->came_ms, &run->counts.tally))
+    if (!join_credit_defer(&run->credit, &run->scope.value_type, view, &view->where, &sample,
+                           join_run_waits_ms(run), run->came_ms, &run->counts.tally))
         return false;
-    sample.taken = true;
+    sample.deferred = true;
     join_value_type_apply(&run->scope.value_type, view->value, view->n_values, view->n_times,
                           &sample);
-    *result = join_run_ask(run, &sample, true);
+    *result = join_run_find(run, &sample, true);
     if (*result == JOIN_FOUND && run->join->span_metrics.node) {
-        sample.taken = false;
+        sample.deferred = false;
         join_credit_below(&run->credit, &run->scope.value_type, view, &run->found, &sample);
     }
     return true;
 }
 
-/* Looks the span that the sample names up and, unless that was done before, adds to it. */
+/* Looks up the span that the sample names and, except in the last pass, adds the sample to it. */
 static enum join_result join_run_look_up(struct run *run, const struct join_sample_view *view)
 {
     bool held = run->pass == JOIN_PASS_FIRST, add = run->pass != JOIN_PASS_LAST;
     struct join_sample sample = run_sample_of(run, view, held);
     enum join_result result = JOIN_UNKNOWN;
     if (!add || join_sample_view_is_timed(view))
-        result = join_run_ask(run, &sample, false);
-    bool taken = add && join_sample_view_is_timed(view) && join_run_is_open(run, result, &sample) &&
-                 join_run_take(run, view, &result);
-    if (add && result != JOIN_TOO_LATE && !taken)
+        result = join_run_find(run, &sample, false);
+    bool deferred = add && join_sample_view_is_timed(view) &&
+                    join_run_is_open(run, result, &sample) && join_run_defer(run, view, &result);
+    if (add && result != JOIN_TOO_LATE && !deferred)
         result = join_run_add_to(run, view, held);
-    /* The deepest span, whose link it is to leave with, may still be to come. */
-    bool links_span = taken && run->join->config->local_root.link == JOIN_LINK_SPAN;
+    /* The deepest span, to which the link will point, may not have arrived. */
+    bool links_span = deferred && run->join->config->local_root.link == JOIN_LINK_SPAN;
     run->counts.n_unknown += result == JOIN_UNKNOWN || links_span;
     return result;
 }
 
-/* Adds what was noted of the last sample to the counts. */
+/* Counts the outcome of the last sample. */
 static void join_run_count_noted(struct run *run)
 {
     if (run->noted.any)
@@ -228,8 +233,8 @@ static void join_run_count_noted(struct run *run)
     run->noted.any = false;
 }
 
-/* Notes what became of the sample, or of a piece: a sample in several spans counts once, as joined
- * if a piece was. */
+/* Notes the outcome of a sample or of one of its pieces. A sample that was split counts once,
+ * with the best outcome of its pieces. */
 static void join_run_note_outcome(struct run *run, enum join_outcome outcome)
 {
     static const uint8_t rank[JOIN_COUNTS] = {
@@ -244,8 +249,8 @@ static void join_run_note_outcome(struct run *run, enum join_outcome outcome)
     run->noted.type = run->scope.value_type.type;
 }
 
-/* Counts a sample whose item does not wait any more. Without a second pass the table says what
- * becomes of those whose span has not come: see join_tally. */
+/* Counts a sample whose item is released. In JOIN_PASS_ONLY the table counts samples whose span
+ * has not arrived (struct join_tally). */
 static void join_run_count(struct run *run, enum join_result result, uint8_t memo)
 {
     if (result == JOIN_TOO_LATE)
@@ -271,7 +276,8 @@ static uint32_t join_run_index_of(struct run *run, unsigned key, const uint8_t *
     return index;
 }
 
-/* Turns what was found into indices of the attribute table, but for keys that the sample has. */
+/* Writes the attribute indices of the found span's values, except for keys that the sample has
+ * already. Returns their number. */
 static uint32_t join_run_indices_of(struct run *run, uint32_t has_keys, uint32_t *out)
 {
     const struct join_found *found = &run->found;
@@ -290,8 +296,8 @@ static uint32_t join_run_indices_of(struct run *run, uint32_t has_keys, uint32_t
     return n;
 }
 
-/* Room for `size` bytes of an addition, side by side with the others; NULL for none, or without
- * memory. */
+/* Returns room for an addition of `size` bytes; additions are adjacent. Returns NULL if `size`
+ * is 0 or there is not enough memory. */
 static uint8_t *join_run_addition_room(struct run *run, size_t size)
 {
     if (size > (size_t)(run->room_end - run->room)) {
@@ -304,18 +310,25 @@ static uint8_t *join_run_addition_room(struct run *run, size_t size)
     return start;
 }
 
-/* The bytes to append to a sample: attribute indices, `profile.join` among them unless `how` is
- * NULL, and the link if the sample has none. */
+/* Returns the trace id that the sample names, or else that of its span; NULL if neither has one. */
+static const uint8_t *join_run_trace_of(const struct run *run, const struct join_sample_view *view,
+                                        bool found)
+{
+    if (view->trace_id)
+        return view->trace_id;
+    return found && run->found.has_trace ? run->found.trace : NULL;
+}
+
+/* Returns the bytes to append to a sample: attribute indices, including `profile.join` unless
+ * `how` is NULL, and a link if the sample has none. */
 static struct br_addition join_run_addition_for(struct run *run,
                                                 const struct join_sample_view *view, bool found,
                                                 const char *how)
 {
     uint32_t indices[JOIN_KEYS_MAX], link = 0;
     uint32_t n = found ? join_run_indices_of(run, view->has_keys, indices) : 0;
-    const uint8_t *trace = view->trace_id                  ? view->trace_id
-                           : found && run->found.has_trace ? run->found.trace
-                                                           : NULL;
-    /* Stores look a span up by its trace, too: a link without one gets that of the span. */
+    const uint8_t *trace = join_run_trace_of(run, view, found);
+    /* Profile stores look up a span by its trace, too, so a link without a trace id is replaced. */
     bool links = run->link || (view->span_id && (!view->linked || (!view->trace_id && trace)));
     if (how && !(view->has_keys >> JOIN_HOW_KEY & 1))
         indices[n++] = join_run_index_of(run, JOIN_HOW_KEY, (const uint8_t *)how, strlen(how));
@@ -347,7 +360,7 @@ static void join_run_note_profiled(struct run *run, uint64_t service)
         ++*run->join->services_cut;
 }
 
-/* Samples without a service have the service of the spans that they were taken in. */
+/* Notes that the span's service is profiled, if the resource of the sample names no service. */
 static void join_run_note_service(struct run *run)
 {
     const struct join_found *found = &run->found;
@@ -357,7 +370,7 @@ static void join_run_note_service(struct run *run)
 
 /* --- Links that do not survive ---------------------------------------------------------- */
 
-/* Whether the config says which links survive. */
+/* Returns true if the config restricts which links are kept. */
 static bool join_run_decides(const struct run *run)
 {
     return run->folding.verdicts && run->join->policy.keep;
@@ -379,7 +392,7 @@ static void join_run_note_folded(struct run *run, uint32_t index, uint16_t type,
 static void join_run_decide_later(struct run *run, uint32_t index,
                                   const struct join_sample_view *view)
 {
-    if (join_undecided_add(&run->folding.undecided, run->item->n_items, index,
+    if (join_undecided_add(&run->folding.undecided, run->item->n_records, index,
                            run->found.has_trace ? run->found.trace : NULL, view->span_id,
                            run->scope.value_type.type, (double)view->value))
         run->no_memory = true;
@@ -388,9 +401,7 @@ static void join_run_decide_later(struct run *run, uint32_t index,
 static void join_run_decide(struct run *run, const struct join_sample_view *view, bool found)
 {
     const struct join_found *join_found = &run->found;
-    const uint8_t *trace = view->trace_id                   ? view->trace_id
-                           : found && join_found->has_trace ? join_found->trace
-                                                            : NULL;
+    const uint8_t *trace = join_run_trace_of(run, view, found);
     bool of_span = found && join_found->service_len;
     switch (join_policy_of(&run->join->policy, found ? join_found : NULL, trace,
                            of_span ? join_found->service : run->scope.service.name,
@@ -433,15 +444,15 @@ static void join_run_decide_rest(struct run *run)
 
 static void join_run_fold(struct run *run)
 {
-    uint32_t gone = 0, n = 0;
+    uint32_t merged = 0, n = 0;
     join_run_decide_rest(run);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
         n += run->folding.folded[t].samples > 0;
     if ((!n && !run->folding.timeless) || run->no_memory ||
         join_fold_samples(run->item, run->folding.verdicts, run->dictionary.labels,
-                          run->dictionary.view.count[BR_TABLE_ATTRIBUTE], &gone))
+                          run->dictionary.view.count[BR_TABLE_ATTRIBUTE], &merged))
         return;
-    br_item_settle(run->item, BR_FATE_DROPPED, "folded", gone);
+    br_item_report(run->item, BR_RESULT_DROPPED, "folded", merged);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
         if (run->folding.folded[t].samples)
             join_count_folded(run->join, t, (double)run->folding.folded[t].samples,
@@ -450,8 +461,8 @@ static void join_run_fold(struct run *run)
 
 /* --- One sample ------------------------------------------------------------------------- */
 
-/* A sample that named its local root, and was taken in one span below it, leaves with that span's
- * link and name, where the config says so. */
+/* With `link: span`, replaces the link of a sample that names its local root by a link to the
+ * one span below the root in which it was taken. */
 static void join_run_relink(struct run *run, const struct join_sample_view *view)
 {
     if (run->join->config->local_root.link != JOIN_LINK_SPAN || !join_sample_view_is_timed(view))
@@ -460,7 +471,8 @@ static void join_run_relink(struct run *run, const struct join_sample_view *view
     if (!span)
         return;
     if (!run->relabelled)
-        run->relabelled = br_arena_calloc(&run->arena, run->item->n_items, sizeof *run->relabelled);
+        run->relabelled =
+            br_arena_calloc(&run->arena, run->item->n_records, sizeof *run->relabelled);
     if (!run->relabelled)
         return;
     run->relabelled[run->index] = true;
@@ -490,7 +502,7 @@ static void run_linked_sample(struct run *run, const struct join_sample_view *vi
     run->link = NULL;
 }
 
-/* Where the sample was taken: by its own attributes, else by its resource. */
+/* Returns where the sample was taken, from its own attributes or else from its resource. */
 static struct join_identity join_run_where(const struct run *run,
                                            const struct join_sample_view *view)
 {
@@ -500,33 +512,34 @@ static struct join_identity join_run_where(const struct run *run,
     return where;
 }
 
-/* The table shares it out when spans of the thread leave. */
-static void join_run_take_inferable(struct run *run, const struct join_sample_view *view,
-                                    const struct join_identity *where)
+/* Defers the timestamps of a sample that names no span; the table assigns them to spans of the
+ * thread. */
+static void join_run_defer_inferable(struct run *run, const struct join_sample_view *view,
+                                     const struct join_identity *where)
 {
     struct join_sample sample = run_sample_of(run, view, true);
     for (unsigned key = 0; key < JOIN_THREAD_KEYS; key++) {
         struct join_thread_ids ids;
-        if (!join_thread_is_kept_by(where, (enum join_thread_key)key) ||
+        if (!join_thread_is_stored_by(where, (enum join_thread_key)key) ||
             !join_thread_ids_of(where, (enum join_thread_key)key, &ids))
             continue;
         sample.trace_id = ids.trace;
         sample.span_id = ids.span;
-        (void)join_credit_take(&run->credit, &run->scope.value_type, view, where, &sample,
-                               join_run_waits_ms(run), run->came_ms, &run->counts.tally);
+        (void)join_credit_defer(&run->credit, &run->scope.value_type, view, where, &sample,
+                                join_run_waits_ms(run), run->came_ms, &run->counts.tally);
     }
 }
 
-/* Notes the CPU time of a sample that was inferred, whose totals are shared out by the table. */
+/* Adds an inferred sample to the span as deferred, because its totals are assigned by the table. */
 static enum join_result join_run_note_inferred(struct run *run, const struct join_sample_view *view)
 {
     struct join_sample sample = run_sample_of(run, view, true);
-    sample.taken = true;
+    sample.deferred = true;
     return join_run_add(run, view, sample);
 }
 
-/* Whether it is decided for a sample that names no span in which one it was taken. Only the last
- * pass decides: what fits a sample first may not be the only one when its item leaves. */
+/* Infers the span of a sample that names none. Returns true if that is decided. Only the last
+ * pass decides, because a span that arrives later may also match. */
 static bool run_infer_sample(struct run *run, struct join_sample_view *view,
                              struct br_addition *addition)
 {
@@ -537,9 +550,9 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
         return false;
     join_progress_note(&join_table_progress(run->join->table)->inferable);
     if (run->pass != JOIN_PASS_LAST)
-        join_run_take_inferable(run, view, &where);
+        join_run_defer_inferable(run, view, &where);
     if (run->pass == JOIN_PASS_FIRST) {
-        run->counts.n_unknown++; /* spans that are to come may fit better */
+        run->counts.n_unknown++; /* a span that has not arrived may match */
         return false;
     }
     const struct join_neighbour *span = join_infer_span(&run->infer, view, &where);
@@ -553,7 +566,7 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
     view->trace_id = span->trace_id;
     view->span_id = (const uint8_t *)&span->span_id;
     if (join_run_note_inferred(run, view) != JOIN_FOUND)
-        return false; /* it left just now */
+        return false; /* the span was evicted a moment ago */
     join_run_note_service(run);
     join_run_note_outcome(run, JOIN_COUNT_INFERRED);
     if (addition)
@@ -563,8 +576,9 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
     return true;
 }
 
-/* A sample that names several spans was taken in one of them, and nobody knows in which: a thread
- * that serves several requests gets the labels of all. Inference by thread would only guess. */
+/* Handles a sample that names several spans. It was taken in one of them, but which one is
+ * unknown: a thread that serves several requests gets the labels of all. Inference by thread
+ * would only guess. */
 static void run_ambiguous_sample(struct run *run, const struct join_sample_view *view,
                                  struct br_addition *addition)
 {
@@ -603,22 +617,23 @@ static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
 
 /* --- Profiles --------------------------------------------------------------------------- */
 
-/* Keeps what is appended to sample `index` of a part. Most profiles get nothing: their parts have
- * no list. */
+/* Stores what is appended to sample `index` of a part. The list of a part is created on demand,
+ * because most profiles get no additions. */
 static void join_run_keep_addition(struct run *run, const struct br_part *part, uint32_t index,
                                    const struct br_addition *addition, struct br_addition **list)
 {
     if (!addition->len)
         return;
     if (!*list)
-        *list = br_arena_calloc(&run->additions_arena, part->n_items, sizeof **list);
+        *list = br_arena_calloc(&run->additions_arena, part->n_records, sizeof **list);
     if (*list)
         (*list)[index] = *addition;
     else
         run->no_memory = true;
 }
 
-/* Whether no sample can be anybody's: nothing names a span, and nothing is inferred. */
+/* Returns true if the samples need not be read: none names a span, inference is off, no link policy
+ * is configured, and memo is NULL. */
 static bool join_run_finds_nothing(const struct run *run)
 {
     return !run->dictionary.any_label && run->dictionary.view.count[BR_TABLE_LINK] <= 1 &&
@@ -632,7 +647,8 @@ static void join_run_pass(struct run *run, uint32_t n_samples)
     run->index += n_samples;
 }
 
-/* Whether the scope of a ScopeProfiles is of a Pyroscope client (profile/profile.h). */
+/* Returns true if the scope of a ScopeProfiles belongs to a Pyroscope client
+ * (profile/profile.h). */
 static bool run_scope_is_pyroscopes(const uint8_t *p, const uint8_t *end)
 {
     struct br_field field;
@@ -647,7 +663,7 @@ static bool run_scope_is_pyroscopes(const uint8_t *p, const uint8_t *end)
     return false;
 }
 
-/* Whether the first sample of a Profile has timestamps. */
+/* Returns true if the first sample of a Profile has timestamps. */
 static bool join_run_has_times(const uint8_t *p, const uint8_t *end)
 {
     struct br_field field, inner;
@@ -663,17 +679,17 @@ static bool join_run_has_times(const uint8_t *p, const uint8_t *end)
     return false;
 }
 
-/* Receivers keep the times of these samples for the join alone: no other client of Pyroscope sends
- * any, and its store keeps none. */
+/* Determines whether the samples lose their times. Receivers keep the times of Pyroscope clients
+ * for the join alone: Pyroscope's own clients send none, and its store keeps none. */
 static void run_scope_begin(struct run *run, const struct br_field *scopes)
 {
     run->scope.timeless = run->pass != JOIN_PASS_FIRST &&
                           run_scope_is_pyroscopes(scopes->data, scopes->data + scopes->value);
     if (run->scope.timeless && !run->folding.verdicts)
-        run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_items, 1);
+        run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_records, 1);
 }
 
-/* Goes through the samples of a part; `additions`, its list of them, is NULL when nothing is to be
+/* Processes the samples of a part. `additions` is the part's list of additions; NULL: nothing is
  * written. */
 static void join_run_part(struct run *run, const struct br_part *part,
                           struct br_addition **additions)
@@ -713,7 +729,7 @@ static void join_run_part(struct run *run, const struct br_part *part,
     }
 }
 
-/* The measure that counts among the profiles of a resource. */
+/* Returns the best measure among the profiles of a resource. */
 static enum join_measure join_run_best_measure(struct run *run, const struct br_part *part)
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
@@ -748,7 +764,7 @@ static void join_run_resource(struct run *run, const struct br_part *part,
     if (run->join->span_metrics.node)
         run->scope.best = join_run_best_measure(run, part);
     join_run_part(run, part, additions);
-    if (part->n_items && run->scope.service.service && run->pass != JOIN_PASS_LAST)
+    if (part->n_records && run->scope.service.service && run->pass != JOIN_PASS_LAST)
         join_run_note_profiled(run, run->scope.service.instance ? run->scope.service.instance
                                                                 : run->scope.service.service);
 }
@@ -758,7 +774,7 @@ static void join_run_write_parts(struct run *run, struct br_addition **additions
     uint32_t n_parts = run->item->n_parts;
     if (run->no_memory || run->dictionary.texts.no_memory || run->dictionary.links.no_memory ||
         join_additions_write(&run->additions, run->item))
-        return; /* the samples pass as they came; the totals are in the table */
+        return; /* the samples stay as they are; their totals are in the table */
     for (uint32_t i = 0; i < n_parts; i++) {
         if (additions[i])
             (void)br_part_append(run->item, &run->item->parts[i], additions[i]);
@@ -806,11 +822,11 @@ static void join_run_note_counts(struct run *run)
 
 struct splitting {
     struct run *run;
-    const uint8_t *memo; /* of the samples as they came; NULL with JOIN_PASS_ONLY */
-    uint8_t *memos;      /* of those that they become */
-    bool *continues;     /* likewise: struct run */
+    const uint8_t *memo; /* memo of the samples before splitting; NULL with JOIN_PASS_ONLY */
+    uint8_t *memos;      /* memo of the samples after splitting */
+    bool *continues;     /* struct run.continues of the samples after splitting */
     uint32_t count, cap, cap_continues;
-    uint32_t part; /* the one at hand */
+    uint32_t part; /* index of the current part */
     uint64_t *spans;
     uint64_t cap_spans;
 };
@@ -826,7 +842,8 @@ static void join_samples_splitting_begin_part(struct splitting *splitting, uint3
     splitting->part = part;
 }
 
-/* The numbers of the spans that a sample's timestamps were taken in. */
+/* Finds the spans in which a sample's timestamps were taken, as numbers. Returns false if they
+ * are unknown. */
 static bool join_samples_splitting_spans(struct splitting *splitting,
                                          const struct join_sample_view *view,
                                          const uint64_t **times)
@@ -846,11 +863,12 @@ static bool join_samples_splitting_spans(struct splitting *splitting,
                join_infer_spans(&run->infer, view, &where, times, splitting->spans);
     const struct join_sample sample = {.trace_id = view->trace_id, .span_id = view->span_id};
     return config->local_root.link == JOIN_LINK_SPAN &&
-           join_run_ask(run, &sample, false) == JOIN_FOUND &&
+           join_run_find(run, &sample, false) == JOIN_FOUND &&
            join_credit_spans(&run->credit, view, &run->found, times, splitting->spans);
 }
 
-/* The pieces have the memo of the whole, and all but the first continue it. */
+/* Copies the memo of a sample to its `count` pieces, and marks all but the first as continuing
+ * it. */
 static bool join_samples_splitting_note(struct splitting *splitting, uint32_t index, uint32_t count)
 {
     size_t need = (size_t)splitting->count + count;
@@ -886,9 +904,9 @@ static int splitting_on_sample(void *arg, struct br_visit *visit)
     return visit->n_out ? BR_SPLIT : BR_KEEP;
 }
 
-/* A sample whose timestamps were taken in several spans becomes one for each, before they are
- * joined: those that name none, and, where they leave with the link of the deepest span, those that
- * name a local root. Without memory they stay whole. */
+/* Splits samples whose timestamps were taken in several spans into one sample per span. Applies
+ * to samples that name no span and, with `link: span`, to samples that name a local root. If
+ * there is not enough memory, they stay whole. */
 static void join_run_split(struct run *run)
 {
     const struct join_config *config = run->join->config;
@@ -907,7 +925,8 @@ static void join_run_split(struct run *run)
         br_free(splitting.continues);
 }
 
-/* Tables of a dictionary. Those of stacks, which are most of it, are for top_functions. */
+/* Dictionary tables to index. Those of stacks are most of a dictionary and are only used for
+ * top_functions. */
 #define WITHOUT_STACKS (1u << BR_TABLE_STRING | 1u << BR_TABLE_ATTRIBUTE | 1u << BR_TABLE_LINK)
 #define WITH_STACKS                                                                                \
     (WITHOUT_STACKS | 1u << BR_TABLE_STACK | 1u << BR_TABLE_LOCATION | 1u << BR_TABLE_FUNCTION)
@@ -932,10 +951,10 @@ static bool join_run_prepare(struct run *run)
                          &run->arena);
     join_infer_init(&run->infer, run->join->table, &run->arena);
     run->infer.cut = run->join->trace_spans_cut;
-    run->infer.leaving = join_leaving(run->came_ms, join_run_waits_ms(run));
+    run->infer.release_time = join_release_time(run->came_ms, join_run_waits_ms(run));
     run->credit = (struct join_credit){
         .arena = &run->arena,
-        .leaving = run->infer.leaving,
+        .release_time = run->infer.release_time,
         .locals = {.table = run->join->table,
                    .link_spans = run->join->config->local_root.link == JOIN_LINK_SPAN,
                    .max_spans = (unsigned)run->join->config->local_root.max_spans,
@@ -948,7 +967,7 @@ static bool join_run_prepare(struct run *run)
         return false;
     join_run_split(run);
     if (run->join->policy.keep && run->pass != JOIN_PASS_FIRST) {
-        run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_items, 1);
+        run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_records, 1);
         run->no_memory = !run->folding.verdicts;
     }
     return true;
@@ -975,8 +994,9 @@ uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pa
         join_run_parts(run);
         join_run_note_counts(run);
         unknown = run->counts.n_unknown;
-    } else if (pass != JOIN_PASS_FIRST && item->n_items) {
-        join_count(join, JOIN_TYPES - 1, JOIN_COUNT_UNLINKED, item->n_items); /* nobody looked */
+    } else if (pass != JOIN_PASS_FIRST && item->n_records) {
+        /* no sample was looked up */
+        join_count(join, JOIN_TYPES - 1, JOIN_COUNT_UNLINKED, item->n_records);
     }
     if (run) {
         join_additions_release(&run->additions);

@@ -13,7 +13,7 @@ const struct br_option join_span_metrics_options[] = {
     BR_BOOL(struct join_span_metrics_config, enabled, false,
             "counts CPU seconds, allocated bytes and samples by service and span name"),
     BR_INT(struct join_span_metrics_config, max_series, 500, 1, JOIN_SERIES_MAX,
-           "pairs of service and span name with counters of their own; then _other"),
+           "pairs of service and span name with separate counters; further pairs count as _other"),
     BR_OPT_END,
 };
 
@@ -41,7 +41,8 @@ void join_span_metrics_release(struct join_span_metrics *metrics)
     *metrics = (struct join_span_metrics){0};
 }
 
-/* A pair of names with a 0 behind each: the key of a series, and the values of its labels. */
+/* Service and span name, each followed by a zero byte: the key of a series and the values of its
+ * labels. */
 struct pair {
     char text[2 * JOIN_VALUE_MAX + 2];
     size_t len, name_at;
@@ -116,10 +117,11 @@ struct join_spent join_spent_of(const struct join_totals *totals)
 {
     struct join_totals all = *totals;
     for (unsigned m = 0; m < JOIN_OTHER; m++)
-        all.count[m] += all.taken_count[m];
+        all.count[m] += all.deferred_count[m];
     enum join_measure measure = join_totals_measure(&all);
     bool cpu = measure <= JOIN_CPU_COUNT;
-    return (struct join_spent){.cpu_ns = cpu ? all.time_ns[measure] + all.taken_ns[measure] : 0,
-                               .allocated_bytes = all.allocated_bytes + all.taken_allocated_bytes,
+    return (struct join_spent){.cpu_ns = cpu ? all.time_ns[measure] + all.deferred_ns[measure] : 0,
+                               .allocated_bytes =
+                                   all.allocated_bytes + all.deferred_allocated_bytes,
                                .samples = measure < JOIN_OTHER ? all.count[measure] : 0};
 }

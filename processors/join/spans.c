@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The traces side of the join: spans into the table. */
+/* Enters the spans of traces items into the table. */
 #include <string.h>
 
 #include "attribute/value_text.h"
@@ -14,26 +14,26 @@
 #include "wire/protobuf.h"
 
 #define CHUNK 256u
-#define TEXT_MAX (JOIN_VALUE_MAX - 1) /* of a value: its length + 1 is one byte */
+#define TEXT_MAX (JOIN_VALUE_MAX - 1) /* bytes of a value: its length + 1 must fit into a byte */
 
 /* --- Attributes ------------------------------------------------------------------------- */
 
-/* The text of one wanted attribute. */
+/* The text of one configured attribute. */
 struct text {
     const uint8_t *data;
-    uint8_t used; /* length + 1; 0: not there */
+    uint8_t used; /* length + 1; 0: absent */
     char number[32];
 };
 
 static void spans_put_text(struct text *text, const void *data, size_t len)
 {
     if (len > TEXT_MAX)
-        len = br_utf8_valid(data, TEXT_MAX); /* what is cut stays UTF-8 */
+        len = br_utf8_valid(data, TEXT_MAX); /* cut between characters */
     text->data = data;
     text->used = (uint8_t)(len + 1);
 }
 
-/* The text form of an AnyValue's scalar; nothing for lists, maps and bytes. */
+/* Stores the text of a scalar AnyValue. Lists, maps and bytes are ignored. */
 static void spans_put_scalar(struct text *text, struct br_value value)
 {
     struct br_any any = br_any_read(value);
@@ -50,8 +50,8 @@ static void spans_put_scalar(struct text *text, struct br_value value)
     }
 }
 
-/* One KeyValue: kept where its key is wanted and has no value so far. */
-static void spans_take_attribute(const struct join *join, const uint8_t *data, size_t len,
+/* Stores the value of a KeyValue if its key is configured and has no value yet. */
+static void spans_read_attribute(const struct join *join, const uint8_t *data, size_t len,
                                  struct text *texts)
 {
     struct br_keyvalue kv;
@@ -62,27 +62,28 @@ static void spans_take_attribute(const struct join *join, const uint8_t *data, s
             spans_put_scalar(&texts[i], kv.value);
 }
 
-/* True when the KeyValue begins with a key of a length that none of ours has, as most do. */
-static inline bool spans_of_no_interest(const struct join *join, const uint8_t *p, size_t len)
+/* Returns true if the key has a length that no configured key has, which holds for most keys. */
+static inline bool spans_is_unwanted(const struct join *join, const uint8_t *p, size_t len)
 {
-    return len >= 2 && p[0] == BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN) && p[1] < 64 &&
-           !(join->wanted_lens >> p[1] & 1) && p[1] + 2u < len &&
+    if (len < 2 || p[0] != BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN) || p[1] >= 64)
+        return false;
+    return !(join->wanted_lens >> p[1] & 1) && p[1] + 2u < len &&
            p[p[1] + 2u] == BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN);
 }
 
-static void spans_take_attributes(const struct join *join, const uint8_t *p, const uint8_t *end,
+static void spans_read_attributes(const struct join *join, const uint8_t *p, const uint8_t *end,
                                   uint32_t field_number, struct text *texts)
 {
     struct br_field field;
     br_steps_add((size_t)(end - p));
     while (p < end && (p = br_scan(p, end, &field)))
         if (br_scan_tag(&field) == BR_TAG(field_number, BR_WIRE_LEN) &&
-            !spans_of_no_interest(join, field.data, field.value))
-            spans_take_attribute(join, field.data, (size_t)field.value, texts);
+            !spans_is_unwanted(join, field.data, field.value))
+            spans_read_attribute(join, field.data, (size_t)field.value, texts);
 }
 
-static void spans_take_intrinsics(const struct join *join, const struct br_span *span,
-                                  struct text *texts)
+static void spans_add_intrinsics(const struct join *join, const struct br_span *span,
+                                 struct text *texts)
 {
     static const char *const kinds[] = {"unspecified", "internal", "server",
                                         "client",      "producer", "consumer"};
@@ -108,8 +109,8 @@ bool join_service_profiled(const struct join *join, const struct join_service *s
 
 #define ORIGINS 32u
 
-/* Spans that are entered together: those of the item's parts from `first_part` on, up to the one at
- * hand. */
+/* Spans that are collected and entered together: those of the item's parts from `first_part` to
+ * the current one. */
 struct entering {
     struct join *join;
     const struct br_item *item;
@@ -119,11 +120,11 @@ struct entering {
     size_t count;
     uint32_t first_part;
     struct join_origin origins[ORIGINS];
-    struct join_identity where[ORIGINS]; /* with infer */
-    /* With sample_attributes: the values of the resource at hand, of the span at hand, and those of
-     * up to CHUNK spans. */
+    struct join_identity where[ORIGINS]; /* only with infer */
+    /* Only with sample_attributes: values of the current resource, of the current span, and the
+     * encoded attributes of up to CHUNK spans. */
     struct text of_resource[JOIN_KEYS_MAX], of_span[JOIN_KEYS_MAX];
-    struct join_attributes *attributes; /* or NULL */
+    struct join_attributes *attributes; /* NULL: not configured */
     uint8_t *chunk, *at;
 };
 
@@ -133,8 +134,8 @@ static void spans_add_attributes(struct entering *entering, const struct br_span
     const struct join *join = entering->join;
     for (unsigned i = 1; i < join->n_keys; i++)
         entering->of_span[i].used = 0;
-    spans_take_intrinsics(join, span, entering->of_span);
-    spans_take_attributes(join, span->body, span->body + span->body_len, BR_SPAN_ATTRIBUTES,
+    spans_add_intrinsics(join, span, entering->of_span);
+    spans_read_attributes(join, span->body, span->body + span->body_len, BR_SPAN_ATTRIBUTES,
                           entering->of_span);
     ret->data = entering->at;
     for (unsigned i = 1; i < join->n_keys; i++) {
@@ -147,7 +148,7 @@ static void spans_add_attributes(struct entering *entering, const struct br_span
     ret->len = (size_t)(entering->at - ret->data);
 }
 
-/* Enters the spans that were gathered. */
+/* Enters the collected spans. */
 static void spans_flush(struct entering *entering)
 {
     const struct join_entries entries = {.spans = entering->spans,
@@ -162,7 +163,7 @@ static void spans_flush(struct entering *entering)
     entering->at = entering->chunk;
 }
 
-/* The spans of a part, which come behind those that were gathered. */
+/* Collects the next `count` spans, which belong to the current part. */
 static void spans_enter(struct entering *entering, size_t count)
 {
     if (!entering->attributes) {
@@ -201,11 +202,11 @@ static void spans_begin_part(struct entering *entering, uint32_t number,
         return;
     for (unsigned i = 1; i < entering->join->n_keys; i++)
         entering->of_resource[i].used = 0;
-    spans_take_attributes(entering->join, resource, resource + len, BR_RESOURCE_ATTRIBUTES,
+    spans_read_attributes(entering->join, resource, resource + len, BR_RESOURCE_ATTRIBUTES,
                           entering->of_resource);
 }
 
-/* Counts, for the span's name, samples that had waited for it. */
+/* Adds the samples that arrived before the span to the metrics of its name. */
 static void spans_on_adopted(void *arg, const struct join_span *span,
                              const struct join_totals *totals)
 {
@@ -214,7 +215,8 @@ static void spans_on_adopted(void *arg, const struct join_span *span,
     join_span_metrics_add(&join->span_metrics, span, &spent);
 }
 
-/* Sets up what is not written before it is read. */
+/* Initializes the fields that are read before they are written; the struct is too large to be
+ * zeroed. */
 static void spans_begin(struct entering *entering, struct join *join, const struct br_item *item,
                         struct br_arena *arena)
 {
@@ -236,7 +238,7 @@ static void spans_begin(struct entering *entering, struct join *join, const stru
     entering->at = entering->chunk;
 }
 
-/* Whether it is too early to say that the service is not profiled, where spans wait for samples. */
+/* Returns true if spans are held and it is too early to know whether the service is profiled. */
 static bool spans_may_be_profiled(const struct entering *entering,
                                   const struct join_service *service)
 {
@@ -255,18 +257,18 @@ struct join_entered join_enter_spans(struct join *join, struct br_item *item)
     spans_begin(&entering, join, item, &arena);
     for (uint32_t number = 0; any && number < item->n_parts; number++) {
         const struct br_part *part = &item->parts[number];
-        if (!part->n_items)
+        if (!part->n_records)
             continue;
         const struct join_service service = join_service_of(part, NULL);
         spans_begin_part(&entering, number, &service);
         bool profiled = join_service_profiled(join, &service, entering.now_ms);
         ret.profiled = ret.profiled || profiled;
         ret.waits = ret.waits || profiled || spans_may_be_profiled(&entering, &service);
-        spans_enter(&entering, part->n_items);
+        spans_enter(&entering, part->n_records);
     }
     spans_flush(&entering);
     br_arena_release(&arena);
-    if (item->n_items)
+    if (item->n_records)
         join_progress_note(&join_table_progress(join->table)->spans);
     if (ret.profiled)
         join_progress_note(&join_table_progress(join->table)->common);
@@ -278,7 +280,7 @@ struct join_entered join_enter_spans(struct join *join, struct br_item *item)
 
 /* --- Finding ---------------------------------------------------------------------------- */
 
-/* Puts the item's payload into one piece and walks it, for the spans in it. */
+/* Copies the item's payload into one buffer and walks it to find the spans. */
 static void spans_find(struct br_item *item)
 {
     const struct br_walk_options options = {
@@ -291,13 +293,13 @@ static void spans_find(struct br_item *item)
     bool ok = again && br_item_write(item, &rope) == 0;
     struct br_buf *flat = ok ? br_rope_flat(&rope, item->host->pool, &data) : NULL;
     if (flat && br_walk(again, flat, data, rope.len, &options, &repaired, &err) == 0) {
-        struct br_debt owes = item->debt;
+        struct br_pending pending = item->pending;
         struct br_span *spans = again->spans;
         struct br_buf *spans_buf = again->spans_buf;
-        again->spans_buf = NULL; /* it is moved */
+        again->spans_buf = NULL; /* moved to `item` below */
         br_item_clear_parts(item);
-        (void)br_item_absorb(item, again); /* into an empty item: cannot fail */
-        item->debt = owes;
+        (void)br_item_absorb(item, again); /* cannot fail, because the item is empty */
+        item->pending = pending;
         item->spans = spans;
         item->spans_buf = spans_buf;
     }
@@ -308,7 +310,7 @@ static void spans_find(struct br_item *item)
 
 const struct br_span *join_spans_of(struct br_item *item)
 {
-    if (!item->spans && item->n_items)
+    if (!item->spans && item->n_records)
         spans_find(item);
     return item->spans;
 }

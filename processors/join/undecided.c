@@ -19,7 +19,7 @@ static bool undecided_is_span(const void *entries, uint32_t place, const void *k
     return memcmp((const struct join_undecided_span *)entries + place, key, KEY_SIZE) == 0;
 }
 
-/* The span, which is entered where it is not there yet. */
+/* Finds a span, or adds it if it is not in the list. */
 static int undecided_enter(struct join_undecided *undecided, const struct join_undecided_span *span,
                            uint32_t *ret)
 {

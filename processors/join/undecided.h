@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps the samples whose links are kept only if their span spent much CPU time. That is known when
- * all samples of the item have been added to the span. It takes four bytes for a sample, and 40 for
- * a span and a type.
+ * Samples whose links are kept only if their span used much CPU time. That is known once all
+ * samples of the item have been added to their spans. Takes 4 bytes per sample and 40 per span and
+ * profile type.
  */
 #pragma once
 
@@ -12,29 +12,30 @@
 
 #include "base/index.h"
 
-/* The sum of the samples of one type that name the same span. */
+/* The sum of the samples of one profile type that name the same span. */
 struct join_undecided_span {
     uint8_t trace[16], span[8];
     uint16_t type;
     bool has_trace;
-    bool folds; /* for whoever decides */
+    bool folds; /* set by the caller: the samples lose their links */
     uint32_t samples;
     double value;
 };
 
-/* Zeroed at first. */
+/* Zero-initialized. */
 struct join_undecided {
-    uint32_t *of; /* by sample: its span, plus 1; 0: it is decided. NULL: there is none */
+    /* for each sample, the index of its span + 1; 0: decided. NULL: all are decided */
+    uint32_t *of;
     uint32_t n_samples;
     struct join_undecided_span *spans;
     uint32_t count, cap;
-    struct br_index index; /* of the spans */
+    struct br_index index; /* of `spans` */
 };
 
-/* Adds the sample `index` of an item of `n_samples`; `trace` is NULL where it is not known. Returns
- * 0 or BR_ENOMEM. */
+/* Adds sample `index` of an item with `n_samples` samples. `trace` is NULL if unknown. Returns 0
+ * or BR_ENOMEM. */
 int join_undecided_add(struct join_undecided *undecided, uint32_t n_samples, uint32_t index,
                        const uint8_t *trace, const uint8_t *span, uint16_t type, double value);
 
-/* Accepts a zeroed one, and zeroes it. */
+/* Releases the memory and zeroes the struct. Accepts a zeroed one. */
 void join_undecided_release(struct join_undecided *undecided);

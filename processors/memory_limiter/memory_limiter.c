@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory limiter sets the marks of the process's memory budget (base/memory.h). Memory is
- * counted as it is taken, so nothing is measured at intervals: above the soft limit (limit - spike)
- * receivers refuse a request before they read its body, and what is being read gets no more than
- * the budget has; what was taken before passes, unless the hard limit itself is exceeded.
+ * The memory limiter sets the limits of the process's memory budget (base/memory.h). Memory is
+ * counted when it is allocated, so nothing is measured at intervals. Above the soft limit (limit
+ * minus spike), receivers reject a request before they read its body. A request that is already
+ * being read only gets memory that is left in the budget. Requests that were accepted earlier are
+ * processed unless the hard limit is exceeded.
  */
 #include <stdio.h>
 
@@ -19,36 +20,38 @@ struct config {
     int64_t limit_mib, spike_limit_mib, limit_percentage, spike_limit_percentage;
 };
 
-/* A limiter has a node in each pipeline of each worker. All see the same, so that one logs. */
-struct voice {
+/* Shared by the nodes of a limiter, of which there is one per pipeline and worker. All see the
+ * same memory, so only one of them logs. */
+struct log_owner {
     bool taken;
 };
 
 struct state {
     struct br_node *node;
-    struct voice *voice; /* of all nodes of this name */
+    struct log_owner *log_owner; /* shared by all nodes with this name */
     double *accepted[BR_SIGNALS], *refused[BR_SIGNALS];
-    struct br_timer look;
+    struct br_timer filtering;
     bool was_over;
 };
 
 static const struct br_option options[] = {
     BR_DURATION(
         struct config, check_interval, "0s",
-        "how often to log that the soft limit was passed; must be set, as in the Collector"),
+        "interval at which the memory is compared with the soft limit and logged; required, as in "
+        "the Collector"),
     BR_INT(struct config, limit_mib, 0, 0, 4294967295.0,
-           "hard limit in MiB; goes before limit_percentage"),
+           "hard limit in MiB; takes precedence over limit_percentage"),
     BR_INT(struct config, spike_limit_mib, 0, 0, 4294967295.0,
-           "how far below limit_mib the soft limit is; 0: a fifth of the limit"),
+           "difference between hard and soft limit in MiB; 0: 20 % of the hard limit"),
     BR_INT(struct config, limit_percentage, 0, 0, 100,
-           "hard limit in per cent of the memory of the machine or control group"),
+           "hard limit as a percentage of the memory of the machine or control group"),
     BR_INT(struct config, spike_limit_percentage, 0, 0, 100,
-           "how far below limit_percentage the soft limit is; 0: a fifth of the limit"),
-    BR_IGNORED("min_gc_interval_when_soft_limited", "there is no garbage to collect"),
-    BR_IGNORED("min_gc_interval_when_hard_limited", "there is no garbage to collect"),
-    BR_IGNORED("max_gc_interval_when_soft_limited", "there is no garbage to collect"),
-    BR_IGNORED("max_gc_interval_when_hard_limited", "there is no garbage to collect"),
-    BR_IGNORED("garbage_collector", "memory is counted as it is taken, and not collected"),
+           "difference between hard and soft limit as a percentage; 0: 20 % of the hard limit"),
+    BR_IGNORED("min_gc_interval_when_soft_limited", "Braid has no garbage collector"),
+    BR_IGNORED("min_gc_interval_when_hard_limited", "Braid has no garbage collector"),
+    BR_IGNORED("max_gc_interval_when_soft_limited", "Braid has no garbage collector"),
+    BR_IGNORED("max_gc_interval_when_hard_limited", "Braid has no garbage collector"),
+    BR_IGNORED("garbage_collector", "Braid has no garbage collector"),
     BR_OPT_END,
 };
 
@@ -94,40 +97,41 @@ static int memory_limiter_create(struct br_node *node, struct br_err *err)
 static void *memory_limiter_make_voice(const void *arg)
 {
     (void)arg;
-    return br_calloc(1, sizeof(struct voice));
+    return br_calloc(1, sizeof(struct log_owner));
 }
 
-/* True for the first node that asks; also when there is no memory to tell. */
-static bool memory_limiter_speaks(struct br_node *node)
+/* Returns true for the first node that calls, and also if there is no memory to store which node
+ * it was. */
+static bool memory_limiter_owns_log(struct br_node *node)
 {
     struct state *state = node->state;
     char name[600];
-    (void)snprintf(name, sizeof name, "voice of %s", node->id);
-    state->voice = br_shared_get(node->host, name, memory_limiter_make_voice, NULL);
-    if (!state->voice)
+    (void)snprintf(name, sizeof name, "log owner of %s", node->id);
+    state->log_owner = br_shared_get(node->host, name, memory_limiter_make_voice, NULL);
+    if (!state->log_owner)
         return true;
-    bool first = !state->voice->taken;
-    state->voice->taken = true;
+    bool first = !state->log_owner->taken;
+    state->log_owner->taken = true;
     return first;
 }
 
-/* Refusing is the receivers' doing: only the change is logged here. */
-static void memory_limiter_on_look(struct br_timer *timer)
+/* Logs when the memory crosses the soft limit. The receivers reject the requests. */
+static void memory_limiter_on_timer(struct br_timer *timer)
 {
-    struct state *state = br_container_of(timer, struct state, look);
+    struct state *state = br_container_of(timer, struct state, filtering);
     struct br_host *host = state->node->host;
     const struct config *config = state->node->config;
     bool over = br_host_over_limit(host);
     size_t used = br_memory_used(host->memory);
     if (over && !state->was_over)
         br_warn(&state->node->log,
-                "%zu MiB are held, over the soft limit of %zu MiB: refusing requests", used / MIB,
-                br_memory_soft(host->memory) / MIB);
+                "%zu MiB are in use, above the soft limit of %zu MiB: rejecting requests",
+                used / MIB, br_memory_soft(host->memory) / MIB);
     else if (!over && state->was_over)
-        br_info(&state->node->log, "%zu MiB are held: taking requests again", used / MIB);
+        br_info(&state->node->log, "%zu MiB are in use: accepting requests again", used / MIB);
     state->was_over = over;
     uint64_t ms = config->check_interval / 1000000;
-    (void)br_host_timer(host, &state->look, ms ? ms : 1, memory_limiter_on_look);
+    (void)br_host_timer(host, &state->filtering, ms ? ms : 1, memory_limiter_on_timer);
 }
 
 static int memory_limiter_read_limits(const struct config *config, uint64_t *ret_limit,
@@ -135,7 +139,7 @@ static int memory_limiter_read_limits(const struct config *config, uint64_t *ret
 {
     uint64_t total = 0;
     if (!config->limit_mib && !br_memory_total("", &total))
-        return br_err_set(err, BR_EIO, "cannot tell how much memory there is: set limit_mib");
+        return br_err_set(err, BR_EIO, "cannot determine the size of the memory: set limit_mib");
     *ret_limit = config->limit_mib ? (uint64_t)config->limit_mib * MIB
                                    : total / 100 * (uint64_t)config->limit_percentage;
     *ret_spike = config->limit_mib ? (uint64_t)config->spike_limit_mib * MIB
@@ -154,11 +158,11 @@ static int memory_limiter_start(struct br_node *node, struct br_err *err)
     if (rc)
         return rc;
     br_memory_limit(host->memory, limit - spike, limit);
-    if (!memory_limiter_speaks(node))
+    if (!memory_limiter_owns_log(node))
         return 0;
-    br_info(&node->log, "%llu MiB at the most, refusing requests from %llu MiB on",
+    br_info(&node->log, "hard limit %llu MiB, rejecting requests above %llu MiB",
             (unsigned long long)limit / MIB, (unsigned long long)(limit - spike) / MIB);
-    memory_limiter_on_look(&state->look);
+    memory_limiter_on_timer(&state->filtering);
     return 0;
 }
 
@@ -166,19 +170,19 @@ static void memory_limiter_consume(struct br_node *node, struct br_item *item)
 {
     struct state *state = node->state;
     if (br_memory_used(node->host->memory) > br_memory_hard(node->host->memory)) {
-        *state->refused[item->signal] += item->n_items;
+        *state->refused[item->signal] += item->n_records;
         br_item_retry(item, BR_STATUS_UNAVAILABLE, RETRY_MS, "memory limit reached");
         return;
     }
-    *state->accepted[item->signal] += item->n_items;
+    *state->accepted[item->signal] += item->n_records;
     br_node_forward(node, item);
 }
 
 static void memory_limiter_destroy(struct br_node *node)
 {
     struct state *state = node->state;
-    br_host_timer_stop(node->host, &state->look);
-    br_shared_put(node->host, state->voice, br_free);
+    br_host_timer_stop(node->host, &state->filtering);
+    br_shared_put(node->host, state->log_owner, br_free);
 }
 
 extern const struct br_component br_memory_limiter_processor;
@@ -187,7 +191,7 @@ const struct br_component br_memory_limiter_processor = {
     .kind = BR_PROCESSOR,
     .signals = BR_BOTH_SIGNALS,
     .stability = "beta",
-    .help = "refuses requests while too much is held in memory",
+    .help = "rejects requests while too much memory is in use",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),

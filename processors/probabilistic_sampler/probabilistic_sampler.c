@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The probabilistic sampler: spans by their trace and its tracestate, samples by the trace that
- * they belong to, so that a trace that is kept keeps its samples. What the decision is made of is
- * in sampler.h.
+ * The probabilistic sampler keeps spans by their trace id and tracestate. It keeps samples of
+ * profiles by the trace that they belong to, so that a kept trace has its samples. sampler.h
+ * contains the decision.
  */
 #include <math.h>
 #include <string.h>
@@ -36,9 +36,9 @@ struct config {
 
 struct state {
     struct sampler sampler;
-    struct sampler_verdict verdict; /* of the span at hand */
-    struct br_buf *body;            /* and what becomes of it */
-    struct br_arena scratch;        /* of the item at hand */
+    struct sampler_verdict verdict; /* of the current span */
+    struct br_buf *body;            /* the new span */
+    struct br_arena scratch;        /* memory for the current item */
     double *counts[BR_SIGNALS][SAMPLER_POLICIES][2];
 };
 
@@ -54,24 +54,25 @@ static const struct br_option label_options[] = {
 
 static const struct br_option options[] = {
     BR_DOUBLE(struct config, sampling_percentage, 0, 0, 0,
-              "per cent of the traces to keep; 100 and more: all"),
+              "percentage of traces to keep; 100 or more: all"),
     BR_ENUM(struct config, mode, "hash_seed", modes,
-            "hash_seed: by a hash of the trace id; proportional, equalizing: consistently, by "
-            "randomness and threshold of the tracestate"),
+            "hash_seed: by a hash of the trace id; proportional, equalizing: consistently, by the "
+            "randomness and the threshold in the tracestate"),
     BR_INT(struct config, hash_seed, 0, 0, UINT32_MAX,
-           "hash_seed: another seed makes other decisions; equal on all instances of a layer"),
+           "hash_seed: seed of the hash; use the same one on all instances of a layer"),
     BR_BOOL(struct config, fail_closed, true,
-            "drops what cannot be decided: without trace id, or with a tracestate that is wrong; "
-            "false: keeps it"),
+            "true: drops records without a trace id or with an invalid tracestate; false: keeps "
+            "them"),
     BR_INT(struct config, sampling_precision, 4, 1, BR_THRESHOLD_DIGITS,
            "proportional, equalizing: hex digits of the threshold"),
     BR_ENUM(struct config, unlinked, "keep", unlinked,
             "samples that belong to no trace; by_profile_id: keeps sampling_percentage of the "
             "profiles"),
-    BR_STRUCT(struct config, labels, label_options, "where samples have ids that are no link"),
-    BR_IGNORED("attribute_source", "of the Collector's, for logs"),
-    BR_IGNORED("from_attribute", "of the Collector's, for logs"),
-    BR_IGNORED("sampling_priority", "of the Collector's, for logs"),
+    BR_STRUCT(struct config, labels, label_options,
+              "attributes that contain ids of samples without a link"),
+    BR_IGNORED("attribute_source", "option of the Collector for logs"),
+    BR_IGNORED("from_attribute", "option of the Collector for logs"),
+    BR_IGNORED("sampling_priority", "option of the Collector for logs"),
     BR_OPT_END,
 };
 
@@ -87,13 +88,16 @@ static int probabilistic_sampler_check(void *config, const struct br_yaml *node,
     float percentage = (float)settings->sampling_percentage;
     if (!settings->labels.trace_id.count)
         settings->labels.trace_id = (struct br_strings){trace_ids, BR_COUNT(trace_ids)};
-    const char *wrong = !isfinite(percentage) ? "must be a number"
-                        : percentage < 0      ? "must not be negative"
-                        : percentage > 0 && (double)percentage / 100 < 0x1p-56
-                            ? "is too small: at least 2^-56 of the traces, or 0"
-                            : NULL;
+    const char *wrong = NULL;
+    if (!isfinite(percentage))
+        wrong = "must be a number";
+    else if (percentage < 0)
+        wrong = "must not be negative";
+    else if (percentage > 0 && (double)percentage / 100 < 0x1p-56)
+        wrong = "is too small; must be 0 or at least 2^-56 of the traces";
     if (!at)
-        br_errs_warn(errs, node, path, "sampling_percentage is not set, and 0: no trace is kept");
+        br_errs_warn(errs, node, path,
+                     "sampling_percentage is not set and defaults to 0: no trace is kept");
     return wrong ? br_errs_add_key(errs, node, path, "sampling_percentage", "%s", wrong) : 0;
 }
 
@@ -142,25 +146,27 @@ static void probabilistic_sampler_count(struct br_node *node, enum br_signal sig
 
 /* --- Spans ----------------------------------------------------------------------------------- */
 
-static enum sampler_wish probabilistic_sampler_wish_of(struct br_value value,
-                                                       struct br_arena *scratch, bool *no_memory)
+static enum sampler_priority
+probabilistic_sampler_priority_of(struct br_value value, struct br_arena *scratch, bool *no_memory)
 {
     struct br_any any = br_any_read(value);
     double v;
     if (any.type != BR_VALUE_STRING && any.type != BR_VALUE_INT && any.type != BR_VALUE_DOUBLE)
-        return SAMPLER_NO_WISH;
+        return SAMPLER_PRIORITY_NONE;
     if (!br_value_convert(value, BR_VALUE_DOUBLE, scratch, &value)) {
         *no_memory = true;
-        return SAMPLER_NO_WISH;
+        return SAMPLER_PRIORITY_NONE;
     }
     any = br_any_read(value);
     if (any.type != BR_VALUE_DOUBLE)
-        return SAMPLER_NO_WISH;
+        return SAMPLER_PRIORITY_NONE;
     memcpy(&v, &any.number, sizeof v);
-    return v > 0 ? SAMPLER_MUST : v < 0 || isnan(v) ? SAMPLER_NO_WISH : SAMPLER_MUST_NOT;
+    if (v < 0 || isnan(v))
+        return SAMPLER_PRIORITY_NONE;
+    return v > 0 ? SAMPLER_PRIORITY_KEEP : SAMPLER_PRIORITY_DROP;
 }
 
-/* True for the attribute sampling.priority, whose value it finds. */
+/* Returns true if the attribute is sampling.priority, and stores its value in `*ret`. */
 static bool probabilistic_sampler_is_priority(const uint8_t *data, size_t len, struct br_value *ret)
 {
     static const char key[] = "sampling.priority";
@@ -191,7 +197,8 @@ static int probabilistic_sampler_read_span(struct state *state, const struct br_
         case BR_SCAN_LEN(BR_SPAN_ATTRIBUTES):
             if (!has_wish &&
                 probabilistic_sampler_is_priority(field.data, (size_t)field.value, &value)) {
-                ret->wish = probabilistic_sampler_wish_of(value, &state->scratch, &no_memory);
+                ret->priority =
+                    probabilistic_sampler_priority_of(value, &state->scratch, &no_memory);
                 has_wish = true;
             }
             break;
@@ -202,7 +209,7 @@ static int probabilistic_sampler_read_span(struct state *state, const struct br_
     return no_memory ? BR_ENOMEM : 0;
 }
 
-/* The span with another tracestate. */
+/* Writes the span with its new tracestate. */
 static int probabilistic_sampler_write_span(struct state *state, struct br_visit *visit,
                                             struct br_pool *pool)
 {
@@ -249,17 +256,18 @@ static int probabilistic_sampler_on_span(void *arg, struct br_visit *visit)
 
 /* --- Samples --------------------------------------------------------------------------------- */
 
-/* What a link or an attribute says of a sample's trace. */
+/* The decision for the trace that a link or an attribute names. */
 enum { NO_TRACE, TRACE_KEPT, TRACE_DROPPED };
 
-/* The profiles item at hand. */
+/* The current profiles item. */
 struct run {
     struct br_node *node;
     struct br_dictionary_view view;
     struct br_groups groups;
-    uint8_t *links, *attributes; /* by index */
-    uint8_t *rank;               /* of an attribute's name: the first in the list counts */
-    bool keep_unlinked;          /* in the profile at hand */
+    uint8_t *links, *attributes; /* decisions by index */
+    /* index of an attribute's name in the list; the smallest takes precedence */
+    uint8_t *rank;
+    bool keep_unlinked; /* of the current profile */
     enum sampler_policy unlinked_by;
 };
 
@@ -279,7 +287,7 @@ static uint8_t probabilistic_sampler_judge_link(const struct run *run, const str
     return id && br_trace_id_valid(id) ? probabilistic_sampler_judge(run, id) : NO_TRACE;
 }
 
-/* A trace id in an attribute's value: hex, by reference too, or its bytes. */
+/* Reads a trace id from an attribute's value: hexadecimal text, also by reference, or bytes. */
 static bool probabilistic_sampler_read_id(const struct run *run, struct br_value value,
                                           uint8_t id[16])
 {
@@ -343,7 +351,7 @@ static void probabilistic_sampler_take_attribute(const struct run *run, uint64_t
     }
 }
 
-/* The link's trace, or else that of a label. */
+/* Returns the decision for the trace of the sample's link, or else of one of its labels. */
 static uint8_t probabilistic_sampler_trace_of(const struct run *run, const struct br_visit *visit)
 {
     const uint8_t *p = visit->body, *end = p + visit->len;
@@ -366,8 +374,8 @@ static uint8_t probabilistic_sampler_trace_of(const struct run *run, const struc
     return by_link ? by_link : by_label;
 }
 
-/* Decides about samples without a trace in the profile at hand. */
-static void probabilistic_sampler_judge_profile(struct run *run)
+/* Decides whether samples without a trace are kept in the current profile. */
+static void probabilistic_sampler_decide_unlinked(struct run *run)
 {
     const struct config *config = run->node->config;
     const uint8_t *p = run->groups.body, *end = p + run->groups.body_len, *id = NULL;
@@ -390,7 +398,7 @@ static int probabilistic_sampler_on_sample(void *arg, struct br_visit *visit)
     struct run *run = arg;
     const struct config *config = run->node->config;
     if (br_groups_at_item(&run->groups, visit->index))
-        probabilistic_sampler_judge_profile(run);
+        probabilistic_sampler_decide_unlinked(run);
     uint8_t trace = probabilistic_sampler_trace_of(run, visit);
     bool sampled = trace ? trace == TRACE_KEPT : run->keep_unlinked;
     enum sampler_policy by =
@@ -414,7 +422,7 @@ static int probabilistic_sampler_sample_profiles(struct br_node *node, struct br
 static void probabilistic_sampler_consume(struct br_node *node, struct br_item *item)
 {
     struct state *state = node->state;
-    uint32_t before = item->n_items;
+    uint32_t before = item->n_records;
     int rc = item->signal == BR_TRACES
                  ? br_item_rewrite(item, 1u << BR_LEVEL_ITEM, probabilistic_sampler_on_span, node)
                  : probabilistic_sampler_sample_profiles(node, item);
@@ -427,9 +435,9 @@ static void probabilistic_sampler_consume(struct br_node *node, struct br_item *
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "probabilistic_sampler: out of memory");
         return;
     }
-    uint32_t n_dropped = before - item->n_items;
-    br_item_settle(item, BR_FATE_DROPPED, "sampled", n_dropped);
-    if (n_dropped && item->n_items == 0)
+    uint32_t n_dropped = before - item->n_records;
+    br_item_report(item, BR_RESULT_DROPPED, "sampled", n_dropped);
+    if (n_dropped && item->n_records == 0)
         br_item_done(item);
     else
         br_node_forward(node, item);
@@ -448,7 +456,7 @@ const struct br_component br_probabilistic_sampler_processor = {
     .kind = BR_PROCESSOR,
     .signals = BR_BOTH_SIGNALS,
     .stability = "beta",
-    .help = "keeps a share of the traces, with their samples",
+    .help = "keeps a percentage of the traces, with their samples",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),

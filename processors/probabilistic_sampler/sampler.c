@@ -3,11 +3,11 @@
 
 #include "otlp/trace_id.h"
 
-/* Of the hash 14 bits decide, which stand at the top of a threshold's 56. */
+/* The decision uses 14 bits of the hash, which become the highest bits of the 56-bit threshold. */
 #define BUCKETS 0x4000u
 #define BUCKETS_SHIFT 42
 
-#define RANDOMNESS_ALL (BR_THRESHOLD_NEVER - 1) /* passes every threshold but NEVER */
+#define RANDOMNESS_ALL (BR_THRESHOLD_NEVER - 1) /* passes every threshold except NEVER */
 
 void sampler_init(struct sampler *sampler, enum sampler_mode mode, double percentage, uint32_t seed,
                   unsigned precision, bool fail_closed)
@@ -16,8 +16,8 @@ void sampler_init(struct sampler *sampler, enum sampler_mode mode, double percen
     *sampler = (struct sampler){
         .mode = mode, .seed = seed, .precision = precision, .fail_closed = fail_closed};
     if (mode == SAMPLER_HASH_SEED) {
-        /* In single precision and towards zero, as it has always been: other roundings would make
-         * other decisions. */
+        /* Computed in single precision and rounded toward zero, as in the Collector; any other
+         * rounding would change decisions. */
         uint32_t accepted = (uint32_t)(percent * (BUCKETS / 100.0f));
         sampler->threshold =
             accepted ? (uint64_t)(BUCKETS - accepted) << BUCKETS_SHIFT : BR_THRESHOLD_NEVER;
@@ -29,7 +29,7 @@ void sampler_init(struct sampler *sampler, enum sampler_mode mode, double percen
         sampler->ratio = 0x1p-56;
 }
 
-/* FNV-1a over the seed, little endian, and the id. */
+/* Returns the FNV-1a hash of the seed (little endian) and the id. */
 static uint32_t sampler_hash(uint32_t seed, const uint8_t id[16])
 {
     uint32_t h = 2166136261u;
@@ -40,20 +40,20 @@ static uint32_t sampler_hash(uint32_t seed, const uint8_t id[16])
     return h;
 }
 
-/* Randomness of which the first 14 bits make the decision of the hash; the others come from what
- * is left of it. */
+/* Returns a randomness value whose first 14 bits make the same decision as the hash. The other
+ * bits come from the rest of the hash. */
 static uint64_t sampler_hash_randomness(uint32_t seed, const uint8_t id[16])
 {
     uint64_t h = sampler_hash(seed, id), bucket = h & (BUCKETS - 1), rest = h >> 18;
     return (BUCKETS - 1 - bucket) << BUCKETS_SHIFT | (rest ^ rest << 10) << 14 | bucket;
 }
 
-/* The numbers that decide about a span. */
+/* The values on which the decision about a span depends. */
 struct draw {
     uint64_t randomness;
     enum sampler_policy policy;
-    bool error;   /* fail_closed says what becomes of it */
-    bool carries; /* its tracestate may be changed */
+    bool error;   /* fail_closed determines the decision */
+    bool carries; /* the tracestate may be rewritten */
 };
 
 static struct draw sampler_draw_by_hash(const struct sampler *sampler, const uint8_t *id,
@@ -64,7 +64,7 @@ static struct draw sampler_draw_by_hash(const struct sampler *sampler, const uin
         draw.randomness = sampler_hash_randomness(sampler->seed, id);
         draw.policy = SAMPLER_TRACE_ID_HASH;
     }
-    /* Who uses the standard's consistent sampling has to use another mode. */
+    /* A span that uses W3C consistent sampling requires another mode. */
     if (!readable || state->rv.len || state->th.len)
         return draw;
     br_tracestate_set_randomness(state, draw.randomness);
@@ -98,7 +98,7 @@ static struct draw sampler_draw(const struct sampler *sampler, const struct samp
                                               : sampler_draw_by_standard(id, readable, state);
 }
 
-/* A threshold that the span cannot have passed is a lie, and goes. */
+/* Removes a threshold from the tracestate that the span's randomness cannot have passed. */
 static void sampler_check_consistency(struct draw *draw, struct br_tracestate *state)
 {
     if (draw->error)
@@ -126,17 +126,18 @@ void sampler_span(const struct sampler *sampler, const struct sampler_span *span
 {
     struct draw draw = sampler_draw(sampler, span, &ret->state);
     sampler_check_consistency(&draw, &ret->state);
-    uint64_t threshold = !draw.error            ? sampler_decide(sampler, &ret->state)
-                         : sampler->fail_closed ? BR_THRESHOLD_NEVER
-                                                : BR_THRESHOLD_ALWAYS;
+    uint64_t threshold = sampler->fail_closed ? BR_THRESHOLD_NEVER : BR_THRESHOLD_ALWAYS;
+    if (!draw.error)
+        threshold = sampler_decide(sampler, &ret->state);
     ret->policy = draw.policy;
-    if (span->wish != SAMPLER_NO_WISH) {
-        threshold = span->wish == SAMPLER_MUST ? BR_THRESHOLD_ALWAYS : BR_THRESHOLD_NEVER;
+    if (span->priority != SAMPLER_PRIORITY_NONE) {
+        threshold =
+            span->priority == SAMPLER_PRIORITY_KEEP ? BR_THRESHOLD_ALWAYS : BR_THRESHOLD_NEVER;
         ret->policy = SAMPLER_PRIORITY;
     }
     ret->sampled = threshold <= draw.randomness;
     ret->rewrite = ret->sampled && draw.carries;
-    /* What was sampled at a lower probability stays so. */
+    /* A threshold of an earlier sampler with a lower probability is kept. */
     if (ret->rewrite && (!ret->state.th.len || ret->state.threshold <= threshold))
         br_tracestate_set_threshold(&ret->state, threshold);
 }

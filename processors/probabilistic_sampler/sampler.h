@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decides about one span or one sample, by the arithmetic of the Collector's
+ * Decides about one span or one sample with the same arithmetic as the Collector's
  * probabilisticsamplerprocessor (v0.155).
  */
 #pragma once
@@ -13,7 +13,7 @@
 
 enum sampler_mode { SAMPLER_HASH_SEED, SAMPLER_PROPORTIONAL, SAMPLER_EQUALIZING };
 
-/* The rule that decided; the names are those of the metric's label `policy`. */
+/* The rule that made the decision; the names are the values of the metric label `policy`. */
 enum sampler_policy {
     SAMPLER_TRACE_ID_HASH,
     SAMPLER_TRACE_ID_W3C,
@@ -30,32 +30,32 @@ struct sampler {
     uint32_t seed;
     unsigned precision;
     uint64_t threshold; /* BR_THRESHOLD_NEVER: nothing is sampled */
-    double ratio;       /* PROPORTIONAL */
+    double ratio;       /* for mode PROPORTIONAL */
     bool fail_closed;
 };
 
-/* Prepares a sampler; `percentage` is not negative. */
+/* Initializes a sampler. `percentage` must not be negative. */
 void sampler_init(struct sampler *sampler, enum sampler_mode mode, double percentage, uint32_t seed,
                   unsigned precision, bool fail_closed);
 
-enum sampler_wish { SAMPLER_NO_WISH, SAMPLER_MUST, SAMPLER_MUST_NOT };
+enum sampler_priority { SAMPLER_PRIORITY_NONE, SAMPLER_PRIORITY_KEEP, SAMPLER_PRIORITY_DROP };
 
 struct sampler_span {
-    const uint8_t *trace_id; /* 16 bytes; NULL or zeros: none */
+    const uint8_t *trace_id; /* 16 bytes; NULL or all zeros: none */
     const uint8_t *tracestate;
     size_t tracestate_len;
-    enum sampler_wish wish; /* of the attribute sampling.priority */
+    enum sampler_priority priority; /* value of the attribute sampling.priority */
 };
 
 struct sampler_verdict {
     enum sampler_policy policy;
     bool sampled;
-    bool rewrite; /* the tracestate is now the one in `state` */
+    bool rewrite; /* the span's tracestate must be replaced by `state` */
     struct br_tracestate state;
 };
 
 void sampler_span(const struct sampler *sampler, const struct sampler_span *span,
                   struct sampler_verdict *ret);
 
-/* Gives the decision about what has an id of 16 bytes and no tracestate. */
+/* Returns true if a record with a 16-byte id and no tracestate is sampled. */
 bool sampler_id(const struct sampler *sampler, const uint8_t id[16]);

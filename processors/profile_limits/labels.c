@@ -62,7 +62,8 @@ static void limits_labels_set_other(struct limits_edit *edit, uint32_t index,
     limits_edit_replace(edit, BR_TABLE_ATTRIBUTE, index, entry, len);
 }
 
-/* A key's text is read once, however many attributes have it. `keys` are numbers, by string. */
+/* Returns true if a value is admitted. The text of a key is read once, however many attributes
+ * have it; `keys` contains key numbers by string index. */
 static bool limits_labels_admit(const struct limits_edit *edit, const struct limits_labels *labels,
                                 uint16_t *keys, const struct label *label)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replaces values of labels (the attributes of samples and profiles) that have too many. */
+/* Replaces values of labels (attributes of samples and profiles) that have too many distinct
+ * values. */
 #pragma once
 
 #include "config/option.h"
@@ -14,8 +15,8 @@ struct limits_labels {
     struct limits_values *values;
 };
 
-/* Gives the texts among the labels that are not the first max_values of their key the value
- * [other]. `used` says of each entry of the attribute table whether it is a label. Returns how many
- * entries were changed; failure is e->rc. */
+/* Replaces text values that are not among the first max_values of their key by "[other]". `used`
+ * is true for each entry of the attribute table that is a label. Returns the number of changed
+ * entries; errors are in edit->rc. */
 uint32_t limits_cut_labels(struct limits_edit *edit, const struct limits_labels *labels,
                            const bool *used);

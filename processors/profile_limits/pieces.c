@@ -7,17 +7,18 @@
 #include "otlp/edit/rewrite.h"
 #include "otlp/scan.h"
 
-#define GROWTH_MAX 3 /* beside the request itself */
-#define GROWTH_FREE (1u << 20)
-#define PIECE_COST 1536 /* of a piece beside its bytes */
+#define GROWTH_MAX 3           /* bytes of all pieces, as a multiple of the request */
+#define GROWTH_FREE (1u << 20) /* bytes in addition */
+#define PIECE_COST 1536        /* bytes of memory of a piece in addition to its data */
 #define GROWS_TOO_MUCH 1
 
-enum { PAYLOAD_FORMAT = 9, PAYLOAD = 10 }; /* Profile.original_payload */
+/* fields of Profile: original_payload_format and original_payload */
+enum { PAYLOAD_FORMAT = 9, PAYLOAD = 10 };
 
 /* --- Is it too large? ------------------------------------------------------------------------ */
 
 struct most {
-    uint32_t count, most; /* samples of this profile, and of any */
+    uint32_t count, most; /* samples of the current profile, and of the largest */
 };
 
 static int limits_pieces_on_sample(void *arg, struct br_visit *visit)
@@ -36,7 +37,7 @@ int limits_is_large(const struct limits_sizes *sizes, struct br_item *item)
 {
     if (sizes->max_bytes && item->size > sizes->max_bytes)
         return 1;
-    if (sizes->max_samples == 0 || item->n_items <= sizes->max_samples)
+    if (sizes->max_samples == 0 || item->n_records <= sizes->max_samples)
         return 0;
     struct most most = {0};
     int rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM | 1u << BR_LEVEL_PROFILE,
@@ -68,7 +69,7 @@ static int limits_pieces_on_profile(void *arg, struct br_visit *visit)
     return visit->out.len < visit->len ? BR_REPLACE : BR_KEEP;
 }
 
-/* Takes out what says the profile once more, in the format that it came in. */
+/* Removes the original payload, which contains the profile again in its original format. */
 static int limits_pieces_strip(struct br_item *piece, double *payloads)
 {
     struct stripper stripper = {.arena = &piece->arena};
@@ -114,9 +115,9 @@ static uint32_t limits_pieces_drop_all(struct pieces *pieces, struct br_item *it
     struct br_item *piece;
     while ((piece = limits_pieces_shift(pieces)))
         br_item_free(piece);
-    uint32_t n = item->n_items;
+    uint32_t n = item->n_records;
     if (rc == GROWS_TOO_MUCH || rc == BR_EFULL) {
-        br_item_settle(item, BR_FATE_DROPPED, LIMITS_TOO_LARGE, n);
+        br_item_report(item, BR_RESULT_DROPPED, LIMITS_TOO_LARGE, n);
         br_item_done(item);
         return n;
     }
@@ -142,14 +143,14 @@ uint32_t limits_forward_pieces(struct br_node *node, const struct limits_sizes *
     *counts->payloads += p.payloads;
     while ((piece = limits_pieces_shift(&p))) {
         if (!limits_pieces_fits(sizes, piece)) {
-            n_dropped += piece->n_items;
-            br_item_settle(item, BR_FATE_DROPPED, LIMITS_TOO_LARGE, piece->n_items);
+            n_dropped += piece->n_records;
+            br_item_report(item, BR_RESULT_DROPPED, LIMITS_TOO_LARGE, piece->n_records);
             br_item_free(piece);
             continue;
         }
         n_forwarded++;
         br_item_adopt(item, piece);
-        piece->metadata = item->metadata; /* in the parent's arena, which outlives it */
+        piece->metadata = item->metadata; /* in the arena of the parent, which outlives the piece */
         br_node_forward(node, piece);
     }
     *counts->splits += n_forwarded > 1;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The profile_limits processor: what is too deep, too large or has too many values is brought down
- * to what a profile backend takes, before it refuses all of a request. Stacks and labels are
- * changed in the dictionary, each once, however many samples refer to them.
+ * The profile_limits processor cuts stacks that are too deep, splits requests that are too large,
+ * and replaces values of labels that have too many. A profile backend would otherwise reject the
+ * whole request. Stacks and labels are changed in the dictionary, once each, however many samples
+ * refer to them.
  */
 #include "base/steps.h"
 #include "otlp/edit/rewrite.h"
@@ -21,7 +22,7 @@ struct config {
 };
 
 struct state {
-    struct br_arena arena; /* of the item at hand */
+    struct br_arena arena; /* memory for the current item */
     struct limits_values values;
     uint64_t window_began_ms;
     double *stacks, *labels;
@@ -31,18 +32,18 @@ struct state {
 
 static const struct br_option options[] = {
     BR_INT(struct config, max_stack_depth, 64, 0, 1000000,
-           "frames of a stack: the nearest to the leaf stay, and one [truncated] at the root; "
-           "0: any number"),
+           "frames of a stack; the frames nearest to the leaf are kept, and [truncated] replaces "
+           "the root; 0: no limit"),
     BR_INT(struct config, max_profile_size, 10000000, 0, 268435456,
-           "bytes of a request: a larger one is split at samples; 0: any number"),
+           "bytes of a request; larger ones are split between samples; 0: no limit"),
     BR_INT(struct config, max_samples, 16000, 0, 4294967295,
-           "samples of a profile: one with more is split; 0: any number"),
+           "samples of a profile; larger ones are split; 0: no limit"),
     BR_INT(struct config, max_label_values, 0, 0, 1000000,
-           "different texts for each key of labels; further ones become [other]; 0: any number"),
+           "distinct texts of each label; further ones become [other]; 0: no limit"),
     BR_DURATION(struct config, label_values_window, "1h",
-                "after this time the values are counted anew; 0: never"),
+                "interval after which counting of values starts again; 0: never"),
     BR_STRINGS(struct config, unlimited_labels,
-               "keys that may have any number of values; absent: span_id, trace_id, profile_id"),
+               "labels that may have any number of values; default: span_id, trace_id, profile_id"),
     BR_OPT_END,
 };
 
@@ -84,7 +85,7 @@ static int profile_limits_create(struct br_node *node, struct br_err *err)
 /* --- Labels ---------------------------------------------------------------------------------- */
 
 struct uses {
-    bool *used; /* by attribute */
+    bool *used; /* by attribute index */
     uint32_t count;
 };
 
@@ -94,7 +95,7 @@ static void profile_limits_use(const struct uses *uses, uint64_t index)
         uses->used[index] = true;
 }
 
-/* Marks the attributes of samples and profiles: their fields 2 and 11. */
+/* Marks the attributes that samples (field 2) and profiles (field 11) use. */
 static int profile_limits_on_labelled(void *arg, struct br_visit *visit)
 {
     const struct uses *uses = arg;
@@ -165,8 +166,8 @@ static void profile_limits_say(struct br_node *node, uint32_t n_dropped)
 {
     struct state *state = node->state;
     if (n_dropped)
-        br_node_warn(node, &state->limit, "%u samples dropped: too large, and they cannot be split",
-                     n_dropped);
+        br_node_warn(node, &state->limit,
+                     "%u samples dropped: they are too large and cannot be split", n_dropped);
 }
 
 static void profile_limits_refuse(struct br_node *node, struct br_item *item, int rc)
@@ -174,8 +175,8 @@ static void profile_limits_refuse(struct br_node *node, struct br_item *item, in
     if (rc == BR_EINVAL) {
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "profile_limits: malformed data");
     } else if (rc == BR_EFULL) {
-        profile_limits_say(node, item->n_items);
-        br_item_settle(item, BR_FATE_DROPPED, LIMITS_TOO_LARGE, item->n_items);
+        profile_limits_say(node, item->n_records);
+        br_item_report(item, BR_RESULT_DROPPED, LIMITS_TOO_LARGE, item->n_records);
         br_item_done(item);
     } else {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "profile_limits: out of memory");
@@ -213,7 +214,7 @@ const struct br_component br_profile_limits_processor = {
     .kind = BR_PROCESSOR,
     .signals = BR_SIGNAL_BIT(BR_PROFILES),
     .stability = "beta",
-    .help = "cuts deep stacks, splits large profiles, bounds the values of labels",
+    .help = "cuts deep stacks, splits large profiles, limits the values of labels",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),

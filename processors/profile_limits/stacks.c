@@ -8,21 +8,21 @@
 
 enum { STACK_LOCATION = 1, LOCATION_LINE = 3, LINE_FUNCTION = 1, FUNCTION_NAME = 1 };
 
-/* A location that is cut, read once: copies of it are made of this without reading it again. */
+/* A location that is cut. It is parsed once; copies with fewer lines are made from these parts. */
 struct cut {
-    const uint8_t *lines; /* the innermost, as many as a stack may have */
+    const uint8_t *lines; /* the innermost lines, as many as a stack may have */
     uint32_t lines_len;
-    struct br_entry before, after; /* what is not lines, by whether it precedes the first of them */
-    uint32_t *copies;              /* by number of lines; 0: none yet */
+    struct br_entry before, after; /* the other fields, before and after the first line */
+    uint32_t *copies;              /* index of the copy, by number of lines; 0: none yet */
 };
 
 struct cutter {
     struct limits_edit *edit;
     uint32_t max_depth;
-    uint32_t *frames;   /* by location */
-    uint32_t most;      /* of one location */
+    uint32_t *frames;   /* number of frames, by location */
+    uint32_t most;      /* frames of the largest location */
     struct cut **cuts;  /* by location; NULL: none was cut */
-    uint32_t truncated; /* the location at the root; 0: there is none yet */
+    uint32_t truncated; /* index of the location [truncated]; 0: not added yet */
     uint32_t n_cut;
 };
 
@@ -56,7 +56,8 @@ static bool limits_stacks_count_frames(struct cutter *cutter)
 
 enum side { BEFORE, LINES, AFTER };
 
-/* Copies the first `most` lines of a location, or what is not lines on one side of the first. */
+/* Copies the first `most` lines of a location, or its other fields before or after the first
+ * line. */
 static uint8_t *limits_stacks_gather(struct br_entry location, enum side side, uint32_t most,
                                      uint8_t *out)
 {
@@ -67,7 +68,9 @@ static uint8_t *limits_stacks_gather(struct br_entry location, enum side side, u
     for (const uint8_t *p = location.data; p < end && (p = br_scan(p, end, &field));) {
         bool is_line = br_scan_tag(&field) == BR_SCAN_LEN(LOCATION_LINE);
         n += is_line;
-        enum side here = is_line ? LINES : n ? AFTER : BEFORE;
+        enum side here = n ? AFTER : BEFORE;
+        if (is_line)
+            here = LINES;
         if (here == side && (!is_line || n <= most))
             out = br_put_bytes(out, field.at, (size_t)(p - field.at));
     }
@@ -107,7 +110,8 @@ static struct cut *limits_stacks_cut_of(struct cutter *cutter, uint32_t index)
     return cutter->cuts ? cutter->cuts[index] : NULL;
 }
 
-/* Takes steps for what it writes, which an edit bounds. */
+/* Adds a copy of a location with `lines` lines. Counts steps for the bytes that it writes; the
+ * edit limits them. */
 static uint32_t limits_stacks_copy(struct cutter *cutter, const struct cut *cut, uint32_t lines)
 {
     const uint8_t *p = cut->lines, *end = p + cut->lines_len;
@@ -125,8 +129,8 @@ static uint32_t limits_stacks_copy(struct cutter *cutter, const struct cut *cut,
     return ret;
 }
 
-/* A location like `index` with only the innermost of its lines: fewer than it has, and than a stack
- * may have. */
+/* Returns a location like `index` with only its innermost lines. `lines` must be less than its
+ * number of lines and than max_depth. */
 static uint32_t limits_stacks_cut_location(struct cutter *cutter, uint32_t index, uint32_t lines)
 {
     struct cut *cut = limits_stacks_cut_of(cutter, index);
@@ -163,10 +167,10 @@ static uint32_t limits_stacks_truncated(struct cutter *cutter)
 
 /* --- Stacks ---------------------------------------------------------------------------------- */
 
-/* Reads the indices of a stack, packed or not. */
+/* Iterates over the indices of a stack, packed or not. */
 struct indices {
     const uint8_t *p, *end;     /* the stack */
-    const uint8_t *packed, *to; /* the field that is being read */
+    const uint8_t *packed, *to; /* the current packed field */
 };
 
 static bool limits_stacks_next_index(struct indices *it, uint64_t *ret)
@@ -198,7 +202,8 @@ static bool limits_stacks_is_deep(const struct cutter *cutter, struct br_entry s
 {
     struct indices it = {.p = stack.data, .end = stack.data + stack.len};
     uint64_t depth = 0, location;
-    if ((uint64_t)stack.len * cutter->most <= cutter->max_depth) /* an index is a byte at least */
+    /* an index takes at least one byte */
+    if ((uint64_t)stack.len * cutter->most <= cutter->max_depth)
         return false;
     br_steps_add(stack.len);
     while (depth <= cutter->max_depth && limits_stacks_next_index(&it, &location))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cuts deep stacks at the root: what runs is at the leaf. A frame is a line of a location (a
- * function that was inlined there is one, too), or a location without lines.
+ * Cuts deep stacks at the root, because the leaf is the function that runs. A frame is a line of a
+ * location, including inlined functions, or a location without lines.
  */
 #pragma once
 
@@ -9,6 +9,7 @@
 
 #define LIMITS_TRUNCATED "[truncated]"
 
-/* Cuts every stack of more than `max_depth` frames to the max_depth - 1 nearest to the leaf, with a
- * frame [truncated] at the root. Returns how many were cut; failure is e->rc. */
+/* Cuts every stack of more than `max_depth` frames to the max_depth - 1 frames nearest to the
+ * leaf, and adds a frame [truncated] at the root. Returns the number of cut stacks; errors are
+ * in edit->rc. */
 uint32_t limits_cut_stacks(struct limits_edit *edit, uint32_t max_depth);

@@ -3,9 +3,9 @@
 
 #include "base/mem.h"
 
-/* A key is mapped to these, and their values to anything but NULL. */
+/* The values of a key. `values` maps each value to a pointer that is not NULL. */
 struct values {
-    uint16_t number; /* of the key, from 1; the keys' map keeps them in this order */
+    uint16_t number; /* number of the key, from 1; the map of keys has the same order */
     struct br_map *map;
 };
 

@@ -8,7 +8,7 @@
 
 static const struct br_option names_options[] = {
     BR_STRINGS(struct redact_names, patterns, "regular expressions"),
-    BR_STRINGS(struct redact_names, words, "literal texts, in upper or lower case"),
+    BR_STRINGS(struct redact_names, words, "literal texts, matched in any case"),
     BR_OPT_END,
 };
 
@@ -16,12 +16,12 @@ static const struct br_option url_options[] = {
     BR_BOOL(struct redact_url_sanitizer, enabled, false, "clean URLs"),
     BR_STRINGS(struct redact_url_sanitizer, attributes, "keys of attributes whose values are URLs"),
     BR_BOOL(struct redact_url_sanitizer, sanitize_span_name, true,
-            "names of client and server spans, too, where they have a path"),
+            "also clean the names of client and server spans that contain a path"),
     BR_OPT_END,
 };
 
 static const struct br_option system_options[] = {
-    BR_BOOL(struct redact_db_system, enabled, false, "clean statements to it"),
+    BR_BOOL(struct redact_db_system, enabled, false, "clean statements for this system"),
     BR_STRINGS(struct redact_db_system, attributes,
                "keys of a span's attributes whose values are statements"),
     BR_OPT_END,
@@ -29,7 +29,7 @@ static const struct br_option system_options[] = {
 
 static const struct br_option db_options[] = {
     BR_BOOL(struct redact_db_sanitizer, sanitize_span_name, true,
-            "names of client, server and internal spans of these systems, too"),
+            "also clean the names of client, server and internal spans of these systems"),
     BR_STRUCT(struct redact_db_sanitizer, sql, system_options,
               "other_sql, mysql, postgresql, mariadb and sqlite"),
     BR_STRUCT(struct redact_db_sanitizer, redis, system_options, "redis"),
@@ -42,48 +42,48 @@ static const struct br_option db_options[] = {
 };
 
 const struct br_option redact_options[] = {
-    BR_BOOL(
-        struct redact_config, allow_all_keys, false,
-        "keep attributes of any key; so it is, too, when neither this nor allowed_keys is there"),
+    BR_BOOL(struct redact_config, allow_all_keys, false,
+            "keep attributes with any key; default: true if allowed_keys is not set"),
     BR_STRINGS(struct redact_config, allowed_keys,
                "keys of the attributes to keep; all others are removed"),
     BR_STRINGS(struct redact_config, ignored_keys,
-               "keys of attributes that pass without a look; they are allowed, too"),
-    BR_STRINGS(struct redact_config, ignored_key_patterns, "regular expressions for such keys"),
+               "keys of attributes that are allowed and not inspected"),
+    BR_STRINGS(struct redact_config, ignored_key_patterns,
+               "regular expressions for keys that are allowed and not inspected"),
     BR_STRINGS(struct redact_config, blocked_key_patterns,
-               "regular expressions for keys whose value, of any type, is masked"),
-    BR_STRINGS(
-        struct redact_config, blocked_key_words,
-        "literal texts in keys whose value is masked unless it is a number or a truth value; "
-        "absent: password, secret, credential, token"),
+               "regular expressions for keys whose values, of any type, are masked"),
+    BR_STRINGS(struct redact_config, blocked_key_words,
+               "literal texts in keys whose values are masked unless they are numbers or booleans; "
+               "default: password, secret, credential, token"),
     BR_STRINGS(struct redact_config, blocked_values,
-               "regular expressions for what is masked in values, names and paths"),
+               "regular expressions for texts that are masked in values, names and paths"),
     BR_STRINGS(struct redact_config, blocked_value_words,
-               "literal texts that are masked there, in upper or lower case"),
+               "literal texts that are masked in values, names and paths, matched in any case"),
     BR_STRINGS(struct redact_config, allowed_values,
-               "regular expressions; a text that one matches stays, whatever else does"),
+               "regular expressions; a text that matches one is kept, even if it matches others"),
     BR_BOOL(struct redact_config, redact_all_types, false,
-            "look at numbers and truth values as text, too"),
+            "also inspect numbers and booleans as text"),
     BR_STRUCT(struct redact_config, span_names, names_options,
-              "what else is masked in names of spans and events and in messages of statuses"),
+              "additional texts to mask in names of spans and events and in status messages"),
     BR_STRUCT(struct redact_config, function_names, names_options,
-              "what else is masked in names of functions in profiles"),
+              "additional texts to mask in function names of profiles"),
     BR_STRUCT(struct redact_config, file_paths, names_options,
-              "what else is masked in paths of source files and binaries in profiles"),
-    BR_STRING(struct redact_config, hash_function, "",
-              "instead of [REDACTED] a hash in hex: md5, sha1, sha3, hmac-sha256 or hmac-sha512"),
+              "additional texts to mask in paths of source files and binaries of profiles"),
+    BR_STRING(
+        struct redact_config, hash_function, "",
+        "hexadecimal hash that replaces [REDACTED]: md5, sha1, sha3, hmac-sha256 or hmac-sha512"),
     BR_STRING(struct redact_config, masking_string, "",
-              "instead of [REDACTED] this text, of 128 bytes at the most"),
+              "text that replaces [REDACTED], at most 128 bytes"),
     BR_SECRET(struct redact_config, hmac_key,
-              "the salt of hmac-sha256 (at least 32 bytes) and hmac-sha512 (at least 64)"),
+              "key of hmac-sha256 (at least 32 bytes) or hmac-sha512 (at least 64 bytes)"),
     BR_DURATION(struct redact_config, match_time, "20ms",
-                "processor time that all patterns together may take in a request, beside 20 ns for "
-                "each of its bytes; when it is used up the rest is masked unseen"),
+                "processor time for matching all patterns in a request, in addition to 20 ns per "
+                "byte; after that, all other texts are masked"),
     BR_STRUCT(struct redact_config, url_sanitizer, url_options,
-              "numbers, ids and queries in URLs become * or go"),
+              "replaces numbers and ids in URLs by * and removes queries"),
     BR_STRUCT(struct redact_config, db_sanitizer, db_options,
-              "literals in statements to databases become ?"),
-    BR_IGNORED("summary", "what was done is counted in metrics, and not written into the data"),
+              "replaces literals in database statements by ?"),
+    BR_IGNORED("summary", "Braid counts changes in metrics instead of writing them into the data"),
     BR_OPT_END,
 };
 
@@ -94,7 +94,7 @@ static const struct br_yaml *redact_config_find(const struct br_yaml *node, cons
     return at && sub ? br_yaml_get(at, sub) : at;
 }
 
-/* Says where a pattern of the list `key` (in it, `sub`) is wrong. */
+/* Reports each pattern of the list `key` (in it, `sub`) that is not a valid regular expression. */
 static int redact_config_check_patterns(struct br_regex *regex, const struct br_strings *list,
                                         const char *key, const char *sub,
                                         const struct br_yaml *node, const char *path,
@@ -109,9 +109,9 @@ static int redact_config_check_patterns(struct br_regex *regex, const struct br_
         if (rc == BR_ENOMEM)
             return rc;
         const struct br_yaml *at = redact_config_find(node, key, sub);
-        const struct br_yaml *one = at && at->type == BR_YAML_SEQ && i < at->count ? at->items[i]
-                                    : at                                           ? at
-                                                                                   : node;
+        const struct br_yaml *one = at ? at : node;
+        if (at && at->type == BR_YAML_SEQ && i < at->count)
+            one = at->items[i];
         (void)snprintf(where, sizeof where, "%s::%s%s%s[%zu]", path, key, sub ? "::" : "",
                        sub ? sub : "", i);
         if (rc)
@@ -134,7 +134,7 @@ static int redact_config_check_hash(const struct redact_config *config, const st
                                hash->name, hash->key_min);
     if (config->masking_string[0] && hash->digest)
         return br_errs_add_key(errs, node, path, "masking_string",
-                               "must not be set when hash_function is");
+                               "must not be set together with hash_function");
     if (strlen(config->masking_string) > REDACT_MASK_MAX)
         return br_errs_add_key(errs, node, path, "masking_string", "must have at most %d bytes",
                                REDACT_MASK_MAX);
@@ -145,8 +145,8 @@ static int redact_config_set_defaults(struct redact_config *config, const struct
                                       struct br_arena *arena)
 {
     static const char *const words[] = {"password", "secret", "credential", "token"};
-    bool said = br_yaml_get(node, "allow_all_keys") != NULL;
-    if (!said && !config->allowed_keys.items)
+    bool has_allow_all_keys = br_yaml_get(node, "allow_all_keys") != NULL;
+    if (!has_allow_all_keys && !config->allowed_keys.items)
         config->allow_all_keys = true;
     if (config->blocked_key_words.items)
         return 0;

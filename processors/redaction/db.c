@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 
-#define DEPTH_MAX 256 /* of lists and maps inside each other */
+#define DEPTH_MAX 256 /* nesting of lists and maps */
 
 enum redact_db redact_db_find(const uint8_t *name, size_t len, bool *ret_mysql)
 {
@@ -31,7 +31,7 @@ enum redact_db redact_db_find(const uint8_t *name, size_t len, bool *ret_mysql)
     return REDACT_DBS;
 }
 
-/* A JSON value of one byte becomes one of three. */
+/* Returns three times the length: a JSON value of one byte becomes one of three bytes. */
 size_t redact_db_room(size_t len)
 {
     return 3 * len;
@@ -51,8 +51,8 @@ static bool db_is_digit(uint8_t byte)
 
 static bool db_is_word(uint8_t byte)
 {
-    return byte == '_' || byte >= 0x80 || (byte >= 'a' && byte <= 'z') ||
-           (byte >= 'A' && byte <= 'Z');
+    const uint8_t lower = byte | 0x20;
+    return byte == '_' || byte >= 0x80 || (lower >= 'a' && lower <= 'z');
 }
 
 static bool db_is_blank(uint8_t byte)
@@ -88,7 +88,7 @@ static void db_trim(struct scan *scan)
 
 /* --- SQL ------------------------------------------------------------------------------------- */
 
-/* Behind the text that `quote` ends; a backslash takes the next byte with it. */
+/* Returns the end of a text that `quote` terminates. A backslash escapes the next byte. */
 static const uint8_t *db_text_end(const struct scan *scan, uint8_t quote)
 {
     const uint8_t *p = scan->p + 1;
@@ -113,7 +113,7 @@ static const uint8_t *db_number_end(const struct scan *scan)
     return p;
 }
 
-/* Copies up to `to`, each row of digits as one `?`. */
+/* Copies everything up to `to`, with each run of digits replaced by one `?`. */
 static void db_put_name(struct scan *scan, const uint8_t *to)
 {
     while (scan->p < to) {
@@ -139,7 +139,7 @@ static void db_put_word(struct scan *scan)
     db_put_name(scan, p);
 }
 
-/* $1, $$text$$ or $tag$text$tag$: what it is instead of, or NULL. */
+/* Returns the end of $1, $$text$$ or $tag$text$tag$; NULL: not found here. */
 static const uint8_t *db_dollar_end(const struct scan *scan)
 {
     const uint8_t *p = scan->p + 1;
@@ -157,26 +157,33 @@ static const uint8_t *db_dollar_end(const struct scan *scan)
     return close ? close + tag : scan->end;
 }
 
-/* A comment, which stays; NULL: there is none here. */
+/* Returns the end of a comment, which is kept; NULL: not found here. */
 static const uint8_t *db_comment_end(const struct scan *scan)
 {
-    const char *close = db_at(scan, "--") ? "\n" : db_at(scan, "/*") ? "*/" : NULL;
-    if (!close)
+    const char *close = NULL;
+    if (db_at(scan, "--"))
+        close = "\n";
+    else if (db_at(scan, "/*"))
+        close = "*/";
+    else
         return NULL;
-    size_t len = strlen(close), left = (size_t)(scan->end - scan->p) - 2;
-    const uint8_t *at = memmem(scan->p + 2, left, close, len);
+    size_t len = strlen(close), remaining = (size_t)(scan->end - scan->p) - 2;
+    const uint8_t *at = memmem(scan->p + 2, remaining, close, len);
     return at ? at + len : scan->end;
 }
 
-/* Whether a number begins here. A sign is its own unless it stands behind an operator. */
+/* Returns true if a number begins here. A sign belongs to the number if it follows an operator. */
 static bool db_is_number(const struct scan *scan, const uint8_t *start)
 {
     bool sign = (*scan->p == '-' || *scan->p == '+') &&
                 (scan->p == start || !memchr("=<>!+-*/%|&^~", scan->p[-1], 13));
     const uint8_t *p = scan->p + sign;
-    return p < scan->end &&
-           (db_is_digit(*p) || (*p == '.' && p + 1 < scan->end && db_is_digit(p[1]) &&
-                                (p == start || !db_is_word(p[-1]))));
+    if (p >= scan->end)
+        return false;
+    if (db_is_digit(*p))
+        return true;
+    bool fraction = *p == '.' && p + 1 < scan->end && db_is_digit(p[1]);
+    return fraction && (p == start || !db_is_word(p[-1]));
 }
 
 static void db_clean_sql(struct scan *scan, bool mysql)
@@ -207,7 +214,7 @@ static void db_clean_sql(struct scan *scan, bool mysql)
 
 /* --- Commands -------------------------------------------------------------------------------- */
 
-/* Keeps the command of each line. */
+/* Keeps only the command of each line. */
 static void db_clean_redis(struct scan *scan)
 {
     db_trim(scan);
@@ -229,7 +236,7 @@ static void db_clean_redis(struct scan *scan)
     }
 }
 
-/* Values stand behind the first line. */
+/* Removes everything after the first line, because values are there. */
 static void db_clean_memcached(struct scan *scan)
 {
     const uint8_t *line = memmem(scan->p, (size_t)(scan->end - scan->p), "\r\n", 2);
@@ -274,7 +281,7 @@ static bool db_skip_number(struct scan *scan)
     return scan->p > start;
 }
 
-/* A text, number or word, all of which become one text. */
+/* Replaces a JSON text, number or word by the same text. */
 static bool db_json_plain(struct scan *scan)
 {
     static const char *const words[] = {"true", "false", "null"};
@@ -306,7 +313,7 @@ static bool db_json_pair(struct scan *scan, unsigned depth)
     return db_json_value(scan, depth);
 }
 
-/* A list or a map, behind its bracket. */
+/* Cleans a JSON list or map; the scan is after its opening bracket. */
 static bool db_json_list(struct scan *scan, uint8_t open, unsigned depth)
 {
     bool map = open == '{';

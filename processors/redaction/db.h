@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Takes the literals out of statements to databases: in `SELECT a FROM t WHERE b = 'x'` the text
- * becomes `?`. As the Collector's db_sanitizer: the systems and what each is cleaned of are
- * contrib's processor/redactionprocessor/internal/db, v0.155.
+ * Removes literals from database statements: in `SELECT a FROM t WHERE b = 'x'` the text becomes
+ * `?`. It supports the same systems as the Collector's db_sanitizer and cleans them in the same way
+ * (contrib v0.155, processor/redactionprocessor/internal/db).
  */
 #pragma once
 
@@ -21,14 +21,14 @@ enum redact_db {
     REDACT_DBS,
 };
 
-/* Finds the system that `db.system.name` or `db.system` names, in upper or lower case; `ret_mysql`
- * says that texts may stand in double quotes there. Returns REDACT_DBS for any other. */
+/* Returns the system that `db.system.name` or `db.system` names, in any case, or REDACT_DBS for
+ * any other. `*ret_mysql` is true if texts may be in double quotes there. */
 enum redact_db redact_db_find(const uint8_t *name, size_t len, bool *ret_mysql);
 
-/* Returns the room that redact_db_clean needs for a statement of `len` bytes. */
+/* Returns the bytes that redact_db_clean needs for a statement of `len` bytes. */
 size_t redact_db_room(size_t len);
 
-/* Writes what is left of a statement to `out`. Returns its length, or SIZE_MAX when it had to be
- * JSON and is none. */
+/* Writes the cleaned statement to `out`. Returns its length, or SIZE_MAX if it must be JSON and
+ * is not. */
 size_t redact_db_clean(enum redact_db db, bool mysql, const uint8_t *text, size_t len,
                        uint8_t *out);

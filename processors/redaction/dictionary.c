@@ -10,10 +10,10 @@ static const uint8_t nothing[1];
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
-/* Takes the splice's result, if there is one, as the replacement of entry `index`. */
-static int redact_dictionary_take_entry(struct redact_dictionary *dictionary,
-                                        struct redact_walk *walk, enum br_table table,
-                                        uint32_t index)
+/* Makes the result of the splice, if there is one, the replacement of entry `index`. */
+static int redact_dictionary_set_entry(struct redact_dictionary *dictionary,
+                                       struct redact_walk *walk, enum br_table table,
+                                       uint32_t index)
 {
     struct br_buf *buf;
     int rc = br_splice_take(&walk->splice, &buf);
@@ -58,7 +58,7 @@ static int redact_attribute(struct redact_dictionary *dictionary, struct redact_
     for (const uint8_t *p = entry.data; p < end && !rc && (p = br_scan(p, end, &field));)
         if (br_scan_tag(&field) == BR_SCAN_LEN(BR_ATTRIBUTE_VALUE))
             rc = redact_value(walk, &field, p, (enum redact_key)verdict);
-    return rc ? rc : redact_dictionary_take_entry(dictionary, walk, BR_TABLE_ATTRIBUTE, index);
+    return rc ? rc : redact_dictionary_set_entry(dictionary, walk, BR_TABLE_ATTRIBUTE, index);
 }
 
 static int redact_dictionary_allocate(struct redact_dictionary *dictionary,
@@ -107,7 +107,7 @@ int redact_dictionary_begin(struct redact_dictionary *dictionary, struct redact_
 
 /* --- Functions and mappings ------------------------------------------------------------------ */
 
-/* One use of strings by a table: a field of its entries that is an index. */
+/* A use of strings by a table: a field of its entries that is a string index. */
 struct use {
     enum br_table table;
     uint32_t field;
@@ -122,7 +122,7 @@ static const struct use uses[] = {
 };
 #define N_USES (sizeof uses / sizeof *uses)
 
-/* The string that entry `entry` uses so; 0: none. */
+/* Returns the string that entry `entry` refers to in this field; 0: none. */
 static uint32_t redact_dictionary_used(const struct redact_dictionary *dictionary,
                                        struct br_entry entry, const struct use *use)
 {
@@ -136,16 +136,18 @@ static uint32_t redact_dictionary_used(const struct redact_dictionary *dictionar
     return index;
 }
 
-/* Decides about string `index` as a name or a path, once. */
-static int redact_dictionary_ask(struct redact_dictionary *dictionary, struct redact_walk *walk,
-                                 enum redact_kind kind, uint32_t index, double *counter)
+/* Redacts string `index` as a function name or a path, once. */
+static int redact_dictionary_redact_string(struct redact_dictionary *dictionary,
+                                           struct redact_walk *walk, enum redact_kind kind,
+                                           uint32_t index, double *counter)
 {
-    bool *asked = kind == REDACT_FUNCTION ? dictionary->function_asked : dictionary->path_asked;
+    bool *target =
+        kind == REDACT_FUNCTION ? dictionary->function_checked : dictionary->path_checked;
     struct br_entry *texts =
         kind == REDACT_FUNCTION ? dictionary->function_texts : dictionary->path_texts;
-    if (index == 0 || asked[index])
+    if (index == 0 || target[index])
         return 0;
-    asked[index] = true;
+    target[index] = true;
     struct br_entry entry = dictionary->view.tables[BR_TABLE_STRING][index];
     int rc = redact_text(walk->rules, kind, entry.data, entry.len);
     if (rc != 1)
@@ -168,11 +170,11 @@ static int redact_dictionary_ask_all(struct redact_dictionary *dictionary, struc
     dictionary->function_texts =
         br_arena_calloc(walk->arena, n, sizeof *dictionary->function_texts);
     dictionary->path_texts = br_arena_calloc(walk->arena, n, sizeof *dictionary->path_texts);
-    dictionary->function_asked =
-        br_arena_calloc(walk->arena, n, sizeof *dictionary->function_asked);
-    dictionary->path_asked = br_arena_calloc(walk->arena, n, sizeof *dictionary->path_asked);
-    if (!dictionary->function_texts || !dictionary->path_texts || !dictionary->function_asked ||
-        !dictionary->path_asked)
+    dictionary->function_checked =
+        br_arena_calloc(walk->arena, n, sizeof *dictionary->function_checked);
+    dictionary->path_checked = br_arena_calloc(walk->arena, n, sizeof *dictionary->path_checked);
+    if (!dictionary->function_texts || !dictionary->path_texts || !dictionary->function_checked ||
+        !dictionary->path_checked)
         return BR_ENOMEM;
     int rc = 0;
     for (size_t u = 0; u < N_USES; u++) {
@@ -180,7 +182,7 @@ static int redact_dictionary_ask_all(struct redact_dictionary *dictionary, struc
             continue;
         double *counter = uses[u].kind == REDACT_FUNCTION ? functions : paths;
         for (uint32_t i = 0; i < dictionary->view.count[uses[u].table] && !rc; i++)
-            rc = redact_dictionary_ask(
+            rc = redact_dictionary_redact_string(
                 dictionary, walk, uses[u].kind,
                 redact_dictionary_used(dictionary, dictionary->view.tables[uses[u].table][i],
                                        &uses[u]),
@@ -196,7 +198,7 @@ static const struct br_entry *redact_dictionary_text_of(const struct redact_dict
                                    : &dictionary->path_texts[index];
 }
 
-/* Notes what stays in functions and mappings. */
+/* Marks the strings that functions and mappings still refer to. */
 static void redact_dictionary_keep_uses(const struct redact_dictionary *dictionary,
                                         struct redact_walk *walk)
 {
@@ -212,7 +214,8 @@ static void redact_dictionary_keep_uses(const struct redact_dictionary *dictiona
 
 /* --- Strings --------------------------------------------------------------------------------- */
 
-/* Replaces what nobody needs any more; of it, what was redacted in one way only by that. */
+/* Replaces strings to which nothing refers any longer. A string that was redacted in only one way
+ * is replaced by that result. */
 static int redact_dictionary_hide_strings(struct redact_dictionary *dictionary,
                                           struct redact_walk *walk)
 {
@@ -243,10 +246,11 @@ static int redact_dictionary_hide_strings(struct redact_dictionary *dictionary,
     return 0;
 }
 
-/* Gives entry `at` a string of its own: the last value of a field counts. */
-static int redact_dictionary_point_elsewhere(struct redact_dictionary *dictionary,
-                                             struct redact_walk *walk, const struct use *use,
-                                             uint32_t at, uint32_t index)
+/* Makes a field of entry `at` refer to another string. If the field is repeated, its last value
+ * counts. */
+static int redact_dictionary_redirect(struct redact_dictionary *dictionary,
+                                      struct redact_walk *walk, const struct use *use, uint32_t at,
+                                      uint32_t index)
 {
     struct br_entry *entry = &dictionary->entries[use->table][at];
     if (!entry->data)
@@ -261,9 +265,9 @@ static int redact_dictionary_point_elsewhere(struct redact_dictionary *dictionar
     return 0;
 }
 
-/* Redacted uses of strings that stay. */
-static int redact_dictionary_part_ways(struct redact_dictionary *dictionary,
-                                       struct redact_walk *walk)
+/* Adds separate strings for redacted uses of strings that are still referred to elsewhere. */
+static int redact_dictionary_separate_uses(struct redact_dictionary *dictionary,
+                                           struct redact_walk *walk)
 {
     size_t n = dictionary->view.count[BR_TABLE_STRING];
     uint32_t *places[REDACT_KINDS] = {
@@ -282,13 +286,15 @@ static int redact_dictionary_part_ways(struct redact_dictionary *dictionary,
             uint32_t *place = &places[uses[u].kind][string];
             if (!*place)
                 *place = redact_add_string(walk, text->data, text->len);
-            rc = redact_dictionary_point_elsewhere(dictionary, walk, &uses[u], i, *place);
+            rc = redact_dictionary_redirect(dictionary, walk, &uses[u], i, *place);
         }
     }
-    return rc ? rc : walk->more.failed ? BR_ENOMEM : 0;
+    if (rc)
+        return rc;
+    return walk->more.failed ? BR_ENOMEM : 0;
 }
 
-/* Mappings and locations lose the attributes that are not allowed. */
+/* Removes attributes that are not allowed from mappings or locations. */
 static int redact_dictionary_filter_table(struct redact_dictionary *dictionary,
                                           struct redact_walk *walk, enum br_table table,
                                           const struct redact_shape *shape)
@@ -302,7 +308,7 @@ static int redact_dictionary_filter_table(struct redact_dictionary *dictionary,
         br_splice_begin(&walk->splice, in.data, in.len);
         rc = redact_message(walk, shape, in.data, in.data + in.len);
         if (!rc)
-            rc = redact_dictionary_take_entry(dictionary, walk, table, i);
+            rc = redact_dictionary_set_entry(dictionary, walk, table, i);
     }
     return rc;
 }
@@ -318,7 +324,7 @@ int redact_dictionary_end(struct redact_dictionary *dictionary, struct redact_wa
         redact_dictionary_keep_uses(dictionary, walk);
         rc = redact_dictionary_hide_strings(dictionary, walk);
         if (!rc)
-            rc = redact_dictionary_part_ways(dictionary, walk);
+            rc = redact_dictionary_separate_uses(dictionary, walk);
     }
     if (!rc && walk->removed) {
         rc = redact_dictionary_filter_table(dictionary, walk, BR_TABLE_MAPPING,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Redacts a profiles dictionary. Several things may refer to one string, and only some of them are
- * to be redacted. Where all are, the string is replaced in its place. Otherwise those that are to
- * be redacted get a string of their own, at the end of the table.
+ * Redacts a profiles dictionary. Several entries may refer to one string, and only some of them may
+ * have to be redacted. If all have to be, the string is replaced in place. Otherwise the redacted
+ * ones refer to a new string at the end of the table.
  */
 #pragma once
 
@@ -10,17 +10,18 @@
 
 struct redact_dictionary {
     struct br_dictionary_view view;
-    struct br_entry *entries[BR_TABLES];          /* replacements */
-    struct br_entry *function_texts, *path_texts; /* by string: what becomes of it as such */
-    bool *function_asked, *path_asked;
+    struct br_entry *entries[BR_TABLES]; /* replaced entries */
+    /* for each string, its replacement as a function name or a path */
+    struct br_entry *function_texts, *path_texts;
+    bool *function_checked, *path_checked;
 };
 
-/* Indexes the item, redacts the attribute table and prepares the walk, before the profiles are
- * walked. Everything lives in w->arena. Returns 0 or as redact_message. */
+/* Indexes the item, redacts the attribute table and prepares the walk over the profiles. Memory
+ * comes from walk->arena. Returns 0, BR_ENOMEM, BR_EFULL, or BR_EINVAL for malformed data. */
 int redact_dictionary_begin(struct redact_dictionary *dictionary, struct redact_walk *walk,
                             const struct br_item *item);
 
-/* Ends the walk over the profiles: redacts functions and mappings, and then the strings that
- * nothing that stays refers to. */
+/* Finishes after the walk over the profiles: redacts functions and mappings, and then strings to
+ * which nothing refers any longer. Returns the same codes as redact_dictionary_begin. */
 int redact_dictionary_end(struct redact_dictionary *dictionary, struct redact_walk *walk,
                           struct br_item *item, double *functions, double *paths);

@@ -42,8 +42,9 @@ size_t redact_mask(const struct redact_masking *masking, const void *text, size_
     const struct redact_hash *hash = masking->hash;
     const char *fixed = masking->fixed && masking->fixed[0] ? masking->fixed : REDACT_MASK;
     uint8_t bytes[EVP_MAX_MD_SIZE];
-    size_t n =
-        hash->digest ? redact_mask_digest(hash, masking->key, text ? text : "", len, bytes) : 0;
+    size_t n = 0;
+    if (hash->digest)
+        n = redact_mask_digest(hash, masking->key, text ? text : "", len, bytes);
     if (n == 0) {
         n = strnlen(fixed, REDACT_MASK_MAX);
         memcpy(out, fixed, n);

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "wire/protobuf.h"
 
-/* A text as it is looked for. */
+/* The key of a lookup. */
 struct wanted {
     const void *text;
     size_t len;

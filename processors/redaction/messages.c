@@ -44,7 +44,7 @@ static const struct redact_shape scope_spans = {
 
 static const struct redact_shape sample = {
     .fields = {[BR_SAMPLE_ATTRIBUTES] = {.what = REDACT_INDICES}}};
-/* The original payload says everything again, in a format of its own. */
+/* The original payload contains the whole profile again, in another format, so it is removed. */
 static const struct redact_shape profile = {
     .fields = {[BR_PROFILE_SAMPLE_TYPE] = {.what = REDACT_VALUE_TYPE},
                [BR_PROFILE_SAMPLES] = MESSAGE(sample),
@@ -68,7 +68,7 @@ const struct redact_shape redact_mapping_shape = {
 const struct redact_shape redact_location_shape = {
     .fields = {[BR_LOCATION_ATTRIBUTES] = {.what = REDACT_INDICES}}};
 
-/* --- What is told ---------------------------------------------------------------------------- */
+/* --- Reports ---------------------------------------------------------------------------- */
 
 static bool redact_messages_masks(enum redact_key key)
 {
@@ -82,7 +82,7 @@ void redact_note(struct redact_walk *walk, enum redact_key key)
     struct br_masked_text became = {rules->text, rules->text_len};
     if (!br_masked_is_watched(walk->masked))
         return;
-    /* The verdict may be one from before, and the rule that of another key since. */
+    /* The verdict may come from the memo; the key is then matched again to find its rule. */
     if (by_key && redact_key(rules, walk->key.data, walk->key.len) < 0)
         return;
     if (key == REDACT_KEY_REMOVE)
@@ -104,21 +104,21 @@ void redact_note_name(struct redact_walk *walk, const char *place)
 
 /* --- Values ---------------------------------------------------------------------------------- */
 
-/* Decides about a text under such a key, as redact_text does. */
-static int redact_messages_judge(struct redact_walk *walk, enum redact_key key, const void *text,
-                                 size_t len)
+/* Redacts a text under a key with this verdict. Returns the same values as redact_text. */
+static int redact_messages_redact_text(struct redact_walk *walk, enum redact_key key,
+                                       const void *text, size_t len)
 {
     if (key == REDACT_KEY_PASS)
         return 0;
     if (key == REDACT_KEY_URL)
         return redact_url(walk->rules, REDACT_VALUE, text, len);
     if (key == REDACT_KEY_DB)
-        return redact_statement(walk->rules, REDACT_VALUE, walk->asked, text, len);
+        return redact_statement(walk->rules, REDACT_VALUE, walk->target, text, len);
     return redact_messages_masks(key) ? redact_whole(walk->rules, text, len)
                                       : redact_text(walk->rules, REDACT_VALUE, text, len);
 }
 
-/* A string takes the place of a value. */
+/* Replaces a value by a string. */
 static int redact_messages_put_result(struct redact_walk *walk, const struct br_field *field,
                                       const uint8_t *next)
 {
@@ -131,16 +131,16 @@ static int redact_messages_judge_text(struct redact_walk *walk, const struct br_
                                       const uint8_t *next, enum redact_key key, const void *text,
                                       size_t len)
 {
-    int rc = redact_messages_judge(walk, key, text, len);
+    int rc = redact_messages_redact_text(walk, key, text, len);
     if (rc != 1)
         return rc;
     redact_note(walk, key);
     return redact_messages_put_result(walk, field, next);
 }
 
-/* Replaces a value by the result, in which U+FFFD replaces invalid UTF-8. */
-static int redact_messages_put_mended(struct redact_walk *walk, const struct br_field *field,
-                                      const uint8_t *next)
+/* Replaces a value by the result, with invalid UTF-8 replaced by U+FFFD. */
+static int redact_messages_put_valid(struct redact_walk *walk, const struct br_field *field,
+                                     const uint8_t *next)
 {
     const struct redact_rules *rules = walk->rules;
     size_t len = br_utf8_mend(rules->text, rules->text_len, NULL);
@@ -154,9 +154,9 @@ static int redact_messages_put_mended(struct redact_walk *walk, const struct br_
     return br_splice_replace(&walk->splice, BR_VALUE_STRING, field->at, next, mended, len);
 }
 
-/* Bytes are looked at in base64, as the Collector does, and then as the text that they may be. */
-static int redact_messages_judge_bytes(struct redact_walk *walk, const struct br_field *field,
-                                       const uint8_t *next, enum redact_key key)
+/* Redacts bytes: first their base64 form, as the Collector does, and then the bytes as text. */
+static int redact_messages_redact_bytes(struct redact_walk *walk, const struct br_field *field,
+                                        const uint8_t *next, enum redact_key key)
 {
     size_t size = (field->value + 2) / 3 * 4 + 1;
     struct br_str text = {
@@ -164,20 +164,20 @@ static int redact_messages_judge_bytes(struct redact_walk *walk, const struct br
     if (!text.data)
         return BR_ENOMEM;
     br_str_base64(&text, field->data, field->value);
-    int rc = redact_messages_judge(walk, key, text.data, text.len);
+    int rc = redact_messages_redact_text(walk, key, text.data, text.len);
     if (rc == 0 && !redact_messages_masks(key))
-        rc = redact_messages_judge(walk, key, field->data, field->value);
+        rc = redact_messages_redact_text(walk, key, field->data, field->value);
     if (rc != 1)
         return rc;
     redact_note(walk, key);
-    return redact_messages_put_mended(walk, field, next);
+    return redact_messages_put_valid(walk, field, next);
 }
 
 static int redact_messages_judge_number(struct redact_walk *walk, const struct br_field *field,
                                         const uint8_t *next, enum redact_key key)
 {
     if (key != REDACT_KEY_MASK &&
-        !(key == REDACT_KEY_LOOK && walk->rules->config->redact_all_types))
+        !(key == REDACT_KEY_INSPECT && walk->rules->config->redact_all_types))
         return 0;
     char buffer[64];
     struct br_str text = {
@@ -197,14 +197,14 @@ uint32_t redact_add_string(struct redact_walk *walk, const void *text, size_t le
     return walk->view->count[BR_TABLE_STRING] + walk->n_added++;
 }
 
-/* Decides about string `index` as a value under such a key, once. */
-static int redact_messages_judge_string(struct redact_walk *walk, enum redact_key key,
-                                        uint32_t index, uint32_t *ret)
+/* Redacts string `index` as a value under a key with this verdict, once. */
+static int redact_messages_redact_string(struct redact_walk *walk, enum redact_key key,
+                                         uint32_t index, uint32_t *ret)
 {
     uint32_t *known = &walk->values_at[redact_messages_masks(key)][index];
     if (*known == REDACT_UNKNOWN) {
         struct br_entry text = br_dictionary_string(walk->view, index);
-        int rc = redact_messages_judge(walk, key, text.data, text.len);
+        int rc = redact_messages_redact_text(walk, key, text.data, text.len);
         if (rc < 0)
             return rc;
         *known =
@@ -214,20 +214,20 @@ static int redact_messages_judge_string(struct redact_walk *walk, enum redact_ke
     return walk->more.failed ? BR_ENOMEM : 0;
 }
 
-/* A reference to a string: it may be long and have many, so what is made of it is a string, too. */
-static int redact_messages_judge_string_index(struct redact_walk *walk,
-                                              const struct br_field *found, const uint8_t *next,
-                                              enum redact_key key)
+/* Redacts a reference to a string. The result is added to the dictionary, too, because it may be
+ * long and have many references. */
+static int redact_messages_redact_index(struct redact_walk *walk, const struct br_field *found,
+                                        const uint8_t *next, enum redact_key key)
 {
     uint8_t field[2 * BR_VARINT_MAX];
     uint32_t becomes = REDACT_STAYS;
     if (!walk->view || found->value == 0 || found->value >= walk->view->count[BR_TABLE_STRING])
         return 0;
-    if (key == REDACT_KEY_URL) /* one string becomes one other, whoever refers to it */
-        key = REDACT_KEY_LOOK;
+    if (key == REDACT_KEY_URL) /* a string has one result for all its references */
+        key = REDACT_KEY_INSPECT;
     int rc = key == REDACT_KEY_PASS
                  ? 0
-                 : redact_messages_judge_string(walk, key, (uint32_t)found->value, &becomes);
+                 : redact_messages_redact_string(walk, key, (uint32_t)found->value, &becomes);
     if (rc)
         return rc;
     if (becomes == REDACT_STAYS) {
@@ -238,7 +238,7 @@ static int redact_messages_judge_string_index(struct redact_walk *walk,
     walk->hides = true;
     if (br_masked_is_watched(walk->masked)) {
         struct br_entry text = br_dictionary_string(walk->view, (uint32_t)found->value);
-        if (redact_messages_judge(walk, key, text.data, text.len) == 1)
+        if (redact_messages_redact_text(walk, key, text.data, text.len) == 1)
             redact_note(walk, key);
     }
     uint8_t *p = br_put_varint(field, BR_TAG(BR_VALUE_STRINDEX, BR_WIRE_VARINT));
@@ -250,12 +250,12 @@ static int redact_messages_judge_string_index(struct redact_walk *walk,
 static int redact_messages_attribute(struct redact_walk *walk, const struct br_field *field,
                                      const uint8_t *next, bool top, bool pass);
 
-/* The elements of an ArrayValue or KeyValueList. */
-static int redact_messages_judge_list(struct redact_walk *walk, const struct br_field *list,
-                                      const uint8_t *end, enum redact_key key)
+/* Redacts the elements of an ArrayValue or KeyValueList. */
+static int redact_messages_redact_list(struct redact_walk *walk, const struct br_field *list,
+                                       const uint8_t *end, enum redact_key key)
 {
     if (redact_messages_masks(key)) {
-        walk->hides = true; /* there may be references in it */
+        walk->hides = true; /* the list may contain references */
         return redact_messages_judge_text(walk, list, end, key, list->data, list->value);
     }
     int rc = br_splice_enter(&walk->splice, list, end);
@@ -282,28 +282,28 @@ static int redact_messages_judge_field(struct redact_walk *walk, const struct br
     case BR_SCAN_LEN(BR_VALUE_BYTES):
         if (!redact_messages_masks(key) && !walk->rules->config->redact_all_types)
             return 0;
-        return redact_messages_judge_bytes(walk, field, next, key);
+        return redact_messages_redact_bytes(walk, field, next, key);
     case BR_SCAN_LEN(BR_VALUE_LIST):
     case BR_SCAN_LEN(BR_VALUE_MAP):
-        return redact_messages_judge_list(walk, field, next, key);
+        return redact_messages_redact_list(walk, field, next, key);
     case BR_SCAN_VARINT(BR_VALUE_BOOL):
     case BR_SCAN_VARINT(BR_VALUE_INT):
     case BR_TAG(BR_VALUE_DOUBLE, BR_WIRE_I64):
         return redact_messages_judge_number(walk, field, next, key);
     case BR_SCAN_VARINT(BR_VALUE_STRINDEX):
-        return redact_messages_judge_string_index(walk, field, next, key);
+        return redact_messages_redact_index(walk, field, next, key);
     default:
         return 0;
     }
 }
 
-/* A value in which there is nothing to look at: no list, no reference. */
+/* Returns true if the value cannot contain anything to redact: it is not a list or a reference. */
 static bool redact_messages_is_plain(const struct redact_walk *walk, const struct br_field *value,
                                      const uint8_t *end, enum redact_key key)
 {
     struct br_field field;
     bool idle = key == REDACT_KEY_PASS ||
-                (key == REDACT_KEY_LOOK && redact_idle(walk->rules, REDACT_VALUE));
+                (key == REDACT_KEY_INSPECT && redact_idle(walk->rules, REDACT_VALUE));
     if (!idle)
         return false;
     return value->value == 0 ||
@@ -311,7 +311,8 @@ static bool redact_messages_is_plain(const struct redact_walk *walk, const struc
             field.number != BR_VALUE_MAP && field.number != BR_VALUE_STRINDEX);
 }
 
-/* All fields of the oneof are looked at: the last counts, but the others are in the bytes, too. */
+/* Redacts all fields of the oneof. The last one is its value, but the others are in the message,
+ * too. */
 int redact_value(struct redact_walk *walk, const struct br_field *found, const uint8_t *next,
                  enum redact_key key)
 {
@@ -337,7 +338,7 @@ int redact_key_at(struct redact_walk *walk, uint64_t index)
         int verdict = redact_key(walk->rules, key.data, key.len);
         if (verdict < 0)
             return verdict;
-        walk->keys_at[index] = (uint8_t)(verdict == REDACT_KEY_URL ? REDACT_KEY_LOOK : verdict);
+        walk->keys_at[index] = (uint8_t)(verdict == REDACT_KEY_URL ? REDACT_KEY_INSPECT : verdict);
     }
     return walk->keys_at[index];
 }
@@ -377,9 +378,9 @@ static int redact_messages_attribute(struct redact_walk *walk, const struct br_f
         return br_splice_cut(&walk->splice, found->at, next);
     }
     if (key == REDACT_KEY_REMOVE)
-        key = REDACT_KEY_LOOK;
-    if (key == REDACT_KEY_LOOK && top &&
-        redact_is_statement(walk->rules, walk->asked, pair.key, pair.key_len))
+        key = REDACT_KEY_INSPECT;
+    if (key == REDACT_KEY_INSPECT && top &&
+        redact_is_statement(walk->rules, walk->target, pair.key, pair.key_len))
         key = REDACT_KEY_DB;
     if (pair.key_index)
         redact_keep(walk, pair.key_index);
@@ -403,7 +404,7 @@ static bool redact_messages_is_removed(const struct redact_walk *walk, uint64_t 
     return index < walk->view->count[BR_TABLE_ATTRIBUTE] && walk->removed[index];
 }
 
-/* Takes the indices of removed attributes out of a list, packed or not. */
+/* Removes the indices of removed attributes from a list, packed or not. */
 static int redact_messages_filter_indices(struct redact_walk *walk, const struct br_field *field,
                                           const uint8_t *next)
 {
@@ -437,7 +438,7 @@ static void redact_messages_keep_value_type(struct redact_walk *walk, const stru
 
 /* --- Messages -------------------------------------------------------------------------------- */
 
-/* A name that nothing would be left of stays, as the Collector has it. */
+/* Returns true if nothing remains of a cleaned URL. As in the Collector, a name is then kept. */
 static bool redact_messages_cleans_all(const struct redact_rules *rules)
 {
     bool star = false;
@@ -461,10 +462,13 @@ static int redact_messages_text(struct redact_walk *walk, const struct br_field 
                                 const uint8_t *next, enum redact_kind kind, bool is_url,
                                 bool is_statement)
 {
-    int rc = is_url ? redact_messages_url_name(walk, field)
-             : is_statement
-                 ? redact_statement(walk->rules, kind, walk->asked, field->data, field->value)
-                 : redact_text(walk->rules, kind, field->data, field->value);
+    int rc;
+    if (is_url)
+        rc = redact_messages_url_name(walk, field);
+    else if (is_statement)
+        rc = redact_statement(walk->rules, kind, walk->target, field->data, field->value);
+    else
+        rc = redact_text(walk->rules, kind, field->data, field->value);
     if (rc != 1)
         return rc;
     ++*walk->names;
@@ -473,7 +477,7 @@ static int redact_messages_text(struct redact_walk *walk, const struct br_field 
                              walk->rules->text_len);
 }
 
-/* A span of a client or a server, with a path in its name. */
+/* Returns true if the span is a client's or server's and its name contains a path. */
 static bool redact_messages_has_path(const struct redact_walk *walk, const uint8_t *p,
                                      const uint8_t *end)
 {
@@ -491,11 +495,11 @@ static bool redact_messages_has_path(const struct redact_walk *walk, const uint8
     return speaks && path;
 }
 
-/* The system that a span's attributes name. */
-static struct redact_asked redact_messages_asked(const uint8_t *p, const uint8_t *end)
+/* Returns the database system that a span's attributes name. */
+static struct redact_target redact_messages_target_of(const uint8_t *p, const uint8_t *end)
 {
     static const char name_key[] = "db.system.name", old_key[] = "db.system";
-    struct redact_asked asked = {REDACT_DBS, false};
+    struct redact_target target = {REDACT_DBS, false};
     bool named = false;
     struct br_field field;
     while (p < end && (p = br_scan(p, end, &field))) {
@@ -511,9 +515,9 @@ static struct redact_asked redact_messages_asked(const uint8_t *p, const uint8_t
         if ((!is_name && (!is_old || named)) || value.type != BR_VALUE_STRING || !value.len)
             continue;
         named = is_name;
-        asked.db = redact_db_find(value.data, value.len, &asked.mysql);
+        target.db = redact_db_find(value.data, value.len, &target.mysql);
     }
-    return asked;
+    return target;
 }
 
 static bool redact_messages_is_db_kind(const uint8_t *p, const uint8_t *end)
@@ -535,9 +539,9 @@ static void redact_messages_begin_span(struct redact_walk *walk, const uint8_t *
     walk->db_name = false;
     if (!rules->db_enabled)
         return;
-    walk->asked = redact_messages_asked(p, end);
+    walk->target = redact_messages_target_of(p, end);
     walk->db_name = rules->config->db_sanitizer.sanitize_span_name &&
-                    walk->asked.db != REDACT_DBS && rules->db_names[walk->asked.db] &&
+                    walk->target.db != REDACT_DBS && rules->db_names[walk->target.db] &&
                     redact_messages_is_db_kind(p, end);
 }
 
@@ -546,14 +550,14 @@ static int redact_messages_child(struct redact_walk *walk, const struct redact_s
 {
     if (shape == &sample && !walk->removed)
         return 0;
-    const struct redact_asked before = walk->asked;
-    walk->asked.db = REDACT_DBS;
+    const struct redact_target before = walk->target;
+    walk->target.db = REDACT_DBS;
     if (shape == &span)
         redact_messages_begin_span(walk, field->data, next);
     int rc = br_splice_enter(&walk->splice, field, next);
     if (!rc)
         rc = redact_message(walk, shape, field->data, next);
-    walk->asked = before;
+    walk->target = before;
     return rc ? rc : br_splice_leave(&walk->splice);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The redaction processor, for both signals: what must not leave is removed, or masked where it
- * stands. Keys and what is done by them are the Collector's; names and paths of profiles, and
- * literal words, are ours. What nothing is found in leaves byte for byte as it came.
+ * The redaction processor removes or masks sensitive data in both signals. Its keys and their
+ * meaning are the Collector's; names and paths in profiles, and literal words, are additions of
+ * Braid. An item without matches is forwarded byte for byte.
  */
 #include <string.h>
 
@@ -15,7 +15,7 @@
 struct state {
     struct redact_rules rules;
     struct redact_walk walk;
-    struct br_arena arena; /* of the item at hand */
+    struct br_arena arena; /* memory for the current item */
     double *functions, *paths;
     struct br_log_limit limit;
 };
@@ -30,7 +30,7 @@ static int redaction_create(struct br_node *node, struct br_err *err)
     walk->rules = &state->rules;
     walk->node = node;
     walk->masked = br_masked_get(node->host);
-    walk->asked.db = REDACT_DBS;
+    walk->target.db = REDACT_DBS;
     walk->arena = &state->arena;
     walk->values = br_node_metric(node, BR_COUNTER, masked, "what", "value");
     walk->names = br_node_metric(node, BR_COUNTER, masked, "what", "name");
@@ -41,14 +41,14 @@ static int redaction_create(struct br_node *node, struct br_err *err)
     state->rules.gave_up = br_node_metric(node, BR_COUNTER, "braid_redaction_gave_up", NULL, NULL);
     if (walk->masked)
         br_masked_add_node(walk->masked, node->id);
-    int rc = walk->masked && walk->values && walk->names && state->functions && state->paths &&
-                     walk->attributes_removed && state->rules.gave_up
-                 ? redact_rules_compile(&state->rules, node->config, err)
-                 : BR_ENOMEM;
+    bool counters = walk->values && walk->names && state->functions && state->paths;
+    int rc = BR_ENOMEM;
+    if (counters && walk->masked && walk->attributes_removed && state->rules.gave_up)
+        rc = redact_rules_compile(&state->rules, node->config, err);
     return rc == BR_ENOMEM ? br_err_set(err, rc, "out of memory") : rc;
 }
 
-/* A Resource that an earlier processor put beside the part. */
+/* Redacts a Resource that an earlier processor has replaced. */
 static int redact_new_resource(struct redact_walk *walk, struct br_item *item, struct br_part *part)
 {
     struct br_buf *buf;
@@ -114,7 +114,8 @@ static void redaction_consume(struct br_node *node, struct br_item *item)
     struct state *state = node->state;
     struct br_mem_scope scope;
     redact_rules_begin(&state->rules, item);
-    /* A text that becomes too large is masked as a whole: the budget alone counts. */
+    /* A text that would become too large is masked as a whole, so only the process's memory
+     * budget applies. */
     br_mem_scope_begin(&scope, SIZE_MAX / 2, node->host->memory);
     int rc =
         item->signal == BR_TRACES ? redact_parts(&state->walk, item) : redact_profiles(state, item);
@@ -124,7 +125,7 @@ static void redaction_consume(struct br_node *node, struct br_item *item)
     rc = br_item_edit_end(&scope, rc);
     if (state->rules.n_gave_up)
         br_node_warn(node, &state->limit,
-                     "a pattern took too long over a text, which is masked as a whole");
+                     "matching a pattern took too long; the whole text is masked");
     if (rc == BR_EFULL || rc == BR_EINVAL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "redaction: the result is too large");
     else if (rc)
@@ -149,7 +150,7 @@ const struct br_component br_redaction_processor = {
     .kind = BR_PROCESSOR,
     .signals = BR_BOTH_SIGNALS,
     .stability = "beta",
-    .help = "removes or masks what must not leave, by keys and by patterns",
+    .help = "removes or masks sensitive data by keys and patterns",
     .options = redact_options,
     .config_size = sizeof(struct redact_config),
     .state_size = sizeof(struct state),

@@ -10,14 +10,14 @@
 #include "processors/redaction/url.h"
 #include "wire/protobuf.h"
 
-#define TEXT_MAX (32u << 20) /* a result that would be longer is masked as a whole */
+#define TEXT_MAX (32u << 20) /* bytes; a text with a longer result is masked as a whole */
 #define TEXT_KEPT (1u << 20)
 #define RANGES_MAX 65536u /* a text with more parts to mask is masked as a whole */
 #define PATTERN_MAX (1u << 20)
 #define NAMES_MAX (1u << 20)
 
 enum { MEMO_WHOLE = REDACT_KINDS, MEMO_KEY };
-#define STAYS 0 /* the verdict on a text that nothing is blocked in */
+#define STAYS 0 /* the verdict on a text without matches */
 
 /* --- Compiling ------------------------------------------------------------------------------- */
 
@@ -81,7 +81,8 @@ static void redact_rules_put_quoted(struct br_str *out, const char *text)
     br_str_puts(out, "\\E");
 }
 
-/* All words are one pattern, which machine code looks for at once. */
+/* Combines all words into one pattern, for which the regular expression compiler generates
+ * machine code. */
 static int redact_rules_add_words(struct redact_rules *rules, struct redact_patterns *list,
                                   const char *option, const struct br_strings *words,
                                   struct br_err *err)
@@ -97,9 +98,11 @@ static int redact_rules_add_words(struct redact_rules *rules, struct redact_patt
         redact_rules_put_quoted(&pattern, words->items[i]);
     }
     br_str_puts(&pattern, ")");
-    int rc = pattern.failed || shown.failed ? BR_ENOMEM
-             : n ? redact_rules_add_pattern(rules, list, option, pattern.data, shown.data, err)
-                 : 0;
+    int rc = 0;
+    if (pattern.failed || shown.failed)
+        rc = BR_ENOMEM;
+    else if (n)
+        rc = redact_rules_add_pattern(rules, list, option, pattern.data, shown.data, err);
     br_str_release(&pattern);
     br_str_release(&shown);
     return rc;
@@ -243,7 +246,7 @@ void redact_rules_release(struct redact_rules *rules)
 
 /* --- Keys ------------------------------------------------------------------------------------ */
 
-/* Memory that a large text took is given back. */
+/* Frees a buffer that a large text has enlarged. */
 static void redact_rules_forget_text(uint8_t **text, uint32_t *cap)
 {
     if (*cap <= TEXT_KEPT)
@@ -262,7 +265,7 @@ void redact_rules_begin(struct redact_rules *rules, const struct br_item *item)
     br_regex_time_begin(&rules->time, rules->config->match_time, item);
 }
 
-/* Counts what a match says: whether it gave up. */
+/* Returns true, and counts it, if a match was aborted for lack of time. */
 static bool redact_rules_gave_up(struct redact_rules *rules, int rc)
 {
     if (rc != BR_EFULL)
@@ -273,7 +276,8 @@ static bool redact_rules_gave_up(struct redact_rules *rules, int rc)
     return true;
 }
 
-/* Whether one of the patterns matches; `doubt` is the answer where that takes too long. */
+/* Returns whether one of the patterns matches. `doubt` is the result if a pattern takes too
+ * long. */
 static int redact_rules_any_matches(struct redact_rules *rules, const struct redact_patterns *list,
                                     const void *text, size_t len, bool doubt)
 {
@@ -302,13 +306,13 @@ static int redact_rules_look_at_key(struct redact_rules *rules, const void *key,
     if (rc)
         return rc < 0 ? rc : REDACT_KEY_MASK;
     rc = redact_rules_any_matches(rules, &rules->key_words, key, len, true);
+    if (rc < 0)
+        return rc;
     if (rc)
-        return rc < 0                            ? rc
-               : rules->config->redact_all_types ? REDACT_KEY_MASK
-                                                 : REDACT_KEY_MASK_TEXT;
+        return rules->config->redact_all_types ? REDACT_KEY_MASK : REDACT_KEY_MASK_TEXT;
     if (rules->url_names && br_map_get(rules->url_names, key, len))
         return REDACT_KEY_URL;
-    return REDACT_KEY_LOOK;
+    return REDACT_KEY_INSPECT;
 }
 
 int redact_key(struct redact_rules *rules, const void *key, size_t len)
@@ -386,7 +390,7 @@ static int redact_rules_compare_ranges(const void *left, const void *right)
     return (first->from > second->from) - (first->from < second->from);
 }
 
-/* Puts the ranges in order; those that overlap become one. */
+/* Sorts the ranges and merges those that overlap. */
 static void redact_rules_merge(struct redact_rules *rules)
 {
     uint32_t n = 0;
@@ -402,8 +406,8 @@ static void redact_rules_merge(struct redact_rules *rules)
     rules->n_ranges = n;
 }
 
-/* Adds what the patterns match in the text to the ranges. Each looks at the text as it came: in
- * one with masks in it, a pattern could match a part of a mask. */
+/* Adds the matches of all patterns to the ranges. Each pattern is matched against the original
+ * text; in a masked text it could match part of a mask. */
 static int redact_rules_find_all(struct redact_rules *rules, const struct redact_patterns *list,
                                  const uint8_t *text, size_t len)
 {
@@ -420,7 +424,7 @@ static int redact_rules_find_all(struct redact_rules *rules, const struct redact
     return 0;
 }
 
-/* Masks the ranges of the text: 1, BR_EFULL or BR_ENOMEM. */
+/* Masks the ranges of the text. Returns 1, BR_EFULL or BR_ENOMEM. */
 static int redact_rules_mask_ranges(struct redact_rules *rules, const uint8_t *text, size_t len)
 {
     size_t at = 0, done = 0;
@@ -441,7 +445,7 @@ static int redact_rules_mask_ranges(struct redact_rules *rules, const uint8_t *t
     return rc ? rc : 1;
 }
 
-static int redact_rules_look_at_text(struct redact_rules *rules, enum redact_kind kind,
+static int redact_rules_inspect_text(struct redact_rules *rules, enum redact_kind kind,
                                      const uint8_t *text, size_t len)
 {
     int rc = redact_rules_any_matches(rules, &rules->allowed, text, len, false);
@@ -460,7 +464,7 @@ static int redact_rules_look_at_text(struct redact_rules *rules, enum redact_kin
     return rc;
 }
 
-/* The result that is remembered becomes r->text. */
+/* Copies a stored result to rules->text. */
 static int redact_rules_recall(struct redact_rules *rules, const struct redact_known *known)
 {
     if (known->verdict == STAYS)
@@ -482,9 +486,12 @@ static int redact_rules_look_or_recall(struct redact_rules *rules, uint8_t kind,
     int rc;
     if (kind == MEMO_WHOLE) {
         rc = redact_rules_any_matches(rules, &rules->allowed, text, len, false);
-        rc = rc ? (rc < 0 ? rc : 0) : redact_rules_mask_all(rules, text, len);
+        if (rc > 0)
+            rc = 0;
+        else if (rc == 0)
+            rc = redact_rules_mask_all(rules, text, len);
     } else {
-        rc = redact_rules_look_at_text(rules, (enum redact_kind)kind, text, len);
+        rc = redact_rules_inspect_text(rules, (enum redact_kind)kind, text, len);
     }
     if (rc >= 0 && !rules->time.spent)
         redact_memo_put(&rules->memo, kind, text, len, (uint8_t)rc, rules->rule, rules->text,
@@ -504,10 +511,10 @@ int redact_whole(struct redact_rules *rules, const void *text, size_t len)
     return len ? redact_rules_look_or_recall(rules, MEMO_WHOLE, text, len) : 0;
 }
 
-/* The rules for what is left of a text in rules->clean; it is the result where they change nothing.
- */
-static int redact_rules_judge_clean(struct redact_rules *rules, enum redact_kind kind,
-                                    const void *text, size_t len, size_t left, uint16_t rule)
+/* Applies the rules to the cleaned text in rules->clean, which is itself the result if they
+ * change nothing. */
+static int redact_rules_apply_to_clean(struct redact_rules *rules, enum redact_kind kind,
+                                       const void *text, size_t len, size_t left, uint16_t rule)
 {
     size_t at = 0;
     int rc = redact_text(rules, kind, rules->clean, left);
@@ -526,11 +533,11 @@ int redact_url(struct redact_rules *rules, enum redact_kind kind, const void *te
         return redact_text(rules, kind, text, len);
     if (br_grow(&rules->clean, &rules->clean_cap, len, 1, TEXT_MAX))
         return BR_ENOMEM;
-    return redact_rules_judge_clean(rules, kind, text, len,
-                                    redact_url_clean(text, len, rules->clean), REDACT_RULE_URL);
+    return redact_rules_apply_to_clean(rules, kind, text, len,
+                                       redact_url_clean(text, len, rules->clean), REDACT_RULE_URL);
 }
 
-int redact_statement(struct redact_rules *rules, enum redact_kind kind, struct redact_asked asked,
+int redact_statement(struct redact_rules *rules, enum redact_kind kind, struct redact_target target,
                      const void *text, size_t len)
 {
     if (len == 0)
@@ -540,7 +547,7 @@ int redact_statement(struct redact_rules *rules, enum redact_kind kind, struct r
         return redact_rules_mask_all(rules, text, len);
     if (br_grow(&rules->clean, &rules->clean_cap, redact_db_room(len), 1, TEXT_MAX))
         return BR_ENOMEM;
-    size_t left = redact_db_clean(asked.db, asked.mysql, text, len, rules->clean);
+    size_t left = redact_db_clean(target.db, target.mysql, text, len, rules->clean);
     if (left == SIZE_MAX && kind == REDACT_SPAN)
         return redact_text(rules, kind, text, len);
     if (left == SIZE_MAX) {
@@ -549,12 +556,12 @@ int redact_statement(struct redact_rules *rules, enum redact_kind kind, struct r
     }
     if (left == 0 && kind == REDACT_SPAN)
         return redact_text(rules, kind, text, len);
-    return redact_rules_judge_clean(rules, kind, text, len, left, REDACT_RULE_DB);
+    return redact_rules_apply_to_clean(rules, kind, text, len, left, REDACT_RULE_DB);
 }
 
-bool redact_is_statement(const struct redact_rules *rules, struct redact_asked asked,
+bool redact_is_statement(const struct redact_rules *rules, struct redact_target target,
                          const void *key, size_t len)
 {
-    return asked.db != REDACT_DBS && rules->db_names[asked.db] &&
-           br_map_get(rules->db_names[asked.db], key, len);
+    return target.db != REDACT_DBS && rules->db_names[target.db] &&
+           br_map_get(rules->db_names[target.db], key, len);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compiles the config of the redaction, and says of a key or a text whether it is to be redacted.
+ * Compiles the config of the redaction processor and decides whether a key or a text is redacted.
  */
 #pragma once
 
@@ -12,9 +12,9 @@
 #include "processors/redaction/mask.h"
 #include "processors/redaction/memo.h"
 
-/* Texts that have rules of their own beside blocked_values. */
+/* Kinds of texts. Each has rules in addition to blocked_values. */
 enum redact_kind {
-    REDACT_VALUE, /* of an attribute */
+    REDACT_VALUE, /* value of an attribute */
     REDACT_SPAN,  /* names of spans and events, messages of statuses */
     REDACT_FUNCTION,
     REDACT_PATH,
@@ -48,43 +48,44 @@ struct redact_config {
     struct redact_names span_names, function_names, file_paths;
     const char *hash_function, *masking_string;
     struct br_secret hmac_key;
-    uint64_t match_time; /* ns */
+    uint64_t match_time; /* in nanoseconds */
     struct redact_url_sanitizer url_sanitizer;
     struct redact_db_sanitizer db_sanitizer;
 };
 
 extern const struct br_option redact_options[];
 
-/* Refuses what the table cannot; fills in the defaults that depend on what is there. */
+/* Checks what the option table cannot, and sets defaults that depend on other options. */
 int redact_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs);
 
 enum redact_key {
-    REDACT_KEY_LOOK = 1, /* at its value */
+    REDACT_KEY_INSPECT = 1, /* the value is inspected */
     REDACT_KEY_PASS,
-    REDACT_KEY_REMOVE,    /* with its value */
-    REDACT_KEY_MASK,      /* whatever the value is */
-    REDACT_KEY_MASK_TEXT, /* unless it is a number or a truth value */
-    REDACT_KEY_URL,       /* at its value, of which the URL is cleaned first */
-    REDACT_KEY_DB,        /* at its value, a statement, which is cleaned first */
+    REDACT_KEY_REMOVE,    /* the attribute is removed */
+    REDACT_KEY_MASK,      /* the value is masked */
+    REDACT_KEY_MASK_TEXT, /* the value is masked unless it is a number or a boolean */
+    REDACT_KEY_URL,       /* the value is a URL, which is cleaned and then inspected */
+    /* the value is a database statement, which is cleaned and then inspected */
+    REDACT_KEY_DB,
 };
 
-/* The system that a span says it asked. */
-struct redact_asked {
-    enum redact_db db; /* REDACT_DBS: none that is cleaned */
+/* The database system to which a span sent a request. */
+struct redact_target {
+    enum redact_db db; /* REDACT_DBS: none whose statements are cleaned */
     bool mysql;
 };
 
 struct redact_patterns {
     pcre2_code **items;
     uint32_t count, cap;
-    uint16_t first; /* the rule that items[0] is; the others follow it */
+    uint16_t first; /* number of the rule items[0]; the others follow */
 };
 
-/* Rules that are no patterns; those of the config follow. */
+/* Rules that are not patterns of the config; the latter follow them. */
 enum { REDACT_RULE_ALLOWED, REDACT_RULE_URL, REDACT_RULE_DB, REDACT_RULE_TIME, REDACT_RULES_FIXED };
 
-/* Bytes of a text that are masked. */
+/* A range of bytes of a text that is masked. */
 struct redact_range {
     size_t from, to;
 };
@@ -92,68 +93,70 @@ struct redact_range {
 struct redact_rules {
     const struct redact_config *config;
     struct br_regex regex;
-    struct br_regex_time time; /* of the item at hand */
+    struct br_regex_time time; /* time that regular expressions took for the current item */
     struct redact_patterns ignored_keys, blocked_keys, key_words, allowed;
     struct redact_patterns blocked[REDACT_KINDS];
     struct br_map *allowed_names, *ignored_names, *url_names;
     struct br_map *db_names[REDACT_DBS]; /* NULL: the system is not enabled */
-    bool db_enabled;                     /* some system is */
+    bool db_enabled;                     /* at least one system is enabled */
     struct redact_masking masking;
-    bool removes; /* keys that are not allowed */
+    bool removes; /* keys that are not allowed are removed */
     struct redact_memo memo;
     uint8_t *text; /* the last result */
     uint32_t text_len, text_cap;
-    uint8_t *next; /* where the next is made */
+    uint8_t *next; /* buffer for the next result */
     uint32_t next_cap;
     uint8_t *clean; /* the last URL or statement that was cleaned */
     uint32_t clean_cap;
     struct redact_range *ranges; /* of the last text */
     uint32_t n_ranges, cap_ranges;
-    char **names; /* of the rules, as the config has them */
+    char **names; /* names of the rules, as in the config */
     uint32_t n_names, cap_names;
     uint16_t matched;        /* the rule of the last match */
-    uint16_t key_rule, rule; /* by which the last key, the last text, is not to stay */
-    unsigned n_gave_up;      /* since redact_rules_begin */
+    uint16_t key_rule, rule; /* the rules that decided about the last key and the last text */
+    unsigned n_gave_up;      /* aborted matches since redact_rules_begin */
     double *gave_up;         /* counter */
 };
 
-/* Compiles a config that was checked, into a zeroed `rules`, to be released also on failure.
- * Returns 0, BR_ENOMEM or BR_EINVAL. */
+/* Compiles a checked config. `rules` must be zeroed, and released even after an error. Returns
+ * 0, BR_ENOMEM or BR_EINVAL. */
 int redact_rules_compile(struct redact_rules *rules, const struct redact_config *config,
                          struct br_err *err);
 void redact_rules_release(struct redact_rules *rules);
 
-/* Returns the name of a rule, as "blocked_values: 4[0-9]{12}". */
+/* Returns the name of a rule, for example "blocked_values: 4[0-9]{12}". */
 const char *redact_rule_name(const struct redact_rules *rules, uint16_t rule);
 
-/* Begins an item, which sets how much time its texts have. */
+/* Begins an item, whose size limits the time for matching its texts. */
 void redact_rules_begin(struct redact_rules *rules, const struct br_item *item);
 
-/* Returns what the rules say of a key (enum redact_key), or BR_ENOMEM. */
+/* Returns the verdict on a key (enum redact_key), or BR_ENOMEM. */
 int redact_key(struct redact_rules *rules, const void *key, size_t len);
 
-/* Replaces what is blocked in a text: 1 with the result in r->text (until the next call), 0 when
- * nothing is, or BR_ENOMEM. Every pattern sees the text as it came; what several match is masked
- * once. Where a pattern takes too long all of the text is. */
+/* Masks the blocked parts of a text. Returns 1 with the result in rules->text (until the next
+ * call), 0 if nothing is blocked, or BR_ENOMEM. Every pattern is matched against the original
+ * text, and overlapping matches are masked once. If a pattern takes too long, the whole text is
+ * masked. */
 int redact_text(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len);
 
-/* Replaces the whole text, unless it is allowed or empty. As redact_text. */
+/* Masks the whole text, unless it is allowed or empty. Returns the same values as redact_text. */
 int redact_whole(struct redact_rules *rules, const void *text, size_t len);
 
-/* Cleans a URL (url.h), and then does with what is left what redact_text does. Returns as that: 1
- * also where only the URL was cleaned. */
+/* Cleans a URL (url.h) and then masks the blocked parts of the result. Returns the same values
+ * as redact_text; 1 also if the URL was only cleaned. */
 int redact_url(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len);
 
-/* Cleans a statement to the system (db.h), as redact_url does a URL. One that is not the JSON it
- * has to be becomes `?` as a value, and stays as a name. */
-int redact_statement(struct redact_rules *rules, enum redact_kind kind, struct redact_asked asked,
+/* Cleans a database statement (db.h) and then masks the blocked parts of the result. A statement
+ * that must be JSON and is not becomes `?` if it is a value, and is kept if it is a name.
+ * Returns the same values as redact_url. */
+int redact_statement(struct redact_rules *rules, enum redact_kind kind, struct redact_target target,
                      const void *text, size_t len);
 
-/* Returns whether values under the key are statements to the system. */
-bool redact_is_statement(const struct redact_rules *rules, struct redact_asked asked,
+/* Returns true if values under the key are statements for the system. */
+bool redact_is_statement(const struct redact_rules *rules, struct redact_target target,
                          const void *key, size_t len);
 
-/* Returns true when there is nothing that could be blocked in texts of the kind. */
+/* Returns true if no text of this kind can be blocked. */
 static inline bool redact_idle(const struct redact_rules *rules, enum redact_kind kind)
 {
     return rules->blocked[REDACT_VALUE].count == 0 && rules->blocked[kind].count == 0;

@@ -9,11 +9,14 @@ static bool resource_cache_equal(const void *entry, const void *key)
 {
     const struct resource_cached *cached = entry;
     const struct resource_input *in = key;
-    return cached->buf && cached->hash == in->hash && cached->in_len == in->len &&
-           cached->metadata_len == in->metadata_len &&
-           (!in->len || memcmp(cached->buf->data, in->data, in->len) == 0) &&
-           (!in->metadata_len ||
-            memcmp(cached->buf->data + in->len, in->metadata, in->metadata_len) == 0);
+    if (!cached->buf || cached->hash != in->hash)
+        return false;
+    if (cached->in_len != in->len || cached->metadata_len != in->metadata_len)
+        return false;
+    if (in->len && memcmp(cached->buf->data, in->data, in->len) != 0)
+        return false;
+    return !in->metadata_len ||
+           memcmp(cached->buf->data + in->len, in->metadata, in->metadata_len) == 0;
 }
 
 void resource_cache_init(struct resource_cache *cache)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Remembers what the rules made of a Resource: the same few come again and again, and then cost a
- * hash and a comparison. It has a fixed number of entries of a bounded size; only a newer entry
- * displaces one.
+ * Caches the results of the rules for Resources. The same few Resources recur, and then cost one
+ * hash and one comparison. The cache has a fixed number of entries of limited size; an entry is
+ * only displaced by a newer one.
  */
 #pragma once
 
@@ -12,43 +12,44 @@
 #include "base/cache.h"
 
 #define RESOURCE_CACHE_ENTRY_MAX 8192 /* bytes of input and output together */
-#define RESOURCE_CACHE_ENTRIES 256    /* at most 2 MiB, by both */
+#define RESOURCE_CACHE_ENTRIES 256    /* with the size above at most 2 MiB */
 
 struct resource_cached {
     uint64_t hash;
-    struct br_buf *buf; /* Resource, then metadata, then what was made of them; NULL: empty */
+    struct br_buf *buf; /* Resource, metadata and result, in this order; NULL: empty entry */
     uint32_t in_len, metadata_len, out_len;
-    bool changed; /* false: the rules leave it as it is, and there is no output */
+    bool changed; /* false: the rules do not change the Resource, and there is no result */
 };
 
 struct resource_cache {
-    struct br_cache places; /* of two entries the one used last stays */
+    struct br_cache places; /* of two entries with the same place, the one used last is kept */
     struct resource_cached entries[RESOURCE_CACHE_ENTRIES];
 };
 
-/* What an output depends on. */
+/* Everything that a result depends on. */
 struct resource_input {
     const uint8_t *data;
-    const char *metadata; /* an item's, with its end; NULL: none, or the rules do not read it */
+    /* of the item, including its terminating zero; NULL: none, or the rules do not read it */
+    const char *metadata;
     size_t len, metadata_len;
     uint64_t hash; /* set by resource_cache_find */
 };
 
-/* Prepares a zeroed one, which stays where it is. */
+/* Initializes a zeroed cache, which must not be moved afterwards. */
 void resource_cache_init(struct resource_cache *cache);
 
-/* Returns the entry of the input, or NULL. It lives until the next resource_cache_put. */
+/* Returns the entry for the input, or NULL. It is valid until the next resource_cache_put. */
 const struct resource_cached *resource_cache_find(struct resource_cache *cache,
                                                   struct resource_input *in);
 
-/* Returns where the output of an entry is. */
+/* Returns the result of an entry. */
 static inline const uint8_t *resource_cached_output(const struct resource_cached *cached)
 {
     return cached->buf->data + cached->in_len + cached->metadata_len;
 }
 
-/* Enters a result; takes `buf`, laid out as above. After resource_cache_find with the same input.
- */
+/* Stores a result and takes `buf` over, which has the layout of struct resource_cached. Call it
+ * after resource_cache_find with the same input. */
 void resource_cache_put(struct resource_cache *cache, const struct resource_input *in,
                         struct br_buf *buf, size_t out_len, bool changed);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The resource processor, for both signals, with the actions of the Collector's. Only the Resource
- * message is written anew; everything else leaves as it came.
+ * The resource processor applies the Collector's actions to the Resources of both signals. Only the
+ * Resource message is rewritten; everything else stays as it was received.
  */
 #include <string.h>
 
@@ -16,17 +16,17 @@
 
 struct config {
     struct br_structs attributes; /* struct br_rule_config */
-    struct br_strings metadata;   /* headers that from_context names; filled by check */
-    uint64_t match_time;          /* ns */
+    struct br_strings metadata;   /* headers that from_context names; set by the check */
+    uint64_t match_time;          /* in nanoseconds */
 };
 
 struct state {
-    struct br_arena arena; /* of the rules */
+    struct br_arena arena; /* memory of the rules */
     struct br_rules rules;
     struct resource_cache cache;
     struct br_attributes message;
-    struct br_arena scratch;   /* of the Resource at hand */
-    struct br_regex_time time; /* of the item at hand */
+    struct br_arena scratch;   /* memory for the current Resource */
+    struct br_regex_time time; /* time that regular expressions took for the current item */
     struct br_log_limit limit;
     double *gave_up;
     bool reads_metadata;
@@ -40,8 +40,8 @@ static const struct br_option options[] = {
      .size = sizeof(struct br_rule_config),
      .help = "actions on resource attributes, applied in order"},
     BR_DURATION(struct config, match_time, "20ms",
-                "processor time that all patterns together may take in a request, beside 20 ns for "
-                "each of its bytes; then delete and hash act on all keys, and extract on none"),
+                "processor time for matching all patterns in a request, in addition to 20 ns per "
+                "byte; after that, delete and hash apply to all keys, and extract to none"),
     BR_OPT_END,
 };
 
@@ -79,13 +79,13 @@ static int resource_create(struct br_node *node, struct br_err *err)
 
 /* --- Traffic --------------------------------------------------------------------------------- */
 
-/* The item at hand. */
+/* The current item. */
 struct job {
     struct state *state;
     struct br_item *item;
     struct br_dictionary_view dictionary;
     bool indexed;
-    const char *metadata; /* what the rules may read; NULL: none */
+    const char *metadata; /* metadata that the rules may read; NULL: none */
     size_t metadata_len;
 };
 
@@ -94,7 +94,7 @@ static struct br_entry resource_string_at(const void *arg, uint64_t index)
     return br_dictionary_string(arg, index > UINT32_MAX ? UINT32_MAX : (uint32_t)index);
 }
 
-/* The Resource with references written inline, in a new buffer. */
+/* Writes the Resource, with references replaced by their texts, to a new buffer. */
 static int resource_write_inline(struct job *job, const struct resource_input *in,
                                  struct br_buf **ret)
 {
@@ -122,7 +122,7 @@ static int resource_apply(struct job *job, const uint8_t *data, size_t len)
     return attributes->too_many ? BR_EFULL : br_arena_why(&job->state->scratch);
 }
 
-/* The result behind a copy of the input where it is to be remembered, else alone. */
+/* Writes the result to a new buffer. If it is to be cached, a copy of the input precedes it. */
 static struct br_buf *resource_write_result(struct job *job, const struct resource_input *in,
                                             bool keep, size_t out_len)
 {
@@ -188,7 +188,7 @@ static void resource_say(struct br_node *node)
     state->message.n_gave_up = 0;
     *state->gave_up += n;
     if (n)
-        br_node_warn(node, &state->limit, "a pattern took too long over a text");
+        br_node_warn(node, &state->limit, "matching a pattern took too long");
 }
 
 static void resource_consume(struct br_node *node, struct br_item *item)
@@ -210,8 +210,9 @@ static void resource_consume(struct br_node *node, struct br_item *item)
     rc = br_item_edit_end(&scope, rc);
     resource_say(node);
     if (rc == BR_EFULL)
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "resource: a Resource has too many attributes, or becomes too large");
+        br_item_reject(
+            item, BR_STATUS_INVALID_ARGUMENT,
+            "resource: the Resource has too many attributes, or the result is too large");
     else if (rc)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "resource: out of memory");
     else

@@ -23,7 +23,7 @@ static void otlp_receiver_report_unknown(const struct br_ingest_listener *listen
 {
     char paths[192];
     (void)snprintf(paths, sizeof paths, "traces go to %.80s, profiles to %.80s", traces, profiles);
-    br_ingest_say_unknown(listener->ingest, request, paths, why);
+    br_ingest_log_unknown(listener->ingest, request, paths, why);
 }
 
 /* Builds and logs a message for a client that uses the wrong protocol. The default protocol
@@ -37,7 +37,7 @@ static void otlp_receiver_report_wrong_protocol(const struct br_ingest_listener 
     if (endpoint)
         (void)snprintf(why + len, size - (size_t)len, "; send OTLP over %s to %.120s", there,
                        endpoint);
-    br_ingest_say_refused(listener->ingest, request, BR_STATUS_UNIMPLEMENTED, why);
+    br_ingest_log_refused(listener->ingest, request, BR_STATUS_UNIMPLEMENTED, why);
 }
 
 static void otlp_receiver_begin_grpc(struct br_handler *self, struct br_request *request)

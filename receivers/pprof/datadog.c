@@ -184,7 +184,7 @@ static int datadog_form(struct br_reading *reading, struct br_form_field *fields
 {
     char boundary[BR_BOUNDARY_MAX + 1];
     const struct br_buf *body = br_reading_bytes(reading);
-    int rc = br_multipart_boundary(br_request_header(reading->asked, "content-type"), boundary,
+    int rc = br_multipart_boundary(br_request_header(reading->request, "content-type"), boundary,
                                    &reading->err);
     return rc ? rc
               : br_multipart_parse(boundary, body->data, body->len, fields, FILES_MAX, ret_n,

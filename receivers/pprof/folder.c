@@ -46,13 +46,13 @@ struct file {
     enum state state;
     enum br_verdict verdict; /* result, for a file in `ended` */
     struct pprof_identity is;
-    bool taken;                    /* was read in the state `is` */
-    struct pprof_mark mark;        /* beginning of the file that was already counted */
-    uint64_t mark_inode;           /* inode of the file with that beginning */
-    struct pprof_mark next;        /* the same for the data being read */
-    uint64_t since_ms;             /* time since which the file is unchanged */
-    uint64_t scan;                 /* number of the last scan that found it */
-    struct pprof_reading *reading; /* NULL unless a thread reads it */
+    bool taken;                      /* was read in the state `is` */
+    struct pprof_mark mark;          /* beginning of the file that was already counted */
+    uint64_t mark_inode;             /* inode of the file with that beginning */
+    struct pprof_mark next;          /* the same for the data being read */
+    uint64_t since_ms;               /* time since which the file is unchanged */
+    uint64_t scan;                   /* number of the last scan that found it */
+    struct br_reading_task *reading; /* NULL unless a thread reads it */
     struct br_item *item;
     char name[]; /* NUL-terminated name */
 };
@@ -915,7 +915,7 @@ static void folder_free_known(void *arg)
 static void folder_free_file(void *arg)
 {
     struct file *file = arg;
-    pprof_reading_cancel(file->reading);
+    br_reading_stop(&file->reading);
     if (file->item)
         file->item->done = NULL; /* the item is still in the pipeline; its result is ignored */
     br_free(file);

@@ -10,7 +10,7 @@
 #include "ingest/reading.h"
 #include "ingest/upload.h"
 #include "otlp/build/build.h"
-#include "pipeline/redelivery.h"
+#include "pipeline/hold.h"
 #include "profile/name.h"
 #include "profile/profile.h"
 
@@ -136,28 +136,18 @@ struct pprof_reader {
 int pprof_reader_init(struct pprof_reader *reader, struct br_host *host, size_t max);
 void pprof_reader_release(struct pprof_reader *reader); /* Accepts a zeroed reader. */
 
-/* A conversion in a thread. */
-struct pprof_reading;
-
-/* Called in the worker when a conversion has ended with the code `rc`. An item left in
- * `reading->item` is freed afterwards. */
-typedef void pprof_end_fn(void *user, struct br_reading *reading, int rc);
-
 /* Converts `body` (NULL: empty) immediately or, if it is large, in a thread. `arg` becomes
  * br_reading.arg; it must stay valid and unchanged until `end` is called, which may be before
  * this function returns. `*ret` points to the conversion while a thread runs it and is NULL
  * otherwise. `ret` must stay valid. */
 void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_read_fn *read,
-                        const void *arg, pprof_end_fn *end, void *user, struct pprof_reading **ret);
+                        const void *arg, br_reading_end_fn *end, void *user,
+                        struct br_reading_task **ret);
 
 /* Runs `read` in a thread that may block on a disk. `read` obtains the data itself. Everything
  * else is as in pprof_reader_start. */
 void pprof_reader_start_in_thread(struct pprof_reader *reader, br_read_fn *read, const void *arg,
-                                  pprof_end_fn *end, void *user, struct pprof_reading **ret);
-
-/* Cancels a conversion. When this returns, it is not running any more, and its callback will not
- * be called. Accepts NULL. */
-void pprof_reading_cancel(struct pprof_reading *reading);
+                                  br_reading_end_fn *end, void *user, struct br_reading_task **ret);
 
 /* Returns true if the data begins like gzip. */
 bool pprof_is_gzip(const uint8_t *data, size_t len);

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "ingest/profile_reading.h"
-#include "ingest/reading_job.h"
 #include "receivers/pprof/pprof.h"
 
 /* Profiles grow when converted to OTLP, because each sample type has its own samples. */
@@ -11,13 +10,6 @@
 #define GROWN_MIN (1u << 20) /* small profiles may consist mainly of tables and names */
 #define KEPT_ITEMS 16384     /* a builder is freed after an item with more samples than this */
 #define GZIPS_MAX 2          /* layers of gzip; some clients compress a .pb.gz again */
-
-struct pprof_reading {
-    struct br_reading_job job;
-    struct pprof_reading **slot; /* NULL after it was cancelled */
-    pprof_end_fn *end;
-    void *user;
-};
 
 /* --- Conversion to items ---------------------------------------------------------------------- */
 
@@ -104,7 +96,7 @@ int pprof_read(struct br_reading *reading, enum br_profile_format format,
 {
     int rc = source->len ? pprof_build(reading, format, source) : 0;
     if (!rc && source->len && format != BR_FORMAT_PPROF && !reading->item &&
-        !br_build_items(reading->bench->build))
+        !br_build_records(reading->bench->build))
         rc = br_err_set(&reading->err, BR_EINVAL, "no sample of the profile could be read%s",
                         format == BR_FORMAT_JFR ? ": it contains no supported events" : "");
     return pprof_built(reading, rc);
@@ -112,9 +104,9 @@ int pprof_read(struct br_reading *reading, enum br_profile_format format,
 
 int pprof_built(struct br_reading *reading, int rc)
 {
-    if (!rc && !reading->item && reading->bench->build && br_build_items(reading->bench->build))
+    if (!rc && !reading->item && reading->bench->build && br_build_records(reading->bench->build))
         rc = reader_make_item(reading);
-    bool large = reading->item && reading->item->n_items > KEPT_ITEMS;
+    bool large = reading->item && reading->item->n_records > KEPT_ITEMS;
     if (large || rc == BR_ENOMEM) {
         br_build_free(reading->bench->build);
         reading->bench->build = NULL;
@@ -137,90 +129,34 @@ void pprof_reader_release(struct pprof_reader *reader)
     br_workbench_release(&reader->bench);
 }
 
-static void reader_on_ran(struct br_reading_job *job)
-{
-    struct pprof_reading *reading = br_container_of(job, struct pprof_reading, job);
-    if (reading->slot) {
-        *reading->slot = NULL;
-        reading->end(reading->user, &job->reading, job->rc);
-    }
-    br_reading_job_release(job);
-    br_free(reading);
-}
+static const struct br_request no_request = {.query = ""};
 
-void pprof_reading_cancel(struct pprof_reading *reading)
-{
-    if (!reading)
-        return;
-    *reading->slot = NULL;
-    reading->slot = NULL;
-    br_reading_job_leave(&reading->job);
-    br_reading_job_wait(&reading->job);
-}
-
-static int reader_offload(const struct br_reading *settings, br_read_fn *read,
-                          enum br_work_kind kind, pprof_end_fn *end, void *user,
-                          struct pprof_reading **ret)
-{
-    struct pprof_reading *reading = br_calloc(1, sizeof *reading);
-    if (!reading)
-        return BR_ENOMEM;
-    if (br_reading_job_init(&reading->job, settings, read, reader_on_ran)) {
-        br_reading_job_release(&reading->job);
-        br_free(reading);
-        return BR_ENOMEM;
-    }
-    reading->job.work.kind = kind;
-    reading->slot = ret;
-    reading->end = end;
-    reading->user = user;
-    *ret = reading;
-    br_reading_job_start(&reading->job);
-    return 0;
-}
-
-static const struct br_request no_request;
-
-static struct br_reading reader_settings(struct pprof_reader *reader, struct br_buf *body,
-                                         const void *arg)
+static struct br_reading reader_settings(struct pprof_reader *reader, const void *arg)
 {
     return (struct br_reading){.arg = arg,
-                               .asked = &no_request,
+                               .request = &no_request,
                                .signal = BR_PROFILES,
                                .format = BR_UPLOAD_OTHER,
                                .max_body = reader->max,
                                .now_ns = br_host_unix_ns(reader->host),
                                .max_now = PPROF_READ_NOW,
                                .host = reader->host,
-                               .bench = &reader->bench,
-                               .body = body};
+                               .bench = &reader->bench};
 }
 
 void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_read_fn *read,
-                        const void *arg, pprof_end_fn *end, void *user, struct pprof_reading **ret)
+                        const void *arg, br_reading_end_fn *end, void *user,
+                        struct br_reading_task **ret)
 {
-    const struct br_reading settings = reader_settings(reader, body, arg);
-    struct br_reading reading = settings;
-    br_list_init(&reading.pieces);
-    *ret = NULL;
-    int rc = body && body->len > reading.max_now ? BR_EAGAIN : br_reading_run(&reading, read);
-    if (rc == BR_EAGAIN) {
-        reading.err = (struct br_err){0};
-        rc = reader_offload(&settings, read, BR_WORK_QUICK, end, user, ret);
-        if (rc == 0)
-            return;
-    }
-    end(user, &reading, rc);
-    br_reading_drop(&reading);
+    struct br_reading settings = reader_settings(reader, arg);
+    settings.body = body ? br_buf_ref(body) : NULL;
+    br_reading_start(&settings, read, end, user, NULL, ret);
 }
 
 void pprof_reader_start_in_thread(struct pprof_reader *reader, br_read_fn *read, const void *arg,
-                                  pprof_end_fn *end, void *user, struct pprof_reading **ret)
+                                  br_reading_end_fn *end, void *user, struct br_reading_task **ret)
 {
-    struct br_reading reading = reader_settings(reader, NULL, arg);
-    br_list_init(&reading.pieces);
-    *ret = NULL;
-    int rc = reader_offload(&reading, read, BR_WORK_DISK, end, user, ret);
-    if (rc)
-        end(user, &reading, rc);
+    struct br_reading settings = reader_settings(reader, arg);
+    settings.kind = BR_WORK_DISK;
+    br_reading_start(&settings, read, end, user, NULL, ret);
 }

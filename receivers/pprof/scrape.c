@@ -147,7 +147,7 @@ static void scrape_on_next_piece(struct br_timer *timer)
     else
         (void)br_host_timer(scraper->node->host, timer, NEXT_PIECE_MS, scrape_on_next_piece);
     if (list)
-        br_redelivery_send(scraper->redelivery, br_container_of(list, struct br_item, link));
+        br_hold_send(&scraper->sent, br_container_of(list, struct br_item, link));
     pprof_scraper_report(scraper);
 }
 
@@ -178,7 +178,7 @@ void pprof_scraper_drop(struct pprof_scraper *scraper)
     br_host_timer_stop(scraper->node->host, &scraper->next_piece);
     while ((list = br_list_shift(&scraper->waiting))) {
         struct br_item *piece = br_container_of(list, struct br_item, link);
-        br_redelivery_end(scraper->node, piece);
+        br_node_drop_unsent(scraper->node, piece);
         br_item_free(piece);
     }
 }
@@ -186,13 +186,13 @@ void pprof_scraper_drop(struct pprof_scraper *scraper)
 static void scrape_send(struct pprof_job *job, struct br_item *item, struct br_list *pieces)
 {
     struct pprof_scraper *scraper = job->target->scraper;
-    br_meter_count(&scraper->meter, BR_METER_ACCEPTED, item, item->n_items);
+    br_meter_count(&scraper->meter, BR_METER_ACCEPTED, item, item->n_records);
     if (!br_list_empty(pieces)) {
         scrape_send_pieces(scraper, item, pieces);
         return;
     }
     scrape_receive(item);
-    br_redelivery_send(scraper->redelivery, item);
+    br_hold_send(&scraper->sent, item);
 }
 
 static void scrape_on_read(void *arg, struct br_reading *reading, int rc)
@@ -294,7 +294,7 @@ static void scrape_begin(struct pprof_job *job)
         scrape_count(job, PPROF_BUSY);
         return;
     }
-    if (br_host_over_limit(host) || br_redelivery_bytes(scraper->redelivery) > QUEUED_MAX) {
+    if (br_host_over_limit(host) || scraper->sent.bytes > QUEUED_MAX) {
         scrape_count(job, PPROF_LOW_MEMORY);
         return;
     }
@@ -363,5 +363,5 @@ void pprof_job_cancel_reading(struct pprof_job *job)
     if (!job->reading)
         return;
     job->target->scraper->n_reading--;
-    pprof_reading_cancel(job->reading);
+    br_reading_stop(&job->reading);
 }

@@ -40,9 +40,9 @@ struct pprof_job {
     uint64_t due_ms;             /* time of the next scrape */
     uint64_t timeout_ms;         /* timeout of the current request */
     bool busy, failing;
-    bool has_flaws;                /* samples of the last profile were left out */
-    bool forget;                   /* clear `delta` when the current conversion ends */
-    struct pprof_reading *reading; /* conversion of a response; NULL unless a thread runs it */
+    bool has_flaws;                  /* samples of the last profile were left out */
+    bool forget;                     /* clear `delta` when the current conversion ends */
+    struct br_reading_task *reading; /* conversion of a response; NULL unless a thread runs it */
     enum pprof_result last;
     struct pprof_delta *delta; /* previous profile; NULL: profiles are sent unchanged */
     struct br_exchange exchange;
@@ -72,7 +72,7 @@ struct pprof_scraper {
     struct br_node *node;
     const struct pprof_config *config;
     struct pprof_reader *reader;
-    struct br_redelivery *redelivery;
+    struct br_hold sent;
     struct br_consumer next;
     struct br_arena arena; /* memory that is freed with the scraper */
     struct pprof_target *targets;

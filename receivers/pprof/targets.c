@@ -127,7 +127,7 @@ void pprof_scraper_report(struct pprof_scraper *scraper)
 {
     void (*on_idle)(void *) = scraper->on_idle;
     if (!scraper->stopping || !on_idle || scraper->n_reading || !br_list_empty(&scraper->waiting) ||
-        !br_redelivery_idle(scraper->redelivery))
+        scraper->sent.n_held > 0)
         return;
     scraper->on_idle = NULL;
     on_idle(scraper->on_idle_arg);
@@ -166,10 +166,9 @@ int pprof_scraper_new(struct br_node *node, struct pprof_reader *reader, struct 
     scraper->overridable.ops = &pprof_overridable_ops;
     br_arena_init(&scraper->arena, BR_BUF_MAX);
     targets_make_metrics(scraper);
-    scraper->redelivery =
-        br_redelivery_new(node, &scraper->next, false, targets_on_delivered, scraper);
-    int rc = scraper->redelivery ? targets_init_headers(scraper, err)
-                                 : br_err_set(err, BR_ENOMEM, "out of memory");
+    br_hold_init_for_node(&scraper->sent, node, &scraper->next, false, targets_on_delivered,
+                          scraper);
+    int rc = targets_init_headers(scraper, err);
     if (rc == 0)
         rc = targets_init_all(scraper, err);
     if (rc == 0)
@@ -260,7 +259,7 @@ void pprof_scraper_free(struct pprof_scraper *scraper)
         }
     }
     pprof_scraper_drop(scraper);
-    br_redelivery_free(scraper->redelivery);
+    br_hold_release(&scraper->sent);
     br_arena_release(&scraper->arena);
     br_free(scraper->targets);
     br_free(scraper);

@@ -36,7 +36,7 @@ static int pprof_upload_parameter(struct reading *reading, const char *name, con
 {
     *ret = "";
     *ret_len = 0;
-    int rc = br_query_get(reading->reading->asked->query, name, &reading->arena, ret, ret_len);
+    int rc = br_query_get(reading->reading->request->query, name, &reading->arena, ret, ret_len);
     return rc == BR_ENOTFOUND ? 0 : rc;
 }
 
@@ -256,7 +256,7 @@ static const struct br_upload_kind kind = {pprof_upload_read_request, PPROF_READ
 static void pprof_upload_refuse(struct br_ingest_listener *listener, struct br_request *request)
 {
     char why[BR_INGEST_UNKNOWN_MAX];
-    br_ingest_say_unknown(
+    br_ingest_log_unknown(
         listener->ingest, request,
         "profiles go to " PATH ", those of Datadog's clients to " PPROF_DATADOG_PATH, why);
     br_http_reply(listener->http, request,

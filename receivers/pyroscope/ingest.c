@@ -30,7 +30,7 @@ static int pyroscope_ingest_parameter(struct pyroscope_upload *upload, const cha
 {
     *ret = "";
     *ret_len = 0;
-    int rc = br_query_get(upload->reading->asked->query, name, &upload->scratch, ret, ret_len);
+    int rc = br_query_get(upload->reading->request->query, name, &upload->scratch, ret, ret_len);
     return rc == BR_ENOTFOUND ? 0 : rc;
 }
 
@@ -76,7 +76,7 @@ static int pyroscope_ingest_read_format(struct pyroscope_upload *upload, struct 
         {"pprof", NULL, BR_FORMAT_PPROF},
         {"speedscope", NULL, BR_FORMAT_SPEEDSCOPE},
     };
-    const char *type = br_request_header(upload->reading->asked, "content-type"), *format;
+    const char *type = br_request_header(upload->reading->request, "content-type"), *format;
     size_t len, i = 0;
     int rc = pyroscope_ingest_parameter(upload, "format", &format, &len);
     bool form = br_multipart_is(type);
@@ -209,7 +209,7 @@ static int pyroscope_ingest_read_form(struct pyroscope_upload *upload, const str
                                       struct form *ret)
 {
     char boundary[BR_BOUNDARY_MAX + 1];
-    const char *type = br_request_header(upload->reading->asked, "content-type");
+    const char *type = br_request_header(upload->reading->request, "content-type");
     int rc = br_multipart_boundary(type, boundary, &upload->reading->err);
     return rc ? rc
               : br_multipart_parse(boundary, body->data, body->len, ret->fields, FIELDS_MAX,

@@ -13,7 +13,7 @@ static void pyroscope_receiver_refuse(struct br_ingest_listener *listener,
 {
     char why[BR_INGEST_UNKNOWN_MAX];
     struct br_str text = {.max = 4096};
-    br_ingest_say_unknown(listener->ingest, request,
+    br_ingest_log_unknown(listener->ingest, request,
                           "profiles go to /push.v1.PusherService/Push or /ingest, as OTLP to "
                           "/v1development/profiles",
                           why);

@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "core/debt.h"
+#include "core/pending.h"
 #include "otlp/dictionary/dictionary.h"
 #include "pipeline/exporter.h"
 
@@ -62,8 +62,8 @@ static void graph_node_consume(struct br_consumer *self, struct br_item *item)
         return;
     }
     if (node->incoming[item->signal])
-        *node->incoming[item->signal] += item->n_items;
-    br_debt_enter(&item->debt, item->signal, node->ledger);
+        *node->incoming[item->signal] += item->n_records;
+    br_pending_enter(&item->pending, item->signal, node->ledger);
     bool refers =
         node->component->resolves && item->signal == BR_PROFILES && br_item_has_references(item);
     int rc = refers ? br_item_inline_references(item) : 0;
@@ -215,7 +215,7 @@ static const struct br_exporter_config *graph_common_of(const struct br_instance
 }
 
 /* The Collector's processorhelper counts so, with the attribute otel.signal. */
-static void graph_count_items(struct br_node *node)
+static void graph_count_records(struct br_node *node)
 {
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
         if (!node->in_pipeline[s])
@@ -250,7 +250,7 @@ static int graph_create(struct br_graph *graph, struct place *place, struct br_e
         node->ledger = &place->ledger;
     }
     if (component->kind == BR_PROCESSOR)
-        graph_count_items(node);
+        graph_count_records(node);
     int rc = component->create ? component->create(node, err) : 0;
     if (rc) {
         br_err_prefix(err, "%s: ", name);
@@ -295,7 +295,7 @@ static struct br_fanout *graph_fan_out(struct br_graph *graph, const struct br_p
                                          .id = at->node.id,
                                          .delivers = graph_delivers(at)};
         if (ends[k].delivers)
-            ends[k].apart_bytes =
+            ends[k].detached_bytes =
                 br_host_share(graph->host, (size_t)graph->config->fanout.hold_size);
     }
     struct br_fanout *fanout =
@@ -488,8 +488,8 @@ static void graph_note_queue(const struct br_pipeline *pipeline, const struct pl
         "sending_queue may hold %llu requests, which the batch processor of %s makes of %llu %s: "
         "%llu %s, as far as memory goes; sizer: items or bytes counts what it holds",
         (unsigned long long)n, pipeline->id, (unsigned long long)items,
-        br_signal_items(pipeline->signal), (unsigned long long)(n * items),
-        br_signal_items(pipeline->signal));
+        br_signal_records(pipeline->signal), (unsigned long long)(n * items),
+        br_signal_records(pipeline->signal));
 }
 
 static void graph_note_queues(struct br_graph *graph, const struct br_pipeline *pipeline)
@@ -497,8 +497,8 @@ static void graph_note_queues(struct br_graph *graph, const struct br_pipeline *
     uint64_t items = 0;
     for (size_t k = 0; k < pipeline->n_processors; k++) {
         const struct br_component *component = pipeline->processors[k]->component;
-        if (component->request_items)
-            items = component->request_items(pipeline->processors[k]->config);
+        if (component->request_records)
+            items = component->request_records(pipeline->processors[k]->config);
     }
     for (size_t k = 0; items && k < pipeline->n_exporters; k++)
         if (pipeline->exporters[k]->component->exporter_wrapped)
@@ -684,7 +684,7 @@ static void graph_say_unsent(const struct br_node *node)
     for (int s = 0; s < BR_SIGNALS; s++)
         if (node->n_unsent[s])
             br_error(&node->log, "dropped %llu %s (shutdown): they could not be sent in time",
-                     (unsigned long long)node->n_unsent[s], br_signal_items((enum br_signal)s));
+                     (unsigned long long)node->n_unsent[s], br_signal_records((enum br_signal)s));
 }
 
 /* Ends a node: what it has under way is finished, and so, by the host's turns, are those who wait

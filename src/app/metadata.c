@@ -133,7 +133,7 @@ void br_metadata_check(const struct br_config *config, struct br_errs *errs)
         if (instance->used && component && instance->config && component->kind == BR_RECEIVER &&
             component->keeps_metadata && !component->keeps_metadata(instance->config))
             metadata_check_receiver(config, instance, errs);
-        if (instance->used && component && instance->config && component->request_items)
+        if (instance->used && component && instance->config && component->request_records)
             metadata_check_gatherer(config, instance, errs);
     }
 }

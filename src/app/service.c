@@ -231,7 +231,7 @@ static void service_say_totals(const char *whose, const struct totals *totals,
 {
     br_info(&log_service,
             "%s%s: %.0f %s received, %.0f sent, %.0f rejected, %.0f dropped, %.0f left", whose,
-            br_signal_name(signal), totals->received, br_signal_items(signal), totals->sent,
+            br_signal_name(signal), totals->received, br_signal_records(signal), totals->sent,
             totals->rejected, totals->received - totals->sent - totals->rejected - totals->left,
             totals->left);
 }

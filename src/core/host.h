@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host is a component's interface to everything outside it: clock, timers, buffers, work for
- * the end of the loop turn, metrics, random numbers, servers and clients. A worker embeds one; a
- * test makes a fake whose clock it moves by hand.
+ * The host is a component's interface to everything outside it: clock, timers, buffers, work at the
+ * end of a loop iteration, metrics, random numbers, servers and clients. A worker embeds one. A
+ * test makes a fake host and sets its clock.
  */
 #pragma once
 
@@ -24,28 +24,27 @@ struct br_client;
 struct br_client_config;
 struct br_loop;
 
-/* Work for the end of the loop turn; a member of the thing it is for. */
+/* Work for the end of the loop iteration. A member of the structure that it is for. */
 struct br_deferred {
     struct br_list link;
     void (*fn)(struct br_deferred *deferred);
 };
 
-/* Kinds of work. Each has a number of threads to itself, so that one kind never waits for another.
- */
+/* Kinds of work. Each kind has a number of threads, so that it never waits for another kind. */
 enum br_work_kind {
     BR_WORK_QUICK, /* computes for milliseconds; waits for nothing outside the process */
-    BR_WORK_SLOW,  /* may take seconds: queries */
-    BR_WORK_DISK,  /* reads or writes files: it may wait for a disk without end */
+    BR_WORK_SLOW,  /* can take seconds: queries */
+    BR_WORK_DISK,  /* reads or writes files, and can wait for a disk without limit */
     BR_WORK_KINDS
 };
 
-/* Work for a thread of the pool; a member of the thing it is for. `run` is called there, and
- * touches nothing that the worker has at the same time; then `done` in the worker, which may free
- * it. */
+/* Work for a thread of the pool. A member of the structure that it is for. `run` is called in
+ * the thread, and must not touch anything that the worker uses at the same time. Then `done` is
+ * called in the worker, and may free the work. */
 struct br_work {
     void (*run)(struct br_work *work);
     void (*done)(struct br_work *work);
-    void *impl; /* the host's */
+    void *impl; /* of the host */
     enum br_work_kind kind;
     bool left; /* br_host_work_leave was called before it ran */
 };
@@ -53,14 +52,14 @@ struct br_work {
 struct br_host_ops {
     uint64_t (*mono_ms)(struct br_host *host); /* monotonic milliseconds */
     uint64_t (*unix_ns)(struct br_host *host);
-    uint64_t (*cpu_ns)(struct br_host *host); /* that the process has used, user and system */
+    uint64_t (*cpu_ns)(struct br_host *host); /* CPU time of the process, user and system */
     /* net/server.h: opens (or shares) a listener; every worker calls it with equal configs. */
     int (*serve)(struct br_host *host, const struct br_server_config *config,
                  struct br_handler *service, struct br_server **ret, struct br_err *err);
-    /* net/client.h: never fails for an endpoint that does not answer. */
+    /* net/client.h: does not fail for an endpoint that does not answer. */
     int (*connect)(struct br_host *host, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err);
-    /* See br_host_work; false without memory. NULL: there are no threads. */
+    /* As br_host_work; false without memory. NULL: without threads. */
     bool (*work)(struct br_host *host, struct br_work *work);
     void (*work_leave)(struct br_host *host, struct br_work *work);
     void (*work_wait)(struct br_host *host, struct br_work *work);
@@ -76,18 +75,18 @@ struct br_host {
     struct br_metrics *metrics;
     struct br_ledger ledger;
     uint64_t random_state;
-    struct br_memory *memory; /* what the process may hold; NULL: anything */
+    struct br_memory *memory; /* memory budget of the process; NULL: unlimited */
     unsigned worker, n_workers;
-    struct br_loop *const *loops; /* of all workers, by number; NULL: there is no other */
+    struct br_loop *const *loops; /* of all workers, by number; NULL: there is only one */
     struct br_shed shed;
-    bool checking; /* start is only tried: open no file for writing, change nothing outside; no
-                      timer fires */
-    bool draining; /* the end has begun: the graph takes nothing new */
-    void *shared;  /* struct br_shared: what the workers of one service share (core/shared.h) */
+    /* a dry run of the start: no file is opened for writing, nothing outside is changed, and no
+     * timer fires */
+    bool checking;
+    bool draining; /* the shutdown has begun: the graph takes nothing new */
+    void *shared;  /* struct br_shared: shared by the workers of one service (core/shared.h) */
 };
 
-/* Sets up the parts that do no I/O; `ops` and the pool stay the caller's. Returns 0 or BR_ENOMEM.
- */
+/* Initializes the parts that do no I/O. `ops` and the pool are borrowed. Returns 0 or BR_ENOMEM. */
 int br_host_init(struct br_host *host, const struct br_host_ops *ops, struct br_pool *pool);
 void br_host_release(struct br_host *host);
 
@@ -95,47 +94,46 @@ uint64_t br_host_mono_ms(struct br_host *host);
 uint64_t br_host_unix_ns(struct br_host *host);
 uint64_t br_host_cpu_ns(struct br_host *host);
 
-/* Arms `timer` to fire in `delay_ms`. Without memory for it, it fires never and false is returned.
- */
+/* Arms `timer` to fire in `delay_ms`. Returns false without memory; the timer does not fire
+ * then. */
 bool br_host_timer(struct br_host *host, struct br_timer *timer, uint64_t delay_ms,
                    br_timer_fn *fn);
 void br_host_timer_stop(struct br_host *host, struct br_timer *timer);
 
-/* Arms `timer` for a time that does not come. From then on br_host_timer and br_host_timer_park
- * cannot fail for it, until it is stopped: for timers that hold up data which nobody else would
- * move. In its own callback it has to be armed or parked before anything else is. */
+/* Arms `timer` for a time that is never reached. Until it is stopped, br_host_timer and
+ * br_host_timer_park cannot fail for it. For timers that data waits for. In its callback the
+ * timer has to be armed or parked before any other timer. Returns false without memory. */
 bool br_host_timer_park(struct br_host *host, struct br_timer *timer, br_timer_fn *fn);
 
-/* Queues `deferred` for the end of this loop turn; once, however often it is called before. */
+/* Queues `deferred` for the end of this loop iteration. Has no effect if it is queued already. */
 void br_host_defer(struct br_host *host, struct br_deferred *deferred,
                    void (*fn)(struct br_deferred *deferred));
 void br_host_defer_cancel(struct br_deferred *deferred);
 
-/* Has `work` run in a thread of the pool, in the order in which it was asked for as far as threads
- * are free; or at once, done included, where there is none. */
+/* Runs `work` in a thread of the pool, in the order of the calls, as far as threads are free.
+ * Without threads it runs at once, including `done`. */
 void br_host_work(struct br_host *host, struct br_work *work);
 
-/* Cancels `work` where it has not begun; if it is running, it goes on. `done` is called all the
- * same, later. */
+/* Cancels `work` if it has not begun; otherwise it continues. In both cases `done` is called
+ * later. */
 void br_host_work_leave(struct br_host *host, struct br_work *work);
 
-/* Waits, after br_host_work_leave, until `work` is not running any more. Stops the worker for that
- * long. */
+/* Waits, after br_host_work_leave, until `work` is not running. Blocks the worker. */
 void br_host_work_wait(struct br_host *host, struct br_work *work);
 
-/* Runs finished items' callbacks and deferred work until none are left (or a bound is reached).
- * Returns true when work is left over. */
+/* Runs callbacks of finished items and deferred work until none remain, or up to a limit.
+ * Returns true if work remains. */
 bool br_host_settle(struct br_host *host);
 
-/* Runs due timers, then br_host_settle. The loop calls it once a turn, before it sleeps. Returns
- * true when work is left over. */
+/* Runs due timers, then br_host_settle. The loop calls it once in each iteration, before it
+ * sleeps. Returns true if work remains. */
 bool br_host_turn(struct br_host *host);
 
-/* Gives the host, and its pool, the process's memory budget, which outlives both. */
+/* Sets the memory budget of the host and its pool. The budget must outlive both. */
 void br_host_set_memory(struct br_host *host, struct br_memory *memory);
 
-/* Returns true while more is held than the soft limit allows: refuse new work, before its body is
- * read. */
+/* Returns true while the process uses more than the soft limit. New requests are then rejected
+ * before their bodies are read. */
 bool br_host_over_limit(const struct br_host *host);
 
 /* Returns this worker's share of a total that all workers divide among them. The shares of all

@@ -9,8 +9,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/memory.h"
-#include "core/debt.h"
 #include "core/host.h"
+#include "core/pending.h"
 #include "wire/protobuf.h"
 
 #define PARTS_MAX (1u << 22)
@@ -21,12 +21,12 @@ const char *br_signal_name(enum br_signal signal)
     return signal == BR_TRACES ? "traces" : "profiles";
 }
 
-const char *br_signal_items(enum br_signal signal)
+const char *br_signal_records(enum br_signal signal)
 {
     return signal == BR_TRACES ? "spans" : "samples";
 }
 
-/* Counts `count` parts more (or less) that there is room for. */
+/* Counts the memory of `count` parts; negative: of freed ones. */
 static void item_room_count(int64_t count)
 {
     br_mem_hold(BR_HOLDER_ITEMS, count * (int64_t)sizeof(struct br_part));
@@ -43,9 +43,10 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
     item->done_arg = NULL;
     item->parent = NULL;
     item->n_children = item->n_refused = item->n_given_up = 0;
-    item->finished = item->parent_released = item->attempt = false;
-    item->keeps_debt = item->waits = item->answered = false;
-    item->divided = item->taken = false;
+    item->state = BR_ITEM_OPEN;
+    item->kind = BR_ITEM_WHOLE;
+    item->sender = BR_SENDER_OPEN;
+    item->piece_accepted = false;
     item->weight = 0;
     item->host = host;
     item->signal = signal;
@@ -59,17 +60,17 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
 void br_item_received(struct br_item *item)
 {
     struct br_ledger *ledger = &item->host->ledger;
-    *ledger->received[item->signal] += item->n_items;
-    *ledger->held[item->signal] += item->n_items;
-    *ledger->unanswered[item->signal] += item->n_items;
-    *ledger->empty[item->signal] += item->n_items == 0;
-    item->n_held = item->received_items = item->n_items;
+    *ledger->received[item->signal] += item->n_records;
+    *ledger->held[item->signal] += item->n_records;
+    *ledger->unanswered[item->signal] += item->n_records;
+    *ledger->empty[item->signal] += item->n_records == 0;
+    item->n_pending = item->received_records = item->n_records;
     item->received_ms = br_host_mono_ms(item->host);
 }
 
 void br_item_answered(const struct br_item *item)
 {
-    *item->host->ledger.unanswered[item->signal] -= item->received_items;
+    *item->host->ledger.unanswered[item->signal] -= item->received_records;
 }
 
 static void item_part_ref(const struct br_part *part)
@@ -118,7 +119,7 @@ void br_item_move(struct br_item *item, struct br_host *host)
     item_adopt(item->spans_buf, from, host->pool);
 }
 
-/* Makes room for so many parts. */
+/* Makes room for `need` parts. */
 static int item_room_for(struct br_item *item, size_t need)
 {
     uint32_t before = item->cap_parts;
@@ -136,15 +137,15 @@ int br_item_add_part(struct br_item *item, const struct br_part *part)
     }
     item_part_ref(part);
     item->parts[item->n_parts++] = *part;
-    item->n_items += part->n_items;
+    item->n_records += part->n_records;
     item->size += br_part_size(part);
     return 0;
 }
 
-/* Moves up to n_items of what `from` owes to `item`. */
-static void item_take_debt(struct br_item *item, struct br_item *from)
+/* Moves up to as many pending records as the item has records. */
+static void item_take_pending(struct br_item *item, struct br_item *from)
 {
-    (void)br_debt_move(&item->debt, &from->debt, item->n_items);
+    (void)br_pending_move(&item->pending, &from->pending, item->n_records);
 }
 
 void br_item_forget_spans(struct br_item *item)
@@ -170,13 +171,13 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
             memcpy(into->parts + into->n_parts, from->parts, from->n_parts * sizeof *from->parts);
     }
     into->n_parts += from->n_parts;
-    into->n_items += from->n_items;
+    into->n_records += from->n_records;
     into->size += from->size;
-    (void)br_debt_move(&into->debt, &from->debt, from->n_held);
-    from->n_parts = from->n_items = 0;
+    (void)br_pending_move(&into->pending, &from->pending, from->n_pending);
+    from->n_parts = from->n_records = 0;
     from->size = 0;
-    /* Both lists are void: into's is not complete any more, and from may live until into has
-     * arrived somewhere, for which its list is much to keep. */
+    /* Both lists are invalid: that of `into` is incomplete, and `from` may live until `into` is
+     * delivered, which is too long to keep its list. */
     br_item_forget_spans(into);
     br_item_forget_spans(from);
     return 0;
@@ -233,7 +234,7 @@ void br_item_clear_parts(struct br_item *item)
     br_free(item->parts);
     item->parts = NULL;
     item_room_count(-(int64_t)item->cap_parts);
-    item->n_parts = item->cap_parts = item->n_items = 0;
+    item->n_parts = item->cap_parts = item->n_records = 0;
     item->size = 0;
     item->spans = NULL;
 }
@@ -248,7 +249,7 @@ const uint8_t *br_part_resource(const struct br_part *part, size_t *ret_len)
     return part->raw + part->res_body_at;
 }
 
-/* The body's length once its Resource is replaced. */
+/* Returns the length of the body with the new Resource. */
 static size_t item_new_body_len(const struct br_part *part)
 {
     return part->raw_len - part->body_at - part->res_len +
@@ -261,7 +262,7 @@ size_t br_part_size(const struct br_part *part)
                               : part->raw_len;
 }
 
-/* Writes the part's slices; `prefix` has PREFIX_MAX bytes in `prefixes` and is advanced. */
+/* Appends the part. `prefix` points to PREFIX_MAX bytes in `prefixes`, and is advanced. */
 static int item_write_part(const struct br_part *part, struct br_buf *prefixes, uint8_t **prefix,
                            struct br_rope *out)
 {
@@ -294,8 +295,7 @@ static int item_write_body(const struct br_part *part, struct br_rope *out)
     return br_rope_add(out, part->buf, part->raw + part->body_at, part->raw_len - part->body_at);
 }
 
-/* A dictionary with all additions behind it: one field, so that peers need not know that two are
- * one. */
+/* Appends a dictionary and all additions as one field, because peers expect one dictionary. */
 static int item_write_dictionary(const struct br_part *parts, uint32_t count, uint32_t base,
                                  struct br_buf *prefixes, uint8_t **prefix, struct br_rope *out)
 {
@@ -315,8 +315,8 @@ static int item_write_dictionary(const struct br_part *parts, uint32_t count, ui
     return rc;
 }
 
-/* The dictionary that the additions are to: indices count through all of them in order, so the last
- * one; or, where the item has none, the first of the additions. */
+/* Returns the index of the dictionary that the additions belong to. Indices count through all
+ * dictionaries in order, so it is the last one; or the first addition without a dictionary. */
 static uint32_t item_base_of_additions(const struct br_part *parts, uint32_t count)
 {
     uint32_t base = UINT32_MAX, first = UINT32_MAX;
@@ -328,7 +328,9 @@ static uint32_t item_base_of_additions(const struct br_part *parts, uint32_t cou
         else if (first == UINT32_MAX)
             first = i;
     }
-    return first == UINT32_MAX ? UINT32_MAX : base == UINT32_MAX ? first : base;
+    if (first == UINT32_MAX)
+        return UINT32_MAX;
+    return base == UINT32_MAX ? first : base;
 }
 
 static int item_write_parts(const struct br_part *parts, uint32_t count, struct br_pool *pool,
@@ -378,26 +380,25 @@ struct br_item *br_item_twin(const struct br_item *item)
     item_room_count(item->n_parts);
     for (uint32_t i = 0; i < item->n_parts; i++)
         item_part_ref(&item->parts[i]);
-    twin->n_items = item->n_items;
+    twin->n_records = item->n_records;
     twin->size = item->size;
     twin->spans = item->spans;
     twin->spans_buf = item->spans_buf ? br_buf_ref(item->spans_buf) : NULL;
     twin->metadata = item->metadata;
-    twin->received_items = item->received_items;
+    twin->received_records = item->received_records;
     twin->received_ms = item->received_ms;
-    twin->waits = item->waits;
-    twin->answered = item->answered;
+    twin->sender = item->sender;
     return twin;
 }
 
-/* What a child has of its parent beside data and debt. */
-static void item_inherit(struct br_item *child, struct br_item *parent)
+/* Sets the parent, and the fields that a child shares with it. */
+static void item_inherit(struct br_item *child, struct br_item *parent, enum br_item_kind kind)
 {
+    child->kind = kind;
     child->parent = parent;
     child->received_ms = parent->received_ms;
-    child->waits = parent->waits;
-    child->answered = parent->answered;
-    child->debt.exporter = parent->debt.exporter;
+    child->sender = parent->sender;
+    child->pending.exporter = parent->pending.exporter;
 }
 
 struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg)
@@ -405,9 +406,8 @@ struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, voi
     struct br_item *child = br_item_twin(item);
     if (!child)
         return NULL;
-    item_inherit(child, item);
-    item_take_debt(child, item);
-    child->attempt = true;
+    item_inherit(child, item, BR_ITEM_ATTEMPT);
+    item_take_pending(child, item);
     child->done = done;
     child->done_arg = arg;
     return child;
@@ -416,7 +416,7 @@ struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, voi
 static void item_on_orphan(struct br_item *child, void *reason)
 {
     struct br_item *item = child->parent;
-    br_item_settle(item, BR_FATE_DROPPED, reason, item->n_held);
+    br_item_report(item, BR_RESULT_DROPPED, reason, item->n_pending);
     br_item_done(item);
 }
 
@@ -428,50 +428,51 @@ void br_item_orphan(struct br_item *attempt, const char *reason)
 
 void br_item_adopt(struct br_item *item, struct br_item *piece)
 {
-    item_inherit(piece, item);
-    item_take_debt(piece, item);
+    item_inherit(piece, item, BR_ITEM_PIECE);
+    item_take_pending(piece, item);
     if (item->n_children++ == 0)
         item->outcome = BR_OUTCOME_DONE;
 }
 
-void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason, uint32_t count)
+void br_item_report(struct br_item *item, enum br_result result, const char *reason, uint32_t count)
 {
-    if (count > item->n_held)
-        count = item->n_held;
+    if (count > item->n_pending)
+        count = item->n_pending;
     if (count == 0)
         return;
-    for (struct br_item *up = item; up && fate == BR_FATE_SENT; up = up->parent)
+    for (struct br_item *up = item; up && result == BR_RESULT_SENT; up = up->parent)
         up->n_sent += count;
-    br_debt_settle(&item->debt, item->host, item->signal, fate, reason, count);
+    br_pending_report(&item->pending, item->host, item->signal, result, reason, count);
 }
 
-static void item_settle_rest(struct br_item *item)
+static void item_report_rest(struct br_item *item)
 {
     const struct br_outcome *outcome = &item->outcome;
     if (outcome->verdict == BR_DONE) {
-        br_item_settle(item, BR_FATE_DROPPED, "partial_success", outcome->n_rejected);
-        br_item_settle(item, BR_FATE_SENT, NULL, item->n_held);
-    } else if (item->keeps_debt) {
+        br_item_report(item, BR_RESULT_DROPPED, "partial_success", outcome->n_rejected);
+        br_item_report(item, BR_RESULT_SENT, NULL, item->n_pending);
+    } else if (item->kind == BR_ITEM_BORROWS) {
         return;
     } else if (item->parent) {
-        struct br_ledger *exporter = item->parent->debt.exporter;
-        if (!item->debt.exporter)
-            br_debt_enter(&item->debt, item->signal, exporter); /* a late batch has left it */
-        else if (item->debt.exporter != exporter)
-            br_debt_leave(&item->debt, item->signal);
-        (void)br_debt_move(&item->parent->debt, &item->debt, item->n_held);
+        struct br_ledger *exporter = item->parent->pending.exporter;
+        if (!item->pending.exporter)
+            /* a late batch had moved the records out of it */
+            br_pending_enter(&item->pending, item->signal, exporter);
+        else if (item->pending.exporter != exporter)
+            br_pending_leave(&item->pending, item->signal);
+        (void)br_pending_move(&item->parent->pending, &item->pending, item->n_pending);
     } else {
-        br_item_settle(item, BR_FATE_REJECTED, NULL, item->n_held);
+        br_item_report(item, BR_RESULT_REJECTED, NULL, item->n_pending);
     }
 }
 
 void br_item_finish(struct br_item *item, const struct br_outcome *outcome)
 {
-    assert(!item->finished);
-    item->finished = true;
+    assert(item->state != BR_ITEM_FINISHED);
+    item->state = BR_ITEM_FINISHED;
     if (outcome != &item->outcome)
         item->outcome = *outcome;
-    item_settle_rest(item);
+    item_report_rest(item);
     br_list_append(&item->host->finished, &item->link);
 }
 
@@ -497,27 +498,31 @@ double br_item_share(const struct br_item *item)
     const struct br_item *whole = item;
     while (whole->parent)
         whole = whole->parent;
-    return whole->n_items > item->n_items ? (double)item->n_items / whole->n_items : 1;
+    return whole->n_records > item->n_records ? (double)item->n_records / whole->n_records : 1;
 }
 
-void br_item_release_parent(struct br_item *item)
+static void item_release(struct br_item *item, enum br_item_state state)
 {
-    item->parent_released = true;
+    item->state = state;
     if (item->n_children == 0)
         br_item_finish(item, &item->outcome);
 }
 
+void br_item_release_parent(struct br_item *item)
+{
+    item_release(item, BR_ITEM_ENDS_AS_WORST);
+}
+
 void br_item_release_pieces(struct br_item *item)
 {
-    item->divided = true;
-    br_item_release_parent(item);
+    item_release(item, BR_ITEM_ENDS_AS_PART);
 }
 
 void br_item_free(struct br_item *item)
 {
     if (!item)
         return;
-    br_item_settle(item, BR_FATE_REJECTED, NULL, item->n_held);
+    br_item_report(item, BR_RESULT_REJECTED, NULL, item->n_pending);
     br_item_clear_parts(item);
     br_item_forget_spans(item);
     br_arena_release(&item->arena);
@@ -540,18 +545,19 @@ int br_item_edit_end(struct br_mem_scope *scope, int rc)
     return scope->full || never ? BR_EFULL : rc;
 }
 
-/* A piece that may be taken later outweighs those that never will: then all is sent again. */
+/* A piece that can be accepted later outweighs rejected ones: then the sender sends everything
+ * again. */
 static void item_fold_piece(struct br_item *parent, const struct br_item *piece)
 {
     struct br_outcome *into = &parent->outcome;
     const struct br_outcome *outcome = &piece->outcome;
     uint32_t n_rejected = into->n_rejected;
     if (outcome->verdict == BR_DONE)
-        parent->taken = true;
+        parent->piece_accepted = true;
     else if (outcome->verdict == BR_REJECT)
-        parent->n_refused += piece->n_items;
+        parent->n_refused += piece->n_records;
     else
-        parent->n_given_up += piece->n_items;
+        parent->n_given_up += piece->n_records;
     if (outcome->verdict == BR_REJECT && into->verdict == BR_RETRY)
         return;
     if (outcome->verdict == BR_RETRY && into->verdict == BR_REJECT) {
@@ -562,16 +568,28 @@ static void item_fold_piece(struct br_item *parent, const struct br_item *piece)
     br_outcome_fold(into, outcome);
 }
 
-/* What pieces that were not taken owe is the parent's again. */
+/* Reports the records of pieces that were not accepted, and makes the outcome a partial success. */
 static void item_lose_pieces(struct br_item *parent)
 {
     struct br_outcome *outcome = &parent->outcome;
     uint64_t lost = (uint64_t)parent->n_refused + parent->n_given_up + outcome->n_rejected;
-    br_item_settle(parent, BR_FATE_DROPPED, "retries_exhausted", parent->n_given_up);
+    br_item_report(parent, BR_RESULT_DROPPED, "retries_exhausted", parent->n_given_up);
     outcome->verdict = BR_DONE;
     outcome->status = BR_STATUS_OK;
     outcome->delay_ms = 0;
-    outcome->n_rejected = lost < parent->n_items ? (uint32_t)lost : parent->n_items;
+    outcome->n_rejected = lost < parent->n_records ? (uint32_t)lost : parent->n_records;
+}
+
+/* Folds the piece, and finishes the parent after its last piece if it was released. */
+static void item_complete_piece(struct br_item *parent, const struct br_item *piece)
+{
+    item_fold_piece(parent, piece);
+    bool last = --parent->n_children == 0;
+    if (!last || parent->state == BR_ITEM_OPEN || parent->state == BR_ITEM_FINISHED)
+        return;
+    if (parent->piece_accepted && (parent->state == BR_ITEM_ENDS_AS_PART || !parent->n_given_up))
+        item_lose_pieces(parent);
+    br_item_finish(parent, &parent->outcome);
 }
 
 void br_item_complete(struct br_item *item)
@@ -579,13 +597,7 @@ void br_item_complete(struct br_item *item)
     struct br_item *parent = item->parent;
     if (item->done)
         item->done(item, item->done_arg);
-    if (parent && !item->attempt) {
-        item_fold_piece(parent, item);
-        if (--parent->n_children == 0 && parent->parent_released && !parent->finished) {
-            if (parent->taken && (parent->divided || !parent->n_given_up))
-                item_lose_pieces(parent);
-            br_item_finish(parent, &parent->outcome);
-        }
-    }
+    if (item->kind == BR_ITEM_PIECE)
+        item_complete_piece(parent, item);
     br_item_free(item);
 }

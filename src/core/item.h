@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An item is what flows through a pipeline: an OTLP export request of one signal, as ranges of
- * reference-counted buffers, with an arena and exactly one outcome.
+ * An item is the unit that flows through a pipeline: an OTLP export request of one signal. It
+ * consists of ranges of reference-counted buffers and an arena, and has exactly one outcome.
  *
- * An export request of either signal is a list of top-level fields. Each becomes a part: a
- * ResourceSpans or ResourceProfiles, the profiles dictionary, or a field that we do not know. A
- * part keeps the very bytes that came, and beside them, where a processor changed it, a new
- * Resource; untouched parts leave byte for byte as they came. Concatenated requests are a request,
- * so a batch of traces is nothing but the parts of its items.
+ * An export request of either signal is a list of top-level fields. Each field becomes a part: a
+ * ResourceSpans or ResourceProfiles message, the profiles dictionary, or an unknown field. A part
+ * refers to the received bytes. A processor that changes the resource adds a new Resource message;
+ * unchanged parts are sent byte for byte as they were received. Concatenated requests are a valid
+ * request, so a batch of traces is the parts of its items.
  *
- * Who answers for the items (spans or samples) is kept by number: `n_held` is what this item owes
- * the ledger. It moves with the data (br_item_absorb), and is settled as sent, rejected or dropped
- * by whoever decides; br_item_finish settles what is left by the outcome. debt.h has the rest.
+ * `n_pending` is the number of records (spans or samples) for which the item still has to report a
+ * result to the ledger. Pending records move with the data (br_item_absorb). Components report them
+ * as sent, rejected or dropped; br_item_finish reports the rest, according to the outcome. See
+ * core/pending.h.
  *
- * Rules: consume(item) always takes the item. An item is finished exactly once. Finishing records
- * the outcome and queues the callback for the end of the loop turn; it never calls back at once.
+ * Rules: consume(item) always takes the item. An item is finished exactly once. Finishing stores
+ * the outcome and queues the callback for the end of the loop iteration; the callback is never
+ * called at once.
  */
 #pragma once
 
@@ -32,16 +34,15 @@
 struct br_host;
 struct br_item;
 struct br_ledger;
-struct br_portion;
+struct br_copied;
 struct br_sample_types;
 
 enum br_signal { BR_TRACES, BR_PROFILES };
 #define BR_SIGNALS 2
 
-/* Return "traces" or "profiles"; "spans" or "samples", which is what their items are. */
-/* OTLP counts whole profiles as rejected, where we count samples. Returns what `part` of `whole` is
- * of `other`, rounded up: each of them that may be meant. All where `part` is no less than `whole`.
- */
+/* Returns the number of records, of `other`, that corresponds to `part` of `whole`, rounded up;
+ * `other` if `part` is at least `whole`. OTLP counts whole profiles as rejected, and Braid
+ * counts samples. */
 static inline uint32_t br_signal_share(uint32_t part, uint32_t whole, uint32_t other)
 {
     if (part >= whole)
@@ -49,40 +50,44 @@ static inline uint32_t br_signal_share(uint32_t part, uint32_t whole, uint32_t o
     return (uint32_t)(((uint64_t)part * other + whole - 1) / whole);
 }
 
+/* Returns "traces" or "profiles". */
 const char *br_signal_name(enum br_signal signal);
-const char *br_signal_items(enum br_signal signal);
+/* Returns the name of the records: "spans" or "samples". */
+const char *br_signal_records(enum br_signal signal);
 
 enum br_part_kind {
     BR_PART_RESOURCE,   /* ResourceSpans or ResourceProfiles, field 1 */
     BR_PART_DICTIONARY, /* ProfilesDictionary, field 2 of a profiles request */
-    BR_PART_OTHER,      /* a field that the schema does not know */
+    BR_PART_OTHER,      /* a field that is not in the schema */
 };
 
-/* Fields that an item writes itself: of ExportTraceServiceRequest and ExportProfilesServiceRequest,
- * and the Resource of ResourceSpans and ResourceProfiles. otlp/fields.h has all others. */
+/* Numbers of the fields that an item writes: those of ExportTraceServiceRequest and
+ * ExportProfilesServiceRequest, and the Resource of ResourceSpans and ResourceProfiles. All
+ * others are in otlp/fields.h. */
 enum { BR_REQUEST_RESOURCES = 1, BR_REQUEST_DICTIONARY = 2 };
 enum { BR_RESOURCES_RESOURCE = 1 };
 
 struct br_part {
     enum br_part_kind kind;
-    bool additions;     /* DICTIONARY: further entries, which go on the wire as part of the first */
-    uint32_t n_items;   /* spans or samples in it */
+    /* DICTIONARY: further entries, which are written as part of the first dictionary */
+    bool additions;
+    uint32_t n_records; /* spans or samples in it */
     struct br_buf *buf; /* keeps `raw` alive */
-    const uint8_t *raw; /* tag, length and body, as they came */
+    const uint8_t *raw; /* tag, length and body, as received */
     uint32_t raw_len;
-    uint32_t body_at;     /* where the body starts in `raw` */
-    uint32_t res_at;      /* RESOURCE: where its Resource field starts (the tag), from `raw` ... */
-    uint32_t res_len;     /* ... and its length with tag; 0: it has none */
-    uint32_t res_body_at; /* where the Resource message itself starts, from `raw` */
-    uint32_t outline_at;  /* DICTIONARY: where its outline is, from `raw`
-                             (otlp/dictionary/outline.h);  0: it has none */
+    uint32_t body_at;     /* offset of the body in `raw` */
+    uint32_t res_at;      /* RESOURCE: offset of its Resource field (the tag) in `raw` ... */
+    uint32_t res_len;     /* ... and its length with the tag; 0: absent */
+    uint32_t res_body_at; /* offset of the Resource message in `raw` */
+    /* DICTIONARY: offset of its outline in `raw` (otlp/dictionary/outline.h); 0: absent */
+    uint32_t outline_at;
     struct br_buf *new_resource_buf;
     const uint8_t *new_resource; /* replaces the Resource message; NULL: unchanged */
     uint32_t new_resource_len;
 };
 
-/* Of a span what tells it apart and places it. An id of zeros is none: it is not valid on the wire
- * (trace.proto, Span.trace_id and span_id). */
+/* The identity, parent and time of a span. An id of zeros means an absent id, because it
+ * is invalid on the wire (trace.proto, Span.trace_id and span_id). */
 struct br_span_head {
     uint8_t trace_id[16];
     uint64_t span_id, parent_id; /* bytes as on the wire */
@@ -95,27 +100,72 @@ static inline bool br_span_has_trace(const struct br_span_head *head)
     return memcmp(head->trace_id, none, sizeof none) != 0;
 }
 
-/* A span as the walk found it; every pointer into its part's bytes. Made only where a consumer
- * asked for it (br_component.wants_spans). */
+/* A span as the walk found it. All pointers are into the bytes of its part. Made only if a
+ * component needs it (br_component.wants_spans). */
 struct br_span {
     struct br_span_head head;
     const uint8_t *body;
     const uint8_t *name;
-    const uint8_t *thread_id, *thread_name;  /* the values (AnyValue) of the last attributes with
-                                                these keys; NULL: there is none */
-    uint32_t thread_id_len, thread_name_len; /* where there is one */
+    /* values (AnyValue) of the last attributes with these keys; NULL: absent */
+    const uint8_t *thread_id, *thread_name;
+    uint32_t thread_id_len, thread_name_len; /* valid if the pointer is not NULL */
     uint32_t body_len, name_len;
     uint32_t part;  /* index of its part in the item */
     uint8_t kind;   /* Span.SpanKind */
     uint8_t status; /* Status.StatusCode */
 };
 
-/* What is owed to the ledger, and through whom (debt.h). All zero: nothing. */
-struct br_debt {
-    uint32_t n_held;             /* spans or samples */
-    uint32_t n_claimed;          /* of these, owed to fan-outs; the rest to the worker's ledger */
-    struct br_portion *portions; /* to which fan-outs */
-    struct br_ledger *exporter;  /* the ledger of the exporter that has the data; NULL: none has */
+/* The records without a result, and where their result is reported (core/pending.h). All zero:
+ * none. */
+struct br_pending {
+    uint32_t n_pending; /* records */
+    /* of these, records of copies (br_copies); the others are reported to the worker's ledger */
+    uint32_t n_copied;
+    struct br_copied *copied;   /* the copies that they belong to */
+    struct br_ledger *exporter; /* ledger of the exporter that has the data; NULL: none has */
+};
+
+/*
+ * The delivery state of an item:
+ *
+ * | state         | event                     | next state    | effect                           |
+ * |---------------|---------------------------|---------------|----------------------------------|
+ * | OPEN          | br_item_adopt             | OPEN          | n_children + 1                   |
+ * | OPEN          | br_item_finish            | FINISHED      | outcome and pending records are  |
+ * |               |                           |               | reported; queued for completion  |
+ * | OPEN          | br_item_release_parent    | ENDS_AS_WORST | FINISHED if it has no children   |
+ * | OPEN          | br_item_release_pieces    | ENDS_AS_PART  | FINISHED if it has no children   |
+ * | ENDS_AS_WORST | its last child completes  | FINISHED      | as by br_item_finish             |
+ * | ENDS_AS_PART  | its last child completes  | FINISHED      | as by br_item_finish             |
+ * | FINISHED      | br_item_complete          | (freed)       | callback, then the parent's step |
+ *
+ * Components call br_item_finish only for an OPEN item.
+ */
+enum br_item_state {
+    BR_ITEM_OPEN,
+    BR_ITEM_ENDS_AS_WORST, /* a piece that ended as BR_RETRY makes the item end as BR_RETRY */
+    /* such a piece is part of the rejected records, if another piece was accepted */
+    BR_ITEM_ENDS_AS_PART,
+    BR_ITEM_FINISHED,
+};
+
+/* Determines which object reports the pending records of an item that does not end as BR_DONE,
+ * and whether the parent gets the outcome. */
+enum br_item_kind {
+    BR_ITEM_WHOLE, /* no parent: the records are rejected */
+    BR_ITEM_PIECE, /* a part of its parent, which takes the records back and folds the outcome */
+    /* one try at delivering its parent, which takes the records back; only the callback gets the
+     * outcome */
+    BR_ITEM_ATTEMPT,
+    BR_ITEM_BORROWS, /* no parent: the records stay in the item, and its callback takes them */
+};
+
+/* What the sender of the data is waiting for. */
+enum br_sender {
+    /* an answer, which it gets when the item ends; that can be before delivery */
+    BR_SENDER_OPEN,
+    BR_SENDER_WAITS,    /* the delivery: no component may finish the item before */
+    BR_SENDER_ANSWERED, /* nothing, because it was answered */
 };
 
 typedef void br_item_done_fn(struct br_item *item, void *arg);
@@ -123,169 +173,175 @@ typedef void br_item_done_fn(struct br_item *item, void *arg);
 struct br_item {
     struct br_host *host;
     enum br_signal signal;
-    uint32_t n_items; /* spans or samples in its parts */
-    uint32_t n_sent; /* of those that it had, settled as sent, by itself, its attempts and pieces */
+    uint32_t n_records; /* records in its parts */
+    uint32_t n_sent;    /* records reported as sent by the item, its attempts and its pieces */
     union {
-        struct br_debt debt;
-        uint32_t n_held; /* debt.n_held */
+        struct br_pending pending;
+        uint32_t n_pending; /* the same as pending.n_pending */
     };
     uint32_t n_parts, cap_parts;
     struct br_part *parts;
-    size_t size; /* bytes of the parts, as on the wire; but additions count with their own tags and
-                    lengths, which the wire has not: a few bytes more than br_item_write writes,
-                    never less */
-    struct br_span *spans;    /* n_items of them in order, in spans_buf; or NULL */
+    /* bytes of the parts on the wire; each dictionary addition counts with a tag and length that
+     * are not written, so this is at least the length that br_item_write appends */
+    size_t size;
+    struct br_span *spans;    /* all n_records spans in order, in spans_buf; or NULL */
     struct br_buf *spans_buf; /* or NULL */
     struct br_arena arena;
-    uint32_t received_items; /* n_items when it was received */
-    uint32_t n_profiles;     /* profiles: Profile messages that the walk found; 0: not known */
-    bool odd_times;          /* profiles: the walk found times before 1971 (otlp/edit/times.h) */
-    uint64_t received_ms;    /* monotonic */
-    /* Profiles, from a receiver until it has counted them: samples by their type
-     * (otlp/sample_types.h); in the arena. NULL: not known. */
+    uint32_t received_records; /* n_records when the item was received */
+    uint32_t n_profiles;       /* profiles: number of Profile messages; 0: unknown */
+    bool odd_times;            /* profiles: there are times before 1971 (otlp/edit/times.h) */
+    uint64_t received_ms;      /* monotonic time */
+    /* Profiles, from a receiver until it has counted them: number of samples by type
+     * (otlp/sample_types.h); in the arena. NULL: unknown. */
     const struct br_sample_types *sample_types;
-    const char *metadata; /* client metadata that processors asked for (br_component.metadata_keys),
-                             or NULL: name\0value\0 pairs, ended by an empty name; in the arena */
+    /* client metadata requested by components (br_component.metadata_keys), or NULL: pairs
+     * name\0value\0, ended by an empty name; in the arena */
+    const char *metadata;
     struct br_outcome outcome; /* valid once finished */
-    br_item_done_fn *done;     /* set by who made the item; NULL: nobody waits */
+    br_item_done_fn *done;     /* set by the creator of the item; NULL: not called */
     void *done_arg;
-    struct br_item *parent;         /* folds our outcome into its own; NULL: none */
-    uint32_t n_children;            /* unfinished ones */
-    uint32_t n_refused, n_given_up; /* items in pieces that ended as BR_REJECT, and as BR_RETRY */
-    bool finished, parent_released;
-    bool divided; /* its pieces are tried for as long as they ever are (br_item_release_pieces) */
-    bool taken;   /* a piece ended as BR_DONE */
-    bool attempt; /* a try at its parent: debt goes back, the outcome is not folded */
-    bool keeps_debt; /* what it owes when it ends other than DONE stays for its callback to take */
-    bool waits;      /* somebody waits for its delivery: nobody may finish it before */
-    bool answered;   /* its sender has the answer already: nobody waits for its end */
-    size_t weight;   /* what it counts for in the queue that holds it; moved by batchers */
-    struct br_list link; /* for whoever holds the item; then the host's queue of finished ones */
+    struct br_item *parent;         /* folds the outcome of the item into its outcome; NULL: none */
+    uint32_t n_children;            /* pieces that have not completed */
+    uint32_t n_refused, n_given_up; /* records in pieces that ended as BR_REJECT, and as BR_RETRY */
+    enum br_item_state state;
+    enum br_item_kind kind;
+    enum br_sender sender;
+    bool piece_accepted; /* a piece ended as BR_DONE */
+    /* share of the size of the queue that contains the item; moved by batchers */
+    size_t weight;
+    struct br_list link; /* for the owner of the item; then in the host's list of finished items */
 };
 
-/* Moves the item, which a thread made with a host and a pool of its own and which is in no pipeline
- * yet, with its buffers to `host`. */
+/* Moves an item and its buffers to `host`. The item was made by a thread with another host and
+ * pool, and is not in a pipeline yet. */
 void br_item_move(struct br_item *item, struct br_host *host);
 
-/* Says what the payload of the item is held for from now on: the buffers of its parts count for
- * `holder`. */
+/* Sets the memory category of the buffers of the item's parts. */
 void br_item_hold(struct br_item *item, enum br_holder holder);
 
-/* Returns a new, empty item without ledger debt, which the caller owns. NULL when there is no
+/* Returns a new, empty item without pending records, which the caller owns. Returns NULL without
  * memory. */
 struct br_item *br_item_new(struct br_host *host, enum br_signal signal);
 
-/* Enters the item's n_items into the ledger as received, in a request that is not answered yet;
- * from then on it owes them. */
+/* Counts the item's records as received in the ledger, as part of a request that is not answered
+ * yet. The records are pending from then on. */
 void br_item_received(struct br_item *item);
 
-/* Notes that the sender of an item that was received has its answer, or expects none. Called once
- * for each. */
+/* Notes that the sender of a received item was answered, or expects no answer. Called once for
+ * each received item. */
 void br_item_answered(const struct br_item *item);
 
-/* Appends a part; takes a reference of its own on its buffers and adds to n_items and size. Returns
- * 0, BR_ENOMEM, or BR_EFULL where there are four million. */
+/* Appends a part, takes a reference to its buffers, and adds to n_records and size. Returns 0,
+ * BR_ENOMEM, or BR_EFULL if the item has four million parts. */
 int br_item_add_part(struct br_item *item, const struct br_part *part);
 
-/* Moves all parts, and the ledger debt, of `from` to the end of `into`; `from` is left empty, to be
- * finished. Neither has spans afterwards. Returns 0, BR_ENOMEM or BR_EFULL as above; on failure
- * nothing moved. */
+/* Moves all parts and pending records of `from` to the end of `into`. `from` is then empty, and
+ * has to be finished. Neither has a list of spans afterwards. Returns 0, BR_ENOMEM or BR_EFULL
+ * as br_item_add_part; on failure nothing was moved. */
 int br_item_absorb(struct br_item *into, struct br_item *from);
 
-/* Returns the bytes of the metadata, with the empty name that ends it; 0: it has none. */
+/* Returns the length of the metadata in bytes, including the empty name at its end; 0 without
+ * metadata. */
 size_t br_item_metadata_len(const struct br_item *item);
 
-/* Gives `into`, which has none, a copy of the client metadata of `from`. False when there is no
- * memory. */
+/* Copies the client metadata of `from` to `into`, which has none. Returns false without memory. */
 bool br_item_keep_metadata(struct br_item *into, const struct br_item *from);
 
-/* Returns the value of a key of the item's metadata (in any case), or NULL. */
+/* Returns the value of a key of the item's metadata, or NULL. Ignores the case of the key. */
 const char *br_item_metadata(const struct br_item *item, const char *key);
 
-/* Replaces the Resource message of a part. Takes a reference of its own on `buf` (which holds
- * `data`); len may be 0. Never fails. */
+/* Replaces the Resource message of a part. Takes a reference to `buf`, which contains `data`.
+ * `len` may be 0. Cannot fail. */
 void br_item_set_resource(struct br_item *item, struct br_part *part, struct br_buf *buf,
                           const uint8_t *data, size_t len);
 
-/* Drops all parts; n_items and size become 0. The ledger debt stays. */
+/* Removes all parts; n_records and size become 0. Pending records stay. */
 void br_item_clear_parts(struct br_item *item);
 
-/* Gives up the list of spans; the parts stay. */
+/* Frees the list of spans; the parts stay. */
 void br_item_forget_spans(struct br_item *item);
 
-/* Returns the Resource message of a part (its replacement where there is one). `*ret_len` may be 0.
- */
+/* Returns the Resource message of a part, or its replacement. `*ret_len` may be 0. */
 const uint8_t *br_part_resource(const struct br_part *part, size_t *ret_len);
 
-/* Returns the bytes a part takes on the wire. */
+/* Returns the size of a part on the wire in bytes. */
 size_t br_part_size(const struct br_part *part);
 
-/* Appends all parts of an item to a rope as they go on the wire. Returns 0 or BR_ENOMEM (some may
- * have been appended). */
+/* Appends all parts of an item to a rope in wire format. Returns 0 or BR_ENOMEM; some parts may
+ * have been appended then. */
 int br_item_write(const struct br_item *item, struct br_rope *out);
 
-/* Returns an item without parent and without debt that refers to all parts of `item`. Its metadata
- * is that of `item`, and borrowed as long as it lives. NULL when there is no memory. */
+/* Returns an item without parent and pending records that refers to all parts of `item`. Its
+ * metadata is that of `item`, and borrowed as long as it lives. Returns NULL without memory. */
 struct br_item *br_item_twin(const struct br_item *item);
 
-/* Returns a child that shares all parts and takes all debt, for one try at delivering `item`:
- * `done` is called with its outcome, which is not folded into the parent's; unless BR_DONE, the
- * debt is back by then. NULL when there is no memory. */
+/* Returns a child that refers to all parts of `item` and takes its pending records, for one try
+ * at delivering it. `done` is called with its outcome, which is not folded into that of `item`.
+ * Unless the outcome is BR_DONE, the records have been returned by then. Returns NULL without
+ * memory. */
 struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg);
 
-/* Gives up waiting for an attempt that has not been completed: its callback is not called; instead
- * the item that it is a try at ends with it, and what that then owes is dropped for `reason` (a
+/* Abandons an attempt that has not completed. Its callback is not called. Instead the parent
+ * finishes with the attempt, and records that are pending then are dropped with `reason` (a
  * constant). */
 void br_item_orphan(struct br_item *attempt, const char *reason);
 
-/* Makes `piece`, a twin of `item` or a part of its data, its child and gives it its share of the
- * debt. The parent is finished when its last child is and br_item_release_parent was called: as
- * BR_RETRY if one child is, else as BR_DONE if one is, and items that others refused are the
- * rejected part of that success; as BR_REJECT if all refused. What a child still owes when it ends
- * other than BR_DONE goes back to the parent. */
+/* Makes `piece` a child of `item` and moves its share of the pending records to it. `piece` is a
+ * twin of `item` or contains a part of its data. Pending records of a child that does not end as
+ * BR_DONE return to the parent.
+ *
+ * The parent finishes when its last child has completed and br_item_release_parent was called:
+ * as BR_RETRY if one child ended so; else as BR_DONE if one ended so, with the records of the
+ * others as the rejected part; else as BR_REJECT. */
 void br_item_adopt(struct br_item *item, struct br_item *piece);
 
-/* Returns which part of a request `item` is, by its spans or samples: 1 where it is no piece of one
- * (br_item_adopt). What a request may cost, all its pieces together may. */
+/* Returns which share of a request `item` is, by its records: 1 if it is not a piece
+ * (br_item_adopt). A limit for a request applies to the sum of its pieces. */
 double br_item_share(const struct br_item *item);
 
-/* Lets the parent finish once its children have: the counterpart of the first br_item_adopt. */
+/* Allows the parent to finish once its children have completed. Called once after br_item_adopt. */
 void br_item_release_parent(struct br_item *item);
 
-/* Likewise where the children are pieces that somebody has tried for as long as they are tried: if
- * one was taken, the parent ends as BR_DONE, also if others ended as BR_RETRY: they are part of
- * what was rejected (OTLP, "Partial Success") and dropped. Nobody sends again what was taken. */
+/* As br_item_release_parent, for pieces whose retries have ended: if one piece was accepted, the
+ * parent ends as BR_DONE, even if others ended as BR_RETRY. These are part of the rejected
+ * records (OTLP, "Partial Success") and dropped, so that the accepted ones are not sent again. */
 void br_item_release_pieces(struct br_item *item);
 
-/* What a processor may allocate to change an item, so many times its bytes and so many more. */
+/* Limit of a processor's allocations for changing an item: this multiple of its size, plus
+ * BR_EDIT_ROOM bytes. */
 #define BR_EDIT_GROWTH 8u
 #define BR_EDIT_ROOM (8u << 20)
 
-/* Begins a processor's changes to `item`: until br_item_edit_end this thread allocates within these
- * bounds and the memory budget. The caller keeps `scope` where it is. */
+/* Begins a processor's changes to `item`: until br_item_edit_end this thread allocates within
+ * the limit above and the memory budget. `scope` must stay at its address. */
 void br_item_edit_begin(struct br_mem_scope *scope, const struct br_item *item);
 
-/* Ends them, before the item is handed on. Returns `rc`, or BR_EFULL instead of BR_ENOMEM where the
- * same item never fits. */
+/* Ends the changes, before the item is passed on. Returns `rc`; BR_EFULL instead of BR_ENOMEM if
+ * the same item can never succeed. */
 int br_item_edit_end(struct br_mem_scope *scope, int rc);
 
-/* Says what became of `n` of the items that `item` owes. */
-enum br_fate { BR_FATE_SENT, BR_FATE_REJECTED, BR_FATE_DROPPED };
-void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason, uint32_t count);
+/* The result of a record, as reported to the ledger. */
+enum br_result { BR_RESULT_SENT, BR_RESULT_REJECTED, BR_RESULT_DROPPED };
 
-/* Finishes the item: exactly once, by whoever holds it, who must not touch it afterwards. What it
- * still owes is settled as sent when BR_DONE (less n_rejected, which is dropped for the reason
- * "partial_success"); otherwise it goes back to the parent, or, without one, counts as rejected. */
+/* Reports the result of `count` of the item's pending records to the ledger. `reason` is a constant
+ * that names why they were dropped; NULL for other results. */
+void br_item_report(struct br_item *item, enum br_result result, const char *reason,
+                    uint32_t count);
+
+/* Finishes the item. The owner calls it exactly once and must not use the item afterwards. With
+ * BR_DONE the pending records are reported as sent, except for n_rejected of them, which are
+ * dropped with the reason "partial_success". Otherwise they return to the parent, or are
+ * rejected without a parent (enum br_item_kind). */
 void br_item_finish(struct br_item *item, const struct br_outcome *outcome);
 
-/* Finish as br_item_finish does, with BR_DONE, BR_RETRY, BR_REJECT. */
+/* Finish the item with BR_DONE, BR_RETRY or BR_REJECT, as br_item_finish. */
 void br_item_done(struct br_item *item);
 void br_item_retry(struct br_item *item, enum br_status status, uint32_t delay_ms, const char *why);
 void br_item_reject(struct br_item *item, enum br_status status, const char *why);
 
-/* Runs a finished item's callback, folds it into its parent and frees it. Only for the host's turn.
- */
+/* Calls the callback of a finished item, folds the item into its parent and frees it. Called
+ * only by the host. */
 void br_item_complete(struct br_item *item);
 
-/* Frees an item that was never handed to a consumer. What it owes is settled as rejected. */
+/* Frees an item that was never given to a consumer. Its pending records are rejected. */
 void br_item_free(struct br_item *item);

@@ -12,17 +12,17 @@
 
 struct metric {
     double value;
-    struct br_histogram histogram; /* BR_HISTOGRAM */
+    struct br_histogram histogram; /* type BR_HISTOGRAM */
     enum br_metric_type type;
     const char *name;
     const char *labels;
-    double counts[]; /* of the histogram; then both texts */
+    double counts[]; /* of the histogram; followed by both texts */
 };
 
 struct br_metrics {
     struct br_map *map;               /* "name\0labels" -> struct metric */
-    double lost;                      /* where numbers go that have no place */
-    struct br_histogram lost_figures; /* likewise */
+    double lost;                      /* value of all metrics above the maximum */
+    struct br_histogram lost_figures; /* the same for histograms */
 };
 
 struct br_metrics *br_metrics_new(void)
@@ -46,7 +46,8 @@ void br_metrics_free(struct br_metrics *metrics)
     br_free(metrics);
 }
 
-/* The metric of that name and labels, made where it is new; NULL when there is no place. */
+/* Returns the metric of that name and labels, which is made if it is new. Returns NULL above the
+ * maximum or without memory. */
 static struct metric *metrics_make(struct br_metrics *metrics, enum br_metric_type type,
                                    const char *name, const char *labels, size_t n_counts)
 {
@@ -149,7 +150,7 @@ static int metrics_by_name(const void *left, const void *right)
     return names ? names : strcmp(one->labels, other->labels);
 }
 
-/* In as few digits as name it, among all numbers. */
+/* Prints the value with the fewest digits that identify it. */
 static void metrics_print_fraction(double value, struct br_str *out)
 {
     char text[40];
@@ -178,8 +179,8 @@ static const char *metrics_suffix(const struct metric *metric, enum br_metrics_f
     return metric->type == BR_COUNTER && format != BR_METRICS_PLAIN ? "_total" : "";
 }
 
-/* HELP and TYPE name the family, which of a counter is the whole name in Prometheus text, and the
- * name without its suffix in OpenMetrics. */
+/* Prints HELP and TYPE with the name of the family. For a counter that is the whole name in
+ * Prometheus text, and the name without its suffix in OpenMetrics. */
 static void metrics_print_family(const struct metric *metric, enum br_metrics_format format,
                                  const char *help, struct br_str *out)
 {
@@ -200,7 +201,7 @@ static void metrics_print_sample(const struct metric *metric, const char *suffix
     metrics_print_value(value, out);
 }
 
-/* A bound as its format spells it: OpenMetrics has floating point numbers as such. */
+/* Prints a bound as its format requires: OpenMetrics needs a decimal point. */
 static void metrics_print_bucket(const struct metric *metric, enum br_metrics_format format,
                                  double bound, double count, struct br_str *out)
 {
@@ -264,7 +265,7 @@ void br_metrics_print_target(const char *labels, enum br_metrics_format format, 
                   family, text ? "gauge" : "info", labels);
 }
 
-/* One number of the ledger; without memory for its labels, one that no scrape shows. */
+/* Returns a number of the ledger; without memory for its labels, one that is not in any scrape. */
 static double *metrics_entry(struct br_ledger *ledger, enum br_metric_type type, const char *name,
                              enum br_signal signal, const char *reason)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An outcome says how an item ended. The one table here turns it into a gRPC status and an HTTP
- * code. Source: opentelemetry-proto docs/specification.md (1.11), "Failures" and "OTLP/HTTP
- * Response".
+ * An outcome describes how an item ended, and is translated to a gRPC status and an HTTP code.
+ * Source: opentelemetry-proto docs/specification.md (1.11), "Failures" and "OTLP/HTTP Response".
  */
 #pragma once
 
@@ -10,9 +9,9 @@
 #include <stdint.h>
 
 enum br_verdict {
-    BR_DONE,   /* taken over by the next in line, or delivered */
-    BR_RETRY,  /* not now: send the same again, after the delay */
-    BR_REJECT, /* never: sending the same again cannot help */
+    BR_DONE,   /* accepted by the next component, or delivered */
+    BR_RETRY,  /* refused for now: send the same again, after the delay */
+    BR_REJECT, /* rejected: sending the same again cannot help */
 };
 
 /* gRPC status codes (grpc/doc/statuscodes.md). */
@@ -38,35 +37,37 @@ enum br_status {
 
 struct br_outcome {
     enum br_verdict verdict;
-    enum br_status status; /* why; OK when verdict is BR_DONE */
-    uint32_t delay_ms;     /* BR_RETRY: when to try again; 0: no hint */
-    uint32_t n_rejected;   /* BR_DONE: items that the destination refused for good */
-    char text[192];        /* one sentence; empty when there is nothing to say */
+    enum br_status status; /* the cause; OK with BR_DONE */
+    uint32_t delay_ms;     /* BR_RETRY: time until the next try; 0: no hint */
+    uint32_t n_rejected;   /* BR_DONE: records that the destination rejected */
+    char text[192];        /* one sentence for users; may be empty */
 };
 
 #define BR_OUTCOME_DONE ((struct br_outcome){.verdict = BR_DONE})
 
-/* Outcomes with a printf-style sentence. */
+/* Return an outcome with a printf-style sentence. */
 struct br_outcome br_outcome_retry(enum br_status status, uint32_t delay_ms, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 struct br_outcome br_outcome_reject(enum br_status status, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Folds the outcome of a child into its parent's: the worst verdict wins and brings its sentence,
- * rejected counts add up, the longest delay stays. */
+/* Folds the outcome of a child into its parent's. The worst verdict and its sentence win,
+ * rejected counts are added, the longest delay stays. */
 void br_outcome_fold(struct br_outcome *into, const struct br_outcome *child);
 
-/* Returns the gRPC status that answers a client: OK; for BR_RETRY RESOURCE_EXHAUSTED where `status`
- * is that (a backend asked for mercy), else UNAVAILABLE; `status` otherwise. */
+/* Returns the gRPC status for a client: OK for BR_DONE. For BR_RETRY it is RESOURCE_EXHAUSTED if
+ * `status` is that (a backend asked to slow down), otherwise UNAVAILABLE. For BR_REJECT it is
+ * `status`, or INTERNAL if `status` is OK. */
 enum br_status br_outcome_grpc(const struct br_outcome *outcome);
 
-/* Returns the HTTP code that answers a client: 200; for BR_RETRY 429 where `status` is
- * RESOURCE_EXHAUSTED, else 503; otherwise by `status` (400, 401, 403, 404, 413, 500). */
+/* Returns the HTTP code for a client: 200 for BR_DONE. For BR_RETRY it is 429 if `status` is
+ * RESOURCE_EXHAUSTED, otherwise 503. For BR_REJECT it depends on `status` (400, 401, 403, 404,
+ * 409, 413, 499, 500). */
 unsigned br_outcome_http(const struct br_outcome *outcome);
 
-/* Returns true when a client may send again what a server answered with this status;
- * RESOURCE_EXHAUSTED only with a RetryInfo. */
+/* Returns true if a client may send again after a server answered with this status.
+ * RESOURCE_EXHAUSTED is retryable only with a RetryInfo. */
 bool br_status_retryable(enum br_status status, bool has_retry_info);
 
-/* Returns the name of a status, as "UNAVAILABLE"; "UNKNOWN" for what is no status. */
+/* Returns the name of a status, such as "UNAVAILABLE"; "UNKNOWN" for unknown numbers. */
 const char *br_status_name(enum br_status status);

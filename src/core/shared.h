@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps, by name, the things that all workers of a service share: the join's table is one. Made and
- * given up while a single thread runs (nodes are created and destroyed then); what is inside takes
- * care of its threads.
+ * Stores, by name, objects that all workers of a service share, for example the join's table. They
+ * are made and released while one thread runs, because nodes are created and destroyed then. The
+ * objects do their own locking.
  */
 #pragma once
 
@@ -11,13 +11,13 @@
 struct br_shared;
 
 struct br_shared *br_shared_new(void);
-void br_shared_free(struct br_shared *shared); /* everything must have been given up */
+void br_shared_free(struct br_shared *shared); /* All objects must have been released. */
 
-/* Returns the thing of that name, made by `make(arg)` for the first who asks; each call is one
- * reference. NULL when `make` returned NULL or there is no memory. Without host->shared every call
- * makes its own. */
+/* Returns the object of that name, which the first caller makes by `make(arg)`. Each call takes
+ * one reference. Returns NULL if `make` did, or without memory. If host->shared is NULL, each
+ * call makes an object. */
 void *br_shared_get(struct br_host *host, const char *name, void *(*make)(const void *arg),
                     const void *arg);
 
-/* Gives a reference back; the last one releases the thing. */
+/* Releases a reference. The last one calls `release`. */
 void br_shared_put(struct br_host *host, void *thing, void (*release)(void *thing));

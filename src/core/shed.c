@@ -7,7 +7,7 @@
 
 static const struct {
     const char *text;
-    double share; /* of the profiles that are dropped */
+    double share; /* share of profiles that is dropped */
 } steps[] = {
     [BR_SHED_NONE] = {"nothing is shed", 0},
     [BR_SHED_HALF] = {"one of two profiles is dropped", 0.5},
@@ -39,8 +39,8 @@ void br_shed_set(struct br_host *host, unsigned cpu_step, unsigned memory_percen
         shed->refused[i] = shed_counter(host, (enum br_signal)i, "refused");
 }
 
-/* In tenths of a per cent, where memory takes a step: at its percentage, and at each third of the
- * way from there to the limit. */
+/* Returns the memory use, in tenths of a per cent of the soft limit, at which `step` begins: the
+ * configured percentage, and each third of the way from there to the limit. */
 static size_t shed_mark(const struct br_shed *shed, unsigned step)
 {
     return 10 * shed->memory_percentage + (step - 1) * 10 * (100 - shed->memory_percentage) / 3;
@@ -92,8 +92,8 @@ bool br_shed_drops(struct br_host *host, enum br_signal signal)
 
 void br_shed_item(struct br_item *item)
 {
-    struct br_outcome outcome = {.verdict = BR_DONE, .n_rejected = item->n_items};
+    struct br_outcome outcome = {.verdict = BR_DONE, .n_rejected = item->n_records};
     (void)snprintf(outcome.text, sizeof outcome.text, "dropped: the server is overloaded");
-    br_item_settle(item, BR_FATE_DROPPED, BR_SHED_REASON, item->n_held);
+    br_item_report(item, BR_RESULT_DROPPED, BR_SHED_REASON, item->n_pending);
     br_item_finish(item, &outcome);
 }

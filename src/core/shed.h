@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shedding: a worker gives up data, step by step, while there is too little CPU or memory. Profiles
- * go before traces: half of them is still the profile of a program, half of a trace is nothing.
+ * Load shedding: a worker drops or refuses data, in steps, while there is too little CPU or memory.
+ * Profiles go first: half of the profiles still describe a program, but half of a trace is useless.
  *
- * The first two steps drop a share of the profiles for good, after they were read and counted
- * ("shed" in the ledger): one that were asked to come again would come again, and nothing would be
- * saved. The last two refuse requests before their bodies are read, to be sent again: that costs
- * next to nothing, and loses nothing when it does not last.
+ * The first two steps drop a share of the profiles, after they were read and counted ("shed" in the
+ * ledger). Asking for a retry would only bring the same load again. The last two steps refuse
+ * requests before their bodies are read, with a retryable status. That costs almost nothing, and
+ * loses nothing if the overload is short.
  *
- * Extension `adaptive` sets the step for the CPU, for the process, and from which share of the
- * memory limit on each worker sheds by itself: memory is counted as it is allocated, so that is
- * looked at with every request, and falls back a step only some per cent below where it rose.
+ * The extension `adaptive` sets the step for CPU use, for the whole process. It also sets the share
+ * of the memory limit above which each worker sheds by itself. Memory is checked with each request.
+ * The step falls only when memory use is BR_SHED_BACK per cent below the mark where it rose.
  */
 #pragma once
 
@@ -20,41 +20,42 @@
 
 enum br_shed_step {
     BR_SHED_NONE,
-    BR_SHED_HALF,     /* one of two profiles is dropped */
-    BR_SHED_MOST,     /* three of four */
+    BR_SHED_HALF,     /* half of the profiles are dropped */
+    BR_SHED_MOST,     /* three of four profiles are dropped */
     BR_SHED_PROFILES, /* profiles are refused */
-    BR_SHED_TRACES,   /* traces too */
+    BR_SHED_TRACES,   /* traces are refused, too */
 };
 
 #define BR_SHED_REASON "shed" /* in the ledger */
-#define BR_SHED_BACK 5        /* per cent of the memory limit between a step up and the way back */
+/* per cent of the memory limit between the marks for a step up and down */
+#define BR_SHED_BACK 5
 
 /* A member of the host. Zeroed: nothing is ever shed. */
 struct br_shed {
     unsigned cpu_step;                     /* enum br_shed_step */
-    unsigned memory_percentage;            /* of the soft limit; 0: memory does not matter */
-    unsigned memory_step;                  /* where it stood when it was last looked at */
+    unsigned memory_percentage;            /* of the soft limit; 0: memory is not checked */
+    unsigned memory_step;                  /* the step at the last check */
     double *dropped, *refused[BR_SIGNALS]; /* requests, once br_shed_set was called */
 };
 
-/* Sets both, in the thread of the host. */
+/* Sets the step for the CPU and the percentage for memory. Called in the thread of the host. */
 void br_shed_set(struct br_host *host, unsigned cpu_step, unsigned memory_percentage);
 
-/* Returns the step that the worker is at: the higher of CPU's and memory's, which never is
- * BR_SHED_TRACES; the memory limit itself is there for that. */
+/* Returns the current step of the worker: the higher one of CPU and memory. Memory never causes
+ * BR_SHED_TRACES, because the memory limit itself has that effect. */
 unsigned br_shed_step(struct br_host *host);
 
-/* Returns what the step means, in words. */
+/* Returns a description of the step. */
 const char *br_shed_text(unsigned step);
 
-/* Returns true when a new request (a scrape, a file) of the signal is not to be begun now; counted.
- */
+/* Returns true if a new request (a scrape, a file) of the signal must not begin now, and counts
+ * it. */
 bool br_shed_refuses(struct br_host *host, enum br_signal signal);
 
-/* Returns true when this request of the signal is one of those to be dropped; counted. By lot, so
- * that no sender whose requests keep a beat loses all of them. */
+/* Returns true if this request of the signal is dropped, and counts it. The choice is random, so
+ * that a sender with regular requests does not lose all of them. */
 bool br_shed_drops(struct br_host *host, enum br_signal signal);
 
-/* Ends a received item as dropped: all that it owes is dropped for BR_SHED_REASON, and whoever
- * waits for it is told that it was not kept and must not be sent again. Takes the item. */
+/* Finishes a received item and drops its records with BR_SHED_REASON. The sender is informed
+ * that they were not accepted and must not be sent again. Takes the item. */
 void br_shed_item(struct br_item *item);

@@ -14,11 +14,11 @@ void br_calls_init(struct br_calls *calls, struct br_node *node, uint64_t timeou
     br_list_init(&calls->list);
 }
 
-/* Leaves what is done for the call. */
+/* Cancels the packing or the exchange. */
 static void call_stop(struct br_call *call)
 {
     if (call->job)
-        br_packing_job_leave(call->job);
+        br_packing_job_cancel(call->job);
     else
         br_client_cancel(call->client, &call->exchange);
     call->job = NULL;
@@ -68,8 +68,9 @@ void br_call_fail(struct br_call *call, int rc)
     call_end(call, &outcome);
 }
 
-/* The peer has said by its status that it took the request, whatever became of the answer's body:
- * another attempt would make copies. gRPC says it in the trailers only. */
+/* Returns true if the backend accepted the request by its status. Sending it again would store
+ * it twice, even if the response's body is incomplete. gRPC reports its status in the trailers
+ * only. */
 static bool call_is_taken(const struct br_exchange *exchange)
 {
     return !exchange->grpc && exchange->http_status >= 200 && exchange->http_status < 300;
@@ -91,12 +92,11 @@ static void call_on_done(struct br_exchange *exchange)
 static void call_on_timeout(struct br_timer *timer)
 {
     struct br_call *call = br_container_of(timer, struct br_call, timer);
-    struct br_outcome outcome =
-        call_is_taken(&call->exchange)
-            ? BR_OUTCOME_DONE
-            : br_outcome_retry(BR_STATUS_DEADLINE_EXCEEDED, 0, "%s in %llu ms",
-                               call->job ? "the request could not be compressed" : "no answer",
-                               (unsigned long long)call->calls->timeout_ms);
+    const char *why = call->job ? "the request could not be compressed" : "no answer";
+    struct br_outcome outcome = BR_OUTCOME_DONE;
+    if (!call_is_taken(&call->exchange))
+        outcome = br_outcome_retry(BR_STATUS_DEADLINE_EXCEEDED, 0, "%s in %llu ms", why,
+                                   (unsigned long long)call->calls->timeout_ms);
     call_stop(call);
     br_client_want(call->client);
     call_end(call, &outcome);
@@ -112,7 +112,7 @@ static void call_begin(struct br_call *call)
     (void)br_host_timer(host, &call->timer, timeout_ms, call_on_timeout);
 }
 
-/* What is left of the time limit; 0: there is none. */
+/* Returns the remaining milliseconds of the timeout; 0: no timeout. */
 static uint64_t call_left_ms(const struct br_call *call)
 {
     uint64_t now = br_host_mono_ms(call->calls->node->host);
@@ -130,7 +130,7 @@ static void call_send(struct br_call *call)
     br_client_send(call->client, &call->exchange);
 }
 
-/* The body is written, or could not be. */
+/* Sends the packed body, or finishes the call if packing failed. */
 static void call_go(struct br_call *call, int rc)
 {
     if (rc)
@@ -172,8 +172,8 @@ struct br_buf *br_call_message(const struct br_call *call, struct br_codec *code
     const char *name = exchange->response_encoding;
     struct br_buf *body = exchange->response, *plain = NULL;
     enum br_encoding encoding = BR_ENCODING_NONE;
-    bool said = !exchange->grpc || exchange->response_compressed;
-    if (!body || (said && !br_encoding_parse(name, strlen(name), &encoding)))
+    bool encoded = !exchange->grpc || exchange->response_compressed;
+    if (!body || (encoded && !br_encoding_parse(name, strlen(name), &encoding)))
         return NULL;
     if (encoding == BR_ENCODING_NONE)
         return exchange->response_compressed ? NULL : br_buf_ref(body);
@@ -184,11 +184,13 @@ struct br_buf *br_call_message(const struct br_call *call, struct br_codec *code
 
 uint32_t br_call_delay(int64_t delay_ms)
 {
-    return delay_ms <= 0 ? 0 : delay_ms < UINT32_MAX ? (uint32_t)delay_ms : UINT32_MAX;
+    if (delay_ms <= 0)
+        return 0;
+    return delay_ms < UINT32_MAX ? (uint32_t)delay_ms : UINT32_MAX;
 }
 
-/* True when a word of the list stands in the text, from the beginning of a word on. */
-static bool call_says(const char *text, const char *const *words)
+/* Returns true if one of the words is in the text, at the start of a word. */
+static bool call_contains(const char *text, const char *const *words)
 {
     for (; *words; words++) {
         size_t len = strlen(*words);
@@ -199,7 +201,7 @@ static bool call_says(const char *text, const char *const *words)
     return false;
 }
 
-bool br_call_says_too_large(const char *sentence)
+bool br_call_is_too_large(const char *sentence)
 {
     static const char *const what[] = {"message", "request", "payload",    "body",
                                        "content", "entity",  "decompress", NULL};
@@ -207,7 +209,8 @@ bool br_call_says_too_large(const char *sentence)
                                        "exceeds max",  "exceeds the max", "maximum size",
                                        "message size", "to more than",    NULL};
     static const char *const pace[] = {"rate", "quota", "memory", "too many", "per second", NULL};
-    return call_says(sentence, what) && call_says(sentence, size) && !call_says(sentence, pace);
+    return call_contains(sentence, what) && call_contains(sentence, size) &&
+           !call_contains(sentence, pace);
 }
 
 int64_t br_call_retry_after_ms(const struct br_exchange *exchange)
@@ -247,9 +250,9 @@ struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char
         return br_outcome_reject(BR_STATUS_PERMISSION_DENIED, "%s", text);
     case 404:
         return br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "%s", text);
-    case 400: /* what Collectors say to a body that is too large when decompressed */
-        return br_outcome_reject(br_call_says_too_large(message) ? BR_STATUS_RESOURCE_EXHAUSTED
-                                                                 : BR_STATUS_INVALID_ARGUMENT,
+    case 400: /* Collectors send it for a body that is too large after decompression */
+        return br_outcome_reject(br_call_is_too_large(message) ? BR_STATUS_RESOURCE_EXHAUSTED
+                                                               : BR_STATUS_INVALID_ARGUMENT,
                                  "%s", text);
     default:
         return br_outcome_reject(BR_STATUS_UNKNOWN, "%s", text);

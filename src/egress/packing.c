@@ -1,21 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/packing.h"
 
-#include <stdatomic.h>
-
 #include "base/mem.h"
+#include "core/task.h"
 
 struct br_packing_job {
-    struct br_work work;
-    struct br_host *home;
+    struct br_task task;
     struct br_packing packing;
     enum br_signal signal;
     struct br_rope plain;
-    struct br_pool *pool;
     struct br_codec *codec;
     struct br_buf *made;
     int rc;
-    _Atomic bool left;
     br_packing_fn *packed;
     void *arg;
 };
@@ -31,7 +27,7 @@ static int packing_compress(const struct br_packing *packing, struct br_codec *c
     return br_compress(codec, packing->encoding, packing->level, plain, 0, pool, ret);
 }
 
-/* Of `plain` only bytes are read. */
+/* Reads only bytes of `plain`, without changing reference counts. */
 static int packing_make(const struct br_packing *packing, enum br_signal signal,
                         struct br_codec *codec, struct br_pool *pool, const struct br_rope *plain,
                         struct br_buf **ret)
@@ -71,34 +67,31 @@ static void packing_job_free(struct br_packing_job *job)
     br_rope_release(&job->plain);
     br_buf_unref(job->made);
     br_codec_free(job->codec);
-    br_pool_free(job->pool);
+    br_task_release(&job->task);
     br_free(job);
 }
 
-static void packing_on_run(struct br_work *work)
+static void packing_on_run(struct br_task *task)
 {
-    struct br_packing_job *job = br_container_of(work, struct br_packing_job, work);
-    if (atomic_load_explicit(&job->left, memory_order_relaxed))
-        return;
-    job->rc =
-        packing_make(&job->packing, job->signal, job->codec, job->pool, &job->plain, &job->made);
-    br_mem_flush();
+    struct br_packing_job *job = br_container_of(task, struct br_packing_job, task);
+    job->rc = packing_make(&job->packing, job->signal, job->codec, task->host.pool, &job->plain,
+                           &job->made);
 }
 
-static void packing_on_ran(struct br_work *work)
+static void packing_on_done(struct br_task *task)
 {
-    struct br_packing_job *job = br_container_of(work, struct br_packing_job, work);
+    struct br_packing_job *job = br_container_of(task, struct br_packing_job, task);
     struct br_rope body = {0};
     br_packing_fn *packed = job->packed;
     void *arg = job->arg;
     int rc = job->rc;
-    bool left = atomic_load_explicit(&job->left, memory_order_relaxed);
+    bool cancelled = br_task_is_cancelled(task);
     if (job->made)
-        br_buf_adopt(job->made, job->home->pool);
-    if (!left && !rc)
+        br_buf_adopt(job->made, task->home->pool);
+    if (!cancelled && !rc)
         rc = br_rope_add(&body, job->made, job->made->data, job->made->len);
     packing_job_free(job);
-    if (!left)
+    if (!cancelled)
         packed(arg, rc, &body);
 }
 
@@ -109,14 +102,12 @@ struct br_packing_job *br_packing_job_new(struct br_host *host, const struct br_
     struct br_packing_job *job = br_calloc(1, sizeof *job);
     if (!job)
         return NULL;
-    job->pool = br_pool_new(0);
+    br_task_init(&job->task, host, packing_on_run, packing_on_done);
     job->codec = br_codec_new();
-    if (!job->pool || !job->codec) {
+    if (br_task_add_pool(&job->task, NULL) || !job->codec) {
         packing_job_free(job);
         return NULL;
     }
-    job->work = (struct br_work){.run = packing_on_run, .done = packing_on_ran};
-    job->home = host;
     job->packing = *packing;
     job->signal = signal;
     job->plain = *body;
@@ -128,10 +119,10 @@ struct br_packing_job *br_packing_job_new(struct br_host *host, const struct br_
 
 void br_packing_job_start(struct br_packing_job *job)
 {
-    br_host_work(job->home, &job->work);
+    br_task_start(&job->task);
 }
 
-void br_packing_job_leave(struct br_packing_job *job)
+void br_packing_job_cancel(struct br_packing_job *job)
 {
-    atomic_store_explicit(&job->left, true, memory_order_relaxed);
+    br_task_cancel(&job->task);
 }

@@ -15,17 +15,19 @@
 /* --- Config ----------------------------------------------------------------------------------- */
 
 const struct br_option br_cors_options[] = {
-    BR_STRINGS(struct br_cors, allowed_origins, "origins with * as a wildcard"),
-    BR_STRINGS(struct br_cors, allowed_headers, "headers that a page may send; *: any"),
-    BR_STRINGS(struct br_cors, exposed_headers, "headers that a page may read"),
-    BR_INT(struct br_cors, max_age, 0, 0, 86400, "seconds that a preflight may be cached"),
+    BR_STRINGS(struct br_cors, allowed_origins,
+               "origins of web pages that may send requests; * is a wildcard"),
+    BR_STRINGS(struct br_cors, allowed_headers, "request headers that a page may set; *: any"),
+    BR_STRINGS(struct br_cors, exposed_headers, "response headers that a page may read"),
+    BR_INT(struct br_cors, max_age, 0, 0, 86400,
+           "seconds that browsers may cache a preflight response"),
     BR_OPT_END,
 };
 
 const struct br_option br_http_keepalive_options[] = {
-    BR_BOOL(struct br_http_keepalive, enabled, true, "more than one request on a connection"),
+    BR_BOOL(struct br_http_keepalive, enabled, true, "allow more than one request on a connection"),
     BR_DURATION(struct br_http_keepalive, idle_timeout, "1m",
-                "close connections without requests after it; 0: never"),
+                "close a connection that has been idle for so long; 0: never"),
     BR_OPT_END,
 };
 
@@ -41,7 +43,7 @@ void br_endpoint_check(const char *endpoint, const char *transport, const struct
     else if (strcmp(transport, "unix") != 0 && !br_endpoint_parse(endpoint, host, &port))
         br_errs_add_key(
             errs, node, path, "endpoint",
-            "must be host:port with a port from 0 to 65535, as localhost:4317, got \"%s\"",
+            "must be host:port with a port from 0 to 65535, such as localhost:4317, got \"%s\"",
             endpoint);
 }
 
@@ -89,9 +91,9 @@ bool br_http_encoding(const struct br_http_config *http, const struct br_request
            (br_encoding_parse(name, strlen(name), ret) && ingest_http_encoding_allowed(http, name));
 }
 
-/* --- Pages of other origins ------------------------------------------------------------------- */
+/* --- Other origins ---------------------------------------------------------------------------- */
 
-/* True when the origin matches one with at most one `*`, as the Collector's. */
+/* Returns true if the origin matches a pattern with at most one `*`, as in the Collector. */
 static bool ingest_http_origin_matches(const char *pattern, const char *origin)
 {
     const char *star = strchr(pattern, '*');
@@ -118,7 +120,7 @@ static void ingest_http_join(struct br_str *out, const struct br_strings *list)
         br_str_printf(out, "%s%s", out->len ? ", " : "", list->items[i]);
 }
 
-/* True for a page that came from this server: its origin is a scheme and our Host. */
+/* Returns true if the page came from this server: its origin is a scheme and the request's Host. */
 static bool ingest_http_is_own_origin(const struct br_hosts *hosts,
                                       const struct br_request *request, const char *origin)
 {
@@ -128,8 +130,8 @@ static bool ingest_http_is_own_origin(const struct br_hosts *hosts,
     return host && colon && strcasecmp(colon + 3, host) == 0 && br_hosts_allow(hosts, request);
 }
 
-/* Returns true for a resource that another page embeds, such as an image: browsers send no Origin
- * then, but they send its site and that this is not a navigation (w3.org/TR/fetch-metadata). */
+/* Returns true for a resource that another site embeds, such as an image. Browsers send no
+ * Origin for it, but Sec-Fetch-Site and a mode other than navigation (w3.org/TR/fetch-metadata). */
 static bool ingest_http_is_embedded(const struct br_request *request)
 {
     const char *site = br_request_header(request, "sec-fetch-site");
@@ -166,15 +168,15 @@ static bool ingest_http_preflight(const struct br_http_config *http, struct br_r
         bool any = false;
         for (size_t i = 0; i < http->cors->allowed_headers.count; i++)
             any = any || strcmp(http->cors->allowed_headers.items[i], "*") == 0;
-        br_str_puts(&headers, ALWAYS_ALLOWED); /* OTLP/JSON cannot do without */
+        br_str_puts(&headers, ALWAYS_ALLOWED); /* required for OTLP/JSON */
         ingest_http_join(&headers, &http->cors->allowed_headers);
         h[n++] = (struct br_header){"access-control-allow-origin", origin};
         h[n++] = (struct br_header){"access-control-allow-credentials", "true"};
         h[n++] = (struct br_header){"access-control-allow-methods", "POST"};
-        h[n++] =
-            (struct br_header){"access-control-allow-headers", any && asked   ? asked
-                                                               : headers.data ? headers.data
-                                                                              : ALWAYS_ALLOWED};
+        const char *allowed = headers.data ? headers.data : ALWAYS_ALLOWED;
+        if (any && asked)
+            allowed = asked;
+        h[n++] = (struct br_header){"access-control-allow-headers", allowed};
         (void)snprintf(age, sizeof age, "%lld", (long long)http->cors->max_age);
         if (http->cors->max_age)
             h[n++] = (struct br_header){"access-control-max-age", age};
@@ -188,7 +190,7 @@ bool br_http_answer_page(const struct br_http_config *http, const struct br_stri
                          struct br_request *request)
 {
     static const char text[] =
-        "pages of this Origin may not ask; cors::allowed_origins can name it\n";
+        "requests from this Origin are not allowed; add it to cors::allowed_origins\n";
     if (ingest_http_preflight(http, request))
         return true;
     if (!ingest_http_is_foreign(http, allowed_hosts, request))
@@ -230,33 +232,33 @@ static size_t ingest_http_add_headers(struct br_header *header, size_t count,
 }
 
 void br_http_reply(const struct br_http_config *http, struct br_request *request,
-                   const struct br_http_answer *left)
+                   const struct br_http_answer *answer)
 {
     struct br_str exposed = {.max = 4096};
     char seconds[16];
     struct br_header h[HEADERS_MAX + BR_HTTP_ANSWER_HEADERS + 8];
     size_t n = 0;
-    for (size_t i = 0; i < left->n_headers && i < BR_HTTP_ANSWER_HEADERS; i++)
-        h[n++] = left->headers[i];
-    if (left->delay_ms) {
-        (void)snprintf(seconds, sizeof seconds, "%u", (left->delay_ms - 1) / 1000 + 1);
+    for (size_t i = 0; i < answer->n_headers && i < BR_HTTP_ANSWER_HEADERS; i++)
+        h[n++] = answer->headers[i];
+    if (answer->delay_ms) {
+        (void)snprintf(seconds, sizeof seconds, "%u", (answer->delay_ms - 1) / 1000 + 1);
         h[n++] = (struct br_header){"retry-after", seconds};
     }
-    if (left->apart) {
+    if (answer->apart) {
         h[n++] = (struct br_header){"x-content-type-options", "nosniff"};
         h[n++] = (struct br_header){"cross-origin-resource-policy", "same-origin"};
     }
-    if (left->status == 405)
-        h[n++] = (struct br_header){"allow", left->allow ? left->allow : "POST"};
+    if (answer->status == 405)
+        h[n++] = (struct br_header){"allow", answer->allow ? answer->allow : "POST"};
     n = ingest_http_add_headers(h, n, request, http, &exposed);
-    br_request_reply(request, &(struct br_response){.status = left->status,
-                                                    .content_type = left->type,
+    br_request_reply(request, &(struct br_response){.status = answer->status,
+                                                    .content_type = answer->type,
                                                     .headers = h,
                                                     .n_headers = n,
-                                                    .body = left->body,
-                                                    .text = left->len ? left->data : NULL,
-                                                    .text_len = left->len,
-                                                    .stream = left->stream,
+                                                    .body = answer->body,
+                                                    .text = answer->len ? answer->data : NULL,
+                                                    .text_len = answer->len,
+                                                    .stream = answer->stream,
                                                     .close = http && !http->keepalive.enabled});
     br_str_release(&exposed);
 }
@@ -286,12 +288,12 @@ bool br_grpc_begin(struct br_request *request, enum br_encoding *ret)
     *ret = BR_ENCODING_NONE;
     request->grpc = true;
     if (strcmp(request->method, "POST") != 0) {
-        br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "gRPC requests are POSTs");
+        br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "gRPC requests must use POST");
         return false;
     }
     if (name && (!br_encoding_parse(name, strlen(name), ret) || *ret == BR_ENCODING_DEFLATE)) {
         br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED,
-                       "grpc-encoding is not supported: gzip, zstd or snappy");
+                       "grpc-encoding must be gzip, zstd or snappy");
         return false;
     }
     return true;

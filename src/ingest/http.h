@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keys and functions of all receivers that listen for HTTP: the Collector's keys (confighttp's
- * server side), content codings, pages of other origins, and answers.
+ * Config and functions that all HTTP receivers share: the Collector's keys (the server side of
+ * confighttp), content codings, CORS, and replies.
  */
 #pragma once
 
@@ -11,43 +11,43 @@
 #include "wire/compression.h"
 #include "wire/request.h"
 
-#define BR_BODY_MAX (64u << 20) /* largest body where the config says nothing */
+#define BR_BODY_MAX (64u << 20) /* bytes; the largest body if the config does not set one */
 
 struct br_cors {
     struct br_strings allowed_origins, allowed_headers, exposed_headers;
     int64_t max_age;
 };
 
-/* What a server allows its connections, where the Collector has no key for it. */
+/* Limits on the connections of a server. The Collector has no keys for them. */
 struct br_connections {
-    int64_t max, max_per_address; /* 0: any number */
-    int64_t min_body_rate;        /* bytes a second; 0: any */
+    int64_t max, max_per_address; /* 0: unlimited */
+    int64_t min_body_rate;        /* bytes per second; 0: unlimited */
     uint64_t first_request_timeout;
 };
 
 #define BR_CONNECTION_ROW(type, field, key)                                                        \
     .name = (key), .offset = offsetof(type, connections.field)
 
-/* The rows of a struct with such a member, `connections`. */
+/* Option rows for a struct with a member `connections` of this type. */
 #define BR_CONNECTION_ROWS(type)                                                                   \
     {BR_CONNECTION_ROW(type, max, "max_connections"), .kind = BR_OPT_INT, .max = 1e9,              \
-     .help = "connections at once; a new one takes the place of the one that has been without a "  \
-             "request for the longest, and is refused where all have one; 0: as many as there "    \
-             "are descriptors"},                                                                   \
+     .help = "concurrent connections; a new one replaces the connection that has been idle for "   \
+             "longest, and is refused if none is idle; 0: as many as there are file "              \
+             "descriptors"},                                                                       \
         {BR_CONNECTION_ROW(type, max_per_address, "max_connections_per_address"),                  \
          .kind = BR_OPT_INT, .max = 1e9,                                                           \
-         .help =                                                                                   \
-             "the same for one IPv4 address, or the first 64 bits of an IPv6 address; 0: any"},    \
+         .help = "the same limit for one IPv4 address or IPv6 /64 network; 0: unlimited"},         \
         {BR_CONNECTION_ROW(type, min_body_rate, "min_body_rate"), .kind = BR_OPT_INT,              \
          .def.integer = 1024, .max = 1e9,                                                          \
-         .help = "bytes a second that a body has to come at, over 10s; 0: any"},                   \
+         .help = "slowest accepted rate of a body in bytes per second, over 10s; 0: any"},         \
     {                                                                                              \
         BR_CONNECTION_ROW(type, first_request_timeout, "first_request_timeout"),                   \
             .kind = BR_OPT_DURATION, .def.string = "20s",                                          \
-            .help = "close connections that have not sent the head of a request after it"          \
+            .help =                                                                                \
+                "close a connection that has not sent the headers of a request within this time"   \
     }
 
-/* Further requests on a connection. */
+/* Several requests on one connection. */
 struct br_http_keepalive {
     bool enabled;
     uint64_t idle_timeout; /* ns */
@@ -55,9 +55,9 @@ struct br_http_keepalive {
 
 extern const struct br_option br_http_keepalive_options[];
 
-/* The rows of a struct with such a member, `keepalive`. */
+/* Option rows for a struct with a member `keepalive` of this type. */
 #define BR_KEEPALIVE_ROWS(type)                                                                    \
-    BR_STRUCT(type, keepalive, br_http_keepalive_options, "further requests on a connection"),     \
+    BR_STRUCT(type, keepalive, br_http_keepalive_options, "several requests on one connection"),   \
         BR_OLDER(BR_OPT_DURATION, type, keepalive.idle_timeout, uint64_t, "idle_timeout",          \
                  "keepalive::idle_timeout"),                                                       \
         BR_OLDER(BR_OPT_BOOL, type, keepalive.enabled, bool, "keep_alives_enabled",                \
@@ -78,11 +78,11 @@ struct br_http_config {
 
 extern const struct br_option br_cors_options[];
 
-/* The rows of a struct that begins with a struct br_http_config. `listens` is the default endpoint.
- */
+/* Option rows for a struct that begins with a struct br_http_config. `listens` is the default
+ * endpoint. */
 #define BR_HTTP_ROWS(listens) BR_HTTP_ROWS_KEEPING(listens, true)
 
-/* The same; `keeps` is the default of include_metadata, which the Collector has off. */
+/* The same rows. `keeps` is the default of include_metadata, which is false in the Collector. */
 #define BR_HTTP_ROWS_KEEPING(listens, keeps)                                                       \
     BR_STRING(struct br_http_config, endpoint, listens, "host:port to listen on"),                 \
         BR_STRING(struct br_http_config, transport, "tcp",                                         \
@@ -90,83 +90,92 @@ extern const struct br_option br_cors_options[];
         BR_PRESENT(struct br_http_config, tls, struct br_tls_config, br_tls_server_options,        \
                    "TLS; absent: plaintext"),                                                      \
         BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,                   \
-                   "pages that may send"),                                                         \
+                   "web pages that may send requests"),                                            \
         BR_INT(struct br_http_config, max_request_body_size, BR_BODY_MAX, 0, 255 << 20,            \
-               "largest body in bytes, also after decompression; 0: 64 MiB"),                      \
-        BR_HEADERS(struct br_http_config, response_headers, "further headers of every response"),  \
-        BR_STRINGS(                                                                                \
-            struct br_http_config, compression_algorithms,                                         \
-            "content codings to take: \"\", gzip, zstd, deflate, zlib, snappy, x-snappy-framed; "  \
-            "default: all of them"),                                                               \
+               "largest body in bytes, before and after decompression; 0: 64 MiB"),                \
+        BR_HEADERS(struct br_http_config, response_headers, "headers to add to every response"),   \
+        BR_STRINGS(struct br_http_config, compression_algorithms,                                  \
+                   "content codings to accept: \"\", gzip, zstd, deflate, zlib, snappy, "          \
+                   "x-snappy-framed; "                                                             \
+                   "default: all of them"),                                                        \
         BR_DURATION(struct br_http_config, read_timeout, "0s",                                     \
-                    "a begun request without progress; 0: 30s"),                                   \
+                    "time limit for a request that makes no progress; 0: 30s"),                    \
         BR_DURATION(struct br_http_config, read_header_timeout, "0s",                              \
-                    "as read_timeout; the shorter counts"),                                        \
-        BR_IGNORED("write_timeout", "a client that does not read is closed after 20s"),            \
-        BR_IGNORED("dialer", "a server does not dial"), BR_KEEPALIVE_ROWS(struct br_http_config),  \
-        BR_CONNECTION_ROWS(struct br_http_config),                                                 \
+                    "same as read_timeout; the shorter one applies"),                              \
+        BR_IGNORED("write_timeout",                                                                \
+                   "a client that does not read its response is disconnected after 20s"),          \
+        BR_IGNORED("dialer", "a server does not open connections"),                                \
+        BR_KEEPALIVE_ROWS(struct br_http_config), BR_CONNECTION_ROWS(struct br_http_config),       \
         BR_BOOL(struct br_http_config, include_metadata, (keeps),                                  \
-                "keep client metadata that processors and exporters ask for")
+                "keep the client metadata that processors and exporters use")
 
-/* Adds an error unless transport and endpoint fit each other. `path` is that of `node`. */
+/* Adds an error if the transport is unknown or the endpoint has the wrong form for it. `path` is
+ * the config path of `node`. */
 void br_endpoint_check(const char *endpoint, const char *transport, const struct br_yaml *node,
                        const char *path, struct br_errs *errs);
 
-/* Returns the largest body, and what br_host_ops.serve wants to know. */
+/* Returns the largest body in bytes that the config allows. */
 size_t br_http_max_body(const struct br_http_config *http);
 struct br_server_config br_http_server(const struct br_http_config *http);
 
-/* Sets what the server allows its connections. */
+/* Copies the limits to the config of a server. */
 void br_connections_apply(const struct br_connections *connections,
                           struct br_server_config *server);
 
-/* Reads Content-Encoding; false when it is none that we (may) take. */
+/* Parses the Content-Encoding header. Returns false if the coding is unknown or the config does
+ * not allow it. */
 bool br_http_encoding(const struct br_http_config *http, const struct br_request *request,
                       enum br_encoding *ret);
 
-/* Answers requests of web pages that end here: preflights if `cors` is on, and those of other
- * origins that it does not name (403), so that no page a user visits writes to a server that only
- * the user's machine reaches. Such requests have an Origin, or Sec-Fetch-Site (Fetch, "CORS
- * protocol"; w3.org/TR/fetch-metadata). A page is of our own origin if it is our Host, and that is
- * one that br_hosts_allow, with `allowed_hosts` (may be NULL), lets through. Returns whether it has
- * answered. */
+/* Answers requests from web pages that must not reach the receiver, and returns true if it did.
+ * These are CORS preflights, if `cors` is set, and requests from other origins that `cors` does
+ * not allow (403). The 403 keeps a web page from writing to a server that only its user's
+ * machine can reach.
+ *
+ * Such requests have an Origin or a Sec-Fetch-Site header (Fetch, "CORS protocol";
+ * w3.org/TR/fetch-metadata). A page has the same origin if its origin is the request's Host, and
+ * br_hosts_allow accepts that host. `allowed_hosts` is its list and may be NULL. */
 bool br_http_answer_page(const struct br_http_config *http, const struct br_strings *allowed_hosts,
                          struct br_request *request);
 
-#define BR_HTTP_ANSWER_HEADERS 16 /* an answer's own; further ones are not sent */
+#define BR_HTTP_ANSWER_HEADERS 16 /* headers per answer; more are not sent */
 
 struct br_http_answer {
     unsigned status;
-    uint32_t delay_ms; /* 0: no Retry-After */
-    const char *type;  /* of the body; NULL: there is none */
-    const void *data;  /* the body, copied */
+    uint32_t delay_ms; /* 0: no Retry-After header */
+    const char *type;  /* of the body; NULL: no body */
+    const void *data;  /* the body, which is copied */
     size_t len;
-    struct br_buf *body; /* the body instead, of which a reference is taken; may be NULL */
-    const char *allow;   /* 405: the methods there are; NULL: POST */
-    const struct br_header *headers; /* further ones, at most BR_HTTP_ANSWER_HEADERS */
+    /* used instead of data; br_http_reply takes another reference; may be NULL */
+    struct br_buf *body;
+    const char *allow;               /* for status 405: the allowed methods; NULL: POST */
+    const struct br_header *headers; /* more headers, at most BR_HTTP_ANSWER_HEADERS */
     size_t n_headers;
-    bool stream; /* the body follows (br_request_write) */
-    bool apart;  /* other pages can neither embed it nor read it as another type (nosniff, CORP) */
+    bool stream; /* the body is sent later with br_request_write */
+    /* prevents other sites from embedding it or reading it as another type (nosniff, CORP) */
+    bool apart;
 };
 
-/* Replies with the headers that config and origin ask for. `http` may be NULL. */
+/* Sends `answer`, with the headers that the config and the request's origin require. `http` may
+ * be NULL. */
 void br_http_reply(const struct br_http_config *http, struct br_request *request,
                    const struct br_http_answer *answer);
 
-/* Returns how long a client is to wait: the outcome's hint or a second; 0 unless BR_RETRY. */
+/* Returns the delay that a client should wait before a retry: the outcome's delay, or one
+ * second. Returns 0 unless the verdict is BR_RETRY. */
 uint32_t br_retry_delay_ms(const struct br_outcome *outcome);
 
 /* --- gRPC ------------------------------------------------------------------------------------- */
 
-/* Returns true when it is a gRPC request (not gRPC-Web, and HTTP/2). */
+/* Returns true for a gRPC request: HTTP/2 and not gRPC-Web. */
 bool br_grpc_is(const struct br_request *request);
 
-/* Refuses what is no call. */
+/* Answers a request with a gRPC error. */
 void br_grpc_refuse(struct br_request *request, enum br_status status, const char *why);
 
-/* Prepares a call: false when it was refused for its method or grpc-encoding. */
+/* Checks the method and grpc-encoding of a call. Returns false if it answered with an error. */
 bool br_grpc_begin(struct br_request *request, enum br_encoding *ret);
 
-/* Answers a call with an outcome, and a message where it is BR_DONE. */
+/* Answers a call with an outcome. `message` is sent only if the verdict is BR_DONE. */
 void br_grpc_reply(struct br_request *request, const struct br_outcome *outcome,
                    const void *message, size_t len);

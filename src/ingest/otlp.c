@@ -11,7 +11,8 @@
 #include "otlp/edit/times.h"
 #include "otlp/json/json.h"
 
-/* What takes one or two milliseconds: protobuf is walked, JSON is translated first. */
+/* Bytes that are read at once, in one or two milliseconds. JSON is slower because it is
+ * converted to protobuf first. */
 #define READ_NOW (1u << 20)
 #define JSON_NOW (512u << 10)
 
@@ -24,7 +25,7 @@ void br_otlp_handler_init(struct br_otlp_handler *handler, struct br_node *node)
         br_node_metric(node, BR_COUNTER, "braid_receiver_corrected_times", NULL, NULL);
 }
 
-/* --- What is sent ----------------------------------------------------------------------------- */
+/* --- Bodies ----------------------------------------------------------------------------------- */
 
 static int ingest_otlp_decode(struct br_reading *reading, struct br_buf **ret)
 {
@@ -35,7 +36,8 @@ static int ingest_otlp_decode(struct br_reading *reading, struct br_buf **ret)
                           &reading->err);
 }
 
-/* Makes a text UTF-8. Returns 0; BR_EINVAL when it is already, or would be too large; BR_ENOMEM. */
+/* Replaces invalid UTF-8 in a JSON text. Returns 0; BR_EINVAL if the text is valid already, or
+ * would become too large; or BR_ENOMEM. */
 static int ingest_otlp_mend(struct br_reading *reading)
 {
     const struct br_buf *text = br_reading_bytes(reading);
@@ -45,10 +47,10 @@ static int ingest_otlp_mend(struct br_reading *reading)
         return BR_EINVAL;
     struct br_buf *mended = br_buf_new(reading->host->pool, len);
     if (!mended)
-        return br_err_set(&reading->err, BR_ENOMEM, "no memory for a text");
+        return br_err_set(&reading->err, BR_ENOMEM, "no memory for the repaired text");
     mended->len = (uint32_t)br_utf8_mend(text->data, text->len, mended->data);
     br_reading_replace(reading, mended);
-    reading->mended = true;
+    reading->repaired_json = true;
     return 0;
 }
 
@@ -61,7 +63,10 @@ static int ingest_otlp_from_json(struct br_reading *reading)
     int rc = ingest_otlp_decode(reading, &plain);
     if (rc == BR_EINVAL && handler->utf8 == BR_UTF8_REPAIR) {
         int mended = ingest_otlp_mend(reading);
-        rc = mended == BR_EINVAL ? rc : mended ? mended : ingest_otlp_decode(reading, &plain);
+        if (!mended)
+            rc = ingest_otlp_decode(reading, &plain);
+        else if (mended != BR_EINVAL)
+            rc = mended;
     }
     if (rc == 0)
         br_reading_replace(reading, plain);
@@ -75,7 +80,8 @@ static int ingest_otlp_walk_whole(struct br_reading *reading, struct br_walk_opt
     reading->item = br_item_new(reading->host, reading->signal);
     if (!reading->item)
         return BR_ENOMEM;
-    /* Receivers count samples by their type, or without memory for it without one. */
+    /* Counts samples by type for the receiver. If memory is short, they are counted without a
+     * type. */
     struct br_sample_types *types = NULL;
     if (reading->signal == BR_PROFILES)
         types = br_arena_calloc(&reading->item->arena, 1, sizeof *types);
@@ -89,7 +95,8 @@ static int ingest_otlp_walk_whole(struct br_reading *reading, struct br_walk_opt
     return rc;
 }
 
-/* The list of the spans is made of what leaves, pieces or the whole: two lists would be much. */
+/* Lists the spans only of the items that are sent on, either the pieces or the whole. Two lists
+ * would take too much memory. */
 static int ingest_otlp_walk(struct br_reading *reading)
 {
     const struct br_otlp_handler *handler = reading->arg;
@@ -98,7 +105,7 @@ static int ingest_otlp_walk(struct br_reading *reading)
     bool spans = handler->node->spans_wanted,
          large = br_reading_bytes(reading)->len > br_pieces_from(reading->signal);
     if (large && reading->max_now != SIZE_MAX)
-        return BR_EAGAIN; /* cutting is for a thread */
+        return BR_EAGAIN; /* pieces are made in a thread */
     options.spans = spans && !large;
     int rc = ingest_otlp_walk_whole(reading, &options);
     bool cuts = rc == 0 && br_pieces_wanted(reading->item);
@@ -109,7 +116,8 @@ static int ingest_otlp_walk(struct br_reading *reading)
     }
     if (rc == 0 && spans && (large || cuts) && br_list_empty(&reading->pieces))
         rc = ingest_otlp_walk_whole(reading, &options);
-    return rc == BR_ETOOBIG ? BR_EINVAL : rc; /* nesting is its fault, not its size's */
+    /* it means that the nesting is too deep, not that the request is too large */
+    return rc == BR_ETOOBIG ? BR_EINVAL : rc;
 }
 
 static int ingest_otlp_read_request(struct br_reading *reading)
@@ -120,15 +128,16 @@ static int ingest_otlp_read_request(struct br_reading *reading)
     return rc ? rc : ingest_otlp_walk(reading);
 }
 
-/* A request with bytes but without records is most likely of another version of OTLP, or of another
- * signal. It is logged once for each address. */
+/* Logs a request with bytes but without records, once per client address. Most likely the client
+ * uses another version of OTLP, or sends another signal. */
 static void ingest_otlp_note_empty(struct br_otlp_handler *handler, const struct br_upload *upload,
                                    const struct br_reading *reading)
 {
     static const uint8_t key[16];
     const struct br_item *item = reading->item;
-    if (reading->came == 0 || !item || item->n_items || item->n_profiles ||
-        !br_list_empty(&reading->pieces) || !upload->request)
+    if (reading->body_len == 0 || !item || !upload->request)
+        return;
+    if (item->n_records || item->n_profiles || !br_list_empty(&reading->pieces))
         return;
     const char *peer = upload->request->peer, *port = strrchr(peer, ':');
     int len = (int)(port ? (size_t)(port - peer) : strlen(peer));
@@ -140,10 +149,10 @@ static void ingest_otlp_note_empty(struct br_otlp_handler *handler, const struct
         return;
     handler->noted[handler->n_noted++] = hash;
     br_warn(&handler->node->log,
-            "a request of %.*s with %zu bytes held no %s that this version of OTLP knows: is it of "
-            "an old version, or of another signal? (counted in braid_ledger_empty_requests; "
-            "logged once for each address)",
-            len ? len : 14, len ? peer : "a local client", reading->came,
+            "a request from %.*s with %zu bytes contained no %s: it may use another version of "
+            "OTLP or another signal (counted in braid_ledger_empty_requests; logged once per "
+            "address)",
+            len ? len : 14, len ? peer : "a local client", reading->body_len,
             item->signal == BR_TRACES ? "span" : "profile");
 }
 
@@ -151,12 +160,11 @@ static void ingest_otlp_on_read(struct br_upload *upload, const struct br_readin
 {
     struct br_otlp_handler *handler = upload->arg;
     ingest_otlp_note_empty(handler, upload, reading);
-    *handler->repaired += reading->n_repaired + (double)reading->mended;
+    *handler->repaired += reading->n_repaired + (double)reading->repaired_json;
     if (reading->n_corrected && *handler->corrected < 1)
-        br_warn(
-            &handler->node->log,
-            "profiles have times before 1971, in another unit than nanoseconds or none: they are "
-            "corrected and counted (braid_receiver_corrected_times); logged once");
+        br_warn(&handler->node->log,
+                "profiles have times before 1971, either zero or not in nanoseconds: they are "
+                "corrected and counted (braid_receiver_corrected_times); logged once");
     *handler->corrected += reading->n_corrected;
 }
 
@@ -167,7 +175,7 @@ static void ingest_otlp_answer(const struct br_upload *upload, struct br_request
     struct br_outcome of_profiles = *outcome;
     if (upload->signal == BR_PROFILES && item && item->n_profiles)
         of_profiles.n_rejected =
-            br_signal_share(outcome->n_rejected, item->received_items, item->n_profiles);
+            br_signal_share(outcome->n_rejected, item->received_records, item->n_profiles);
     br_otlp_reply(request, upload->signal, upload->format, &of_profiles,
                   upload->format == BR_UPLOAD_GRPC ? NULL : upload->listener->http);
 }
@@ -175,7 +183,7 @@ static void ingest_otlp_answer(const struct br_upload *upload, struct br_request
 static const struct br_upload_kind kind = {ingest_otlp_read_request, READ_NOW, ingest_otlp_on_read,
                                            ingest_otlp_answer};
 
-/* --- What is asked ---------------------------------------------------------------------------- */
+/* --- Requests --------------------------------------------------------------------------------- */
 
 static const struct {
     const char *path;
@@ -183,11 +191,11 @@ static const struct {
 } methods[] = {
     {"/opentelemetry.proto.collector.trace.v1.TraceService/Export", BR_TRACES},
     {"/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export", BR_PROFILES},
-    /* Fluent Bit's exporter still posts there what has today's numbering. */
+    /* Fluent Bit's exporter still uses this path, but with the current field numbers. */
     {"/opentelemetry.proto.collector.profiles.v1experimental.ProfilesService/Export", BR_PROFILES},
 };
 
-/* Absent, or once and "1". */
+/* The header is absent, or is present once with the value "1". */
 static bool ingest_otlp_version_ok(const struct br_request *request)
 {
     unsigned n = 0;
@@ -227,7 +235,8 @@ bool br_otlp_begin_grpc(struct br_otlp_handler *handler, struct br_ingest_listen
     return true;
 }
 
-/* By the content type, with or without parameters. */
+/* Sets the format from the content type and ignores its parameters. Returns false for other
+ * types. */
 static bool ingest_otlp_read_type(const struct br_request *request, bool more,
                                   enum br_upload_format *ret)
 {
@@ -252,7 +261,7 @@ static bool ingest_otlp_read_type(const struct br_request *request, bool more,
 static void ingest_otlp_refuse(struct br_ingest_listener *listener, struct br_request *request,
                                unsigned code, const char *why)
 {
-    br_ingest_say_refused(listener->ingest, request, BR_STATUS_INVALID_ARGUMENT, why);
+    br_ingest_log_refused(listener->ingest, request, BR_STATUS_INVALID_ARGUMENT, why);
     br_otlp_refuse(request, code, why, listener->http);
 }
 
@@ -271,7 +280,7 @@ bool br_otlp_begin_http(struct br_otlp_handler *handler, struct br_ingest_listen
     if (br_http_answer_page(http, NULL, request))
         return true;
     if (strcmp(request->method, "POST") != 0)
-        ingest_otlp_refuse(listener, request, 405, "export requests are POSTs");
+        ingest_otlp_refuse(listener, request, 405, "export requests must use POST");
     else if (!ingest_otlp_read_type(request, handler->more_types, &how.format))
         ingest_otlp_refuse(listener, request, 415,
                            "content-type must be application/x-protobuf or application/json");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers, by opentelemetry-proto docs/specification.md 1.11: "OTLP/gRPC" and "OTLP/HTTP Response".
- */
+/* Replies to OTLP requests (opentelemetry-proto docs/specification.md 1.11, "OTLP/gRPC Response"
+ * and "OTLP/HTTP Response"). */
 #include <string.h>
 #include <strings.h>
 
@@ -10,14 +10,16 @@
 #include "wire/grpc.h"
 #include "wire/protobuf.h"
 
-/* A text may be a backend's, cut anywhere. In a string of protobuf nothing is allowed but UTF-8:
- * who reads another text refuses the whole answer, and sends again what was taken. */
+/* Returns the length of the text up to the first byte that is not valid UTF-8. The text may come
+ * from a backend and be cut anywhere. A client that finds invalid UTF-8 in a protobuf string
+ * rejects the whole reply and sends the data again. */
 static size_t otlp_reply_text_len(const struct br_outcome *outcome)
 {
     return br_utf8_valid((const uint8_t *)outcome->text, strlen(outcome->text));
 }
 
-/* An Export...ServiceResponse with partial_success, or nothing where all went well. */
+/* Writes an Export...ServiceResponse with partial_success. Writes nothing if all records were
+ * accepted. */
 static size_t otlp_reply_encode_partial(const struct br_outcome *outcome, uint8_t *out)
 {
     uint8_t inner[16 + sizeof outcome->text], *p = inner;
@@ -75,17 +77,17 @@ static void reply_protobuf(struct br_request *request, unsigned code,
 {
     struct br_arena arena;
     uint8_t partial[64 + sizeof outcome->text];
-    struct br_http_answer left = {.status = code,
-                                  .delay_ms = br_retry_delay_ms(outcome),
-                                  .type = "application/x-protobuf",
-                                  .data = partial};
+    struct br_http_answer answer = {.status = code,
+                                    .delay_ms = br_retry_delay_ms(outcome),
+                                    .type = "application/x-protobuf",
+                                    .data = partial};
     br_arena_init(&arena, 65536);
     if (outcome->verdict == BR_DONE)
-        left.len = otlp_reply_encode_partial(outcome, partial);
+        answer.len = otlp_reply_encode_partial(outcome, partial);
     else
-        left.data = br_status_encode((int)br_outcome_grpc(outcome), outcome->text, left.delay_ms,
-                                     &arena, &left.len);
-    br_http_reply(http, request, &left);
+        answer.data = br_status_encode((int)br_outcome_grpc(outcome), outcome->text,
+                                       answer.delay_ms, &arena, &answer.len);
+    br_http_reply(http, request, &answer);
     br_arena_release(&arena);
 }
 

@@ -3,43 +3,41 @@
 
 #include "base/mem.h"
 #include "otlp/dictionary/dictionary.h"
+#include "pipeline/hold.h"
 
-/* Timers that are due at once run several times a turn: as often as there are others. */
-#define NEXT_TURN_MS 1
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS 1000
-#define PIECE_STEP 2u   /* pieces that repeat too much are so many times as large the next time */
-#define CUT_GROWTH 4u   /* times the item is what its pieces may take */
-#define SMALL_GROWTH 3u /* the same of small pieces that have a dictionary each */
+/* factor of the size of pieces after a try with pieces that repeat too much */
+#define PIECE_STEP 2u
+#define CUT_GROWTH 4u   /* limit of the size of all pieces, as a multiple of the item's size */
+#define SMALL_GROWTH 3u /* the same for pieces below SMALL_BYTES that have dictionaries */
 #define SMALL_BYTES (1u << 20)
-#define SPANS_GROWTH 2u    /* the same of spans; 1 more where they are listed */
-#define SPREAD 8u          /* times that is what an item of large pieces counts at first */
-#define FORECAST_PIECES 8u /* after so many it is foretold what all of them will take, */
-#define FORECAST_SHARE 16u /* or after such a part of the item */
+#define SPANS_GROWTH 2u /* the same for spans; plus 1 with lists of spans */
+/* factor of the size that counts for a record of large pieces at first */
+#define SPREAD 8u
+#define FORECAST_PIECES 8u /* the total size is extrapolated after this number of pieces, */
+#define FORECAST_SHARE 16u /* or after this fraction of the item */
 
 struct br_pieces {
-    struct br_list link;  /* the sendings */
-    struct br_node *node; /* NULL once it was stopped */
-    struct br_host *host;
-    struct br_item *whole;          /* parent of all pieces */
-    struct br_list waiting, flying; /* pieces */
-    struct br_outcome refusal;      /* the last one */
-    struct br_timer next;
-    uint64_t delay_ms, until_ms;
-    bool any; /* something was taken, or refused for good */
+    struct br_list link; /* in the list of transfers */
+    struct br_node *node;
+    struct br_consumer output;
+    struct br_item *whole; /* parent of all pieces */
+    struct br_hold hold;   /* the pieces */
+    bool stopped;
 };
 
 /* --- Cutting ---------------------------------------------------------------------------------- */
 
-static size_t pieces_item_bytes(enum br_signal signal)
+static size_t pieces_record_bytes(enum br_signal signal)
 {
     return signal == BR_TRACES ? BR_PIECE_SPAN_BYTES : BR_PIECE_SAMPLE_BYTES;
 }
 
-/* What bytes with so many spans or samples in them count. */
-static size_t pieces_weight(enum br_signal signal, size_t size, uint32_t n_items)
+/* Returns the size that counts for data with this number of records. */
+static size_t pieces_weight(enum br_signal signal, size_t size, uint32_t n_records)
 {
-    size_t least = n_items * pieces_item_bytes(signal);
+    size_t least = n_records * pieces_record_bytes(signal);
     return size > least ? size : least;
 }
 
@@ -47,13 +45,13 @@ struct cut {
     struct br_reading *reading;
     const struct br_walk_options *options;
     struct br_list pieces;
-    size_t bytes;                     /* that a piece counts */
-    size_t item_bytes;                /* that an item of it counts at least */
-    bool last;                        /* after it comes none that are larger */
+    size_t bytes;                     /* size that counts for a piece */
+    size_t record_bytes;              /* minimum size that counts for a record */
+    bool last;                        /* no larger pieces can be tried after these */
     const struct br_mem_scope *scope; /* of all pieces */
-    size_t made_bytes;                /* in pieces, so far */
+    size_t made_bytes;                /* bytes of all pieces so far */
     uint32_t n_pieces;
-    uint64_t n_made; /* spans or samples in them */
+    uint64_t n_made; /* records in these pieces */
 };
 
 void br_pieces_free(struct br_list *pieces)
@@ -63,7 +61,7 @@ void br_pieces_free(struct br_list *pieces)
         br_item_free(br_container_of(list, struct br_item, link));
 }
 
-/* Takes the piece, or its lack. */
+/* Adds the piece; NULL: there was no memory for it. */
 static int pieces_cut_add(struct cut *cut, struct br_item *piece)
 {
     if (!piece)
@@ -79,12 +77,12 @@ static size_t pieces_cut_growth(const struct cut *cut)
     return cut->bytes < SMALL_BYTES ? SMALL_GROWTH : CUT_GROWTH;
 }
 
-/* What cannot end well ends early: the next pieces are as the first ones, and beside them stands
- * what it takes to make one. */
-static bool pieces_cut_hopeless(const struct cut *cut)
+/* Returns true if the pieces will take too much, extrapolated from those made so far. Memory for
+ * making one piece is included. */
+static bool pieces_cut_exceeds(const struct cut *cut)
 {
     const struct br_item *item = cut->reading->item;
-    double share = (double)cut->n_made / item->n_items, made = (double)cut->made_bytes,
+    double share = (double)cut->n_made / item->n_records, made = (double)cut->made_bytes,
            beside = (double)cut->scope->used - made;
     if (cut->last || (cut->n_pieces < FORECAST_PIECES && share * FORECAST_SHARE < 1))
         return false;
@@ -92,17 +90,18 @@ static bool pieces_cut_hopeless(const struct cut *cut)
            made > share * ((double)cut->scope->max - (beside > 0 ? beside : 0));
 }
 
-/* Counts a piece: `bytes` of its own, and not those of the request. */
-static int pieces_cut_made(struct cut *cut, size_t bytes, uint32_t n_items)
+/* Counts a piece with `bytes` that are not part of the request's buffers. */
+static int pieces_cut_made(struct cut *cut, size_t bytes, uint32_t n_records)
 {
     cut->made_bytes += bytes;
-    cut->n_made += n_items;
+    cut->n_made += n_records;
     cut->n_pieces++;
-    return pieces_cut_hopeless(cut) ? BR_EFULL : 0;
+    return pieces_cut_exceeds(cut) ? BR_EFULL : 0;
 }
 
-/* A piece out of a request's bytes, which it refers to. A list of its spans is as long as it has to
- * be: of small spans it is most of the piece, and all pieces are there at once. */
+/* Makes a piece that refers to a range of the request's bytes. Its list of spans has exactly the
+ * required length, because for small spans the list is most of the piece, and all pieces exist
+ * at once. */
 static int pieces_cut_walk(struct cut *cut, struct br_buf *buf, const uint8_t *data, size_t len,
                            uint32_t n_spans)
 {
@@ -118,14 +117,14 @@ static int pieces_cut_walk(struct cut *cut, struct br_buf *buf, const uint8_t *d
     return rc;
 }
 
-/* What was split off a large message is bytes of its own. */
+/* Makes a piece from spans that were split off a large message, in a new buffer. */
 static int pieces_on_traces(struct br_item *piece, void *arg)
 {
     struct cut *cut = arg;
     struct br_rope rope = {0};
     const uint8_t *data = NULL;
     struct br_pool *pool = cut->reading->host->pool;
-    uint32_t n_spans = piece->n_items;
+    uint32_t n_spans = piece->n_records;
     struct br_buf *buf = br_item_write(piece, &rope) ? NULL : br_rope_flat(&rope, pool, &data);
     br_item_free(piece);
     int rc = buf ? pieces_cut_walk(cut, buf, data, rope.len, n_spans) : BR_ENOMEM;
@@ -140,88 +139,89 @@ static int pieces_on_profiles(struct br_item *piece, void *arg)
 {
     struct cut *cut = arg;
     size_t bytes = piece->size;
-    uint32_t n_items = piece->n_items;
+    uint32_t n_records = piece->n_records;
     int rc = pieces_cut_add(cut, piece);
-    return rc == 0 ? pieces_cut_made(cut, bytes, n_items) : rc;
+    return rc == 0 ? pieces_cut_made(cut, bytes, n_records) : rc;
 }
 
-/* The most spans or samples of a piece. */
-static uint32_t pieces_cut_items(const struct cut *cut)
+/* Returns the most records of a piece. */
+static uint32_t pieces_cut_records(const struct cut *cut)
 {
-    return (uint32_t)(cut->bytes / cut->item_bytes);
+    return (uint32_t)(cut->bytes / cut->record_bytes);
 }
 
-/* Makes the next pieces larger; false when there are none. Large ones are mostly dictionary, and
- * large for that, while how long one takes is a matter of its samples: these are fewer in
- * proportion, unless that is what makes all of them too much. */
+/* Makes the next pieces larger; returns false if that is impossible. Most of a large piece is
+ * dictionary, while the time that it takes depends on its samples. So it gets fewer samples in
+ * proportion, unless all pieces would be too large then. */
 static bool pieces_cut_larger(struct cut *cut, size_t weight)
 {
-    size_t least = pieces_item_bytes(cut->reading->item->signal), most = weight / PIECE_STEP;
+    size_t least = pieces_record_bytes(cut->reading->item->signal), most = weight / PIECE_STEP;
     if (cut->bytes <= most / PIECE_STEP) {
         cut->bytes *= PIECE_STEP;
-        cut->item_bytes = cut->bytes > SMALL_BYTES ? SPREAD * least : least;
-    } else if (cut->item_bytes > least) {
-        size_t fewer = cut->item_bytes * 3 / 4;
-        cut->item_bytes = fewer > least ? fewer : least;
+        cut->record_bytes = cut->bytes > SMALL_BYTES ? SPREAD * least : least;
+    } else if (cut->record_bytes > least) {
+        size_t fewer = cut->record_bytes * 3 / 4;
+        cut->record_bytes = fewer > least ? fewer : least;
     } else {
         return false;
     }
-    cut->last = cut->bytes > most / PIECE_STEP && cut->item_bytes == least;
+    cut->last = cut->bytes > most / PIECE_STEP && cut->record_bytes == least;
     return true;
 }
 
-/* What the spans of a piece count: so much that the resource, which each of them repeats, does not
- * make them too much together; and the more, the larger pieces have become. */
+/* Returns the size that counts for the spans of a piece of `part`. Each piece repeats the
+ * resource, so a large resource needs large pieces; and they grow with `cut->bytes`. */
 static size_t pieces_cut_part_bytes(const struct cut *cut, const struct br_part *part)
 {
     size_t rest = part->raw_len - part->res_len,
-           weight = pieces_weight(BR_TRACES, rest, part->n_items), most = weight;
+           weight = pieces_weight(BR_TRACES, rest, part->n_records), most = weight;
     if (part->res_len)
         most = ((size_t)part->raw_len * SPANS_GROWTH - rest) / part->res_len;
     size_t least = (weight / (most ? most : 1) + 1) * (cut->bytes / BR_PIECE_BYTES);
     return least > cut->bytes ? least : cut->bytes;
 }
 
-/* One message that is larger than a piece. */
+/* Cuts a message that is larger than a piece. */
 static int pieces_cut_part(struct cut *cut, const struct br_part *part)
 {
     struct br_item *alone = br_item_new(cut->reading->host, BR_TRACES);
     size_t bytes = pieces_cut_part_bytes(cut, part);
     int rc = alone ? br_item_add_part(alone, part) : BR_ENOMEM;
     if (rc == 0)
-        rc = br_traces_split(alone, (uint32_t)(bytes / cut->item_bytes), bytes + part->res_len,
+        rc = br_traces_split(alone, (uint32_t)(bytes / cut->record_bytes), bytes + part->res_len,
                              pieces_on_traces, cut);
     br_item_free(alone);
     return rc;
 }
 
-/* True when part `right` begins where `left` ends. */
-static bool pieces_adjoins(const struct br_part *left, const struct br_part *right)
+/* Returns true if part `next` begins where `part` ends. */
+static bool pieces_adjoins(const struct br_part *part, const struct br_part *next)
 {
-    return left->buf == right->buf && left->raw + left->raw_len == right->raw;
+    return part->buf == next->buf && part->raw + part->raw_len == next->raw;
 }
 
-/* Messages that follow one another are a request: pieces refer to the bytes that came. */
+/* Cuts a request of several messages. Adjacent messages are a valid request, so pieces refer to
+ * the received bytes. */
 static int pieces_cut_traces(struct cut *cut, const struct br_item *item)
 {
     int rc = 0;
     for (uint32_t i = 0, next; i < item->n_parts && rc == 0; i = next) {
         const struct br_part *first = &item->parts[i];
         size_t len = first->raw_len;
-        uint32_t n_items = first->n_items;
+        uint32_t n_records = first->n_records;
         for (next = i + 1; next < item->n_parts; next++) {
             const struct br_part *part = &item->parts[next];
-            if (pieces_weight(BR_TRACES, len + part->raw_len, n_items + part->n_items) >
+            if (pieces_weight(BR_TRACES, len + part->raw_len, n_records + part->n_records) >
                     cut->bytes ||
                 !pieces_adjoins(part - 1, part))
                 break;
             len += part->raw_len;
-            n_items += part->n_items;
+            n_records += part->n_records;
         }
-        if (pieces_weight(BR_TRACES, len, n_items) > cut->bytes)
+        if (pieces_weight(BR_TRACES, len, n_records) > cut->bytes)
             rc = pieces_cut_part(cut, first);
-        else if (!(rc = pieces_cut_walk(cut, first->buf, first->raw, len, n_items)))
-            rc = pieces_cut_made(cut, 0, n_items);
+        else if (!(rc = pieces_cut_walk(cut, first->buf, first->raw, len, n_records)))
+            rc = pieces_cut_made(cut, 0, n_records);
     }
     return rc;
 }
@@ -229,11 +229,11 @@ static int pieces_cut_traces(struct cut *cut, const struct br_item *item)
 static int pieces_cut_split(struct cut *cut, const struct br_item *item)
 {
     return item->signal == BR_TRACES ? pieces_cut_traces(cut, item)
-                                     : br_profiles_split(item, pieces_cut_items(cut), cut->bytes,
+                                     : br_profiles_split(item, pieces_cut_records(cut), cut->bytes,
                                                          pieces_on_profiles, cut);
 }
 
-/* Cuts into pieces of c->bytes; BR_EFULL when they would take too much together. */
+/* Cuts into pieces of `cut->bytes`. Returns BR_EFULL if they would take too much together. */
 static int pieces_cut_try(struct cut *cut, const struct br_item *item)
 {
     struct br_reading *reading = cut->reading;
@@ -247,10 +247,10 @@ static int pieces_cut_try(struct cut *cut, const struct br_item *item)
     if (!rc)
         return 0;
     br_pieces_free(&cut->pieces);
-    br_pool_trim(reading->host->pool); /* the next pieces are of another size */
+    br_pool_trim(reading->host->pool); /* because the next pieces have another size */
     reading->err = (struct br_err){0};
     reading->scope.full = reading->scope.refused =
-        false; /* of this scope: what came before has ended well */
+        false; /* Refusals inside of this scope do not count, because the next try can succeed. */
     return scope.full || scope.refused || rc == BR_EFULL ? BR_EFULL : rc;
 }
 
@@ -261,8 +261,8 @@ size_t br_pieces_from(enum br_signal signal)
 
 bool br_pieces_wanted(const struct br_item *item)
 {
-    return item->n_items > 1 &&
-           pieces_weight(item->signal, item->size, item->n_items) > br_pieces_from(item->signal);
+    return item->n_records > 1 &&
+           pieces_weight(item->signal, item->size, item->n_records) > br_pieces_from(item->signal);
 }
 
 int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *options)
@@ -271,14 +271,14 @@ int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *opti
     struct cut cut = {.reading = reading,
                       .options = options,
                       .bytes = BR_PIECE_BYTES,
-                      .item_bytes = pieces_item_bytes(item->signal)};
-    size_t weight = pieces_weight(item->signal, item->size, item->n_items);
+                      .record_bytes = pieces_record_bytes(item->signal)};
+    size_t weight = pieces_weight(item->signal, item->size, item->n_records);
     if (!br_pieces_wanted(item) || !br_list_empty(&reading->pieces))
         return 0;
     br_list_init(&cut.pieces);
     int rc = pieces_cut_try(&cut, item);
     struct br_walk_options unlisted = options ? *options : (struct br_walk_options){0};
-    if (rc == BR_EFULL && unlisted.spans) { /* a list is twice as large as the smallest spans are */
+    if (rc == BR_EFULL && unlisted.spans) { /* A list is twice as large as the smallest spans. */
         unlisted.spans = false;
         cut.options = &unlisted;
         rc = pieces_cut_try(&cut, item);
@@ -287,9 +287,9 @@ int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *opti
         rc = pieces_cut_try(&cut, item);
     if (rc)
         return rc == BR_EFULL ? 0 : rc;
-    uint32_t n_items = item->n_items;
+    uint32_t n_records = item->n_records;
     br_item_clear_parts(item);
-    item->n_items = n_items;
+    item->n_records = n_records;
     while (!br_list_empty(&cut.pieces))
         br_list_append(&reading->pieces, br_list_shift(&cut.pieces));
     return 0;
@@ -297,87 +297,54 @@ int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *opti
 
 /* --- Sending ---------------------------------------------------------------------------------- */
 
-static void pieces_on_next(struct br_timer *timer);
-
-static void pieces_later(struct br_pieces *pieces, uint64_t delay_ms)
+static void pieces_end(struct br_pieces *pieces)
 {
-    (void)br_host_timer(pieces->host, &pieces->next, delay_ms, pieces_on_next);
-}
-
-static void pieces_refuse(struct br_pieces *pieces, const struct br_outcome *outcome)
-{
-    struct br_list *list;
-    while ((list = br_list_shift(&pieces->waiting)))
-        br_item_finish(br_container_of(list, struct br_item, link), outcome);
-}
-
-/* Ends the sending when no piece is left. */
-static void pieces_check(struct br_pieces *pieces)
-{
-    if (!br_list_empty(&pieces->waiting) || !br_list_empty(&pieces->flying))
-        return;
-    br_host_timer_stop(pieces->host, &pieces->next);
+    br_hold_release(&pieces->hold);
     br_list_remove(&pieces->link);
-    if (pieces->node)
-        br_item_release_pieces(pieces->whole);
+    if (pieces->stopped)
+        br_item_release_parent(pieces->whole); /* at shutdown there is no time for retries */
     else
-        br_item_release_parent(pieces->whole); /* at the end there was no time to try */
+        br_item_release_pieces(pieces->whole);
     br_free(pieces);
 }
 
-/* Tries a piece again later, unless it is of no use. */
-static void pieces_again(struct br_pieces *pieces, struct br_item *piece,
-                         const struct br_outcome *outcome)
+static void pieces_on_end(struct br_hold *hold, struct br_item *piece, void *arg,
+                          const struct br_outcome *outcome, const char *reason)
 {
-    pieces->refusal = *outcome;
-    br_list_append(&pieces->waiting, &piece->link);
-    bool nothing = !pieces->any && br_list_empty(&pieces->flying);
-    if (!pieces->node || nothing || br_host_mono_ms(pieces->host) >= pieces->until_ms) {
-        pieces_refuse(pieces, &pieces->refusal);
-        return;
-    }
-    pieces_later(pieces, pieces->delay_ms);
-    pieces->delay_ms = pieces->delay_ms * 2 < RETRY_MAX_MS ? pieces->delay_ms * 2 : RETRY_MAX_MS;
+    (void)arg;
+    (void)reason;
+    if (outcome->verdict == BR_REJECT)
+        br_hold_note_progress(hold); /* the sender must not send the whole again */
+    br_item_finish(piece, outcome);
 }
 
-static void pieces_on_attempt(struct br_item *attempt, void *arg)
+/* Ends the transfer after its last piece. */
+static void pieces_check(void *arg)
 {
     struct br_pieces *pieces = arg;
-    struct br_item *piece = attempt->parent;
-    const struct br_outcome *outcome = &attempt->outcome;
-    br_list_remove(&piece->link);
-    if (outcome->verdict == BR_RETRY) {
-        pieces_again(pieces, piece, outcome);
-    } else {
-        pieces->any = true;
-        pieces->delay_ms = RETRY_FIRST_MS;
-        br_item_finish(piece, outcome);
-    }
-    pieces_check(pieces);
+    if (pieces->hold.n_held == 0)
+        pieces_end(pieces);
 }
 
-static void pieces_try(struct br_pieces *pieces, struct br_item *piece)
+static void pieces_output(struct br_consumer *self, struct br_item *attempt)
 {
-    struct br_item *attempt = br_item_attempt(piece, pieces_on_attempt, pieces);
-    if (!attempt) {
-        struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
-        pieces_again(pieces, piece, &outcome);
-        return;
-    }
-    br_list_append(&pieces->flying, &piece->link);
-    br_node_forward(pieces->node, attempt);
+    br_node_forward(br_container_of(self, struct br_pieces, output)->node, attempt);
 }
 
-static void pieces_on_next(struct br_timer *timer)
+static bool pieces_init_hold(struct br_pieces *pieces)
 {
-    struct br_pieces *pieces = br_container_of(timer, struct br_pieces, next);
-    struct br_list *list = br_list_shift(&pieces->waiting);
-    pieces_later(pieces, NEXT_TURN_MS); /* before, so that a refusal can put it off */
-    if (list)
-        pieces_try(pieces, br_container_of(list, struct br_item, link));
-    if (br_list_empty(&pieces->waiting))
-        br_host_timer_stop(pieces->host, &pieces->next);
-    pieces_check(pieces);
+    const struct br_hold_config config = {.host = pieces->node->host,
+                                          .next = &pieces->output,
+                                          .policy = {.order = BR_HOLD_PACED,
+                                                     .first_delay_ms = RETRY_FIRST_MS,
+                                                     .max_delay_ms = RETRY_MAX_MS,
+                                                     .group = true,
+                                                     .max_bytes = BR_HOLD_UNLIMITED,
+                                                     .max_age_ms = BR_PIECES_RETRY_MS},
+                                          .end = pieces_on_end,
+                                          .on_end = pieces_check,
+                                          .arg = pieces};
+    return br_hold_init(&pieces->hold, &config);
 }
 
 void br_pieces_send(struct br_node *node, struct br_item *whole, struct br_list *pieces,
@@ -391,27 +358,26 @@ void br_pieces_send(struct br_node *node, struct br_item *whole, struct br_list 
         br_item_finish(whole, &outcome);
         return;
     }
-    *sending = (struct br_pieces){.node = node,
-                                  .host = node->host,
-                                  .whole = whole,
-                                  .delay_ms = RETRY_FIRST_MS,
-                                  .until_ms = br_host_mono_ms(node->host) + BR_PIECES_PATIENCE_MS};
-    br_list_init(&sending->waiting);
-    br_list_init(&sending->flying);
+    sending->output.consume = pieces_output;
+    sending->node = node;
+    sending->whole = whole;
     br_list_init(&sending->link);
     br_list_append(sendings, &sending->link);
+    bool ok = pieces_init_hold(sending);
     while ((list = br_list_shift(pieces))) {
         struct br_item *piece = br_container_of(list, struct br_item, link);
         piece->metadata = whole->metadata;
         br_item_adopt(whole, piece);
-        br_list_append(&sending->waiting, list);
+        ok = ok && br_hold_add(&sending->hold, piece, NULL) == 0;
+        if (!ok)
+            br_item_finish(piece, &outcome);
     }
-    if (!br_host_timer_park(sending->host, &sending->next, pieces_on_next)) {
-        pieces_refuse(sending, &outcome);
-        pieces_check(sending);
+    if (ok) {
+        br_hold_start(&sending->hold);
         return;
     }
-    pieces_later(sending, 0); /* in a turn, of which the outcome of each piece is the end */
+    br_hold_close(&sending->hold, &outcome);
+    pieces_end(sending);
 }
 
 void br_pieces_stop(struct br_list *sendings)
@@ -420,9 +386,8 @@ void br_pieces_stop(struct br_list *sendings)
     while (!br_list_empty(sendings)) {
         struct br_pieces *pieces = br_container_of(sendings->next, struct br_pieces, link);
         br_list_remove(&pieces->link);
-        pieces->node = NULL;
-        br_host_timer_stop(pieces->host, &pieces->next);
-        pieces_refuse(pieces, &outcome);
+        pieces->stopped = true;
+        br_hold_close(&pieces->hold, &outcome);
         pieces_check(pieces);
     }
 }

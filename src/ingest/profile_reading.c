@@ -3,7 +3,7 @@
 
 #include "ingest/pieces.h"
 
-/* Of a part. Its tables take up to 200 bytes for each stack, beside what its OTLP may have. */
+/* Limits of one part. Its tables take up to 200 bytes for each stack, in addition to the OTLP. */
 #define PART_STACKS 2048u
 #define PART_BYTES (128u << 10)
 
@@ -21,7 +21,7 @@ static int profile_reading_whole(struct br_reading *reading, enum br_profile_for
                                  const struct br_profile_source *source, struct br_arena *scratch)
 {
     int rc = br_profile_read(reading->bench->build, format, source, scratch, &reading->err);
-    if (!rc && br_build_items(reading->bench->build))
+    if (!rc && br_build_records(reading->bench->build))
         reading->item = profile_reading_take(reading, &rc);
     return rc;
 }
@@ -35,7 +35,7 @@ static int profile_reading_on_part(void *arg)
     struct br_item *part = profile_reading_take(reading, &rc);
     if (!part)
         return rc;
-    reading->item->n_items += part->n_items;
+    reading->item->n_records += part->n_records;
     br_list_append(&reading->pieces, &part->link);
     return 0;
 }
@@ -51,14 +51,14 @@ static int profile_reading_parts(struct br_reading *reading, enum br_profile_for
     if (!reading->item)
         return BR_ENOMEM;
     int rc = br_profile_read(reading->bench->build, format, &divided, scratch, &reading->err);
-    if (!rc && br_build_items(reading->bench->build))
+    if (!rc && br_build_records(reading->bench->build))
         rc = profile_reading_on_part(reading);
     if (rc)
         br_reading_drop(reading);
     return rc;
 }
 
-/* True when it failed because the reading may have no more, which no other time would change. */
+/* Returns true if the memory scope was exhausted: a later attempt would fail, too. */
 static bool profile_reading_full(const struct br_reading *reading, int rc)
 {
     return rc == BR_EFULL || (rc == BR_ENOMEM && reading->scope.full);
@@ -88,6 +88,6 @@ int br_profile_reading(struct br_reading *reading, enum br_profile_format format
 
 int br_profile_reading_cut(struct br_reading *reading)
 {
-    br_reading_give_up(reading);
+    br_reading_free_bytes(reading);
     return reading->item ? br_pieces_cut(reading, NULL) : 0;
 }

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads profiles of other formats within a reading. Texts that write each stack out become larger
- * when they are OTLP, and the tables that find equal ones are larger still: where that is more than
- * the reading may have, such a text is read again in parts, each with tables of its own that go
- * before the next one comes. The parts are pieces of one item, as br_pieces_cut makes them.
+ * Reads profiles in formats other than OTLP. A text format that writes each stack out becomes
+ * larger as OTLP, and the tables that find equal stacks are larger still. If a text does not fit
+ * into the memory of the reading, it is read again in parts. Each part has separate tables, which
+ * are freed before the next part. The parts become pieces of one item, like those of br_pieces_cut.
  */
 #pragma once
 
 #include "ingest/reading.h"
 #include "profile/profile.h"
 
-/* Reads a profile into the bench's builder, as br_profile_read. A format that divides has to be
- * alone in the reading: it becomes r->item at once (NULL: nothing was in it), with r->pieces where
- * it was read in parts, and leaves the builder empty. `scratch` is the caller's to release. Returns
- * as br_profile_read, with the sentence in r->err. */
+/* Reads a profile into the workbench's builder with br_profile_read, and returns its codes, with
+ * a message in reading->err. A format that can be divided must be the only one in the reading.
+ * It becomes reading->item at once (NULL: it was empty) and leaves the builder empty;
+ * reading->pieces is set if it was read in parts. The caller releases `scratch`. */
 int br_profile_reading(struct br_reading *reading, enum br_profile_format format,
                        const struct br_profile_source *source, struct br_arena *scratch);
 
-/* Cuts what was read into pieces, where it is large (br_pieces_cut), without the bytes that it was
- * read from: they are given up before. Nothing happens without an item. Returns 0 or BR_ENOMEM. */
+/* Divides a large item into pieces (br_pieces_cut), after freeing the bytes that it was read
+ * from. If there is no item, only frees them. Returns 0 or BR_ENOMEM. */
 int br_profile_reading_cut(struct br_reading *reading);

@@ -6,7 +6,6 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "ingest/job.h"
 #include "ingest/pieces.h"
 
 #define DELAY_MS 1000
@@ -15,26 +14,26 @@
 #define METADATA_MAX 16384
 #define MEMORY_LIMIT "memory limit reached"
 
-/* --- The end of an upload --------------------------------------------------------------------- */
+/* --- End of an upload ------------------------------------------------------------------------- */
 
-static void upload_forget(struct br_upload *upload)
+static void upload_free(struct br_upload *upload)
 {
     br_list_remove(&upload->link);
-    br_free(upload->partly);
+    br_free(upload->partial);
     br_free(upload);
 }
 
-void br_ingest_say_refused(struct br_ingest *ingest, const struct br_request *request,
+void br_ingest_log_refused(struct br_ingest *ingest, const struct br_request *request,
                            enum br_status status, const char *why)
 {
     struct br_node *node = ingest->node;
     br_log_limited(&node->log, BR_LOG_WARN, &ingest->refused_log, br_host_mono_ms(node->host),
-                   REFUSED_EVERY_MS, "refused a request of %s: %s: %s",
+                   REFUSED_EVERY_MS, "rejected a request from %s: %s: %s",
                    request->peer[0] ? request->peer : "a local client", br_status_name(status),
                    why);
 }
 
-void br_ingest_say_unknown(struct br_ingest *ingest, const struct br_request *request,
+void br_ingest_log_unknown(struct br_ingest *ingest, const struct br_request *request,
                            const char *paths, char *why)
 {
     char path[121];
@@ -42,74 +41,75 @@ void br_ingest_say_unknown(struct br_ingest *ingest, const struct br_request *re
     for (char *p = path; *p; p++)
         if (*p < '!' || *p > '~')
             *p = '?';
-    (void)snprintf(why, BR_INGEST_UNKNOWN_MAX, "nothing is at %s; %.190s", path, paths);
-    br_ingest_say_refused(ingest, request, BR_STATUS_UNIMPLEMENTED, why);
+    (void)snprintf(why, BR_INGEST_UNKNOWN_MAX, "unknown path %s; %.190s", path, paths);
+    br_ingest_log_refused(ingest, request, BR_STATUS_UNIMPLEMENTED, why);
 }
 
 static void upload_answer(struct br_upload *upload, const struct br_outcome *outcome)
 {
     struct br_request *request = upload->request;
     if (outcome->verdict != BR_DONE)
-        br_ingest_say_refused(upload->listener->ingest, request, br_outcome_grpc(outcome),
+        br_ingest_log_refused(upload->listener->ingest, request, br_outcome_grpc(outcome),
                               outcome->text);
     struct br_upload was = *upload;
     was.request = NULL;
-    was.partly = NULL;
+    was.partial = NULL;
     request->user = NULL;
-    upload_forget(upload);
+    upload_free(upload);
     was.kind->answer(&was, request, outcome);
 }
 
-static void upload_refuse(struct br_upload *upload, const struct br_outcome *outcome)
+static void upload_refuse_as(struct br_upload *upload, const struct br_outcome *outcome)
 {
     *upload->meter->refused[upload->signal] += 1;
     upload_answer(upload, outcome);
 }
 
-static void upload_reject(struct br_upload *upload, const struct br_outcome *outcome)
+static void upload_reject_as(struct br_upload *upload, const struct br_outcome *outcome)
 {
     *upload->meter->failed[upload->signal] += 1;
     upload_answer(upload, outcome);
 }
 
-void br_upload_refuse(struct br_upload *upload, const char *why)
+static void upload_refuse(struct br_upload *upload, const char *why)
 {
     struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, DELAY_MS, "%s", why);
-    upload_refuse(upload, &outcome);
+    upload_refuse_as(upload, &outcome);
 }
 
 void br_upload_reject(struct br_upload *upload, enum br_status status, const char *why)
 {
     struct br_outcome outcome = br_outcome_reject(status, "%s", why);
-    upload_reject(upload, &outcome);
+    upload_reject_as(upload, &outcome);
 }
 
-/* --- Its beginning ---------------------------------------------------------------------------- */
+/* --- Start of an upload ----------------------------------------------------------------------- */
 
-/* What a new upload is refused for before its body is read; false when it was. */
+/* Returns true if the body of the upload may be read. Otherwise answers it. */
 static bool upload_admit(struct br_upload *upload)
 {
     struct br_node *node = upload->listener->ingest->node;
     if (!node->next[upload->signal]) {
         struct br_outcome o =
-            br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "receiver %s is in no %s pipeline", node->id,
-                              br_signal_name(upload->signal));
-        upload_reject(upload, &o);
+            br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "receiver %s is not in any %s pipeline",
+                              node->id, br_signal_name(upload->signal));
+        upload_reject_as(upload, &o);
         return false;
     }
     if (node->draining || br_host_over_limit(node->host)) {
-        br_upload_refuse(upload, node->draining ? "shutting down" : MEMORY_LIMIT);
+        upload_refuse(upload, node->draining ? "shutting down" : MEMORY_LIMIT);
         return false;
     }
     if (br_shed_refuses(node->host, upload->signal)) {
         struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, SHED_DELAY_MS, "overloaded");
-        upload_refuse(upload, &o);
+        upload_refuse_as(upload, &o);
         return false;
     }
     return true;
 }
 
-/* What the memory limit never has room for is too large, whatever the config says. */
+/* Returns the largest body in bytes: the config's limit, or the largest that ever fits into the
+ * memory limit if that is less. */
 static size_t upload_largest_body(const struct br_upload *upload)
 {
     struct br_memory *memory = upload->listener->ingest->node->host->memory;
@@ -131,15 +131,16 @@ struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *
     *upload = *how;
     upload->request = request;
     upload->item = NULL;
-    upload->job = NULL;
-    upload->partly = NULL;
+    upload->reading = NULL;
+    upload->partial = NULL;
     request->user = upload;
     request->max_body = upload_largest_body(upload);
     br_list_append(&upload->listener->ingest->uploads, &upload->link);
     return upload_admit(upload) ? upload : NULL;
 }
 
-/* What was refused is large: room is made for when it comes again. Whether it may then fit. */
+/* Returns true if a rejected request may succeed when it is sent again. Frees unused memory for
+ * it if it is large. */
 static bool upload_may_fit_later(const struct br_upload *upload, size_t wanted)
 {
     struct br_memory *memory = upload->listener->ingest->node->host->memory;
@@ -149,70 +150,16 @@ static bool upload_may_fit_later(const struct br_upload *upload, size_t wanted)
     return wanted <= br_memory_largest(memory);
 }
 
-/* --- Its body --------------------------------------------------------------------------------- */
+/* --- Items ------------------------------------------------------------------------------------ */
 
-static void upload_on_body(struct br_handler *self, struct br_request *request)
-{
-    struct br_upload *upload = request->user;
-    (void)self;
-    if (request->body_error == BR_BODY_TOO_BIG) {
-        struct br_outcome outcome =
-            br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED, "the request is larger than %zu bytes",
-                              request->max_body);
-        upload_reject(upload, &outcome);
-        return;
-    }
-    if (request->body_error == BR_BODY_MALFORMED) {
-        br_upload_reject(upload, BR_STATUS_INVALID_ARGUMENT,
-                         "one length-prefixed message is expected");
-        return;
-    }
-    if (request->body_error && upload_may_fit_later(upload, request->body_wanted)) {
-        br_upload_refuse(upload, MEMORY_LIMIT);
-        return;
-    }
-    if (request->body_error) {
-        br_upload_reject(upload, BR_STATUS_RESOURCE_EXHAUSTED,
-                         "the request is larger than the memory limit ever leaves");
-        return;
-    }
-    if (request->grpc_compressed && upload->encoding == BR_ENCODING_NONE) {
-        br_upload_reject(upload, BR_STATUS_INTERNAL,
-                         "a message is marked compressed without a grpc-encoding");
-        return;
-    }
-    struct br_buf *body = request->body ? request->body : br_buf_new(request->pool, 1);
-    request->body = NULL;
-    if (body)
-        br_upload_read(upload, body);
-    else
-        br_upload_refuse(upload, MEMORY_LIMIT);
-}
-
-static void upload_on_gone(struct br_handler *self, struct br_request *request)
-{
-    struct br_upload *upload = request->user;
-    (void)self;
-    request->user = NULL;
-    if (!upload)
-        return;
-    upload->request = NULL;
-    if (upload->job)
-        br_upload_job_leave(upload);
-    if (!upload->item)
-        upload_forget(upload);
-}
-
-/* --- Its item --------------------------------------------------------------------------------- */
-
-/* The header that a key of the metadata is taken from. */
+/* Returns the header that has the value of a metadata key. */
 static const char *upload_source_of(const struct br_ingest *ingest, const char *key)
 {
     return ingest->tenant_header && strcasecmp(key, BR_TENANT_KEY) == 0 ? ingest->tenant_header
                                                                         : key;
 }
 
-/* Keeps what batches are separated by: name\0value\0 pairs, ended by an empty name. */
+/* Copies the metadata that batches are grouped by: name\0value\0 pairs, ended by an empty name. */
 static void upload_keep_metadata(struct br_item *item, const struct br_ingest *ingest,
                                  const struct br_request *request)
 {
@@ -232,18 +179,6 @@ static void upload_keep_metadata(struct br_item *item, const struct br_ingest *i
     br_str_release(&text);
 }
 
-int br_upload_partly(struct br_upload *upload, uint32_t count, enum br_status status,
-                     const char *why)
-{
-    struct br_outcome *outcome = br_malloc(sizeof *outcome);
-    if (!outcome)
-        return BR_ENOMEM;
-    *outcome = br_outcome_reject(status, "%s", why);
-    upload->partly = outcome;
-    *upload->meter->failed[upload->signal] += count;
-    return 0;
-}
-
 static void upload_on_stopped(void *arg)
 {
     struct br_ingest *ingest = arg;
@@ -251,7 +186,7 @@ static void upload_on_stopped(void *arg)
         br_node_drained(ingest->node);
 }
 
-/* The last sending may end after the last request has. */
+/* Pieces may still be sent after the last request has ended. */
 static void upload_check_sendings(struct br_ingest *ingest)
 {
     if (!ingest->awaits_sendings || !br_list_empty(&ingest->sendings))
@@ -269,15 +204,15 @@ static void upload_on_done(struct br_item *item, void *arg)
     br_meter_count_outcome(upload->meter, item);
     if (upload->request) {
         struct br_outcome how =
-            upload->partly && outcome->verdict == BR_DONE ? *upload->partly : *outcome;
+            upload->partial && outcome->verdict == BR_DONE ? *upload->partial : *outcome;
         upload_answer(upload, &how);
     } else {
-        upload_forget(upload);
+        upload_free(upload);
     }
     upload_check_sendings(ingest);
 }
 
-void br_upload_send(struct br_upload *upload, struct br_item *item, struct br_list *pieces)
+static void upload_send(struct br_upload *upload, struct br_item *item, struct br_list *pieces)
 {
     struct br_ingest *ingest = upload->listener->ingest;
     if (!upload->listener->drops_metadata)
@@ -296,7 +231,121 @@ void br_upload_send(struct br_upload *upload, struct br_item *item, struct br_li
     }
 }
 
-/* --- What is collected ------------------------------------------------------------------------ */
+/* --- Bodies ----------------------------------------------------------------------------------- */
+
+static void upload_fail_reading(struct br_upload *upload, const struct br_reading *reading, int rc)
+{
+    const char *why = br_reading_why(reading, rc);
+    if (rc == BR_ENOMEM)
+        upload_refuse(upload, why);
+    else if (rc == BR_ETOOBIG || rc == BR_EFULL)
+        br_upload_reject(upload, BR_STATUS_RESOURCE_EXHAUSTED, why);
+    else
+        br_upload_reject(upload, reading->invalid, why);
+}
+
+/* Records that a part of the request is missing in the item. That part counts as failed; if the
+ * item ends well, the answer is a rejection of the part. Returns 0 or BR_ENOMEM. */
+static int upload_note_partial(struct br_upload *upload, const struct br_reading *reading)
+{
+    if (!reading->n_left_out)
+        return 0;
+    upload->partial = br_malloc(sizeof *upload->partial);
+    if (!upload->partial)
+        return BR_ENOMEM;
+    *upload->partial = br_outcome_reject(reading->invalid, "%s", reading->left_out);
+    *upload->meter->failed[upload->signal] += reading->n_left_out;
+    return 0;
+}
+
+static void upload_on_read(void *owner, struct br_reading *reading, int rc)
+{
+    struct br_upload *upload = owner;
+    if (rc == 0)
+        rc = upload_note_partial(upload, reading);
+    if (rc) {
+        upload_fail_reading(upload, reading, rc);
+        return;
+    }
+    if (upload->kind->on_read)
+        upload->kind->on_read(upload, reading);
+    struct br_item *item = reading->item;
+    reading->item = NULL;
+    upload_send(upload, item, &reading->pieces);
+}
+
+/* Takes the reference to the body. */
+static void upload_read(struct br_upload *upload, struct br_buf *body)
+{
+    struct br_ingest *ingest = upload->listener->ingest;
+    const struct br_reading how = {.arg = upload->arg,
+                                   .request = upload->request,
+                                   .signal = upload->signal,
+                                   .format = upload->format,
+                                   .encoding = upload->encoding,
+                                   .max_body = upload->request->max_body,
+                                   .now_ns = br_host_unix_ns(ingest->node->host),
+                                   .max_now = upload->kind->read_now,
+                                   .host = ingest->node->host,
+                                   .bench = &ingest->bench,
+                                   .body = body,
+                                   .invalid = BR_STATUS_INVALID_ARGUMENT};
+    br_reading_start(&how, upload->kind->read, upload_on_read, upload, &ingest->readings,
+                     &upload->reading);
+}
+
+static void upload_on_body(struct br_handler *self, struct br_request *request)
+{
+    struct br_upload *upload = request->user;
+    (void)self;
+    if (request->body_error == BR_BODY_TOO_BIG) {
+        struct br_outcome outcome =
+            br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED, "the request is larger than %zu bytes",
+                              request->max_body);
+        upload_reject_as(upload, &outcome);
+        return;
+    }
+    if (request->body_error == BR_BODY_MALFORMED) {
+        br_upload_reject(upload, BR_STATUS_INVALID_ARGUMENT,
+                         "the body must be one length-prefixed message");
+        return;
+    }
+    if (request->body_error && upload_may_fit_later(upload, request->body_wanted)) {
+        upload_refuse(upload, MEMORY_LIMIT);
+        return;
+    }
+    if (request->body_error) {
+        br_upload_reject(upload, BR_STATUS_RESOURCE_EXHAUSTED,
+                         "the request is larger than the memory limit can ever allow");
+        return;
+    }
+    if (request->grpc_compressed && upload->encoding == BR_ENCODING_NONE) {
+        br_upload_reject(upload, BR_STATUS_INTERNAL,
+                         "a message is marked compressed without a grpc-encoding");
+        return;
+    }
+    struct br_buf *body = request->body ? request->body : br_buf_new(request->pool, 1);
+    request->body = NULL;
+    if (body)
+        upload_read(upload, body);
+    else
+        upload_refuse(upload, MEMORY_LIMIT);
+}
+
+static void upload_on_gone(struct br_handler *self, struct br_request *request)
+{
+    struct br_upload *upload = request->user;
+    (void)self;
+    request->user = NULL;
+    if (!upload)
+        return;
+    upload->request = NULL;
+    br_reading_cancel(&upload->reading);
+    if (!upload->item)
+        upload_free(upload);
+}
+
+/* --- Collected profiles ----------------------------------------------------------------------- */
 
 static int upload_apply(struct br_overridable *overridable, const struct br_override *override,
                         struct br_err *err)
@@ -304,7 +353,7 @@ static int upload_apply(struct br_overridable *overridable, const struct br_over
     (void)overridable;
     (void) override;
     (void)err;
-    return 0; /* nobody can be asked to push more */
+    return 0; /* clients that push cannot be asked for more */
 }
 
 static void upload_withdraw(struct br_overridable *overridable, uint64_t id)
@@ -328,7 +377,7 @@ static void upload_list(const struct br_overridable *overridable, br_collected_f
 static const struct br_overridable_ops overridable_ops = {upload_apply, upload_withdraw,
                                                           upload_list};
 
-/* --- The node --------------------------------------------------------------------------------- */
+/* --- Node ------------------------------------------------------------------------------------- */
 
 int br_ingest_init(struct br_ingest *ingest, struct br_node *node, struct br_err *err)
 {
@@ -336,7 +385,7 @@ int br_ingest_init(struct br_ingest *ingest, struct br_node *node, struct br_err
     br_list_init(&ingest->uploads);
     br_list_init(&ingest->listeners);
     br_list_init(&ingest->sendings);
-    br_list_init(&ingest->jobs);
+    br_list_init(&ingest->readings);
     ingest->overridable.ops = &overridable_ops;
     br_overridable_register(&ingest->overridable, node->host);
     return br_workbench_init(&ingest->bench) ? br_err_set(err, BR_ENOMEM, "out of memory") : 0;
@@ -357,12 +406,11 @@ void br_ingest_release(struct br_ingest *ingest)
     while (!br_list_empty(&ingest->uploads)) {
         struct br_upload *upload = br_container_of(ingest->uploads.next, struct br_upload, link);
         if (upload->item)
-            upload->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
-        if (upload->job)
-            br_upload_job_leave(upload);
-        upload_forget(upload);
+            upload->item->done = NULL; /* the item stays in the pipeline without a client */
+        br_reading_cancel(&upload->reading);
+        upload_free(upload);
     }
-    br_upload_jobs_wait(&ingest->jobs);
+    br_reading_wait_all(&ingest->readings);
     br_workbench_release(&ingest->bench);
 }
 
@@ -404,13 +452,14 @@ bool br_meter_flaws(const struct br_meter *meter, const struct br_reading *readi
     int len = 0;
     if (reading->n_lost) {
         *meter->failed[BR_PROFILES] += reading->n_lost;
-        len = snprintf(ret, BR_FLAWS_SIZE, "%u samples are left out: %s", reading->n_lost,
+        len = snprintf(ret, BR_FLAWS_SIZE, "%u samples were dropped: %s", reading->n_lost,
                        reading->lost);
     }
     if (reading->n_strays) {
         *meter->strays += reading->n_strays;
-        (void)snprintf(ret + len, BR_FLAWS_SIZE - (size_t)len, "%s%u references are ignored: %s",
-                       len ? "; " : "", reading->n_strays, reading->stray);
+        (void)snprintf(ret + len, BR_FLAWS_SIZE - (size_t)len,
+                       "%s%u invalid references were ignored: %s", len ? "; " : "",
+                       reading->n_strays, reading->stray);
     }
     return reading->n_lost || reading->n_strays;
 }
@@ -438,8 +487,8 @@ void br_meter_init(struct br_meter *meter, struct br_node *node, const char *tra
             br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_strays", "transport", transport);
 }
 
-/* The counters of a sample type, made when the first of it comes. The last ones are for all types
- * that have no place. */
+/* Returns the counters of a sample type, and creates them for the first sample. The last
+ * counters are shared by all types beyond the limit. */
 static double *const *upload_counters_of(struct br_meter *meter, const char *type)
 {
     unsigned i = 0;
@@ -468,25 +517,25 @@ static double *const *upload_counters_of(struct br_meter *meter, const char *typ
 }
 
 void br_meter_count(struct br_meter *meter, enum br_meter_result result, const struct br_item *item,
-                    uint32_t n_items)
+                    uint32_t n_records)
 {
     double *const *of[] = {meter->accepted, meter->refused, meter->failed};
     const struct br_sample_types *types = item->sample_types;
-    uint32_t left = n_items;
+    uint32_t remaining = n_records;
     for (unsigned i = 0; types && i < types->count; i++) {
-        uint32_t n = types->rows[i].n_samples < left ? types->rows[i].n_samples : left;
+        uint32_t n = types->rows[i].n_samples < remaining ? types->rows[i].n_samples : remaining;
         *upload_counters_of(meter, types->rows[i].name)[result] += n;
-        left -= n;
+        remaining -= n;
     }
-    *of[result][item->signal] += left;
+    *of[result][item->signal] += remaining;
 }
 
 void br_meter_count_outcome(struct br_meter *meter, const struct br_item *item)
 {
-    enum br_verdict verdict = item->outcome.verdict;
-    br_meter_count(meter,
-                   verdict == BR_DONE    ? BR_METER_ACCEPTED
-                   : verdict == BR_RETRY ? BR_METER_REFUSED
-                                         : BR_METER_FAILED,
-                   item, item->received_items);
+    enum br_meter_result result = BR_METER_FAILED;
+    if (item->outcome.verdict == BR_DONE)
+        result = BR_METER_ACCEPTED;
+    else if (item->outcome.verdict == BR_RETRY)
+        result = BR_METER_REFUSED;
+    br_meter_count(meter, result, item, item->received_records);
 }

@@ -2,10 +2,11 @@
 /*
  * Makes items of requests, for every receiver that has a server.
  *
- * An ingest is what one node has of it: its listeners and its uploads. An upload is one request
- * from its first header to the outcome of its item; its kind says what the body is and how it is
- * answered. A listener's `begin` is the receiver's: it looks at path and type, asks each protocol
- * "is this one yours?", and makes the upload; body and gone are here.
+ * - An ingest belongs to one node. It has the node's listeners and uploads.
+ * - An upload is one request, from its headers to the outcome of its item. Its kind defines the
+ * format of the body and of the answer.
+ * - A listener's `begin` belongs to the receiver. It examines path and content type, finds the
+ * protocol, and creates the upload. This module implements `body` and `gone`.
  */
 #pragma once
 
@@ -16,32 +17,32 @@
 #include "pipeline/component.h"
 #include "pipeline/override.h"
 
-#define BR_TENANT_KEY "x-scope-orgid" /* Pyroscope's, Tempo's and Mimir's name for it */
+#define BR_TENANT_KEY "x-scope-orgid" /* the header of Pyroscope, Tempo and Mimir */
 
 struct br_ingest {
     struct br_node *node;
-    const char
-        *tenant_header; /* what metadata of the key BR_TENANT_KEY is taken from; NULL: that */
-    struct br_workbench bench; /* of readings that are done at once */
+    const char *tenant_header; /* header for the metadata key BR_TENANT_KEY; NULL: BR_TENANT_KEY */
+    struct br_workbench bench; /* of readings in the worker */
     struct br_list uploads, listeners;
     struct br_list sendings;           /* of pieces.h */
-    struct br_list jobs;               /* of job.c: readings in threads */
-    struct br_overridable overridable; /* says that profiles are taken; no override is for it */
-    struct br_log_limit refused_log;   /* of br_ingest_say_refused */
+    struct br_list readings;           /* br_reading_task: readings in threads */
+    struct br_overridable overridable; /* lists that profiles are received; accepts no override */
+    struct br_log_limit refused_log;   /* of br_ingest_log_refused */
     unsigned n_stopping;
-    bool awaits_sendings; /* it is draining, and `sendings` was not empty: one of n_stopping */
+    /* counted in n_stopping: the node is draining and `sendings` was not empty */
+    bool awaits_sendings;
 };
 
 enum br_meter_result { BR_METER_ACCEPTED, BR_METER_REFUSED, BR_METER_FAILED, BR_METER_RESULTS };
 
 #define BR_METER_TYPES_MAX 16
 
-/* otelcol_receiver_{accepted,refused,failed}_{spans,profile_samples} of one transport. Those of
- * profiles have a label sample_type where the type is known, with at most BR_METER_TYPES_MAX
- * values. */
+/* Counters otelcol_receiver_{accepted,refused,failed}_{spans,profile_samples} of one transport.
+ * Those of profiles have a label sample_type if the type is known, with at most
+ * BR_METER_TYPES_MAX values. */
 struct br_meter {
     double *accepted[BR_SIGNALS], *refused[BR_SIGNALS], *failed[BR_SIGNALS];
-    double *strays; /* of receivers of profiles alone */
+    double *strays; /* only for receivers that accept no traces */
     struct br_node *node;
     const char *transport;
     unsigned n_types;
@@ -51,14 +52,15 @@ struct br_meter {
     } types[BR_METER_TYPES_MAX];
 };
 
-/* Counts the `n_items` spans or samples that an item has, or had when it was received. */
+/* Counts `n_records` records of an item, which it has now or had when it was received. */
 void br_meter_count(struct br_meter *meter, enum br_meter_result result, const struct br_item *item,
-                    uint32_t n_items);
+                    uint32_t n_records);
 
-/* The same by the outcome of an item that has ended. */
+/* Counts all received records of an item that has ended, by its outcome. */
 void br_meter_count_outcome(struct br_meter *meter, const struct br_item *item);
 
-/* One listener. Zeroed, with `begin` of the receiver's; the rest is set by br_ingest_listen. */
+/* One listener. The receiver zeroes it and sets service.begin, http, max_body and
+ * drops_metadata; br_ingest_listen sets the rest. */
 struct br_ingest_listener {
     struct br_handler service;
     struct br_ingest *ingest;
@@ -67,21 +69,21 @@ struct br_ingest_listener {
     char name[160];
     const struct br_http_config *http; /* NULL: gRPC only */
     size_t max_body;
-    bool drops_metadata; /* include_metadata: false */
+    bool drops_metadata; /* include_metadata is false */
 };
 
 struct br_upload;
 
 struct br_upload_kind {
-    /* Makes an item of the body, in whichever thread (reading.h). Returns 0 with r->item set;
-     * BR_EAGAIN when it is to be begun again in a thread of the pool; BR_ENOMEM: not now;
-     * BR_ETOOBIG or BR_EFULL: RESOURCE_EXHAUSTED; BR_EINVAL: r->invalid. */
+    /* Makes an item of the body, in the worker or in a thread (reading.h). The upload is
+     * answered by its code: BR_ENOMEM with a retryable status, BR_ETOOBIG or BR_EFULL with
+     * RESOURCE_EXHAUSTED, others with reading->invalid. */
     br_read_fn *read;
-    size_t read_now; /* plain bytes of a body that is read at once */
-    /* For counters of the receiver's own: a reading has ended well. NULL: there are none. */
+    size_t read_now; /* largest uncompressed body in bytes that is read at once */
+    /* Updates counters of the receiver after a successful reading. May be NULL. */
     void (*on_read)(struct br_upload *upload, const struct br_reading *reading);
-    /* Answers `r` with how it ended. `x` is borrowed until return and has no request any more; its
-     * item is the one that ended, NULL where there was none. */
+    /* Answers `request` with the outcome. `upload` is borrowed until this returns, and
+     * upload->request is NULL. upload->item is the item that has ended, or NULL. */
     void (*answer)(const struct br_upload *upload, struct br_request *request,
                    const struct br_outcome *outcome);
 };
@@ -89,76 +91,63 @@ struct br_upload_kind {
 struct br_upload {
     struct br_list link;
     const struct br_upload_kind *kind;
-    void *arg; /* the kind's own */
+    void *arg; /* for the kind */
     struct br_ingest_listener *listener;
     struct br_meter *meter;
-    struct br_request *request; /* NULL once the client went away */
-    struct br_item *item;       /* NULL until it is in the pipeline */
-    struct br_upload_job *job;  /* its reading in a thread; NULL: there is none */
+    struct br_request *request;      /* NULL after the client disconnected */
+    struct br_item *item;            /* NULL until the item is in the pipeline */
+    struct br_reading_task *reading; /* NULL unless a thread reads the body */
     enum br_signal signal;
     enum br_upload_format format;
-    enum br_encoding encoding; /* of the body, or of the gRPC message */
-    struct br_outcome *partly; /* br_upload_partly; NULL: all of it is in the item */
+    enum br_encoding encoding; /* of the body or the gRPC message */
+    /* the answer if the item ends well; NULL: the outcome of the item */
+    struct br_outcome *partial;
 };
 
-/* Returns 0 or BR_ENOMEM. */
+/* Initialises `ingest` for `node`. Returns 0, or BR_ENOMEM with a message. */
 int br_ingest_init(struct br_ingest *ingest, struct br_node *node, struct br_err *err);
 
-/* Closes what is open; items under way have no one who waits for them any more. Accepts a zeroed
- * one. */
+/* Closes the listeners, and cancels all readings and sendings. Items in the pipeline go on
+ * without their clients. Accepts a zeroed one. */
 void br_ingest_release(struct br_ingest *ingest);
 
-/* Stops the listeners and says br_node_drained when all requests have ended, and all sendings, of
- * which some have no client any more. */
+/* Stops the listeners. Calls br_node_drained when all requests and all sendings have ended; some
+ * sendings no longer have a client. */
 void br_ingest_drain(struct br_ingest *ingest);
 
-/* Listens; `what` ("grpc") is for log and names. Errors as br_host_ops.serve. */
+/* Starts listening. `what` ("grpc") is used in log lines and names. Returns the errors of
+ * br_host_ops.serve. */
 int br_ingest_listen(struct br_ingest *ingest, struct br_ingest_listener *listener,
                      const char *what, struct br_server_config *config, struct br_err *err);
 
 #define BR_FLAWS_SIZE 512
 
-/* Counts the samples and references that are wrong in a profile that was read. Returns whether
- * there are any, with a sentence about them. */
+/* Counts the invalid samples and references of a profile. Returns true if there are any, and
+ * describes them in `ret`. */
 bool br_meter_flaws(const struct br_meter *meter, const struct br_reading *reading,
                     char ret[BR_FLAWS_SIZE]);
 
-/* Makes the metrics with `transport` ("grpc", "http"), which is borrowed for the meter's life, for
- * the signals in `signals`. */
+/* Creates the metrics for the signals in `signals` (BR_SIGNAL_BIT). `transport` ("grpc", "http")
+ * is borrowed for the life of the meter. */
 void br_meter_init(struct br_meter *meter, struct br_node *node, const char *transport,
                    unsigned signals);
 
-/* Makes an upload of the request, in `begin`. Of `how`, all but link, request and item is taken
- * over. Answers it, and returns NULL, when the node has no pipeline for it, is draining, is over
- * the memory limit, or there is no memory. */
+/* Creates the upload of a request, in `begin`. Copies all fields of `how` but link, request and
+ * item. Returns NULL after it answered the request itself: the node is in no pipeline for the
+ * signal or is draining, the memory limit is exceeded, load is shed, or memory is short. */
 struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *request);
 
-/* Says in the log, every ten seconds at the most, that a request was refused: whose, and why. */
-void br_ingest_say_refused(struct br_ingest *ingest, const struct br_request *request,
+/* Logs that a request was rejected, with the client and the reason, at most once in ten seconds. */
+void br_ingest_log_refused(struct br_ingest *ingest, const struct br_request *request,
                            enum br_status status, const char *why);
 
-#define BR_INGEST_UNKNOWN_MAX 360 /* bytes of br_ingest_say_unknown's text */
+#define BR_INGEST_UNKNOWN_MAX 360 /* bytes of the text of br_ingest_log_unknown */
 
-/* Writes that the request's path does not exist, and the sentence `paths` on those that do; and
- * logs it as br_ingest_say_refused does. `why` has BR_INGEST_UNKNOWN_MAX bytes. */
-void br_ingest_say_unknown(struct br_ingest *ingest, const struct br_request *request,
+/* Writes to `why` that the request's path does not exist, followed by `paths`, a sentence about
+ * the paths that do. Logs it as well. `why` has BR_INGEST_UNKNOWN_MAX bytes. */
+void br_ingest_log_unknown(struct br_ingest *ingest, const struct br_request *request,
                            const char *paths, char *why);
 
-/* Ends an upload without an item: not now (counted as refused), or never (counted as failed). */
-void br_upload_refuse(struct br_upload *upload, const char *why);
+/* Ends an upload that has no item: rejects it with `status` and the reason `why`, and counts it
+ * as failed. */
 void br_upload_reject(struct br_upload *upload, enum br_status status, const char *why);
-
-/* Notes, before br_upload_send, that `count` pieces of the request are not in the item, because of
- * `why`. They count as failed; the answer, when the item has ended well, is a rejection that says
- * so. Once per upload. Returns 0 or BR_ENOMEM, with nothing done. */
-int br_upload_partly(struct br_upload *upload, uint32_t count, enum br_status status,
-                     const char *why);
-
-/* Reads the body that has come, at once or in a thread of the pool, and sends the item, or ends
- * without one. Takes the body, of which nobody else may have a reference: its count is not for two
- * threads. */
-void br_upload_read(struct br_upload *upload, struct br_buf *body);
-
-/* Sends the item, or its pieces where there are any, down the pipeline with the request's metadata;
- * the upload ends with its outcome. Takes both. */
-void br_upload_send(struct br_upload *upload, struct br_item *item, struct br_list *pieces);

@@ -36,26 +36,26 @@ bool br_addresses_add(struct br_addresses *addresses, const void *addr, socklen_
 void br_addresses_update(struct br_addresses *addresses, const struct br_addresses *fresh)
 {
     struct br_addresses now = *fresh;
-    now.turn = 0;
+    now.next = 0;
     for (unsigned i = 0; i < now.count; i++) {
         int known = br_addresses_find(addresses, &now.addresses[i]);
         if (known < 0)
             continue;
         now.addresses[i] = addresses->addresses[known];
-        if ((unsigned)known == addresses->turn)
-            now.turn = i;
+        if ((unsigned)known == addresses->next)
+            now.next = i;
     }
     *addresses = now;
 }
 
-int br_addresses_pick(const struct br_addresses *addresses, uint64_t now_ms, bool last_resort,
-                      bool (*taken)(void *arg, unsigned i), void *arg)
+int br_addresses_next(const struct br_addresses *addresses, uint64_t now_ms, bool last_resort,
+                      bool (*is_used)(void *arg, unsigned i), void *arg)
 {
     int otherwise = -1;
     for (unsigned k = 0; k < addresses->count; k++) {
-        unsigned i = (addresses->turn + k) % addresses->count;
+        unsigned i = (addresses->next + k) % addresses->count;
         const struct br_address *address = &addresses->addresses[i];
-        if (address->again_ms > now_ms || (taken && taken(arg, i)))
+        if (address->again_ms > now_ms || (is_used && is_used(arg, i)))
             continue;
         if (address->n_failed == 0 || address->due_ms <= now_ms)
             return (int)i;
@@ -86,8 +86,8 @@ void br_addresses_failed(struct br_addresses *addresses, unsigned index, uint64_
         delay_ms *= FACTOR;
     address->n_failed++;
     address->due_ms = addresses_after(now_ms, delay_ms < MAX_MS ? delay_ms : MAX_MS, random);
-    if (addresses->turn == index)
-        addresses->turn = (index + 1) % addresses->count;
+    if (addresses->next == index)
+        addresses->next = (index + 1) % addresses->count;
 }
 
 void br_addresses_worked(struct br_addresses *addresses, unsigned index)

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps the addresses of one endpoint and chooses which of them to connect to next. No socket and
- * no clock: the caller says what happened, and when.
+ * Keeps the addresses of one endpoint and selects the next one to connect to. Uses no sockets and
+ * no clock: the caller reports results and passes the time.
  *
- * An address that failed is left alone for a while: about a second, and 1.6 times as long after
- * each further failure, up to two minutes, each a fifth more or less by chance (grpc/doc/
- * connection-backoff.md). Where no other is left it may be tried again a second after the last try:
- * then the one who waits for it paces himself (retry_on_failure), and a backend that is back is not
- * to wait for two minutes.
+ * A failed address is avoided for about one second. Each further failure makes that 1.6 times as
+ * long, up to two minutes, with 20 % jitter (grpc/doc/connection-backoff.md). If no other address
+ * is left, it may be tried again one second after the last attempt. In that case the sender has its
+ * own backoff (retry_on_failure), and a recovered backend should be found quickly.
  */
 #pragma once
 
@@ -15,46 +14,48 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#define BR_ADDRESSES_MAX 32 /* of a name; further ones are not used */
+#define BR_ADDRESSES_MAX 32 /* per name; further addresses are ignored */
 
 struct br_address {
-    struct sockaddr_storage addr; /* zero behind `len` */
+    struct sockaddr_storage addr; /* zero after `len` bytes */
     socklen_t len;
-    unsigned n_failed; /* in a row */
-    uint64_t due_ms;   /* a failed one: not before, while there are others */
-    uint64_t again_ms; /* and not before this, if there are none */
+    unsigned n_failed; /* consecutive failures */
+    uint64_t due_ms;   /* end of the backoff; before it, other addresses are preferred */
+    uint64_t again_ms; /* earliest time of the next attempt as a last resort */
 };
 
 struct br_addresses {
     struct br_address addresses[BR_ADDRESSES_MAX];
     unsigned count;
-    unsigned turn; /* the one that is tried first */
+    unsigned next; /* index of the address to try first */
 };
 
-/* Appends an address. False when there are BR_ADDRESSES_MAX, it is too long, or it is one of them.
- */
+/* Appends an address. Returns false if it is too long, already there, or there are
+ * BR_ADDRESSES_MAX. */
 bool br_addresses_add(struct br_addresses *addresses, const void *addr, socklen_t len);
 
-/* Takes over the addresses of `fresh`. What is known of those that were there before stays. */
+/* Replaces the addresses by those of `fresh`, and keeps the failure state of addresses that
+ * remain. */
 void br_addresses_update(struct br_addresses *addresses, const struct br_addresses *fresh);
 
-/* Returns the address's place, or -1 when it is none of them (any more). */
+/* Returns the index of an address, or -1 if it is not in the list. */
 int br_addresses_find(const struct br_addresses *addresses, const struct br_address *address);
 
-/* Returns the next in turn that may be tried now, or -1. With `last_resort` also one that is not
- * due, when none is: nothing else serves. Those for which `taken` is true are passed over; NULL:
- * none. */
-int br_addresses_pick(const struct br_addresses *addresses, uint64_t now_ms, bool last_resort,
-                      bool (*taken)(void *arg, unsigned i), void *arg);
+/* Returns the index of the next address to try now, or -1. If all are in backoff, `last_resort`
+ * also allows the one whose backoff ends first. Addresses for which `is_used` returns true are
+ * skipped; `is_used` may be NULL. */
+int br_addresses_next(const struct br_addresses *addresses, uint64_t now_ms, bool last_resort,
+                      bool (*is_used)(void *arg, unsigned i), void *arg);
 
-/* Notes that a connection to an address is begun: it is not tried again within a second (`random`
- * from [0, 1)). */
+/* Registers a connection attempt. A failed address is not tried again within about one second.
+ * `random` is in [0, 1). */
 void br_addresses_tried(struct br_addresses *addresses, unsigned index, uint64_t now_ms,
                         double random);
 
-/* Notes that it was of no use: no connection, or none that answers. Its turn is over. */
+/* Registers a failure: no connection, or one without any response. Extends the backoff and moves on
+ * to the next address. */
 void br_addresses_failed(struct br_addresses *addresses, unsigned index, uint64_t now_ms,
                          double random);
 
-/* Notes that it serves: earlier failures are forgotten. */
+/* Registers a response, which clears earlier failures. */
 void br_addresses_worked(struct br_addresses *addresses, unsigned index);

@@ -22,51 +22,50 @@
 #define HTTP_CONNECTIONS 100
 #define CONNECT_MS 20000
 #define IDLE_MS 90000
-#define PING_MS 30000 /* while something is under way, where the config says nothing */
+#define PING_MS 30000 /* default of keepalive_time_ms; applies while exchanges are in progress */
 #define PING_MAX_MS 3600000
 #define PING_TIMEOUT_MS 10000
-#define USER_TIMEOUT_MS 20000 /* as gRPC's (proposal A18) */
+#define USER_TIMEOUT_MS 20000 /* as in gRPC (proposal A18) */
 #define SWEEP_MS 1000
 #define SWEEP_MIN_MS 10
-#define PATIENCE_MS                                                                                \
-    2000 /* with a connection that does not come about, while there are other addresses */
-#define LOOK_UP_MS 1000      /* between two look-ups */
-#define LOOK_UP_OLD_MS 30000 /* older ones are made again for a new connection */
-#define PROBE_MS 2000        /* between two connections that are tried while one is wanted */
-#define PROBE_JITTER 0.2     /* of it, more or less */
-#define WANT_MS 60000        /* longer than most delays of those who send again */
-#define TIMEOUTS_MAX 2       /* in a row; then the connection is given up */
+#define NEXT_ADDRESS_MS 2000 /* then a connection is slow, and the next address is tried */
+#define LOOK_UP_MS 1000      /* minimum time between two name resolutions */
+#define LOOK_UP_OLD_MS 30000 /* an older result is refreshed before a new connection */
+#define PROBE_MS 2000        /* time between connection attempts while a retry is expected */
+#define PROBE_JITTER 0.2     /* plus or minus, as a fraction of PROBE_MS */
+#define PROBE_FOR_MS 60000   /* longer than most retry delays */
+#define TIMEOUTS_MAX 2       /* consecutive timeouts after which a connection is abandoned */
 
-/* An exchange that waits for a connection. */
+/* A queued exchange. */
 struct waiting {
     struct br_list link;
     struct br_exchange *exchange;
 };
 
 struct link {
-    struct br_list link; /* client->links */
+    struct br_list link; /* in client->links */
     struct client *client;
     struct br_stream *stream;
     struct br_address address;
-    bool ready;      /* connected; TLS may still be shaking hands */
-    bool draining;   /* takes nothing new */
-    bool passed;     /* takes its time; another address is tried meanwhile */
+    bool ready;      /* connected; the TLS handshake may still be in progress */
+    bool draining;   /* accepts no new exchanges */
+    bool slow;       /* not connected after NEXT_ADDRESS_MS; another address is being tried */
     bool tunnelling; /* the proxy has not opened the tunnel yet */
     bool used;       /* an exchange was sent on it */
-    bool spent;      /* ... and no other may be */
+    bool no_reuse;   /* its one exchange was sent (close_after_use) */
     bool h2;
     bool pinged;
-    unsigned n_answered, n_timeouts; /* answers seen; time-outs since the last */
+    unsigned n_answered, n_timeouts; /* responses noted so far; timeouts since the last response */
     uint64_t ping_ms, used_ms;
 };
 
 struct resolve {
     uv_getaddrinfo_t request;
-    struct client *client; /* NULL: given up */
+    struct client *client; /* NULL: the client was freed */
 };
 
-/* What a server chose by ALPN, the last time. */
-enum spoken { SPOKEN_UNKNOWN, SPOKEN_H1, SPOKEN_H2 };
+/* The protocol that ALPN last selected. */
+enum alpn_result { ALPN_UNKNOWN, ALPN_H1, ALPN_H2 };
 
 struct client {
     struct br_client base;
@@ -77,21 +76,22 @@ struct client {
     struct br_forward forward;
     char origin[sizeof((struct br_endpoint *)0)->authority + 16];
     struct br_tls_context *tls;
-    struct br_tls_reload *tls_reload; /* NULL: its files are never reloaded */
+    struct br_tls_reload *tls_reload; /* NULL if the TLS files are never reloaded */
     struct br_list links;
-    struct br_list waiting; /* of waiting; `impl` of the exchange points at it */
+    /* queue of struct waiting; `impl` of each exchange points to its entry */
+    struct br_list waiting;
     struct br_deferred pump;
     struct br_timer sweep;
     struct br_timer probe;
     struct resolve *resolving;
-    uint64_t wanted_ms; /* what failed is to be sent again: the last time that it was said; 0: no */
+    uint64_t wanted_ms; /* time of the last br_client_want; 0: no retry is expected */
     uint64_t resolving_since_ms, resolved_ms, sweep_ms, ping_ms, user_timeout_ms;
     struct br_addresses addresses;
     struct br_redirects redirects;
-    enum spoken spoken;
-    char why[160]; /* the last connection that was tried did not come about; "": none */
-    bool fixed;    /* the addresses need no look-up */
-    bool stale;    /* something went wrong since the last look-up */
+    enum alpn_result last_alpn;
+    char why[160]; /* why the last connection attempt failed; "": it did not fail */
+    bool fixed;    /* the addresses are literal and need no name resolution */
+    bool stale;    /* a connection has ended or failed since the last name resolution */
     bool closing;
 };
 
@@ -113,13 +113,13 @@ static void client_wake(struct client *client)
     br_host_defer(&client->loop->host, &client->pump, client_pump);
 }
 
-/* Returns the server or proxy that connections are made to. */
+/* Returns the server or the proxy to connect to. */
 static const struct br_endpoint *client_peer(const struct client *client)
 {
     return client->route.kind == BR_ROUTE_DIRECT ? &client->endpoint : &client->route.proxy;
 }
 
-/* Gives an exchange that has an error back to its owner. */
+/* Returns a failed exchange to its owner. */
 static void client_end(struct br_exchange *exchange)
 {
     br_redirect_end(exchange);
@@ -139,7 +139,7 @@ static void client_set_error(const struct client *client, struct br_exchange *ex
     br_str_printf(&text, ": %s", why);
 }
 
-/* Ends every exchange that waits. */
+/* Ends all queued exchanges with an error. */
 static void client_fail_waiting(struct client *client, int error, const char *what, const char *why)
 {
     struct br_list now;
@@ -166,7 +166,7 @@ static struct br_conn *client_make_conn(struct client *client, bool h2)
     return h2 ? br_h2_client_new(pool) : br_h1_client_new(pool);
 }
 
-/* Connected, and the protocol is known. */
+/* Returns true if a link is connected and its protocol is known. */
 static bool client_is_up(const struct link *link)
 {
     const struct br_stream *stream = link->stream;
@@ -174,14 +174,14 @@ static bool client_is_up(const struct link *link)
            (!stream->tls || br_tls_ready(stream->tls));
 }
 
-/* Every connection to all addresses of a name is used in turn. */
+/* Returns true if exchanges are distributed over all addresses of the name (round_robin). */
 static bool client_spreads(const struct client *client)
 {
     return client->config.grpc && !client->config.pick_first;
 }
 
-/* ALPN chose. What it did not choose is HTTP/1.1. */
-static int client_choose(struct br_stream *stream)
+/* Sets the protocol that ALPN selected; HTTP/1.1 if it selected none. */
+static int client_apply_alpn(struct br_stream *stream)
 {
     struct link *link = stream->owner;
     struct client *client = link->client;
@@ -189,20 +189,20 @@ static int client_choose(struct br_stream *stream)
     struct br_conn *conn = client_make_conn(client, link->h2);
     if (!conn)
         return BR_ENOMEM;
-    client->spoken = link->h2 ? SPOKEN_H2 : SPOKEN_H1;
+    client->last_alpn = link->h2 ? ALPN_H2 : ALPN_H1;
     br_stream_set_conn(stream, conn);
     return 0;
 }
 
-/* The first bytes came together with the end of the handshake. */
+/* Called when the first bytes arrive together with the end of the handshake. */
 static int client_detect(struct br_stream *stream, const uint8_t *data, size_t len)
 {
     (void)data;
     (void)len;
-    return client_choose(stream);
+    return client_apply_alpn(stream);
 }
 
-/* What the peer has answered since it was looked at last. */
+/* Registers responses that have arrived since the last call. */
 static void client_note_answers(struct link *link)
 {
     struct client *client = link->client;
@@ -234,47 +234,48 @@ static void client_on_progress(struct br_stream *stream)
     bool was_up = client_is_up(link);
     link->ready = true;
     if (link->tunnelling && br_tunnel_is_open(stream->conn)) {
-        client_leave_tunnel(stream); /* comes back here for bytes of the server */
+        /* calls this function again for bytes that follow the proxy's response */
+        client_leave_tunnel(stream);
         return;
     }
     client_note_answers(link);
-    if (!stream->conn && stream->tls && br_tls_ready(stream->tls) && client_choose(stream))
+    if (!stream->conn && stream->tls && br_tls_ready(stream->tls) && client_apply_alpn(stream))
         br_stream_close(stream, "out of memory");
-    link->passed = link->passed && !client_is_up(link);
+    link->slow = link->slow && !client_is_up(link);
     if (!was_up && client_is_up(link))
         client_note_reachable(link->client);
-    if (link->spent || !br_list_empty(&link->client->waiting))
+    if (link->no_reuse || !br_list_empty(&link->client->waiting))
         client_wake(link->client);
 }
 
-/* Connections that are there or being made. */
+/* Returns the number of links that are up or being connected, without slow and draining ones. */
 static unsigned client_usable(const struct client *client)
 {
     unsigned n = 0;
     for (const struct br_list *list = client->links.next; list != &client->links;
          list = list->next) {
         const struct link *link = br_container_of(list, struct link, link);
-        n += !link->draining && !link->passed;
+        n += !link->draining && !link->slow;
     }
     return n;
 }
 
-/* Connections that are being made. */
-static unsigned client_coming(const struct client *client)
+/* Returns the number of links that are being connected, without slow and draining ones. */
+static unsigned client_connecting(const struct client *client)
 {
     unsigned n = 0;
     for (const struct br_list *list = client->links.next; list != &client->links;
          list = list->next) {
         const struct link *link = br_container_of(list, struct link, link);
-        n += !link->draining && !link->passed && !client_is_up(link);
+        n += !link->draining && !link->slow && !client_is_up(link);
     }
     return n;
 }
 
-/* Something takes exchanges, if not now then when it has answered. */
+/* Returns true if at least one link is up. It may be busy with other exchanges. */
 static bool client_serves(const struct client *client)
 {
-    return client_usable(client) > client_coming(client);
+    return client_usable(client) > client_connecting(client);
 }
 
 static void client_note_why(struct client *client, const char *why)
@@ -285,7 +286,7 @@ static void client_note_why(struct client *client, const char *why)
 static void client_cannot_connect(struct client *client)
 {
     client_fail_waiting(client, BR_EIO, "cannot connect to",
-                        client->why[0] ? client->why : "no address answers");
+                        client->why[0] ? client->why : "no address responds");
 }
 
 static void client_address_failed(struct client *client, const struct br_address *address)
@@ -306,7 +307,7 @@ static void client_on_closed(struct br_stream *stream, const char *why)
     struct br_address address = link->address;
     bool was_up = client_is_up(link);
     client_note_answers(link);
-    bool of_no_use = !link->draining && link->n_answered == 0 && (link->used || !was_up);
+    bool failed = !link->draining && link->n_answered == 0 && (link->used || !was_up);
     br_list_remove(&link->link);
     br_debug(client->config.log, "connection to %s closed: %s", client->endpoint.authority, why);
     br_free(link);
@@ -315,12 +316,13 @@ static void client_on_closed(struct br_stream *stream, const char *why)
     client->stale = true;
     if (!was_up)
         client_note_why(client, why);
-    if (of_no_use)
+    if (failed)
         client_address_failed(client, &address);
-    /* Nothing came of it, nor of any other address: whoever waits learns why. Also when another
-     * connection serves: it may be busy for long. */
-    if (!was_up && !br_list_empty(&client->waiting) && !client_connect_next(client, false) &&
-        !client_coming(client) && !(client_spreads(client) && client_serves(client)))
+    /* If no other address can be tried either, end the queued exchanges with the reason. This
+     * includes exchanges that wait for a busy link, because it may stay busy for long. */
+    bool must_connect = !was_up && !br_list_empty(&client->waiting);
+    if (must_connect && !client_connect_next(client, false) && !client_connecting(client) &&
+        !(client_spreads(client) && client_serves(client)))
         client_cannot_connect(client);
     client_wake(client);
 }
@@ -328,7 +330,7 @@ static void client_on_closed(struct br_stream *stream, const char *why)
 static const struct br_stream_events events = {client_detect, client_on_progress, client_on_closed,
                                                NULL};
 
-/* Sentences on servers that speak another protocol. */
+/* Error texts for servers that speak another protocol than the client. */
 static const char *const tls_complaints[BR_GUESSES] = {
     [BR_GUESS_NOTHING] = "the server closed the connection in the TLS handshake; if it does not "
                          "speak TLS, use http:// or tls::insecure",
@@ -347,14 +349,15 @@ static const char *const http_complaints[BR_GUESSES] = {
     [BR_GUESS_HTTP2] = "the server speaks HTTP/2 only, as gRPC ports do; use its HTTP port (OTLP: "
                        "4318), or the exporter otlp"};
 static const char *const proxy_complaints[BR_GUESSES] = {
-    [BR_GUESS_TLS] = "it speaks TLS, which is not supported for proxies"};
+    [BR_GUESS_TLS] = "the proxy speaks TLS, which is not supported"};
 
 static const char *const *client_complaints(const struct client *client, bool tunnel)
 {
-    return tunnel || client->route.kind == BR_ROUTE_FORWARD ? proxy_complaints
-           : client->tls                                    ? tls_complaints
-           : client->config.grpc                            ? grpc_complaints
-                                                            : http_complaints;
+    if (tunnel || client->route.kind == BR_ROUTE_FORWARD)
+        return proxy_complaints;
+    if (client->tls)
+        return tls_complaints;
+    return client->config.grpc ? grpc_complaints : http_complaints;
 }
 
 static void client_start_tls(struct client *client, struct br_stream *stream)
@@ -362,22 +365,22 @@ static void client_start_tls(struct client *client, struct br_stream *stream)
     const char *override = client->config.tls ? client->config.tls->server_name_override : NULL;
     stream->tls = br_tls_new(client->tls, override ? override : client->endpoint.host);
     if (!stream->tls)
-        br_stream_close(stream, "the server's name cannot be verified, or there is no memory");
+        br_stream_close(stream, "the server's name cannot be verified, or memory is short");
 }
 
-/* ALPN chooses the protocol, after the handshake. */
-static bool client_chooses_later(const struct client *client)
+/* Returns true if ALPN selects the protocol after the handshake. */
+static bool client_uses_alpn(const struct client *client)
 {
     return client->config.http2 && client->tls;
 }
 
-/* The tunnel is open: begins with TLS or the protocol, as on a connection to the server itself. */
+/* Starts TLS or the server's protocol once the proxy has opened the tunnel. */
 static void client_leave_tunnel(struct br_stream *stream)
 {
     struct link *link = stream->owner;
     struct client *client = link->client;
     struct br_buf *rest = br_tunnel_take_rest(stream->conn);
-    bool later = client_chooses_later(client);
+    bool later = client_uses_alpn(client);
     struct br_conn *conn = later ? NULL : client_make_conn(client, client->config.grpc);
     stream->conn->ops->free(stream->conn);
     stream->conn = NULL;
@@ -392,7 +395,7 @@ static void client_leave_tunnel(struct br_stream *stream)
         br_stream_set_conn(stream, conn);
     br_stream_wake(stream);
     if (rest && !stream->closing)
-        br_stream_take(stream, rest->data, rest->len);
+        br_stream_receive(stream, rest->data, rest->len);
     else
         client_on_progress(stream);
     br_buf_unref(rest);
@@ -401,13 +404,14 @@ static void client_leave_tunnel(struct br_stream *stream)
 static bool client_connect_fd(struct client *client, int fd, const struct br_address *address)
 {
     bool tunnel = client->route.kind == BR_ROUTE_TUNNEL;
-    bool later = !tunnel && client_chooses_later(client);
+    bool later = !tunnel && client_uses_alpn(client);
     struct link *link = br_calloc(1, sizeof *link);
-    struct br_conn *conn = tunnel
-                               ? br_tunnel_new(client->loop->host.pool, client->endpoint.authority,
-                                               client->route.authorization)
-                           : later ? NULL
-                                   : client_make_conn(client, client->config.grpc);
+    struct br_conn *conn = NULL;
+    if (tunnel)
+        conn = br_tunnel_new(client->loop->host.pool, client->endpoint.authority,
+                             client->route.authorization);
+    else if (!later)
+        conn = client_make_conn(client, client->config.grpc);
     if (!link || (!conn && !later)) {
         close(fd);
         fd = -1;
@@ -437,8 +441,7 @@ static bool client_connect_fd(struct client *client, int fd, const struct br_add
     return true;
 }
 
-/* What is sent and not acknowledged for so long breaks the connection: without it the kernel goes
- * on for a quarter of an hour. */
+/* Sets TCP_USER_TIMEOUT, because by default the kernel retransmits for about 15 minutes. */
 static void client_set_options(const struct client *client, int fd, int family)
 {
     int one = 1;
@@ -449,7 +452,7 @@ static void client_set_options(const struct client *client, int fd, int family)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 }
 
-/* Begins to connect. False when that failed at once. */
+/* Starts a connection. Returns false if it failed at once. */
 static bool client_connect_to(struct client *client, const struct br_address *address)
 {
     int fd = socket(address->addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -468,26 +471,26 @@ static bool client_connect_to(struct client *client, const struct br_address *ad
     return false;
 }
 
-/* The address has its connections already, or one on the way. */
-static bool client_is_taken(void *arg, unsigned index)
+/* Returns true if an address has all the connections it may have, including those being made. */
+static bool client_address_is_used(void *arg, unsigned index)
 {
     const struct client *client = arg;
     unsigned n = 0;
     for (const struct br_list *list = client->links.next; list != &client->links;
          list = list->next) {
         const struct link *link = br_container_of(list, struct link, link);
-        if (!link->draining && (client_spreads(client) || link->passed))
+        if (!link->draining && (client_spreads(client) || link->slow))
             n += br_addresses_find(&client->addresses, &link->address) == (int)index;
     }
     return n >= (client_spreads(client) ? client->config.max_connections : 1);
 }
 
-/* Begins a connection to the next address that may have one. False when there is none. */
+/* Starts a connection to the next available address. Returns false if no address is available. */
 static bool client_connect_next(struct client *client, bool last_resort)
 {
     int i;
-    while ((i = br_addresses_pick(&client->addresses, client_now_of(client), last_resort,
-                                  client_is_taken, client)) >= 0) {
+    while ((i = br_addresses_next(&client->addresses, client_now_of(client), last_resort,
+                                  client_address_is_used, client)) >= 0) {
         double random = br_host_random(&client->loop->host);
         struct br_address address = client->addresses.addresses[i];
         br_addresses_tried(&client->addresses, (unsigned)i, client_now_of(client), random);
@@ -501,15 +504,15 @@ static bool client_connect_next(struct client *client, bool last_resort)
 
 /* --- Names ---------------------------------------------------------------------------------- */
 
-/* The look-up takes longer than anybody should wait for it. */
+/* Returns true if the name resolution takes longer than connect_timeout_ms. */
 static bool client_look_up_hangs(const struct client *client)
 {
     return client->resolving &&
            client_now_of(client) - client->resolving_since_ms > client->config.connect_timeout_ms;
 }
 
-/* Connections to addresses that the name no longer has finish what they are at. */
-static void client_leave_the_gone(struct client *client)
+/* Drains the links whose addresses the name no longer has. */
+static void client_drain_removed(struct client *client)
 {
     for (struct br_list *list = client->links.next; list != &client->links; list = list->next) {
         struct link *link = br_container_of(list, struct link, link);
@@ -520,15 +523,15 @@ static void client_leave_the_gone(struct client *client)
 
 static void client_on_found(struct client *client, const struct addrinfo *found)
 {
-    static const int order[] = {AF_INET, AF_INET6}; /* as Go: IPv4 first where there is a choice */
+    static const int order[] = {AF_INET, AF_INET6}; /* like Go: IPv4 first */
     struct br_addresses fresh = {.count = 0};
     for (size_t i = 0; i < BR_COUNT(order); i++)
-        for (const struct addrinfo *left = found; left; left = left->ai_next)
-            if (left->ai_family == order[i])
-                (void)br_addresses_add(&fresh, left->ai_addr, left->ai_addrlen);
+        for (const struct addrinfo *ai = found; ai; ai = ai->ai_next)
+            if (ai->ai_family == order[i])
+                (void)br_addresses_add(&fresh, ai->ai_addr, ai->ai_addrlen);
     br_addresses_update(&client->addresses, &fresh);
     if (client_spreads(client))
-        client_leave_the_gone(client);
+        client_drain_removed(client);
 }
 
 static void client_on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
@@ -543,7 +546,7 @@ static void client_on_resolved(uv_getaddrinfo_t *request, int status, struct add
         if (status == 0)
             client_on_found(client, found);
         else if (client->addresses.count)
-            br_debug(client->config.log, "%s: %s; the old addresses stay",
+            br_debug(client->config.log, "%s: %s; keeping the old addresses",
                      client->endpoint.authority, uv_strerror(status));
         if (client->addresses.count == 0)
             client_fail_waiting(client, BR_EIO, "cannot resolve",
@@ -553,7 +556,7 @@ static void client_on_resolved(uv_getaddrinfo_t *request, int status, struct add
     uv_freeaddrinfo(found);
 }
 
-/* Addresses that need no look-up. */
+/* Adds an address that needs no name resolution. Returns false if the host is a name. */
 static bool client_add_fixed(struct client *client)
 {
     struct sockaddr_un local = {.sun_family = AF_UNIX};
@@ -571,7 +574,7 @@ static bool client_add_fixed(struct client *client)
            br_addresses_add(&client->addresses, &v6, sizeof v6);
 }
 
-/* The addresses are not known, may have changed, or are of long ago. */
+/* Returns true if the addresses are unknown, outdated or may have changed. */
 static bool client_wants_look_up(const struct client *client)
 {
     uint64_t age_ms = client_now_of(client) - client->resolved_ms;
@@ -602,14 +605,14 @@ static void client_look_up(struct client *client)
 
 /* --- Exchanges ------------------------------------------------------------------------------ */
 
-/* A connection that takes one more exchange now, or NULL. gRPC's take turns; HTTP's do not, so that
- * those which are too many become idle. */
+/* Returns a link that accepts an exchange now, or NULL. gRPC uses its links in turn. HTTP
+ * prefers the first ones, so that superfluous links become idle and are closed. */
 static struct link *client_free_link(struct client *client)
 {
     for (struct br_list *list = client->links.next; list != &client->links; list = list->next) {
         struct link *link = br_container_of(list, struct link, link);
         struct br_stream *stream = link->stream;
-        if (!client_is_up(link) || link->draining || link->spent || stream->closing ||
+        if (!client_is_up(link) || link->draining || link->no_reuse || stream->closing ||
             !br_conn_can_send(stream->conn))
             continue;
         if (client_spreads(client)) {
@@ -621,7 +624,7 @@ static struct link *client_free_link(struct client *client)
     return NULL;
 }
 
-/* Connections that the peer, or we, want to leave are closed when nothing is under way. */
+/* Starts to drain links whose server has sent GOAWAY, and closes links that are drained. */
 static void client_note_draining(struct client *client)
 {
     for (struct br_list *list = client->links.next; list != &client->links; list = list->next) {
@@ -632,9 +635,10 @@ static void client_note_draining(struct client *client)
         if (conn->leaving && !link->draining) {
             link->draining = true;
             if (conn->calm && client->ping_ms < PING_MAX_MS)
-                client->ping_ms *= 2; /* as gRPC does (proposal A8) */
+                client->ping_ms *= 2; /* as in gRPC (proposal A8) */
         }
-        if ((link->draining || link->spent || !br_conn_can_send(conn)) && conn->ops->idle(conn)) {
+        if ((link->draining || link->no_reuse || !br_conn_can_send(conn)) &&
+            conn->ops->idle(conn)) {
             link->draining = true;
             br_stream_close(link->stream, "done");
         }
@@ -645,7 +649,7 @@ static void client_send_on(struct client *client, struct link *link, struct br_e
 {
     exchange->impl = NULL;
     link->used = true;
-    link->spent = client->config.close_after_use;
+    link->no_reuse = client->config.close_after_use;
     link->used_ms = client_now_of(client);
     int rc = br_conn_send(link->stream->conn, exchange);
     if (rc) {
@@ -656,19 +660,19 @@ static void client_send_on(struct client *client, struct link *link, struct br_e
     }
 }
 
-/* How many connections are wanted at once. Until it is known that a server has HTTP/1.1 only, one
- * may do for all that wait. */
+/* Returns how many new connections the queue needs. One is enough while the server may select
+ * HTTP/2. */
 static unsigned client_wanted(const struct client *client)
 {
     unsigned n = 0;
-    if (client->config.http2 && client->tls && client->spoken != SPOKEN_H1)
+    if (client->config.http2 && client->tls && client->last_alpn != ALPN_H1)
         return 1;
     for (struct br_list *list = client->waiting.next; list != &client->waiting; list = list->next)
         n++;
     return n;
 }
 
-/* More connections for what waits. */
+/* Resolves the name if necessary, and starts connections for queued exchanges. */
 static void client_connect_more(struct client *client)
 {
     unsigned n_wanted = client_wanted(client), max = client->config.max_connections;
@@ -677,10 +681,10 @@ static void client_connect_more(struct client *client)
     if (client->resolving && (client->addresses.count == 0 || !client_look_up_hangs(client)))
         return;
     while (client_spreads(client) ||
-           (client_coming(client) < n_wanted && client_usable(client) < max))
-        if (!client_connect_next(client, !client_coming(client) && !client_serves(client)))
+           (client_connecting(client) < n_wanted && client_usable(client) < max))
+        if (!client_connect_next(client, !client_connecting(client) && !client_serves(client)))
             break;
-    if (!client_coming(client) && !client_serves(client))
+    if (!client_connecting(client) && !client_serves(client))
         client_cannot_connect(client);
 }
 
@@ -702,7 +706,7 @@ static void client_pump(struct br_deferred *deferred)
         client_connect_more(client);
 }
 
-/* An exchange ended on a connection. */
+/* Called when an exchange ends on a connection; see br_exchange.follow. */
 static bool client_follow(struct br_exchange *exchange)
 {
     struct client *client = exchange->client;
@@ -743,25 +747,25 @@ static void client_send(struct br_client *base, struct br_exchange *exchange)
     client_wake(client);
 }
 
-/* A connection on which nothing is answered may be one that only looks alive. */
+/* Consecutive timeouts can mean that the connection is dead although it looks open. */
 static void client_note_timeout(struct client *client, struct link *link)
 {
     client_note_answers(link);
     link->n_timeouts++;
-    /* With HTTP/1.1 each time-out ends the connection: the second in a row is that of one which had
-     * no answer at all. */
+    /* An HTTP/1.1 connection ends with each timeout, so two in a row are two connections. The
+     * second one had no response at all. */
     bool first = link->h2 ? link->n_timeouts < TIMEOUTS_MAX : link->n_answered > 0;
     if (first || link->draining)
         return;
     link->draining = true;
-    br_debug(client->config.log, "connection to %s given up: time-outs in a row",
+    br_debug(client->config.log, "connection to %s abandoned: consecutive timeouts",
              client->endpoint.authority);
     client_address_failed(client, &link->address);
 }
 
 static void client_cancel(struct br_client *base, struct br_exchange *exchange)
 {
-    (void)base; /* a redirect may have brought it to another client */
+    (void)base; /* a redirect may have moved the exchange to another client */
     if (exchange->conn) {
         struct br_stream *stream = exchange->conn->owner;
         struct link *link = stream->owner;
@@ -794,30 +798,31 @@ static void client_keep_alive(struct client *client, struct link *link, uint64_t
     }
 }
 
-static uint64_t client_patience_ms(const struct client *client)
+static uint64_t client_next_address_ms(const struct client *client)
 {
     uint64_t most = client->config.connect_timeout_ms / 4;
-    return most < PATIENCE_MS ? most : PATIENCE_MS;
+    return most < NEXT_ADDRESS_MS ? most : NEXT_ADDRESS_MS;
 }
 
-/* A connection that is not there yet. While it takes its time, the next address is tried. */
-static void client_look_at_coming(struct client *client, struct link *link, uint64_t age_ms)
+/* Handles a link that is not connected yet: closes it after the connect timeout, and tries the
+ * next address if it is slow. */
+static void client_check_connecting(struct client *client, struct link *link, uint64_t age_ms)
 {
     if (age_ms > client->config.connect_timeout_ms) {
-        br_stream_close(link->stream, "no connection in time");
-    } else if (!link->passed && !client_spreads(client) && age_ms > client_patience_ms(client) &&
+        br_stream_close(link->stream, "connection timeout");
+    } else if (!link->slow && !client_spreads(client) && age_ms > client_next_address_ms(client) &&
                client->addresses.count > 1 && !br_list_empty(&client->waiting)) {
-        link->passed = true;
+        link->slow = true;
         if (!client_connect_next(client, false))
-            link->passed = false;
+            link->slow = false;
     }
 }
 
-static void client_look_at(struct client *client, struct link *link, uint64_t now)
+static void client_check_link(struct client *client, struct link *link, uint64_t now)
 {
     struct br_stream *stream = link->stream;
     if (!client_is_up(link))
-        client_look_at_coming(client, link, now - stream->opened_ms);
+        client_check_connecting(client, link, now - stream->opened_ms);
     else if (!client->config.grpc && now - link->used_ms > client->config.idle_timeout_ms &&
              stream->conn->ops->idle(stream->conn))
         br_stream_close(stream, "idle");
@@ -830,25 +835,27 @@ static void client_on_sweep(struct br_timer *timer)
     struct client *client = br_container_of(timer, struct client, sweep);
     uint64_t now = client_now_of(client);
     for (struct br_list *list = client->links.next; list != &client->links; list = list->next)
-        client_look_at(client, br_container_of(list, struct link, link), now);
+        client_check_link(client, br_container_of(list, struct link, link), now);
     client_note_draining(client);
     if (client_serves(client) && client_spreads(client)) {
         if (client->stale && client_wants_look_up(client))
             client_look_up(client);
-        while (client_connect_next(client, false)) /* those that failed before */
+        while (client_connect_next(client, false)) /* addresses whose backoff has ended */
             ;
     }
-    /* The look-up goes on; until it ends there is no other. */
+    /* A name resolution cannot be repeated before it ends, so queued exchanges fail or use old
+     * addresses. */
     if (client_look_up_hangs(client)) {
         if (client->addresses.count == 0)
-            client_fail_waiting(client, BR_EIO, "cannot resolve", "no answer in time");
+            client_fail_waiting(client, BR_EIO, "cannot resolve", "timeout");
         else if (!br_list_empty(&client->waiting))
             client_wake(client);
     }
     (void)br_host_timer(&client->loop->host, &client->sweep, client->sweep_ms, client_on_sweep);
 }
 
-/* --- A backend that may be back --------------------------------------------------------------- */
+/* --- Probing for a recovered backend -----------------------------------------------------------
+ */
 
 static void client_probe_later(struct client *client)
 {
@@ -857,18 +864,18 @@ static void client_probe_later(struct client *client)
                         client_on_probe);
 }
 
-/* What waits by itself is seen to by the pump. */
+/* Connects only if the queue is empty: client_pump connects for queued exchanges. */
 static void client_on_probe(struct br_timer *timer)
 {
     struct client *client = br_container_of(timer, struct client, probe);
-    if (client_serves(client) || client_now_of(client) - client->wanted_ms > WANT_MS) {
+    if (client_serves(client) || client_now_of(client) - client->wanted_ms > PROBE_FOR_MS) {
         client->wanted_ms = 0;
         return;
     }
     client_probe_later(client);
     if (client_wants_look_up(client))
         client_look_up(client);
-    if (client_coming(client) || !br_list_empty(&client->waiting))
+    if (client_connecting(client) || !br_list_empty(&client->waiting))
         return;
     while (client_connect_next(client, true) && client_spreads(client))
         ;
@@ -889,14 +896,14 @@ static void client_free(struct br_client *base)
     struct client *client = client_of(base);
     client->closing = true;
     br_redirects_release(&client->redirects);
-    client_fail_waiting(client, BR_ECLOSED, "connection to", "the client stops");
+    client_fail_waiting(client, BR_ECLOSED, "connection to", "the client is stopping");
     while (!br_list_empty(&client->links)) {
         struct link *link = br_container_of(client->links.next, struct link, link);
         if (link->stream->conn)
             link->stream->conn->ops->shutdown(link->stream->conn);
-        br_stream_end(link->stream, "the client stops");
+        br_stream_end(link->stream, "the client is stopping");
     }
-    client_fail_waiting(client, BR_ECLOSED, "connection to", "the client stops");
+    client_fail_waiting(client, BR_ECLOSED, "connection to", "the client is stopping");
     if (client->resolving) {
         client->resolving->client = NULL;
         (void)uv_cancel((uv_req_t *)&client->resolving->request);
@@ -918,33 +925,36 @@ static int client_make_tls(struct client *client, struct br_err *err)
                              *const both[] = {"h2", "http/1.1", NULL};
     static const struct br_tls_config defaults;
     const struct br_tls_config *tls = client->config.tls;
-    /* As the Collector: a scheme decides; without one (gRPC) it is TLS unless `insecure`. */
+    /* Like the Collector: the scheme decides; without one (gRPC), TLS is used unless `insecure`
+     * is set. */
     bool want = client->endpoint.tls || (!client->endpoint.has_scheme && !(tls && tls->insecure) &&
                                          !client->endpoint.unix_socket);
     if (!want)
         return 0;
-    return br_tls_context_new(tls ? tls : &defaults, false,
-                              client->config.grpc    ? h2
-                              : client->config.http2 ? both
-                                                     : h1,
-                              &client->tls, err);
+    const char *const *alpn = client->config.http2 ? both : h1;
+    if (client->config.grpc)
+        alpn = h2;
+    return br_tls_context_new(tls ? tls : &defaults, false, alpn, &client->tls, err);
 }
 
 const struct br_option br_client_keepalive_options[] = {
-    BR_BOOL(struct br_client_keepalive, enabled, true, "more than one request on a connection"),
+    BR_BOOL(struct br_client_keepalive, enabled, true, "reuse connections for further requests"),
     BR_DURATION(struct br_client_keepalive, idle_conn_timeout, "90s",
-                "close unused connections after it; 0: never"),
-    BR_IGNORED("max_idle_conns", "unused connections are bounded by max_conns_per_host"),
-    BR_IGNORED("max_idle_conns_per_host", "unused connections are bounded by max_conns_per_host"),
+                "close a connection that is unused for this time; 0: never"),
+    BR_IGNORED("max_idle_conns", "max_conns_per_host limits unused connections"),
+    BR_IGNORED("max_idle_conns_per_host", "max_conns_per_host limits unused connections"),
     BR_OPT_END,
 };
 
 void br_client_keepalive_apply(const struct br_client_keepalive *keepalive,
                                struct br_client_config *config)
 {
-    uint64_t idle = keepalive->idle_conn_timeout;
+    uint64_t idle_ms = keepalive->idle_conn_timeout / 1000000;
     config->close_after_use = !keepalive->enabled;
-    config->idle_timeout_ms = !idle ? UINT64_MAX : idle < 1000000 ? 1 : idle / 1000000;
+    if (!keepalive->idle_conn_timeout)
+        config->idle_timeout_ms = UINT64_MAX;
+    else
+        config->idle_timeout_ms = idle_ms ? idle_ms : 1;
 }
 
 static uint64_t client_or_default(uint64_t value, uint64_t otherwise)
@@ -964,7 +974,7 @@ static void client_set_defaults(struct client *client)
     client->ping_ms = client_or_default(config->keepalive_time_ms, PING_MS);
     const uint64_t times[] = {config->connect_timeout_ms, config->idle_timeout_ms,
                               config->keepalive_timeout_ms, client->ping_ms};
-    /* Often enough to be late by a quarter at the most. */
+    /* A sweep is late by at most a quarter of the shortest timeout. */
     client->sweep_ms = SWEEP_MS;
     for (size_t i = 0; i < BR_COUNT(times); i++)
         client->sweep_ms = times[i] / 4 < client->sweep_ms ? times[i] / 4 : client->sweep_ms;

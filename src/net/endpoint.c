@@ -14,7 +14,7 @@ static bool endpoint_starts(const char **text, const char *prefix)
     return true;
 }
 
-/* A path as it goes into a request line: from a slash on, maybe with a query. */
+/* Returns true for a path, with an optional query, that can be sent in a request line. */
 static bool endpoint_path_ok(const char *path)
 {
     if (*path && *path != '/')
@@ -25,14 +25,14 @@ static bool endpoint_path_ok(const char *path)
     return true;
 }
 
-/* What stands before an @ may hold a password, which no message should show. */
+/* The text before "@" may contain a password, which must not appear in messages. */
 static bool endpoint_names_user(const char *text)
 {
     const char *scheme = strstr(text, "://"), *authority = scheme ? scheme + 3 : text;
     return memchr(authority, '@', strcspn(authority, "/?#"));
 }
 
-/* Returns true for characters that a name may have; or, in brackets, an address of IPv6 with its
+/* Returns true if a host is a valid name, or in brackets a valid IPv6 address with an optional
  * zone. */
 static bool endpoint_host_ok(const char *host, size_t len, bool brackets)
 {
@@ -45,7 +45,7 @@ static bool endpoint_host_ok(const char *host, size_t len, bool brackets)
     return true;
 }
 
-/* Splits "host:port", "[v6]:port" or "host" with a default port. */
+/* Splits "host:port", "[v6]:port" or "host"; the latter gets the port `dflt`. */
 static bool endpoint_host_port(const char *text, size_t len, unsigned dflt, struct br_endpoint *ret)
 {
     const char *end = text + len, *host = text, *host_end = end, *port = NULL;
@@ -96,15 +96,17 @@ int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struc
             p--;
         endpoint.unix_socket = true;
         if (!*p || strlen(p) >= 108)
-            return br_err_set(err, BR_EINVAL, "\"%s\" names no unix socket (unix:///path)", text);
+            return br_err_set(err, BR_EINVAL,
+                              "\"%s\" must contain the path of a unix socket: unix:///path", text);
         (void)snprintf(endpoint.host, sizeof endpoint.host, "%s", p);
         (void)snprintf(endpoint.authority, sizeof endpoint.authority, "localhost");
         *ret = endpoint;
         return 0;
     }
     if (endpoint_names_user(text))
-        return br_err_set(err, BR_EINVAL,
-                          "user and password are taken as a header only: authorization: Basic ...");
+        return br_err_set(
+            err, BR_EINVAL,
+            "must not contain a user name or password; set the header authorization: Basic ...");
     if (endpoint_starts(&p, "http://")) {
         endpoint.has_scheme = true;
         port = 80;
@@ -129,7 +131,7 @@ int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struc
         path_len--;
     if (grpc && path_len)
         return br_err_set(err, BR_EINVAL,
-                          "\"%s\" has a path, which gRPC has no use for: %.*s is enough", text,
+                          "\"%s\" has a path, which gRPC does not use; remove it: %.*s", text,
                           (int)(p + len - text), text);
     if (path_len >= sizeof endpoint.path)
         return br_err_set(err, BR_EINVAL, "the path of \"%s\" is too long", text);
@@ -146,13 +148,13 @@ void br_endpoint_check_base(const char *url, const char *const *added, const cha
         return;
     if (strchr(endpoint.path, '?'))
         br_errs_warn(errs, node, path,
-                     "has a query string, behind which the path of the API is added; %s", instead);
+                     "has a query string, to which the path of the API would be appended; %s",
+                     instead);
     for (; *added; added++) {
         size_t len = strlen(endpoint.path), n = strlen(*added);
         if (len >= n && strcmp(endpoint.path + len - n, *added) == 0)
-            br_errs_warn(errs, node, path,
-                         "ends in %s, which is added to it once more; leave it out, or %s", *added,
-                         instead);
+            br_errs_warn(errs, node, path, "ends in %s, which is appended again; remove it, or %s",
+                         *added, instead);
     }
 }
 
@@ -161,8 +163,8 @@ void br_endpoint_check_otlp_port(const struct br_endpoint *endpoint, bool grpc,
 {
     if (!endpoint->unix_socket && endpoint->port == (grpc ? 4318 : 4317))
         br_errs_warn(errs, node, path,
-                     grpc ? "port 4318 is that of OTLP over HTTP as a rule; use the exporter "
+                     grpc ? "port 4318 is usually OTLP over HTTP; use the exporter "
                             "otlphttp, or the gRPC port, 4317"
-                          : "port 4317 is that of OTLP over gRPC as a rule; use the exporter otlp, "
+                          : "port 4317 is usually OTLP over gRPC; use the exporter otlp, "
                             "or the HTTP port, 4318");
 }

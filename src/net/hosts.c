@@ -25,7 +25,7 @@ static enum host_kind host_kind(const char *host)
     return mapped || IN6_IS_ADDR_LOOPBACK(&v6) ? LOOPBACK : ADDRESS;
 }
 
-/* The name or address in a Host, without its port, brackets and the dot of a root. */
+/* Copies the name or address of a Host header, without port, brackets and trailing dot. */
 static bool host_read(const char *text, char ret[HOST_SIZE])
 {
     size_t len = strlen(text);
@@ -87,8 +87,8 @@ bool br_hosts_allow(const struct br_hosts *hosts, const struct br_request *reque
            hosts_is_listed(hosts, host);
 }
 
-/* An address, in brackets or not, or a name of RFC 1123 (and the underscore that containers have).
- */
+/* Returns true for an address, with or without brackets, or a name by RFC 1123, which may also
+ * contain underscores, as container names do. */
 static bool hosts_is_valid(const char *text)
 {
     static const char known[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
@@ -105,8 +105,9 @@ void br_hosts_check(const struct br_strings *allowed, const struct br_yaml *node
 {
     for (size_t i = 0; i < allowed->count; i++)
         if (!hosts_is_valid(allowed->items[i]))
-            br_errs_add_key(errs, node, path, "allowed_hosts",
-                            "must have names or addresses without a port, such as braid.example, "
-                            "got \"%.80s\"",
-                            allowed->items[i]);
+            br_errs_add_key(
+                errs, node, path, "allowed_hosts",
+                "must contain names or addresses without a port, such as braid.example, "
+                "got \"%.80s\"",
+                allowed->items[i]);
 }

@@ -16,20 +16,22 @@
 #include "base/mem.h"
 
 #define BACKLOG 1024
-#define SOCKET_MODE 0600 /* of a unix socket */
+#define SOCKET_MODE 0600 /* file mode of a unix socket */
 #define ADDRESSES_MAX (1u << 20)
 #define ACCEPTS_PER_EVENT 64
 #define PUT_OFF_MS 100
-#define SHED_MS 10 /* the same when idle connections were asked to make room */
+#define SHED_MS 10 /* shorter than PUT_OFF_MS, because idle connections are being closed */
 #define SHED_AT_ONCE 4
-/* As Go's listeners, which the Collector has. */
-#define UNACKNOWLEDGED_MS 30000 /* an answer to a client that is gone without a word */
-#define UNSENT_BYTES (8 << 10)  /* that the kernel holds of answers which nobody reads */
+/* The defaults of Go's listeners, which the Collector uses. */
+/* TCP_USER_TIMEOUT: for a client that disappeared without closing */
+#define UNACKNOWLEDGED_MS 30000
+/* TCP_NOTSENT_LOWAT: unsent output that the kernel buffers per connection */
+#define UNSENT_BYTES (8 << 10)
 #define KEEPALIVE_IDLE_S 15
 #define KEEPALIVE_INTERVAL_S 15
 #define KEEPALIVE_PROBES 9
 
-/* An accepted connection on its way to another worker. */
+/* The message that hands an accepted connection to another worker. */
 struct handover {
     struct br_message message;
     struct br_net_server *server;
@@ -44,26 +46,27 @@ static void listener_on_handover(struct br_message *message, struct br_loop *loo
     br_free(handover);
 }
 
-/* The worker with the fewest connections; equal ones take turns. */
+/* Returns the server with the fewest connections, round-robin among equals. */
 static struct br_net_server *listener_choose(struct br_listener *listener)
 {
     struct br_net_server *best = NULL;
     unsigned least = 0;
     for (unsigned i = 0; i < listener->n_targets; i++) {
         struct br_net_server *server =
-            listener->targets[(listener->turn + i) % listener->n_targets];
+            listener->targets[(listener->next + i) % listener->n_targets];
         unsigned load = server ? br_server_load(server) : 0;
         if (server && (!best || load < least)) {
             best = server;
             least = load;
         }
     }
-    listener->turn++;
+    listener->next++;
     return best;
 }
 
-/* Where room is looked for first. While all connections are on their way, it is behind the most of
- * them. */
+/* Returns the server at which the search for an idle connection begins. If no worker has
+ * published one, because all connections are still being handed over, it is the server with the
+ * most. */
 static struct br_net_server *listener_oldest(const struct br_listener *listener)
 {
     struct br_net_server *best = NULL;
@@ -83,7 +86,7 @@ static struct br_net_server *listener_oldest(const struct br_listener *listener)
 void br_listener_hand_over(struct br_net_server *server, const struct br_arrival *arrival)
 {
     struct br_loop *loop = br_server_loop(server);
-    if (!arrival->n_asked)
+    if (!arrival->n_visited)
         br_server_add_load(server, 1);
     struct handover *handover = br_malloc(sizeof *handover);
     if (handover) {
@@ -93,7 +96,7 @@ void br_listener_hand_over(struct br_net_server *server, const struct br_arrival
             return;
         br_free(handover);
     }
-    if (!arrival->n_asked)
+    if (!arrival->n_visited)
         br_server_uncount(server, &arrival->address);
     close(arrival->fd);
 }
@@ -108,18 +111,19 @@ static unsigned listener_connections(const struct br_listener *listener)
 
 bool br_listener_is_full(struct br_listener *listener, const struct br_arrival *arrival)
 {
-    if (arrival->room == BR_ROOM_NONE_OF_ADDRESS &&
+    if (arrival->over_limit == BR_OVER_ADDRESS &&
         br_listener_address_count(listener, &arrival->address) > listener->max_per_address)
         return true;
-    return arrival->room && listener->max && listener_connections(listener) > listener->max;
+    return arrival->over_limit && listener->max && listener_connections(listener) > listener->max;
 }
 
-static enum br_room listener_room_for(const struct br_listener *listener, unsigned of_address)
+static enum br_over_limit listener_over_limit(const struct br_listener *listener,
+                                              unsigned of_address)
 {
     if (listener->max_per_address && of_address > listener->max_per_address)
-        return BR_ROOM_NONE_OF_ADDRESS;
-    return listener->max && listener_connections(listener) >= listener->max ? BR_ROOM_NONE
-                                                                            : BR_ROOM_ENOUGH;
+        return BR_OVER_ADDRESS;
+    return listener->max && listener_connections(listener) >= listener->max ? BR_OVER_SERVER
+                                                                            : BR_OVER_NONE;
 }
 
 static void listener_dispatch(struct br_listener *listener, struct br_arrival *arrival)
@@ -127,9 +131,9 @@ static void listener_dispatch(struct br_listener *listener, struct br_arrival *a
     struct br_net *net = listener->loop->net;
     unsigned of_address;
     bool noted = br_listener_note_address(listener, &arrival->address, &of_address);
-    arrival->room = listener_room_for(listener, of_address);
+    arrival->over_limit = listener_over_limit(listener, of_address);
     struct br_net_server *server =
-        arrival->room ? listener_oldest(listener) : listener_choose(listener);
+        arrival->over_limit ? listener_oldest(listener) : listener_choose(listener);
     if (!server || !noted) {
         if (noted)
             br_listener_forget_address(listener, &arrival->address);
@@ -189,8 +193,8 @@ static void listener_on_again(struct br_timer *timer)
     uv_poll_start(&listener->poll, UV_READABLE, listener_on_acceptable);
 }
 
-/* accept failed. Those who connect stay in the kernel's queue; without a pause, what it lacks would
- * keep the loop spinning. */
+/* Pauses after a failed accept. Clients stay in the kernel's queue meanwhile; without a pause
+ * the loop would retry continuously. */
 static void listener_put_off(struct br_listener *listener, int error)
 {
     if (error == EAGAIN || error == EINTR || error == ECONNABORTED)
@@ -226,7 +230,8 @@ static void listener_on_acceptable(uv_poll_t *poll_handle, int status, int event
     }
 }
 
-/* True when nobody listens on the socket there: what a process left that could not clean up. */
+/* Returns true if no process listens on an existing socket file, which a crashed process left
+ * behind. */
 static bool listener_is_stale(const struct sockaddr_un *addr)
 {
     struct stat st;
@@ -244,12 +249,12 @@ static int listener_listen_unix(struct br_listener *listener, const char *path, 
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     if (!*path || strlen(path) >= sizeof addr.sun_path)
-        return br_err_set(err, BR_EINVAL, "the path of a unix socket has 1 to %zu bytes",
+        return br_err_set(err, BR_EINVAL, "the path of a unix socket must have 1 to %zu bytes",
                           sizeof addr.sun_path - 1);
     memcpy(addr.sun_path, path, strlen(path) + 1);
     listener->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (listener->fd >=
-        0) /* Linux gives the mode of the socket to its file, so there is no moment between */
+        0) /* Linux gives a socket's mode to the file at bind, so the file never has another mode */
         (void)fchmod(listener->fd, SOCKET_MODE);
     int rc = listener->fd < 0 ? -1 : bind(listener->fd, (struct sockaddr *)&addr, sizeof addr);
     if (rc && listener->fd >= 0 && errno == EADDRINUSE) {
@@ -260,14 +265,14 @@ static int listener_listen_unix(struct br_listener *listener, const char *path, 
     }
     if (!rc) {
         memcpy(listener->path, path, strlen(path) + 1);
-        (void)chmod(path, SOCKET_MODE); /* the umask may have taken from us, too */
+        (void)chmod(path, SOCKET_MODE); /* the umask may have removed our own permissions too */
     }
     if (rc || listen(listener->fd, BACKLOG))
         return br_err_set(err, BR_EIO, "cannot listen on %s: %s", path, strerror(errno));
     return 0;
 }
 
-/* Connections inherit these on Linux (tcp(7)). */
+/* On Linux, accepted connections inherit these options (tcp(7)). */
 static void listener_set_tcp_options(int fd)
 {
     int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S,
@@ -318,13 +323,14 @@ int br_listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_ord
     char host[256], port_text[8];
     unsigned port;
     if (!br_endpoint_parse(endpoint, host, &port))
-        return br_err_set(err, BR_EINVAL, "\"%s\" is not host:port", endpoint);
+        return br_err_set(err, BR_EINVAL, "\"%s\" must be host:port", endpoint);
     (void)snprintf(port_text, sizeof port_text, "%u", port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     int rc = getaddrinfo(host[0] ? host : NULL, port_text, &hints, ret);
     if (rc)
         return br_err_set(err, BR_EIO, "cannot resolve %s: %s", host, gai_strerror(rc));
-    /* As Go's listener: an IPv4 address first where a name has both; every interface means both. */
+    /* Like Go's listener: prefer IPv4 if a name has both; listen on IPv6 and IPv4 for all
+     * interfaces. */
     bool every = !host[0] || strcmp(host, "::") == 0;
     ret_order[0] = every ? AF_INET6 : AF_INET;
     ret_order[1] = every ? AF_INET : AF_INET6;
@@ -349,8 +355,9 @@ static int listener_listen_tcp(struct br_listener *listener, const char *endpoin
     freeaddrinfo(found);
     if (rc)
         return br_err_set(err, BR_EIO, "cannot listen on %s: %s%s", endpoint, strerror(saved),
-                          saved == EADDRINUSE ? " (by another process, or twice in the config)"
-                                              : "");
+                          saved == EADDRINUSE
+                              ? " (by another process, or twice in the config); set another port"
+                              : "");
     return 0;
 }
 

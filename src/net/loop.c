@@ -89,7 +89,7 @@ static const struct br_host_ops host_ops = {
     .work_wait = br_net_work_wait,
 };
 
-/* Waking up is all it is for. */
+/* The timer only wakes the loop; due timers run in loop_on_prepare. */
 static void loop_on_timer(uv_timer_t *uv_timer)
 {
     struct br_loop *loop = uv_timer->data;
@@ -99,8 +99,8 @@ static void loop_on_timer(uv_timer_t *uv_timer)
 static void loop_arm(struct br_loop *loop, bool at_once)
 {
     uint64_t due = at_once ? 0 : br_timers_next(&loop->host.timers);
-    if (br_loop_has_crowd(loop) && due > loop->indulged_ms + 1)
-        due = loop->indulged_ms + 1;
+    if (br_loop_has_many_busy(loop) && due > loop->busy_resumed_ms + 1)
+        due = loop->busy_resumed_ms + 1;
     if (due == loop->timer_due)
         return;
     loop->timer_due = due;
@@ -112,26 +112,26 @@ static void loop_arm(struct br_loop *loop, bool at_once)
     uv_timer_start(&loop->timer, loop_on_timer, due > now ? due - now : 0, 0);
 }
 
-/* Runs just before the loop sleeps: everything that this turn made is done and sent here. */
+/* Runs just before the loop waits for events, and finishes all work of the iteration. */
 static void loop_on_prepare(uv_prepare_t *uv_prepare)
 {
     struct br_loop *loop = uv_prepare->data;
     bool more = true;
     br_loop_read_unread(loop);
-    /* What came has its answers before a timer takes a millisecond for a piece of something. */
+    /* Answer complete requests before timers run, because a timer can take a millisecond. */
     (void)br_host_settle(&loop->host);
     br_loop_flush(loop);
-    br_loop_read_trickling(loop);
+    br_loop_read_slow_senders(loop);
     for (int i = 0; i < ROUNDS_MAX && more; i++) {
         more = br_host_turn(&loop->host);
         br_loop_flush(loop);
         more = more || !br_list_empty(&loop->host.finished) ||
                !br_list_empty(&loop->host.deferred) || !br_list_empty(&loop->dirty);
     }
-    more = br_loop_indulge(loop) || more;
+    more = br_loop_resume_busy(loop) || more;
     more = br_pool_release_some(loop->host.pool) || more;
     br_loop_resume(loop);
-    loop_arm(loop, more || loop->n_unread || loop->n_trickling);
+    loop_arm(loop, more || loop->n_unread || loop->n_slow_senders);
 }
 
 static struct br_message *loop_next_message(struct br_loop *loop)
@@ -151,23 +151,23 @@ void br_loop_read_mail(struct br_loop *loop)
         message->run(message, loop);
 }
 
-static void loop_on_doorbell(uv_async_t *left)
+static void loop_on_doorbell(uv_async_t *doorbell)
 {
-    br_loop_read_mail(left->data);
+    br_loop_read_mail(doorbell->data);
 }
 
 static bool loop_post(struct br_loop *loop, struct br_message *message, unsigned max)
 {
     pthread_mutex_lock(&loop->lock);
-    bool room = loop->n_mail < max;
-    if (room) {
+    bool accepted = loop->n_mail < max;
+    if (accepted) {
         br_list_append(&loop->mailbox, &message->link);
         loop->n_mail++;
-        /* Under the lock, so that the loop cannot be freed between the two. */
+        /* Under the lock, so that the loop cannot be freed before this call. */
         uv_async_send(&loop->doorbell);
     }
     pthread_mutex_unlock(&loop->lock);
-    return room;
+    return accepted;
 }
 
 bool br_loop_post(struct br_loop *loop, struct br_message *message)
@@ -194,7 +194,7 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
                 struct br_err *err)
 {
     if (worker == 0)
-        br_net_size_pool(n_workers); /* before another thread is there to read the environment */
+        br_net_size_pool(n_workers); /* before any other thread can read the environment */
     struct br_loop *loop = br_calloc(1, sizeof *loop);
     struct br_pool *pool = br_pool_new(POOL_IDLE_MAX);
     uint8_t *buffer = br_malloc(BR_READ_SIZE);
@@ -205,7 +205,7 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
         br_pool_free(pool);
         br_free(buffer);
         br_free(loop);
-        return br_err_set(err, BR_ENOMEM, "no memory for worker %u", worker);
+        return br_err_set(err, BR_ENOMEM, "out of memory for worker %u", worker);
     }
     br_pool_linger(pool);
     loop->net = net;
@@ -216,10 +216,10 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
     loop->n_pauses = br_metric(loop->host.metrics, BR_COUNTER, "braid_server_reads_paused", "");
     br_list_init(&loop->mailbox);
     br_list_init(&loop->dirty);
-    br_list_init(&loop->greedy);
+    br_list_init(&loop->busy);
     br_list_init(&loop->paused);
     br_list_init(&loop->unread);
-    br_list_init(&loop->trickling);
+    br_list_init(&loop->slow_senders);
     for (int i = 0; i < BR_WORK_KINDS; i++)
         br_list_init(&loop->works_waiting[i]);
     pthread_mutex_init(&loop->lock, NULL);
@@ -229,7 +229,7 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
     uv_prepare_start(&loop->prepare, loop_on_prepare);
     if (uv_async_init(&loop->uv, &loop->doorbell, loop_on_doorbell)) {
         br_loop_free(loop);
-        return br_err_set(err, BR_EIO, "no file descriptor for worker %u", worker);
+        return br_err_set(err, BR_EIO, "out of file descriptors for worker %u", worker);
     }
     *ret = loop;
     return 0;
@@ -261,12 +261,12 @@ void br_loop_free(struct br_loop *loop)
 {
     if (!loop)
         return;
-    /* Finish what closing the nodes left: callbacks of items, closes of streams. */
+    /* Run what closing the nodes has queued: callbacks of items, and closes of streams. */
     (void)br_host_turn(&loop->host);
     br_loop_flush(loop);
     (void)br_host_turn(&loop->host);
     uv_walk(&loop->uv, loop_close_handle, NULL);
-    /* More than once: the loop may have been told to stop and not have run since. */
+    /* More than once: the first run may return at once because of an earlier uv_stop. */
     while (uv_run(&loop->uv, UV_RUN_DEFAULT))
         ;
     uv_loop_close(&loop->uv);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The types and functions that the files of src/net share. libuv is known in this folder only. */
+/* Types and functions that the files of src/net share. No other directory includes this header
+ * or uses libuv. */
 #pragma once
 
 #include <stdatomic.h>
@@ -13,45 +14,50 @@
 
 #define BR_READ_SIZE (256u << 10)
 #define BR_WRITE_SIZE (1u << 20)
-#define BR_TURN_READ_MAX (1u << 20) /* of all server streams, but for the last */
-#define BR_OUT_MAX (256u << 10)     /* a client that leaves more unread is not read from */
+/* bytes per loop iteration, all server streams together; the last read may exceed it */
+#define BR_ITERATION_READ_MAX (1u << 20)
+/* bytes; a server stops reading from a client with more unsent output */
+#define BR_OUT_MAX (256u << 10)
 
 struct br_stream;
 
 struct br_net {
     struct br_list listeners;
-    _Atomic unsigned n_connections; /* of all servers */
-    unsigned connections_mark;      /* of them, above which idle ones make room; 0: none */
-    pthread_mutex_t works_lock;     /* of `works` */
+    /* of all servers, including connections on the way to another worker */
+    _Atomic unsigned n_connections;
+    /* above this count, idle connections are evicted; 0: no limit */
+    unsigned connections_mark;
+    pthread_mutex_t works_lock; /* protects `works` */
     pthread_cond_t works_ended;
-    struct br_net_works works; /* that threads of the pool have, or will have next */
+    struct br_net_works works; /* work items that are in libuv's thread pool */
 };
 
-/* Set up and release what work.c has in a br_net. */
+/* Initializes and releases the fields of a br_net that work.c uses. */
 void br_net_works_init(struct br_net *net);
 void br_net_works_release(struct br_net *net);
 
-/* Why a connection of a server ended, as the metric says it. */
+/* The reason why a server connection ended: the label `reason` of
+ * braid_server_connections_closed. */
 enum br_ending {
     BR_END_NONE,
-    BR_END_PEER,          /* the client closed it */
-    BR_END_DONE,          /* all was said: Connection: close, HTTP/1.0 */
-    BR_END_IDLE,          /* idle_timeout, max_connection_idle */
+    BR_END_PEER,          /* the client closed the connection */
+    BR_END_DONE,          /* the last response was sent: Connection: close, HTTP/1.0 */
+    BR_END_IDLE,          /* idle_timeout or max_connection_idle */
     BR_END_AGE,           /* max_connection_age */
-    BR_END_HANDSHAKE,     /* no protocol in time */
-    BR_END_FIRST_REQUEST, /* no request in time */
-    BR_END_SLOW_REQUEST,  /* a head, or a frame, without progress */
-    BR_END_SLOW_BODY,     /* min_body_rate */
-    BR_END_SLOW_READER,   /* an answer that is not read */
-    BR_END_KEEPALIVE,     /* a PING without an answer */
-    BR_END_ROOM,          /* it made room for another one */
-    BR_END_LIMIT,         /* there was no room for it */
-    BR_END_FLOOD,         /* ENHANCE_YOUR_CALM */
-    BR_END_PROTOCOL,      /* what came was no HTTP, or none that is taken */
+    BR_END_HANDSHAKE,     /* no protocol was detected within handshake_timeout_ms */
+    BR_END_FIRST_REQUEST, /* no request within first_request_timeout_ms */
+    BR_END_SLOW_REQUEST,  /* a request head or a frame made no progress */
+    BR_END_SLOW_BODY,     /* a body arrived more slowly than min_body_rate */
+    BR_END_SLOW_READER,   /* the client did not read a response */
+    BR_END_KEEPALIVE,     /* a PING was not answered */
+    BR_END_EVICTED,       /* evicted while idle, in favor of a new connection */
+    BR_END_LIMIT,         /* rejected at the connection limit, with no idle connection to evict */
+    BR_END_FLOOD,         /* closed with ENHANCE_YOUR_CALM */
+    BR_END_PROTOCOL,      /* malformed input, or a protocol that the server does not accept */
     BR_END_TLS,
-    BR_END_NETWORK, /* reset, unreachable, cut off */
+    BR_END_NETWORK, /* reset, unreachable or truncated */
     BR_END_MEMORY,
-    BR_END_STOP, /* the server stops */
+    BR_END_STOP, /* the server is stopping */
     BR_ENDINGS,
 };
 
@@ -63,46 +69,48 @@ struct br_loop {
     uv_timer_t timer;
     uv_async_t doorbell;
     uint64_t timer_due;
-    pthread_mutex_t lock; /* of the mailbox */
+    pthread_mutex_t lock; /* protects `mailbox` and `n_mail` */
     struct br_list mailbox;
     unsigned n_mail;
-    struct br_list dirty;  /* streams with something to send */
-    struct br_list greedy; /* server streams that had their share of this turn, and ask for more */
-    unsigned n_greedy;
-    uint64_t indulged_ms;   /* when a crowd of them was given its last share */
-    struct br_list paused;  /* server streams that hold too much to read on for now */
-    struct br_stream *turn; /* the one that reads on meanwhile */
-    struct br_list unread;  /* server streams with bytes for which this turn had no room */
+    struct br_list dirty; /* streams to flush: they have output, or have to be closed */
+    struct br_list busy;  /* server streams that may have more output; see stream.c */
+    unsigned n_busy;
+    uint64_t busy_resumed_ms; /* when busy streams were last resumed, by uv_now */
+    struct br_list paused;    /* server streams over their share of the mark; they are not read */
+    struct br_stream *active; /* the one stream that reads although over its share, or NULL */
+    struct br_list unread;    /* server streams to read in a later iteration */
     unsigned n_unread;
-    struct br_list trickling; /* server streams that send a request byte by byte, and have bytes */
-    unsigned n_trickling;
-    size_t read_bytes; /* by server streams, in this turn */
-    struct br_timer next_turn;
-    unsigned turn_ticks; /* how long it has had it */
-    size_t turn_bytes;   /* what it read since the last tick */
-    size_t mark;         /* of `held`; see br_loop_set_mark */
-    size_t held,
-        held_large;   /* by unfinished requests; the part of streams with over BR_HELD_SMALL */
-    unsigned n_large; /* so many streams they are */
+    struct br_list slow_senders; /* readable server streams that send a request in small pieces */
+    unsigned n_slow_senders;
+    size_t read_bytes; /* bytes that server streams have read in this iteration */
+    struct br_timer rotation;
+    unsigned active_ticks; /* ticks since `active` was chosen */
+    size_t active_bytes;   /* bytes that `active` has read since the last tick */
+    size_t mark;           /* upper limit for `held`, in bytes; see br_loop_set_mark */
+    size_t held;           /* bytes that unfinished requests buffer */
+    size_t held_large;     /* the part of streams that buffer more than BR_HELD_SMALL */
+    unsigned n_large;      /* number of those streams */
     double *n_pauses;
-    int watchable;                               /* descriptors below have room in libuv's table */
-    struct br_list works_waiting[BR_WORK_KINDS]; /* of work.c: they wait for a thread */
-    unsigned n_works[BR_WORK_KINDS];             /* that libuv has */
-    uint8_t *read_buffer;                        /* BR_READ_SIZE */
+    int watchable; /* libuv's table has entries for descriptors below this number */
+    struct br_list works_waiting[BR_WORK_KINDS]; /* work.c: queued until a thread is free */
+    unsigned n_works[BR_WORK_KINDS];             /* work.c: handed to libuv and not finished */
+    uint8_t *read_buffer;                        /* BR_READ_SIZE bytes */
 };
 
 struct br_loop *br_loop_of(struct br_host *host);
 
-/* How the owner of a stream is told about it. */
+/* Callbacks by which a stream reports to its owner. */
 struct br_stream_events {
-    /* Server streams without a protocol yet: the first bytes (the plaintext) are here, or ALPN
-     * chose. Sets s->conn and returns 0, or BR_EAGAIN for more bytes, or a code that closes. */
+    /* Called on server streams without a protocol, with the first plaintext bytes or after ALPN.
+     * Sets `stream->conn` and returns 0; returns BR_EAGAIN to wait for more bytes, or an error
+     * code that closes the stream. */
     int (*detect)(struct br_stream *stream, const uint8_t *data, size_t len);
-    /* It is connected, or bytes came from the peer. */
+    /* Called when the stream is connected, and whenever the peer has sent bytes. */
     void (*on_progress)(struct br_stream *stream);
-    /* It is closed and about to be freed; `why` is never NULL. */
+    /* Called just before the stream is freed. `why` is never NULL. */
     void (*on_closed)(struct br_stream *stream, const char *why);
-    /* Server streams: the peer speaks another protocol, and `complaint` is the answer. */
+    /* Called on server streams whose peer speaks another protocol. `complaint` is the text that
+     * the peer was sent. */
     void (*on_complaint)(struct br_stream *stream, const char *complaint);
 };
 
@@ -111,116 +119,119 @@ struct br_stream {
     const struct br_stream_events *events;
     void *owner;
     struct br_conn *conn; /* owned */
-    struct br_tls *tls;   /* owned; NULL: plaintext */
+    struct br_tls *tls;   /* owned; NULL for plaintext */
     uv_poll_t poll;
     int fd;
-    int polled;            /* what the poll waits for now */
-    struct br_rope out;    /* bytes for the socket */
-    struct br_list link;   /* the owner's */
-    struct br_list dirty;  /* loop->dirty */
-    struct br_list greed;  /* loop->greedy */
-    struct br_list pause;  /* loop->paused */
-    struct br_list unread; /* loop->unread, or loop->trickling with `trickles` */
-    bool trickles;
-    unsigned n_trickles; /* reads of little in the middle of a request, one after another */
-    size_t held;         /* by its unfinished requests, as the loop counts it */
+    int polled;            /* the events that `poll` watches: UV_READABLE, UV_WRITABLE */
+    struct br_rope out;    /* bytes to write to the socket */
+    struct br_list link;   /* in a list of the owner */
+    struct br_list dirty;  /* in loop->dirty */
+    struct br_list busy;   /* in loop->busy */
+    struct br_list pause;  /* in loop->paused */
+    struct br_list unread; /* in loop->unread; in loop->slow_senders if `sends_slowly` */
+    bool sends_slowly;
+    unsigned n_small_reads; /* consecutive small reads in the middle of a request */
+    size_t held;            /* bytes buffered by unfinished requests, as last added to loop->held */
     uint8_t first[24];
     unsigned n_first;
-    /* By br_guess: a sentence for the protocols that end the stream, and for a client's that ends
-     * before a byte came; NULL: none. */
+    /* Indexed by br_guess: the error text for each protocol that ends the stream. Clients use
+     * the entry BR_GUESS_NOTHING if the peer closes before it has sent a byte. NULL entries are
+     * accepted. */
     const char *const *complaints;
     enum br_guess guess;
-    bool server; /* obeys the loop's mark, and lets the peer read its last words */
+    /* accepted by a server: subject to the loop's mark, and half-closed before it is closed */
+    bool server;
     bool connecting;
-    bool full;    /* the socket takes nothing now; `writing` says since when */
-    bool eof;     /* the peer sent its last byte */
-    bool ending;  /* the peer is not listened to any more; when all is sent, it ends */
-    bool shut;    /* all is sent and our half is closed: what comes is thrown away */
-    bool goodbye; /* TLS's close_notify is asked for */
+    bool full;         /* the socket is not writable; `writing` holds the time since then */
+    bool eof;          /* the peer has closed its side */
+    bool ending;       /* input is ignored; the stream ends once all output is sent */
+    bool half_closed;  /* all output is sent and our side is shut down; input is discarded */
+    bool close_notify; /* TLS close_notify was requested */
     bool closing, freed;
-    enum br_ending reason; /* the first that was noted */
-    char why[160];         /* the same in words */
+    enum br_ending reason; /* the first reason that was noted */
+    char why[160];         /* the same reason as text */
     struct br_progress writing;
-    uint64_t opened_ms, read_ms, shut_ms, resumed_ms; /* resumed: the end of the last pause */
+    uint64_t opened_ms, read_ms, half_closed_ms,
+        resumed_ms; /* by uv_now; `resumed_ms` is the end of the last pause */
 };
 
-/* Makes a stream on a non-blocking socket, which it takes. Returns NULL (and closes the socket)
- * when there is no memory or the loop refuses it. */
+/* Makes a stream on the non-blocking socket `fd`, which the stream then owns. Returns NULL and
+ * closes `fd` if memory is short or libuv cannot watch the descriptor. */
 struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_stream_events *events,
                                 void *owner, bool server, bool connecting);
 
-/* Marks it as having output; it is flushed at the end of the turn. */
+/* Marks a stream to be flushed at the end of the loop iteration. */
 void br_stream_wake(struct br_stream *stream);
 
-/* Gives the stream its protocol, which it then owns. */
+/* Sets the protocol of a stream, which then owns it. */
 void br_stream_set_conn(struct br_stream *stream, struct br_conn *conn);
 
-/* Takes bytes of the peer: decrypts them, and gives them to the protocol. */
-void br_stream_take(struct br_stream *stream, const uint8_t *data, size_t len);
+/* Decrypts bytes received from the peer and passes them to the protocol. */
+void br_stream_receive(struct br_stream *stream, const uint8_t *data, size_t len);
 
-/* Closes and frees at the end of the turn; `why` is kept for on_closed. Safe at any time, also
- * twice. */
+/* Closes and frees a stream at the end of the loop iteration. `why` is passed to on_closed. May
+ * be called at any time, and more than once. */
 void br_stream_close(struct br_stream *stream, const char *why);
 void br_stream_close_for(struct br_stream *stream, enum br_ending reason, const char *why);
 
-/* Notes why it will be closed, unless that is known. */
+/* Stores the reason for closing. Later calls have no effect. */
 void br_stream_note(struct br_stream *stream, enum br_ending reason, const char *why);
 
-/* Sends what the socket takes, closes and frees at once. Not from a callback of the same stream. */
+/* Writes as much as the socket accepts, then closes and frees the stream at once. Must not be
+ * called from a callback of the same stream. */
 void br_stream_end(struct br_stream *stream, const char *why);
 
-/* Reads and writes what it can; called by the loop. */
+/* Flushes the streams in loop->dirty, and frees those that are closing. */
 void br_loop_flush(struct br_loop *loop);
 
-/* Reads server streams for which earlier turns had no room, those first that have waited longest,
- * until this turn has read BR_TURN_READ_MAX. A turn that read from all streams would send once for
- * the bytes of hundreds, and what waits for the destination would grow, however fast that is. */
+/* Reads the streams in loop->unread, oldest first, until this iteration has read
+ * BR_ITERATION_READ_MAX bytes. The limit lets output be sent between reads. Otherwise one iteration
+ * could read from hundreds of streams before anything is forwarded, and memory would grow. */
 void br_loop_read_unread(struct br_loop *loop);
 
-/* Reads a few of the streams that are in the middle of a request and sent little twice, those
- * first that have waited longest, until this turn has read BR_TURN_READ_MAX; then the next turn
- * begins to count. Called after br_loop_read_unread, when the others have their answers. A thousand
- * of them would be a turn of milliseconds, for nothing that could be done yet. */
-void br_loop_read_trickling(struct br_loop *loop);
+/* Reads up to SLOW_SENDERS_PER_ITERATION streams of loop->slow_senders, oldest first, within
+ * BR_ITERATION_READ_MAX, and then resets loop->read_bytes. Called after complete requests have
+ * been answered: reading a thousand fragments takes milliseconds and completes nothing. */
+void br_loop_read_slow_senders(struct br_loop *loop);
 
-/* Gives streams that have had their share of a turn another one in the next: one of them; or, where
- * they are a crowd, a few each millisecond. True when there was one. */
-bool br_loop_indulge(struct br_loop *loop);
+/* Lets busy streams send again: one per iteration, or up to BUSY_PER_MS per millisecond while
+ * there are many. Returns true if any stream was resumed. */
+bool br_loop_resume_busy(struct br_loop *loop);
 
-/* They are a crowd, and the rest waits for the next millisecond. */
-bool br_loop_has_crowd(const struct br_loop *loop);
+/* Returns true if more than BUSY_MANY streams are busy, so that they are resumed by time. */
+bool br_loop_has_many_busy(const struct br_loop *loop);
 
 void br_loop_resume(struct br_loop *loop);
 
-/* Serve and connect: entries of host->ops, in server.c and client.c. */
+/* Implement host->ops: br_net_serve is in server.c, br_net_connect in client.c. */
 int br_net_serve(struct br_host *host, const struct br_server_config *config,
                  struct br_handler *service, struct br_server **ret, struct br_err *err);
 int br_net_connect(struct br_host *host, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err);
-bool br_net_work(struct br_host *host, struct br_work *work); /* work.c */
+bool br_net_work(struct br_host *host, struct br_work *work); /* in work.c */
 void br_net_work_leave(struct br_host *host, struct br_work *work);
 void br_net_work_wait(struct br_host *host, struct br_work *work);
 
 /*
- * Where libuv's table of descriptors grows (watchers.c). All that libuv allocates is from
- * br_malloc, from br_watchers_init on, which is called before any loop there is.
+ * Makes libuv allocate from br_malloc. Must be called before the first loop is made. See
+ * watchers.c, which also handles the growth of libuv's table of descriptors.
  */
 void br_watchers_init(void);
 
-/* Starts the loop's libuv loop. Returns 0, BR_ENOMEM, or BR_EIO (no descriptors). */
+/* Initializes loop->uv. Returns 0, BR_ENOMEM, or BR_EIO if descriptors are exhausted. */
 int br_watchers_start(struct br_loop *loop);
 
-/* Calls `fn` for `events` of a descriptor that the loop has not watched so far, from the next turn
- * on. Returns 0, BR_ENOMEM, or BR_EIO (what cannot be polled); on failure `poll` needs no uv_close.
- */
+/* Starts to watch a descriptor that the loop does not watch yet; `fn` is called from the next
+ * iteration on. Returns 0, BR_ENOMEM, or BR_EIO if the descriptor cannot be polled. After a
+ * failure `poll` must not be passed to uv_close. */
 int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, uv_poll_cb fn);
 
-/* Returns how much work of one kind one of so many workers has in threads at a time: all of them
- * together leave one for names. */
+/* Returns how many work items of `kind` one of `n_workers` workers may have in the thread pool
+ * at once. The sum over all workers leaves one thread for name resolution. */
 unsigned br_net_works_max(unsigned n_workers, enum br_work_kind kind);
 
-/* Says to libuv how many threads that takes, unless UV_THREADPOOL_SIZE does; before the first work.
- */
+/* Sets UV_THREADPOOL_SIZE to the number of threads that br_net_works_max implies, unless the
+ * variable is set. Must be called before the first work item. */
 void br_net_size_pool(unsigned n_workers);
 struct br_listener;
 struct br_list *br_net_listeners(struct br_net *net);

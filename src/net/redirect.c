@@ -14,22 +14,22 @@ struct target {
     struct br_endpoint server;
     struct br_client *client;
     struct br_tls_config tls;
-    bool trusted; /* it gets credentials */
+    bool trusted; /* it may receive credentials */
     unsigned n_exchanges;
     char url[sizeof((struct br_endpoint *)0)->authority + 16];
 };
 
-/* The state of an exchange from its first redirect to its end. */
+/* The state of a redirected exchange, from the first redirect to its end. */
 struct br_hops {
     struct br_redirects *redirects;
-    struct target *target; /* where it is now; NULL: with the client that it was given to */
+    struct target *target; /* the current target; NULL: the original client */
     unsigned count;
     bool stripped;
-    const char *path, *authority; /* the owner's */
+    const char *path, *authority; /* original values, restored by br_redirect_end */
     const struct br_header *headers;
     size_t n_headers;
     char url_path[BR_URL_PATH_MAX];
-    struct br_header kept[]; /* of the owner's headers, those without credentials */
+    struct br_header kept[]; /* the original headers without credentials */
 };
 
 void br_redirects_init(struct br_redirects *redirects, struct br_host *host,
@@ -68,8 +68,8 @@ static struct target *redirect_find(struct br_redirects *redirects,
     return NULL;
 }
 
-/* Makes room for one more. Returns false when all are in use. */
-static bool redirect_make_room(struct br_redirects *redirects)
+/* Frees unused targets at the limit. Returns false if all targets are in use. */
+static bool redirect_evict_target(struct br_redirects *redirects)
 {
     struct br_list *list = redirects->targets.next;
     while (redirects->n_targets >= BR_REDIRECT_TARGETS_MAX && list != &redirects->targets) {
@@ -81,11 +81,11 @@ static bool redirect_make_room(struct br_redirects *redirects)
     return redirects->n_targets < BR_REDIRECT_TARGETS_MAX;
 }
 
-/* Returns 0, BR_EFULL, BR_ENOMEM, or what br_net_connect does. */
+/* Returns 0, BR_EFULL, BR_ENOMEM, or an error of br_net_connect. */
 static int redirect_connect(struct br_redirects *redirects, const struct br_endpoint *server,
                             bool trusted, struct target **ret)
 {
-    struct target *target = redirect_make_room(redirects) ? br_calloc(1, sizeof *target) : NULL;
+    struct target *target = redirect_evict_target(redirects) ? br_calloc(1, sizeof *target) : NULL;
     if (!target)
         return redirects->n_targets < BR_REDIRECT_TARGETS_MAX ? BR_ENOMEM : BR_EFULL;
     struct br_client_config config = *redirects->config;
@@ -127,8 +127,8 @@ static int redirect_get_target(struct br_redirects *redirects, const struct br_e
 
 /* --- Credentials ------------------------------------------------------------------------------ */
 
-/* Returns true for a header without credentials. The tenant is a name, not a secret: without it the
- * data would be another tenant's. */
+/* Returns true for a header that contains no credentials. The tenant (X-Scope-OrgID) is kept:
+ * without it, the data would be stored for another tenant. */
 static bool redirect_is_plain(const char *name)
 {
     static const char *const plain[] = {"accept",       "connect-protocol-version",
@@ -194,41 +194,43 @@ static void redirect_leave_target(struct br_hops *hops)
     hops->target = NULL;
 }
 
-/* `lost`: the request had credentials, which the other server does not get. */
-static void redirect_say(struct br_redirects *redirects, const struct br_exchange *exchange,
-                         const struct br_url *url, bool lost)
+/* `stripped`: credentials were removed, because the target is another server. */
+static void redirect_log(struct br_redirects *redirects, const struct br_exchange *exchange,
+                         const struct br_url *url, bool stripped)
 {
     br_log_limited(
-        redirects->config->log, lost ? BR_LOG_WARN : BR_LOG_INFO, &redirects->limit,
+        redirects->config->log, stripped ? BR_LOG_WARN : BR_LOG_INFO, &redirects->limit,
         br_host_mono_ms(redirects->host), BR_LOG_EVERY_MS,
-        "HTTP %u redirects to %s://%s%s; each request is sent twice until the endpoint is "
-        "set to that%s",
+        "HTTP %u redirects to %s://%s%s; each request is sent twice; set the endpoint "
+        "to that URL%s",
         exchange->http_status, url->server.tls ? "https" : "http", url->server.authority, url->path,
-        lost ? "; as it is another server, it does not get the headers and the client "
-               "certificate of the config"
-             : "");
+        stripped ? "; it is another server, so the headers and the client certificate of the "
+                   "config are not sent to it"
+                 : "");
 }
 
-/* Returns why the answer is not followed, or NULL and the URL. */
-static const char *redirect_judge(const struct br_redirects *redirects,
+/* Returns why a redirect is not followed, or NULL and the URL in `*ret`. */
+static const char *redirect_check(const struct br_redirects *redirects,
                                   const struct br_endpoint *from,
                                   const struct br_exchange *exchange, struct br_url *ret)
 {
     if (exchange->hops && exchange->hops->count == BR_REDIRECTS_MAX)
-        return "3 redirects were followed before";
+        return "3 redirects were already followed";
     if (!exchange->location[0])
-        return "it has no Location";
+        return "the response has no Location";
     if (exchange->location_cut || br_url_resolve(from, exchange->path, exchange->location, ret))
-        return "its Location is malformed";
+        return "the Location is malformed";
     if (from->tls && !ret->server.tls && redirect_has_credentials(exchange, redirects->config))
-        return "it leads from https to http, and the request has credentials";
+        return "it redirects from https to http, and the request contains credentials";
     return NULL;
 }
 
-/* Points the exchange at the URL. Returns the client, or NULL with the exchange's error set. */
-static struct br_client *redirect_aim(struct br_redirects *redirects, struct br_client *client,
-                                      const struct br_endpoint *from, struct br_exchange *exchange,
-                                      const struct br_url *url)
+/* Changes an exchange to request the URL. Returns the client to send it, or NULL with the error
+ * in the exchange. */
+static struct br_client *redirect_set_target(struct br_redirects *redirects,
+                                             struct br_client *client,
+                                             const struct br_endpoint *from,
+                                             struct br_exchange *exchange, const struct br_url *url)
 {
     struct br_hops *hops = redirect_hops_of(redirects, exchange);
     int rc = hops ? 0 : BR_ENOMEM;
@@ -240,8 +242,8 @@ static struct br_client *redirect_aim(struct br_redirects *redirects, struct br_
     if (rc) {
         exchange->error = rc;
         (void)snprintf(exchange->error_text, sizeof exchange->error_text,
-                       "cannot follow to %.100s: %s", url->server.authority,
-                       rc == BR_EFULL ? "redirects to too many servers are under way"
+                       "cannot follow the redirect to %.100s: %s", url->server.authority,
+                       rc == BR_EFULL ? "redirects to too many servers are in progress"
                                       : br_strerror(rc));
         return NULL;
     }
@@ -268,14 +270,14 @@ bool br_redirect_follow(struct br_redirects *redirects, struct br_client *client
         return false;
     if (exchange->hops)
         redirects = exchange->hops->redirects;
-    exchange->not_followed = redirect_judge(redirects, from, exchange, &url);
+    exchange->not_followed = redirect_check(redirects, from, exchange, &url);
     if (exchange->not_followed)
         return false;
     bool credentials = redirect_has_credentials(exchange, redirects->config);
-    struct br_client *next = redirect_aim(redirects, client, from, exchange, &url);
+    struct br_client *next = redirect_set_target(redirects, client, from, exchange, &url);
     if (!next)
         return false;
-    redirect_say(redirects, exchange, &url, credentials && exchange->hops->stripped);
+    redirect_log(redirects, exchange, &url, credentials && exchange->hops->stripped);
     br_client_send(next, exchange);
     return true;
 }

@@ -10,11 +10,11 @@
 #include "base/bytes.h"
 #include "base/str.h"
 
-#define USER_MAX 256 /* bytes of "user:password", decoded */
+#define USER_MAX 256 /* bytes of "user:password" after decoding */
 
 /* --- NO_PROXY --------------------------------------------------------------------------------- */
 
-/* An address of either family; one of IPv6 that maps one of IPv4 is that of IPv4. */
+/* An IPv4 or IPv6 address. IPv4-mapped IPv6 addresses are stored as IPv4. */
 struct route_ip {
     uint8_t bytes[16];
     unsigned len; /* 4 or 16 */
@@ -51,7 +51,7 @@ static bool route_same_prefix(const struct route_ip *one, const struct route_ip 
     return rest == 0 || (one->bytes[whole] ^ other->bytes[whole]) >> (8 - rest) == 0;
 }
 
-/* Reads "address/bits". Returns false when it is not a network. */
+/* Parses "address/bits". Returns false if it is not a network. */
 static bool route_read_network(const char *text, struct route_ip *ret, unsigned *ret_bits)
 {
     char address[INET6_ADDRSTRLEN];
@@ -67,14 +67,14 @@ static bool route_read_network(const char *text, struct route_ip *ret, unsigned 
     bool v6 = strchr(address, ':') != NULL;
     if (!route_read_ip(address, ret) || bits > (v6 ? 128 : 32))
         return false;
-    if (v6 && ret->len == 4) /* the mask of a mapped address counts from the front of all 128 */
+    if (v6 && ret->len == 4) /* the prefix of a mapped address counts all 128 bits */
         bits = bits > 96 ? bits - 96 : 0;
     *ret_bits = bits;
     return true;
 }
 
-/* Cuts ":port" off an entry in place, and the brackets of an address with a port. Returns the port,
- * "" without one. */
+/* Removes ":port" from an entry in place, and the brackets of an address with a port. Returns the
+ * port, or "" without one. */
 static const char *route_cut_port(char **entry)
 {
     char *text = *entry, *colon = strrchr(text, ':');
@@ -105,7 +105,7 @@ static bool route_name_matches(const char *name, const char *host)
            (host_len > len && host[host_len - len - 1] == '.' && route_is_below(host, name));
 }
 
-/* `ip` is NULL where the host is a name. */
+/* `ip` is NULL if the host is a name. */
 static bool route_entry_matches(char *entry, const char *host, const struct route_ip *ip,
                                 const char *port)
 {
@@ -123,8 +123,7 @@ static bool route_entry_matches(char *entry, const char *host, const struct rout
     return !ip && route_name_matches(entry, host);
 }
 
-/* Copies an entry without the white space around it. Returns false when it is empty, or longer than
- * a name can be. */
+/* Copies an entry without surrounding white space. Returns false if it is empty or too long. */
 static bool route_copy_entry(const char *text, size_t len, char *ret, size_t size)
 {
     static const char space[] = " \t\r\n";
@@ -159,12 +158,14 @@ bool br_proxies_skip(const char *no_proxy, const char *host, unsigned port)
 
 /* --- A proxy's URL ---------------------------------------------------------------------------- */
 
-/* Decodes "user" or "user:password" (RFC 3986 section 2.1). Returns the bytes, or -1. */
+/* Decodes "user" or "user:password" (RFC 3986 section 2.1). Returns the number of bytes, or -1
+ * if the text is invalid or too long. */
 static int route_decode_user(const char *text, size_t len, char ret[USER_MAX + 1])
 {
     char plain[3 * USER_MAX + 1];
     long n = len < sizeof plain ? br_percent_decode(text, len, false, plain) : -1;
-    if (n >= 0 && !memchr(text, ':', len)) /* Basic always has one (RFC 7617 section 2) */
+    /* Basic credentials always contain a colon (RFC 7617 section 2) */
+    if (n >= 0 && !memchr(text, ':', len))
         plain[n++] = ':';
     if (n > USER_MAX)
         return -1;
@@ -177,10 +178,11 @@ static int route_set_user(const char *text, size_t len, struct br_route *ret, st
     char user[USER_MAX + 1];
     int n = route_decode_user(text, len, user);
     if (n < 0)
-        return br_err_set(err, BR_EINVAL,
-                          "the user and password are over %d bytes, or have a %% that two hex "
-                          "digits do not follow",
-                          USER_MAX);
+        return br_err_set(
+            err, BR_EINVAL,
+            "the user and password must have at most %d bytes, and %% must be followed by "
+            "two hex digits",
+            USER_MAX);
     struct br_str out = {
         .data = ret->authorization, .cap = sizeof ret->authorization, .fixed = true};
     br_str_puts(&out, "Basic ");
@@ -188,7 +190,7 @@ static int route_set_user(const char *text, size_t len, struct br_route *ret, st
     return 0;
 }
 
-/* Reads the proxy. A variable of the environment may lack the scheme, as with Go. */
+/* Parses a proxy URL. Environment variables may omit the scheme, as in Go. */
 static int route_read_proxy(const char *url, bool needs_scheme, struct br_route *ret,
                             struct br_err *err)
 {
@@ -227,7 +229,8 @@ void br_proxies_check(const char *proxy_url, const struct br_yaml *node, const c
             errs, br_yaml_get(node, "proxy_url"), at, "%s", err.text);
 }
 
-/* --- The choice ------------------------------------------------------------------------------- */
+/* --- Choosing the route -------------------------------------------------------------------------
+ */
 
 static const char *route_variable(const char *lower, const char *upper, const char **ret_name)
 {
@@ -252,8 +255,12 @@ int br_route_choose(const struct br_proxies *proxies, const struct br_endpoint *
 {
     bool tunnel = grpc || endpoint->tls;
     bool own = proxies->proxy_url && proxies->proxy_url[0];
-    const char *url = own ? proxies->proxy_url : tunnel ? proxies->https : proxies->http;
-    const char *name = own ? "proxy_url" : tunnel ? proxies->https_name : proxies->http_name;
+    const char *url = tunnel ? proxies->https : proxies->http;
+    const char *name = tunnel ? proxies->https_name : proxies->http_name;
+    if (own) {
+        url = proxies->proxy_url;
+        name = "proxy_url";
+    }
     *ret = (struct br_route){.kind = BR_ROUTE_DIRECT};
     if (!url || !url[0] || endpoint->unix_socket)
         return 0;

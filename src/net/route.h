@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A route describes how a client reaches its server: directly, or through an HTTP proxy (RFC 9110
- * section 3.7). The proxy is that of the config (proxy_url), which has no exceptions, or that of
- * the environment, as Go's golang.org/x/net/http/httpproxy reads it:
+ * section 3.7). The proxy is either set in the config (proxy_url, without exceptions) or taken from
+ * the environment, as in Go's golang.org/x/net/http/httpproxy:
  *
- * | variable | for |
+ * | variable | used for |
  * |---|---|
  * | https_proxy, HTTPS_PROXY | https:// endpoints, and gRPC with or without TLS (as grpc-go) |
  * | http_proxy, HTTP_PROXY | http:// endpoints |
- * | no_proxy, NO_PROXY | the exceptions: see br_proxies_skip |
+ * | no_proxy, NO_PROXY | exceptions: see br_proxies_skip |
  *
- * The first of the two spellings that is not empty counts. Localhost, addresses of loopback and
- * unix sockets are always reached directly, except with proxy_url.
+ * If both spellings are set, the lower-case one is used. Localhost, loopback addresses and unix
+ * sockets are always reached directly, except that proxy_url also applies to localhost and
+ * loopback.
  */
 #pragma once
 
@@ -19,45 +20,48 @@
 
 enum br_route_kind {
     BR_ROUTE_DIRECT,
-    BR_ROUTE_FORWARD, /* http://: the proxy gets the request with the absolute URL (RFC 9112
-                         section 3.2.2) */
-    BR_ROUTE_TUNNEL,  /* https:// and gRPC: CONNECT (RFC 9110 section 9.3.6) comes first */
+    /* http://: requests to the proxy contain the absolute URL (RFC 9112 section 3.2.2) */
+    BR_ROUTE_FORWARD,
+    BR_ROUTE_TUNNEL, /* https:// and gRPC: CONNECT opens a tunnel (RFC 9110 section 9.3.6) */
 };
 
 struct br_route {
     enum br_route_kind kind;
-    struct br_endpoint proxy; /* unless the route is direct */
-    char authorization[400];  /* value of Proxy-Authorization; "": none */
-    const char *setting;      /* what named the proxy, for messages: "proxy_url", "HTTPS_PROXY" */
+    struct br_endpoint proxy; /* unused if the route is direct */
+    char authorization[400];  /* value of Proxy-Authorization; "" without credentials */
+    const char *setting;      /* name of the setting, for messages: "proxy_url", "HTTPS_PROXY" */
 };
 
-/* The settings that a route is chosen by. Texts are borrowed; NULL and "" mean that one is not set.
- */
+/* The proxy settings. Strings are borrowed; NULL and "" mean that a setting is absent. */
 struct br_proxies {
     const char *proxy_url;
     const char *http, *https, *none;
-    const char *http_name, *https_name; /* of the variables, for messages */
+    const char *http_name, *https_name; /* names of the variables, for messages */
 };
 
-/* Fills in everything but proxy_url from the process's environment. */
+/* Reads the proxy variables of the environment into all fields except `proxy_url`. */
 void br_proxies_read_environment(struct br_proxies *ret);
 
-/* Chooses the route to `endpoint`. Returns 0; or, for a proxy that would be used and cannot be,
- * BR_EINVAL (it is not a URL) or BR_EUNSUPPORTED (https:// and socks5:// proxies), with a sentence
- * that names the setting and shows no password. */
+/* Chooses the route to `endpoint`. Returns 0, BR_EINVAL if the proxy's URL is invalid, or
+ * BR_EUNSUPPORTED for https:// and socks5:// proxies. The message in `err` names the setting and
+ * never contains the password. */
 int br_route_choose(const struct br_proxies *proxies, const struct br_endpoint *endpoint, bool grpc,
                     struct br_route *ret, struct br_err *err);
 
 #define BR_PROXY_HELP                                                                              \
     "http://[user:password@]host[:port] of a proxy; default: that of the environment"
 
-/* Adds an error for a proxy_url, the value of that key in `node` (whose path is `path`), that
- * br_route_choose would refuse. */
+/* Reports an error if br_route_choose would reject `proxy_url`, which is the value of that key
+ * in `node`. `path` is the path of `node`. */
 void br_proxies_check(const char *proxy_url, const struct br_yaml *node, const char *path,
                       struct br_errs *errs);
 
-/* Returns true when a host name or address, and its port, is reached directly by the rules of
- * NO_PROXY. Entries are separated by commas: "*" (everything), an address or a network in CIDR
- * form, "host" (it and the names below it), ".host" and "*.host" (the names below it); all but
- * networks may end in ":port". */
+/* Returns true if a host and port must be reached directly according to NO_PROXY. Entries are
+ * separated by commas and may be:
+ * - "*": everything
+ * - an address, or a network in CIDR notation
+ * - "host": this name and all names below it
+ * - ".host" or "*.host": only the names below it
+ *
+ * All but networks may end in ":port". */
 bool br_proxies_skip(const char *no_proxy, const char *host, unsigned port);

@@ -13,10 +13,11 @@ static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define PREFACE_LEN 24u
 
 static const char *const tls_complaints[BR_GUESSES] = {
-    [BR_GUESS_HTTP1] = "this port takes TLS only; use https://, or no tls::insecure"};
+    [BR_GUESS_HTTP1] = "this port accepts only TLS; use https://, or remove tls::insecure"};
 static const char *const plain_complaints[BR_GUESSES] = {
-    [BR_GUESS_TLS] = "this port does not take TLS; use http:// or tls::insecure, or give the port "
-                     "certificates (tls::cert_file)"};
+    [BR_GUESS_TLS] =
+        "this port does not accept TLS; use http:// or tls::insecure, or give the port "
+        "certificates (tls::cert_file)"};
 
 unsigned br_server_load(struct br_net_server *server)
 {
@@ -99,7 +100,7 @@ static void server_on_progress(struct br_stream *stream)
     br_server_note_use(stream);
 }
 
-/* A connection that the peer was told to end, or that all was said on, may owe that to a fault. */
+/* A protocol error of the client is the actual reason, even if the stream then ended normally. */
 static enum br_ending server_ending_of(const struct br_stream *stream)
 {
     static const enum br_ending faults[] = {
@@ -113,7 +114,7 @@ static void server_on_closed(struct br_stream *stream, const char *why)
 {
     struct br_peer *peer = stream->owner;
     struct br_net_server *server = peer->server;
-    br_debug(server->config.log, "connection of %s closed: %s", peer->name, why);
+    br_debug(server->config.log, "connection from %s closed: %s", peer->name, why);
     br_server_forget(server, stream);
     br_server_uncount(server, &peer->address);
     *server->connections -= 1;
@@ -128,7 +129,7 @@ static void server_on_complaint(struct br_stream *stream, const char *complaint)
     struct br_peer *peer = stream->owner;
     struct br_net_server *server = peer->server;
     br_log_limited(server->config.log, BR_LOG_WARN, &server->complaints, uv_now(&server->loop->uv),
-                   BR_LOG_EVERY_MS, "%s: a connection of %s was refused: %s", server->config.what,
+                   BR_LOG_EVERY_MS, "%s: rejected a connection from %s: %s", server->config.what,
                    peer->name, complaint);
 }
 
@@ -152,8 +153,10 @@ static struct br_peer *server_peer_new(struct br_net_server *server,
     *peer =
         (struct br_peer){.server = server, .address = arrival->address, .max_age_ms = UINT64_MAX};
     peer->used_ms = uv_now(&server->loop->uv);
-    if (server->config
-            .max_age_ms) /* so that those who came together do not go together (gRPC A9) */
+    if (server
+            ->config
+            /* gRPC A9: connections that were opened together must not all be closed together */
+            .max_age_ms)
         peer->max_age_ms = (uint64_t)((double)server->config.max_age_ms *
                                       (0.9 + 0.2 * br_host_random(&server->loop->host)));
     memcpy(peer->name, arrival->peer, sizeof peer->name);
@@ -167,7 +170,8 @@ static void server_start_tls(struct br_net_server *server, struct br_stream *str
         br_stream_close_for(stream, BR_END_MEMORY, "out of memory");
 }
 
-/* One that looks for room is not counted on its way. */
+/* Counts a connection that was handed over during the search for an idle one: it was not counted
+ * on its way. Returns false, with the socket closed, if memory is short. */
 static bool server_count_again(struct br_net_server *server, const struct br_arrival *arrival)
 {
     unsigned of_address;
@@ -182,7 +186,7 @@ static bool server_count_again(struct br_net_server *server, const struct br_arr
 
 void br_server_take(struct br_net_server *server, const struct br_arrival *arrival)
 {
-    if (arrival->n_asked && !server_count_again(server, arrival))
+    if (arrival->n_visited && !server_count_again(server, arrival))
         return;
     if (server->stopping) {
         br_server_drop(server, arrival, BR_END_STOP);
@@ -190,7 +194,7 @@ void br_server_take(struct br_net_server *server, const struct br_arrival *arriv
     }
     if (br_server_refuse_over(server, arrival))
         return;
-    if (br_listener_is_full(server->listener, arrival) && !br_server_find_room(server, arrival))
+    if (br_listener_is_full(server->listener, arrival) && !br_server_evict_idle(server, arrival))
         return;
     struct br_peer *peer = server_peer_new(server, arrival);
     if (!peer) {
@@ -240,8 +244,8 @@ static void server_free(struct br_server *base)
     server->stopping = server->stopped = true;
     while (!br_list_empty(&server->streams)) {
         struct br_stream *stream = br_container_of(server->streams.next, struct br_stream, link);
-        br_stream_note(stream, BR_END_STOP, "the server stops");
-        br_stream_end(stream, "the server stops");
+        br_stream_note(stream, BR_END_STOP, "the server is stopping");
+        br_stream_end(stream, "the server is stopping");
     }
     br_host_timer_stop(&server->loop->host, &server->sweep);
     br_host_defer_cancel(&server->report);
@@ -262,7 +266,7 @@ static int server_make_tls(struct br_net_server *server, struct br_err *err)
     return br_tls_context_new(server->config.tls, true, alpn, &server->tls, err);
 }
 
-/* A gauge of its own for every worker: whether connections spread is what it is for. */
+/* One gauge for each worker, because it shows whether connections are spread evenly. */
 static double *server_connections_of(struct br_host *host, const char *name)
 {
     char worker[16];
@@ -290,7 +294,7 @@ static void server_make_endings(struct br_net_server *server)
         [BR_END_SLOW_BODY] = "slow_body",
         [BR_END_SLOW_READER] = "slow_reader",
         [BR_END_KEEPALIVE] = "keepalive_timeout",
-        [BR_END_ROOM] = "made_room",
+        [BR_END_EVICTED] = "made_room",
         [BR_END_LIMIT] = "limit",
         [BR_END_FLOOD] = "flood",
         [BR_END_PROTOCOL] = "protocol_error",

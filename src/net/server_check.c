@@ -10,7 +10,7 @@
 #include "base/bytes.h"
 #include "net/listener.h"
 
-#define FREE_PORTS 1024 /* those below may be for root alone */
+#define FREE_PORTS 1024 /* lower ports may require root */
 
 static void server_check_place_set(struct br_server_place *place, const struct addrinfo *ai)
 {
@@ -30,7 +30,7 @@ static void server_check_place_set(struct br_server_place *place, const struct a
     place->every_interface = memcmp(place->address, none, sizeof none) == 0;
 }
 
-/* The address without its port, which the one that runs now may have. */
+/* Sets the port to 0. The running server may already use the real one. */
 static void server_check_place_forget_port(struct sockaddr_storage *addr)
 {
     struct sockaddr_in v4;
@@ -46,7 +46,7 @@ static void server_check_place_forget_port(struct sockaddr_storage *addr)
     }
 }
 
-/* Binds a socket and closes it. Returns 0 or an errno. */
+/* Binds a socket and closes it. Returns 0 or an errno value. */
 static int server_check_bind(const struct sockaddr_storage *addr, const struct addrinfo *ai)
 {
     int one = 1, zero = 0;
@@ -61,7 +61,7 @@ static int server_check_bind(const struct sockaddr_storage *addr, const struct a
     return why;
 }
 
-/* Returns 0 or an errno. That the port is taken is noted, and is not an error. */
+/* Returns 0 or an errno value. A port that is in use sets `taken` and is not an error. */
 static int server_check_place_try(struct br_server_place *place, const struct addrinfo *ai)
 {
     struct sockaddr_storage addr = {0};
@@ -97,7 +97,7 @@ static int server_check_unix(const char *path, struct br_server_place *ret, stru
 {
     char folder[sizeof ret->path];
     if (!*path || strlen(path) >= sizeof ret->path)
-        return br_err_set(err, BR_EINVAL, "the path of a unix socket has 1 to %zu bytes",
+        return br_err_set(err, BR_EINVAL, "the path of a unix socket must have 1 to %zu bytes",
                           sizeof ret->path - 1);
     (void)snprintf(ret->path, sizeof ret->path, "%s", path);
     (void)snprintf(folder, sizeof folder, "%s", path);
@@ -127,15 +127,15 @@ int br_server_check(const struct br_server_config *config, struct br_server_plac
     return rc;
 }
 
-bool br_server_places_clash(const struct br_server_place *left, const struct br_server_place *right)
+bool br_server_places_clash(const struct br_server_place *one, const struct br_server_place *other)
 {
-    if (left->path[0] || right->path[0])
-        return strcmp(left->path, right->path) == 0;
-    if (left->port != right->port || left->port == 0)
+    if (one->path[0] || other->path[0])
+        return strcmp(one->path, other->path) == 0;
+    if (one->port != other->port || one->port == 0)
         return false;
-    if (left->v6 == right->v6)
-        return left->every_interface || right->every_interface ||
-               memcmp(left->address, right->address, 16) == 0;
-    return left->v6 ? left->every_interface
-                    : right->every_interface; /* every interface of IPv6 has IPv4's, too */
+    if (one->v6 == other->v6)
+        return one->every_interface || other->every_interface ||
+               memcmp(one->address, other->address, 16) == 0;
+    return one->v6 ? one->every_interface
+                   : other->every_interface; /* "::" includes all IPv4 interfaces */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The types and functions that server.c, server_times.c and server_room.c share. */
+/* Types and functions that server.c, server_times.c and server_room.c share. */
 #pragma once
 
 #include "net/listener.h"
@@ -11,16 +11,18 @@ struct br_net_server {
     struct br_server_config config;
     struct br_handler *service;
     struct br_tls_context *tls;
-    struct br_tls_reload *tls_reload; /* NULL: its files are never reloaded */
-    struct br_list streams;           /* who had a request the longest ago comes first */
-    _Atomic uint64_t oldest_ns; /* of the first of them; UINT64_MAX: none, or without a limit */
-    _Atomic unsigned load;      /* connections, also those on their way here */
-    double *connections;        /* those that are here */
+    struct br_tls_reload *tls_reload; /* NULL if the TLS files are never reloaded */
+    struct br_list streams;           /* ordered by the last request, least recent first */
+    /* `since_ns` of the first stream; UINT64_MAX: no streams, or no connection limit */
+    _Atomic uint64_t oldest_ns;
+    /* connections, including those handed over to this worker and not yet accepted */
+    _Atomic unsigned load;
+    double *connections; /* gauge of accepted connections */
     double *closed[BR_ENDINGS];
     struct br_timer sweep;
     uint64_t sweep_ms, stop_ms;
-    uint64_t reading_ms; /* without progress in what a client has to read */
-    uint64_t body_ms;    /* by when body_progress bytes of a body have to come */
+    uint64_t reading_ms; /* timeout for a client that does not read its response */
+    uint64_t body_ms;    /* time within which `body_progress` bytes of a body must arrive */
     size_t body_progress;
     bool stopping, stopped;
     void (*on_stopped)(void *arg);
@@ -29,53 +31,55 @@ struct br_net_server {
     struct br_log_limit refusals, complaints;
 };
 
-/* The owner of a server's stream. */
+/* The state of one server connection. Owner of its stream. */
 struct br_peer {
     char name[64];
     struct br_address address;
     struct br_net_server *server;
-    uint64_t n_requests; /* that had come when it was last looked at */
-    uint64_t since_ns;   /* when the last of them came, or else it itself; 0 without a limit */
-    uint64_t used_ms;    /* when a request came or was under way */
-    uint64_t pinged_ms;  /* 0: no PING waits for its answer */
-    uint64_t retired_ms; /* 0: it has not been told to go */
-    uint64_t max_age_ms; /* UINT64_MAX: none */
+    uint64_t n_requests; /* requests counted by br_server_note_use so far */
+    /* time of the last request, at first of the connection, by uv_hrtime; 0 without a limit */
+    uint64_t since_ns;
+    uint64_t used_ms;    /* when a request last arrived or was in progress, by uv_now */
+    uint64_t pinged_ms;  /* when a PING was sent that is not answered yet; 0: none */
+    uint64_t retired_ms; /* when the shutdown of the connection began (GOAWAY); 0: not yet */
+    uint64_t max_age_ms; /* UINT64_MAX: no limit */
 };
 
-/* Closes a socket that is not to become a connection, and forgets it. */
+/* Closes the socket of a rejected connection and removes it from the counts. */
 void br_server_drop(struct br_net_server *server, const struct br_arrival *arrival,
                     enum br_ending why);
 
-/* Returns true when neither a request nor a reply is under way, or it has no protocol yet. */
+/* Returns true if no request or response is in progress, or no protocol was detected yet. */
 bool br_server_stream_idle(const struct br_stream *stream);
 
 /* --- server_times.c --------------------------------------------------------------------------- */
 
-/* Fills in the times that the config leaves to us. */
+/* Sets the times that the config leaves at their defaults. */
 void br_server_set_times(struct br_net_server *server);
 
-/* Notes that the peer uses its connection, if it does. */
+/* Updates the time of last use if a request has arrived or is in progress. */
 void br_server_note_use(struct br_stream *stream);
 
-/* Does what has to be done from time to time: closes what is overdue, tells those to go who are
- * idle or old, sends PINGs. Arms itself again. */
+/* Runs periodically: closes connections that exceed a timeout, shuts down idle and old ones, and
+ * sends PINGs. Restarts its timer. */
 void br_server_sweep(struct br_timer *timer);
 
-/* Does the same while the server stops. */
+/* The sweep of a stopping server: closes connections as soon as nothing is in progress on them. */
 void br_server_stop_sweep(struct br_timer *timer);
 
 /* --- server_room.c ---------------------------------------------------------------------------- */
 
-/* Notes that a stream has come or has a request: it is the last that makes room. The other forgets
- * it. */
+/* br_server_put_last moves a stream to the end of the eviction order, because it is new or has
+ * received a request. br_server_forget removes the stream. */
 void br_server_put_last(struct br_net_server *server, struct br_stream *stream);
 void br_server_forget(struct br_net_server *server, struct br_stream *stream);
 
-/* Closes the connection of the listener (or of the arrival's address) that has been idle for the
- * longest, if it is here. Otherwise passes on the arrival to where it may be, or refuses it when
- * none is idle anywhere, and returns false. */
-bool br_server_find_room(struct br_net_server *server, const struct br_arrival *arrival);
+/* Finds an idle connection to evict in favor of a new one: of the whole listener, or of the
+ * client's address. If the longest idle connection is in this worker, closes it and returns
+ * true. Otherwise returns false: the new connection was handed over to another worker, or
+ * rejected because no connection is idle. */
+bool br_server_evict_idle(struct br_net_server *server, const struct br_arrival *arrival);
 
-/* Refuses an arrival while the process holds more than it may, unless the server has few
- * connections. True when it is refused. */
+/* Rejects a new connection while the process is above its memory limit, unless the server has
+ * few connections. Returns true if it was rejected. */
 bool br_server_refuse_over(struct br_net_server *server, const struct br_arrival *arrival);

@@ -7,47 +7,49 @@
 #define HANDSHAKE_MS 10000
 #define FIRST_REQUEST_MS 20000
 #define REQUEST_MS 30000
-#define READING_MS 20000 /* as gRPC has for what is not acknowledged */
-#define BODY_MS 10000    /* over which the rate of a body is looked at */
+#define READING_MS 20000 /* as gRPC's limit for unacknowledged data */
+#define BODY_MS 10000    /* the period over which the rate of a body is averaged */
 #define BODY_RATE 1024
 #define LINGER_MS 2000
 #define STOP_MS 5000
 #define STOP_SWEEP_MS 10
-#define STOP_LINGER_MS 100 /* a stop does not wait for clients that keep idle connections */
+#define STOP_LINGER_MS 100 /* shorter than LINGER_MS: a stop does not wait for clients to close */
 #define PING_TIMEOUT_MS 20000
 
-/* --- What a client owes ----------------------------------------------------------------------- */
+/* --- Timeouts ----------------------------------------------------------------------------------
+ */
 
-/* Since when the client owes us something. A connection that we do not read for now owes nothing,
- * and has all its time again when we do. What is over BR_READ_SIZE in an unread answer shows in the
- * socket. */
-static uint64_t server_times_owes_since(const struct br_stream *stream, uint64_t now,
-                                        enum br_owed what)
+/* Returns the time since which the server has been waiting for `what`, or UINT64_MAX. A paused
+ * connection is not waited for, and its timeout restarts when it is resumed. A large unread
+ * response fills the socket, which `writing` records. */
+static uint64_t server_times_awaits_since(const struct br_stream *stream, uint64_t now,
+                                          enum br_awaited what)
 {
     uint64_t since = UINT64_MAX;
     if (stream->conn && !stream->ending && br_list_empty(&stream->pause)) {
-        since = stream->conn->ops->owes_since(stream->conn, now, what);
+        since = stream->conn->ops->awaits_since(stream->conn, now, what);
         since = since < stream->resumed_ms ? stream->resumed_ms : since;
     }
-    bool full = what == BR_OWES_READING && stream->full;
+    bool full = what == BR_AWAITS_READING && stream->full;
     return full && stream->writing.since_ms < since ? stream->writing.since_ms : since;
 }
 
-static bool server_times_is_late(const struct br_stream *stream, uint64_t now, enum br_owed what,
+static bool server_times_is_late(const struct br_stream *stream, uint64_t now, enum br_awaited what,
                                  uint64_t timeout_ms)
 {
-    uint64_t since = server_times_owes_since(stream, now, what);
+    uint64_t since = server_times_awaits_since(stream, now, what);
     return since < now && now - since > timeout_ms;
 }
 
-static bool server_times_owes_anything(const struct br_stream *stream, uint64_t now)
+static bool server_times_awaits_anything(const struct br_stream *stream, uint64_t now)
 {
-    return server_times_owes_since(stream, now, BR_OWES_HEAD) != UINT64_MAX ||
-           server_times_owes_since(stream, now, BR_OWES_BODY) != UINT64_MAX ||
-           server_times_owes_since(stream, now, BR_OWES_READING) != UINT64_MAX;
+    return server_times_awaits_since(stream, now, BR_AWAITS_HEAD) != UINT64_MAX ||
+           server_times_awaits_since(stream, now, BR_AWAITS_BODY) != UINT64_MAX ||
+           server_times_awaits_since(stream, now, BR_AWAITS_READING) != UINT64_MAX;
 }
 
-/* Who was told to go may end what is under way, but for a first request that has no head yet. */
+/* A connection past its maximum age may finish its requests, within the grace period. One that
+ * never completed a request head gets only the linger timeout. */
 static bool server_times_is_past_grace(const struct br_server_config *config,
                                        const struct br_stream *stream, uint64_t now)
 {
@@ -58,23 +60,23 @@ static bool server_times_is_past_grace(const struct br_server_config *config,
            now - peer->retired_ms > config->max_age_grace_ms;
 }
 
-/* Closes a connection that has to end now; false when it need not. */
+/* Closes a connection that exceeds a timeout. Returns false if it does not exceed any. */
 static bool server_times_close_overdue(const struct br_net_server *server, struct br_stream *stream,
                                        uint64_t now)
 {
     const struct br_server_config *config = &server->config;
-    if (stream->shut) {
-        if (now - stream->shut_ms <= config->linger_timeout_ms)
+    if (stream->half_closed) {
+        if (now - stream->half_closed_ms <= config->linger_timeout_ms)
             return false;
         br_stream_close(stream, "done");
     } else if (!stream->conn && now - stream->opened_ms > config->handshake_timeout_ms) {
-        br_stream_close_for(stream, BR_END_HANDSHAKE, "no protocol was spoken in time");
-    } else if (server_times_is_late(stream, now, BR_OWES_BODY, server->body_ms)) {
-        br_stream_close_for(stream, BR_END_SLOW_BODY, "a body came too slowly");
-    } else if (server_times_is_late(stream, now, BR_OWES_HEAD, config->request_timeout_ms)) {
-        br_stream_close_for(stream, BR_END_SLOW_REQUEST, "a request made no progress");
-    } else if (server_times_is_late(stream, now, BR_OWES_READING, server->reading_ms)) {
-        br_stream_close_for(stream, BR_END_SLOW_READER, "the client does not read");
+        br_stream_close_for(stream, BR_END_HANDSHAKE, "timeout before the protocol was detected");
+    } else if (server_times_is_late(stream, now, BR_AWAITS_BODY, server->body_ms)) {
+        br_stream_close_for(stream, BR_END_SLOW_BODY, "the body arrived too slowly");
+    } else if (server_times_is_late(stream, now, BR_AWAITS_HEAD, config->request_timeout_ms)) {
+        br_stream_close_for(stream, BR_END_SLOW_REQUEST, "the request made no progress");
+    } else if (server_times_is_late(stream, now, BR_AWAITS_READING, server->reading_ms)) {
+        br_stream_close_for(stream, BR_END_SLOW_READER, "the client did not read its response");
     } else if (server_times_is_past_grace(config, stream, now)) {
         br_stream_close(stream, stream->why);
     } else {
@@ -83,7 +85,8 @@ static bool server_times_close_overdue(const struct br_net_server *server, struc
     return true;
 }
 
-/* --- Those who may go ------------------------------------------------------------------------- */
+/* --- Graceful shutdown of single connections ----------------------------------------------------
+ */
 
 void br_server_note_use(struct br_stream *stream)
 {
@@ -99,7 +102,8 @@ void br_server_note_use(struct br_stream *stream)
     br_server_put_last(peer->server, stream);
 }
 
-/* Ends gently: HTTP/2 clients are told that nothing they send from here on is looked at. */
+/* Shuts a connection down. HTTP/2 clients receive a GOAWAY, which states that later streams are
+ * ignored. */
 static void server_times_retire(struct br_stream *stream, enum br_ending reason, const char *why,
                                 uint64_t now)
 {
@@ -114,28 +118,29 @@ static void server_times_retire_unused(const struct br_net_server *server, struc
 {
     const struct br_server_config *config = &server->config;
     const struct br_peer *peer = stream->owner;
-    if (peer->retired_ms || !stream->conn || stream->ending || stream->shut)
+    if (peer->retired_ms || !stream->conn || stream->ending || stream->half_closed)
         return;
     if (now - stream->opened_ms > peer->max_age_ms)
-        server_times_retire(stream, BR_END_AGE, "it is old", now);
+        server_times_retire(stream, BR_END_AGE, "it reached its maximum age", now);
     else if (!stream->conn->n_requests &&
              now - stream->opened_ms > config->first_request_timeout_ms)
-        server_times_retire(stream, BR_END_FIRST_REQUEST, "no request came in time", now);
+        server_times_retire(stream, BR_END_FIRST_REQUEST, "timeout before the first request", now);
     else if (config->idle_timeout_ms && now - peer->used_ms > config->idle_timeout_ms &&
              br_server_stream_idle(stream))
         server_times_retire(stream, BR_END_IDLE, "it was idle", now);
 }
 
-/* Asks a peer that has not been heard of for long whether it is still there. Whatever comes from it
- * is an answer. */
+/* Sends a PING to a client that has been silent for ping_time_ms. Any input counts as the
+ * answer. */
 static void server_times_keep_alive(const struct br_net_server *server, struct br_stream *stream,
                                     uint64_t now)
 {
     struct br_peer *peer = stream->owner;
     struct br_conn *conn = stream->conn;
     uint64_t timeout = server->config.ping_timeout_ms;
-    if (!server->config.ping_time_ms || !conn || !conn->ops->ping || stream->ending ||
-        stream->shut || !br_list_empty(&stream->pause))
+    if (!server->config.ping_time_ms || !conn || !conn->ops->ping)
+        return;
+    if (stream->ending || stream->half_closed || !br_list_empty(&stream->pause))
         return;
     if (peer->pinged_ms && stream->read_ms >= peer->pinged_ms)
         peer->pinged_ms = 0;
@@ -165,20 +170,21 @@ void br_server_sweep(struct br_timer *timer)
     (void)br_host_timer(&server->loop->host, &server->sweep, server->sweep_ms, br_server_sweep);
 }
 
-/* --- The end ---------------------------------------------------------------------------------- */
+/* --- Stopping ----------------------------------------------------------------------------------
+ */
 
-/* Why a connection ends while the server stops: nothing is under way on it, or the client kept us
- * waiting for long enough. */
-static const char *server_times_dispensable(const struct br_net_server *server,
+/* Returns why a connection can be closed while the server stops, or NULL if it has to be waited
+ * for. */
+static const char *server_times_stop_reason(const struct br_net_server *server,
                                             const struct br_stream *stream, uint64_t now)
 {
-    if (stream->shut)
-        return now - stream->shut_ms > STOP_LINGER_MS ? "the server stops" : NULL;
+    if (stream->half_closed)
+        return now - stream->half_closed_ms > STOP_LINGER_MS ? "the server is stopping" : NULL;
     if (br_server_stream_idle(stream))
-        return "the server stops";
+        return "the server is stopping";
     if (now - server->stop_ms > server->config.stop_timeout_ms &&
-        server_times_owes_anything(stream, now))
-        return "the server stops, and the client keeps it waiting";
+        server_times_awaits_anything(stream, now))
+        return "the server is stopping, and the client did not finish in time";
     return NULL;
 }
 
@@ -188,7 +194,7 @@ void br_server_stop_sweep(struct br_timer *timer)
     uint64_t now = uv_now(&server->loop->uv);
     for (struct br_list *list = server->streams.next; list != &server->streams; list = list->next) {
         struct br_stream *stream = br_container_of(list, struct br_stream, link);
-        const char *why = server_times_dispensable(server, stream, now);
+        const char *why = server_times_stop_reason(server, stream, now);
         if (why)
             br_stream_close_for(stream, BR_END_STOP, why);
         else
@@ -199,7 +205,8 @@ void br_server_stop_sweep(struct br_timer *timer)
                             br_server_stop_sweep);
 }
 
-/* --- The times -------------------------------------------------------------------------------- */
+/* --- Defaults ----------------------------------------------------------------------------------
+ */
 
 static uint64_t server_times_or_default(uint64_t value, uint64_t otherwise)
 {
@@ -242,7 +249,7 @@ void br_server_set_times(struct br_net_server *server)
                               server_times_or_default(config->idle_timeout_ms, UINT64_MAX),
                               server_times_or_default(config->max_age_ms, UINT64_MAX),
                               server_times_or_default(config->max_age_grace_ms, UINT64_MAX)};
-    /* Often enough to be late by a quarter at the most. */
+    /* A sweep is late by at most a quarter of the shortest timeout. */
     server->sweep_ms = SWEEP_MS;
     for (size_t i = 0; i < BR_COUNT(times); i++)
         server->sweep_ms = times[i] / 4 < server->sweep_ms ? times[i] / 4 : server->sweep_ms;

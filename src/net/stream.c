@@ -1,4 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A stream reads and writes one socket: a server's connection or a client's.
+ *
+ * Server streams are served fairly: four lists in struct br_loop hold streams that have to wait.
+ * - `unread`: readable, but this loop iteration has already read BR_ITERATION_READ_MAX bytes. They
+ *   are read in the next iterations, oldest first.
+ * - `slow_senders`: readable, but their last SMALL_READS reads in the middle of a request had less
+ *   than SMALL_READ bytes each. They are read after complete requests have been answered, at most
+ *   SLOW_SENDERS_PER_ITERATION of them per iteration.
+ * - `busy`: they have sent the output of PULLS_PER_ITERATION pulls and may have more. One of them
+ *   continues in each later iteration, or BUSY_PER_MS in each millisecond if they are more than
+ *   BUSY_MANY.
+ * - `paused`: their unfinished requests buffer more than their share (br_loop_set_mark). They are
+ *   read again when memory has been freed. One such stream, loop->active, reads on, because a
+ *   request that is never completed never frees its memory; the timer loop->rotation replaces it.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,21 +25,21 @@
 #include "net/net_internal.h"
 
 #define IOV_PER_SEND 1024
-#define SENDS_PER_TURN 4 /* of up to BR_WRITE_SIZE */
-#define PULLS_PER_TURN 2 /* of a server's stream; then the others go first */
-#define PULLS_IN_CROWD 1 /* of one that has more to ask for */
-#define CROWD 16 /* of more streams that had their share only a few go on in a millisecond */
-#define CROWD_PER_MS 8
-#define IDLE_SLICES 16    /* a longer list of slices is not kept while there is nothing to send */
-#define UNREAD_POLLED 256 /* streams that wait to read; more do so unpolled */
-#define READ_LARGE_FROM (1u << 20) /* who holds more of a request reads it in such steps: */
+#define SENDS_PER_ITERATION 4 /* per stream, of up to BR_WRITE_SIZE bytes each */
+#define PULLS_PER_ITERATION 2 /* pulls of a server stream; then other streams come first */
+#define PULLS_WHEN_MANY 1     /* the same with pipelined requests, if many streams are busy */
+#define BUSY_MANY 16          /* above this number of busy streams, they are resumed by time */
+#define BUSY_PER_MS 8
+#define IDLE_SLICES 16             /* a longer slice array is freed while the output is empty */
+#define UNREAD_POLLED 256          /* waiting streams; above this number they are not polled */
+#define READ_LARGE_FROM (1u << 20) /* bytes of a request, above which reads are smaller: */
 #define READ_LARGE_SIZE (64u << 10)
-#define TRICKLE 1024         /* who sent less, in the middle of a request, */
-#define TRICKLES 2u          /* so many times, waits for the others, */
-#define TRICKLES_PER_TURN 64 /* and for those that do the same */
+#define SMALL_READ 1024 /* bytes */
+#define SMALL_READS 2u  /* consecutive small reads that make a slow sender */
+#define SLOW_SENDERS_PER_ITERATION 64
 #define TICK_MS 20
-#define TURN_BYTES_MIN (64u << 10) /* who reads less in a tick gives its turn away */
-#define TURN_TICKS_MAX 50
+#define ACTIVE_BYTES_MIN (64u << 10) /* per tick; an active stream that reads less is replaced */
+#define ACTIVE_TICKS_MAX 50
 
 static void stream_on_poll(uv_poll_t *poll_handle, int status, int events);
 
@@ -35,7 +51,7 @@ static void stream_on_wake(struct br_conn *conn, void *owner)
 
 void br_stream_wake(struct br_stream *stream)
 {
-    bool waits = !br_list_empty(&stream->greed) && !stream->closing;
+    bool waits = !br_list_empty(&stream->busy) && !stream->closing;
     if (br_list_empty(&stream->dirty) && !stream->freed && !waits)
         br_list_append(&stream->loop->dirty, &stream->dirty);
 }
@@ -50,20 +66,22 @@ void br_stream_set_conn(struct br_stream *stream, struct br_conn *conn)
 
 static bool stream_may_read(const struct br_stream *stream)
 {
-    return !stream->connecting && !stream->eof && br_list_empty(&stream->pause) &&
-           !(stream->conn && stream->conn->paused && !stream->shut) &&
-           !(stream->server && stream->out.len > BR_OUT_MAX);
+    bool conn_paused = stream->conn && stream->conn->paused && !stream->half_closed;
+    bool output_full = stream->server && stream->out.len > BR_OUT_MAX;
+    if (stream->connecting || stream->eof || conn_paused || output_full)
+        return false;
+    return br_list_empty(&stream->pause);
 }
 
-/* To be reported again each turn costs less than to leave the poller, unless many wait. */
+/* Staying in the poller costs less than leaving and re-entering it, unless many streams wait. */
 static bool stream_waits_unpolled(const struct br_stream *stream)
 {
     const struct br_loop *loop = stream->loop;
     return !br_list_empty(&stream->unread) &&
-           (stream->trickles ? loop->n_trickling : loop->n_unread) > UNREAD_POLLED;
+           (stream->sends_slowly ? loop->n_slow_senders : loop->n_unread) > UNREAD_POLLED;
 }
 
-/* Tells the poller what to wait for, when it changed. */
+/* Updates the poll events if they have changed. */
 static void stream_watch(struct br_stream *stream)
 {
     int events = 0;
@@ -101,13 +119,13 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
     stream->opened_ms = stream->read_ms = uv_now(&loop->uv);
     br_list_init(&stream->link);
     br_list_init(&stream->dirty);
-    br_list_init(&stream->greed);
+    br_list_init(&stream->busy);
     br_list_init(&stream->pause);
     br_list_init(&stream->unread);
     return stream;
 }
 
-/* The first reason is the one that is told. */
+/* Keep the first reason; later ones are consequences of it. */
 void br_stream_note(struct br_stream *stream, enum br_ending reason, const char *why)
 {
     if (stream->reason)
@@ -139,27 +157,27 @@ static void stream_unread_end(struct br_stream *stream)
 {
     if (br_list_empty(&stream->unread))
         return;
-    *(stream->trickles ? &stream->loop->n_trickling : &stream->loop->n_unread) -= 1;
+    *(stream->sends_slowly ? &stream->loop->n_slow_senders : &stream->loop->n_unread) -= 1;
     br_list_remove(&stream->unread);
 }
 
-static void stream_greed_end(struct br_stream *stream)
+static void stream_busy_end(struct br_stream *stream)
 {
-    stream->loop->n_greedy -= !br_list_empty(&stream->greed);
-    br_list_remove(&stream->greed);
+    stream->loop->n_busy -= !br_list_empty(&stream->busy);
+    br_list_remove(&stream->busy);
 }
 
-/* The end of a stream; from here only libuv knows it. */
+/* Frees everything but the stream itself, which is freed when libuv has closed its handle. */
 static void stream_destroy(struct br_stream *stream)
 {
     if (stream->freed)
         return;
     stream->freed = true;
     stream_count_held(stream);
-    if (stream->loop->turn == stream)
-        stream->loop->turn = NULL;
+    if (stream->loop->active == stream)
+        stream->loop->active = NULL;
     br_list_remove(&stream->dirty);
-    stream_greed_end(stream);
+    stream_busy_end(stream);
     br_list_remove(&stream->pause);
     stream_unread_end(stream);
     uv_poll_stop(&stream->poll);
@@ -182,7 +200,7 @@ static int stream_feed(void *arg, const uint8_t *data, size_t len)
         int rc = stream->events->detect(stream, data, len);
         if (rc)
             return rc == BR_EAGAIN ? 0 : rc;
-        /* What was held back while it was not clear which protocol this is. */
+        /* The bytes that br_stream_events.detect stored while it waited for more. */
         if (stream->n_first) {
             rc = stream->conn->ops->input(stream->conn, stream->first, stream->n_first,
                                           uv_now(&stream->loop->uv));
@@ -193,8 +211,7 @@ static int stream_feed(void *arg, const uint8_t *data, size_t len)
     return stream->conn->ops->input(stream->conn, data, len, uv_now(&stream->loop->uv));
 }
 
-/* Nothing more is wanted from the peer. A client goes at once; a server sends what it has to say
- * and lets the peer read that. */
+/* Stops reading. A client closes at once; a server first sends its pending output. */
 static void stream_wind_down(struct br_stream *stream, enum br_ending reason, const char *why)
 {
     if (!stream->server) {
@@ -205,13 +222,13 @@ static void stream_wind_down(struct br_stream *stream, enum br_ending reason, co
     stream->ending = true;
 }
 
-/* Returns the complaint about what the peer has sent, or NULL. */
+/* Returns the error text for the protocol that the peer was detected to speak, or NULL. */
 static const char *stream_complaint(const struct br_stream *stream)
 {
     return stream->complaints ? stream->complaints[stream->guess] : NULL;
 }
 
-/* Answers a peer that speaks another protocol, in the one that most tools show. */
+/* Answers in HTTP/1.1, because most tools display such an answer. */
 static void stream_answer_complaint(struct br_stream *stream, const char *complaint)
 {
     char text[512];
@@ -225,7 +242,7 @@ static void stream_answer_complaint(struct br_stream *stream, const char *compla
     br_buf_unref(buf);
 }
 
-/* Guesses the peer's protocol by its first bytes. Returns true when it ends the stream. */
+/* Guesses the peer's protocol from its first bytes. Returns true if that ends the stream. */
 static bool stream_guess(struct br_stream *stream, const uint8_t *data, size_t len)
 {
     if (!stream->complaints || stream->guess != BR_GUESS_NOTHING)
@@ -245,7 +262,7 @@ static bool stream_guess(struct br_stream *stream, const uint8_t *data, size_t l
     return true;
 }
 
-/* A client's peer that closes before it has sent a byte may expect another protocol. */
+/* A server that closes before it has sent a byte probably expects another protocol. */
 static const char *stream_why_closed(struct br_stream *stream, const char *otherwise)
 {
     const char *complaint = stream_complaint(stream);
@@ -254,23 +271,24 @@ static const char *stream_why_closed(struct br_stream *stream, const char *other
     return complaint ? complaint : otherwise;
 }
 
-/* The peer sent its last byte: an HTTP/1.1 client may still wait for its answers. */
+/* The peer has closed its side. An HTTP/1.1 client may still wait for its responses. */
 static void stream_on_eof(struct br_stream *stream, bool cut_off)
 {
     const char *why = stream_why_closed(stream, "the peer closed the connection");
     stream->eof = true;
-    if (stream->conn && !stream->shut && !stream->ending && !cut_off) {
+    if (stream->conn && !stream->half_closed && !stream->ending && !cut_off) {
         stream->conn->ops->eof(stream->conn);
         if (stream->server && !stream->conn->ops->finished(stream->conn)) {
             br_stream_wake(stream);
             return;
         }
     }
-    /* Where we ended it first, all was said: the peer only follows. */
-    br_stream_close_for(stream, stream->shut ? BR_END_DONE : BR_END_PEER, why);
+    /* After our own half-close all output was sent, and the peer has only followed. */
+    br_stream_close_for(stream, stream->half_closed ? BR_END_DONE : BR_END_PEER, why);
 }
 
-/* --- What unfinished requests hold ------------------------------------------------------------ */
+/* --- Memory of unfinished requests -------------------------------------------------------------
+ */
 
 static size_t stream_large_part(size_t held)
 {
@@ -295,8 +313,8 @@ static bool stream_over_mark(const struct br_loop *loop)
     return loop->mark && loop->held > loop->mark;
 }
 
-/* What a connection may hold while the loop is above its mark. As the sum is above it, somebody
- * holds more, unless all are small. */
+/* Returns how many bytes a connection may buffer while the loop is above its mark. Unless all
+ * connections are small, at least one exceeds this share, because the sum exceeds the mark. */
 static size_t stream_fair_share(const struct br_loop *loop)
 {
     size_t small = loop->held - loop->held_large;
@@ -317,62 +335,75 @@ static void stream_unpause(struct br_stream *stream)
     stream_watch(stream);
 }
 
-static void stream_on_next_turn(struct br_timer *timer);
+static void stream_on_rotation(struct br_timer *timer);
 
-static void stream_give_turn(struct br_loop *loop, struct br_stream *stream)
+static void stream_activate(struct br_loop *loop, struct br_stream *stream)
 {
-    loop->turn = stream;
-    loop->turn_ticks = 0;
-    loop->turn_bytes = 0;
-    if (!loop->next_turn.slot)
-        (void)br_host_timer(&loop->host, &loop->next_turn, TICK_MS, stream_on_next_turn);
+    loop->active = stream;
+    loop->active_ticks = 0;
+    loop->active_bytes = 0;
+    if (!loop->rotation.slot)
+        (void)br_host_timer(&loop->host, &loop->rotation, TICK_MS, stream_on_rotation);
 }
 
-static void stream_next_turn(struct br_loop *loop)
+static void stream_activate_next(struct br_loop *loop)
 {
-    loop->turn = NULL;
-    while (!loop->turn && !br_list_empty(&loop->paused)) {
+    loop->active = NULL;
+    while (!loop->active && !br_list_empty(&loop->paused)) {
         struct br_stream *stream = br_container_of(loop->paused.next, struct br_stream, pause);
         stream_unpause(stream);
         if (stream_holds_too_much(stream))
-            stream_give_turn(loop, stream);
+            stream_activate(loop, stream);
     }
 }
 
-/* A turn lasts as long as its owner makes use of it, up to a bound. */
-static void stream_on_next_turn(struct br_timer *timer)
+/* A stream stays active while it reads enough in each tick, for at most ACTIVE_TICKS_MAX ticks. */
+static void stream_on_rotation(struct br_timer *timer)
 {
-    struct br_loop *loop = br_container_of(timer, struct br_loop, next_turn);
-    bool used = loop->turn_bytes >= TURN_BYTES_MIN && ++loop->turn_ticks < TURN_TICKS_MAX;
-    loop->turn_bytes = 0;
-    if (!loop->turn || !used)
-        stream_next_turn(loop);
-    if (loop->turn || !br_list_empty(&loop->paused))
-        (void)br_host_timer(&loop->host, &loop->next_turn, TICK_MS, stream_on_next_turn);
+    struct br_loop *loop = br_container_of(timer, struct br_loop, rotation);
+    bool used = loop->active_bytes >= ACTIVE_BYTES_MIN && ++loop->active_ticks < ACTIVE_TICKS_MAX;
+    loop->active_bytes = 0;
+    if (!loop->active || !used)
+        stream_activate_next(loop);
+    if (loop->active || !br_list_empty(&loop->paused))
+        (void)br_host_timer(&loop->host, &loop->rotation, TICK_MS, stream_on_rotation);
 }
 
 void br_loop_resume(struct br_loop *loop)
 {
     while (!br_list_empty(&loop->paused) && !stream_over_mark(loop))
         stream_unpause(br_container_of(loop->paused.next, struct br_stream, pause));
-    if (loop->turn && !stream_holds_too_much(loop->turn))
-        stream_next_turn(loop);
+    if (loop->active && !stream_holds_too_much(loop->active))
+        stream_activate_next(loop);
 }
 
-/* True when a stream has to wait until others are done, or until its turn. */
+/* Pauses a stream that buffers too much, unless it is or becomes the active one. Returns true if
+ * it may not read now. */
 static bool stream_hold_back(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;
-    if (!stream->server || stream->shut || stream == loop->turn || !stream_holds_too_much(stream))
+    if (!stream->server || stream->half_closed || stream == loop->active ||
+        !stream_holds_too_much(stream))
         return false;
-    if (!loop->turn)
-        stream_give_turn(loop, stream);
-    if (loop->turn == stream ||
-        !loop->next_turn.slot) /* without its timer, it would wait for ever */
+    if (!loop->active)
+        stream_activate(loop, stream);
+    if (loop->active == stream ||
+        !loop->rotation.slot) /* without the timer, a paused stream might never be resumed */
         return false;
     br_list_append(&loop->paused, &stream->pause);
     *loop->n_pauses += 1;
     return true;
+}
+
+/* Returns the text for a failed input: from TLS, from the protocol, or for the error code. */
+static const char *stream_error_text(const struct br_stream *stream, int rc,
+                                     const struct br_err *err)
+{
+    if (err->text[0])
+        return err->text;
+    if (stream->conn && stream->conn->why)
+        return stream->conn->why;
+    return br_strerror(rc);
 }
 
 static enum br_ending stream_ending_of(int rc, const struct br_err *err)
@@ -382,7 +413,7 @@ static enum br_ending stream_ending_of(int rc, const struct br_err *err)
     return err->text[0] ? BR_END_TLS : BR_END_PROTOCOL;
 }
 
-void br_stream_take(struct br_stream *stream, const uint8_t *data, size_t len)
+void br_stream_receive(struct br_stream *stream, const uint8_t *data, size_t len)
 {
     struct br_err err = {0};
     if (stream_guess(stream, data, len))
@@ -392,23 +423,21 @@ void br_stream_take(struct br_stream *stream, const uint8_t *data, size_t len)
     if (rc == BR_ECLOSED && stream->tls)
         stream_on_eof(stream, false);
     else if (rc)
-        stream_wind_down(stream, stream_ending_of(rc, &err),
-                         err.text[0]                         ? err.text
-                         : stream->conn && stream->conn->why ? stream->conn->why
-                                                             : br_strerror(rc));
-    br_stream_wake(stream); /* acknowledgements, window updates, what they made room for */
+        stream_wind_down(stream, stream_ending_of(rc, &err), stream_error_text(stream, rc, &err));
+    /* input can cause output: responses, acknowledgements, window updates */
+    br_stream_wake(stream);
     if (!stream->closing)
         stream->events->on_progress(stream);
 }
 
-/* A large body goes into memory that is new to the process: its pages take the system longer than
- * the copying takes. */
+/* Large bodies go into fresh memory, where page faults cost more than the copy. Smaller reads
+ * keep other streams from waiting for that. */
 static size_t stream_read_size(const struct br_stream *stream)
 {
     return stream->server && stream->held > READ_LARGE_FROM ? READ_LARGE_SIZE : BR_READ_SIZE;
 }
 
-/* False when there is nothing more to read for now. */
+/* Returns false if nothing more can be read now. */
 static bool stream_read_once(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;
@@ -422,36 +451,36 @@ static bool stream_read_once(struct br_stream *stream)
         return false;
     }
     if (n == 0) {
-        stream_on_eof(stream,
-                      stream->tls != NULL); /* TLS says goodbye before, or it is a truncation */
+        stream_on_eof(stream, stream->tls !=
+                                  NULL); /* over TLS a close without close_notify is a truncation */
         return false;
     }
     stream->read_ms = uv_now(&loop->uv);
     if (stream->server)
         loop->read_bytes += (size_t)n;
-    if (stream == loop->turn)
-        loop->turn_bytes += (size_t)n;
-    if (!stream->shut && !stream->ending)
-        br_stream_take(stream, loop->read_buffer, (size_t)n);
+    if (stream == loop->active)
+        loop->active_bytes += (size_t)n;
+    if (!stream->half_closed && !stream->ending)
+        br_stream_receive(stream, loop->read_buffer, (size_t)n);
     stream_count_held(stream);
-    stream->n_trickles = stream->held && n < TRICKLE ? stream->n_trickles + 1 : 0;
+    stream->n_small_reads = stream->held && n < SMALL_READ ? stream->n_small_reads + 1 : 0;
     return (size_t)n == size;
 }
 
-/* True when others came before it, or this turn has read enough, or it sends its request byte by
- * byte. */
+/* Puts off a read if other streams wait already, if this iteration has read enough, or if the
+ * stream is a slow sender. Returns true if it was put off. */
 static bool stream_waits_to_read(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;
     if (!br_list_empty(&stream->unread))
         return true;
-    bool trickles = stream->n_trickles >= TRICKLES;
-    bool full = loop->n_unread || loop->read_bytes >= BR_TURN_READ_MAX;
-    if (!stream->server || (!trickles && !full))
+    bool sends_slowly = stream->n_small_reads >= SMALL_READS;
+    bool full = loop->n_unread || loop->read_bytes >= BR_ITERATION_READ_MAX;
+    if (!stream->server || (!sends_slowly && !full))
         return false;
-    stream->trickles = trickles;
-    br_list_append(trickles ? &loop->trickling : &loop->unread, &stream->unread);
-    *(trickles ? &loop->n_trickling : &loop->n_unread) += 1;
+    stream->sends_slowly = sends_slowly;
+    br_list_append(sends_slowly ? &loop->slow_senders : &loop->unread, &stream->unread);
+    *(sends_slowly ? &loop->n_slow_senders : &loop->n_unread) += 1;
     return true;
 }
 
@@ -460,48 +489,50 @@ static void stream_read_waiting(struct br_list *waiting)
     struct br_stream *stream = br_container_of(waiting->next, struct br_stream, unread);
     stream_unread_end(stream);
     (void)stream_read_once(stream);
-    br_stream_wake(stream); /* to be polled again, or closed */
+    br_stream_wake(stream); /* so that it is polled again, or closed */
 }
 
 void br_loop_read_unread(struct br_loop *loop)
 {
-    while (loop->read_bytes < BR_TURN_READ_MAX && loop->n_unread)
+    while (loop->read_bytes < BR_ITERATION_READ_MAX && loop->n_unread)
         stream_read_waiting(&loop->unread);
 }
 
-void br_loop_read_trickling(struct br_loop *loop)
+void br_loop_read_slow_senders(struct br_loop *loop)
 {
-    for (int i = 0;
-         i < TRICKLES_PER_TURN && loop->n_trickling && loop->read_bytes < BR_TURN_READ_MAX; i++)
-        stream_read_waiting(&loop->trickling);
+    for (int i = 0; i < SLOW_SENDERS_PER_ITERATION && loop->n_slow_senders &&
+                    loop->read_bytes < BR_ITERATION_READ_MAX;
+         i++)
+        stream_read_waiting(&loop->slow_senders);
     loop->read_bytes = 0;
 }
 
-/* The socket broke. What the peer had said before is still heard, above all a server's answer to a
- * request that it did not read to the end. */
+/* The socket failed. A client still reads what arrived before, mainly a server's response to a
+ * request that the server did not read to its end. */
 static void stream_on_broken(struct br_stream *stream, int error)
 {
     while (!stream->server && !stream->connecting && stream_read_once(stream))
         ;
-    const char *why = error ? strerror(error) : "the connection broke";
+    const char *why = error ? strerror(error) : "the connection failed";
     br_stream_close_for(stream, BR_END_NETWORK,
                         stream->connecting ? why : stream_why_closed(stream, why));
 }
 
 /* --- Writing -------------------------------------------------------------------------------- */
 
-/* What to hold for the socket at most: a server's clients are many, and some do not read. */
+/* Servers have many clients, and some of them do not read, so their limit is smaller. */
 static size_t stream_out_max(const struct br_stream *stream)
 {
     return stream->server ? BR_OUT_MAX : BR_WRITE_SIZE;
 }
 
-/* Asks the protocol for more to send. */
+/* Moves output from the protocol, through TLS if there is one, to `stream->out`. */
 static int stream_pull(struct br_stream *stream)
 {
     struct br_pool *pool = stream->loop->host.pool;
     size_t max =
-        stream_out_max(stream) - stream->out.len; /* it is called with a quarter of that at most */
+        /* positive: the caller pulls only below a quarter of the maximum */
+        stream_out_max(stream) - stream->out.len;
     if (!stream->tls)
         return stream->conn
                    ? stream->conn->ops->output(stream->conn, &stream->out, stream_out_max(stream))
@@ -513,14 +544,14 @@ static int stream_pull(struct br_stream *stream)
             rc = br_tls_send(stream->tls, &plain);
         br_rope_release(&plain);
         if (rc) {
-            (void)br_tls_output(stream->tls, pool, &stream->out); /* the alert */
+            (void)br_tls_output(stream->tls, pool, &stream->out); /* sends the TLS alert */
             return rc;
         }
     }
     return br_tls_output(stream->tls, pool, &stream->out);
 }
 
-/* Sends once. 1: everything went out; 0: the socket is full; -1: it is broken. */
+/* Writes to the socket once. Returns 1 if all was written, 0 if the socket is full, -1 on error. */
 static int stream_send_once(struct br_stream *stream)
 {
     struct iovec iov[IOV_PER_SEND];
@@ -540,48 +571,49 @@ static int stream_send_once(struct br_stream *stream)
     return (size_t)sent == bytes ? 1 : 0;
 }
 
-/* What a server's stream may pull in a turn: requests that came ahead make a connection paused. */
+/* conn->paused: the connection has more pipelined requests, which would be answered next. */
 static unsigned stream_pulls_max(const struct br_stream *stream)
 {
     bool more = stream->conn && stream->conn->paused;
-    return more && stream->loop->n_greedy > CROWD ? PULLS_IN_CROWD : PULLS_PER_TURN;
+    return more && stream->loop->n_busy > BUSY_MANY ? PULLS_WHEN_MANY : PULLS_PER_ITERATION;
 }
 
-/* True when a server's stream has to wait for its next share: what it pulls may be the answers to
- * thousands of requests that came ahead. */
-static bool stream_had_its_share(struct br_stream *stream, unsigned n_pulls)
+/* One pull can contain the responses to thousands of pipelined requests. Returns true if the
+ * stream has to wait for a later iteration. */
+static bool stream_must_yield(struct br_stream *stream, unsigned n_pulls)
 {
-    if (!stream->server || stream->closing || stream->shut || n_pulls < stream_pulls_max(stream))
+    if (!stream->server || stream->closing || stream->half_closed ||
+        n_pulls < stream_pulls_max(stream))
         return false;
-    if (br_list_empty(&stream->greed)) {
-        br_list_append(&stream->loop->greedy, &stream->greed);
-        stream->loop->n_greedy++;
+    if (br_list_empty(&stream->busy)) {
+        br_list_append(&stream->loop->busy, &stream->busy);
+        stream->loop->n_busy++;
     }
-    br_list_remove(&stream->dirty); /* what it pulled may have woken it */
+    br_list_remove(&stream->dirty); /* the pull may have marked it again */
     return true;
 }
 
-static void stream_await_room(struct br_stream *stream)
+static void stream_await_writable(struct br_stream *stream)
 {
     stream->full = true;
     br_progress_start(&stream->writing, uv_now(&stream->loop->uv));
 }
 
-/* Sends until all went out, the socket is full, or others come first; pulls only what it has room
- * for. One that has sent SENDS_PER_TURN times waits for its socket as if that were full. */
+/* Writes until all output is sent, the socket is full, or other streams come first. After
+ * SENDS_PER_ITERATION writes the stream waits for its socket as if that were full. */
 static void stream_send_all(struct br_stream *stream)
 {
     for (unsigned n_pulls = 0; !stream->connecting && !stream->full; n_pulls++) {
-        if (stream->out.len == 0 && stream_had_its_share(stream, n_pulls))
+        if (stream->out.len == 0 && stream_must_yield(stream, n_pulls))
             return;
         if (stream->out.len < stream_out_max(stream) / 4 && stream_pull(stream)) {
-            br_stream_close_for(stream, BR_END_MEMORY, "no memory, or the protocol is broken");
+            br_stream_close_for(stream, BR_END_MEMORY, "out of memory, or the protocol failed");
             return;
         }
         if (stream->out.len == 0)
             return;
-        if (n_pulls == SENDS_PER_TURN) {
-            stream_await_room(stream);
+        if (n_pulls == SENDS_PER_ITERATION) {
+            stream_await_writable(stream);
             return;
         }
         int rc = stream_send_once(stream);
@@ -592,45 +624,48 @@ static void stream_send_all(struct br_stream *stream)
             return;
         }
         if (rc == 0)
-            stream_await_room(stream);
+            stream_await_writable(stream);
     }
 }
 
-/* All is said. A server closes its half and gives the peer time to read the last words: closing
- * with unread input would reset the connection and take them away. Its sweep ends it. */
+/* Ends a stream whose output is sent. A server shuts down its side only and lets the peer read:
+ * closing with unread input would reset the connection and discard the last response. The
+ * server's sweep closes the socket later. */
 static void stream_half_close(struct br_stream *stream)
 {
     if (stream->server && !stream->eof && shutdown(stream->fd, SHUT_WR) == 0) {
-        stream->shut = true;
-        stream->shut_ms = uv_now(&stream->loop->uv);
+        stream->half_closed = true;
+        stream->half_closed_ms = uv_now(&stream->loop->uv);
     } else {
         br_stream_close(stream, stream->why[0] ? stream->why : "done");
     }
 }
 
-static bool stream_all_said(const struct br_stream *stream)
+static bool stream_is_done(const struct br_stream *stream)
 {
-    if (stream->closing || stream->connecting || stream->shut || !br_list_empty(&stream->greed))
+    if (stream->closing || stream->connecting || stream->half_closed ||
+        !br_list_empty(&stream->busy))
         return false;
     if (!stream->ending && !(stream->conn && stream->conn->ops->finished(stream->conn)))
         return false;
-    return stream->out.len == 0 || !stream->server; /* a client that is done owes nothing */
+    return stream->out.len == 0 || !stream->server; /* a finished client need not send the rest */
 }
 
 static void stream_flush(struct br_stream *stream)
 {
     if (stream->conn && stream->conn->cut) {
-        br_stream_close_for(stream, BR_END_ROOM, "its unread answers made room for others");
+        br_stream_close_for(stream, BR_END_EVICTED,
+                            "closed to free the memory of its unread responses");
         return;
     }
     stream_send_all(stream);
     if (stream->out.len == 0 && stream->out.cap > IDLE_SLICES)
         br_rope_release(&stream->out);
-    stream_count_held(stream); /* answers end requests, also such as had not come as a whole */
-    if (!stream_all_said(stream))
+    stream_count_held(stream); /* responses end requests, including incomplete ones */
+    if (!stream_is_done(stream))
         return;
-    if (stream->tls && !stream->goodbye) {
-        stream->goodbye = true;
+    if (stream->tls && !stream->close_notify) {
+        stream->close_notify = true;
         br_tls_close(stream->tls);
         stream_send_all(stream);
         if (stream->server && stream->out.len)
@@ -664,20 +699,20 @@ void br_loop_flush(struct br_loop *loop)
     }
 }
 
-bool br_loop_has_crowd(const struct br_loop *loop)
+bool br_loop_has_many_busy(const struct br_loop *loop)
 {
-    return loop->n_greedy > CROWD;
+    return loop->n_busy > BUSY_MANY;
 }
 
-bool br_loop_indulge(struct br_loop *loop)
+bool br_loop_resume_busy(struct br_loop *loop)
 {
-    bool crowd = br_loop_has_crowd(loop), any = false;
-    if (crowd && loop->indulged_ms == uv_now(&loop->uv))
+    bool many = br_loop_has_many_busy(loop), any = false;
+    if (many && loop->busy_resumed_ms == uv_now(&loop->uv))
         return false;
-    loop->indulged_ms = uv_now(&loop->uv);
-    for (int i = 0; i < (crowd ? CROWD_PER_MS : 1) && !br_list_empty(&loop->greedy); i++) {
-        struct br_stream *stream = br_container_of(loop->greedy.next, struct br_stream, greed);
-        stream_greed_end(stream);
+    loop->busy_resumed_ms = uv_now(&loop->uv);
+    for (int i = 0; i < (many ? BUSY_PER_MS : 1) && !br_list_empty(&loop->busy); i++) {
+        struct br_stream *stream = br_container_of(loop->busy.next, struct br_stream, busy);
+        stream_busy_end(stream);
         br_stream_wake(stream);
         any = true;
     }

@@ -9,33 +9,33 @@
 #include "base/str.h"
 #include "net/tls_internal.h"
 
-/* A record of RECORD bytes of plaintext is at most PIECE bytes with any AEAD cipher (5 of header, 8
- * of nonce, 16 of tag, 1 of type), so that it fills one buffer. */
+/* With any AEAD cipher, a TLS record of RECORD bytes of plaintext takes at most PIECE bytes and
+ * fits one buffer. The overhead is a header (5), a nonce (8), a tag (16) and a type (1). */
 #define PIECE 16384u
 #define RECORD (PIECE - 64u)
 #define PLAIN_MAX 16384u
 
-/* What OpenSSL may want to say without being asked: the longest is a flight with a certificate
- * chain (it takes 100 KiB of the peer's at the most); a peer that asks for key updates and never
- * reads the answers ends here. */
+/* Maximum of pending output that OpenSSL produces by itself. A handshake flight with a
+ * certificate chain fits: OpenSSL accepts chains up to 100 KiB. The connection of a peer that
+ * requests key updates without reading the responses is closed. */
 #define CONTROL_MAX (256u << 10)
 
 struct br_tls {
     struct br_tls_context *ctx;
     SSL *ssl;
-    const uint8_t *in; /* what the BIO reads: input's argument */
+    const uint8_t *in; /* input of the BIO: the argument of br_tls_input */
     size_t in_len;
-    struct br_str control; /* what the BIO wrote outside of br_tls_output */
-    struct br_rope plain;  /* to encrypt */
-    size_t plain_left;     /* of it, while in br_tls_output */
-    struct br_pool *pool;  /* while in br_tls_output, else NULL */
-    struct br_rope *out;   /* likewise */
-    struct br_buf *piece;  /* likewise: being filled, not in `out` yet */
-    int in_code, out_code; /* not 0: what ended the direction */
+    struct br_str control; /* output of the BIO outside br_tls_output */
+    struct br_rope plain;  /* plaintext to encrypt */
+    size_t plain_left;     /* in br_tls_output: bytes of `plain` not encrypted yet */
+    struct br_pool *pool;  /* in br_tls_output; otherwise NULL */
+    struct br_rope *out;   /* in br_tls_output; otherwise NULL */
+    struct br_buf *piece;  /* in br_tls_output: being filled, not yet in `out` */
+    int in_code, out_code; /* the error that ended this direction; 0: open */
     bool server, ready;
-    bool closing; /* close_notify is asked for */
-    bool closed;  /* and written */
-    bool broken;  /* OpenSSL failed: it may not be called again */
+    bool closing; /* close_notify was requested */
+    bool closed;  /* close_notify was written */
+    bool broken;  /* OpenSSL failed and must not be called again */
     char alpn[BR_TLS_ALPN_MAX];
 };
 
@@ -50,7 +50,7 @@ static int net_tls_seal_piece(struct br_tls *tls)
     return rc;
 }
 
-/* Appends to the piece, starting new ones as they fill. */
+/* Appends ciphertext to the current piece, and starts a new one when it is full. */
 static int net_tls_emit(struct br_tls *tls, const uint8_t *data, size_t len)
 {
     while (len > 0) {
@@ -123,7 +123,8 @@ BIO_METHOD *br_tls_bio_method(void)
     return NULL;
 }
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Creation and release -----------------------------------------------------------------------
+ */
 
 static bool net_tls_set_bio(struct br_tls *tls)
 {
@@ -136,8 +137,8 @@ static bool net_tls_set_bio(struct br_tls *tls)
     return true;
 }
 
-/* An address is verified as such and is no SNI (RFC 6066 section 3). Without a name nothing could
- * be verified, which must not mean that anything goes. */
+/* Sets the name or address to verify. An address is not sent as SNI (RFC 6066 section 3). Fails
+ * without a name, because verification would then accept every certificate. */
 static bool net_tls_set_peer_name(struct br_tls *tls, const char *name)
 {
     const struct br_tls_config *config = &tls->ctx->config;
@@ -166,7 +167,7 @@ static bool net_tls_start(struct br_tls *tls, const char *server_name)
     }
     if (!net_tls_set_peer_name(tls, server_name))
         return false;
-    ERR_clear_error(); /* asking whether a name is an address leaves something there */
+    ERR_clear_error(); /* the check whether the name is an address leaves an error */
     SSL_set_connect_state(tls->ssl);
     return SSL_get_error(tls->ssl, SSL_do_handshake(tls->ssl)) == SSL_ERROR_WANT_READ;
 }
@@ -206,7 +207,8 @@ const char *br_tls_alpn(const struct br_tls *tls)
     return tls->alpn;
 }
 
-/* --- In -------------------------------------------------------------------------------------- */
+/* --- Input --------------------------------------------------------------------------------------
+ */
 
 static int net_tls_verify_failed(const struct br_tls *tls, struct br_err *err)
 {
@@ -216,16 +218,16 @@ static int net_tls_verify_failed(const struct br_tls *tls, struct br_err *err)
         const char *host = X509_VERIFY_PARAM_get0_host(SSL_get0_param(tls->ssl), 0);
         return br_err_set(
             err, BR_EPROTO,
-            "The server's certificate is not for %.255s: its subjectAltName has to have "
-            "that, or server_name_override has to be what it has.",
+            "the server's certificate is not valid for %.255s: add that to its subjectAltName, or "
+            "set server_name_override to a name that it contains",
             host ? host : "this address");
     }
-    return br_err_set(err, BR_EPROTO, "The %s's certificate is not accepted: %s.", peer,
+    return br_err_set(err, BR_EPROTO, "the %s's certificate is not accepted: %s", peer,
                       X509_verify_cert_error_string(why));
 }
 
-/* Returns true for a client of gRPC, which offers no other protocol. */
-static bool net_tls_asks_h2_only(const struct br_tls *tls)
+/* Returns true for a gRPC client, which offers only h2. */
+static bool net_tls_offers_h2_only(const struct br_tls *tls)
 {
     const uint8_t *alpn = tls->ctx->alpn;
     return !tls->server && tls->ctx->alpn_len == 3 && memcmp(alpn, "\002h2", 3) == 0;
@@ -233,7 +235,7 @@ static bool net_tls_asks_h2_only(const struct br_tls *tls)
 
 static int net_tls_alert(int reason, struct br_err *err)
 {
-    return br_err_set(err, BR_EPROTO, "The peer ended TLS with the alert \"%s\".",
+    return br_err_set(err, BR_EPROTO, "the peer ended TLS with the alert \"%s\"",
                       SSL_alert_desc_string_long(reason - SSL_AD_REASON_OFFSET));
 }
 
@@ -244,48 +246,48 @@ static int net_tls_ssl_failed(const struct br_tls *tls, int reason, struct br_er
         return net_tls_verify_failed(tls, err);
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
         return br_err_set(err, BR_EPROTO,
-                          "The client gave no certificate, which client_ca_file asks "
+                          "the client sent no certificate, which client_ca_file requires"
                           "for.");
     case SSL_R_HTTP_REQUEST:
-        return br_err_set(err, BR_EPROTO, "The client speaks HTTP without TLS.");
+        return br_err_set(err, BR_EPROTO, "the client speaks HTTP without TLS");
     case SSL_R_WRONG_VERSION_NUMBER:
         return br_err_set(err, BR_EPROTO,
-                          tls->server ? "The client does not speak TLS."
-                                      : "The server does not speak TLS; use http:// or "
-                                        "tls::insecure.");
+                          tls->server ? "the client does not speak TLS"
+                                      : "the server does not speak TLS; use http:// or "
+                                        "tls::insecure");
     case SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL:
-        if (net_tls_asks_h2_only(tls))
+        if (net_tls_offers_h2_only(tls))
             return br_err_set(err, BR_EPROTO,
-                              "The server does not offer HTTP/2, which gRPC needs; use its gRPC "
-                              "port (OTLP: 4317), or the exporter otlphttp.");
+                              "the server does not offer HTTP/2, which gRPC requires; use its gRPC "
+                              "port (OTLP: 4317), or the exporter otlphttp");
         return net_tls_alert(reason, err);
     default:
         if (reason > SSL_AD_REASON_OFFSET)
             return net_tls_alert(reason, err);
-        return br_err_set(err, BR_EPROTO, "TLS failed: %s.", br_tls_reason());
+        return br_err_set(err, BR_EPROTO, "TLS failed: %s", br_tls_reason());
     }
 }
 
-/* What the call of OpenSSL that returned `rc` says: 0 when it only wants more bytes. */
+/* Translates the result `rc` of an OpenSSL call. Returns 0 if OpenSSL only needs more input. */
 static int net_tls_explain(struct br_tls *tls, int rc, struct br_err *err)
 {
     int kind = SSL_get_error(tls->ssl, rc);
     if (kind == SSL_ERROR_WANT_READ)
         return 0;
     if (kind == SSL_ERROR_ZERO_RETURN)
-        return br_err_set(err, BR_ECLOSED, "The peer closed TLS.");
+        return br_err_set(err, BR_ECLOSED, "the peer closed TLS");
     tls->broken = true;
     unsigned long e = ERR_peek_error();
     if (tls->control.failed && tls->control.len > CONTROL_MAX / 2)
-        return br_err_set(err, BR_EPROTO, "The peer asks for TLS messages and does not read them.");
+        return br_err_set(err, BR_EPROTO, "the peer requests TLS messages and does not read them");
     if (tls->control.failed || ERR_GET_REASON(e) == ERR_R_MALLOC_FAILURE)
         return br_tls_no_memory(err);
     if (ERR_GET_LIB(e) == ERR_LIB_SSL)
         return net_tls_ssl_failed(tls, ERR_GET_REASON(e), err);
-    return br_err_set(err, BR_EPROTO, "TLS failed: %s.", br_tls_reason());
+    return br_err_set(err, BR_EPROTO, "TLS failed: %s", br_tls_reason());
 }
 
-static void net_tls_keep_alpn(struct br_tls *tls)
+static void net_tls_store_alpn(struct br_tls *tls)
 {
     const unsigned char *name;
     unsigned len;
@@ -304,7 +306,7 @@ static int net_tls_shake_hands(struct br_tls *tls, struct br_err *err)
     if (rc != 1)
         return net_tls_explain(tls, rc, err);
     tls->ready = true;
-    net_tls_keep_alpn(tls);
+    net_tls_store_alpn(tls);
     return 0;
 }
 
@@ -326,7 +328,7 @@ static int net_tls_read_records(struct br_tls *tls,
 
 static int net_tls_repeated(const struct br_tls *tls, struct br_err *err)
 {
-    return br_err_set(err, tls->in_code, "TLS has ended before.");
+    return br_err_set(err, tls->in_code, "TLS has already ended");
 }
 
 int br_tls_input(struct br_tls *tls, const uint8_t *data, size_t len,
@@ -336,7 +338,7 @@ int br_tls_input(struct br_tls *tls, const uint8_t *data, size_t len,
     if (tls->in_code)
         return net_tls_repeated(tls, err);
     if (tls->broken)
-        return tls->in_code = br_err_set(err, BR_EPROTO, "TLS has ended before.");
+        return tls->in_code = br_err_set(err, BR_EPROTO, "TLS has already ended");
     tls->in = data;
     tls->in_len = len;
     int rc = tls->ready ? 0 : net_tls_shake_hands(tls, err);
@@ -347,7 +349,8 @@ int br_tls_input(struct br_tls *tls, const uint8_t *data, size_t len,
     return tls->in_code = rc;
 }
 
-/* --- Out ------------------------------------------------------------------------------------- */
+/* --- Output -------------------------------------------------------------------------------------
+ */
 
 int br_tls_send(struct br_tls *tls, const struct br_rope *plain)
 {
@@ -379,8 +382,8 @@ static int net_tls_encrypt(struct br_tls *tls, const uint8_t *data, size_t len)
                                                                                         : BR_ENOMEM;
 }
 
-/* Full records: out of a slice directly where it has that much, out of `record` where small slices
- * have to be put together first. */
+/* Encrypts full records: directly from a slice that is large enough, otherwise from `record`,
+ * where small slices are collected. */
 static int net_tls_encrypt_plain(struct br_tls *tls)
 {
     uint8_t record[RECORD];
@@ -406,7 +409,7 @@ static int net_tls_encrypt_plain(struct br_tls *tls)
     return rc || filled == 0 ? rc : net_tls_encrypt(tls, record, filled);
 }
 
-/* As br_rope_release, but a list of usual length stays for the next time. */
+/* Releases the plaintext, and keeps a slice array of usual size for the next output. */
 static void net_tls_clear_plain(struct br_tls *tls)
 {
     if (tls->plain.cap > 64) {
@@ -419,7 +422,7 @@ static void net_tls_clear_plain(struct br_tls *tls)
     tls->plain.len = 0;
 }
 
-static int net_tls_say_goodbye(struct br_tls *tls)
+static int net_tls_send_close_notify(struct br_tls *tls)
 {
     tls->closed = true;
     ERR_clear_error();
@@ -434,7 +437,7 @@ static int net_tls_fill_pieces(struct br_tls *tls)
     if (tls->plain.len)
         rc = net_tls_encrypt_plain(tls);
     if (!rc && tls->closing && !tls->closed)
-        rc = net_tls_say_goodbye(tls);
+        rc = net_tls_send_close_notify(tls);
     return rc;
 }
 

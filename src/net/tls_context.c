@@ -38,7 +38,7 @@ static int tls_context_set_alpn(struct br_tls_context *ctx, const char *const *a
     for (; alpn && *alpn; alpn++) {
         size_t len = strlen(*alpn);
         if (len == 0 || len >= BR_TLS_ALPN_MAX || len + 1 > sizeof ctx->alpn - 1 - ctx->alpn_len)
-            return br_err_set(err, BR_EINVAL, "The list of ALPN protocols is not a valid one.");
+            return br_err_set(err, BR_EINVAL, "the list of ALPN protocols is invalid");
         ctx->alpn[ctx->alpn_len] = (uint8_t)len;
         memcpy(ctx->alpn + ctx->alpn_len + 1, *alpn, len);
         ctx->alpn_len += len + 1;
@@ -48,8 +48,8 @@ static int tls_context_set_alpn(struct br_tls_context *ctx, const char *const *a
 
 static void tls_context_set_server(struct br_tls_context *ctx, SSL_CTX *ssl)
 {
-    /* Tickets keep the state with the client; a cache would keep it here, for up to 20,000 of them.
-     * Resuming with a client's certificate needs an id that names the service. */
+    /* Tickets store session state at the client; a cache would store up to 20,000 sessions here.
+     * Resumption with client certificates requires a session id context. */
     static const unsigned char id[] = "braid";
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_session_id_context(ssl, id, sizeof id - 1);
@@ -68,13 +68,12 @@ static int tls_context_set_client(struct br_tls_context *ctx, SSL_CTX *ssl, stru
     return 0;
 }
 
-/* Everything but certificates. */
+/* Sets everything except certificates. */
 static int tls_context_set_policy(struct br_tls_context *ctx, SSL_CTX *ssl, struct br_err *err)
 {
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                  SSL_OP_CIPHER_SERVER_PREFERENCE);
-    /* An idle connection keeps no record buffers; the chain that goes out is the file's, as it is.
-     */
+    /* Idle connections keep no record buffers, and the chain is sent exactly as in the file. */
     SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
     X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(ssl), X509_V_FLAG_PARTIAL_CHAIN);
     int rc = br_tls_policy_apply(ssl, &ctx->config, err);
@@ -86,14 +85,14 @@ static int tls_context_set_policy(struct br_tls_context *ctx, SSL_CTX *ssl, stru
     return 0;
 }
 
-/* Makes an SSL_CTX whose `parts` are loaded and whose others are `old`'s. */
+/* Makes an SSL_CTX that loads the files of `parts` and copies the others from `old`. */
 static int tls_context_build(struct br_tls_context *ctx, unsigned parts, SSL_CTX *old,
                              SSL_CTX **ret, struct br_err *err)
 {
     ERR_clear_error();
     SSL_CTX *ssl = SSL_CTX_new(ctx->server ? TLS_server_method() : TLS_client_method());
     if (!ssl)
-        return br_err_set(err, BR_ENOMEM, "OpenSSL gives no context: %s.", br_tls_reason());
+        return br_err_set(err, BR_ENOMEM, "OpenSSL cannot create a context: %s", br_tls_reason());
     int rc = tls_context_set_policy(ctx, ssl, err);
     if (!rc)
         rc = parts & IDENTITY ? br_tls_identity_load(ssl, &ctx->config, err)
@@ -106,7 +105,7 @@ static int tls_context_build(struct br_tls_context *ctx, unsigned parts, SSL_CTX
         return 0;
     }
     SSL_CTX_free(ssl);
-    /* A parser without memory finds fault with the file. */
+    /* If memory is short, OpenSSL's parsers report a damaged file. */
     return ERR_GET_REASON(ERR_peek_error()) == ERR_R_MALLOC_FAILURE ? br_tls_no_memory(err) : rc;
 }
 
@@ -120,7 +119,7 @@ static struct br_tls_stamp tls_context_stamp_of(const char *file)
     return (struct br_tls_stamp){st.st_dev, st.st_ino, st.st_size, st.st_mtim};
 }
 
-/* Updates the stamp; true when it was another. */
+/* Updates the stamp. Returns true if the file has changed. */
 static bool tls_context_restamp(struct br_tls_stamp *stamp, const char *file)
 {
     struct br_tls_stamp now = tls_context_stamp_of(file);
@@ -139,7 +138,8 @@ uint64_t br_tls_context_interval_ms(const struct br_tls_context *ctx)
     return ctx->config.client_ca_file_reload ? 1000 : 0;
 }
 
-/* Stamps are taken before the files are read: what changes meanwhile is seen at the next look. */
+/* Stamps are taken before the files are read, so that a change during the read is noticed next
+ * time. */
 static unsigned tls_context_changed_parts(struct br_tls_context *ctx)
 {
     unsigned parts = 0;
@@ -155,8 +155,8 @@ static unsigned tls_context_changed_parts(struct br_tls_context *ctx)
     return parts;
 }
 
-/* Part by part, so that a bad one does not keep a good one out. `ctx->ssl` is read without the
- * lock, because only the one thread that reloads writes it. */
+/* Reloads one part at a time, so that an error in one does not block the other. `ctx->ssl` is
+ * read without the lock, because only this thread writes it. */
 static void tls_context_reload_part(struct br_tls_context *ctx, enum part part)
 {
     SSL_CTX *fresh = NULL, *old = NULL;
@@ -203,7 +203,8 @@ bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err)
     return failed;
 }
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Creation and release -----------------------------------------------------------------------
+ */
 
 static int tls_context_check_server(const struct br_tls_config *config, struct br_err *err)
 {
@@ -211,11 +212,13 @@ static int tls_context_check_server(const struct br_tls_config *config, struct b
     bool key = tls_context_is_set(config->key_file) || tls_context_is_set(config->key_pem.text);
     if (cert || key)
         return 0;
-    return br_err_set(err, BR_EINVAL,
-                      "A server with TLS needs cert_file (or cert_pem) and key_file (or key_pem).");
+    return br_err_set(
+        err, BR_EINVAL,
+        "a server with TLS requires cert_file (or cert_pem) and key_file (or key_pem)");
 }
 
-/* Half a pair, or one thing by two ways. */
+/* Reports a certificate without a key, a key without a certificate, and values that are set
+ * twice. */
 static int tls_context_check_pair(const struct br_tls_config *config, struct br_err *err)
 {
     bool cert_file = tls_context_is_set(config->cert_file),
@@ -223,17 +226,20 @@ static int tls_context_check_pair(const struct br_tls_config *config, struct br_
     bool key_file = tls_context_is_set(config->key_file),
          key_pem = tls_context_is_set(config->key_pem.text);
     if (cert_file && cert_pem)
-        return br_err_set(err, BR_EINVAL, "cert_file and cert_pem are both set: give one of them.");
+        return br_err_set(err, BR_EINVAL,
+                          "cert_file and cert_pem are both set; set only one of them");
     if (key_file && key_pem)
-        return br_err_set(err, BR_EINVAL, "key_file and key_pem are both set: give one of them.");
+        return br_err_set(err, BR_EINVAL,
+                          "key_file and key_pem are both set; set only one of them");
     if ((cert_file || cert_pem) && !key_file && !key_pem)
         return br_err_set(err, BR_EINVAL,
-                          "%s has no key with it: set key_file (or key_pem), or neither.",
+                          "%s is set without a key; set key_file (or key_pem) too, or neither",
                           cert_file ? "cert_file" : "cert_pem");
     if ((key_file || key_pem) && !cert_file && !cert_pem)
-        return br_err_set(err, BR_EINVAL,
-                          "%s has no certificate with it: set cert_file (or cert_pem), or neither.",
-                          key_file ? "key_file" : "key_pem");
+        return br_err_set(
+            err, BR_EINVAL,
+            "%s is set without a certificate; set cert_file (or cert_pem) too, or neither",
+            key_file ? "key_file" : "key_pem");
     return 0;
 }
 

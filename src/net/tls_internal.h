@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The types that the parts of TLS share: the context, and the three things it is made of (the
- * policy, our own certificate, the certificates we trust). Only src/net/tls*.c include this.
+ * Types and functions that src/net/tls*.c share: the context, and its three parts (the policy, our
+ * own certificate, and trusted certificates). Only src/net/tls*.c include this header.
  */
 #pragma once
 
@@ -11,9 +11,9 @@
 
 #include "net/tls.h"
 
-#define BR_TLS_ALPN_MAX 32 /* a protocol's name, terminated */
+#define BR_TLS_ALPN_MAX 32 /* bytes of a protocol name, including the terminator */
 
-/* What tells one content of a file from the next; all zero when there is no file. */
+/* Identifies one version of a file; all zero if there is no file. */
 struct br_tls_stamp {
     dev_t dev;
     ino_t ino;
@@ -24,42 +24,43 @@ struct br_tls_stamp {
 struct br_tls_context {
     struct br_tls_config config;
     bool server;
-    uint8_t alpn[256]; /* as on the wire: length, name, ... */
+    uint8_t alpn[256]; /* in wire format: length, name, ... */
     size_t alpn_len;
     BIO_METHOD *bio;
-    pthread_mutex_t lock; /* of what follows */
-    SSL_CTX *ssl;         /* replaced as a whole by a reload */
+    pthread_mutex_t lock; /* protects the next three fields */
+    SSL_CTX *ssl;         /* a reload replaces it by a new one */
     bool reload_failed;
     struct br_err reload_err;
-    struct br_tls_stamp cert, key, client_ca; /* of the thread that reloads; without the lock */
+    /* used only by the reloading thread, without the lock */
+    struct br_tls_stamp cert, key, client_ca;
 };
 
-/* Returns the first reason in OpenSSL's error queue, as text. Never NULL. */
+/* Returns the text of the first error in OpenSSL's queue. Never returns NULL. */
 const char *br_tls_reason(void);
 
-/* Says so in `err`; returns BR_ENOMEM. */
+/* Sets the message for a lack of memory in `err` and returns BR_ENOMEM. */
 int br_tls_no_memory(struct br_err *err);
 
-/* Versions, ciphers and groups of `config`. Returns 0, BR_EINVAL or BR_ENOMEM. */
+/* Applies the versions, ciphers and groups of `config`. Returns 0, BR_EINVAL or BR_ENOMEM. */
 int br_tls_policy_apply(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err);
 
-/* Loads our certificate, its chain and its key, if `config` has them. Returns 0, BR_EINVAL, BR_EIO
- * or BR_ENOMEM. */
+/* Loads the server's or client's own certificate, its chain and its key, if `config` has them.
+ * Returns 0, BR_EINVAL, BR_EIO or BR_ENOMEM. */
 int br_tls_identity_load(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err);
 
-/* Copies the same from a context that has them. Returns 0 or BR_ENOMEM. */
+/* Copies the own certificate, chain and key from another SSL_CTX. Returns 0 or BR_ENOMEM. */
 int br_tls_identity_copy(SSL_CTX *ssl, SSL_CTX *from, struct br_err *err);
 
-/* Loads the certificates that the peer's has to come from. Returns 0, BR_EINVAL, BR_EIO or
+/* Loads the CA certificates that the peer is verified against. Returns 0, BR_EINVAL, BR_EIO or
  * BR_ENOMEM. */
 int br_tls_trust_load(SSL_CTX *ssl, const struct br_tls_config *config, bool server,
                       struct br_err *err);
 
-/* Copies the same from a context that has them. Returns 0 or BR_ENOMEM. */
+/* Copies the trusted CA certificates from another SSL_CTX. Returns 0 or BR_ENOMEM. */
 int br_tls_trust_copy(SSL_CTX *ssl, SSL_CTX *from, struct br_err *err);
 
-/* Returns the SSL_CTX for a new connection, which the caller owns. */
+/* Returns a reference to the SSL_CTX for new connections; the caller frees it. */
 SSL_CTX *br_tls_context_current(struct br_tls_context *ctx);
 
-/* The BIO between OpenSSL and struct br_tls, its data. NULL when there is no memory. */
+/* Returns the BIO method that connects OpenSSL to a struct br_tls, or NULL if memory is short. */
 BIO_METHOD *br_tls_bio_method(void);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OpenSSL's memory is counted, as that of connections is. It comes from the C library directly: the
- * library keeps what it allocates once, so tests that make the n-th allocation fail leave it alone.
+ * Counts the memory that OpenSSL allocates, in the memory category of TLS. It is allocated from the
+ * C library and not by br_malloc. OpenSSL keeps some one-time allocations, which tests that make
+ * the n-th allocation fail must not count.
  */
 #include <malloc.h>
 #include <openssl/crypto.h>
@@ -48,7 +49,7 @@ static void tls_memory_release(void *memory, const char *file, int line)
     free(memory);
 }
 
-/* OpenSSL takes functions before its first allocation only. */
+/* OpenSSL accepts allocation functions only before its first allocation. */
 __attribute__((constructor)) static void tls_memory_set_tls_allocator(void)
 {
     (void)CRYPTO_set_mem_functions(tls_memory_alloc, tls_memory_resize, tls_memory_release);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Certificates and keys, from files or inline. */
+/* Loads certificates and keys, from files or from the config. */
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -9,7 +9,7 @@
 
 #define FILE_MAX (8u << 20)
 
-/* One PEM text, and what to call it in a sentence. */
+/* A PEM text, and its name in messages. */
 struct source {
     char name[320];
     BIO *bio; /* NULL: not configured */
@@ -23,11 +23,11 @@ const char *br_tls_reason(void)
 
 int br_tls_no_memory(struct br_err *err)
 {
-    return br_err_set(err, BR_ENOMEM, "There is no memory for TLS.");
+    return br_err_set(err, BR_ENOMEM, "out of memory for TLS");
 }
 
-/* By hand, because a PEM reader on a directory or an unreadable file only says that there is no
- * certificate in it. */
+/* Reads a file without OpenSSL's PEM reader, which for a directory or an unreadable file only
+ * reports that it found no certificate. */
 static int tls_pem_read_file(FILE *file, struct source *source, struct br_err *err)
 {
     char chunk[4096];
@@ -36,13 +36,13 @@ static int tls_pem_read_file(FILE *file, struct source *source, struct br_err *e
     while (!rc && (n = fread(chunk, 1, sizeof chunk, file)) > 0) {
         total += n;
         if (total > FILE_MAX)
-            rc = br_err_set(err, BR_EINVAL, "%s is larger than %u MiB.", source->name,
+            rc = br_err_set(err, BR_EINVAL, "%s is larger than %u MiB", source->name,
                             FILE_MAX >> 20);
         else if (BIO_write(source->bio, chunk, (int)n) != (int)n)
             rc = br_tls_no_memory(err);
     }
     if (!rc && ferror(file))
-        rc = br_err_set(err, BR_EIO, "%s cannot be read: %s.", source->name, strerror(errno));
+        rc = br_err_set(err, BR_EIO, "%s cannot be read: %s", source->name, strerror(errno));
     OPENSSL_cleanse(chunk, sizeof chunk);
     return rc;
 }
@@ -51,7 +51,7 @@ static int tls_pem_open_file(struct source *source, const char *file, struct br_
 {
     FILE *f = fopen(file, "re");
     if (!f)
-        return br_err_set(err, BR_EIO, "%s cannot be opened: %s.", source->name, strerror(errno));
+        return br_err_set(err, BR_EIO, "%s cannot be opened: %s", source->name, strerror(errno));
     source->bio = BIO_new(BIO_s_mem());
     int rc = source->bio ? tls_pem_read_file(f, source, err) : br_tls_no_memory(err);
     fclose(f);
@@ -62,14 +62,14 @@ static int tls_pem_open_file(struct source *source, const char *file, struct br_
     return rc;
 }
 
-/* `what` is "cert", "key" or "ca": the keys of the config without _file and _pem. */
+/* `what` is "cert", "key", "ca" or "client_ca": the config key without "_file" or "_pem". */
 static int tls_pem_open_source(struct source *source, const char *what, const char *file,
                                const char *pem, struct br_err *err)
 {
     bool has_file = file && *file, has_pem = pem && *pem;
     *source = (struct source){0};
     if (has_file && has_pem)
-        return br_err_set(err, BR_EINVAL, "%s_file and %s_pem are both set: give one of them.",
+        return br_err_set(err, BR_EINVAL, "%s_file and %s_pem are both set; set only one of them",
                           what, what);
     if (has_file) {
         (void)snprintf(source->name, sizeof source->name, "%s_file %.256s", what, file);
@@ -83,7 +83,7 @@ static int tls_pem_open_source(struct source *source, const char *what, const ch
     return 0;
 }
 
-/* Never asks on the terminal. */
+/* Refuses a passphrase, so that OpenSSL never prompts on the terminal. */
 static int tls_pem_on_passphrase(char *buf, int size, int writing, void *arg)
 {
     (void)buf;
@@ -102,14 +102,15 @@ static int tls_pem_read_key(struct source *source, EVP_PKEY **ret, struct br_err
         return 0;
     if (encrypted)
         return br_err_set(err, BR_EINVAL,
-                          "%s is encrypted: give the key without a passphrase (openssl pkey).",
+                          "%s is encrypted; remove the passphrase of the key (openssl pkey)",
                           source->name);
-    return br_err_set(err, BR_EINVAL,
-                      "%s holds no private key in PEM form (\"-----BEGIN PRIVATE KEY-----\").",
-                      source->name);
+    return br_err_set(
+        err, BR_EINVAL,
+        "%s does not contain a private key in PEM form (\"-----BEGIN PRIVATE KEY-----\")",
+        source->name);
 }
 
-/* Every certificate of the source, at least one. */
+/* Reads all certificates of a source. A source without a certificate is an error. */
 static int tls_pem_read_certs(struct source *source, STACK_OF(X509) * *ret, struct br_err *err)
 {
     STACK_OF(X509) *certs = sk_X509_new_null();
@@ -133,10 +134,11 @@ static int tls_pem_read_certs(struct source *source, STACK_OF(X509) * *ret, stru
     }
     sk_X509_pop_free(certs, X509_free);
     if (at_end)
-        return br_err_set(err, BR_EINVAL,
-                          "%s holds no certificate in PEM form (\"-----BEGIN CERTIFICATE-----\").",
-                          source->name);
-    return br_err_set(err, BR_EINVAL, "%s: certificate %d is damaged: %s.", source->name, n + 1,
+        return br_err_set(
+            err, BR_EINVAL,
+            "%s does not contain a certificate in PEM form (\"-----BEGIN CERTIFICATE-----\")",
+            source->name);
+    return br_err_set(err, BR_EINVAL, "%s: certificate %d is damaged: %s", source->name, n + 1,
                       br_tls_reason());
 }
 
@@ -148,12 +150,13 @@ static int tls_pem_compare_key(struct source *cert, struct source *key, X509 *le
         return 0;
     int reason = ERR_GET_REASON(ERR_peek_last_error());
     if (reason != X509_R_KEY_VALUES_MISMATCH && reason != X509_R_KEY_TYPE_MISMATCH)
-        return br_err_set(err, BR_EINVAL, "%s has a public key that OpenSSL does not take: %s.",
+        return br_err_set(err, BR_EINVAL, "%s has a public key that OpenSSL does not accept: %s",
                           cert->name, br_tls_reason());
-    return br_err_set(err, BR_EINVAL,
-                      "%s is not the key of the first certificate in %s: that one has to be ours, "
-                      "before its issuers.",
-                      key->name, cert->name);
+    return br_err_set(
+        err, BR_EINVAL,
+        "%s is not the key of the first certificate in %s; the certificate of this key must "
+        "come first, before its issuers",
+        key->name, cert->name);
 }
 
 static int tls_pem_use_identity(SSL_CTX *ssl, struct source *cert, STACK_OF(X509) * certs,
@@ -163,8 +166,7 @@ static int tls_pem_use_identity(SSL_CTX *ssl, struct source *cert, STACK_OF(X509
     int ok = SSL_CTX_use_cert_and_key(ssl, own, pkey, certs, 1);
     X509_free(own);
     if (!ok)
-        return br_err_set(err, BR_EINVAL, "%s is refused by OpenSSL: %s.", cert->name,
-                          br_tls_reason());
+        return br_err_set(err, BR_EINVAL, "OpenSSL rejects %s: %s", cert->name, br_tls_reason());
     return 0;
 }
 
@@ -193,11 +195,13 @@ int br_tls_identity_load(SSL_CTX *ssl, const struct br_tls_config *config, struc
         rc = tls_pem_open_source(&key, "key", config->key_file, config->key_pem.text, err);
     if (!rc && cert.bio && !key.bio)
         rc = br_err_set(err, BR_EINVAL,
-                        "%s has no key with it: set key_file (or key_pem), or neither.", cert.name);
+                        "%s is set without a key; set key_file (or key_pem) too, or neither",
+                        cert.name);
     else if (!rc && key.bio && !cert.bio)
-        rc = br_err_set(err, BR_EINVAL,
-                        "%s has no certificate with it: set cert_file (or cert_pem), or neither.",
-                        key.name);
+        rc = br_err_set(
+            err, BR_EINVAL,
+            "%s is set without a certificate; set cert_file (or cert_pem) too, or neither",
+            key.name);
     else if (!rc && cert.bio)
         rc = tls_pem_load_identity(ssl, &cert, &key, err);
     BIO_free(cert.bio);

@@ -7,14 +7,15 @@
 #include "base/str.h"
 #include "net/tls_internal.h"
 
-#define LIST_MAX (1u << 20) /* far more than a config file can hold */
+/* bytes of a cipher or group list, more than a config file can contain */
+#define LIST_MAX (1u << 20)
 
-/* RFC 9325 section 4.2, in the order of most hardware's speed. */
+/* RFC 9325 section 4.2, in order of speed on most hardware. */
 static const char default_ciphers[] = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
                                       "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
                                       "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
 
-/* The same order as for TLS 1.2 (and Go's): all there are, fastest first. */
+/* All TLS 1.3 suites, fastest first, in the same order as for TLS 1.2 and in Go. */
 static const char tls13_ciphers[] =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
@@ -47,12 +48,12 @@ static int tls_policy_parse_version(const char *key, const char *text, int dflt,
     } else if (strcmp(text, "1.3") == 0) {
         *ret = TLS1_3_VERSION;
     } else if (br_tls_version_is_old(text)) {
-        return br_err_set(err, BR_EINVAL,
-                          "%s is \"%s\", which is broken and not supported: \"1.2\" or \"1.3\".",
-                          key, text);
+        return br_err_set(
+            err, BR_EINVAL,
+            "%s is \"%s\", which is insecure and not supported; must be \"1.2\" or \"1.3\"", key,
+            text);
     } else {
-        return br_err_set(err, BR_EINVAL, "%s is \"%.32s\": it has to be \"1.2\" or \"1.3\".", key,
-                          text);
+        return br_err_set(err, BR_EINVAL, "%s is \"%.32s\"; must be \"1.2\" or \"1.3\"", key, text);
     }
     return 0;
 }
@@ -69,14 +70,14 @@ static int tls_policy_apply_versions(SSL_CTX *ssl, const struct br_tls_config *c
     if (rc)
         return rc;
     if (min > max)
-        return br_err_set(err, BR_EINVAL, "min_version is greater than max_version.");
+        return br_err_set(err, BR_EINVAL, "min_version is greater than max_version");
     if (!SSL_CTX_set_min_proto_version(ssl, min) || !SSL_CTX_set_max_proto_version(ssl, max))
-        return br_err_set(err, BR_EINVAL, "OpenSSL refuses the TLS versions: %s.", br_tls_reason());
+        return br_err_set(err, BR_EINVAL, "OpenSSL rejects the TLS versions: %s", br_tls_reason());
     return 0;
 }
 
-/* What Go calls insecure is all that this does not let through: suites without forward secrecy, and
- * ciphers other than AEAD and AES-CBC with SHA-1. */
+/* Returns true for suites that Go does not classify as insecure: with forward secrecy, and AEAD
+ * or AES-CBC with SHA-1. */
 static bool tls_policy_is_secure(const SSL_CIPHER *ssl_cipher)
 {
     int kx = SSL_CIPHER_get_kx_nid(ssl_cipher), auth = SSL_CIPHER_get_auth_nid(ssl_cipher);
@@ -108,15 +109,15 @@ static int tls_policy_add_cipher(struct br_str *list, const struct br_tls_config
     if (!c)
         return br_err_set(
             err, BR_EINVAL,
-            "cipher_suites: \"%.64s\" is not a suite that OpenSSL has here; one that it "
-            "has is \"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\".",
+            "cipher_suites: \"%.64s\" is not a suite that this OpenSSL supports; a supported one "
+            "is \"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\"",
             name);
     if (strcmp(SSL_CIPHER_get_version(c), "TLSv1.3") == 0)
         return 0;
     if (!tls_policy_is_secure(c) && !config->include_insecure_cipher_suites)
         return br_err_set(err, BR_EINVAL,
                           "cipher_suites: \"%.64s\" is insecure; include_insecure_cipher_suites "
-                          "would allow it.",
+                          "would allow it",
                           name);
     br_str_printf(list, "%s%s", list->len ? ":" : "", SSL_CIPHER_get_name(c));
     return 0;
@@ -125,17 +126,17 @@ static int tls_policy_add_cipher(struct br_str *list, const struct br_tls_config
 static int tls_policy_set_ciphers(SSL_CTX *ssl, const char *list, struct br_err *err)
 {
     if (!SSL_CTX_set_cipher_list(ssl, list))
-        return br_err_set(err, BR_EINVAL, "OpenSSL refuses the TLS 1.2 cipher suites: %s.",
+        return br_err_set(err, BR_EINVAL, "OpenSSL rejects the TLS 1.2 cipher suites: %s",
                           br_tls_reason());
     return 0;
 }
 
-/* As in Go: naming suites of TLS 1.3 alone means that TLS 1.2 has none. */
+/* As in Go, a list with only TLS 1.3 suites disables TLS 1.2. */
 static int tls_policy_only_tls13(SSL_CTX *ssl, struct br_err *err)
 {
     if (SSL_CTX_get_max_proto_version(ssl) == TLS1_2_VERSION)
         return br_err_set(err, BR_EINVAL,
-                          "cipher_suites has none of TLS 1.2, but max_version is \"1.2\".");
+                          "cipher_suites contains no TLS 1.2 suite, but max_version is \"1.2\"");
     return SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) ? 0 : br_tls_no_memory(err);
 }
 
@@ -159,12 +160,12 @@ static int tls_policy_apply_ciphers(SSL_CTX *ssl, const struct br_tls_config *co
                                     struct br_err *err)
 {
     if (!SSL_CTX_set_ciphersuites(ssl, tls13_ciphers))
-        return br_err_set(err, BR_EINVAL, "OpenSSL refuses the TLS 1.3 cipher suites: %s.",
+        return br_err_set(err, BR_EINVAL, "OpenSSL rejects the TLS 1.3 cipher suites: %s",
                           br_tls_reason());
     if (config->cipher_suites.count == 0)
         return tls_policy_set_ciphers(ssl, default_ciphers, err);
-    /* Names are looked up in a context of their own, because asking for every suite there is lowers
-     * a context's security level. */
+    /* Look up names in a separate context, because enabling all suites lowers the security
+     * level. */
     SSL_CTX *any = SSL_CTX_new(TLS_method());
     if (!any || !SSL_CTX_set_cipher_list(any, "ALL:COMPLEMENTOFALL:@SECLEVEL=0")) {
         SSL_CTX_free(any);
@@ -191,8 +192,8 @@ static int tls_policy_add_group(struct br_str *list, SSL_CTX *ssl, const char *g
     if (!name)
         return br_err_set(
             err, BR_EINVAL,
-            "curve_preferences: \"%.32s\" is not a curve: X25519, P256, P384, P521 or "
-            "X25519MLKEM768.",
+            "curve_preferences: \"%.32s\" is not a curve; must be X25519, P256, P384, P521 or "
+            "X25519MLKEM768",
             go);
     if (SSL_CTX_set1_groups_list(ssl, name))
         br_str_printf(list, "%s%s", list->len ? ":" : "", name);
@@ -211,10 +212,10 @@ static int tls_policy_apply_groups(SSL_CTX *ssl, const struct br_tls_config *con
     if (!rc && list.failed)
         rc = br_tls_no_memory(err);
     if (!rc && list.len == 0)
-        rc =
-            br_err_set(err, BR_EINVAL, "curve_preferences: OpenSSL has none of these curves here.");
+        rc = br_err_set(err, BR_EINVAL,
+                        "curve_preferences: this OpenSSL supports none of these curves");
     if (!rc && !SSL_CTX_set1_groups_list(ssl, list.data))
-        rc = br_err_set(err, BR_EINVAL, "curve_preferences: OpenSSL refuses \"%.128s\": %s.",
+        rc = br_err_set(err, BR_EINVAL, "curve_preferences: OpenSSL rejects \"%.128s\": %s",
                         list.data, br_tls_reason());
     br_str_release(&list);
     return rc;

@@ -3,12 +3,12 @@
 
 #include "base/mem.h"
 
-/* Outlives what it is for by the call of `done`. */
+/* May outlive br_tls_reload_stop until the thread's `done` callback. */
 struct br_tls_reload {
     struct br_work work;
     struct br_timer timer;
     struct br_host *host;
-    struct br_tls_context *ctx; /* NULL: it was stopped */
+    struct br_tls_context *ctx; /* NULL: stopped */
     const struct br_log *log;
     bool runs;
 };
@@ -37,7 +37,7 @@ static void tls_reload_on_ran(struct br_work *work)
         return;
     }
     if (br_tls_context_reload_error(reload->ctx, &err))
-        br_warn(reload->log, "TLS files were not reloaded, the old ones stay: %s", err.text);
+        br_warn(reload->log, "TLS files were not reloaded, the old ones stay in use: %s", err.text);
     tls_reload_wait(reload);
 }
 

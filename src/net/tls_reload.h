@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reloads the files of a TLS context in a thread, at each interval of its config. */
+/* Reloads the files of a TLS context periodically, in a thread. */
 #pragma once
 
 #include "base/log.h"
@@ -8,11 +8,11 @@
 
 struct br_tls_reload;
 
-/* Begins for a context that stays until br_tls_reload_stop. Failures are logged to `log`. Returns 0
- * with NULL in `*ret` for a context that is never reloaded, or without files (`ctx` NULL); or
- * BR_ENOMEM. */
+/* Starts to reload a context, which must exist until br_tls_reload_stop. Failures are logged to
+ * `log`. Returns 0 or BR_ENOMEM. `*ret` is NULL if there is nothing to reload: `ctx` is NULL or
+ * its config has no interval. */
 int br_tls_reload_start(struct br_host *host, struct br_tls_context *ctx, const struct br_log *log,
                         struct br_tls_reload **ret);
 
-/* Ends it; waits where a thread has the context. Accepts NULL. */
+/* Stops reloading, and waits for a reload in progress. Accepts NULL. */
 void br_tls_reload_stop(struct br_tls_reload *reload);

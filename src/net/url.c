@@ -27,7 +27,7 @@ static size_t url_scheme_len(const char *text)
     return text[len] == ':' ? len + 1 : 0;
 }
 
-/* Reads an authority of `len` bytes. An empty path follows it, so that a user name is an error. */
+/* Parses an authority of `len` bytes. The path is left empty, so that a user name is an error. */
 static int url_read_server(bool tls, const char *authority, size_t len, struct br_endpoint *ret)
 {
     char text[sizeof ret->authority + 16];
@@ -37,7 +37,7 @@ static int url_read_server(bool tls, const char *authority, size_t len, struct b
     return br_endpoint_read(text, false, ret, NULL);
 }
 
-/* Drops the last segment of the path that was written, with the slash before it. */
+/* Returns the length of a path without its last segment and the slash before it. */
 static size_t url_drop_segment(const char *path, size_t len)
 {
     while (len > 0 && path[len - 1] != '/')
@@ -73,7 +73,8 @@ static int url_set_path(const char *base, const char *reference, char ret[BR_URL
     size_t base_len = strcspn(base, "?"), path_len = strcspn(reference, "?#");
     const char *query = reference + path_len;
     size_t dir_len = 0, query_len = *query == '?' ? strcspn(query, "#") : 0;
-    if (path_len == 0) { /* the same path, and the same query unless it has another */
+    /* an empty path keeps the base's path, and its query unless there is a new one */
+    if (path_len == 0) {
         dir_len = base_len;
         query = query_len ? query : base + base_len;
         query_len = query_len ? query_len : strlen(query);
@@ -103,7 +104,7 @@ int br_url_resolve(const struct br_endpoint *server, const char *path, const cha
         return BR_EINVAL;
     if (scheme_len) {
         tls = br_bytes_are_nocase(reference, scheme_len, "https:");
-        if (!tls && (!br_bytes_are_nocase(reference, scheme_len, "http:")))
+        if (!tls && !br_bytes_are_nocase(reference, scheme_len, "http:"))
             return BR_EINVAL;
         reference += scheme_len;
         if (!br_text_starts(reference, "//"))

@@ -5,20 +5,20 @@
 
 #include "net/client.h"
 
-#define BR_URL_PATH_MAX 1024 /* bytes of a path with its query, terminated */
+#define BR_URL_PATH_MAX 1024 /* bytes of a path with its query, including the terminator */
 
-/* An absolute URL: http or https. */
+/* An absolute http or https URL. */
 struct br_url {
-    struct br_endpoint server;  /* its own path is empty */
-    char path[BR_URL_PATH_MAX]; /* from the slash on, with the query */
+    struct br_endpoint server;  /* its `path` is empty */
+    char path[BR_URL_PATH_MAX]; /* starts with a slash and includes the query */
 };
 
-/* Resolves `reference`, absolute or relative, against the server and the `path` (with its query) of
- * the request. The fragment is dropped. Returns 0, or BR_EINVAL when the reference is not an http
- * or https URL, contains a user name, a space, a control character or a byte over 0x7e, or is too
- * long. */
+/* Resolves `reference`, absolute or relative, against the server and `path` (with its query) of
+ * the request. The fragment is removed. Returns 0 or BR_EINVAL. An invalid reference is too long or
+ * is not an http or https URL. It is also invalid if it contains a user name, a space, a control
+ * character or a byte above 0x7e. */
 int br_url_resolve(const struct br_endpoint *server, const char *path, const char *reference,
                    struct br_url *ret);
 
-/* Returns true when both name the same scheme, host (in any case) and port. */
+/* Returns true if both have the same scheme, host (case-insensitive) and port. */
 bool br_url_same_origin(const struct br_endpoint *one, const struct br_endpoint *other);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libuv ends the process where its table of descriptors cannot grow. So what the table will need is
- * put aside first, where it can be refused, and libuv's allocator takes that when nothing else is
- * left.
+ * libuv aborts the process if it cannot enlarge its table of watched descriptors. To turn that into
+ * an error, the memory for the larger table is allocated beforehand as `spare`. The allocator that
+ * libuv uses returns `spare` if its own allocation fails.
  */
 #include <stdalign.h>
 #include <string.h>
@@ -10,9 +10,9 @@
 #include "base/mem.h"
 #include "net/net_internal.h"
 
-#define LOOP_DESCRIPTORS 1000 /* those of a new loop are below */
+#define LOOP_DESCRIPTORS 1000 /* a new loop's own descriptors are below this number */
 
-/* The size is kept because what is put aside takes the place of a block. */
+/* A block for libuv. The size is stored so that `spare` can replace a smaller block. */
 struct watchers_block {
     alignas(max_align_t) size_t size;
     unsigned char bytes[];
@@ -25,12 +25,12 @@ static struct watchers_block *watchers_block(void *bytes)
     return bytes ? br_container_of(bytes, struct watchers_block, bytes) : NULL;
 }
 
-static void *watchers_bytes(struct watchers_block *right, size_t size)
+static void *watchers_bytes(struct watchers_block *block, size_t size)
 {
-    if (!right)
+    if (!block)
         return NULL;
-    right->size = size;
-    return right->bytes;
+    block->size = size;
+    return block->bytes;
 }
 
 static void *watchers_alloc(size_t size)
@@ -50,14 +50,14 @@ static void *watchers_calloc(size_t count, size_t size)
 
 static void *watchers_take_spare(struct watchers_block *old, size_t size)
 {
-    struct watchers_block *right = spare;
-    if (!right || right->size < size)
+    struct watchers_block *block = spare;
+    if (!block || block->size < size)
         return NULL;
     spare = NULL;
     if (old)
-        memcpy(right->bytes, old->bytes, old->size < size ? old->size : size);
+        memcpy(block->bytes, old->bytes, old->size < size ? old->size : size);
     br_free(old);
-    return watchers_bytes(right, size);
+    return watchers_bytes(block, size);
 }
 
 static void *watchers_resize(void *bytes, size_t size)
@@ -66,8 +66,8 @@ static void *watchers_resize(void *bytes, size_t size)
     size_t total;
     if (!br_size_add(size, sizeof *old, &total))
         return NULL;
-    struct watchers_block *right = br_realloc(old, total);
-    return right ? watchers_bytes(right, size) : watchers_take_spare(old, size);
+    struct watchers_block *block = br_realloc(old, total);
+    return block ? watchers_bytes(block, size) : watchers_take_spare(old, size);
 }
 
 static void watchers_free(void *bytes)
@@ -80,7 +80,7 @@ void br_watchers_init(void)
     (void)uv_replace_allocator(watchers_alloc, watchers_resize, watchers_calloc, watchers_free);
 }
 
-/* As libuv counts: the next power of two, two of which it uses itself. */
+/* Computes the table size as libuv does: the next power of two, of which libuv uses two entries. */
 static size_t watchers_count(int fd)
 {
     size_t n = 16;
@@ -118,7 +118,7 @@ int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, 
         return BR_ENOMEM;
     int rc = uv_poll_init(&loop->uv, poll, fd);
     if (!rc)
-        (void)uv_poll_start(poll, events, fn); /* fails where it is being closed only */
+        (void)uv_poll_start(poll, events, fn); /* can only fail while the handle is being closed */
     watchers_drop_spare();
     if (!rc && grows)
         loop->watchable = (int)watchers_count(fd) - 2;

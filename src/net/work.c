@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Work for libuv's thread pool, which looks for names, too: a worker's work never has all its
- * threads. Each kind of work has threads apart, so that data waits neither for queries nor for
- * disks. What asks bounds how much waits: one reading for each request, one packing for each
- * attempt, so many queries.
+ * Runs work in libuv's thread pool. libuv resolves names in the same threads, so work never uses
+ * all of them. Each kind of work has a separate limit, so that data does not wait for queries or
+ * for disks. Callers bound the queue: one upload per request, one compression per attempt, a fixed
+ * number of queries.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -17,26 +17,26 @@
 #include "net/net_internal.h"
 
 #define POOL_THREADS 4u        /* libuv's default */
-#define POOL_THREADS_MAX 1024u /* and the most that it makes */
-#define SLOW_THREADS 2u        /* beside those, for slow work */
-#define DISK_THREADS 4u        /* and for work that waits for disks ... */
-#define DISK_THREADS_LEAST 2u  /* ... of one worker: when one disk hangs, another may go on */
+#define POOL_THREADS_MAX 1024u /* libuv's maximum */
+#define SLOW_THREADS 2u        /* added for slow work */
+#define DISK_THREADS 4u        /* added for work that waits for disks */
+#define DISK_THREADS_LEAST 2u  /* per worker: if one disk hangs, another can still be used */
 
 struct net_work {
     uv_work_t request;
-    struct br_list link; /* the loop's works_waiting */
+    struct br_list link; /* in loop->works_waiting */
     struct br_loop *loop;
     struct br_work *work;
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    bool begun; /* libuv has it */
-    bool over;  /* it has run */
+    bool begun; /* handed to libuv */
+    bool over;  /* `run` has returned */
 };
 
 unsigned br_net_works_max(unsigned n_workers, enum br_work_kind kind)
 {
     static const struct {
-        unsigned all, least; /* of all workers together, and of one worker */
+        unsigned all, least; /* threads for all workers together; minimum for one worker */
     } threads[BR_WORK_KINDS] = {
         [BR_WORK_QUICK] = {POOL_THREADS - 1, 1},
         [BR_WORK_SLOW] = {SLOW_THREADS, 1},
@@ -58,10 +58,11 @@ void br_net_size_pool(unsigned n_workers)
     (void)setenv("UV_THREADPOOL_SIZE", threads, 0);
 }
 
-/* --- The pool's threads ----------------------------------------------------------------------- */
+/* --- Starting the thread pool -------------------------------------------------------------------
+ */
 
-/* libuv makes its threads at the first work, and ends the process where one cannot be made. So they
- * are tried first, all at once. */
+/* libuv creates its threads at the first work item and aborts if one cannot be created. A trial
+ * with the same number of threads reports that as an error first. */
 struct pool_trial {
     pthread_mutex_t lock;
     pthread_t threads[POOL_THREADS_MAX];
@@ -70,20 +71,22 @@ struct pool_trial {
 static void *pool_on_trial(void *arg)
 {
     struct pool_trial *trial = arg;
-    pthread_mutex_lock(&trial->lock); /* until all are there */
+    pthread_mutex_lock(&trial->lock); /* waits until all threads exist */
     pthread_mutex_unlock(&trial->lock);
     return NULL;
 }
 
-/* As libuv reads it. */
+/* Returns the number of threads as libuv computes it. */
 static unsigned pool_count_threads(void)
 {
     const char *text = getenv("UV_THREADPOOL_SIZE");
     long n = text ? strtol(text, NULL, 10) : (long)POOL_THREADS;
-    return n < 1 ? 1 : n > (long)POOL_THREADS_MAX ? POOL_THREADS_MAX : (unsigned)n;
+    if (n < 1)
+        return 1;
+    return n < (long)POOL_THREADS_MAX ? (unsigned)n : POOL_THREADS_MAX;
 }
 
-/* Returns 0 or an errno. */
+/* Returns 0 or an errno value. */
 static int pool_try_threads(unsigned n_threads)
 {
     struct pool_trial *trial = br_calloc(1, sizeof *trial);
@@ -122,12 +125,12 @@ int br_net_start_pool(struct br_loop *loop, struct br_err *err)
     uv_work_t *first = error ? NULL : br_calloc(1, sizeof *first);
     if (!first)
         return br_err_set(err, error == EAGAIN ? BR_EIO : BR_ENOMEM,
-                          "cannot start %u threads for large bodies and names: %s; allow the "
+                          "cannot start %u threads: %s; allow the "
                           "process more threads (ulimit -u, pids.max, TasksMax) or memory",
                           n, strerror(error ? error : ENOMEM));
     sigset_t all, before;
     sigfillset(&all);
-    /* The pool inherits it: signals are the worker's. */
+    /* The pool's threads inherit the mask: only workers handle signals. */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     (void)uv_queue_work(&loop->uv, first, pool_on_first_work, pool_on_first_done);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -173,10 +176,11 @@ static void work_begin(struct net_work *work)
     work_count(work, 1);
     work->loop->n_works[work->work->kind]++;
     (void)uv_queue_work(&work->loop->uv, &work->request, work_on_run,
-                        work_on_done); /* fails without work_on_run only */
+                        work_on_done); /* can only fail if work_on_run is NULL */
 }
 
-/* Begins what waits; what was left meanwhile has waited for its end only. */
+/* Starts queued work while threads are free. Work that was cancelled in the queue only needs its
+ * `done` call. */
 static void work_next(struct br_loop *loop, enum br_work_kind kind)
 {
     struct br_list *list;
@@ -194,7 +198,7 @@ static void work_on_done(uv_work_t *request, int status)
 {
     struct net_work *work = request->data;
     struct br_loop *loop = work->loop;
-    if (status == UV_ECANCELED) /* it was left, and has not run */
+    if (status == UV_ECANCELED) /* it was cancelled before it ran */
         work_count(work, -1);
     enum br_work_kind kind = work->work->kind;
     loop->n_works[kind]--;

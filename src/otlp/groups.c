@@ -71,21 +71,21 @@ static bool groups_next(struct br_groups *groups)
 {
     struct br_field field;
     bool traces = groups->item->signal == BR_TRACES;
-    groups->n_before += groups->n_items;
-    groups->n_items = 0;
+    groups->n_before += groups->n_records;
+    groups->n_records = 0;
     while (traces || !groups_next_child(&groups->inner_p, groups->inner_end, &field)) {
         if (!groups_next_scope(groups, &field))
             return false;
         uint32_t n = groups_scan(groups, field.data, field.data + field.value, true);
         if (traces) {
-            groups->n_items = n;
+            groups->n_records = n;
             break;
         }
         groups->inner_p = field.data;
         groups->inner_end = field.data + field.value;
     }
     if (!traces)
-        groups->n_items = groups_scan(groups, field.data, field.data + field.value, false);
+        groups->n_records = groups_scan(groups, field.data, field.data + field.value, false);
     groups->body = field.data;
     groups->body_len = (uint32_t)field.value;
     groups->n_groups++;
@@ -95,7 +95,7 @@ static bool groups_next(struct br_groups *groups)
 bool br_groups_at_item(struct br_groups *groups, uint32_t index)
 {
     uint32_t before = groups->n_groups;
-    while (index >= groups->n_before + groups->n_items && groups_next(groups))
+    while (index >= groups->n_before + groups->n_records && groups_next(groups))
         ;
     return groups->n_groups != before;
 }

@@ -15,7 +15,7 @@ struct br_groups {
     const struct br_item *item;
     /* The current group: a ScopeSpans or a Profile. */
     uint32_t part;        /* index of the part in the item */
-    uint32_t n_items;     /* number of spans or samples in the group */
+    uint32_t n_records;   /* number of spans or samples in the group */
     const uint8_t *scope; /* its InstrumentationScope; NULL: none */
     const uint8_t *body;  /* body of the ScopeSpans or the Profile */
     uint32_t scope_len, body_len;

@@ -5,54 +5,43 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "core/debt.h"
+#include "core/pending.h"
 #include "otlp/dictionary/dictionary.h"
-#include "pipeline/redelivery.h"
+#include "pipeline/hold.h"
 
 #define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
-#define ALONE_BYTES (1u << 20) /* profiles that are larger leave as they came */
-#define PIECES_TIMES                                                                               \
-    4 /* what the pieces of a batch may take: so many times its bytes, and these                   \
-       */
+#define ALONE_BYTES (1u << 20) /* larger profiles items are sent unmerged */
+/* Limit of the bytes of all pieces of a batch: this multiple of its size, plus PIECES_BYTES. */
+#define PIECES_TIMES 4
 #define PIECES_BYTES (1u << 20)
-#define AGAIN_FIRST_MS 50 /* late: a piece that is refused when others are not is tried again */
+#define AGAIN_FIRST_MS 50 /* late: the delays before a refused piece is tried again */
 #define AGAIN_MAX_MS 1000
 
-/* Late: an item whose data is in a batch. The batch owes what the item's account has lent it. */
+/* Late: an item whose data is in a batch. The pending records of the batch are a copy
+ * (br_copies) of those of the item. */
 struct waiting {
     struct br_list link;
     struct br_item *item;
-    struct br_account *account;
+    struct br_copies *copies;
     uint32_t count;
 };
 
-/* A batch that has left and has not ended, in one piece or several. */
+/* A batch that was sent, in one or several pieces, and has not ended. */
 struct batch {
-    struct br_list link;        /* batcher->out */
-    struct br_batcher *batcher; /* NULL once that was freed */
-    struct br_list waiting;     /* late: the items it was made of */
-    uint32_t count;             /* spans or samples in them */
-    unsigned n_pieces;          /* not ended */
-    uint32_t n_rejected;        /* spans or samples in pieces that were refused for good */
+    struct br_list link;        /* in batcher->out */
+    struct br_batcher *batcher; /* NULL once the batcher was freed */
+    struct br_list waiting;     /* late: the items whose data the batch contains */
+    uint32_t count;             /* records of these items */
+    unsigned n_pieces;          /* pieces that have not ended */
+    uint32_t n_rejected;        /* records in pieces that ended as BR_REJECT */
     bool any_done;
-    struct br_outcome outcome; /* of the others */
+    struct br_outcome outcome; /* folded from the pieces that are in neither of the next two */
     struct br_outcome rejection;
-    struct br_outcome refusal; /* of pieces that were not taken for now, until the end */
-    uint32_t n_refused;        /* spans or samples in them */
-    struct br_list again;      /* late: of kept, which wait */
-    unsigned n_again;
-    bool several;                /* pieces */
-    uint64_t delay_ms, until_ms; /* of the next try, and of the last */
-};
-
-/* Late: one of several pieces, of which attempts are sent. Who gets one may take its data. */
-struct kept {
-    struct br_list link; /* batch->again, while it waits */
-    struct batch *batch;
-    struct br_item *item;
-    struct br_outcome why;
-    struct br_timer timer;
+    struct br_outcome refusal; /* folded from pieces that the hold has given up after BR_RETRY */
+    uint32_t n_refused;        /* records in these pieces */
+    bool retries;              /* late, several pieces: `hold` contains them */
+    struct br_hold hold;
 };
 
 /* The pieces of one batch while they are made. */
@@ -60,66 +49,69 @@ struct pieces {
     struct br_batcher *batcher;
     struct br_item *whole;
     struct br_list items;
-    size_t room; /* bytes that further ones may take */
+    size_t room; /* bytes that further pieces may take */
 };
 
 struct br_batcher {
     struct br_node *node;
     struct br_host *host;
     enum br_signal signal;
-    struct br_batch_config config; /* its metadata is this: */
+    struct br_batch_config config; /* its `metadata` is the next field */
     char *metadata;
     struct br_consumer *next;
-    struct br_item *gathered; /* traces: the parts; profiles: only the debt until it leaves */
-    struct br_merge *merge;   /* profiles */
-    size_t merge_held;        /* by it, as counted */
-    struct br_list waiting;   /* late: whose data is in `gathered` */
-    struct br_list out;       /* of batch */
-    struct br_redelivery *redelivery; /* early: who answers for batches that have left */
-    struct br_timer timer;            /* parked while nothing is gathered */
-    bool timing;                      /* it is not */
-    bool overdue;                     /* what is gathered leaves as soon as it may */
-    size_t weight;                    /* of all that is gathered, or has left and not ended */
+    /* traces: the parts; profiles: only the pending records, until the batch is sent */
+    struct br_item *gathered;
+    struct br_merge *merge; /* profiles: the merged data */
+    size_t merge_held;      /* bytes of `merge`, as last counted */
+    struct br_list waiting; /* late: the items whose data is in `gathered` */
+    struct br_list out;     /* of struct batch */
+    /* early: the batches that were sent; their senders have been answered */
+    struct br_hold sent;
+    struct br_timer timer; /* parked unless data waits for the timeout */
+    bool timing;           /* the timer is not parked */
+    bool due;              /* the gathered data is sent as soon as the batcher is not blocked */
+    size_t weight;         /* of all data that is gathered, or was sent and has not ended */
     void (*on_end)(void *arg);
     void *on_end_arg;
     double *by_size, *by_timeout;
     struct br_histogram *sizes, *sizes_bytes;
 };
 
-/* True when what is gathered is in the merger, and not in parts. */
+/* Returns true if the gathered data is in the merger and not in parts. */
 static bool batch_merging(const struct br_batcher *batcher)
 {
     return batcher->merge && batcher->gathered->n_parts == 0;
 }
 
-static uint32_t batch_gathered_items(const struct br_batcher *batcher)
+static uint32_t batch_gathered_records(const struct br_batcher *batcher)
 {
-    return batch_merging(batcher) ? br_merge_items(batcher->merge) : batcher->gathered->n_items;
+    return batch_merging(batcher) ? br_merge_records(batcher->merge) : batcher->gathered->n_records;
 }
 
 static size_t batch_gathered_size(const struct br_batcher *batcher)
 {
     if (!batcher->config.bytes)
-        return batch_gathered_items(batcher);
+        return batch_gathered_records(batcher);
     return batch_merging(batcher) ? br_merge_size(batcher->merge) : batcher->gathered->size;
 }
 
-/* True when so much is under way that no further batch may leave. */
+/* Returns true if no further batch may be sent until one of those under way has ended. */
 static bool batch_blocked(const struct br_batcher *batcher)
 {
-    return batcher->redelivery && (br_redelivery_kept(batcher->redelivery) >= BR_BATCH_KEPT_MAX ||
-                                   (!batcher->config.final &&
-                                    br_redelivery_count(batcher->redelivery) >= BR_BATCH_OUT_MAX));
+    if (batcher->config.late)
+        return false;
+    return batcher->sent.n_waiting >= BR_BATCH_KEPT_MAX ||
+           (!batcher->config.final && batcher->sent.n_held >= BR_BATCH_OUT_MAX);
 }
 
-enum leaving { ALL, FULL_PIECES };
+enum sending { SEND_ALL, SEND_FULL_PIECES };
 
-static bool batch_leave(struct br_batcher *batcher, enum leaving leaving);
+static bool batch_send(struct br_batcher *batcher, enum sending sending);
 
 static bool batch_gathered_any(const struct br_batcher *batcher)
 {
-    return batch_gathered_items(batcher) > 0 || batcher->gathered->n_parts > 0 ||
-           batcher->gathered->n_held > 0 || !br_list_empty(&batcher->waiting);
+    return batch_gathered_records(batcher) > 0 || batcher->gathered->n_parts > 0 ||
+           batcher->gathered->n_pending > 0 || !br_list_empty(&batcher->waiting);
 }
 
 static void batch_weigh(struct br_batcher *batcher, size_t more, size_t less)
@@ -131,36 +123,38 @@ static void batch_weigh(struct br_batcher *batcher, size_t more, size_t less)
 
 /* --- Batches under way ----------------------------------------------------------------------- */
 
-static void batch_tell_one(struct waiting *waiting, const struct br_outcome *outcome)
+static void batch_finish_one(struct waiting *waiting, const struct br_outcome *outcome)
 {
     struct br_item *item = waiting->item;
-    if (outcome->verdict == BR_DONE || br_account_lent(waiting->account))
-        br_account_close(waiting->account);
+    if (outcome->verdict == BR_DONE || br_copies_pending(waiting->copies))
+        br_copies_close(waiting->copies);
     else
-        br_account_return(waiting->account);
+        br_copies_return(waiting->copies);
     br_free(waiting);
     br_item_finish(item, outcome);
 }
 
-/* Tells each sender its share of what was refused: the shares add up. */
-static void batch_tell_all(struct br_list *waiting, const struct br_outcome *outcome,
-                           uint32_t count)
+/* Finishes all items. Divides the rejected records in proportion to the items' records, so that
+ * the sum stays the same. */
+static void batch_finish_all(struct br_list *waiting, const struct br_outcome *outcome,
+                             uint32_t count)
 {
-    uint64_t n_before = 0, told = 0;
+    uint64_t n_before = 0, n_reported = 0;
     struct br_list *list;
     while ((list = br_list_shift(waiting))) {
         struct waiting *waiter = br_container_of(list, struct waiting, link);
         struct br_outcome its = *outcome;
         n_before += waiter->count;
         uint64_t until = count ? outcome->n_rejected * n_before / count : 0;
-        its.n_rejected = (uint32_t)(until - told);
-        told = until;
-        batch_tell_one(waiter, &its);
+        its.n_rejected = (uint32_t)(until - n_reported);
+        n_reported = until;
+        batch_finish_one(waiter, &its);
     }
 }
 
-/* What was not taken in time is rejected where the rest was taken (OTLP, "Partial Success"): were
- * all told to send all again, what was taken would come twice. */
+/* Counts the records that were not accepted in time. They are rejected if others were accepted
+ * (OTLP, "Partial Success"): otherwise the senders would send everything again, and the accepted
+ * records would be delivered twice. */
 static void batch_count_refused(struct batch *batch)
 {
     if (!batch->n_refused)
@@ -174,7 +168,8 @@ static void batch_count_refused(struct batch *batch)
     br_outcome_fold(&batch->rejection, &batch->refusal);
 }
 
-/* A batch of which only some pieces were refused for good is a partial success. */
+/* Returns the outcome for the senders: a partial success if only some of the pieces were
+ * rejected. */
 static struct br_outcome batch_outcome_of(struct batch *batch)
 {
     batch_count_refused(batch);
@@ -190,17 +185,17 @@ static struct br_outcome batch_outcome_of(struct batch *batch)
     return outcome;
 }
 
-static void batch_tell_waiting(struct batch *batch)
+static void batch_finish_waiting(struct batch *batch)
 {
     struct br_outcome outcome = batch_outcome_of(batch);
-    batch_tell_all(&batch->waiting, &outcome, batch->count);
+    batch_finish_all(&batch->waiting, &outcome, batch->count);
     br_list_remove(&batch->link);
 }
 
 static void batch_end(struct batch *batch)
 {
     struct br_batcher *batcher = batch->batcher;
-    batch_tell_waiting(batch);
+    batch_finish_waiting(batch);
     br_free(batch);
     if (batcher && batcher->on_end)
         batcher->on_end(batcher->on_end_arg);
@@ -210,16 +205,16 @@ static void batch_end_piece(struct batch *batch, struct br_item *item,
                             const struct br_outcome *outcome)
 {
     bool ends = !batch->batcher || batch->batcher->node->ending;
-    bool kept = item->done == NULL; /* whose data is here still */
+    bool kept = item->done == NULL; /* a piece of the hold, which still has its data */
     if (batch->batcher)
         batch_weigh(batch->batcher, 0, item->weight);
     if (outcome->verdict != BR_DONE)
-        br_debt_forgive(&item->debt, item->signal);
+        br_pending_discard(&item->pending, item->signal);
     if (outcome->verdict == BR_REJECT) {
-        batch->n_rejected += item->n_items;
+        batch->n_rejected += item->n_records;
         br_outcome_fold(&batch->rejection, outcome);
     } else if (outcome->verdict == BR_RETRY && kept && !ends) {
-        batch->n_refused += item->n_items;
+        batch->n_refused += item->n_records;
         br_outcome_fold(&batch->refusal, outcome);
     } else {
         batch->any_done = batch->any_done || outcome->verdict == BR_DONE;
@@ -228,91 +223,39 @@ static void batch_end_piece(struct batch *batch, struct br_item *item,
     batch->n_pieces--;
 }
 
-/* One that is tried again has ended. */
-static void batch_end_kept(struct kept *kept, const struct br_outcome *outcome)
+static void batch_check(void *arg)
 {
-    br_host_timer_stop(kept->item->host, &kept->timer);
-    br_list_remove(&kept->link);
-    batch_end_piece(kept->batch, kept->item, outcome);
-    br_item_done(kept->item);
-    br_free(kept);
-}
-
-/* Nothing was taken, or the batcher ends: those that wait for another try are the senders' again.
- */
-static void batch_end_again(struct batch *batch)
-{
-    while (!br_list_empty(&batch->again)) {
-        struct kept *k = br_container_of(batch->again.next, struct kept, link);
-        struct br_outcome why = k->why;
-        batch->n_again--;
-        batch_end_kept(k, &why);
-    }
-}
-
-static void batch_check(struct batch *batch)
-{
-    if (!batch->any_done && batch->n_pieces == batch->n_again)
-        batch_end_again(batch);
+    struct batch *batch = arg;
     if (batch->n_pieces == 0)
         batch_end(batch);
 }
 
-static void batch_send_kept(struct kept *kept);
-
-static void batch_on_again(struct br_timer *timer)
+static void batch_on_hold_end(struct br_hold *hold, struct br_item *item, void *arg,
+                              const struct br_outcome *outcome, const char *reason)
 {
-    struct kept *k = br_container_of(timer, struct kept, timer);
-    br_list_remove(&k->link);
-    k->batch->n_again--;
-    batch_send_kept(k);
+    (void)arg;
+    (void)reason;
+    batch_end_piece(br_container_of(hold, struct batch, hold), item, outcome);
+    br_item_done(item);
 }
 
-/* Tries again what was refused for now while others are under way or done. False when that is of no
- * use any more. */
-static bool batch_kept_again(struct kept *kept, const struct br_outcome *outcome)
+/* Late: lets a hold retry pieces that are refused while others are under way or were accepted. */
+static void batch_init_hold(struct batch *batch)
 {
-    struct batch *batch = kept->batch;
     struct br_batcher *batcher = batch->batcher;
-    bool alone = !batch->any_done && batch->n_pieces - batch->n_again == 1;
-    if (!batcher || batcher->node->ending || alone ||
-        br_host_mono_ms(batcher->host) >= batch->until_ms ||
-        !br_host_timer(batcher->host, &kept->timer, batch->delay_ms, batch_on_again))
-        return false;
-    kept->why = *outcome;
-    br_list_append(&batch->again, &kept->link);
-    batch->n_again++;
-    batch->delay_ms = batch->delay_ms * 2 < AGAIN_MAX_MS ? batch->delay_ms * 2 : AGAIN_MAX_MS;
-    return true;
-}
-
-static void batch_on_kept(struct br_item *attempt, void *arg)
-{
-    struct kept *k = arg;
-    struct batch *batch = k->batch;
-    const struct br_outcome *outcome = &attempt->outcome;
-    if (outcome->verdict == BR_RETRY && batch_kept_again(k, outcome))
-        return;
-    if (outcome->verdict == BR_DONE)
-        batch->delay_ms = AGAIN_FIRST_MS;
-    batch_end_kept(k, outcome);
-    batch_check(batch);
-}
-
-static void batch_send_kept(struct kept *kept)
-{
-    struct batch *batch = kept->batch;
-    struct br_item *attempt = br_item_attempt(kept->item, batch_on_kept, kept);
-    if (attempt) {
-        br_consume(batch->batcher->next, attempt);
-        return;
-    }
-    struct br_outcome outcome =
-        br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "batch: out of memory");
-    if (batch_kept_again(kept, &outcome))
-        return;
-    batch_end_kept(kept, &outcome);
-    batch_check(batch);
+    const struct br_hold_config config = {.host = batcher->host,
+                                          .next = batcher->next,
+                                          .policy = {.order = BR_HOLD_APART,
+                                                     .first_delay_ms = AGAIN_FIRST_MS,
+                                                     .max_delay_ms = AGAIN_MAX_MS,
+                                                     .group = true,
+                                                     .max_bytes = BR_HOLD_UNLIMITED,
+                                                     .max_age_ms = BR_BATCH_RETRY_MS},
+                                          .end = batch_on_hold_end,
+                                          .on_end = batch_check,
+                                          .arg = batch,
+                                          .ending = &batcher->node->ending};
+    batch->retries = br_hold_init(&batch->hold, &config);
 }
 
 static void batch_on_piece(struct br_item *item, void *arg)
@@ -331,8 +274,8 @@ static size_t batch_merge_bytes(const struct br_batch_config *batch_config)
                : MERGE_MAX_BYTES;
 }
 
-/* The tables count for the dictionaries, as they are now: what leaves takes blocks along that were
- * made for it, so that what the work took is not what stays. */
+/* Counts the merger's tables as memory of dictionaries. Called after each step, because a
+ * finished batch takes blocks along that were allocated for it. */
 static void batch_merge_count(struct br_batcher *batcher)
 {
     size_t bytes = batcher->merge ? br_merge_memory(batcher->merge) : 0;
@@ -340,7 +283,7 @@ static void batch_merge_count(struct br_batcher *batcher)
     batcher->merge_held = bytes;
 }
 
-/* Takes what the memory budget has: what is merged came from peers. */
+/* Merges the item within the memory budget, because its size is chosen by peers. */
 static int batch_merge_add(struct br_batcher *batcher, struct br_item *item)
 {
     struct br_mem_scope scope;
@@ -380,19 +323,21 @@ static int batch_add_piece(struct br_item *item, void *arg)
     return 0;
 }
 
-/* Gives each piece its share of what the whole owes and weighs. False when there is no memory. */
-static bool batch_share_out(struct pieces *pieces, struct br_item *whole)
+/* Gives each piece its share of the pending records and of the weight. Returns false without
+ * memory. */
+static bool batch_divide_pending(struct pieces *pieces, struct br_item *whole)
 {
-    uint32_t n_left = whole->n_items;
+    uint32_t n_left = whole->n_records;
     for (struct br_list *list = pieces->items.next; list != &pieces->items; list = list->next) {
         struct br_item *piece = br_container_of(list, struct br_item, link);
         bool last = list->next == &pieces->items;
-        if (!br_debt_move(&piece->debt, &whole->debt, piece->n_items))
+        if (!br_pending_move(&piece->pending, &whole->pending, piece->n_records))
             return false;
-        piece->weight = last || !n_left ? whole->weight
-                                        : (size_t)((double)whole->weight * piece->n_items / n_left);
+        piece->weight = last || !n_left
+                            ? whole->weight
+                            : (size_t)((double)whole->weight * piece->n_records / n_left);
         whole->weight -= piece->weight;
-        n_left -= piece->n_items < n_left ? piece->n_items : n_left;
+        n_left -= piece->n_records < n_left ? piece->n_records : n_left;
     }
     return true;
 }
@@ -402,19 +347,19 @@ static void batch_undo_pieces(struct pieces *pieces, struct br_item *whole)
     struct br_list *list;
     while ((list = br_list_shift(&pieces->items))) {
         struct br_item *piece = br_container_of(list, struct br_item, link);
-        (void)br_debt_move(&whole->debt, &piece->debt, piece->n_held);
+        (void)br_pending_move(&whole->pending, &piece->pending, piece->n_pending);
         whole->weight += piece->weight;
         br_item_free(piece);
     }
 }
 
-/* Cuts what was gathered where it is over the maximum; otherwise, and where all that the pieces
- * would repeat is too much, it is one piece. */
+/* Divides the gathered data if it is larger than the maximum. Makes one piece if it is not, or
+ * if the pieces would repeat too much data. */
 static int batch_make_pieces(struct br_batcher *batcher, struct br_item *whole,
                              struct pieces *pieces)
 {
     const struct br_batch_config *batch_config = &batcher->config;
-    size_t size = batch_config->bytes ? whole->size : whole->n_items;
+    size_t size = batch_config->bytes ? whole->size : whole->n_records;
     if (!batch_config->max_size || size <= batch_config->max_size)
         return batch_add_piece(whole, pieces);
     uint32_t items = batch_config->bytes ? 0 : (uint32_t)batch_config->max_size;
@@ -423,7 +368,7 @@ static int batch_make_pieces(struct br_batcher *batcher, struct br_item *whole,
     int rc = batcher->signal == BR_TRACES
                  ? br_traces_split(whole, items, bytes, batch_add_piece, pieces)
                  : br_profiles_split(whole, items, bytes, batch_add_piece, pieces);
-    if (rc == BR_ENOMEM || (!rc && !batch_share_out(pieces, whole))) {
+    if (rc == BR_ENOMEM || (!rc && !batch_divide_pending(pieces, whole))) {
         batch_undo_pieces(pieces, whole);
         return BR_ENOMEM;
     }
@@ -437,36 +382,26 @@ static int batch_make_pieces(struct br_batcher *batcher, struct br_item *whole,
 
 static void batch_on_timer(struct br_timer *timer);
 
-/* Late, and not for a queue, whose exporter tries again. False when there is no memory. */
-static bool batch_send_late(struct batch *batch, struct br_item *item)
-{
-    struct kept *k = br_calloc(1, sizeof *k);
-    if (!k)
-        return false;
-    item->waits = true;
-    br_list_init(&k->link);
-    k->batch = batch;
-    k->item = item;
-    batch_send_kept(k);
-    return true;
-}
-
 static void batch_send_piece(struct batch *batch, struct br_item *item)
 {
     struct br_batcher *batcher = batch->batcher;
-    if (batcher->config.late && batcher->config.again && batch->several &&
-        batch_send_late(batch, item))
-        return;
+    item->sender = batcher->config.late ? BR_SENDER_WAITS : BR_SENDER_OPEN;
+    if (batch->retries) {
+        if (br_hold_add(&batch->hold, item, NULL) == 0)
+            return;
+        br_hold_note_progress(&batch->hold); /* the hold does not see the end of this piece */
+    }
     item->done = batch_on_piece;
     item->done_arg = batch;
-    item->keeps_debt = item->waits = batcher->config.late;
+    if (batcher->config.late)
+        item->kind = BR_ITEM_BORROWS;
     if (batcher->config.late)
         br_consume(batcher->next, item);
     else
-        br_redelivery_send(batcher->redelivery, item);
+        br_hold_send(&batcher->sent, item);
 }
 
-/* A batch of what is gathered, whose pieces are these. */
+/* Initializes `batch`, which contains the gathered data in these pieces, and sends them. */
 static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
                               struct pieces *pieces)
 {
@@ -474,11 +409,8 @@ static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
     *batch = (struct batch){.batcher = batcher,
                             .outcome = BR_OUTCOME_DONE,
                             .rejection = BR_OUTCOME_DONE,
-                            .refusal = BR_OUTCOME_DONE,
-                            .delay_ms = AGAIN_FIRST_MS,
-                            .until_ms = br_host_mono_ms(batcher->host) + BR_BATCH_PATIENCE_MS};
+                            .refusal = BR_OUTCOME_DONE};
     br_list_init(&batch->waiting);
-    br_list_init(&batch->again);
     while ((list = br_list_shift(&batcher->waiting))) {
         batch->count += br_container_of(list, struct waiting, link)->count;
         br_list_append(&batch->waiting, list);
@@ -486,18 +418,19 @@ static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
     br_list_append(&batcher->out, &batch->link);
     for (list = pieces->items.next; list != &pieces->items; list = list->next)
         batch->n_pieces++;
-    batch->several = batch->n_pieces > 1;
+    if (batcher->config.late && batcher->config.again && batch->n_pieces > 1)
+        batch_init_hold(batch);
     while ((list = br_list_shift(&pieces->items))) {
         struct br_item *item = br_container_of(list, struct br_item, link);
         if (batcher->sizes)
-            br_histogram_observe(batcher->sizes, item->n_items);
+            br_histogram_observe(batcher->sizes, item->n_records);
         if (batcher->sizes_bytes)
             br_histogram_observe(batcher->sizes_bytes, (double)item->size);
         batch_send_piece(batch, item);
     }
 }
 
-/* Makes the item in which a batch is gathered. */
+/* Makes the item in which the next batch is gathered. */
 static struct br_item *batch_new_item(struct br_batcher *batcher)
 {
     struct br_item *item = br_item_new(batcher->host, batcher->signal);
@@ -523,47 +456,55 @@ static void batch_start_timer(struct br_batcher *batcher, uint64_t ms)
     (void)br_host_timer(batcher->host, &batcher->timer, ms, batch_on_timer);
 }
 
-static int batch_gather(struct br_batcher *batcher, struct br_item *item, struct br_debt *debt);
+static int batch_gather(struct br_batcher *batcher, struct br_item *item,
+                        struct br_pending *pending);
 
-/* Gathers the last of several pieces again where it is no batch by itself. */
-static void batch_keep_rest(struct br_batcher *batcher, struct pieces *pieces)
+/* Gathers the last of several pieces again if it is smaller than a batch. */
+static void batch_keep_remainder(struct br_batcher *batcher, struct pieces *pieces)
 {
     struct br_list *list = pieces->items.prev;
-    struct br_item *rest = br_container_of(list, struct br_item, link);
-    size_t size = batcher->config.bytes ? rest->size : rest->n_items, weight = rest->weight;
+    struct br_item *remainder = br_container_of(list, struct br_item, link);
+    size_t size = batcher->config.bytes ? remainder->size : remainder->n_records,
+           weight = remainder->weight;
     if (list == pieces->items.next || size >= batcher->config.min_size)
         return;
-    if (batch_gather(batcher, rest, &rest->debt))
-        return;                      /* it leaves with the others */
-    batch_weigh(batcher, 0, weight); /* it was counted before */
+    if (batch_gather(batcher, remainder, &remainder->pending))
+        return;                      /* it is sent with the others */
+    batch_weigh(batcher, 0, weight); /* it was counted twice */
     br_list_remove(list);
-    br_item_free(rest);
+    br_item_free(remainder);
 }
 
-/* Lets what was gathered leave, or but for a rest that is not full. False when there is no memory:
- * it stays, and a timer tries again.
- */
-static bool batch_leave(struct br_batcher *batcher, enum leaving leaving)
+/* Completes the gathered item and divides it into pieces. Returns 0 or an error. */
+static int batch_complete(struct br_batcher *batcher, struct pieces *pieces)
+{
+    int rc = 0;
+    if (batch_merging(batcher) && br_merge_records(batcher->merge))
+        rc = batch_merge_take(batcher);
+    return rc ? rc : batch_make_pieces(batcher, batcher->gathered, pieces);
+}
+
+/* Sends the gathered data, without the last piece if `sending` requires full ones. Returns false
+ * without memory: the data stays, and a timer tries again. */
+static bool batch_send(struct br_batcher *batcher, enum sending sending)
 {
     batch_park_timer(batcher);
-    batcher->overdue = false;
+    batcher->due = false;
     if (!batch_gathered_any(batcher))
         return true;
     struct pieces pieces = {.batcher = batcher, .whole = batcher->gathered};
     struct batch *batch = br_calloc(1, sizeof *batch);
     struct br_item *fresh = batch_new_item(batcher);
     br_list_init(&pieces.items);
-    if (!batch || !fresh ||
-        (batch_merging(batcher) && br_merge_items(batcher->merge) && batch_merge_take(batcher)) ||
-        batch_make_pieces(batcher, batcher->gathered, &pieces)) {
+    if (!batch || !fresh || batch_complete(batcher, &pieces)) {
         br_free(batch);
         br_item_free(fresh);
         batch_start_timer(batcher, NO_MEMORY_MS);
         return false;
     }
     batcher->gathered = fresh;
-    if (leaving == FULL_PIECES && !batcher->config.late)
-        batch_keep_rest(batcher, &pieces);
+    if (sending == SEND_FULL_PIECES && !batcher->config.late)
+        batch_keep_remainder(batcher, &pieces);
     batch_send_pieces(batcher, batch, &pieces);
     return true;
 }
@@ -575,12 +516,12 @@ static void batch_on_timer(struct br_timer *timer)
     if (!batch_gathered_any(batcher))
         return;
     if (batch_blocked(batcher)) {
-        batcher->overdue = true;
+        batcher->due = true;
         return;
     }
     if (batcher->by_timeout)
         *batcher->by_timeout += 1;
-    (void)batch_leave(batcher, ALL);
+    (void)batch_send(batcher, SEND_ALL);
 }
 
 static void batch_refuse(struct br_item *item, const char *why)
@@ -588,29 +529,31 @@ static void batch_refuse(struct br_item *item, const char *why)
     br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, why);
 }
 
-/* An item is not merged that is a batch by itself, or so large that merging it would hold the
- * worker up. */
-static bool batch_alone(const struct br_batcher *batcher, const struct br_item *item)
+/* Returns true if the item is sent unmerged: it is as large as a batch, or merging it would take
+ * the worker too long. */
+static bool batch_is_alone(const struct br_batcher *batcher, const struct br_item *item)
 {
-    size_t size = batcher->config.bytes ? item->size : item->n_items;
-    return !batch_blocked(batcher) && item->n_items > 0 &&
+    size_t size = batcher->config.bytes ? item->size : item->n_records;
+    return !batch_blocked(batcher) && item->n_records > 0 &&
            (size >= batcher->config.min_size || item->size > ALONE_BYTES);
 }
 
-/* Puts the item's data, or all it says, into what is gathered, with what is owed for it. */
-static int batch_gather(struct br_batcher *batcher, struct br_item *item, struct br_debt *debt)
+/* Moves or merges the item's data into the gathered data, and moves its pending records. Returns
+ * 0 or an error; BR_EFULL if the gathered data has to be sent first. */
+static int batch_gather(struct br_batcher *batcher, struct br_item *item,
+                        struct br_pending *pending)
 {
     if (batcher->merge && !batch_merging(batcher))
-        return BR_EFULL; /* a batch that could not leave */
-    bool merges = batcher->merge && !batch_alone(batcher, item);
+        return BR_EFULL; /* the gathered data is a batch that could not be sent */
+    bool merges = batcher->merge && !batch_is_alone(batcher, item);
     if (batcher->merge && !merges && batch_gathered_any(batcher))
-        return BR_EFULL; /* what is gathered leaves before it */
+        return BR_EFULL; /* the gathered data is sent before it */
     if (!merges)
         br_item_hold(item, BR_HOLDER_BATCHES);
     int rc = merges ? batch_merge_add(batcher, item) : br_item_absorb(batcher->gathered, item);
     if (rc)
         return rc;
-    (void)br_debt_move(&batcher->gathered->debt, debt, debt->n_held);
+    (void)br_pending_move(&batcher->gathered->pending, pending, pending->n_pending);
     batcher->gathered->weight += item->weight;
     batch_weigh(batcher, item->weight, 0);
     item->weight = 0;
@@ -619,49 +562,50 @@ static int batch_gather(struct br_batcher *batcher, struct br_item *item, struct
     return 0;
 }
 
-/* Late: who waits, and what the batch is to owe for it. NULL when there is no memory. */
-static struct waiting *batch_wait_for(struct br_item *item, struct br_debt *ret_debt)
+/* Late: makes the record of an item that waits for its batch, and a copy of its pending records
+ * for the batch. Returns NULL without memory. */
+static struct waiting *batch_wait_for(struct br_item *item, struct br_pending *ret_pending)
 {
     struct waiting *waiting = br_calloc(1, sizeof *waiting);
-    struct br_ledger *exporter = item->debt.exporter;
+    struct br_ledger *exporter = item->pending.exporter;
     if (!waiting)
         return NULL;
     waiting->item = item;
-    waiting->count = item->n_items;
-    item->debt.exporter = NULL; /* it has what the batch owes */
-    waiting->account = br_account_open(item, 1);
-    if (waiting->account && br_account_lend(waiting->account, 0, ret_debt)) {
-        ret_debt->exporter = exporter;
+    waiting->count = item->n_records;
+    item->pending.exporter = NULL; /* the copy is in the exporter instead */
+    waiting->copies = br_copies_open(item, 1);
+    if (waiting->copies && br_copies_make(waiting->copies, 0, ret_pending)) {
+        ret_pending->exporter = exporter;
         return waiting;
     }
-    item->debt.exporter = exporter;
-    if (waiting->account)
-        br_account_return(waiting->account);
+    item->pending.exporter = exporter;
+    if (waiting->copies)
+        br_copies_return(waiting->copies);
     br_free(waiting);
     return NULL;
 }
 
-static void batch_stop_waiting(struct waiting *waiting, struct br_debt *debt)
+static void batch_stop_waiting(struct waiting *waiting, struct br_pending *pending)
 {
-    br_debt_forgive(debt, waiting->item->signal);
-    br_account_return(waiting->account);
+    br_pending_discard(pending, waiting->item->signal);
+    br_copies_return(waiting->copies);
     br_free(waiting);
 }
 
-/* Takes the item's data in, as it leaves what is there where that is full. */
-static int batch_take(struct br_batcher *batcher, struct br_item *item)
+/* Adds the item's data. Sends the gathered data first if there is not enough space for both. */
+static int batch_add_item(struct br_batcher *batcher, struct br_item *item)
 {
-    struct br_debt lent = {0};
-    struct waiting *waiting = batcher->config.late ? batch_wait_for(item, &lent) : NULL;
+    struct br_pending copied = {0};
+    struct waiting *waiting = batcher->config.late ? batch_wait_for(item, &copied) : NULL;
     if (batcher->config.late && !waiting)
         return BR_ENOMEM;
-    struct br_debt *debt = waiting ? &lent : &item->debt;
-    int rc = batch_gather(batcher, item, debt);
+    struct br_pending *pending = waiting ? &copied : &item->pending;
+    int rc = batch_gather(batcher, item, pending);
     if (rc == BR_EFULL && batch_gathered_any(batcher) && !batch_blocked(batcher) &&
-        batch_leave(batcher, ALL))
-        rc = batch_gather(batcher, item, debt);
+        batch_send(batcher, SEND_ALL))
+        rc = batch_gather(batcher, item, pending);
     if (rc && waiting)
-        batch_stop_waiting(waiting, debt);
+        batch_stop_waiting(waiting, pending);
     else if (waiting)
         br_list_append(&batcher->waiting, &waiting->link);
     return rc;
@@ -672,22 +616,22 @@ static bool batch_full(const struct br_batcher *batcher)
     return batch_gathered_size(batcher) >= batcher->config.min_size;
 }
 
-/* As much is gathered as may be while no batch can leave. */
-static bool batch_brimful(const struct br_batcher *batcher)
+/* Returns true if no more may be gathered while no batch can be sent. */
+static bool batch_at_limit(const struct br_batcher *batcher)
 {
-    size_t least = batcher->config.bytes ? BR_BATCH_WAIT_BYTES : BR_BATCH_WAIT_ITEMS;
+    size_t least = batcher->config.bytes ? BR_BATCH_WAIT_BYTES : BR_BATCH_WAIT_RECORDS;
     return batch_gathered_size(batcher) >=
            (batcher->config.min_size > least ? batcher->config.min_size : least);
 }
 
-/* An item that does not fit into an empty batch never will. */
+/* Answers an item that could not be added. One that an empty batch cannot contain is rejected. */
 static void batch_fail(const struct br_batcher *batcher, struct br_item *item, int rc)
 {
     if (rc == BR_EFULL && !batch_gathered_any(batcher))
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
                        "batch: the request is too large to be merged");
     else if (rc == BR_EFULL)
-        batch_refuse(item, "batch: no more can be held until the next batch has left");
+        batch_refuse(item, "batch: the buffer is full until the next batch is sent");
     else if (rc == BR_ENOMEM)
         batch_refuse(item, "batch: out of memory");
     else
@@ -700,12 +644,11 @@ void br_batcher_add(struct br_batcher *batcher, struct br_item *item)
         br_item_done(item);
         return;
     }
-    if (batch_blocked(batcher) && batch_brimful(batcher)) {
-        batch_refuse(item,
-                     "batch: the next in the pipeline takes no batches, and no more can be held");
+    if (batch_blocked(batcher) && batch_at_limit(batcher)) {
+        batch_refuse(item, "batch: the next component accepts no batches and the buffer is full");
         return;
     }
-    int rc = batch_take(batcher, item);
+    int rc = batch_add_item(batcher, item);
     if (rc) {
         batch_fail(batcher, item, rc);
         return;
@@ -713,29 +656,27 @@ void br_batcher_add(struct br_batcher *batcher, struct br_item *item)
     if (!batcher->config.late)
         br_item_done(item);
     if (batch_blocked(batcher)) {
-        batcher->overdue =
-            batcher->overdue || batch_full(batcher) || batcher->config.timeout_ms == 0;
+        batcher->due = batcher->due || batch_full(batcher) || batcher->config.timeout_ms == 0;
     } else if (batch_full(batcher) || (batcher->merge && !batch_merging(batcher))) {
         if (batcher->by_size)
             *batcher->by_size += 1;
-        (void)batch_leave(batcher, FULL_PIECES);
+        (void)batch_send(batcher, SEND_FULL_PIECES);
     } else if (batcher->config.timeout_ms == 0) {
-        (void)batch_leave(batcher, ALL);
+        (void)batch_send(batcher, SEND_ALL);
     }
-    if (batch_gathered_any(batcher) && !batcher->timing && !batcher->overdue)
+    if (batch_gathered_any(batcher) && !batcher->timing && !batcher->due)
         batch_start_timer(batcher, batcher->config.timeout_ms);
 }
 
 void br_batcher_flush(struct br_batcher *batcher)
 {
-    (void)batch_leave(batcher, ALL);
+    (void)batch_send(batcher, SEND_ALL);
 }
 
 bool br_batcher_idle(const struct br_batcher *batcher)
 {
     return !batch_gathered_any(batcher) &&
-           (batcher->redelivery ? br_redelivery_idle(batcher->redelivery)
-                                : br_list_empty(&batcher->out));
+           (batcher->config.late ? br_list_empty(&batcher->out) : batcher->sent.n_held == 0);
 }
 
 void br_batcher_on_end(struct br_batcher *batcher, void (*fn)(void *arg), void *arg)
@@ -744,11 +685,11 @@ void br_batcher_on_end(struct br_batcher *batcher, void (*fn)(void *arg), void *
     batcher->on_end_arg = arg;
 }
 
-static void batch_on_kept_end(void *arg)
+static void batch_on_sent_end(void *arg)
 {
     struct br_batcher *batcher = arg;
-    if (batcher->overdue && !batch_blocked(batcher))
-        (void)batch_leave(batcher, ALL);
+    if (batcher->due && !batch_blocked(batcher))
+        (void)batch_send(batcher, SEND_ALL);
 }
 
 static double *batch_counter(struct br_node *node, const char *name)
@@ -790,12 +731,10 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
     if (signal == BR_PROFILES)
         batcher->merge = br_merge_new(batcher->host, batch_merge_bytes(&batcher->config));
     if (!config->late)
-        batcher->redelivery =
-            br_redelivery_new(node, next, config->final, batch_on_kept_end, batcher);
+        br_hold_init_for_node(&batcher->sent, node, next, config->final, batch_on_sent_end,
+                              batcher);
     if (!batcher->gathered || (signal == BR_PROFILES && !batcher->merge) ||
-        (!config->late && !batcher->redelivery) ||
         !br_host_timer_park(batcher->host, &batcher->timer, batch_on_timer)) {
-        br_redelivery_free(batcher->redelivery);
         batch_merge_free(batcher);
         br_item_free(batcher->gathered);
         br_free(batcher->metadata);
@@ -814,22 +753,23 @@ void br_batcher_free(struct br_batcher *batcher)
     batcher->on_end = NULL;
     batch_weigh(batcher, 0, batcher->weight);
     br_host_timer_stop(batcher->host, &batcher->timer);
-    br_redelivery_free(batcher->redelivery);
-    /* The items of late batches that are still out there are told now; the batch ends on its own.
-     */
+    br_hold_release(&batcher->sent);
+    /* Finish the items of late batches that are still under way. Each batch frees itself when
+     * its last piece has ended. */
     while (!br_list_empty(&batcher->out)) {
         struct batch *batch = br_container_of(batcher->out.next, struct batch, link);
         br_outcome_fold(&batch->outcome, &outcome);
         batch->batcher = NULL;
-        batch_end_again(batch);
-        batch_tell_waiting(batch);
+        if (batch->retries)
+            br_hold_close(&batch->hold, &batch->hold.refusal);
+        batch_finish_waiting(batch);
         if (batch->n_pieces == 0)
             br_free(batch);
     }
     if (batcher->config.late)
-        br_debt_forgive(&batcher->gathered->debt, batcher->signal);
-    batch_tell_all(&batcher->waiting, &outcome, 0);
-    br_redelivery_end(batcher->node, batcher->gathered);
+        br_pending_discard(&batcher->gathered->pending, batcher->signal);
+    batch_finish_all(&batcher->waiting, &outcome, 0);
+    br_node_drop_unsent(batcher->node, batcher->gathered);
     br_item_free(batcher->gathered);
     batch_merge_free(batcher);
     br_free(batcher->metadata);

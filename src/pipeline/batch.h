@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A batcher makes batches of items, for the `batch` processor and `sending_queue::batch`. Traces
- * are concatenated, profiles merged into one dictionary.
+ * A batcher combines items into batches, for the `batch` processor and `sending_queue::batch`.
+ * Traces are concatenated, profiles merged into one dictionary.
  *
- * Early acknowledgement: an item is done once its data is in the batch, and from then on the
- * batcher answers for it: a batch that is refused for now is kept and sent again; one that is
- * refused for good is dropped, counted and logged. While BR_BATCH_KEPT_MAX refused batches are
- * kept, or BR_BATCH_OUT_MAX have left and not ended, no batch leaves; what comes is gathered until
- * the next batch has its size (at least BR_BATCH_WAIT_ITEMS or _BYTES), then refused. Late
- * acknowledgement: an item is finished as its batch is, of which everybody behind it knows that
- * somebody waits for its delivery (br_item.waits). What a batch was refused in part each of its
- * items hears in its share. A piece of a batch that was cut which is refused for now while others
- * are under way or done is tried again; when BR_BATCH_PATIENCE_MS have passed it is the rejected
- * part of a success. Where nothing was taken the senders hear so at once.
+ * Early acknowledgement: an item is done as soon as its data is in the gathered batch. From then on
+ * the batcher is responsible for the data. A batch that is refused is kept and retried. A batch
+ * that is rejected is dropped, counted and logged. No further batch is sent while BR_BATCH_KEPT_MAX
+ * refused batches are kept, or while BR_BATCH_OUT_MAX batches are under way. Meanwhile data is
+ * gathered until it has the size of a batch (at least BR_BATCH_WAIT_RECORDS or
+ * BR_BATCH_WAIT_BYTES); further items are refused.
  *
- * A request that what is gathered has no room for makes it leave first; one that an empty batch has
- * no room for is rejected. Acknowledged early, what a batch has over a multiple of its maximum
- * stays where it is less than min_size, and leaves with what comes next or by the timeout. The
- * pieces of a batch that is cut take at most four times its bytes and 1 MiB: where they would
- * repeat more, it leaves whole.
+ * Late acknowledgement: an item ends when its batch ends, with the outcome of the batch. A partial
+ * rejection is divided among the items in proportion to their records. Components downstream see
+ * that the sender waits (BR_SENDER_WAITS).
+ *
+ * A late batch can be divided into pieces. A piece that is refused while others are under way, or
+ * after others were accepted, is retried for BR_BATCH_RETRY_MS. After that it is the rejected part
+ * of a success. If no piece was accepted, the senders are informed at once.
+ *
+ * If the gathered data has no space for an item, the data is sent first. An item for which an empty
+ * batch has no space is rejected. With early acknowledgement, a last piece that is smaller than
+ * min_size stays, and is sent with the next data or after the timeout. The pieces of a batch take
+ * at most four times its bytes plus 1 MiB; if they would repeat more, the batch is sent as a whole.
  */
 #pragma once
 
@@ -28,51 +31,55 @@
 #include "pipeline/component.h"
 
 #define BR_BATCH_KEPT_MAX 4
-#define BR_BATCH_PATIENCE_MS 10000
+#define BR_BATCH_RETRY_MS 10000
 #define BR_BATCH_OUT_MAX 16
-#define BR_BATCH_WAIT_ITEMS 8192
+#define BR_BATCH_WAIT_RECORDS 8192
 #define BR_BATCH_WAIT_BYTES (8u << 20)
 
-/* Names of a batcher's metrics; one that is NULL is not kept. */
+/* Names of a batcher's metrics. NULL: the metric does not exist. */
 struct br_batch_metrics {
-    const char *sizes, *sizes_bytes;  /* histograms of the batches that leave: records, and bytes */
-    const char *by_size, *by_timeout; /* counters of batches that left for that reason */
+    const char *sizes, *sizes_bytes; /* histograms of the sent batches: records, and bytes */
+    /* counters of batches sent because of their size, and because of the timeout */
+    const char *by_size, *by_timeout;
 };
 
 struct br_batch_config {
-    uint64_t timeout_ms; /* 0: at once */
-    size_t min_size;     /* a batch of this size leaves; 0: whatever comes leaves at once */
-    size_t max_size;     /* cut above it; 0: no limit */
-    bool bytes;          /* sizes are bytes on the wire, not items */
-    bool late;           /* acknowledge late */
-    bool again; /* late: a piece that is refused for now is tried again once others were taken */
-    bool final; /* BR_RETRY from downstream means that it gave up: drop, do not try again */
+    uint64_t timeout_ms; /* 0: data is sent at once */
+    size_t min_size;     /* a batch of this size is sent; 0: any data is sent at once */
+    size_t max_size;     /* larger batches are divided; 0: no limit */
+    bool bytes;          /* sizes are bytes on the wire, not records */
+    bool late;           /* late acknowledgement */
+    bool again; /* late: a refused piece is retried if others are under way or were accepted */
+    bool final; /* BR_RETRY from downstream means that it gave up: the batch is dropped */
     const char *metadata; /* of every batch, as br_item.metadata without its end; copied */
-    size_t metadata_len;  /* 0: none */
-    size_t *weight; /* kept at what all weighs that is gathered, or has left and not ended, by the
-                       br_item.weight with which it came; NULL: nobody asks */
+    size_t metadata_len;  /* 0: no metadata */
+    /* set to the weight (br_item.weight) of all data that is gathered, or was sent and has not
+     * ended; NULL: not counted */
+    size_t *weight;
     const struct br_batch_metrics *metrics; /* NULL: nothing is counted */
-    size_t merge_bytes; /* profiles: what is merged may take; 0: 256 MiB, and that is the most */
+    /* profiles: limit of the merged data; 0: 256 MiB, which is also the maximum */
+    size_t merge_bytes;
 };
 
 struct br_batcher;
 
-/* Returns a batcher for one signal that hands batches to `next` (borrowed). NULL when there is no
+/* Returns a batcher for one signal that sends batches to `next` (borrowed). Returns NULL without
  * memory. */
 struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
                                   const struct br_batch_config *config, struct br_consumer *next);
 
-/* Takes an item, as a consumer does. */
+/* Takes an item, like a consumer. */
 void br_batcher_add(struct br_batcher *batcher, struct br_item *item);
 
-/* Sends what is gathered now, whatever its size. */
+/* Sends the gathered data now, whatever its size. */
 void br_batcher_flush(struct br_batcher *batcher);
 
-/* Returns true when nothing is gathered, sent or kept. */
+/* Returns true if no data is gathered, under way or kept. */
 bool br_batcher_idle(const struct br_batcher *batcher);
 
-/* Sets what is called whenever a batch has ended, for whoever waits for idle; may be NULL. */
+/* Sets the function that is called when a batch has ended, for users of br_batcher_idle; may be
+ * NULL. */
 void br_batcher_on_end(struct br_batcher *batcher, void (*fn)(void *arg), void *arg);
 
-/* Drops what is held, for "shutdown". Accepts NULL. */
+/* Frees the batcher and drops its data, with the reason "shutdown". Accepts NULL. */
 void br_batcher_free(struct br_batcher *batcher);

@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A broadcast carries a request of a component in the first worker to every worker: to set an
- * override, or to ask what is under way. One message goes from worker to worker, from the last to
- * the first. At each worker only that worker's thread handles it, so the broadcast's own memory
- * needs no lock, and answers are gathered in it.
+ * A broadcast sends a request of a component in the first worker to every worker, to set an
+ * override or to query the current state. One message goes from worker to worker, from the last to
+ * the first. In each worker only the thread of that worker handles it, so the broadcast's memory
+ * needs no lock, and answers are collected there.
  */
 #pragma once
 
 #include "core/host.h"
 #include "net/loop.h"
 
-/* A member of what the sender allocated. */
+/* A member of a structure that the sender has allocated. */
 struct br_broadcast {
-    /* In every worker's thread, between two calls into the graph. */
+    /* Called in the thread of every worker, between two calls into the graph. */
     void (*visit)(struct br_broadcast *broadcast, struct br_host *host);
-    /* In the first worker's, after its visit: from then on the broadcast is the sender's again.
-     * Also when the end has begun, and always before nodes are destroyed, but for a sender that
-     * waits without loops (a test). */
+    /* Called in the first worker after its `visit`; the sender owns the broadcast again. Also
+     * called at shutdown, and always before nodes are destroyed, except in tests without loops. */
     void (*done)(struct br_broadcast *broadcast, struct br_host *home);
-    struct br_host *home; /* the rest is set by br_broadcast_send */
+    struct br_host *home; /* the other fields are set by br_broadcast_send */
     struct br_message message;
     struct br_deferred deferred;
 };
 
-/* Sends the broadcast, from the first worker's thread; visit and done never run before the return.
- * False when the workers have too much to do: it stays the caller's. A host without loops of others
- * (a test's) is all there is to visit, at the end of the turn. */
+/* Sends the broadcast from the thread of the first worker. `visit` and `done` are called only
+ * after the return. Returns false if the workers have too many messages; then the caller keeps
+ * the broadcast. A host without loops (in tests) is visited at the end of the loop iteration. */
 bool br_broadcast_send(struct br_broadcast *broadcast, struct br_host *home);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/component.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -21,11 +22,11 @@ void br_node_forward(struct br_node *node, struct br_item *item)
 {
     struct br_consumer *next = node->next[item->signal];
     if (node->outgoing[item->signal])
-        *node->outgoing[item->signal] += item->n_items;
+        *node->outgoing[item->signal] += item->n_records;
     if (next)
         br_consume(next, item);
     else
-        br_item_reject(item, BR_STATUS_INTERNAL, "no pipeline takes this signal here");
+        br_item_reject(item, BR_STATUS_INTERNAL, "no pipeline accepts this signal here");
 }
 
 double *br_node_metric(struct br_node *node, enum br_metric_type type, const char *name,
@@ -56,6 +57,32 @@ struct br_histogram *br_node_size_histogram(struct br_node *node, const char *na
                      bytes ? sizes : items, bytes ? BR_COUNT(sizes) : BR_COUNT(items));
     br_str_release(&labels);
     return histogram;
+}
+
+void br_node_drop(struct br_node *node, struct br_item *item, const char *reason,
+                  const struct br_outcome *why, struct br_log_limit *limit)
+{
+    uint32_t n = item->n_pending;
+    br_item_report(item, BR_RESULT_DROPPED, reason, n);
+    if (n)
+        br_log_limited(&node->log, BR_LOG_ERROR, limit, br_host_mono_ms(node->host),
+                       BR_LOG_EVERY_MS, "dropped %u %s (%s): %s: %s", n,
+                       br_signal_records(item->signal), reason, br_status_name(why->status),
+                       why->text);
+}
+
+void br_node_drop_unsent(struct br_node *node, struct br_item *item)
+{
+    node->n_unsent[item->signal] += item->n_pending;
+    br_item_report(item, BR_RESULT_DROPPED, "shutdown", item->n_pending);
+}
+
+void br_node_log_partial(struct br_node *node, const struct br_item *item,
+                         const struct br_outcome *outcome, struct br_log_limit *limit)
+{
+    if (outcome->n_rejected)
+        br_node_warn(node, limit, "dropped %u of %u %s (partial success): %s", outcome->n_rejected,
+                     item->n_records, br_signal_records(item->signal), outcome->text);
 }
 
 void br_node_drained(struct br_node *node)

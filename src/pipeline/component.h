@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A component describes a receiver, processor, exporter or extension: one constant br_component
- * each. A node is an instance of it in a graph: one br_node per worker.
+ * A component describes a receiver, processor, exporter or extension; each has one constant
+ * br_component. A node is an instance of a component in a graph: one br_node for each worker.
  *
- * Life of a node: create (reads its const config, allocates, makes its metrics; no I/O), start
- * (opens listeners or clients), consume (traffic), drain (no new traffic comes; finish or hand on
- * everything held, then call br_node_drained once), destroy. destroy may follow create directly,
- * also one that failed: it frees what is there of a state that was zeroed at first. Receivers are
- * drained first, exporters last; what is still held when time is up is finished by destroy.
+ * Life of a node:
+ * - create: reads its constant config, allocates memory, makes its metrics; no I/O.
+ * - start: opens listeners or clients.
+ * - consume: receives items.
+ * - drain: finishes or forwards everything that the node holds, then calls br_node_drained once. No
+ * new requests arrive. Receivers are drained first, exporters last.
+ * - destroy: frees the state, and finishes items that are still held. It can follow create
+ * directly, even if create failed; then it frees what exists of the state, which was zeroed.
  */
 #pragma once
 
@@ -34,10 +37,10 @@ static inline void br_consume(struct br_consumer *next, struct br_item *item)
     next->consume(next, item);
 }
 
-/* A component that an option names by its id. It has to be in a pipeline. */
+/* A component that an option names by its id. The component has to be in a pipeline. */
 struct br_reference {
-    const char *key;       /* the option */
-    enum br_kind kind;     /* of what it names */
+    const char *key;       /* name of the option */
+    enum br_kind kind;     /* of the named component */
     const char *component; /* "store" */
     const char *id;        /* "store/slow" */
 };
@@ -47,52 +50,53 @@ struct br_reference {
 
 struct br_component {
     const char *name;  /* as in the config: "otlp" */
-    const char *alias; /* the Collector's other spelling, or NULL: "otlp_grpc" */
+    const char *alias; /* another name in the Collector, such as "otlp_grpc", or NULL */
     enum br_kind kind;
     unsigned signals;                /* BR_SIGNAL_BIT of each; 0 for extensions */
-    const char *stability;           /* "beta", as the Collector words it */
+    const char *stability;           /* as in the Collector: "beta" */
     const char *help;                /* one line */
     const struct br_option *options; /* ended by BR_OPT_END */
-    size_t config_size;              /* of the struct that `options` fill; constant once loaded */
-    size_t state_size;               /* of the node's private, zeroed state */
-    bool shared;           /* a processor of which one node serves all its pipelines (join) */
-    bool exporter_wrapped; /* an exporter that gets sending_queue and retry_on_failure in front */
-    /* exporter_wrapped: the exporter itself applies retry_on_failure, to the requests that it makes
-     * of an item. */
+    /* size of the struct that `options` fill; the config is constant once loaded */
+    size_t config_size;
+    size_t state_size;     /* size of the node's private state, which is zeroed */
+    bool shared;           /* one node of this processor serves all its pipelines (join) */
+    bool exporter_wrapped; /* an exporter behind sending_queue and retry_on_failure */
+    /* exporter_wrapped: the exporter itself applies retry_on_failure, to the requests that it
+     * makes from an item. */
     bool retries_parts;
     bool wants_spans; /* a processor that reads br_item.spans */
-    bool
-        wants_times; /* a processor that needs the time and thread of each sample, and folds samples
-                        of Pyroscope's clients, which have none elsewhere, when they leave */
-    bool resolves;   /* an exporter whose peer is not known to read attributes by reference */
+    /* A processor that needs the time and thread of each sample: receivers keep both in samples of
+     * Pyroscope's clients, and it folds these samples before it forwards them. */
+    bool wants_times;
+    bool resolves;    /* an exporter whose server may not support attributes by reference */
     size_t common_at; /* exporter_wrapped: offset of its struct br_exporter_config (exporter.h) */
 
     /* Returns the client metadata that a processor or exporter reads from items. NULL: none. */
     const struct br_strings *(*metadata_keys)(const void *config);
 
-    /* Whether it (a receiver) keeps client metadata on whatever way it comes; NULL: it does. */
+    /* Returns true if a receiver keeps client metadata for every protocol; NULL: it does. */
     bool (*keeps_metadata)(const void *config);
 
-    /* Returns how many spans or samples a processor gathers in one request. NULL: it gathers none.
-     */
-    uint64_t (*request_items)(const void *config);
+    /* Returns how many records a processor gathers in one request. NULL: it gathers none. */
+    uint64_t (*request_records)(const void *config);
 
-    /* Names another component that this one needs. NULL: none. A config that lacks it is refused.
-     */
+    /* Names another component that this one needs; a config without that component is rejected.
+     * NULL: none. */
     void (*refers)(const void *config, struct br_reference *ret);
 
-    /* Checks what the option table cannot, and adds errors with positions from `node` to `errs`.
-     * NULL: there is nothing to check. */
+    /* Checks conditions that the option table cannot express, and adds errors with positions
+     * from `node` to `errs`. NULL: nothing to check. */
     int (*check)(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs);
     int (*create)(struct br_node *node, struct br_err *err);
     int (*start)(struct br_node *node, struct br_err *err); /* NULL: nothing to open */
     void (*consume)(struct br_node *node,
-                    struct br_item *item); /* NULL for receivers, extensions */
-    /* What it holds must leave, and so must what still comes: it ends with br_node_drained. May be
-     * called again, when more has come in between. NULL: drained at once. */
+                    struct br_item *item); /* NULL for receivers and extensions */
+    /* Sends everything that the node holds, and what still arrives, and then calls
+     * br_node_drained. Can be called again, if more arrived meanwhile. NULL: drained at once. */
     void (*drain)(struct br_node *node);
-    void (*destroy)(struct br_node *node); /* NULL: only the state, which the graph frees */
+    /* NULL: there is only the state, which the graph frees */
+    void (*destroy)(struct br_node *node);
 };
 
 struct br_node {
@@ -102,25 +106,27 @@ struct br_node {
     void *state;        /* state_size zeroed bytes */
     struct br_host *host;
     struct br_log log;                    /* "exporter/otlp/tempo" */
-    struct br_consumer input;             /* what upstream calls: forwards to component->consume */
-    struct br_consumer *next[BR_SIGNALS]; /* downstream; NULL where the node has none */
-    bool in_pipeline[BR_SIGNALS];         /* which signals reach it or leave it */
+    struct br_consumer input;             /* called from upstream; forwards to component->consume */
+    struct br_consumer *next[BR_SIGNALS]; /* downstream; NULL at the end of a pipeline */
+    bool in_pipeline[BR_SIGNALS];         /* signals that the node receives or sends */
     bool draining, drained;
-    bool ending; /* it is being destroyed, which is why it gives up what it holds */
-    uint64_t n_unsent[BR_SIGNALS]; /* of its items, dropped for "shutdown" (br_redelivery_end) */
+    bool ending; /* the node is being destroyed: refused items are not retried */
+    /* records of its items dropped for "shutdown" (br_node_drop_unsent) */
+    uint64_t n_unsent[BR_SIGNALS];
     void (*on_drained)(struct br_node *node, void *arg);
     void *on_drained_arg;
     const struct br_strings
-        *metadata_keys;       /* receivers: client metadata to keep on items; NULL: none */
-    bool spans_wanted;        /* receivers: a processor downstream reads br_item.spans */
-    bool times_wanted;        /* receivers: all pipelines of profiles have a wants_times */
-    struct br_ledger *ledger; /* exporters: what came to it; NULL in tests */
-    struct br_retry *retry;   /* exporters: what sends again; NULL where nothing does */
-    double *incoming[BR_SIGNALS], *outgoing[BR_SIGNALS]; /* processors: spans or samples that were
-                                                            passed to it, and on; NULL elsewhere */
+        *metadata_keys; /* receivers: client metadata to keep on items; NULL: none */
+    bool spans_wanted;  /* receivers: a processor downstream reads br_item.spans */
+    /* receivers: all pipelines of profiles contain a component with wants_times */
+    bool times_wanted;
+    struct br_ledger *ledger; /* exporters: the records that arrived; NULL in tests */
+    struct br_retry *retry;   /* exporters: their retries; NULL: never */
+    /* processors: records received and forwarded; NULL for other components */
+    double *incoming[BR_SIGNALS], *outgoing[BR_SIGNALS];
 };
 
-/* Hands an item to what follows the node for the item's signal. */
+/* Sends an item to the next component for its signal. */
 void br_node_forward(struct br_node *node, struct br_item *item);
 
 /* Logs a printf-style warning at most once a minute for each `limit`; see br_log_limited. */
@@ -135,7 +141,21 @@ double *br_node_metric(struct br_node *node, enum br_metric_type type, const cha
 /* Returns a histogram of the records, or bytes, of requests, with the label `<kind>="<id>"`. */
 struct br_histogram *br_node_size_histogram(struct br_node *node, const char *name, bool bytes);
 
-/* Says that everything the node held is finished or handed on, after drain was called. */
+/* Counts the pending records of `item` as dropped for `reason` (a constant), and logs it within
+ * `limit`. The item is not finished. */
+void br_node_drop(struct br_node *node, struct br_item *item, const char *reason,
+                  const struct br_outcome *why, struct br_log_limit *limit);
+
+/* Counts the pending records of `item` as dropped for "shutdown", and adds them to n_unsent, whose
+ * sum is logged when the node is destroyed. The item is not finished. */
+void br_node_drop_unsent(struct br_node *node, struct br_item *item);
+
+/* Logs within `limit` that a part of `item` was rejected, if `outcome`, a success, has such a part.
+ * For items whose sender does not receive the outcome. */
+void br_node_log_partial(struct br_node *node, const struct br_item *item,
+                         const struct br_outcome *outcome, struct br_log_limit *limit);
+
+/* Reports, after drain was called, that the node holds nothing any more. */
 void br_node_drained(struct br_node *node);
 
 /* Returns the component of that kind with the name or alias, or NULL. */

@@ -4,71 +4,94 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "core/debt.h"
-#include "pipeline/lane.h"
+#include "core/pending.h"
+#include "pipeline/hold.h"
 
-#define APART_COST 1024 /* of an item that goes on alone, beside its data */
+#define HELD_WINDOW 16 /* most held items that are offered to one destination at once */
+#define HELD_FIRST_MS 50
+#define HELD_MAX_MS 1000
+#define DETACHED_COST 1024 /* bytes of a detached delivery beside its data */
 
-struct end {
+struct destination {
     struct br_fanout_end config;
-    struct br_lane *lane;
-    size_t apart; /* bytes that it goes on with alone */
-    bool slow;    /* a sender has waited for it in vain, and it has taken nothing since */
+    struct br_fanout *fanout;
+    struct br_hold hold;           /* items that it did not accept, and others did */
+    double *dropped[BR_SIGNALS];   /* records */
+    uint64_t n_unsent[BR_SIGNALS]; /* records dropped for "shutdown" */
+    struct br_log log;
+    struct br_log_limit log_limit;
+    size_t detached; /* bytes of its detached deliveries */
+    bool slow;       /* a sender has waited in vain for it, and it has accepted nothing since */
 };
 
 struct br_fanout {
     struct br_consumer input;
     struct br_host *host;
     bool closing;
-    unsigned n_apart; /* groups of which only those are left that go on alone */
+    unsigned n_detached; /* groups that have only detached deliveries */
     void (*on_end)(void *arg);
     void *on_end_arg;
     size_t count;
-    struct end ends[];
+    struct destination destinations[];
 };
 
-enum fate {
+enum delivery_state {
     UNDER_WAY,
-    REFUSED, /* for now; it is not decided what becomes of it */
-    HELD,    /* in the lane, and the sender waits for it */
-    OVER,    /* done, rejected, dropped, or held and nobody waits */
+    REFUSED, /* for now; it is not decided yet whether the item is held */
+    HELD,    /* in the hold, and the sender waits for it */
+    ENDED,   /* done, rejected, dropped, or held while no sender waits */
 };
 
-/* One destination of one item. */
-struct share {
+/* The delivery of one item to one destination. */
+struct delivery {
     struct group *group;
-    enum fate fate;
-    struct br_debt debt; /* REFUSED: what the destination has left of it */
-    bool lent;           /* REFUSED: `debt` is all of it */
+    enum delivery_state state;
+    struct br_pending pending; /* REFUSED: records that the destination has not reported */
+    bool whole;                /* REFUSED: `pending` is all records of the item */
     bool rejected;
-    bool lags;           /* REFUSED: because it goes on alone with all that it may */
-    size_t apart;        /* bytes, while it goes on alone */
-    struct br_item *own; /* then: the data without debt, to be held should it refuse; or NULL */
+    bool over_limit; /* REFUSED: because the destination has reached detached_bytes */
+    size_t detached; /* bytes that count for the destination while it is detached */
+    struct br_item
+        /* while it is detached: the data without pending records, to be held after a refusal; or
+         * NULL */
+        *spare;
 };
 
-/* One item that is not finished. */
+/* The deliveries of one item. */
 struct group {
     struct br_fanout *fanout;
     struct br_item *item;
-    struct br_account *account;
-    uint32_t count; /* spans or samples that it owes */
+    struct br_copies *copies;
+    uint32_t count; /* pending records of the item */
     unsigned n_under_way, n_held;
-    bool taken;            /* one has ended for good: nothing goes back to the sender */
-    bool waited;           /* for as long as a sender does */
-    struct br_timer timer; /* until then */
-    bool apart;            /* the item has ended; neither it nor the account is there any more */
+    /* a destination accepted or rejected the item: the sender does not send it again */
+    bool taken;
+    bool waited;           /* the sender has waited for BR_FANOUT_WAIT_MS */
+    struct br_timer timer; /* until `waited` */
+    bool detached;         /* the item has ended; `item` and `copies` are NULL */
     enum br_signal signal;
-    struct br_outcome outcome; /* of those that have ended for good */
-    struct br_outcome refusal; /* of the others */
-    struct share shares[];
+    struct br_outcome outcome; /* folded from deliveries that were accepted or rejected */
+    struct br_outcome refusal; /* folded from the others */
+    struct delivery deliveries[];
 };
 
-static struct end *fanout_end_of(const struct share *share)
+static bool fanout_is_answered(const struct group *group)
 {
-    return &share->group->fanout->ends[share - share->group->shares];
+    return group->item->sender == BR_SENDER_ANSWERED;
 }
 
-/* The same data went to all: what two have refused of it they have not refused twice. */
+static bool fanout_sender_waits(const struct group *group)
+{
+    return group->item->sender == BR_SENDER_WAITS;
+}
+
+static struct destination *fanout_destination_of(const struct delivery *delivery)
+{
+    return &delivery->group->fanout->destinations[delivery - delivery->group->deliveries];
+}
+
+/* Takes the maximum of the rejected counts and not their sum, because all destinations received
+ * the same records. */
 static void fanout_fold(struct br_outcome *into, const struct br_outcome *outcome)
 {
     uint32_t n = outcome->n_rejected > into->n_rejected ? outcome->n_rejected : into->n_rejected;
@@ -76,140 +99,209 @@ static void fanout_fold(struct br_outcome *into, const struct br_outcome *outcom
     into->n_rejected = n;
 }
 
-/* --- What others have taken ------------------------------------------------------------------ */
+/* --- Holding --------------------------------------------------------------------------------- */
+
+/* Counts records that are dropped for the destination, and logs it. The caller reports them to
+ * the ledger. */
+static void fanout_count_dropped(struct destination *destination, enum br_signal signal,
+                                 uint32_t count, const char *why)
+{
+    *destination->dropped[signal] += count;
+    if (destination->hold.closing)
+        destination->n_unsent[signal] += count;
+    else if (count)
+        br_log_limited(&destination->log, BR_LOG_ERROR, &destination->log_limit,
+                       br_host_mono_ms(destination->fanout->host), BR_LOG_EVERY_MS,
+                       "dropped %u %s that other destinations accepted: %s", count,
+                       br_signal_records(signal), why);
+}
+
+static void fanout_drop(struct destination *destination, struct br_item *item, const char *reason,
+                        const char *why)
+{
+    fanout_count_dropped(destination, item->signal, item->n_pending, why);
+    br_item_report(item, BR_RESULT_DROPPED, reason, item->n_pending);
+    br_item_done(item);
+}
+
+/* Adds an item without parent and callback to the hold. If a sender waits for it, `delivery` is
+ * set and ends with it. Returns false if the item was dropped. */
+static bool fanout_add_held(struct destination *destination, struct br_item *item,
+                            struct delivery *delivery)
+{
+    int rc = br_hold_add(&destination->hold, item, delivery);
+    switch (rc) {
+    case 0:
+        br_item_hold(item, BR_HOLDER_QUEUES);
+        br_hold_pause(&destination->hold); /* the destination has just refused */
+        return true;
+    case BR_ECLOSED:
+        fanout_drop(destination, item, "shutdown", "the queue for this destination is full");
+        return false;
+    case BR_EFULL:
+        fanout_drop(destination, item, "lagging", "the queue for this destination is full");
+        return false;
+    default:
+        fanout_drop(destination, item, "out_of_memory", "out of memory");
+        return false;
+    }
+}
+
+/* --- Refused deliveries ---------------------------------------------------------------------- */
 
 static void fanout_group_step(struct group *group);
 
-/* A sender that waited for the delivery hears that it was not everywhere, and is not to send it
- * again to all. */
-static void fanout_say_lost(struct share *share)
+/* Makes the outcome a partial success: the sender learns that one destination has not received
+ * the item, but does not send it again to all. */
+static void fanout_note_lost(struct delivery *delivery)
 {
-    struct br_outcome *outcome = &share->group->outcome;
-    outcome->n_rejected = share->group->item->n_items;
+    struct br_outcome *outcome = &delivery->group->outcome;
+    outcome->n_rejected = delivery->group->item->n_records;
     if (!outcome->text[0])
         (void)snprintf(outcome->text, sizeof outcome->text,
-                       "%s did not take it in time, and goes without it",
-                       fanout_end_of(share)->config.name);
+                       "%s did not accept the data in time; it was dropped for this destination",
+                       fanout_destination_of(delivery)->config.name);
 }
 
-/* A sender that has not waited for as long as it takes hears why. */
-static void fanout_say_kept(struct share *share)
+/* Explains in the outcome that the data is still queued for a destination. */
+static void fanout_note_queued(struct delivery *delivery)
 {
-    struct br_outcome *outcome = &share->group->outcome;
+    struct br_outcome *outcome = &delivery->group->outcome;
     if (!outcome->text[0])
         (void)snprintf(outcome->text, sizeof outcome->text,
-                       "%s has not taken it yet; it is kept for it",
-                       fanout_end_of(share)->config.name);
+                       "%s has not accepted the data yet; it is queued for this destination",
+                       fanout_destination_of(delivery)->config.name);
 }
 
-static void fanout_on_lane_end(const struct br_outcome *outcome, void *arg)
+static void fanout_end_held(struct delivery *delivery, const struct br_outcome *outcome)
 {
-    struct share *share = arg;
-    struct group *group = share->group;
-    share->fate = OVER;
+    struct group *group = delivery->group;
+    delivery->state = ENDED;
     group->n_held--;
     if (outcome->verdict == BR_DONE)
-        fanout_end_of(share)->slow = false;
-    if (!group->apart && outcome->verdict != BR_RETRY)
+        fanout_destination_of(delivery)->slow = false;
+    if (!group->detached && outcome->verdict != BR_RETRY)
         fanout_fold(&group->outcome, outcome);
-    else if (!group->apart)
-        fanout_say_lost(share);
+    else if (!group->detached)
+        fanout_note_lost(delivery);
     fanout_group_step(group);
 }
 
-/* Makes `debt` all that can be owed for it. False when there is no memory. */
-static bool fanout_borrow(struct share *share)
+static void fanout_on_hold_end(struct br_hold *hold, struct br_item *item, void *arg,
+                               const struct br_outcome *outcome, const char *reason)
 {
-    struct group *group = share->group;
-    if (!share->lent &&
-        !br_account_lend(group->account, (size_t)(share - group->shares), &share->debt))
+    struct destination *destination = br_container_of(hold, struct destination, hold);
+    if (outcome->verdict == BR_DONE)
+        br_item_done(item);
+    else if (outcome->verdict == BR_RETRY && !hold->closing)
+        fanout_drop(destination, item, "lagging", "not accepted in time");
+    else
+        fanout_drop(destination, item, reason, outcome->text);
+    if (arg)
+        fanout_end_held(arg, outcome);
+}
+
+/* Makes `pending` a copy of all records of the item, as arrived at the exporter. Returns false
+ * without memory. */
+static bool fanout_make_pending(struct delivery *delivery)
+{
+    struct group *group = delivery->group;
+    if (!delivery->whole &&
+        !br_copies_make(group->copies, (size_t)(delivery - group->deliveries), &delivery->pending))
         return false;
-    share->lent = true;
-    br_debt_enter(&share->debt, group->item->signal, fanout_end_of(share)->config.ledger);
+    delivery->whole = true;
+    br_pending_enter(&delivery->pending, group->item->signal,
+                     fanout_destination_of(delivery)->config.ledger);
     return true;
 }
 
-/* The data without debt, which may outlive the item. NULL when there is no memory. */
-static struct br_item *fanout_make_own(const struct br_item *item)
+/* Returns an item with the same data, without pending records, which may outlive `item`. Returns
+ * NULL without memory. */
+static struct br_item *fanout_copy_item(const struct br_item *item)
 {
-    struct br_item *own = br_item_twin(item);
-    if (!own)
+    struct br_item *spare = br_item_twin(item);
+    if (!spare)
         return NULL;
-    own->metadata = NULL; /* of the item's arena */
-    if (br_item_keep_metadata(own, item))
-        return own;
-    br_item_free(own);
+    spare->metadata = NULL; /* is in the arena of `item` */
+    if (br_item_keep_metadata(spare, item))
+        return spare;
+    br_item_free(spare);
     return NULL;
 }
 
-/* The data with all of its debt, to be held for one destination. NULL when there is no memory. */
-static struct br_item *fanout_make_held(struct share *share)
+/* Returns an item with the same data and all pending records, to be held for one destination.
+ * Returns NULL without memory. */
+static struct br_item *fanout_make_held(struct delivery *delivery)
 {
-    struct br_item *own = fanout_make_own(share->group->item);
-    if (!own || !fanout_borrow(share)) {
-        br_item_free(own);
+    struct br_item *spare = fanout_copy_item(delivery->group->item);
+    if (!spare || !fanout_make_pending(delivery)) {
+        br_item_free(spare);
         return NULL;
     }
-    own->debt = share->debt;
-    share->debt = (struct br_debt){0};
-    return own;
+    spare->pending = delivery->pending;
+    delivery->pending = (struct br_pending){0};
+    return spare;
 }
 
-/* Nothing can be held for it. */
-static void fanout_lose(struct share *share, const char *reason, const char *why)
+/* Drops the item for one destination. */
+static void fanout_drop_delivery(struct delivery *delivery, const char *reason, const char *why)
 {
-    struct group *group = share->group;
+    struct group *group = delivery->group;
     enum br_signal signal = group->item->signal;
-    (void)fanout_borrow(share); /* so that its exporter has it in its account, too */
-    br_lane_lost(fanout_end_of(share)->lane, signal, br_account_size(group->account), why);
-    br_debt_settle(&share->debt, group->fanout->host, signal, BR_FATE_DROPPED, reason,
-                   share->debt.n_held);
+    (void)fanout_make_pending(delivery); /* so that its exporter's ledger counts the records, too */
+    fanout_count_dropped(fanout_destination_of(delivery), signal, br_copies_size(group->copies),
+                         why);
+    br_pending_report(&delivery->pending, group->fanout->host, signal, BR_RESULT_DROPPED, reason,
+                      delivery->pending.n_pending);
 }
 
-static void fanout_hold(struct share *share)
+static void fanout_hold(struct delivery *delivery)
 {
-    struct group *group = share->group;
-    struct end *end = fanout_end_of(share);
-    bool told = group->item->waits || (end->config.delivers && !group->item->answered),
-         waits = told && (group->item->waits || !end->slow);
-    struct br_item *own = NULL;
-    share->fate = OVER;
+    struct group *group = delivery->group;
+    struct destination *destination = fanout_destination_of(delivery);
+    bool informs = fanout_sender_waits(group) ||
+                   (destination->config.delivers && !fanout_is_answered(group)),
+         waits = informs && (fanout_sender_waits(group) || !destination->slow);
+    struct br_item *spare = NULL;
+    delivery->state = ENDED;
     if (group->fanout->closing)
-        fanout_lose(share, "shutdown", "shutting down");
-    else if (end->config.final)
-        fanout_lose(share, share->lags ? "lagging" : "retries_exhausted", group->refusal.text);
-    else if (!(own = fanout_make_held(share)))
-        fanout_lose(share, "out_of_memory", "out of memory");
-    bool held = own && br_lane_hold(end->lane, own, waits ? fanout_on_lane_end : NULL, share);
+        fanout_drop_delivery(delivery, "shutdown", "shutting down");
+    else if (destination->config.final)
+        fanout_drop_delivery(delivery, delivery->over_limit ? "lagging" : "retries_exhausted",
+                             group->refusal.text);
+    else if (!(spare = fanout_make_held(delivery)))
+        fanout_drop_delivery(delivery, "out_of_memory", "out of memory");
+    bool held = spare && fanout_add_held(destination, spare, waits ? delivery : NULL);
     if (held && waits) {
-        share->fate = HELD;
+        delivery->state = HELD;
         group->n_held++;
-    } else if (held && told) {
-        fanout_say_kept(share);
-    } else if (told) {
-        fanout_say_lost(share);
+    } else if (held && informs) {
+        fanout_note_queued(delivery);
+    } else if (informs) {
+        fanout_note_lost(delivery);
     }
 }
 
 static void fanout_hold_refused(struct group *group)
 {
     for (size_t i = 0; i < group->fanout->count; i++)
-        if (group->shares[i].fate == REFUSED)
-            fanout_hold(&group->shares[i]);
+        if (group->deliveries[i].state == REFUSED)
+            fanout_hold(&group->deliveries[i]);
 }
 
 /* --- The end of an item ---------------------------------------------------------------------- */
 
-/* The sender's item is not lost where one has rejected what another has taken. */
-static void fanout_say_rejected(struct group *group, const struct br_outcome *outcome)
+/* Counts the records as dropped for the destinations that have rejected them, if another one has
+ * accepted them: the sender is not informed of this loss. */
+static void fanout_count_rejected(struct group *group, const struct br_outcome *outcome)
 {
     size_t n_rejected = 0;
     for (size_t i = 0; i < group->fanout->count; i++)
-        n_rejected += group->shares[i].rejected;
+        n_rejected += group->deliveries[i].rejected;
     for (size_t i = 0; i < group->fanout->count && n_rejected < group->fanout->count; i++)
-        if (group->shares[i].rejected)
-            br_lane_lost(group->fanout->ends[i].lane, group->item->signal,
-                         br_account_size(group->account), outcome->text);
+        if (group->deliveries[i].rejected)
+            fanout_count_dropped(&group->fanout->destinations[i], group->item->signal,
+                                 br_copies_size(group->copies), outcome->text);
 }
 
 static void fanout_group_free(struct group *group)
@@ -220,11 +312,11 @@ static void fanout_group_free(struct group *group)
 
 static void fanout_group_end(struct group *group, const struct br_outcome *outcome)
 {
-    fanout_say_rejected(group, outcome);
-    if (outcome->verdict != BR_DONE && br_account_lent(group->account) == 0)
-        br_account_return(group->account);
+    fanout_count_rejected(group, outcome);
+    if (outcome->verdict != BR_DONE && br_copies_pending(group->copies) == 0)
+        br_copies_return(group->copies);
     else
-        br_account_close(group->account);
+        br_copies_close(group->copies);
     br_item_finish(group->item, outcome);
     fanout_group_free(group);
 }
@@ -232,19 +324,20 @@ static void fanout_group_end(struct group *group, const struct br_outcome *outco
 static void fanout_give_back(struct group *group)
 {
     for (size_t i = 0; i < group->fanout->count; i++)
-        br_debt_forgive(&group->shares[i].debt, group->item->signal);
+        br_pending_discard(&group->deliveries[i].pending, group->item->signal);
     fanout_group_end(group, &group->refusal);
 }
 
-/* --- Going on alone -------------------------------------------------------------------------- */
+/* --- Detached deliveries --------------------------------------------------------------------- */
 
-static bool fanout_may_leave(const struct group *group, size_t index)
+static bool fanout_may_detach_one(const struct group *group, size_t index)
 {
-    const struct end *end = &group->fanout->ends[index];
-    switch (group->shares[index].fate) {
+    const struct destination *destination = &group->fanout->destinations[index];
+    switch (group->deliveries[index].state) {
     case UNDER_WAY:
-        return end->config.apart_bytes &&
-               (end->config.final || group->item->answered || group->waited || end->slow);
+        return destination->config.detached_bytes &&
+               (destination->config.final || fanout_is_answered(group) || group->waited ||
+                destination->slow);
     case HELD:
         return group->waited;
     default:
@@ -252,86 +345,88 @@ static bool fanout_may_leave(const struct group *group, size_t index)
     }
 }
 
-/* Nobody but such as can go on alone is left of what another one has taken. */
-static bool fanout_may_part(const struct group *group)
+/* Returns true if another destination has accepted the item, and all remaining deliveries can be
+ * detached. */
+static bool fanout_may_detach(const struct group *group)
 {
-    bool may =
-        group->taken && group->n_under_way + group->n_held && !group->apart && !group->item->waits;
+    bool may = group->taken && group->n_under_way + group->n_held && !group->detached &&
+               !fanout_sender_waits(group);
     for (size_t i = 0; may && i < group->fanout->count; i++)
-        may = fanout_may_leave(group, i);
+        may = fanout_may_detach_one(group, i);
     return may;
 }
 
-static void fanout_leave(struct share *share)
+static void fanout_detach_one(struct delivery *delivery)
 {
-    struct group *group = share->group;
-    struct end *end = fanout_end_of(share);
-    if (share->fate == OVER)
+    struct group *group = delivery->group;
+    struct destination *destination = fanout_destination_of(delivery);
+    if (delivery->state == ENDED)
         return;
-    if (share->fate == UNDER_WAY) {
-        share->apart = group->item->size + APART_COST;
-        end->apart += share->apart;
-        share->own = end->config.final ? NULL : fanout_make_own(group->item);
+    if (delivery->state == UNDER_WAY) {
+        delivery->detached = group->item->size + DETACHED_COST;
+        destination->detached += delivery->detached;
+        delivery->spare = destination->config.final ? NULL : fanout_copy_item(group->item);
     }
-    if (!end->config.final && !group->item->answered) {
-        end->slow = true;
-        fanout_say_kept(share);
+    if (!destination->config.final && !fanout_is_answered(group)) {
+        destination->slow = true;
+        fanout_note_queued(delivery);
     }
 }
 
-static void fanout_part(struct group *group)
+static void fanout_detach(struct group *group)
 {
     for (size_t i = 0; i < group->fanout->count; i++)
-        fanout_leave(&group->shares[i]);
-    group->apart = true;
-    group->fanout->n_apart++;
-    fanout_say_rejected(group, &group->outcome);
-    br_account_close(group->account);
+        fanout_detach_one(&group->deliveries[i]);
+    group->detached = true;
+    group->fanout->n_detached++;
+    fanout_count_rejected(group, &group->outcome);
+    br_copies_close(group->copies);
     br_item_finish(group->item, &group->outcome);
     group->item = NULL;
-    group->account = NULL;
+    group->copies = NULL;
 }
 
-static void fanout_part_end(struct group *group)
+static void fanout_end_detached(struct group *group)
 {
     struct br_fanout *fanout = group->fanout;
-    fanout->n_apart--;
+    fanout->n_detached--;
     fanout_group_free(group);
     if (fanout->on_end)
         fanout->on_end(fanout->on_end_arg);
 }
 
-/* Holds what it refused after the others had ended. False where a part of it was taken, at the end,
- * or without memory. */
-static bool fanout_hold_apart(struct share *share, struct br_item *child)
+/* Holds a detached item that was refused. Returns false if some of its records already have a
+ * result, if the fan-out is closing, or without memory. */
+static bool fanout_hold_detached(struct delivery *delivery, struct br_item *child)
 {
-    struct br_item *own = share->own;
-    if (!own || share->group->fanout->closing || child->n_held != share->group->count)
+    struct br_item *spare = delivery->spare;
+    if (!spare || delivery->group->fanout->closing || child->n_pending != delivery->group->count)
         return false;
-    share->own = NULL;
-    (void)br_debt_move(&own->debt, &child->debt, child->n_held);
-    (void)br_lane_hold(fanout_end_of(share)->lane, own, NULL, NULL);
+    delivery->spare = NULL;
+    (void)br_pending_move(&spare->pending, &child->pending, child->n_pending);
+    (void)fanout_add_held(fanout_destination_of(delivery), spare, NULL);
     return true;
 }
 
-/* One that went on alone has ended. */
-static void fanout_on_apart(struct share *share, struct br_item *child)
+/* Handles the end of a detached delivery. */
+static void fanout_on_detached(struct delivery *delivery, struct br_item *child)
 {
-    struct group *group = share->group;
+    struct group *group = delivery->group;
     const struct br_outcome *outcome = &child->outcome;
     const char *reason = group->fanout->closing ? "shutdown" : "retries_exhausted";
-    bool held = outcome->verdict == BR_RETRY && fanout_hold_apart(share, child);
-    br_item_free(share->own);
-    share->own = NULL;
-    fanout_end_of(share)->apart -= share->apart;
-    share->fate = OVER;
+    bool held = outcome->verdict == BR_RETRY && fanout_hold_detached(delivery, child);
+    br_item_free(delivery->spare);
+    delivery->spare = NULL;
+    fanout_destination_of(delivery)->detached -= delivery->detached;
+    delivery->state = ENDED;
     if (outcome->verdict == BR_DONE)
-        fanout_end_of(share)->slow = false;
+        fanout_destination_of(delivery)->slow = false;
     if (outcome->verdict == BR_DONE || held)
         return;
-    br_lane_lost(fanout_end_of(share)->lane, group->signal, child->n_held, outcome->text);
-    br_item_settle(child, outcome->verdict == BR_RETRY ? BR_FATE_DROPPED : BR_FATE_REJECTED, reason,
-                   child->n_held);
+    fanout_count_dropped(fanout_destination_of(delivery), group->signal, child->n_pending,
+                         outcome->text);
+    br_item_report(child, outcome->verdict == BR_RETRY ? BR_RESULT_DROPPED : BR_RESULT_REJECTED,
+                   reason, child->n_pending);
 }
 
 static void fanout_on_waited(struct br_timer *timer)
@@ -341,10 +436,10 @@ static void fanout_on_waited(struct br_timer *timer)
     fanout_group_step(group);
 }
 
-/* Without memory for the timer the sender waits as long as it takes. */
+/* Limits the time that the sender waits. Without memory for the timer it waits without a limit. */
 static void fanout_wait(struct group *group)
 {
-    if (group->taken && !group->apart && !group->item->waits && !group->waited &&
+    if (group->taken && !group->detached && !fanout_sender_waits(group) && !group->waited &&
         !group->timer.due_ms)
         (void)br_host_timer(group->fanout->host, &group->timer, BR_FANOUT_WAIT_MS,
                             fanout_on_waited);
@@ -352,160 +447,196 @@ static void fanout_wait(struct group *group)
 
 static void fanout_group_step(struct group *group)
 {
-    if (group->taken && !group->apart)
+    if (group->taken && !group->detached)
         fanout_hold_refused(group);
-    if (fanout_may_part(group))
-        fanout_part(group);
+    if (fanout_may_detach(group))
+        fanout_detach(group);
     if (group->n_under_way || group->n_held) {
         fanout_wait(group);
         return;
     }
-    if (group->apart)
-        fanout_part_end(group);
+    if (group->detached)
+        fanout_end_detached(group);
     else if (group->taken)
         fanout_group_end(group, &group->outcome);
     else
         fanout_give_back(group);
 }
 
-static void fanout_refuse(struct share *share, const struct br_outcome *outcome)
+static void fanout_refuse(struct delivery *delivery, const struct br_outcome *outcome)
 {
-    share->fate = REFUSED;
-    br_outcome_fold(&share->group->refusal, outcome);
+    delivery->state = REFUSED;
+    br_outcome_fold(&delivery->group->refusal, outcome);
 }
 
-static void fanout_on_share(struct br_item *child, void *arg)
+static void fanout_on_delivery(struct br_item *child, void *arg)
 {
-    struct share *share = arg;
-    struct group *group = share->group;
+    struct delivery *delivery = arg;
+    struct group *group = delivery->group;
     const struct br_outcome *outcome = &child->outcome;
     group->n_under_way--;
-    if (group->apart) {
-        fanout_on_apart(share, child);
+    if (group->detached) {
+        fanout_on_detached(delivery, child);
     } else if (outcome->verdict == BR_RETRY) {
-        share->lent = child->n_held == group->count;
-        if (share->lent)
-            (void)br_debt_move(&share->debt, &child->debt, child->n_held);
-        br_debt_forgive(&child->debt, child->signal);
-        fanout_refuse(share, outcome);
+        delivery->whole = child->n_pending == group->count;
+        if (delivery->whole)
+            (void)br_pending_move(&delivery->pending, &child->pending, child->n_pending);
+        br_pending_discard(&child->pending, child->signal);
+        fanout_refuse(delivery, outcome);
     } else {
-        share->fate = OVER;
-        share->rejected = outcome->verdict == BR_REJECT;
+        delivery->state = ENDED;
+        delivery->rejected = outcome->verdict == BR_REJECT;
         if (outcome->verdict == BR_DONE)
-            fanout_end_of(share)->slow = false;
+            fanout_destination_of(delivery)->slow = false;
         group->taken = true;
         fanout_fold(&group->outcome, outcome);
-        br_item_settle(child, BR_FATE_REJECTED, NULL, child->n_held);
+        br_item_report(child, BR_RESULT_REJECTED, NULL, child->n_pending);
     }
     fanout_group_step(group);
 }
 
-/* --- The beginning --------------------------------------------------------------------------- */
+/* --- Sending --------------------------------------------------------------------------------- */
 
-/* It goes on alone with as much as it may. */
-static bool fanout_is_behind(const struct end *end)
+/* Returns true if the destination has as many detached bytes as allowed. */
+static bool fanout_is_over_limit(const struct destination *destination)
 {
-    return end->config.apart_bytes && end->apart >= end->config.apart_bytes;
+    return destination->config.detached_bytes &&
+           destination->detached >= destination->config.detached_bytes;
 }
 
-/* True when all destinations lag: then the sender has to wait for them. */
-static bool fanout_all_behind(const struct br_fanout *fanout)
+/* Returns true if all destinations are over their limit; then the sender has to wait for them. */
+static bool fanout_all_over_limit(const struct br_fanout *fanout)
 {
     size_t n = 0;
     for (size_t i = 0; i < fanout->count; i++)
-        n += fanout_is_behind(&fanout->ends[i]);
+        n += fanout_is_over_limit(&fanout->destinations[i]);
     return n == fanout->count;
 }
 
-/* The data for one destination, without debt. NULL when there is no memory. */
-static struct br_item *fanout_make_child(const struct group *group, const struct end *end)
+/* Returns the data for one destination, without pending records. Returns NULL without memory. */
+static struct br_item *fanout_make_child(const struct group *group,
+                                         const struct destination *destination)
 {
-    return end->config.apart_bytes ? fanout_make_own(group->item) : br_item_twin(group->item);
+    return destination->config.detached_bytes ? fanout_copy_item(group->item)
+                                              : br_item_twin(group->item);
 }
 
-static void fanout_share_out(struct group *group, size_t index)
+static void fanout_send_one(struct group *group, size_t index)
 {
-    struct share *share = &group->shares[index];
-    const struct end *end = fanout_end_of(share);
+    struct delivery *delivery = &group->deliveries[index];
+    const struct destination *destination = fanout_destination_of(delivery);
     struct br_outcome outcome;
-    share->lags = fanout_is_behind(end) && !fanout_all_behind(group->fanout);
-    if (share->lags || br_lane_waits(end->lane)) {
-        outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "%s lags behind", end->config.name);
-        fanout_refuse(share, &outcome);
+    delivery->over_limit =
+        fanout_is_over_limit(destination) && !fanout_all_over_limit(group->fanout);
+    if (delivery->over_limit || destination->hold.n_waiting) {
+        outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "%s is too slow",
+                                   destination->config.name);
+        fanout_refuse(delivery, &outcome);
         return;
     }
-    struct br_item *child = fanout_make_child(group, end);
-    if (!child || !br_account_lend(group->account, index, &child->debt)) {
+    struct br_item *child = fanout_make_child(group, destination);
+    if (!child || !br_copies_make(group->copies, index, &child->pending)) {
         br_item_free(child);
         outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
-        fanout_refuse(share, &outcome);
+        fanout_refuse(delivery, &outcome);
         return;
     }
-    br_debt_enter(&child->debt, child->signal, end->config.ledger);
-    child->keeps_debt = true;
-    child->done = fanout_on_share;
-    child->done_arg = share;
+    br_pending_enter(&child->pending, child->signal, destination->config.ledger);
+    child->kind = BR_ITEM_BORROWS;
+    child->done = fanout_on_delivery;
+    child->done_arg = delivery;
     group->n_under_way++;
-    br_consume(end->config.next, child);
+    br_consume(destination->config.next, child);
 }
 
 static void fanout_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_fanout *fanout = br_container_of(self, struct br_fanout, input);
-    struct group *group = br_calloc(1, sizeof *group + fanout->count * sizeof group->shares[0]);
-    struct br_account *account = group ? br_account_open(item, fanout->count) : NULL;
-    if (!account) {
+    struct group *group = br_calloc(1, sizeof *group + fanout->count * sizeof group->deliveries[0]);
+    struct br_copies *copies = group ? br_copies_open(item, fanout->count) : NULL;
+    if (!copies) {
         br_free(group);
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
         return;
     }
     group->fanout = fanout;
     group->item = item;
-    group->account = account;
-    group->count = br_account_size(account);
+    group->copies = copies;
+    group->count = br_copies_size(copies);
     group->signal = item->signal;
     group->outcome = group->refusal = BR_OUTCOME_DONE;
-    group->n_under_way = 1; /* until all have theirs */
+    group->n_under_way = 1; /* keeps the group until all deliveries were sent */
     for (size_t i = 0; i < fanout->count; i++)
-        group->shares[i].group = group;
+        group->deliveries[i].group = group;
     for (size_t i = 0; i < fanout->count; i++)
-        fanout_share_out(group, i);
+        fanout_send_one(group, i);
     group->n_under_way--;
     fanout_group_step(group);
 }
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Life cycle ------------------------------------------------------------------------------ */
 
-static struct br_lane *fanout_make_lane(const struct br_fanout *fanout,
-                                        const struct br_fanout_config *config,
-                                        const struct br_fanout_end *fanout_end)
+static double *fanout_metric(const struct destination *destination, enum br_metric_type type,
+                             const char *name, enum br_signal signal)
 {
     struct br_str labels = {.max = 1024};
-    br_label(&labels, fanout_end->kind, fanout_end->id);
-    struct br_lane_config lane = {
-        .next = fanout_end->next,
-        .name = fanout_end->name,
-        .labels = labels.failed ? "" : labels.data,
-        .max_bytes = config ? br_host_share(fanout->host, (size_t)config->hold_size) : 0,
-        .max_ms = config ? config->hold_time / 1000000 : 0};
-    struct br_lane *made = br_lane_new(fanout->host, &lane);
+    br_label(&labels, destination->config.kind, destination->config.id);
+    br_label(&labels, "signal", br_signal_name(signal));
+    double *metric =
+        br_metric(destination->fanout->host->metrics, type, name, labels.failed ? "" : labels.data);
     br_str_release(&labels);
-    return made;
+    return metric;
+}
+
+static bool fanout_init_destination(struct destination *destination,
+                                    const struct br_fanout_config *config)
+{
+    struct br_host *host = destination->fanout->host;
+    struct br_hold_config hold = {
+        .host = host,
+        .next = destination->config.next,
+        .policy = {.order = BR_HOLD_IN_ORDER,
+                   .first_delay_ms = HELD_FIRST_MS,
+                   .max_delay_ms = HELD_MAX_MS,
+                   .window = HELD_WINDOW,
+                   .max_bytes = config ? br_host_share(host, (size_t)config->hold_size) : 0,
+                   .max_age_ms = config ? config->hold_time / 1000000 : 0},
+        .end = fanout_on_hold_end};
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
+        hold.held[s] = fanout_metric(destination, BR_GAUGE, "braid_fanout_held", s);
+        destination->dropped[s] = fanout_metric(destination, BR_COUNTER, "braid_fanout_dropped", s);
+    }
+    return br_hold_init(&destination->hold, &hold);
+}
+
+static void fanout_release_destination(struct destination *destination)
+{
+    br_hold_release(&destination->hold);
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
+        if (destination->n_unsent[s])
+            br_error(
+                &destination->log,
+                "dropped %llu %s (shutdown) that other destinations accepted: they could not be "
+                "delivered in time",
+                (unsigned long long)destination->n_unsent[s], br_signal_records(s));
 }
 
 struct br_fanout *br_fanout_new(struct br_host *host, const struct br_fanout_config *config,
                                 const struct br_fanout_end *ends, size_t count)
 {
-    struct br_fanout *fanout = br_calloc(1, sizeof *fanout + count * sizeof fanout->ends[0]);
+    struct br_fanout *fanout =
+        br_calloc(1, sizeof *fanout + count * sizeof fanout->destinations[0]);
     if (!fanout)
         return NULL;
     fanout->input.consume = fanout_consume;
     fanout->host = host;
     for (fanout->count = 0; fanout->count < count; fanout->count++) {
-        struct end *end = &fanout->ends[fanout->count];
-        end->config = ends[fanout->count];
-        end->lane = fanout_make_lane(fanout, config, &ends[fanout->count]);
-        if (!end->lane) {
+        struct destination *destination = &fanout->destinations[fanout->count];
+        destination->config = ends[fanout->count];
+        destination->fanout = fanout;
+        destination->log.name = destination->config.name;
+        if (!fanout_init_destination(destination, config)) {
+            fanout_release_destination(destination);
             br_fanout_free(fanout);
             return NULL;
         }
@@ -521,24 +652,27 @@ struct br_consumer *br_fanout_input(struct br_fanout *fanout)
 bool br_fanout_idle(const struct br_fanout *fanout)
 {
     for (size_t i = 0; i < fanout->count; i++)
-        if (!br_lane_idle(fanout->ends[i].lane))
+        if (fanout->destinations[i].hold.n_held)
             return false;
-    return fanout->n_apart == 0;
+    return fanout->n_detached == 0;
 }
 
 void br_fanout_on_end(struct br_fanout *fanout, void (*fn)(void *arg), void *arg)
 {
     fanout->on_end = fn;
     fanout->on_end_arg = arg;
-    for (size_t i = 0; i < fanout->count; i++)
-        br_lane_on_end(fanout->ends[i].lane, fn, arg);
+    for (size_t i = 0; i < fanout->count; i++) {
+        fanout->destinations[i].hold.config.on_end = fn;
+        fanout->destinations[i].hold.config.arg = arg;
+    }
 }
 
 void br_fanout_close(struct br_fanout *fanout)
 {
+    struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
     fanout->closing = true;
     for (size_t i = 0; i < fanout->count; i++)
-        br_lane_close(fanout->ends[i].lane);
+        br_hold_close(&fanout->destinations[i].hold, &outcome);
 }
 
 void br_fanout_free(struct br_fanout *fanout)
@@ -546,13 +680,13 @@ void br_fanout_free(struct br_fanout *fanout)
     if (!fanout)
         return;
     for (size_t i = 0; i < fanout->count; i++)
-        br_lane_free(fanout->ends[i].lane);
+        fanout_release_destination(&fanout->destinations[i]);
     br_free(fanout);
 }
 
 const struct br_option br_fanout_options[] = {
     BR_INT(struct br_fanout_config, hold_size, 64 << 20, 0, 1099511627776.0,
-           "bytes held for each destination that lags behind, all workers together; 0: nothing"),
-    BR_DURATION(struct br_fanout_config, hold_time, "5m", "how long each item is held"),
+           "bytes held for each slow destination, by all workers together; 0: nothing"),
+    BR_DURATION(struct br_fanout_config, hold_time, "5m", "how long an item is held"),
     BR_OPT_END,
 };

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A fan-out sends each item to several destinations, and each destination's outcome is its own.
- * What a destination has taken is never sent to it again. What another one did not take meanwhile
- * is held for that one alone (lane.h), within a bound, and the sender gets the outcome of the
- * first. Only when no destination has taken the item or refused it for good does the sender have to
- * send it again: then nothing of it is kept here.
+ * A fan-out sends each item to several destinations. An item that a destination has accepted is not
+ * sent to it again. If another destination has refused the same item, the fan-out holds the item
+ * for that one (hold.h), within a limit, and the sender gets the outcome of the first. The sender
+ * has to send the item again only if every destination has refused it; then the fan-out keeps
+ * nothing.
  *
- * The sender also waits for what is held where somebody waits for the item's delivery
- * (br_item.waits), or, for BR_FANOUT_WAIT_MS, where the destination answers when it has delivered
- * and the sender is not answered yet (br_item.answered). Where one goes without the item after all,
- * that is a partial success of which nothing was taken there: its sender is told, and does not send
- * it to everybody again. Where it only takes longer, the sender is told that. Senders that come
- * after one that has waited in vain do not wait until the destination takes something again.
+ * The sender waits for a held item in two cases. With BR_SENDER_WAITS it waits until the item has
+ * ended. If the destination answers only after delivery (`delivers`) and the sender was not
+ * answered, it waits for at most BR_FANOUT_WAIT_MS. If the item is dropped for one destination, the
+ * sender receives a partial success with all records rejected, so that it does not send them again
+ * to all. If the item is still held, the outcome's text reports that. After a sender has waited in
+ * vain, others do not wait until the destination accepts an item again.
  *
- * One that does not answer, or tries again by itself for a long time, would hold up the others
- * through their sender: within a bound it goes on alone (`apart_bytes`). What it refuses then is
- * held as above; what one gives up that has tried for long (`final`) is lost to it. Over the bound
- * the data is held, or lost to it, as long as another one takes the data.
+ * A destination that does not answer, or retries for a long time by itself, would delay the sender
+ * and so the other destinations. Its deliveries are detached: the item ends without them, within
+ * the limit `detached_bytes`. A detached item that is refused is held as above. One that a `final`
+ * destination gives up is dropped for it. Above the limit, further items are held or dropped for
+ * the destination, as long as another destination accepts them.
  *
- * To the ledger the item is one, however many destinations there are (debt.h).
+ * The ledger counts each record once, however many destinations there are (core/pending.h).
  */
 #pragma once
 
@@ -26,40 +27,42 @@
 
 struct br_fanout_end {
     struct br_consumer *next; /* borrowed */
-    struct br_ledger *ledger; /* of the exporter that this is; NULL: it is none, or has none */
+    struct br_ledger *ledger; /* of the exporter that this destination is; NULL: it has none */
     const char *name;         /* for logs; borrowed */
     const char *kind, *id; /* label of its metrics: exporter="otlp/tempo"; borrowed until return */
-    bool delivers;         /* DONE from it means delivered, not just taken */
-    bool final; /* RETRY from it means that it has given up: nothing is held for it, and no sender
-                   of which another one has the data waits for it */
-    size_t apart_bytes; /* what it may go on with alone when others have ended; 0: nothing */
+    bool delivers;         /* BR_DONE from it means delivered, not only queued */
+    /* BR_RETRY from it means that it has given up: nothing is held for it, and no sender waits
+     * for it if another destination has the data */
+    bool final;
+    size_t detached_bytes; /* limit of detached deliveries; 0: none are detached */
 };
 
-/* service::fanout. */
+/* Configuration `service::fanout`. */
 struct br_fanout_config {
-    int64_t hold_size;  /* bytes held for each destination at the most, all workers together */
-    uint64_t hold_time; /* ns */
+    int64_t hold_size;  /* most bytes held for each destination, by all workers together */
+    uint64_t hold_time; /* nanoseconds */
 };
 
 extern const struct br_option br_fanout_options[];
 
-/* Half of what an exporter of OTLP waits for an answer, by its default. */
+/* Half of the default timeout of an OTLP exporter. */
 #define BR_FANOUT_WAIT_MS 5000
 
 struct br_fanout;
 
-/* Returns NULL when there is no memory. `config` NULL: nothing is held. */
+/* Returns a fan-out that copies the `count` ends. `config` may be NULL: then nothing is held.
+ * Returns NULL without memory. */
 struct br_fanout *br_fanout_new(struct br_host *host, const struct br_fanout_config *config,
                                 const struct br_fanout_end *ends, size_t count);
 struct br_consumer *br_fanout_input(struct br_fanout *fanout);
 
-/* Returns true when nothing is held; `fn`, unless NULL, is called whenever something that was held
- * has ended. */
+/* br_fanout_idle returns true if no item is held or detached. br_fanout_on_end sets a function
+ * (may be NULL) that is called when such an item has ended. */
 bool br_fanout_idle(const struct br_fanout *fanout);
 void br_fanout_on_end(struct br_fanout *fanout, void (*fn)(void *arg), void *arg);
 
-/* Holds nothing any more: what is held is dropped for "shutdown". */
+/* Drops the held items with the reason "shutdown", and holds no further ones. */
 void br_fanout_close(struct br_fanout *fanout);
 
-/* Frees it; nothing that it has handed on may be under way. Accepts NULL. */
+/* Frees the fan-out. None of its deliveries may be under way. Accepts NULL. */
 void br_fanout_free(struct br_fanout *fanout);

@@ -8,14 +8,14 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#define PREFIX 2 /* of a key: signal and whether somebody waits */
+#define PREFIX 2 /* bytes at the start of a key: signal, and whether the sender waits */
 
 struct br_partitions {
     struct br_node *node;
     struct br_partition_config config;
     struct br_consumer *next;
-    struct br_map *batchers;    /* by prefix and metadata */
-    size_t weights[BR_SIGNALS]; /* in all of them */
+    struct br_map *batchers;    /* by key */
+    size_t weights[BR_SIGNALS]; /* of all batchers */
     void (*on_end)(void *arg);
     void *on_end_arg;
 };
@@ -28,15 +28,15 @@ static bool partition_separates(const struct br_strings *keys, const char *name)
     return false;
 }
 
-/* Makes the key of a partition: the metadata that items are kept apart by. Others may have asked
- * for more. */
+/* Makes the key of a partition: the configured metadata. Items may contain more metadata, for
+ * other components. */
 static void partition_key_of(const struct br_partitions *partitions, const struct br_item *item,
                              struct br_str *out)
 {
     const struct br_strings *keys = partitions->config.keys;
     const char *at = keys && keys->count ? item->metadata : NULL;
     br_str_putc(out, item->signal == BR_TRACES ? 't' : 'p');
-    br_str_putc(out, item->waits ? 'w' : '-');
+    br_str_putc(out, item->sender == BR_SENDER_WAITS ? 'w' : '-');
     while (at && *at) {
         const char *value = at + strlen(at) + 1, *next = value + strlen(value) + 1;
         if (partition_separates(keys, at))
@@ -45,7 +45,7 @@ static void partition_key_of(const struct br_partitions *partitions, const struc
     }
 }
 
-/* False when none could go. */
+/* Frees an idle batcher. Returns false if all are in use. */
 static bool partition_remove_idle(struct br_partitions *partitions)
 {
     struct br_batcher *batcher;
@@ -65,7 +65,7 @@ static struct br_batcher *partition_make(struct br_partitions *partitions,
                                          const struct br_item *item, const struct br_str *key)
 {
     struct br_batch_config config = partitions->config.batch;
-    config.late = config.late || item->waits;
+    config.late = config.late || item->sender == BR_SENDER_WAITS;
     config.weight = &partitions->weights[item->signal];
     config.metadata = key->data + PREFIX;
     config.metadata_len = key->len - PREFIX;

@@ -3,35 +3,36 @@
 
 #include "base/mem.h"
 #include "config/parts.h"
-#include "core/debt.h"
+#include "core/pending.h"
 #include "pipeline/exporter.h"
-#include "pipeline/redelivery.h"
 
 #define NO_MEMORY_MS 200
 
 struct br_queue {
     struct br_consumer input;
-    struct br_consumer batched; /* what the batcher sends to */
+    struct br_consumer batched; /* input of batches */
     struct br_node *node;
     const struct br_queue_config *config;
     struct br_consumer *next;
-    struct br_partitions *batchers; /* NULL: nothing is batched */
+    struct br_partitions *batchers; /* NULL: without `batch` */
     struct br_list waiting;         /* items that no consumer has taken yet */
-    struct br_list overflow;        /* items that came to a full queue and block */
-    struct br_list flying;          /* items given to `next` */
-    size_t sizes[BR_SIGNALS]; /* of waiting and flying, by the sizer; of batchers they weigh it */
-    unsigned in_flight, flights[BR_SIGNALS]; /* of both signals, and of each */
+    /* items that wait because the queue is full (block_on_overflow) */
+    struct br_list overflow;
+    struct br_list sent_items; /* items sent to `next` */
+    /* of waiting and sent items in units of the sizer; with batchers, by br_item.weight */
+    size_t sizes[BR_SIGNALS];
+    unsigned in_flight, n_in_flight[BR_SIGNALS]; /* sent items of both signals, and of each */
     size_t capacity; /* this worker's shares of queue_size and num_consumers */
     unsigned consumers;
-    struct br_deferred room; /* batches have ended */
-    struct br_timer again;   /* for what could not be sent without memory; parked otherwise */
+    struct br_deferred room; /* runs after batches have ended */
+    struct br_timer again;   /* retries sending after a lack of memory; parked otherwise */
     bool draining, closing;
     void (*on_empty)(void *arg);
     void *on_empty_arg;
     struct br_log_limit log_limit;
     struct br_exporter_counts counts;
     double *refused[BR_SIGNALS];
-    struct br_histogram *enqueued, *enqueued_bytes; /* sizes of requests that came */
+    struct br_histogram *enqueued, *enqueued_bytes; /* sizes of received requests */
     double *size_metrics[BR_SIGNALS], *flight_metrics[BR_SIGNALS];
 };
 
@@ -39,7 +40,7 @@ static size_t queue_size_of(const struct br_queue *queue, const struct br_item *
 {
     switch (queue->config->sizer) {
     case BR_SIZER_ITEMS:
-        return item->n_items;
+        return item->n_records;
     case BR_SIZER_BYTES:
         return item->size;
     default:
@@ -47,7 +48,7 @@ static size_t queue_size_of(const struct br_queue *queue, const struct br_item *
     }
 }
 
-/* The size of what it holds of a signal, gathered data included. */
+/* Returns the size of the held data of a signal, including gathered data. */
 static size_t queue_signal_size(const struct br_queue *queue, enum br_signal signal)
 {
     return queue->batchers ? br_partitions_weight(queue->batchers, signal) : queue->sizes[signal];
@@ -64,13 +65,14 @@ static void queue_show_size(struct br_queue *queue, enum br_signal signal)
         *queue->size_metrics[signal] = (double)queue_signal_size(queue, signal);
 }
 
-/* One more, or one less, is under way. */
+/* Counts an item that begins or ends to be under way. */
 static void queue_count_flight(struct br_queue *queue, enum br_signal signal, bool begins)
 {
     queue->in_flight = begins ? queue->in_flight + 1 : queue->in_flight - 1;
-    queue->flights[signal] = begins ? queue->flights[signal] + 1 : queue->flights[signal] - 1;
+    queue->n_in_flight[signal] =
+        begins ? queue->n_in_flight[signal] + 1 : queue->n_in_flight[signal] - 1;
     if (queue->flight_metrics[signal])
-        *queue->flight_metrics[signal] = queue->flights[signal];
+        *queue->flight_metrics[signal] = queue->n_in_flight[signal];
 }
 
 static void queue_account(struct br_queue *queue, const struct br_item *item, bool in)
@@ -93,16 +95,16 @@ static void queue_check_empty(struct br_queue *queue)
         fn(queue->on_empty_arg);
 }
 
-/* The exporter gave up on what nobody waits for any more. */
-static void queue_lose(struct br_queue *queue, struct br_item *item,
-                       const struct br_outcome *outcome)
+/* Drops an item that the exporter has given up, and whose sender was answered. */
+static void queue_drop_item(struct br_queue *queue, struct br_item *item,
+                            const struct br_outcome *outcome)
 {
     if (outcome->verdict == BR_REJECT)
-        br_redelivery_drop(queue->node, item, "rejected", outcome, &queue->log_limit);
+        br_node_drop(queue->node, item, "rejected", outcome, &queue->log_limit);
     else if (queue->closing)
-        br_redelivery_end(queue->node, item);
+        br_node_drop_unsent(queue->node, item);
     else
-        br_redelivery_drop(queue->node, item, "retries_exhausted", outcome, &queue->log_limit);
+        br_node_drop(queue->node, item, "retries_exhausted", outcome, &queue->log_limit);
 }
 
 static void queue_dispatch(struct br_queue *queue);
@@ -112,9 +114,9 @@ static void queue_enqueue(struct br_queue *queue, struct br_item *item);
 static void queue_count_result(struct br_queue *queue, const struct br_item *child)
 {
     enum br_signal s = child->signal;
-    uint32_t sent = child->n_sent < child->n_items ? child->n_sent : child->n_items;
+    uint32_t sent = child->n_sent < child->n_records ? child->n_sent : child->n_records;
     *queue->counts.sent[s] += sent;
-    *queue->counts.failed[s] += child->n_items - sent;
+    *queue->counts.failed[s] += child->n_records - sent;
 }
 
 static void queue_on_sent(struct br_item *child, void *arg)
@@ -127,12 +129,12 @@ static void queue_on_sent(struct br_item *child, void *arg)
     br_list_remove(&item->link);
     queue_account(queue, item, false);
     if (item->done || item->parent) {
-        br_item_finish(item, outcome); /* somebody waits for the result */
+        br_item_finish(item, outcome); /* the sender or the parent gets the result */
     } else {
         if (outcome->verdict != BR_DONE)
-            queue_lose(queue, item, outcome);
+            queue_drop_item(queue, item, outcome);
         else
-            br_redelivery_partly(queue->node, item, outcome, &queue->log_limit);
+            br_node_log_partial(queue->node, item, outcome, &queue->log_limit);
         br_item_done(item);
     }
     queue_dispatch(queue);
@@ -144,7 +146,7 @@ static bool queue_send_one(struct br_queue *queue, struct br_item *item)
     struct br_item *child = br_item_attempt(item, queue_on_sent, queue);
     if (!child)
         return false;
-    br_list_append(&queue->flying, &item->link);
+    br_list_append(&queue->sent_items, &item->link);
     queue_count_flight(queue, item->signal, true);
     br_consume(queue->next, child);
     return true;
@@ -184,7 +186,7 @@ static void queue_on_again(struct br_timer *timer)
     queue_dispatch(queue);
 }
 
-/* Puts an item, ours or its sender's, where consumers take it. */
+/* Adds an item of the queue or of a sender to the waiting ones. */
 static void queue_hold(struct br_queue *queue, struct br_item *item)
 {
     queue_account(queue, item, true);
@@ -204,37 +206,38 @@ static void queue_enqueue(struct br_queue *queue, struct br_item *item)
         queue_show_size(queue, signal);
         return;
     }
-    if (!queue->config->enabled || queue->config->wait_for_result || item->waits) {
+    if (!queue->config->enabled || queue->config->wait_for_result ||
+        item->sender == BR_SENDER_WAITS) {
         queue_hold(queue, item);
         return;
     }
-    /* From here on the queue answers for the data: its sender is done. */
-    struct br_item *own = br_item_new(queue->node->host, item->signal);
-    if (!own || !br_item_keep_metadata(own, item) || br_item_absorb(own, item)) {
-        br_item_free(own);
+    /* The sender is answered, and the queue is responsible for a copy of the item. */
+    struct br_item *copy = br_item_new(queue->node->host, item->signal);
+    if (!copy || !br_item_keep_metadata(copy, item) || br_item_absorb(copy, item)) {
+        br_item_free(copy);
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
         return;
     }
     br_item_done(item);
-    queue_hold(queue, own);
+    queue_hold(queue, copy);
 }
 
 static void queue_note_size(struct br_queue *queue, const struct br_item *item)
 {
     if (!queue->enqueued || item->n_parts == 0)
         return;
-    br_histogram_observe(queue->enqueued, item->n_items);
+    br_histogram_observe(queue->enqueued, item->n_records);
     br_histogram_observe(queue->enqueued_bytes, (double)item->size);
 }
 
 static void queue_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_queue *queue = br_container_of(self, struct br_queue, input);
-    br_debt_enter(&item->debt, item->signal, queue->node->ledger);
+    br_pending_enter(&item->pending, item->signal, queue->node->ledger);
     queue_note_size(queue, item);
     if (queue->closing) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "shutting down");
-    } else if (item->n_items == 0 && item->n_parts == 0) {
+    } else if (item->n_records == 0 && item->n_parts == 0) {
         br_item_done(item);
     } else if (!queue->config->enabled ||
                (br_list_empty(&queue->overflow) && queue_fits(queue, item))) {
@@ -242,12 +245,12 @@ static void queue_consume(struct br_consumer *self, struct br_item *item)
     } else if (queue->config->block_on_overflow) {
         br_list_append(&queue->overflow, &item->link);
     } else {
-        *queue->refused[item->signal] += item->n_items;
+        *queue->refused[item->signal] += item->n_records;
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "sending_queue is full");
     }
 }
 
-/* A batch is ready. It came with its own duty of being finished, so it is simply held. */
+/* Receives a batch. Its callback reports the result, so it is only queued. */
 static void queue_batched_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_queue *queue = br_container_of(self, struct br_queue, batched);
@@ -263,7 +266,7 @@ static void queue_on_room(struct br_deferred *deferred)
     queue_check_empty(queue);
 }
 
-/* Later, because a batcher that has just become idle may go when others come. */
+/* Deferred, because a batcher that has just become idle can be freed when other items arrive. */
 static void queue_on_batch_end(void *arg)
 {
     struct br_queue *queue = arg;
@@ -329,8 +332,8 @@ static void queue_make_metrics(struct br_queue *queue)
         br_node_size_histogram(queue->node, "otelcol_exporter_enqueue_size_bytes", true);
 }
 
-/* The Collector has a queue for each signal and tells them apart by data_type. Here both signals
- * share one, so that the capacity is that of either. */
+/* The Collector has a queue for each signal, with the label data_type. Braid's signals share a
+ * queue, so each label has the whole capacity. */
 static void queue_make_gauges(struct br_queue *queue)
 {
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
@@ -368,7 +371,7 @@ struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config
     queue->consumers = (unsigned)queue_share(node->host, config->num_consumers);
     br_list_init(&queue->waiting);
     br_list_init(&queue->overflow);
-    br_list_init(&queue->flying);
+    br_list_init(&queue->sent_items);
     queue_make_metrics(queue);
     queue_make_gauges(queue);
     if (!br_host_timer_park(node->host, &queue->again, queue_on_again) ||
@@ -405,7 +408,7 @@ static void queue_drop_all(struct br_queue *queue, struct br_list *list)
     while ((link = br_list_shift(list))) {
         struct br_item *item = br_container_of(link, struct br_item, link);
         if (!item->done && !item->parent)
-            br_redelivery_end(queue->node, item);
+            br_node_drop_unsent(queue->node, item);
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
     }
 }
@@ -415,7 +418,7 @@ void br_queue_drop(struct br_queue *queue)
     queue->closing = true;
     queue_drop_all(queue, &queue->overflow);
     queue_drop_all(queue, &queue->waiting);
-    queue_drop_all(queue, &queue->flying);
+    queue_drop_all(queue, &queue->sent_items);
     br_partitions_free(queue->batchers);
     queue->batchers = NULL;
 }
@@ -435,37 +438,40 @@ static const char *const batch_sizers[] = {"items", "bytes", NULL};
 
 static const struct br_option queue_partition_options[] = {
     BR_STRINGS(struct br_queue_partition_config, metadata_keys,
-               "client metadata by which batches are kept apart, and which they go on with"),
+               "client metadata: each set of values has separate batches, which keep it"),
     BR_INT(struct br_queue_partition_config, cache_size, 10000, 1, 1000000,
-           "most different values of that metadata; an idle one makes room"),
-    BR_IGNORED("idle_timeout", "an idle partition is removed when its room is needed"),
+           "most sets of values at once; an idle one is replaced"),
+    BR_IGNORED("idle_timeout", "an idle partition is removed when a new one needs its place"),
     BR_OPT_END,
 };
 
 const struct br_option br_queue_batch_options[] = {
-    BR_DURATION(struct br_queue_batch_config, flush_timeout, "200ms", "a batch leaves after it"),
+    BR_DURATION(struct br_queue_batch_config, flush_timeout, "200ms", "a batch is sent after it"),
     BR_INT(struct br_queue_batch_config, min_size, 8192, 0, 4294967295.0,
-           "a batch of this size leaves; 0: at once"),
-    BR_INT(struct br_queue_batch_config, max_size, 0, 0, 4294967295.0, "cut above it; 0: never"),
+           "a batch of this size is sent; 0: at once"),
+    BR_INT(struct br_queue_batch_config, max_size, 0, 0, 4294967295.0,
+           "larger batches are divided; 0: never"),
     BR_ENUM(struct br_queue_batch_config, sizer, "items", batch_sizers,
-            "unit of the two sizes; the queue's where that is bytes"),
+            "unit of the two sizes; by default that of the queue if it is bytes"),
     BR_STRUCT(struct br_queue_batch_config, partition, queue_partition_options,
-              "what keeps batches apart"),
+              "conditions for separate batches"),
     BR_OPT_END,
 };
 
 #define QUEUE_ROWS(on)                                                                             \
-    BR_BOOL(struct br_queue_config, enabled, (on), "answer before the exporter has"),              \
+    BR_BOOL(struct br_queue_config, enabled, (on),                                                 \
+            "answer before the exporter has delivered the data"),                                  \
         BR_INT(struct br_queue_config, num_consumers, 10, 1, 10000,                                \
-               "requests under way at once, all workers together"),                                \
+               "requests under way at once, of all workers together"),                             \
         BR_INT(struct br_queue_config, queue_size, 1000, 1, 9007199254740992.0,                    \
-               "how much it holds, all workers together"),                                         \
+               "capacity, of all workers together"),                                               \
         BR_ENUM(struct br_queue_config, sizer, "requests", sizers, "unit of queue_size"),          \
         BR_BOOL(struct br_queue_config, block_on_overflow, false,                                  \
-                "wait instead of refusing when full"),                                             \
-        BR_BOOL(struct br_queue_config, wait_for_result, false, "answer when the exporter has"),   \
+                "when full, wait instead of refusing"),                                            \
+        BR_BOOL(struct br_queue_config, wait_for_result, false,                                    \
+                "answer after the exporter has delivered the data"),                               \
         BR_PRESENT(struct br_queue_config, batch, struct br_queue_batch_config,                    \
-                   br_queue_batch_options, "batches what is queued"),                              \
+                   br_queue_batch_options, "combines queued requests into batches"),               \
         BR_OPT_END
 
 const struct br_option br_queue_options[] = {QUEUE_ROWS(true)};

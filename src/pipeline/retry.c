@@ -6,7 +6,8 @@
 #include "pipeline/exporter.h"
 
 #define AGAIN_MS 1000
-#define SILENCE_MS 5000 /* without an answer; then one wakes those who wait */
+/* milliseconds without an answer, after which the next answer wakes the waiting items */
+#define SILENCE_MS 5000
 #define WAKE_OVER_MS 1000.0
 #define HINT_MIN_MS 100
 
@@ -17,29 +18,29 @@ struct br_retry {
     struct br_consumer *next;
     struct br_list held; /* of attempt */
     struct br_log_limit log_limit, back_limit;
-    uint64_t failing_since_ms; /* the first failure after which nothing was answered; 0: none */
+    uint64_t failing_since_ms; /* time of the first failure since the last answer; 0: none */
     struct silence {
-        uint64_t since_ms;  /* the first failure after the last answer; 0: none */
-        bool reachable;     /* and its end is near */
-    } silences[BR_SIGNALS]; /* they may go to different places */
-    bool said;              /* and the log has it */
+        uint64_t since_ms;  /* time of the first failure since the last answer; 0: none */
+        bool reachable;     /* a connection was opened since */
+    } silences[BR_SIGNALS]; /* for each signal, because they can have different servers */
+    bool logged;            /* the failure was logged */
     bool closing;
 };
 
-/* An item that has not ended yet. What was refused as a whole is divided: then its pieces are tried
- * one after the other, so that each tells something about the next. */
+/* An item that has not ended yet. One that is too large is divided. Then its pieces are tried
+ * one after the other, because each result is information about the next piece. */
 struct attempt {
     struct br_list link;
     struct br_retry *retry;
-    struct br_item *item;  /* what is tried: the item that came, or a piece of it */
-    struct br_list pieces; /* of br_item: what comes after it, the smallest first */
+    struct br_item *item;  /* the received item, or the piece of it that is tried */
+    struct br_list pieces; /* br_item: the pieces to try next, the smallest first */
     struct br_timer timer;
     uint64_t started_ms;
     double interval_ms;
-    unsigned n_refused;    /* pieces in a row */
-    unsigned most_refused; /* after so many more of it needs a delay */
-    bool out_of_turn;      /* `item` was the largest piece */
-    bool wakeable;         /* it waits for a peer that is not there */
+    unsigned n_refused;    /* pieces refused in a row */
+    unsigned most_refused; /* limit of n_refused, above which each request waits */
+    bool tried_largest;    /* `item` was the largest piece */
+    bool unreachable;      /* it waits for an unreachable server */
 };
 
 static void retry_try_once(struct attempt *attempt);
@@ -62,7 +63,7 @@ static struct br_item *retry_attempt_shift(struct attempt *attempt)
     return list ? br_container_of(list, struct br_item, link) : NULL;
 }
 
-/* Ends what is tried and all that would come after it. */
+/* Ends the item or piece that is tried and all further pieces. */
 static void retry_attempt_end(struct attempt *attempt, const struct br_outcome *outcome)
 {
     struct br_item *piece;
@@ -77,8 +78,8 @@ static void retry_on_due(struct br_timer *timer)
     retry_try_once(br_container_of(timer, struct attempt, timer));
 }
 
-/* Exponential back-off with jitter, as the Collector's. A server's hint wins (OTLP, "Failures"),
- * but for one so short that it is no wait at all. */
+/* Returns a delay with exponential back-off and jitter, as in the Collector. A hint of the
+ * server wins (OTLP, "Failures"), but is at least HINT_MIN_MS. */
 static uint64_t retry_next_delay(struct attempt *attempt, uint32_t hint_ms)
 {
     const struct br_retry_config *retry_config = attempt->retry->config;
@@ -94,48 +95,48 @@ static uint64_t retry_next_delay(struct attempt *attempt, uint32_t hint_ms)
 
 /* --- The end of a silence -------------------------------------------------------------------- */
 
-/* The peer is not there, as far as one can tell. Its own hint would say more. */
-static bool retry_says_nothing(const struct br_outcome *outcome)
+/* Returns true if the server seems unreachable. A server that sent a delay is reachable. */
+static bool retry_is_unreachable(const struct br_outcome *outcome)
 {
     return !outcome->delay_ms && (outcome->status == BR_STATUS_UNAVAILABLE ||
                                   outcome->status == BR_STATUS_DEADLINE_EXCEEDED);
 }
 
-/* Only ever earlier. A timer that is armed can be armed again without memory. */
+/* Moves the timer forward, never back. Arming an armed timer needs no memory. */
 static void retry_wake(struct attempt *attempt, uint64_t delay_ms)
 {
     struct br_host *host = attempt->retry->node->host;
-    attempt->wakeable = false;
+    attempt->unreachable = false;
     if (br_host_mono_ms(host) + delay_ms < attempt->timer.due_ms)
         (void)br_host_timer(host, &attempt->timer, delay_ms, retry_on_due);
 }
 
-static struct attempt *retry_next_wakeable(struct br_retry *retry, struct br_list *from,
-                                           enum br_signal signal)
+static struct attempt *retry_next_unreachable(struct br_retry *retry, struct br_list *from,
+                                              enum br_signal signal)
 {
     for (struct br_list *list = from->next; list != &retry->held; list = list->next) {
         struct attempt *attempt = br_container_of(list, struct attempt, link);
-        if (attempt->wakeable && attempt->item->signal == signal)
+        if (attempt->unreachable && attempt->item->signal == signal)
             return attempt;
     }
     return NULL;
 }
 
-/* All at once they might be too much for a peer that has just come back. */
+/* Wakes the items at random times, to avoid overloading a server that has just restarted. */
 static void retry_wake_all(struct br_retry *retry, enum br_signal signal)
 {
     struct attempt *attempt;
     struct br_list *from = &retry->held;
-    while ((attempt = retry_next_wakeable(retry, from, signal))) {
+    while ((attempt = retry_next_unreachable(retry, from, signal))) {
         from = &attempt->link;
         retry_wake(attempt, (uint64_t)(br_host_random(retry->node->host) * WAKE_OVER_MS));
     }
 }
 
-/* One finds out for all. */
+/* Probes with one item; the others follow if it succeeds. */
 static void retry_wake_one(struct br_retry *retry, enum br_signal signal)
 {
-    struct attempt *attempt = retry_next_wakeable(retry, &retry->held, signal);
+    struct attempt *attempt = retry_next_unreachable(retry, &retry->held, signal);
     if (attempt)
         retry_wake(attempt, 0);
 }
@@ -157,7 +158,8 @@ static void retry_note_silence(struct br_retry *retry, enum br_signal signal)
         silence->since_ms = br_host_mono_ms(retry->node->host);
 }
 
-/* A peer that takes some and refuses others is left to everybody's own delays. */
+/* Wakes the waiting items if an answer ends a silence. A server that accepts some items and refuses
+ * others causes no silence, so each item keeps its delay. */
 static void retry_end_silence(struct br_retry *retry, enum br_signal signal)
 {
     struct silence was = retry->silences[signal];
@@ -169,51 +171,53 @@ static void retry_end_silence(struct br_retry *retry, enum br_signal signal)
     retry_wake_one(retry, signal == BR_TRACES ? BR_PROFILES : BR_TRACES);
 }
 
-/* --- What is said ---------------------------------------------------------------------------- */
+/* --- What is logged ----------------------------------------------------------------------------
+ */
 
-/* Nobody who waits for data to arrive should have to guess why it does not. */
-static void retry_say(struct br_retry *retry, const struct br_outcome *outcome, uint64_t now,
-                      uint64_t delay_ms)
+/* Logs why data is not delivered. */
+static void retry_log_failure(struct br_retry *retry, const struct br_outcome *outcome,
+                              uint64_t now, uint64_t delay_ms)
 {
     if (!retry->failing_since_ms)
         retry->failing_since_ms = now;
     if (br_node_warn(retry->node, &retry->log_limit, "not delivered, next try in %.1f s: %s: %s",
                      (double)delay_ms / 1e3, br_status_name(outcome->status), outcome->text))
-        retry->said = true;
+        retry->logged = true;
 }
 
-/* The peer answers. Right after a failure that may be what was on its way before. */
+/* Notes an answer of the server. Ignores it right after a failure, because the request can have
+ * been sent before. */
 static void retry_note_answer(struct br_retry *retry)
 {
     uint64_t now = br_host_mono_ms(retry->node->host);
     if (!retry->failing_since_ms || now - retry->failing_since_ms < AGAIN_MS)
         return;
-    if (retry->said)
+    if (retry->logged)
         br_log_limited(&retry->node->log, BR_LOG_INFO, &retry->back_limit, now, BR_LOG_EVERY_MS,
                        "sending again after %.1f s", (double)(now - retry->failing_since_ms) / 1e3);
-    retry->said = false;
+    retry->logged = false;
     retry->failing_since_ms = 0;
 }
 
-/* Tries later what is to be tried now, unless that would be too late. */
+/* Retries the item later, or ends it if max_elapsed_time would be over by then. */
 static void retry_again(struct attempt *attempt, const struct br_outcome *outcome)
 {
     const struct br_retry_config *retry_config = attempt->retry->config;
     struct br_host *host = attempt->retry->node->host;
     uint64_t now = br_host_mono_ms(host), delay = retry_next_delay(attempt, outcome->delay_ms);
     uint64_t limit_ms = retry_config->max_elapsed_time / 1000000;
-    attempt->wakeable = retry_says_nothing(outcome);
-    if (attempt->wakeable)
+    attempt->unreachable = retry_is_unreachable(outcome);
+    if (attempt->unreachable)
         retry_note_silence(attempt->retry, attempt->item->signal);
     bool over = limit_ms && now - attempt->started_ms + delay > limit_ms;
     if (!retry_config->enabled || over || attempt->retry->closing ||
         !br_host_timer(host, &attempt->timer, delay, retry_on_due))
         retry_attempt_end(attempt, outcome);
     else
-        retry_say(attempt->retry, outcome, now, delay);
+        retry_log_failure(attempt->retry, outcome, now, delay);
 }
 
-/* --- Dividing what was refused --------------------------------------------------------------- */
+/* --- Dividing refused items ------------------------------------------------------------------ */
 
 static int retry_take_piece(struct br_item *piece, void *arg)
 {
@@ -229,22 +233,22 @@ static bool retry_is_too_large(const struct br_outcome *outcome)
 
 static int retry_cut(const struct br_item *item, struct br_list *pieces)
 {
-    uint32_t half = (item->n_items + 1) / 2;
+    uint32_t half = (item->n_records + 1) / 2;
     return item->signal == BR_TRACES ? br_traces_split(item, half, 0, retry_take_piece, pieces)
                                      : br_profiles_split(item, half, 0, retry_take_piece, pieces);
 }
 
-/* One thing that is at fault costs a refusal for each time that what it stands in is halved, and
- * one more for itself. Twice as many without anything that was taken is not the fault of one. */
+/* Returns the most refusals in a row that one bad record can explain, twice: each halving costs
+ * one refusal, and the record itself one more. */
 static unsigned retry_most_refused(uint32_t count)
 {
     unsigned halvings = 0;
-    for (uint32_t rest = count; rest > 1; rest -= rest / 2)
+    for (uint32_t remaining = count; remaining > 1; remaining -= remaining / 2)
         halvings++;
     return 2 * (halvings + 1);
 }
 
-/* Puts the pieces of what is tried where it stood itself. False: out of memory. */
+/* Replaces the item that is tried with its pieces. Returns false without memory. */
 static bool retry_divide(struct attempt *attempt)
 {
     struct br_list pieces, *l;
@@ -255,10 +259,10 @@ static bool retry_divide(struct attempt *attempt)
         return false;
     }
     if (!attempt->most_refused)
-        attempt->most_refused = retry_most_refused(attempt->item->n_items);
+        attempt->most_refused = retry_most_refused(attempt->item->n_records);
     for (l = pieces.next; l != &pieces; l = l->next)
         br_item_adopt(attempt->item, br_container_of(l, struct br_item, link));
-    while (!attempt->out_of_turn && (l = br_list_shift(&attempt->pieces)))
+    while (!attempt->tried_largest && (l = br_list_shift(&attempt->pieces)))
         br_list_append(&pieces, l);
     while ((l = br_list_shift(&pieces)))
         br_list_append(&attempt->pieces, l);
@@ -266,21 +270,21 @@ static bool retry_divide(struct attempt *attempt)
     return true;
 }
 
-/* Goes on with the next piece. The largest comes once out of turn when too many were refused in a
- * row: those that are at fault may stand together. If that is refused too, all are refused alike.
- */
+/* Continues with the next piece. When too many were refused in a row, the largest one is tried
+ * once out of order, because the bad records can be adjacent. If it is refused too, the server
+ * is expected to refuse the others as well. */
 static void retry_go_on(struct attempt *attempt, const struct br_outcome *outcome)
 {
     if (br_list_empty(&attempt->pieces)) {
         retry_attempt_free(attempt);
         return;
     }
-    bool alike = attempt->most_refused && attempt->n_refused > attempt->most_refused;
-    attempt->out_of_turn = attempt->n_refused == attempt->most_refused;
-    struct br_list *list = attempt->out_of_turn ? attempt->pieces.prev : attempt->pieces.next;
+    bool all_refused = attempt->most_refused && attempt->n_refused > attempt->most_refused;
+    attempt->tried_largest = attempt->n_refused == attempt->most_refused;
+    struct br_list *list = attempt->tried_largest ? attempt->pieces.prev : attempt->pieces.next;
     br_list_remove(list);
     attempt->item = br_container_of(list, struct br_item, link);
-    if (!alike) {
+    if (!all_refused) {
         retry_try_once(attempt);
         return;
     }
@@ -291,7 +295,7 @@ static void retry_go_on(struct attempt *attempt, const struct br_outcome *outcom
 static void retry_on_refused(struct attempt *attempt, const struct br_outcome *outcome)
 {
     struct br_item *item = attempt->item;
-    if (item->n_items > 1) {
+    if (item->n_records > 1) {
         if (!retry_divide(attempt)) {
             struct br_outcome later = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");
             retry_again(attempt, &later);
@@ -329,7 +333,7 @@ static void retry_on_attempt(struct br_item *child, void *arg)
 
 static void retry_try_once(struct attempt *attempt)
 {
-    attempt->wakeable = false;
+    attempt->unreachable = false;
     struct br_item *child = br_item_attempt(attempt->item, retry_on_attempt, attempt);
     if (child) {
         br_consume(attempt->retry->next, child);
@@ -345,7 +349,8 @@ static void retry_consume(struct br_consumer *self, struct br_item *item)
     struct attempt *attempt = br_calloc(1, sizeof *attempt);
     if (!attempt || retry->closing) {
         br_free(attempt);
-        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "the exporter takes nothing now");
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000,
+                      "the exporter is shutting down or out of memory");
         return;
     }
     attempt->retry = retry;
@@ -383,8 +388,8 @@ void br_retry_free(struct br_retry *retry)
         return;
     retry->closing = true;
     retry->node->retry = NULL;
-    /* The exporter was destroyed before: every attempt under way has been finished, and the host's
-     * turn since then brought it here; what is left waits for a timer. */
+    /* The exporter was destroyed before, and every attempt under way has completed since; the
+     * remaining items wait for a timer. */
     while (!br_list_empty(&retry->held)) {
         struct attempt *attempt = br_container_of(retry->held.next, struct attempt, link);
         struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
@@ -394,14 +399,15 @@ void br_retry_free(struct br_retry *retry)
 }
 
 #define RETRY_ROWS(on)                                                                             \
-    BR_BOOL(struct br_retry_config, enabled, (on), "try again"),                                   \
+    BR_BOOL(struct br_retry_config, enabled, (on), "retry after failures"),                        \
         BR_DURATION(struct br_retry_config, initial_interval, "5s",                                \
                     "delay after the first failure"),                                              \
         BR_DOUBLE(struct br_retry_config, randomization_factor, 0.5, 0, 1,                         \
-                  "share of a delay that is random"),                                              \
-        BR_DOUBLE(struct br_retry_config, multiplier, 1.5, 1, 1000, "growth of the delay"),        \
+                  "random share of a delay"),                                                      \
+        BR_DOUBLE(struct br_retry_config, multiplier, 1.5, 1, 1000, "factor of the next delay"),   \
         BR_DURATION(struct br_retry_config, max_interval, "30s", "longest delay"),                 \
-        BR_DURATION(struct br_retry_config, max_elapsed_time, "5m", "give up after it; 0: never"), \
+        BR_DURATION(struct br_retry_config, max_elapsed_time, "5m",                                \
+                    "total time of retries; 0: unlimited"),                                        \
         BR_OPT_END
 
 const struct br_option br_retry_options[] = {RETRY_ROWS(true)};

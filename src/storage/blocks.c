@@ -17,20 +17,20 @@
 #include "storage/bloom.h"
 #include "storage/columns.h"
 
-#define NAME_BYTES_MAX 65536u /* of an operation, as it is listed */
-#define TEXT_MAX (1u << 20)   /* of a value as text, for the filter */
-#define LEVEL 1               /* of zstd */
+#define NAME_BYTES_MAX 65536u /* bytes of an operation's name, as it is listed */
+#define TEXT_MAX (1u << 20)   /* bytes of an attribute value as text, for the filter */
+#define LEVEL 1               /* zstd compression level */
 #define TRACE_SLOTS 1024u
 #define TALLY_SLOTS 2048u
-#define HEADS_SAME 16u /* of those before, that are compared */
+#define HEADS_SAME 16u /* previous heads that are compared with a new one */
 
-/* A key of an attribute, as the partition lists it. */
+/* An attribute key that the partition lists. */
 struct key {
     int64_t id;
     uint32_t n_values;
 };
 
-/* A resource or scope in the heads of the block. */
+/* A resource or scope in `heads`. */
 struct head {
     size_t at, len;
 };
@@ -38,40 +38,41 @@ struct head {
 struct br_blocks {
     struct br_sql *sql;
     struct br_store_totals *totals;
-    struct br_squeezer *squeezer;
-    /* Of the partition. */
-    struct br_map *operations; /* the service's number and the name, to number */
-    struct br_map *services;   /* to the number that stands for all operations of one */
-    uint32_t *service_of;      /* an operation's, by number */
+    struct br_pack_codec *codec;
+    /* State of the partition. */
+    struct br_map *operations; /* service number and name, to operation number */
+    struct br_map *services;   /* to the number that stands for all operations of the service */
+    uint32_t *service_of;      /* the service of each operation, as that number */
     uint32_t last_operation, cap_service_of;
-    struct br_map *keys;     /* digit of enum br_key_scope, key to struct key */
-    struct br_hashes values; /* that are listed */
+    struct br_map *keys;     /* digit of enum br_key_scope and the key, to struct key */
+    struct br_hashes values; /* listed values */
     int64_t last_block;
-    /* Of the block under construction. */
+    /* State of the block under construction. */
     struct br_columns columns;
     uint16_t trace_slots[TRACE_SLOTS];
     int64_t trace_hashes[BR_BLOCK_SPANS];
     struct br_hashes attributes;
     struct br_pack spans, heads, packed;
     uint32_t n_heads;
-    struct head last_heads[HEADS_SAME]; /* by number, modulo */
+    struct head last_heads[HEADS_SAME]; /* by number, modulo HEADS_SAME */
     int64_t min_start, max_start, max_duration;
     uint32_t n_roots, n_failed;
-    /* Of the part that is being read. */
+    /* State of the part that is being read. */
     struct br_entry resource, scope;
-    struct br_pack cut[2];              /* of these, where they were too long */
-    uint32_t resource_head, scope_head; /* in the block; 0: none yet */
+    /* copies of `resource` and `scope` if these were too long */
+    struct br_pack cut[2];
+    uint32_t resource_head, scope_head; /* number in the block; 0: not added yet */
     uint64_t *resource_hashes;
     uint32_t n_resource_hashes, cap_resource_hashes;
     char *service;
     size_t service_len;
     uint32_t service_number;
-    struct br_entry name; /* of the span before, and its operation */
+    struct br_entry name; /* name of the previous span, and its operation */
     uint32_t operation;
     struct br_str text, key_text;
     struct br_arena arena;
     struct br_err *err;
-    int rc; /* the first failure */
+    int rc; /* the first error */
 };
 
 /* --- Hashes ---------------------------------------------------------------------------------- */
@@ -117,14 +118,15 @@ static bool blocks_run(struct br_blocks *blocks, sqlite3_stmt *statement)
     return rc == 0;
 }
 
-/* Lists an operation of the service at hand; without a name it stands for all of them. Returns its
- * number; 0 when that failed. */
+/* Lists an operation of the current service. If `name` is NULL, it stands for all operations of
+ * that service. Returns its number; 0 on failure. */
 static uint32_t blocks_new_operation(struct br_blocks *blocks, const struct br_entry *name)
 {
     uint32_t number = blocks->last_operation + 1;
     if (number > BR_OPERATIONS_MAX) {
-        blocks_fail(blocks, br_err_set(blocks->err, BR_EINVAL, "more than %u names of spans",
-                                       BR_OPERATIONS_MAX));
+        blocks_fail(blocks,
+                    br_err_set(blocks->err, BR_EINVAL, "more than %u span names in one partition",
+                               BR_OPERATIONS_MAX));
         return 0;
     }
     if (br_grow(&blocks->service_of, &blocks->cap_service_of, (size_t)number + 1,
@@ -134,7 +136,7 @@ static uint32_t blocks_new_operation(struct br_blocks *blocks, const struct br_e
     }
     blocks->service_of[number] = name ? blocks->service_number : number;
     br_steps_add(blocks->service_len + (name ? name->len : 0));
-    sqlite3_stmt *statement = br_sql_take(blocks->sql, BR_SQL_OPERATION_ADD);
+    sqlite3_stmt *statement = br_sql_statement(blocks->sql, BR_SQL_OPERATION_ADD);
     if (statement) {
         (void)sqlite3_bind_int64(statement, 1, number);
         (void)sqlite3_bind_text(statement, 2, blocks->service, (int)blocks->service_len,
@@ -149,7 +151,8 @@ static uint32_t blocks_new_operation(struct br_blocks *blocks, const struct br_e
     return blocks_run(blocks, statement) ? number : 0;
 }
 
-/* The key has the service's number, not its text, which may be long, in each operation. */
+/* The key contains the number of the service instead of its name, which may be long and would be
+ * repeated for each operation. */
 static bool blocks_operation_key(struct br_blocks *blocks, uint32_t service, const void *name,
                                  size_t len)
 {
@@ -159,7 +162,7 @@ static bool blocks_operation_key(struct br_blocks *blocks, uint32_t service, con
     return !blocks->key_text.failed;
 }
 
-/* The number of the operation of this name and the service at hand. */
+/* Returns the number of the current service's operation with this name. */
 static uint32_t blocks_operation(struct br_blocks *blocks, struct br_entry name)
 {
     if (blocks->name.data && blocks->name.len == name.len &&
@@ -192,7 +195,7 @@ static struct key *blocks_new_key(struct br_blocks *blocks, enum br_key_scope sc
         return NULL;
     }
     key->id = (int64_t)br_map_count(blocks->keys);
-    sqlite3_stmt *statement = br_sql_take(blocks->sql, BR_SQL_KEY_ADD);
+    sqlite3_stmt *statement = br_sql_statement(blocks->sql, BR_SQL_KEY_ADD);
     if (statement) {
         (void)sqlite3_bind_int64(statement, 1, key->id);
         (void)sqlite3_bind_int(statement, 2, (int)scope);
@@ -202,7 +205,7 @@ static struct key *blocks_new_key(struct br_blocks *blocks, enum br_key_scope sc
     return blocks_run(blocks, statement) ? key : NULL;
 }
 
-/* The key as it is listed; NULL where it is not. */
+/* Returns the listed key, or NULL if it is not listed. */
 static struct key *blocks_key(struct br_blocks *blocks, enum br_key_scope scope,
                               const uint8_t *data, size_t len)
 {
@@ -221,7 +224,7 @@ static struct key *blocks_key(struct br_blocks *blocks, enum br_key_scope scope,
     return blocks_new_key(blocks, scope, data, len);
 }
 
-/* Lists the keys of attributes in field `number` of a message. */
+/* Lists the attribute keys in field `number` of a message. */
 static void blocks_list_keys(struct br_blocks *blocks, enum br_key_scope scope, const uint8_t *data,
                              size_t len, uint32_t number)
 {
@@ -231,7 +234,8 @@ static void blocks_list_keys(struct br_blocks *blocks, enum br_key_scope scope, 
         (void)blocks_key(blocks, scope, at.key, at.key_len);
 }
 
-/* An attribute that this block has not had: is it one that the partition lists? */
+/* Lists an attribute value that is new in this block, unless it is listed already or exceeds a
+ * limit. */
 static void blocks_list_value(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at,
                               const char *value, size_t len, uint64_t hash)
 {
@@ -245,7 +249,7 @@ static void blocks_list_value(struct br_blocks *blocks, bool resource, const str
         return;
     }
     key->n_values++;
-    sqlite3_stmt *statement = br_sql_take(blocks->sql, BR_SQL_VALUE_ADD);
+    sqlite3_stmt *statement = br_sql_statement(blocks->sql, BR_SQL_VALUE_ADD);
     if (statement) {
         (void)sqlite3_bind_int64(statement, 1, key->id);
         (void)sqlite3_bind_text(statement, 2, len ? value : "", (int)len, SQLITE_STATIC);
@@ -255,7 +259,7 @@ static void blocks_list_value(struct br_blocks *blocks, bool resource, const str
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
-/* The value as text, which lives until the next call. */
+/* Returns the value as text, valid until the next call. */
 static const char *blocks_value_text(struct br_blocks *blocks, struct br_value value, size_t *ret)
 {
     struct br_any any = br_any_read(value);
@@ -272,7 +276,7 @@ static const char *blocks_value_text(struct br_blocks *blocks, struct br_value v
     return blocks->text.data;
 }
 
-/* A resource's hashes are entered into each block that has it. */
+/* Remembers the hashes of a resource: they are added to each block that contains the resource. */
 static void blocks_note_hash(struct br_blocks *blocks, bool resource, uint64_t hash)
 {
     if (!resource)
@@ -284,7 +288,7 @@ static void blocks_note_hash(struct br_blocks *blocks, bool resource, uint64_t h
         blocks->resource_hashes[blocks->n_resource_hashes++] = hash;
 }
 
-/* Enters a value of an attribute into the block's filter, and lists it. */
+/* Adds an attribute value to the block's filter, and lists it. */
 static void blocks_value(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at)
 {
     size_t len;
@@ -298,8 +302,7 @@ static void blocks_value(struct br_blocks *blocks, bool resource, const struct b
     blocks_note_hash(blocks, resource, hash);
 }
 
-/* Enters an attribute; a list by its elements: queries compare with each of them, and they are what
- * is listed. */
+/* Adds an attribute. A list is added by its elements, because queries compare with each of them. */
 static void blocks_attribute(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at)
 {
     const struct br_any any = br_any_read(at->value);
@@ -313,8 +316,8 @@ static void blocks_attribute(struct br_blocks *blocks, bool resource, const stru
         blocks_value(blocks, resource, &element);
 }
 
-/* A resource or scope without the fields that do not fit into BR_HEAD_BYTES: each block has those
- * of its spans, so that a long one would be written as often as there are blocks. */
+/* Returns a resource or scope without the fields beyond BR_HEAD_BYTES. Each block contains a
+ * copy, so a long one would be written as often as there are blocks. */
 static struct br_entry blocks_cut_head(struct br_blocks *blocks, struct br_pack *into,
                                        const uint8_t *data, size_t len)
 {
@@ -377,7 +380,7 @@ static bool blocks_read_service(struct br_blocks *blocks, const uint8_t *p, size
     return blocks_number_service(blocks);
 }
 
-/* The service's name may be in what is cut off. */
+/* The service is read from the whole resource: its name may be in the part that is cut off. */
 static bool blocks_read_resource(struct br_blocks *blocks, const uint8_t *resource, size_t len)
 {
     struct br_keyvalue at;
@@ -404,7 +407,7 @@ static bool blocks_is_head(const struct br_blocks *blocks, const struct head *he
     return !message.len || memcmp(blocks->heads.data + head->at, message.data, message.len) == 0;
 }
 
-/* The number of a resource or scope in the block, from 1 on. */
+/* Returns the number of a resource or scope in the block, starting at 1. */
 static uint32_t blocks_head(struct br_blocks *blocks, struct br_entry message)
 {
     uint32_t first = blocks->n_heads > HEADS_SAME ? blocks->n_heads - HEADS_SAME : 0;
@@ -472,7 +475,7 @@ static bool blocks_read_id(const struct br_field *field, void *into, size_t size
     return true;
 }
 
-/* True when the field is one that the columns have. */
+/* Returns true if the field is stored in the columns. */
 static bool blocks_read_field(struct br_blocks *blocks, const struct br_field *field,
                               struct span *span)
 {
@@ -516,7 +519,7 @@ static bool blocks_read_field(struct br_blocks *blocks, const struct br_field *f
     }
 }
 
-/* Reads the span, and appends to `spans` what the columns do not have. */
+/* Reads a span, and appends to `spans` the fields that are not in the columns. */
 static bool blocks_read_span(struct br_blocks *blocks, const uint8_t *body, const uint8_t *end,
                              struct span *span)
 {
@@ -528,7 +531,7 @@ static bool blocks_read_span(struct br_blocks *blocks, const uint8_t *body, cons
     br_pack_varint(spans, blocks->resource_head);
     br_pack_varint(spans, blocks->scope_head);
     size_t length_at = spans->len;
-    br_pack_bytes(spans, room, 4); /* the length, in four bytes */
+    br_pack_bytes(spans, room, 4); /* replaced by the length below */
     while (p < end) {
         const uint8_t *at = p;
         p = br_scan(p, end, &field);
@@ -594,7 +597,7 @@ static int blocks_add_span(struct br_blocks *blocks, const uint8_t *body, const 
     return blocks->rc;
 }
 
-/* --- The way down ---------------------------------------------------------------------------- */
+/* --- Parts and scopes ------------------------------------------------------------------------ */
 
 static int blocks_add_scope(struct br_blocks *blocks, const uint8_t *body, const uint8_t *end)
 {
@@ -668,7 +671,7 @@ static void blocks_begin(struct br_blocks *blocks)
 static bool blocks_insert_numbers(struct br_blocks *blocks, enum br_sql_id id,
                                   const int64_t *numbers, int count)
 {
-    sqlite3_stmt *statement = br_sql_take(blocks->sql, id);
+    sqlite3_stmt *statement = br_sql_statement(blocks->sql, id);
     for (int i = 0; statement && i < count; i++)
         (void)sqlite3_bind_int64(statement, i + 1, numbers[i]);
     return blocks_run(blocks, statement);
@@ -677,7 +680,7 @@ static bool blocks_insert_numbers(struct br_blocks *blocks, enum br_sql_id id,
 static bool blocks_insert_blob(struct br_blocks *blocks, enum br_sql_id id,
                                const struct br_pack *pack)
 {
-    sqlite3_stmt *statement = br_sql_take(blocks->sql, id);
+    sqlite3_stmt *statement = br_sql_statement(blocks->sql, id);
     if (pack->failed)
         return blocks_no_memory(blocks);
     if (statement) {
@@ -688,22 +691,22 @@ static bool blocks_insert_blob(struct br_blocks *blocks, enum br_sql_id id,
     return blocks_run(blocks, statement);
 }
 
-static bool blocks_insert_squeezed(struct br_blocks *blocks, enum br_sql_id id,
-                                   const struct br_pack *plain)
+static bool blocks_insert_compressed(struct br_blocks *blocks, enum br_sql_id id,
+                                     const struct br_pack *plain)
 {
     br_pack_clear(&blocks->packed);
-    if (!br_squeeze(blocks->squeezer, LEVEL, plain, &blocks->packed))
+    if (!br_pack_compress(blocks->codec, LEVEL, plain, &blocks->packed))
         return blocks_no_memory(blocks);
     return blocks_insert_blob(blocks, id, &blocks->packed);
 }
 
-/* How often operations are in a block, and how long the longest of each is. */
+/* Counts the spans of each operation in a block, and finds the longest of each. */
 struct tally {
     struct {
         uint32_t operation, n_spans;
         uint64_t max_duration;
     } rows[2 * BR_BLOCK_SPANS];
-    uint16_t slots[TALLY_SLOTS]; /* by operation; + 1 */
+    uint16_t slots[TALLY_SLOTS]; /* index of each operation in `rows`, plus 1 */
     uint32_t count;
 };
 
@@ -756,7 +759,7 @@ static bool blocks_insert(struct br_blocks *blocks)
         if (!blocks_insert_numbers(blocks, BR_SQL_TRACE_ADD, trace, 2))
             return false;
     }
-    /* The body: its heads, then its spans. What was packed of the spans goes behind them. */
+    /* A body consists of the number of heads, the heads, and the spans. */
     size_t n_heads = blocks->n_heads;
     br_pack_clear(&blocks->packed);
     struct br_pack body = {.data = NULL};
@@ -764,11 +767,11 @@ static bool blocks_insert(struct br_blocks *blocks)
     br_pack_bytes(&body, blocks->heads.data, blocks->heads.len);
     br_pack_bytes(&body, blocks->spans.data, blocks->spans.len);
     bool good = !body.failed || blocks_no_memory(blocks);
-    good = good && blocks_insert_squeezed(blocks, BR_SQL_BODY_ADD, &body);
+    good = good && blocks_insert_compressed(blocks, BR_SQL_BODY_ADD, &body);
     br_pack_clear(&body);
     br_columns_write(columns, &body);
     good = good && (!body.failed || blocks_no_memory(blocks)) &&
-           blocks_insert_squeezed(blocks, BR_SQL_COLUMNS_ADD, &body);
+           blocks_insert_compressed(blocks, BR_SQL_COLUMNS_ADD, &body);
     br_pack_clear(&body);
     br_bloom_write(&blocks->attributes, &body);
     good = good && blocks_insert_blob(blocks, BR_SQL_FILTER_ADD, &body);
@@ -791,7 +794,7 @@ bool br_blocks_full(const struct br_blocks *blocks)
     return blocks->last_operation >= BR_OPERATIONS_MAX / 4;
 }
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Loading and freeing --------------------------------------------------------------------- */
 
 static bool blocks_load_operation(struct br_blocks *blocks, sqlite3_stmt *statement)
 {
@@ -800,23 +803,27 @@ static bool blocks_load_operation(struct br_blocks *blocks, sqlite3_stmt *statem
     const char *name = (const char *)sqlite3_column_text(statement, 2);
     size_t service_len = (size_t)sqlite3_column_bytes(statement, 1);
     if (number != blocks->last_operation + 1u) {
-        blocks_fail(blocks, br_err_set(blocks->err, BR_EPROTO, "its operations have gaps"));
+        blocks_fail(blocks,
+                    br_err_set(blocks->err, BR_EPROTO, "the numbers of its operations have gaps"));
         return false;
     }
-    /* A service is listed before its operations. */
-    uintptr_t of =
-        name ? (uintptr_t)br_map_get(blocks->services, service ? service : "", service_len)
-             : (uintptr_t)number;
     if (br_grow(&blocks->service_of, &blocks->cap_service_of, (size_t)number + 1,
                 sizeof *blocks->service_of, BR_OPERATIONS_MAX + 1u))
         return blocks_no_memory(blocks);
-    int rc = name ? BR_ENOMEM
-                  : br_map_put(blocks->services, service ? service : "", service_len,
-                               (void *)(uintptr_t)number, NULL);
-    if (name && blocks_operation_key(blocks, (uint32_t)of, name,
-                                     (size_t)sqlite3_column_bytes(statement, 2)))
-        rc = br_map_put(blocks->operations, blocks->key_text.data, blocks->key_text.len,
-                        (void *)(uintptr_t)number, NULL);
+    /* A service is listed before its operations. */
+    uintptr_t of = (uintptr_t)number;
+    int rc = BR_ENOMEM;
+    if (!service)
+        service = "";
+    if (!name) {
+        rc = br_map_put(blocks->services, service, service_len, (void *)(uintptr_t)number, NULL);
+    } else {
+        size_t name_len = (size_t)sqlite3_column_bytes(statement, 2);
+        of = (uintptr_t)br_map_get(blocks->services, service, service_len);
+        if (blocks_operation_key(blocks, (uint32_t)of, name, name_len))
+            rc = br_map_put(blocks->operations, blocks->key_text.data, blocks->key_text.len,
+                            (void *)(uintptr_t)number, NULL);
+    }
     if (rc)
         return blocks_no_memory(blocks);
     blocks->service_of[number] = (uint32_t)of;
@@ -826,7 +833,7 @@ static bool blocks_load_operation(struct br_blocks *blocks, sqlite3_stmt *statem
 
 static bool blocks_load_operations(struct br_blocks *blocks)
 {
-    sqlite3_stmt *statement = br_sql_take(blocks->sql, BR_SQL_OPERATIONS);
+    sqlite3_stmt *statement = br_sql_statement(blocks->sql, BR_SQL_OPERATIONS);
     int rc = 0;
     while (br_sql_row(blocks->sql, statement, &rc, blocks->err))
         if (!blocks_load_operation(blocks, statement))
@@ -838,7 +845,7 @@ static bool blocks_load_operations(struct br_blocks *blocks)
 static bool blocks_load_values(struct br_blocks *blocks, struct key *key, bool resource,
                                const char *name, size_t name_len)
 {
-    sqlite3_stmt *statement = br_sql_take(blocks->sql, BR_SQL_VALUES);
+    sqlite3_stmt *statement = br_sql_statement(blocks->sql, BR_SQL_VALUES);
     int rc = 0;
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, key->id);
@@ -855,7 +862,7 @@ static bool blocks_load_values(struct br_blocks *blocks, struct key *key, bool r
 
 static bool blocks_load_keys(struct br_blocks *blocks)
 {
-    sqlite3_stmt *statement = br_sql_take(blocks->sql, BR_SQL_KEYS);
+    sqlite3_stmt *statement = br_sql_statement(blocks->sql, BR_SQL_KEYS);
     int rc = 0;
     while (br_sql_row(blocks->sql, statement, &rc, blocks->err)) {
         int scope = sqlite3_column_int(statement, 1);
@@ -901,7 +908,7 @@ int br_blocks_load(struct br_blocks *blocks, struct br_err *err)
     blocks->keys = br_map_new(BR_KEYS_MAX);
     if (!blocks->operations || !blocks->services || !blocks->keys)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    sqlite3_stmt *statement = br_sql_take(blocks->sql, BR_SQL_BLOCK_LAST);
+    sqlite3_stmt *statement = br_sql_statement(blocks->sql, BR_SQL_BLOCK_LAST);
     if (br_sql_row(blocks->sql, statement, &rc, err)) {
         blocks->last_block = sqlite3_column_int64(statement, 0);
         (void)sqlite3_reset(statement);
@@ -912,14 +919,14 @@ int br_blocks_load(struct br_blocks *blocks, struct br_err *err)
 }
 
 struct br_blocks *br_blocks_new(struct br_sql *sql, struct br_store_totals *totals,
-                                struct br_squeezer *squeezer)
+                                struct br_pack_codec *codec)
 {
     struct br_blocks *blocks = br_calloc(1, sizeof *blocks);
     if (!blocks)
         return NULL;
     blocks->sql = sql;
     blocks->totals = totals;
-    blocks->squeezer = squeezer;
+    blocks->codec = codec;
     blocks->text.max = TEXT_MAX;
     return blocks;
 }

@@ -1,46 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes spans into a partition, as blocks (columns.h). For src/storage only. */
+/* Writes spans into a partition, in blocks of columns (columns.h). For src/storage only. */
 #pragma once
 
 #include "storage/internal.h"
 #include "storage/pack.h"
 
-/* The names that a partition has and that the writer keeps in memory: operations, keys of
- * attributes, and values of these. At a quarter of the operations another partition begins; what
- * passes their maximum in one write is refused. Further keys, and further values of a key, are
- * stored and searched but not listed. */
+/* The names that a partition contains and that the writer keeps in memory: operations, attribute
+ * keys, and the values of these keys. The partition is sealed at a quarter of the operations; a
+ * write that exceeds the maximum is rejected. Keys and values beyond their limits are stored and
+ * can be searched, but are not listed. */
 #define BR_OPERATIONS_MAX 400000u
 #define BR_KEYS_MAX 2048u
-#define BR_VALUES_MAX 1000u     /* of one key */
-#define BR_VALUE_BYTES_MAX 256u /* a longer one is not listed */
+#define BR_VALUES_MAX 1000u     /* per key */
+#define BR_VALUE_BYTES_MAX 256u /* longer values are not listed */
 
-#define BR_SERVICE_BYTES_MAX 256u /* a longer name is cut: each operation has it */
-#define BR_HEAD_BYTES (64u << 10) /* of a resource or scope: further fields are left out */
+/* longer names are cut, because each operation repeats the name */
+#define BR_SERVICE_BYTES_MAX 256u
+/* bytes kept of a resource or scope: fields that do not fit are left out */
+#define BR_HEAD_BYTES (64u << 10)
 
 struct br_blocks;
 
-/* Borrows `sql` and `totals` from the writer, which outlives it. Returns NULL when there is no
- * memory. */
+/* Borrows `sql`, `totals` and `codec` from the writer, which outlives the result. Returns NULL
+ * if memory runs out. */
 struct br_blocks *br_blocks_new(struct br_sql *sql, struct br_store_totals *totals,
-                                struct br_squeezer *squeezer);
+                                struct br_pack_codec *codec);
 void br_blocks_free(struct br_blocks *blocks);
 
-/* Begins with a partition: reads the names that are in it. Returns 0 or as br_sql_fail. */
+/* Switches to the partition that `sql` has open, and reads the names in it. Returns 0,
+ * BR_ENOMEM, BR_EPROTO, or a code of br_sql_fail. */
 int br_blocks_load(struct br_blocks *blocks, struct br_err *err);
 
-/* Adds the spans of a traces item that a walk has accepted. Returns 0, BR_EINVAL for what no walk
- * has accepted, or as br_sql_fail. */
+/* Adds the spans of a traces item that a walk has accepted. Returns 0, BR_EINVAL for a span that
+ * no walk accepts or when there are too many operations, BR_ENOMEM, or a code of br_sql_fail. */
 int br_blocks_add(struct br_blocks *blocks, const struct br_item *item, struct br_err *err);
 
-/* Writes what is left. Before a commit. Returns 0 or as br_sql_fail. */
+/* Writes the block under construction. Called before each commit. Returns 0, BR_ENOMEM or a code
+ * of br_sql_fail. */
 int br_blocks_flush(struct br_blocks *blocks, struct br_err *err);
 
-/* Returns true when the names have reached their maximum, and the partition is to be sealed. */
+/* Returns true when the partition contains so many operations that it must be sealed. */
 bool br_blocks_full(const struct br_blocks *blocks);
 
-/* Returns the hash by which a trace is found, of a partition's secret. */
+/* Returns the hash under which a trace is stored. `secret` is that of the partition. */
 int64_t br_blocks_trace_hash(const uint64_t secret[2], const uint8_t trace_id[16]);
 
-/* Returns the hash of an attribute in a block's filter. */
+/* Returns the hash of an attribute in the Bloom filter of a block. */
 uint64_t br_blocks_attribute_hash(const uint64_t secret[2], bool resource, const void *key,
                                   size_t key_len, const void *value, size_t value_len);

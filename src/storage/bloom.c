@@ -10,7 +10,7 @@
 #define PROBES 7u
 #define FIRST_SLOTS 1024u
 
-/* --- Different hashes ------------------------------------------------------------------------ */
+/* --- Distinct hashes ------------------------------------------------------------------------- */
 
 void br_hashes_release(struct br_hashes *hashes)
 {
@@ -65,7 +65,8 @@ bool br_hashes_add(struct br_hashes *hashes, uint64_t hash)
 
 /* --- The filter ------------------------------------------------------------------------------ */
 
-/* Two halves of a hash make as many places as are needed (Kirsch, Mitzenmacher 2006). */
+/* Derives the bit positions of all probes from the two halves of one hash (Kirsch, Mitzenmacher
+ * 2006). */
 static size_t bloom_place(uint64_t hash, unsigned probe, size_t n_bits)
 {
     uint32_t first = (uint32_t)hash, step = (uint32_t)(hash >> 32) | 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Says what attributes a block of spans has, by a Bloom filter over keyed hashes: ten bits and
- * seven probes for each different one, so that one in a hundred blocks is read for nothing. Its
- * size follows what is in the block, however many different values there are.
+ * Bloom filters over the attributes of a block of spans. The filter uses keyed hashes, with ten
+ * bits and seven probes for each distinct hash, so about one in a hundred blocks is read
+ * unnecessarily. Its size is proportional to the number of distinct hashes.
  */
 #pragma once
 
@@ -12,22 +12,22 @@
 
 #include "storage/pack.h"
 
-/* The different hashes of one block, under construction. Zeroed at first. */
+/* The distinct hashes of one block while it is built. A zeroed struct is empty. */
 struct br_hashes {
     uint64_t *slots; /* 0: empty */
     size_t n_slots, count;
-    bool failed; /* there was no memory */
+    bool failed; /* memory ran out */
 };
 
+/* Free the memory of a set of hashes, or empty it and keep the memory. Both accept a zeroed one. */
 void br_hashes_release(struct br_hashes *hashes);
 void br_hashes_clear(struct br_hashes *hashes);
 
-/* Enters a hash. True when it is new. */
+/* Adds a hash. Returns true if it is new; returns false and sets `failed` if memory runs out. */
 bool br_hashes_add(struct br_hashes *hashes, uint64_t hash);
 
-/* Appends the filter of all that were entered. */
+/* Appends the filter of all added hashes to `into`. */
 void br_bloom_write(const struct br_hashes *hashes, struct br_pack *into);
 
-/* Returns true when the hash may have been entered; also for a filter of another length than is
- * written. */
+/* Returns true if the hash may have been added. Returns false for an empty filter. */
 bool br_bloom_has(const uint8_t *filter, size_t len, uint64_t hash);

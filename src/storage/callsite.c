@@ -7,7 +7,8 @@
 #include "storage/samples.h"
 #include "storage/stacks.h"
 
-/* State of a node. From ON_PATH on: how many of the names its stack has matched. */
+/* State of a node. From ON_PATH on, state - ON_PATH is the number of names that its stack
+ * matches. */
 enum { UNKNOWN, OUTSIDE, ON_PATH };
 
 _Static_assert(ON_PATH + BR_CALL_SITE_MAX <= UINT16_MAX, "states hold each depth");
@@ -27,7 +28,7 @@ static bool callsite_grow(struct br_store_callsite *site, uint32_t node)
     return true;
 }
 
-static bool callsite_on_total(void *arg, uint32_t node, int64_t value)
+static bool callsite_add_node(void *arg, uint32_t node, int64_t value)
 {
     struct br_store_callsite *site = arg;
     (void)value;
@@ -57,8 +58,8 @@ static uint16_t callsite_state(const struct br_store_callsite *site,
                : OUTSIDE;
 }
 
-/* Parents have lower numbers and are in the set. */
-static void callsite_place(struct br_store_callsite *site, const struct br_store_tree *tree)
+/* Parents have lower numbers and are in the set too, so they are visited first. */
+static void callsite_set_states(struct br_store_callsite *site, const struct br_store_tree *tree)
 {
     for (uint32_t word = 0; word < site->unknown.n_words; word++) {
         for (uint64_t left = site->unknown.words[word]; left; left &= left - 1) {
@@ -69,21 +70,21 @@ static void callsite_place(struct br_store_callsite *site, const struct br_store
     }
 }
 
-int br_store_callsite_learn(struct br_store_callsite *site, struct br_store_query *query,
-                            struct br_store_view *view, const uint8_t *totals, size_t totals_len,
-                            struct br_err *err)
+int br_store_callsite_load(struct br_store_callsite *site, struct br_store_query *query,
+                           struct br_store_view *view, const uint8_t *totals, size_t totals_len,
+                           struct br_err *err)
 {
     bool whole;
     if (site->view != view && site->n_states)
         memset(site->states, 0, site->n_states * sizeof *site->states);
     site->view = view;
-    /* Whoever reads the chunk itself finds damage. */
-    (void)br_sample_totals_read(totals, totals_len, callsite_on_total, site);
+    /* A damaged chunk is reported by the caller, which reads it as well. */
+    (void)br_sample_totals_read(totals, totals_len, callsite_add_node, site);
     if (site->no_memory)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     int rc = br_store_tree_load(query, view, &site->unknown, &whole, err);
     if (!rc && whole)
-        callsite_place(site, view->reader->tree);
+        callsite_set_states(site, view->reader->tree);
     else if (site->unknown.n_words)
         memset(site->unknown.words, 0, site->unknown.n_words * sizeof *site->unknown.words);
     return rc;

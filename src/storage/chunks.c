@@ -20,25 +20,26 @@
 #include "storage/stacks.h"
 #include "storage/sums.h"
 
-#define LEVEL 1          /* of zstd */
-#define MEMO_GROWTH 16u  /* bytes of what is remembered of an item, for each of its own */
-#define LABELS_LEN 65536 /* bytes of a series' labels */
-#define LINE_BYTES 16u   /* that one more line of a location counts: it costs as much work */
-#define FILE_LEN 400u    /* bytes of a mapped file's path */
-#define NAME_LEN 64u     /* of a function's name, where there is no more room for such */
-#define LISTS_MAX 4096u  /* of labels of samples, whose series is remembered */
+#define LEVEL 1          /* zstd compression level */
+#define MEMO_GROWTH 16u  /* bytes of `memo` for each byte of an item */
+#define LABELS_LEN 65536 /* bytes of the labels of a series */
+/* bytes that each further line of a location counts as, according to its CPU time */
+#define LINE_BYTES 16u
+#define FILE_LEN 400u   /* bytes of the path of a mapped file */
+#define NAME_LEN 64u    /* bytes of a function name, once the budget is used up */
+#define LISTS_MAX 4096u /* lists of sample labels whose series is remembered */
 #define TYPE_TEXT_LEN 96
 #define PROFILE_TYPE_LEN (4 * TYPE_TEXT_LEN + 160)
 
-/* An attribute of samples. */
+/* Kinds of sample attributes. */
 enum { UNKNOWN, NO_LABEL, LABEL };
 
-/* What is known of the item's dictionary; by index, each read once. */
+/* Results of reading the item's dictionary, by index, so that each entry is read once. */
 struct memo {
     struct br_arena arena;
     const struct br_dictionary_view *view;
-    uint32_t *functions; /* number in the partition + 1 */
-    uint32_t *stacks;    /* node + 1 */
+    uint32_t *functions; /* number in the partition, plus 1 */
+    uint32_t *stacks;    /* node, plus 1 */
     struct link {
         bool read;
         const uint8_t *trace_id; /* NULL: none */
@@ -53,54 +54,56 @@ struct memo {
         bool read;
         struct br_entry file;
     } * mappings;
-    uint8_t *attributes[2]; /* what they are; the second in profiles of Pyroscope's */
-    struct with_label {
-        uint64_t type; /* in which type, counted from 1 */
+    uint8_t *attributes[2]; /* kinds; the second list is for profiles from Pyroscope */
+    struct label_series {
+        uint64_t type; /* the profile type in which `series` is valid, a value of `n_types` */
         uint32_t series;
-    } * with_label; /* the series with that label alone */
+    } * label_series; /* by attribute: the series that has only this label */
 };
 
 struct br_chunks {
-    uint64_t n_shortened; /* items, since they were taken */
+    uint64_t n_shortened; /* items since br_chunks_take_shortened */
     struct br_sql *sql;
     struct br_store_totals *totals;
-    struct br_squeezer *squeezer;
-    /* Of the partition. */
+    struct br_pack_codec *codec;
+    /* State of the partition. */
     struct br_stack_tree stacks;
     struct br_map *series; /* encoded labels to id */
     int64_t last_chunk;
     struct br_sums *sums;
-    /* Of the item. */
+    /* State of the current item. */
     struct br_pprof_writer *reader;
     struct br_series *labels;
     struct memo memo;
-    /* Of the group and type. */
+    /* State of the current group and profile type. */
     const struct br_pprof_group *group;
     const struct br_pprof_group_type *type;
     const struct br_label *base;
     uint32_t n_base;
     char profile_type[PROFILE_TYPE_LEN];
     char texts[4][TYPE_TEXT_LEN]; /* type, unit, period type, period unit */
-    uint64_t n_types;             /* begun so far, of all items */
-    struct with_label plain;      /* the series without labels of samples */
+    uint64_t n_types;             /* profile types begun so far, in all items */
+    struct label_series plain;    /* the series without sample labels */
     struct br_str encoded, list;
-    struct br_map *lists; /* of several labels, to the series */
-    size_t room;          /* bytes of labels, and lines of locations, that the item may come to */
-    size_t held;          /* of that, bytes that stay in memory */
-    bool shortened;       /* something of it was left out for these bounds */
-    /* Of the sample. */
+    struct br_map *lists; /* lists of several labels, to the series */
+    /* bytes of labels, names and lines of locations that the item may still expand to */
+    size_t budget;
+    size_t memory_budget; /* bytes of these that may still be kept in memory */
+    bool shortened;       /* the item lost data to these limits */
+    /* State of the current sample. */
     int64_t *values;
     uint64_t *times;
-    uint32_t *kept; /* attributes that are labels */
-    uint32_t n_values, cap_values, n_times, cap_times, n_kept, cap_kept;
+    uint32_t *sample_labels; /* attributes that are labels */
+    uint32_t n_values, cap_values, n_times, cap_times, n_sample_labels, cap_sample_labels;
     uint64_t stack, link;
-    uint32_t locations[BR_CHUNKS_DEPTH_MAX]; /* of the stack; number i at i modulo the size */
+    /* of the stack; location i is at index i modulo the size */
+    uint32_t locations[BR_CHUNKS_DEPTH_MAX];
     size_t n_locations;
-    /* Of the chunks under construction. */
+    /* State of the chunks under construction. */
     struct br_sample_row *rows;
     uint32_t n_rows, cap_rows;
     struct br_sample_packer packer;
-    struct br_pack squeezed[2];
+    struct br_pack compressed[2];
     struct br_err *err;
 };
 
@@ -109,24 +112,24 @@ static int chunks_no_memory(struct br_chunks *chunks)
     return br_err_set(chunks->err, BR_ENOMEM, "out of memory");
 }
 
-/* Counts what an item becomes by references: false when that is more than a few times the item. */
+/* Charges bytes that an item expands to. Returns false if its budget is used up. */
 static bool chunks_spend(struct br_chunks *chunks, size_t count)
 {
-    if (count > chunks->room) {
+    if (count > chunks->budget) {
         chunks->shortened = true;
         return false;
     }
-    chunks->room -= count;
+    chunks->budget -= count;
     return true;
 }
 
-static bool chunks_hold(struct br_chunks *chunks, size_t count)
+static bool chunks_spend_memory(struct br_chunks *chunks, size_t count)
 {
-    if (count > chunks->held) {
+    if (count > chunks->memory_budget) {
         chunks->shortened = true;
         return false;
     }
-    chunks->held -= count;
+    chunks->memory_budget -= count;
     return true;
 }
 
@@ -134,7 +137,7 @@ static bool chunks_hold(struct br_chunks *chunks, size_t count)
 
 static int chunks_stacks_failed(struct br_chunks *chunks, int rc)
 {
-    return rc == BR_EFULL ? br_err_set(chunks->err, BR_EINVAL, "too many different stacks")
+    return rc == BR_EFULL ? br_err_set(chunks->err, BR_EINVAL, "too many distinct stacks")
                           : chunks_no_memory(chunks);
 }
 
@@ -149,7 +152,7 @@ static struct br_entry chunks_string(const struct memo *memo, uint64_t index)
     return chunks_entry(memo, BR_TABLE_STRING, index);
 }
 
-/* The file name at the end of a path. */
+/* Returns the last component of a path. */
 static struct br_entry chunks_base_name(struct br_entry path)
 {
     uint32_t at = path.len;
@@ -158,7 +161,7 @@ static struct br_entry chunks_base_name(struct br_entry path)
     return path.len ? (struct br_entry){path.data + at, path.len - at} : path;
 }
 
-/* The file of a mapping, cut: the name of each address in it has it. */
+/* Returns the file of a mapping, cut to FILE_LEN because it is part of the name of each address. */
 static struct br_entry chunks_mapped_file(struct br_chunks *chunks, uint64_t index)
 {
     struct memo *memo = &chunks->memo;
@@ -179,14 +182,14 @@ static struct br_entry chunks_mapped_file(struct br_chunks *chunks, uint64_t ind
     return file;
 }
 
-/* Names a location without lines: by the file that is mapped there, and the address. */
+/* Names a location without lines by its mapped file and its address. */
 static int chunks_name_address(struct br_chunks *chunks, uint64_t mapping, uint64_t address,
                                uint32_t *ret)
 {
     struct br_entry file = chunks_mapped_file(chunks, mapping), base = chunks_base_name(file);
     char name[FILE_LEN + 32];
     size_t text_len = (size_t)file.len + base.len;
-    if (!chunks_spend(chunks, text_len) || !chunks_hold(chunks, text_len))
+    if (!chunks_spend(chunks, text_len) || !chunks_spend_memory(chunks, text_len))
         file.len = base.len = 0;
     int len = snprintf(name, sizeof name, "%.*s%s0x%" PRIx64, (int)base.len,
                        base.len ? (const char *)base.data : "", base.len ? " " : "", address);
@@ -198,11 +201,12 @@ static size_t chunks_name_len(const struct br_entry *name)
     return name->len < BR_FUNCTION_NAME_MAX ? name->len : BR_FUNCTION_NAME_MAX;
 }
 
-/* Very many functions may have one long name. */
+/* Charges the name and file of a function, and shortens both when the budget is used up: very
+ * many functions may share one long name. */
 static void chunks_cut_names(struct br_chunks *chunks, struct br_entry *name, struct br_entry *file)
 {
     size_t len = chunks_name_len(name) + chunks_name_len(file);
-    if (chunks_spend(chunks, len) && chunks_hold(chunks, len))
+    if (chunks_spend(chunks, len) && chunks_spend_memory(chunks, len))
         return;
     if (name->len > NAME_LEN)
         name->len = (uint32_t)br_utf8_valid(name->data, NAME_LEN);
@@ -286,7 +290,8 @@ static int chunks_add_frames(struct br_chunks *chunks, uint64_t index, uint32_t 
         location = &chunks->memo.locations[index];
     if (!location->read)
         rc = chunks_read_location(chunks, index, location);
-    /* The innermost one stays: a location of many lines may be in very many stacks. */
+    /* Keep only the innermost line when the budget is used up: very many stacks may share a
+     * location with many lines. */
     uint32_t n_more = location->count ? location->count - 1 : 0;
     uint32_t count = chunks_spend(chunks, (size_t)n_more * LINE_BYTES) ? location->count : 1;
     for (uint32_t i = rc ? 0 : count; i > 0 && !rc; i--)
@@ -300,8 +305,8 @@ static void chunks_add_location(struct br_chunks *chunks, uint64_t index)
         index < UINT32_MAX ? (uint32_t)index : UINT32_MAX;
 }
 
-/* The locations of a stack, the leaf first, are its packed field or many of one. The last ones,
- * which are the outermost, are kept. */
+/* Lists the locations of a stack, the leaf first; the field may be packed or repeated. Only the
+ * last ones, which are the outermost, are kept. */
 static void chunks_list_locations(struct br_chunks *chunks, struct br_entry body)
 {
     const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
@@ -320,8 +325,8 @@ static void chunks_list_locations(struct br_chunks *chunks, struct br_entry body
     }
 }
 
-/* The item may not add further nodes, though the partition could take them. */
-static bool chunks_nodes_end(const struct br_chunks *chunks)
+/* Returns true if this item may not add further nodes although the partition has room for them. */
+static bool chunks_at_node_limit(const struct br_chunks *chunks)
 {
     return chunks->stacks.max_nodes < BR_STACK_NODES_MAX &&
            chunks->stacks.n_nodes >= chunks->stacks.max_nodes;
@@ -345,7 +350,7 @@ static int chunks_node(struct br_chunks *chunks, uint64_t stack, uint32_t *ret)
         chunks->shortened = true;
     for (size_t i = count; !rc && i > cut; i--)
         rc = chunks_add_frames(chunks, chunks->locations[(i - 1) % BR_CHUNKS_DEPTH_MAX], &node);
-    if (rc == BR_EFULL && chunks_nodes_end(chunks)) {
+    if (rc == BR_EFULL && chunks_at_node_limit(chunks)) {
         chunks->shortened = true;
         rc = 0;
     }
@@ -397,7 +402,7 @@ static void chunks_encode_text(struct br_str *out, const char *text, size_t len)
     br_str_putc(out, '\0');
 }
 
-/* name\0value\0 of each, sorted; of equal names the first. */
+/* Encodes labels as name\0value\0, sorted. If several have the same name, the first is kept. */
 static void chunks_encode_labels(struct br_chunks *chunks, struct br_label *labels, uint32_t count)
 {
     br_str_clear(&chunks->encoded);
@@ -412,9 +417,9 @@ static void chunks_encode_labels(struct br_chunks *chunks, struct br_label *labe
 
 static int chunks_insert_series(struct br_chunks *chunks, int64_t id)
 {
-    static const uint8_t secret[16] = "series of labels"; /* equal in every partition */
+    static const uint8_t secret[16] = "series of labels"; /* the same in every partition */
     uint64_t hash = br_siphash(secret, chunks->encoded.data, chunks->encoded.len);
-    sqlite3_stmt *statement = br_sql_take(chunks->sql, BR_SQL_SERIES_ADD);
+    sqlite3_stmt *statement = br_sql_statement(chunks->sql, BR_SQL_SERIES_ADD);
     if (statement) {
         (void)sqlite3_bind_int64(statement, 1, id);
         (void)sqlite3_bind_int64(statement, 2, (int64_t)hash);
@@ -425,13 +430,13 @@ static int chunks_insert_series(struct br_chunks *chunks, int64_t id)
     return br_sql_run(chunks->sql, statement, chunks->err);
 }
 
-/* The series whose labels are encoded. */
+/* Finds or inserts the series whose labels are in `encoded`. */
 static int chunks_series_of_labels(struct br_chunks *chunks, uint32_t *ret)
 {
     struct br_str *encoded = &chunks->encoded;
     uintptr_t id = (uintptr_t)br_map_get(chunks->series, encoded->data, encoded->len);
     if (!id) {
-        if (!chunks_hold(chunks, encoded->len) && chunks->n_kept)
+        if (!chunks_spend_memory(chunks, encoded->len) && chunks->n_sample_labels)
             return BR_EFULL;
         id = br_map_count(chunks->series) + 1;
         int rc = br_map_put(chunks->series, encoded->data, encoded->len, (void *)id, NULL);
@@ -463,8 +468,8 @@ static bool chunks_is_count(const char *type, const char *unit)
     return !strcmp(unit, "count") && (!strcmp(type, "samples") || !strcmp(type, "sample"));
 }
 
-/* Writes the value of BR_SERIES_HIDDEN for the type at hand. The period is the value of one sample
- * only if it is of the same type. */
+/* Writes the value of BR_SERIES_HIDDEN for the current profile type. The period is the value of
+ * one sample only if it is of the same type. */
 static void chunks_write_hidden(const struct br_chunks *chunks, char *ret, size_t size)
 {
     static const uint8_t secret[16] = "source of series";
@@ -474,7 +479,8 @@ static void chunks_write_hidden(const struct br_chunks *chunks, char *ret, size_
         per_sample = (uint64_t)chunks->group->period;
     else if (chunks_is_count(texts[0], texts[1]))
         per_sample = 1;
-    for (uint32_t i = 0; i < chunks->n_base; i++) { /* in any order */
+    /* the sum does not depend on the order of labels */
+    for (uint32_t i = 0; i < chunks->n_base; i++) {
         const struct br_label *label = &chunks->base[i];
         source += br_siphash(secret, label->name, label->name_len) ^
                   (br_siphash(secret, label->value, label->value_len) * 31);
@@ -482,7 +488,7 @@ static void chunks_write_hidden(const struct br_chunks *chunks, char *ret, size_
     (void)snprintf(ret, size, "%" PRIx64 " %" PRIx64, per_sample, source);
 }
 
-/* The series of the type at hand with the labels that the sample at hand adds. */
+/* Finds or inserts the series of the current profile type with the labels of the current sample. */
 static int chunks_make_series(struct br_chunks *chunks, uint32_t *ret)
 {
     static const char *const names[] = {"__type__", "__unit__", "__period_type__",
@@ -497,32 +503,34 @@ static int chunks_make_series(struct br_chunks *chunks, uint32_t *ret)
         labels[count++] = chunks_label(names[i], chunks->texts[i]);
     for (uint32_t i = 0; i < chunks->n_base && i < BR_SERIES_LABELS_MAX; i++) {
         struct br_label label = chunks->base[i];
-        /* It is for the server that takes differences, and says nothing of what was stored. */
+        /* This label is an instruction to a server that computes differences, and does not
+         * describe the stored values. */
         if (br_bytes_are(label.name, label.name_len, "__delta__"))
             continue;
         labels[count++] = label;
     }
-    for (uint32_t i = 0; i < chunks->n_kept && count < BR_COUNT(labels); i++) {
+    for (uint32_t i = 0; i < chunks->n_sample_labels && count < BR_COUNT(labels); i++) {
         struct br_pair pair;
-        if (br_pair_of(chunks->memo.view, chunks->kept[i], &pair, NULL, NULL))
+        if (br_pair_of(chunks->memo.view, chunks->sample_labels[i], &pair, NULL, NULL))
             labels[count++] = (struct br_label){(const char *)pair.key.data, pair.key.len,
                                                 (const char *)pair.value.data, pair.value.len};
     }
-    /* A label may be in very many samples, each of another series for another label's sake. */
-    if (chunks->n_kept && !chunks_spend(chunks, chunks_labels_len(labels, count)))
+    /* Very many samples may share a long label and still belong to different series, because
+     * another of their labels differs. */
+    if (chunks->n_sample_labels && !chunks_spend(chunks, chunks_labels_len(labels, count)))
         return BR_EFULL;
     chunks_encode_labels(chunks, labels, count);
     if (chunks->encoded.failed)
-        return br_err_set(chunks->err, BR_EINVAL, "a series' labels take more than %d bytes",
+        return br_err_set(chunks->err, BR_EINVAL, "the labels of a series exceed %d bytes",
                           LABELS_LEN);
     return chunks_series_of_labels(chunks, ret);
 }
 
 static int chunks_plain_series(struct br_chunks *chunks, uint32_t *ret)
 {
-    struct with_label *plain = &chunks->plain;
+    struct label_series *plain = &chunks->plain;
     int rc = 0;
-    chunks->n_kept = 0;
+    chunks->n_sample_labels = 0;
     if (plain->type != chunks->n_types)
         rc = chunks_make_series(chunks, &plain->series);
     plain->type = rc ? 0 : chunks->n_types;
@@ -530,10 +538,10 @@ static int chunks_plain_series(struct br_chunks *chunks, uint32_t *ret)
     return rc;
 }
 
-/* A series with one label of samples; where there is no more room for labels, without it. */
-static int chunks_label_series(struct br_chunks *chunks, uint32_t *ret)
+/* Finds the series with one sample label. Beyond the budget, returns the series without it. */
+static int chunks_one_label_series(struct br_chunks *chunks, uint32_t *ret)
 {
-    struct with_label *memo = &chunks->memo.with_label[chunks->kept[0]];
+    struct label_series *memo = &chunks->memo.label_series[chunks->sample_labels[0]];
     int rc = 0;
     if (memo->type != chunks->n_types)
         rc = chunks_make_series(chunks, &memo->series);
@@ -544,13 +552,15 @@ static int chunks_label_series(struct br_chunks *chunks, uint32_t *ret)
     return rc;
 }
 
-/* With several labels. As many lists of them as have room are remembered. */
-static int chunks_list_series(struct br_chunks *chunks, uint32_t *ret)
+/* Finds the series with several sample labels. Remembers the series of up to LISTS_MAX lists of
+ * labels. */
+static int chunks_labels_series(struct br_chunks *chunks, uint32_t *ret)
 {
     struct br_str *list = &chunks->list;
     br_str_clear(list);
     br_str_add(list, (const char *)&chunks->n_types, sizeof chunks->n_types);
-    br_str_add(list, (const char *)chunks->kept, chunks->n_kept * sizeof *chunks->kept);
+    br_str_add(list, (const char *)chunks->sample_labels,
+               chunks->n_sample_labels * sizeof *chunks->sample_labels);
     uintptr_t known =
         list->failed ? 0 : (uintptr_t)br_map_get(chunks->lists, list->data, list->len);
     if (known) {
@@ -567,15 +577,17 @@ static int chunks_list_series(struct br_chunks *chunks, uint32_t *ret)
 
 static int chunks_series(struct br_chunks *chunks, uint32_t *ret)
 {
-    return chunks->n_kept == 0   ? chunks_plain_series(chunks, ret)
-           : chunks->n_kept == 1 ? chunks_label_series(chunks, ret)
-                                 : chunks_list_series(chunks, ret);
+    if (chunks->n_sample_labels == 0)
+        return chunks_plain_series(chunks, ret);
+    if (chunks->n_sample_labels == 1)
+        return chunks_one_label_series(chunks, ret);
+    return chunks_labels_series(chunks, ret);
 }
 
-/* Whether samples of the group get a label of this attribute. */
-static bool chunks_keeps(struct br_chunks *chunks, uint32_t index)
+/* Returns true if an attribute is a label of the samples in the current group. */
+static bool chunks_is_label(struct br_chunks *chunks, uint32_t index)
 {
-    static const struct br_series_config usual;
+    static const struct br_series_config defaults;
     struct memo *memo = &chunks->memo;
     uint8_t *attributes = memo->attributes[chunks->group->out->from_pyroscope];
     struct br_pair pair;
@@ -589,7 +601,7 @@ static bool chunks_keeps(struct br_chunks *chunks, uint32_t index)
             key = (const char *)pair.key.data;
             if (!br_series_is_id(key, pair.key.len) &&
                 (chunks->group->out->from_pyroscope || br_text_is(pair.key, BR_SAMPLE_JOIN) ||
-                 br_series_keeps(&usual, key, pair.key.len)))
+                 br_series_keeps(&defaults, key, pair.key.len)))
                 attributes[index] = LABEL;
         }
     }
@@ -614,12 +626,12 @@ static int chunks_add_value(struct br_chunks *chunks, uint64_t value)
 
 static int chunks_add_attribute(struct br_chunks *chunks, uint64_t index)
 {
-    if (index > UINT32_MAX || !chunks_keeps(chunks, (uint32_t)index))
+    if (index > UINT32_MAX || !chunks_is_label(chunks, (uint32_t)index))
         return 0;
-    if (br_grow(&chunks->kept, &chunks->cap_kept, (size_t)chunks->n_kept + 1, sizeof *chunks->kept,
-                1u << 20))
+    if (br_grow(&chunks->sample_labels, &chunks->cap_sample_labels,
+                (size_t)chunks->n_sample_labels + 1, sizeof *chunks->sample_labels, 1u << 20))
         return BR_ENOMEM;
-    chunks->kept[chunks->n_kept++] = (uint32_t)index;
+    chunks->sample_labels[chunks->n_sample_labels++] = (uint32_t)index;
     return 0;
 }
 
@@ -644,7 +656,7 @@ static int chunks_read_sample(struct br_chunks *chunks, const uint8_t *p, const 
 {
     struct br_field field;
     int rc = 0;
-    chunks->n_values = chunks->n_times = chunks->n_kept = 0;
+    chunks->n_values = chunks->n_times = chunks->n_sample_labels = 0;
     chunks->stack = chunks->link = 0;
     while (!rc && p < end && (p = br_scan(p, end, &field))) {
         switch (br_scan_tag(&field)) {
@@ -676,7 +688,7 @@ static int chunks_read_sample(struct br_chunks *chunks, const uint8_t *p, const 
     return rc ? chunks_no_memory(chunks) : 0;
 }
 
-static int chunks_add_row(struct br_chunks *chunks, const struct br_sample_row *like,
+static int chunks_add_row(struct br_chunks *chunks, const struct br_sample_row *sample,
                           uint64_t time_ns, int64_t value)
 {
     struct br_store_totals *totals = chunks->totals;
@@ -685,7 +697,7 @@ static int chunks_add_row(struct br_chunks *chunks, const struct br_sample_row *
                 BR_SAMPLES_WAITING))
         return chunks_no_memory(chunks);
     struct br_sample_row *row = &chunks->rows[chunks->n_rows++];
-    *row = *like;
+    *row = *sample;
     row->time_ns = br_sql_time(time_ns);
     row->value = value;
     totals->sample_from = row->time_ns < totals->sample_from ? row->time_ns : totals->sample_from;
@@ -695,9 +707,9 @@ static int chunks_add_row(struct br_chunks *chunks, const struct br_sample_row *
     return chunks->n_rows < BR_SAMPLES_WAITING ? 0 : br_chunks_flush(chunks, chunks->err);
 }
 
-/* Several values with as many times are samples of their own; else they are added up. Times without
- * values count once each. */
-static int chunks_add_rows(struct br_chunks *chunks, const struct br_sample_row *like)
+/* Adds one row for each value if there are as many times, and otherwise one row for their sum.
+ * If there are only times, each counts as one. */
+static int chunks_add_rows(struct br_chunks *chunks, const struct br_sample_row *sample)
 {
     const struct br_pprof_group_type *type = chunks->type;
     uint64_t time_ns = chunks->group->out->time_ns;
@@ -706,13 +718,13 @@ static int chunks_add_rows(struct br_chunks *chunks, const struct br_sample_row 
     int rc = 0;
     if (chunks->n_times && (chunks->n_values == chunks->n_times || !chunks->n_values)) {
         for (uint32_t i = 0; i < chunks->n_times && !rc; i++)
-            rc = chunks_add_row(chunks, like, chunks->times[i],
+            rc = chunks_add_row(chunks, sample, chunks->times[i],
                                 br_product(chunks->n_values ? chunks->values[i] : 1, factor));
         return rc;
     }
     for (uint32_t i = 0; i < chunks->n_values; i++)
         sum = br_sum(sum, chunks->values[i]);
-    return chunks_add_row(chunks, like, chunks->n_times ? chunks->times[0] : time_ns,
+    return chunks_add_row(chunks, sample, chunks->n_times ? chunks->times[0] : time_ns,
                           br_product(sum, factor));
 }
 
@@ -732,7 +744,7 @@ static int chunks_add_sample(struct br_chunks *chunks, const struct br_field *fi
     return chunks_add_rows(chunks, &row);
 }
 
-/* --- The way down ---------------------------------------------------------------------------- */
+/* --- Groups and items ------------------------------------------------------------------------ */
 
 static int chunks_begin_item(struct br_chunks *chunks, const struct br_dictionary_view *view)
 {
@@ -747,11 +759,13 @@ static int chunks_begin_item(struct br_chunks *chunks, const struct br_dictionar
     memo->mappings = br_arena_calloc(arena, count[BR_TABLE_MAPPING], sizeof *memo->mappings);
     memo->attributes[0] = br_arena_calloc(arena, count[BR_TABLE_ATTRIBUTE], 1);
     memo->attributes[1] = br_arena_calloc(arena, count[BR_TABLE_ATTRIBUTE], 1);
-    memo->with_label = br_arena_calloc(arena, count[BR_TABLE_ATTRIBUTE], sizeof *memo->with_label);
-    return memo->functions && memo->stacks && memo->links && memo->locations && memo->mappings &&
-                   memo->attributes[0] && memo->attributes[1] && memo->with_label
-               ? 0
-               : chunks_no_memory(chunks);
+    memo->label_series =
+        br_arena_calloc(arena, count[BR_TABLE_ATTRIBUTE], sizeof *memo->label_series);
+    if (!memo->functions || !memo->stacks || !memo->links || !memo->locations)
+        return chunks_no_memory(chunks);
+    if (!memo->mappings || !memo->attributes[0] || !memo->attributes[1] || !memo->label_series)
+        return chunks_no_memory(chunks);
+    return 0;
 }
 
 static void chunks_copy_text(char *out, size_t size, struct br_entry entry)
@@ -812,12 +826,12 @@ int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct b
         return br_err_set(err, BR_ENOMEM, "out of memory");
     chunks->err = &why;
     br_arena_init(&chunks->memo.arena, MEMO_GROWTH * item->size + (1u << 20));
-    chunks->room = BR_CHUNKS_GROWTH * item->size + BR_CHUNKS_ROOM;
+    chunks->budget = BR_CHUNKS_GROWTH * item->size + BR_CHUNKS_ROOM;
     chunks->shortened = false;
-    chunks->held = BR_CHUNKS_HELD * item->size + BR_CHUNKS_HELD_FREE;
+    chunks->memory_budget = BR_CHUNKS_HELD * item->size + BR_CHUNKS_HELD_FREE;
     br_stack_tree_allow(&chunks->stacks, item->size / BR_CHUNKS_NODE_BYTES + BR_CHUNKS_NODES_FREE);
     int rc = br_pprof_groups(chunks->reader, item, chunks_on_group, chunks);
-    /* Rows point into the item, which lives until the transaction ends. */
+    /* The trace ids of rows point into the item, which is valid until the transaction ends. */
     br_series_forget(chunks->labels);
     br_arena_release(&chunks->memo.arena);
     chunks->memo.view = NULL;
@@ -847,12 +861,12 @@ static int chunks_insert(struct br_chunks *chunks, const struct br_sample_row *r
         min = rows[i].time_ns < min ? rows[i].time_ns : min;
         max = rows[i].time_ns > max ? rows[i].time_ns : max;
     }
-    br_pack_clear(&chunks->squeezed[0]);
-    br_pack_clear(&chunks->squeezed[1]);
-    if (!br_squeeze(chunks->squeezer, LEVEL, &chunks->packer.totals, &chunks->squeezed[0]) ||
-        !br_squeeze(chunks->squeezer, LEVEL, &chunks->packer.samples, &chunks->squeezed[1]))
+    br_pack_clear(&chunks->compressed[0]);
+    br_pack_clear(&chunks->compressed[1]);
+    if (!br_pack_compress(chunks->codec, LEVEL, &chunks->packer.totals, &chunks->compressed[0]) ||
+        !br_pack_compress(chunks->codec, LEVEL, &chunks->packer.samples, &chunks->compressed[1]))
         return chunks_no_memory(chunks);
-    sqlite3_stmt *statement = br_sql_take(chunks->sql, BR_SQL_CHUNK_ADD);
+    sqlite3_stmt *statement = br_sql_statement(chunks->sql, BR_SQL_CHUNK_ADD);
     if (statement) {
         (void)sqlite3_bind_int64(statement, 1, ++chunks->last_chunk);
         (void)sqlite3_bind_int64(statement, 2, rows[0].series);
@@ -860,8 +874,8 @@ static int chunks_insert(struct br_chunks *chunks, const struct br_sample_row *r
         (void)sqlite3_bind_int64(statement, 4, max);
         (void)sqlite3_bind_int64(statement, 5, count);
         for (int i = 0; i < 2; i++)
-            (void)sqlite3_bind_blob64(statement, 6 + i, chunks->squeezed[i].data,
-                                      chunks->squeezed[i].len, SQLITE_STATIC);
+            (void)sqlite3_bind_blob64(statement, 6 + i, chunks->compressed[i].data,
+                                      chunks->compressed[i].len, SQLITE_STATIC);
     }
     int rc = br_sql_run(chunks->sql, statement, chunks->err);
     struct br_sums_part part = {.series = rows[0].series,
@@ -876,7 +890,7 @@ static int chunks_insert(struct br_chunks *chunks, const struct br_sample_row *r
 
 static int chunks_insert_id(struct br_chunks *chunks, int64_t id)
 {
-    sqlite3_stmt *statement = br_sql_take(chunks->sql, BR_SQL_SAMPLE_ID_ADD);
+    sqlite3_stmt *statement = br_sql_statement(chunks->sql, BR_SQL_SAMPLE_ID_ADD);
     if (statement) {
         (void)sqlite3_bind_int64(statement, 1, id);
         (void)sqlite3_bind_int64(statement, 2, chunks->last_chunk);
@@ -884,7 +898,8 @@ static int chunks_insert_id(struct br_chunks *chunks, int64_t id)
     return br_sql_run(chunks->sql, statement, chunks->err);
 }
 
-/* Inserts the ids by which the chunk is found: of its spans and of its traces. */
+/* Inserts the ids under which queries find the chunk: those of its spans, and hashes of its
+ * traces. */
 static int chunks_insert_ids(struct br_chunks *chunks, const struct br_sample_row *rows,
                              uint32_t count)
 {
@@ -923,7 +938,7 @@ int br_chunks_flush(struct br_chunks *chunks, struct br_err *err)
     }
     chunks->n_rows = 0;
     if (!rc)
-        rc = br_stack_tree_save(&chunks->stacks, chunks->sql, chunks->squeezer, err);
+        rc = br_stack_tree_save(&chunks->stacks, chunks->sql, chunks->codec, err);
     chunks->err = before;
     return rc;
 }
@@ -933,11 +948,11 @@ bool br_chunks_full(const struct br_chunks *chunks)
     return br_stack_tree_full(&chunks->stacks) || br_map_count(chunks->series) >= BR_SERIES_MAX / 2;
 }
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Loading and freeing --------------------------------------------------------------------- */
 
 static int chunks_load_series(struct br_chunks *chunks, struct br_err *err)
 {
-    sqlite3_stmt *statement = br_sql_take(chunks->sql, BR_SQL_SERIES);
+    sqlite3_stmt *statement = br_sql_statement(chunks->sql, BR_SQL_SERIES);
     int rc = 0;
     while (br_sql_row(chunks->sql, statement, &rc, err)) {
         uintptr_t id = (uintptr_t)sqlite3_column_int64(statement, 0);
@@ -958,7 +973,7 @@ int br_chunks_load(struct br_chunks *chunks, struct br_err *err)
     chunks->n_rows = 0;
     if (!chunks->series)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    sqlite3_stmt *statement = br_sql_take(chunks->sql, BR_SQL_CHUNK_LAST);
+    sqlite3_stmt *statement = br_sql_statement(chunks->sql, BR_SQL_CHUNK_LAST);
     if (br_sql_row(chunks->sql, statement, &rc, err)) {
         chunks->last_chunk = sqlite3_column_int64(statement, 0);
         (void)sqlite3_reset(statement);
@@ -967,11 +982,11 @@ int br_chunks_load(struct br_chunks *chunks, struct br_err *err)
         rc = br_sums_load(chunks->sums, err);
     if (!rc)
         rc = chunks_load_series(chunks, err);
-    return rc ? rc : br_stack_tree_load(&chunks->stacks, chunks->sql, chunks->squeezer, err);
+    return rc ? rc : br_stack_tree_load(&chunks->stacks, chunks->sql, chunks->codec, err);
 }
 
 struct br_chunks *br_chunks_new(struct br_sql *sql, struct br_store_totals *totals,
-                                struct br_squeezer *squeezer)
+                                struct br_pack_codec *codec)
 {
     static const struct br_series_config config = {.max = BR_SERIES_LABELS_MAX};
     struct br_chunks *chunks = br_calloc(1, sizeof *chunks);
@@ -979,12 +994,12 @@ struct br_chunks *br_chunks_new(struct br_sql *sql, struct br_store_totals *tota
         return NULL;
     chunks->sql = sql;
     chunks->totals = totals;
-    chunks->squeezer = squeezer;
+    chunks->codec = codec;
     chunks->encoded.max = LABELS_LEN;
     chunks->list.max = LABELS_LEN;
     chunks->reader = br_pprof_writer_new(NULL);
     chunks->labels = br_series_new(&config);
-    chunks->sums = br_sums_new(sql, squeezer);
+    chunks->sums = br_sums_new(sql, codec);
     br_stack_tree_init(&chunks->stacks);
     if (chunks->reader && chunks->labels && chunks->sums)
         return chunks;
@@ -1006,10 +1021,10 @@ void br_chunks_free(struct br_chunks *chunks)
     br_str_release(&chunks->list);
     br_free(chunks->values);
     br_free(chunks->times);
-    br_free(chunks->kept);
+    br_free(chunks->sample_labels);
     br_free(chunks->rows);
     br_sample_packer_release(&chunks->packer);
-    br_pack_release(&chunks->squeezed[0]);
-    br_pack_release(&chunks->squeezed[1]);
+    br_pack_release(&chunks->compressed[0]);
+    br_pack_release(&chunks->compressed[1]);
     br_free(chunks);
 }

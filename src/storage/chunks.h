@@ -1,52 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes samples into a partition: chunks of one series each, over the partition's stacks. For
- * src/storage only.
+ * Writes samples into a partition, in chunks of one series each. Their stacks are nodes of the
+ * partition's stack tree. For src/storage only.
  *
- * A chunk has its samples twice: added up by node, which is what a flame graph of the whole chunk
- * wants, and one by one, sorted by span and time. What chunks add up to together is in sums.h.
+ * A chunk contains its samples twice: summed by node, for a flame graph of the whole chunk, and one
+ * by one, sorted by span and time. Sums over several chunks are in sums.h.
  */
 #pragma once
 
 #include "storage/internal.h"
 #include "storage/pack.h"
 
-#define BR_SERIES_MAX 100000u        /* of a partition; past a half another begins */
-#define BR_SERIES_HIDDEN "__braid__" /* a label: per_sample and source of a series, hex numbers */
-#define BR_CHUNK_SAMPLES 8192u       /* of one */
-#define BR_SAMPLES_WAITING 32768u    /* before chunks are made of them */
+#define BR_SERIES_MAX 100000u /* series in a partition; it is sealed at half of this */
+/* label that holds two hex numbers: per_sample and source of the series */
+#define BR_SERIES_HIDDEN "__braid__"
+#define BR_CHUNK_SAMPLES 8192u    /* samples in one chunk */
+#define BR_SAMPLES_WAITING 32768u /* samples that are collected before chunks are made */
 
-/* What an item may come to by references, so many times its bytes and so many more: bytes of the
- * labels of series that samples make, of the names of functions, and lines of locations. Past that
- * samples are in the series without labels of theirs, names are cut, and of the lines of a location
- * the innermost one is kept. */
+/* Limit on the bytes that an item may expand to through references: this many times its bytes, plus
+ * a fixed number of bytes. It counts the labels of series that samples create, function names, and
+ * lines of locations. Beyond the limit, samples go to the series without their labels, names are
+ * cut, and only the innermost line of a location is kept. */
 #define BR_CHUNKS_GROWTH 16u
 #define BR_CHUNKS_ROOM (4u << 20)
 
-/* What of that stays in memory while the partition is open, beside as much: names of functions, and
- * labels of series that are new. */
+/* The part of that limit that stays in memory while the partition is open, computed the same
+ * way: function names, and labels of new series. */
 #define BR_CHUNKS_HELD 3u
 #define BR_CHUNKS_HELD_FREE (512u << 10)
 
-/* Nodes of stacks that an item may add: one for so many of its bytes, and so many more. Past that
- * stacks keep the outermost frames that are there. A profile of a real program has 25 bytes for
- * each, but for small ones. */
+/* Stack nodes that an item may add: one for this many of its bytes, plus a fixed number. Beyond
+ * the limit, stacks keep only the outermost frames that already exist. Except for small
+ * profiles, real programs have about 25 bytes per node. */
 #define BR_CHUNKS_NODE_BYTES 12u
 #define BR_CHUNKS_NODES_FREE 16384u
 
-#define BR_CHUNKS_DEPTH_MAX 4096u /* locations of a stack: the outermost are kept */
+#define BR_CHUNKS_DEPTH_MAX 4096u /* locations kept of a stack, the outermost ones */
 
 struct br_chunks;
 
-/* As br_blocks_new and its neighbours; items have no references (br_item_inline_references). */
+/* Creates a writer of chunks. Borrows `sql`, `totals` and `codec`, which outlive the result.
+ * Returns NULL if memory runs out. */
 struct br_chunks *br_chunks_new(struct br_sql *sql, struct br_store_totals *totals,
-                                struct br_squeezer *squeezer);
+                                struct br_pack_codec *codec);
 void br_chunks_free(struct br_chunks *chunks);
+
+/* Switches to the partition that `sql` has open, and reads its series and stacks. Returns 0,
+ * BR_ENOMEM, BR_EPROTO, or a code of br_sql_fail. */
 int br_chunks_load(struct br_chunks *chunks, struct br_err *err);
+
+/* Adds the samples of a profiles item without references (br_item_inline_references). The item must
+ * stay valid until br_chunks_flush. Returns 0, BR_EINVAL if the partition has no room for its
+ * series or stacks, BR_ENOMEM, or a code of br_sql_fail. */
 int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct br_err *err);
 
-/* Returns how many of the items that were added since the last call have lost labels, parts of
- * names or frames to the bounds above. */
+/* Returns how many of the items that were added since the last call lost labels, parts of names,
+ * or frames to the limits above. */
 uint64_t br_chunks_take_shortened(struct br_chunks *chunks);
+
+/* Writes the chunks and stacks under construction. Called before each commit. Returns 0, BR_ENOMEM,
+ * BR_EPROTO, or a code of br_sql_fail. */
 int br_chunks_flush(struct br_chunks *chunks, struct br_err *err);
+
+/* Returns true when the partition has so many series or stacks that it must be sealed. */
 bool br_chunks_full(const struct br_chunks *chunks);

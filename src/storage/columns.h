@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Holds a block: up to BR_BLOCK_SPANS spans that were written together. What queries look at lies
- * in columns; what only a reader of one span wants lies in the block's body, as OTLP bytes without
- * the fields that the columns have: ids, start and end.
+ * The columns of a block: up to BR_BLOCK_SPANS spans that were written together. Queries filter by
+ * the columns. Everything else is in the body of the block, as OTLP bytes without the fields that
+ * the columns contain: ids, start and end.
  */
 #pragma once
 
@@ -13,27 +13,27 @@
 #include "storage/pack.h"
 
 #define BR_BLOCK_SPANS 512u
-#define BR_BLOCK_BYTES (1u << 20) /* of a body, before it takes no more spans */
+#define BR_BLOCK_BYTES (1u << 20) /* bytes of a body, after which the block takes no more spans */
 
 struct br_columns {
     uint32_t n_spans, n_traces;
-    uint8_t traces[BR_BLOCK_SPANS][16]; /* each once */
-    uint32_t trace[BR_BLOCK_SPANS];     /* of a span, as an index into these */
-    uint32_t operation[BR_BLOCK_SPANS]; /* its number in the partition */
+    uint8_t traces[BR_BLOCK_SPANS][16]; /* each trace id once */
+    uint32_t trace[BR_BLOCK_SPANS];     /* trace of each span, as an index into `traces` */
+    uint32_t operation[BR_BLOCK_SPANS]; /* number of each span's operation in the partition */
     uint64_t span_id[BR_BLOCK_SPANS], parent_id[BR_BLOCK_SPANS];
     uint64_t start_ns[BR_BLOCK_SPANS], end_ns[BR_BLOCK_SPANS];
     uint8_t kind[BR_BLOCK_SPANS], status[BR_BLOCK_SPANS];
 };
 
-/* Returns end - start; 0 where a span ends before it starts. */
+/* Returns end - start in nanoseconds; 0 if the span ends before it starts. */
 static inline uint64_t br_columns_duration(const struct br_columns *columns, uint32_t index)
 {
     uint64_t start = columns->start_ns[index], end = columns->end_ns[index];
     return end > start ? end - start : 0;
 }
 
-/* Appends the columns. */
+/* Appends the columns to `into`, which records a failure. */
 void br_columns_write(const struct br_columns *columns, struct br_pack *into);
 
-/* Reads what br_columns_write wrote. False when it is something else. */
+/* Reads columns that br_columns_write wrote. Returns false if the data is malformed. */
 bool br_columns_read(struct br_columns *columns, const uint8_t *data, size_t len);

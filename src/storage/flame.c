@@ -11,7 +11,7 @@
 
 struct flame_lookup {
     struct br_index names;    /* by name and file */
-    struct br_index children; /* by parent and name; places are those of the nodes */
+    struct br_index children; /* by parent and name; places are node numbers */
     struct br_arena texts;
 };
 
@@ -58,7 +58,7 @@ static uint64_t flame_hash_node(const void *entries, uint32_t place)
     return flame_hash_edge(&lookup->children, (struct flame_edge){node->parent, node->name});
 }
 
-/* The root is no child, though its parent and name could be those of one. */
+/* The root is not a child, although its parent and name may equal those of one. */
 static bool flame_equal_node(const void *entries, uint32_t place, const void *key)
 {
     const struct br_flame *flame = entries;
@@ -92,21 +92,21 @@ int br_flame_name(struct br_flame *flame, const char *name, const char *file, ui
     int rc = flame_grow_names(flame);
     if (rc)
         return rc;
-    const char *own_name = br_arena_strndup(&lookup->texts, key.name, strlen(key.name));
-    const char *own_file =
+    const char *name_copy = br_arena_strndup(&lookup->texts, key.name, strlen(key.name));
+    const char *file_copy =
         *key.file ? br_arena_strndup(&lookup->texts, key.file, strlen(key.file)) : "";
-    if (!own_name || !own_file)
+    if (!name_copy || !file_copy)
         return br_arena_why(&lookup->texts);
     rc = br_index_add(&lookup->names, hash, flame->n_names, flame_hash_name, flame);
     if (rc)
         return rc;
-    flame->names[flame->n_names] = own_name;
-    flame->files[flame->n_names] = own_file;
+    flame->names[flame->n_names] = name_copy;
+    flame->files[flame->n_names] = file_copy;
     *ret = flame->n_names++;
     return 0;
 }
 
-/* Makes a node; the root, too. */
+/* Adds a node, which may be the root. */
 static int flame_make(struct br_flame *flame, struct flame_edge edge, uint64_t hash, uint32_t *ret)
 {
     struct flame_lookup *lookup = flame->impl;
@@ -179,7 +179,7 @@ void br_flame_add(struct br_flame *flame, uint32_t node, int64_t value)
     flame->nodes[node].self[flame->side] = br_sum(flame->nodes[node].self[flame->side], value);
 }
 
-/* From behind: children stand behind their parents. */
+/* Children have higher numbers than their parents, so the loop runs backwards. */
 void br_flame_total(struct br_flame *flame)
 {
     for (uint32_t i = 0; i < flame->n_nodes; i++)
@@ -191,7 +191,7 @@ void br_flame_total(struct br_flame *flame)
     }
 }
 
-/* --- Copies ----------------------------------------------------------------------------------- */
+/* --- Merging --------------------------------------------------------------------------------- */
 
 static int flame_copy_child(struct br_flame *flame, uint32_t parent, const struct br_flame *from,
                             uint32_t node, bool files, uint32_t *ret)
@@ -242,7 +242,7 @@ int br_flame_keep_innermost(struct br_flame *flame, const struct br_flame *from,
     return rc;
 }
 
-/* --- Making room ------------------------------------------------------------------------------ */
+/* --- Pruning --------------------------------------------------------------------------------- */
 
 static uint64_t flame_weight(const struct br_flame_node *node)
 {
@@ -262,7 +262,7 @@ static int flame_compare_weights(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* The weight that at most `keep` nodes exceed. Returns 0 or BR_ENOMEM. */
+/* Finds a weight that at most `keep` nodes exceed. Returns 0 or BR_ENOMEM. */
 static int flame_threshold(const struct br_flame *flame, uint32_t keep, uint64_t *ret)
 {
     uint64_t *weights = br_malloc(flame->n_nodes * sizeof *weights);
@@ -280,9 +280,9 @@ struct flame_pruning {
     const struct br_flame *from;
     struct br_flame to;
     uint32_t *map;
-    bool *folded; /* nodes that are part of another */
+    bool *folded; /* nodes that are merged into another */
     uint64_t threshold;
-    uint32_t other; /* the name */
+    uint32_t other; /* name of the nodes that others are merged into */
 };
 
 static int flame_move(struct flame_pruning *pruning, uint32_t index)

@@ -41,10 +41,10 @@ static struct br_file_id folder_id_of(int fd)
     return fd >= 0 && fstat(fd, &info) == 0 ? folder_id(&info) : (struct br_file_id){.ino = 0};
 }
 
-/* --- Who has it ------------------------------------------------------------------------------ */
+/* --- Locking --------------------------------------------------------------------------------- */
 
-/* Also what is above it. */
-static int folder_make(const char *directory, struct br_err *err)
+/* Creates the directory and its parents. */
+static int folder_create(const char *directory, struct br_err *err)
 {
     char path[PATH_LEN];
     size_t len = strlen(directory);
@@ -57,8 +57,8 @@ static int folder_make(const char *directory, struct br_err *err)
         path[i] = '\0';
         int error = access(path, F_OK) == 0 ? 0 : br_folder_make(path, 0700);
         if (error)
-            return br_err_set(err, error == ENOSPC ? BR_EFULL : BR_EIO, "cannot make %s: %s", path,
-                              strerror(error));
+            return br_err_set(err, error == ENOSPC ? BR_EFULL : BR_EIO, "cannot create %s: %s",
+                              path, strerror(error));
     }
     return 0;
 }
@@ -75,12 +75,12 @@ static int folder_in_use(const struct br_store *store, const char *path, struct 
                       *text ? text : "(unknown)");
 }
 
-/* A lock on the folder itself cannot be deleted as one on a file in it can; but not every file
- * system has it. */
+/* Locks the directory itself, because a lock file can be deleted. Some file systems cannot lock
+ * directories, so other errors are ignored. */
 static int folder_lock(struct br_store *store, const char *lock_path, struct br_err *err)
 {
-    struct br_store_folder *folder = &store->folder;
-    if (folder->fd >= 0)
+    struct br_store_dir *dir = &store->dir;
+    if (dir->fd >= 0)
         return 0;
     int fd = open(store->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
@@ -89,7 +89,7 @@ static int folder_lock(struct br_store *store, const char *lock_path, struct br_
         (void)close(fd);
         return folder_in_use(store, lock_path, err);
     }
-    folder->fd = fd;
+    dir->fd = fd;
     return 0;
 }
 
@@ -106,7 +106,7 @@ static int folder_lock_file(struct br_store *store, const char *path, struct br_
     int len = snprintf(text, sizeof text, "%ld\n", (long)getpid());
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)len, 0) != len)
         br_warn(&store->log, "cannot write %s: %s", path, strerror(errno));
-    store->folder.lock_fd = fd;
+    store->dir.lock_fd = fd;
     return 0;
 }
 
@@ -117,47 +117,46 @@ static void folder_close(int *fd)
     *fd = -1;
 }
 
-void br_store_let_go(struct br_store *store)
+void br_store_unlock_directory(struct br_store *store)
 {
-    folder_close(&store->folder.fd);
-    folder_close(&store->folder.lock_fd);
+    folder_close(&store->dir.fd);
+    folder_close(&store->dir.lock_fd);
 }
 
-static bool folder_is_held(const struct br_store *store)
+static bool folder_is_locked(const struct br_store *store)
 {
-    const struct br_store_folder *folder = &store->folder;
-    return br_file_id_equal(br_file_id_at(store->directory, "/."), folder_id_of(folder->fd)) &&
-           br_file_id_equal(br_file_id_at(store->directory, "/lock"),
-                            folder_id_of(folder->lock_fd));
+    const struct br_store_dir *dir = &store->dir;
+    return br_file_id_equal(br_file_id_at(store->directory, "/."), folder_id_of(dir->fd)) &&
+           br_file_id_equal(br_file_id_at(store->directory, "/lock"), folder_id_of(dir->lock_fd));
 }
 
-int br_store_hold(struct br_store *store, struct br_err *err)
+int br_store_lock_directory(struct br_store *store, struct br_err *err)
 {
-    struct br_store_folder *folder = &store->folder;
+    struct br_store_dir *dir = &store->dir;
     char path[PATH_LEN + 16];
-    if (folder->fd >= 0 && folder->lock_fd >= 0 && folder_is_held(store))
+    if (dir->fd >= 0 && dir->lock_fd >= 0 && folder_is_locked(store))
         return 0;
-    bool again = folder->fd >= 0;
+    bool again = dir->fd >= 0;
     if (again)
         br_warn(&store->log, "%s or its lock was deleted or replaced while it was in use",
                 store->directory);
-    if (!br_file_id_equal(br_file_id_at(store->directory, "/."), folder_id_of(folder->fd)))
-        folder_close(&folder->fd);
-    folder_close(&folder->lock_fd);
-    int rc = folder_make(store->directory, err);
+    if (!br_file_id_equal(br_file_id_at(store->directory, "/."), folder_id_of(dir->fd)))
+        folder_close(&dir->fd);
+    folder_close(&dir->lock_fd);
+    int rc = folder_create(store->directory, err);
     (void)snprintf(path, sizeof path, "%s/lock", store->directory);
     if (!rc)
         rc = folder_lock(store, path, err);
     if (!rc)
         rc = folder_lock_file(store, path, err);
     if (rc && !again)
-        br_store_let_go(store);
+        br_store_unlock_directory(store);
     return rc;
 }
 
-/* --- What is in it --------------------------------------------------------------------------- */
+/* --- Listing --------------------------------------------------------------------------------- */
 
-bool br_store_number_of(const char *name, uint32_t *ret)
+bool br_store_parse_number(const char *name, uint32_t *ret)
 {
     static const char before[] = "partition-", after[] = BR_PARTITION_SUFFIX;
     const size_t digits = 8, len = sizeof before - 1;
@@ -171,24 +170,27 @@ bool br_store_number_of(const char *name, uint32_t *ret)
     return true;
 }
 
-bool br_store_name_of(const char *name, struct br_store_name *ret)
+bool br_store_parse_name(const char *name, struct br_store_file_name *ret)
 {
     char text[64];
     size_t len = strlen(name), tail = strlen(BR_PARTITION_DAMAGED_SUFFIX);
     ret->damaged = len > tail && strcmp(name + len - tail, BR_PARTITION_DAMAGED_SUFFIX) == 0;
     (void)snprintf(text, sizeof text, "%.*s", (int)(ret->damaged ? len - tail : len), name);
-    return len < sizeof text && br_store_number_of(text, &ret->number);
+    return len < sizeof text && br_store_parse_number(text, &ret->number);
 }
 
 static int folder_compare(const void *left, const void *right)
 {
-    const struct br_store_name *first = left, *second = right;
-    return first->number != second->number ? (first->number > second->number ? 1 : -1)
-                                           : second->damaged - first->damaged;
+    const struct br_store_file_name *first = left, *second = right;
+    if (first->number != second->number)
+        return first->number > second->number ? 1 : -1;
+    return second->damaged - first->damaged;
 }
 
-/* After the greatest number comes 0. The oldest is behind the widest gap. */
-static void folder_sort(struct br_store_name *names, uint32_t count, struct br_store_name *scratch)
+/* Sorts partitions by age. Numbers wrap around, so the oldest one is the one after the widest
+ * gap. */
+static void folder_sort(struct br_store_file_name *names, uint32_t count,
+                        struct br_store_file_name *scratch)
 {
     uint32_t first = 0, widest = 0;
     qsort(names, count, sizeof *names, folder_compare);
@@ -204,7 +206,8 @@ static void folder_sort(struct br_store_name *names, uint32_t count, struct br_s
         names[i] = scratch[(first + i) % count];
 }
 
-/* The name of a file in which a process before was making a slice (mkstemp), or of its journal. */
+/* Returns true for the temporary file of a slice that an earlier process was making (mkstemp),
+ * or for its journal. */
 static bool folder_is_scratch(const char *name)
 {
     static const char before[] = BR_SLICE_SCRATCH ".";
@@ -218,26 +221,26 @@ static bool folder_is_scratch(const char *name)
     return name[random] == '\0' || strcmp(name + random, "-journal") == 0;
 }
 
-int br_store_find(struct br_store *store, struct br_store_name **ret, uint32_t *ret_count,
-                  struct br_err *err)
+int br_store_list_files(struct br_store *store, struct br_store_file_name **ret,
+                        uint32_t *ret_count, struct br_err *err)
 {
-    struct br_store_name *names = NULL, name;
+    struct br_store_file_name *names = NULL, name;
     uint32_t count = 0, cap = 0;
-    DIR *folder = opendir(store->directory);
+    DIR *dir = opendir(store->directory);
     int rc = 0;
-    if (!folder)
+    if (!dir)
         return br_err_set(err, BR_EIO, "cannot read %s: %s", store->directory, strerror(errno));
-    for (struct dirent *entry; !rc && (entry = readdir(folder));) {
+    for (struct dirent *entry; !rc && (entry = readdir(dir));) {
         if (folder_is_scratch(entry->d_name))
-            (void)unlinkat(dirfd(folder), entry->d_name, 0);
-        if (!br_store_name_of(entry->d_name, &name))
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+        if (!br_store_parse_name(entry->d_name, &name))
             continue;
-        /* Twice as many: the second half is where they are sorted. */
+        /* The second half of the array is scratch space for sorting. */
         rc = br_grow(&names, &cap, 2 * (size_t)count + 2, sizeof *names, 2 * PARTITIONS_MAX);
         if (!rc)
             names[count++] = name;
     }
-    (void)closedir(folder);
+    (void)closedir(dir);
     if (rc) {
         br_free(names);
         return br_err_set(err, rc, "%s has too many partitions", store->directory);

@@ -10,22 +10,23 @@
 #include "storage/sql.h"
 #include "storage/store.h"
 
-/* Open connections that wait for the next query, and bytes of stacks that they keep. Above either,
- * those of the oldest partitions are closed. */
+/* Limits on open connections that are idle between queries, and on the bytes of stacks that they
+ * cache. Above either limit, connections of the oldest partitions are closed. */
 #define BR_STORE_IDLE_MAX 32
 #define BR_STORE_IDLE_BYTES (64u << 20)
 
-/* How names of partitions' files end. */
+/* Suffixes of the names of partition files. */
 #define BR_PARTITION_SUFFIX ".db"
-#define BR_PARTITION_DAMAGED_SUFFIX ".damaged" /* behind the other */
+#define BR_PARTITION_DAMAGED_SUFFIX ".damaged" /* follows the first suffix */
 
-/* How names of files begin that a slice is made in (slice.h). */
+/* Prefix of the temporary files in which a slice is made (slice.h). */
 #define BR_SLICE_SCRATCH "slice"
 
-/* What a partition says of itself. Of times the least and the greatest; least > greatest: none. */
+/* Totals that a partition stores about itself. The times are the smallest and the largest; if
+ * the smallest exceeds the largest, the partition has none. */
 struct br_store_totals {
     int64_t created_ns, written_ns;
-    uint64_t secret[2]; /* of hashes in it */
+    uint64_t secret[2]; /* key of the hashes in it */
     uint64_t n_spans, n_samples;
     int64_t span_from, span_until, sample_from, sample_until;
 };
@@ -38,7 +39,7 @@ static inline void br_store_totals_init(struct br_store_totals *totals)
                                        .sample_until = INT64_MIN};
 }
 
-/* Totals of a partition that could not be read: it may have anything. */
+/* Sets the totals of a partition that could not be read: it may contain data of any time. */
 static inline void br_store_totals_any(struct br_store_totals *totals)
 {
     *totals = (struct br_store_totals){.n_spans = 1,
@@ -49,183 +50,194 @@ static inline void br_store_totals_any(struct br_store_totals *totals)
                                        .sample_until = INT64_MAX};
 }
 
-/* Which file lies under a name; zeros: none. */
+/* Identity of the file at a path. Zeros mean that the file does not exist. */
 struct br_file_id {
     dev_t dev;
     ino_t ino;
     bool unknown; /* stat failed */
 };
 
-/* Returns false only for two that are known to be different. */
+/* Returns false only if the two files are known to be different. */
 static inline bool br_file_id_equal(struct br_file_id left, struct br_file_id right)
 {
     return left.unknown || right.unknown || (left.dev == right.dev && left.ino == right.ino);
 }
 
-/* Returns what lies under `path` with `suffix`. */
+/* Returns the identity of the file at `path` followed by `suffix`. */
 struct br_file_id br_file_id_at(const char *path, const char *suffix);
 
 enum br_partition_state {
-    BR_PARTITION_READ,    /* as it should be */
-    BR_PARTITION_UNREAD,  /* could not be read, or is not ours; tried again (br_store_look) */
-    BR_PARTITION_DAMAGED, /* proven to be (br_sql_prove), and renamed */
+    BR_PARTITION_READ, /* can be read */
+    /* could not be read, or is not ours; br_store_check_partitions tries again */
+    BR_PARTITION_UNREAD,
+    BR_PARTITION_DAMAGED, /* br_sql_check_damage found damage; the file was renamed */
 };
 
-/* A partition and its file; under the store's lock, but for the fields that never change. Those
- * that are not read are listed, too: they count for the retention, and queries mention them. */
+/* A partition and its file. Protected by the store's lock, except for fields that never change.
+ * Partitions that cannot be read are listed too: they count for the retention, and queries
+ * report them. */
 struct br_store_partition {
     struct br_list link;
-    unsigned refs; /* the store's one while it is listed, and each query's */
+    unsigned refs; /* one of the store while the partition is listed, and one of each query */
     uint32_t number;
     char *path;
     struct br_file_id file;
     enum br_partition_state state;
-    int64_t proven_ns; /* by CLOCK_BOOTTIME, when it was proven to be sound; 0: it was not */
-    struct br_store_totals totals; /* of what is committed */
-    int64_t aged_from_ns; /* when it was written last, by CLOCK_BOOTTIME: a wall clock may jump */
+    int64_t checked_ns; /* CLOCK_BOOTTIME when it was last checked for damage; 0: never */
+    struct br_store_totals totals; /* of the committed data */
+    int64_t aged_from_ns;          /* CLOCK_BOOTTIME of the last write: a wall clock may jump */
     uint64_t bytes;
-    struct br_list idle; /* of br_store_reader */
+    struct br_list idle; /* list of br_store_reader */
     bool gone;           /* its file is unlinked or renamed */
-    bool expired;        /* ... because it was over the retention */
-    bool sealed;         /* takes no more: of an older program, or full of names or stacks */
+    bool expired;        /* `gone` because it exceeded the retention */
+    bool sealed;         /* is not written any more: it is of an older version, or full */
 };
 
-struct br_store_tree; /* the partition's stacks (tree.h) */
+struct br_store_tree; /* the stacks of the partition (tree.h) */
 
-/* A connection for one query at a time. */
+/* A connection, used by one query at a time. */
 struct br_store_reader {
     struct br_list link;
     struct br_sql sql;
-    struct br_store_tree *tree; /* as far as they were read; NULL: not at all */
+    struct br_store_tree *tree; /* the stacks read so far; NULL: none */
 };
 
 struct br_store_writer;
 
-/* The folder and the file `lock` in it, both locked; -1: not open. */
-struct br_store_folder {
+/* Descriptors of the directory and of the file `lock` in it, both locked; -1: not open. */
+struct br_store_dir {
     int fd, lock_fd;
 };
-#define BR_STORE_FOLDER_NONE ((struct br_store_folder){-1, -1})
+#define BR_STORE_DIR_NONE ((struct br_store_dir){-1, -1})
 
 struct br_store {
-    pthread_mutex_t lock;    /* held for moments: the list, usage, idle readers */
-    pthread_mutex_t writing; /* held by who writes; before the other */
+    pthread_mutex_t lock;    /* held briefly; protects the list, usage and idle readers */
+    pthread_mutex_t writing; /* held while writing; locked before `lock` */
     _Atomic bool open;
     _Atomic uint64_t generation;
     struct br_store_config config;
     char *directory;
-    struct br_store_folder folder; /* under `writing` */
+    struct br_store_dir dir; /* protected by `writing` */
     struct br_log log;
     struct br_list partitions; /* the oldest first */
     unsigned n_partitions, n_idle;
-    unsigned n_readers, readers_max; /* open connections of queries, those that wait included */
-    uint64_t n_shortened;            /* items */
-    size_t idle_bytes;               /* of trees that idle readers keep */
-    struct br_list spare;            /* readers that are closed when the lock is given back */
+    /* open connections of queries, including idle ones, and their limit */
+    unsigned n_readers, readers_max;
+    uint64_t n_shortened; /* items that lost data to the limits of storage/chunks.h */
+    size_t idle_bytes;    /* bytes of trees cached by idle readers */
+    struct br_list spare; /* readers to close after the lock is released */
     uint32_t last_number;
-    struct br_store_writer *writer; /* under `writing` */
+    struct br_store_writer *writer; /* protected by `writing` */
 };
 
-uint64_t br_store_now_ns(void); /* of the wall clock */
+uint64_t br_store_now_ns(void); /* wall clock, in Unix nanoseconds */
 
-/* --- The folder ------------------------------------------------------------------------------ */
+/* --- The directory --------------------------------------------------------------------------- */
 
-/* Makes the folder if needed, and locks it. A later call checks that the locked files are still the
- * ones at their paths, and locks the new ones otherwise. Returns 0; BR_EINVAL when another process
- * has it; BR_EFULL or BR_EIO. */
-int br_store_hold(struct br_store *store, struct br_err *err);
-void br_store_let_go(struct br_store *store);
+/* Creates the directory if needed, and locks it. Later calls check that the locked files are
+ * still the ones at their paths, and lock the new ones if not. Returns 0; BR_EINVAL if another
+ * process holds the lock or the path is too long; BR_EFULL or BR_EIO. */
+int br_store_lock_directory(struct br_store *store, struct br_err *err);
 
-/* A file of the folder that is a partition by its name. */
-struct br_store_name {
+/* Releases both locks. */
+void br_store_unlock_directory(struct br_store *store);
+
+/* The contents of the name of a partition file. */
+struct br_store_file_name {
     uint32_t number;
     bool damaged;
 };
 
-/* Reads the number of a partition from the name of its file, as we write it. Returns false for any
- * other name. */
-bool br_store_number_of(const char *name, uint32_t *ret);
+/* Reads the number from the name of a partition file. Returns false for any other name. */
+bool br_store_parse_number(const char *name, uint32_t *ret);
 
-/* Likewise, also of a damaged one. */
-bool br_store_name_of(const char *name, struct br_store_name *ret);
+/* Reads the name of a partition file, which may have the suffix of damaged ones. Returns false
+ * for any other name. */
+bool br_store_parse_name(const char *name, struct br_store_file_name *ret);
 
-/* Finds the partitions, the oldest first, and removes what a process that was killed was saving.
- * The caller frees `*ret`. Returns 0, BR_EIO, BR_ENOMEM or BR_ETOOBIG. */
-int br_store_find(struct br_store *store, struct br_store_name **ret, uint32_t *ret_count,
-                  struct br_err *err);
+/* Lists the partition files, the oldest first, and deletes temporary files that a killed process
+ * left behind. The caller frees `*ret` with br_free. Returns 0, BR_EIO, BR_ENOMEM or BR_ETOOBIG. */
+int br_store_list_files(struct br_store *store, struct br_store_file_name **ret,
+                        uint32_t *ret_count, struct br_err *err);
 
 /* --- Partitions ------------------------------------------------------------------------------ */
 
-/* Reads what the partition says of itself. Returns 0, BR_ENOTFOUND where nothing was committed, or
- * as br_sql_fail. */
+/* Reads the totals of the partition. Returns 0, BR_ENOTFOUND if nothing was committed, or a code
+ * of br_sql_fail. */
 int br_store_totals_read(struct br_sql *sql, struct br_store_totals *ret, struct br_err *err);
 
-/* Makes a new, empty partition, lists it and opens it for writing. Returns 0 or as br_sql_open. */
+/* Creates an empty partition, lists it and opens it for writing. Returns 0, BR_EFULL, BR_EIO,
+ * BR_ENOMEM or another code of br_sql_open. */
 int br_store_partition_new(struct br_store *store, struct br_sql *sql,
                            struct br_store_partition **ret, struct br_err *err);
 
-/* Lists a partition that an earlier process made, in any state, or removes it if nothing was
- * committed to it. Returns 0 or BR_ENOMEM. */
-int br_store_partition_load(struct br_store *store, const struct br_store_name *name,
+/* Lists a partition of an earlier process, in any state, or deletes it if nothing was committed
+ * to it. Returns 0 or BR_ENOMEM. */
+int br_store_partition_load(struct br_store *store, const struct br_store_file_name *name,
                             struct br_err *err);
 
-/* Looks whether all partitions still lie there, and tries again to read those that could not be
- * read. */
-void br_store_look(struct br_store *store);
+/* Checks that the files of all partitions still exist, and tries again to read partitions that
+ * could not be read. */
+void br_store_check_partitions(struct br_store *store);
 
-/* Decides what becomes of a partition in which SQLite or a reader of ours found damage: it is set
- * aside where that can be proven, in a time in which all of it can be read. Returns true when it
- * was, now or before. */
-bool br_store_partition_suspect(struct br_store *store, struct br_store_partition *partition,
-                                const char *why);
+/* Checks a partition in which SQLite or our own code found damage, and sets it aside if the
+ * check confirms that. A partition that was checked recently is not checked again. Returns true
+ * if the partition was set aside, now or earlier. Takes as long as reading the whole file. */
+bool br_store_partition_check_damage(struct br_store *store, struct br_store_partition *partition,
+                                     const char *why);
 
-/* Takes a partition off the list if its file was deleted or replaced by somebody else. */
-void br_store_partition_lost(struct br_store *store, struct br_store_partition *partition);
+/* Removes a partition from the list if its file was deleted or replaced by another program. */
+void br_store_partition_drop_lost(struct br_store *store, struct br_store_partition *partition);
 
-/* Sets the ages of the partitions that were loaded, by the wall clock. If it is ahead of the newest
- * of them by more than the retention, or behind it, it may be wrong: then ages are counted from the
- * newest one, and the log says so. */
+/* Sets the ages of the loaded partitions by the wall clock. If the clock is behind the newest
+ * partition, or ahead of it by more than the retention, it may be wrong: ages are then counted
+ * from the earlier of both times, and a warning is logged. */
 void br_store_partitions_date(struct br_store *store);
 
-/* Forgets all partitions, when nothing reads or writes any more. */
+/* Removes all partitions from the list. Called when nothing reads or writes any more. */
 void br_store_partitions_close(struct br_store *store);
 
-/* Closes the connections to it that wait for a query. */
+/* Closes the idle connections to a partition. */
 void br_store_partition_close_idle(struct br_store *store, struct br_store_partition *partition);
 
-/* Looks again how much of the disk it takes: a log that was written back is gone. */
+/* Updates the size of the partition on disk, which shrinks when SQLite deletes the write-ahead
+ * log. */
 void br_store_partition_measure(struct br_store *store, struct br_store_partition *partition);
 
-/* Notes what the partition holds after a commit, in which so many items were shortened. */
-void br_store_partition_wrote(struct br_store *store, struct br_store_partition *partition,
-                              const struct br_store_totals *totals, uint64_t n_shortened);
+/* Records the totals of a partition after a commit that shortened `n_shortened` items. */
+void br_store_partition_committed(struct br_store *store, struct br_store_partition *partition,
+                                  const struct br_store_totals *totals, uint64_t n_shortened);
 
-/* Unlinks the oldest partitions until the limits are kept, but for `spare` (or NULL). */
+/* Deletes the oldest partitions until the limits are met. Stops at `spare`, which may be NULL. */
 void br_store_expire(struct br_store *store, const struct br_store_partition *spare);
 
-/* Says whether its files were removed, or set aside. */
+/* Returns true if the files of the partition were deleted or set aside. */
 bool br_store_partition_is_gone(struct br_store *store, const struct br_store_partition *partition);
 
-/* Says whether its files were removed because it was over the retention. */
+/* Returns true if the files of the partition were deleted because it exceeded the retention. */
 bool br_store_partition_is_expired(struct br_store *store,
                                    const struct br_store_partition *partition);
 
-/* Gives back a reference that a query has. */
+/* Releases a reference to a partition. */
 void br_store_partition_put(struct br_store *store, struct br_store_partition *partition);
 
-/* How many connections of queries may be open, by the limit of descriptors. */
+/* Returns how many connections queries may open, given the limit on file descriptors. */
 unsigned br_store_readers_max(void);
 
-/* Returns true when so many are open that a query closes one before it opens another. */
+/* Returns true if so many connections are open that a query must close one before it opens
+ * another. */
 bool br_store_readers_full(struct br_store *store);
 
-/* Takes a connection for reading. Returns 0 or as br_sql_open. */
-int br_store_reader_take(struct br_store *store, struct br_store_partition *partition,
-                         struct br_store_reader **ret, struct br_err *err);
-void br_store_reader_give(struct br_store *store, struct br_store_partition *partition,
-                          struct br_store_reader *reader);
+/* Acquires a connection for reading. It is given back with br_store_reader_release. Returns 0 or
+ * a code of br_sql_open. */
+int br_store_reader_acquire(struct br_store *store, struct br_store_partition *partition,
+                            struct br_store_reader **ret, struct br_err *err);
+void br_store_reader_release(struct br_store *store, struct br_store_partition *partition,
+                             struct br_store_reader *reader);
 
 /* --- The writer ------------------------------------------------------------------------------ */
 
+/* Create and free the state of the writing thread. br_store_writer_new returns NULL if memory runs
+ * out; br_store_writer_free closes the open partition and accepts NULL. */
 struct br_store_writer *br_store_writer_new(struct br_store *store);
 void br_store_writer_free(struct br_store_writer *writer);

@@ -35,10 +35,9 @@ static int matching_compile(struct br_store_matching *matching, size_t index)
                  ? BR_ENOMEM
                  : br_regex_compile(&matching->regex, whole.data, &matching->patterns[index], why);
     br_str_release(&whole);
-    return rc == BR_EINVAL ? br_err_set(matching->err, rc, "%s: %s",
-                                        matching->filter->matchers[index].name, why)
-           : rc            ? matching_no_memory(matching)
-                           : 0;
+    if (rc == BR_EINVAL)
+        return br_err_set(matching->err, rc, "%s: %s", matching->filter->matchers[index].name, why);
+    return rc ? matching_no_memory(matching) : 0;
 }
 
 int br_store_matching_init(struct br_store_matching *matching, struct br_store_query *query,
@@ -72,7 +71,7 @@ void br_store_matching_release(struct br_store_matching *matching)
     br_regex_release(&matching->regex);
 }
 
-/* --- One series ------------------------------------------------------------------------------ */
+/* --- Labels ---------------------------------------------------------------------------------- */
 
 static const char *matching_value(const struct br_series_label *labels, size_t count,
                                   const char *name)
@@ -99,14 +98,14 @@ static bool matching_matches(struct br_store_matching *matching,
         } else {
             equal = strcmp(value, matcher->value) == 0;
         }
-        bool wanted = matcher->type == BR_MATCH_EQUAL || matcher->type == BR_MATCH_REGEX;
-        if ((equal == 1) != wanted)
+        bool positive = matcher->type == BR_MATCH_EQUAL || matcher->type == BR_MATCH_REGEX;
+        if ((equal == 1) != positive)
             return false;
     }
     return true;
 }
 
-/* Takes the labels apart, which lie in `data` as name\0value\0. False when they are damaged. */
+/* Splits labels that are encoded as name\0value\0. Returns false if they are malformed. */
 static bool matching_split(const char *data, size_t len, struct br_series_label *labels,
                            size_t *ret_count)
 {
@@ -124,8 +123,8 @@ static bool matching_split(const char *data, size_t len, struct br_series_label 
     return true;
 }
 
-static const struct br_stored_series *matching_keep(struct br_store_matching *matching,
-                                                    sqlite3_stmt *statement, uint64_t hash)
+static const struct br_stored_series *matching_add_series(struct br_store_matching *matching,
+                                                          sqlite3_stmt *statement, uint64_t hash)
 {
     struct br_arena *arena = matching->query->arena;
     struct br_series_label labels[LABELS_MAX];
@@ -158,9 +157,9 @@ static const struct br_stored_series *matching_keep(struct br_store_matching *ma
     return series;
 }
 
-/* `*ret` is NULL where it is not let through. */
-static int matching_take(struct br_store_matching *matching, sqlite3_stmt *statement,
-                         const struct br_stored_series **ret)
+/* Looks up the series of the current row. `*ret` is NULL if the filter does not select it. */
+static int matching_look_up(struct br_store_matching *matching, sqlite3_stmt *statement,
+                            const struct br_stored_series **ret)
 {
     struct br_series_label labels[LABELS_MAX];
     uint64_t hash = (uint64_t)sqlite3_column_int64(statement, 1);
@@ -176,7 +175,7 @@ static int matching_take(struct br_store_matching *matching, sqlite3_stmt *state
         return br_err_set(matching->err, BR_EPROTO, "the labels of a series are damaged");
     if (!matching_matches(matching, labels, count))
         return 0;
-    *ret = matching_keep(matching, statement, hash);
+    *ret = matching_add_series(matching, statement, hash);
     if (!*ret)
         matching->query->cut = "it takes too much memory";
     return 0;
@@ -185,7 +184,7 @@ static int matching_take(struct br_store_matching *matching, sqlite3_stmt *state
 int br_store_matching_read(struct br_store_matching *matching, struct br_store_view *view)
 {
     struct br_sql *sql = &view->reader->sql;
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_SERIES);
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_SERIES);
     int rc = 0, sql_rc = 0;
     matching->n_series = 0;
     while (!rc && !matching->query->cut && br_sql_row(sql, statement, &sql_rc, NULL)) {
@@ -200,14 +199,16 @@ int br_store_matching_read(struct br_store_matching *matching, struct br_store_v
         }
         while (matching->n_series <= id)
             matching->series[matching->n_series++] = NULL;
-        rc = matching_take(matching, statement, &matching->series[id]);
-        if (matching->filter->wants && matching->series[id] &&
-            !matching->filter->wants(matching->series[id], matching->filter->wants_arg))
+        rc = matching_look_up(matching, statement, &matching->series[id]);
+        if (matching->filter->select_series && matching->series[id] &&
+            !matching->filter->select_series(matching->series[id], matching->filter->select_arg))
             matching->series[id] = NULL;
     }
     if (statement)
         (void)sqlite3_reset(statement);
     if (rc == BR_EPROTO)
         return br_store_view_failed(matching->query, view, rc, matching->err);
-    return rc ? rc : sql_rc ? br_store_view_sql_failed(matching->query, view, matching->err) : 0;
+    if (!rc && sql_rc)
+        rc = br_store_view_sql_failed(matching->query, view, matching->err);
+    return rc;
 }

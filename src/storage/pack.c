@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define ZSTD_STATIC_LINKING_ONLY /* the allocator */
+#define ZSTD_STATIC_LINKING_ONLY /* for ZSTD_customMem */
 #include "storage/pack.h"
 
 #include <zstd.h>
@@ -40,7 +40,7 @@ static bool pack_grow(struct br_pack *pack, size_t more)
     return true;
 }
 
-/* Returns where `count` bytes can be written; NULL, and failed, where there is no room. */
+/* Returns where `count` bytes can be written, or NULL, with `failed` set, if the pack is full. */
 static uint8_t *pack_room(struct br_pack *pack, size_t count)
 {
     if (__builtin_expect(pack->cap - pack->len < count, 0) &&
@@ -116,28 +116,28 @@ static void pack_zstd_free(void *opaque, void *memory)
     br_free(memory);
 }
 
-void br_squeezer_release(struct br_squeezer *squeezer)
+void br_pack_codec_release(struct br_pack_codec *codec)
 {
-    ZSTD_freeCCtx(squeezer->press);
-    ZSTD_freeDCtx(squeezer->release);
-    *squeezer = (struct br_squeezer){0};
+    ZSTD_freeCCtx(codec->compressor);
+    ZSTD_freeDCtx(codec->decompressor);
+    *codec = (struct br_pack_codec){0};
 }
 
-/* The length is followed by a frame where its lowest bit is set, else by the bytes themselves. */
-bool br_squeeze(struct br_squeezer *squeezer, int level, const struct br_pack *from,
-                struct br_pack *into)
+/* The lowest bit of the length is 1 if a zstd frame follows, and 0 if plain bytes do. */
+bool br_pack_compress(struct br_pack_codec *codec, int level, const struct br_pack *from,
+                      struct br_pack *into)
 {
     ZSTD_customMem allocator = {pack_zstd_alloc, pack_zstd_free, NULL};
-    if (!squeezer->press)
-        squeezer->press = ZSTD_createCCtx_advanced(allocator);
+    if (!codec->compressor)
+        codec->compressor = ZSTD_createCCtx_advanced(allocator);
     size_t before = into->len, bound = ZSTD_compressBound(from->len);
-    if (!squeezer->press || from->failed || !pack_room(into, bound + BR_VARINT_MAX))
+    if (!codec->compressor || from->failed || !pack_room(into, bound + BR_VARINT_MAX))
         return false;
     br_pack_varint(into, (uint64_t)from->len << 1 | 1);
-    (void)ZSTD_CCtx_setParameter(squeezer->press, ZSTD_c_compressionLevel, level);
-    (void)ZSTD_CCtx_setParameter(squeezer->press, ZSTD_c_checksumFlag, 1);
+    (void)ZSTD_CCtx_setParameter(codec->compressor, ZSTD_c_compressionLevel, level);
+    (void)ZSTD_CCtx_setParameter(codec->compressor, ZSTD_c_checksumFlag, 1);
     size_t made =
-        ZSTD_compress2(squeezer->press, into->data + into->len, bound, from->data, from->len);
+        ZSTD_compress2(codec->compressor, into->data + into->len, bound, from->data, from->len);
     if (!ZSTD_isError(made) && made < from->len) {
         into->len += made;
         return true;
@@ -148,19 +148,20 @@ bool br_squeeze(struct br_squeezer *squeezer, int level, const struct br_pack *f
     return !into->failed;
 }
 
-/* How many bytes br_unsqueeze makes of these; SIZE_MAX when they are not what br_squeeze made. */
-static size_t pack_squeezed_size(const void *data, size_t len)
+/* Returns the decompressed size, or SIZE_MAX if br_pack_compress did not make the data. */
+static size_t pack_plain_size(const void *data, size_t len)
 {
     struct br_unpack unpack = {.p = data, .end = (const uint8_t *)data + len};
     uint64_t head = len ? br_unpack_varint(&unpack) : UINT64_MAX;
     return unpack.failed || head >> 1 > BR_PACK_MAX ? SIZE_MAX : (size_t)(head >> 1);
 }
 
-int br_unsqueeze(struct br_squeezer *squeezer, const void *data, size_t len, struct br_pack *into)
+int br_pack_decompress(struct br_pack_codec *codec, const void *data, size_t len,
+                       struct br_pack *into)
 {
     ZSTD_customMem allocator = {pack_zstd_alloc, pack_zstd_free, NULL};
     struct br_unpack unpack = {.p = data, .end = (const uint8_t *)data + len};
-    size_t size = pack_squeezed_size(data, len);
+    size_t size = pack_plain_size(data, len);
     if (size == SIZE_MAX)
         return BR_EIO;
     uint64_t head = br_unpack_varint(&unpack);
@@ -168,12 +169,12 @@ int br_unsqueeze(struct br_squeezer *squeezer, const void *data, size_t len, str
     br_pack_clear(into);
     if (!size)
         return 0;
-    if (!squeezer->release)
-        squeezer->release = ZSTD_createDCtx_advanced(allocator);
-    if (!squeezer->release || !pack_room(into, size))
+    if (!codec->decompressor)
+        codec->decompressor = ZSTD_createDCtx_advanced(allocator);
+    if (!codec->decompressor || !pack_room(into, size))
         return BR_ENOMEM;
     if (head & 1) {
-        size_t made = ZSTD_decompressDCtx(squeezer->release, into->data, size, unpack.p, left);
+        size_t made = ZSTD_decompressDCtx(codec->decompressor, into->data, size, unpack.p, left);
         if (ZSTD_isError(made) || made != size)
             return BR_EIO;
     } else if (left == size) {

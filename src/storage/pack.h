@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Packs and reads the bytes of a partition's blobs: varints and raw bytes,
- * compressed as a whole with zstd where that makes them shorter. Failure is sticky: it is asked for
- * once, at the end.
+ * Encodes and decodes the blobs of a partition: varints and raw bytes, compressed with zstd if that
+ * makes them shorter. Failure is sticky, so callers check it once at the end.
  */
 #pragma once
 
@@ -10,48 +9,50 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BR_PACK_MAX (256u << 20) /* bytes of one */
+#define BR_PACK_MAX (256u << 20) /* bytes of one pack */
 
 struct br_pack {
     uint8_t *data;
     size_t len, cap;
-    bool failed; /* it passed BR_PACK_MAX, or there was no memory */
+    bool failed; /* it exceeded BR_PACK_MAX, or memory ran out */
 };
 
-/* Frees what it holds; usable again. Accepts a zeroed one. */
+/* Frees the memory of a pack, which can be used again. Accepts a zeroed one. */
 void br_pack_release(struct br_pack *pack);
 
-/* Empties it, keeping the memory, and forgets `failed`. */
+/* Empties a pack but keeps its memory, and resets `failed`. */
 void br_pack_clear(struct br_pack *pack);
 
+/* Append values. On failure they set `failed`. */
 void br_pack_bytes(struct br_pack *pack, const void *data, size_t len);
 void br_pack_varint(struct br_pack *pack, uint64_t value);
-void br_pack_signed(struct br_pack *pack, int64_t value); /* zigzag */
+void br_pack_signed(struct br_pack *pack, int64_t value); /* zigzag encoding */
 
-/* A cursor over bytes that were packed; what is cut off or malformed sets `failed` and reads as
- * zeros. */
+/* A cursor over packed bytes. Truncated or malformed input sets `failed` and reads as zeros. */
 struct br_unpack {
     const uint8_t *p, *end;
     bool failed;
 };
 
+/* Return the next value, or 0 after a failure. */
 uint64_t br_unpack_varint(struct br_unpack *unpack);
 int64_t br_unpack_signed(struct br_unpack *unpack);
 
-/* Returns the next `len` bytes, or NULL. */
+/* Returns the next `len` bytes, or NULL if there are fewer. */
 const uint8_t *br_unpack_bytes(struct br_unpack *unpack, size_t len);
 
-/* zstd's state of one thread. Zeroed at first. */
-struct br_squeezer {
-    void *press, *release;
+/* zstd contexts of one thread, created when needed. A zeroed struct is valid. */
+struct br_pack_codec {
+    void *compressor, *decompressor;
 };
-void br_squeezer_release(struct br_squeezer *squeezer);
+void br_pack_codec_release(struct br_pack_codec *codec);
 
-/* Appends the compressed bytes of `from`, with their length before. False when there is no memory
- * or `into` is full. */
-bool br_squeeze(struct br_squeezer *squeezer, int level, const struct br_pack *from,
-                struct br_pack *into);
+/* Appends to `into` the length of `from` and its compressed bytes. Returns false if memory runs
+ * out or `into` is full. */
+bool br_pack_compress(struct br_pack_codec *codec, int level, const struct br_pack *from,
+                      struct br_pack *into);
 
-/* Replaces what is in `into`. Returns 0, BR_EIO when the bytes are not what br_squeeze made, or
- * BR_ENOMEM. */
-int br_unsqueeze(struct br_squeezer *squeezer, const void *data, size_t len, struct br_pack *into);
+/* Replaces the contents of `into` by the decompressed bytes. Returns 0, BR_EIO if
+ * br_pack_compress did not make the input, or BR_ENOMEM. */
+int br_pack_decompress(struct br_pack_codec *codec, const void *data, size_t len,
+                       struct br_pack *into);

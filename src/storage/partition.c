@@ -17,10 +17,11 @@
 #define NAME_MAX_LEN 64
 #define NUMBERS_TRIED 1000
 #define LOADS_MAX 2
-#define PROVEN_NS 60000000000 /* for so long a partition that was checked is not checked again */
+#define CHECK_VALID_NS 60000000000 /* for this long, a partition is not checked again */
 #define READERS_MAX 64u
 #define READERS_MIN 4u
-#define DESCRIPTORS_A_READER 12u /* of the process; it takes three of them */
+/* file descriptors that the process must have for each reader; a reader uses three */
+#define DESCRIPTORS_A_READER 12u
 
 uint64_t br_store_now_ns(void)
 {
@@ -36,16 +37,16 @@ static int64_t store_boot_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* --- What it says of itself ------------------------------------------------------------------ */
+/* --- Totals and sizes ------------------------------------------------------------------------ */
 
 int br_store_totals_read(struct br_sql *sql, struct br_store_totals *ret, struct br_err *err)
 {
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_TOTALS);
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_TOTALS);
     int rc = 0;
     if (!statement)
         return br_sql_fail(sql, err);
     if (!br_sql_row(sql, statement, &rc, err))
-        return rc ? rc : br_err_set(err, BR_ENOTFOUND, "it has no totals");
+        return rc ? rc : br_err_set(err, BR_ENOTFOUND, "nothing was committed to it");
     *ret = (struct br_store_totals){.created_ns = sqlite3_column_int64(statement, 0),
                                     .written_ns = sqlite3_column_int64(statement, 1),
                                     .secret = {(uint64_t)sqlite3_column_int64(statement, 2),
@@ -73,7 +74,7 @@ static uint64_t store_partition_size(const char *path)
     return store_partition_file_size(path, "") + store_partition_file_size(path, "-wal");
 }
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Partitions in the list ------------------------------------------------------------------ */
 
 static void store_partition_free(struct br_store_partition *partition)
 {
@@ -84,7 +85,7 @@ static void store_partition_free(struct br_store_partition *partition)
 }
 
 static struct br_store_partition *store_partition_make(const struct br_store *store,
-                                                       const struct br_store_name *name)
+                                                       const struct br_store_file_name *name)
 {
     struct br_store_partition *partition = br_calloc(1, sizeof *partition);
     size_t size = strlen(store->directory) + NAME_MAX_LEN;
@@ -113,7 +114,7 @@ static void store_reader_free(struct br_store_reader *reader)
     br_free(reader);
 }
 
-/* With the lock held; store_unlock closes them. */
+/* Moves the idle readers to `spare`, which store_unlock closes. Called with the lock held. */
 static void store_partition_close_idle(struct br_store *store, struct br_store_partition *partition)
 {
     struct br_list *link;
@@ -126,7 +127,8 @@ static void store_partition_close_idle(struct br_store *store, struct br_store_p
     }
 }
 
-/* Unlocks, and closes readers without the lock: workers take it, and must not wait for a disk. */
+/* Unlocks, and then closes the spare readers: closing may wait for the disk, and workers must
+ * not wait for the lock meanwhile. */
 static void store_unlock(struct br_store *store)
 {
     struct br_list spare;
@@ -146,7 +148,7 @@ void br_store_partition_close_idle(struct br_store *store, struct br_store_parti
     store_unlock(store);
 }
 
-/* With the lock held. */
+/* Releases a reference. Called with the lock held. */
 static void store_partition_unref(struct br_store *store, struct br_store_partition *partition)
 {
     if (--partition->refs)
@@ -173,7 +175,7 @@ static void store_partition_list(struct br_store *store, struct br_store_partiti
     (void)pthread_mutex_unlock(&store->lock);
 }
 
-/* With the lock held. */
+/* Removes a partition from the list. Called with the lock held. */
 static void store_partition_unlist(struct br_store *store, struct br_store_partition *partition)
 {
     br_list_remove(&partition->link);
@@ -192,28 +194,27 @@ static void store_partition_unlink(const char *path)
     }
 }
 
-/* --- Making and loading ---------------------------------------------------------------------- */
+/* --- Creating and loading -------------------------------------------------------------------- */
 
-/* A file under the next number that is free, and was not there before. SQLite gives those beside it
- * the same mode. */
+/* Creates a file under the next free number. SQLite gives its other files the same mode. */
 static int store_partition_make_file(struct br_store *store, struct br_store_partition **ret,
                                      struct br_err *err)
 {
     int rc = BR_EIO;
     for (int i = 0; i < NUMBERS_TRIED; i++) {
-        struct br_store_name name = {++store->last_number, false};
+        struct br_store_file_name name = {++store->last_number, false};
         struct br_store_partition *partition = store_partition_make(store, &name);
         if (!partition)
             return br_err_set(err, BR_ENOMEM, "out of memory");
         int fd = open(partition->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd >= 0) {
-            (void)fchmod(fd, 0600); /* the umask may have taken from us, too */
+            (void)fchmod(fd, 0600); /* the umask may have removed our own permissions */
             (void)close(fd);
             *ret = partition;
             return 0;
         }
         int error = errno;
-        rc = br_err_set(err, error == ENOSPC ? BR_EFULL : BR_EIO, "cannot make %s: %s",
+        rc = br_err_set(err, error == ENOSPC ? BR_EFULL : BR_EIO, "cannot create %s: %s",
                         partition->path, strerror(error));
         store_partition_free(partition);
         if (error != EEXIST)
@@ -243,7 +244,7 @@ int br_store_partition_new(struct br_store *store, struct br_sql *sql,
     return 0;
 }
 
-/* Reads the totals of a partition that an earlier process made. */
+/* Reads the totals of a partition of an earlier process. */
 static int store_partition_read(const struct br_store_partition *partition,
                                 struct br_store_totals *totals, bool *sealed, struct br_err *err)
 {
@@ -253,7 +254,7 @@ static int store_partition_read(const struct br_store_partition *partition,
         return rc;
     rc = br_store_totals_read(&sql, totals, err);
     if (rc == BR_ENOTFOUND && br_sql_has_rows(&sql))
-        rc = br_err_set(err, BR_EUNSUPPORTED, "it has data, but no totals");
+        rc = br_err_set(err, BR_EUNSUPPORTED, "it contains data but no totals");
     *sealed = sql.version < BR_SQL_VERSION;
     br_sql_close(&sql);
     return rc;
@@ -269,7 +270,7 @@ static void store_partition_date_file(struct br_store_partition *partition)
     partition->totals.created_ns = partition->totals.written_ns = written;
 }
 
-int br_store_partition_load(struct br_store *store, const struct br_store_name *name,
+int br_store_partition_load(struct br_store *store, const struct br_store_file_name *name,
                             struct br_err *err)
 {
     struct br_store_partition *partition = store_partition_make(store, name);
@@ -290,26 +291,29 @@ int br_store_partition_load(struct br_store *store, const struct br_store_name *
     }
     if (rc || name->damaged)
         store_partition_date_file(partition);
-    partition->state = name->damaged ? BR_PARTITION_DAMAGED
-                       : rc          ? BR_PARTITION_UNREAD
-                                     : BR_PARTITION_READ;
+    if (name->damaged)
+        partition->state = BR_PARTITION_DAMAGED;
+    else
+        partition->state = rc ? BR_PARTITION_UNREAD : BR_PARTITION_READ;
     store_partition_list(store, partition);
     if (name->damaged)
-        br_warn(&store->log, "%s is damaged: it is not read, and goes with the retention",
+        br_warn(&store->log,
+                "%s is damaged: it is not read, and is deleted when it exceeds the retention",
                 partition->path);
-    else if (rc && !(rc == BR_EPROTO && br_store_partition_suspect(store, partition, why.text)))
-        br_error(&store->log, "%s is not read: %s", partition->path, why.text);
+    else if (rc &&
+             !(rc == BR_EPROTO && br_store_partition_check_damage(store, partition, why.text)))
+        br_error(&store->log, "%s cannot be read: %s", partition->path, why.text);
     return 0;
 }
 
-/* --- What is not as it should be ------------------------------------------------------------- */
+/* --- Damaged, lost and unreadable partitions ------------------------------------------------- */
 
-/* Renames without taking the place of another file. */
+/* Renames a file without replacing another. */
 static bool store_rename(const char *from, const char *into)
 {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, into, RENAME_NOREPLACE) == 0)
         return true;
-    /* Not every file system knows that flag. */
+    /* Some file systems do not support RENAME_NOREPLACE. */
     return errno == EINVAL && access(into, F_OK) != 0 && rename(from, into) == 0;
 }
 
@@ -327,11 +331,12 @@ static bool store_partition_rename(const char *path, const char *into)
     return true;
 }
 
-/* Under its own number or, where such a file lies there already, the next one. */
+/* Renames the files of a partition to names with the damaged suffix. If the number is taken,
+ * uses the next free one. Returns the partition of the renamed file, or NULL. */
 static struct br_store_partition *store_partition_rename_damaged(struct br_store *store,
                                                                  const char *path, uint32_t number)
 {
-    struct br_store_name name = {number, true};
+    struct br_store_file_name name = {number, true};
     for (int i = 0; i < NUMBERS_TRIED; i++) {
         struct br_store_partition *damaged = store_partition_make(store, &name);
         if (!damaged || store_partition_rename(path, damaged->path))
@@ -345,7 +350,7 @@ static struct br_store_partition *store_partition_rename_damaged(struct br_store
     return NULL;
 }
 
-/* The partition becomes another one, which is the damaged file, in its place on the list. */
+/* Renames a damaged partition, and lists the renamed file in its place. */
 static void store_partition_set_aside(struct br_store *store, struct br_store_partition *partition,
                                       const char *why)
 {
@@ -372,21 +377,21 @@ static void store_partition_set_aside(struct br_store *store, struct br_store_pa
     store_unlock(store);
 }
 
-bool br_store_partition_suspect(struct br_store *store, struct br_store_partition *partition,
-                                const char *why)
+bool br_store_partition_check_damage(struct br_store *store, struct br_store_partition *partition,
+                                     const char *why)
 {
     struct br_err proof = {0};
     int64_t now = store_boot_ns();
     (void)pthread_mutex_lock(&store->lock);
     bool gone = partition->gone,
-         recent = partition->proven_ns && now - partition->proven_ns < PROVEN_NS;
+         recent = partition->checked_ns && now - partition->checked_ns < CHECK_VALID_NS;
     if (!recent)
-        partition->proven_ns = now; /* others need not read it, too */
+        partition->checked_ns = now; /* so that other queries do not check it as well */
     (void)pthread_mutex_unlock(&store->lock);
     if (gone || recent)
         return gone;
     br_warn(&store->log, "%s may be damaged (%s) and is being checked", partition->path, why);
-    int rc = br_sql_prove(partition->path, &proof);
+    int rc = br_sql_check_damage(partition->path, &proof);
     if (rc == BR_EPROTO)
         store_partition_set_aside(store, partition, proof.text);
     else if (rc)
@@ -396,7 +401,7 @@ bool br_store_partition_suspect(struct br_store *store, struct br_store_partitio
     return rc == BR_EPROTO;
 }
 
-void br_store_partition_lost(struct br_store *store, struct br_store_partition *partition)
+void br_store_partition_drop_lost(struct br_store *store, struct br_store_partition *partition)
 {
     struct br_file_id file = br_file_id_at(partition->path, "");
     (void)pthread_mutex_lock(&store->lock);
@@ -414,8 +419,8 @@ void br_store_partition_lost(struct br_store *store, struct br_store_partition *
     store_unlock(store);
 }
 
-/* Returns the partition at this place on the list, with a reference, and a copy of its fields in
- * `*ret`; NULL behind the last. */
+/* Returns the partition at this position of the list with a reference, and copies it to `*ret`.
+ * Returns NULL after the last one. */
 static struct br_store_partition *store_partition_at(struct br_store *store, uint32_t at,
                                                      struct br_store_partition *ret)
 {
@@ -433,7 +438,7 @@ static struct br_store_partition *store_partition_at(struct br_store *store, uin
     return found;
 }
 
-/* Tries again to read a partition that could not be read: it may be another file now. */
+/* Tries again to read a partition; its file may have been replaced. */
 static void store_partition_retry(struct br_store *store, struct br_store_partition *partition)
 {
     struct br_file_id file = br_file_id_at(partition->path, "");
@@ -442,7 +447,7 @@ static void store_partition_retry(struct br_store *store, struct br_store_partit
     bool sealed = false;
     int rc = store_partition_read(partition, &totals, &sealed, &why);
     if (rc == BR_EPROTO)
-        (void)br_store_partition_suspect(store, partition, why.text);
+        (void)br_store_partition_check_damage(store, partition, why.text);
     (void)pthread_mutex_lock(&store->lock);
     partition->file = file;
     if (!rc) {
@@ -452,10 +457,10 @@ static void store_partition_retry(struct br_store *store, struct br_store_partit
     }
     (void)pthread_mutex_unlock(&store->lock);
     if (!rc)
-        br_info(&store->log, "%s is read again", partition->path);
+        br_info(&store->log, "%s can be read again", partition->path);
 }
 
-void br_store_look(struct br_store *store)
+void br_store_check_partitions(struct br_store *store)
 {
     struct br_store_partition *partition, known;
     for (uint32_t at = 0; (partition = store_partition_at(store, at, &known));) {
@@ -463,13 +468,13 @@ void br_store_look(struct br_store *store)
         if (known.state == BR_PARTITION_UNREAD && file.ino)
             store_partition_retry(store, partition);
         else if (!br_file_id_equal(known.file, file))
-            br_store_partition_lost(store, partition);
+            br_store_partition_drop_lost(store, partition);
         at += !br_store_partition_is_gone(store, partition);
         br_store_partition_put(store, partition);
     }
 }
 
-/* --- What was written ------------------------------------------------------------------------ */
+/* --- After a write --------------------------------------------------------------------------- */
 
 void br_store_partition_measure(struct br_store *store, struct br_store_partition *partition)
 {
@@ -480,8 +485,8 @@ void br_store_partition_measure(struct br_store *store, struct br_store_partitio
     (void)pthread_mutex_unlock(&store->lock);
 }
 
-void br_store_partition_wrote(struct br_store *store, struct br_store_partition *partition,
-                              const struct br_store_totals *totals, uint64_t n_shortened)
+void br_store_partition_committed(struct br_store *store, struct br_store_partition *partition,
+                                  const struct br_store_totals *totals, uint64_t n_shortened)
 {
     uint64_t bytes = store_partition_size(partition->path);
     (void)pthread_mutex_lock(&store->lock);
@@ -512,8 +517,8 @@ static void store_warn_of_clock(const struct br_store *store, int64_t now_ns, in
 {
     char now[BR_RFC3339_SIZE], newest[BR_RFC3339_SIZE];
     br_warn(&store->log,
-            "the clock is at %s, and the newest data was written at %s: ages are counted from the "
-            "earlier of both, and nothing is removed for its age now",
+            "the clock is at %s but the newest data was written at %s: ages are counted from the "
+            "earlier time, and nothing is removed because of its age now",
             br_rfc3339((uint64_t)now_ns, 0, now), br_rfc3339((uint64_t)newest_ns, 0, newest));
 }
 
@@ -544,9 +549,10 @@ static bool store_partition_is_over(const struct br_store *store,
            (config->max_age_ns && age > 0 && (uint64_t)age > config->max_age_ns);
 }
 
-/* Takes the oldest partition off the list, with its reference, if it is over the retention. */
-static struct br_store_partition *store_take_expired(struct br_store *store,
-                                                     const struct br_store_partition *spare)
+/* Removes the oldest partition from the list if it exceeds the retention. Returns it with the
+ * list's reference. */
+static struct br_store_partition *store_unlist_expired(struct br_store *store,
+                                                       const struct br_store_partition *spare)
 {
     struct br_store_partition *oldest = NULL;
     uint64_t bytes = 0;
@@ -566,18 +572,18 @@ static struct br_store_partition *store_take_expired(struct br_store *store,
     return oldest;
 }
 
-/* Files are removed without the lock, as readers are closed. */
+/* Files are deleted without the lock, because that may wait for the disk. */
 void br_store_expire(struct br_store *store, const struct br_store_partition *spare)
 {
     struct br_store_partition *oldest;
-    while ((oldest = store_take_expired(store, spare))) {
-        /* A file that took the place of ours is somebody's. */
+    while ((oldest = store_unlist_expired(store, spare))) {
+        /* A file that replaced ours belongs to another program. */
         if (br_file_id_equal(oldest->file, br_file_id_at(oldest->path, "")))
             store_partition_unlink(oldest->path);
         if (access(oldest->path, F_OK) == 0)
-            br_warn(&store->log, "%s is over the retention and cannot be removed", oldest->path);
+            br_warn(&store->log, "%s exceeds the retention and cannot be removed", oldest->path);
         else
-            br_info(&store->log, "%s was removed: it is over the retention", oldest->path);
+            br_info(&store->log, "%s was removed: it exceeds the retention", oldest->path);
         br_store_partition_put(store, oldest);
     }
 }
@@ -619,8 +625,8 @@ bool br_store_readers_full(struct br_store *store)
     return full;
 }
 
-/* Takes the reader of the oldest partition that has one, because queries are mostly about the
- * newest; with `stacks` only of those with stacks. With the lock held. */
+/* Finds an idle reader of the oldest partition that has one, because most queries read the
+ * newest. With `stacks`, considers only readers that cache stacks. Called with the lock held. */
 static struct br_store_reader *store_reader_oldest(struct br_store *store, bool stacks)
 {
     for (struct br_list *link = store->partitions.next; link != &store->partitions;
@@ -637,7 +643,8 @@ static struct br_store_reader *store_reader_oldest(struct br_store *store, bool 
     return NULL;
 }
 
-/* Takes a reader that is too much out of those that wait; NULL: none is. With the lock held. */
+/* Removes and returns an idle reader if the limits are exceeded, otherwise returns NULL. Called
+ * with the lock held. */
 static struct br_store_reader *store_reader_spare(struct br_store *store)
 {
     struct br_store_reader *reader = NULL;
@@ -662,7 +669,7 @@ static void store_readers_free(struct br_list *readers)
         store_reader_free(br_container_of(link, struct br_store_reader, link));
 }
 
-/* A new connection, in the place of one that waits where there are too many. */
+/* Opens a connection, and closes idle ones if there are too many. */
 static int store_reader_open(struct br_store *store, const struct br_store_partition *partition,
                              struct br_store_reader **ret, struct br_err *err)
 {
@@ -690,8 +697,8 @@ static int store_reader_open(struct br_store *store, const struct br_store_parti
     return rc;
 }
 
-int br_store_reader_take(struct br_store *store, struct br_store_partition *partition,
-                         struct br_store_reader **ret, struct br_err *err)
+int br_store_reader_acquire(struct br_store *store, struct br_store_partition *partition,
+                            struct br_store_reader **ret, struct br_err *err)
 {
     (void)pthread_mutex_lock(&store->lock);
     struct br_list *link = br_list_shift(&partition->idle);
@@ -704,8 +711,8 @@ int br_store_reader_take(struct br_store *store, struct br_store_partition *part
     return link ? 0 : store_reader_open(store, partition, ret, err);
 }
 
-void br_store_reader_give(struct br_store *store, struct br_store_partition *partition,
-                          struct br_store_reader *reader)
+void br_store_reader_release(struct br_store *store, struct br_store_partition *partition,
+                             struct br_store_reader *reader)
 {
     struct br_list spare;
     br_list_init(&spare);

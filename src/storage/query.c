@@ -6,7 +6,9 @@
 #include "base/mem.h"
 #include "storage/view.h"
 
-#define STEPS_BETWEEN_LOOKS 2000 /* of SQLite's machine */
+#define STEPS_BETWEEN_LOOKS                                                                        \
+    2000 /* virtual machine steps of SQLite between checks of the limits                           \
+          */
 
 static uint64_t query_now_ms(void)
 {
@@ -15,31 +17,31 @@ static uint64_t query_now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-bool br_store_query_goes_on(struct br_store_query *query)
+bool br_store_query_may_continue(struct br_store_query *query)
 {
-    const struct br_store_reading *reading = br_store_reading_of(query);
+    const struct br_store_query_state *state = br_store_query_state_of(query);
     if (query->cut)
         return false;
-    if (query->max_bytes && reading->held + query->arena->used > query->max_bytes)
+    if (query->max_bytes && state->held_bytes + query->arena->used > query->max_bytes)
         query->cut = "it takes too much memory";
     else if (query->deadline_ms && query_now_ms() >= query->deadline_ms)
         query->cut = "it takes too long";
     return !query->cut;
 }
 
-void br_store_query_hold(struct br_store_query *query, int64_t bytes)
+void br_store_query_count_bytes(struct br_store_query *query, int64_t bytes)
 {
-    br_store_reading_of(query)->held += (size_t)bytes;
+    br_store_query_state_of(query)->held_bytes += (size_t)bytes;
 }
 
 static int query_on_steps(void *arg)
 {
-    return !br_store_query_goes_on(arg);
+    return !br_store_query_may_continue(arg);
 }
 
 /* --- Partitions ------------------------------------------------------------------------------ */
 
-/* Adds a remark to the result; of several, the first one stays. */
+/* Reports an unreadable partition in the result; only the first one is kept. */
 static void query_note_unread(struct br_store_query *query, const struct br_store_view *view,
                               const char *why)
 {
@@ -53,7 +55,7 @@ static void query_note_unread(struct br_store_query *query, const struct br_stor
     query->note = note ? note : unknown;
 }
 
-static void query_leave_reader(struct br_store_query *query, struct br_store_view *view)
+static void query_release_reader(struct br_store_query *query, struct br_store_view *view)
 {
     if (!view->reader)
         return;
@@ -61,8 +63,8 @@ static void query_leave_reader(struct br_store_query *query, struct br_store_vie
     sqlite3_progress_handler(sql->db, 0, NULL, NULL);
     for (int i = 0; i < BR_SQL_STATEMENTS; i++)
         (void)sqlite3_reset(sql->statements[i]);
-    (void)br_sql_run(sql, br_sql_take(sql, BR_SQL_ROLLBACK), NULL);
-    br_store_reader_give(query->store, view->partition, view->reader);
+    (void)br_sql_run(sql, br_sql_statement(sql, BR_SQL_ROLLBACK), NULL);
+    br_store_reader_release(query->store, view->partition, view->reader);
     view->reader = NULL;
 }
 
@@ -72,39 +74,39 @@ int br_store_view_failed(struct br_store_query *query, struct br_store_view *vie
     const char *why = err && *err->text ? err->text : "it cannot be read";
     bool gone = br_store_partition_is_gone(query->store, view->partition);
     if (code == BR_ETIMEOUT)
-        return 0; /* the progress handler has said why */
+        return 0; /* the progress handler has set query->cut */
     if (code == BR_ENOMEM)
         return code;
     if (code == BR_ENOTFOUND && !gone)
-        br_store_partition_lost(query->store, view->partition);
+        br_store_partition_drop_lost(query->store, view->partition);
     view->failed = true;
     if (code == BR_EPROTO)
-        (void)br_store_partition_suspect(query->store, view->partition, why);
+        (void)br_store_partition_check_damage(query->store, view->partition, why);
     if (code != BR_ENOTFOUND || !br_store_partition_is_expired(query->store, view->partition))
         query_note_unread(query, view, gone ? "it was removed meanwhile" : why);
     return 0;
 }
 
-/* Closes what the query does not need now, where many are open. */
-static void query_make_room(struct br_store_query *query)
+/* Closes readers that the query does not need at the moment, while too many are open. */
+static void query_close_unused(struct br_store_query *query)
 {
-    struct br_store_reading *reading = br_store_reading_of(query);
-    for (uint32_t i = 0; i < reading->n_views && br_store_readers_full(query->store); i++)
-        if (!reading->views[i].uses)
-            query_leave_reader(query, &reading->views[i]);
+    struct br_store_query_state *state = br_store_query_state_of(query);
+    for (uint32_t i = 0; i < state->n_views && br_store_readers_full(query->store); i++)
+        if (!state->views[i].uses)
+            query_release_reader(query, &state->views[i]);
 }
 
 static int query_open_reader(struct br_store_query *query, struct br_store_view *view,
                              struct br_err *err)
 {
-    query_make_room(query);
-    int rc = br_store_reader_take(query->store, view->partition, &view->reader, err);
+    query_close_unused(query);
+    int rc = br_store_reader_acquire(query->store, view->partition, &view->reader, err);
     if (rc)
         return rc;
     struct br_sql *sql = &view->reader->sql;
-    br_sql_mend(sql);
+    br_sql_restore_index(sql);
     sqlite3_progress_handler(sql->db, STEPS_BETWEEN_LOOKS, query_on_steps, query);
-    rc = br_sql_run(sql, br_sql_take(sql, BR_SQL_BEGIN_READ), err);
+    rc = br_sql_run(sql, br_sql_statement(sql, BR_SQL_BEGIN_READ), err);
     if (!rc)
         rc = br_store_totals_read(sql, &view->totals, err);
     return rc;
@@ -117,7 +119,7 @@ bool br_store_view_open(struct br_store_query *query, struct br_store_view *view
     *rc = 0;
     if (view->unread)
         query_note_unread(query, view, view->unread);
-    if (view->failed || !br_store_query_goes_on(query))
+    if (view->failed || !br_store_query_may_continue(query))
         return false;
     if (view->reader) {
         view->uses++;
@@ -128,14 +130,14 @@ bool br_store_view_open(struct br_store_query *query, struct br_store_view *view
         view->uses++;
         return true;
     }
-    query_leave_reader(query, view);
+    query_release_reader(query, view);
     *rc = br_store_view_failed(query, view, code, &why);
     if (*rc && err)
         *err = why;
     return false;
 }
 
-void br_store_view_rest(struct br_store_view *view)
+void br_store_view_close(struct br_store_view *view)
 {
     view->uses--;
 }
@@ -143,14 +145,14 @@ void br_store_view_rest(struct br_store_view *view)
 int br_store_view_blob(struct br_store_query *query, sqlite3_stmt *statement, int column,
                        struct br_err *err)
 {
-    struct br_store_reading *reading = br_store_reading_of(query);
+    struct br_store_query_state *state = br_store_query_state_of(query);
     const void *data = sqlite3_column_blob(statement, column);
-    size_t len = (size_t)sqlite3_column_bytes(statement, column), before = reading->plain.cap;
-    int rc = br_unsqueeze(&reading->squeezer, data, len, &reading->plain);
-    br_store_query_hold(query, (int64_t)(reading->plain.cap - before));
-    return rc == BR_EIO ? br_err_set(err, BR_EPROTO, "a blob is damaged")
-           : rc         ? br_err_set(err, rc, "out of memory")
-                        : 0;
+    size_t len = (size_t)sqlite3_column_bytes(statement, column), before = state->plain.cap;
+    int rc = br_pack_decompress(&state->codec, data, len, &state->plain);
+    br_store_query_count_bytes(query, (int64_t)(state->plain.cap - before));
+    if (rc == BR_EIO)
+        return br_err_set(err, BR_EPROTO, "a blob is damaged");
+    return rc ? br_err_set(err, rc, "out of memory") : 0;
 }
 
 const char *br_store_view_text(struct br_store_query *query, sqlite3_stmt *statement, int column)
@@ -163,26 +165,27 @@ const char *br_store_view_text(struct br_store_query *query, sqlite3_stmt *state
     return copy;
 }
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Beginning and ending -------------------------------------------------------------------- */
 
-static int query_look(struct br_store_query *query, struct br_store_reading *reading)
+static int query_list_views(struct br_store_query *query, struct br_store_query_state *state)
 {
     struct br_store *store = query->store;
     (void)pthread_mutex_lock(&store->lock);
-    reading->views = br_calloc(store->n_partitions + 1, sizeof *reading->views);
-    for (struct br_list *link = store->partitions.next;
-         reading->views && link != &store->partitions; link = link->next) {
-        struct br_store_view *view = &reading->views[reading->n_views++];
+    state->views = br_calloc(store->n_partitions + 1, sizeof *state->views);
+    for (struct br_list *link = store->partitions.next; state->views && link != &store->partitions;
+         link = link->next) {
+        struct br_store_view *view = &state->views[state->n_views++];
         view->partition = br_container_of(link, struct br_store_partition, link);
         view->partition->refs++;
         view->totals = view->partition->totals;
-        view->unread = view->partition->state == BR_PARTITION_DAMAGED  ? "it is damaged"
-                       : view->partition->state == BR_PARTITION_UNREAD ? "it cannot be read"
-                                                                       : NULL;
+        if (view->partition->state == BR_PARTITION_DAMAGED)
+            view->unread = "it is damaged";
+        else if (view->partition->state == BR_PARTITION_UNREAD)
+            view->unread = "it cannot be read";
         view->failed = view->unread;
     }
     (void)pthread_mutex_unlock(&store->lock);
-    return reading->views ? 0 : BR_ENOMEM;
+    return state->views ? 0 : BR_ENOMEM;
 }
 
 int br_store_query_begin(struct br_store_query *query, struct br_err *err)
@@ -191,37 +194,37 @@ int br_store_query_begin(struct br_store_query *query, struct br_err *err)
     query->impl = NULL;
     if (!query->store || !br_store_is_open(query->store))
         return br_err_set(err, BR_EINVAL, "the store is not open");
-    struct br_store_reading *reading = br_calloc(1, sizeof *reading);
-    if (!reading || query_look(query, reading)) {
-        br_free(reading);
+    struct br_store_query_state *state = br_calloc(1, sizeof *state);
+    if (!state || query_list_views(query, state)) {
+        br_free(state);
         return br_err_set(err, BR_ENOMEM, "out of memory");
     }
-    query->impl = reading;
+    query->impl = state;
     return 0;
 }
 
-static void query_leave(struct br_store_query *query, struct br_store_view *view)
+static void query_release_view(struct br_store_query *query, struct br_store_view *view)
 {
     br_free(view->services);
     br_free(view->names);
-    query_leave_reader(query, view);
+    query_release_reader(query, view);
     br_store_partition_put(query->store, view->partition);
 }
 
 void br_store_query_end(struct br_store_query *query)
 {
-    struct br_store_reading *reading = query->impl;
-    if (!reading)
+    struct br_store_query_state *state = query->impl;
+    if (!state)
         return;
-    for (uint32_t i = 0; i < reading->n_views; i++)
-        query_leave(query, &reading->views[i]);
+    for (uint32_t i = 0; i < state->n_views; i++)
+        query_release_view(query, &state->views[i]);
     for (int i = 0; i < BR_STORE_BODIES; i++) {
-        br_pack_release(&reading->bodies[i].plain);
-        br_free(reading->bodies[i].heads);
+        br_pack_release(&state->bodies[i].plain);
+        br_free(state->bodies[i].heads);
     }
-    br_pack_release(&reading->plain);
-    br_squeezer_release(&reading->squeezer);
-    br_free(reading->views);
-    br_free(reading);
+    br_pack_release(&state->plain);
+    br_pack_codec_release(&state->codec);
+    br_free(state->views);
+    br_free(state);
     query->impl = NULL;
 }

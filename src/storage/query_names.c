@@ -8,7 +8,7 @@
 
 #define NAMES_MAX 1000000u
 
-/* Names that were found in several partitions, each once. */
+/* Names found in several partitions, each once. */
 struct names {
     struct br_store_query *query;
     struct br_err *err;
@@ -26,7 +26,7 @@ static int names_begin(struct names *names)
     return names->map ? 0 : br_err_set(names->err, BR_ENOMEM, "out of memory");
 }
 
-/* False when the query is cut. */
+/* Adds a name. Returns false if the query is cut. */
 static bool names_add(struct names *names, const char *text, size_t len, uint64_t count)
 {
     struct name *name = br_map_get(names->map, text, len);
@@ -58,7 +58,7 @@ static int names_compare(const void *left, const void *right)
     return strcmp((*first)->text, (*second)->text);
 }
 
-/* Hands them out in their order. */
+/* Calls `fn` for the names in alphabetical order, and frees the map. */
 static int names_end(struct names *names, br_name_fn *fn, void *arg, int rc)
 {
     size_t count = br_map_count(names->map);
@@ -84,15 +84,15 @@ static int names_end(struct names *names, br_name_fn *fn, void *arg, int rc)
 
 enum share { NONE, PART, ALL };
 
-/* The state of counting in one partition. */
+/* Counts spans in one partition. */
 struct counting {
     struct names *names;
     struct br_store_view *view;
-    const char *service; /* whose operations are counted; NULL: services are */
+    const char *service; /* counts the operations of this service; NULL: counts services */
     uint64_t from_ns, until_ns;
-    uint8_t *shares; /* by block: enum share, how much of it is in the range */
+    uint8_t *shares; /* by block: the enum share of it that is in the range */
     size_t n_blocks;
-    uint64_t *counts; /* by operation, of blocks that are in the range in part */
+    uint64_t *counts; /* by operation: spans in blocks that are partly in the range */
     size_t n_operations;
 };
 
@@ -141,32 +141,33 @@ static int counting_note_block(struct counting *counting, int64_t block, enum sh
 static int counting_note_blocks(struct counting *counting)
 {
     struct br_sql *sql = &counting->view->reader->sql;
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_BLOCKS);
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_BLOCKS);
     int64_t from = br_sql_time(counting->from_ns);
     int64_t until = counting->until_ns ? br_sql_time(counting->until_ns) : INT64_MAX;
     int rc = 0, sql_rc = 0;
     while (!rc && !counting->view->failed && br_sql_row(sql, statement, &sql_rc, NULL)) {
         int64_t first = sqlite3_column_int64(statement, 1),
                 last = sqlite3_column_int64(statement, 2);
-        enum share share = last < from || first >= until   ? NONE
-                           : first >= from && last < until ? ALL
-                                                           : PART;
+        enum share share = PART;
+        if (last < from || first >= until)
+            share = NONE;
+        else if (first >= from && last < until)
+            share = ALL;
         rc = counting_note_block(counting, sqlite3_column_int64(statement, 0), share);
     }
-    return rc       ? rc
-           : sql_rc ? br_store_view_sql_failed(counting->names->query, counting->view,
-                                               counting->names->err)
-                    : 0;
+    if (!rc && sql_rc)
+        rc = br_store_view_sql_failed(counting->names->query, counting->view, counting->names->err);
+    return rc;
 }
 
 static int counting_read_parts(struct counting *counting)
 {
     struct br_store_query *query = counting->names->query;
-    const struct br_columns *columns = &br_store_reading_of(query)->columns;
+    const struct br_columns *columns = &br_store_query_state_of(query)->columns;
     int rc = 0;
     for (size_t block = 0; block < counting->n_blocks && !rc; block++) {
         bool there;
-        if (counting->shares[block] != PART || !br_store_query_goes_on(query))
+        if (counting->shares[block] != PART || !br_store_query_may_continue(query))
             continue;
         rc = br_store_view_columns(query, counting->view, (int64_t)block, &there,
                                    counting->names->err);
@@ -178,11 +179,11 @@ static int counting_read_parts(struct counting *counting)
     return rc;
 }
 
-/* Adds up the blocks that are in the range as a whole. */
+/* Adds the spans of an operation in blocks that are entirely in the range. */
 static int counting_read_blocks(struct counting *counting, int64_t operation, uint64_t *count)
 {
     struct br_sql *sql = &counting->view->reader->sql;
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_BLOCKS_OF_OPERATION);
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_BLOCKS_OF_OPERATION);
     int rc = 0;
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, operation);
@@ -196,8 +197,10 @@ static int counting_read_blocks(struct counting *counting, int64_t operation, ui
               : 0;
 }
 
-/* Counts an operation's row: a service's own has no name, and knows all its whole blocks. */
-static int counting_operation(struct counting *counting, sqlite3_stmt *statement, bool *goes_on)
+/* Counts the row of an operation. The row without a name stands for the service, and has the
+ * counts of all operations in each block. */
+static int counting_operation(struct counting *counting, sqlite3_stmt *statement,
+                              bool *may_continue)
 {
     int64_t number = sqlite3_column_int64(statement, 0);
     const char *service = (const char *)sqlite3_column_text(statement, 1);
@@ -211,7 +214,8 @@ static int counting_operation(struct counting *counting, sqlite3_stmt *statement
     if (!named || counting->service)
         rc = counting_read_blocks(counting, number, &count);
     if (!rc && count)
-        *goes_on = names_add_column(counting->names, statement, counting->service ? 2 : 1, count);
+        *may_continue =
+            names_add_column(counting->names, statement, counting->service ? 2 : 1, count);
     return rc;
 }
 
@@ -219,12 +223,13 @@ static int counting_run(struct counting *counting)
 {
     struct br_sql *sql = &counting->view->reader->sql;
     int rc = counting_note_blocks(counting), sql_rc = 0;
-    bool goes_on = true;
+    bool may_continue = true;
     if (!rc)
         rc = counting_read_parts(counting);
-    sqlite3_stmt *statement = rc ? NULL : br_sql_take(sql, BR_SQL_OPERATIONS);
-    while (goes_on && !rc && !counting->view->failed && br_sql_row(sql, statement, &sql_rc, NULL))
-        rc = counting_operation(counting, statement, &goes_on);
+    sqlite3_stmt *statement = rc ? NULL : br_sql_statement(sql, BR_SQL_OPERATIONS);
+    while (may_continue && !rc && !counting->view->failed &&
+           br_sql_row(sql, statement, &sql_rc, NULL))
+        rc = counting_operation(counting, statement, &may_continue);
     if (!rc && sql_rc)
         rc = br_store_view_sql_failed(counting->names->query, counting->view, counting->names->err);
     return rc;
@@ -233,11 +238,11 @@ static int counting_run(struct counting *counting)
 static int names_count(struct names *names, const char *service, uint64_t from_ns,
                        uint64_t until_ns)
 {
-    struct br_store_reading *reading = br_store_reading_of(names->query);
+    struct br_store_query_state *state = br_store_query_state_of(names->query);
     int rc = 0;
-    for (uint32_t i = 0; i < reading->n_views && !rc; i++) {
+    for (uint32_t i = 0; i < state->n_views && !rc; i++) {
         struct counting counting = {.names = names,
-                                    .view = &reading->views[i],
+                                    .view = &state->views[i],
                                     .service = service,
                                     .from_ns = from_ns,
                                     .until_ns = until_ns};
@@ -245,7 +250,7 @@ static int names_count(struct names *names, const char *service, uint64_t from_n
             !br_store_view_open(names->query, counting.view, &rc, names->err))
             continue;
         rc = counting_run(&counting);
-        br_store_view_rest(counting.view);
+        br_store_view_close(counting.view);
         br_free(counting.shares);
         br_free(counting.counts);
     }
@@ -273,34 +278,36 @@ int br_store_operations(struct br_store_query *query, const char *service, uint6
 static int names_add_values(struct names *names, struct br_store_view *view, int64_t key)
 {
     struct br_sql *sql = &view->reader->sql;
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_VALUES);
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_VALUES);
     int rc = 0;
-    bool goes_on = true;
+    bool may_continue = true;
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, key);
-    while (goes_on && br_sql_row(sql, statement, &rc, NULL))
-        goes_on = names_add_column(names, statement, 0, 0);
+    while (may_continue && br_sql_row(sql, statement, &rc, NULL))
+        may_continue = names_add_column(names, statement, 0, 0);
     return rc ? br_store_view_sql_failed(names->query, view, names->err) : 0;
 }
 
-/* Keys, or the values of `key` unless it is NULL. */
+/* Adds the keys of a scope or, unless `key` is NULL, the values of that key. */
 static int names_add_keys(struct names *names, struct br_store_view *view, const char *key,
                           enum br_key_scope scope)
 {
     struct br_sql *sql = &view->reader->sql;
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_KEYS);
-    int rc = 0, ours = 0;
-    bool goes_on = true;
-    while (goes_on && !ours && br_sql_row(sql, statement, &rc, NULL)) {
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_KEYS);
+    int rc = 0, sql_rc = 0;
+    bool may_continue = true;
+    while (may_continue && !rc && br_sql_row(sql, statement, &sql_rc, NULL)) {
         const char *text = (const char *)sqlite3_column_text(statement, 2);
         if (sqlite3_column_int(statement, 1) != (int)scope)
             continue;
         if (!key)
-            goes_on = names_add_column(names, statement, 2, 0);
+            may_continue = names_add_column(names, statement, 2, 0);
         else if (text && !strcmp(text, key))
-            ours = names_add_values(names, view, sqlite3_column_int64(statement, 0));
+            rc = names_add_values(names, view, sqlite3_column_int64(statement, 0));
     }
-    return ours ? ours : rc ? br_store_view_sql_failed(names->query, view, names->err) : 0;
+    if (!rc && sql_rc)
+        rc = br_store_view_sql_failed(names->query, view, names->err);
+    return rc;
 }
 
 static int names_of_attributes(struct br_store_query *query, const char *key,
@@ -308,17 +315,17 @@ static int names_of_attributes(struct br_store_query *query, const char *key,
                                void *arg, struct br_err *err)
 {
     struct names names = {.query = query, .err = err};
-    struct br_store_reading *reading = br_store_reading_of(query);
+    struct br_store_query_state *state = br_store_query_state_of(query);
     int rc = names_begin(&names);
     if (rc)
         return rc;
-    for (uint32_t i = 0; i < reading->n_views && !rc; i++) {
-        struct br_store_view *view = &reading->views[i];
+    for (uint32_t i = 0; i < state->n_views && !rc; i++) {
+        struct br_store_view *view = &state->views[i];
         if (!br_store_view_has_spans(&view->totals, range_ns[0], range_ns[1]) ||
             !br_store_view_open(query, view, &rc, err))
             continue;
         rc = names_add_keys(&names, view, key, scope);
-        br_store_view_rest(view);
+        br_store_view_close(view);
     }
     return names_end(&names, fn, arg, rc);
 }

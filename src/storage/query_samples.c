@@ -16,20 +16,20 @@
 #define CHUNKS_MAX (64u << 20)
 #define GROUPS_MAX (16u << 20)
 
-/* A chunk that may have samples of what is asked for; or a sum of chunks, which is whole and has
- * totals alone. */
+/* A chunk that may contain selected samples, or a sum of chunks, which always has `whole` set
+ * and has no samples. */
 struct chunk {
     struct br_store_view *view;
     const struct br_stored_series *series;
-    bool whole; /* all its samples are in the range, and none is asked for by its span */
+    bool whole; /* all its samples are in the range, and the filter does not select by span */
     uint64_t n_samples;
     int64_t min_time, max_time;
-    const uint8_t *totals, *samples; /* as they are in the database */
+    const uint8_t *totals, *samples; /* compressed blobs */
     size_t totals_len, samples_len;
 };
 
-/* What is to be read: a row of `sums` that stands for the chunks from `first` to `last` of a
- * series, or of `chunks`. */
+/* A row to read: a row of `sums` that covers the chunks from `first` to `last` of a series, or a
+ * row of `chunks`. */
 struct part {
     bool is_sum;
     int64_t id, first, last;
@@ -47,11 +47,12 @@ struct samples_query {
     uint32_t n_list, cap_list;
     struct br_pack plain[2]; /* totals and samples */
     struct br_store_callsite call_site;
-    /* Called for each chunk of a view, and when the view is done. */
+    /* Called for each chunk of a view, and after the last chunk of a view. */
     int (*on_chunk)(struct samples_query *samples, const struct chunk *chunk);
     int (*on_view)(struct samples_query *samples, struct br_store_view *view);
-    /* Whether a sum of chunks that lie in the range, between these times, will do; NULL: none. */
-    bool (*takes_sum)(const struct samples_query *samples, int64_t min_time, int64_t max_time);
+    /* Returns true if a sum of chunks between these times, which are in the range, can replace
+     * the chunks; NULL: never. */
+    bool (*accepts_sum)(const struct samples_query *samples, int64_t min_time, int64_t max_time);
     void *arg;
 };
 
@@ -118,9 +119,9 @@ static bool samples_query_has_ids(const struct samples_query *samples)
     return samples->filter->n_span_ids || samples->filter->n_trace_ids;
 }
 
-/* Whether the samples of a span are asked for. */
-static bool samples_query_wants(const struct samples_query *samples, const uint8_t *trace_id,
-                                uint64_t span_id)
+/* Returns true if the filter selects the samples of a span. */
+static bool samples_query_selects(const struct samples_query *samples, const uint8_t *trace_id,
+                                  uint64_t span_id)
 {
     const struct br_sample_filter *filter = samples->filter;
     const uint8_t(*trace)[16] = (const uint8_t(*)[16])(const void *)trace_id;
@@ -138,17 +139,19 @@ static int samples_query_failed(struct samples_query *samples, struct br_store_v
                                 struct br_err *why)
 {
     rc = rc ? br_store_view_failed(samples->query, view, rc, why) : 0;
-    return rc ? br_err_set(samples->err, rc, "%s", *why->text ? why->text : br_strerror(rc)) : 0;
+    if (!rc)
+        return 0;
+    return br_err_set(samples->err, rc, "%s", *why->text ? why->text : br_strerror(rc));
 }
 
-/* The columns of both rows are the same, but that a sum has no samples. */
+/* A sum has the same columns as a chunk, except for the samples. */
 static int samples_query_read_part(struct samples_query *samples, struct br_store_view *view,
                                    const struct part *part)
 {
     struct br_sql *sql = &view->reader->sql;
     struct br_err why = {.code = 0};
     int rc = 0;
-    sqlite3_stmt *statement = br_sql_take(sql, part->is_sum ? BR_SQL_SUM : BR_SQL_CHUNK);
+    sqlite3_stmt *statement = br_sql_statement(sql, part->is_sum ? BR_SQL_SUM : BR_SQL_CHUNK);
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, part->id);
     if (!br_sql_row(sql, statement, &rc, &why))
@@ -165,7 +168,7 @@ static int samples_query_read_part(struct samples_query *samples, struct br_stor
                       !samples_query_has_ids(samples);
         chunk.totals = sqlite3_column_blob(statement, 4);
         chunk.totals_len = (size_t)sqlite3_column_bytes(statement, 4);
-        /* What is in pages of its own is read when it is asked for. */
+        /* SQLite reads large values from separate pages only when they are accessed. */
         if (!chunk.whole && !part->is_sum) {
             chunk.samples = sqlite3_column_blob(statement, 5);
             chunk.samples_len = (size_t)sqlite3_column_bytes(statement, 5);
@@ -198,7 +201,7 @@ static int samples_query_find_id(struct samples_query *samples, struct br_store_
     struct br_sql *sql = &view->reader->sql;
     struct br_err why = {.code = 0};
     int rc = 0, sql_rc = 0;
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_CHUNKS_OF_ID);
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_CHUNKS_OF_ID);
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, id);
     while (!rc && br_sql_row(sql, statement, &sql_rc, &why))
@@ -206,7 +209,8 @@ static int samples_query_find_id(struct samples_query *samples, struct br_store_
     return rc ? rc : samples_query_failed(samples, view, sql_rc, &why);
 }
 
-/* Finds the widest sums that will do: what they are made of comes after them. */
+/* Lists the widest sums that are acceptable. A sum is followed by the sums that it consists of,
+ * which are skipped. */
 static int samples_query_find_sums(struct samples_query *samples, struct br_store_view *view,
                                    uint32_t series)
 {
@@ -214,7 +218,7 @@ static int samples_query_find_sums(struct samples_query *samples, struct br_stor
     struct br_err why = {.code = 0};
     int rc = 0, sql_rc = 0;
     int64_t covered = 0;
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_SUMS_OF_SERIES);
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_SUMS_OF_SERIES);
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, series);
     while (!rc && br_sql_row(sql, statement, &sql_rc, &why)) {
@@ -223,7 +227,7 @@ static int samples_query_find_sums(struct samples_query *samples, struct br_stor
         int64_t min_time = sqlite3_column_int64(statement, 3);
         int64_t max_time = sqlite3_column_int64(statement, 4);
         if (part.first <= covered || min_time < samples->from || max_time >= samples->until ||
-            !samples->takes_sum(samples, min_time, max_time))
+            !samples->accepts_sum(samples, min_time, max_time))
             continue;
         covered = part.last;
         rc = samples_query_list(samples, part);
@@ -233,7 +237,8 @@ static int samples_query_find_sums(struct samples_query *samples, struct br_stor
     return rc ? rc : samples_query_failed(samples, view, sql_rc, &why);
 }
 
-/* Whether one of the sums in the list from `at` on, which are in order, stands for the chunk. */
+/* Returns true if one of the `n_sums` sums in the list from `at` on covers the chunk. They are
+ * in order. */
 static bool samples_query_is_in_sum(const struct samples_query *samples, uint32_t at,
                                     uint32_t n_sums, int64_t number)
 {
@@ -255,10 +260,10 @@ static int samples_query_find_series(struct samples_query *samples, struct br_st
     struct br_err why = {.code = 0};
     uint32_t at = samples->n_list;
     int rc = 0, sql_rc = 0;
-    if (samples->takes_sum && sql->version >= BR_SQL_SUMS)
+    if (samples->accepts_sum && sql->version >= BR_SQL_SUMS)
         rc = samples_query_find_sums(samples, view, series);
     uint32_t n_sums = samples->n_list - at;
-    sqlite3_stmt *statement = rc ? NULL : br_sql_take(sql, BR_SQL_CHUNKS_OF_SERIES);
+    sqlite3_stmt *statement = rc ? NULL : br_sql_statement(sql, BR_SQL_CHUNKS_OF_SERIES);
     if (statement) {
         (void)sqlite3_bind_int64(statement, 1, series);
         (void)sqlite3_bind_int64(statement, 2, samples->from);
@@ -314,7 +319,7 @@ static int samples_query_view(struct samples_query *samples, struct br_store_vie
     if (!rc && !view->failed)
         rc = samples_query_find(samples, view);
     for (uint32_t i = 0; i < samples->n_list && !rc && !view->failed; i++) {
-        if (!br_store_query_goes_on(samples->query))
+        if (!br_store_query_may_continue(samples->query))
             break;
         if (!i || samples_query_compare_parts(&samples->list[i - 1], &samples->list[i]))
             rc = samples_query_read_part(samples, view, &samples->list[i]);
@@ -324,22 +329,21 @@ static int samples_query_view(struct samples_query *samples, struct br_store_vie
 
 static int samples_query_run(struct samples_query *samples)
 {
-    struct br_store_reading *reading = br_store_reading_of(samples->query);
+    struct br_store_query_state *state = br_store_query_state_of(samples->query);
     int rc = 0;
-    for (uint32_t i = 0; i < reading->n_views && !rc; i++) {
-        struct br_store_view *view = &reading->views[i];
+    for (uint32_t i = 0; i < state->n_views && !rc; i++) {
+        struct br_store_view *view = &state->views[i];
         samples->n_list = 0;
         if (!samples_query_touches(samples, &view->totals) ||
             !br_store_view_open(samples->query, view, &rc, samples->err))
             continue;
         rc = samples_query_view(samples, view);
-        br_store_view_rest(view);
+        br_store_view_close(view);
     }
     return rc;
 }
 
-/* Reads the samples of a chunk that are asked for; or what it adds up to, where `total` is set and
- * that will do. */
+/* Reads the selected samples of a chunk or, if `total` is set, its totals by node. */
 struct chunk_reader {
     struct samples_query *samples;
     const struct chunk *chunk;
@@ -347,7 +351,7 @@ struct chunk_reader {
     br_sample_fn *fn;
 };
 
-static bool samples_query_takes_node(const struct samples_query *samples, uint32_t node)
+static bool samples_query_selects_node(const struct samples_query *samples, uint32_t node)
 {
     return !samples->call_site.n_names || br_store_callsite_has(&samples->call_site, node);
 }
@@ -355,7 +359,7 @@ static bool samples_query_takes_node(const struct samples_query *samples, uint32
 static bool chunk_reader_on_span(void *arg, const uint8_t *trace_id, uint64_t span_id)
 {
     struct chunk_reader *reader = arg;
-    return samples_query_wants(reader->samples, trace_id, span_id);
+    return samples_query_selects(reader->samples, trace_id, span_id);
 }
 
 static bool chunk_reader_on_sample(void *arg, const struct br_sample_read *sample)
@@ -363,7 +367,7 @@ static bool chunk_reader_on_sample(void *arg, const struct br_sample_read *sampl
     struct chunk_reader *reader = arg;
     struct samples_query *samples = reader->samples;
     if (sample->time_ns < samples->from || sample->time_ns >= samples->until ||
-        !samples_query_takes_node(samples, sample->node))
+        !samples_query_selects_node(samples, sample->node))
         return true;
     return reader->fn(reader, sample);
 }
@@ -371,22 +375,23 @@ static bool chunk_reader_on_sample(void *arg, const struct br_sample_read *sampl
 static bool chunk_reader_on_total(void *arg, uint32_t node, int64_t value)
 {
     struct chunk_reader *reader = arg;
-    return !samples_query_takes_node(reader->samples, node) || reader->total(reader, node, value);
+    return !samples_query_selects_node(reader->samples, node) || reader->total(reader, node, value);
 }
 
 static int chunk_reader_run(struct chunk_reader *reader)
 {
     struct samples_query *samples = reader->samples;
-    struct br_store_reading *reading = br_store_reading_of(samples->query);
+    struct br_store_query_state *state = br_store_query_state_of(samples->query);
     const struct chunk *chunk = reader->chunk;
     struct br_err why = {.code = 0};
-    int rc = br_unsqueeze(&reading->squeezer, chunk->totals, chunk->totals_len, &samples->plain[0]);
+    int rc =
+        br_pack_decompress(&state->codec, chunk->totals, chunk->totals_len, &samples->plain[0]);
     if (!rc && !reader->total)
-        rc = br_unsqueeze(&reading->squeezer, chunk->samples, chunk->samples_len,
-                          &samples->plain[1]);
+        rc = br_pack_decompress(&state->codec, chunk->samples, chunk->samples_len,
+                                &samples->plain[1]);
     if (!rc && samples->call_site.n_names) {
-        rc = br_store_callsite_learn(&samples->call_site, samples->query, chunk->view,
-                                     samples->plain[0].data, samples->plain[0].len, samples->err);
+        rc = br_store_callsite_load(&samples->call_site, samples->query, chunk->view,
+                                    samples->plain[0].data, samples->plain[0].len, samples->err);
         if (rc || chunk->view->failed)
             return rc;
     }
@@ -406,105 +411,107 @@ static int chunk_reader_run(struct chunk_reader *reader)
 
 /* --- Flame graphs ---------------------------------------------------------------------------- */
 
-#define FLAMING_BLOCK 1024
+#define FLAME_QUERY_BLOCK 1024
 
-struct flaming_node {
+struct flame_query_node {
     int64_t sum;
     uint32_t in_flame;
 };
 
-struct flaming {
-    struct chunk_reader reader; /* first */
+struct flame_query {
+    struct chunk_reader reader; /* must be first */
     struct br_flame *flame;
     const struct br_store_view *view;
-    struct flaming_node **blocks; /* by node of the view; NULL: none of the block has a sum */
-    struct br_store_node_set set; /* of those that have a sum, and of what is above them */
+    /* by node of the view; NULL: no node in the block has a sum */
+    struct flame_query_node **blocks;
+    struct br_store_node_set set; /* nodes that have a sum, and their ancestors */
     uint32_t cap_blocks, cap_words;
-    uint32_t *names; /* by function: its name in the flame + 1; 0: not known yet */
+    uint32_t *names; /* by function: index of its name in the flame, plus 1; 0: not looked up */
     uint32_t cap_names;
     bool no_memory;
 };
 
-/* Returns what a node has, in a block that is there. */
-static struct flaming_node *flaming_at(const struct flaming *flaming, uint32_t node)
+/* Returns the entry of a node whose block exists. */
+static struct flame_query_node *flame_query_at(const struct flame_query *flame_query, uint32_t node)
 {
-    return &flaming->blocks[node / FLAMING_BLOCK][node % FLAMING_BLOCK];
+    return &flame_query->blocks[node / FLAME_QUERY_BLOCK][node % FLAME_QUERY_BLOCK];
 }
 
-/* Makes the block of a node. Its parents need not have one yet. */
-static bool flaming_make(struct flaming *flaming, uint32_t node)
+/* Allocates the block of a node. The blocks of its ancestors may still be missing. */
+static bool flame_query_make_block(struct flame_query *flame_query, uint32_t node)
 {
-    uint32_t before = flaming->cap_blocks, block = node / FLAMING_BLOCK;
-    if (block < before && flaming->blocks[block])
+    uint32_t before = flame_query->cap_blocks, block = node / FLAME_QUERY_BLOCK;
+    if (block < before && flame_query->blocks[block])
         return true;
-    if (br_grow(&flaming->blocks, &flaming->cap_blocks, (size_t)block + 1, sizeof *flaming->blocks,
-                BR_STACK_NODES_MAX / FLAMING_BLOCK + 1u))
+    if (br_grow(&flame_query->blocks, &flame_query->cap_blocks, (size_t)block + 1,
+                sizeof *flame_query->blocks, BR_STACK_NODES_MAX / FLAME_QUERY_BLOCK + 1u))
         return false;
-    for (uint32_t i = before; i < flaming->cap_blocks; i++)
-        flaming->blocks[i] = NULL;
-    flaming->blocks[block] = br_calloc(FLAMING_BLOCK, sizeof **flaming->blocks);
-    if (!flaming->blocks[block])
+    for (uint32_t i = before; i < flame_query->cap_blocks; i++)
+        flame_query->blocks[i] = NULL;
+    flame_query->blocks[block] = br_calloc(FLAME_QUERY_BLOCK, sizeof **flame_query->blocks);
+    if (!flame_query->blocks[block])
         return false;
-    br_store_query_hold(flaming->reader.samples->query,
-                        FLAMING_BLOCK * (int64_t)sizeof **flaming->blocks);
+    br_store_query_count_bytes(flame_query->reader.samples->query,
+                               FLAME_QUERY_BLOCK * (int64_t)sizeof **flame_query->blocks);
     return true;
 }
 
-static bool flaming_grow_set(struct flaming *flaming, uint32_t n_words)
+static bool flame_query_grow_set(struct flame_query *flame_query, uint32_t n_words)
 {
-    uint32_t before = flaming->cap_words;
+    uint32_t before = flame_query->cap_words;
     if (n_words > before) {
-        if (br_grow(&flaming->set.words, &flaming->cap_words, n_words, sizeof *flaming->set.words,
-                    BR_STACK_NODES_MAX / 64 + 1u))
+        if (br_grow(&flame_query->set.words, &flame_query->cap_words, n_words,
+                    sizeof *flame_query->set.words, BR_STACK_NODES_MAX / 64 + 1u))
             return false;
-        memset(flaming->set.words + before, 0,
-               (size_t)(flaming->cap_words - before) * sizeof *flaming->set.words);
+        memset(flame_query->set.words + before, 0,
+               (size_t)(flame_query->cap_words - before) * sizeof *flame_query->set.words);
     }
-    flaming->set.n_words = n_words;
+    flame_query->set.n_words = n_words;
     return true;
 }
 
-static bool flaming_add(struct flaming *flaming, uint32_t node, int64_t value)
+static bool flame_query_add(struct flame_query *flame_query, uint32_t node, int64_t value)
 {
     uint32_t word = node / 64;
-    if (!flaming_make(flaming, node) ||
-        (word >= flaming->set.n_words && !flaming_grow_set(flaming, word + 1))) {
-        flaming->no_memory = true;
+    if (!flame_query_make_block(flame_query, node) ||
+        (word >= flame_query->set.n_words && !flame_query_grow_set(flame_query, word + 1))) {
+        flame_query->no_memory = true;
         return false;
     }
-    int64_t *sum = &flaming_at(flaming, node)->sum;
+    int64_t *sum = &flame_query_at(flame_query, node)->sum;
     *sum = br_sum(*sum, value);
-    flaming->set.words[word] |= UINT64_C(1) << node % 64;
+    flame_query->set.words[word] |= UINT64_C(1) << node % 64;
     return true;
 }
 
-static void flaming_release(struct flaming *flaming)
+static void flame_query_release(struct flame_query *flame_query)
 {
-    for (uint32_t i = 0; i < flaming->cap_blocks; i++) {
-        if (flaming->blocks[i])
-            br_store_query_hold(flaming->reader.samples->query,
-                                -FLAMING_BLOCK * (int64_t)sizeof **flaming->blocks);
-        br_free(flaming->blocks[i]);
+    for (uint32_t i = 0; i < flame_query->cap_blocks; i++) {
+        if (flame_query->blocks[i])
+            br_store_query_count_bytes(flame_query->reader.samples->query,
+                                       -FLAME_QUERY_BLOCK * (int64_t)sizeof **flame_query->blocks);
+        br_free(flame_query->blocks[i]);
     }
-    br_free(flaming->blocks);
-    br_free(flaming->set.words);
-    br_free(flaming->names);
+    br_free(flame_query->blocks);
+    br_free(flame_query->set.words);
+    br_free(flame_query->names);
 }
 
-static bool flaming_on_total(void *arg, uint32_t node, int64_t value)
+static bool flame_query_on_total(void *arg, uint32_t node, int64_t value)
 {
-    return flaming_add(arg, node, value);
+    return flame_query_add(arg, node, value);
 }
 
-static bool flaming_on_sample(void *arg, const struct br_sample_read *sample)
+static bool flame_query_on_sample(void *arg, const struct br_sample_read *sample)
 {
-    return flaming_add(arg, sample->node, sample->value);
+    return flame_query_add(arg, sample->node, sample->value);
 }
 
-/* Takes a node out of the set, the lowest first. False when it is empty; `*at` is 0 at first. */
-static bool flaming_take(struct flaming *flaming, uint32_t *at, uint32_t *ret)
+/* Removes the lowest node from the set. Returns false if the set is empty. `*at` must be 0 at
+ * first. */
+static bool flame_query_pop(struct flame_query *flame_query, uint32_t *at, uint32_t *ret)
 {
-    struct br_store_node_set *set = &flaming->set;
+    struct br_store_node_set *set = &flame_query->set;
     while (*at < set->n_words && !set->words[*at])
         ++*at;
     if (*at == set->n_words) {
@@ -516,55 +523,55 @@ static bool flaming_take(struct flaming *flaming, uint32_t *at, uint32_t *ret)
     return true;
 }
 
-static void flaming_forget(struct flaming *flaming)
+static void flame_query_clear(struct flame_query *flame_query)
 {
     uint32_t at = 0, node;
-    while (flaming_take(flaming, &at, &node))
-        if (flaming->blocks[node / FLAMING_BLOCK])
-            flaming_at(flaming, node)->sum = 0;
+    while (flame_query_pop(flame_query, &at, &node))
+        if (flame_query->blocks[node / FLAME_QUERY_BLOCK])
+            flame_query_at(flame_query, node)->sum = 0;
 }
 
-/* Drops nodes that add up to nothing, whether they were added up here or before. */
-static void flaming_drop_zeros(struct flaming *flaming)
+/* Removes nodes from the set whose sum is 0. */
+static void flame_query_drop_zeros(struct flame_query *flame_query)
 {
-    struct br_store_node_set *set = &flaming->set;
+    struct br_store_node_set *set = &flame_query->set;
     for (uint32_t word = 0; word < set->n_words; word++)
         for (uint64_t left = set->words[word]; left; left &= left - 1) {
             unsigned bit = (unsigned)__builtin_ctzll(left);
-            if (!flaming_at(flaming, 64 * word + bit)->sum)
+            if (!flame_query_at(flame_query, 64 * word + bit)->sum)
                 set->words[word] &= ~(UINT64_C(1) << bit);
         }
 }
 
-static int flaming_on_chunk(struct samples_query *samples, const struct chunk *chunk)
+static int flame_query_on_chunk(struct samples_query *samples, const struct chunk *chunk)
 {
-    struct flaming *flaming = samples->arg;
-    if (flaming->view != chunk->view)
-        flaming_forget(flaming);
-    flaming->view = chunk->view;
-    flaming->reader = (struct chunk_reader){samples, chunk, chunk->whole ? flaming_on_total : NULL,
-                                            flaming_on_sample};
-    int rc = chunk_reader_run(&flaming->reader);
-    return flaming->no_memory ? samples_query_no_memory(samples) : rc;
+    struct flame_query *flame_query = samples->arg;
+    if (flame_query->view != chunk->view)
+        flame_query_clear(flame_query);
+    flame_query->view = chunk->view;
+    flame_query->reader = (struct chunk_reader){
+        samples, chunk, chunk->whole ? flame_query_on_total : NULL, flame_query_on_sample};
+    int rc = chunk_reader_run(&flame_query->reader);
+    return flame_query->no_memory ? samples_query_no_memory(samples) : rc;
 }
 
-/* The flame's name of a function, + 1. */
-static int flaming_name(struct flaming *flaming, const struct br_store_tree *tree,
-                        uint32_t function, uint32_t *ret)
+/* Returns in `*ret` the index of a function's name in the flame, plus 1. */
+static int flame_query_name(struct flame_query *flame_query, const struct br_store_tree *tree,
+                            uint32_t function, uint32_t *ret)
 {
-    uint32_t before = flaming->cap_names;
+    uint32_t before = flame_query->cap_names;
     int rc = 0;
     if (function >= before) {
-        rc = br_grow(&flaming->names, &flaming->cap_names, (size_t)function + 1,
-                     sizeof *flaming->names, BR_FUNCTIONS_MAX);
+        rc = br_grow(&flame_query->names, &flame_query->cap_names, (size_t)function + 1,
+                     sizeof *flame_query->names, BR_FUNCTIONS_MAX);
         if (rc)
             return BR_ENOMEM;
-        memset(flaming->names + before, 0,
-               (size_t)(flaming->cap_names - before) * sizeof *flaming->names);
+        memset(flame_query->names + before, 0,
+               (size_t)(flame_query->cap_names - before) * sizeof *flame_query->names);
     }
-    uint32_t *name = &flaming->names[function];
+    uint32_t *name = &flame_query->names[function];
     if (!*name) {
-        rc = br_flame_name(flaming->flame, br_store_tree_name(tree, function),
+        rc = br_flame_name(flame_query->flame, br_store_tree_name(tree, function),
                            br_store_tree_file(tree, function), name);
         *name = rc ? 0 : *name + 1;
     }
@@ -572,81 +579,84 @@ static int flaming_name(struct flaming *flaming, const struct br_store_tree *tre
     return rc;
 }
 
-/* Gives a node of the tree, whose parent has one, its node in the flame. */
-static int flaming_place(struct flaming *flaming, const struct br_store_tree *tree, uint32_t number)
+/* Finds the node of the flame for a node of the tree whose parent was placed before. */
+static int flame_query_place(struct flame_query *flame_query, const struct br_store_tree *tree,
+                             uint32_t number)
 {
     uint32_t parent, function, name;
     br_store_tree_node(tree, number, &parent, &function);
-    int rc = flaming_name(flaming, tree, function, &name);
-    return rc ? rc
-              : br_flame_child(flaming->flame, parent ? flaming_at(flaming, parent)->in_flame : 0,
-                               name - 1, &flaming_at(flaming, number)->in_flame);
-}
-
-/* Folds the smallest stacks of a flame that is full. */
-static int flaming_make_room(struct flaming *flaming)
-{
-    uint32_t *map, n_nodes = flaming->flame->n_nodes;
-    int rc = br_flame_prune(flaming->flame, flaming->flame->max_nodes / 4, &map);
+    int rc = flame_query_name(flame_query, tree, function, &name);
     if (rc)
         return rc;
-    for (uint32_t i = 0; i < flaming->cap_blocks; i++) {
-        struct flaming_node *block = flaming->blocks[i];
-        for (uint32_t k = 0; block && k < FLAMING_BLOCK; k++)
+    uint32_t above = parent ? flame_query_at(flame_query, parent)->in_flame : 0;
+    return br_flame_child(flame_query->flame, above, name - 1,
+                          &flame_query_at(flame_query, number)->in_flame);
+}
+
+/* Merges the smallest stacks of a flame that is full. */
+static int flame_query_make_room(struct flame_query *flame_query)
+{
+    uint32_t *map, n_nodes = flame_query->flame->n_nodes;
+    int rc = br_flame_prune(flame_query->flame, flame_query->flame->max_nodes / 4, &map);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < flame_query->cap_blocks; i++) {
+        struct flame_query_node *block = flame_query->blocks[i];
+        for (uint32_t k = 0; block && k < FLAME_QUERY_BLOCK; k++)
             block[k].in_flame = block[k].in_flame < n_nodes ? map[block[k].in_flame] : 0;
     }
-    if (flaming->names)
-        memset(flaming->names, 0, flaming->cap_names * sizeof *flaming->names);
+    if (flame_query->names)
+        memset(flame_query->names, 0, flame_query->cap_names * sizeof *flame_query->names);
     br_free(map);
-    flaming->reader.samples->query->note =
-        "there are more stacks than one query adds up: the smallest are shown as \"other\"";
+    flame_query->reader.samples->query->note =
+        "there are too many stacks for one query: the smallest are shown as \"other\"";
     return 0;
 }
 
-static int flaming_graft_node(struct flaming *flaming, const struct br_store_tree *tree,
-                              uint32_t number)
+static int flame_query_graft_node(struct flame_query *flame_query, const struct br_store_tree *tree,
+                                  uint32_t number)
 {
-    if (!flaming_make(flaming, number))
+    if (!flame_query_make_block(flame_query, number))
         return BR_ENOMEM;
-    struct flaming_node *node = flaming_at(flaming, number);
-    int rc = number ? flaming_place(flaming, tree, number) : 0;
+    struct flame_query_node *node = flame_query_at(flame_query, number);
+    int rc = number ? flame_query_place(flame_query, tree, number) : 0;
     if (rc == BR_EFULL) {
-        rc = flaming_make_room(flaming);
-        rc = rc ? rc : flaming_place(flaming, tree, number);
+        rc = flame_query_make_room(flame_query);
+        rc = rc ? rc : flame_query_place(flame_query, tree, number);
     }
     if (!rc && node->sum)
-        br_flame_add(flaming->flame, number ? node->in_flame : 0, node->sum);
+        br_flame_add(flame_query->flame, number ? node->in_flame : 0, node->sum);
     node->sum = 0;
     return rc;
 }
 
-static int flaming_graft(struct flaming *flaming, const struct br_store_tree *tree)
+static int flame_query_graft(struct flame_query *flame_query, const struct br_store_tree *tree)
 {
     uint32_t at = 0, node;
     int rc = 0;
-    if (flaming->names)
-        memset(flaming->names, 0, flaming->cap_names * sizeof *flaming->names);
-    while (!rc && flaming_take(flaming, &at, &node))
-        rc = flaming_graft_node(flaming, tree, node);
+    if (flame_query->names)
+        memset(flame_query->names, 0, flame_query->cap_names * sizeof *flame_query->names);
+    while (!rc && flame_query_pop(flame_query, &at, &node))
+        rc = flame_query_graft_node(flame_query, tree, node);
     return rc;
 }
 
-static int flaming_on_view(struct samples_query *samples, struct br_store_view *view)
+static int flame_query_on_view(struct samples_query *samples, struct br_store_view *view)
 {
-    struct flaming *flaming = samples->arg;
+    struct flame_query *flame_query = samples->arg;
     bool whole;
-    if (flaming->view != view || !flaming->set.n_words)
+    if (flame_query->view != view || !flame_query->set.n_words)
         return 0;
-    flaming_drop_zeros(flaming);
-    int rc = br_store_tree_load(samples->query, view, &flaming->set, &whole, samples->err);
+    flame_query_drop_zeros(flame_query);
+    int rc = br_store_tree_load(samples->query, view, &flame_query->set, &whole, samples->err);
     if (rc || !whole)
         return rc;
-    rc = flaming_graft(flaming, view->reader->tree);
+    rc = flame_query_graft(flame_query, view->reader->tree);
     return rc ? br_err_set(samples->err, rc, "%s", br_strerror(rc)) : 0;
 }
 
-static bool flaming_takes_sum(const struct samples_query *samples, int64_t min_time,
-                              int64_t max_time)
+static bool flame_query_accepts_sum(const struct samples_query *samples, int64_t min_time,
+                                    int64_t max_time)
 {
     (void)samples;
     (void)min_time;
@@ -657,26 +667,26 @@ static bool flaming_takes_sum(const struct samples_query *samples, int64_t min_t
 int br_store_flame(struct br_store_query *query, const struct br_sample_filter *filter,
                    struct br_flame *flame, struct br_err *err)
 {
-    struct flaming flaming = {.flame = flame};
-    struct samples_query samples = {.on_chunk = flaming_on_chunk,
-                                    .on_view = flaming_on_view,
-                                    .takes_sum = flaming_takes_sum,
-                                    .arg = &flaming};
+    struct flame_query flame_query = {.flame = flame};
+    struct samples_query samples = {.on_chunk = flame_query_on_chunk,
+                                    .on_view = flame_query_on_view,
+                                    .accepts_sum = flame_query_accepts_sum,
+                                    .arg = &flame_query};
     int rc = samples_query_init(&samples, query, filter, err);
     if (!rc)
         rc = samples_query_run(&samples);
-    flaming_release(&flaming);
+    flame_query_release(&flame_query);
     samples_query_release(&samples);
     return rc;
 }
 
 /* --- Sums ------------------------------------------------------------------------------------ */
 
-struct summing {
-    struct chunk_reader reader; /* first */
+struct sum_query {
+    struct chunk_reader reader; /* must be first */
     uint64_t from_ns, step_ns;
     struct br_stored_samples *groups;
-    uint64_t *steps; /* of each group */
+    uint64_t *steps; /* time step of each group */
     uint32_t n_groups, cap_groups, cap_steps;
     struct br_index index;
     br_samples_fn *fn;
@@ -691,70 +701,72 @@ struct group_key {
     uint8_t trace_id[16];
 };
 
-static uint64_t summing_hash(const struct summing *summing, const struct group_key *key)
+static uint64_t sum_query_hash(const struct sum_query *sum_query, const struct group_key *key)
 {
-    return br_index_hash(&summing->index, key, sizeof *key);
+    return br_index_hash(&sum_query->index, key, sizeof *key);
 }
 
-static bool summing_is(const void *entries, uint32_t place, const void *wanted)
+static bool sum_query_is(const void *entries, uint32_t place, const void *wanted)
 {
-    const struct summing *summing = entries;
+    const struct sum_query *sum_query = entries;
     const struct group_key *key = wanted;
-    const struct br_stored_samples *group = &summing->groups[place];
+    const struct br_stored_samples *group = &sum_query->groups[place];
     return group->series == key->series && group->span_id == key->span_id &&
-           summing->steps[place] == key->step && memcmp(group->trace_id, key->trace_id, 16) == 0;
+           sum_query->steps[place] == key->step && memcmp(group->trace_id, key->trace_id, 16) == 0;
 }
 
-static uint64_t summing_rehash(const void *entries, uint32_t place)
+static uint64_t sum_query_rehash(const void *entries, uint32_t place)
 {
-    const struct summing *summing = entries;
-    const struct br_stored_samples *group = &summing->groups[place];
+    const struct sum_query *sum_query = entries;
+    const struct br_stored_samples *group = &sum_query->groups[place];
     struct group_key key = {
-        .series = group->series, .step = summing->steps[place], .span_id = group->span_id};
+        .series = group->series, .step = sum_query->steps[place], .span_id = group->span_id};
     memcpy(key.trace_id, group->trace_id, 16);
-    return summing_hash(summing, &key);
+    return sum_query_hash(sum_query, &key);
 }
 
-static struct br_stored_samples *summing_group(struct summing *summing, const struct group_key *key)
+static struct br_stored_samples *sum_query_group(struct sum_query *sum_query,
+                                                 const struct group_key *key)
 {
-    uint64_t hash = summing_hash(summing, key);
-    uint32_t place = br_index_find(&summing->index, hash, summing_is, summing, key);
+    uint64_t hash = sum_query_hash(sum_query, key);
+    uint32_t place = br_index_find(&sum_query->index, hash, sum_query_is, sum_query, key);
     if (place != BR_INDEX_NONE)
-        return &summing->groups[place];
-    uint32_t before = summing->cap_groups;
-    size_t need = (size_t)summing->n_groups + 1;
-    if (br_grow(&summing->groups, &summing->cap_groups, need, sizeof *summing->groups,
+        return &sum_query->groups[place];
+    uint32_t before = sum_query->cap_groups;
+    size_t need = (size_t)sum_query->n_groups + 1;
+    if (br_grow(&sum_query->groups, &sum_query->cap_groups, need, sizeof *sum_query->groups,
                 GROUPS_MAX) ||
-        br_grow(&summing->steps, &summing->cap_steps, need, sizeof *summing->steps, GROUPS_MAX))
+        br_grow(&sum_query->steps, &sum_query->cap_steps, need, sizeof *sum_query->steps,
+                GROUPS_MAX))
         return NULL;
-    br_store_query_hold(summing->reader.samples->query,
-                        (int64_t)(summing->cap_groups - before) *
-                            (int64_t)(sizeof *summing->groups + 24));
-    struct br_stored_samples *group = &summing->groups[summing->n_groups];
+    br_store_query_count_bytes(sum_query->reader.samples->query,
+                               (int64_t)(sum_query->cap_groups - before) *
+                                   (int64_t)(sizeof *sum_query->groups + 24));
+    struct br_stored_samples *group = &sum_query->groups[sum_query->n_groups];
     *group = (struct br_stored_samples){
         .series = key->series, .span_id = key->span_id, .time_ns = UINT64_MAX};
     memcpy(group->trace_id, key->trace_id, 16);
-    summing->steps[summing->n_groups] = key->step;
-    if (br_index_add(&summing->index, hash, summing->n_groups, summing_rehash, summing))
+    sum_query->steps[sum_query->n_groups] = key->step;
+    if (br_index_add(&sum_query->index, hash, sum_query->n_groups, sum_query_rehash, sum_query))
         return NULL;
-    summing->n_groups++;
+    sum_query->n_groups++;
     return group;
 }
 
-static uint64_t summing_step(const struct summing *summing, int64_t time_ns)
+static uint64_t sum_query_step(const struct sum_query *sum_query, int64_t time_ns)
 {
     uint64_t time = time_ns > 0 ? (uint64_t)time_ns : 0;
-    uint64_t from = summing->from_ns;
-    return summing->step_ns && time > from ? (time - from) / summing->step_ns : 0;
+    uint64_t from = sum_query->from_ns;
+    return sum_query->step_ns && time > from ? (time - from) / sum_query->step_ns : 0;
 }
 
-static bool summing_add(struct summing *summing, const struct group_key *key, int64_t time_ns,
-                        uint64_t count, int64_t value)
+static bool sum_query_add(struct sum_query *sum_query, const struct group_key *key, int64_t time_ns,
+                          uint64_t count, int64_t value)
 {
-    struct br_stored_samples *group = summing_group(summing, key);
+    struct br_stored_samples *group = sum_query_group(sum_query, key);
     uint64_t time = time_ns > 0 ? (uint64_t)time_ns : 0;
     if (!group) {
-        summing->rc = BR_ENOMEM;
+        sum_query->rc = BR_ENOMEM;
         return false;
     }
     group->count += count;
@@ -763,8 +775,8 @@ static bool summing_add(struct summing *summing, const struct group_key *key, in
     return true;
 }
 
-/* Hands out sums of samples, counted by their value if that is known. */
-static bool summing_call(const struct summing *summing, struct br_stored_samples *samples)
+/* Passes a sum to the caller. If per_sample is known, the count is derived from the value. */
+static bool sum_query_call(const struct sum_query *sum_query, struct br_stored_samples *samples)
 {
     uint64_t each = samples->series->per_sample;
     uint64_t value = samples->value < 0 ? -(uint64_t)samples->value : (uint64_t)samples->value;
@@ -772,129 +784,133 @@ static bool summing_call(const struct summing *summing, struct br_stored_samples
         samples->count = value / each + (value % each >= each - each / 2);
         samples->count += value && !samples->count;
     }
-    return summing->fn(samples, summing->arg);
+    return sum_query->fn(samples, sum_query->arg);
 }
 
-/* Returns true, for the chunk is read on: false would call it damaged. */
-static bool summing_hand_out(struct summing *summing, const struct br_sample_read *sample)
+/* Returns true so that reading goes on: false would report the chunk as damaged. */
+static bool sum_query_hand_out(struct sum_query *sum_query, const struct br_sample_read *sample)
 {
-    struct br_stored_samples one = {.series = summing->reader.chunk->series,
+    struct br_stored_samples one = {.series = sum_query->reader.chunk->series,
                                     .span_id = sample->span_id,
                                     .time_ns = sample->time_ns > 0 ? (uint64_t)sample->time_ns : 0,
                                     .count = 1,
                                     .value = sample->value};
     if (sample->trace_id)
         memcpy(one.trace_id, sample->trace_id, 16);
-    summing->stopped = summing->stopped || !summing_call(summing, &one);
+    sum_query->stopped = sum_query->stopped || !sum_query_call(sum_query, &one);
     return true;
 }
 
-static bool summing_on_sample(void *arg, const struct br_sample_read *sample)
+static bool sum_query_on_sample(void *arg, const struct br_sample_read *sample)
 {
-    struct summing *summing = arg;
-    if (summing->reader.samples->filter->each)
-        return summing_hand_out(summing, sample);
-    struct group_key key = {.series = summing->reader.chunk->series,
-                            .step = summing_step(summing, sample->time_ns)};
-    if (!summing->reader.samples->filter->spans_together) {
+    struct sum_query *sum_query = arg;
+    if (sum_query->reader.samples->filter->each)
+        return sum_query_hand_out(sum_query, sample);
+    struct group_key key = {.series = sum_query->reader.chunk->series,
+                            .step = sum_query_step(sum_query, sample->time_ns)};
+    if (!sum_query->reader.samples->filter->spans_together) {
         key.span_id = sample->span_id;
         if (sample->trace_id)
             memcpy(key.trace_id, sample->trace_id, 16);
     }
-    return summing_add(summing, &key, sample->time_ns, 1, sample->value);
+    return sum_query_add(sum_query, &key, sample->time_ns, 1, sample->value);
 }
 
-static bool summing_on_total(void *arg, uint32_t node, int64_t value)
+static bool sum_query_on_total(void *arg, uint32_t node, int64_t value)
 {
-    struct summing *summing = arg;
-    const struct chunk *chunk = summing->reader.chunk;
+    struct sum_query *sum_query = arg;
+    const struct chunk *chunk = sum_query->reader.chunk;
     struct group_key key = {.series = chunk->series,
-                            .step = summing_step(summing, chunk->min_time)};
+                            .step = sum_query_step(sum_query, chunk->min_time)};
     (void)node;
-    return summing_add(summing, &key, chunk->min_time, 0, value);
+    return sum_query_add(sum_query, &key, chunk->min_time, 0, value);
 }
 
-static bool summing_takes_sum(const struct samples_query *samples, int64_t min_time,
-                              int64_t max_time)
+static bool sum_query_accepts_sum(const struct samples_query *samples, int64_t min_time,
+                                  int64_t max_time)
 {
-    const struct summing *summing = samples->arg;
+    const struct sum_query *sum_query = samples->arg;
     return samples->filter->spans_together && !samples->filter->n_call_site &&
-           summing_step(summing, min_time) == summing_step(summing, max_time);
+           sum_query_step(sum_query, min_time) == sum_query_step(sum_query, max_time);
 }
 
-static int summing_on_chunk(struct samples_query *samples, const struct chunk *chunk)
+static int sum_query_on_chunk(struct samples_query *samples, const struct chunk *chunk)
 {
-    struct summing *summing = samples->arg;
+    struct sum_query *sum_query = samples->arg;
     struct chunk read = *chunk;
-    if (summing->stopped)
+    if (sum_query->stopped)
         return 0;
-    summing->reader.samples = samples;
-    bool together = chunk->whole && summing_takes_sum(samples, chunk->min_time, chunk->max_time);
+    sum_query->reader.samples = samples;
+    bool together =
+        chunk->whole && sum_query_accepts_sum(samples, chunk->min_time, chunk->max_time);
     if (chunk->whole && !together) {
-        /* The row is still at hand. */
+        /* The statement is still at the row of the chunk. */
         sqlite3_stmt *statement = chunk->view->reader->sql.statements[BR_SQL_CHUNK];
         read.totals = sqlite3_column_blob(statement, 4);
         read.totals_len = (size_t)sqlite3_column_bytes(statement, 4);
         read.samples = sqlite3_column_blob(statement, 5);
         read.samples_len = (size_t)sqlite3_column_bytes(statement, 5);
     }
-    summing->reader = (struct chunk_reader){samples, &read, together ? summing_on_total : NULL,
-                                            summing_on_sample};
-    int rc = chunk_reader_run(&summing->reader);
+    sum_query->reader = (struct chunk_reader){samples, &read, together ? sum_query_on_total : NULL,
+                                              sum_query_on_sample};
+    int rc = chunk_reader_run(&sum_query->reader);
     if (!rc && together && !chunk->view->failed) {
         struct group_key key = {.series = chunk->series,
-                                .step = summing_step(summing, chunk->min_time)};
-        (void)summing_add(summing, &key, chunk->min_time, chunk->n_samples, 0);
+                                .step = sum_query_step(sum_query, chunk->min_time)};
+        (void)sum_query_add(sum_query, &key, chunk->min_time, chunk->n_samples, 0);
     }
-    return summing->rc ? samples_query_no_memory(samples) : rc;
+    return sum_query->rc ? samples_query_no_memory(samples) : rc;
 }
 
 int br_store_samples(struct br_store_query *query, const struct br_sample_filter *filter,
                      uint64_t step_ns, br_samples_fn *fn, void *arg, struct br_err *err)
 {
-    struct summing summing = {.from_ns = filter->from_ns, .step_ns = step_ns, .fn = fn, .arg = arg};
+    struct sum_query sum_query = {
+        .from_ns = filter->from_ns, .step_ns = step_ns, .fn = fn, .arg = arg};
     struct samples_query samples = {
-        .on_chunk = summing_on_chunk, .takes_sum = summing_takes_sum, .arg = &summing};
-    br_index_init(&summing.index, GROUPS_MAX, BR_HOLDER_STORE);
-    br_random_bytes(summing.index.secret, sizeof summing.index.secret);
+        .on_chunk = sum_query_on_chunk, .accepts_sum = sum_query_accepts_sum, .arg = &sum_query};
+    br_index_init(&sum_query.index, GROUPS_MAX, BR_HOLDER_STORE);
+    br_random_bytes(sum_query.index.secret, sizeof sum_query.index.secret);
     int rc = samples_query_init(&samples, query, filter, err);
     if (!rc)
         rc = samples_query_run(&samples);
-    for (uint32_t i = 0; i < summing.n_groups && !rc; i++)
-        if (!summing_call(&summing, &summing.groups[i]))
+    for (uint32_t i = 0; i < sum_query.n_groups && !rc; i++)
+        if (!sum_query_call(&sum_query, &sum_query.groups[i]))
             break;
-    br_store_query_hold(query, -(int64_t)(summing.cap_groups * (sizeof *summing.groups + 24)));
-    br_free(summing.groups);
-    br_free(summing.steps);
-    br_index_release(&summing.index);
+    br_store_query_count_bytes(query,
+                               -(int64_t)(sum_query.cap_groups * (sizeof *sum_query.groups + 24)));
+    br_free(sum_query.groups);
+    br_free(sum_query.steps);
+    br_index_release(&sum_query.index);
     samples_query_release(&samples);
     return rc;
 }
 
 /* --- Series ---------------------------------------------------------------------------------- */
 
-struct listing {
-    struct br_map *out; /* hashes of those that were handed out */
+struct series_query {
+    struct br_map *out; /* hashes of the series that were passed to `fn` */
     br_series_fn *fn;
     void *arg;
     bool stopped;
 };
 
-static int listing_view(struct samples_query *samples, struct listing *listing,
-                        struct br_store_view *view)
+static int series_query_view(struct samples_query *samples, struct series_query *series_query,
+                             struct br_store_view *view)
 {
     int rc = br_store_matching_read(&samples->matching, view);
-    for (uint32_t i = 0; i < samples->matching.n_series && !rc && !listing->stopped; i++) {
+    for (uint32_t i = 0; i < samples->matching.n_series && !rc && !series_query->stopped; i++) {
         const struct br_stored_series *series = samples->matching.series[i];
-        if (!series || view->failed || br_map_get(listing->out, &series->hash, sizeof series->hash))
+        if (!series || view->failed ||
+            br_map_get(series_query->out, &series->hash, sizeof series->hash))
             continue;
         samples->n_list = 0;
         rc = samples_query_find_series(samples, view, i);
         if (rc || !samples->n_list)
             continue;
-        if (br_map_put(listing->out, &series->hash, sizeof series->hash, listing, NULL))
+        if (br_map_put(series_query->out, &series->hash, sizeof series->hash, series_query, NULL))
             return samples_query_no_memory(samples);
-        listing->stopped = !listing->fn(series, listing->arg);
+        series_query->stopped = !series_query->fn(series, series_query->arg);
     }
     return rc;
 }
@@ -902,21 +918,21 @@ static int listing_view(struct samples_query *samples, struct listing *listing,
 int br_store_series(struct br_store_query *query, const struct br_sample_filter *filter,
                     br_series_fn *fn, void *arg, struct br_err *err)
 {
-    struct listing listing = {.out = br_map_new(GROUPS_MAX), .fn = fn, .arg = arg};
-    struct samples_query samples = {.arg = &listing};
-    struct br_store_reading *reading = br_store_reading_of(query);
+    struct series_query series_query = {.out = br_map_new(GROUPS_MAX), .fn = fn, .arg = arg};
+    struct samples_query samples = {.arg = &series_query};
+    struct br_store_query_state *state = br_store_query_state_of(query);
     int rc = samples_query_init(&samples, query, filter, err);
-    if (!rc && !listing.out)
+    if (!rc && !series_query.out)
         rc = samples_query_no_memory(&samples);
-    for (uint32_t i = 0; i < reading->n_views && !rc && !listing.stopped; i++) {
-        struct br_store_view *view = &reading->views[i];
+    for (uint32_t i = 0; i < state->n_views && !rc && !series_query.stopped; i++) {
+        struct br_store_view *view = &state->views[i];
         if (!samples_query_touches(&samples, &view->totals) ||
             !br_store_view_open(query, view, &rc, err))
             continue;
-        rc = listing_view(&samples, &listing, view);
-        br_store_view_rest(view);
+        rc = series_query_view(&samples, &series_query, view);
+        br_store_view_close(view);
     }
     samples_query_release(&samples);
-    br_map_free(listing.out, NULL);
+    br_map_free(series_query.out, NULL);
     return rc;
 }

@@ -13,9 +13,9 @@
 #define BLOCKS_MAX (16u << 20)
 #define PENDING_MAX (64u << 20)
 
-/* A block that may have what is asked for. */
+/* A block that may contain selected spans. */
 struct candidate {
-    int64_t bound; /* nothing in it comes before this, in the order that is asked for */
+    int64_t bound; /* upper bound of the rank of its spans (spans_rank) */
     struct br_store_view *view;
     int64_t block;
 };
@@ -28,14 +28,15 @@ struct spans_query {
     struct br_err *err;
     struct candidate *candidates;
     uint32_t n_candidates, cap_candidates;
-    struct br_stored_span *pending; /* a heap, what comes first on top */
+    struct br_stored_span *pending; /* a heap with the first span in the order on top */
     uint32_t n_pending, cap_pending;
-    int64_t *ranks; /* the best `limit` that were pending so far: a heap, the worst on top */
+    /* the best `limit` ranks that were pending so far: a heap with the worst on top */
+    int64_t *ranks;
     uint32_t n_ranks, cap_ranks;
-    struct wanted {
-        bool *operations; /* by number, whether its spans are asked for */
+    struct selected {
+        bool *operations; /* by number: true if the filter selects the operation */
         uint32_t count, cap;
-    } * wanted; /* by view; NULL: spans of all operations */
+    } * selected; /* by view; NULL: all operations are selected */
     uint32_t n_out;
     bool stopped;
 };
@@ -63,27 +64,26 @@ bool br_store_view_block(struct br_store_query *query, struct br_store_view *vie
     struct br_err why = {0};
     if (block >= 0 && block <= BLOCKS_MAX && (uint64_t)block <= view->totals.n_spans)
         return true;
-    (void)br_err_set(&why, BR_EPROTO, "a block has a number that it cannot have");
+    (void)br_err_set(&why, BR_EPROTO, "a block has an invalid number");
     *rc = br_store_view_failed(query, view, BR_EPROTO, &why);
     if (*rc && err)
         *err = why;
     return false;
 }
 
-/* Reads the columns of a block. `*ret` says whether it was there. */
 int br_store_view_columns(struct br_store_query *query, struct br_store_view *view, int64_t block,
                           bool *ret, struct br_err *err)
 {
-    struct br_store_reading *reading = br_store_reading_of(query);
+    struct br_store_query_state *state = br_store_query_state_of(query);
     struct br_err why = {0};
     int rc = 0;
     *ret = false;
-    sqlite3_stmt *statement = br_sql_take(&view->reader->sql, BR_SQL_COLUMNS);
+    sqlite3_stmt *statement = br_sql_statement(&view->reader->sql, BR_SQL_COLUMNS);
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, block);
     if (br_sql_row(&view->reader->sql, statement, &rc, &why)) {
         rc = br_store_view_blob(query, statement, 0, &why);
-        if (!rc && !br_columns_read(&reading->columns, reading->plain.data, reading->plain.len))
+        if (!rc && !br_columns_read(&state->columns, state->plain.data, state->plain.len))
             rc = br_err_set(&why, BR_EPROTO, "the columns of a block are damaged");
         (void)sqlite3_reset(statement);
         *ret = rc == 0;
@@ -94,7 +94,7 @@ int br_store_view_columns(struct br_store_query *query, struct br_store_view *vi
     return rc;
 }
 
-/* Room for the texts of an operation. */
+/* Grows the lists of operation texts. */
 static bool spans_grow_operations(struct br_store_query *query, struct br_store_view *view,
                                   uint32_t operation)
 {
@@ -109,13 +109,14 @@ static bool spans_grow_operations(struct br_store_query *query, struct br_store_
     }
     for (size_t i = view->n_operations; i < count; i++)
         services[i] = names[i] = NULL;
-    br_store_query_hold(query, (int64_t)((count - view->n_operations) * 2 * sizeof *services));
+    br_store_query_count_bytes(query,
+                               (int64_t)((count - view->n_operations) * 2 * sizeof *services));
     view->n_operations = (uint32_t)count;
     return true;
 }
 
-/* The texts of an operation, read when one is asked for first. Without them the query is cut, or
- * the partition is damaged. */
+/* Returns the texts of an operation, which are read at its first use. If that fails, returns
+ * false, and either cuts the query or marks the partition as failed. */
 static bool spans_operation(struct br_store_query *query, struct br_store_view *view,
                             uint32_t operation, const char **ret_service, const char **ret_name)
 {
@@ -124,7 +125,7 @@ static bool spans_operation(struct br_store_query *query, struct br_store_view *
     if (operation >= view->n_operations && !spans_grow_operations(query, view, operation))
         return false;
     if (!view->services[operation]) {
-        sqlite3_stmt *statement = br_sql_take(&view->reader->sql, BR_SQL_OPERATION);
+        sqlite3_stmt *statement = br_sql_statement(&view->reader->sql, BR_SQL_OPERATION);
         if (statement)
             (void)sqlite3_bind_int64(statement, 1, operation);
         if (!br_sql_row(&view->reader->sql, statement, &rc, &err)) {
@@ -146,8 +147,8 @@ static bool spans_operation(struct br_store_query *query, struct br_store_view *
 static bool spans_make(struct br_store_query *query, struct br_store_view *view, int64_t block,
                        uint32_t index, struct br_stored_span *ret)
 {
-    const struct br_store_reading *reading = br_store_reading_of(query);
-    const struct br_columns *columns = &reading->columns;
+    const struct br_store_query_state *state = br_store_query_state_of(query);
+    const struct br_columns *columns = &state->columns;
     *ret = (struct br_stored_span){.span_id = columns->span_id[index],
                                    .parent_id = columns->parent_id[index],
                                    .start_ns = columns->start_ns[index],
@@ -155,14 +156,14 @@ static bool spans_make(struct br_store_query *query, struct br_store_view *view,
                                    .duration_ns = br_columns_duration(columns, index),
                                    .kind = columns->kind[index],
                                    .status = columns->status[index],
-                                   .partition = (uint32_t)(view - reading->views),
+                                   .partition = (uint32_t)(view - state->views),
                                    .block = block,
                                    .index = index};
     memcpy(ret->trace_id, columns->traces[columns->trace[index]], 16);
     return spans_operation(query, view, columns->operation[index], &ret->service, &ret->name);
 }
 
-/* --- Which blocks ---------------------------------------------------------------------------- */
+/* --- Finding blocks -------------------------------------------------------------------------- */
 
 bool br_store_view_has_spans(const struct br_store_totals *totals, uint64_t from_ns,
                              uint64_t until_ns)
@@ -171,7 +172,8 @@ bool br_store_view_has_spans(const struct br_store_totals *totals, uint64_t from
            (!until_ns || totals->span_from < br_sql_time(until_ns));
 }
 
-/* The longest duration of what is asked for, by block; -1: the block has nothing of it. */
+/* The longest duration of the selected operations in each block; -1: the block contains none of
+ * them. */
 struct durations {
     int64_t *by_block;
     size_t count;
@@ -181,14 +183,14 @@ static int spans_note_operation(struct spans_query *spans, struct br_store_view 
                                 int64_t operation, struct durations *durations)
 {
     struct br_sql *sql = &view->reader->sql;
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_BLOCKS_OF_OPERATION);
-    int rc = 0, ours = 0;
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_BLOCKS_OF_OPERATION);
+    int rc = 0, sql_rc = 0;
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, operation);
-    while (br_sql_row(sql, statement, &rc, NULL)) {
+    while (br_sql_row(sql, statement, &sql_rc, NULL)) {
         int64_t block = sqlite3_column_int64(statement, 0);
         int64_t duration = sqlite3_column_int64(statement, 2);
-        if (!br_store_view_block(spans->query, view, block, &ours, spans->err))
+        if (!br_store_view_block(spans->query, view, block, &rc, spans->err))
             break;
         if ((size_t)block >= durations->count) {
             size_t count = 2 * (size_t)block + 256;
@@ -202,56 +204,61 @@ static int spans_note_operation(struct spans_query *spans, struct br_store_view 
         if (duration > durations->by_block[block])
             durations->by_block[block] = duration;
     }
-    if (ours || view->failed)
-        return ours;
-    return rc ? br_store_view_sql_failed(spans->query, view, spans->err) : 0;
+    if (rc || view->failed)
+        return rc;
+    return sql_rc ? br_store_view_sql_failed(spans->query, view, spans->err) : 0;
 }
 
-/* An operation without a name stands for all of its service. `*ret` says whether the row is what
- * blocks are found by; returned is whether its spans are asked for. */
+/* Returns true if the filter selects the spans of an operation. `*ret` becomes true if the
+ * blocks of this row are to be read. A row without a name stands for all operations of its
+ * service. */
 static bool spans_is_operation(const struct br_span_filter *filter, sqlite3_stmt *statement,
                                bool *ret)
 {
     const char *service = (const char *)sqlite3_column_text(statement, 1);
     const char *name = (const char *)sqlite3_column_text(statement, 2);
-    bool ours = !filter->service || (service && strcmp(service, filter->service) == 0);
+    bool in_service = !filter->service || (service && strcmp(service, filter->service) == 0);
     bool named = name && (!filter->name || strcmp(name, filter->name) == 0);
-    *ret = ours && (filter->name ? named : !name);
-    return ours && named;
+    *ret = in_service && (filter->name ? named : !name);
+    return in_service && named;
 }
 
-static int spans_want(struct spans_query *spans, struct wanted *wanted, int64_t operation)
+static int spans_select_operation(struct spans_query *spans, struct selected *selected,
+                                  int64_t operation)
 {
-    uint32_t before = wanted->cap;
+    uint32_t before = selected->cap;
     if (operation < 0 || operation > BR_OPERATIONS_MAX)
         return 0;
-    if (br_grow(&wanted->operations, &wanted->cap, (size_t)operation + 1,
-                sizeof *wanted->operations, BR_OPERATIONS_MAX + 1u))
+    if (br_grow(&selected->operations, &selected->cap, (size_t)operation + 1,
+                sizeof *selected->operations, BR_OPERATIONS_MAX + 1u))
         return spans_no_memory(spans->err);
-    memset(wanted->operations + before, 0, wanted->cap - before);
-    br_store_query_hold(spans->query, wanted->cap - before);
-    wanted->operations[operation] = true;
-    if (operation >= wanted->count)
-        wanted->count = (uint32_t)operation + 1;
+    memset(selected->operations + before, 0, selected->cap - before);
+    br_store_query_count_bytes(spans->query, selected->cap - before);
+    selected->operations[operation] = true;
+    if (operation >= selected->count)
+        selected->count = (uint32_t)operation + 1;
     return 0;
 }
 
 static int spans_note_operations(struct spans_query *spans, struct br_store_view *view,
                                  struct durations *durations)
 {
-    struct wanted *wanted = &spans->wanted[view - br_store_reading_of(spans->query)->views];
+    struct selected *selected =
+        &spans->selected[view - br_store_query_state_of(spans->query)->views];
     struct br_sql *sql = &view->reader->sql;
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_OPERATIONS);
-    int rc = 0, ours = 0;
-    bool finds;
-    while (!ours && !view->failed && br_sql_row(sql, statement, &rc, NULL)) {
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_OPERATIONS);
+    int rc = 0, sql_rc = 0;
+    bool has_blocks;
+    while (!rc && !view->failed && br_sql_row(sql, statement, &sql_rc, NULL)) {
         int64_t operation = sqlite3_column_int64(statement, 0);
-        if (spans_is_operation(spans->filter, statement, &finds))
-            ours = spans_want(spans, wanted, operation);
-        if (!ours && finds)
-            ours = spans_note_operation(spans, view, operation, durations);
+        if (spans_is_operation(spans->filter, statement, &has_blocks))
+            rc = spans_select_operation(spans, selected, operation);
+        if (!rc && has_blocks)
+            rc = spans_note_operation(spans, view, operation, durations);
     }
-    return ours ? ours : rc ? br_store_view_sql_failed(spans->query, view, spans->err) : 0;
+    if (!rc && sql_rc)
+        rc = br_store_view_sql_failed(spans->query, view, spans->err);
+    return rc;
 }
 
 static int spans_add_candidate(struct spans_query *spans, struct br_store_view *view,
@@ -260,10 +267,11 @@ static int spans_add_candidate(struct spans_query *spans, struct br_store_view *
     const struct br_span_filter *filter = spans->filter;
     int64_t min_start = sqlite3_column_int64(statement, 1);
     int64_t max_start = sqlite3_column_int64(statement, 2);
-    if (max_start < br_sql_time(filter->from_ns) ||
-        (filter->until_ns && min_start >= br_sql_time(filter->until_ns)) ||
-        duration < br_sql_time(filter->min_duration_ns) ||
-        (filter->roots && !sqlite3_column_int64(statement, 5)) ||
+    bool too_early = max_start < br_sql_time(filter->from_ns);
+    bool too_late = filter->until_ns && min_start >= br_sql_time(filter->until_ns);
+    if (too_early || too_late || duration < br_sql_time(filter->min_duration_ns))
+        return 0;
+    if ((filter->roots && !sqlite3_column_int64(statement, 5)) ||
         (filter->failed && !sqlite3_column_int64(statement, 6)))
         return 0;
     uint32_t before = spans->cap_candidates;
@@ -271,8 +279,8 @@ static int spans_add_candidate(struct spans_query *spans, struct br_store_view *
                      sizeof *spans->candidates, BLOCKS_MAX);
     if (rc)
         return spans_no_memory(spans->err);
-    br_store_query_hold(spans->query, (int64_t)(spans->cap_candidates - before) *
-                                          (int64_t)sizeof(struct candidate));
+    br_store_query_count_bytes(spans->query, (int64_t)(spans->cap_candidates - before) *
+                                                 (int64_t)sizeof(struct candidate));
     spans->candidates[spans->n_candidates++] =
         (struct candidate){filter->order == BR_SPANS_SLOWEST ? duration : max_start, view,
                            sqlite3_column_int64(statement, 0)};
@@ -285,7 +293,7 @@ static int spans_find_blocks(struct spans_query *spans, struct br_store_view *vi
     bool named = spans->filter->service || spans->filter->name;
     int rc = named ? spans_note_operations(spans, view, &durations) : 0, sql_rc = 0;
     struct br_sql *sql = &view->reader->sql;
-    sqlite3_stmt *statement = rc || view->failed ? NULL : br_sql_take(sql, BR_SQL_BLOCKS);
+    sqlite3_stmt *statement = rc || view->failed ? NULL : br_sql_statement(sql, BR_SQL_BLOCKS);
     while (statement && !rc && br_sql_row(sql, statement, &sql_rc, NULL)) {
         int64_t block = sqlite3_column_int64(statement, 0);
         int64_t duration = sqlite3_column_int64(statement, 3);
@@ -308,14 +316,14 @@ static int spans_compare_candidates(const void *left, const void *right)
     return (first->bound < second->bound) - (first->bound > second->bound);
 }
 
-/* --- Their spans ----------------------------------------------------------------------------- */
+/* --- Reading spans in order ------------------------------------------------------------------ */
 
 static int64_t spans_rank(const struct br_span_filter *filter, const struct br_stored_span *span)
 {
     return br_sql_time(filter->order == BR_SPANS_SLOWEST ? span->duration_ns : span->start_ns);
 }
 
-/* Whether enough others come before what has this rank. */
+/* Returns true if enough spans precede this rank. */
 static bool spans_is_too_late(const struct spans_query *spans, int64_t rank)
 {
     uint32_t limit = spans->filter->limit;
@@ -337,8 +345,8 @@ static int spans_note_rank(struct spans_query *spans, int64_t rank)
     if (br_grow(&spans->ranks, &spans->cap_ranks, (size_t)at + 1, sizeof *spans->ranks,
                 PENDING_MAX))
         return spans_no_memory(spans->err);
-    br_store_query_hold(spans->query,
-                        (int64_t)(spans->cap_ranks - before) * (int64_t)sizeof *spans->ranks);
+    br_store_query_count_bytes(spans->query, (int64_t)(spans->cap_ranks - before) *
+                                                 (int64_t)sizeof *spans->ranks);
     spans->ranks[spans->n_ranks++] = rank;
     br_heap_rise(br_heap_least, spans->ranks, at, NULL);
     return 0;
@@ -364,8 +372,8 @@ static int spans_push(struct spans_query *spans, const struct br_stored_span *sp
                      PENDING_MAX);
     if (rc)
         return spans_no_memory(spans->err);
-    br_store_query_hold(spans->query,
-                        (int64_t)(spans->cap_pending - before) * (int64_t)sizeof *spans->pending);
+    br_store_query_count_bytes(spans->query, (int64_t)(spans->cap_pending - before) *
+                                                 (int64_t)sizeof *spans->pending);
     spans->pending[spans->n_pending++] = *span;
     br_heap_rise(spans_kind, spans->pending, at, spans->filter);
     return 0;
@@ -379,23 +387,27 @@ static struct br_stored_span spans_pop(struct spans_query *spans)
     return top;
 }
 
-static bool spans_match(const struct spans_query *spans, const struct wanted *wanted,
+static bool spans_match(const struct spans_query *spans, const struct selected *selected,
                         const struct br_columns *columns, uint32_t index)
 {
     const struct br_span_filter *filter = spans->filter;
     uint32_t operation = columns->operation[index];
     uint64_t start = columns->start_ns[index], duration = br_columns_duration(columns, index);
-    return start >= filter->from_ns && (!filter->until_ns || start < filter->until_ns) &&
-           duration >= filter->min_duration_ns &&
-           (!filter->max_duration_ns || duration <= filter->max_duration_ns) &&
-           (!filter->roots || !columns->parent_id[index]) &&
-           (!filter->failed || columns->status[index] == BR_SPAN_STATUS_ERROR) &&
-           (!wanted || (operation < wanted->count && wanted->operations[operation])) &&
-           !spans_is_too_late(spans,
+    if (start < filter->from_ns || (filter->until_ns && start >= filter->until_ns))
+        return false;
+    if (duration < filter->min_duration_ns ||
+        (filter->max_duration_ns && duration > filter->max_duration_ns))
+        return false;
+    if ((filter->roots && columns->parent_id[index]) ||
+        (filter->failed && columns->status[index] != BR_SPAN_STATUS_ERROR))
+        return false;
+    if (selected && (operation >= selected->count || !selected->operations[operation]))
+        return false;
+    return !spans_is_too_late(spans,
                               br_sql_time(filter->order == BR_SPANS_SLOWEST ? duration : start));
 }
 
-/* Whether the block's filter leaves it in. */
+/* Returns false if the block's Bloom filter excludes one of the needles. */
 static bool spans_may_have(struct spans_query *spans, const struct candidate *candidate, int *rc)
 {
     const struct br_span_filter *filter = spans->filter;
@@ -406,7 +418,7 @@ static bool spans_may_have(struct spans_query *spans, const struct candidate *ca
     *rc = 0;
     if (!filter->n_needles)
         return true;
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_FILTER);
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_FILTER);
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, candidate->block);
     if (br_sql_row(sql, statement, &sql_rc, NULL)) {
@@ -428,10 +440,11 @@ static bool spans_may_have(struct spans_query *spans, const struct candidate *ca
 
 static int spans_read_block(struct spans_query *spans, const struct candidate *candidate)
 {
-    const struct br_store_reading *reading = br_store_reading_of(spans->query);
-    const struct br_columns *columns = &reading->columns;
+    const struct br_store_query_state *state = br_store_query_state_of(spans->query);
+    const struct br_columns *columns = &state->columns;
     struct br_store_view *view = candidate->view;
-    const struct wanted *wanted = spans->wanted ? &spans->wanted[view - reading->views] : NULL;
+    const struct selected *selected =
+        spans->selected ? &spans->selected[view - state->views] : NULL;
     struct br_stored_span span;
     bool there;
     int rc = 0;
@@ -439,7 +452,7 @@ static int spans_read_block(struct spans_query *spans, const struct candidate *c
         return rc;
     rc = br_store_view_columns(spans->query, view, candidate->block, &there, spans->err);
     for (uint32_t i = 0; there && !rc && i < columns->n_spans; i++) {
-        if (!spans_match(spans, wanted, columns, i))
+        if (!spans_match(spans, selected, columns, i))
             continue;
         if (!spans_make(spans->query, view, candidate->block, i, &span))
             break;
@@ -450,7 +463,7 @@ static int spans_read_block(struct spans_query *spans, const struct candidate *c
     return rc;
 }
 
-/* Hands out what nothing that is still to be read can come before. */
+/* Passes on the pending spans that no unread block can precede. */
 static void spans_hand_out(struct spans_query *spans, bool all, int64_t bound)
 {
     while (spans->n_pending && !spans->stopped &&
@@ -463,33 +476,33 @@ static void spans_hand_out(struct spans_query *spans, bool all, int64_t bound)
 
 static int spans_run(struct spans_query *spans)
 {
-    struct br_store_reading *reading = br_store_reading_of(spans->query);
+    struct br_store_query_state *state = br_store_query_state_of(spans->query);
     const struct br_span_filter *filter = spans->filter;
     int rc = 0;
     if (filter->service || filter->name) {
-        spans->wanted = br_calloc((size_t)reading->n_views + 1, sizeof *spans->wanted);
-        rc = spans->wanted ? 0 : spans_no_memory(spans->err);
+        spans->selected = br_calloc((size_t)state->n_views + 1, sizeof *spans->selected);
+        rc = spans->selected ? 0 : spans_no_memory(spans->err);
     }
-    for (uint32_t i = 0; i < reading->n_views && !rc; i++) {
-        struct br_store_view *view = &reading->views[i];
+    for (uint32_t i = 0; i < state->n_views && !rc; i++) {
+        struct br_store_view *view = &state->views[i];
         if (!br_store_view_has_spans(&view->totals, filter->from_ns, filter->until_ns) ||
             !br_store_view_open(spans->query, view, &rc, spans->err))
             continue;
         rc = spans_find_blocks(spans, view);
-        br_store_view_rest(view);
+        br_store_view_close(view);
     }
     if (spans->n_candidates)
         qsort(spans->candidates, spans->n_candidates, sizeof *spans->candidates,
               spans_compare_candidates);
     for (uint32_t i = 0; i < spans->n_candidates && !rc && !spans->stopped; i++) {
         spans_hand_out(spans, false, spans->candidates[i].bound);
-        if (spans->stopped || !br_store_query_goes_on(spans->query))
+        if (spans->stopped || !br_store_query_may_continue(spans->query))
             break;
         struct br_store_view *view = spans->candidates[i].view;
         if (!br_store_view_open(spans->query, view, &rc, spans->err))
             continue;
         rc = spans_read_block(spans, &spans->candidates[i]);
-        br_store_view_rest(view);
+        br_store_view_close(view);
     }
     if (!rc)
         spans_hand_out(spans, true, 0);
@@ -498,15 +511,16 @@ static int spans_run(struct spans_query *spans)
 
 static void spans_release(struct spans_query *spans)
 {
-    const struct br_store_reading *reading = br_store_reading_of(spans->query);
-    br_store_query_hold(spans->query, -(int64_t)(spans->cap_candidates * sizeof *spans->candidates +
-                                                 spans->cap_pending * sizeof *spans->pending +
-                                                 spans->cap_ranks * sizeof *spans->ranks));
-    for (uint32_t i = 0; spans->wanted && i < reading->n_views; i++) {
-        br_store_query_hold(spans->query, -(int64_t)spans->wanted[i].cap);
-        br_free(spans->wanted[i].operations);
+    const struct br_store_query_state *state = br_store_query_state_of(spans->query);
+    br_store_query_count_bytes(spans->query,
+                               -(int64_t)(spans->cap_candidates * sizeof *spans->candidates +
+                                          spans->cap_pending * sizeof *spans->pending +
+                                          spans->cap_ranks * sizeof *spans->ranks));
+    for (uint32_t i = 0; spans->selected && i < state->n_views; i++) {
+        br_store_query_count_bytes(spans->query, -(int64_t)spans->selected[i].cap);
+        br_free(spans->selected[i].operations);
     }
-    br_free(spans->wanted);
+    br_free(spans->selected);
     br_free(spans->candidates);
     br_free(spans->pending);
     br_free(spans->ranks);
@@ -526,7 +540,7 @@ int br_store_spans(struct br_store_query *query, const struct br_span_filter *fi
 static int spans_read_trace_block(struct spans_query *spans, struct br_store_view *view,
                                   int64_t block, const uint8_t trace_id[16])
 {
-    const struct br_columns *columns = &br_store_reading_of(spans->query)->columns;
+    const struct br_columns *columns = &br_store_query_state_of(spans->query)->columns;
     struct br_stored_span span;
     bool there;
     int rc = br_store_view_columns(spans->query, view, block, &there, spans->err);
@@ -539,8 +553,8 @@ static int spans_read_trace_block(struct spans_query *spans, struct br_store_vie
         if (br_grow(&spans->pending, &spans->cap_pending, (size_t)spans->n_pending + 1,
                     sizeof *spans->pending, PENDING_MAX))
             return spans_no_memory(spans->err);
-        br_store_query_hold(spans->query, (int64_t)(spans->cap_pending - before) *
-                                              (int64_t)sizeof *spans->pending);
+        br_store_query_count_bytes(spans->query, (int64_t)(spans->cap_pending - before) *
+                                                     (int64_t)sizeof *spans->pending);
         spans->pending[spans->n_pending++] = span;
     }
     return rc;
@@ -550,15 +564,18 @@ static int spans_read_trace(struct spans_query *spans, struct br_store_view *vie
                             const uint8_t trace_id[16])
 {
     struct br_sql *sql = &view->reader->sql;
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_TRACE);
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_TRACE);
     int rc = 0, sql_rc = 0;
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, br_blocks_trace_hash(view->totals.secret, trace_id));
-    while (!rc && br_store_query_goes_on(spans->query) && br_sql_row(sql, statement, &sql_rc, NULL))
+    while (!rc && br_store_query_may_continue(spans->query) &&
+           br_sql_row(sql, statement, &sql_rc, NULL))
         rc = spans_read_trace_block(spans, view, sqlite3_column_int64(statement, 0), trace_id);
     if (statement)
         (void)sqlite3_reset(statement);
-    return rc ? rc : sql_rc ? br_store_view_sql_failed(spans->query, view, spans->err) : 0;
+    if (!rc && sql_rc)
+        rc = br_store_view_sql_failed(spans->query, view, spans->err);
+    return rc;
 }
 
 static int spans_compare_starts(const void *left, const void *right)
@@ -576,19 +593,19 @@ int br_store_trace(struct br_store_query *query, const uint8_t trace_id[16], br_
 {
     static const struct br_span_filter none;
     struct spans_query spans = {.query = query, .filter = &none, .err = err};
-    struct br_store_reading *reading = br_store_reading_of(query);
+    struct br_store_query_state *state = br_store_query_state_of(query);
     int rc = 0;
-    for (uint32_t i = 0; i < reading->n_views && !rc; i++) {
-        struct br_store_view *view = &reading->views[i];
+    for (uint32_t i = 0; i < state->n_views && !rc; i++) {
+        struct br_store_view *view = &state->views[i];
         if (!view->totals.n_spans || !br_store_view_open(query, view, &rc, err))
             continue;
         rc = spans_read_trace(&spans, view, trace_id);
-        br_store_view_rest(view);
+        br_store_view_close(view);
     }
     if (spans.n_pending)
         qsort(spans.pending, spans.n_pending, sizeof *spans.pending, spans_compare_starts);
     for (uint32_t i = 0; i < spans.n_pending && !rc; i++) {
-        /* A sender that has not heard of our answer sends again. */
+        /* A client that did not receive the response sends its spans again. */
         if (i && spans_compare_starts(&spans.pending[i - 1], &spans.pending[i]) == 0)
             continue;
         if (!fn(&spans.pending[i], arg))
@@ -600,7 +617,7 @@ int br_store_trace(struct br_store_query *query, const uint8_t trace_id[16], br_
 
 /* --- Bytes of a span ------------------------------------------------------------------------- */
 
-/* Finds where heads and spans begin. Returns 0, BR_EPROTO or BR_ENOMEM. */
+/* Finds the offsets of heads and spans. Returns 0, BR_EPROTO or BR_ENOMEM. */
 static int spans_index_body(struct br_store_body *body)
 {
     struct br_unpack unpack = {.p = body->plain.data, .end = body->plain.data + body->plain.len};
@@ -635,9 +652,9 @@ static int spans_index_body(struct br_store_body *body)
 static int spans_load_body(struct br_store_query *query, struct br_store_view *view, int64_t block,
                            struct br_store_body *body, struct br_err *err)
 {
-    struct br_store_reading *reading = br_store_reading_of(query);
+    struct br_store_query_state *state = br_store_query_state_of(query);
     struct br_sql *sql = &view->reader->sql;
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_BODY);
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_BODY);
     size_t before = body->plain.cap;
     int rc = 0;
     body->view = NULL;
@@ -645,10 +662,10 @@ static int spans_load_body(struct br_store_query *query, struct br_store_view *v
         (void)sqlite3_bind_int64(statement, 1, block);
     if (!br_sql_row(sql, statement, &rc, err))
         return rc ? rc : br_err_set(err, BR_EPROTO, "a block has no body");
-    rc = br_unsqueeze(&reading->squeezer, sqlite3_column_blob(statement, 0),
-                      (size_t)sqlite3_column_bytes(statement, 0), &body->plain);
+    rc = br_pack_decompress(&state->codec, sqlite3_column_blob(statement, 0),
+                            (size_t)sqlite3_column_bytes(statement, 0), &body->plain);
     (void)sqlite3_reset(statement);
-    br_store_query_hold(query, (int64_t)(body->plain.cap - before));
+    br_store_query_count_bytes(query, (int64_t)(body->plain.cap - before));
     rc = rc ? rc : spans_index_body(body);
     if (rc == BR_ENOMEM)
         return br_err_set(err, rc, "out of memory");
@@ -662,19 +679,19 @@ static int spans_load_body(struct br_store_query *query, struct br_store_view *v
 static int spans_body(struct br_store_query *query, struct br_store_view *view, int64_t block,
                       struct br_store_body **ret, struct br_err *err)
 {
-    struct br_store_reading *reading = br_store_reading_of(query);
-    struct br_store_body *body = &reading->bodies[0];
+    struct br_store_query_state *state = br_store_query_state_of(query);
+    struct br_store_body *body = &state->bodies[0];
     for (int i = 0; i < BR_STORE_BODIES; i++) {
-        struct br_store_body *other = &reading->bodies[i];
+        struct br_store_body *other = &state->bodies[i];
         if (other->view == view && other->block == block) {
-            other->used = ++reading->n_used;
+            other->used = ++state->n_used;
             *ret = other;
             return 0;
         }
         if (other->used < body->used)
             body = other;
     }
-    body->used = ++reading->n_used;
+    body->used = ++state->n_used;
     *ret = body;
     return spans_load_body(query, view, block, body, err);
 }
@@ -709,7 +726,7 @@ static uint8_t *spans_put_time(uint8_t *out, uint32_t field, uint64_t time_ns)
     return out + 8;
 }
 
-/* The message as it came, but for the order of its fields. */
+/* Rebuilds the message of a span. Only the order of its fields may differ from the original. */
 static bool spans_assemble(struct br_store_query *query, const struct br_stored_span *span,
                            struct br_store_body *body, uint64_t end_ns, struct br_span_bytes *ret)
 {
@@ -739,16 +756,19 @@ static bool spans_assemble(struct br_store_query *query, const struct br_stored_
 int br_store_span_bytes(struct br_store_query *query, const struct br_stored_span *span,
                         struct br_span_bytes *ret, struct br_err *err)
 {
-    struct br_store_reading *reading = br_store_reading_of(query);
-    struct br_store_view *view = &reading->views[span->partition];
+    struct br_store_query_state *state = br_store_query_state_of(query);
+    struct br_store_view *view = &state->views[span->partition];
     struct br_store_body *body;
     int rc = 0;
-    if (!view->reader) { /* it was closed for another one */
-        if (!br_store_view_open(query, view, &rc, err))
-            return rc ? rc
-                      : br_err_set(err, query->cut ? BR_ENOMEM : BR_EIO, "%s",
-                                   query->cut ? query->cut : "the data was removed meanwhile");
-        br_store_view_rest(view);
+    if (!view->reader) { /* it was closed to open another */
+        bool opened = br_store_view_open(query, view, &rc, err);
+        if (!opened && rc)
+            return rc;
+        if (!opened && query->cut)
+            return br_err_set(err, BR_ENOMEM, "%s", query->cut);
+        if (!opened)
+            return br_err_set(err, BR_EIO, "the data was removed meanwhile");
+        br_store_view_close(view);
     }
     rc = spans_body(query, view, span->block, &body, err);
     if (!rc && span->index >= body->n_spans)

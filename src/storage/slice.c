@@ -16,13 +16,14 @@
 #include "storage/internal.h"
 
 #define SLICE_BLOCK 512    /* of a tar archive */
-#define SLICE_COPY 262144  /* bytes at a time */
-#define SLICE_NAME 100     /* of a member */
-#define SLICE_SIZE_AT 124  /* where its header has the size, in octal digits, */
-#define SLICE_SUM_AT 148   /* the sum of the header's bytes, */
-#define SLICE_MAGIC_AT 257 /* and "ustar" */
+#define SLICE_COPY 262144  /* bytes per read */
+#define SLICE_NAME 100     /* bytes of a member's name */
+#define SLICE_SIZE_AT 124  /* offset of the size in a header, in octal digits */
+#define SLICE_SUM_AT 148   /* offset of the checksum */
+#define SLICE_MAGIC_AT 257 /* offset of "ustar" */
 #define SLICE_PATH_MAX 4096
-#define SLICE_STEPS 100 /* of SQLite's machine between two looks; one copies a row */
+/* virtual machine steps of SQLite between calls of `is_stopped`; a step copies a row */
+#define SLICE_STEPS 100
 #define SLICE_MEMBERS_MAX 10000
 #define SLICE_LIST_MAX (2 * SLICE_BLOCK) /* bytes of the list of partitions left out */
 
@@ -65,23 +66,25 @@ static bool slice_read_octal(const unsigned char *field, size_t len, uint64_t *r
     return true;
 }
 
-/* Reads the name and size of a member; false if it is neither a partition nor the list. */
+/* Reads the name and size of a member. Returns false if it is neither a partition nor the list. */
 static bool slice_read_header(const unsigned char header[SLICE_BLOCK], char name[SLICE_NAME + 1],
                               uint64_t *ret_size)
 {
     uint64_t sum;
     uint32_t number;
-    bool list;
     memcpy(name, header, SLICE_NAME);
     name[SLICE_NAME] = '\0';
-    list = strcmp(name, BR_SLICE_LIST) == 0;
-    return memcmp(header + SLICE_MAGIC_AT, "ustar", 5) == 0 && header[156] == '0' &&
-           slice_read_octal(header + SLICE_SUM_AT, 7, &sum) && sum == slice_sum(header) &&
-           slice_read_octal(header + SLICE_SIZE_AT, 12, ret_size) &&
-           (list ? *ret_size <= SLICE_LIST_MAX : br_store_number_of(name, &number));
+    if (memcmp(header + SLICE_MAGIC_AT, "ustar", 5) != 0 || header[156] != '0')
+        return false;
+    if (!slice_read_octal(header + SLICE_SUM_AT, 7, &sum) || sum != slice_sum(header) ||
+        !slice_read_octal(header + SLICE_SIZE_AT, 12, ret_size))
+        return false;
+    if (strcmp(name, BR_SLICE_LIST) == 0)
+        return *ret_size <= SLICE_LIST_MAX;
+    return br_store_parse_number(name, &number);
 }
 
-/* --- Bytes ----------------------------------------------------------------------------------- */
+/* --- Reading and writing bytes --------------------------------------------------------------- */
 
 static int slice_write(int fd, const void *data, size_t len, struct br_err *err)
 {
@@ -107,7 +110,7 @@ static int slice_read(int fd, void *data, size_t len, struct br_err *err)
         if (n < 0)
             return br_err_set(err, BR_EIO, "cannot read: %s", strerror(errno));
         if (n == 0)
-            return br_err_set(err, BR_EPROTO, "the file is not whole");
+            return br_err_set(err, BR_EPROTO, "the file is incomplete");
         p += n;
         len -= (size_t)n;
     }
@@ -138,10 +141,10 @@ static size_t slice_padding(uint64_t size)
 
 struct br_slice_reader {
     uint64_t from_ns, until_ns;
-    DIR *folder;
-    int fd; /* of the snapshot at hand; -1: none */
+    DIR *dir;
+    int fd; /* of the current snapshot; -1: none */
     uint64_t left, size;
-    /* A header, padding, or the list of partitions left out and the end. */
+    /* A header, padding, or the end of the archive with the list of partitions left out. */
     unsigned char block[SLICE_BLOCK + SLICE_LIST_MAX + 2 * SLICE_BLOCK];
     char list[SLICE_LIST_MAX];
     size_t list_len;
@@ -153,7 +156,7 @@ struct br_slice_reader {
     char directory[SLICE_PATH_MAX], scratch[SLICE_PATH_MAX];
 };
 
-static bool slice_wants(const struct br_slice_reader *slice, const struct br_store_totals *totals)
+static bool slice_selects(const struct br_slice_reader *slice, const struct br_store_totals *totals)
 {
     int64_t from = br_sql_time(slice->from_ns), until = br_sql_time(slice->until_ns);
     return (totals->span_from < until && totals->span_until >= from) ||
@@ -179,8 +182,8 @@ static int slice_on_steps(void *arg)
     return slice->is_stopped(slice->stopped_arg);
 }
 
-/* A snapshot of an open database, whoever writes to it meanwhile: a file that has no name any more,
- * so that nothing is left of it whatever happens. */
+/* Copies an open database, which may be written meanwhile, to an unlinked file, so nothing is
+ * left behind even after a crash. */
 static int slice_snapshot(struct br_slice_reader *slice, struct br_sql *sql, struct br_err *err)
 {
     char path[SLICE_PATH_MAX];
@@ -190,7 +193,7 @@ static int slice_snapshot(struct br_slice_reader *slice, struct br_sql *sql, str
     memcpy(path, slice->scratch, sizeof path);
     int made = mkostemp(path, O_CLOEXEC);
     if (made < 0)
-        return br_err_set(err, errno == ENOSPC ? BR_EFULL : BR_EIO, "cannot make %s: %s", path,
+        return br_err_set(err, errno == ENOSPC ? BR_EFULL : BR_EIO, "cannot create %s: %s", path,
                           strerror(errno));
     (void)close(made);
     int rc = slice_vacuum(sql, path, err);
@@ -208,7 +211,7 @@ static int slice_snapshot(struct br_slice_reader *slice, struct br_sql *sql, str
     return 0;
 }
 
-/* Notes that a partition is left out; of too many, only the first. */
+/* Records that a partition is left out. The list keeps only the first ones that fit. */
 static void slice_leave_out(struct br_slice_reader *slice, const char *name, const char *why)
 {
     size_t room = sizeof slice->list - slice->list_len;
@@ -217,8 +220,9 @@ static void slice_leave_out(struct br_slice_reader *slice, const char *name, con
     slice->n_unread++;
 }
 
-/* A partition that cannot be read, or is gone meanwhile, does not stop the others. */
-static bool slice_goes_on(const struct br_slice_reader *slice, int rc, const char *path)
+/* Returns true if the remaining partitions are to be read after a failure. A partition that
+ * cannot be read, or was deleted meanwhile, does not stop the others. */
+static bool slice_may_continue(const struct br_slice_reader *slice, int rc, const char *path)
 {
     bool stopped = slice->is_stopped && slice->is_stopped(slice->stopped_arg);
     if (rc == BR_ENOMEM || stopped)
@@ -226,29 +230,29 @@ static bool slice_goes_on(const struct br_slice_reader *slice, int rc, const cha
     return rc != BR_EFULL || access(path, F_OK) != 0;
 }
 
-/* Makes the partition the member at hand, unless it is none that is wanted. */
-static int slice_take_partition(struct br_slice_reader *slice, const char *name, struct br_err *err)
+/* Makes a partition the current member if it has data in the time range. */
+static int slice_open_partition(struct br_slice_reader *slice, const char *name, struct br_err *err)
 {
     char path[SLICE_PATH_MAX];
     struct br_sql sql;
     struct br_store_totals totals;
-    bool wanted = false;
+    bool selected = false;
     if ((size_t)snprintf(path, sizeof path, "%s/%s", slice->directory, name) >= sizeof path)
         return br_err_set(err, BR_EIO, "the path of %s is too long", name);
     int rc = br_sql_open(&sql, path, BR_SQL_READ, false, err);
     if (!rc) {
         rc = br_store_totals_read(&sql, &totals, err);
-        wanted = !rc && slice_wants(slice, &totals);
-        if (wanted)
+        selected = !rc && slice_selects(slice, &totals);
+        if (selected)
             rc = slice_snapshot(slice, &sql, err);
         br_sql_close(&sql);
     }
-    if (rc && slice_goes_on(slice, rc, path)) {
+    if (rc && slice_may_continue(slice, rc, path)) {
         if (rc != BR_ENOTFOUND && access(path, F_OK) == 0)
             slice_leave_out(slice, name, err && err->text[0] ? err->text : "it cannot be read");
         return 0;
     }
-    if (wanted && !rc) {
+    if (selected && !rc) {
         slice_make_header(name, slice->size, slice->block);
         slice->block_len = SLICE_BLOCK;
         slice->count++;
@@ -271,29 +275,29 @@ static void slice_make_end(struct br_slice_reader *slice)
 static int slice_next(struct br_slice_reader *slice, struct br_err *err)
 {
     struct dirent *entry;
-    struct br_store_name name;
+    struct br_store_file_name name;
     int rc = 0;
     slice->block_at = slice->block_len = 0;
-    while (!rc && slice->fd < 0 && (entry = readdir(slice->folder))) {
-        if (!br_store_name_of(entry->d_name, &name))
+    while (!rc && slice->fd < 0 && (entry = readdir(slice->dir))) {
+        if (!br_store_parse_name(entry->d_name, &name))
             continue;
         if (name.damaged)
             slice_leave_out(slice, entry->d_name, "it is damaged");
         else
-            rc = slice_take_partition(slice, entry->d_name, err);
+            rc = slice_open_partition(slice, entry->d_name, err);
     }
     if (rc || slice->fd >= 0)
         return rc;
     if (!slice->count && slice->n_unread)
-        return br_err_set(err, BR_EIO, "%s has nothing that can be read of that time",
+        return br_err_set(err, BR_EIO, "%s contains no readable data of that time",
                           slice->directory);
     if (!slice->count)
-        return br_err_set(err, BR_ENOTFOUND, "%s has nothing of that time", slice->directory);
+        return br_err_set(err, BR_ENOTFOUND, "%s contains no data of that time", slice->directory);
     slice_make_end(slice);
     return 0;
 }
 
-/* The snapshot at hand is read: what follows it is its padding. */
+/* Ends the current snapshot, which is followed by padding. */
 static void slice_end_member(struct br_slice_reader *slice)
 {
     (void)close(slice->fd);
@@ -303,7 +307,7 @@ static void slice_end_member(struct br_slice_reader *slice)
     slice->block_len = slice_padding(slice->size);
 }
 
-static size_t slice_take_block(struct br_slice_reader *slice, void *data, size_t len)
+static size_t slice_read_block(struct br_slice_reader *slice, void *data, size_t len)
 {
     size_t n = slice->block_len - slice->block_at;
     n = n < len ? n : len;
@@ -312,8 +316,9 @@ static size_t slice_take_block(struct br_slice_reader *slice, void *data, size_t
     return n;
 }
 
-static int slice_begin_folder(const char *directory, const char *scratch, uint64_t from_ns,
-                              uint64_t until_ns, struct br_slice_reader **ret, struct br_err *err)
+static int slice_begin_directory(const char *directory, const char *scratch, uint64_t from_ns,
+                                 uint64_t until_ns, struct br_slice_reader **ret,
+                                 struct br_err *err)
 {
     struct br_slice_reader *slice = br_calloc(1, sizeof *slice);
     *ret = NULL;
@@ -325,7 +330,7 @@ static int slice_begin_folder(const char *directory, const char *scratch, uint64
     if ((size_t)snprintf(slice->directory, SLICE_PATH_MAX, "%s", directory) >= SLICE_PATH_MAX ||
         (size_t)snprintf(slice->scratch, SLICE_PATH_MAX, "%s.XXXXXX", scratch) >= SLICE_PATH_MAX)
         rc = br_err_set(err, BR_EIO, "the path %s is too long", scratch);
-    else if (!(slice->folder = opendir(directory)))
+    else if (!(slice->dir = opendir(directory)))
         rc = br_err_set(err, BR_EIO, "cannot read %s: %s", directory, strerror(errno));
     if (rc)
         br_slice_end(slice);
@@ -341,7 +346,7 @@ int br_slice_begin_store(const struct br_store *store, uint64_t from_ns, uint64_
     if ((size_t)snprintf(scratch, sizeof scratch, "%s/" BR_SLICE_SCRATCH, store->directory) >=
         sizeof scratch)
         return br_err_set(err, BR_EIO, "the path %s is too long", store->directory);
-    return slice_begin_folder(store->directory, scratch, from_ns, until_ns, ret, err);
+    return slice_begin_directory(store->directory, scratch, from_ns, until_ns, ret, err);
 }
 
 void br_slice_stop_when(struct br_slice_reader *slice, bool (*is_stopped)(void *arg), void *arg)
@@ -357,7 +362,7 @@ int br_slice_read(struct br_slice_reader *slice, void *data, size_t len, size_t 
     int rc = 0;
     *ret_len = 0;
     while (!rc && *ret_len < len) {
-        size_t n = slice_take_block(slice, at + *ret_len, len - *ret_len);
+        size_t n = slice_read_block(slice, at + *ret_len, len - *ret_len);
         if (!n && slice->fd >= 0 && slice->left) {
             n = slice->left < len - *ret_len ? (size_t)slice->left : len - *ret_len;
             rc = slice_read(slice->fd, at + *ret_len, n, err);
@@ -378,8 +383,8 @@ void br_slice_end(struct br_slice_reader *slice)
 {
     if (!slice)
         return;
-    if (slice->folder)
-        (void)closedir(slice->folder);
+    if (slice->dir)
+        (void)closedir(slice->dir);
     if (slice->fd >= 0)
         (void)close(slice->fd);
     br_free(slice);
@@ -412,8 +417,8 @@ int br_slice_save(const char *directory, uint64_t from_ns, uint64_t until_ns, co
     struct br_slice_reader *slice;
     int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
-        return br_err_set(err, BR_EIO, "cannot make %s: %s", file, strerror(errno));
-    int rc = slice_begin_folder(directory, file, from_ns, until_ns, &slice, err);
+        return br_err_set(err, BR_EIO, "cannot create %s: %s", file, strerror(errno));
+    int rc = slice_begin_directory(directory, file, from_ns, until_ns, &slice, err);
     if (!rc)
         rc = slice_save_to(slice, fd, err);
     if (close(fd) && !rc)
@@ -426,7 +431,7 @@ int br_slice_save(const char *directory, uint64_t from_ns, uint64_t until_ns, co
     return rc;
 }
 
-/* --- Opening --------------------------------------------------------------------------------- */
+/* --- Unpacking ------------------------------------------------------------------------------- */
 
 static int slice_unpack(int fd, const char *directory, const char *name, uint64_t size,
                         struct br_err *err)
@@ -436,7 +441,7 @@ static int slice_unpack(int fd, const char *directory, const char *name, uint64_
         return br_err_set(err, BR_EIO, "the path of %s is too long", name);
     int into = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (into < 0)
-        return br_err_set(err, BR_EIO, "cannot make %s: %s", path, strerror(errno));
+        return br_err_set(err, BR_EIO, "cannot create %s: %s", path, strerror(errno));
     int rc = slice_copy(fd, into, size, err);
     if (close(into) && !rc)
         rc = br_err_set(err, BR_EIO, "cannot write %s: %s", path, strerror(errno));
@@ -454,14 +459,14 @@ static int slice_unpack_all(int fd, const char *directory, struct br_err *err)
         if (rc)
             return rc;
         if (memcmp(header, zeros, sizeof zeros) == 0)
-            return count ? 0 : br_err_set(err, BR_EPROTO, "it has no partitions");
+            return count ? 0 : br_err_set(err, BR_EPROTO, "it contains no partitions");
         if (!slice_read_header(header, name, &size))
-            return br_err_set(err, BR_EPROTO, "it is not what `braid save` writes");
+            return br_err_set(err, BR_EPROTO, "it was not written by `braid save`");
         rc = slice_unpack(fd, directory, name, size, err);
         if (rc)
             return rc;
     }
-    return br_err_set(err, BR_EPROTO, "it has more than %d partitions", SLICE_MEMBERS_MAX);
+    return br_err_set(err, BR_EPROTO, "it contains more than %d partitions", SLICE_MEMBERS_MAX);
 }
 
 int br_slice_open(const char *file, const char *directory, struct br_err *err)

@@ -15,7 +15,7 @@
 #define WRITE_CACHE_KIB 16384
 #define CHECKPOINT_PAGES 2000
 #define BUSY_MS 2000
-#define INDEX_BYTES 32768 /* the least size of an index of a log (sqlite.org/walformat.html) */
+#define INDEX_BYTES 32768 /* minimum size of a WAL index (sqlite.org/walformat.html) */
 
 static const char schema[] =
     "PRAGMA page_size = 8192;"
@@ -109,7 +109,7 @@ static const char *const texts[BR_SQL_STATEMENTS] = {
     [BR_SQL_SUM_ADD] = "INSERT INTO sums VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
     [BR_SQL_SUM_LAST] = "SELECT max(id) FROM sums",
     [BR_SQL_SUM] = "SELECT series, min_time, max_time, n_samples, totals FROM sums WHERE id = ?",
-    /* What is summed up of sums comes before these. */
+    /* A sum of sums comes before the sums that it consists of. */
     [BR_SQL_SUMS_OF_SERIES] = "SELECT id, first, last, min_time, max_time FROM sums"
                               " WHERE series = ? ORDER BY first, last DESC",
     [BR_SQL_SAMPLE_ID_ADD] = "INSERT OR IGNORE INTO sample_ids VALUES(?, ?)",
@@ -169,31 +169,31 @@ void br_sql_setup(void)
 
 int br_sql_fail(struct br_sql *sql, struct br_err *err)
 {
-    int code = sqlite3_errcode(sql->db), system = sqlite3_system_errno(sql->db), ours = BR_EIO;
+    int code = sqlite3_errcode(sql->db), system = sqlite3_system_errno(sql->db), rc = BR_EIO;
     switch (code & 0xff) {
     case SQLITE_NOMEM:
         return br_err_set(err, BR_ENOMEM, "out of memory");
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-        ours = BR_EPROTO;
+        rc = BR_EPROTO;
         break;
     case SQLITE_FULL:
-        ours = BR_EFULL;
+        rc = BR_EFULL;
         break;
     case SQLITE_INTERRUPT:
-        ours = BR_ETIMEOUT;
+        rc = BR_ETIMEOUT;
         break;
     case SQLITE_IOERR:
     case SQLITE_CANTOPEN:
         if (system == ENOSPC || system == EDQUOT || system == EFBIG)
-            ours = BR_EFULL;
+            rc = BR_EFULL;
         break;
     default:
         break;
     }
-    if (ours == BR_EFULL && system)
-        return br_err_set(err, ours, "%s", strerror(system));
-    return br_err_set(err, ours, "%s", sqlite3_errmsg(sql->db));
+    if (rc == BR_EFULL && system)
+        return br_err_set(err, rc, "%s", strerror(system));
+    return br_err_set(err, rc, "%s", sqlite3_errmsg(sql->db));
 }
 
 /* --- Connections ----------------------------------------------------------------------------- */
@@ -223,12 +223,12 @@ static int sql_prepare_connection(struct br_sql *sql, enum br_sql_open how, bool
     return sql_exec(sql, text, err);
 }
 
-/* A pipe would never answer, and a link leads to a file that is not ours. */
+/* A pipe would block forever, and a symbolic link leads to a file that is not ours. */
 static int sql_check_file(const char *path, struct br_err *err)
 {
     struct stat info;
     if (lstat(path, &info) != 0)
-        return errno == ENOENT ? br_err_set(err, BR_ENOTFOUND, "there is no file")
+        return errno == ENOENT ? br_err_set(err, BR_ENOTFOUND, "the file does not exist")
                                : br_err_set(err, BR_EIO, "%s", strerror(errno));
     if (!S_ISREG(info.st_mode))
         return br_err_set(err, BR_EUNSUPPORTED, "it is not a regular file");
@@ -256,7 +256,7 @@ int br_sql_open(struct br_sql *sql, const char *path, enum br_sql_open how, bool
     return rc;
 }
 
-void br_sql_mend(struct br_sql *sql)
+void br_sql_restore_index(struct br_sql *sql)
 {
     struct stat info;
     char path[4096];
@@ -274,7 +274,7 @@ void br_sql_mend(struct br_sql *sql)
 void br_sql_close(struct br_sql *sql)
 {
     if (sql->db)
-        br_sql_mend(sql);
+        br_sql_restore_index(sql);
     for (int i = 0; i < BR_SQL_STATEMENTS; i++)
         (void)sqlite3_finalize(sql->statements[i]);
     (void)sqlite3_close(sql->db);
@@ -283,7 +283,7 @@ void br_sql_close(struct br_sql *sql)
 
 /* --- Statements ------------------------------------------------------------------------------ */
 
-sqlite3_stmt *br_sql_take(struct br_sql *sql, enum br_sql_id id)
+sqlite3_stmt *br_sql_statement(struct br_sql *sql, enum br_sql_id id)
 {
     sqlite3_stmt **statement = &sql->statements[id];
     if (!*statement) {

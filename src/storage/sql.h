@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connects to the database of one partition, with the statements that were prepared on it.
- * docs/decisions/store.md has the tables and says why they are these.
+ * Connections to the database of one partition, with their prepared statements.
+ * docs/decisions/store.md describes the tables and the reasons for them.
  *
- * SQLite's memory goes through br_malloc (br_sql_setup), so that it is counted.
+ * SQLite allocates through br_malloc (br_sql_setup), so its memory is counted.
  */
 #pragma once
 
@@ -13,8 +13,9 @@
 
 #include "base/err.h"
 
-#define BR_SQL_VERSION 2 /* PRAGMA user_version of a partition; an older one is only read */
-#define BR_SQL_SUMS 2    /* the version that `sums` came with */
+/* PRAGMA user_version of a partition; older ones are read but not written */
+#define BR_SQL_VERSION 2
+#define BR_SQL_SUMS 2 /* the version that introduced the table `sums` */
 
 enum br_sql_id {
     BR_SQL_BEGIN,
@@ -69,58 +70,63 @@ enum br_sql_id {
 
 struct br_sql {
     sqlite3 *db;
-    int version;         /* of the partition */
-    int64_t index_bytes; /* that its -shm file had at the most; 0: it was not seen */
+    int version;         /* version of the partition */
+    int64_t index_bytes; /* largest size seen of its -shm file; 0: not seen */
     sqlite3_stmt *statements[BR_SQL_STATEMENTS];
 };
 
-/* Gives SQLite our allocator. Before its first use in the process; later calls do nothing. */
+/* Makes SQLite use our allocator. Called before SQLite is first used in the process; later calls
+ * do nothing. */
 void br_sql_setup(void);
 
 enum br_sql_open { BR_SQL_READ, BR_SQL_WRITE, BR_SQL_CREATE };
 
-/* Opens the database at `path` for one thread at a time; CREATE makes the tables in a file that is
- * empty. What cannot be read is tried again. A database with other tables than ours is refused
- * before anything in it is evaluated. Returns 0; BR_ENOTFOUND, also when it has no tables yet;
- * BR_EPROTO when it is damaged, or SQLite takes it for that (br_sql_prove); BR_EUNSUPPORTED when it
- * is of a newer version, not ours, or no regular file; BR_EFULL, BR_EIO or BR_ENOMEM, with a
- * sentence. */
+/* Opens the database at `path`, for one thread at a time. BR_SQL_CREATE creates the tables in an
+ * empty file. Failed reads are repeated. A database with tables other than ours is rejected
+ * before anything in it is evaluated. Returns 0 or, with a message:
+ *
+ * - BR_ENOTFOUND: the file does not exist, or has no tables yet
+ * - BR_EPROTO: SQLite reports damage; br_sql_check_damage confirms it
+ * - BR_EUNSUPPORTED: a newer version, not a partition, or not a regular file
+ * - BR_EFULL, BR_EIO, BR_ENOMEM */
 int br_sql_open(struct br_sql *sql, const char *path, enum br_sql_open how, bool sync_full,
                 struct br_err *err);
 
-/* Closes it. Accepts a zeroed one. */
+/* Closes the database. Accepts a zeroed struct. */
 void br_sql_close(struct br_sql *sql);
 
-/* Makes the file of the log's index as long again as it was, where somebody has cut it: SQLite has
- * it mapped, and reading behind its end would end the process. SQLite makes its contents anew. Call
- * it before a transaction begins. */
-void br_sql_mend(struct br_sql *sql);
+/* Extends the -shm file to its earlier size if another program truncated it. SQLite maps that
+ * file, and reading beyond its end would kill the process; SQLite rebuilds the contents. Call
+ * this before a transaction begins. */
+void br_sql_restore_index(struct br_sql *sql);
 
-/* Checks on new connections whether the database at `path` is damaged: reads all of it, checks its
- * structure (PRAGMA integrity_check), and decompresses every value. Takes as long as reading the
- * file does. Returns BR_EPROTO if two checks found damage; 0 if it is sound; another code if the
- * check failed. */
-int br_sql_prove(const char *path, struct br_err *err);
+/* Checks, on new connections, whether the database at `path` is damaged: reads all of it, checks
+ * its structure (PRAGMA integrity_check), and decompresses every blob. Takes as long as reading
+ * the file. Returns BR_EPROTO if two checks found damage; 0 if the database is sound; another code
+ * if the check failed. */
+int br_sql_check_damage(const char *path, struct br_err *err);
 
-/* Returns true if it has spans or samples, or if it cannot be read. */
+/* Returns true if the database contains spans or samples, or cannot be read. */
 bool br_sql_has_rows(struct br_sql *sql);
 
-/* Returns the statement, without values and before its first row; NULL when it cannot be prepared.
- */
-sqlite3_stmt *br_sql_take(struct br_sql *sql, enum br_sql_id id);
+/* Returns a prepared statement, reset and without new values. Returns NULL if it cannot be
+ * prepared. */
+sqlite3_stmt *br_sql_statement(struct br_sql *sql, enum br_sql_id id);
 
-/* Runs a statement that gives no rows. Returns 0 or as br_sql_fail. */
+/* Runs a statement that returns no rows. Returns 0 or a code of br_sql_fail. `statement` may be
+ * NULL. */
 int br_sql_run(struct br_sql *sql, sqlite3_stmt *statement, struct br_err *err);
 
-/* Returns true while there is a row; then false, and the statement is reset. `*rc` is 0 at the end
- * of the rows, or as br_sql_fail. */
+/* Advances to the next row. Returns true if there is one; otherwise resets the statement and
+ * returns false. `*rc` is then 0 at the end of the rows, or a code of br_sql_fail. `statement`
+ * may be NULL. */
 bool br_sql_row(struct br_sql *sql, sqlite3_stmt *statement, int *rc, struct br_err *err);
 
-/* Returns what SQLite says went wrong last, as a code and a sentence: BR_EFULL (no room on the
- * disk), BR_ENOMEM, BR_EPROTO (damaged), BR_ETIMEOUT (interrupted), else BR_EIO. */
+/* Returns the last error of SQLite as a code, and its message in `err`: BR_EFULL (disk full),
+ * BR_ENOMEM, BR_EPROTO (damaged), BR_ETIMEOUT (interrupted), otherwise BR_EIO. */
 int br_sql_fail(struct br_sql *sql, struct br_err *err);
 
-/* Returns Unix nanoseconds as SQLite's integers have them: what is later than 2262 is that. */
+/* Converts Unix nanoseconds to an SQLite integer. Times beyond the year 2262 saturate. */
 static inline int64_t br_sql_time(uint64_t time_ns)
 {
     return time_ns > INT64_MAX ? INT64_MAX : (int64_t)time_ns;

@@ -7,14 +7,16 @@
 #include "storage/pack.h"
 #include "storage/sql_internal.h"
 
-#define SCHEMA_BYTES (16u << 20) /* of memory that a schema may take while it is read */
-#define SCHEMA_STEPS 100000      /* of SQLite's machine */
-#define LENGTH_MAX (512 << 20)   /* of a value */
-#define SUMS_TABLES 2            /* that came with BR_SQL_SUMS */
-#define EMPTY_BYTES 8192         /* a page: of a database whose tables were not committed */
-#define PROOFS 2                 /* that have to agree */
+#define SCHEMA_BYTES (16u << 20) /* bytes of memory for reading a schema */
+#define SCHEMA_STEPS 100000      /* virtual machine steps of SQLite for reading a schema */
+#define LENGTH_MAX (512 << 20)   /* bytes of a value */
+#define SUMS_TABLES 2            /* tables and indexes that BR_SQL_SUMS introduced */
+/* one page: maximum size of a database whose tables were not committed */
+#define EMPTY_BYTES 8192
+/* checks that must agree before a database counts as damaged */
+#define CHECKS_NEEDED 2
 
-/* --- Which tables it has --------------------------------------------------------------------- */
+/* --- The tables ------------------------------------------------------------------------------ */
 
 void br_sql_confine(sqlite3 *db)
 {
@@ -23,10 +25,11 @@ void br_sql_confine(sqlite3 *db)
     (void)sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
     (void)sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
     (void)sqlite3_limit(db, SQLITE_LIMIT_LENGTH, LENGTH_MAX);
-    (void)sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 1); /* VACUUM INTO has one */
+    (void)sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 1); /* needed for VACUUM INTO */
 }
 
-/* Whether the statement is one of ours, to the letter: SQLite keeps it as it was given. */
+/* Returns true if a statement is literally one of ours: SQLite stores statements as they were
+ * written. */
 static bool sql_check_has(const char *text)
 {
     const char *at = text ? strstr(br_sql_schema(), text) : NULL;
@@ -79,7 +82,7 @@ static int sql_check_all(struct br_sql *sql, struct br_err *err)
     if (rc)
         return rc;
     if (version > BR_SQL_VERSION)
-        return br_err_set(err, BR_EUNSUPPORTED, "it has version %lld, this program knows %d",
+        return br_err_set(err, BR_EUNSUPPORTED, "it has version %lld; this program supports %d",
                           (long long)version, BR_SQL_VERSION);
     return sql_check_tables(sql, (int)version, err);
 }
@@ -90,8 +93,8 @@ static int sql_check_stop(void *arg)
     return 1;
 }
 
-/* Reads that failed while the file was opened are not counted; then its size is not that of an
- * empty database. */
+/* Returns true if a database that seems empty is too large to be so. Reads that failed while
+ * SQLite opened the file are not counted, so the size of the file is checked as well. */
 static bool sql_check_is_behind(sqlite3 *db)
 {
     struct stat info;
@@ -124,10 +127,10 @@ bool br_sql_has_rows(struct br_sql *sql)
     return rc || count;
 }
 
-/* --- Whether it is damaged ------------------------------------------------------------------- */
+/* --- Damage ---------------------------------------------------------------------------------- */
 
-/* SQLite reports what could not be read among what is wrong. */
-static int sql_prove_structure(struct br_sql *sql, struct br_err *err)
+/* integrity_check reports failed reads like damage, so these are recognised by their text. */
+static int sql_check_structure(struct br_sql *sql, struct br_err *err)
 {
     sqlite3_stmt *statement = NULL;
     int rc = 0;
@@ -143,16 +146,16 @@ static int sql_prove_structure(struct br_sql *sql, struct br_err *err)
     return rc;
 }
 
-static int sql_prove_values(struct br_sql *sql, const char *text, struct br_squeezer *squeezer,
-                            struct br_pack *plain, struct br_err *err)
+static int sql_check_blobs(struct br_sql *sql, const char *text, struct br_pack_codec *codec,
+                           struct br_pack *plain, struct br_err *err)
 {
     sqlite3_stmt *statement = NULL;
     int rc = 0, found = 0;
     (void)sqlite3_prepare_v2(sql->db, text, -1, &statement, NULL);
     while (!found && br_sql_row(sql, statement, &rc, err))
         for (int i = 0; i < sqlite3_column_count(statement) && !found; i++)
-            found = br_unsqueeze(squeezer, sqlite3_column_blob(statement, i),
-                                 (size_t)sqlite3_column_bytes(statement, i), plain);
+            found = br_pack_decompress(codec, sqlite3_column_blob(statement, i),
+                                       (size_t)sqlite3_column_bytes(statement, i), plain);
     (void)sqlite3_finalize(statement);
     if (found)
         return br_err_set(err, found == BR_EIO ? BR_EPROTO : found, "%s",
@@ -160,32 +163,32 @@ static int sql_prove_values(struct br_sql *sql, const char *text, struct br_sque
     return rc;
 }
 
-static int sql_prove_all(struct br_sql *sql, struct br_err *err)
+static int sql_check_contents(struct br_sql *sql, struct br_err *err)
 {
     static const char *const values[] = {
         "SELECT data FROM columns",           "SELECT data FROM bodies",
         "SELECT data FROM functions",         "SELECT data FROM nodes",
         "SELECT totals, samples FROM chunks", "SELECT totals FROM sums"};
-    struct br_squeezer squeezer = {0};
+    struct br_pack_codec codec = {0};
     struct br_pack plain = {0};
-    int rc = sql_prove_structure(sql, err);
+    int rc = sql_check_structure(sql, err);
     size_t count = BR_COUNT(values) - (sql->version < BR_SQL_SUMS);
     for (size_t i = 0; i < count && !rc; i++)
-        rc = sql_prove_values(sql, values[i], &squeezer, &plain, err);
+        rc = sql_check_blobs(sql, values[i], &codec, &plain, err);
     br_pack_release(&plain);
-    br_squeezer_release(&squeezer);
+    br_pack_codec_release(&codec);
     return rc;
 }
 
-int br_sql_prove(const char *path, struct br_err *err)
+int br_sql_check_damage(const char *path, struct br_err *err)
 {
     int rc = BR_EPROTO;
-    for (int i = 0; i < PROOFS && rc == BR_EPROTO; i++) {
+    for (int i = 0; i < CHECKS_NEEDED && rc == BR_EPROTO; i++) {
         struct br_sql sql;
         unsigned n_failures = br_sql_files_failures();
         rc = br_sql_open(&sql, path, BR_SQL_READ, false, err);
         if (!rc)
-            rc = sql_prove_all(&sql, err);
+            rc = sql_check_contents(&sql, err);
         br_sql_close(&sql);
         if (rc == BR_EPROTO && n_failures != br_sql_files_failures())
             rc = br_err_set(err, BR_EIO, "it cannot be read");

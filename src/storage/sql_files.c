@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A VFS of SQLite (sqlite.org/vfs.html) that is the system's own, but for one thing: what could not
- * be read is read again, because a disk or a network file system that failed once may not fail
- * twice, and SQLite reports some failures as damage.
+ * An SQLite VFS (sqlite.org/vfs.html) that passes all calls to the VFS of the system, but repeats
+ * failed reads. A disk or network file system may fail once only, and SQLite reports some failed
+ * reads as damage.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 struct sql_vfs;
 
-/* Lies in the memory of an open file, behind what the system's VFS has there. */
+/* Stored in the memory of an open file, after the data of the system's VFS. */
 struct sql_file {
     const sqlite3_io_methods *real;
     struct sql_vfs *vfs;
@@ -79,7 +79,7 @@ unsigned br_sql_files_failures(void)
 
 void br_sql_files_setup(void)
 {
-    static struct sql_vfs ours; /* for SQLite, which has one list of them for the process */
+    static struct sql_vfs ours; /* static because SQLite has one list of VFSs per process */
     sqlite3_vfs *real = sqlite3_vfs_find(NULL);
     if (!real)
         return;

@@ -58,10 +58,12 @@ static bool stack_tree_is_function(const void *entries, uint32_t place, const vo
     const struct br_stack_tree *stacks = entries;
     const struct br_stack_function *function = &stacks->functions[place];
     const char *text = stacks->texts + function->at;
-    return function->name_len == wanted->name_len && function->file_len == wanted->file_len &&
-           (!wanted->name_len || memcmp(text, wanted->name, wanted->name_len) == 0) &&
-           (!wanted->file_len ||
-            memcmp(text + function->name_len, wanted->file, wanted->file_len) == 0);
+    if (function->name_len != wanted->name_len || function->file_len != wanted->file_len)
+        return false;
+    if (wanted->name_len && memcmp(text, wanted->name, wanted->name_len) != 0)
+        return false;
+    return !wanted->file_len ||
+           memcmp(text + function->name_len, wanted->file, wanted->file_len) == 0;
 }
 
 static uint64_t stack_tree_rehash_function(const void *entries, uint32_t place)
@@ -177,15 +179,15 @@ int br_stack_tree_node(struct br_stack_tree *stacks, uint32_t parent, uint32_t f
 /* --- The database ---------------------------------------------------------------------------- */
 
 static int stack_tree_insert(struct br_sql *sql, enum br_sql_id id, uint32_t first, uint32_t count,
-                             struct br_squeezer *squeezer, const struct br_pack *plain,
+                             struct br_pack_codec *codec, const struct br_pack *plain,
                              struct br_err *err)
 {
     struct br_pack packed = {.data = NULL};
     int rc;
-    if (plain->failed || !br_squeeze(squeezer, LEVEL, plain, &packed)) {
+    if (plain->failed || !br_pack_compress(codec, LEVEL, plain, &packed)) {
         rc = br_err_set(err, BR_ENOMEM, "out of memory");
     } else {
-        sqlite3_stmt *statement = br_sql_take(sql, id);
+        sqlite3_stmt *statement = br_sql_statement(sql, id);
         if (statement) {
             (void)sqlite3_bind_int64(statement, 1, first);
             (void)sqlite3_bind_int64(statement, 2, count);
@@ -213,15 +215,15 @@ static void stack_tree_pack_nodes(const struct br_stack_tree *stacks, uint32_t f
                                   uint32_t count, struct br_pack *plain)
 {
     for (uint32_t i = first; i < first + count; i++) {
-        /* A parent is before its children, and mostly just before. */
+        /* A parent precedes its children, in most cases directly, so the distance is small. */
         br_pack_varint(plain, i + 1 - stacks->nodes[i].parent);
         br_pack_varint(plain, stacks->nodes[i].function);
     }
 }
 
-/* A pack that was not full when it was written last is written again. */
+/* A pack that was not full at the last call is written again. */
 int br_stack_tree_save(struct br_stack_tree *stacks, struct br_sql *sql,
-                       struct br_squeezer *squeezer, struct br_err *err)
+                       struct br_pack_codec *codec, struct br_err *err)
 {
     struct br_pack plain = {.data = NULL};
     const uint32_t sizes[] = {BR_STACK_PACK_FUNCTIONS, BR_STACK_PACK_NODES};
@@ -235,7 +237,7 @@ int br_stack_tree_save(struct br_stack_tree *stacks, struct br_sql *sql,
             br_pack_clear(&plain);
             (i ? stack_tree_pack_nodes : stack_tree_pack_functions)(stacks, first, count, &plain);
             rc = stack_tree_insert(sql, i ? BR_SQL_NODES_ADD : BR_SQL_FUNCTIONS_ADD, first, count,
-                                   squeezer, &plain, err);
+                                   codec, &plain, err);
         }
     br_pack_release(&plain);
     if (!rc) {
@@ -282,7 +284,9 @@ static int stack_tree_on_function(void *arg, const void *name, size_t name_len, 
     struct br_stack_tree *stacks = arg;
     uint32_t expected = stacks->n_functions;
     int rc = br_stack_tree_function(stacks, name, name_len, file, file_len, &number);
-    return rc ? rc : number == expected ? 0 : BR_EPROTO;
+    if (!rc && number != expected)
+        rc = BR_EPROTO;
+    return rc;
 }
 
 static int stack_tree_on_node(void *arg, uint32_t back, uint32_t function)
@@ -292,21 +296,23 @@ static int stack_tree_on_node(void *arg, uint32_t back, uint32_t function)
     if (back > expected || !back || function >= stacks->n_functions)
         return BR_EPROTO;
     int rc = br_stack_tree_node(stacks, expected - back, function, &number);
-    return rc ? rc : number == expected ? 0 : BR_EPROTO;
+    if (!rc && number != expected)
+        rc = BR_EPROTO;
+    return rc;
 }
 
 int br_stack_tree_load(struct br_stack_tree *stacks, struct br_sql *sql,
-                       struct br_squeezer *squeezer, struct br_err *err)
+                       struct br_pack_codec *codec, struct br_err *err)
 {
     struct br_pack plain = {.data = NULL};
     int rc = 0, sql_rc = 0;
     for (int i = 0; i < 2 && !rc && !sql_rc; i++) {
-        sqlite3_stmt *statement = br_sql_take(sql, i ? BR_SQL_NODES : BR_SQL_FUNCTIONS);
+        sqlite3_stmt *statement = br_sql_statement(sql, i ? BR_SQL_NODES : BR_SQL_FUNCTIONS);
         if (statement)
             (void)sqlite3_bind_int64(statement, 1, 0);
         while (!rc && br_sql_row(sql, statement, &sql_rc, err)) {
-            rc = br_unsqueeze(squeezer, sqlite3_column_blob(statement, 2),
-                              (size_t)sqlite3_column_bytes(statement, 2), &plain);
+            rc = br_pack_decompress(codec, sqlite3_column_blob(statement, 2),
+                                    (size_t)sqlite3_column_bytes(statement, 2), &plain);
             if (!rc)
                 rc = i ? br_stack_tree_read_nodes(plain.data, plain.len, stack_tree_on_node, stacks)
                        : br_stack_tree_read_functions(plain.data, plain.len, stack_tree_on_function,

@@ -9,7 +9,7 @@
 #include "core/shared.h"
 #include "storage/internal.h"
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Creating and freeing -------------------------------------------------------------------- */
 
 static void *store_make(const void *arg)
 {
@@ -18,7 +18,7 @@ static void *store_make(const void *arg)
     struct br_store *store = br_calloc(1, sizeof *store);
     if (!store)
         return NULL;
-    store->folder = BR_STORE_FOLDER_NONE;
+    store->dir = BR_STORE_DIR_NONE;
     br_list_init(&store->partitions);
     br_list_init(&store->spare);
     if (pthread_mutex_init(&store->lock, NULL) != 0) {
@@ -39,7 +39,7 @@ static void store_close(struct br_store *store)
     br_store_writer_free(store->writer);
     store->writer = NULL;
     br_store_partitions_close(store);
-    br_store_let_go(store);
+    br_store_unlock_directory(store);
     br_free(store->directory);
     store->directory = NULL;
 }
@@ -65,22 +65,24 @@ void br_store_put(struct br_host *host, struct br_store *store)
     br_shared_put(host, store, store_release);
 }
 
-/* --- Opening ---------------------------------------------------------------------------------- */
+/* --- Opening --------------------------------------------------------------------------------- */
 
 bool br_store_default_directory(char *ret, size_t size)
 {
     const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
-    int len = data && *data == '/' ? snprintf(ret, size, "%s/braid", data)
-              : home && *home      ? snprintf(ret, size, "%s/.local/share/braid", home)
-                                   : -1;
+    int len = -1;
+    if (data && *data == '/')
+        len = snprintf(ret, size, "%s/braid", data);
+    else if (home && *home)
+        len = snprintf(ret, size, "%s/.local/share/braid", home);
     return len > 0 && (size_t)len < size;
 }
 
 static int store_load(struct br_store *store, struct br_err *err)
 {
-    struct br_store_name *names = NULL;
+    struct br_store_file_name *names = NULL;
     uint32_t count = 0;
-    int rc = br_store_find(store, &names, &count, err);
+    int rc = br_store_list_files(store, &names, &count, err);
     for (uint32_t i = 0; !rc && i < count; i++)
         rc = br_store_partition_load(store, &names[i], err);
     br_free(names);
@@ -98,7 +100,7 @@ static int store_open(struct br_store *store, const struct br_store_config *conf
         return br_err_set(err, BR_ENOMEM, "out of memory");
     store->config.directory = store->directory;
     store->readers_max = br_store_readers_max();
-    rc = br_store_hold(store, err);
+    rc = br_store_lock_directory(store, err);
     if (!rc)
         rc = store_load(store, err);
     if (!rc && !(store->writer = br_store_writer_new(store)))
@@ -130,7 +132,7 @@ bool br_store_is_open(const struct br_store *store)
     return atomic_load(&store->open);
 }
 
-/* --- What it holds --------------------------------------------------------------------------- */
+/* --- Usage ----------------------------------------------------------------------------------- */
 
 static void store_widen(struct br_store_range *range, int64_t from, int64_t until)
 {

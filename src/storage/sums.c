@@ -5,20 +5,20 @@
 
 #include "base/mem.h"
 
-#define LEVEL 1 /* of zstd */
+#define LEVEL 1 /* zstd compression level */
 
-/* Each has as many parts as the windows below it have, at the most. */
+/* The maximum number of parts in a window: those of all windows below it. */
 #define PARTS_MAX (BR_SUMS_CHUNKS * BR_SUMS_WINDOWS * BR_SUMS_WINDOWS)
 
 struct br_sums {
     struct br_sql *sql;
-    struct br_squeezer *squeezer;
+    struct br_pack_codec *codec;
     int64_t last_sum;
     struct sums_window {
         struct br_sums_part *parts;
         uint32_t n_parts, cap_parts, n_windows;
     } windows[BR_SUMS_LEVELS];
-    struct br_pack plain, squeezed;
+    struct br_pack plain, compressed;
 };
 
 static int sums_no_memory(struct br_err *err)
@@ -31,21 +31,21 @@ static int sums_no_memory(struct br_err *err)
 static int sums_add_part(struct br_sums *sums, const struct br_sums_part *part,
                          struct br_sample_packer *packer, struct br_err *err)
 {
-    int rc = 0, blob = 4; /* the column of both */
-    sqlite3_stmt *statement = br_sql_take(sums->sql, part->is_sum ? BR_SQL_SUM : BR_SQL_CHUNK);
+    int rc = 0, blob = 4; /* same column in both tables */
+    sqlite3_stmt *statement = br_sql_statement(sums->sql, part->is_sum ? BR_SQL_SUM : BR_SQL_CHUNK);
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, part->id);
     if (!br_sql_row(sums->sql, statement, &rc, err))
         return rc ? rc : br_err_set(err, BR_EPROTO, "a chunk of samples is missing");
-    rc = br_unsqueeze(sums->squeezer, sqlite3_column_blob(statement, blob),
-                      (size_t)sqlite3_column_bytes(statement, blob), &sums->plain);
+    rc = br_pack_decompress(sums->codec, sqlite3_column_blob(statement, blob),
+                            (size_t)sqlite3_column_bytes(statement, blob), &sums->plain);
     (void)sqlite3_reset(statement);
     if (!rc &&
         !br_sample_totals_read(sums->plain.data, sums->plain.len, br_sample_packer_add, packer))
         rc = BR_EPROTO;
-    return rc == BR_ENOMEM ? sums_no_memory(err)
-           : rc            ? br_err_set(err, BR_EPROTO, "a chunk of samples is damaged")
-                           : 0;
+    if (rc == BR_ENOMEM)
+        return sums_no_memory(err);
+    return rc ? br_err_set(err, BR_EPROTO, "a chunk of samples is damaged") : 0;
 }
 
 static int sums_insert(struct br_sums *sums, const struct br_sums_part *sum,
@@ -58,19 +58,19 @@ static int sums_insert(struct br_sums *sums, const struct br_sums_part *sum,
                            sum->min_time,
                            sum->max_time,
                            (int64_t)sum->n_samples};
-    br_pack_clear(&sums->squeezed);
-    if (!br_squeeze(sums->squeezer, LEVEL, totals, &sums->squeezed))
+    br_pack_clear(&sums->compressed);
+    if (!br_pack_compress(sums->codec, LEVEL, totals, &sums->compressed))
         return sums_no_memory(err);
-    sqlite3_stmt *statement = br_sql_take(sums->sql, BR_SQL_SUM_ADD);
+    sqlite3_stmt *statement = br_sql_statement(sums->sql, BR_SQL_SUM_ADD);
     for (int i = 0; statement && i < (int)BR_COUNT(row); i++)
         (void)sqlite3_bind_int64(statement, i + 1, row[i]);
     if (statement)
-        (void)sqlite3_bind_blob64(statement, BR_COUNT(row) + 1, sums->squeezed.data,
-                                  sums->squeezed.len, SQLITE_STATIC);
+        (void)sqlite3_bind_blob64(statement, BR_COUNT(row) + 1, sums->compressed.data,
+                                  sums->compressed.len, SQLITE_STATIC);
     return br_sql_run(sums->sql, statement, err);
 }
 
-/* Makes one part of several of a series. */
+/* Merges several parts of a series into one. */
 static int sums_merge(struct br_sums *sums, const struct br_sums_part *parts, uint32_t count,
                       struct br_sample_packer *packer, struct br_sums_part *ret, struct br_err *err)
 {
@@ -116,8 +116,8 @@ static int sums_put(struct sums_window *window, const struct br_sums_part *part,
     return 0;
 }
 
-/* The window's parts of a series become one part of the next level, or, where they are few, stay
- * as they are there. */
+/* Completes a window: merges the parts of each series into one part of the next level. If a
+ * series has few parts, they move to the next level unmerged. */
 static int sums_close(struct br_sums *sums, uint32_t level, struct br_sample_packer *packer,
                       struct br_err *err)
 {
@@ -158,7 +158,7 @@ int br_sums_add(struct br_sums *sums, const struct br_sums_part *chunk,
     return rc;
 }
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Loading and freeing --------------------------------------------------------------------- */
 
 int br_sums_load(struct br_sums *sums, struct br_err *err)
 {
@@ -166,7 +166,7 @@ int br_sums_load(struct br_sums *sums, struct br_err *err)
     for (uint32_t level = 0; level < BR_SUMS_LEVELS; level++)
         sums->windows[level].n_parts = sums->windows[level].n_windows = 0;
     sums->last_sum = 0;
-    sqlite3_stmt *statement = br_sql_take(sums->sql, BR_SQL_SUM_LAST);
+    sqlite3_stmt *statement = br_sql_statement(sums->sql, BR_SQL_SUM_LAST);
     if (br_sql_row(sums->sql, statement, &rc, err)) {
         sums->last_sum = sqlite3_column_int64(statement, 0);
         (void)sqlite3_reset(statement);
@@ -174,13 +174,13 @@ int br_sums_load(struct br_sums *sums, struct br_err *err)
     return rc;
 }
 
-struct br_sums *br_sums_new(struct br_sql *sql, struct br_squeezer *squeezer)
+struct br_sums *br_sums_new(struct br_sql *sql, struct br_pack_codec *codec)
 {
     struct br_sums *sums = br_calloc(1, sizeof *sums);
     if (!sums)
         return NULL;
     sums->sql = sql;
-    sums->squeezer = squeezer;
+    sums->codec = codec;
     return sums;
 }
 
@@ -194,6 +194,6 @@ void br_sums_free(struct br_sums *sums)
         br_free(window->parts);
     }
     br_pack_release(&sums->plain);
-    br_pack_release(&sums->squeezed);
+    br_pack_release(&sums->compressed);
     br_free(sums);
 }

@@ -7,17 +7,17 @@
 #include "storage/stacks.h"
 
 #define TEXT_MAX (2 * BR_FUNCTION_BYTES_MAX)
-#define NOT_READ UINT32_MAX /* as a parent, or as where a name begins */
+#define NOT_READ UINT32_MAX /* marks a missing parent or name offset */
 
 struct tree_nodes {
     uint32_t parents[BR_STACK_PACK_NODES], functions[BR_STACK_PACK_NODES];
 };
 
 struct tree_names {
-    uint32_t at[BR_STACK_PACK_FUNCTIONS]; /* in the text */
+    uint32_t at[BR_STACK_PACK_FUNCTIONS]; /* offset in `text` */
 };
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- Allocation ------------------------------------------------------------------------------ */
 
 static struct br_store_tree *tree_new(void)
 {
@@ -46,7 +46,7 @@ size_t br_store_tree_size(const struct br_store_tree *tree)
     return tree ? tree->bytes : 0;
 }
 
-/* Makes the block `index` of a list, where it is missing, of bytes that say NOT_READ. */
+/* Returns the block `index` of a list. Creates it if needed, with all entries set to NOT_READ. */
 static void *tree_block(struct br_store_tree *tree, void ***list, uint32_t *count, uint32_t index,
                         size_t size)
 {
@@ -73,7 +73,7 @@ static void *tree_block(struct br_store_tree *tree, void ***list, uint32_t *coun
 
 struct tree_reading {
     struct br_store_tree *tree;
-    uint32_t at; /* what is read next: a node less one, or a function */
+    uint32_t at; /* number of the next entry: of a function, or of a node minus 1 */
 };
 
 static int tree_put_text(struct br_store_tree *tree, const void *data, size_t len)
@@ -114,7 +114,7 @@ static int tree_on_function(void *arg, const void *name, size_t name_len, const 
         return BR_ENOMEM;
     uint32_t *place = &block->at[number % BR_STACK_PACK_FUNCTIONS];
     if (*place != NOT_READ)
-        return 0; /* the pack has grown since */
+        return 0; /* read before, when the pack was shorter */
     int rc = tree_put_text(tree, name, name_len);
     if (!rc)
         rc = tree_put_text(tree, file, file_len);
@@ -139,14 +139,14 @@ static int tree_on_node(void *arg, uint32_t back, uint32_t function)
     return 0;
 }
 
-/* Reads the pack that has what is wanted, a node less one or a function. */
+/* Reads the pack that contains an entry: a function, or a node minus 1. */
 static int tree_read_pack(struct br_store_query *query, struct br_store_view *view,
                           enum br_sql_id id, uint32_t wanted, struct br_err *err)
 {
-    struct br_store_reading *reading = br_store_reading_of(query);
+    struct br_store_query_state *reading = br_store_query_state_of(query);
     struct tree_reading pack = {.tree = view->reader->tree};
     struct br_sql *sql = &view->reader->sql;
-    sqlite3_stmt *statement = br_sql_take(sql, id);
+    sqlite3_stmt *statement = br_sql_statement(sql, id);
     int rc = 0;
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, wanted);
@@ -168,7 +168,7 @@ static int tree_read_pack(struct br_store_query *query, struct br_store_view *vi
     return rc;
 }
 
-/* --- What was read --------------------------------------------------------------------------- */
+/* --- Nodes and functions --------------------------------------------------------------------- */
 
 static bool tree_has_node(const struct br_store_tree *tree, uint32_t node)
 {
@@ -204,8 +204,8 @@ const char *br_store_tree_file(const struct br_store_tree *tree, uint32_t functi
     return name + strlen(name) + 1;
 }
 
-static int tree_need(struct br_store_query *query, struct br_store_view *view, uint32_t node,
-                     uint32_t *ret_parent, struct br_err *err)
+static int tree_load_node(struct br_store_query *query, struct br_store_view *view, uint32_t node,
+                          uint32_t *ret_parent, struct br_err *err)
 {
     const struct br_store_tree *tree = view->reader->tree;
     uint32_t function;
@@ -219,8 +219,9 @@ static int tree_need(struct br_store_query *query, struct br_store_view *view, u
                : tree_read_pack(query, view, BR_SQL_FUNCTIONS_AT, function, err);
 }
 
-/* Parents have lower numbers: each node is met after its children have asked for it. */
-static int tree_need_all(struct br_store_query *query, struct br_store_view *view,
+/* Loads all nodes of a set, from the highest number down. Parents have lower numbers, so a
+ * parent is added to the set before its turn. */
+static int tree_load_set(struct br_store_query *query, struct br_store_view *view,
                          const struct br_store_node_set *set, struct br_err *err)
 {
     uint32_t parent;
@@ -231,7 +232,7 @@ static int tree_need_all(struct br_store_query *query, struct br_store_view *vie
             unsigned bit = 63 - (unsigned)__builtin_clzll(left);
             uint32_t node = 64 * word + bit;
             below = (UINT64_C(1) << bit) - 1;
-            rc = node ? tree_need(query, view, node, &parent, err) : 0;
+            rc = node ? tree_load_node(query, view, node, &parent, err) : 0;
             if (!rc && node && parent)
                 set->words[parent / 64] |= UINT64_C(1) << parent % 64;
         }
@@ -248,8 +249,8 @@ int br_store_tree_load(struct br_store_query *query, struct br_store_view *view,
     if (!reader->tree && !(reader->tree = tree_new()))
         return br_err_set(err, BR_ENOMEM, "out of memory");
     size_t before = reader->tree->bytes;
-    int rc = tree_need_all(query, view, set, &why);
-    br_store_query_hold(query, (int64_t)(reader->tree->bytes - before));
+    int rc = tree_load_set(query, view, set, &why);
+    br_store_query_count_bytes(query, (int64_t)(reader->tree->bytes - before));
     *ret = rc == 0;
     rc = rc ? br_store_view_failed(query, view, rc, &why) : 0;
     if (rc)

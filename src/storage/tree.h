@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Holds what a reader has read of a partition's stacks: of all of them a query wants a few, so it
- * reads the packs in which these lie, and keeps them for the next. For src/storage only.
+ * Caches the parts of a partition's stacks that a reader has read. A query needs few of the stacks,
+ * so only the packs that contain them are read, and kept for the next query. For src/storage only.
  */
 #pragma once
 
@@ -9,34 +9,34 @@
 
 struct br_store_tree {
     void **nodes;                  /* blocks of BR_STACK_PACK_NODES; NULL: not read */
-    void **functions;              /* of BR_STACK_PACK_FUNCTIONS */
-    uint32_t n_nodes, n_functions; /* blocks */
+    void **functions;              /* blocks of BR_STACK_PACK_FUNCTIONS; NULL: not read */
+    uint32_t n_nodes, n_functions; /* number of blocks */
     char *text;                    /* names, each followed by its file */
     uint32_t text_len, cap_text;
-    size_t bytes; /* that it holds */
+    size_t bytes; /* size of the cache in memory */
 };
 
-/* A set of nodes, by bits; node 0 is the root. */
+/* A set of nodes, as a bitmap; node 0 is the root. */
 struct br_store_node_set {
     uint64_t *words;
     uint32_t n_words;
 };
 
-/* Reads what leads to the nodes in the set into view->reader->tree, and adds the nodes on the way,
- * but for the root, to the set. Returns 0 or as br_store_view_failed; `*ret` says whether all was
- * read. */
+/* Reads the paths from the root to the nodes of a set into view->reader->tree. Adds the nodes on
+ * these paths, except the root, to the set. `*ret` becomes true if everything was read. Returns
+ * 0, BR_ENOMEM, or a code of br_store_view_failed. */
 int br_store_tree_load(struct br_store_query *query, struct br_store_view *view,
                        const struct br_store_node_set *set, bool *ret, struct br_err *err);
 
-/* Gives the parent of a node that was read, which has a lower number, and its function. Not of the
- * root. */
+/* Returns the parent (which has a lower number) and the function of a node that was read. `node`
+ * must not be the root. */
 void br_store_tree_node(const struct br_store_tree *tree, uint32_t node, uint32_t *ret_parent,
                         uint32_t *ret_function);
 
-/* Gives name and file of a node's function. */
+/* Return the name and the file of a function that was read. */
 const char *br_store_tree_name(const struct br_store_tree *tree, uint32_t function);
 const char *br_store_tree_file(const struct br_store_tree *tree, uint32_t function);
 
-/* Returns the bytes that it holds. Both accept NULL. */
+/* Returns the size of the cache in bytes. Both functions accept NULL. */
 size_t br_store_tree_size(const struct br_store_tree *tree);
 void br_store_tree_free(struct br_store_tree *tree);

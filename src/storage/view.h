@@ -1,97 +1,99 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Declares what the queries of spans and of samples share: the partitions as one query sees them.
- * For src/storage only. */
+/* Declarations shared by the queries of spans and of samples: the partitions as one query sees
+ * them. For src/storage only. */
 #pragma once
 
 #include "storage/columns.h"
 #include "storage/internal.h"
 #include "storage/pack.h"
 
-/* A partition in a query. Everything in it is of the state that it was in when it was first asked.
- */
+/* A partition in a query. The query sees the state of the partition at its first access. */
 struct br_store_view {
     struct br_store_partition *partition;
     struct br_store_totals totals;
-    struct br_store_reader *reader; /* NULL: it is not open, or cannot be read */
-    unsigned uses;                  /* of the reader; 0: it may be closed for another */
+    struct br_store_reader *reader; /* NULL: not open, or cannot be read */
+    unsigned uses;                  /* of the reader; at 0 it may be closed to open another */
     bool failed;
-    const char *unread; /* why it is not read, where that was known before; NULL: it is */
+    const char *unread; /* why the partition cannot be read, if known beforehand; NULL: it can */
     const char **services, **names; /* of operations, by number; NULL: not read yet */
     uint32_t n_operations;
 };
 
-#define BR_STORE_BODIES 4 /* blocks' bodies that a query keeps */
+#define BR_STORE_BODIES 4 /* block bodies that a query caches */
 
 struct br_store_body {
     struct br_store_view *view; /* NULL: none */
     int64_t block;
-    uint64_t used; /* the greatest was used last */
+    uint64_t used; /* for eviction: the smallest was used least recently */
     struct br_pack plain;
     uint32_t n_spans, n_heads, cap_heads;
-    uint32_t spans[BR_BLOCK_SPANS]; /* where each begins in `plain` */
+    uint32_t spans[BR_BLOCK_SPANS]; /* offset of each span in `plain` */
     struct {
-        const uint8_t *copy; /* in the arena; NULL: none yet */
+        const uint8_t *copy; /* in the arena; NULL: not copied yet */
         size_t at, len;
     } * heads;
 };
 
-struct br_store_reading {
+struct br_store_query_state {
     struct br_store_view *views; /* the oldest first */
     uint32_t n_views;
-    struct br_squeezer squeezer;
+    struct br_pack_codec codec;
     struct br_pack plain;
     struct br_columns columns;
     struct br_store_body bodies[BR_STORE_BODIES];
     uint64_t n_used;
-    size_t held; /* bytes beside the arena */
+    size_t held_bytes; /* bytes held outside the arena */
 };
 
-static inline struct br_store_reading *br_store_reading_of(const struct br_store_query *query)
+static inline struct br_store_query_state *
+br_store_query_state_of(const struct br_store_query *query)
 {
     return query->impl;
 }
 
-/* Returns false, and the query is cut, when its time or memory is used up. */
-bool br_store_query_goes_on(struct br_store_query *query);
+/* Returns false, and sets query->cut, when the time or memory of the query is used up. */
+bool br_store_query_may_continue(struct br_store_query *query);
 
-/* Counts memory that the query holds beside the arena. */
-void br_store_query_hold(struct br_store_query *query, int64_t bytes);
+/* Adds to the bytes that the query holds outside the arena; `bytes` may be negative. */
+void br_store_query_count_bytes(struct br_store_query *query, int64_t bytes);
 
-/* Makes the view's reader ready, until as many calls of br_store_view_rest. False where the
- * partition cannot be read: then `*rc` is 0 where the query goes on without it, and has a note of
- * that, or a code. */
+/* Opens the reader of a view; each successful call is paired with br_store_view_close. Returns
+ * false if the partition cannot be read or the query is cut. `*rc` is then 0 if the query
+ * continues without the partition, which query->note mentions, or an error code. */
 bool br_store_view_open(struct br_store_query *query, struct br_store_view *view, int *rc,
                         struct br_err *err);
-void br_store_view_rest(struct br_store_view *view);
+void br_store_view_close(struct br_store_view *view);
 
-/* Decides what becomes of a query when reading a partition failed with `code`: 0 where it goes on
- * without it, or is cut; or a code. */
+/* Handles a failure to read a partition. Returns 0 if the query continues without the partition
+ * or was cut; otherwise an error code. */
 int br_store_view_failed(struct br_store_query *query, struct br_store_view *view, int code,
                          struct br_err *err);
 
-/* Reads a blob: column `column` of the statement's row, decompressed into reading->plain. Returns
- * 0, BR_EPROTO or BR_ENOMEM. */
+/* Decompresses the blob in a column of the current row into the `plain` pack of the query's
+ * state. Returns 0, BR_EPROTO or BR_ENOMEM. */
 int br_store_view_blob(struct br_store_query *query, sqlite3_stmt *statement, int column,
                        struct br_err *err);
 
-/* Returns a terminated copy of a column's text in the arena; NULL, and the query is cut, when it
- * is full. */
+/* Returns a NUL-terminated copy of a column's text in the arena. Returns NULL and sets
+ * query->cut if the arena is full. */
 const char *br_store_view_text(struct br_store_query *query, sqlite3_stmt *statement, int column);
 
-/* Returns true when spans of these totals may start in [from, until); until 0: no end. */
+/* Returns true if spans of these totals may start in [from, until). An `until_ns` of 0 means no
+ * end. */
 bool br_store_view_has_spans(const struct br_store_totals *totals, uint64_t from_ns,
                              uint64_t until_ns);
 
-/* Decides as br_store_view_failed does, of what SQLite said last. */
+/* Handles the last error of SQLite as br_store_view_failed does. Returns the same codes. */
 int br_store_view_sql_failed(struct br_store_query *query, struct br_store_view *view,
                              struct br_err *err);
 
-/* Whether a row may be about this block: they are numbered one after the other, and none is empty.
- * False is damage, and the query goes on without the partition where `*rc` is 0. */
+/* Returns true if a block can have this number: blocks are numbered consecutively, and none is
+ * empty. Otherwise the partition is damaged: returns false, and `*rc` is 0 if the query
+ * continues without it. */
 bool br_store_view_block(struct br_store_query *query, struct br_store_view *view, int64_t block,
                          int *rc, struct br_err *err);
 
-/* Reads the columns of a block into reading->columns. `*ret` says whether it was there. Returns 0
- * or as br_store_view_failed. */
+/* Reads the columns of a block into the query's state. `*ret` becomes true if the block exists.
+ * Returns 0 or a code of br_store_view_failed. */
 int br_store_view_columns(struct br_store_query *query, struct br_store_view *view, int64_t block,
                           bool *ret, struct br_err *err);

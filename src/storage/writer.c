@@ -7,18 +7,18 @@
 #include "storage/internal.h"
 
 #define SAMPLES_A_ROW 10u
-#define PARTITIONS_LEAST 8u /* of which no one is larger than its part of max_bytes */
+#define PARTITIONS_LEAST 8u /* a partition is sealed at max_bytes divided by this */
 #define TRIES_MAX 3
-#define FAILURES_MAX 8 /* one after another, until the next partition is tried */
+#define FAILURES_MAX 8 /* consecutive failures before the next partition is tried */
 
 struct br_store_writer {
     struct br_store *store;
-    struct br_store_partition *partition; /* that is open; NULL: none */
-    struct br_file_id file, log;          /* of it, since its first transaction */
-    unsigned n_failures;                  /* one after another */
+    struct br_store_partition *partition; /* the open partition; NULL: none */
+    struct br_file_id file, log;          /* identity of its files at the first transaction */
+    unsigned n_failures;                  /* consecutive */
     struct br_sql sql;
-    struct br_squeezer squeezer;
-    struct br_store_totals totals; /* with what is not committed yet */
+    struct br_pack_codec codec;
+    struct br_store_totals totals; /* including uncommitted data */
     struct br_blocks *blocks;
     struct br_chunks *chunks;
 };
@@ -29,15 +29,16 @@ struct br_store_writer *br_store_writer_new(struct br_store *store)
     if (!writer)
         return NULL;
     writer->store = store;
-    writer->blocks = br_blocks_new(&writer->sql, &writer->totals, &writer->squeezer);
-    writer->chunks = br_chunks_new(&writer->sql, &writer->totals, &writer->squeezer);
+    writer->blocks = br_blocks_new(&writer->sql, &writer->totals, &writer->codec);
+    writer->chunks = br_chunks_new(&writer->sql, &writer->totals, &writer->codec);
     if (writer->blocks && writer->chunks)
         return writer;
     br_store_writer_free(writer);
     return NULL;
 }
 
-/* The partition stays listed: it is sealed, or opened again by the next write. */
+/* Closes the open partition, which stays in the list. It was sealed, or the next write opens it
+ * again. */
 static void writer_close(struct br_store_writer *writer)
 {
     br_sql_close(&writer->sql);
@@ -56,7 +57,7 @@ void br_store_writer_free(struct br_store_writer *writer)
     writer_close(writer);
     br_blocks_free(writer->blocks);
     br_chunks_free(writer->chunks);
-    br_squeezer_release(&writer->squeezer);
+    br_pack_codec_release(&writer->codec);
     br_free(writer);
 }
 
@@ -68,13 +69,15 @@ static bool writer_is_full(const struct br_store *store, const struct br_store_p
     const struct br_store_totals *totals = &partition->totals;
     uint64_t rows = totals->n_spans + totals->n_samples / SAMPLES_A_ROW;
     uint64_t now = br_store_now_ns(), created = (uint64_t)totals->created_ns;
-    return (config->partition_rows && rows >= config->partition_rows) ||
-           (config->partition_age_ns && now > created &&
-            now - created >= config->partition_age_ns) ||
-           (config->max_bytes && partition->bytes >= config->max_bytes / PARTITIONS_LEAST);
+    if (config->partition_rows && rows >= config->partition_rows)
+        return true;
+    if (config->partition_age_ns && now > created && now - created >= config->partition_age_ns)
+        return true;
+    return config->max_bytes && partition->bytes >= config->max_bytes / PARTITIONS_LEAST;
 }
 
-/* The newest partition with a reference, where it is not full; NULL: there is none. */
+/* Returns the newest partition with a reference. Returns NULL if the list is empty, or the
+ * partition cannot take more data. */
 static struct br_store_partition *writer_newest(struct br_store *store)
 {
     struct br_store_partition *partition = NULL;
@@ -112,7 +115,7 @@ static int writer_open(struct br_store_writer *writer, struct br_err *err)
                          writer->store->config.sync_full, err);
         if (!rc)
             rc = br_store_totals_read(&writer->sql, &writer->totals, err);
-        /* It was made, and nothing was committed to it. */
+        /* It was created, but nothing was committed to it. */
         if (rc == BR_ENOTFOUND && writer->sql.db && !writer->partition->totals.n_spans &&
             !writer->partition->totals.n_samples) {
             writer->totals = writer->partition->totals;
@@ -135,9 +138,9 @@ static void writer_seal(struct br_store_writer *writer)
     (void)pthread_mutex_unlock(&writer->store->lock);
 }
 
-/* Returns whether the open partition holds a large part of the names, series or stacks that it may;
- * then the next write does not open it again. */
-static bool writer_seal_if_crowded(struct br_store_writer *writer)
+/* Seals the open partition if it contains a large part of the names, series or stacks that fit
+ * into one. Returns true if it was sealed. */
+static bool writer_seal_if_near_limit(struct br_store_writer *writer)
 {
     if (!br_blocks_full(writer->blocks) && !br_chunks_full(writer->chunks))
         return false;
@@ -145,7 +148,7 @@ static bool writer_seal_if_crowded(struct br_store_writer *writer)
     return true;
 }
 
-/* Closes the open partition where it is full. */
+/* Closes the open partition if it is full. */
 static void writer_rotate(struct br_store_writer *writer)
 {
     struct br_store *store = writer->store;
@@ -154,7 +157,7 @@ static void writer_rotate(struct br_store_writer *writer)
     (void)pthread_mutex_lock(&store->lock);
     bool full = writer->partition->gone || writer_is_full(store, writer->partition);
     (void)pthread_mutex_unlock(&store->lock);
-    if (writer_seal_if_crowded(writer) || full)
+    if (writer_seal_if_near_limit(writer) || full)
         writer_close(writer);
 }
 
@@ -162,7 +165,7 @@ static void writer_rotate(struct br_store_writer *writer)
 
 static int writer_put_totals(struct br_store_writer *writer, struct br_err *err)
 {
-    sqlite3_stmt *statement = br_sql_take(&writer->sql, BR_SQL_TOTALS_SET);
+    sqlite3_stmt *statement = br_sql_statement(&writer->sql, BR_SQL_TOTALS_SET);
     struct br_store_totals *totals = &writer->totals;
     totals->written_ns = br_sql_time(br_store_now_ns());
     int64_t row[] = {totals->created_ns,         totals->written_ns,
@@ -178,8 +181,8 @@ static int writer_put_totals(struct br_store_writer *writer, struct br_err *err)
 static int writer_put(struct br_store_writer *writer, const struct br_item *const *items,
                       size_t n_items, struct br_err *err)
 {
-    br_sql_mend(&writer->sql);
-    int rc = br_sql_run(&writer->sql, br_sql_take(&writer->sql, BR_SQL_BEGIN), err);
+    br_sql_restore_index(&writer->sql);
+    int rc = br_sql_run(&writer->sql, br_sql_statement(&writer->sql, BR_SQL_BEGIN), err);
     if (!rc && !writer->file.ino) {
         writer->file = br_file_id_at(writer->partition->path, "");
         writer->log = br_file_id_at(writer->partition->path, "-wal");
@@ -194,13 +197,13 @@ static int writer_put(struct br_store_writer *writer, const struct br_item *cons
     if (!rc)
         rc = writer_put_totals(writer, err);
     if (!rc)
-        rc = br_sql_run(&writer->sql, br_sql_take(&writer->sql, BR_SQL_COMMIT), err);
+        rc = br_sql_run(&writer->sql, br_sql_statement(&writer->sql, BR_SQL_COMMIT), err);
     return rc;
 }
 
-/* Closing writes the log back, even if its file was deleted. Returns whether the committed data is
- * in the database then. */
-static bool writer_is_kept(struct br_store_writer *writer)
+/* Closes the database, which writes the log back even if its file was deleted. Returns true if
+ * all committed data is in the database afterwards. */
+static bool writer_is_committed(struct br_store_writer *writer)
 {
     struct br_store_totals found = {0};
     struct br_sql sql;
@@ -214,69 +217,71 @@ static bool writer_is_kept(struct br_store_writer *writer)
            found.n_samples == writer->totals.n_samples;
 }
 
-/* Files that were deleted or replaced take what is written to them, and nobody reads it again. */
+/* Checks that the open files are still the ones at their paths. Writes to deleted or replaced
+ * files would succeed, but the data would be lost. */
 static int writer_check_files(struct br_store_writer *writer, struct br_err *err)
 {
     const char *path = writer->partition->path;
     if (!br_file_id_equal(br_file_id_at(path, ""), writer->file))
         return br_err_set(err, BR_ENOTFOUND, "%s was deleted or replaced while it was written",
                           path);
-    if (br_file_id_equal(br_file_id_at(path, "-wal"), writer->log) || writer_is_kept(writer))
+    if (br_file_id_equal(br_file_id_at(path, "-wal"), writer->log) || writer_is_committed(writer))
         return 0;
     return br_err_set(err, BR_EIO, "%s-wal was deleted or replaced while it was written", path);
 }
 
-/* Writes into the open partition, or opens one. `*held` is whether it had data before. */
+/* Writes items into the open partition, or opens one first. `*had_data` becomes true if the
+ * partition contained data before. */
 static int writer_write(struct br_store_writer *writer, const struct br_item *const *items,
-                        size_t n_items, bool *held, struct br_err *err)
+                        size_t n_items, bool *had_data, struct br_err *err)
 {
     int rc = writer->partition ? 0 : writer_open(writer, err);
-    *held = writer->totals.n_spans || writer->totals.n_samples;
+    *had_data = writer->totals.n_spans || writer->totals.n_samples;
     if (!rc)
         rc = writer_put(writer, items, n_items, err);
     return rc ? rc : writer_check_files(writer, err);
 }
 
-/* Whether another try may succeed, in the next partition: this one is damaged, was deleted, cannot
- * be opened for writing, failed too often, or had no room for the names of the items. */
-static bool writer_goes_on(struct br_store_writer *writer, int rc, bool held, const char *why)
+/* Returns true if the next partition may accept the items: this one is damaged, was deleted,
+ * cannot be opened, failed repeatedly, or had no room for their names. */
+static bool writer_may_retry(struct br_store_writer *writer, int rc, bool had_data, const char *why)
 {
     bool opened = writer->file.ino;
     if (!writer->partition || rc == BR_ENOMEM || rc == BR_EFULL)
         return false;
     if (rc == BR_EINVAL)
-        return held && writer_seal_if_crowded(writer);
+        return had_data && writer_seal_if_near_limit(writer);
     if (rc == BR_ENOTFOUND)
-        br_store_partition_lost(writer->store, writer->partition);
+        br_store_partition_drop_lost(writer->store, writer->partition);
     else if (rc != BR_EPROTO && opened && ++writer->n_failures < FAILURES_MAX)
         return false;
     if (rc == BR_EPROTO) {
         br_sql_close(&writer->sql);
-        (void)br_store_partition_suspect(writer->store, writer->partition, why);
+        (void)br_store_partition_check_damage(writer->store, writer->partition, why);
     }
     writer->n_failures = 0;
-    writer_seal(writer); /* also where it is sound: what was read of it was not */
+    writer_seal(writer); /* also if it is not damaged, because the data read from it was */
     return true;
 }
 
-/* Reads the partition again after a failure, when nothing that is held of it is sure. Sets `*again`
- * where another partition may take the items. */
+/* Writes items. After a failure, closes the partition, because its state in memory is uncertain.
+ * `*again` becomes true if another partition may accept the items. */
 static int writer_try(struct br_store_writer *writer, const struct br_item *const *items,
                       size_t n_items, bool *again, struct br_err *err)
 {
-    bool held;
+    bool had_data;
     *again = false;
     writer_rotate(writer);
-    int rc = writer_write(writer, items, n_items, &held, err);
+    int rc = writer_write(writer, items, n_items, &had_data, err);
     if (!rc) {
         writer->n_failures = 0;
-        br_store_partition_wrote(writer->store, writer->partition, &writer->totals,
-                                 br_chunks_take_shortened(writer->chunks));
+        br_store_partition_committed(writer->store, writer->partition, &writer->totals,
+                                     br_chunks_take_shortened(writer->chunks));
         if (!writer->sql.db)
             writer_close(writer);
         return 0;
     }
-    *again = writer_goes_on(writer, rc, held, err->text);
+    *again = writer_may_retry(writer, rc, had_data, err->text);
     writer_close(writer);
     return rc;
 }
@@ -289,17 +294,17 @@ int br_store_write(struct br_store *store, const struct br_item *const *items, s
     (void)pthread_mutex_lock(&store->writing);
     if (!atomic_load(&store->open))
         rc = br_err_set(&why, BR_EIO, "the store is not open");
-    else if ((rc = br_store_hold(store, &why)) == BR_EINVAL)
-        rc = BR_EIO; /* not the items' fault */
+    else if ((rc = br_store_lock_directory(store, &why)) == BR_EINVAL)
+        rc = BR_EIO; /* not an error of the items */
     struct br_store_writer *writer = store->writer;
-    bool held = !rc, again = !rc && n_items;
+    bool locked = !rc, again = !rc && n_items;
     for (int attempt = 0; attempt < TRIES_MAX && again; attempt++)
         rc = writer_try(writer, items, n_items, &again, &why);
     if (!n_items && !rc) {
         writer_rotate(writer);
-        br_store_look(store);
+        br_store_check_partitions(store);
     }
-    if (held)
+    if (locked)
         br_store_expire(store, writer->partition);
     (void)pthread_mutex_unlock(&store->writing);
     if (rc)

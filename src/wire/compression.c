@@ -4,7 +4,7 @@
 #include <isa-l/igzip_lib.h>
 #include <libdeflate.h>
 
-/* For the allocator hooks only. */
+/* For the allocator functions only. */
 #define ZSTD_STATIC_LINKING_ONLY
 #include <zstd.h>
 #include <zstd_errors.h>
@@ -17,20 +17,22 @@
 
 #define DEFLATE_LEVEL_DEFAULT 1
 #define DEFLATE_LEVEL_MAX 12
-#define FRAME_GUESS 64u /* about what a body without content takes */
-/* Of what is smaller ISA-L makes its table as large as the last slice wants it. */
+#define FRAME_GUESS 64u /* approximate bytes of an empty compressed body */
+/* For smaller bodies, ISA-L sizes its hash table by the last slice, so they are passed as one
+ * slice. */
 #define FAST_SLICES_FROM (64u << 10)
 #define ZSTD_LEVEL_DEFAULT 1
 #define ZSTD_WINDOW_LOG_MAX 24
 
-/* What a body without a size of its own is first taken to be: telemetry is 12 to 16 times its
- * compressed size. */
+/* The first guess for a body that does not state its size. Telemetry decompresses to 12 to 16
+ * times its compressed size. */
 #define RATIO_GUESS 16u
-/* Without a size; what its blocks can hold is mostly less, and near what they do. */
+/* The same for zstd. If a frame's blocks can contain less than this, that is used, and is
+ * usually close. */
 #define ZSTD_RATIO_GUESS 32u
-/* RFC 1951: 258 bytes from two bits at the best. */
+/* RFC 1951: 258 bytes from at least two bits. */
 #define RATIO_DEFLATE_MAX 1032u
-/* RFC 8878 section 3.1.1.2: a block is at least three bytes and at most 128 KiB of content. */
+/* RFC 8878 section 3.1.1.2: a block has at least three bytes, and at most 128 KiB of content. */
 #define ZSTD_BLOCK_CONTENT_MAX (128u << 10)
 #define ZSTD_BLOCK_MIN 3u
 #define ZSTD_FRAME_MAGIC 0xFD2FB528u
@@ -40,7 +42,7 @@
 /* ISA-L's encoder with its tables. */
 struct fast_deflate {
     struct isal_zstream stream;
-    uint8_t room[ISAL_DEF_LVL1_DEFAULT];
+    uint8_t level_buf[ISAL_DEF_LVL1_DEFAULT];
 };
 
 struct br_codec {
@@ -51,7 +53,7 @@ struct br_codec {
     ZSTD_DCtx *zstd_d;
 };
 
-/* libdeflate 1.14 has one allocator for the whole process, so it is set before a thread can be. */
+/* libdeflate 1.14 has one allocator per process, so it is set before any thread starts. */
 __attribute__((constructor)) static void compression_set_deflate_allocator(void)
 {
     libdeflate_set_memory_allocator(br_malloc, br_free);
@@ -130,7 +132,7 @@ void br_codec_free(struct br_codec *codec)
     br_free(codec);
 }
 
-/* Decoded bytes on their way: never more than `limit`. */
+/* The output of a decoder, at most `limit` bytes. */
 struct sink {
     struct br_pool *pool;
     struct br_buf *buf;
@@ -141,10 +143,11 @@ struct sink {
 static int compression_sink_open(struct sink *sink, size_t guess)
 {
     sink->buf = br_buf_new(sink->pool, guess < sink->limit ? guess : sink->limit);
-    return sink->buf ? 0 : br_err_set(sink->err, BR_ENOMEM, "no memory to decompress into");
+    return sink->buf ? 0
+                     : br_err_set(sink->err, BR_ENOMEM, "out of memory for the decompressed body");
 }
 
-/* The size up to which the buffer may be filled. */
+/* Returns the number of bytes up to which the buffer may be filled. */
 static size_t compression_sink_size(const struct sink *sink)
 {
     return sink->buf->cap < sink->limit ? sink->buf->cap : sink->limit;
@@ -155,8 +158,8 @@ static int compression_too_big(const struct sink *sink)
     return br_err_set(sink->err, BR_ETOOBIG, "decompresses to more than %zu bytes", sink->limit);
 }
 
-/* Makes room for `size` bytes in all, at most the limit. An empty buffer is given back first, so
- * that a bomb never holds two. */
+/* Makes room for `size` bytes in total. An empty buffer is freed first, so that a decompression
+ * bomb never has two buffers. */
 static int compression_sink_reserve(struct sink *sink, size_t size)
 {
     if (size <= sink->buf->cap)
@@ -166,11 +169,11 @@ static int compression_sink_reserve(struct sink *sink, size_t size)
         return compression_sink_open(sink, size);
     }
     if (br_buf_reserve(&sink->buf, size))
-        return br_err_set(sink->err, BR_ENOMEM, "no memory to decompress into");
+        return br_err_set(sink->err, BR_ENOMEM, "out of memory for the decompressed body");
     return 0;
 }
 
-/* Twice the room, which bounds what decoding the last member again costs: the sizes tried add up to
+/* Doubles the buffer. Each doubling decodes the last member again, so the sizes tried add up to
  * less than twice the last one. */
 static int compression_sink_grow(struct sink *sink)
 {
@@ -183,22 +186,22 @@ static int compression_sink_grow(struct sink *sink)
 typedef enum libdeflate_result inflate_fn(struct libdeflate_decompressor *, const void *, size_t,
                                           void *, size_t, size_t *, size_t *);
 
-/* Decodes the one stream at `data`; `*ret_used` is where it ends. */
+/* Decodes the stream at `data`. `*ret_used` is its compressed length. */
 static int compression_inflate_one(struct br_codec *codec, inflate_fn *fn, const uint8_t *data,
                                    size_t len, struct sink *sink, size_t *ret_used)
 {
     for (;;) {
         size_t used, made;
-        struct br_buf *right = sink->buf;
-        enum libdeflate_result r = fn(codec->inflate, data, len, right->data + right->len,
-                                      compression_sink_size(sink) - right->len, &used, &made);
+        struct br_buf *buf = sink->buf;
+        enum libdeflate_result r = fn(codec->inflate, data, len, buf->data + buf->len,
+                                      compression_sink_size(sink) - buf->len, &used, &made);
         if (r == LIBDEFLATE_SUCCESS) {
-            right->len += (uint32_t)made;
+            buf->len += (uint32_t)made;
             *ret_used = used;
             return 0;
         }
         if (r != LIBDEFLATE_INSUFFICIENT_SPACE)
-            return br_err_set(sink->err, BR_EINVAL, "the compressed body is damaged or cut off");
+            return br_err_set(sink->err, BR_EINVAL, "the compressed body is damaged or truncated");
         int rc = compression_sink_grow(sink);
         if (rc)
             return rc;
@@ -209,11 +212,12 @@ static int compression_make_inflate(struct br_codec *codec, struct sink *sink)
 {
     if (!codec->inflate)
         codec->inflate = libdeflate_alloc_decompressor();
-    return codec->inflate ? 0 : br_err_set(sink->err, BR_ENOMEM, "no memory for a decoder");
+    return codec->inflate ? 0 : br_err_set(sink->err, BR_ENOMEM, "out of memory for a decoder");
 }
 
-/* The last member's size (RFC 1952 section 2.3.1) is its sender's word, modulo 2^32, and says
- * nothing of the members before: a place to start from. */
+/* Returns a first guess from the size in the trailer of the last member (RFC 1952 section
+ * 2.3.1). The sender may state any size, it is modulo 2^32, and earlier members are not
+ * included. */
 static size_t compression_gzip_guess(const uint8_t *data, size_t len)
 {
     size_t most = br_product_unsigned(len, RATIO_DEFLATE_MAX);
@@ -226,8 +230,8 @@ static size_t compression_gzip_guess(const uint8_t *data, size_t len)
 static int compression_decode_gzip(struct br_codec *codec, const uint8_t *data, size_t len,
                                    struct sink *sink)
 {
-    /* A member that is larger than it states is damaged: what it can be, and states to be, is not
-     * made when that is too much. */
+    /* A member larger than its stated size is damaged. Thus a plausible stated size above the
+     * limit is rejected without decoding. */
     size_t stated = len < 4 ? 0 : br_load32(data + len - 4);
     if (stated > sink->limit && stated <= br_product_unsigned(len, RATIO_DEFLATE_MAX))
         return compression_too_big(sink);
@@ -244,8 +248,8 @@ static int compression_decode_gzip(struct br_codec *codec, const uint8_t *data, 
     return rc;
 }
 
-/* RFC 1950 section 2.2. A raw stream that starts like this would be a stored block with its padding
- * bits set, which nothing writes. */
+/* RFC 1950 section 2.2. A raw stream with the same first bytes would be a stored block with
+ * nonzero padding bits, which no encoder writes. */
 static bool compression_has_zlib_header(const uint8_t *data, size_t len)
 {
     return len >= 2 && (data[0] & 0x0f) == 8 && data[0] >> 4 <= 7 &&
@@ -272,23 +276,24 @@ static int compression_make_zstd_decoder(struct br_codec *codec, struct sink *si
 {
     if (!codec->zstd_d)
         codec->zstd_d = ZSTD_createDCtx_advanced(compression_zstd_allocator());
-    return codec->zstd_d ? 0 : br_err_set(sink->err, BR_ENOMEM, "no memory for a decoder");
+    return codec->zstd_d ? 0 : br_err_set(sink->err, BR_ENOMEM, "out of memory for a decoder");
 }
 
 static int compression_zstd_damaged(size_t code, struct sink *sink)
 {
-    return br_err_set(sink->err, BR_EINVAL, "the compressed body is damaged or cut off: %s",
+    return br_err_set(sink->err, BR_EINVAL, "the compressed body is damaged or truncated: %s",
                       ZSTD_getErrorName(code));
 }
 
-/* Looks at the start of a frame of `len` bytes. The formats from before RFC 8878, which the library
- * also reads, are not let through. A frame that says its size is its own window. */
+/* Parses the start of a frame of `len` bytes. Rejects the formats from before RFC 8878, which
+ * the library also reads. The window is only limited for frames that do not state their size,
+ * because others need no window besides the output. */
 static int compression_check_frame(const uint8_t *data, size_t len, struct sink *sink,
                                    ZSTD_frameHeader *ret)
 {
     uint32_t magic = len < 4 ? 0 : br_load32(data);
     if (magic != ZSTD_FRAME_MAGIC && (magic & ZSTD_SKIPPABLE_MASK) != ZSTD_SKIPPABLE_MAGIC)
-        return br_err_set(sink->err, BR_EINVAL, "the body is not zstd, or cut off");
+        return br_err_set(sink->err, BR_EINVAL, "the body is not zstd, or is truncated");
     size_t r = ZSTD_getFrameHeader(ret, data, len);
     if (ZSTD_isError(r))
         return compression_zstd_damaged(r, sink);
@@ -297,11 +302,11 @@ static int compression_check_frame(const uint8_t *data, size_t len, struct sink 
         ret->windowSize > (size_t)1 << ZSTD_WINDOW_LOG_MAX)
         return br_err_set(sink->err, BR_EINVAL, "the compressed body needs a window of %llu bytes",
                           ret->windowSize);
-    return r == 0 ? 0 : br_err_set(sink->err, BR_EINVAL, "the compressed body is cut off");
+    return r == 0 ? 0 : br_err_set(sink->err, BR_EINVAL, "the compressed body is truncated");
 }
 
-/* Makes room for a whole frame of `len` bytes: what it says that it holds, or the most that its
- * blocks can, within what frames usually hold. A size that its blocks cannot have is a lie. */
+/* Makes room for a frame of `len` bytes: its stated size, or otherwise the most that its blocks
+ * can contain, up to a usual ratio. A stated size that its blocks cannot contain is an error. */
 static int compression_reserve_frame(const uint8_t *data, size_t len, uint64_t size,
                                      struct sink *sink)
 {
@@ -309,7 +314,7 @@ static int compression_reserve_frame(const uint8_t *data, size_t len, uint64_t s
     size_t left = sink->limit - sink->buf->len;
     if (size != ZSTD_CONTENTSIZE_UNKNOWN) {
         if (size > br_product_unsigned(len / ZSTD_BLOCK_MIN, ZSTD_BLOCK_CONTENT_MAX))
-            return br_err_set(sink->err, BR_EINVAL, "the compressed body is damaged or cut off");
+            return br_err_set(sink->err, BR_EINVAL, "the compressed body is damaged or truncated");
         return size > left ? compression_too_big(sink)
                            : compression_sink_reserve(sink, sink->buf->len + (size_t)size);
     }
@@ -318,16 +323,16 @@ static int compression_reserve_frame(const uint8_t *data, size_t len, uint64_t s
     return compression_sink_reserve(sink, want < left ? sink->buf->len + want : sink->limit);
 }
 
-/* Decodes one frame of `len` bytes at once, so that what was decoded is the window. */
+/* Decodes a frame of `len` bytes in one call, so that the output serves as the window. */
 static int compression_decode_frame(struct br_codec *codec, const uint8_t *data, size_t len,
                                     struct sink *sink)
 {
     for (;;) {
-        struct br_buf *right = sink->buf;
-        size_t made = ZSTD_decompressDCtx(codec->zstd_d, right->data + right->len,
-                                          compression_sink_size(sink) - right->len, data, len);
+        struct br_buf *buf = sink->buf;
+        size_t made = ZSTD_decompressDCtx(codec->zstd_d, buf->data + buf->len,
+                                          compression_sink_size(sink) - buf->len, data, len);
         if (!ZSTD_isError(made)) {
-            right->len += (uint32_t)made;
+            buf->len += (uint32_t)made;
             return 0;
         }
         if (ZSTD_getErrorCode(made) != ZSTD_error_dstSize_tooSmall)
@@ -370,7 +375,7 @@ static int compression_decode_zstd(struct br_codec *codec, const uint8_t *data, 
     return rc;
 }
 
-/* The size is known before: a body can only state one that it may really have. */
+/* The stated size is used, because br_snappy_size rejects sizes that the body cannot contain. */
 static int compression_decode_snappy(const uint8_t *data, size_t len, struct sink *sink)
 {
     size_t size;
@@ -382,7 +387,7 @@ static int compression_decode_snappy(const uint8_t *data, size_t len, struct sin
     if (!rc)
         rc = br_snappy_decode(data, len, sink->buf->data, size);
     if (rc)
-        return br_err_set(sink->err, rc, "the compressed body is damaged or cut off");
+        return br_err_set(sink->err, rc, "the compressed body is damaged or truncated");
     sink->buf->len = (uint32_t)size;
     return 0;
 }
@@ -407,22 +412,22 @@ int br_decompress(struct br_codec *codec, enum br_encoding encoding, const uint8
         rc = compression_decode_snappy(data, len, &sink);
         break;
     case BR_ENCODING_NONE:
-        br_err_set(err, rc, "the body has no content coding to undo");
+        br_err_set(err, rc, "the body is not compressed");
         break;
     }
     if (rc) {
-        br_buf_discard(sink.buf); /* as large as a peer wanted it */
+        br_buf_discard(sink.buf); /* the peer determined its size, so it is not kept for reuse */
         return rc;
     }
-    br_buf_shrink(&sink.buf); /* slack would be paid for as long as the item lives */
+    br_buf_shrink(&sink.buf); /* unused memory would count for the lifetime of the item */
     *ret = sink.buf;
     return 0;
 }
 
 /* --- Encoding slice by slice ------------------------------------------------------------------ */
 
-/* Feeds one slice; the output grows as it has to. Returns 0 or BR_ENOMEM: memory is the only thing
- * that an encoder can fail for. */
+/* Encodes one slice, and enlarges the output as needed. Returns 0 or BR_ENOMEM; encoders cannot
+ * fail otherwise. */
 typedef int encode_slice_fn(struct br_codec *codec, const struct br_slice *slice, bool last,
                             struct br_buf **out);
 
@@ -459,7 +464,7 @@ static int compression_fast_slice(struct br_codec *codec, const struct br_slice 
                                   struct br_buf **out)
 {
     struct isal_zstream *stream = &codec->fast->stream;
-    stream->next_in = (uint8_t *)(uintptr_t)slice->data; /* is only read */
+    stream->next_in = (uint8_t *)(uintptr_t)slice->data; /* ISA-L only reads it */
     stream->avail_in = (uint32_t)slice->len;
     stream->end_of_stream = last;
     do {
@@ -483,14 +488,14 @@ static int compression_open_fast(struct br_codec *codec, bool gzip)
     struct isal_zstream *stream = &codec->fast->stream;
     isal_deflate_init(stream);
     stream->level = 1;
-    stream->level_buf = codec->fast->room;
-    stream->level_buf_size = sizeof codec->fast->room;
+    stream->level_buf = codec->fast->level_buf;
+    stream->level_buf_size = sizeof codec->fast->level_buf;
     stream->gzip_flag = gzip ? IGZIP_GZIP : IGZIP_ZLIB;
     stream->flush = NO_FLUSH;
     return 0;
 }
 
-/* Level 1. */
+/* Encodes gzip or deflate at level 1. */
 static int compression_encode_fast(struct br_codec *codec, bool gzip, const struct br_rope *payload,
                                    size_t reserve, struct br_pool *pool, struct br_buf **ret)
 {
@@ -518,8 +523,8 @@ static struct libdeflate_compressor *compression_deflate_of_level(struct br_code
     return codec->deflate[level];
 }
 
-/* libdeflate wants its input in one piece, and room for the worst case. Both are buffers that the
- * pool has at hand; copying is a hundredth of what compressing costs. */
+/* libdeflate needs its input in one piece, and an output buffer for the worst case. Both come
+ * from the pool, and the copy costs about 1 % of the compression. */
 static int compression_encode_deflate(struct br_codec *codec, bool gzip, int level,
                                       const struct br_rope *payload, size_t reserve,
                                       struct br_pool *pool, struct br_buf **ret)

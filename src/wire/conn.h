@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The interface of a protocol on one connection, without I/O: bytes in, events out, bytes out. The
- * owner of the socket feeds what arrives, asks for what is to be sent whenever it can send, and is
- * told by `wake` that there is something to send although nothing arrived.
+ * The interface of a protocol (HTTP/1.1, HTTP/2) on one connection, without I/O. The owner of the
+ * socket passes received bytes to `input` and fetches bytes to send from `output` whenever the
+ * socket is writable. The protocol calls `wake` if it has output although nothing was received.
  */
 #pragma once
 
@@ -16,8 +16,8 @@
 struct br_conn;
 struct br_exchange;
 
-/* How long a peer has owed us something: a request that came in part, or reading a reply. A byte
- * now and then is no progress; BR_PROGRESS_BYTES of them are. */
+/* Measures how long a peer has made no progress, with sending a request or reading a response. A
+ * few bytes are not progress; BR_PROGRESS_BYTES are. */
 struct br_progress {
     uint64_t since_ms;
     size_t bytes;
@@ -25,11 +25,11 @@ struct br_progress {
 
 #define BR_PROGRESS_BYTES 4096
 
-/* What a client may owe a server. */
-enum br_owed {
-    BR_OWES_HEAD,    /* the rest of a head, or of a frame */
-    BR_OWES_BODY,    /* the rest of a body whose head is here */
-    BR_OWES_READING, /* room for a reply */
+/* Reasons for which a server may be waiting for its client. */
+enum br_awaited {
+    BR_AWAITS_HEAD,    /* the rest of a request head or of a frame */
+    BR_AWAITS_BODY,    /* the rest of a body whose head is complete */
+    BR_AWAITS_READING, /* that the client reads a response */
 };
 
 static inline void br_progress_start(struct br_progress *progress, uint64_t now_ms)
@@ -37,7 +37,7 @@ static inline void br_progress_start(struct br_progress *progress, uint64_t now_
     *progress = (struct br_progress){.since_ms = now_ms};
 }
 
-/* Counts `bytes` that came; `enough` of them are progress. */
+/* Adds `bytes`. Every `enough` bytes count as progress. */
 static inline void br_progress_count(struct br_progress *progress, size_t bytes, size_t enough,
                                      uint64_t now_ms)
 {
@@ -52,53 +52,60 @@ static inline void br_progress_add(struct br_progress *progress, size_t bytes, u
 }
 
 struct br_conn_ops {
-    /* Takes bytes. Returns 0, or a negative code: send what output still gives, then close. */
+    /* Processes received bytes. Returns 0 or a negative code: the owner then sends the remaining
+     * output and closes the connection. */
     int (*input)(struct br_conn *conn, const uint8_t *data, size_t len, uint64_t now_ms);
-    /* The peer sent its last byte. A server may still have an answer to give: see finished. */
+    /* The peer has closed its side. A server may still have responses to send: see finished. */
     void (*eof)(struct br_conn *conn);
-    /* Appends what can be sent, up to about `max` bytes. Returns 0 or BR_ENOMEM. */
+    /* Appends bytes to send to `out`, up to about `max`. Returns 0, BR_ENOMEM, or BR_EPROTO if
+     * the protocol failed. */
     int (*output)(struct br_conn *conn, struct br_rope *out, size_t max);
-    /* True when nothing more will be sent and the connection may be closed. */
+    /* Returns true if nothing more will be sent and the connection can be closed. */
     bool (*finished)(const struct br_conn *conn);
-    /* True when neither a request nor a reply is under way. */
+    /* Returns true if no request or response is in progress. */
     bool (*idle)(const struct br_conn *conn);
-    /* Servers: since when, in the clock of input, the client has made no progress with what it
-     * owes. UINT64_MAX when it owes nothing of that kind. */
-    uint64_t (*owes_since)(struct br_conn *conn, uint64_t now_ms, enum br_owed what);
-    /* Servers: bytes of memory that requests hold which are not here as a whole. */
+    /* Servers: returns when the client last made progress with `what`, in the clock of `input`.
+     * Returns UINT64_MAX if the server is not waiting for that. */
+    uint64_t (*awaits_since)(struct br_conn *conn, uint64_t now_ms, enum br_awaited what);
+    /* Servers: returns the bytes of memory that incomplete requests take. */
     size_t (*held)(const struct br_conn *conn);
-    /* Take no new requests; finish those under way. */
+    /* Starts a graceful shutdown: no new requests; requests in progress finish. */
     void (*shutdown)(struct br_conn *conn);
-    /* The connection is gone (or its owner gives it up). Frees `c`. */
+    /* Frees `conn`; unfinished requests and exchanges end with an error. */
     void (*free)(struct br_conn *conn);
-    /* Clients only: see br_conn_send and its neighbours. */
+    /* Clients only: see br_conn_can_send, br_conn_send and br_conn_cancel. */
     bool (*can_send)(const struct br_conn *conn);
     int (*send)(struct br_conn *conn, struct br_exchange *exchange);
     void (*cancel)(struct br_conn *conn, struct br_exchange *exchange);
-    /* Clients, and servers of HTTP/2 (NULL for those of HTTP/1.1): see br_conn_ping. */
+    /* Clients, and HTTP/2 servers: see br_conn_ping. NULL for HTTP/1.1 servers. */
     bool (*ping)(struct br_conn *conn);
 };
 
-/* What a server's peer did wrong, in whose answer the connection ends. */
+/* The peer's error because of which a server closes the connection. */
 enum br_conn_fault {
     BR_FAULT_NONE,
     BR_FAULT_PROTOCOL,
-    BR_FAULT_FLOOD, /* too much that costs us more than it; ENHANCE_YOUR_CALM */
+    /* too many frames that are cheap to send and costly to process; ENHANCE_YOUR_CALM */
+    BR_FAULT_FLOOD,
 };
 
 struct br_conn {
     const struct br_conn_ops *ops;
     void (*wake)(struct br_conn *conn, void *owner); /* set by the owner */
     void *owner;
-    uint64_t n_requests; /* servers: whose head has come */
+    uint64_t n_requests; /* servers: number of requests whose head was received */
     enum br_conn_fault fault;
-    size_t body_progress; /* servers: so many bytes of a body are progress; 0: BR_PROGRESS_BYTES */
-    bool cut;             /* servers: closed at the end of the turn, without sending the rest */
-    bool paused;          /* feed it nothing for now; it wakes the owner when it takes more */
-    unsigned n_answered;  /* clients: exchanges that had a response */
-    bool leaving;         /* clients: the peer takes nothing more on it (GOAWAY) ... */
-    bool calm;            /* ... because there were too many PINGs (ENHANCE_YOUR_CALM) */
-    const char *why;      /* a sentence on the failure of input, as long as the connection; NULL */
+    /* servers: bytes of a body that count as progress; 0: BR_PROGRESS_BYTES */
+    size_t body_progress;
+    /* servers: close at the end of the loop iteration without sending the output */
+    bool cut;
+    /* `input` must not be called; the protocol wakes the owner when it can be again */
+    bool paused;
+    unsigned n_answered; /* clients: number of exchanges that had a response */
+    bool leaving;        /* clients: the server accepts no further exchanges (GOAWAY) */
+    /* clients: that GOAWAY was ENHANCE_YOUR_CALM, because of too many PINGs */
+    bool calm;
+    const char *why; /* why `input` failed, valid until `free`; NULL: no text */
 };
 
 static inline void br_conn_wake(struct br_conn *conn)
@@ -106,14 +113,14 @@ static inline void br_conn_wake(struct br_conn *conn)
     conn->wake(conn, conn->owner);
 }
 
-/* Ends a server's connection at the end of the turn: what waits to be sent goes. */
+/* Closes a server's connection at the end of the loop iteration; its output is dropped. */
 static inline void br_conn_cut(struct br_conn *conn)
 {
     conn->cut = true;
     br_conn_wake(conn);
 }
 
-/* Notes, for servers, that `bytes` of a body came. */
+/* Servers: adds `bytes` of a body to its progress. */
 static inline void br_conn_body_progress(const struct br_conn *conn, struct br_progress *progress,
                                          size_t bytes, uint64_t now_ms)
 {
@@ -121,18 +128,20 @@ static inline void br_conn_body_progress(const struct br_conn *conn, struct br_p
                       conn->body_progress ? conn->body_progress : BR_PROGRESS_BYTES, now_ms);
 }
 
-/* Limits of a server's connections. 0 everywhere means the default. */
+/* Limits of a server's connections. 0 selects the default, which is in the comment. */
 struct br_conn_limits {
     uint32_t max_concurrent_streams; /* 100 */
     uint32_t stream_window;          /* 4 MiB */
     uint32_t connection_window;      /* 16 MiB */
-    /* HTTP/2: a client whose PINGs come closer together than this is told to calm down, once it has
-     * done so three times between two replies (gRPC A8); 0: floods only. */
+    /* HTTP/2: minimum interval of a client's PINGs (gRPC A8). After three shorter intervals
+     * between two responses, the connection is closed with ENHANCE_YOUR_CALM. 0: no minimum,
+     * only floods are detected. */
     uint64_t ping_min_ms;
-    bool ping_without_stream; /* else, without requests under way, two hours apart */
+    /* allow that interval also without requests in progress; otherwise two hours */
+    bool ping_without_stream;
 };
 
-/* Make server sides. `peer` is copied. Return NULL when there is no memory. */
+/* Make the server side of a connection. `peer` is copied. Return NULL if memory is short. */
 struct br_conn *br_h1_server_new(struct br_handler *service, struct br_pool *pool,
                                  const char *peer);
 struct br_conn *br_h2_server_new(struct br_handler *service, struct br_pool *pool, const char *peer,
@@ -140,98 +149,102 @@ struct br_conn *br_h2_server_new(struct br_handler *service, struct br_pool *poo
 
 /* --- Clients --------------------------------------------------------------------------------- */
 
-/* How an HTTP/1.1 request goes to a proxy: with the absolute URL (RFC 9112 section 3.2.2). */
+/* HTTP/1.1 through a proxy: requests contain the absolute URL (RFC 9112 section 3.2.2). */
 struct br_forward {
-    const char *origin;        /* scheme and authority, before the path */
-    const char *authorization; /* value of Proxy-Authorization; NULL or "": none */
+    const char *origin;        /* scheme and authority of the URL */
+    const char *authorization; /* value of Proxy-Authorization; NULL or "" without credentials */
     const char *proxy;         /* host:port, for messages */
 };
 
-#define BR_LOCATION_MAX 512 /* bytes of a Location that is kept, terminated */
+#define BR_LOCATION_MAX 512 /* bytes of a stored Location, including the terminator */
 
-/* One exchange on a client connection. The caller owns it and keeps it, and what it points to,
- * until on_done, which is called exactly once, also when the connection ends. */
+/* One request and its response on a client connection. The caller owns the exchange, and keeps
+ * it and everything it points to until on_done. on_done is called exactly once, also if the
+ * connection ends. */
 struct br_exchange {
     const char *method; /* NULL: POST */
     const char *path;
     const char *authority;
-    const char *content_type;     /* NULL: none is said, where there is no body */
-    const char *content_encoding; /* HTTP: NULL none. gRPC: grpc-encoding of the message */
+    const char *content_type;     /* NULL: not sent, for a request without a body */
+    const char *content_encoding; /* HTTP: content-encoding; gRPC: grpc-encoding; NULL: none */
     const char *user_agent;
     const struct br_header *headers;
     size_t n_headers;
     struct br_rope body; /* gRPC: the message without its 5-byte prefix */
     bool grpc;
-    bool secure;                      /* over TLS: the scheme is https */
-    const struct br_forward *forward; /* NULL: the peer is the server */
+    bool secure;                      /* sent over TLS: the scheme is https */
+    const struct br_forward *forward; /* NULL: not through a proxy that forwards */
     uint64_t timeout_ms;              /* gRPC: sent as grpc-timeout; 0: none */
-    size_t max_response;              /* 0: 4 MiB */
+    size_t max_response;              /* bytes; 0: 4 MiB */
     void (*on_done)(struct br_exchange *exchange);
     void *user;
     /* The result, valid in on_done. */
-    int error; /* 0: there is a response; else why there is none */
+    int error; /* 0: there is a response; otherwise a BR_E code */
     char error_text[192];
     unsigned http_status;
-    int grpc_status; /* -1: none came */
+    int grpc_status; /* -1: not received */
     char grpc_message[160];
-    struct br_buf *response;  /* body, or the gRPC message; may be NULL; unref'd after on_done */
-    bool response_compressed; /* gRPC: the message's compressed flag */
+    struct br_buf *response;  /* body or gRPC message; may be NULL; released after on_done */
+    bool response_compressed; /* gRPC: the compressed flag of the message */
     char response_type[64];
-    /* content-encoding or grpc-encoding as the peer says it, which it may do unasked: grpc-go
-     * answers in the request's. "": none. */
+    /* content-encoding or grpc-encoding of the response, "" if absent. A server may use one that
+     * the client did not offer: grpc-go uses that of the request. */
     char response_encoding[32];
-    uint8_t *details; /* grpc-status-details-bin, decoded; NULL: none; freed after on_done */
+    uint8_t *details; /* grpc-status-details-bin, decoded; NULL if absent; freed after on_done */
     size_t details_len;
-    int64_t retry_after_s;          /* HTTP Retry-After in seconds; -1: none */
-    char location[BR_LOCATION_MAX]; /* of a 3xx; "": none */
-    bool location_cut;              /* it was longer */
-    const char *not_followed;       /* why a redirect was not followed; NULL: not known */
-    /* The connection's. */
+    int64_t retry_after_s;          /* seconds from the Retry-After header; -1 if absent */
+    char location[BR_LOCATION_MAX]; /* Location of a 3xx response; "" if absent */
+    bool location_cut;              /* `location` was truncated */
+    const char *not_followed;       /* why a redirect was not followed; NULL: no reason is known */
+    /* Set by the connection. */
     struct br_conn *conn;
     int32_t stream_id;
     void *impl;
-    /* The client's (net/client.h), when it ends on a connection: returns true when the exchange was
-     * sent again, so that on_done is not due yet. NULL: it never is. */
+    /* Set by the client (net/client.h) and called when the exchange ends on a connection.
+     * Returns true if the exchange was sent again, so that on_done is not called yet. May be
+     * NULL. */
     bool (*follow)(struct br_exchange *exchange);
     void *client;
-    struct br_hops *hops; /* NULL: it was not redirected */
+    struct br_hops *hops; /* NULL: not redirected */
 };
 
-/* Writes a sentence about an answer other than 2xx and 3xx: its status, the fix where the status or
- * the answer shows a mistake in the config, the proxy that may have answered, and `message`. */
+/* Writes the error text for a response other than 2xx and 3xx to `text`. It contains the status, a
+ * hint if the config is wrong, the proxy, and `message`. */
 void br_exchange_refusal_text(const struct br_exchange *exchange, const char *message, char *text,
                               size_t size);
 
-/* Writes the sentence about an answer of 3xx, which nobody follows, with its Location. */
+/* Writes the error text for a 3xx response that was not followed, with its Location, to `text`. */
 void br_exchange_redirect_text(const struct br_exchange *exchange, char *text, size_t size);
 
-/* Reads a Retry-After, seconds or an HTTP-date (RFC 9110 section 10.2.3), as seconds from now on by
- * the machine's clock; 0 when it has gone by, -1 when it is neither. */
+/* Parses a Retry-After value, in seconds or as an HTTP-date (RFC 9110 section 10.2.3). Returns
+ * the seconds from now by the system clock, 0 for a time in the past, -1 if it is malformed. */
 int64_t br_http_retry_after(const char *value);
 
-/* Make client sides; `idle` is their state between exchanges. */
+/* Make the client side of a connection, ready for an exchange. Return NULL if memory is short. */
 struct br_conn *br_h1_client_new(struct br_pool *pool);
 struct br_conn *br_h2_client_new(struct br_pool *pool);
 
-/* Returns true when the connection can take one more exchange now. */
+/* Returns true if the connection accepts another exchange now. */
 static inline bool br_conn_can_send(const struct br_conn *conn)
 {
     return conn->ops->can_send(conn);
 }
 
-/* Starts an exchange. Returns 0; otherwise on_done will not be called. */
+/* Starts an exchange. Returns 0, BR_ENOMEM or BR_EPROTO; after an error on_done is not called. */
 static inline int br_conn_send(struct br_conn *conn, struct br_exchange *exchange)
 {
     return conn->ops->send(conn, exchange);
 }
 
-/* Gives an exchange up (a timeout): on_done is not called. HTTP/1.1 connections end by it. */
+/* Cancels an exchange, for instance after a timeout. on_done is not called. An HTTP/1.1
+ * connection cannot be used afterwards. */
 static inline void br_conn_cancel(struct br_conn *conn, struct br_exchange *exchange)
 {
     conn->ops->cancel(conn, exchange);
 }
 
-/* Sends a PING on HTTP/2; false when the last is still unanswered. On HTTP/1.1 returns true. */
+/* Sends a PING on HTTP/2. Returns false if the previous one was not answered. HTTP/1.1 clients
+ * return true. */
 static inline bool br_conn_ping(struct br_conn *conn)
 {
     return conn->ops->ping(conn);

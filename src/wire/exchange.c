@@ -61,11 +61,11 @@ void br_exchange_set_location(struct br_exchange *exchange, const char *value)
     exchange->location_cut = len >= (int)sizeof exchange->location;
 }
 
-/* Returns what would be right, or NULL. */
+/* Returns a hint about the config, or NULL. */
 static const char *exchange_hint(const struct br_exchange *exchange)
 {
     if (exchange->http_status == 407)
-        return "the proxy's URL needs the right user:password@";
+        return "set user:password@ in the proxy's URL";
     return NULL;
 }
 
@@ -85,9 +85,10 @@ void br_exchange_refusal_text(const struct br_exchange *exchange, const char *me
 
 void br_exchange_redirect_text(const struct br_exchange *exchange, char *text, size_t size)
 {
-    const char *why = exchange->not_followed ? exchange->not_followed
-                      : exchange->grpc       ? "gRPC has no redirects"
-                                             : "only 307 and 308 keep the request";
+    const char *why =
+        exchange->grpc ? "gRPC does not define redirects" : "only 307 and 308 preserve the request";
+    if (exchange->not_followed)
+        why = exchange->not_followed;
     (void)snprintf(text, size, "HTTP %u is not followed (%s); Location: %s", exchange->http_status,
                    why, exchange->location[0] ? exchange->location : "none");
 }
@@ -108,7 +109,7 @@ int br_exchange_append(struct br_exchange *exchange, struct br_pool *pool, const
     if (rc)
         br_exchange_fail(exchange, rc,
                          rc == BR_EFULL ? "the response is too large"
-                                        : "the response is too much for the memory there is");
+                                        : "out of memory for the response");
     return rc;
 }
 

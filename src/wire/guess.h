@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Guesses which protocol a peer speaks by the first bytes that it sends, so that an error can name
- * the mistake when another protocol is expected. */
+/* Guesses the protocol of a peer from its first bytes, so that an error can explain that another
+ * protocol was expected. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 enum br_guess {
-    BR_GUESS_NOTHING, /* it has sent no byte */
+    BR_GUESS_NOTHING, /* the peer has not sent a byte */
     BR_GUESS_OTHER,
-    BR_GUESS_HTTP1, /* text: a request line (also that of HTTP/2's preface), a status line, or a
-                       page without one, as some servers answer to HTTP/2's preface */
-    BR_GUESS_HTTP2, /* SETTINGS, with which servers begin */
-    BR_GUESS_TLS,   /* a TLS record, or the HTTP/1.1 answer of a TLS port to plaintext */
+    /* text: a request line, the HTTP/2 preface, a status line, or a page without one, which some
+     * servers send in response to the preface */
+    BR_GUESS_HTTP1,
+    BR_GUESS_HTTP2, /* SETTINGS, the first frame of a server */
+    BR_GUESS_TLS,   /* a TLS record, or the HTTP/1.1 response of a TLS port to plaintext */
     BR_GUESSES,
 };
 
-/* Returns the guess for the first bytes that came. */
+/* Returns the guess for the first bytes received. */
 enum br_guess br_guess(const uint8_t *data, size_t len);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/1.1, client side: one request at a time on a kept-alive connection. */
+/* HTTP/1.1, client side: one exchange at a time on a keep-alive connection. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ struct client {
     struct br_http1 parser;
     struct br_exchange *exchange;
     struct br_rope out;
-    bool answered; /* the response's head came */
+    bool answered; /* the head of the response was received */
     bool broken;
 };
 
@@ -37,7 +37,7 @@ static void h1_client_fail(struct client *cl, int error, const char *text)
     cl->broken = true;
     if (!cl->exchange)
         return;
-    /* The status of an error counts, although its body breaks off. */
+    /* An error status counts even if the body is truncated. */
     if (!cl->answered || cl->exchange->http_status < 400)
         br_exchange_fail(cl->exchange, error, cl->conn.why ? cl->conn.why : text);
     h1_client_finish(cl);
@@ -69,7 +69,7 @@ static int h1_client_input(struct br_conn *conn, const uint8_t *data, size_t len
     (void)now_ms;
     for (;;) {
         if (!cl->exchange)
-            return len ? BR_EPROTO : 0; /* nobody asked */
+            return len ? BR_EPROTO : 0; /* input without a request */
         switch (br_http1_next(&cl->parser, &data, &len, &body, &body_len)) {
         case BR_HTTP1_HEAD:
             h1_client_on_head(cl);
@@ -83,7 +83,7 @@ static int h1_client_input(struct br_conn *conn, const uint8_t *data, size_t len
             }
             break;
         case BR_HTTP1_DONE:
-            /* An answer before the whole request went out leaves the connection unusable. */
+            /* If the response precedes the end of the request, the connection cannot be reused. */
             if (cl->out.len > 0)
                 cl->broken = true;
             h1_client_finish(cl);
@@ -109,7 +109,7 @@ static void h1_client_on_eof(struct br_conn *conn)
         h1_client_fail(cl, BR_ECLOSED, "the peer closed the connection");
 }
 
-/* Slice by slice, so that what is not out yet can be told when the answer comes first. */
+/* Moves slice by slice, so that `out` shows what was not sent when the response arrives early. */
 static int h1_client_output(struct br_conn *conn, struct br_rope *out, size_t max)
 {
     struct client *cl = h1_client_of(conn);
@@ -179,7 +179,7 @@ static int h1_client_send(struct br_conn *conn, struct br_exchange *exchange)
             br_str_printf(&head, "%s: %s\r\n", exchange->headers[i].name,
                           exchange->headers[i].value);
     if (!exchange->method ||
-        exchange->body.len > 0) /* RFC 9110 section 8.6: a GET without a body says none */
+        exchange->body.len > 0) /* RFC 9110 section 8.6: not sent for a GET without a body */
         br_str_printf(&head, "Content-Length: %zu\r\n", exchange->body.len);
     br_str_puts(&head, "\r\n");
     struct br_buf *buf = head.failed ? NULL : br_buf_new(cl->pool, head.len);

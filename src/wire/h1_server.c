@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/1.1, server side, one request at a time: what a client sends ahead waits here, and the
- * socket is not read meanwhile. */
+/* HTTP/1.1, server side. Requests are handled one at a time. Pipelined requests are buffered,
+ * and the socket is not read meanwhile. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,8 +10,8 @@
 #include "wire/conn.h"
 #include "wire/http1.h"
 
-#define AHEAD_MAX (1u << 20)
-#define OUT_MAX (1u << 10) /* answers that wait for the socket, above which no request is begun */
+#define PIPELINED_MAX (1u << 20)
+#define OUT_MAX (1u << 10) /* bytes of unsent responses, above which no further request begins */
 
 struct server {
     struct br_conn conn;
@@ -20,23 +20,23 @@ struct server {
     struct br_http1 parser;
     struct br_request request;
     struct br_header headers[BR_REQUEST_HEADERS_MAX];
-    char *path; /* copy of the target, cut at '?' */
+    char *path; /* copy of the request target, cut at '?' */
     char peer[64];
-    bool active;      /* a request was begun and not replied to */
-    bool has_body;    /* a body follows its head */
-    bool complete;    /* all of it was read */
-    bool handed_over; /* the service got the body, or heard why there is none */
-    bool is_http;     /* the peer has said "HTTP/" */
+    bool active;      /* a request has begun and its response is not complete */
+    bool has_body;    /* the request has a body */
+    bool complete;    /* the whole request was read */
+    bool handed_over; /* the handler's `body` was called */
+    bool is_http;     /* the peer was detected to speak HTTP */
     bool keep_alive;
     bool head_only;
-    bool chunked;     /* the reply is a stream in chunks; else it ends with the connection */
-    bool mid_message; /* a part of a request is here, the rest is not */
-    bool closing;     /* send what is there, then close */
-    bool eof;         /* nothing more will come */
-    struct br_progress coming; /* while mid_message */
+    bool chunked;     /* a streamed response uses chunks; otherwise it ends with the connection */
+    bool mid_message; /* a request was read in part */
+    bool closing;     /* close after the output is sent */
+    bool eof;         /* the client has closed its side */
+    struct br_progress coming; /* of the request, if `mid_message` */
     uint64_t now_ms;
-    struct br_buf *ahead; /* bytes that came before they could be used */
-    uint32_t ahead_at;    /* so many of them are used */
+    struct br_buf *pipelined; /* input that cannot be processed yet */
+    uint32_t pipelined_used;  /* bytes of `pipelined` already processed */
     struct br_rope out;
 };
 
@@ -84,7 +84,7 @@ static void h1_server_put_response(struct server *srv, const struct br_response 
     else if (response->body)
         len = response->body->len;
     h1_server_put_head(srv, response, len);
-    /* A body without its head would be taken for another answer. */
+    /* After a failure no body is sent: without its head it would be read as another response. */
     if (len == 0 || srv->head_only || response->status == 204 || srv->closing)
         return;
     if (response->text)
@@ -93,20 +93,20 @@ static void h1_server_put_response(struct server *srv, const struct br_response 
         srv->closing = true;
 }
 
-/* After the peer's last byte, what is under way is answered if it is all here. */
-static void h1_server_settle(struct server *srv)
+/* After the client has closed its side, only complete requests are answered. */
+static void h1_server_close_if_done(struct server *srv)
 {
-    if (srv->eof && !srv->ahead && !(srv->active && srv->complete))
+    if (srv->eof && !srv->pipelined && !(srv->active && srv->complete))
         srv->closing = true;
 }
 
-/* The reply is all there, but for what waits for the socket. */
+/* Called when all of the response is in `out`. */
 static void h1_server_end_reply(struct server *srv)
 {
     if (!srv->keep_alive)
         srv->closing = true;
     srv->active = false;
-    h1_server_settle(srv);
+    h1_server_close_if_done(srv);
     br_conn_wake(&srv->conn);
 }
 
@@ -114,9 +114,12 @@ static void h1_server_reply(struct br_request *request, const struct br_response
 {
     struct server *srv = br_container_of(request, struct server, request);
     srv->chunked = response->stream && srv->parser.minor > 0;
-    /* A body that is still coming would be read as the next request. */
-    if ((srv->has_body && !srv->complete) || response->close || (srv->eof && !srv->ahead) ||
-        (response->stream && !srv->chunked))
+    /* The rest of an unread body would be parsed as the next request. */
+    bool body_pending = srv->has_body && !srv->complete;
+    bool ends_with_connection = response->stream && !srv->chunked;
+    if (body_pending || ends_with_connection || response->close)
+        srv->keep_alive = false;
+    if (srv->eof && !srv->pipelined)
         srv->keep_alive = false;
     h1_server_put_response(srv, response);
     request->body = br_buf_unref(request->body);
@@ -126,7 +129,7 @@ static void h1_server_reply(struct br_request *request, const struct br_response
         h1_server_end_reply(srv);
 }
 
-/* RFC 9112 section 7.1. */
+/* Writes a chunk (RFC 9112 section 7.1), or raw bytes for HTTP/1.0. */
 static bool h1_server_write(struct br_request *request, const void *data, size_t len, size_t max)
 {
     struct server *srv = br_container_of(request, struct server, request);
@@ -209,7 +212,7 @@ static void h1_server_begin(struct server *srv)
         h1_server_put(srv, "HTTP/1.1 100 Continue\r\n\r\n", 25);
 }
 
-/* Hands the request over, once: whole, or as soon as it is known to be broken. */
+/* Passes the request to the handler once: when it is complete, or when its body has failed. */
 static void h1_server_hand_over(struct server *srv)
 {
     if (srv->request.replied || srv->handed_over)
@@ -230,8 +233,8 @@ static void h1_server_body_add(struct server *srv, const uint8_t *data, size_t l
         h1_server_hand_over(srv);
 }
 
-/* The service hears that there is nobody any more. */
-static void h1_server_give_up(struct server *srv)
+/* Ends the request in progress, if any; the handler's `gone` is called. */
+static void h1_server_abandon(struct server *srv)
 {
     if (srv->active && br_request_is_open(&srv->request))
         srv->service->gone(srv->service, &srv->request);
@@ -240,7 +243,8 @@ static void h1_server_give_up(struct server *srv)
     srv->active = false;
 }
 
-/* A peer of another protocol (a broken HTTP/2 preface, say) would take our words for its own. */
+/* A peer of another protocol, or with a broken HTTP/2 preface, would misread an HTTP/1.1
+ * response. */
 static void h1_server_put_refusal(struct server *srv)
 {
     const char *long_target = srv->parser.error_status == 414 ? srv->service->long_target : NULL;
@@ -258,14 +262,14 @@ static void h1_server_refuse(struct server *srv)
     srv->keep_alive = false;
     srv->head_only = false;
     if (srv->active && br_request_is_open(&srv->request))
-        h1_server_give_up(srv);
+        h1_server_abandon(srv);
     srv->conn.fault = BR_FAULT_PROTOCOL;
     if (!mid_reply)
         h1_server_put_refusal(srv);
     srv->closing = true;
 }
 
-/* True when another message may begin now. */
+/* Returns true if the next request may begin now. */
 static bool h1_server_start_message(struct server *srv, size_t len)
 {
     if (len == 0 || srv->out.len >= OUT_MAX)
@@ -275,7 +279,7 @@ static bool h1_server_start_message(struct server *srv, size_t len)
     return true;
 }
 
-/* Reads on until the input is used up, answers have to go out first, or the connection ends. */
+/* Processes input until it is used up, responses must be sent first, or the connection ends. */
 static void h1_server_advance(struct server *srv, const uint8_t **data, size_t *len)
 {
     const uint8_t *body;
@@ -308,24 +312,25 @@ static void h1_server_advance(struct server *srv, const uint8_t **data, size_t *
     }
 }
 
-static bool h1_server_keep_ahead(struct server *srv, const uint8_t *data, size_t len)
+static bool h1_server_store_pipelined(struct server *srv, const uint8_t *data, size_t len)
 {
-    srv->ahead = br_buf_new(srv->pool, len);
-    srv->ahead_at = 0;
-    if (!srv->ahead || br_buf_append(&srv->ahead, data, len, len))
+    srv->pipelined = br_buf_new(srv->pool, len);
+    srv->pipelined_used = 0;
+    if (!srv->pipelined || br_buf_append(&srv->pipelined, data, len, len))
         return false;
     srv->conn.paused = true;
     return true;
 }
 
-static void h1_server_drop_ahead(struct server *srv)
+static void h1_server_drop_pipelined(struct server *srv)
 {
-    srv->ahead = br_buf_unref(srv->ahead);
+    srv->pipelined = br_buf_unref(srv->pipelined);
     srv->conn.paused = false;
 }
 
-/* "HTTP/"; or "GET /", of a line that is too long to come to that. */
-static bool h1_server_says_http(const struct server *srv, const uint8_t *data, size_t len)
+/* Looks for "HTTP/", or "GET /" with any method in case the request line is too long to reach
+ * the version. */
+static bool h1_server_looks_like_http(const struct server *srv, const uint8_t *data, size_t len)
 {
     size_t letters = 0;
     while (letters < len && data[letters] >= 'A' && data[letters] <= 'Z')
@@ -338,11 +343,11 @@ static int h1_server_input(struct br_conn *conn, const uint8_t *data, size_t len
 {
     struct server *srv = h1_server_of(conn);
     srv->now_ms = now_ms;
-    srv->is_http = srv->is_http || h1_server_says_http(srv, data, len);
-    if (srv->ahead)
-        return br_buf_append(&srv->ahead, data, len, AHEAD_MAX);
+    srv->is_http = srv->is_http || h1_server_looks_like_http(srv, data, len);
+    if (srv->pipelined)
+        return br_buf_append(&srv->pipelined, data, len, PIPELINED_MAX);
     h1_server_advance(srv, &data, &len);
-    if (len > 0 && !srv->closing && !h1_server_keep_ahead(srv, data, len))
+    if (len > 0 && !srv->closing && !h1_server_store_pipelined(srv, data, len))
         return BR_ENOMEM;
     return 0;
 }
@@ -352,31 +357,31 @@ static void h1_server_on_eof(struct br_conn *conn)
     struct server *srv = h1_server_of(conn);
     srv->eof = true;
     if (srv->active && (srv->request.streaming || srv->request.leaves_at_eof)) {
-        h1_server_give_up(srv);
+        h1_server_abandon(srv);
         srv->closing = true;
     }
-    h1_server_settle(srv);
+    h1_server_close_if_done(srv);
 }
 
-/* Handles requests that came ahead of their turn, as far as they go now. */
-static void h1_server_take_ahead(struct server *srv)
+/* Processes buffered pipelined requests as far as possible. */
+static void h1_server_resume_pipelined(struct server *srv)
 {
-    if (!srv->ahead || (srv->active && srv->complete) || srv->out.len >= OUT_MAX)
+    if (!srv->pipelined || (srv->active && srv->complete) || srv->out.len >= OUT_MAX)
         return;
-    const uint8_t *data = srv->ahead->data + srv->ahead_at;
-    size_t len = srv->ahead->len - srv->ahead_at;
+    const uint8_t *data = srv->pipelined->data + srv->pipelined_used;
+    size_t len = srv->pipelined->len - srv->pipelined_used;
     h1_server_advance(srv, &data, &len);
-    srv->ahead_at = srv->ahead->len - (uint32_t)len;
+    srv->pipelined_used = srv->pipelined->len - (uint32_t)len;
     if (len == 0 || srv->closing)
-        h1_server_drop_ahead(srv);
-    h1_server_settle(srv);
+        h1_server_drop_pipelined(srv);
+    h1_server_close_if_done(srv);
 }
 
 static int h1_server_output(struct br_conn *conn, struct br_rope *out, size_t max)
 {
     struct server *srv = h1_server_of(conn);
     (void)max;
-    h1_server_take_ahead(srv);
+    h1_server_resume_pipelined(srv);
     int rc = br_rope_cat(out, &srv->out);
     br_rope_release(&srv->out);
     return rc;
@@ -390,16 +395,16 @@ static bool h1_server_finished(const struct br_conn *conn)
 
 static bool h1_server_idle(const struct br_conn *conn)
 {
-    return !h1_server_of(conn)->active && !h1_server_of(conn)->ahead;
+    return !h1_server_of(conn)->active && !h1_server_of(conn)->pipelined;
 }
 
-/* The head has to come as a whole; a body has to go on coming. */
-static uint64_t h1_server_owes_since(struct br_conn *conn, uint64_t now_ms, enum br_owed what)
+/* A head must arrive completely within the timeout; a body only has to make progress. */
+static uint64_t h1_server_awaits_since(struct br_conn *conn, uint64_t now_ms, enum br_awaited what)
 {
     struct server *srv = h1_server_of(conn);
-    enum br_owed owed = srv->has_body && !srv->complete ? BR_OWES_BODY : BR_OWES_HEAD;
+    enum br_awaited awaited = srv->has_body && !srv->complete ? BR_AWAITS_BODY : BR_AWAITS_HEAD;
     srv->now_ms = now_ms;
-    if (!srv->mid_message || srv->closing || srv->conn.paused || what != owed)
+    if (!srv->mid_message || srv->closing || srv->conn.paused || what != awaited)
         return UINT64_MAX;
     return srv->coming.since_ms;
 }
@@ -407,7 +412,7 @@ static uint64_t h1_server_owes_since(struct br_conn *conn, uint64_t now_ms, enum
 static size_t h1_server_held(const struct br_conn *conn)
 {
     const struct server *srv = h1_server_of(conn);
-    size_t bytes = srv->ahead ? srv->ahead->cap : 0;
+    size_t bytes = srv->pipelined ? srv->pipelined->cap : 0;
     if (srv->mid_message)
         bytes += br_http1_held(&srv->parser);
     if (srv->mid_message && srv->active && srv->request.body)
@@ -427,8 +432,8 @@ static void h1_server_shut_down(struct br_conn *conn)
 static void h1_server_free(struct br_conn *conn)
 {
     struct server *srv = h1_server_of(conn);
-    h1_server_give_up(srv);
-    br_buf_unref(srv->ahead);
+    h1_server_abandon(srv);
+    br_buf_unref(srv->pipelined);
     br_rope_release(&srv->out);
     br_http1_release(&srv->parser);
     br_free(srv->path);
@@ -441,7 +446,7 @@ static const struct br_conn_ops server_ops = {
     .output = h1_server_output,
     .finished = h1_server_finished,
     .idle = h1_server_idle,
-    .owes_since = h1_server_owes_since,
+    .awaits_since = h1_server_awaits_since,
     .held = h1_server_held,
     .shutdown = h1_server_shut_down,
     .free = h1_server_free,

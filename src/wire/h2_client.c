@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/2, client side, on nghttp2: gRPC unary calls and HTTP's requests, many on one connection.
- * Request bodies leave as slices of the payload's own buffers. */
+/* HTTP/2, client side, on nghttp2: gRPC unary calls and HTTP requests, multiplexed on one
+ * connection. Request bodies are sent as slices of the payload without copying. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,18 +15,18 @@
 #include "wire/h2.h"
 #include "wire/request.h"
 
-/* What the connection keeps of an exchange under way. */
+/* The connection's state of an exchange in progress. */
 struct call {
-    struct br_exchange *exchange; /* NULL once given up */
+    struct br_exchange *exchange; /* NULL after h2_client_cancel */
     struct call *next, *prev;
     uint8_t prefix[BR_GRPC_PREFIX];
-    size_t promised, sent; /* bytes of prefix and body: told to nghttp2, and handed out */
-    uint32_t slice;        /* where `sent` is in the body */
+    size_t promised, sent; /* bytes of prefix and body: announced to nghttp2; sent */
+    uint32_t slice;        /* the slice of the body at which `sent` is */
     size_t slice_at;
     size_t head_sum;
-    bool interim; /* the last :status was a 1xx: its fields are not the answer's */
+    bool interim; /* the last :status was 1xx; its headers are ignored */
     bool ended;   /* the response is complete */
-    size_t n_in;  /* response bytes of prefix seen */
+    size_t n_in;  /* bytes of the response's gRPC prefix received */
     uint8_t prefix_in[BR_GRPC_PREFIX];
 };
 
@@ -37,10 +37,10 @@ struct client {
     struct br_buf *scratch;
     struct br_rope *pulling;
     size_t pull_max;
-    struct call calls;        /* ring */
-    unsigned n_calls, n_live; /* those under way, and of these not given up */
+    struct call calls;        /* head of a doubly linked ring */
+    unsigned n_calls, n_live; /* all calls; those that were not cancelled */
     bool broken, closing, ping_out;
-    bool heard; /* the server has sent a byte */
+    bool received; /* the server has sent a byte */
 };
 
 static struct client *h2_client_of(const struct br_conn *conn)
@@ -60,8 +60,9 @@ static void h2_client_call_free(struct client *cl, struct call *call)
 
 static size_t h2_client_total(const struct call *call)
 {
-    return call->exchange ? call->exchange->body.len + (call->exchange->grpc ? BR_GRPC_PREFIX : 0)
-                          : call->promised;
+    if (!call->exchange)
+        return call->promised;
+    return call->exchange->body.len + (call->exchange->grpc ? BR_GRPC_PREFIX : 0);
 }
 
 static ssize_t h2_client_read_body(nghttp2_session *session, int32_t id, uint8_t *buf, size_t len,
@@ -108,8 +109,8 @@ static int h2_client_send_data(nghttp2_session *session, nghttp2_frame *frame, c
     struct client *cl = user;
     struct call *call = source->ptr;
     if (!call->exchange)
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* given up; only this stream ends */
-    /* nghttp2 would go on for the whole body; the socket takes about a mebibyte a write. */
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* cancelled; only this stream ends */
+    /* Otherwise nghttp2 would continue for the whole body, and one write takes about 1 MiB. */
     if (cl->pulling->len >= cl->pull_max)
         return NGHTTP2_ERR_WOULDBLOCK;
     if (br_h2_put(cl->pool, &cl->scratch, cl->pulling, head, BR_H2_FRAME_HEADER))
@@ -127,7 +128,7 @@ static int h2_client_send_data(nghttp2_session *session, nghttp2_frame *frame, c
 
 /* --- Receiving ------------------------------------------------------------------------------ */
 
-/* Without memory it is as if none had come: the status counts without them. */
+/* If memory is short the details are dropped; the status is used without them. */
 static void h2_client_take_details(struct br_exchange *exchange, const char *value, size_t len)
 {
     if (len > (BR_EXCHANGE_DETAILS_MAX + 2) / 3 * 4)
@@ -156,7 +157,7 @@ static long h2_client_number(const char *value, long otherwise)
     return n;
 }
 
-/* nghttp2 has :status in front of all other fields, and lets no trailers follow a 1xx. */
+/* nghttp2 guarantees that :status comes first and that no trailers follow a 1xx. */
 static void h2_client_take_status(struct call *call, unsigned status)
 {
     call->interim = status >= 100 && status < 200;
@@ -164,8 +165,8 @@ static void h2_client_take_status(struct call *call, unsigned status)
         call->exchange->http_status = status;
 }
 
-/* PROTOCOL-HTTP2.md has a status in Trailers and Trailers-Only, which end the stream. What stands
- * elsewhere is none: the stream may still break, and then nobody knows. */
+/* The status must be in Trailers or Trailers-Only, which end the stream (PROTOCOL-HTTP2.md). A
+ * status elsewhere is ignored, because the stream can still fail. */
 static void h2_client_take_trailer(struct br_exchange *exchange, const char *name,
                                    const char *value, size_t len)
 {
@@ -256,8 +257,8 @@ static int h2_client_on_stream_close(nghttp2_session *session, int32_t id, uint3
     return 0;
 }
 
-/* The answer is complete. While our body is not, nobody will read the rest (RFC 9113 section 8.1).
- */
+/* The response is complete. If the request is not, resets the stream, because the server will
+ * not read the rest (RFC 9113 section 8.1). */
 static void h2_client_on_end(nghttp2_session *session, int32_t id)
 {
     struct call *call = nghttp2_session_get_stream_user_data(session, id);
@@ -288,12 +289,12 @@ static int h2_client_input(struct br_conn *conn, const uint8_t *data, size_t len
 {
     struct client *cl = h2_client_of(conn);
     (void)now_ms;
-    if (!cl->heard && len && br_guess(data, len) == BR_GUESS_HTTP1) {
+    if (!cl->received && len && br_guess(data, len) == BR_GUESS_HTTP1) {
         conn->why = "the server speaks HTTP/1.1, not gRPC; use its gRPC port (OTLP: 4317), or the "
                     "exporter otlphttp";
         return BR_EPROTO;
     }
-    cl->heard = true;
+    cl->received = true;
     ssize_t n = nghttp2_session_mem_recv(cl->session, data, len);
     return n < 0 ? BR_EPROTO : 0;
 }
@@ -356,9 +357,9 @@ static void h2_client_free(struct br_conn *conn)
 static bool h2_client_can_send(const struct br_conn *conn)
 {
     const struct client *cl = h2_client_of(conn);
-    uint32_t most =
+    uint32_t max_streams =
         nghttp2_session_get_remote_settings(cl->session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
-    return !cl->broken && !cl->closing && cl->n_calls < most &&
+    return !cl->broken && !cl->closing && cl->n_calls < max_streams &&
            nghttp2_session_check_request_allowed(cl->session);
 }
 
@@ -368,7 +369,7 @@ static bool h2_client_can_send(const struct br_conn *conn)
 #define NVS(n, v) NV(n, v, strlen(v))
 #define REQUEST_HEADERS_MAX 64
 
-/* Fields that HTTP/2 has in its frames instead (RFC 9113 section 8.2.2). */
+/* Returns true for headers that HTTP/2 forbids or replaces (RFC 9113 section 8.2.2). */
 static bool h2_client_is_of_http1(const char *name)
 {
     static const char *const names[] = {
@@ -380,58 +381,60 @@ static bool h2_client_is_of_http1(const char *name)
     return false;
 }
 
-struct made {
+struct request_head {
     nghttp2_nv nv[REQUEST_HEADERS_MAX];
     size_t count;
     char timeout[16], length[24];
 };
 
-static void h2_client_make_http_headers(const struct br_exchange *exchange, struct made *made)
+static void h2_client_make_http_headers(const struct br_exchange *exchange,
+                                        struct request_head *head)
 {
     if (exchange->content_encoding)
-        made->nv[made->count++] = NVS("content-encoding", exchange->content_encoding);
-    if (exchange->method && exchange->body.len == 0) /* as over HTTP/1.1 */
+        head->nv[head->count++] = NVS("content-encoding", exchange->content_encoding);
+    if (exchange->method && exchange->body.len == 0) /* RFC 9110 section 8.6, as over HTTP/1.1 */
         return;
-    (void)snprintf(made->length, sizeof made->length, "%zu", exchange->body.len);
-    made->nv[made->count++] = NVS("content-length", made->length);
+    (void)snprintf(head->length, sizeof head->length, "%zu", exchange->body.len);
+    head->nv[head->count++] = NVS("content-length", head->length);
 }
 
-static void h2_client_make_grpc_headers(const struct br_exchange *exchange, struct made *made)
+static void h2_client_make_grpc_headers(const struct br_exchange *exchange,
+                                        struct request_head *head)
 {
-    made->nv[made->count++] = NVS("te", "trailers");
-    made->nv[made->count++] = NVS("grpc-accept-encoding", "identity");
+    head->nv[head->count++] = NVS("te", "trailers");
+    head->nv[head->count++] = NVS("grpc-accept-encoding", "identity");
     if (exchange->content_encoding)
-        made->nv[made->count++] = NVS("grpc-encoding", exchange->content_encoding);
+        head->nv[head->count++] = NVS("grpc-encoding", exchange->content_encoding);
     if (exchange->timeout_ms) {
-        br_grpc_timeout(exchange->timeout_ms, made->timeout);
-        made->nv[made->count++] = NVS("grpc-timeout", made->timeout);
+        br_grpc_timeout(exchange->timeout_ms, head->timeout);
+        head->nv[head->count++] = NVS("grpc-timeout", head->timeout);
     }
 }
 
-static void h2_client_make_headers(const struct br_exchange *exchange, struct made *made)
+static void h2_client_make_headers(const struct br_exchange *exchange, struct request_head *head)
 {
-    made->count = 0;
-    made->nv[made->count++] = NVS(":method", exchange->method ? exchange->method : "POST");
-    made->nv[made->count++] = NVS(":scheme", exchange->secure ? "https" : "http");
-    made->nv[made->count++] = NVS(":path", exchange->path);
+    head->count = 0;
+    head->nv[head->count++] = NVS(":method", exchange->method ? exchange->method : "POST");
+    head->nv[head->count++] = NVS(":scheme", exchange->secure ? "https" : "http");
+    head->nv[head->count++] = NVS(":path", exchange->path);
     const char *authority = br_exchange_header(exchange, "host", exchange->authority);
     const char *type = exchange->content_type;
     const char *agent = br_exchange_header(exchange, "user-agent", exchange->user_agent);
     if (!exchange->grpc)
         type = br_exchange_header(exchange, "content-type", type);
-    made->nv[made->count++] = NVS(":authority", authority);
+    head->nv[head->count++] = NVS(":authority", authority);
     if (type)
-        made->nv[made->count++] = NVS("content-type", type);
+        head->nv[head->count++] = NVS("content-type", type);
     if (exchange->grpc)
-        h2_client_make_grpc_headers(exchange, made);
+        h2_client_make_grpc_headers(exchange, head);
     else
-        h2_client_make_http_headers(exchange, made);
+        h2_client_make_http_headers(exchange, head);
     if (agent)
-        made->nv[made->count++] = NVS("user-agent", agent);
-    for (size_t i = 0; i < exchange->n_headers && made->count < REQUEST_HEADERS_MAX; i++)
+        head->nv[head->count++] = NVS("user-agent", agent);
+    for (size_t i = 0; i < exchange->n_headers && head->count < REQUEST_HEADERS_MAX; i++)
         if (!br_exchange_skips(exchange, exchange->headers[i].name) &&
             (exchange->grpc || !h2_client_is_of_http1(exchange->headers[i].name)))
-            made->nv[made->count++] = NVS(exchange->headers[i].name, exchange->headers[i].value);
+            head->nv[head->count++] = NVS(exchange->headers[i].name, exchange->headers[i].value);
 }
 
 static int h2_client_send(struct br_conn *conn, struct br_exchange *exchange)
@@ -440,7 +443,7 @@ static int h2_client_send(struct br_conn *conn, struct br_exchange *exchange)
     struct call *call = br_calloc(1, sizeof *call);
     if (!call)
         return BR_ENOMEM;
-    struct made head;
+    struct request_head head;
     h2_client_make_headers(exchange, &head);
     call->exchange = exchange;
     br_grpc_prefix(call->prefix, exchange->content_encoding != NULL, (uint32_t)exchange->body.len);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HTTP/2, server side (RFC 9113), on nghttp2. Beyond the library: bodies go straight into a buffer
- * of the message's own size; whatever a client can do for free and often (resets that we have to
- * send, empty DATA, PRIORITY, PING, SETTINGS, WINDOW_UPDATE, unknown frames) is counted in a token
- * bucket, at whose end the connection is told to calm down (CVE-2025-8671, CVE-2019-9512 to -9518);
- * header lists are summed (HPACK bombs); ids of streams that were skipped stay closed
- * (section 5.1.1).
+ * HTTP/2, server side (RFC 9113), on nghttp2. This file adds:
+ * - Bodies are received directly into a buffer of the message's size.
+ * - A token bucket counts frames that cost the server more than the client: resets that we have to
+ * send, empty DATA, PRIORITY, PING, SETTINGS, WINDOW_UPDATE and unknown frames. A connection that
+ * exceeds it is closed with ENHANCE_YOUR_CALM (CVE-2025-8671, CVE-2019-9512 to -9518).
+ * - The size of decoded header lists is limited (HPACK bombs).
+ * - Ids of skipped streams stay closed (section 5.1.1).
  *
- * nghttp2 says nothing about frames of unknown types nor about those of streams that are closed, so
- * the frames' headers are looked for in the bytes.
+ * nghttp2 has no callbacks for frames of unknown types or of closed streams. Their frame headers
+ * are therefore parsed from the input.
  */
 #include <stdio.h>
 #include <string.h>
@@ -27,52 +28,54 @@
 #define GLITCH_PER_S 50
 #define SKIPPED_MAX 64
 #define ENDS_KEPT 16
-#define EARLY_MAX 65536u /* bytes that are awaited and thrown away after an early answer */
+#define EARLY_MAX 65536u /* bytes of a body to discard before an early response is sent */
 #define LATE_DATA_MIN 1024
-#define HEADS_MAX (768u << 10) /* bytes of a connection's heads that are not answered */
+#define HEADS_MAX (768u << 10) /* bytes of all unanswered request heads of a connection */
 #define HEAD_MIN 512
 #define FIELDS_MIN 16
-#define REPLIES_MAX (192u << 10) /* bytes of replies that wait, above which no request is begun */
-#define REPLY_COST 1024          /* of one that waits, beside its body */
-#define OVER_STREAMS 1           /* at a time, while the process holds more than it may */
-#define PING_STRIKES 2           /* that are forgiven between two replies */
-#define PING_IDLE_MS 7200000u    /* between PINGs of a client that has no request under way */
+#define REPLIES_MAX (192u << 10) /* bytes of unsent responses, above which streams are refused */
+#define REPLY_COST 1024          /* bytes that an unsent response counts besides its body */
+/* streams per connection while the process is above its memory limit */
+#define OVER_STREAMS 1
+#define PING_STRIKES 2        /* early PINGs that are tolerated between two responses */
+#define PING_IDLE_MS 7200000u /* minimum interval of PINGs without requests in progress */
 
-/* WINDOW_UPDATEs that a client may send for what we do, as Envoy counts them. */
+/* WINDOW_UPDATE frames that a client may send because of our frames, counted as in Envoy. */
 #define UPDATES_FIRST 5
 #define UPDATES_PER_STREAM 2
 #define UPDATES_PER_DATA 10
 #define UPDATES_MAX 10000
 
 struct stream {
-    struct br_request request; /* first: the service's view */
+    struct br_request request; /* the part that the handler uses */
     struct server *server;
     struct br_list link;
     int32_t id;
-    bool begun;         /* the service knows it */
-    bool ended;         /* the client sent everything */
-    bool discard;       /* handed over or refused: what still comes is thrown away */
-    bool refused;       /* it is being reset; the service never hears of it */
-    bool waits_for_end; /* an early answer is deferred */
+    bool begun;         /* the handler's `begin` was called */
+    bool ended;         /* the client sent END_STREAM */
+    bool discard;       /* handed over or refused: further body bytes are discarded */
+    bool refused;       /* being reset before the handler's `begin` */
+    bool waits_for_end; /* an early response waits for END_STREAM */
     size_t thrown_away;
-    struct br_progress progress; /* of the request, then of the reply */
-    size_t held;                 /* our part of server->held */
-    char *head;                  /* headers: names and values, terminated; until the reply */
+    struct br_progress progress; /* of the request, then of the response */
+    size_t held;                 /* this stream's part of server->held */
+    /* names and values of the headers, each terminated; freed with the reply */
+    char *head;
     size_t head_len, head_sum, reply_bytes;
     uint32_t head_cap, headers_cap;
-    struct br_header *headers; /* the same as pointers */
+    struct br_header *headers; /* pointers into `head` */
     uint8_t prefix[BR_GRPC_PREFIX];
     unsigned n_prefix;
     uint32_t message_len;
-    struct br_buf *out;                 /* the reply's body, */
-    uint8_t out_prefix[BR_GRPC_PREFIX]; /* and the bytes sent before it */
+    struct br_buf *out;                 /* body of the response */
+    uint8_t out_prefix[BR_GRPC_PREFIX]; /* gRPC prefix, sent before `out` */
     unsigned n_out_prefix;
-    size_t out_at;         /* in both */
-    struct br_rope pieces; /* of a reply that is a stream, instead of `out` */
-    bool pieces_end;       /* no more of them come, */
-    bool pieces_broken;    /* though they are not all */
+    size_t out_at;         /* bytes of `out_prefix` and `out` that were sent */
+    struct br_rope pieces; /* unsent body of a streamed response, instead of `out` */
+    bool pieces_end;       /* no further pieces will be added */
+    bool pieces_broken;    /* the streamed body ended incomplete */
     bool waits_for_piece;
-    struct br_str trailers; /* grpc-message and details, for the trailers */
+    struct br_str trailers; /* grpc-message, followed by the details from `details_at` on */
     size_t details_at;
     unsigned grpc_status;
 };
@@ -81,7 +84,7 @@ struct range {
     int32_t first, last;
 };
 
-/* A stream that the client ended. */
+/* A stream that the client has ended or reset. */
 struct end {
     int32_t id;
     bool reset;
@@ -93,29 +96,29 @@ struct server {
     struct br_handler *service;
     struct br_pool *pool;
     struct br_buf *scratch;
-    struct br_rope *pulling; /* where output goes while it is asked for */
+    struct br_rope *pulling; /* target of h2_server_send_data while br_h2_pull runs */
     struct br_list streams;
     unsigned n_streams;
-    size_t held;    /* by requests that are not here as a whole */
-    size_t heads;   /* bytes of all heads */
-    size_t replies; /* bytes of replies that wait for the client */
+    size_t held;    /* bytes of memory of incomplete requests */
+    size_t heads;   /* bytes of all request heads */
+    size_t replies; /* bytes of unsent responses */
     char peer[64];
     uint64_t now_ms;
     double tokens;
     uint64_t tokens_at_ms;
-    unsigned updates; /* WINDOW_UPDATEs that are still for free */
-    size_t skip;      /* input bytes before the next frame header */
+    unsigned updates; /* WINDOW_UPDATE frames that cost no token */
+    size_t skip;      /* input bytes until the next frame header */
     uint8_t head[BR_H2_FRAME_HEADER];
     unsigned n_head;
-    struct br_progress frame; /* of the one that is here in part */
+    struct br_progress frame; /* of an incomplete frame */
     uint64_t ping_min_ms, pinged_ms;
     unsigned ping_strikes;
-    bool ping_without_stream, pinged, ping_waits; /* waits: our own, for its answer */
+    bool ping_without_stream, pinged, ping_waits; /* ping_waits: our own PING is unanswered */
     bool replied_since_ping;
     int32_t last_stream;
     struct range skipped[SKIPPED_MAX];
     unsigned n_skipped;
-    struct end ends[ENDS_KEPT]; /* the last ones */
+    struct end ends[ENDS_KEPT]; /* ring of the last ENDS_KEPT */
     unsigned n_ends;
     bool broken, data_since_ping;
 };
@@ -125,12 +128,13 @@ static size_t h2_server_head_bytes(const struct stream *stream)
     return stream->head_cap + stream->headers_cap * sizeof *stream->headers;
 }
 
-/* Brings what an unfinished request holds up to date. */
+/* Updates the memory that an incomplete request counts. */
 static void h2_server_count_held(struct stream *stream, bool unfinished)
 {
-    size_t now = unfinished ? h2_server_head_bytes(stream) +
-                                  (stream->request.body ? stream->request.body->cap : 0)
-                            : 0;
+    const struct br_buf *body = stream->request.body;
+    size_t now = unfinished ? h2_server_head_bytes(stream) : 0;
+    if (unfinished && body)
+        now += body->cap;
     stream->server->held += now - stream->held;
     stream->held = now;
 }
@@ -172,8 +176,9 @@ static void h2_server_calm_down(struct server *srv)
     (void)nghttp2_session_terminate_session(srv->session, NGHTTP2_ENHANCE_YOUR_CALM);
 }
 
-/* Takes a token for something that costs us more than the client; false when it is too much. */
-static bool h2_server_afford(struct server *srv)
+/* Takes a token for a frame that costs us more than the client. Without a token, shuts the
+ * connection down and returns false. */
+static bool h2_server_take_token(struct server *srv)
 {
     srv->tokens += (double)(srv->now_ms - srv->tokens_at_ms) * GLITCH_PER_S / 1000.0;
     if (srv->tokens > GLITCH_BURST)
@@ -186,16 +191,16 @@ static bool h2_server_afford(struct server *srv)
     return false;
 }
 
-/* Also a process that holds more than it may answers: a refusal with a hint is what an honest
- * client goes by; who does not read it gets no other. */
-static bool h2_server_takes(const struct server *srv, unsigned others)
+/* Above the memory limit a connection still gets OVER_STREAMS streams. A retryable response
+ * makes well-behaved clients back off, and clients that do not read it get no further one. */
+static bool h2_server_accepts(const struct server *srv, unsigned others)
 {
     return others < OVER_STREAMS || !br_pool_is_over(srv->pool);
 }
 
 /* --- Headers -------------------------------------------------------------------------------- */
 
-/* A client may send a refused stream again: nothing of it was read (RFC 9113 section 8.7). */
+/* Clients may resend a refused stream, because none of it was processed (RFC 9113 section 8.7). */
 static int h2_server_refuse_new(nghttp2_session *session, int32_t id)
 {
     return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_REFUSED_STREAM)
@@ -209,7 +214,7 @@ static int h2_server_on_begin_headers(nghttp2_session *session, const nghttp2_fr
     struct server *srv = user;
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;
-    if (!h2_server_takes(srv, srv->n_streams))
+    if (!h2_server_accepts(srv, srv->n_streams))
         return h2_server_refuse_new(session, frame->hd.stream_id);
     struct stream *stream = br_block_new(srv->pool, BR_HOLDER_CONNECTIONS, sizeof *stream);
     if (!stream)
@@ -223,8 +228,8 @@ static int h2_server_on_begin_headers(nghttp2_session *session, const nghttp2_fr
     return 0;
 }
 
-/* Resets a stream before the service has heard of it. Of a head whose rest is still coming nghttp2
- * has to be told, too, or it goes on to read it. */
+/* Resets a stream before `begin`. If its head is incomplete, the caller also returns an error to
+ * nghttp2, which would otherwise process the rest. */
 static void h2_server_refuse(struct stream *stream, uint32_t code)
 {
     stream->refused = stream->discard = true;
@@ -233,7 +238,8 @@ static void h2_server_refuse(struct stream *stream, uint32_t code)
     (void)nghttp2_submit_rst_stream(stream->server->session, NGHTTP2_FLAG_NONE, stream->id, code);
 }
 
-/* Makes room for `len` bytes of text in all and so many fields. */
+/* Enlarges `head` to `len` bytes and `headers` to `n_fields` entries. Returns false if memory is
+ * short. */
 static bool h2_server_head_grow(struct stream *stream, size_t len, size_t n_fields)
 {
     struct br_pool *pool = stream->server->pool;
@@ -268,7 +274,7 @@ static void h2_server_head_add(struct stream *stream, const uint8_t *text, size_
     stream->head_len += len + 1;
 }
 
-/* Keeps a field. Offsets for now: the block may move while it grows. */
+/* Appends a header. Stores offsets instead of pointers, because `head` may still move. */
 static bool h2_server_field_add(struct stream *stream, const uint8_t *name, size_t name_len,
                                 const uint8_t *value, size_t value_len)
 {
@@ -311,7 +317,7 @@ static void h2_server_reply(struct br_request *request, const struct br_response
 static bool h2_server_write(struct br_request *request, const void *data, size_t len, size_t max);
 static void h2_server_end(struct br_request *request, bool whole);
 
-/* Turns offsets into pointers and takes the pseudo-headers out. */
+/* Converts offsets to pointers and removes the pseudo-headers. */
 static void h2_server_finish_head(struct stream *stream)
 {
     struct br_request *request = &stream->request;
@@ -355,8 +361,8 @@ static void h2_server_begin(struct stream *stream)
     struct br_request *request = &stream->request;
     if (stream->refused)
         return;
-    /* The client may send it again, when it has read them. */
-    if (srv->replies > REPLIES_MAX || !h2_server_takes(srv, srv->n_streams - 1)) {
+    /* The client may retry the stream after it has read pending responses. */
+    if (srv->replies > REPLIES_MAX || !h2_server_accepts(srv, srv->n_streams - 1)) {
         h2_server_refuse(stream, NGHTTP2_REFUSED_STREAM);
         return;
     }
@@ -376,7 +382,7 @@ static void h2_server_begin(struct stream *stream)
 
 /* --- Bodies --------------------------------------------------------------------------------- */
 
-/* Hands the request over, once: whole, or as soon as it is known to be broken. */
+/* Passes the request to the handler once: when it is complete, or when its body has failed. */
 static void h2_server_body_done(struct stream *stream)
 {
     struct br_request *request = &stream->request;
@@ -412,7 +418,7 @@ static void h2_server_grpc_add(struct stream *stream, const uint8_t *data, size_
         br_request_body_add(request, data, len, stream->message_len);
 }
 
-/* A body over the limit is refused by what its head says, where that says something. */
+/* Rejects a body above the limit by its Content-Length, if there is one. */
 static void h2_server_http_add(struct stream *stream, const uint8_t *data, size_t len)
 {
     struct br_request *request = &stream->request;
@@ -423,7 +429,7 @@ static void h2_server_http_add(struct stream *stream, const uint8_t *data, size_
         br_request_body_add(request, data, len, expected);
 }
 
-/* Lets an early answer go. */
+/* Sends an early response that waited for the end of the request. */
 static void h2_server_resume(struct stream *stream)
 {
     if (!stream->waits_for_end)
@@ -438,8 +444,7 @@ static int h2_server_on_data_chunk(nghttp2_session *session, uint8_t flags, int3
     (void)flags;
     struct server *srv = user;
     struct stream *stream = nghttp2_session_get_stream_user_data(session, id);
-    /* Credit is given back as bytes are taken; a connection that holds too much
-     * is not read from. */
+    /* Window credit is returned at once. Backpressure is applied by not reading the socket. */
     (void)nghttp2_session_consume(session, id, len);
     if (!stream)
         return 0;
@@ -476,7 +481,7 @@ static void h2_server_end_of_request(struct stream *stream)
 
 /* --- Frames --------------------------------------------------------------------------------- */
 
-/* Bounds the cost of a client's keepalive (gRPC A8, as grpc-go keeps it). */
+/* Enforces the minimum interval of a client's PINGs (gRPC A8) like grpc-go. */
 static void h2_server_check_ping_policy(struct server *srv)
 {
     bool busy = srv->n_streams > 0 || srv->ping_without_stream;
@@ -500,11 +505,11 @@ static void h2_server_on_ping(struct server *srv, bool ack)
     }
     if (!ack && srv->ping_min_ms)
         h2_server_check_ping_policy(srv);
-    /* grpc-go measures the path with a PING after data; those are part of the traffic. */
+    /* grpc-go measures the bandwidth with a PING after DATA, which costs no token. */
     if (!ack && srv->data_since_ping)
         srv->data_since_ping = false;
     else
-        (void)h2_server_afford(srv);
+        (void)h2_server_take_token(srv);
 }
 
 static int h2_server_on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
@@ -524,7 +529,7 @@ static int h2_server_on_frame_recv(nghttp2_session *session, const nghttp2_frame
     }
     case NGHTTP2_DATA: {
         if (frame->hd.length <= frame->data.padlen && !end)
-            (void)h2_server_afford(srv);
+            (void)h2_server_take_token(srv);
         srv->data_since_ping = srv->data_since_ping || frame->hd.length > 0;
         struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
         if (s && end)
@@ -538,14 +543,14 @@ static int h2_server_on_frame_recv(nghttp2_session *session, const nghttp2_frame
     case NGHTTP2_RST_STREAM:
     case NGHTTP2_SETTINGS:
         if (!(frame->hd.flags & NGHTTP2_FLAG_ACK))
-            (void)h2_server_afford(srv);
+            (void)h2_server_take_token(srv);
         return 0;
     default:
         return 0;
     }
 }
 
-/* True when the client skipped this id, by opening a higher one first. */
+/* Returns true if the client skipped this id by opening a higher one first. */
 static bool h2_server_was_skipped(const struct server *srv, int32_t id)
 {
     for (unsigned i = 0; i < srv->n_skipped; i++)
@@ -592,16 +597,16 @@ static int h2_server_on_frame_send(nghttp2_session *session, const nghttp2_frame
         srv->conn.fault = frame->goaway.error_code == NGHTTP2_ENHANCE_YOUR_CALM ? BR_FAULT_FLOOD
                                                                                 : BR_FAULT_PROTOCOL;
     if (end && (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS)) {
-        /* Answered before the client had sent all (section 8.1): the rest is not wanted. */
+        /* An early response (section 8.1): the client need not send the rest. */
         const struct stream *stream =
             nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
         if (stream && !stream->ended)
             (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, stream->id,
                                             NGHTTP2_NO_ERROR);
     }
-    /* A reset that a client provoked; our own after an early reply carry NO_ERROR. */
+    /* A reset that the client provoked; resets after early responses carry NO_ERROR. */
     if (frame->hd.type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR)
-        (void)h2_server_afford(srv);
+        (void)h2_server_take_token(srv);
     return 0;
 }
 
@@ -651,8 +656,8 @@ static ssize_t h2_server_read_out(nghttp2_session *session, int32_t id, uint8_t 
     (void)buf;
     (void)user;
     struct stream *stream = source->ptr;
-    /* An answer that came before the request was over waits for its end, so that what is wrong with
-     * the rest is still noticed; but not for the whole of a large body. */
+    /* An early HTTP response waits for the end of the request, so that errors in the rest are still
+     * detected. It is sent after EARLY_MAX further bytes at the latest. */
     if (!stream->ended && stream->thrown_away < EARLY_MAX && !stream->request.grpc) {
         stream->waits_for_end = true;
         return NGHTTP2_ERR_DEFERRED;
@@ -674,7 +679,7 @@ static ssize_t h2_server_read_out(nghttp2_session *session, int32_t id, uint8_t 
     return (ssize_t)n;
 }
 
-/* The next pieces of a stream. */
+/* Announces the next bytes of a streamed response to nghttp2. */
 static ssize_t h2_server_read_pieces(nghttp2_session *session, int32_t id, uint8_t *buf, size_t len,
                                      uint32_t *flags, nghttp2_data_source *source, void *user)
 {
@@ -685,7 +690,8 @@ static ssize_t h2_server_read_pieces(nghttp2_session *session, int32_t id, uint8
     struct stream *stream = source->ptr;
     size_t left = stream->pieces.len, n = left < len ? left : len;
     if (left == 0 && stream->pieces_broken)
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* it sends RST_STREAM, INTERNAL_ERROR */
+        /* nghttp2 then sends RST_STREAM with INTERNAL_ERROR */
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     if (left == 0 && !stream->pieces_end) {
         stream->waits_for_piece = true;
         return NGHTTP2_ERR_DEFERRED;
@@ -727,7 +733,7 @@ static int h2_server_pull_out(struct stream *stream, size_t len)
     return len ? br_rope_add(srv->pulling, stream->out, data, len) : 0;
 }
 
-/* Takes the frame's bytes as slices of the reply; they stay alive as long as the rope has them. */
+/* Appends a DATA frame whose payload is slices of the response; the rope keeps references. */
 static int h2_server_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head,
                                size_t len, nghttp2_data_source *source, void *user)
 {
@@ -743,8 +749,8 @@ static int h2_server_send_data(nghttp2_session *session, nghttp2_frame *frame, c
     return 0;
 }
 
-/* Takes the reply's body, or puts its text, with gRPC's prefix, into a buffer of the stream's own.
- */
+/* References the body of a response, or copies its text with the gRPC prefix to a new buffer.
+ * Returns false if memory is short. */
 static bool h2_server_set_out(struct stream *stream, const struct br_response *response)
 {
     const void *data = response->text;
@@ -870,16 +876,16 @@ static struct server *h2_server_of(const struct br_conn *conn)
     return (struct server *)(uintptr_t)conn;
 }
 
-/* True for a frame that nghttp2 drops without a word, because its stream is closed. Full DATA
- * frames of a body that was refused are on their way for as long as the client does not know. */
+/* Returns true for a frame that nghttp2 silently drops because its stream is closed. Full DATA
+ * frames are excepted: a client may have sent them before it received our refusal. */
 static bool h2_server_is_late(const struct server *srv, uint8_t type, size_t len, int32_t id)
 {
     return (type == NGHTTP2_HEADERS || (type == NGHTTP2_DATA && len < LATE_DATA_MIN)) &&
            id <= srv->last_stream && !nghttp2_session_get_stream_user_data(srv->session, id);
 }
 
-/* A client that has ended a stream may not go on with it (section 5.1): true when it does, and
- * nghttp2, which does not remember closed streams, would not notice. */
+/* Returns true if a client sends frames on a stream that it has ended (section 5.1). nghttp2 is
+ * configured not to remember closed streams and cannot detect it. */
 static bool h2_server_is_after_end(const struct server *srv, int32_t id)
 {
     bool open = id > srv->last_stream || nghttp2_session_get_stream_user_data(srv->session, id);
@@ -901,7 +907,7 @@ static void h2_server_check_end(struct server *srv, uint8_t type, uint8_t flags,
         srv->ends[srv->n_ends++ % ENDS_KEPT] = (struct end){id, reset};
 }
 
-/* Counts what nghttp2's callbacks do not tell of, by the frame's header. */
+/* Counts frames by their header if nghttp2 has no callback for them. */
 static void h2_server_count_frame(struct server *srv, const uint8_t head[BR_H2_FRAME_HEADER])
 {
     size_t len = (size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2];
@@ -915,10 +921,10 @@ static void h2_server_count_frame(struct server *srv, const uint8_t head[BR_H2_F
         srv->updates--;
     else if (type == NGHTTP2_WINDOW_UPDATE || type > NGHTTP2_CONTINUATION ||
              h2_server_is_late(srv, type, len, (int32_t)(id & INT32_MAX)))
-        (void)h2_server_afford(srv);
+        (void)h2_server_take_token(srv);
 }
 
-/* Goes from frame header to frame header, wherever the input is cut. */
+/* Finds all frame headers in the input, which may be split anywhere. */
 static void h2_server_count_frames(struct server *srv, const uint8_t *data, size_t len)
 {
     const uint8_t *end = data + len;
@@ -945,7 +951,9 @@ static int h2_server_input(struct br_conn *conn, const uint8_t *data, size_t len
     srv->now_ms = now_ms;
     br_progress_add(&srv->frame, len, now_ms);
     h2_server_count_frames(srv, data,
-                           len); /* before: a stream may be closed by what comes after its frame */
+                           /* before nghttp2_session_mem_recv, which may close streams of later
+                            * frames */
+                           len);
     ssize_t n = nghttp2_session_mem_recv(srv->session, data, len);
     if (n < 0 && n != NGHTTP2_ERR_NOMEM)
         (void)nghttp2_session_terminate_session(srv->session, n == NGHTTP2_ERR_BAD_CLIENT_MAGIC
@@ -982,22 +990,22 @@ static bool h2_server_idle(const struct br_conn *conn)
     return h2_server_of(conn)->n_streams == 0;
 }
 
-static bool h2_server_owes(const struct stream *stream, enum br_owed what)
+static bool h2_server_awaits(const struct stream *stream, enum br_awaited what)
 {
     if (stream->request.replied)
-        return what == BR_OWES_READING && (!stream->request.streaming || stream->pieces.len);
-    return !stream->ended && what == (stream->begun ? BR_OWES_BODY : BR_OWES_HEAD);
+        return what == BR_AWAITS_READING && (!stream->request.streaming || stream->pieces.len);
+    return !stream->ended && what == (stream->begun ? BR_AWAITS_BODY : BR_AWAITS_HEAD);
 }
 
-static uint64_t h2_server_owes_since(struct br_conn *conn, uint64_t now_ms, enum br_owed what)
+static uint64_t h2_server_awaits_since(struct br_conn *conn, uint64_t now_ms, enum br_awaited what)
 {
     struct server *srv = h2_server_of(conn);
-    bool half_frame = what == BR_OWES_HEAD && (srv->skip || srv->n_head);
+    bool half_frame = what == BR_AWAITS_HEAD && (srv->skip || srv->n_head);
     uint64_t since = half_frame ? srv->frame.since_ms : UINT64_MAX;
     srv->now_ms = now_ms;
     for (const struct br_list *list = srv->streams.next; list != &srv->streams; list = list->next) {
         const struct stream *stream = br_container_of(list, struct stream, link);
-        if (h2_server_owes(stream, what) && stream->progress.since_ms < since)
+        if (h2_server_awaits(stream, what) && stream->progress.since_ms < since)
             since = stream->progress.since_ms;
     }
     return since;
@@ -1047,7 +1055,7 @@ static const struct br_conn_ops server_ops = {
     .output = h2_server_output,
     .finished = h2_server_finished,
     .idle = h2_server_idle,
-    .owes_since = h2_server_owes_since,
+    .awaits_since = h2_server_awaits_since,
     .held = h2_server_held,
     .shutdown = h2_server_shut_down,
     .ping = h2_server_ping,

@@ -8,9 +8,9 @@
 #include "wire/http1_internal.h"
 
 #define CHUNK_LINE_MAX 1024
-#define CHUNK_EXT_MAX 16384 /* of all chunks of a message */
-#define LINE_MIN 256        /* the smallest line buffer */
-#define IDLE_MAX 4096       /* larger buffers are not kept between messages */
+#define CHUNK_EXT_MAX 16384 /* bytes of all chunk extensions of a message */
+#define LINE_MIN 256        /* minimum size of the line buffer, in bytes */
+#define IDLE_MAX 4096       /* bytes; larger buffers are freed between messages */
 
 int br_http1_init(struct br_http1 *parser, bool responses)
 {
@@ -58,8 +58,8 @@ static void http1_empty(struct br_http1_text *http1_text)
     }
 }
 
-/* Forgets the message that was reported. What follows one that closes the connection is not looked
- * at: RFC 9112 section 9.6. */
+/* Resets the parser for the next message. Input after a message that closes the connection is
+ * ignored (RFC 9112 section 9.6). */
 static void http1_begin(struct br_http1 *parser)
 {
     struct br_http1_impl *i = parser->impl;
@@ -78,7 +78,7 @@ static void http1_begin(struct br_http1 *parser)
     *parser = (struct br_http1){.impl = i};
 }
 
-/* The strings stay until the next call, because DONE is when a caller acts on them. */
+/* The strings of the head stay valid until the next call, because callers use them at DONE. */
 static enum br_http1_event http1_report(struct br_http1_impl *http1_impl)
 {
     http1_impl->state = BR_HTTP1_REPORTED;
@@ -92,8 +92,8 @@ struct line {
     size_t len;
 };
 
-/* Keeps the start of a line for when the rest comes. */
-static bool http1_hold(struct br_http1 *parser, const uint8_t *data, size_t count)
+/* Stores an incomplete line. */
+static bool http1_store_line(struct br_http1 *parser, const uint8_t *data, size_t count)
 {
     struct br_http1_text *http1_text = &parser->impl->line;
     size_t need = http1_text->len + count;
@@ -105,8 +105,8 @@ static bool http1_hold(struct br_http1 *parser, const uint8_t *data, size_t coun
     return true;
 }
 
-/* Cuts off the CRLF, the only end that a line may have: RFC 9112 section 2.2 allows to take a bare
- * LF for one, and that is what requests are smuggled with. */
+/* Removes the CRLF. RFC 9112 section 2.2 also allows a bare LF, but that enables request
+ * smuggling and is rejected. */
 static enum line_result http1_end_line(struct br_http1 *parser, const char *data, size_t len,
                                        struct line *ret)
 {
@@ -118,24 +118,25 @@ static enum line_result http1_end_line(struct br_http1 *parser, const char *data
     return LINE_WHOLE;
 }
 
-/* Takes a line of at most `max` bytes with its CRLF, of which the result is free. It lies in the
- * input where it came in one piece, else in the line buffer, until the next call. */
+/* Takes a line of at most `max` bytes including its CRLF; `*ret` excludes the CRLF. A line that
+ * arrived in one piece stays in the input, others are in the line buffer until the next call. */
 static enum line_result http1_take_line(struct br_http1 *parser, const uint8_t **data, size_t *len,
                                         size_t max, unsigned long_status, const char *long_text,
                                         struct line *ret)
 {
     struct br_http1_text *http1_text = &parser->impl->line;
-    size_t room = max - http1_text->len;
+    size_t available = max - http1_text->len;
     const uint8_t *at = *data;
-    const uint8_t *lf = *len ? memchr(at, '\n', *len < room ? *len : room) : NULL;
+    size_t searched = *len < available ? *len : available;
+    const uint8_t *lf = *len ? memchr(at, '\n', searched) : NULL;
     size_t n = lf ? (size_t)(lf - at) + 1 : *len;
-    if (n > room) {
+    if (n > available) {
         br_http1_refuse(parser, long_status, long_text);
         return LINE_REFUSED;
     }
     *data += n;
     *len -= n;
-    if (n && (!lf || http1_text->len) && !http1_hold(parser, at, n))
+    if (n && (!lf || http1_text->len) && !http1_store_line(parser, at, n))
         return LINE_REFUSED;
     if (!lf)
         return LINE_MORE;
@@ -146,13 +147,13 @@ static enum line_result http1_take_line(struct br_http1 *parser, const uint8_t *
     return http1_end_line(parser, http1_text->data, n, ret);
 }
 
-/* An interim response (RFC 9110 section 15.2) is skipped; the budget of heads goes on. 101 answers
- * a request that we never make. */
+/* Skips an interim response (RFC 9110 section 15.2), which still counts towards the limit of the
+ * head. We never request an upgrade, so 101 is an error. */
 static bool http1_skip_interim(struct br_http1 *parser)
 {
     struct br_http1_impl *i = parser->impl;
     if (parser->status == 101)
-        return br_http1_refuse(parser, 400, "the server switched protocols unasked");
+        return br_http1_refuse(parser, 400, "the server switched protocols without a request");
     i->state = BR_HTTP1_START;
     i->head.len = 0;
     i->n_fields = 0;
@@ -161,14 +162,14 @@ static bool http1_skip_interim(struct br_http1 *parser)
     return true;
 }
 
-/* One line of the head. `*ret_head` when it was the last. */
+/* Processes one line of the head. Sets `*ret_head` after the last one. */
 static bool http1_head_line(struct br_http1 *parser, const struct line *line, bool *ret_head)
 {
     struct br_http1_impl *i = parser->impl;
     i->budget -= line->len + 2;
     if (i->state == BR_HTTP1_START) {
         if (line->len == 0 && !i->responses && !i->blank) {
-            i->blank = true; /* RFC 9112 section 2.2: a server SHOULD ignore one */
+            i->blank = true; /* RFC 9112 section 2.2: a server SHOULD ignore one empty line */
             return true;
         }
         i->state = BR_HTTP1_FIELDS;
@@ -185,12 +186,14 @@ static bool http1_head_line(struct br_http1 *parser, const struct line *line, bo
     return true;
 }
 
-/* Another protocol (TLS, say) is told at its first byte, not when a line feed comes. */
-static bool http1_looks_alien(const struct br_http1_impl *http1_impl, const uint8_t *data,
-                              size_t len)
+/* Returns true if the first byte shows another protocol, such as TLS, without waiting for a line
+ * feed. */
+static bool http1_is_other_protocol(const struct br_http1_impl *http1_impl, const uint8_t *data,
+                                    size_t len)
 {
-    return http1_impl->state == BR_HTTP1_START && http1_impl->line.len == 0 && len > 0 &&
-           *data != '\r' && *data != '\n' && !br_http1_is_tchar((char)*data);
+    if (http1_impl->state != BR_HTTP1_START || http1_impl->line.len > 0 || len == 0)
+        return false;
+    return *data != '\r' && *data != '\n' && !br_http1_is_tchar((char)*data);
 }
 
 static enum br_http1_event http1_read_head(struct br_http1 *parser, const uint8_t **data,
@@ -199,9 +202,9 @@ static enum br_http1_event http1_read_head(struct br_http1 *parser, const uint8_
     struct br_http1_impl *i = parser->impl;
     bool head = false;
     while (!head) {
-        /* RFC 9112 section 3: 414 is a MUST for a target that is too long to read. */
+        /* RFC 9112 section 3: a server MUST answer a target that is too long with 414. */
         unsigned long_status = i->state == BR_HTTP1_START ? 414 : 431;
-        if (http1_looks_alien(i, *data, *len)) {
+        if (http1_is_other_protocol(i, *data, *len)) {
             br_http1_refuse(parser, 400, "this is not HTTP");
             return BR_HTTP1_ERROR;
         }
@@ -235,7 +238,7 @@ static size_t http1_skip_token(const char *text, size_t at, size_t len)
     return at;
 }
 
-/* RFC 9110 section 5.6.4, from the opening quote; 0 when it is malformed. */
+/* Returns the position after a quoted string (RFC 9110 section 5.6.4), or 0 if it is malformed. */
 static size_t http1_skip_quoted(const char *text, size_t at, size_t len)
 {
     for (at++; at < len && text[at] != '"'; at++) {
@@ -286,7 +289,7 @@ static bool http1_chunk_size(struct br_http1 *parser, const struct line *line)
         return br_http1_refuse(parser, 400, "the chunk extensions are over 16 KiB");
     i->ext_budget -= line->len - n;
     if (!http1_valid_extensions(line->data, n, line->len))
-        return br_http1_refuse(parser, 400, "a chunk size is followed by something else");
+        return br_http1_refuse(parser, 400, "a chunk size is followed by invalid characters");
     i->left = size;
     i->state = size ? BR_HTTP1_CHUNK_DATA : BR_HTTP1_TRAILERS;
     i->budget = BR_HTTP1_HEAD_MAX;
@@ -331,7 +334,7 @@ static enum line_result http1_read_trailer(struct br_http1 *parser, const uint8_
     return LINE_WHOLE;
 }
 
-/* Hands out what there is of the `left` bytes. */
+/* Returns as much of the remaining body, or of the chunk, as the input contains. */
 static enum br_http1_event http1_take_body(struct br_http1_impl *http1_impl, const uint8_t **data,
                                            size_t *len, const uint8_t **body, size_t *body_len)
 {
@@ -346,7 +349,8 @@ static enum br_http1_event http1_take_body(struct br_http1_impl *http1_impl, con
     return BR_HTTP1_BODY;
 }
 
-/* One step inside chunked framing; true when `*ret_event` is to be returned. */
+/* Performs one step of the chunked coding. Returns true if `*ret_event` must be returned to the
+ * caller. */
 static bool http1_step_chunked(struct br_http1 *parser, const uint8_t **data, size_t *len,
                                const uint8_t **body, size_t *body_len,
                                enum br_http1_event *ret_event)
@@ -424,7 +428,7 @@ enum br_http1_event br_http1_eof(struct br_http1 *parser)
             return http1_report(i);
         break;
     case BR_HTTP1_START:
-        /* After an interim response the final one is still owed. */
+        /* After an interim response, the final response is missing. */
         if (i->line.len == 0 && (i->budget == BR_HTTP1_HEAD_MAX || i->blank))
             return BR_HTTP1_MORE;
         break;

@@ -8,7 +8,7 @@
 
 #define HEAD_TEXT_MIN 512
 
-/* Fields with a meaning for framing, as bits of `seen`. */
+/* Bits of `seen`: headers that are interpreted here. */
 enum {
     SEEN_LENGTH = 1,
     SEEN_CODING = 2,
@@ -45,14 +45,15 @@ bool br_http1_is_text(char letter)
     return letter == '\t' || ((uint8_t)letter >= 0x20 && letter != 0x7f);
 }
 
-/* RFC 3986 is ASCII without spaces; a fragment is not part of a request's target (RFC 9112
+/* Returns true for ASCII without spaces (RFC 3986). A request target has no fragment (RFC 9112
  * section 3.2). */
 static bool http1_head_is_target_char(char letter)
 {
     return letter > 0x20 && letter < 0x7f && letter != '#';
 }
 
-/* RFC 3986 section 3.2.2 and 3.2.3: a name, an address, a port. */
+/* Returns true for characters of a name, an address or a port (RFC 3986 sections 3.2.2 and
+ * 3.2.3). */
 static bool http1_head_is_host_char(char letter)
 {
     return http1_head_is_alnum(letter) || (letter && strchr("-._~%!$&'()*+,;=:[]", letter));
@@ -67,7 +68,7 @@ static bool http1_head_all(const char *text, size_t len, bool (*is)(char c))
     return true;
 }
 
-/* Appends a terminated string to the head. The strings of a line are shorter than the line. */
+/* Appends a terminated string to the head. The strings of a line are never longer than the line. */
 static bool http1_head_keep_text(struct br_http1 *parser, const char *text, size_t len)
 {
     struct br_http1_text *http1_text = &parser->impl->head;
@@ -82,7 +83,7 @@ static bool http1_head_keep_text(struct br_http1 *parser, const char *text, size
     return true;
 }
 
-/* RFC 9112 section 2.3: "HTTP/" DIGIT "." DIGIT, case-sensitive. */
+/* Parses "HTTP/" DIGIT "." DIGIT, which is case-sensitive (RFC 9112 section 2.3). */
 static bool http1_head_read_version(struct br_http1 *parser, const char *text, size_t len)
 {
     if (len != 8 || memcmp(text, "HTTP/", 5) != 0 || !http1_head_is_digit(text[5]) ||
@@ -94,13 +95,15 @@ static bool http1_head_read_version(struct br_http1 *parser, const char *text, s
     return true;
 }
 
-/* absolute-form (RFC 9112 section 3.2.2): keeps the path and the authority; user names in it are
- * refused as RFC 9110 section 4.2.4 advises. */
+/* Stores the path and the authority of an absolute-form (RFC 9112 section 3.2.2). Rejects user
+ * names, as RFC 9110 section 4.2.4 recommends. */
 static bool http1_head_absolute_target(struct br_http1 *parser, const char *text, size_t len)
 {
-    size_t scheme = len > 7 && strncasecmp(text, "http://", 7) == 0    ? 7
-                    : len > 8 && strncasecmp(text, "https://", 8) == 0 ? 8
-                                                                       : 0;
+    size_t scheme = 0;
+    if (len > 7 && strncasecmp(text, "http://", 7) == 0)
+        scheme = 7;
+    else if (len > 8 && strncasecmp(text, "https://", 8) == 0)
+        scheme = 8;
     if (!scheme)
         return br_http1_refuse(parser, 400, "the target is not a path");
     size_t end = scheme;
@@ -112,12 +115,12 @@ static bool http1_head_absolute_target(struct br_http1 *parser, const char *text
     if (no_path && !http1_head_keep_text(parser, "/", 1))
         return false;
     if (no_path)
-        parser->impl->head.len--; /* the query goes on where the slash ends */
+        parser->impl->head.len--; /* the query directly follows the slash */
     return http1_head_keep_text(parser, text + end, len - end) &&
            http1_head_keep_text(parser, text + scheme, end - scheme);
 }
 
-/* Keeps the target and, after it, the authority of an absolute-form or an empty string. */
+/* Stores the target, followed by the authority of an absolute-form or an empty string. */
 static bool http1_head_read_target(struct br_http1 *parser, const char *text, size_t len,
                                    bool options)
 {
@@ -150,12 +153,14 @@ static bool http1_head_request_line(struct br_http1 *parser, const char *line, s
            http1_head_read_target(parser, target, (size_t)(space - target), options);
 }
 
-/* RFC 9112 section 4. The space before an empty reason is missing often, and harmless. */
+/* RFC 9112 section 4. Many servers omit the space before an empty reason, which is accepted. */
 static bool http1_head_status_line(struct br_http1 *parser, const char *line, size_t len)
 {
-    if (len < 12 || line[8] != ' ' || !http1_head_all(line + 9, 3, http1_head_is_digit) ||
-        line[9] == '0' || (len > 12 && line[12] != ' ') ||
-        !http1_head_all(line + 12, len - 12, br_http1_is_text))
+    bool has_status = len >= 12 && line[8] == ' ' && line[9] != '0' &&
+                      http1_head_all(line + 9, 3, http1_head_is_digit);
+    bool reason_ok = has_status && (len == 12 || line[12] == ' ') &&
+                     http1_head_all(line + 12, len - 12, br_http1_is_text);
+    if (!reason_ok)
         return br_http1_refuse(parser, 400, "the status line is malformed");
     parser->status = (unsigned)((line[9] - '0') * 100 + (line[10] - '0') * 10 + (line[11] - '0'));
     return http1_head_read_version(parser, line, 8);
@@ -202,7 +207,7 @@ bool br_http1_field_line(struct br_http1 *parser, const char *line, size_t len, 
     return !keep || http1_head_keep_field(parser, line, name, value, (size_t)(end - value));
 }
 
-/* Notes that a field was there; false when it was there before. */
+/* Sets a bit of `seen`. Returns false if it was already set. */
 static bool http1_head_first(struct br_http1 *parser, unsigned bit)
 {
     bool again = parser->impl->seen & bit;
@@ -229,8 +234,8 @@ static bool http1_head_on_content_length(struct br_http1 *parser, const char *va
     return true;
 }
 
-/* True when the last coding of the list is chunked, and no other one is: then the framing is clear
- * and only the coding unknown, which RFC 9112 section 6.1 answers with 501. */
+/* Returns true if chunked is the last coding of a list and occurs once. The framing is then
+ * clear, only a coding is unknown, and RFC 9112 section 6.1 requires 501. */
 static bool http1_head_ends_in_chunked(const char *value)
 {
     size_t len = strlen(value);
@@ -249,7 +254,7 @@ static bool http1_head_on_transfer_encoding(struct br_http1 *parser, const char 
         return br_http1_refuse(parser, 400, "HTTP/1.0 has no Transfer-Encoding");
     if (strcasecmp(value, "chunked") != 0)
         return br_http1_refuse(parser, http1_head_ends_in_chunked(value) ? 501 : 400,
-                               "Transfer-Encoding is not chunked alone");
+                               "Transfer-Encoding must be chunked");
     parser->chunked = true;
     return true;
 }
@@ -268,8 +273,8 @@ static bool http1_head_on_host(struct br_http1 *parser, const char *value)
     return true;
 }
 
-/* RFC 9110 section 7.6.1: a list of tokens, of which two matter; empty elements are legal (5.6.1).
- */
+/* Parses a list of tokens (RFC 9110 section 7.6.1), of which "close" and "keep-alive" matter.
+ * Empty elements are legal (section 5.6.1). */
 static bool http1_head_on_connection(struct br_http1 *parser, const char *value)
 {
     for (const char *s = value; *s;) {
@@ -296,7 +301,7 @@ static bool http1_head_on_expect(struct br_http1 *parser, const char *value)
     if (parser->impl->responses)
         return true;
     if (!http1_head_first(parser, SEEN_EXPECT) || strcasecmp(value, "100-continue") != 0)
-        return br_http1_refuse(parser, 417, "only 100-continue can be expected");
+        return br_http1_refuse(parser, 417, "Expect must be 100-continue");
     return true;
 }
 
@@ -319,7 +324,7 @@ static bool http1_head_on_field(struct br_http1 *parser, const struct br_http1_h
     return true;
 }
 
-/* The strings of the head no longer move: points at them. */
+/* Sets the pointers of the public fields, once the strings of the head no longer move. */
 static bool http1_head_point_at_fields(struct br_http1 *parser)
 {
     struct br_http1_impl *i = parser->impl;
@@ -348,7 +353,9 @@ static void http1_head_frame_body(struct br_http1 *parser)
     struct br_http1_impl *i = parser->impl;
     bool bodyless = i->responses ? parser->status == 204 || parser->status == 304
                                  : !parser->chunked && !parser->has_length;
-    i->left = bodyless ? 0 : parser->has_length ? parser->content_length : UINT64_MAX;
+    i->left = parser->has_length ? parser->content_length : UINT64_MAX;
+    if (bodyless)
+        i->left = 0;
     if (bodyless || parser->has_length) {
         i->state = BR_HTTP1_LENGTH;
     } else if (parser->chunked) {
@@ -369,13 +376,14 @@ bool br_http1_finish_head(struct br_http1 *parser)
             return false;
     }
     if (parser->chunked && parser->has_length)
-        return br_http1_refuse(parser, 400, "there are Content-Length and Transfer-Encoding");
+        return br_http1_refuse(parser, 400,
+                               "there are both Content-Length and Transfer-Encoding headers");
     if (!i->responses && parser->minor > 0 && !(i->seen & SEEN_HOST))
         return br_http1_refuse(parser, 400, "there is no Host header");
     parser->keep_alive =
         !(i->seen & SEEN_CLOSE) && (parser->minor > 0 || (i->seen & SEEN_KEEP_ALIVE));
     http1_head_frame_body(parser);
-    /* RFC 9110 section 10.1.1: ignored in HTTP/1.0, and pointless without a body. */
+    /* RFC 9110 section 10.1.1: ignored for HTTP/1.0, and useless without a body. */
     parser->expect_continue =
         (i->seen & SEEN_EXPECT) && parser->minor > 0 && (parser->chunked || parser->content_length);
     return true;

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The functions that the two files of the HTTP/1.1 parser share. http1.c cuts input into lines and
- * bodies; http1_head.c reads the lines of a head and decides how its body is framed.
+ * Functions that the two files of the HTTP/1.1 parser share. http1.c splits input into lines and
+ * bodies. http1_head.c parses the lines of a head and determines the framing of the body.
  */
 #pragma once
 
 #include "wire/http1.h"
 
 enum br_http1_state {
-    BR_HTTP1_START,      /* before the first byte of a message, or in its start line */
-    BR_HTTP1_FIELDS,     /* in the head's field lines */
-    BR_HTTP1_LENGTH,     /* in a body of a known length: `left` */
-    BR_HTTP1_UNTIL_EOF,  /* in a response's body that ends with the connection */
-    BR_HTTP1_CHUNK_SIZE, /* before or in the line with a chunk's size */
-    BR_HTTP1_CHUNK_DATA, /* in a chunk: `left` */
-    BR_HTTP1_CHUNK_END,  /* in the CRLF after it */
-    BR_HTTP1_TRAILERS,   /* in the field lines after the last chunk */
-    BR_HTTP1_COMPLETE,   /* DONE is to be reported */
-    BR_HTTP1_REPORTED,   /* it was; the next call starts anew */
-    BR_HTTP1_CLOSED,     /* nothing after this message counts */
+    BR_HTTP1_START,      /* before a message, or in its start line */
+    BR_HTTP1_FIELDS,     /* in the header lines */
+    BR_HTTP1_LENGTH,     /* in a body of known length; `left` bytes remain */
+    BR_HTTP1_UNTIL_EOF,  /* in a response body that ends with the connection */
+    BR_HTTP1_CHUNK_SIZE, /* before or in a chunk size line */
+    BR_HTTP1_CHUNK_DATA, /* in a chunk; `left` bytes remain */
+    BR_HTTP1_CHUNK_END,  /* in the CRLF after a chunk */
+    BR_HTTP1_TRAILERS,   /* in the trailers */
+    BR_HTTP1_COMPLETE,   /* BR_HTTP1_DONE must be returned */
+    BR_HTTP1_REPORTED,   /* BR_HTTP1_DONE was returned; the next call starts a message */
+    BR_HTTP1_CLOSED,     /* all further input is ignored */
     BR_HTTP1_FAILED,
 };
 
@@ -30,34 +30,35 @@ struct br_http1_text {
 struct br_http1_impl {
     enum br_http1_state state;
     bool responses;
-    bool blank;                /* the one empty line before a request was there */
-    unsigned seen;             /* which of the fields with a meaning were there */
-    uint32_t n_fields;         /* in the head, or in the trailers */
-    size_t budget;             /* bytes that the head, or the trailers, may still take */
-    size_t ext_budget;         /* bytes that a message's chunk extensions may still take */
-    uint64_t left;             /* bytes until the end of the body, or of the chunk */
-    struct br_http1_text line; /* a line whose end has not come yet */
-    struct br_http1_text head; /* strings: of the start line, then names and values in turn */
+    bool blank;                /* the empty line allowed before a request was skipped */
+    unsigned seen;             /* SEEN_ bits of headers that occurred */
+    uint32_t n_fields;         /* header lines of the head, or of the trailers */
+    size_t budget;             /* bytes that the head, or the trailers, may still have */
+    size_t ext_budget;         /* bytes that the chunk extensions may still have */
+    uint64_t left;             /* bytes until the end of the body or chunk */
+    struct br_http1_text line; /* an incomplete line */
+    /* terminated strings: of the start line, then names and values alternately */
+    struct br_http1_text head;
     struct br_http1_header *headers;
     uint32_t headers_cap;
 };
 
-/* Sets the error; returns false. */
+/* Sets the error and the state BR_HTTP1_FAILED. Always returns false. */
 bool br_http1_refuse(struct br_http1 *parser, unsigned status, const char *text);
 
-/* Reads a request-line or status-line without its CRLF. False when it is refused. */
+/* Parses a request line or status line without its CRLF. Returns false after an error. */
 bool br_http1_start_line(struct br_http1 *parser, const char *line, size_t len);
 
-/* Checks a field line without its CRLF and counts it; `keep` it in the head or drop it (trailers).
- * False when it is refused. */
+/* Validates and counts a header line without its CRLF. Stores it if `keep` is true; trailers are
+ * dropped. Returns false after an error. */
 bool br_http1_field_line(struct br_http1 *parser, const char *line, size_t len, bool keep);
 
-/* Ends the head: fills the public fields and sets the state by how the body is framed. False when
- * it is refused. */
+/* Ends the head: sets the public fields, and the state for the framing of the body. Returns
+ * false after an error. */
 bool br_http1_finish_head(struct br_http1 *parser);
 
-/* Return true for what tokens are made of (RFC 9110 section 5.6.2); SP or HTAB (section 5.6.3);
- * what field values are made of: that, visible ASCII and bytes over it (section 5.5). */
+/* Return true for characters of a class in RFC 9110: tokens (section 5.6.2), white space
+ * (section 5.6.3), field values (section 5.5). Values include bytes above 0x7f. */
 bool br_http1_is_tchar(char letter);
 bool br_http1_is_space(char letter);
 bool br_http1_is_text(char letter);

@@ -19,7 +19,7 @@ static bool multipart_is_token(char letter)
     return letter > ' ' && letter < 0x7f && !strchr("()<>@,;:\\\"/[]?={}", letter);
 }
 
-/* A header's text, from `p` to `end`. */
+/* The unparsed part of a header value, from `p` to `end`. */
 struct text {
     const char *p, *end;
 };
@@ -48,7 +48,7 @@ static bool multipart_put(struct parameter *ret, char letter)
 static bool multipart_read_quoted(struct text *text, struct parameter *ret)
 {
     for (text->p++; text->p < text->end && *text->p != '"'; text->p++) {
-        /* Browsers of old sent paths with single backslashes: only what needs it is an escape. */
+        /* Old browsers sent paths with single backslashes, so only `\"` and `\\` are escapes. */
         if (*text->p == '\\' && text->end - text->p > 1 &&
             (text->p[1] == '"' || text->p[1] == '\\'))
             text->p++;
@@ -58,7 +58,8 @@ static bool multipart_read_quoted(struct text *text, struct parameter *ret)
     return text->p < text->end && *text->p++ == '"';
 }
 
-/* Reads `; name=value`. 1: there is one; 0: the text has ended; -1: it is no parameter. */
+/* Parses `; name=value`. Returns 1 for a parameter, 0 at the end of the text, -1 if it is
+ * malformed. */
 static int multipart_next_parameter(struct text *text, struct parameter *ret)
 {
     multipart_skip_space(text);
@@ -82,7 +83,7 @@ static int multipart_next_parameter(struct text *text, struct parameter *ret)
         if (!multipart_read_quoted(text, ret))
             return -1;
     } else {
-        /* Clients leave the quotes away around `/` and `=` too. */
+        /* Clients also omit the quotes around `/` and `=`. */
         while (text->p < text->end && *text->p != ';' && !multipart_is_space(*text->p))
             if (!multipart_put(ret, *text->p++))
                 return -1;
@@ -96,7 +97,7 @@ static bool multipart_parameter_is(const struct parameter *parameter, const char
     return br_bytes_are_nocase(parameter->name, parameter->name_len, name);
 }
 
-/* Skips the word before the parameters, which has to be `word`. */
+/* Skips `word`, which must precede the parameters. Returns false if the text has another word. */
 static bool multipart_skip_word(struct text *text, const char *word)
 {
     size_t n = strlen(word);
@@ -118,9 +119,9 @@ static bool multipart_is_boundary(const char *text, size_t len)
     if (len == 0 || len > BR_BOUNDARY_MAX || text[len - 1] == ' ')
         return false;
     for (size_t i = 0; i < len; i++) {
-        bool letter = (text[i] >= '0' && text[i] <= '9') || (text[i] >= 'A' && text[i] <= 'Z') ||
-                      (text[i] >= 'a' && text[i] <= 'z');
-        if (!letter && !strchr("'()+_,-./:=? ", text[i]))
+        bool digit = text[i] >= '0' && text[i] <= '9';
+        bool letter = (text[i] >= 'A' && text[i] <= 'Z') || (text[i] >= 'a' && text[i] <= 'z');
+        if (!digit && !letter && !strchr("'()+_,-./:=? ", text[i]))
             return false;
     }
     return true;
@@ -140,7 +141,7 @@ int br_multipart_boundary(const char *type, char ret[BR_BOUNDARY_MAX + 1], struc
         if (found[0] || !multipart_is_boundary(p.value, p.len))
             return br_err_set(err, BR_EINVAL,
                               found[0] ? "more than one boundary"
-                                       : "the boundary is none by RFC 2046");
+                                       : "the boundary is invalid (RFC 2046)");
         memcpy(found, p.value, p.len + 1);
     }
     if (more < 0 || !found[0])
@@ -152,13 +153,13 @@ int br_multipart_boundary(const char *type, char ret[BR_BOUNDARY_MAX + 1], struc
 /* --- The body --------------------------------------------------------------------------------- */
 
 struct body {
-    char needle[4 + BR_BOUNDARY_MAX + 1]; /* CRLF--boundary */
+    char needle[4 + BR_BOUNDARY_MAX + 1]; /* CRLF "--" boundary */
     size_t needle_len;
     const uint8_t *p, *end;
 };
 
-/* Tells what follows a delimiter at `p`: 1 another part, whose first byte `*ret` becomes; 0 the
- * end of the form; -1: it was content that looks like one. */
+/* Examines the bytes at `p` after a boundary. Returns 1 if a part follows, whose first byte is
+ * `*ret`, and 0 at the end of the form. Returns -1 if the boundary is part of the content. */
 static int multipart_after_delimiter(const struct body *body, const uint8_t *p, const uint8_t **ret)
 {
     bool last = body->end - p >= 2 && p[0] == '-' && p[1] == '-';
@@ -175,8 +176,9 @@ static int multipart_after_delimiter(const struct body *body, const uint8_t *p, 
     return !last;
 }
 
-/* Finds the next delimiter at or after b->p, which becomes what follows it; `*ret` is where the
- * content before it ends. As multipart_after_delimiter; -1: there is none. */
+/* Finds the next delimiter at or after `body->p`, and sets that to the byte after it. `*ret` is
+ * the end of the content before the delimiter. Returns 1 if a part follows, 0 at the end of the
+ * form, -1 without a further delimiter. */
 static int multipart_next_delimiter(struct body *body, const uint8_t **ret)
 {
     const uint8_t *p = body->p;
@@ -197,7 +199,8 @@ static int multipart_next_delimiter(struct body *body, const uint8_t **ret)
     return -1;
 }
 
-/* The first delimiter may stand at the very beginning, without a line's end before it. */
+/* Finds the first delimiter, which may be at the very beginning without a CRLF before it.
+ * Returns the same values as multipart_next_delimiter. */
 static int multipart_first_delimiter(struct body *body)
 {
     const uint8_t *ignored;
@@ -213,7 +216,7 @@ static int multipart_first_delimiter(struct body *body)
     return multipart_next_delimiter(body, &ignored);
 }
 
-/* `form-data; name="x"; filename="y"`. */
+/* Parses `form-data; name="x"; filename="y"`. */
 static int multipart_read_disposition(struct text text, struct br_form_field *ret,
                                       struct br_err *err)
 {
@@ -221,7 +224,7 @@ static int multipart_read_disposition(struct text text, struct br_form_field *re
     int more;
     bool named = false;
     if (!multipart_skip_word(&text, "form-data"))
-        return br_err_set(err, BR_EINVAL, "a part of the form is no form-data");
+        return br_err_set(err, BR_EINVAL, "a part of the form is not form-data");
     while ((more = multipart_next_parameter(&text, &p)) > 0) {
         if (!multipart_parameter_is(&p, "name"))
             continue;
@@ -238,7 +241,7 @@ static int multipart_read_disposition(struct text text, struct br_form_field *re
     return 0;
 }
 
-/* Nothing, or one of the words that mean that the bytes are as they are. */
+/* Returns true for an encoding that leaves the bytes unchanged. */
 static bool multipart_is_plain(struct text text)
 {
     static const char *const plain[] = {"binary", "8bit", "7bit"};
@@ -258,7 +261,7 @@ static bool multipart_has_control(const char *line, size_t len)
     return false;
 }
 
-/* One line of a part's head. */
+/* Parses one header line of a part. */
 static int multipart_read_header(const char *line, size_t len, bool *disposed,
                                  struct br_form_field *ret, struct br_err *err)
 {
@@ -266,7 +269,7 @@ static int multipart_read_header(const char *line, size_t len, bool *disposed,
     while (n < len && multipart_is_token(line[n]))
         n++;
     if (n == 0 || n == len || line[n] != ':' || multipart_has_control(line, len))
-        return br_err_set(err, BR_EINVAL, "a header of a part is none");
+        return br_err_set(err, BR_EINVAL, "a part of the form has a malformed header");
     struct text value = {line + n + 1, line + len};
     if (br_bytes_are_nocase(line, n, "content-disposition")) {
         if (*disposed)
@@ -275,11 +278,12 @@ static int multipart_read_header(const char *line, size_t len, bool *disposed,
         return multipart_read_disposition(value, ret, err);
     }
     if (br_bytes_are_nocase(line, n, "content-transfer-encoding") && !multipart_is_plain(value))
-        return br_err_set(err, BR_EINVAL, "a part has a Content-Transfer-Encoding");
+        return br_err_set(err, BR_EINVAL,
+                          "a part of the form has an unsupported Content-Transfer-Encoding");
     return 0;
 }
 
-/* Reads the headers at b->p, which becomes the first byte of the content. */
+/* Parses the headers at `body->p`, and sets that to the first byte of the content. */
 static int multipart_read_head(struct body *body, struct br_form_field *ret, struct br_err *err)
 {
     size_t left = (size_t)(body->end - body->p);
@@ -300,7 +304,7 @@ static int multipart_read_head(struct body *body, struct br_form_field *ret, str
         if (rc)
             return rc;
     }
-    return br_err_set(err, BR_EINVAL, "the headers of a part do not end, or are too large");
+    return br_err_set(err, BR_EINVAL, "the headers of a part are incomplete or too large");
 }
 
 int br_multipart_parse(const char *boundary, const uint8_t *data, size_t len,
@@ -310,7 +314,7 @@ int br_multipart_parse(const char *boundary, const uint8_t *data, size_t len,
         .needle = "\r\n--", .needle_len = 4 + strlen(boundary), .p = data, .end = data + len};
     size_t n = 0;
     if (body.needle_len >= sizeof body.needle)
-        return br_err_set(err, BR_EINVAL, "the boundary is none by RFC 2046");
+        return br_err_set(err, BR_EINVAL, "the boundary is invalid (RFC 2046)");
     memcpy(body.needle + 4, boundary, body.needle_len - 4);
     int more = len ? multipart_first_delimiter(&body) : -1;
     while (more > 0) {
@@ -321,14 +325,15 @@ int br_multipart_parse(const char *boundary, const uint8_t *data, size_t len,
         if (rc)
             return rc;
         ret[n].data = body.p;
-        body.p -= 2; /* of an absent content the head's last line end is the delimiter's */
+        body.p -= 2; /* without content, the CRLF of the head belongs to the delimiter */
         more = multipart_next_delimiter(&body, &end);
         if (more >= 0)
             ret[n].len = end > ret[n].data ? (size_t)(end - ret[n].data) : 0;
         n++;
     }
     if (more < 0)
-        return br_err_set(err, BR_EINVAL, n ? "the form is cut off" : "there is no form");
+        return br_err_set(err, BR_EINVAL,
+                          n ? "the form is truncated" : "the body contains no form");
     *ret_n = n;
     return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the protobuf wire format in place, and writes it into memory that the caller has. Source:
- * protobuf.dev/programming-guides/encoding. Overlong varints are legal as long as they fit in ten
- * bytes (async-profiler pads lengths to five); groups are not.
+ * Reads the protobuf wire format in place, and writes it to memory of the caller. Source:
+ * protobuf.dev/programming-guides/encoding. Overlong varints of up to ten bytes are accepted,
+ * because async-profiler pads lengths to five bytes. Groups are rejected.
  */
 #pragma once
 
@@ -16,8 +16,8 @@ enum br_wire { BR_WIRE_VARINT = 0, BR_WIRE_I64 = 1, BR_WIRE_LEN = 2, BR_WIRE_I32
 #define BR_TAG(field, wire) ((uint32_t)(field) << 3 | (uint32_t)(wire))
 #define BR_VARINT_MAX 10 /* bytes of the longest varint */
 
-/* Reads a varint between `p` and `end`. Returns the byte after it, or NULL when it is cut off or
- * longer than ten bytes. */
+/* Reads a varint between `p` and `end`. Returns the byte after it, or NULL if it is truncated or
+ * longer than ten bytes. br_varint is faster for one-byte varints. */
 const uint8_t *br_varint_slow(const uint8_t *p, const uint8_t *end, uint64_t *ret);
 
 static inline const uint8_t *br_varint(const uint8_t *p, const uint8_t *end, uint64_t *ret)
@@ -29,7 +29,7 @@ static inline const uint8_t *br_varint(const uint8_t *p, const uint8_t *end, uin
     return br_varint_slow(p, end, ret);
 }
 
-/* Returns the number of seven bits of each of eight bytes, put together pair by pair. */
+/* Joins the lower seven bits of eight bytes to one number. */
 static inline uint64_t br_varint_join(uint64_t bytes)
 {
     bytes = (bytes & 0x007f007f007f007fu) | (bytes & 0x7f007f007f007f00u) >> 1;
@@ -41,30 +41,30 @@ static inline uint64_t br_varint_join(uint64_t bytes)
 struct br_field {
     uint32_t number;
     enum br_wire wire;
-    uint64_t value;      /* VARINT, I64, I32; LEN: the length */
-    const uint8_t *data; /* LEN: the first byte */
+    uint64_t value;      /* VARINT, I64, I32: the value; LEN: the length in bytes */
+    const uint8_t *data; /* LEN: the first byte; otherwise NULL */
     const uint8_t *at;   /* the first byte of the tag */
 };
 
-/* Returns the end of a field's bytes; NULL if it has none. */
+/* Returns the end of the bytes of a LEN field; NULL for other fields. */
 static inline const uint8_t *br_field_end(const struct br_field *field)
 {
     return field->wire == BR_WIRE_LEN ? field->data + field->value : NULL;
 }
 
-/* Reads the field at `p`. Returns the byte after it, or NULL when it is malformed: cut off, field
- * number 0 or past 2^29 - 1, a group, an unknown wire type. */
+/* Reads the field at `p`. Returns the byte after it. Returns NULL for a malformed field:
+ * truncated, with a number of 0 or above 2^29 - 1, a group, or an unknown wire type. */
 const uint8_t *br_field_next(const uint8_t *p, const uint8_t *end, struct br_field *ret);
 
-/* Returns the bytes that a varint takes: 1 to 10. A seventh of the bits, as 9/64 of them: that is
- * exact up to 64 bits, and no division. */
+/* Returns the length of a varint in bytes, 1 to 10. The number of bits is divided by seven as
+ * 9/64, which is exact up to 64 bits. */
 static inline size_t br_varint_size(uint64_t value)
 {
     return ((63 ^ (unsigned)__builtin_clzll(value | 1)) * 9 + 73) / 64;
 }
 
-/* Returns the first eight bytes of a varint of at most 56 bits, as br_load64 reads them. What is
- * behind it is zero. */
+/* Returns the varint of a number below 2^56 as eight bytes in the order of br_load64. Unused
+ * bytes are zero. */
 static inline uint64_t br_varint_bytes(uint64_t value)
 {
     uint64_t bits = value, more = 0x8080808080808080u;
@@ -74,14 +74,14 @@ static inline uint64_t br_varint_bytes(uint64_t value)
     return bits | (more & ((UINT64_C(1) << (8 * (br_varint_size(value) - 1))) - 1));
 }
 
-/* The same of a number below 2^14, which takes one byte or two. */
+/* Returns the varint of a number below 2^14, one or two bytes, in the order of br_load64. */
 static inline uint64_t br_varint_short(uint32_t value)
 {
     uint32_t two = value >= 0x80;
     return (value & 0x7f) | two << 7 | value >> 7 << 8;
 }
 
-/* Writes into `p`, which must have room; returns the byte after. */
+/* Writes a varint to `p`, which must have enough space. Returns the byte after it. */
 static inline uint8_t *br_put_varint(uint8_t *p, uint64_t value)
 {
     while (value >= 0x80) {
@@ -94,13 +94,13 @@ static inline uint8_t *br_put_varint(uint8_t *p, uint64_t value)
 
 static inline uint8_t *br_put_bytes(uint8_t *p, const void *data, size_t len)
 {
-    if (!len) /* nowhere to put it, perhaps */
+    if (!len) /* `p` may be NULL then */
         return p;
     memcpy(p, data, len);
     return p + len;
 }
 
-/* Writes a length-delimited field: tag, length, bytes. */
+/* Writes a length-delimited field: tag, length, bytes. Returns the byte after it. */
 static inline uint8_t *br_put_len(uint8_t *p, uint32_t field, const void *data, size_t len)
 {
     p = br_put_varint(p, BR_TAG(field, BR_WIRE_LEN));
@@ -108,7 +108,7 @@ static inline uint8_t *br_put_len(uint8_t *p, uint32_t field, const void *data, 
     return br_put_bytes(p, data, len);
 }
 
-/* Returns the bytes that br_put_len writes. */
+/* Returns the number of bytes that br_put_len writes. */
 static inline size_t br_len_size(uint32_t field, size_t len)
 {
     return br_varint_size(BR_TAG(field, BR_WIRE_LEN)) + br_varint_size(len) + len;
@@ -118,7 +118,7 @@ static inline uint64_t br_load64(const uint8_t *p)
 {
     uint64_t v;
     memcpy(&v, p, sizeof v);
-    return v; /* little endian, as on the wire; meson refuses other machines */
+    return v; /* little endian, as on the wire; meson rejects big-endian machines */
 }
 
 static inline uint32_t br_load32(const uint8_t *p)

@@ -6,7 +6,7 @@
 #include "base/str.h"
 #include "wire/multipart.h"
 
-/* True when an encoded name is `name`; no name that we ask for is longer than the buffer. */
+/* Returns true if the decoded text is `name`. No name in use is longer than the buffer. */
 static bool query_is_name(const char *text, size_t len, const char *name)
 {
     char plain[64];
@@ -42,9 +42,10 @@ int br_query_get(const char *query, const char *name, struct br_arena *arena, co
     return BR_ENOTFOUND;
 }
 
-/* --- Strictly --------------------------------------------------------------------------------- */
+/* --- Strict parsing ----------------------------------------------------------------------------
+ */
 
-#define SHOWN_MAX 64 /* bytes of a wrong name that an error repeats */
+#define SHOWN_MAX 64 /* bytes of an unknown name shown in an error */
 
 static int query_refuse(struct br_err *err, const char *name, const char *why)
 {
@@ -54,8 +55,8 @@ static int query_refuse(struct br_err *err, const char *name, const char *why)
     return rc;
 }
 
-/* Returns what is wrong with a value, which has to be UTF-8 without control characters, and not
- * empty. */
+/* Returns the error text for an invalid value, or NULL. Values must be nonempty UTF-8 without
+ * control characters. */
 static const char *query_fault_of(const char *value, size_t len)
 {
     if (len == 0)
@@ -64,7 +65,7 @@ static const char *query_fault_of(const char *value, size_t len)
         return "must be UTF-8";
     for (size_t i = 0; i < len; i++)
         if ((unsigned char)value[i] < 0x20 || value[i] == 0x7f)
-            return "must not have control characters";
+            return "must not contain control characters";
     return NULL;
 }
 
@@ -77,17 +78,17 @@ static int query_read_pair(const char *pair, size_t len, struct br_query_param *
     while (p < params + count && !query_is_name(pair, name_len, p->name))
         p++;
     if (p == params + count)
-        return br_err_set(err, BR_EINVAL, "the query has no parameter of the name \"%.*s\"",
+        return br_err_set(err, BR_EINVAL, "unknown query parameter \"%.*s\"",
                           (int)(name_len < SHOWN_MAX ? name_len : SHOWN_MAX), pair);
     if (p->value)
-        return query_refuse(err, p->name, "is there more than once");
+        return query_refuse(err, p->name, "occurs more than once");
     const char *value = equals ? equals + 1 : pair + len;
     char *out = br_arena_alloc(arena, len + 1);
     if (!out)
         return BR_ENOMEM;
     long value_len = br_percent_decode(value, (size_t)(pair + len - value), true, out);
     if (value_len < 0)
-        return query_refuse(err, p->name, "has a % without two hexadecimal digits behind it");
+        return query_refuse(err, p->name, "has a % that two hexadecimal digits do not follow");
     if ((fault = query_fault_of(out, (size_t)value_len)))
         return query_refuse(err, p->name, fault);
     out[value_len] = '\0';

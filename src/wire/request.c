@@ -24,9 +24,9 @@ void br_request_body_fail(struct br_request *request, enum br_body_error error)
     request->body = br_buf_unref(request->body);
 }
 
-/* How large to make the buffer of a body of which `need` bytes are here: with room for as much
- * again, of large ones for a quarter; at once for what is expected where such a buffer is unused.
- */
+/* Returns the buffer size for a body of which `need` bytes were received. The buffer has room
+ * for as much again, or for a quarter above LARGE. The expected size is used at once if the pool
+ * has an unused buffer of that size. */
 static size_t request_size_for(const struct br_request *request, size_t need, size_t expected)
 {
     size_t want = need + (need < LARGE ? need : need / 4);
@@ -37,7 +37,7 @@ static size_t request_size_for(const struct br_request *request, size_t need, si
     return want > request->max_body ? request->max_body : want;
 }
 
-/* Makes room for `need` bytes, as far as the memory budget has it. */
+/* Makes room for `need` bytes within the memory budget. */
 static int request_body_reserve(struct br_request *request, size_t need, size_t expected)
 {
     size_t cap = request->body ? request->body->cap : 0,

@@ -9,10 +9,10 @@
 #include "base/err.h"
 #include "wire/protobuf.h"
 
-#define CHUNK_HEAD 4u               /* type, and length in three bytes */
-#define CHUNK_SUM 4u                /* the checksum before its data */
+#define CHUNK_HEAD 4u               /* bytes: a type, and a length in three bytes */
+#define CHUNK_SUM 4u                /* bytes of the checksum before the data */
 #define CHUNK_PLAIN_MAX (64u << 10) /* framing_format.txt section 4.2 */
-/* A copy of three bytes gives 64 bytes at the most, one of two bytes 11; the head is at least one
+/* A three-byte copy yields at most 64 bytes, a two-byte copy 11; the length takes at least one
  * byte. */
 #define RATIO_MAX 32u
 
@@ -22,8 +22,8 @@ static const uint8_t stream_chunk[] = {CHUNK_STREAM, 6, 0, 0, 's', 'N', 'a', 'P'
 
 struct snappy_chunk {
     uint8_t type;
-    const uint8_t *data; /* without the checksum */
-    size_t len, size;    /* of `data`, and of its decoded bytes */
+    const uint8_t *data; /* after the checksum */
+    size_t len, size;    /* bytes of `data`, and of its decoded form */
     uint32_t sum;
 };
 
@@ -38,14 +38,14 @@ static bool snappy_block_size(const uint8_t *data, size_t len, size_t *ret)
            *ret / RATIO_MAX <= len;
 }
 
-/* The checksum of decoded bytes, CRC-32C, as a chunk has it (section 3). */
+/* Returns the masked CRC-32C of decoded bytes (framing_format.txt section 3). */
 static uint32_t snappy_masked_sum(uint8_t *data, size_t len)
 {
     uint32_t sum = ~crc32_iscsi(data, (int)len, UINT32_MAX);
     return (sum >> 15 | sum << 17) + 0xa282ead8u;
 }
 
-/* Reads the head of a chunk. Returns the byte after the chunk; NULL when it is damaged. */
+/* Parses the head of a chunk. Returns the byte after the chunk, or NULL if it is damaged. */
 static const uint8_t *snappy_next(const uint8_t *at, const uint8_t *end, struct snappy_chunk *ret)
 {
     if ((size_t)(end - at) < CHUNK_HEAD)
@@ -90,7 +90,7 @@ static bool snappy_decode_block(const uint8_t *data, size_t len, uint8_t *out, s
            made == size;
 }
 
-/* A chunk without data of the payload has a size of 0 and changes nothing. */
+/* Skippable chunks decode to nothing; their size is 0. */
 static bool snappy_decode_chunk(const struct snappy_chunk *chunk, uint8_t *out)
 {
     if (chunk->type >= CHUNK_SKIPPED_FROM)

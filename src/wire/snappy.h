@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decodes Snappy as the Collector does: a block (github.com/google/snappy, format_description.txt),
- * or, where it begins as one, a stream of chunks (framing_format.txt). Content-Encoding `snappy`
- * has meant both.
+ * Decodes Snappy like the Collector. A body that begins with the stream identifier is a stream of
+ * chunks (framing_format.txt). Any other body is a block (format_description.txt). Both documents
+ * are in github.com/google/snappy. Clients use Content-Encoding `snappy` for both.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads the decoded size that a body states into `*ret`: never more than 32 times `len`. Returns 0
- * or BR_EINVAL (damaged, cut off). Reads the heads of chunks only. */
+/* Stores the decoded size that a body states in `*ret`; it is at most 32 times `len`. Returns 0,
+ * or BR_EINVAL if the body is damaged or truncated. Only reads the heads of chunks. */
 int br_snappy_size(const uint8_t *data, size_t len, size_t *ret);
 
-/* Decodes a body into `out`, which has room for `size` bytes, those of br_snappy_size. Returns 0,
- * or BR_EINVAL when it is damaged, cut off, of another size, or a checksum is wrong. */
+/* Decodes a body into `out`, which has `size` bytes, the result of br_snappy_size. Returns 0, or
+ * BR_EINVAL if the body is damaged or truncated, has another size, or a checksum is wrong. */
 int br_snappy_decode(const uint8_t *data, size_t len, uint8_t *out, size_t size);

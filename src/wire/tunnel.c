@@ -30,7 +30,8 @@ static int tunnel_fail(struct tunnel *tunnel, const char *why)
     return BR_EPROTO;
 }
 
-/* A 2xx has no body, even with a Content-Length; the bytes behind it are the server's. */
+/* A 2xx response to CONNECT has no body, even with a Content-Length. The following bytes are the
+ * server's. */
 static int tunnel_on_head(struct tunnel *tunnel, const uint8_t *data, size_t len)
 {
     unsigned status = tunnel->parser.status;
@@ -40,10 +41,13 @@ static int tunnel_on_head(struct tunnel *tunnel, const uint8_t *data, size_t len
         return len && (!tunnel->rest || br_buf_append(&tunnel->rest, data, len, len)) ? BR_ENOMEM
                                                                                       : 0;
     }
-    (void)snprintf(tunnel->why, sizeof tunnel->why, "it refuses CONNECT with HTTP %u%s", status,
-                   status == 407 || status == 401 ? ": its URL needs the right user:password@"
-                   : status == 403                ? ": it does not allow this host and port"
-                                                  : "");
+    const char *hint = "";
+    if (status == 407 || status == 401)
+        hint = "; set user:password@ in its URL";
+    else if (status == 403)
+        hint = "; it does not allow this host and port";
+    (void)snprintf(tunnel->why, sizeof tunnel->why, "the proxy rejects CONNECT with HTTP %u%s",
+                   status, hint);
     return tunnel_fail(tunnel, tunnel->why);
 }
 
@@ -59,7 +63,7 @@ static int tunnel_input(struct br_conn *conn, const uint8_t *data, size_t len, u
     case BR_HTTP1_HEAD:
         return tunnel_on_head(tunnel, data, len);
     default:
-        return tunnel_fail(tunnel, "it does not speak HTTP/1.1");
+        return tunnel_fail(tunnel, "the proxy does not speak HTTP/1.1");
     }
 }
 

@@ -12,7 +12,7 @@ from otlp import PROFILES, TRACES
 
 OLD = {"resourceSpans": [{"instrumentationLibrarySpans": [{"spans": [{"name": "a"}]}]}]}  # before OTLP 0.15
 UNKNOWN_FIELD = b"\xc2\x3e\x03abc"  # field 1000
-WORDS = "that this version of OTLP knows"
+WORDS = "it may use another version of OTLP"
 
 
 def empty(server, signal):

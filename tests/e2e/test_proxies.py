@@ -137,7 +137,7 @@ def test_a_refusal_is_explained(braid, sink, new_proxy, status, words):
                               "otlp": {"endpoint": "tempo.test:4317", **retry},
                               "otlphttp/s": {"endpoint": "https://tempo.test", **retry}}, signals=["traces"]), env=env)
     send(server).expect_ok()
-    through = re.escape(f"through the proxy {proxy.address} (HTTPS_PROXY): it refuses CONNECT with HTTP {code}")
+    through = re.escape(f"through the proxy {proxy.address} (HTTPS_PROXY): the proxy rejects CONNECT with HTTP {code}")
     for name in ("otlp", "otlphttp/s"):
         server.wait_log(rf"exporter/{name}\t.*{through}.*{words}")
     server.wait_log(rf"exporter/otlphttp\t.*HTTP {code}.*{words}.*\(through the proxy {proxy.address}\)")

@@ -237,7 +237,7 @@ def test_a_stray_reference_costs_its_text_alone(server):
     metrics = server.process.metrics()
     assert sum(metrics["braid_receiver_pprof_strays"].values()) == 2
     assert sum(metrics["otelcol_receiver_failed_profile_samples"].values()) == 0
-    server.process.wait_log("2 references are ignored: pprof: two functions have the id 2")
+    server.process.wait_log("2 invalid references were ignored: pprof: two functions have the id 2")
 
 
 @every

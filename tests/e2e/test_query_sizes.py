@@ -126,7 +126,7 @@ def test_every_service_has_its_operations(start):
     got = asked.braid("services", **RANGE)
     assert [(each["name"], each["spans"], len(each["operations"])) for each in got["services"]] == [
         ("a", 10_001, 10_000), ("b", 1500, 1500), ("c", 2, 2)]
-    assert got["cut"] == "there are more operations than one answer lists"
+    assert got["cut"] == "there are more operations than one response can list"
 
 
 def test_a_trace_of_50_000_spans_is_whole(start):

@@ -91,7 +91,7 @@ def test_another_server_gets_no_credentials(braid, sink, answering, host):
         assert asked[name.lower()] == value
     assert "secret" not in str(headers)
     assert headers["x-scope-orgid"] == "team"  # the tenant is a name, and the data is its own
-    server.wait_log(r"\twarn\t.*redirects to .*; as it is another server, it does not get the headers")
+    server.wait_log(r"\twarn\t.*redirects to .*; it is another server, so the headers")
 
 
 def test_back_on_the_first_server_they_stay_away(braid, answering):
@@ -143,7 +143,7 @@ def test_three_are_followed(braid, answering, n_redirects):
     until(lambda: server.ledger("traces")["held"] == 0 and len(only.asked) == 4, "the last request")
     assert server.ledger("traces")["sent" if n_redirects == 3 else "dropped"] == 3
     if n_redirects == 4:
-        server.wait_log(r"HTTP 307 is not followed \(3 redirects were followed before\); Location: /4")
+        server.wait_log(r"HTTP 307 is not followed \(3 redirects were already followed\); Location: /4")
 
 
 @pytest.mark.parametrize("status, location", [
@@ -221,4 +221,4 @@ def test_queries(answering, status):
         assert len(end.asked) == 1
     else:
         assert done.returncode == 1
-        assert f"HTTP 302 is not followed (only 307 and 308 keep the request); Location: http://{end.address}/there" in done.stderr
+        assert f"HTTP 302 is not followed (only 307 and 308 preserve the request); Location: http://{end.address}/there" in done.stderr

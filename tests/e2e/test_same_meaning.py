@@ -143,15 +143,15 @@ def test_refused_requests_leave_a_line(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), signals=("traces",)))
     for _ in range(20):
         assert clients.http(server.http, TRACES.path, b"\xff\xff").code == 400
-    line = server.wait_log(r"\twarn\treceiver/otlp\trefused a request of (\S+): (\w+): (.*)$")
+    line = server.wait_log(r"\twarn\treceiver/otlp\trejected a request from (\S+): (\w+): (.*)$")
     assert line.group(1).startswith("127.0.0.1:") and line.group(2) == "INVALID_ARGUMENT"
-    assert server.log().count("refused a request") == 1
+    assert server.log().count("rejected a request") == 1
 
 
 def test_metrics_sent_here_leave_a_line(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), signals=("traces",)))
     assert clients.http(server.http, "/v1/metrics", b"").code == 404
-    server.wait_log(r"refused a request of 127.0.0.1:\d+: UNIMPLEMENTED: nothing is at /v1/metrics; traces go to /v1/traces")
+    server.wait_log(r"rejected a request from 127.0.0.1:\d+: UNIMPLEMENTED: unknown path /v1/metrics; traces go to /v1/traces")
 
 
 def test_an_exporter_that_recovers_says_how_long_it_was_down(braid, sink):

@@ -162,7 +162,7 @@ def test_a_limiter_speaks_once(braid):
     server = braid(pipelines({"nop": {}}, processors=processors, workers=3))
     server.wait_log("ready: 3 workers")
     server.stop()
-    said = re.findall(r"processor/(\S+)\t(\d+) MiB at the most", server.log())
+    said = re.findall(r"processor/(\S+)\thard limit (\d+) MiB", server.log())
     assert sorted(said) == [("memory_limiter", "100"), ("memory_limiter/more", "200")]
 
 

@@ -90,7 +90,7 @@ def test_fifo_behind_the_file_exporter(braid, tmp_path):
     os.mkfifo(path)
     server = braid(beside({"file": {"path": str(path)}}))
     answer = clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF)
-    assert answer.code == 503 and "no process reads it" in str(answer)
+    assert answer.code == 503 and "no process reads" in str(answer)
     serves(server)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF).expect_ok()
@@ -160,7 +160,7 @@ def test_old_partition_that_cannot_be_removed(braid, stall, tmp_path):
     disk.end()
     for writer in writers:
         writer.join()
-    server.wait_log("was removed: it is over the retention")
+    server.wait_log("was removed: it exceeds the retention")
     server.stop()
 
 
@@ -192,7 +192,7 @@ def test_certificates(braid, stall, tmp_path):
     until(lambda: certificate(server.grpc) != old, "the new certificate")
     assert certificate(server.grpc).split() == ssl_text(file)
     file.write_text("half a certif")
-    server.wait_log(r"TLS files were not reloaded, the old ones stay: .* holds no certificate")
+    server.wait_log(r"TLS files were not reloaded, the old ones stay in use: .* does not contain a certificate")
     assert certificate(server.grpc).split() == ssl_text(tmp_path / "server.crt")
     server.stop()
 

@@ -406,7 +406,7 @@ def test_counts_over_time(api):
     answer = api.json("/api/metrics/query_range", tempo.RANGE, q="{} | rate()", start=second - 10, end=second + 10)
     assert len(answer["series"][0]["samples"]) == 21  # a second at the least
     assert "steps" in api.error("/api/metrics/query_range", q="{} | rate()", **{**where, "step": "1ms"})
-    assert "a metric is wanted" in api.error("/api/metrics/query_range", q="{}", **where)
+    assert "must be a metric" in api.error("/api/metrics/query_range", q="{}", **where)
     assert "/api/metrics/query_range" in api.error("/api/search", q="{} | rate()")
 
 

@@ -61,14 +61,14 @@ def test_right_one(tmp_path, pki):
 
 
 @pytest.mark.parametrize("tls, words", [
-    ("cert_file: {dir}/cert.pem", "receivers::otlp::protocols::http::tls: cert_file has no key with it"),
-    ("key_file: {dir}/key.pem", "receivers::otlp::protocols::http::tls: key_file has no certificate with it"),
+    ("cert_file: {dir}/cert.pem", "receivers::otlp::protocols::http::tls: cert_file is set without a key"),
+    ("key_file: {dir}/key.pem", "receivers::otlp::protocols::http::tls: key_file is set without a certificate"),
     ("cert_file: {dir}/none.pem, key_file: {dir}/key.pem", "none.pem cannot be opened: No such file"),
     (CERT + ", client_ca_file: {dir}/none.pem", "none.pem cannot be opened: No such file"),
     (CERT + ", min_version: '1.9'", 'min_version is "1.9"'),
     (CERT + ", cipher_suites: [TLS_FISH]", 'cipher_suites: "TLS_FISH" is not a suite'),
     (CERT + ", curve_preferences: [P1]", 'curve_preferences: "P1" is not a curve'),
-    ("cert_file: {dir}/key.pem, key_file: {dir}/key.pem", "holds no certificate in PEM form"),
+    ("cert_file: {dir}/key.pem, key_file: {dir}/key.pem", "does not contain a certificate in PEM form"),
 ])
 def test_tls_of_servers(tmp_path, pki, tls, words):
     tls = tls.format(dir=pki)

@@ -22,7 +22,7 @@ USE_HTTPS, USE_TLS = "the server speaks TLS; use https://", "the server speaks T
 MAYBE_TLS = "before it sent anything; if it expects TLS, use https://"
 NO_TLS = "the server does not speak TLS; use http:// or tls::insecure"
 NOT_GRPC = "the server speaks HTTP/1.1, not gRPC; use its gRPC port (OTLP: 4317), or the exporter otlphttp"
-NO_H2 = "does not offer HTTP/2, which gRPC needs; use its gRPC port (OTLP: 4317), or the exporter otlphttp"
+NO_H2 = "does not offer HTTP/2, which gRPC requires; use its gRPC port (OTLP: 4317), or the exporter otlphttp"
 ONLY_GRPC = "speaks HTTP/2 only, as gRPC ports do; use its HTTP port (OTLP: 4318), or the exporter otlp"
 
 
@@ -140,10 +140,10 @@ def receivers(braid, key):
 
 
 @pytest.mark.parametrize("kind, scheme, where, words, other", [
-    ("otlp", "http", ("tls", "grpc"), USE_TLS, "this port takes TLS only; use https://, or no tls::insecure"),
-    ("otlphttp", "http", ("tls", "http"), USE_HTTPS, "this port takes TLS only; use https://, or no tls::insecure"),
-    ("otlp", "https", ("plain", "grpc"), NO_TLS, "this port does not take TLS; use http:// or tls::insecure"),
-    ("otlphttp", "https", ("plain", "http"), NO_TLS, "this port does not take TLS; use http:// or tls::insecure"),
+    ("otlp", "http", ("tls", "grpc"), USE_TLS, "this port accepts only TLS; use https://, or remove tls::insecure"),
+    ("otlphttp", "http", ("tls", "http"), USE_HTTPS, "this port accepts only TLS; use https://, or remove tls::insecure"),
+    ("otlp", "https", ("plain", "grpc"), NO_TLS, "this port does not accept TLS; use http:// or tls::insecure"),
+    ("otlphttp", "https", ("plain", "http"), NO_TLS, "this port does not accept TLS; use http:// or tls::insecure"),
     ("otlp", "http", ("plain", "http"), "this port takes OTLP over HTTP; send OTLP over gRPC to 127.0.0.1:",
      "this port takes OTLP over HTTP; send OTLP over gRPC to 127.0.0.1:"),
     ("otlp", "https", ("tls", "http"), "this port takes OTLP over HTTP; send OTLP over gRPC to 127.0.0.1:",
@@ -168,14 +168,14 @@ def test_other_clients_are_answered_in_http(receivers):
     """What curl and Go's client show."""
     address = receivers["tls"].http
     answer = clients.http(address, TRACES.path, b"")
-    assert (answer.code, answer.body) == (400, b"this port takes TLS only; use https://, or no tls::insecure\n")
+    assert (answer.code, answer.body) == (400, b"this port accepts only TLS; use https://, or remove tls::insecure\n")
     host, _, port = receivers["plain"].http.rpartition(":")
     with socket.create_connection((host, int(port)), DEADLINE_S) as raw:
         raw.sendall(b"\x16\x03\x01\x00\xff")
         got = b""
         while data := raw.recv(65536):
             got += data
-    assert got.startswith(b"HTTP/1.1 400 ") and b"this port does not take TLS; use http://" in got
+    assert got.startswith(b"HTTP/1.1 400 ") and b"this port does not accept TLS; use http://" in got
 
 
 # --- Unknown paths
@@ -188,7 +188,7 @@ def test_unknown_paths_are_answered_with_those_that_exist(braid, sink):
     tree["receivers"]["pprof"] = {"http": {"endpoint": "127.0.0.1:0"}}
     tree["service"]["pipelines"]["profiles"] = {"receivers": ["otlp", "pyroscope", "pprof"], "exporters": ["debug"]}
     server = braid(tree)
-    why = "nothing is at /v1/metrics; traces go to /own/traces, profiles to /v1development/profiles"
+    why = "unknown path /v1/metrics; traces go to /own/traces, profiles to /v1development/profiles"
     answer = clients.http(server.http, "/v1/metrics", b"{}", otlp.JSON)
     assert answer.code == 404 and json.loads(answer.body)["message"] == why
     answer = clients.http(server.http, "/v1/metrics", b"")
@@ -198,16 +198,16 @@ def test_unknown_paths_are_answered_with_those_that_exist(braid, sink):
     service = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
     answer = clients.grpc(server.grpc, TRACES, b"", method=service)
     assert answer.code == "UNIMPLEMENTED" and answer.message == (
-        f"nothing is at {service}; traces go to {TRACES.method}, profiles to {otlp.PROFILES.method}")
+        f"unknown path {service}; traces go to {TRACES.method}, profiles to {otlp.PROFILES.method}")
 
     answer = clients.http(server.address("http", "receiver/pyroscope"), '/"<b>\\', b"")
     text = json.loads(answer.body)["message"]
-    assert answer.code == 404 and text.startswith('nothing is at /"<b>\\; profiles go to ')
+    assert answer.code == 404 and text.startswith('unknown path /"<b>\\; profiles go to ')
     for path in ("/push.v1.PusherService/Push", "/ingest", "/v1development/profiles"):
         assert path in text
     answer = clients.http(server.address("http", "receiver/pprof"), "/upload", b"")
     assert answer.code == 404 and answer.headers["content-type"] == "text/plain"
-    assert answer.body == (b"nothing is at /upload; profiles go to /v1/profiles/upload, those of Datadog's clients to "
+    assert answer.body == (b"unknown path /upload; profiles go to /v1/profiles/upload, those of Datadog's clients to "
                            b"/profiling/v1/input")
 
 
@@ -215,9 +215,9 @@ def test_an_exporter_shows_that_answer(braid, receivers, key):
     endpoint = f"http://{receivers['plain'].http}/v1/traces"
     server = braid(pipelines({"otlphttp": {"endpoint": endpoint}}, signals=["traces"]))
     send(server).expect_ok()
-    server.wait_log("HTTP 404 nothing is at /v1/traces/v1/traces; traces go to /v1/traces, profiles to "
+    server.wait_log("HTTP 404 unknown path /v1/traces/v1/traces; traces go to /v1/traces, profiles to "
                     "/v1development/profiles")
-    server.wait_log("endpoint: ends in /v1/traces, which is added to it once more; leave it out, or give whole URLs as "
+    server.wait_log("endpoint: ends in /v1/traces, which is appended again; remove it, or give whole URLs as "
                     "traces_endpoint and profiles_endpoint")
 
 
@@ -225,13 +225,13 @@ def test_an_exporter_shows_that_answer(braid, receivers, key):
 
 
 @pytest.mark.parametrize("exporter, words", [
-    ('otlphttp: {endpoint: "http://x:4318/v1/traces"}', "ends in /v1/traces, which is added to it once more; leave it out"),
+    ('otlphttp: {endpoint: "http://x:4318/v1/traces"}', "ends in /v1/traces, which is appended again; remove it"),
     ('otlphttp: {endpoint: "http://x/a/v1development/profiles/"}', "ends in /v1development/profiles, which"),
-    ('otlphttp: {endpoint: "http://x/otlp?key=1"}', "has a query string, behind which the path of the API is added; give "
+    ('otlphttp: {endpoint: "http://x/otlp?key=1"}', "has a query string, to which the path of the API would be appended; give "
      "whole URLs as traces_endpoint and profiles_endpoint"),
-    ('otlphttp: {endpoint: "http://x:4317"}', "port 4317 is that of OTLP over gRPC as a rule; use the exporter otlp"),
-    ('otlp: {endpoint: "x:4318"}', "port 4318 is that of OTLP over HTTP as a rule; use the exporter otlphttp"),
-    ('otlp: {endpoint: "http://x:4317/v1/traces"}', "has a path, which gRPC has no use for: http://x:4317 is enough"),
+    ('otlphttp: {endpoint: "http://x:4317"}', "port 4317 is usually OTLP over gRPC; use the exporter otlp"),
+    ('otlp: {endpoint: "x:4318"}', "port 4318 is usually OTLP over HTTP; use the exporter otlphttp"),
+    ('otlp: {endpoint: "http://x:4317/v1/traces"}', "has a path, which gRPC does not use; remove it: http://x:4317"),
     ('otlphttp: {traces_endpoint: "http://x/v1/traces?key=1"}', None),
     ('otlphttp: {endpoint: "http://x:4318/v1"}', None),
     ('otlp: {endpoint: "x:4317"}', None),

@@ -29,7 +29,7 @@ static inline void check_built(struct br_host *host, struct br_build *b)
     struct br_buf *buf = br_rope_flat(&rope, host->pool, &data);
     if (rope.len > 0)
         require(buf && br_walk(walked, buf, data, rope.len, &options, &repaired, NULL) == 0 &&
-                walked->n_items == item->n_items);
+                walked->n_records == item->n_records);
     br_buf_unref(buf);
     br_rope_release(&rope);
     br_item_free(walked);

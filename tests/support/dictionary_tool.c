@@ -71,11 +71,11 @@ static struct br_item *read_item(struct tool *t, enum br_signal signal, const ch
 
 static void same_parts(const struct br_item *a, const struct br_item *b)
 {
-    if (a->n_items != b->n_items || a->n_parts != b->n_parts || a->size != b->size)
+    if (a->n_records != b->n_records || a->n_parts != b->n_parts || a->size != b->size)
         die("what is announced is not what is there", "item");
     for (uint32_t i = 0; i < a->n_parts; i++) {
         const struct br_part *p = &a->parts[i], *q = &b->parts[i];
-        if (p->kind != q->kind || p->n_items != q->n_items || p->raw_len != q->raw_len ||
+        if (p->kind != q->kind || p->n_records != q->n_records || p->raw_len != q->raw_len ||
             p->body_at != q->body_at)
             die("what is announced is not what is there", "part");
         if (p->kind == BR_PART_RESOURCE && !p->new_resource &&
@@ -126,9 +126,9 @@ static struct br_item *take(struct tool *t)
 {
     struct br_item *item = br_item_new(&t->host, BR_PROFILES);
     size_t size = br_merge_size(t->merge);
-    uint32_t n = br_merge_items(t->merge);
-    if (!item || br_merge_take(t->merge, item) || item->n_items != n || item->size > size ||
-        br_merge_items(t->merge) || br_merge_size(t->merge))
+    uint32_t n = br_merge_records(t->merge);
+    if (!item || br_merge_take(t->merge, item) || item->n_records != n || item->size > size ||
+        br_merge_records(t->merge) || br_merge_size(t->merge))
         die("failed", "br_merge_take");
     return item;
 }

@@ -101,7 +101,7 @@ static bool too_large(const struct fake_sink *s, const struct br_item *item)
     for (size_t i = 0; i < n; i++)
         if (numbers[i] >= s->giant && numbers[i] - s->giant < s->n_giants)
             return true;
-    return item->n_items > s->limit;
+    return item->n_records > s->limit;
 }
 
 static void finish(struct fake_sink *s, struct br_item *item, enum fake_verdict verdict)
@@ -157,11 +157,11 @@ static void consume(struct br_consumer *self, struct br_item *item)
     struct fake_sink *s = br_container_of(self, struct fake_sink, consumer);
     enum fake_verdict verdict = s->verdict;
     assert_false(s->closed);
-    assert_false(item->finished);
+    assert_int_equal(item->state, BR_ITEM_OPEN);
     s->n_items++;
     s->last_ms = br_host_mono_ms(s->host);
-    if (item->n_items > s->largest)
-        s->largest = item->n_items;
+    if (item->n_records > s->largest)
+        s->largest = item->n_records;
     if (item->size > s->largest_size)
         s->largest_size = item->size;
     count(s->seen[item->signal], item);

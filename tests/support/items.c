@@ -197,7 +197,7 @@ struct br_item *items_new(struct br_host *h, enum br_signal signal, uint64_t fir
     wire_free(&w);
     assert_true(rc == 0 || rc == BR_ENOMEM);
     if (item) {
-        assert_int_equal(item->n_items, n);
+        assert_int_equal(item->n_records, n);
         br_item_received(item);
     }
     return item;

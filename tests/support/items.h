@@ -25,7 +25,7 @@ struct br_item *items_new(struct br_host *h, enum br_signal signal, uint64_t fir
 /* An item walked out of any bytes, not in the ledger. The test fails when they are not valid. */
 struct br_item *items_walk(struct br_host *h, enum br_signal signal, const void *data, size_t len);
 
-/* A child of `item` with all its parts and all its debt; NULL without br_malloc's memory. */
+/* A child of `item` with all its parts and pending records; NULL without br_malloc's memory. */
 struct br_item *items_child(struct br_item *item);
 
 /* The numbers of the items in a request, in order; at most `max` of them. Returns how many there

@@ -31,7 +31,7 @@ static inline void profile_fuzz_check(struct br_host *host, const struct br_item
     struct br_item *walked = br_item_new(host, BR_PROFILES);
     profile_fuzz_require(flat && walked);
     profile_fuzz_require(br_walk(walked, flat, data, rope.len, &options, &repaired, NULL) == 0);
-    profile_fuzz_require(walked->n_items == item->n_items && walked->n_parts == item->n_parts);
+    profile_fuzz_require(walked->n_records == item->n_records && walked->n_parts == item->n_parts);
     br_item_free(walked);
     br_buf_unref(flat);
     br_rope_release(&rope);
@@ -46,7 +46,7 @@ static inline int profile_fuzz_on_part(void *arg)
 {
     struct profile_fuzz_parts *parts = arg;
     struct br_item *item = br_item_new(parts->host, BR_PROFILES);
-    profile_fuzz_require(item && br_build_items(parts->build));
+    profile_fuzz_require(item && br_build_records(parts->build));
     int rc = br_build_take(parts->build, item);
     if (!rc)
         profile_fuzz_check(parts->host, item);

@@ -65,21 +65,21 @@ static inline void walk_fuzz_again(const struct br_item *item)
     struct br_buf *flat = walk_fuzz_write(item, &data);
     struct br_item *again =
         walk_fuzz_walk(item->host, item->signal, data, item->size, BR_UTF8_REJECT, &repaired);
-    walk_fuzz_require(again && again->n_items == item->n_items);
+    walk_fuzz_require(again && again->n_records == item->n_records);
     br_item_free(again);
     br_buf_unref(flat);
 }
 
 struct walk_fuzz_pieces {
-    uint64_t n_items;
+    uint64_t n_records;
     uint32_t max_items;
 };
 
 static inline int walk_fuzz_piece(struct br_item *piece, void *arg)
 {
     struct walk_fuzz_pieces *p = arg;
-    p->n_items += piece->n_items;
-    walk_fuzz_require(!p->max_items || piece->n_items <= p->max_items);
+    p->n_records += piece->n_records;
+    walk_fuzz_require(!p->max_items || piece->n_records <= p->max_items);
     walk_fuzz_again(piece);
     br_item_free(piece);
     return 0;
@@ -91,7 +91,7 @@ static inline void walk_fuzz_split(const struct br_item *item, uint32_t max_item
     int rc = item->signal == BR_TRACES
                  ? br_traces_split(item, max_items, max_bytes, walk_fuzz_piece, &p)
                  : br_profiles_split(item, max_items, max_bytes, walk_fuzz_piece, &p);
-    walk_fuzz_require(rc == 0 && p.n_items == item->n_items);
+    walk_fuzz_require(rc == 0 && p.n_records == item->n_records);
 }
 
 /* Twice the same request, merged, is a request of twice the items. */
@@ -102,9 +102,9 @@ static inline void walk_fuzz_merge(const struct br_item *item)
     walk_fuzz_require(m && into);
     for (int i = 0; i < 2; i++)
         walk_fuzz_require(br_merge_add(m, item) == 0);
-    walk_fuzz_require(br_merge_items(m) == 2 * item->n_items);
+    walk_fuzz_require(br_merge_records(m) == 2 * item->n_records);
     size_t bound = br_merge_size(m);
-    walk_fuzz_require(br_merge_take(m, into) == 0 && into->n_items == 2 * item->n_items &&
+    walk_fuzz_require(br_merge_take(m, into) == 0 && into->n_records == 2 * item->n_records &&
                       into->size <= bound);
     walk_fuzz_again(into);
     walk_fuzz_require(!br_item_has_references(into));

@@ -7,21 +7,22 @@
 #include "wire/protobuf.h"
 
 #define KNOWN_MAX 65536u   /* entries of each map of an item */
-#define STEPS_PER_SLOT 16u /* of which the table has none */
-#define OPEN_MAX 64u       /* at a time on one thread; of more none is chosen */
+#define STEPS_PER_SLOT 16u /* cost of reading an empty slot */
+/* spans open at a time on one thread; if there are more, none is selected */
+#define OPEN_MAX 64u
 
-/* The spans of some threads that are of one level and one slot: join_table_neighbours. */
+/* The spans of some threads in one level and one time slot (join_table_neighbours). */
 struct slot {
     struct join_neighbour *spans;
     unsigned count;
-    bool more; /* not all of them */
+    bool more; /* spans are missing */
 };
 
-/* A span that something was taken in. */
+/* A span to which timestamps were assigned. */
 struct found {
     const struct join_neighbour *span;
     uint64_t number;
-    struct join_totals *share; /* of samples that name no span; NULL: none */
+    struct join_totals *share; /* totals of samples that name no span; NULL: none */
 };
 
 void join_infer_init(struct join_infer *infer, struct join_table *table, struct br_arena *arena)
@@ -62,18 +63,18 @@ static struct join_threads infer_threads(const struct join_identity *where,
         where->hashes[JOIN_PROCESS]};
 }
 
-bool join_thread_is_kept_by(const struct join_identity *where, enum join_thread_key key)
+bool join_thread_is_stored_by(const struct join_identity *where, enum join_thread_key key)
 {
     return key == JOIN_BY_THREAD_ID ||
            key == join_thread_name_key(where->hashes[JOIN_THREAD_ID], where->hashes[JOIN_RUNTIME]);
 }
 
-/* Says whether spans, or samples, that are found by this key may be the thread's: by its id, or by
- * its name, where their ids are not of its ids' kind. */
+/* Returns true if the thread may be found by this key: by its id, or by its name if the ids of
+ * both sides have different origins. */
 static bool infer_is_sought_by(const struct join_identity *where, enum join_thread_key key)
 {
     return infer_threads(where, key).thread &&
-           (key <= JOIN_BY_NAME_ALONE || !join_thread_is_kept_by(where, key));
+           (key <= JOIN_BY_NAME_ALONE || !join_thread_is_stored_by(where, key));
 }
 
 static bool infer_prepare(struct br_map **map)
@@ -83,17 +84,17 @@ static bool infer_prepare(struct br_map **map)
     return *map != NULL;
 }
 
-/* Reads a slot from the table into memory of the arena; false without memory. */
+/* Copies a slot of the table to the arena. Returns false if there is not enough memory. */
 static bool infer_read_slot(struct join_infer *infer, const struct join_threads *threads,
                             unsigned level, uint64_t number, struct slot *ret)
 {
     struct join_neighbour spans[JOIN_NEIGHBOURS_MAX];
-    struct join_looked looked;
-    unsigned n = join_table_neighbours(infer->table, threads, level, number, spans, &looked);
-    *ret = (struct slot){.count = n, .more = looked.more};
-    infer->steps += STEPS_PER_SLOT + looked.steps * (uint64_t)JOIN_STEPS_PER_LOOK;
+    struct join_search search;
+    unsigned n = join_table_neighbours(infer->table, threads, level, number, spans, &search);
+    *ret = (struct slot){.count = n, .more = search.more};
+    infer->steps += STEPS_PER_SLOT + search.steps * (uint64_t)JOIN_STEPS_PER_LOOKUP;
     if (infer->cut)
-        *infer->cut += looked.more;
+        *infer->cut += search.more;
     if (n)
         ret->spans = br_arena_alloc(infer->arena, n * sizeof *spans);
     if (ret->spans)
@@ -101,7 +102,8 @@ static bool infer_read_slot(struct join_infer *infer, const struct join_threads 
     return !n || ret->spans;
 }
 
-/* As infer_read_slot, but what is not empty is read once. */
+/* Returns the spans of a slot in `*ret`; each slot that is not empty is read once per item.
+ * Returns false if there is not enough memory. */
 static bool infer_slot(struct join_infer *infer, const struct join_threads *threads, unsigned level,
                        uint64_t number, struct slot *ret)
 {
@@ -116,10 +118,12 @@ static bool infer_slot(struct join_infer *infer, const struct join_threads *thre
     }
     if (!infer_read_slot(infer, threads, level, number, ret))
         return false;
-    struct slot *kept = ret->count || ret->more ? br_arena_alloc(infer->arena, sizeof *kept) : NULL;
-    if (kept) {
-        *kept = *ret;
-        (void)br_map_put(infer->slots, key, sizeof key, kept, NULL); /* full: read again */
+    struct slot *stored =
+        ret->count || ret->more ? br_arena_alloc(infer->arena, sizeof *stored) : NULL;
+    if (stored) {
+        *stored = *ret;
+        /* if the map is full, the slot is read again next time */
+        (void)br_map_put(infer->slots, key, sizeof key, stored, NULL);
     }
     return true;
 }
@@ -138,9 +142,10 @@ static bool infer_read_times(struct join_infer *infer, const struct join_sample_
 
 /* --- Finding ---------------------------------------------------------------------------- */
 
-/* Many threads may have one name: it decides only where ids say nothing. */
-static bool infer_same_thread(const struct join_neighbour *neighbour,
-                              const struct join_identity *where)
+/* Returns true if both ran on the same thread. Several threads may have the same name, so it
+ * decides only if the ids cannot be compared. */
+static bool infer_is_same_thread(const struct join_neighbour *neighbour,
+                                 const struct join_identity *where)
 {
     uint32_t id = where->hashes[JOIN_THREAD_ID], name = where->hashes[JOIN_THREAD_NAME];
     bool of_one_kind = neighbour->thread && id && neighbour->runtime == where->hashes[JOIN_RUNTIME];
@@ -150,10 +155,11 @@ static bool infer_same_thread(const struct join_neighbour *neighbour,
     return of_one_kind ? neighbour->thread == id : named;
 }
 
-/* Whether nothing that both say differs, and one place at least is the same. A service alone is no
- * process: its replicas often have the same process and thread ids. */
-static bool infer_same_process(uint32_t service, const uint32_t places[JOIN_PLACES],
-                               const struct join_identity *where)
+/* Returns true if no attribute that both sides have differs, and at least one place is the same.
+ * A service alone does not identify a process: its replicas often have the same process and
+ * thread ids. */
+static bool infer_is_same_process(uint32_t service, const uint32_t places[JOIN_PLACES],
+                                  const struct join_identity *where)
 {
     const uint32_t *ours = &where->hashes[JOIN_HOST];
     bool same = false;
@@ -169,30 +175,31 @@ static bool infer_same_process(uint32_t service, const uint32_t places[JOIN_PLAC
 
 static bool infer_is_from(const struct join_neighbour *neighbour, const struct join_identity *where)
 {
-    return infer_same_process(neighbour->service, neighbour->places, where) &&
-           infer_same_thread(neighbour, where);
+    return infer_is_same_process(neighbour->service, neighbour->places, where) &&
+           infer_is_same_thread(neighbour, where);
 }
 
-static bool infer_same_span(const struct join_neighbour *neighbour, const uint8_t *trace_id,
-                            uint64_t span_id)
+static bool infer_is_same_span(const struct join_neighbour *neighbour, const uint8_t *trace_id,
+                               uint64_t span_id)
 {
     return neighbour->span_id == span_id && memcmp(neighbour->trace_id, trace_id, 16) == 0;
 }
 
-/* The spans of a thread that were open at a time. */
+/* The spans of a thread that were open at a given time. */
 struct open {
     const struct join_neighbour *spans[OPEN_MAX];
     unsigned count;
-    bool unknown; /* there may be others */
+    bool unknown; /* there may be others that are not known */
 };
 
-/* Whom a timestamp is shared out to: the one span that it was taken in, and the one with whose link
- * the sample leaves, because others had not come by then. NULL: none. */
+/* The spans of a timestamp: the one in which it was taken, and the one to which the exported
+ * sample is linked. They differ if a span arrived after the sample was released. NULL: none. */
 struct owners {
     const struct join_neighbour *span, *linked;
 };
 
-/* Adds those of one slot. By its name a thread is found that has no id of the kind of ours. */
+/* Adds the open spans of one time slot. A span that has a thread id of the same origin is found
+ * by its id, so it is skipped here when the key is a name. */
 static void infer_add_open(struct join_infer *infer, const struct join_threads *threads,
                            unsigned level, uint64_t number, const struct join_identity *where,
                            uint64_t time_ns, struct open *open)
@@ -230,8 +237,8 @@ static void infer_open_at(struct join_infer *infer, const struct join_identity *
             continue;
         ret->unknown = time_ns < join_table_known_since(infer->table, &threads,
                                                         &where->hashes[JOIN_HOST], sharing);
-        for (uint32_t rest = levels; rest && !ret->unknown; rest &= rest - 1) {
-            unsigned level = (unsigned)__builtin_ctz(rest);
+        for (uint32_t remaining = levels; remaining && !ret->unknown; remaining &= remaining - 1) {
+            unsigned level = (unsigned)__builtin_ctz(remaining);
             uint64_t slot = time_ns >> join_level_shift(level);
             infer_add_open(infer, &threads, level, slot, where, time_ns, ret);
             if (slot)
@@ -240,19 +247,20 @@ static void infer_open_at(struct join_infer *infer, const struct join_identity *
     }
 }
 
-/* The number in `open` of a span's parent; its count when it is not among them. */
+/* Returns the index in `open` of a span's parent, or open->count if the parent is not there. */
 static unsigned infer_parent_of(const struct open *open, unsigned index)
 {
     const struct join_neighbour *span = open->spans[index];
     unsigned k = 0;
     while (k < open->count &&
-           (k == index || !infer_same_span(open->spans[k], span->trace_id, span->parent_id)))
+           (k == index || !infer_is_same_span(open->spans[k], span->trace_id, span->parent_id)))
         k++;
     return k;
 }
 
-/* The span that lies below all others that were open: the only one that is no parent of another,
- * from which a chain of parents goes through every other one. */
+/* Returns the span that is below all other open spans. It is the only one that is not a parent of
+ * another, and the chain of its parents contains all others. Returns NULL if such a span does not
+ * exist. */
 static const struct join_neighbour *infer_deepest(const struct open *open)
 {
     const unsigned count = open->count;
@@ -275,42 +283,44 @@ static const struct join_neighbour *infer_deepest(const struct open *open)
     return n_above == count - 1 ? span : NULL;
 }
 
-/* Takes those out that come too late for a sample. Returns false if none does. */
-static bool infer_drop_late(struct open *open, struct join_leaving leaving)
+/* Removes the spans that arrived too late for a sample to be linked to them. Returns false if none
+ * was removed. */
+static bool infer_drop_late(struct open *open, struct join_release_time release_time)
 {
     unsigned n = 0, count = open->count;
     for (unsigned i = 0; i < count; i++)
-        if (join_is_in_time(open->spans[i]->seen, leaving))
+        if (join_is_in_time(open->spans[i]->seen, release_time))
             open->spans[n++] = open->spans[i];
     open->count = n;
     return n < count;
 }
 
-/* The one span that a sample of that time was taken in, and the one with whose link it leaves. With
- * `taken` it is shared out: what was taken in spans that left after the window has been claimed by
- * them. */
+/* Returns the spans of a timestamp. `deferred` is its record when totals are computed, or NULL
+ * when a sample is linked. Spans that were evicted after the window do not make the result
+ * unknown in the first case: their timestamps were assigned before. */
 static struct owners infer_owners_at(struct join_infer *infer, const struct join_identity *where,
-                                     uint64_t time_ns, const struct join_taken *taken)
+                                     uint64_t time_ns, const struct join_deferred *deferred)
 {
-    const struct join_leaving leaving = taken ? join_taken_leaving(taken) : infer->leaving;
+    const struct join_release_time release_time =
+        deferred ? join_deferred_release_time(deferred) : infer->release_time;
     struct open open;
-    infer_open_at(infer, where, time_ns, taken != NULL, &open);
+    infer_open_at(infer, where, time_ns, deferred != NULL, &open);
     infer->unknown = infer->unknown || open.unknown;
     infer->steps += (uint64_t)open.count * open.count;
     struct owners owners = {.span = infer_deepest(&open)};
-    owners.linked = infer_drop_late(&open, leaving) ? infer_deepest(&open) : owners.span;
+    owners.linked = infer_drop_late(&open, release_time) ? infer_deepest(&open) : owners.span;
     return owners;
 }
 
-static bool infer_is_same(const struct join_neighbour *left, const struct join_neighbour *right)
+static bool infer_is_same(const struct join_neighbour *first, const struct join_neighbour *second)
 {
-    return left && right && infer_same_span(left, right->trace_id, right->span_id);
+    return first && second && infer_is_same_span(first, second->trace_id, second->span_id);
 }
 
-/* The owners that all those timestamps have in common; none, too, after too many steps. */
+/* Returns the spans that all these timestamps have in common, or none after too many steps. */
 static struct owners infer_owners_of(struct join_infer *infer, const struct join_identity *where,
                                      const uint64_t *times, uint64_t n_times,
-                                     const struct join_taken *taken)
+                                     const struct join_deferred *deferred)
 {
     struct owners all = {NULL, NULL};
     for (uint64_t k = 0; k < n_times; k++) {
@@ -318,7 +328,7 @@ static struct owners infer_owners_of(struct join_infer *infer, const struct join
             infer->n_cut++;
             return (struct owners){NULL, NULL};
         }
-        struct owners one = infer_owners_at(infer, where, times[k], taken);
+        struct owners one = infer_owners_at(infer, where, times[k], deferred);
         if (k == 0)
             all = one;
         if (!infer_is_same(all.span, one.span))
@@ -349,7 +359,8 @@ static void infer_found_key(const uint8_t *trace_id, uint64_t span_id, uint8_t r
     memcpy(ret + 16, &span_id, sizeof span_id);
 }
 
-/* The entry of a span, made where there is none; NULL without a span or room. */
+/* Returns the entry of a span, creating it if necessary. Returns NULL if `span` is NULL or memory
+ * is short. */
 static struct found *infer_find(struct join_infer *infer, const struct join_neighbour *span)
 {
     uint8_t key[FOUND_KEY];
@@ -400,16 +411,16 @@ bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key 
     return thread && process;
 }
 
-/* The timestamps at hand of a thread that are shared out to the spans that they were taken in. */
+/* The current deferred record of a thread, whose timestamps are being assigned to spans. */
 struct infer_sharing {
     struct join_infer *infer;
-    const struct join_identity *where; /* of the timestamps */
-    const struct join_thread_ids *ids; /* under which they are kept */
-    const struct join_taken_cursor *cursor;
+    const struct join_identity *where; /* where the samples were taken */
+    const struct join_thread_ids *ids; /* the ids under which the record is stored */
+    const struct join_deferred_cursor *cursor;
 };
 
-/* Adds timestamps to the share of the span that they were taken in, and notes them in that of the
- * span with whose link they leave. */
+/* Adds timestamps to the totals of the span in which they were taken or, with `linked`, counts
+ * them for the span to which their sample is linked. */
 static void infer_add_share(const struct infer_sharing *sharing, const struct join_neighbour *span,
                             bool linked, uint64_t value, uint64_t n_times)
 {
@@ -423,7 +434,7 @@ static void infer_add_share(const struct infer_sharing *sharing, const struct jo
         infer->n_cut++;
         return;
     }
-    struct join_sample sample = join_taken_sample(&sharing->cursor->taken, value, n_times);
+    struct join_sample sample = join_deferred_sample(&sharing->cursor->deferred, value, n_times);
     sample.span_id = (const uint8_t *)&found->span->span_id;
     if (linked)
         join_totals_add_linked(found->share, &sample);
@@ -431,54 +442,57 @@ static void infer_add_share(const struct infer_sharing *sharing, const struct jo
         join_totals_add_sample(infer->table, found->share, &sample, false);
 }
 
-/* One value for all timestamps cannot be shared out. */
+/* Assigns a record that has one value for all its timestamps, which cannot be divided. */
 static void infer_share_whole(const struct infer_sharing *sharing)
 {
-    const struct join_taken *taken = &sharing->cursor->taken;
-    const struct owners owners = infer_owners_of(sharing->infer, sharing->where,
-                                                 sharing->cursor->times, taken->n_times, taken);
+    const struct join_deferred *deferred = &sharing->cursor->deferred;
+    const struct owners owners = infer_owners_of(
+        sharing->infer, sharing->where, sharing->cursor->times, deferred->n_times, deferred);
     uint64_t spans[JOIN_TIMES_MAX];
-    for (uint32_t i = 0; i < taken->n_times; i++)
+    for (uint32_t i = 0; i < deferred->n_times; i++)
         spans[i] = owners.span != NULL;
-    join_table_claim(sharing->infer->table, sharing->ids->span, sharing->cursor, spans);
-    infer_add_share(sharing, owners.span, false, taken->value, taken->n_times);
-    infer_add_share(sharing, owners.linked, true, taken->value, taken->n_times);
+    join_table_mark_assigned(sharing->infer->table, sharing->ids->span, sharing->cursor, spans);
+    infer_add_share(sharing, owners.span, false, deferred->value, deferred->n_times);
+    infer_add_share(sharing, owners.linked, true, deferred->value, deferred->n_times);
 }
 
 static void infer_share_each(const struct infer_sharing *sharing)
 {
-    const struct join_taken_cursor *cursor = sharing->cursor;
-    const struct join_taken *taken = &cursor->taken;
+    const struct join_deferred_cursor *cursor = sharing->cursor;
+    const struct join_deferred *deferred = &cursor->deferred;
     uint64_t spans[JOIN_TIMES_MAX] = {0};
-    for (uint32_t i = 0; i < taken->n_times; i++) {
+    for (uint32_t i = 0; i < deferred->n_times; i++) {
         if (sharing->infer->steps > JOIN_STEPS_MAX) {
             sharing->infer->n_cut++;
             break;
         }
         const struct owners owners =
-            infer_owners_at(sharing->infer, sharing->where, cursor->times[i], taken);
-        uint64_t value = taken->n_values && (int64_t)cursor->values[i] > 0 ? cursor->values[i] : 0;
+            infer_owners_at(sharing->infer, sharing->where, cursor->times[i], deferred);
+        uint64_t value =
+            deferred->n_values && (int64_t)cursor->values[i] > 0 ? cursor->values[i] : 0;
         spans[i] = owners.span != NULL;
         infer_add_share(sharing, owners.span, false, value, 1);
         infer_add_share(sharing, owners.linked, true, value, 1);
     }
-    join_table_claim(sharing->infer->table, sharing->ids->span, cursor, spans);
+    join_table_mark_assigned(sharing->infer->table, sharing->ids->span, cursor, spans);
 }
 
-/* As join_table_taken; ends when the steps do, too. */
-static bool infer_next_taken(struct join_infer *infer, const struct join_thread_ids *ids,
-                             struct join_taken_cursor *cursor)
+/* Advances the cursor (join_table_next_deferred). Returns false at the end or after too many
+ * steps. */
+static bool infer_next_deferred(struct join_infer *infer, const struct join_thread_ids *ids,
+                                struct join_deferred_cursor *cursor)
 {
     if (infer->steps > JOIN_STEPS_MAX) {
         infer->n_cut++;
         return false;
     }
-    bool found = join_table_taken(infer->table, ids->trace, ids->span, cursor);
-    infer->steps += cursor->steps * (uint64_t)JOIN_STEPS_PER_LOOK;
+    bool found = join_table_next_deferred(infer->table, ids->trace, ids->span, cursor);
+    infer->steps += cursor->steps * (uint64_t)JOIN_STEPS_PER_LOOKUP;
     return found;
 }
 
-/* Whether it is the first time in this item; false without room. */
+/* Returns true if the key is seen for the first time in this item. Returns false if memory is
+ * short. */
 static bool infer_is_first(struct join_infer *infer, const void *key, size_t len)
 {
     static char yes;
@@ -489,37 +503,40 @@ static bool infer_is_first(struct join_infer *infer, const void *key, size_t len
     return ok;
 }
 
-static struct join_identity infer_taken_where(const struct join_taken *taken, uint32_t process)
+static struct join_identity infer_deferred_identity(const struct join_deferred *deferred,
+                                                    uint32_t process)
 {
-    struct join_identity where = {.hashes = {[JOIN_THREAD_ID] = taken->thread,
-                                             [JOIN_THREAD_NAME] = taken->thread_name,
+    struct join_identity where = {.hashes = {[JOIN_THREAD_ID] = deferred->thread,
+                                             [JOIN_THREAD_NAME] = deferred->thread_name,
                                              [JOIN_PROCESS] = process,
-                                             [JOIN_SERVICE] = taken->service,
-                                             [JOIN_RUNTIME] = taken->runtime}};
-    memcpy(&where.hashes[JOIN_HOST], taken->places, sizeof taken->places);
+                                             [JOIN_SERVICE] = deferred->service,
+                                             [JOIN_RUNTIME] = deferred->runtime}};
+    memcpy(&where.hashes[JOIN_HOST], deferred->places, sizeof deferred->places);
     return where;
 }
 
-/* Shares out what was taken on threads that are found by this key, and that may be ours. */
+/* Assigns the deferred timestamps of the threads that are found by this key and that may be the
+ * same thread. */
 static void infer_share_threads(struct join_infer *infer, const struct join_identity *where,
                                 enum join_thread_key key)
 {
     uint32_t id = where->hashes[JOIN_THREAD_ID];
-    struct join_taken_cursor cursor = {0};
+    struct join_deferred_cursor cursor = {0};
     struct join_thread_ids ids;
     if (!infer_is_sought_by(where, key) || !join_thread_ids_of(where, key, &ids))
         return;
-    while (infer_next_taken(infer, &ids, &cursor)) {
-        const struct join_taken *taken = &cursor.taken;
-        const struct join_identity its = infer_taken_where(taken, where->hashes[JOIN_PROCESS]);
+    while (infer_next_deferred(infer, &ids, &cursor)) {
+        const struct join_deferred *deferred = &cursor.deferred;
+        const struct join_identity sample_where =
+            infer_deferred_identity(deferred, where->hashes[JOIN_PROCESS]);
         const uint64_t record[] = {br_load64(ids.span), cursor.found};
-        if (key != JOIN_BY_THREAD_ID && id && taken->thread == id)
-            continue; /* it came by its id */
-        if (!infer_same_process(taken->service, taken->places, where) ||
+        if (key != JOIN_BY_THREAD_ID && id && deferred->thread == id)
+            continue; /* it is found by its id */
+        if (!infer_is_same_process(deferred->service, deferred->places, where) ||
             !infer_is_first(infer, record, sizeof record))
             continue;
-        const struct infer_sharing sharing = {infer, &its, &ids, &cursor};
-        if (taken->has_value && !taken->n_values)
+        const struct infer_sharing sharing = {infer, &sample_where, &ids, &cursor};
+        if (deferred->has_value && !deferred->n_values)
             infer_share_whole(&sharing);
         else
             infer_share_each(&sharing);
@@ -549,7 +566,7 @@ bool join_infer_is_partial(const struct join_infer *infer, const struct join_ide
         if (!infer_is_sought_by(where, threads.key) ||
             !join_thread_ids_of(where, threads.key, &ids))
             continue;
-        if (join_table_left(infer->table, ids.span, start_ns) ||
+        if (join_table_evicted_after(infer->table, ids.span, start_ns) ||
             start_ns <
                 join_table_known_since(infer->table, &threads, &where->hashes[JOIN_HOST], true))
             return true;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds the span of samples that name none: a span that was open on their thread, of their process,
- * when they were taken. A span is theirs when it was open at all their timestamps and is the one
- * deepest span: no other open span lies below it, and every other one lies above it. A sample that
- * fits two spans belongs to neither.
+ * Infers the span of samples that name none: a span that was open on their thread, in their
+ * process, when they were taken. It must have been open at all their timestamps, and must be the
+ * deepest such span: no other open span is below it, and all others are above it. A sample that
+ * matches two spans is left unlinked.
  *
- * Thread and process must be said by both and be equal. Threads are told apart by their ids where
- * those are of one kind: the system's, or of the same runtime. Where they are not, or one side says
- * none, the names decide, which both have to say. Names that differ are never one thread's. Of
- * host, container, pod, instance and service nothing may contradict, and one of the first four at
- * least must be said by both, because process ids come again in every container.
+ * Sample and span must both name their thread and process, and these must be equal. Threads are
+ * compared by id if the ids have the same origin: the operating system or the same runtime.
+ * Otherwise they are compared by name, which both must have. Two different names never denote the
+ * same thread. Host, container, pod, instance and service must not contradict each other. At least
+ * one of the first four must be present on both sides, because every container has the same process
+ * ids.
  *
- * A sample whose thread had spans at that time that are not in the table any more is in none: the
- * ones that are left may be those above the right one.
+ * A sample is not joined if spans that were open on its thread have been evicted: the remaining
+ * ones may be ancestors of the right span.
  */
 #pragma once
 
@@ -23,55 +24,57 @@
 struct join_infer {
     struct join_table *table;
     struct br_arena *arena;
-    struct br_map *slots;        /* of this item: threads, level and slot -> spans */
-    struct br_map *found;        /* likewise: spans that something was taken in */
-    struct br_map *shared;       /* likewise: threads and timestamps that were shared out */
-    double *cut;                 /* NULL, or counts slots of which not all spans were read */
-    bool unknown;                /* by join_infer_span: spans are not known that were open then */
-    struct join_leaving leaving; /* of the samples that are asked about */
+    struct br_map *slots;  /* of this item: threads, level and slot -> spans */
+    struct br_map *found;  /* of this item: spans to which timestamps were assigned */
+    struct br_map *shared; /* of this item: threads and deferred records that were processed */
+    double *cut;           /* counter of slots from which not all spans were read; may be NULL */
+    bool unknown;          /* set by join_infer_span: spans that were open then are not known */
+    struct join_release_time release_time; /* of the samples to be linked */
     uint64_t *times;
     uint64_t cap;
-    uint64_t steps; /* done so far: past JOIN_STEPS_MAX nothing is inferred */
-    uint64_t n_cut; /* samples that would have taken more */
+    uint64_t steps; /* steps so far; above JOIN_STEPS_MAX nothing is inferred */
+    uint64_t n_cut; /* samples that were not inferred for lack of steps or memory */
 };
 
 void join_infer_init(struct join_infer *infer, struct join_table *table, struct br_arena *arena);
 void join_infer_release(struct join_infer *infer);
 
-/* Says whether the sample names enough to infer from; `where` is what it and its resource say. */
+/* Returns true if the sample has the attributes that inference requires. `where` combines its
+ * own attributes with those of its resource. */
 bool join_infer_may(const struct join_sample_view *view, const struct join_identity *where);
 
-/* Gives the number of the span, from 1, that each of the sample's timestamps was taken in; 0: none,
- * or more than one may be. They lie in `*ret_times`, until the next call. False without memory or
- * steps. */
+/* Stores, for each timestamp of the sample, the number of the span in which it was taken, from
+ * 1; 0 means none or several. `*ret_times` receives the timestamps, which are valid until the
+ * next call. Returns false for lack of memory or steps. */
 bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *view,
                       const struct join_identity *where, const uint64_t **ret_times,
                       uint64_t *ret_spans);
 
-/* The ids under which the timestamps of samples of a thread and its process are kept
- * (join_table_take): once by the thread's id, and once by its name. False where it is not said. */
+/* Computes the ids under which the timestamps of a thread are stored (join_table_defer): one by
+ * the thread's id and one by its name. Returns false if the attribute is absent. */
 struct join_thread_ids {
     uint8_t trace[16], span[8];
 };
 bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key key,
                         struct join_thread_ids *ret);
 
-/* Says whether samples of the thread are kept by this key. */
-bool join_thread_is_kept_by(const struct join_identity *where, enum join_thread_key key);
+/* Returns true if samples of the thread are stored under this key. */
+bool join_thread_is_stored_by(const struct join_identity *where, enum join_thread_key key);
 
-/* Returns the totals of a span from samples that name none, with counters behind; NULL: nothing, or
- * no memory. `where` is what the span and its resource say, with a thread and a process. */
+/* Returns the totals of a span from samples that name no span, followed by function counters.
+ * Returns NULL if none exist or memory is short. `where` combines the attributes of the
+ * span and its resource, and must contain a thread and a process. */
 const struct join_totals *join_infer_share(struct join_infer *infer,
                                            const struct join_identity *where,
                                            const uint8_t *trace_id, const uint8_t *span_id);
 
-/* Says whether what join_infer_share returns of a span that began then is not all: timestamps, or
- * spans of the thread, left the table too early. */
+/* Returns true if join_infer_share returns incomplete totals for a span that started at
+ * `start_ns`: timestamps or spans of its thread were evicted too early. */
 bool join_infer_is_partial(const struct join_infer *infer, const struct join_identity *where,
                            uint64_t start_ns);
 
-/* Returns the span that the sample was taken in, for which it says enough; NULL when none is, or
- * more than one may be. Lives as long as the arena. Sets `unknown`. */
+/* Returns the span in which the sample was taken, or NULL if none matches or several do. The
+ * sample must satisfy join_infer_may. The result is valid as long as the arena. Sets `unknown`. */
 const struct join_neighbour *join_infer_span(struct join_infer *infer,
                                              const struct join_sample_view *view,
                                              const struct join_identity *where);

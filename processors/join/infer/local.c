@@ -12,11 +12,12 @@
 #include "processors/join/join.h"
 #include "wire/protobuf.h"
 
-#define UNKNOWN UINT16_MAX /* a depth */
+#define UNKNOWN UINT16_MAX /* a depth that is not computed yet */
 
 /* --- Finding ---------------------------------------------------------------------------- */
 
-/* Multiplied by a secret, so that ids cannot be chosen to collide. */
+/* Returns the first slot for a span id. The id is multiplied by a secret, so that clients cannot
+ * choose ids that collide. */
 static unsigned local_slot_of(const struct join_local *local, uint64_t span_id)
 {
     return (unsigned)(span_id * local->multiplier >> (64 - local->slot_bits));
@@ -58,8 +59,8 @@ static uint16_t local_parent_of(const struct join_local *local,
     return i == JOIN_NO_SPAN ? 0 : (uint16_t)(i + 1);
 }
 
-/* Goes up from each span to one whose depth is known, and back. Who is his own ancestor becomes a
- * root. */
+/* Computes depths by walking from each span to an ancestor whose depth is known, and back. A
+ * span that is its own ancestor becomes a root. */
 static void local_measure_depths(struct join_local *local)
 {
     uint16_t path[JOIN_FAMILY_MAX];
@@ -86,7 +87,7 @@ static void local_measure_depths(struct join_local *local)
     }
 }
 
-/* The numbers of the spans, those of less depth first. */
+/* Writes the indices of the spans in order of increasing depth. */
 static void local_order_by_depth(const struct join_local *local, uint16_t *ret)
 {
     uint16_t starts[JOIN_FAMILY_MAX + 1] = {0};
@@ -98,7 +99,7 @@ static void local_order_by_depth(const struct join_local *local, uint16_t *ret)
         ret[starts[local->depths[i]]++] = (uint16_t)i;
 }
 
-/* Gives each span a place, and those below it the places behind. */
+/* Assigns each span a place such that its descendants have the places directly after it. */
 static void local_place_spans(struct join_local *local)
 {
     uint16_t order[JOIN_FAMILY_MAX], sizes[JOIN_FAMILY_MAX], next[JOIN_FAMILY_MAX], free = 0;
@@ -130,8 +131,8 @@ static unsigned local_slot_bits(unsigned count)
     return bits;
 }
 
-/* A tree with room for `n` spans; NULL when there is no memory, or as much is remembered as may be.
- */
+/* Returns a tree with room for `count` spans, or NULL if there is not enough memory or the arena
+ * has reached its limit. */
 static struct join_local *local_new(struct br_arena *arena, unsigned count)
 {
     struct join_local *local = br_arena_calloc(arena, 1, sizeof *local);
@@ -145,10 +146,8 @@ static struct join_local *local_new(struct br_arena *arena, unsigned count)
     local->first = br_arena_calloc(arena, count, sizeof *local->first);
     local->end = br_arena_calloc(arena, count, sizeof *local->end);
     local->slots = br_arena_calloc(arena, (size_t)1 << local->slot_bits, sizeof *local->slots);
-    return local->spans && local->parents && local->depths && local->first && local->end &&
-                   local->slots
-               ? local
-               : NULL;
+    bool tree = local->parents && local->depths && local->first && local->end;
+    return tree && local->spans && local->slots ? local : NULL;
 }
 
 static void local_read(struct join_local *local, const struct join_relative *spans)
@@ -228,21 +227,21 @@ const struct join_local *join_locals_get(struct join_locals *locals, const uint8
     locals->newest = locals->known ? br_map_get(locals->known, key, sizeof key) : NULL;
     if (locals->newest || locals->steps > JOIN_STEPS_MAX || !locals->read)
         return locals->newest;
-    struct join_looked looked;
+    struct join_search search;
     unsigned n = join_table_family(locals->table, trace_id, service, service_len, service_hash,
-                                   locals->read, locals->max_spans, &looked);
-    *locals->cut += looked.more;
-    locals->steps += (looked.steps + 1) * (uint64_t)JOIN_STEPS_PER_LOOK;
-    br_steps_add((looked.steps + 1) * (size_t)JOIN_STEPS_PER_LOOK);
+                                   locals->read, locals->max_spans, &search);
+    *locals->cut += search.more;
+    locals->steps += (search.steps + 1) * (uint64_t)JOIN_STEPS_PER_LOOKUP;
+    br_steps_add((search.steps + 1) * (size_t)JOIN_STEPS_PER_LOOKUP);
     locals->newest = locals_add(locals, key, locals->read, n);
     if (locals->newest) {
-        locals->newest->since_ns = looked.since_ns;
+        locals->newest->since_ns = search.since_ns;
         locals->newest->exact = join_table_is_exact(locals->table, service_hash, locals->now_ms);
     }
     return locals->newest;
 }
 
-/* --- Asking ----------------------------------------------------------------------------- */
+/* --- Lookup ----------------------------------------------------------------------------- */
 
 static bool local_is_open(const struct join_relative *relative, uint64_t time_ns, uint32_t thread,
                           uint32_t thread_name)
@@ -251,24 +250,27 @@ static bool local_is_open(const struct join_relative *relative, uint64_t time_ns
            join_same_thread(relative->thread, relative->thread_name, thread, thread_name);
 }
 
-/* Whether a span below `root` was known to be when a sample left: it and all spans between them had
- * come, and the root. */
+/* Returns true if it was known when a sample was released that the span is below `root`: the
+ * span, all its ancestors up to the root, and the root had arrived. */
 static bool local_was_below(const struct join_local *local, uint32_t span, uint32_t root,
-                            struct join_leaving leaving)
+                            struct join_release_time release_time)
 {
-    while (span != root && join_is_in_time(local->spans[span].seen, leaving))
+    while (span != root && join_is_in_time(local->spans[span].seen, release_time))
         span = local->parents[span] - 1u;
-    return join_is_in_time(local->spans[span].seen, leaving);
+    return join_is_in_time(local->spans[span].seen, release_time);
 }
 
-/* `root` itself where names are exact, or where spans of that time may have left. Otherwise the
- * deepest span at or below `root` that was open at `time_ns` on that thread (hashes; 0: not
- * known, which fits every thread); of several, what they have in common above them: of the deepest
- * spans the first and the last of the tree, because what both are below, all are. `leaving`, unless
- * NULL: spans that come too late for the link of the sample do not count. */
+/* Returns the deepest span at or below `root` that was open at `time_ns` on this thread. The
+ * thread consists of hashes; a span or a sample without a thread matches every thread. If
+ * several spans are deepest, returns their lowest common ancestor: the ancestor of the first and
+ * the last of them in tree order is an ancestor of all.
+ *
+ * Returns `root` if samples of the service name exactly their spans, or if spans of that time
+ * may have been evicted. If `release_time` is not NULL, spans that arrived too late for the
+ * sample's link are ignored. */
 static uint32_t local_open(const struct join_local *local, uint32_t root, uint64_t time_ns,
                            uint32_t thread, uint32_t thread_name,
-                           const struct join_leaving *leaving)
+                           const struct join_release_time *release_time)
 {
     uint32_t first = root, last = root;
     br_steps_add(local->count + 1);
@@ -277,7 +279,7 @@ static uint32_t local_open(const struct join_local *local, uint32_t root, uint64
     for (uint32_t i = 0; i < local->count; i++) {
         if (local->depths[i] < local->depths[first] || !join_local_below(local, i, root) ||
             !local_is_open(&local->spans[i], time_ns, thread, thread_name) ||
-            (leaving && !local_was_below(local, i, root, *leaving)))
+            (release_time && !local_was_below(local, i, root, *release_time)))
             continue;
         if (local->depths[i] > local->depths[first])
             first = last = i;
@@ -293,7 +295,7 @@ static uint32_t local_open(const struct join_local *local, uint32_t root, uint64
 
 /* --- Reading ---------------------------------------------------------------------------- */
 
-/* The number of the span in its local tree, or JOIN_NO_SPAN. */
+/* Reads the tree of the span and returns the span's number in it, or JOIN_NO_SPAN. */
 static uint32_t join_local_credit_read_tree(struct join_credit *credit,
                                             const struct join_found *named)
 {
@@ -333,7 +335,7 @@ static bool join_local_credit_read_numbers(struct join_credit *credit,
     return true;
 }
 
-/* A missing or negative value counts nothing. */
+/* Returns the sum of the values; negative ones count as 0. */
 static uint64_t join_local_credit_sum_of(const uint64_t *values, uint64_t count)
 {
     uint64_t sum = 0;
@@ -343,52 +345,52 @@ static uint64_t join_local_credit_sum_of(const uint64_t *values, uint64_t count)
     return sum;
 }
 
-bool join_credit_take(struct join_credit *credit, const struct join_value_type *value_type,
-                      const struct join_sample_view *view, const struct join_identity *where,
-                      const struct join_sample *sample, uint64_t waits_ms, uint64_t now_ms,
-                      struct join_tally *tally)
+bool join_credit_defer(struct join_credit *credit, const struct join_value_type *value_type,
+                       const struct join_sample_view *view, const struct join_identity *where,
+                       const struct join_sample *sample, uint64_t waits_ms, uint64_t now_ms,
+                       struct join_tally *tally)
 {
-    const struct join_leaving leaving = join_leaving(now_ms, waits_ms);
+    const struct join_release_time release_time = join_release_time(now_ms, waits_ms);
     bool apart = view->n_values == view->n_times;
     if ((view->n_values && !apart && view->n_times > JOIN_TIMES_MAX) ||
         !join_local_credit_read_numbers(credit, view))
         return false;
-    struct join_taken taken = {.unit_ns = value_type->unit_ns,
-                               .period_ns = value_type->period_ns,
-                               .type = value_type->type,
-                               .measure = (uint8_t)value_type->measure,
-                               .counts = value_type->counts,
-                               .allocates = value_type->allocates,
-                               .has_value = view->n_values,
-                               .of_thread = !view->span_id,
-                               .thread = where->hashes[JOIN_THREAD_ID],
-                               .thread_name = where->hashes[JOIN_THREAD_NAME],
-                               .service = where->hashes[JOIN_SERVICE],
-                               .runtime = where->hashes[JOIN_RUNTIME],
-                               .function = sample->function,
-                               .leaves = leaving.at,
-                               .waits = leaving.waits};
-    memcpy(taken.places, &where->hashes[JOIN_HOST], sizeof taken.places);
+    struct join_deferred deferred = {.unit_ns = value_type->unit_ns,
+                                     .period_ns = value_type->period_ns,
+                                     .type = value_type->type,
+                                     .measure = (uint8_t)value_type->measure,
+                                     .counts = value_type->counts,
+                                     .allocates = value_type->allocates,
+                                     .has_value = view->n_values,
+                                     .of_thread = !view->span_id,
+                                     .thread = where->hashes[JOIN_THREAD_ID],
+                                     .thread_name = where->hashes[JOIN_THREAD_NAME],
+                                     .service = where->hashes[JOIN_SERVICE],
+                                     .runtime = where->hashes[JOIN_RUNTIME],
+                                     .function = sample->function,
+                                     .released = release_time.at,
+                                     .held = release_time.held};
+    memcpy(deferred.places, &where->hashes[JOIN_HOST], sizeof deferred.places);
     for (uint64_t i = 0; i < view->n_times; i += JOIN_TIMES_MAX) {
-        uint64_t rest = view->n_times - i;
-        taken.n_times = rest < JOIN_TIMES_MAX ? (uint32_t)rest : JOIN_TIMES_MAX;
-        taken.n_values = apart ? taken.n_times : 0;
-        taken.value =
-            apart ? join_local_credit_sum_of(credit->values + i, taken.n_times) : view->value;
-        join_table_take(credit->locals.table, sample, &taken, credit->times + i, credit->values + i,
-                        now_ms, tally);
+        uint64_t n_remaining = view->n_times - i;
+        deferred.n_times = n_remaining < JOIN_TIMES_MAX ? (uint32_t)n_remaining : JOIN_TIMES_MAX;
+        deferred.n_values = apart ? deferred.n_times : 0;
+        deferred.value =
+            apart ? join_local_credit_sum_of(credit->values + i, deferred.n_times) : view->value;
+        join_table_defer(credit->locals.table, sample, &deferred, credit->times + i,
+                         credit->values + i, now_ms, tally);
     }
     return true;
 }
 
 /* --- Sharing out --- */
 
-/* Timestamps that are one span's, one behind the other. */
+/* Called for a run of consecutive timestamps that belong to one span. */
 typedef void run_of_times_fn(void *arg, uint32_t span, uint64_t value, uint64_t n_times);
 
-/* Whether the steps that so many timestamps take are left. */
-static bool locals_may_take(struct join_locals *locals, const struct join_local *local,
-                            uint64_t n_times)
+/* Reserves the steps that `n_times` timestamps need. Returns false if not enough are left. */
+static bool locals_spend_steps(struct join_locals *locals, const struct join_local *local,
+                               uint64_t n_times)
 {
     uint64_t steps = n_times * (local->count + 1);
     if (locals->steps + steps > JOIN_STEPS_MAX) {
@@ -399,27 +401,29 @@ static bool locals_may_take(struct join_locals *locals, const struct join_local 
     return true;
 }
 
-/* Calls `fn` for the spans at or below `root` that were open at `times`, which become the spans'
- * numbers. Where there is one value for several of them all is the root's. `leaving`: as in
- * local_open. */
+/* Calls `fn` for each run of timestamps with the span at or below `root` that was open then.
+ * Overwrites `times` with the numbers of the spans. If one value applies to timestamps of
+ * several spans, all of it belongs to the root. For `release_time` see local_open. */
 static void local_share_out(const struct join_local *local, uint32_t root,
-                            const struct join_taken *taken, const struct join_leaving *leaving,
-                            uint64_t *times, const uint64_t *values, run_of_times_fn *fn, void *arg)
+                            const struct join_deferred *deferred,
+                            const struct join_release_time *release_time, uint64_t *times,
+                            const uint64_t *values, run_of_times_fn *fn, void *arg)
 {
     bool one = true;
-    for (uint32_t i = 0; i < taken->n_times; i++) {
-        times[i] = local_open(local, root, times[i], taken->thread, taken->thread_name, leaving);
+    for (uint32_t i = 0; i < deferred->n_times; i++) {
+        times[i] = local_open(local, root, times[i], deferred->thread, deferred->thread_name,
+                              release_time);
         one = one && times[i] == times[0];
     }
-    if (one || (taken->has_value && !taken->n_values)) {
-        fn(arg, one ? (uint32_t)times[0] : root, taken->value, taken->n_times);
+    if (one || (deferred->has_value && !deferred->n_values)) {
+        fn(arg, one ? (uint32_t)times[0] : root, deferred->value, deferred->n_times);
         return;
     }
-    for (uint32_t i = 0, from = 0; i < taken->n_times; i++) {
-        if (i + 1 < taken->n_times && times[i + 1] == times[from])
+    for (uint32_t i = 0, from = 0; i < deferred->n_times; i++) {
+        if (i + 1 < deferred->n_times && times[i + 1] == times[from])
             continue;
         fn(arg, (uint32_t)times[from],
-           taken->n_values ? join_local_credit_sum_of(values + from, i + 1 - from) : 0,
+           deferred->n_values ? join_local_credit_sum_of(values + from, i + 1 - from) : 0,
            i + 1 - from);
         from = i + 1;
     }
@@ -428,11 +432,11 @@ static void local_share_out(const struct join_local *local, uint32_t root,
 struct sharing {
     struct join_locals *locals;
     struct join_local *local;
-    const struct join_taken *taken;
+    const struct join_deferred *deferred;
     uint32_t named;
 };
 
-/* NULL without memory. */
+/* Returns the totals of deferred samples of a span, or NULL if there is not enough memory. */
 static struct join_totals *local_share_of(struct sharing *sharing, uint32_t span)
 {
     struct join_totals **share = &sharing->local->shares[span];
@@ -448,13 +452,13 @@ static void join_local_sharing_add(void *arg, uint32_t span, uint64_t value, uin
 {
     struct sharing *sharing = arg;
     struct join_local *local = sharing->local;
-    struct join_sample sample = join_taken_sample(sharing->taken, value, n_times);
+    struct join_sample sample = join_deferred_sample(sharing->deferred, value, n_times);
     struct join_totals *share = local_share_of(sharing, span);
     if (!share)
         return;
     sample.span_id = (const uint8_t *)&local->spans[span].span_id;
-    /* Samples that can be split are; what has one value for all timestamps, and several spans, is
-     * the root's here, too. */
+    /* With link_spans, samples are split by span and name the span itself. One value for
+     * timestamps of several spans belongs to the root here, too. */
     bool stays = !sharing->locals->link_spans;
     if (span != sharing->named && stays)
         sample.under = (const uint8_t *)&local->spans[sharing->named].span_id;
@@ -464,56 +468,58 @@ static void join_local_sharing_add(void *arg, uint32_t span, uint64_t value, uin
 static void local_sharing_add_linked(void *arg, uint32_t span, uint64_t value, uint64_t n_times)
 {
     struct sharing *sharing = arg;
-    struct join_sample sample = join_taken_sample(sharing->taken, value, n_times);
+    struct join_sample sample = join_deferred_sample(sharing->deferred, value, n_times);
     struct join_totals *share = local_share_of(sharing, span);
     if (share)
         join_totals_add_linked(share, &sample);
 }
 
-/* Shares out the timestamps at hand: their figures, and the links that they leave with. */
-static void locals_share_one(struct sharing *sharing, struct join_taken_cursor *cursor)
+/* Assigns the timestamps of the current record: their totals, and the links of their exported
+ * samples. */
+static void locals_share_one(struct sharing *sharing, struct join_deferred_cursor *cursor)
 {
     const struct join_locals *locals = sharing->locals;
     const struct join_local *local = sharing->local;
-    const struct join_taken *taken = &cursor->taken;
+    const struct join_deferred *deferred = &cursor->deferred;
     uint64_t times[JOIN_TIMES_MAX];
     if (local->parents[sharing->named] ||
-        !locals_may_take(sharing->locals, local, taken->n_times)) {
-        join_local_sharing_add(sharing, sharing->named, taken->value, taken->n_times);
-        local_sharing_add_linked(sharing, sharing->named, taken->value, taken->n_times);
+        !locals_spend_steps(sharing->locals, local, deferred->n_times)) {
+        join_local_sharing_add(sharing, sharing->named, deferred->value, deferred->n_times);
+        local_sharing_add_linked(sharing, sharing->named, deferred->value, deferred->n_times);
         return;
     }
     if (locals->link_spans) {
-        const struct join_leaving leaving = join_taken_leaving(taken);
-        memcpy(times, cursor->times, taken->n_times * sizeof *times);
-        local_share_out(local, sharing->named, taken, &leaving, times, cursor->values,
+        const struct join_release_time release_time = join_deferred_release_time(deferred);
+        memcpy(times, cursor->times, deferred->n_times * sizeof *times);
+        local_share_out(local, sharing->named, deferred, &release_time, times, cursor->values,
                         local_sharing_add_linked, sharing);
     }
-    local_share_out(local, sharing->named, taken, NULL, cursor->times, cursor->values,
+    local_share_out(local, sharing->named, deferred, NULL, cursor->times, cursor->values,
                     join_local_sharing_add, sharing);
 }
 
-/* As join_table_taken; ends when the steps do, too. */
-static bool locals_next_taken(struct join_locals *locals, const uint8_t *trace_id,
-                              const uint8_t *span_id, struct join_taken_cursor *cursor)
+/* Advances the cursor (join_table_next_deferred). Returns false at the end or after too many
+ * steps. */
+static bool locals_next_deferred(struct join_locals *locals, const uint8_t *trace_id,
+                                 const uint8_t *span_id, struct join_deferred_cursor *cursor)
 {
     if (locals->steps > JOIN_STEPS_MAX) {
         locals->n_cut++;
         return false;
     }
-    bool found = join_table_taken(locals->table, trace_id, span_id, cursor);
-    locals->steps += cursor->steps * (uint64_t)JOIN_STEPS_PER_LOOK;
-    br_steps_add(cursor->steps * (size_t)JOIN_STEPS_PER_LOOK);
+    bool found = join_table_next_deferred(locals->table, trace_id, span_id, cursor);
+    locals->steps += cursor->steps * (uint64_t)JOIN_STEPS_PER_LOOKUP;
+    br_steps_add(cursor->steps * (size_t)JOIN_STEPS_PER_LOOKUP);
     return found;
 }
 
-/* Shares out what was taken of samples that name one span. */
+/* Assigns the deferred timestamps of samples that name one span. */
 static void locals_share_named(struct join_locals *locals, struct join_local *local, uint32_t named)
 {
-    struct join_taken_cursor cursor = {0};
-    struct sharing sharing = {locals, local, &cursor.taken, named};
+    struct join_deferred_cursor cursor = {0};
+    struct sharing sharing = {locals, local, &cursor.deferred, named};
     const uint8_t *span_id = (const uint8_t *)&local->spans[named].span_id;
-    while (locals_next_taken(locals, local->trace_id, span_id, &cursor))
+    while (locals_next_deferred(locals, local->trace_id, span_id, &cursor))
         locals_share_one(&sharing, &cursor);
 }
 
@@ -526,22 +532,22 @@ const struct join_totals *join_locals_share(struct join_locals *locals,
     if (!own->shared && own->totals) {
         own->shares = br_arena_calloc(&locals->arena, own->count, sizeof *own->shares);
         for (uint32_t i = 0; own->shares && i < own->count; i++)
-            if (own->spans[i].taken)
+            if (own->spans[i].deferred)
                 locals_share_named(locals, own, i);
     }
     own->shared = true;
     return own->shares ? own->shares[span] : NULL;
 }
 
-void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
-                    struct join_totals *totals)
+void join_deferred_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
+                       struct join_totals *totals)
 {
-    struct join_taken_cursor cursor = {0};
-    while (locals_next_taken(locals, trace_id, span_id, &cursor)) {
+    struct join_deferred_cursor cursor = {0};
+    while (locals_next_deferred(locals, trace_id, span_id, &cursor)) {
         struct join_sample sample =
-            join_taken_sample(&cursor.taken, cursor.taken.value, cursor.taken.n_times);
+            join_deferred_sample(&cursor.deferred, cursor.deferred.value, cursor.deferred.n_times);
         sample.span_id = span_id;
-        sample.function = 0; /* there are no counters behind */
+        sample.function = 0; /* the totals have no function counters */
         join_totals_add_sample(locals->table, totals, &sample, false);
     }
 }
@@ -579,7 +585,7 @@ bool join_credit_spans(struct join_credit *credit, const struct join_sample_view
                        uint64_t *ret_spans)
 {
     if (join_credit_place(credit, named) != JOIN_TREE_ROOT ||
-        !locals_may_take(&credit->locals, credit->local, view->n_times) ||
+        !locals_spend_steps(&credit->locals, credit->local, view->n_times) ||
         !join_local_credit_read_numbers(credit, view))
         return false;
     uint32_t root = join_local_find(credit->local, named->span);
@@ -587,7 +593,7 @@ bool join_credit_spans(struct join_credit *credit, const struct join_sample_view
         ret_spans[i] =
             1 + (uint64_t)local_open(credit->local, root, credit->times[i],
                                      view->where.hashes[JOIN_THREAD_ID],
-                                     view->where.hashes[JOIN_THREAD_NAME], &credit->leaving);
+                                     view->where.hashes[JOIN_THREAD_NAME], &credit->release_time);
     *ret_times = credit->times;
     return true;
 }
@@ -596,7 +602,7 @@ const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join
                                    const struct join_found *named)
 {
     if (join_credit_place(credit, named) != JOIN_TREE_ROOT ||
-        !locals_may_take(&credit->locals, credit->local, view->n_times) ||
+        !locals_spend_steps(&credit->locals, credit->local, view->n_times) ||
         !join_local_credit_read_numbers(credit, view))
         return NULL;
     const struct join_local *local = credit->local;
@@ -604,7 +610,7 @@ const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join
     for (uint64_t i = 0; i < view->n_times; i++) {
         uint32_t span =
             local_open(local, root, credit->times[i], view->where.hashes[JOIN_THREAD_ID],
-                       view->where.hashes[JOIN_THREAD_NAME], &credit->leaving);
+                       view->where.hashes[JOIN_THREAD_NAME], &credit->release_time);
         if (i && span != all)
             return NULL;
         all = span;
@@ -618,7 +624,7 @@ void join_credit_below(struct join_credit *credit, const struct join_value_type 
 {
     uint32_t root = join_local_credit_read_tree(credit, named);
     struct crediting crediting = {credit, value_type, named, sample, view->n_values};
-    const struct join_taken taken = {
+    const struct join_deferred deferred = {
         .thread = view->where.hashes[JOIN_THREAD_ID],
         .thread_name = view->where.hashes[JOIN_THREAD_NAME],
         .has_value = view->n_values,
@@ -627,10 +633,10 @@ void join_credit_below(struct join_credit *credit, const struct join_value_type 
         .value = view->value};
     if (root == JOIN_NO_SPAN)
         return;
-    if (!locals_may_take(&credit->locals, credit->local, view->n_times) ||
+    if (!locals_spend_steps(&credit->locals, credit->local, view->n_times) ||
         !join_local_credit_read_numbers(credit, view))
         join_local_crediting_add(&crediting, root, view->value, view->n_times);
     else
-        local_share_out(credit->local, root, &taken, NULL, credit->times, credit->values,
+        local_share_out(credit->local, root, &deferred, NULL, credit->times, credit->values,
                         join_local_crediting_add, &crediting);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds the local tree of a span: the spans below it in the same trace and service. SDK bridges
- * label samples with its root, the span that came from outside; what they say is true of the whole
- * tree, and where a sample says when and on which thread it was taken, of the one span that was
- * open there.
+ * Finds the local tree of a span: the spans of its trace and service, ordered by parent. SDK
+ * bridges label samples with the root of a local tree, the span that was entered from outside. Such
+ * a label is true of the whole tree. If a sample also contains its time and its thread, it belongs
+ * to the one span of the tree that was open there.
  *
- * A span is a root when its parent is not among the spans of its trace and service, or when it is
- * of the kind server or consumer: then it came from outside even where its parent is there.
+ * A span is a root if its parent is not among the spans of its trace and service, or if its kind is
+ * server or consumer: then it was entered from outside, even if its parent is in the tree.
  */
 #pragma once
 
@@ -16,70 +16,79 @@
 
 #define JOIN_NO_SPAN UINT32_MAX
 
-/* What one item may take, so that none takes longer than a moment: a step is a span looked at. */
+/* Steps that one item may take, so that no item blocks the loop for long. One step reads one
+ * span. */
 #define JOIN_STEPS_MAX (UINT64_C(1) << 25)
-#define JOIN_STEPS_PER_LOOK 64u /* into the table, whose memory is far away */
+/* steps of one lookup in the table, which is seldom in the cache */
+#define JOIN_STEPS_PER_LOOKUP 64u
 
-/* The spans of one trace and service. Those below one another are numbers in a row of `first`. */
+/* The spans of one trace and service. The places of a span and its descendants are consecutive
+ * numbers from `first` on. */
 struct join_local {
     uint8_t trace_id[16];
     uint64_t service_hash;
-    uint64_t multiplier;         /* of the slots */
-    uint64_t since_ns;           /* of those that ended before not all are known */
-    bool exact;                  /* samples name the very spans that they were taken in */
-    bool totals;                 /* some of them have totals */
-    bool shared;                 /* `shares` are made */
-    struct join_totals **shares; /* of each span, of what was taken; NULL: nothing */
+    uint64_t multiplier; /* secret by which span ids are multiplied */
+    uint64_t since_ns;   /* spans that ended before this time may be missing */
+    /* samples of the service name exactly the spans in which they were taken */
+    bool exact;
+    bool totals;                 /* at least one span has totals */
+    bool shared;                 /* `shares` has been computed */
+    struct join_totals **shares; /* totals of deferred samples, for each span; NULL: none */
     unsigned count;
     unsigned slot_bits;
     struct join_relative *spans;
-    uint16_t *parents; /* index + 1; 0: a root */
+    uint16_t *parents; /* index + 1 of the parent; 0: a root */
     uint16_t *depths;
-    uint16_t *first, *end; /* places of a span and those below it, in order of the tree */
-    uint16_t *slots;       /* index + 1, by span id */
+    uint16_t *first, *end; /* place of a span, and the place after its last descendant */
+    uint16_t *slots;       /* hash table by span id: index + 1 */
 };
 
-#define JOIN_LOCALS_BYTES (512u << 10) /* of an item's trees; past it they are forgotten */
+/* bytes of an item's trees; above that they are freed and read again */
+#define JOIN_LOCALS_BYTES (512u << 10)
 
-/* The trees that the samples or spans of one item belong to, each read once: zeroed at first, then
- * `table`, `max_spans`, `now_ms` and `cut` set. Reading counts in `steps`. */
+/* The trees of the samples or spans of one item, each of which is read once. The caller zeroes
+ * the struct and sets `table`, `link_spans`, `max_spans`, `now_ms` and `cut`. Reading a tree
+ * adds to `steps`. */
 struct join_locals {
     struct join_table *table;
-    bool link_spans;    /* samples that are one span's leave with its link */
-    unsigned max_spans; /* of a tree, at most JOIN_FAMILY_MAX */
+    /* samples that were taken in one span are linked to that span (`link: span`) */
+    bool link_spans;
+    unsigned max_spans; /* spans of a tree, at most JOIN_FAMILY_MAX */
     uint64_t now_ms;
-    struct join_relative *read; /* room for so many */
-    double *cut;                /* counts traces of which not all spans of the service were read */
-    uint64_t steps;             /* done so far; past JOIN_STEPS_MAX nothing is looked up */
+    struct join_relative *read; /* buffer for max_spans spans */
+    /* counter of traces from which not all spans of the service were read */
+    double *cut;
+    uint64_t steps; /* steps so far; above JOIN_STEPS_MAX nothing is looked up */
     uint64_t multiplier;
     struct br_arena arena;
-    struct br_map *known;      /* by trace and service */
-    struct join_local *newest; /* the one asked for last */
-    uint64_t n_cut; /* samples that are the span's they name, for want of steps or memory */
+    struct br_map *known;      /* trace and service -> tree */
+    struct join_local *newest; /* the tree that join_locals_get returned last */
+    /* samples that stay with the span that they name, for lack of steps or memory */
+    uint64_t n_cut;
 };
 
-/* Returns the tree of a trace (16 bytes) and a service; NULL when there were too many steps, or no
- * memory. Lives until the next call. */
+/* Returns the tree of a trace (16 bytes) and a service, or NULL after too many steps or without
+ * enough memory. It is valid until the next call. */
 const struct join_local *join_locals_get(struct join_locals *locals, const uint8_t *trace_id,
                                          const uint8_t *service, size_t service_len,
                                          uint64_t service_hash);
-/* Returns what a span has of samples with timestamps that name it or the root above it: those that
- * were taken in it, by all spans that have come; with counters behind. NULL: nothing, or no memory.
- */
+/* Returns the totals of the deferred samples that were taken in a span, using all spans that
+ * have arrived. Their samples name the span or the root above it. Function counters follow the
+ * totals. Returns NULL if none exist or memory is short. */
 const struct join_totals *join_locals_share(struct join_locals *locals,
                                             const struct join_local *local, uint32_t span);
 
-/* Adds all that was taken of samples that name a span, where there is no tree to share it out in.
- */
-void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
-                    struct join_totals *totals);
+/* Adds all deferred samples that name a span to `*totals`. Used if the tree of the span is
+ * unknown. */
+void join_deferred_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
+                       struct join_totals *totals);
 
-void join_locals_release(struct join_locals *locals); /* accepts a zeroed one */
+void join_locals_release(struct join_locals *locals); /* accepts a zeroed struct */
 
-/* Returns the number of a span among them, or JOIN_NO_SPAN. */
+/* Returns the number of a span in the tree, or JOIN_NO_SPAN. */
 uint32_t join_local_find(const struct join_local *local, const uint8_t *span_id);
 
-/* Returns true for `span` itself and for what is below it. */
+/* Returns true if `span` is `top` or one of its descendants. */
 static inline bool join_local_below(const struct join_local *local, uint32_t span, uint32_t top)
 {
     return local->first[top] <= local->first[span] && local->first[span] < local->end[top];
@@ -88,57 +97,60 @@ static inline bool join_local_below(const struct join_local *local, uint32_t spa
 /* --- Samples of a local tree ------------------------------------------------------------ */
 
 /*
- * A sample is the span's that it names, unless that is the root of a local tree, the sample has
- * timestamps, and no other sample of its service names a span below a root: then each of them is
- * the deepest span's that was open there, as far as its thread tells and the spans of that time are
- * known. The table keeps the timestamps (join_table_take), and whose they are is found out when a
- * span's totals are asked for, by all spans that have come by then. Counters by span name cannot
- * wait: they go by the spans that came before the sample.
+ * A sample belongs to the span that it names, unless its timestamps can be resolved. They can if it
+ * names the root of a local tree and no sample of its service names a span below a root. Then each
+ * timestamp belongs to the deepest span that was open at that time, if the thread and the spans of
+ * that time are known.
+ *
+ * The table stores these timestamps (join_table_defer). They are assigned when the totals of a span
+ * are read, using all spans that have arrived by then. Metrics by span name cannot wait; they use
+ * the spans that arrived before the sample.
  */
 
-/* Called under the table's lock for each span that a sample was taken in. */
+/* Called under the table's lock for each span in which a sample was taken. */
 typedef void join_credited_fn(void *arg, const struct join_span *span,
                               const struct join_sample *sample);
 
-/* For the samples of one item; memory lies in `arena`. */
+/* Credits the samples of one item to spans. Memory comes from `arena`. */
 struct join_credit {
     struct br_arena *arena;
-    struct join_leaving leaving;   /* of the samples that are asked about */
-    join_credited_fn *on_credited; /* NULL: nobody wants to know */
+    struct join_release_time release_time; /* of the samples of the item */
+    join_credited_fn *on_credited;         /* may be NULL */
     void *arg;
-    struct join_locals locals;      /* set up and released by whoever made this */
-    const struct join_local *local; /* of the sample at hand */
-    uint64_t *times, *values;       /* of the sample at hand */
-    uint64_t cap;                   /* of both */
-    uint64_t n_cut; /* samples that would have taken too many steps, and are the span's they name */
+    struct join_locals locals;      /* set up and released by the caller */
+    const struct join_local *local; /* tree of the current sample */
+    uint64_t *times, *values;       /* of the current sample */
+    uint64_t cap;                   /* capacity of both */
+    uint64_t n_cut; /* samples that stay with the span that they name, for lack of steps */
 };
 
-/* Says where a span that was found is in its local tree. A root of a service whose samples name the
- * very spans that they were taken in is as good as one below. */
+/* Returns the place of a span in its local tree. JOIN_TREE_EXACT_ROOT: a root of a service whose
+ * samples name exactly their spans; its samples are not deferred. */
 enum join_tree_place { JOIN_TREE_UNKNOWN, JOIN_TREE_ROOT, JOIN_TREE_EXACT_ROOT, JOIN_TREE_BELOW };
 enum join_tree_place join_credit_place(struct join_credit *credit, const struct join_found *named);
 
-/* Keeps the sample's timestamps for later: `sample` says trace and span, `where` where it was
- * taken, and it leaves after `waits_ms`. False where that cannot be done: its values are of
- * no timestamp, and there are too many of them; or there is no memory. */
-bool join_credit_take(struct join_credit *credit, const struct join_value_type *value_type,
-                      const struct join_sample_view *view, const struct join_identity *where,
-                      const struct join_sample *sample, uint64_t waits_ms, uint64_t now_ms,
-                      struct join_tally *tally);
+/* Defers the timestamps of a sample. `sample` contains its trace id and span id, `where` is
+ * where it was taken, and it is held for `waits_ms`. Returns false if there is not enough
+ * memory, or if there are more than JOIN_TIMES_MAX timestamps that do not have one value each. */
+bool join_credit_defer(struct join_credit *credit, const struct join_value_type *value_type,
+                       const struct join_sample_view *view, const struct join_identity *where,
+                       const struct join_sample *sample, uint64_t waits_ms, uint64_t now_ms,
+                       struct join_tally *tally);
 
-/* Returns the one span below the named one, a root, that was open at all timestamps, as far as
- * spans have come; NULL: the named one, or several. Lives as long as join_locals_get says. */
+/* Returns the id of the one span below the named root that was open at all timestamps, using the
+ * spans that have arrived. Returns NULL if it is the root itself or there are several. The id is
+ * valid as long as the result of join_locals_get. */
 const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_sample_view *view,
                                    const struct join_found *named);
 
-/* Gives the number of the span, from 1, at or below the named one, a root, that was open at each of
- * the sample's timestamps, which lie in `*ret_times` until the next call. False where it is no
- * root, or without memory or steps. */
+/* Stores, for each timestamp of the sample, the number (from 1) of the span at or below the
+ * named root that was open then. `*ret_times` receives the timestamps, which are valid until the
+ * next call. Returns false if the named span is not a root, or for lack of memory or steps. */
 bool join_credit_spans(struct join_credit *credit, const struct join_sample_view *view,
                        const struct join_found *named, const uint64_t **ret_times,
                        uint64_t *ret_spans);
 
-/* Calls `on_credited` for the spans that were open at its timestamps, as far as they have come. */
+/* Calls `on_credited` for the spans that were open at the sample's timestamps and have arrived. */
 void join_credit_below(struct join_credit *credit, const struct join_value_type *value_type,
                        const struct join_sample_view *view, const struct join_found *named,
                        const struct join_sample *sample);

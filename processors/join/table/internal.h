@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The types and functions that the files of the table share: table.c (rings, slots, families) and
- * totals.c (what samples add up to, and what the table knows by name).
+ * Types and inline functions that the files of the join's table share.
  */
 #pragma once
 
@@ -15,82 +14,93 @@
 #include "processors/join/table/table.h"
 #include "wire/protobuf.h"
 
-#define SHARDS_BITS 4u /* where threads share the table; one thread has one ring */
+#define SHARDS_BITS 4u /* if several threads share the table; otherwise there is one ring */
 #define SHARDS (1u << SHARDS_BITS)
 #define WAYS 10u /* slots of a bucket */
 #define KEYS_MAX 32u
 #define SERVICE_SLOTS (2 * JOIN_SERVICES_MAX)
-#define RESERVED 256u         /* where positions begin, so that zeros are before every tail */
-#define RING_MAX (1ull << 33) /* bytes of a shard: a quarter of what a slot's position can say */
+#define LARGE_PAGE ((uintptr_t)2 << 20)
+/* first position in a ring, so that position 0 is before every tail */
+#define RESERVED 256u
+#define RING_MAX (1ull << 33) /* bytes of a ring: a quarter of the range of a slot's position */
 #define SWEEP_BYTES                                                                                \
-    (1ull << 34) /* that are entered while all buckets are swept once: half of it                  \
-                  */
+    (1ull << 34) /* bytes entered while all buckets are swept once: half the range */
 
-/* A cache line. Slots are filled one after the other, round and round, so that the next one is the
- * oldest, whose record most likely has left. Tags lie together, so that a few comparisons tell
- * which may match. What a full bucket has no room for lies in its neighbour, the next line or the
- * one before.
+/* A bucket of the hash table of span ids; it is one cache line. Slots are filled in circular
+ * order, so that the next slot is the oldest one, whose record has most likely been evicted. The
+ * tags are adjacent, so that a few vector comparisons find the slots that may match. If a bucket
+ * is full, its neighbour is used: the next cache line or the previous one.
  *
- * Of a position a slot has the low 32 bits, in units of 8 bytes, which come round within minutes at
- * the highest load: before, buckets are swept, one now and then, of records that have left. */
+ * A slot stores the low 32 bits of a record's position, in units of 8 bytes. At the highest load
+ * these wrap around within minutes. Buckets are therefore swept, one at a time, to clear slots
+ * whose records were evicted before their positions can be mistaken for new ones. */
 struct bucket {
     uint16_t tags[WAYS];
     uint32_t positions[WAYS];
     union {
         struct {
-            uint32_t spilled : 28; /* the last record of its own in the neighbour, in units of 128
-                                      bytes */
-            uint32_t next : 4;     /* slot to fill */
+            /* position of this bucket's last record in the neighbour, in units of 128 bytes */
+            uint32_t spilled : 28;
+            uint32_t next : 4; /* the slot to fill next */
         };
-        uint32_t word; /* the same, at once: the first field lowest, as wherever Braid is built */
+        /* both fields at once; the first is in the low bits on every supported platform */
+        uint32_t word;
     };
 };
 _Static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
 
-/* In the ring, 8-byte aligned, followed by the texts. */
+/* A record in the ring, 8-byte aligned. The name, the service and the attributes of the span
+ * follow it, and a struct location if `located` is set. */
 struct record {
     struct br_span_head head;
-    uint32_t thread, thread_name; /* as in join_span */
-    uint32_t totals;              /* index + 1; 0: none */
-    uint32_t seen;                /* tenths of a second of the monotonic clock */
-    /* Words that are written, and read at once, as a whole. */
+    uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: unknown */
+    uint32_t totals;              /* index of its totals + 1; 0: none */
+    uint32_t seen;                /* arrival, in tenths of a second of the monotonic clock */
+    /* The bit fields are written and read as two whole words. */
     union {
         struct {
-            uint64_t before : 48; /* where the span before it of its family may be: table.c */
-            uint64_t size8 : 16;  /* bytes with the texts, in units of 8 */
+            uint64_t previous : 48; /* the previous record of the family; see related.c */
+            /* size of the record with all that follows, in units of 8 bytes */
+            uint64_t size8 : 16;
             uint64_t attributes_len : 16;
             uint64_t name_len : 8, service_len : 8;
             uint64_t kind : 8, status : 8;
-            uint64_t pending : 1, has_trace : 1; /* pending: a span that has not come; its start_ns
-                                                    is when its record came here, as `seen` */
-            uint64_t dead : 1;                   /* a later record took its place */
-            uint64_t located : 1;                /* whereabouts are at its end */
-            uint64_t taken : 1; /* timestamps of a sample: a struct join_taken follows, then they */
-            uint64_t kept : 1;  /* they wait for longer; its start_ns is when the last came */
-            uint64_t told : 1;  /* samples of it, or of a span below it, leave: those above know */
+            /* pending: the span has not arrived; start_ns is the time at which the record was
+             * entered, in the units of `seen` */
+            uint64_t pending : 1, has_trace : 1;
+            uint64_t dead : 1;    /* a later record replaced it */
+            uint64_t located : 1; /* a struct location is at its end */
+            /* deferred timestamps: a struct join_deferred follows, then times and values */
+            uint64_t deferred : 1;
+            /* deferred timestamps that were retained; start_ns is the arrival of the thread's
+             * last sample */
+            uint64_t retained : 1;
+            uint64_t ancestors_marked : 1; /* its ancestors are already noted as incomplete */
             uint64_t spare : 9;
         };
-        uint64_t words[2]; /* the same: first fields lowest, as wherever Braid is built */
+        /* both words; the first fields are in the low bits on every supported platform */
+        uint64_t words[2];
     };
 };
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
-_Static_assert(sizeof(struct record) + sizeof(struct join_taken) == 160, "as in the README");
+_Static_assert(sizeof(struct record) + sizeof(struct join_deferred) == 160, "as in the README");
 
-struct whereabouts {
+struct location {
     uint32_t process, service, runtime, places[JOIN_PLACES], spare;
-    uint64_t before, before_named; /* the span before it of its thread, as in record: with its id,
-                                      and with its name */
+    /* the previous record of the thread's chain, by thread id and by thread name */
+    uint64_t previous, previous_by_name;
 };
 
-/* One that is profiled, or has spans: its hash, 0 where there is none; and when it was seen last,
- * in seconds, below how long after the time before, or when it was seen first. */
+/* A service that was profiled or has spans. `key` is its hash, 0 in a free slot. The low half of
+ * `seen` is the time at which it was last seen, in seconds. The high half is the interval before
+ * that (for profiles) or the time at which it was first seen (for spans). */
 struct service {
     _Atomic uint64_t key, seen;
 };
 
-/* Of what was taken of a span's samples or on a thread, by the hash of its ids: the latest
- * timestamp that left before spans came. */
-struct left {
+/* The latest deferred timestamp that was evicted before its spans arrived, for the span or
+ * thread with the hash `key`. */
+struct evicted {
     _Atomic uint64_t key, until_ns;
 };
 
@@ -99,58 +109,68 @@ struct shard {
     struct bucket *buckets;
     uint64_t n_buckets;
     uint8_t *ring;
-    uint64_t ring_size, head, tail; /* positions only grow */
-    uint64_t head_at, tail_at;      /* where in the ring they are */
-    uint64_t room;                  /* bytes behind the head that are free, in one piece */
-    uint32_t group;                 /* spans that are entered at a time, at least 1 */
+    uint64_t ring_size, head, tail; /* head and tail are positions: byte counts that only grow */
+    uint64_t head_at, tail_at;      /* offsets of head and tail in the ring */
+    uint64_t room;                  /* free bytes after the head that are contiguous */
+    uint32_t group;                 /* maximum number of spans entered at a time, at least 1 */
     uint64_t sweep_at;              /* the head at which the next bucket is swept */
-    uint64_t swept;                 /* buckets, in all */
-    uint8_t *totals;                /* n_totals of the table's totals_size */
-    uint32_t n_totals, used_totals; /* those past used_totals were never taken */
-    uint32_t free_totals;           /* free list through types[0].waiting; index + 1 */
+    uint64_t swept;                 /* number of buckets swept so far */
+    uint8_t *totals;                /* n_totals elements of the table's totals_size bytes */
+    uint32_t n_totals, used_totals; /* elements from used_totals on have never been used */
+    /* index + 1 of the first free element; linked through types[0].waiting */
+    uint32_t free_totals;
     uint64_t n_spans, n_pending;
-    uint64_t kept;  /* bytes of records that are */
-    uint64_t paged; /* bytes of the ring that have pages, or soon will */
+    uint64_t retained; /* bytes of retained records */
+    uint64_t paged;    /* bytes of the ring that have pages or soon will */
     bool has_bucket_pages;
 } __attribute__((aligned(64)));
 
 struct join_table {
     struct shard shards[SHARDS];
     size_t max_bytes;
-    uint32_t window; /* tenths of a second */
+    uint32_t window; /* in tenths of a second */
     uint64_t secret[2];
     void *memory;
     size_t memory_len;
-    unsigned n_top;             /* counters of functions behind each span's totals */
-    size_t totals_size;         /* of totals and counters */
-    unsigned shard_bits;        /* of SHARDS_BITS, or 0: one thread does all, nothing is locked */
-    _Atomic uint64_t *families; /* where the newest span of each is */
+    unsigned n_top;     /* function counters after the totals of each span */
+    size_t totals_size; /* bytes of a struct join_totals and its function counters */
+    /* SHARDS_BITS, or 0 if one thread uses the table and nothing is locked */
+    unsigned shard_bits;
+    _Atomic uint64_t *families; /* the newest record of each family, by hash */
     uint64_t families_mask;
-    /* Likewise, of each thread, level and slot (related.c), THREADS_PER_FAMILY * (families_mask +
-     * 1) by ids, and as many by names, whose records are linked apart. NULL: none. */
+    /* The newest record of each thread, level and slot (related.c): THREADS_PER_FAMILY *
+     * (families_mask + 1) entries by thread id, and as many by thread name. NULL: spans are not
+     * found by thread. */
     _Atomic uint64_t *threads;
-    _Atomic uint32_t levels; /* of the spans among them */
-    /* families_mask + 1 each: the latest ends of spans that left; those of families early, that is,
-     * inside the window; and, with threads, those of threads at all and early. */
+    _Atomic uint32_t levels; /* a bit for each level that has had spans */
+    /* The latest end of evicted spans, families_mask + 1 entries each: by family, for spans
+     * evicted within the window; by thread, for all spans; by thread, for spans evicted within
+     * the window. The last two are NULL if spans are not found by thread. */
     _Atomic uint64_t *family_ends, *ends, *early_ends;
-    _Atomic bool asked;                /* for one of family_ends */
-    _Atomic uint64_t end_when_unasked; /* the latest of all that left early before that */
-    _Atomic uint64_t *taken;           /* likewise, of each span that samples name, in its shard */
-    _Atomic uint32_t taken_at; /* when something was taken last, in tenths of a second; 0: never */
-    bool has_family_pages; /* `families`, `taken` and `threads`; whoever has is_paging writes it */
-    _Atomic bool is_paging, all_paged; /* pages ahead of the records */
-    pthread_mutex_t names_lock;        /* of everything below */
+    _Atomic bool family_ends_used; /* family_ends has been read */
+    /* latest end of all spans evicted within the window before family_ends was first read */
+    _Atomic uint64_t end_before_use;
+    /* the newest deferred record of each span or thread, by hash */
+    _Atomic uint64_t *deferred;
+    _Atomic uint32_t
+        /* time of the last call of join_table_defer, in tenths of a second; 0: never */
+        deferred_at;
+    /* the pages from `families` on are made; written only by the holder of is_paging */
+    bool has_family_pages;
+    _Atomic bool is_paging, all_paged; /* a thread is making pages; all rings have pages */
+    pthread_mutex_t names_lock;        /* guards the fields from here to `series` */
     char *types[JOIN_TYPES];
     uint8_t type_lens[JOIN_TYPES];
     unsigned n_types;
     struct br_map *values[KEYS_MAX];
-    struct br_map *functions; /* name -> its number */
+    struct br_map *functions; /* function name -> number */
     struct br_map *series;
     struct service profiled[SERVICE_SLOTS], with_spans[SERVICE_SLOTS];
     struct join_progress progress;
-    _Atomic uint64_t lost[JOIN_LOST_MAX];       /* hashes of spans some of whose samples are */
-    _Atomic uint64_t lost_below[JOIN_LOST_MAX]; /* of those whose children left with samples */
-    struct left left[JOIN_LEFT_MAX];
+    _Atomic uint64_t lost[JOIN_LOST_MAX]; /* hashes of spans that have lost samples */
+    /* hashes of spans whose children with samples were evicted */
+    _Atomic uint64_t lost_below[JOIN_LOST_MAX];
+    struct evicted evicted[JOIN_EVICTED_MAX];
 };
 
 static inline uint64_t join_table_mix(const struct join_table *table, uint64_t value)
@@ -161,13 +181,15 @@ static inline uint64_t join_table_mix(const struct join_table *table, uint64_t v
     return value ^ value >> 29;
 }
 
-/* Returns the hash of an integer, not 0. Nothing is looked up by it alone: it need not be mixed. */
+/* Returns the hash of an integer, never 0. It is always combined with other hashes, so it need
+ * not be well mixed. */
 static inline uint32_t join_table_hash_number(const struct join_table *table, uint64_t value)
 {
     return (uint32_t)((value ^ table->secret[0]) * 0x9e3779b97f4a7c15u >> 32) | 1;
 }
 
-/* As join_table_hash_value, with what most spans say of their thread in line. */
+/* Returns the same as join_table_hash_value, 0 if `any` is NULL. Handles the common case, a
+ * small integer, inline. */
 static inline uint32_t join_table_thread_of(const struct join_table *table, const uint8_t *any,
                                             size_t len)
 {
@@ -184,8 +206,8 @@ static inline uint32_t join_table_tenths(uint64_t now_ms)
     return (uint32_t)(now_ms / 100);
 }
 
-/* Tenths of a second from `seen` until `now`. Workers read the clock once a loop turn, so that what
- * one of them entered may lie in another's future. */
+/* Returns the tenths of a second from `seen` to `now`. Workers read the clock once per loop
+ * iteration, so `seen` may be slightly later than another worker's `now`; the result is then 0. */
 static inline uint32_t join_record_age(uint32_t seen, uint32_t now)
 {
     int32_t passed = (int32_t)(now - seen);
@@ -208,7 +230,8 @@ static inline struct shard *join_table_shard(struct join_table *table, uint64_t 
     return &table->shards[hash & (join_table_n_shards(table) - 1)];
 }
 
-/* Not where one thread does all: a lock waits for what was written before it. */
+/* Locks the shard, unless one thread uses the table: locking would wait for earlier writes to
+ * complete. */
 static inline void join_shard_lock(const struct join_table *table, struct shard *shard)
 {
     if (table->shard_bits)
@@ -221,14 +244,15 @@ static inline void join_shard_unlock(const struct join_table *table, struct shar
         pthread_mutex_unlock(&shard->lock);
 }
 
-/* Returns the newest position of which these are the low `bits`, in units of 8 bytes: positions
- * grow for ever, and what is kept of them has six bytes. 0, which means none, stays 0. */
+/* Returns the newest position whose low `bits` are `low`, in units of 8 bytes. Positions grow
+ * without bound, but chains store only 48 bits of them. Returns 0 for 0, which means none. */
 static inline uint64_t join_shard_whole(const struct shard *shard, uint64_t low, unsigned bits)
 {
     return low ? shard->head - ((shard->head / 8 - low) & ((1ull << bits) - 1)) * 8 : 0;
 }
 
-/* Position in the ring, by its distance from the head: cheaper than a division. */
+/* Returns the record at a position. It computes the offset from the distance to the head, which
+ * is cheaper than a division. */
 static inline struct record *join_shard_record(const struct shard *shard, uint64_t position)
 {
     uint64_t back = shard->head - position;
@@ -236,7 +260,8 @@ static inline struct record *join_shard_record(const struct shard *shard, uint64
     return (struct record *)(void *)(shard->ring + offset);
 }
 
-/* Moves on by a record's size; a record does not go round the ring's end. */
+/* Advances a position, and its offset in the ring, by the size of a record. A record never wraps
+ * around the end of the ring. */
 static inline void join_shard_forward(const struct shard *shard, uint64_t *position,
                                       uint64_t *in_ring, uint32_t size)
 {
@@ -251,13 +276,13 @@ static inline uint32_t join_record_size(const struct record *record)
     return record->size8 * 8u;
 }
 
-/* Returns the one that comes after it, where it has so many bytes. */
+/* Returns the record that follows a record of `size` bytes. */
 static inline struct record *join_record_behind(struct record *record, uint32_t size)
 {
     return (struct record *)(void *)((uint8_t *)record + size);
 }
 
-/* Returns what is said of a record's span; pointing into the record. */
+/* Returns the span of a record; its pointers refer to the record. */
 static inline struct join_span join_record_span(const struct record *record)
 {
     const uint8_t *text = (const uint8_t *)(record + 1);
@@ -279,13 +304,13 @@ static inline struct join_span join_record_span(const struct record *record)
         .attributes_len = record->attributes_len};
 }
 
-static inline struct whereabouts *join_record_whereabouts(const struct record *record)
+static inline struct location *join_record_location(const struct record *record)
 {
-    return (struct whereabouts *)(void *)((uint8_t *)(uintptr_t)record + join_record_size(record) -
-                                          sizeof(struct whereabouts));
+    return (struct location *)(void *)((uint8_t *)(uintptr_t)record + join_record_size(record) -
+                                       sizeof(struct location));
 }
 
-/* --- Figures: under the shard's lock ---------------------------------------------------- */
+/* --- Totals: under the shard's lock ------------------------------------------------------ */
 
 static inline bool join_shard_has_totals(const struct shard *shard)
 {
@@ -298,20 +323,21 @@ static inline struct join_totals *join_shard_totals(const struct join_table *tab
     return (struct join_totals *)(void *)(shard->totals + (index - 1) * table->totals_size);
 }
 
-/* The counters behind them. */
+/* Returns the function counters that follow the totals. */
 static inline struct join_top *join_totals_counters(struct join_totals *totals)
 {
     return (struct join_top *)(void *)(totals + 1);
 }
 
-/* Returns the record's totals, made at `now` where there are none; NULL without room. */
+/* Returns the totals of the record, creating them at `now` if it has none. Returns NULL if all
+ * totals of the shard are in use. */
 struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
                                        struct record *record, uint32_t now);
-void join_totals_untake(struct join_totals *totals, const struct join_sample *sample);
+void join_totals_subtract_deferred(struct join_totals *totals, const struct join_sample *sample);
 void join_record_free_totals(const struct join_table *table, struct shard *shard,
                              struct record *record);
 
-/* Counts the samples that waited for the record's span, once. */
+/* Adds the samples that waited for the record's span to `by_type`, and resets their number. */
 void join_totals_tally(uint64_t *by_type, struct join_totals *totals, struct join_tally *out);
 
 /* --- Names: names.c --------------------------------------------------------------------- */
@@ -319,12 +345,43 @@ void join_totals_tally(uint64_t *by_type, struct join_totals *totals, struct joi
 void join_names_init(struct join_table *table);
 void join_names_release(struct join_table *table);
 
+/* --- Losses: losses.c ------------------------------------------------------------------- */
+
+/* Notes a span in `noted` (table->lost or table->lost_below), which stores the hashes of the
+ * latest spans. */
+void join_losses_note_span(const struct join_table *table, _Atomic uint64_t *noted,
+                           uint64_t span_id);
+
+/* Notes that the inclusive sums of a record's ancestors are incomplete, because the record is
+ * evicted and its totals can no longer be added to them. */
+void join_losses_mark_ancestors(struct join_table *table, const struct shard *shard,
+                                struct record *record, uint32_t now);
+
+void join_losses_note_evicted(struct join_table *table, uint64_t hash, uint64_t until_ns);
+
+/* --- Timestamps: timestamps.c ----------------------------------------------------------- */
+
+/* Handles the eviction of deferred timestamps that were not assigned. Those of a span are added
+ * to the totals of the span that the sample names. If spans may still arrive in which they were
+ * taken, notes that the totals of those spans are incomplete. */
+void join_timestamps_evict(struct join_table *table, struct shard *shard,
+                           const struct record *record, uint32_t now);
+
+/* Moves the deferred timestamps at the tail to the head of the ring if they are a thread's and must
+ * be retained. They must if samples of the thread keep arriving, because one of its spans may still
+ * be open. Assigned timestamps are dropped, and so are the oldest ones if there is little room.
+ * Returns false if nothing is retained; the record is then still at the tail. Subtracts the work
+ * from
+ * `*remaining`. */
+bool join_timestamps_retain(struct join_table *table, struct shard *shard, uint32_t now,
+                            uint32_t *remaining, struct join_tally *out);
+
 /* --- Families --------------------------------------------------------------------------- */
 
 #define PLACE_MASK 0xffffffffffffu
-#define SERVICE_MASK PLACE_MASK /* what families are told apart by of a service's hash */
+#define SERVICE_MASK PLACE_MASK /* bits of a service's hash that distinguish families */
 
-/* `service`: within SERVICE_MASK. */
+/* Returns the hash of a family. `service` must be within SERVICE_MASK. */
 static inline uint64_t join_table_family_hash(const struct join_table *table,
                                               const uint8_t *trace_id, uint64_t service)
 {
@@ -334,16 +391,17 @@ static inline uint64_t join_table_family_hash(const struct join_table *table,
 
 #define THREADS_PER_FAMILY 2u
 
-/* Makes a record whose whereabouts are known the newest of its thread, level and slot. */
+/* Makes a record with a location the newest of its thread, level and slot. */
 void join_related_enter(struct join_table *table, const struct shard *shard, struct record *record,
                         uint64_t position);
 
-/* Notes that a span's record leaves, `early` inside the window: needed where either this holds or
- * its whereabouts are known. */
-void join_related_leave(struct join_table *table, const struct record *record, bool early);
+/* Notes that a span's record is evicted; `early` if within the window. It must be called if the
+ * eviction is early or the record has a location. */
+void join_related_evict(struct join_table *table, const struct record *record, bool early);
 
-/* Makes the record at `position` the newest of those whose newest `*newest` says, and returns the
- * one before it. Under the shard's lock. `shared`: the table has several. */
+/* Makes the record at `position` the newest of the chain that begins at `*newest` and returns
+ * the place of the previous newest record. Called under the shard's lock. `shared`: the table
+ * has several shards. */
 static inline uint64_t join_chain_enter(const struct join_table *table, _Atomic uint64_t *newest,
                                         const struct shard *shard, uint64_t position, bool shared)
 {
@@ -355,78 +413,4 @@ static inline uint64_t join_chain_enter(const struct join_table *table, _Atomic 
     else
         atomic_store_explicit(newest, place, memory_order_release);
     return old & PLACE_MASK;
-}
-
-/* --- The slots: which record is a span's ------------------------------------------------ */
-
-/* The slots of the join's table: which record is a span's. In line is what nearly every span comes
- * by; under the shard's lock. */
-
-/* Where a span id's slots are, and what they bear. */
-struct home {
-    struct bucket *bucket;
-    uint16_t tag;
-};
-
-static inline struct home join_slots_home(const struct shard *shard, uint64_t hash)
-{
-    return (struct home){.bucket =
-                             shard->buckets + ((hash >> 4 & UINT32_MAX) * shard->n_buckets >> 32),
-                         .tag = (uint16_t)(hash >> 48)};
-}
-
-static inline struct bucket *join_slots_neighbour(const struct shard *shard,
-                                                  const struct bucket *bucket)
-{
-    return shard->buckets + ((uint64_t)(bucket - shard->buckets) ^ 1);
-}
-
-/* Returns how far behind the head the slot's record begins, in units of 8 bytes. */
-static inline uint32_t join_slots_distance(const struct shard *shard, const struct bucket *bucket,
-                                           unsigned slot)
-{
-    return (uint32_t)(shard->head / 8) - bucket->positions[slot];
-}
-
-/* Returns true when the slot's record is in the ring. */
-static inline bool join_slots_live(const struct shard *shard, const struct bucket *bucket,
-                                   unsigned slot)
-{
-    return join_slots_distance(shard, bucket, slot) <= (shard->head - shard->tail) / 8;
-}
-
-/* Returns the record of a live slot. */
-static inline struct record *join_slots_record_in(const struct shard *shard,
-                                                  const struct bucket *bucket, unsigned slot)
-{
-    return join_shard_record(shard, shard->head - join_slots_distance(shard, bucket, slot) * 8ull);
-}
-
-static inline void join_slots_set(struct bucket *bucket, unsigned slot, uint16_t tag,
-                                  uint64_t position)
-{
-    bucket->tags[slot] = tag;
-    bucket->positions[slot] = (uint32_t)(position / 8);
-}
-
-/* Makes it a slot whose record has just left. */
-static inline void join_slots_clear(const struct shard *shard, struct bucket *bucket, unsigned slot)
-{
-    bucket->positions[slot] = (uint32_t)(shard->tail / 8 - 1);
-}
-
-#define SPILLED_UNIT 128u
-#define SPILLED_BITS 28u
-#define SPILLED_MASK ((1u << SPILLED_BITS) - 1)
-
-/* Returns true when a record of this bucket may lie in the neighbour. */
-static inline bool join_slots_has_spilled(const struct shard *shard, const struct bucket *bucket)
-{
-    uint64_t head = shard->head / SPILLED_UNIT, back = (head - bucket->spilled) & SPILLED_MASK;
-    return back <= head - shard->tail / SPILLED_UNIT;
-}
-
-static inline void join_slots_set_spilled(struct bucket *bucket, uint64_t position)
-{
-    bucket->spilled = (uint32_t)(position / SPILLED_UNIT) & SPILLED_MASK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spans that are found through others: by their trace and service, or by their thread and time. */
+/* Finds spans through others: by trace and service, or by thread and time. */
 #include <stdbool.h>
 
 #include "processors/join/table/table.h"
@@ -9,31 +9,34 @@
 /* --- Families --------------------------------------------------------------------------- */
 
 /*
- * Families: the spans of one trace and one service, found from any of them. They lie in all shards,
- * so each record names the one entered before it with the same hash, and `families` has the newest
- * for each hash: eight bytes that one exchange sets. Nothing is taken out when a record leaves its
- * ring: who follows the chain stops at the first place that is not in its ring any more, for what
- * lies behind is older. Other families of the same hash are passed over; steps are bounded.
+ * A family is the set of spans of one trace and one service. Its spans are in all shards. Therefore
+ * each record stores the place of the record that was entered before it with the same family hash,
+ * and `families` stores the newest place for each hash; one atomic exchange of eight bytes updates
+ * it.
+ *
+ * Chains are not updated when a record is evicted. A walk ends at the first place that has left its
+ * ring, because everything after it is older. Families with the same hash share a chain, so a walk
+ * skips records of other families and has a maximum number of steps.
  */
 
 #define STEPS_PER_RELATIVE 4u
 
-/* Goes back from the newest; one lock is held at a time. */
+/* A walk along a chain from its newest record. It locks one shard at a time. */
 struct walk {
     struct join_table *table;
     struct shard *locked;
-    uint64_t place; /* of the next */
+    uint64_t place; /* place of the next record */
 };
 
-static void join_table_chain_begin(struct walk *walk, struct join_table *table,
-                                   const _Atomic uint64_t *newest)
+static void related_walk_begin(struct walk *walk, struct join_table *table,
+                               const _Atomic uint64_t *newest)
 {
     *walk =
         (struct walk){.table = table, .place = atomic_load_explicit(newest, memory_order_acquire)};
 }
 
-/* The next record, under its lock until the next call; NULL behind the last. */
-static const struct record *join_table_chain_next(struct walk *walk)
+/* Returns the next record, whose shard stays locked until the next call, or NULL at the end. */
+static const struct record *related_walk_next(struct walk *walk)
 {
     struct shard *shard =
         &walk->table->shards[walk->place & (join_table_n_shards(walk->table) - 1)];
@@ -51,29 +54,28 @@ static const struct record *join_table_chain_next(struct walk *walk)
     return position >= shard->tail ? join_shard_record(shard, position) : NULL;
 }
 
-static void join_table_chain_end(struct walk *walk)
+static void related_walk_end(struct walk *walk)
 {
     if (walk->locked)
         join_shard_unlock(walk->table, walk->locked);
 }
 
-static bool join_table_record_is_of(const struct record *record, const uint8_t *trace_id,
-                                    const uint8_t *service, size_t service_len)
+static bool related_is_family(const struct record *record, const uint8_t *trace_id,
+                              const uint8_t *service, size_t service_len)
 {
     return !record->dead && record->has_trace && record->service_len == service_len &&
            memcmp(record->head.trace_id, trace_id, 16) == 0 &&
            memcmp((const uint8_t *)(record + 1) + record->name_len, service, service_len) == 0;
 }
 
-static bool join_table_record_has_taken(const struct join_table *table, const struct shard *shard,
-                                        const struct record *record)
+static bool related_has_deferred(const struct join_table *table, const struct shard *shard,
+                                 const struct record *record)
 {
-    return record->totals && join_shard_totals(table, shard, record->totals)->taken;
+    return record->totals && join_shard_totals(table, shard, record->totals)->deferred;
 }
 
-static struct join_relative join_table_record_relative(const struct join_table *table,
-                                                       const struct shard *shard,
-                                                       const struct record *record)
+static struct join_relative related_relative(const struct join_table *table,
+                                             const struct shard *shard, const struct record *record)
 {
     return (struct join_relative){.span_id = record->head.span_id,
                                   .parent_id = record->head.parent_id,
@@ -84,11 +86,11 @@ static struct join_relative join_table_record_relative(const struct join_table *
                                   .seen = record->seen,
                                   .kind = record->kind,
                                   .totals = record->totals != 0,
-                                  .taken = join_table_record_has_taken(table, shard, record)};
+                                  .deferred = related_has_deferred(table, shard, record)};
 }
 
-/* The secret is known, and may be: who chooses names that collide marks spans of a service of his
- * own. */
+/* The secret is constant. A client that chooses colliding names only affects spans of its own
+ * services. */
 uint64_t join_service_hash(const uint8_t *name, size_t len)
 {
     static const uint8_t secret[16];
@@ -99,31 +101,31 @@ static uint64_t related_family_end(struct join_table *table, uint64_t hash)
 {
     uint64_t end_ns = atomic_load_explicit(&table->family_ends[hash & table->families_mask],
                                            memory_order_relaxed);
-    uint64_t unasked_ns = atomic_load_explicit(&table->end_when_unasked, memory_order_relaxed);
-    if (!atomic_load_explicit(&table->asked, memory_order_relaxed))
-        atomic_store_explicit(&table->asked, true, memory_order_relaxed);
-    return end_ns > unasked_ns ? end_ns : unasked_ns;
+    uint64_t before_use_ns = atomic_load_explicit(&table->end_before_use, memory_order_relaxed);
+    if (!atomic_load_explicit(&table->family_ends_used, memory_order_relaxed))
+        atomic_store_explicit(&table->family_ends_used, true, memory_order_relaxed);
+    return end_ns > before_use_ns ? end_ns : before_use_ns;
 }
 
 unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
                            const uint8_t *service, size_t service_len, uint64_t service_hash,
-                           struct join_relative *out, unsigned max, struct join_looked *ret)
+                           struct join_relative *out, unsigned max, struct join_search *ret)
 {
     uint64_t hash = join_table_family_hash(table, trace_id, service_hash & SERVICE_MASK);
     const struct record *record;
     struct walk walk;
     unsigned n = 0, step = 0;
-    join_table_chain_begin(&walk, table, &table->families[hash & table->families_mask]);
-    for (; (record = join_table_chain_next(&walk)) && step < STEPS_PER_RELATIVE * max; step++) {
-        bool ours = join_table_record_is_of(record, trace_id, service, service_len);
+    related_walk_begin(&walk, table, &table->families[hash & table->families_mask]);
+    for (; (record = related_walk_next(&walk)) && step < STEPS_PER_RELATIVE * max; step++) {
+        bool ours = related_is_family(record, trace_id, service, service_len);
         if (ours && n == max)
             break;
         if (ours)
-            out[n++] = join_table_record_relative(table, walk.locked, record);
-        walk.place = record->before;
+            out[n++] = related_relative(table, walk.locked, record);
+        walk.place = record->previous;
     }
-    join_table_chain_end(&walk);
-    *ret = (struct join_looked){.more = record != NULL, .steps = step};
+    related_walk_end(&walk);
+    *ret = (struct join_search){.more = record != NULL, .steps = step};
     ret->since_ns = related_family_end(table, hash);
     if (ret->more && n && out[n - 1].end_ns > ret->since_ns)
         ret->since_ns = out[n - 1].end_ns;
@@ -134,8 +136,9 @@ unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
 
 /* --- Threads ---------------------------------------------------------------------------- */
 
-/* A thread of an eBPF profile and of an SDK may say different places of one process, so that no
- * place can be part of the hash: replicas with the same ids share a chain. */
+/* An eBPF profile and an SDK may report different places for the same process. Therefore the
+ * hash of a thread contains no place, and replicas with the same process and thread ids share a
+ * chain. */
 
 uint32_t join_table_levels(const struct join_table *table)
 {
@@ -170,23 +173,23 @@ static unsigned related_level(const struct record *record)
     return level;
 }
 
-/* The two that lead to a record: by its id, and by its name. */
+/* Returns the keys under which a record is chained: its thread id and its thread name. */
 static unsigned related_threads(const struct record *record, struct join_threads ret[2])
 {
-    const struct whereabouts *whereabouts = join_record_whereabouts(record);
+    const struct location *location = join_record_location(record);
     unsigned n = 0;
     if (record->thread)
-        ret[n++] = (struct join_threads){JOIN_BY_THREAD_ID, record->thread, whereabouts->process};
+        ret[n++] = (struct join_threads){JOIN_BY_THREAD_ID, record->thread, location->process};
     if (record->thread_name)
-        ret[n++] = (struct join_threads){join_thread_name_key(record->thread, whereabouts->runtime),
-                                         record->thread_name, whereabouts->process};
+        ret[n++] = (struct join_threads){join_thread_name_key(record->thread, location->runtime),
+                                         record->thread_name, location->process};
     return n;
 }
 
 void join_related_enter(struct join_table *table, const struct shard *shard, struct record *record,
                         uint64_t position)
 {
-    struct whereabouts *whereabouts = join_record_whereabouts(record);
+    struct location *location = join_record_location(record);
     unsigned level = related_level(record);
     uint64_t slot = record->head.start_ns >> join_level_shift(level);
     struct join_threads threads[2];
@@ -194,17 +197,17 @@ void join_related_enter(struct join_table *table, const struct shard *shard, str
     if (!(join_table_levels(table) >> level & 1))
         atomic_fetch_or_explicit(&table->levels, 1u << level, memory_order_relaxed);
     for (unsigned i = 0; i < n; i++) {
-        uint64_t before = join_chain_enter(table, related_newest(table, &threads[i], level, slot),
-                                           shard, position, table->shard_bits != 0);
+        uint64_t previous = join_chain_enter(table, related_newest(table, &threads[i], level, slot),
+                                             shard, position, table->shard_bits != 0);
         if (threads[i].key == JOIN_BY_THREAD_ID)
-            whereabouts->before = before;
+            location->previous = previous;
         else
-            whereabouts->before_named = before;
+            location->previous_by_name = previous;
     }
 }
 
 static struct join_neighbour related_neighbour(const struct record *record,
-                                               const struct whereabouts *whereabouts)
+                                               const struct location *location)
 {
     struct join_neighbour neighbour = {.span_id = record->head.span_id,
                                        .parent_id = record->head.parent_id,
@@ -212,25 +215,24 @@ static struct join_neighbour related_neighbour(const struct record *record,
                                        .end_ns = record->head.end_ns,
                                        .thread = record->thread,
                                        .thread_name = record->thread_name,
-                                       .service = whereabouts->service,
-                                       .runtime = whereabouts->runtime,
+                                       .service = location->service,
+                                       .runtime = location->runtime,
                                        .seen = record->seen};
     memcpy(neighbour.trace_id, record->head.trace_id, sizeof neighbour.trace_id);
-    memcpy(neighbour.places, whereabouts->places, sizeof neighbour.places);
+    memcpy(neighbour.places, location->places, sizeof neighbour.places);
     return neighbour;
 }
 
 static bool related_is_of(const struct record *record, const struct join_threads *threads,
                           unsigned level, uint64_t slot)
 {
-    const struct whereabouts *whereabouts = join_record_whereabouts(record);
-    if (record->dead || !record->has_trace || whereabouts->process != threads->process)
+    const struct location *location = join_record_location(record);
+    if (record->dead || !record->has_trace || location->process != threads->process)
         return false;
-    bool same =
-        threads->key == JOIN_BY_THREAD_ID
-            ? record->thread == threads->thread
-            : record->thread_name == threads->thread &&
-                  threads->key == join_thread_name_key(record->thread, whereabouts->runtime);
+    bool same = threads->key == JOIN_BY_THREAD_ID
+                    ? record->thread == threads->thread
+                    : record->thread_name == threads->thread &&
+                          threads->key == join_thread_name_key(record->thread, location->runtime);
     return same && related_level(record) == level &&
            record->head.start_ns >> join_level_shift(level) == slot;
 }
@@ -239,30 +241,30 @@ static bool related_is_of(const struct record *record, const struct join_threads
 
 unsigned join_table_neighbours(struct join_table *table, const struct join_threads *threads,
                                unsigned level, uint64_t slot, struct join_neighbour *out,
-                               struct join_looked *ret)
+                               struct join_search *ret)
 {
     const struct record *record = NULL;
     struct walk walk;
     unsigned n = 0, step = 0;
-    join_table_chain_begin(&walk, table, related_newest(table, threads, level, slot));
+    related_walk_begin(&walk, table, related_newest(table, threads, level, slot));
     while (step < STEPS_PER_NEIGHBOUR * JOIN_NEIGHBOURS_MAX && n < JOIN_NEIGHBOURS_MAX &&
-           (record = join_table_chain_next(&walk))) {
-        const struct whereabouts *whereabouts = join_record_whereabouts(record);
+           (record = related_walk_next(&walk))) {
+        const struct location *location = join_record_location(record);
         if (related_is_of(record, threads, level, slot))
-            out[n++] = related_neighbour(record, whereabouts);
+            out[n++] = related_neighbour(record, location);
         walk.place =
-            threads->key == JOIN_BY_THREAD_ID ? whereabouts->before : whereabouts->before_named;
+            threads->key == JOIN_BY_THREAD_ID ? location->previous : location->previous_by_name;
         step++;
     }
-    join_table_chain_end(&walk);
-    *ret = (struct join_looked){.more = record != NULL, .steps = step};
+    related_walk_end(&walk);
+    *ret = (struct join_search){.more = record != NULL, .steps = step};
     return n;
 }
 
-/* --- What is not known any more --------------------------------------------------------- */
+/* --- Evicted spans --------------------------------------------------------- */
 
-/* The latest ends, of threads by a hash of them and of one place. Two that fall together only make
- * more unknown. */
+/* The latest ends of evicted spans are stored by a hash of thread and place. If two threads have
+ * the same hash, more spans are reported as unknown than are, which is safe. */
 
 static uint64_t related_end_at(const struct join_table *table, const struct join_threads *threads,
                                unsigned place, uint32_t value)
@@ -280,14 +282,15 @@ static void related_raise(_Atomic uint64_t *end, uint64_t end_ns)
         continue;
 }
 
-static void related_leave_family(struct join_table *table, const struct record *record)
+static void related_evict_family(struct join_table *table, const struct record *record)
 {
     const uint8_t *service = (const uint8_t *)(record + 1) + record->name_len;
     if (!record->has_trace || !record->service_len)
         return;
-    /* Most tables without profiles forget spans early, too: one end for all families will do. */
-    if (!atomic_load_explicit(&table->asked, memory_order_relaxed)) {
-        related_raise(&table->end_when_unasked, record->head.end_ns);
+    /* Tables that receive no profiles also evict spans early. One end for all families is enough
+     * until samples arrive. */
+    if (!atomic_load_explicit(&table->family_ends_used, memory_order_relaxed)) {
+        related_raise(&table->end_before_use, record->head.end_ns);
         return;
     }
     uint64_t hash =
@@ -296,21 +299,21 @@ static void related_leave_family(struct join_table *table, const struct record *
     related_raise(&table->family_ends[hash & table->families_mask], record->head.end_ns);
 }
 
-void join_related_leave(struct join_table *table, const struct record *record, bool early)
+void join_related_evict(struct join_table *table, const struct record *record, bool early)
 {
     if (early)
-        related_leave_family(table, record);
+        related_evict_family(table, record);
     if (!record->located)
         return;
-    const struct whereabouts *whereabouts = join_record_whereabouts(record);
+    const struct location *location = join_record_location(record);
     struct join_threads threads[2];
     unsigned n = related_threads(record, threads);
     for (unsigned i = 0; i < n * JOIN_PLACES; i++) {
         unsigned place = i % JOIN_PLACES;
-        if (!whereabouts->places[place])
+        if (!location->places[place])
             continue;
         uint64_t at =
-            related_end_at(table, &threads[i / JOIN_PLACES], place, whereabouts->places[place]);
+            related_end_at(table, &threads[i / JOIN_PLACES], place, location->places[place]);
         related_raise(&table->ends[at], record->head.end_ns);
         if (early)
             related_raise(&table->early_ends[at], record->head.end_ns);

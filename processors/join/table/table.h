@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The join's table keeps the latest spans and what their samples add up to. All workers share it.
+ * The join's table stores the latest spans and, for each span, the totals of its profile samples.
+ * All workers share one table.
  *
- * It takes a fixed number of bytes from its beginning. Spans lie in rings, one a shard, oldest
- * first; when a ring is full its oldest leave. A shard is chosen by span id, not by trace id: a
- * label often brings a span id alone. Lookup is by one bucket of ten slots, a cache line, and now
- * and then its neighbour; a slot whose record has left the ring is free again at once, by its
- * position.
+ * The table allocates a fixed number of bytes when it is created. Spans are records in rings, one
+ * ring per shard, oldest first. When a ring is full, its oldest records are evicted. The span id
+ * selects the shard; the trace id does not, because a label of a sample often contains a span id
+ * alone. A lookup reads one bucket of ten slots (a cache line) and occasionally the neighbouring
+ * bucket. A slot is free as soon as its record has been evicted, which the position of the record
+ * shows.
  *
- * A sample may come before its span. What it adds up to then waits in a record without a name
- * (pending), which the span takes over when it comes; it waits for as long as samples keep coming,
- * and a window more. So do timestamps of samples that name no span, for the spans of their thread,
- * in JOIN_KEPT_SHARE of a ring at the most.
+ * A sample may arrive before its span. Its totals are then stored in a *pending* record, which has
+ * no name, and the span takes them over when it arrives. A pending record is stored until no sample
+ * has arrived for one window.
+ *
+ * A sample with timestamps may have been taken in a span below the one that it names, or may name
+ * no span. Its timestamps are then *deferred*: the table stores them, and they are assigned to
+ * spans when the totals of a span are read. Timestamps that name only a thread are retained while
+ * samples of that thread keep arriving, in at most 1/JOIN_RETAINED_SHARE of a ring.
  */
 #pragma once
 
@@ -23,84 +29,90 @@
 
 struct join_table;
 
-#define JOIN_TYPES 64             /* profile types told apart; the last one is "other" */
-#define JOIN_SPAN_TYPES 6         /* of them on one span; past that the last one becomes "other" */
-#define JOIN_VALUE_MAX 255        /* bytes of a name or of an attribute's value that are kept */
-#define JOIN_BYTES_MIN (1u << 20) /* the smallest table */
-#define JOIN_BYTES_MAX (1ull << 37)     /* the largest */
-#define JOIN_ATTRIBUTES_BYTES_MAX 4096u /* of one span */
-#define JOIN_TOP_MAX 48u                /* counters of functions of one span */
+#define JOIN_TYPES 64 /* distinct profile types; the last number means "other" */
+/* profile types of one span; the last becomes "other" if there are more */
+#define JOIN_SPAN_TYPES 6
+#define JOIN_VALUE_MAX 255              /* bytes stored of a name or an attribute value */
+#define JOIN_BYTES_MIN (1u << 20)       /* size of the smallest table */
+#define JOIN_BYTES_MAX (1ull << 37)     /* size of the largest table */
+#define JOIN_ATTRIBUTES_BYTES_MAX 4096u /* bytes of the attributes of one span */
+#define JOIN_TOP_MAX 48u                /* function counters of one span */
 #define JOIN_TOP_SHOWN_MAX 20u
-#define JOIN_FUNCTIONS_MAX 16384u /* functions told apart; the others are one */
-#define JOIN_SERVICES_MAX 16384u  /* that are profiled at a time */
-#define JOIN_LOST_MAX 4096u /* spans of which it is known that samples were lost, the last ones */
-#define JOIN_LEFT_MAX 4096u /* local roots and threads whose timestamps left, likewise */
-#define JOIN_KEPT_SHARE 8u  /* of a ring is for timestamps that are older than two windows */
+#define JOIN_FUNCTIONS_MAX 16384u /* distinct functions; all others share JOIN_FUNCTION_OTHER */
+#define JOIN_SERVICES_MAX 16384u  /* services that are remembered as profiled at a time */
+#define JOIN_LOST_MAX 4096u       /* the latest spans that are remembered as having lost samples */
+#define JOIN_EVICTED_MAX                                                                           \
+    4096u                      /* local roots and threads whose evicted timestamps are remembered  \
+                                */
+#define JOIN_RETAINED_SHARE 8u /* 1/8 of a ring is for timestamps older than two windows */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
-#define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread near one time that are looked at */
-#define JOIN_FAMILY_MAX                                                                            \
-    4096u /* spans of one trace and service that may be looked at, the newest                      \
-           */
+#define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread that are read for one time slot */
+#define JOIN_FAMILY_MAX 4096u     /* the newest spans of one trace and service that may be read */
 
-/* What samples add up to, by the kind of their profile. */
+/* The quantity that the totals of samples measure; the type of their profile determines it. */
 enum join_measure {
-    JOIN_CPU_TIME,  /* a CPU time: cpu/nanoseconds */
-    JOIN_CPU_COUNT, /* counts of a CPU period: samples, cpu or itimer in count, period in time */
-    JOIN_WALL_TIME, /* any other time: wall, off_cpu, delays; counts of a wall-clock period */
+    JOIN_CPU_TIME, /* CPU time: cpu in nanoseconds */
+    /* numbers of CPU periods: samples, cpu or itimer in count, with a period that is a time */
+    JOIN_CPU_COUNT,
+    JOIN_WALL_TIME, /* any other time: wall, off_cpu, delays; numbers of wall-clock periods */
     JOIN_OTHER,
     JOIN_MEASURES,
 };
 
-/* What the values of a profile mean, by its type, unit and period. */
+/* The meaning of the values of a profile, derived from its type, unit and period. */
 struct join_value_type {
     uint16_t type; /* join_table_type of "type:unit" */
     enum join_measure measure;
-    uint64_t unit_ns;   /* of the values; 0: they are no time */
-    uint64_t period_ns; /* between two samples; 0: not known */
+    uint64_t unit_ns;   /* nanoseconds per unit of the values; 0: the values are not a time */
+    uint64_t period_ns; /* between two samples; 0: unknown */
     bool counts;        /* the values are numbers of things */
-    bool allocates;     /* the values are bytes that were allocated */
+    bool allocates;     /* the values are allocated bytes */
     bool has_profile_id;
     uint8_t profile_id[16];
 };
 
 struct join_totals {
-    uint64_t time_ns[JOIN_OTHER]; /* of the first three measures */
+    uint64_t time_ns[JOIN_OTHER]; /* by measure; JOIN_OTHER has no time */
     uint32_t count[JOIN_MEASURES];
     struct {
         uint16_t type;
         bool used;
-        uint32_t waiting; /* samples that came before their span and are not counted yet */
+        /* samples that arrived before their span and are not counted in a metric yet */
+        uint32_t waiting;
     } types[JOIN_SPAN_TYPES];
     uint64_t allocated_bytes;
-    /* Of samples that name it and whose span is found out later: struct join_taken. */
-    uint64_t taken_ns[JOIN_WALL_TIME], taken_allocated_bytes;
-    uint32_t taken_count[JOIN_OTHER];
-    /* Of a share of timestamps: those that leave with the link of this span, whosever they turn out
-     * to be when later spans have come. */
+    /* Sums of the samples that name this span and whose timestamps are deferred (struct
+     * join_deferred). They are not in the sums above. */
+    uint64_t deferred_ns[JOIN_WALL_TIME], deferred_allocated_bytes;
+    uint32_t deferred_count[JOIN_OTHER];
+    /* Samples that are exported with a link to this span. The sums above may differ from it,
+     * because spans that arrive later can change the assignment of a deferred timestamp, but not
+     * the link of an exported sample. */
     uint32_t linked_count[JOIN_MEASURES];
-    uint32_t since; /* when the first sample came, in tenths of a second of the monotonic clock */
-    bool taken;     /* there are some */
+    uint32_t since; /* arrival of the first sample, in tenths of a second of the monotonic clock */
+    bool deferred;  /* the sums of deferred samples are not empty */
     uint8_t profile_id[16];
-    uint8_t under[8];    /* the span that samples name which are its own; itself where some do */
-    uint16_t top_type;   /* of the values that the functions' counters count */
-    uint8_t top_measure; /* and their enum join_measure */
-    uint8_t n_top;       /* counters in use */
+    /* the span id that this span's samples name: its own if any of them names it */
+    uint8_t under[8];
+    uint16_t top_type;   /* profile type of the values that the function counters count */
+    uint8_t top_measure; /* enum join_measure of those values */
+    uint8_t n_top;       /* function counters in use */
 };
 
-/* What a function took itself, as the leaf of samples' stacks. */
+/* The counter of one function: the sum of the values of samples whose stack ends in it. */
 struct join_top {
-    uint64_t value; /* nanoseconds, or things */
+    uint64_t value; /* nanoseconds or a number of things, as top_measure indicates */
     uint32_t function;
 };
 
-/* What says where a span or a sample ran; identity.h. Those from JOIN_HOST on are its places: they
- * tell processes apart whose ids are the same. */
+/* The attributes that identify where a span or a sample ran; identity.h reads them. Those from
+ * JOIN_HOST on are *places*: they distinguish processes that have the same process id. */
 enum join_where {
     JOIN_THREAD_ID,
     JOIN_THREAD_NAME,
     JOIN_PROCESS,
     JOIN_SERVICE,
-    JOIN_RUNTIME, /* whose thread ids they are; 0: the system's */
+    JOIN_RUNTIME, /* the runtime that assigns the thread ids; 0: the operating system */
     JOIN_HOST,
     JOIN_CONTAINER,
     JOIN_POD,
@@ -113,128 +125,136 @@ struct join_identity {
     uint32_t hashes[JOIN_WHERES];
 };
 
-/* A span as it is found, then pointing into the table, under its lock; or as one is that takes over
- * what samples before it added up to. */
+/* A span of the table. The pointers refer to the table's memory and are valid only under its
+ * lock. */
 struct join_span {
-    const uint8_t *trace_id;  /* 16 bytes, or NULL when not known */
+    const uint8_t *trace_id;  /* 16 bytes, or NULL if unknown */
     const uint8_t *span_id;   /* 8 bytes */
-    const uint8_t *parent_id; /* or NULL */
+    const uint8_t *parent_id; /* 8 bytes, or NULL for a root */
     uint64_t start_ns, end_ns;
-    uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: not known */
+    uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: unknown */
     uint8_t kind, status;
     const uint8_t *name, *service;
     size_t name_len, service_len;
-    const uint8_t *attributes; /* for each configured one its length + 1 (0: not there), bytes */
+    /* for each configured attribute: one byte with its length + 1 (0: absent), then its bytes */
+    const uint8_t *attributes;
     size_t attributes_len;
 };
 
-/* What spans of one resource have in common. */
+/* The common data of all spans of one resource. */
 struct join_origin {
     const uint8_t *service;
     size_t service_len;                /* at most JOIN_VALUE_MAX */
-    uint64_t service_hash;             /* 0: no local family */
-    const struct join_identity *where; /* in a table with threads; or NULL */
+    uint64_t service_hash;             /* join_service_hash; 0: the spans belong to no family */
+    const struct join_identity *where; /* NULL in a table without threads */
 };
 
-/* As in join_span. */
+/* The attributes of one span, in the format of struct join_span. */
 struct join_attributes {
     const uint8_t *data;
     size_t len; /* at most JOIN_ATTRIBUTES_BYTES_MAX */
 };
 
-/* Spans to be entered, as the walk found them. Those without a span id are passed over; of a longer
- * name JOIN_VALUE_MAX bytes are kept. All is borrowed. */
+/* Spans to enter in the table. Spans without a span id are skipped, and names are truncated to
+ * JOIN_VALUE_MAX bytes. All pointers are borrowed. */
 struct join_entries {
     const struct br_span *spans;
     size_t count;
-    const struct join_origin *origins; /* that of part `first_part`, and of those that follow */
+    const struct join_origin *origins; /* of part `first_part` and the parts that follow */
     uint32_t first_part;
-    const struct join_attributes *attributes; /* of each span; NULL: none has any */
+    const struct join_attributes *attributes; /* one for each span; NULL: no span has any */
 };
 
-/* One sample's addition to its span. */
+/* The contribution of one sample to the totals of its span. */
 struct join_sample {
-    const uint8_t *trace_id; /* 16 bytes, or NULL when only the span id is known */
+    const uint8_t *trace_id; /* 16 bytes, or NULL if only the span id is known */
     const uint8_t *span_id;
     enum join_measure measure;
     uint64_t time_ns;
     uint32_t count;
     uint16_t type;
-    uint64_t value;           /* in nanoseconds where it is a time */
-    uint64_t allocated_bytes; /* 0: it is of something else */
-    uint32_t function;        /* of its stack's leaf; 0: not known */
-    const uint8_t *under;     /* the span that it names, where that is another one; or NULL */
-    bool taken;               /* whose it is is found out later: join_table_take */
-    bool held; /* its item waits for the span, and so the caller counts what becomes of it */
+    uint64_t value;           /* nanoseconds if the measure is a time */
+    uint64_t allocated_bytes; /* 0 if the values are not allocated bytes */
+    uint32_t function;        /* number of the function at the leaf of the stack; 0: unknown */
+    /* the span that the sample names if it is not `span_id`; otherwise NULL */
+    const uint8_t *under;
+    bool deferred; /* its timestamps are deferred (join_table_defer) */
+    bool held;     /* its item is held until the span arrives; the caller then counts the outcome */
     const uint8_t *profile_id; /* 16 bytes, or NULL */
 };
 
-/* Computes what a sample of the profile adds up to: `value` is the sum of its values (`has_value`:
- * there are any), `n_times` the number of its timestamps. Sets measure, time, count, type, value,
- * allocated bytes and profile id. */
+/* Computes what a sample contributes. `value` is the sum of its values, `has_value` is false if
+ * it has none, and `n_times` is the number of its timestamps. Sets measure, time_ns, count,
+ * type, value, allocated_bytes and profile_id of `*ret`, and leaves its other fields alone. */
 void join_value_type_apply(const struct join_value_type *value_type, uint64_t value, bool has_value,
                            uint64_t n_times, struct join_sample *ret);
 
 enum join_result {
     JOIN_FOUND,
-    JOIN_UNKNOWN,  /* no such span so far */
+    JOIN_UNKNOWN,  /* the span has not arrived */
     JOIN_TOO_LATE, /* the span is older than the window */
 };
 
-/* Called under the lock for a span that takes over what samples before it added up to: it must be
- * quick and must not call back. */
+/* Called under the table's lock for a span that takes over the totals of a pending record. The
+ * function must be quick and must not call the table. */
 typedef void join_adopted_fn(void *arg, const struct join_span *span,
                              const struct join_totals *totals);
 
-/* What spans entered, and records that left, did to samples that had waited for them: per profile
- * type. Zeroed by the caller, who counts it. */
+/* Counts what the call did to samples that arrived before their span, by profile type, and to
+ * spans. The caller zeroes it and adds it to the metrics. */
 struct join_tally {
-    uint64_t late[JOIN_TYPES];    /* samples whose span came after them */
-    uint64_t unknown[JOIN_TYPES]; /* samples whose span never came */
-    uint64_t evicted;             /* spans that left because of the limit, inside the window */
-    uint64_t adopted;             /* spans that took over what samples before them added up to */
+    uint64_t late[JOIN_TYPES];    /* samples whose span arrived after them */
+    uint64_t unknown[JOIN_TYPES]; /* samples whose span never arrived */
+    uint64_t evicted;             /* spans evicted within the window because the table was full */
+    uint64_t adopted;             /* spans that took over the totals of a pending record */
     bool any;
-    join_adopted_fn *on_adopted; /* NULL: nobody wants to know */
+    join_adopted_fn *on_adopted; /* may be NULL */
     void *arg;
 };
 
-/* Returns a table of `max_bytes` (JOIN_BYTES_MIN to JOIN_BYTES_MAX) for spans of the last
- * `window_ms`, with `n_top` counters of functions for each span that has samples (JOIN_TOP_MAX at
- * most); `threads`: spans are found by where they ran, too; not `shared`: all calls will come from
- * one thread, which costs less. NULL when there is no memory. `now_ms` below is monotonic; what
- * different threads hand in may differ by a little. */
+/* Returns a table of `max_bytes` (JOIN_BYTES_MIN to JOIN_BYTES_MAX) for the spans of the last
+ * `window_ms` milliseconds, or NULL if there is not enough memory. Each span that has samples
+ * gets `n_top` function counters (at most JOIN_TOP_MAX). With `threads`, spans can also be found
+ * by the thread on which they ran. Without `shared`, all calls must come from one thread, which
+ * costs less.
+ *
+ * `now_ms` of the functions below is the monotonic clock; the clocks of different threads may
+ * differ slightly. */
 struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top,
                                   bool threads, bool shared);
 void join_table_free(struct join_table *table);
 
-/* A part of the table's memory. */
+/* A range of the table's memory whose pages are to be made. */
 struct join_pages {
     void *at;
     size_t len;
-    bool at_random; /* used in no order: small pages that are there are made large */
+    /* accessed in random order: existing small pages are collapsed into large ones */
+    bool at_random;
 };
 
-/* The system makes the pages of the table's memory when they are first written to. Large ones spare
- * a twentieth of the time, and each may take milliseconds to make. This says which come next: what
- * leads to records once there are some, and a quarter of the ring ahead of them. Returns false when
- * there are none for now, or somebody else makes some; true: call join_table_pages_make, in any
- * thread, and then join_table_pages_end, before the table is freed. */
+/* Selects the next range of the table's memory whose pages should be made before they are used:
+ * first the index, then the next quarter of each ring. Making pages ahead allows large pages,
+ * which make entering spans 5 % faster, and each of which may take milliseconds to make.
+ *
+ * Returns false if nothing needs pages now or another thread is making some. After true, call
+ * join_table_pages_make in any thread and then join_table_pages_end, both before the table is
+ * freed. */
 bool join_table_pages_begin(struct join_table *table, struct join_pages *ret);
 
-/* Makes them, where the system can (MADV_POPULATE_WRITE, Linux 5.14; MADV_COLLAPSE, Linux 6.1);
- * what is in them stays. */
+/* Makes the pages, if the kernel supports it (MADV_POPULATE_WRITE, Linux 5.14; MADV_COLLAPSE,
+ * Linux 6.1). The contents stay the same. */
 void join_table_pages_make(const struct join_pages *pages);
 
 void join_table_pages_end(struct join_table *table);
 
-/* Enters spans that came at `now_ms`, and returns how many have an id. Thread-safe, as everything
- * below, in a shared table. */
+/* Enters spans that arrived at `now_ms` and returns how many have a span id. This function and
+ * all below are thread-safe in a shared table. */
 size_t join_table_enter(struct join_table *table, const struct join_entries *entries,
                         uint64_t now_ms, struct join_tally *tally);
 
 typedef void join_found_fn(void *arg, const struct join_span *span);
 
-/* A span as it was found, copied under the table's lock. */
+/* A copy of a span, made under the table's lock. */
 struct join_found {
     uint8_t trace[16], span[8], name[JOIN_VALUE_MAX], service[JOIN_VALUE_MAX];
     uint8_t attributes[JOIN_ATTRIBUTES_BYTES_MAX];
@@ -244,173 +264,187 @@ struct join_found {
     bool has_trace;
 };
 
-/* A join_found_fn whose `arg` is a struct join_found. */
+/* Copies the span to `arg`, a struct join_found. Use it as a join_found_fn. */
 void join_found_copy(void *arg, const struct join_span *span);
 
-/* Looks the span of a sample that came at `now_ms` up and, with `add`, adds the sample's totals to
- * it (or leaves them pending; where no memory for totals is left, they are not added). A span id
- * alone that spans of two traces have names neither of them. When found, `found(arg, span)` is
- * called under the lock: it must be quick and must not call back. */
+/* Looks up the span of a sample that arrived at `now_ms`. If it is found, calls `found(arg,
+ * span)` under the table's lock; the function must be quick and must not call the table. A span
+ * id without a trace id does not match if spans of two traces have it.
+ *
+ * With `add`, adds the sample to the totals of the span, or to a pending record if the span has
+ * not arrived. If no memory for totals is left, the sample is not added and the span is noted as
+ * having lost samples. */
 enum join_result join_table_sample(struct join_table *table, const struct join_sample *sample,
                                    bool add, uint64_t now_ms, join_found_fn *found, void *arg,
                                    struct join_tally *tally);
 
-/* Calls `found` as above for a span that has come and has not left. */
+/* Calls `found` (as join_table_sample does) if the span has arrived and has not been evicted. */
 void join_table_find(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
                      join_found_fn *found, void *arg);
 
-#define JOIN_TIMES_MAX 256u /* of one struct join_taken */
+#define JOIN_TIMES_MAX 256u /* timestamps of one struct join_deferred */
 
-/* Timestamps of a sample that names a span, or, by ids made of them, a thread and its process.
- * Which span was open then is found out when somebody asks, by all spans that have come by then. */
-struct join_taken {
-    uint64_t unit_ns, period_ns; /* of its value_type, as the next four */
+/* Deferred timestamps of a sample. The sample names a span or, by ids made of their hashes, a
+ * thread and its process. The timestamps are assigned to spans when totals are read, using all
+ * spans that have arrived by then. */
+struct join_deferred {
+    uint64_t unit_ns, period_ns; /* these and the next four: copied from struct join_value_type */
     uint16_t type;
     uint8_t measure;
     bool counts, allocates;
     bool has_value;
-    bool of_thread; /* of a sample that names no span */
-    bool waits;     /* struct join_leaving */
+    bool of_thread; /* the sample names no span */
+    bool held;      /* the sample's item is held before it is released */
     uint32_t thread, thread_name, function;
-    uint32_t service, runtime, places[JOIN_PLACES]; /* of a sample that names no span */
-    uint32_t n_times, n_values; /* at most JOIN_TIMES_MAX; values: as many, or none */
-    uint32_t leaves;            /* struct join_leaving */
+    uint32_t service, runtime, places[JOIN_PLACES]; /* hashes; only if the sample names no span */
+    uint32_t n_times, n_values; /* at most JOIN_TIMES_MAX; n_values is 0 or n_times */
+    uint32_t released;          /* struct join_release_time.at */
     uint64_t value;             /* the sum of the values */
 };
 
-/* Keeps the timestamps of a sample that was added with `taken`; the oldest records make room. */
-void join_table_take(struct join_table *table, const struct join_sample *sample,
-                     const struct join_taken *taken, const uint64_t *times, const uint64_t *values,
-                     uint64_t now_ms, struct join_tally *tally);
+/* Stores the deferred timestamps of a sample, and `values` if n_values is not 0. The oldest
+ * records are evicted to make room. */
+void join_table_defer(struct join_table *table, const struct join_sample *sample,
+                      const struct join_deferred *deferred, const uint64_t *times,
+                      const uint64_t *values, uint64_t now_ms, struct join_tally *tally);
 
-/* Goes through what was taken of the samples that name a span, newest first: zeroed at first. */
-struct join_taken_cursor {
+/* An iteration over the deferred timestamps of one span or thread, newest first. The caller
+ * zeroes it before the first call. */
+struct join_deferred_cursor {
     bool begun;
-    uint32_t steps; /* records that were looked at, by the last call */
-    bool has_since; /* what came more than a window before `since` is not the span's any more */
+    uint32_t steps; /* records that the last call read */
+    /* `since` is set: records more than a window older belong to an earlier span with this id */
+    bool has_since;
     uint32_t since;
-    uint64_t position, found; /* of the next one, and of the one at hand */
-    struct join_taken taken;
+    uint64_t position, found; /* of the next record and of the current one */
+    struct join_deferred deferred;
     uint64_t times[JOIN_TIMES_MAX], values[JOIN_TIMES_MAX];
 };
-bool join_table_taken(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
-                      struct join_taken_cursor *cursor);
+bool join_table_next_deferred(struct join_table *table, const uint8_t *trace_id,
+                              const uint8_t *span_id, struct join_deferred_cursor *cursor);
 
-/* Notes which timestamps of the one at hand were taken in a span that has come (`spans`: not 0; of
- * a thread, whose ids `span_id` is made of): they do not wait for longer. */
-void join_table_claim(struct join_table *table, const uint8_t *span_id,
-                      const struct join_taken_cursor *cursor, const uint64_t *spans);
+/* Marks timestamps of the current record as assigned, so that they are not retained any longer:
+ * those for which `spans` is not 0. For records of a thread, `span_id` is the id made of the
+ * thread. */
+void join_table_mark_assigned(struct join_table *table, const uint8_t *span_id,
+                              const struct join_deferred_cursor *cursor, const uint64_t *spans);
 
-/* Says whether anything was taken in the last window. */
-bool join_table_any_taken(const struct join_table *table, uint64_t now_ms);
+/* Returns true if timestamps were deferred during the last window. */
+bool join_table_any_deferred(const struct join_table *table, uint64_t now_ms);
 
-/* Returns what the timestamps add up to: `value` and `n_times` of them. */
-struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t value,
-                                     uint64_t n_times);
+/* Returns what `n_times` of the deferred timestamps contribute, with `value` as the sum of their
+ * values. */
+struct join_sample join_deferred_sample(const struct join_deferred *deferred, uint64_t value,
+                                        uint64_t n_times);
 
-/* Says whether samples of the span were lost: they came before it and nothing did for a window, or
- * there was no room for what they add up to. */
+/* Returns true if samples of the span were lost: the span did not arrive within a window after
+ * them, or memory for their totals was exhausted. */
 bool join_table_lost(struct join_table *table, const uint8_t *span_id);
 
-/* Says whether spans with samples left whose parent it is: the sum of what is below it is not all,
- * unless it was asked for before. */
+/* Returns true if children of the span that had samples were evicted, so that the inclusive sums
+ * of the span are incomplete. It stays false if the sums had been read before the eviction. */
 bool join_table_lost_below(struct join_table *table, const uint8_t *span_id);
 
-/* Says whether timestamps after `start_ns` of samples that name the span (or of the thread whose
- * ids are made into one) left before the spans came that they may be of: what such a span has since
- * `start_ns` is not all. */
-bool join_table_left(struct join_table *table, const uint8_t *span_id, uint64_t start_ns);
+/* Returns true if timestamps after `start_ns` were evicted before all their spans had arrived.
+ * `span_id` is the span that their samples name, or the id made of their thread. The totals of a
+ * span that started at `start_ns` are then incomplete. */
+bool join_table_evicted_after(struct join_table *table, const uint8_t *span_id, uint64_t start_ns);
 
-/* Copies what samples added to a span so far, and (unless NULL) the counters of its functions, at
- * most JOIN_TOP_MAX; false when there is nothing. */
+/* Copies the totals of a span and, unless `ret_top` is NULL, its function counters (at most
+ * JOIN_TOP_MAX). Returns false if the span has no totals. */
 bool join_table_totals(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
                        struct join_totals *ret, struct join_top *ret_top);
 
-/* Returns what a span's count and duration are of: CPU time, else the next measure that there is.
- */
+/* Returns the measure that count and duration of a span report: the first one that has samples,
+ * in the order of the enum. */
 enum join_measure join_totals_measure(const struct join_totals *totals);
 
-/* Returns the CPU time of the samples that name the span, whosever they are. */
+/* Returns the CPU time of the samples that name the span, including deferred ones. */
 uint64_t join_totals_cpu_ns(const struct join_totals *totals);
 
-/* Adds a sample to totals with counters behind them, of join_table_totals_size bytes. */
+/* Adds a sample to totals that are followed by function counters (join_table_totals_size bytes).
+ * `waits`: the sample is counted in a metric when its span arrives. */
 void join_totals_add_sample(const struct join_table *table, struct join_totals *totals,
                             const struct join_sample *sample, bool waits);
-/* Notes that the sample leaves with the link of the totals' span. */
+/* Counts a sample that is exported with a link to the span of the totals. */
 void join_totals_add_linked(struct join_totals *totals, const struct join_sample *sample);
 
 const struct join_top *join_totals_top(const struct join_totals *totals);
 size_t join_table_totals_size(const struct join_table *table);
 
-/* Adds up what two spans have; the counters, of at most `max` functions, apart. */
+/* Add the totals, or the function counters, of one span to those of another. join_totals_add_top
+ * uses at most `max` counters. */
 void join_totals_add(struct join_totals *into, const struct join_totals *from);
 void join_totals_add_top(struct join_totals *into, struct join_top *into_top, unsigned max,
                          const struct join_totals *from, const struct join_top *from_top);
 
-/* One span of a family: the spans of one trace and one service. */
+/* One span of a *family*: the spans of one trace and one service. */
 struct join_relative {
-    uint64_t span_id, parent_id; /* bytes as on the wire; parent 0: none */
+    uint64_t span_id, parent_id; /* bytes as on the wire; parent_id 0: no parent */
     uint64_t start_ns, end_ns;
     uint32_t thread, thread_name;
-    uint32_t seen; /* when it came, in tenths of a second of the monotonic clock */
+    uint32_t seen; /* arrival, in tenths of a second of the monotonic clock */
     uint8_t kind;
-    bool totals; /* it has some */
-    bool taken;  /* samples with timestamps name it */
+    bool totals;   /* it has totals */
+    bool deferred; /* samples with deferred timestamps name it */
 };
 
-/* Returns the hash of a service's name, which tells families apart; not 0. */
+/* Returns the hash of a service name, never 0. It selects the family of a span. */
 uint64_t join_service_hash(const uint8_t *name, size_t len);
 
-/* How a list of spans was found. */
-struct join_looked {
-    bool more;         /* there may be older ones */
-    uint64_t since_ns; /* of a family: of those that ended before not all are known */
-    unsigned steps;    /* records that were looked at */
+/* Describes the result of a search for spans. */
+struct join_search {
+    bool more;         /* the search ended before the oldest span */
+    uint64_t since_ns; /* families: spans that ended before this time may be missing */
+    unsigned steps;    /* records read */
 };
 
-/* Copies the spans of a trace (16 bytes) and a service, newest first, `max` at most; says
- * how many. `service_hash` is what they were entered with. */
+/* Copies at most `max` spans of a trace (16 bytes) and a service, newest first, and returns
+ * their number. `service_hash` is the hash with which they were entered. */
 unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
                            const uint8_t *service, size_t service_len, uint64_t service_hash,
-                           struct join_relative *out, unsigned max, struct join_looked *ret);
+                           struct join_relative *out, unsigned max, struct join_search *ret);
 
-/* A span that ran on a thread of a process. */
+/* A span that ran on a given thread. */
 struct join_neighbour {
     uint8_t trace_id[16];
-    uint64_t span_id, parent_id; /* as in join_relative */
+    uint64_t span_id, parent_id; /* bytes as on the wire; parent_id 0: no parent */
     uint64_t start_ns, end_ns;
-    uint32_t thread, thread_name, service, places[JOIN_PLACES]; /* hashes; 0: not known */
-    uint32_t runtime;                                           /* as JOIN_RUNTIME */
-    uint32_t seen;                                              /* as in join_relative */
+    uint32_t thread, thread_name, service, places[JOIN_PLACES]; /* hashes; 0: unknown */
+    /* hash; 0: thread ids are the operating system's */
+    uint32_t runtime;
+    /* arrival, in tenths of a second of the monotonic clock */
+    uint32_t seen;
 };
 
-/* When a sample leaves. */
-struct join_leaving {
+/* The time at which a sample is released, that is, forwarded to the next component. */
+struct join_release_time {
     uint32_t at; /* in tenths of a second of the monotonic clock */
-    bool waits;  /* it has waited until then, or will */
+    bool held;   /* the sample is held until `at` */
 };
 
-static inline struct join_leaving join_leaving(uint64_t came_ms, uint64_t waits_ms)
+static inline struct join_release_time join_release_time(uint64_t came_ms, uint64_t waits_ms)
 {
-    return (struct join_leaving){(uint32_t)((came_ms + waits_ms) / 100), waits_ms != 0};
+    return (struct join_release_time){(uint32_t)((came_ms + waits_ms) / 100), waits_ms != 0};
 }
 
-/* Says whether a span came early enough to be the one with whose link a sample leaves. Of what
- * waits it is the same whenever it is asked: a span is too late that comes in the tenth of a second
- * in which the sample leaves. */
-static inline bool join_is_in_time(uint32_t seen, struct join_leaving leaving)
+/* Returns true if a span arrived in time for a sample to be exported with a link to it. For a
+ * held sample the result does not depend on the time of the call: a span that arrives in the
+ * same tenth of a second as the release is too late. */
+static inline bool join_is_in_time(uint32_t seen, struct join_release_time release_time)
 {
-    int32_t before = (int32_t)(leaving.at - seen);
-    return before > 0 || (before == 0 && !leaving.waits);
+    int32_t before = (int32_t)(release_time.at - seen);
+    return before > 0 || (before == 0 && !release_time.held);
 }
 
-static inline struct join_leaving join_taken_leaving(const struct join_taken *taken)
+static inline struct join_release_time
+join_deferred_release_time(const struct join_deferred *deferred)
 {
-    return (struct join_leaving){taken->leaves, taken->waits};
+    return (struct join_release_time){deferred->released, deferred->held};
 }
 
-/* What a thread is found by: its id, or its name, among those whose ids are of a kind: there is
- * none, the system's, the runtime's. */
+/* The key by which a thread is found: its id, or its name together with the origin of its id. An
+ * id is absent, the operating system's (SYSTEM), or assigned by a runtime (MANAGED). */
 enum join_thread_key {
     JOIN_BY_THREAD_ID,
     JOIN_BY_NAME_ALONE,
@@ -419,105 +453,116 @@ enum join_thread_key {
     JOIN_THREAD_KEYS
 };
 
-/* Returns the one for the name of a thread that says this id, and this runtime (hashes; 0: none).
- */
+/* Returns the key for finding a thread by name, given the hashes of its id and its runtime (0:
+ * none). */
 static inline enum join_thread_key join_thread_name_key(uint32_t thread, uint32_t runtime)
 {
-    return !thread ? JOIN_BY_NAME_ALONE : runtime ? JOIN_BY_NAME_MANAGED : JOIN_BY_NAME_SYSTEM;
+    if (!thread)
+        return JOIN_BY_NAME_ALONE;
+    return runtime ? JOIN_BY_NAME_MANAGED : JOIN_BY_NAME_SYSTEM;
 }
 
-/* The threads that have an id, or a name, in processes that have an id (hashes, none of them 0), in
- * whatever place. */
+/* All threads that have an id or a name, in processes that have an id, in any place. The hashes
+ * are never 0. */
 struct join_threads {
     enum join_thread_key key;
     uint32_t thread, process;
 };
 
-/* Spans of threads are found by time: level by level of their durations, each four times as long as
- * the one before. Time is cut into slots as long as the longest spans of a level, so that a span
- * that was open at a time began in the slot of that time, or in the one before. */
+/* Spans of threads are indexed by time. Level n contains spans of up to 2^join_level_shift(n)
+ * nanoseconds, so each level is four times as long as the previous one. Time is divided into
+ * slots of that length. A span that was open at a given time therefore began in the slot of that
+ * time or in the slot before. */
 #define JOIN_LEVELS 22u
 
 static inline unsigned join_level_shift(unsigned level)
 {
-    return 20 + 2 * level; /* from a millisecond */
+    return 20 + 2 * level; /* level 0: 2^20 ns, about a millisecond */
 }
 
-/* Returns which levels have spans: bit 0 is the shortest. */
+/* Returns a bit for each level that has had spans; bit 0 is the shortest. */
 uint32_t join_table_levels(const struct join_table *table);
 
-/* Copies the spans of these threads and this level that began in the slot `time >> shift`, newest
- * first, JOIN_NEIGHBOURS_MAX at most; says how many. Needs a table with threads. */
+/* Copies at most JOIN_NEIGHBOURS_MAX spans of these threads and this level that began in `slot`
+ * (time >> join_level_shift), newest first, and returns their number. Requires a table with
+ * threads. */
 unsigned join_table_neighbours(struct join_table *table, const struct join_threads *threads,
                                unsigned level, uint64_t slot, struct join_neighbour *out,
-                               struct join_looked *ret);
+                               struct join_search *ret);
 
-/* Returns the latest end of the spans of these threads that left the table, at one of the places
- * (hashes; 0: not known), or later: before that time not all spans are known. `early`: of those
- * alone that left inside the window, for want of room. */
+/* Returns the latest end of the evicted spans of these threads at one of the places (hashes; 0:
+ * unknown). Before that time not all spans are known. It may be later than the true end, because
+ * hashes can collide. With `early`, counts only spans that were evicted within the window for
+ * lack of room. */
 uint64_t join_table_known_since(const struct join_table *table, const struct join_threads *threads,
                                 const uint32_t places[JOIN_PLACES], bool early);
 
-/* Forgets spans some time after the window, so that samples can still be told that they are too
- * late. Samples that waited for a span in vain count as unknown then. Looks at 8192 records at the
- * most; returns true when it did: there may be more. */
+/* Removes records about two windows after they arrived; samples that arrive between one and two
+ * windows are reported as too late. Samples whose span never arrived count as unknown. Reads at
+ * most 8192 records and returns true if it reached that number, in which case there may be more. */
 bool join_table_expire(struct join_table *table, uint64_t now_ms, struct join_tally *tally);
 
-/* Returns the number of a profile type's name, the same for all workers; JOIN_TYPES - 1 when there
- * are too many. */
+/* Returns the number of a profile type's name, the same for all workers, or JOIN_TYPES - 1 if
+ * there are too many. */
 uint16_t join_table_type(struct join_table *table, const char *name, size_t len);
-/* Its name, terminated; lives as long as the table. */
+/* Returns the name of a type number, zero-terminated and valid until the table is freed. */
 const char *join_table_type_name(struct join_table *table, uint16_t type);
 
-/* Services that are being profiled, by a hash of their identity: for a window after a profile, or
- * for twice as long as it came after the one before. False when there are more than
- * JOIN_SERVICES_MAX of them, more or less: then it is not noted. */
+/* Notes that a service (hash of its identity) was profiled, or returns true if it was. A service
+ * counts as profiled for one window after a profile. If twice the interval between its last two
+ * profiles is longer, that applies instead. join_table_profiled returns false, and notes nothing,
+ * if about JOIN_SERVICES_MAX services are profiled already. */
 bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 
-/* The same for services whose samples name the very spans that they were taken in: some name a span
- * that is no local root. */
+/* Note, or return, that samples of a service name exactly the spans in which they were taken: at
+ * least one named a span that is not a local root. It is remembered for as long as a profiled
+ * service. */
 void join_table_note_exact(struct join_table *table, uint64_t service, uint64_t now_ms);
 bool join_table_is_exact(struct join_table *table, uint64_t service, uint64_t now_ms);
 
-/* Notes that spans of a service came. Returns true when the first came less than `for_ms` ago, and
- * none for a window before: whether it is profiled is not known yet. False for those beyond
- * JOIN_SERVICES_MAX, more or less. */
+/* Notes that spans of a service arrived. Returns true if its first span arrived less than
+ * `for_ms` ago, after a window without any, so that it is still unknown whether the service is
+ * profiled. Returns false if about JOIN_SERVICES_MAX services have spans already. */
 bool join_table_is_newcomer(struct join_table *table, uint64_t service, uint64_t now_ms,
                             uint64_t for_ms);
 
-/* Returns true when the value may be used for key number `key` (0 to 31): it is one of the first
- * `max` distinct ones. */
+/* Returns true if the value is one of the first `max` distinct values of key number `key` (0 to
+ * 31). */
 bool join_table_value(struct join_table *table, unsigned key, const void *value, size_t len,
                       size_t max);
 
-/* Returns the number of a function's name, of which JOIN_VALUE_MAX bytes count, the same for all
- * workers; JOIN_FUNCTION_OTHER when there are too many. Its name lives as long as the table. */
+/* Returns the number of a function name, the same for all workers, or JOIN_FUNCTION_OTHER if
+ * there are too many. Only the first JOIN_VALUE_MAX bytes of the name count.
+ * join_table_function_name returns the name, which is valid until the table is freed. */
 uint32_t join_table_function(struct join_table *table, const uint8_t *name, size_t len);
 const char *join_table_function_name(struct join_table *table, uint32_t number, size_t *ret_len);
 
-/* Returns true when the series (any bytes) is one of the first `max`. */
+/* Returns true if the series (any bytes) is one of the first `max` distinct ones. */
 bool join_table_series(struct join_table *table, const void *key, size_t len, size_t max);
 
-/* Hashes with the table's secret, never 0: of a text, and of an integer, which is that of its
- * decimal digits. */
+/* Return the hash of a text or an integer with the table's secret, never 0. An integer has the
+ * same hash as its decimal digits. */
 uint32_t join_table_hash(const struct join_table *table, const void *data, size_t len);
 uint32_t join_table_hash_int(const struct join_table *table, int64_t value);
 
-/* The same of an AnyValue that is a text or an integer; 0 when it is neither, or empty, or `any` is
- * NULL. */
+/* Returns the hash of an AnyValue that is a text or an integer. Returns 0 if it is neither or
+ * empty, or if `any` is NULL. */
 uint32_t join_table_hash_value(const struct join_table *table, const uint8_t *any, size_t len);
 
-/* What came to all who share the table, so that they can say why nothing is joined. */
+/* A summary of the data that the joins sharing the table have received. It is used to log why
+ * nothing is joined. */
 struct join_progress {
-    _Atomic unsigned signals; /* bits: of the pipelines that they stand in */
-    _Atomic bool warned;      /* that one is missing */
-    /* Whether spans came, samples came, a sample names a span, a sample names several, one contains
-     * enough to infer its span, a service has both signals, a sample was joined. */
+    _Atomic unsigned signals; /* bit for each signal that has a pipeline with this join */
+    _Atomic bool warned;      /* a missing pipeline has been logged */
+    /* In this order: spans arrived, samples arrived, a sample names a span, a sample names
+     * several spans, a sample contains enough to infer its span, a service has both signals, a
+     * sample was joined. */
     _Atomic bool spans, samples, named, ambiguous, inferable, common, joined;
 };
 
-/* Sets one of them, which it mostly is. */
+/* Sets a flag. It is read first, because it is usually set already and writing would slow other
+ * workers down. */
 static inline void join_progress_note(_Atomic bool *it)
 {
     if (!*it)
@@ -528,6 +573,7 @@ struct join_progress *join_table_progress(struct join_table *table);
 
 struct join_stats {
     uint64_t spans, bytes, max_bytes, pending;
-    uint64_t oldest_ms; /* age of the oldest record; of thousands that are dead, of one of these */
+    /* age of the oldest record that is not dead; skips a limited number of dead ones */
+    uint64_t oldest_ms;
 };
 void join_table_stats(struct join_table *table, uint64_t now_ms, struct join_stats *ret);

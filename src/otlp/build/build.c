@@ -98,9 +98,9 @@ int br_build_rc(const struct br_build *build)
     return build->merge.rc;
 }
 
-uint32_t br_build_items(const struct br_build *build)
+uint32_t br_build_records(const struct br_build *build)
 {
-    return build->merge.n_items;
+    return build->merge.n_records;
 }
 
 bool br_build_start(struct br_build *build)
@@ -336,7 +336,7 @@ void br_build_prefixed(struct br_build *build, const uint8_t *prefix, size_t len
     *o++ = (uint8_t)BR_SCAN_LEN(BR_SAMPLE_VALUES);
     *o++ = (uint8_t)size;
     br_merger_wrote(&build->merge, br_put_varint(o, (uint64_t)value));
-    build->merge.n_items++;
+    build->merge.n_records++;
 }
 
 void br_build_reserve(struct br_build *build, size_t len)
@@ -362,7 +362,7 @@ void br_build_sample(struct br_build *build, const struct br_build_sample *sampl
     o = build_put_values(o, sample->values, sample->n_values);
     o = build_put_times(o, sample->times_ns, sample->n_times);
     br_merger_wrote(&build->merge, br_put_length_before(body, o));
-    build->merge.n_items++;
+    build->merge.n_records++;
 }
 
 void br_build_mark(struct br_build *build)

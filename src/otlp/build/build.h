@@ -177,7 +177,7 @@ static inline size_t br_build_prefixed_size(size_t prefix_len, uint64_t value)
 void br_build_reserve(struct br_build *build, size_t len);
 
 /* Returns the number of samples in the request. */
-uint32_t br_build_items(const struct br_build *build);
+uint32_t br_build_records(const struct br_build *build);
 
 /* Moves the request into `into`, a new and empty profiles item, and clears the builder. Returns
  * 0 or the first error; `into` is then still empty. */

@@ -98,7 +98,7 @@ int br_merge_add(struct br_merge *merge, const struct br_item *item);
 
 /* Return the number of samples merged, and an upper bound of the bytes that br_merge_take would
  * write. */
-uint32_t br_merge_items(const struct br_merge *merge);
+uint32_t br_merge_records(const struct br_merge *merge);
 size_t br_merge_size(const struct br_merge *merge);
 
 /* Returns the bytes allocated for the tables and indexes, without buffers of the pool. */

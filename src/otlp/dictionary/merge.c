@@ -26,7 +26,7 @@ static void merge_shrink(struct br_merge *merge)
     for (size_t i = 0; i < BR_TABLES; i++)
         br_intern_release(&merge->tables[i], &merge->budget);
     br_budget_free(&merge->budget, &merge->parts, &merge->cap_parts, sizeof *merge->parts);
-    merge->n_parts = merge->n_items = 0;
+    merge->n_parts = merge->n_records = 0;
     merge->budget.used -= merge->out_cap;
     merge->out_cap = 0;
     merge->out = br_buf_unref(merge->out);
@@ -42,7 +42,7 @@ void br_merger_release(struct br_merge *merge)
 void br_merger_clear(struct br_merge *merge)
 {
     merge->rc = 0;
-    merge->n_parts = merge->n_items = 0;
+    merge->n_parts = merge->n_records = 0;
     if (merge->out)
         merge->out->len = 0;
     if (merge->budget.used > merge->budget.max / 2 || merge->budget.used > KEPT_MAX)
@@ -78,7 +78,7 @@ void br_merger_mark(const struct br_merge *merge, struct br_merger_mark *ret)
     }
     ret->out_len = merge->out ? merge->out->len : 0;
     ret->n_parts = merge->n_parts;
-    ret->n_items = merge->n_items;
+    ret->n_records = merge->n_records;
 }
 
 void br_merger_restore(struct br_merge *merge, const struct br_merger_mark *mark)
@@ -88,7 +88,7 @@ void br_merger_restore(struct br_merge *merge, const struct br_merger_mark *mark
     if (merge->out)
         merge->out->len = mark->out_len;
     merge->n_parts = mark->n_parts;
-    merge->n_items = mark->n_items;
+    merge->n_records = mark->n_records;
     merge->rc = 0;
 }
 
@@ -143,9 +143,9 @@ int br_merge_add(struct br_merge *merge, const struct br_item *item)
     return merge_add(merge, item);
 }
 
-uint32_t br_merge_items(const struct br_merge *merge)
+uint32_t br_merge_records(const struct br_merge *merge)
 {
-    return merge->n_items;
+    return merge->n_records;
 }
 
 static size_t merge_dictionary_size(const struct br_merge *merge)
@@ -172,7 +172,7 @@ static int merge_take_parts(const struct br_merge *merge, struct br_item *into)
     for (uint32_t i = 0; i < merge->n_parts; i++) {
         const struct br_merged_part *from = &merge->parts[i];
         struct br_part part = {.kind = from->kind,
-                               .n_items = from->n_items,
+                               .n_records = from->n_records,
                                .buf = merge->out,
                                .raw = merge->out->data + from->at,
                                .raw_len = from->len,

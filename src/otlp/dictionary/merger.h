@@ -16,7 +16,7 @@
 
 struct br_merged_part {
     enum br_part_kind kind;
-    uint32_t n_items;
+    uint32_t n_records;
     uint32_t at, len; /* range in `out` */
     uint32_t body_at; /* relative to `at`, like the next three; see br_part */
     uint32_t res_at, res_len, res_body_at;
@@ -35,7 +35,7 @@ struct br_merge {
     const uint8_t *readable; /* end of the readable bytes of the current source part */
     struct br_merged_part *parts;
     uint32_t n_parts, cap_parts;
-    uint32_t n_items;
+    uint32_t n_records;
     int rc;
     bool recalling; /* entries are looked up but not added; see br_merger_recall */
     bool unknown;   /* while recalling: the entry refers to one that does not exist */
@@ -44,7 +44,7 @@ struct br_merge {
 /* The state that br_merger_restore returns to. */
 struct br_merger_mark {
     uint32_t count[BR_TABLES], len[BR_TABLES];
-    uint32_t out_len, n_parts, n_items;
+    uint32_t out_len, n_parts, n_records;
 };
 
 /* A length-delimited field whose body is being written. */

@@ -116,7 +116,7 @@ struct br_open br_merger_open_part(struct br_merge *merge, const struct br_part 
     struct br_open open = br_merger_open(merge, 1, len);
     if (merge->rc)
         return open;
-    part->n_items = merge->n_items;
+    part->n_records = merge->n_records;
     if (!from->res_len && !from->new_resource)
         return open;
     size_t res_len;
@@ -138,7 +138,7 @@ void br_merger_close_part(struct br_merge *merge, struct br_open open)
     struct br_merged_part *part = &merge->parts[merge->n_parts - 1];
     const uint8_t *start = merge->out->data + open.at, *end = merge->out->data + merge->out->len;
     struct br_field field;
-    part->n_items = merge->n_items - part->n_items;
+    part->n_records = merge->n_records - part->n_records;
     part->len = (uint32_t)(end - start);
     br_field_next(start, end, &field);
     part->body_at = part->res_at = part->res_body_at = (uint32_t)(field.data - start);

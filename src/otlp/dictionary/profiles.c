@@ -166,7 +166,7 @@ void br_merger_put_sample(struct br_merge *merge, const uint8_t *body, size_t le
         o = br_put_index(o, i);
     }
     br_merger_wrote(merge, br_put_length_before(sample, o));
-    merge->n_items++;
+    merge->n_records++;
 }
 
 static void merge_profiles_put_profile(struct br_merge *merge, const struct br_field *profile,

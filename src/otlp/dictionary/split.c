@@ -172,7 +172,7 @@ static void split_put_leaf(struct splitter *splitter, unsigned level, const stru
         br_merger_put_sample(&splitter->merge, leaf->data, leaf->value);
     } else {
         br_merger_put(&splitter->merge, leaf->at, (size_t)(next - leaf->at));
-        splitter->merge.n_items++;
+        splitter->merge.n_records++;
     }
 }
 
@@ -187,14 +187,14 @@ static int split_add_leaf(struct splitter *splitter, unsigned level, const struc
 {
     struct br_merge *merge = &splitter->merge;
     int rc = 0;
-    if (leaf && splitter->max_items && merge->n_items >= splitter->max_items)
+    if (leaf && splitter->max_items && merge->n_records >= splitter->max_items)
         rc = split_flush(splitter);
     if (rc)
         return rc;
     struct state before;
     split_save(splitter, &before);
     split_put_leaf(splitter, level, leaf, next);
-    bool alone = before.mark.n_items == 0;
+    bool alone = before.mark.n_records == 0;
     bool fits = merge->rc == 0 &&
                 (splitter->max_bytes == 0 || split_piece_size(splitter) <= splitter->max_bytes);
     if (fits || alone || (merge->rc && merge->rc != BR_EFULL))

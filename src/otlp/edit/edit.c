@@ -125,7 +125,7 @@ int br_part_append(struct br_item *item, struct br_part *part, const struct br_a
 {
     const uint8_t *body = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct edit edit = {.additions = additions,
-                        .n_additions = part->n_items,
+                        .n_additions = part->n_records,
                         .levels = item->signal == BR_TRACES ? 2 : 3};
     size_t size = edit_measure(&edit, body, end, 0);
     if (edit.leaf != edit.n_additions)

@@ -22,14 +22,14 @@ struct br_addition {
 };
 
 /* Appends `additions` to the innermost messages of `part`, one each, in order; there are
- * `n_items` of them. The result is a new buffer; a replacement of the part's Resource is kept.
+ * `n_records` of them. The result is a new buffer; a replacement of the part's Resource is kept.
  * Returns 0, BR_EINVAL if the part is malformed or has another number of innermost messages, or
  * BR_ENOMEM. On failure the item is unchanged. */
 int br_part_append(struct br_item *item, struct br_part *part, const struct br_addition *additions);
 
 /* Replaces the bytes of `part` with `buf` and takes ownership of `buf`. It must contain one
  * field of the part's kind that a walk would accept. Locates the Resource again; a replacement
- * of the Resource is kept. The caller updates `n_items`. Discards the item's list of spans. */
+ * of the Resource is kept. The caller updates `n_records`. Discards the item's list of spans. */
 void br_part_set_bytes(struct br_item *item, struct br_part *part, struct br_buf *buf);
 
 /* Encodes a KeyValue with a string or an int64 as field `field` of its parent and appends it to

@@ -218,7 +218,7 @@ static int rewrite_walk_part(struct rewrite *rewrite, const struct br_part *part
         return BR_EINVAL;
     br_splice_begin(&rewrite->splice, part->raw, part->raw_len);
     int rc = rewrite_walk(rewrite, RESOURCE, &field, end, &rewrite->fresh->removed);
-    if (!rc && rewrite->fresh->n_dropped > part->n_items)
+    if (!rc && rewrite->fresh->n_dropped > part->n_records)
         rc = BR_EINVAL;
     if (!rc && !rewrite->fresh->removed)
         rc = br_splice_take(&rewrite->splice, &rewrite->fresh->buf);
@@ -234,14 +234,14 @@ static void rewrite_commit(struct br_item *item, struct fresh *fresh)
         if (fresh[i].buf || fresh[i].removed)
             item->spans = NULL;
         if (fresh[i].removed) {
-            item->n_items -= part->n_items;
+            item->n_records -= part->n_records;
             item->size -= br_part_size(part);
             br_buf_unref(part->buf);
             br_buf_unref(part->new_resource_buf);
             continue;
         }
-        part->n_items += fresh[i].n_added - fresh[i].n_dropped;
-        item->n_items += fresh[i].n_added - fresh[i].n_dropped;
+        part->n_records += fresh[i].n_added - fresh[i].n_dropped;
+        item->n_records += fresh[i].n_added - fresh[i].n_dropped;
         if (fresh[i].buf)
             br_part_set_bytes(item, part, fresh[i].buf);
         item->parts[item->n_parts++] = *part;

@@ -47,7 +47,7 @@ struct br_visit {
 typedef int br_visit_fn(void *arg, struct br_visit *visit);
 
 /* Visits the messages of the levels in `levels` (bits 1 << enum br_level) in the order of the
- * bytes. Updates n_items of the parts and of the item. If anything changed, the item's list of
+ * bytes. Updates n_records of the parts and of the item. If anything changed, the item's list of
  * spans is discarded. The caller reports dropped records to the ledger. The dictionary of a
  * profiles item keeps unused entries.
  *

@@ -163,7 +163,7 @@ static bool walk_profile(struct br_walker *walker, struct br_part *part, const u
                                     VARINT, LEN, VARINT, LEN, LEN,    ANY};
     struct br_field field;
     const uint8_t *type = NULL, *type_end = NULL;
-    uint32_t n_before = part->n_items;
+    uint32_t n_before = part->n_records;
     uint64_t time = 0;
     while (p < end) {
         p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
@@ -173,7 +173,7 @@ static bool walk_profile(struct br_walker *walker, struct br_part *part, const u
         if (field.number == BR_PROFILE_SAMPLES) {
             walker->inner++;
             ok = walk_sample(walker, field.data, p);
-            part->n_items++;
+            part->n_records++;
         } else if (field.number == BR_PROFILE_SAMPLE_TYPE ||
                    field.number == BR_PROFILE_PERIOD_TYPE) {
             ok = walk_value_type(walker, field.data, p);
@@ -194,7 +194,7 @@ static bool walk_profile(struct br_walker *walker, struct br_part *part, const u
     }
     walker->odd_times = walker->odd_times || time < BR_TIME_MIN_NS;
     if (walker->pairs)
-        br_sample_pairs_add(walker->pairs, type, type_end, part->n_items - n_before);
+        br_sample_pairs_add(walker->pairs, type, type_end, part->n_records - n_before);
     return true;
 }
 

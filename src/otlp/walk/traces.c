@@ -321,7 +321,7 @@ static bool walk_scope_spans(struct br_walker *walker, struct br_item *item, str
             walker->item++;
             if (walker->options->spans) {
                 if (__builtin_expect(walker->next_span == walker->end_span, 0) &&
-                    !walk_traces_more_spans(walker, item, item->n_items + part->n_items,
+                    !walk_traces_more_spans(walker, item, item->n_records + part->n_records,
                                             (size_t)(end - field.data)))
                     return false;
                 span = walker->next_span++;
@@ -329,7 +329,7 @@ static bool walk_scope_spans(struct br_walker *walker, struct br_item *item, str
             }
             if (!walk_span(walker, field.data, p, span))
                 return false;
-            part->n_items++;
+            part->n_records++;
         } else if (field.number == BR_SCOPES_SCOPE) {
             if (!br_walk_scope(walker, field.data, p, DEPTH_SPAN))
                 return false;
@@ -349,7 +349,7 @@ bool br_walk_resource_spans(struct br_walker *walker, struct br_item *item, stru
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field field;
     if (item->spans) /* a part with merged Resources is walked again */
-        walker->next_span = item->spans + item->n_items;
+        walker->next_span = item->spans + item->n_records;
     while (p < end) {
         p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
         if (!p)

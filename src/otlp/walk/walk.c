@@ -309,7 +309,7 @@ static bool walk_merge_resources(struct br_walker *walker, const struct br_item 
     part->raw_len = (uint32_t)(out - raw);
     part->res_at = part->res_body_at = part->body_at;
     part->res_len = 0;
-    part->n_items = 0;
+    part->n_records = 0;
     return true;
 }
 
@@ -433,7 +433,7 @@ static bool walk_parts(struct br_walker *walker, struct br_item *item)
             walker->scope = walker->item = walker->inner = -1;
             size_t before = br_part_size(part);
             ok = walk_resource_part(walker, item, part);
-            item->n_items += part->n_items;
+            item->n_records += part->n_records;
             item->size += br_part_size(part) - before;
         }
         if (!ok)

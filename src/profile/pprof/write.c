@@ -267,7 +267,7 @@ static int pprof_write_hand_out(struct br_pprof_writer *writer)
     if (!out->buf)
         return BR_ENOMEM;
     out->n_samples = writer->n_samples;
-    out->n_items = writer->n_samples * writer->head.n_profiles;
+    out->n_records = writer->n_samples * writer->head.n_profiles;
     out->n_left_out = writer->n_left_out;
     out->n_labels = writer->n_labels;
     out->too_large = writer->too_large;

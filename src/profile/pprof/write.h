@@ -37,7 +37,7 @@ struct br_pprof_out {
     const char *types[BR_PPROF_TYPES_MAX]; /* sample types, truncated to 63 bytes */
     uint32_t n_types;
     uint32_t n_samples; /* number of samples in the pprof */
-    uint32_t n_items;   /* OTLP samples they were made from */
+    uint32_t n_records; /* OTLP samples they were made from */
     uint64_t time_ns;   /* time in ns since 1970; 0: unknown */
     /* time in the pprof itself, which is later in the second and later pieces; 0: none */
     uint64_t written_ns;

@@ -308,7 +308,7 @@ int br_stacks_divide(struct br_stacks *stacks, struct br_profile_source *source,
     if (rc)
         return rc;
     stacks_empty(stacks);
-    if (br_build_items(stacks->build))
+    if (br_build_records(stacks->build))
         rc = source->parts->take(source->parts->arg);
     else
         br_build_clear(stacks->build); /* no sample had a value */

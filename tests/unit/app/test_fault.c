@@ -47,7 +47,7 @@ static void walk_scenario(void *arg)
         assert_true(rc == 0 || (rc == BR_ENOMEM && fault_failed()));
         if (rc == 0) {
             assert_int_equal(repaired, 2);
-            assert_int_equal(item->n_items, 200);
+            assert_int_equal(item->n_records, 200);
         }
         br_item_free(item);
     }

@@ -137,7 +137,7 @@ static void a_stopped_timer_does_not_fire(void **state)
 static void on_item(struct br_item *item, void *arg)
 {
     struct work *w = arg;
-    assert_true(item->finished);
+    assert_int_equal(item->state, BR_ITEM_FINISHED);
     w->n++;
     br_host_defer(&w->h->host, &w->deferred, on_deferred);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
-#include "core/debt.h"
+#include "core/pending.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/items.h"
 #include "tests/support/test.h"
@@ -108,8 +108,8 @@ static void settle_is_bounded_by_the_debt(void **state)
     struct fake_host *h = *state;
     struct end e = {0};
     struct br_item *item = received(h, 5, &e);
-    br_item_settle(item, BR_FATE_DROPPED, "filtered", 2);
-    br_item_settle(item, BR_FATE_SENT, NULL, 100);
+    br_item_report(item, BR_RESULT_DROPPED, "filtered", 2);
+    br_item_report(item, BR_RESULT_SENT, NULL, 100);
     assert_true(held(h) == 0);
     assert_true(sent(h) == 3);
     assert_true(fake_host_dropped(h, BR_TRACES, "filtered") == 2);
@@ -192,7 +192,7 @@ static void untouched_parts_leave_as_they_came(void **state)
         items_request(&w, (enum br_signal)s, 1, 20, 3);
         wire_str(&w, 99, "a field of the future");
         struct br_item *item = items_walk(&h->host, (enum br_signal)s, w.data, w.len);
-        assert_int_equal(item->n_items, 20);
+        assert_int_equal(item->n_records, 20);
         assert_written(item, &w);
         br_item_free(item);
         wire_free(&w);
@@ -295,14 +295,14 @@ static void absorbing_moves_parts_and_debt(void **state)
         struct br_item *from = received(h, i + 1, &e);
         assert_int_equal(br_item_absorb(into, from), 0);
         assert_int_equal(from->n_parts, 0);
-        assert_int_equal(from->n_items, 0);
+        assert_int_equal(from->n_records, 0);
         assert_int_equal(from->size, 0);
-        assert_int_equal(from->n_held, 0);
+        assert_int_equal(from->n_pending, 0);
         assert_null(from->spans);
         br_item_done(from);
     }
-    assert_int_equal(into->n_items, 6);
-    assert_int_equal(into->n_held, 6);
+    assert_int_equal(into->n_records, 6);
+    assert_int_equal(into->n_pending, 6);
     assert_null(into->spans);
     assert_written(into, &want);
     assert_true(held(h) == 6);
@@ -331,9 +331,9 @@ static void cleared_parts_leave_the_debt(void **state)
     struct fake_host *h = *state;
     struct br_item *item = items_new(&h->host, BR_PROFILES, 1, 9);
     br_item_clear_parts(item);
-    assert_int_equal(item->n_items, 0);
+    assert_int_equal(item->n_records, 0);
     assert_int_equal(item->size, 0);
-    assert_int_equal(item->n_held, 9);
+    assert_int_equal(item->n_pending, 9);
     assert_int_equal(br_pool_live(h->host.pool), 0);
     br_item_done(item);
     fake_host_turn(h);
@@ -349,8 +349,8 @@ static void a_child_to_try_again_decides_and_its_debt_comes_back(void **state)
     struct br_item *a = items_child(item);
     struct br_item *b = items_child(item);
     struct br_item *c = items_child(item);
-    assert_int_equal(a->n_held, 5); /* the others have nothing left to owe */
-    assert_int_equal(b->n_held + c->n_held, 0);
+    assert_int_equal(a->n_pending, 5); /* the others have nothing left to owe */
+    assert_int_equal(b->n_pending + c->n_pending, 0);
     br_item_retry(a, BR_STATUS_UNAVAILABLE, 700, "a");
     br_item_reject(b, BR_STATUS_PERMISSION_DENIED, "b");
     br_item_done(c);
@@ -396,19 +396,19 @@ static void an_attempt_is_not_folded_and_gives_the_debt_back(void **state)
     unsigned n = 0;
     struct br_item *item = received(h, 5, &e);
     struct br_item *first = br_item_attempt(item, on_try, &n);
-    assert_int_equal(item->n_held, 0);
-    assert_int_equal(first->n_held, 5);
+    assert_int_equal(item->n_pending, 0);
+    assert_int_equal(first->n_pending, 5);
     assert_ptr_equal(first->spans, item->spans);
     br_item_retry(first, BR_STATUS_UNAVAILABLE, 0, "not yet");
     fake_host_turn(h);
     assert_int_equal(n, 1);
     assert_int_equal(tried.verdict, BR_RETRY);
     assert_int_equal(e.n, 0);
-    assert_int_equal(item->n_held, 5);
+    assert_int_equal(item->n_pending, 5);
     br_item_done(br_item_attempt(item, on_try, &n));
     fake_host_turn(h);
     assert_int_equal(n, 2);
-    assert_int_equal(item->n_held, 0);
+    assert_int_equal(item->n_pending, 0);
     assert_true(sent(h) == 5);
     br_item_done(item);
     fake_host_turn(h);
@@ -427,7 +427,7 @@ static void end_pieces(struct fake_host *h, struct end *e, bool first_taken)
         items_traces(&w, 1 + 3 * i, 3 - i, 1);
         pieces[i] = items_walk(&h->host, BR_TRACES, w.data, w.len);
         br_item_adopt(item, pieces[i]);
-        assert_int_equal(pieces[i]->n_held, 3 - i);
+        assert_int_equal(pieces[i]->n_pending, 3 - i);
     }
     wire_free(&w);
     br_item_release_parent(item);
@@ -471,16 +471,16 @@ static void a_debt_that_has_left_an_exporter_is_not_its(void **state)
     struct end e = {0};
     struct br_item *item = received(h, 5, &e);
     assert_int_equal(br_ledger_init(&ledger, h->host.metrics, "otlp/one"), 0);
-    br_debt_enter(&item->debt, BR_TRACES, &ledger);
-    br_debt_enter(&item->debt, BR_TRACES, &ledger);
+    br_pending_enter(&item->pending, BR_TRACES, &ledger);
+    br_pending_enter(&item->pending, BR_TRACES, &ledger);
     assert_true(*ledger.received[BR_TRACES] == 5 && *ledger.held[BR_TRACES] == 5);
-    br_debt_leave(&item->debt, BR_TRACES);
-    br_debt_leave(&item->debt, BR_TRACES);
+    br_pending_leave(&item->pending, BR_TRACES);
+    br_pending_leave(&item->pending, BR_TRACES);
     assert_true(*ledger.rejected[BR_TRACES] == 5 && *ledger.held[BR_TRACES] == 0);
     assert_true(held(h) == 5 && rejected(h) == 0);
-    br_item_settle(item, BR_FATE_SENT, NULL, 2);
+    br_item_report(item, BR_RESULT_SENT, NULL, 2);
     assert_true(*ledger.sent[BR_TRACES] == 0 && *ledger.held[BR_TRACES] == 0);
-    br_debt_enter(&item->debt, BR_TRACES, &ledger);
+    br_pending_enter(&item->pending, BR_TRACES, &ledger);
     assert_true(*ledger.received[BR_TRACES] == 8 && *ledger.held[BR_TRACES] == 3);
     br_item_done(item);
     fake_host_turn(h);
@@ -492,8 +492,8 @@ static void names_of_signals(void **state)
     (void)state;
     assert_string_equal(br_signal_name(BR_TRACES), "traces");
     assert_string_equal(br_signal_name(BR_PROFILES), "profiles");
-    assert_string_equal(br_signal_items(BR_TRACES), "spans");
-    assert_string_equal(br_signal_items(BR_PROFILES), "samples");
+    assert_string_equal(br_signal_records(BR_TRACES), "spans");
+    assert_string_equal(br_signal_records(BR_PROFILES), "samples");
 }
 
 SUITE(item)

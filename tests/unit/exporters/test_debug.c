@@ -69,7 +69,7 @@ static void basic(void **state)
     rig_free(r);
 }
 
-/* The Collector's layout, with durations, and without a way to forge lines. */
+/* The Collector's layout, plus durations. Control characters cannot forge lines. */
 static void normal(void **state)
 {
     (void)state;
@@ -106,7 +106,7 @@ static void detailed(void **state)
     rig_free(r);
 }
 
-/* The text of one item has an end, at a line. */
+/* The text of one item is cut at the end of a line. */
 static void cut(void **state)
 {
     (void)state;
@@ -126,7 +126,8 @@ static void cut(void **state)
     rig_free(r);
 }
 
-/* In each second the first two, then each third; traces and profiles apart. */
+/* In each second the first two requests, then every third one, separately for traces and
+ * profiles. */
 static void sampling(void **state)
 {
     (void)state;
@@ -150,7 +151,7 @@ static void sampling(void **state)
     rig_free(r);
 }
 
-/* A file is appended to; an output that fails costs its text only. */
+/* A file is appended to. If an output fails, only its text is lost. */
 static void outputs(void **state)
 {
     (void)state;

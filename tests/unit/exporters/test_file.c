@@ -112,7 +112,7 @@ static void lines(void **state)
     rig_free(r);
 }
 
-/* Attributes by reference are what few readers know: they are written inline. */
+/* Few programs that read such files support attributes by reference, so they are written inline. */
 static void references(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void proto(void **state)
     assert_memory_equal(got, want, sizeof want);
 }
 
-/* Each request on its own behind its length, for both formats. */
+/* Each request is compressed separately, after its length, in both formats. */
 static void zstd(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void truncates_or_appends(void **state)
     send(r, BR_TRACES, "{}");
     rig_free(r);
     holds("t.json", "old\n{}\n");
-    r = start("rotation: {}"); /* lumberjack's way: what is there is gone on with */
+    r = start("rotation: {}"); /* as in lumberjack, an existing file is appended to */
     send(r, BR_TRACES, "{}");
     rig_free(r);
     holds("t.json", "old\n{}\n{}\n");
@@ -207,7 +207,7 @@ static unsigned mode_of(const char *name)
     return st.st_mode & 0777;
 }
 
-/* What is made is for the owner alone; what others made is as they want it. */
+/* New files and directories are accessible to the owner only; existing ones keep their mode. */
 static void modes(void **state)
 {
     static const mode_t masks[] = {0, 0022, 0777};
@@ -230,7 +230,7 @@ static void modes(void **state)
     (void)umask(mask);
 }
 
-/* Workers share one file; two exporters of one path do not. */
+/* Workers share one file; two exporters cannot use the same path. */
 static void shared(void **state)
 {
     (void)state;
@@ -245,7 +245,7 @@ static void shared(void **state)
     assert_int_equal(file_writer_open(&r->host, &config, &b, &err), 0);
     assert_ptr_equal(a, b);
     assert_int_equal(file_writer_open(&r->host, &other, &b, &err), BR_EINVAL);
-    assert_non_null(strstr(err.text, "file/a writes to"));
+    assert_non_null(strstr(err.text, "file/a also writes to"));
     file_writer_close(&r->host, a);
     assert_int_equal(file_writer_put(a, &record, 0), 0);
     file_writer_close(&r->host, a);
@@ -274,7 +274,7 @@ static void *write_many(void *arg)
     return NULL;
 }
 
-/* Records from several threads stay whole, over rotations too. */
+/* Records from several threads are not mixed, even across rotations. */
 static void threads(void **state)
 {
     (void)state;
@@ -312,7 +312,7 @@ static void threads(void **state)
     (void)closedir(d);
     for (int i = 0; i < 4; i++)
         assert_int_equal(counts[i], 500);
-    assert_int_equal(files, (2000 + 98) / 99); /* 99 records of 101 bytes in a file */
+    assert_int_equal(files, (2000 + 98) / 99); /* a file holds 99 records of 101 bytes */
 }
 
 /* --- Rotation -------------------------------------------------------------------------------- */
@@ -342,7 +342,7 @@ static void rotation(void **state)
     struct br_str json = {0};
     br_str_printf(&json, "{\"resourceSpans\":[{\"schemaUrl\":\"%s\"}]}", name);
     for (int i = 0; i < 3; i++)
-        send(r, BR_TRACES, json.data); /* two in a MiB */
+        send(r, BR_TRACES, json.data); /* two fit into a MiB */
     assert_int_equal(count_files(), 2);
     for (int i = 0; i < 4; i++)
         send(r, BR_TRACES, json.data); /* in the same millisecond */
@@ -359,7 +359,7 @@ static void rotation(void **state)
     for (int i = 0; i < 2; i++)
         send(r, BR_TRACES, json.data);
     assert_int_equal(count_files(), 5);
-    assert_int_equal(mode_of("t.json"), 0640); /* whoever read the one before reads this one */
+    assert_int_equal(mode_of("t.json"), 0640); /* the new file keeps the mode of the old one */
     br_str_release(&json);
     rig_free(r);
 }
@@ -395,8 +395,8 @@ static void pruning(void **state)
 
 /* --- Failures -------------------------------------------------------------------------------- */
 
-/* A full disk: the item stays with its sender, no half line stays, and it goes on when there is
- * room. */
+/* On a full disk the sender is asked to retry and no incomplete line remains. Writing continues
+ * when there is space. */
 static void full(void **state)
 {
     (void)state;
@@ -421,7 +421,7 @@ static void full(void **state)
     rig_free(r);
 }
 
-/* Devices and pipes have no size and cannot be cut. */
+/* Devices and pipes have no size and cannot be truncated. */
 static void no_regular_file(void **state)
 {
     (void)state;
@@ -459,7 +459,7 @@ static void fifo_has(int fd, const char *want)
     assert_string_equal(got, want);
 }
 
-/* Neither the start nor a request waits for a reader; with one it is a file like others. */
+/* Neither the start nor a request waits for a reader. With a reader, the FIFO works like a file. */
 static void fifo_without_reader(void **state)
 {
     (void)state;
@@ -468,12 +468,12 @@ static void fifo_without_reader(void **state)
     for (int i = 0; i < 2; i++) {
         rig_send(r, rig_item(r, BR_TRACES, TRACE("a")));
         assert_int_equal(r->outcome.verdict, BR_RETRY);
-        assert_non_null(strstr(r->outcome.text, "t.json: no process reads it"));
+        assert_non_null(strstr(r->outcome.text, "t.json: no process reads"));
     }
     int fd = read_fifo();
     send(r, BR_TRACES, TRACE("b"));
     fifo_has(fd, TRACE("b") "\n");
-    (void)close(fd); /* the next write finds it out */
+    (void)close(fd); /* the next write detects it */
     rig_send(r, rig_item(r, BR_TRACES, TRACE("c")));
     assert_int_equal(r->outcome.verdict, BR_RETRY);
     fd = read_fifo();
@@ -483,7 +483,7 @@ static void fifo_without_reader(void **state)
     rig_free(r);
 }
 
-/* A request that fits into the pipe in part waits for the reader, and the records after it too. */
+/* A request that fits only partly into the pipe waits for the reader, and so do later requests. */
 static void fifo_that_is_full(void **state)
 {
     (void)state;
@@ -515,7 +515,7 @@ static void fifo_that_is_full(void **state)
     rig_free(r);
 }
 
-/* At the end the request that is in the pipe in part goes back to its sender. */
+/* At shutdown, the sender of a partly written request is asked to retry. */
 static void fifo_that_stays_full(void **state)
 {
     (void)state;
@@ -532,14 +532,14 @@ static void fifo_that_stays_full(void **state)
         rig_send(r, rig_item(r, BR_TRACES, json));
     while (r->n_ended == ++n_sent && n_sent < 100 && r->outcome.verdict == BR_DONE);
     assert_in_range(n_sent, 2, 65536 / NAME + 1); /* pipe(7): 65,536 bytes */
-    r->drained = true;                            /* by the shutdown timeout */
-    rig_free(r);                                  /* fails unless all have ended */
+    r->drained = true;                            /* as after the shutdown timeout */
+    rig_free(r);                                  /* fails unless all items have ended */
     (void)close(fd);
 }
 
 /* --- Deleted or replaced --------------------------------------------------------------------- */
 
-/* Acknowledged requests are in the file that has the path, also after another one had it. */
+/* Acknowledged requests are in the file that has the path, even after another file had it. */
 static void deleted(void **state)
 {
     (void)state;
@@ -559,7 +559,7 @@ static void deleted(void **state)
     rig_free(r);
 }
 
-/* A request is refused while the folder is missing and may not be made. */
+/* Requests are rejected while the directory is missing and may not be created. */
 static void folder_deleted(void **state)
 {
     (void)state;
@@ -585,9 +585,9 @@ static void folder_deleted(void **state)
     }
 }
 
-/* --- A file for each value ------------------------------------------------------------------- */
+/* --- One file per value ---------------------------------------------------------------------- */
 
-static struct br_work *kept_work; /* that a thread has not done yet; NULL: none */
+static struct br_work *kept_work; /* work that no thread has run yet; NULL: none */
 
 static bool keep_work(struct br_host *host, struct br_work *work)
 {
@@ -596,8 +596,8 @@ static bool keep_work(struct br_host *host, struct br_work *work)
     return true;
 }
 
-/* Requests that have no record, more than are taken at a time, behind one that is being written:
- * none of them keeps the drain waiting. */
+/* Many requests without records are queued behind one that is being written. They do not delay
+ * the drain. */
 static void no_group_while_busy(void **state)
 {
     (void)state;
@@ -630,7 +630,7 @@ static void no_group_while_busy(void **state)
     assert_int_equal(unlink(path("t.json")), 0);
 }
 
-/* More files than are kept open. */
+/* There are more files than may stay open. */
 static void many_groups(void **state)
 {
     (void)state;

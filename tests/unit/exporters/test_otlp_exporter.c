@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the OTLP exporters make of a peer's answer: which refusals are about size, which ask for
- * mercy, and how many requests follow. */
+/* How the OTLP exporters handle responses: which errors mean that a request is too large, which
+ * ones ask for a delay, and how many requests follow. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "egress/call.h"
@@ -64,8 +64,8 @@ static void end(struct fixture *f)
     node_rig_end(&f->rig);
 }
 
-/* Sentences as the servers' sources have them. */
-static void sentences_about_size_are_known(void **state)
+/* Messages from the source code of the servers. */
+static void size_errors_are_recognised(void **state)
 {
     static const char *const size[] = {
         "grpc: received message larger than max (5242880 vs. 4194304)", /* grpc-go */
@@ -87,11 +87,11 @@ static void sentences_about_size_are_known(void **state)
         /* Mimir */
         ("the incoming push request has been rejected because its message size of 104857601 bytes "
          "is larger than the allowed limit of 104857600 bytes"),
-        "http: request body too large", /* net/http, also of the Collector */
+        "http: request body too large", /* net/http, which the Collector uses, too */
         "413 Request Entity Too Large", /* nginx */
         "Payload Too Large",            /* Envoy */
         "Content Too Large",
-        "the request is larger than 67108864 bytes", /* this project's own two */
+        "the request is larger than 67108864 bytes", /* Braid */
         "decompresses to more than 67108864 bytes",
     };
     static const char *const other[] = {
@@ -104,7 +104,7 @@ static void sentences_about_size_are_known(void **state)
         ("LIVE_TRACES_EXCEEDED: max live traces exceeded for tenant single-tenant: per-user traces "
          "limit (local: 10000 global: 0 actual local: 10000) exceeded"),
         "data refused due to high memory usage", /* the Collector's memory_limiter */
-        "request rate is too large",             /* Azure Cosmos DB's words for 429 */
+        "request rate is too large",             /* Azure Cosmos DB, with 429 */
         ("the request was rejected because the tenant exceeded the request rate limit, set to 1000 "
          "requests/s across all distributors"), /* Mimir */
         "Received message larger than the quota that is left",
@@ -114,15 +114,15 @@ static void sentences_about_size_are_known(void **state)
     };
     (void)state;
     for (size_t i = 0; i < BR_COUNT(size); i++)
-        if (!br_call_says_too_large(size[i]))
+        if (!br_call_is_too_large(size[i]))
             fail_msg("not about size: %s", size[i]);
     for (size_t i = 0; i < BR_COUNT(other); i++)
-        if (br_call_says_too_large(other[i]))
+        if (br_call_is_too_large(other[i]))
             fail_msg("about size: %s", other[i]);
 }
 
-/* A backend that asks for mercy gets it: one request for each delay, 13 in 300 s. */
-static void a_rate_limit_is_backed_off_from(void **state)
+/* An overloaded backend receives one request per delay: 13 in 300 s. */
+static void rate_limit_delays_requests(void **state)
 {
     const struct fake_answer answer = {.grpc_status = BR_STATUS_RESOURCE_EXHAUSTED,
                                        .grpc_message =
@@ -141,7 +141,7 @@ static void a_rate_limit_is_backed_off_from(void **state)
     end(&f);
 }
 
-static void a_size_limit_is_divided_for(void **state)
+static void too_large_request_is_split(void **state)
 {
     static const struct fake_answer answers[] = {
         {.grpc_status = BR_STATUS_RESOURCE_EXHAUSTED,
@@ -149,7 +149,7 @@ static void a_size_limit_is_divided_for(void **state)
         {.grpc_status = BR_STATUS_OUT_OF_RANGE,
          .grpc_message = "Error, decoded message length too large: found 5242880 bytes, the limit "
                          "is: 4194304 bytes"},
-        {.http_status = 413, .grpc_status = -1}, /* of a proxy that knows no gRPC */
+        {.http_status = 413, .grpc_status = -1}, /* from a proxy without gRPC support */
     };
     (void)state;
     for (size_t i = 0; i < BR_COUNT(answers); i++) {
@@ -163,7 +163,7 @@ static void a_size_limit_is_divided_for(void **state)
     }
 }
 
-static void http_says_it_in_two_ways(void **state)
+static void too_large_request_is_split_over_http(void **state)
 {
     static const struct {
         struct fake_answer answer;
@@ -188,15 +188,15 @@ static void http_says_it_in_two_ways(void **state)
     }
 }
 
-/* An answer that is not gRPC's is final, and its sentence names the right port. */
-static void web_servers_do_not_take_grpc(void **state)
+/* A response that is not gRPC is a permanent error, and its message names the right port. */
+static void web_server_is_reported(void **state)
 {
     static const struct {
         struct fake_answer answer;
         const char *words;
     } cases[] = {
         {{.http_status = 308, .grpc_status = -1, .location = "https://tempo.test/"},
-         "HTTP 308 is not followed (gRPC has no redirects); Location: https://tempo.test/"},
+         "HTTP 308 is not followed (gRPC does not define redirects); Location: https://tempo.test/"},
         {{.http_status = 301, .grpc_status = -1}, "Location: none"},
         {{.http_status = 404, .grpc_status = -1}, "use the server's gRPC port (OTLP: 4317)"},
         {{.http_status = 415, .grpc_status = -1}, "use the server's gRPC port (OTLP: 4317)"},
@@ -213,7 +213,7 @@ static void web_servers_do_not_take_grpc(void **state)
     }
 }
 
-/* partial_success { rejected_spans = 2 }, compressed as a peer does it. */
+/* Returns partial_success { rejected_spans = 2 }, compressed as a server does it. */
 static struct br_buf *make_packed(struct fixture *f, enum br_encoding encoding)
 {
     static const uint8_t partial[] = {0x0a, 0x02, 0x08, 0x02};
@@ -229,7 +229,7 @@ static struct br_buf *make_packed(struct fixture *f, enum br_encoding encoding)
     return packed;
 }
 
-static void compressed_answers_are_read(void **state)
+static void compressed_response_is_read(void **state)
 {
     static const struct {
         const char *said;
@@ -259,8 +259,9 @@ static void compressed_answers_are_read(void **state)
     }
 }
 
-/* What got no answer is wanted of the client, and what waits is sent when it has a connection. */
-static void a_backend_that_is_back_gets_what_waits(void **state)
+/* After a request without a response the client is asked to reconnect; queued items are sent
+ * once it has a connection. */
+static void queued_items_are_sent_after_reconnect(void **state)
 {
     static const struct br_component *const components[] = {&br_otlp_exporter,
                                                             &br_otlphttp_exporter};
@@ -286,13 +287,13 @@ static void a_backend_that_is_back_gets_what_waits(void **state)
 SUITE(otlp_exporter)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sentences_about_size_are_known),
-        cmocka_unit_test(a_rate_limit_is_backed_off_from),
-        cmocka_unit_test(a_size_limit_is_divided_for),
-        cmocka_unit_test(http_says_it_in_two_ways),
-        cmocka_unit_test(web_servers_do_not_take_grpc),
-        cmocka_unit_test(compressed_answers_are_read),
-        cmocka_unit_test(a_backend_that_is_back_gets_what_waits),
+        cmocka_unit_test(size_errors_are_recognised),
+        cmocka_unit_test(rate_limit_delays_requests),
+        cmocka_unit_test(too_large_request_is_split),
+        cmocka_unit_test(too_large_request_is_split_over_http),
+        cmocka_unit_test(web_server_is_reported),
+        cmocka_unit_test(compressed_response_is_read),
+        cmocka_unit_test(queued_items_are_sent_after_reconnect),
     };
     br_log_setup(BR_LOG_ERROR, false, 2);
     return RUN(tests, NULL, NULL);

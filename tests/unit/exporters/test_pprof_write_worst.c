@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OTLP profiles that cost the writer of pprofs the most for what they are. What it reads of the
- * dictionary and writes has a maximum, which the caller sets: here the pyroscope exporter's, in the
- * worker and in a thread.
+ * OTLP profiles that are the most expensive to write as pprof for their size. The caller limits the
+ * bytes that are read from the dictionary and written. This suite uses the limits of the pyroscope
+ * exporter, in the worker and in a thread.
  */
 #include "base/steps.h"
 #include "core/host.h"
@@ -17,14 +17,14 @@
 #define MIB ((size_t)1 << 20)
 #define GROWTH 4
 #define SMALLEST (MIB / 16)
-#define PPROF_MAX (4 * MIB) /* the exporter's, of one */
+#define PPROF_MAX (4 * MIB) /* the exporter's limit for one pprof */
 
 /* Tables of the dictionary. */
 enum { MAPPING = 1, LOCATION, FUNCTION, LINK, STRING, ATTRIBUTE, STACK };
 
 struct parts {
     struct wire profiles;   /* fields of ScopeProfiles */
-    struct wire dictionary; /* entry 0 of each table is there, and an empty stack 1 */
+    struct wire dictionary; /* contains entry 0 of each table, and an empty stack 1 */
     size_t size;
 };
 
@@ -33,9 +33,9 @@ static size_t size_of(const struct parts *p)
     return p->profiles.len + p->dictionary.len;
 }
 
-/* --- What they are made of -------------------------------------------------------------------- */
+/* --- Parts of profiles ------------------------------------------------------------------------ */
 
-/* An attribute with this key (a string's index) and text. */
+/* Writes an attribute with a key (index of a string) and a text. */
 static void attribute(struct parts *p, uint64_t key, char letter, size_t len)
 {
     struct wire *d = &p->dictionary;
@@ -60,7 +60,7 @@ static void sample(struct wire *w, uint64_t stack)
     wire_free(&s);
 }
 
-/* A Profile of one sample. */
+/* Writes a Profile with one sample. */
 static void profile(struct parts *p, uint64_t attribute_index, uint64_t stack)
 {
     struct wire m = {0};
@@ -71,7 +71,7 @@ static void profile(struct parts *p, uint64_t attribute_index, uint64_t stack)
     wire_free(&m);
 }
 
-/* A Profile of samples of this stack until all is full. */
+/* Writes a Profile with samples of one stack, until the item is full. */
 static void samples(struct parts *p, uint64_t attribute_index, uint64_t stack)
 {
     struct wire m = {0};
@@ -99,7 +99,7 @@ static void profiles_with_a_comment(struct parts *p)
         profile(p, 1, 1);
 }
 
-/* Each sample alone is too large, and would take the comment along. */
+/* Each sample is too large even alone, and would contain the comment. */
 static void samples_with_a_comment(struct parts *p)
 {
     wire_str(&p->dictionary, STRING, "pprof.profile.comment");
@@ -107,7 +107,7 @@ static void samples_with_a_comment(struct parts *p)
     samples(p, 1, 1);
 }
 
-/* The key is there again and again. */
+/* The key is repeated many times. */
 static void one_attribute_often(struct parts *p)
 {
     struct wire *d = &p->dictionary;
@@ -124,7 +124,7 @@ static void one_attribute_often(struct parts *p)
     wire_free(&w);
 }
 
-/* Each pprof has the function's name, and half of the item is name. */
+/* Each pprof contains the function's name, which is half of the item. */
 static void profiles_of_a_long_name(struct parts *p)
 {
     struct wire *d = &p->dictionary;
@@ -133,14 +133,14 @@ static void profiles_of_a_long_name(struct parts *p)
     memset(name, 'x', p->size / 2);
     wire_len(d, STRING, name, p->size / 2);
     free(name);
-    wire_raw(d, "\x1a\x02\x08\x01", 4);         /* a function of that name */
-    wire_raw(d, "\x12\x04\x1a\x02\x08\x01", 6); /* a location of it */
-    wire_raw(d, "\x3a\x03\x0a\x01\x01", 5);     /* a stack of that */
+    wire_raw(d, "\x1a\x02\x08\x01", 4);         /* a function with that name */
+    wire_raw(d, "\x12\x04\x1a\x02\x08\x01", 6); /* a location with the function */
+    wire_raw(d, "\x3a\x03\x0a\x01\x01", 5);     /* a stack with the location */
     while (size_of(p) < p->size)
         profile(p, 0, 2);
 }
 
-/* Half of the item is a stack. */
+/* Writes a stack that is half of the item. */
 static void put_long_stack(struct parts *p)
 {
     struct wire *d = &p->dictionary;
@@ -151,7 +151,7 @@ static void put_long_stack(struct parts *p)
     wire_close(d, stack);
 }
 
-/* Each pprof has the stack. */
+/* Each pprof contains the stack. */
 static void profiles_of_a_long_stack(struct parts *p)
 {
     put_long_stack(p);
@@ -159,7 +159,7 @@ static void profiles_of_a_long_stack(struct parts *p)
         profile(p, 0, 2);
 }
 
-/* A list is as many labels as it has values, which each sample has again; `n` times each. */
+/* Writes lists: each value becomes a label, in each sample; `n` times each. */
 static void put_lists(struct parts *p, unsigned n)
 {
     struct wire *d = &p->dictionary, w = {0};
@@ -257,11 +257,11 @@ static void empty_lines(struct parts *p)
     size_t m = wire_open(d, LOCATION);
     fill(d, p->size, "\x1a\x00", 2);
     wire_close(d, m);
-    wire_raw(d, "\x3a\x03\x0a\x01\x01", 5); /* a stack of it */
+    wire_raw(d, "\x3a\x03\x0a\x01\x01", 5); /* a stack with the location */
     profile(p, 0, 2);
 }
 
-/* What finds them takes several times what they are. */
+/* The lookup tables are several times larger than the strings. */
 static void short_strings(struct parts *p)
 {
     struct wire *d = &p->dictionary, list = {0}, stack = {0};
@@ -287,7 +287,7 @@ static void short_strings(struct parts *p)
     profile(p, 0, 2);
 }
 
-/* Two texts each. */
+/* Each link becomes two texts. */
 static void links(struct parts *p)
 {
     struct wire w = {0};
@@ -307,7 +307,8 @@ static void links(struct parts *p)
     wire_free(&w);
 }
 
-/* Samples of LONG_TEXTS attributes each of LONG_TEXT bytes: the same ones, or its own. */
+/* Samples with LONG_TEXTS attributes of LONG_TEXT bytes each: the same for all samples, or
+ * different ones. */
 #define LONG_TEXTS 16
 #define LONG_TEXT 4096
 
@@ -344,7 +345,7 @@ static void own_long_texts(struct parts *p)
 
 /* --- Writing them ----------------------------------------------------------------------------- */
 
-/* Dictionaries of empty entries are refused by the walk (test_worst). */
+/* br_walk already rejects dictionaries of empty entries (see the suite worst). */
 static const struct shape {
     const char *name;
     void (*make)(struct parts *p);
@@ -418,7 +419,7 @@ static void check(const struct shape *shape, size_t size, bool in_worker)
     struct br_pprof_writer *w = br_pprof_writer_new(&host);
     assert_non_null(w);
     size_t written = 0, most = pyroscope_writing_work(item, in_worker), before = mem_meter.live;
-    size_t room = in_worker ? MIB : 8 * MIB; /* as docs/operating/limits.md has it */
+    size_t room = in_worker ? MIB : 8 * MIB; /* as documented in docs/operating/limits.md */
     assert_int_equal(most, GROWTH * item->size + room);
     const struct br_pprof_options options = {
         .max_samples = 16000, .max_bytes = PPROF_MAX, .max_work = most};
@@ -427,11 +428,11 @@ static void check(const struct shape *shape, size_t size, bool in_worker)
     int rc = br_pprof_write(w, item, &options, on_pprof, &written);
     steps = br_steps() - steps;
     assert_true(rc == 0 || rc == BR_ETOOBIG);
-    /* A text is read once more, to find it; and where fields count, each is read some times. */
+    /* Each text is read once more for the lookup, and each field a few times. */
     if (written > most || steps > most + written + PASSES * item->size)
         fail_msg("%s: %zu bytes and %llu steps for %zu", shape->name, written,
                  (unsigned long long)steps, item->size);
-    /* The index, and what is written twice while it is put together, and moves while it grows. */
+    /* The index, plus buffers that exist twice while they are assembled or grow. */
     size_t peak = mem_meter.peak - before;
     if (peak > GROWTH * item->size + MIB + 4 * (PPROF_MAX < most ? PPROF_MAX : most))
         fail_msg("%s: %zu bytes of memory for %zu", shape->name, peak, item->size);

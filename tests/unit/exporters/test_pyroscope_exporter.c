@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Exporter pyroscope on a fake host, whose clients answer as Pyroscope's distributor does
- * (pkg/distributor, connectrpc.com/docs/protocol); requests are read by proto/push/v1/push.proto.
- * tests/e2e/test_pyroscope_exporter.py has labels, names and HTTP.
+ * The pyroscope exporter on a fake host whose clients answer like Pyroscope's distributor
+ * (pkg/distributor, connectrpc.com/docs/protocol). Requests are decoded with
+ * proto/push/v1/push.proto. tests/e2e/test_pyroscope_exporter.py tests labels, names and HTTP.
  */
 #include <inttypes.h>
 
@@ -24,7 +24,7 @@ extern const struct br_component br_pyroscope_exporter;
 
 enum mood {
     FINE,
-    BAD_PROFILES, /* 400 for a service that is bad */
+    BAD_PROFILES, /* 400 for a bad service */
     FORBIDDEN,    /* 403 */
 };
 
@@ -33,8 +33,8 @@ struct fixture {
     enum mood mood;
     unsigned busy_left, n_requests;
     int64_t retry_after_s;
-    const char *bad;               /* services, each a letter */
-    unsigned stored[SERVICES_MAX]; /* by letter: how often */
+    const char *bad;               /* services; each is a letter */
+    unsigned stored[SERVICES_MAX]; /* number of stored profiles by letter */
     struct fake_tally tally;
 };
 
@@ -77,7 +77,8 @@ static struct fake_answer judge(struct fixture *f, const Push__V1__PushRequest *
     return (struct fake_answer){.type = "application/proto"};
 }
 
-/* The request is read in the C library's memory: the code under test alone lacks it. */
+/* Decodes the request in memory of the C library, so that only the code under test runs out of
+ * memory. */
 static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
 {
     struct fixture *f = arg;
@@ -136,12 +137,12 @@ static void on_done(struct br_item *item, void *arg)
     t->last = item->outcome;
 }
 
-/* A resource, of the service that the letter is, with a profile of one sample. */
+/* Writes a resource of the service `service` with a profile of one sample. */
 static void put_resource(struct br_str *json, char service, uint64_t time_ns)
 {
     char name[64] = {service};
     if (service >= 'X')
-        memset(name, service, sizeof name - 1); /* a large one */
+        memset(name, service, sizeof name - 1); /* make it large */
     br_str_printf(
         json,
         "%s{'resource':{'attributes':[{'key':'service.name','value':{'stringValue':'%s'}}]},"
@@ -149,7 +150,7 @@ static void put_resource(struct br_str *json, char service, uint64_t time_ns)
         json->len ? "," : "{'resourceProfiles':[", name, time_ns);
 }
 
-/* The item of resources that were put there; `json` is given back. */
+/* Makes an item of the resources in `json`, and releases `json`. */
 static struct br_item *end_item(struct fixture *f, struct br_str *json)
 {
     br_str_puts(json, "]}");
@@ -162,7 +163,7 @@ static struct br_item *end_item(struct fixture *f, struct br_str *json)
     return item;
 }
 
-/* An item with a profile for each letter; times[i] is taken from now. */
+/* Makes an item with a profile for each letter; times[i] is relative to now. */
 static struct br_item *item_of(struct fixture *f, const char *services, const int64_t *times)
 {
     struct br_str json = {0};
@@ -188,9 +189,9 @@ static double dropped(struct fixture *f, const char *reason)
     return fake_host_dropped(f->rig.h, BR_PROFILES, reason);
 }
 
-/* --- Before a request ------------------------------------------------------------------------ */
+/* --- Limits ---------------------------------------------------------------------------------- */
 
-static void times_by_the_clock(void **state)
+static void old_and_future_profiles_are_dropped(void **state)
 {
     struct fixture f;
     const int64_t hour = (int64_t)HOUR_NS, minute = (int64_t)MINUTE_NS;
@@ -201,7 +202,7 @@ static void times_by_the_clock(void **state)
     stored_once(&f, "ACE");
     assert_true(dropped(&f, "too_old") == 1 && dropped(&f, "too_new") == 1);
     assert_true(f.tally.n_done == 1 && f.tally.last.n_rejected == 2);
-    fake_host_advance(f.rig.h, 3600000); /* what is new becomes old while the clock goes */
+    fake_host_advance(f.rig.h, 3600000); /* new profiles become too old while time passes */
     push(&f, "F", &(const int64_t){-hour});
     push(&f, "G", &(const int64_t){0});
     stored_once(&f, "ACEG");
@@ -212,8 +213,8 @@ static void times_by_the_clock(void **state)
     end(&f);
 }
 
-/* Nothing is left to be sent, so nothing is. */
-static void all_may_be_dropped(void **state)
+/* If all profiles are dropped, nothing is sent. */
+static void all_profiles_are_dropped(void **state)
 {
     struct fixture f;
     (void)state;
@@ -235,7 +236,8 @@ static void each_profile_is_a_request(void **state)
     end(&f);
 }
 
-/* A Resource of `n` attributes of 2000 bytes, with so many scopes of a profile of one sample. */
+/* Makes a Resource with `n` attributes of 2000 bytes, and as many scopes with a profile of one
+ * sample. */
 static struct br_item *one_resource(struct fixture *f, unsigned n, unsigned scopes)
 {
     struct br_str json = {0};
@@ -254,7 +256,7 @@ static struct br_item *one_resource(struct fixture *f, unsigned n, unsigned scop
     return end_item(f, &json);
 }
 
-/* Its texts are checked once, not for each of 2,000 profiles. */
+/* The Resource's texts are checked once, not for each of 2,000 profiles. */
 static void a_resource_is_read_once(void **state)
 {
     struct fixture f;
@@ -270,8 +272,8 @@ static void a_resource_is_read_once(void **state)
     end(&f);
 }
 
-/* Each of 2,000 pprofs would have labels of 200 kB. */
-static void what_an_item_becomes_is_bounded(void **state)
+/* Each of 2,000 pprofs would contain labels of 200 kB. */
+static void growth_of_an_item_is_limited(void **state)
 {
     struct fixture f;
     (void)state;
@@ -280,15 +282,15 @@ static void what_an_item_becomes_is_bounded(void **state)
     br_pyroscope_exporter.consume(&f.rig.node, item);
     fake_host_turn(f.rig.h);
     assert_true(f.tally.n_reject == 1 && f.n_requests == 0);
-    assert_non_null(strstr(f.tally.last.text, "too many bytes"));
+    assert_non_null(strstr(f.tally.last.text, "exceed the size limit"));
     end(&f);
 }
 
-/* --- The budget ------------------------------------------------------------------------------ */
+/* --- Memory limit ---------------------------------------------------------------------------- */
 
 #define BUDGET ((size_t)16 << 20)
 
-/* Sends while the process holds all but `left` bytes of its limit. */
+/* Sends an item while the process has used all but `left` bytes of its memory limit. */
 static void push_with_left(struct fixture *f, size_t left)
 {
     struct br_memory *memory = &f->rig.h->memory;
@@ -302,8 +304,8 @@ static void push_with_left(struct fixture *f, size_t left)
     br_mem_flush();
 }
 
-/* An eighth of the limit is for sending: 2 MiB and more. */
-static void what_is_held_is_sent_or_waits(void **state)
+/* An eighth of the limit is reserved for sending: more than 2 MiB. */
+static void sent_from_reserved_memory_or_retried(void **state)
 {
     struct fixture f;
     (void)state;
@@ -319,7 +321,7 @@ static void what_is_held_is_sent_or_waits(void **state)
     end(&f);
 }
 
-static void it_waits_as_long_as_it_may(void **state)
+static void retried_only_if_retries_are_enabled(void **state)
 {
     static const char *const off = "retry_on_failure: {enabled: false}";
     struct fixture f;
@@ -334,7 +336,7 @@ static void it_waits_as_long_as_it_may(void **state)
     }
 }
 
-static void what_never_has_room_is_rejected(void **state)
+static void rejected_when_it_can_never_fit(void **state)
 {
     struct fixture f;
     (void)state;
@@ -346,8 +348,8 @@ static void what_never_has_room_is_rejected(void **state)
     end(&f);
 }
 
-/* Each of 30 has labels of 200 kB, which are there once. */
-static void what_profiles_share_is_in_each(void **state)
+/* Each of 30 pprofs contains labels of 200 kB, which the item contains once. */
+static void shared_labels_are_in_each_pprof(void **state)
 {
     struct fixture f;
     (void)state;
@@ -359,9 +361,9 @@ static void what_profiles_share_is_in_each(void **state)
     end(&f);
 }
 
-/* --- Refusals -------------------------------------------------------------------------------- */
+/* --- Rejections ------------------------------------------------------------------------------ */
 
-static void a_bad_profile_is_dropped_alone(void **state)
+static void rejected_profile_is_dropped_alone(void **state)
 {
     struct fixture f;
     (void)state;
@@ -376,7 +378,7 @@ static void a_bad_profile_is_dropped_alone(void **state)
     end(&f);
 }
 
-static void all_may_be_bad(void **state)
+static void all_profiles_are_rejected(void **state)
 {
     struct fixture f;
     (void)state;
@@ -389,7 +391,7 @@ static void all_may_be_bad(void **state)
     end(&f);
 }
 
-static void what_nobody_may_is_given_up(void **state)
+static void forbidden_item_is_rejected(void **state)
 {
     struct fixture f;
     (void)state;
@@ -402,12 +404,12 @@ static void what_nobody_may_is_given_up(void **state)
     end(&f);
 }
 
-/* --- Later ----------------------------------------------------------------------------------- */
+/* --- Retries --------------------------------------------------------------------------------- */
 
 #define RETRY "retry_on_failure: {initial_interval: 1s, randomization_factor: 0}"
 
-/* Only the two that were refused are sent again. */
-static void a_busy_server_is_asked_again(void **state)
+/* Only the two rejected profiles are sent again. */
+static void busy_server_is_retried(void **state)
 {
     struct fixture f;
     (void)state;
@@ -424,7 +426,7 @@ static void a_busy_server_is_asked_again(void **state)
     end(&f);
 }
 
-static void it_says_when(void **state)
+static void retry_after_is_respected(void **state)
 {
     struct fixture f;
     (void)state;
@@ -439,9 +441,9 @@ static void it_says_when(void **state)
     end(&f);
 }
 
-/* Every endpoint gets everything; one that fails does not make the others get it twice. The queue
- * waits for it only where it was told to. */
-static void endpoints_fail_alone(void **state)
+/* All profiles are sent to each endpoint. If one fails, the others do not receive them twice.
+ * The queue waits for a failing endpoint only with wait_for_result. */
+static void failing_endpoint_does_not_affect_others(void **state)
 {
     struct fixture f;
     (void)state;
@@ -462,7 +464,7 @@ static void endpoints_fail_alone(void **state)
     }
 }
 
-static void it_may_end_in_the_middle(void **state)
+static void destroyed_during_requests(void **state)
 {
     struct fixture f;
     (void)state;
@@ -474,12 +476,14 @@ static void it_may_end_in_the_middle(void **state)
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
-/* The first error or else warning; empty when there is none. */
+/* Writes the first error, or else the first warning, or an empty text. */
 static void first_message(const struct br_errs *errs, char *out, size_t size)
 {
-    const struct br_err *first = errs->n_errors     ? errs->errors
-                                 : errs->n_warnings ? errs->warnings
-                                                    : NULL;
+    const struct br_err *first = NULL;
+    if (errs->n_errors)
+        first = errs->errors;
+    else if (errs->n_warnings)
+        first = errs->warnings;
     out[0] = '\0';
     if (first)
         (void)br_err_format(first, out, size);
@@ -498,7 +502,7 @@ static void config_is_checked(void **state)
         {"", "t:1:1: x: endpoint, or endpoints, is required", BR_EINVAL},
         {"endpoints: []", "t:1:1: x: endpoint, or endpoints, is required", BR_EINVAL},
         {"{endpoint: \"http://a\", endpoints: [\"http://b\"]}",
-         "t:1:35: x: endpoint and endpoints are both given; keep one", BR_EINVAL},
+         "t:1:35: x: endpoint and endpoints cannot be used together", BR_EINVAL},
         {"endpoint: nowhere",
          "t:1:11: x::endpoint: \"nowhere\" must be a URL that starts with http:// or https://",
          BR_EINVAL},
@@ -509,21 +513,22 @@ static void config_is_checked(void **state)
          "t:1:12: x::endpoints[0]: \"nowhere\" must be a URL that starts with http:// or https://",
          BR_EINVAL},
         {"{endpoint: \"http://a\", bearer_token: x, basic_auth: {username: u}}",
-         "t:1:1: x: basic_auth and bearer_token exclude each other", BR_EINVAL},
+         "t:1:1: x: basic_auth and bearer_token cannot be used together", BR_EINVAL},
         {"{endpoint: \"http://a\", tenant_metadata: X, sending_queue: {batch: {}}}",
-         "t:1:1: x: tenant_metadata needs batches of one tenant each: "
-         "sending_queue::batch::partition::metadata_keys must have \"X\"",
+         "t:1:1: x: tenant_metadata needs batches of one tenant: "
+         "sending_queue::batch::partition::metadata_keys must contain \"X\"",
          BR_EINVAL},
         {"{endpoint: \"http://a\", tenant_metadata: X, "
          "sending_queue: {batch: {partition: {metadata_keys: [x]}}}}",
          "", 0},
         {"{endpoint: \"http://a\", labels: {max: 30}}", "", 0},
         {"{endpoint: \"http://a\", labels: {max: 31}}",
-         "t:1:38: x::labels::max: Pyroscope refuses series of more than 30 labels, unless its own "
+         "t:1:38: x::labels::max: Pyroscope rejects series of more than 30 labels, unless its "
          "limit (max_label_names_per_series) is raised",
          0},
         {"{endpoint: \"http://a\", limits: {max_request_profiles: 64}}",
-         "t:1:33: x::limits::max_request_profiles: is read and has no effect: each profile is a "
+         "t:1:33: x::limits::max_request_profiles: is read and has no effect: each profile is sent "
+         "in a "
          "request",
          0},
     };
@@ -547,9 +552,9 @@ static void config_is_checked(void **state)
     }
 }
 
-/* --- Without memory -------------------------------------------------------------------------- */
+/* --- Short memory ---------------------------------------------------------------------------- */
 
-/* Whatever fails, nothing that is good is lost without a word, and the ledger closes. */
+/* Whichever allocation fails, no valid profile is lost silently, and the ledger is balanced. */
 static void scenario(void *arg)
 {
     struct fixture f;
@@ -580,22 +585,22 @@ static void without_memory(void **state)
 SUITE(pyroscope_exporter)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(times_by_the_clock),
-        cmocka_unit_test(all_may_be_dropped),
+        cmocka_unit_test(old_and_future_profiles_are_dropped),
+        cmocka_unit_test(all_profiles_are_dropped),
         cmocka_unit_test(each_profile_is_a_request),
-        cmocka_unit_test(a_bad_profile_is_dropped_alone),
+        cmocka_unit_test(rejected_profile_is_dropped_alone),
         cmocka_unit_test(a_resource_is_read_once),
-        cmocka_unit_test(what_an_item_becomes_is_bounded),
-        cmocka_unit_test(what_is_held_is_sent_or_waits),
-        cmocka_unit_test(it_waits_as_long_as_it_may),
-        cmocka_unit_test(what_never_has_room_is_rejected),
-        cmocka_unit_test(what_profiles_share_is_in_each),
-        cmocka_unit_test(all_may_be_bad),
-        cmocka_unit_test(what_nobody_may_is_given_up),
-        cmocka_unit_test(a_busy_server_is_asked_again),
-        cmocka_unit_test(it_says_when),
-        cmocka_unit_test(endpoints_fail_alone),
-        cmocka_unit_test(it_may_end_in_the_middle),
+        cmocka_unit_test(growth_of_an_item_is_limited),
+        cmocka_unit_test(sent_from_reserved_memory_or_retried),
+        cmocka_unit_test(retried_only_if_retries_are_enabled),
+        cmocka_unit_test(rejected_when_it_can_never_fit),
+        cmocka_unit_test(shared_labels_are_in_each_pprof),
+        cmocka_unit_test(all_profiles_are_rejected),
+        cmocka_unit_test(forbidden_item_is_rejected),
+        cmocka_unit_test(busy_server_is_retried),
+        cmocka_unit_test(retry_after_is_respected),
+        cmocka_unit_test(failing_endpoint_does_not_affect_others),
+        cmocka_unit_test(destroyed_during_requests),
         cmocka_unit_test(config_is_checked),
         cmocka_unit_test(without_memory),
     };

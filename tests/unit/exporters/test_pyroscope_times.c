@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Times of profiles whose series are equal: what Pyroscope's compaction keeps one of is never sent
- * twice for two, and what is sent twice stays one.
+ * Times of profiles with equal series. Pyroscope's compaction keeps one profile per time, so two
+ * profiles never get the same time, and a profile that is sent twice gets the same time twice.
  */
 #include "base/steps.h"
 #include "exporters/pyroscope/times.h"
@@ -25,22 +25,22 @@ static uint64_t place(struct pyroscope_times *t, const char *labels, const char 
     return ret;
 }
 
-static void equal_series_are_told_apart(void **state)
+static void equal_series_get_different_times(void **state)
 {
     (void)state;
     struct pyroscope_times *t = pyroscope_times_new();
     assert_true(place(t, "a", "pid 1", "x", T0) == T0);
     assert_true(place(t, "a", "pid 2", "x", T0) == T0 + STEP);
     assert_true(place(t, "a", "pid 2", "y", T0) == T0 + 2 * STEP);
-    /* Another series, and another time. */
+    /* another series, and another time */
     assert_true(place(t, "b", "pid 1", "x", T0) == T0);
     assert_true(place(t, "a", "pid 1", "x", T0 + 1) == T0 + 1);
-    /* A time that was given to another one. */
+    /* a time that another profile already got */
     assert_true(place(t, "a", "pid 1", "z", T0 + STEP) == T0 + 3 * STEP);
     pyroscope_times_free(t);
 }
 
-static void the_same_has_the_same_time(void **state)
+static void same_profile_gets_the_same_time(void **state)
 {
     (void)state;
     struct pyroscope_times *t = pyroscope_times_new();
@@ -51,9 +51,9 @@ static void the_same_has_the_same_time(void **state)
     pyroscope_times_free(t);
 }
 
-/* In turns at two times, of which the first has all that come after it before it. Each looks for a
- * few keys of 24 bytes. */
-static void many_cost_little_each(void **state)
+/* Profiles have two times in turn, so that the search from the first time passes all later
+ * times. Each search looks up a few keys of 24 bytes. */
+static void lookups_stay_cheap(void **state)
 {
     enum { N = 20000 };
     (void)state;
@@ -73,8 +73,8 @@ static void many_cost_little_each(void **state)
     pyroscope_times_free(t);
 }
 
-/* What came long ago is forgotten, what came last is not. */
-static void so_many_are_known(void **state)
+/* Old profiles are forgotten, recent ones are not. */
+static void recent_profiles_are_known(void **state)
 {
     (void)state;
     struct pyroscope_times *t = pyroscope_times_new();
@@ -113,10 +113,10 @@ static void without_memory(void **state)
 SUITE(pyroscope_times)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_series_are_told_apart),
-        cmocka_unit_test(the_same_has_the_same_time),
-        cmocka_unit_test(many_cost_little_each),
-        cmocka_unit_test(so_many_are_known),
+        cmocka_unit_test(equal_series_get_different_times),
+        cmocka_unit_test(same_profile_gets_the_same_time),
+        cmocka_unit_test(lookups_stay_cheap),
+        cmocka_unit_test(recent_profiles_are_known),
         cmocka_unit_test(without_memory),
     };
     return RUN(tests, NULL, NULL);

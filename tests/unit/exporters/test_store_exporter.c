@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exporter of the store: what its senders hear, and when. */
+/* The store exporter: the results that senders get, and when. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -39,7 +39,7 @@ static void test_sizes(void **state)
 {
     static const struct {
         const char *text;
-        uint64_t bytes; /* 0: refused */
+        uint64_t bytes; /* 0: rejected */
     } cases[] = {{"2GiB", UINT64_C(2) << 30},
                  {"500MB", 500000000},
                  {"1048576", 1048576},
@@ -70,12 +70,12 @@ static void test_config(void **state)
                            "must be a size of at least 1MiB"));
 }
 
-/* A folder that cannot be made is an error at the start. */
-static void test_no_folder(void **state)
+/* A directory that cannot be created is a startup error. */
+static void test_no_directory(void **state)
 {
     (void)state;
     assert_non_null(strstr(rig_start_error(&br_store_exporter, "{directory: /dev/null/a}"),
-                           "cannot make /dev/null/a"));
+                           "cannot create /dev/null/a"));
 }
 
 static void test_written(void **state)
@@ -91,7 +91,7 @@ static void test_written(void **state)
     items_profiles(&w, 0, 60, 2);
     rig_send(r, rig_item_of(r, BR_PROFILES, &w));
     assert_int_equal(r->outcome.verdict, BR_DONE);
-    /* What is kept is for nobody else. */
+    /* Stored data is accessible to the owner only. */
     (void)snprintf(path, sizeof path, "%s/deep/er/partition-00000001.db", folder);
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
@@ -101,7 +101,7 @@ static void test_written(void **state)
     rig_free(r);
 }
 
-/* Without room the sender is told to try again, and what it then sends again is taken. */
+/* On a full disk the sender is asked to retry, and the retry is accepted once there is space. */
 static void test_full(void **state)
 {
     struct wire w = {0};
@@ -146,7 +146,7 @@ static void consume(struct fake_host *h, struct br_node *node, uint64_t first, s
     (void)br_host_turn(&h->host);
 }
 
-/* Nobody hears of a write before a thread has made it; what comes meanwhile is one more write. */
+/* Items end only after a thread has written them. Items that arrive meanwhile are written next. */
 static void test_thread(void **state)
 {
     struct fake_host *h = fake_host_new();
@@ -178,8 +178,8 @@ static void test_thread(void **state)
     fake_host_free(h);
 }
 
-/* What was not begun when the node goes is given back. */
-static void test_left(void **state)
+/* Items of a write that has not begun are returned when the node is destroyed. */
+static void test_cancelled(void **state)
 {
     struct fake_host *h = fake_host_new();
     struct br_arena arena = {0};
@@ -194,7 +194,7 @@ static void test_left(void **state)
     br_free(node.state);
     (void)br_host_turn(&h->host);
     assert_int_equal(ended.n_retry, 3);
-    (void)fake_host_work(h); /* its `done` comes all the same */
+    (void)fake_host_work(h); /* `done` is called nevertheless */
     (void)br_host_turn(&h->host);
     assert_int_equal(ended.n_done + ended.n_others, 0);
     br_arena_release(&arena);
@@ -203,8 +203,8 @@ static void test_left(void **state)
 
 SUITE(store_exporter)
 {
-    const struct CMUnitTest tests[] = {TEST(test_sizes),   TEST(test_config), TEST(test_no_folder),
-                                       TEST(test_written), TEST(test_full),   TEST(test_thread),
-                                       TEST(test_left)};
+    const struct CMUnitTest tests[] = {
+        TEST(test_sizes), TEST(test_config), TEST(test_no_directory), TEST(test_written),
+        TEST(test_full),  TEST(test_thread), TEST(test_cancelled)};
     return RUN(tests, NULL, NULL);
 }

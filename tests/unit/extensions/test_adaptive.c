@@ -128,7 +128,7 @@ static void one_is_enough(void **state)
     other = rig_node(&br_adaptive_extension, "cpus: 2", &f.h->host, &f.arena, NULL);
     assert_int_equal(other.component->create(&other, &err), 0);
     assert_int_equal(other.component->start(&other, &err), BR_EINVAL);
-    assert_non_null(strstr(err.text, "one such extension"));
+    assert_non_null(strstr(err.text, "only one adaptive extension"));
     other.component->destroy(&other);
     br_free(other.state);
     node_rig_end(&f);

@@ -251,7 +251,7 @@ static void hosts_of_pages(void **state)
         fake_request_send(r, NULL, 0);
         fake_host_turn(f.rig.h);
         assert_int_equal(fake_request_reply(r)->status, i ? 200 : 403);
-        assert_true(i || strstr(fake_request_reply(r)->body, "allowed_hosts can name it"));
+        assert_true(i || strstr(fake_request_reply(r)->body, "add the name to allowed_hosts"));
         fake_request_free(r);
     }
     end(&f);
@@ -262,17 +262,17 @@ static void paths_and_methods(void **state)
     struct fixture f;
     (void)state;
     start(&f, CONFIG);
-    expect(&f, "GET", "/", NULL, 404, "see /v1/profiling");
-    expect(&f, "GET", "/v1/profilings", NULL, 404, "see");
-    expect(&f, "GET", "/v1/profiling/", NULL, 404, "see");
-    expect(&f, "GET", "/v1/profiling/1", NULL, 404, "see");
-    expect(&f, "GET", "/v1/profiling/0000000000000000", NULL, 404, "see");
-    expect(&f, "GET", "/v1/profiling/00000000000000001", NULL, 404, "see");
-    expect(&f, "GET", "/v1/profiling/000000000000000x", NULL, 404, "see");
-    expect(&f, "GET", "/v1/profiling/0000000000000001", NULL, 404, "no such override");
-    expect(&f, "DELETE", "/v1/profiling/0000000000000001", NULL, 404, "no such override");
-    expect(&f, "PUT", PATH, "{}", 405, "no such method");
-    expect(&f, "POST", "/v1/profiling/0000000000000001", "{}", 405, "no such method");
+    expect(&f, "GET", "/", NULL, 404, "the API is at /v1/profiling");
+    expect(&f, "GET", "/v1/profilings", NULL, 404, "the API is at");
+    expect(&f, "GET", "/v1/profiling/", NULL, 404, "the API is at");
+    expect(&f, "GET", "/v1/profiling/1", NULL, 404, "the API is at");
+    expect(&f, "GET", "/v1/profiling/0000000000000000", NULL, 404, "the API is at");
+    expect(&f, "GET", "/v1/profiling/00000000000000001", NULL, 404, "the API is at");
+    expect(&f, "GET", "/v1/profiling/000000000000000x", NULL, 404, "the API is at");
+    expect(&f, "GET", "/v1/profiling/0000000000000001", NULL, 404, "no override has this id");
+    expect(&f, "DELETE", "/v1/profiling/0000000000000001", NULL, 404, "no override has this id");
+    expect(&f, "PUT", PATH, "{}", 405, "does not support the method");
+    expect(&f, "POST", "/v1/profiling/0000000000000001", "{}", 405, "does not support the method");
     expect(&f, "POST", PATH, NULL, 415, "application/json");
     end(&f);
 }
@@ -301,28 +301,31 @@ static void wrong_queries(void **state)
     static const struct {
         const char *method, *path, *field, *message;
     } queries[] = {
-        {"DELETE", PATH "?service=%zz", "service", "has a % without two hexadecimal digits"},
-        {"DELETE", PATH "?service=%4", "service", "has a % without two hexadecimal digits"},
-        {"DELETE", PATH "?service=checkout%", "service", "has a % without two hexadecimal digits"},
+        {"DELETE", PATH "?service=%zz", "service",
+         "has a % that two hexadecimal digits do not follow"},
+        {"DELETE", PATH "?service=%4", "service",
+         "has a % that two hexadecimal digits do not follow"},
+        {"DELETE", PATH "?service=checkout%", "service",
+         "has a % that two hexadecimal digits do not follow"},
         {"DELETE", PATH "?service=", "service", "must not be empty"},
         {"DELETE", PATH "?service", "service", "must not be empty"},
         {"DELETE", PATH "?service=a%00b", "service", "control characters"},
         {"DELETE", PATH "?service=a%0ab", "service", "control characters"},
         {"DELETE", PATH "?service=a%7f", "service", "control characters"},
         {"DELETE", PATH "?service=%ff", "service", "must be UTF-8"},
-        {"DELETE", PATH "?service=a&service=b", "service", "is there more than once"},
-        {"DELETE", PATH "?service=a&%73ervice=a", "service", "is there more than once"},
-        {"DELETE", PATH "?sevice=a", NULL, "no parameter of the name \\\"sevice\\\""},
-        {"DELETE", PATH "?Service=a", NULL, "no parameter of the name"},
-        {"DELETE", PATH "?service=a&x=1", NULL, "no parameter of the name \\\"x\\\""},
-        {"DELETE", PATH "?service=a&", NULL, "no parameter of the name \\\"\\\""},
-        {"DELETE", PATH "?&service=a", NULL, "no parameter of the name"},
-        {"DELETE", PATH "?=a", NULL, "no parameter of the name"},
-        {"DELETE", PATH "?%zz=a", NULL, "no parameter of the name"},
-        {"DELETE", PATH "/0000000000000001?service=a", NULL, "no parameter of the name"},
-        {"GET", PATH "?service=a", NULL, "no parameter of the name \\\"service\\\""},
-        {"GET", PATH "/0000000000000001?x", NULL, "no parameter of the name"},
-        {"POST", PATH "?service=a", NULL, "no parameter of the name"},
+        {"DELETE", PATH "?service=a&service=b", "service", "occurs more than once"},
+        {"DELETE", PATH "?service=a&%73ervice=a", "service", "occurs more than once"},
+        {"DELETE", PATH "?sevice=a", NULL, "unknown query parameter \\\"sevice\\\""},
+        {"DELETE", PATH "?Service=a", NULL, "unknown query parameter"},
+        {"DELETE", PATH "?service=a&x=1", NULL, "unknown query parameter \\\"x\\\""},
+        {"DELETE", PATH "?service=a&", NULL, "unknown query parameter \\\"\\\""},
+        {"DELETE", PATH "?&service=a", NULL, "unknown query parameter"},
+        {"DELETE", PATH "?=a", NULL, "unknown query parameter"},
+        {"DELETE", PATH "?%zz=a", NULL, "unknown query parameter"},
+        {"DELETE", PATH "/0000000000000001?service=a", NULL, "unknown query parameter"},
+        {"GET", PATH "?service=a", NULL, "unknown query parameter \\\"service\\\""},
+        {"GET", PATH "/0000000000000001?x", NULL, "unknown query parameter"},
+        {"POST", PATH "?service=a", NULL, "unknown query parameter"},
     };
     struct fixture f;
     (void)state;
@@ -360,11 +363,11 @@ static void wrong_overrides(void **state)
         {"{}", "service", "is missing"},
         {"{\"service\":\"a\"}", "duration", "is missing: every override ends"},
         {"{\"service\":\"a\",\"duration\":\"1m\",\"sevice\":1}", NULL,
-         "no field of the name \\\"sevice\\\"; did you mean \\\"service\\\"?"},
-        {"{\"service\":\"a\",\"duration\":\"1m\",\"zzz\":1}", NULL, "no field of the name"},
-        {"{\"service\":\"a\",\"service\":\"b\"}", "service", "is there more than once"},
+         "unknown field \\\"sevice\\\"; did you mean \\\"service\\\"?"},
+        {"{\"service\":\"a\",\"duration\":\"1m\",\"zzz\":1}", NULL, "unknown field"},
+        {"{\"service\":\"a\",\"service\":\"b\"}", "service", "is defined more than once"},
         {"{\"service\":1}", "service", "must be a string"},
-        {"{\"service\":\"\"}", "service", "must have 1 to 255 bytes, has 0"},
+        {"{\"service\":\"\"}", "service", "must have 1 to 255 bytes, got 0"},
         {"{\"service\":\"a\\u0000b\"}", "service", "control characters"},
         {"{\"service\":\"a\\nb\"}", "service", "control characters"},
         {"{\"duration\":5}", "duration", "must be a duration in a string, such as \\\"5m\\\""},
@@ -381,14 +384,15 @@ static void wrong_overrides(void **state)
         {"{\"profile_types\":[\"\"]}", "profile_types", "must have 1 to 64 bytes"},
         {"{\"profile_types\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}", "profile_types",
          "must be a list of 1 to 16 strings"},
-        {"{\"sampling_percentage\":0}", "sampling_percentage", "over 0 and up to 100"},
-        {"{\"sampling_percentage\":100.1}", "sampling_percentage", "over 0 and up to 100"},
-        {"{\"sampling_percentage\":1e99}", "sampling_percentage", "over 0 and up to 100"},
+        {"{\"sampling_percentage\":0}", "sampling_percentage", "greater than 0 and at most 100"},
+        {"{\"sampling_percentage\":100.1}", "sampling_percentage",
+         "greater than 0 and at most 100"},
+        {"{\"sampling_percentage\":1e99}", "sampling_percentage", "greater than 0 and at most 100"},
         {"{\"sampling_percentage\":\"10\"}", "sampling_percentage", "must be a number"},
         {"{\"sampling_percentage\":10000000000000000000000000000000000000000}",
          "sampling_percentage", "must be a number"},
         {"{\"slow_threshold\":500}", "slow_threshold", "such as \\\"500ms\\\""},
-        {"{\"slow_threshold\":\"0\"}", "slow_threshold", "must be more than nothing"},
+        {"{\"slow_threshold\":\"0\"}", "slow_threshold", "must be greater than 0"},
         {"{\"service\":\"a\",\"duration\":\"1m\",\"slow_threshold\":\"1s\","
          "\"sampling_percentage\":10}",
          "slow_threshold", "exclude each other"},
@@ -408,7 +412,7 @@ static void wrong_overrides(void **state)
     size_t at = strlen(longest);
     memset(longest + at, 'a', 256);
     memcpy(longest + at + 256, "\"}", 3);
-    expect(&f, "POST", PATH, longest, 400, "must have 1 to 255 bytes, has 256");
+    expect(&f, "POST", PATH, longest, 400, "must have 1 to 255 bytes, got 256");
     memcpy(longest + at + 255, "\"}", 3);
     f.t.all = true;
     expect(&f, "POST", PATH, longest, 201, "\"id\"");
@@ -473,9 +477,9 @@ static void ends_by_itself(void **state)
     fake_host_advance(f.rig.h, 499);
     expect(&f, "GET", path, NULL, 200, "\"seconds_left\":1}");
     fake_host_advance(f.rig.h, 1);
-    expect(&f, "GET", path, NULL, 404, "no such override");
+    expect(&f, "GET", path, NULL, 404, "no override has this id");
     expect(&f, "GET", PATH, NULL, 200, "\"overrides\":[]");
-    expect(&f, "DELETE", path, NULL, 404, "no such override");
+    expect(&f, "DELETE", path, NULL, 404, "no override has this id");
     assert_int_equal(f.t.n_withdrawn, 0); /* the overridable's own clock ends it */
     end(&f);
 }
@@ -491,8 +495,8 @@ static void is_ended(void **state)
     path_of(&f.t, path);
     expect(&f, "DELETE", path, NULL, 200, "{\"ended\":1}\n");
     assert_int_equal(f.t.n_withdrawn, 1);
-    expect(&f, "DELETE", path, NULL, 404, "no such override");
-    expect(&f, "GET", path, NULL, 404, "no such override");
+    expect(&f, "DELETE", path, NULL, 404, "no override has this id");
+    expect(&f, "GET", path, NULL, 404, "no override has this id");
     for (int i = 0; i < 3; i++)
         expect(&f, "POST", PATH, MINUTE, 201, "");
     expect(&f, "POST", PATH, "{\"service\":\"a b\",\"duration\":\"1m\"}", 201, "");
@@ -565,7 +569,7 @@ static void nobody_can(void **state)
     start(&f, "{" CONFIG ", max_overrides: 1}");
     for (int i = 0; i < 3; i++) /* what was refused takes no place */
         expect(&f, "POST", PATH, "{\"service\":\"other\",\"duration\":\"1m\"}", 422,
-               "nothing here can do that");
+               "no component can do that");
     f.t.answer = BR_EFULL;
     for (int i = 0; i < 3; i++)
         expect(&f, "POST", PATH, MINUTE, 503, "it is full");
@@ -715,14 +719,14 @@ static void without_memory(void **state)
 
 /* --- Config ----------------------------------------------------------------------------------- */
 
-#define NOT_LOOPBACK "x::endpoint: is not a loopback address; say allow_remote: true"
+#define NOT_LOOPBACK "x::endpoint: is not a loopback address; set allow_remote: true"
 
 static void wrong_configs(void **state)
 {
     static const char *const configs[][2] = {
         {"", "x::token: must be set, to 16 characters or more"},
         {"token: 0123456789abcde", "test.yaml:1:8: x::token: must be set, to 16 characters"},
-        {"token: '0123456789 abcdef'", "x::token: must be printable ASCII without blanks"},
+        {"token: '0123456789 abcdef'", "x::token: must be printable ASCII without spaces"},
         {"{" CONFIG ", endpoint: '0.0.0.0:1'}", NOT_LOOPBACK},
         {"{" CONFIG ", endpoint: ':1'}", NOT_LOOPBACK},
         {"{" CONFIG ", endpoint: '[::]:1'}", NOT_LOOPBACK},
@@ -736,7 +740,8 @@ static void wrong_configs(void **state)
          "x::max_overrides: must be a whole number from 1 to 64"},
         {"{" CONFIG ", max_duration: 999ms}", "x::max_duration: must be from 1s to 24h"},
         {"{" CONFIG ", endpoint: '0.0.0.0:0', allow_remote: true}",
-         "warning: test.yaml:1:64: x::allow_remote: the token goes over the network in the clear"},
+         "warning: test.yaml:1:64: x::allow_remote: the token is sent over the network "
+         "unencrypted"},
         {"{" CONFIG ", max_duration: 24h1s}", "x::max_duration: must be from 1s to 24h"},
     };
     static const char *const right[] = {

@@ -64,10 +64,10 @@ static void answers_what_needs_no_store(void **state)
     expect(&f, "GET", "/nowhere", 404, "404 page not found\n");
     expect(&f, "GET", "/api/echo/", 404, "404 page not found\n");
     expect(&f, "GET", "/api", 404, "404 page not found\n");
-    expect(&f, "POST", "/api/echo", 405, "there is no such method here\n");
-    expect(&f, "DELETE", "/api/echo", 405, "there is no such method here\n");
+    expect(&f, "POST", "/api/echo", 405, "this path does not support the method\n");
+    expect(&f, "DELETE", "/api/echo", 405, "this path does not support the method\n");
     expect(&f, "GET", "/api/echo?a=%zz", 400,
-           "the query has a broken escape, or too many parameters\n");
+           "the query has a malformed escape or too many parameters\n");
     struct fake_request *r = ask(&f, "GET", "/api/status/buildinfo", NULL, NULL);
     assert_string_equal(fake_request_reply(r)->type, "application/json");
     assert_non_null(strstr(fake_request_reply(r)->body, "\"version\":\"2."));
@@ -164,7 +164,7 @@ static void answers_grpc_with_a_status(void **state)
         assert_int_equal(fake_request_reply(r)->grpc_status, cases[i].status);
         fake_request_free(r);
     }
-    expect(&f, "POST", "/tempopb.StreamingQuerier/Search", 415, "this path is one of gRPC\n");
+    expect(&f, "POST", "/tempopb.StreamingQuerier/Search", 415, "this path requires gRPC\n");
     end(&f);
 }
 

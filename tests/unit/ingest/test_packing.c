@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bodies of requests (egress/packing.h): written at once, or in a thread of the pool. By the OTLP
- * exporters, and what Pyroscope is sent. */
+/* Packing of request bodies (egress/packing.h), at once or in a thread of the pool. Tested with
+ * the OTLP exporters and the pyroscope exporter. */
 #include <inttypes.h>
 
 #include "base/log.h"
@@ -18,8 +18,8 @@ extern const struct br_component br_otlp_exporter;
 extern const struct br_component br_otlphttp_exporter;
 extern const struct br_component br_pyroscope_exporter;
 
-#define PROFILE_ID 32 /* bytes at the end of a request to Pyroscope, which are random */
-#define MANY 20000    /* spans or samples: over BR_PACKING_NOW bytes */
+#define PROFILE_ID 32 /* random bytes at the end of a request to Pyroscope */
+#define MANY 20000    /* records that take more than BR_PACKING_NOW bytes */
 
 struct fixture {
     struct node_rig rig;
@@ -76,7 +76,7 @@ static void work(struct fixture *f)
     fake_host_turn(f->rig.h);
 }
 
-/* The last body, plain; the caller owns it. */
+/* Returns the uncompressed body of the last request, which the caller owns. */
 static struct br_buf *last_body(struct fixture *f, enum br_encoding encoding)
 {
     struct br_codec *codec = br_codec_new();
@@ -95,7 +95,7 @@ static void expect_last(struct fixture *f, enum br_encoding encoding, uint32_t n
 {
     struct wire w = {0};
     struct br_buf *plain = last_body(f, encoding);
-    items_traces(&w, 0, n, 2); /* as items_new */
+    items_traces(&w, 0, n, 2); /* like items_new */
     assert_true(w.len > BR_PACKING_NOW);
     assert_int_equal(plain->len, w.len);
     assert_memory_equal(plain->data, w.data, w.len);
@@ -103,7 +103,7 @@ static void expect_last(struct fixture *f, enum br_encoding encoding, uint32_t n
     wire_free(&w);
 }
 
-static void others_are_sent_while_a_large_body_is_compressed(void **state)
+static void small_requests_overtake_a_large_one_being_compressed(void **state)
 {
     static const struct {
         const char *name;
@@ -129,7 +129,7 @@ static void others_are_sent_while_a_large_body_is_compressed(void **state)
     }
 }
 
-static void what_is_not_compressed_needs_no_thread(void **state)
+static void uncompressed_bodies_need_no_thread(void **state)
 {
     struct fixture f;
     (void)state;
@@ -140,7 +140,7 @@ static void what_is_not_compressed_needs_no_thread(void **state)
     end(&f);
 }
 
-static void json_is_written_there(void **state)
+static void json_is_encoded_in_a_thread(void **state)
 {
     static const char begin[] = "{\"resourceSpans\":[{";
     struct fixture f;
@@ -161,7 +161,7 @@ static void json_is_written_there(void **state)
     end(&f);
 }
 
-/* A sample in functions that are all called otherwise, so that the pprof is large, too. */
+/* Makes a sample whose functions all have different names, so that its pprof is large, too. */
 static struct br_item *make_functions(struct fixture *f)
 {
     struct br_str json = {0};
@@ -198,7 +198,7 @@ static void send_functions(struct fixture *f)
     fake_host_turn(f->rig.h);
 }
 
-static void profiles_for_pyroscope_too(void **state)
+static void pprofs_are_compressed_in_a_thread(void **state)
 {
     struct fixture f;
     (void)state;
@@ -206,9 +206,9 @@ static void profiles_for_pyroscope_too(void **state)
           "{endpoint: \"http://localhost:1\", limits: {max_profile_size: 4194304}}");
     send_functions(&f);
     assert_int_equal(f.rig.h->n_exchanges, 0);
-    work(&f); /* the pprof is written */
+    work(&f); /* writes the pprof */
     assert_int_equal(f.rig.h->n_exchanges, 0);
-    work(&f); /* and compressed */
+    work(&f); /* compresses it */
     assert_int_equal(f.rig.h->n_exchanges, 1);
     assert_int_equal(f.tally.n_done, 1);
     struct br_buf *plain = last_body(&f, BR_ENCODING_GZIP);
@@ -217,8 +217,8 @@ static void profiles_for_pyroscope_too(void **state)
     end(&f);
 }
 
-/* As in one go: the pprof is the same with a thread and without. */
-static void a_thread_writes_the_same(void **state)
+/* The pprof is the same with and without a thread. */
+static void a_thread_writes_the_same_pprof(void **state)
 {
     uint8_t *first = NULL;
     size_t first_len = 0;
@@ -246,8 +246,8 @@ static void a_thread_writes_the_same(void **state)
     test_free(first);
 }
 
-/* The exporter ends in the second of both steps, when a pprof is being compressed. */
-static void it_may_end_between_the_steps(void **state)
+/* The exporter is destroyed in the second step, while a pprof is being compressed. */
+static void destroyed_while_compressing_a_pprof(void **state)
 {
     struct fixture f;
     (void)state;
@@ -266,8 +266,8 @@ static void it_may_end_between_the_steps(void **state)
     fake_host_free(f.rig.h);
 }
 
-/* The time limit is the attempt's: what compressing took is not there any more for the answer. */
-static void the_time_limit_includes_it(void **state)
+/* The timeout applies to the whole attempt, so compression shortens the time for the response. */
+static void timeout_includes_packing(void **state)
 {
     struct fixture f;
     (void)state;
@@ -287,7 +287,7 @@ static void the_time_limit_includes_it(void **state)
     end(&f);
 }
 
-static void it_may_take_too_long(void **state)
+static void timeout_during_packing(void **state)
 {
     struct fixture f;
     (void)state;
@@ -306,7 +306,7 @@ static void it_may_take_too_long(void **state)
     end(&f);
 }
 
-static void the_exporter_may_end_meanwhile(void **state)
+static void destroyed_during_packing(void **state)
 {
     static const struct br_component *const components[] = {&br_otlp_exporter,
                                                             &br_pyroscope_exporter};
@@ -323,11 +323,11 @@ static void the_exporter_may_end_meanwhile(void **state)
         br_arena_release(&f.rig.arena);
         fake_host_check_ledger(f.rig.h);
         assert_int_equal(f.rig.h->n_works, 1);
-        fake_host_free(f.rig.h); /* it works off what is left, and fails when a buffer is */
+        fake_host_free(f.rig.h); /* runs the remaining work, and fails if a buffer was not freed */
     }
 }
 
-/* A job that is under way goes on; what it makes is not wanted any more. */
+/* A running job goes on after it is cancelled, but its result is discarded. */
 static void on_packed(void *arg, int rc, struct br_rope *body)
 {
     (void)rc;
@@ -335,7 +335,7 @@ static void on_packed(void *arg, int rc, struct br_rope *body)
     *(bool *)arg = true;
 }
 
-static void what_was_begun_ends_unheard(void **state)
+static void cancelled_job_reports_nothing(void **state)
 {
     const struct br_packing packing = {.encoding = BR_ENCODING_GZIP};
     struct fake_host *h = fake_host_new();
@@ -351,7 +351,7 @@ static void what_was_begun_ends_unheard(void **state)
     assert_int_equal(body.count, 0);
     br_packing_job_start(job);
     h->works[0]->run(h->works[0]);
-    br_packing_job_leave(job);
+    br_packing_job_cancel(job);
     h->n_works = 0;
     h->works[0]->done(h->works[0]);
     assert_false(called);
@@ -379,7 +379,7 @@ static void run_short(void *arg)
     end(&f);
 }
 
-static void without_memory_it_is_tried_again(void **state)
+static void retried_when_memory_is_short(void **state)
 {
     static const struct shortage cases[] = {
         {&br_otlp_exporter, "{endpoint: \"http://localhost:1\"}"},
@@ -408,7 +408,7 @@ static void run_short_of_pprof(void *arg)
     end(&f);
 }
 
-static void without_memory_for_a_pprof(void **state)
+static void pprof_when_memory_is_short(void **state)
 {
     (void)state;
     fault_each("a large profile", run_short_of_pprof, NULL);
@@ -417,18 +417,18 @@ static void without_memory_for_a_pprof(void **state)
 SUITE(packing)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(others_are_sent_while_a_large_body_is_compressed),
-        cmocka_unit_test(what_is_not_compressed_needs_no_thread),
-        cmocka_unit_test(json_is_written_there),
-        cmocka_unit_test(profiles_for_pyroscope_too),
-        cmocka_unit_test(a_thread_writes_the_same),
-        cmocka_unit_test(it_may_end_between_the_steps),
-        cmocka_unit_test(the_time_limit_includes_it),
-        cmocka_unit_test(it_may_take_too_long),
-        cmocka_unit_test(the_exporter_may_end_meanwhile),
-        cmocka_unit_test(what_was_begun_ends_unheard),
-        cmocka_unit_test(without_memory_it_is_tried_again),
-        cmocka_unit_test(without_memory_for_a_pprof),
+        cmocka_unit_test(small_requests_overtake_a_large_one_being_compressed),
+        cmocka_unit_test(uncompressed_bodies_need_no_thread),
+        cmocka_unit_test(json_is_encoded_in_a_thread),
+        cmocka_unit_test(pprofs_are_compressed_in_a_thread),
+        cmocka_unit_test(a_thread_writes_the_same_pprof),
+        cmocka_unit_test(destroyed_while_compressing_a_pprof),
+        cmocka_unit_test(timeout_includes_packing),
+        cmocka_unit_test(timeout_during_packing),
+        cmocka_unit_test(destroyed_during_packing),
+        cmocka_unit_test(cancelled_job_reports_nothing),
+        cmocka_unit_test(retried_when_memory_is_short),
+        cmocka_unit_test(pprof_when_memory_is_short),
     };
     br_log_setup(BR_LOG_ERROR, false, 2);
     return RUN(tests, NULL, NULL);

@@ -13,8 +13,8 @@ struct bench {
     struct br_reading r;
     struct br_list sendings;
     unsigned n_ended;
-    struct br_outcome outcome; /* of the whole */
-    uint32_t n_items;
+    struct br_outcome outcome; /* of the whole item */
+    uint32_t n_records;
 };
 
 static void on_whole(struct br_item *item, void *arg)
@@ -24,7 +24,7 @@ static void on_whole(struct br_item *item, void *arg)
     b->outcome = item->outcome;
 }
 
-/* So many that they take between 3 and 4 MiB. */
+/* Returns a number of records that take between 3 and 4 MiB. */
 static uint32_t many(enum br_signal signal)
 {
     struct wire w = {0};
@@ -35,13 +35,13 @@ static uint32_t many(enum br_signal signal)
     return n;
 }
 
-/* A reading that has made an item of large messages, cut. */
+/* Makes an item of large messages and divides it into pieces. */
 static void cut(struct bench *b, enum br_signal signal, bool spans)
 {
     const struct br_walk_options options = {.spans = spans};
     struct wire w = {0};
-    b->n_items = many(signal);
-    items_request(&w, signal, 1, b->n_items, 2);
+    b->n_records = many(signal);
+    items_request(&w, signal, 1, b->n_records, 2);
     b->r = (struct br_reading){.host = &b->fake.h->host};
     br_list_init(&b->r.pieces);
     b->r.item = items_walk(&b->fake.h->host, signal, w.data, w.len);
@@ -81,7 +81,7 @@ static unsigned count(const struct br_list *list)
     return n;
 }
 
-/* Several turns, as a loop has them: of more than one round, by one reading of the clock. */
+/* Runs several loop iterations; the clock is read once for several of them. */
 static void turns(struct bench *b, unsigned n)
 {
     while (n-- > 0) {
@@ -109,15 +109,16 @@ static void small_items_stay_whole(void **state)
     fake_bed_end(&b.fake);
 }
 
-/* The pieces of 3.5 MB, in which a span or a sample counts 256 bytes at least. */
-static unsigned pieces_of(uint32_t n_items)
+/* Returns the number of pieces of an item of 3.5 MB, in which each record counts at least 256
+ * bytes. */
+static unsigned pieces_of(uint32_t n_records)
 {
-    uint32_t weight = n_items * 256;
+    uint32_t weight = n_records * 256;
     return (weight > 3500000 ? weight : 3500000) / (256u << 10);
 }
 
-/* Each piece has at most 256 KiB, its spans, and leaves in a turn of its own. */
-static void a_piece_leaves_each_turn(void **state)
+/* Each piece has at most 256 KiB and its own spans, and is sent in its own loop iteration. */
+static void one_piece_is_sent_per_iteration(void **state)
 {
     (void)state;
     for (int s = 0; s < BR_SIGNALS; s++) {
@@ -125,10 +126,10 @@ static void a_piece_leaves_each_turn(void **state)
         begin(&b);
         cut(&b, (enum br_signal)s, true);
         unsigned n = count(&b.r.pieces);
-        unsigned least = pieces_of(b.n_items);
+        unsigned least = pieces_of(b.n_records);
         assert_in_range(n, least, least + least / 2);
         assert_int_equal(b.r.item->n_parts, 0);
-        assert_int_equal(b.r.item->n_items, b.n_items);
+        assert_int_equal(b.r.item->n_records, b.n_records);
         const struct br_item *first = br_container_of(b.r.pieces.next, struct br_item, link);
         assert_int_equal(first->spans != NULL, s == BR_TRACES);
         send(&b);
@@ -140,12 +141,13 @@ static void a_piece_leaves_each_turn(void **state)
         assert_int_equal(b.n_ended, 1);
         assert_int_equal(b.outcome.verdict, BR_DONE);
         assert_true(b.fake.sink.largest_size <= 256u << 10);
-        assert_int_equal(fake_sink_once(&b.fake.sink, (enum br_signal)s, 1, b.n_items), b.n_items);
+        assert_int_equal(fake_sink_once(&b.fake.sink, (enum br_signal)s, 1, b.n_records),
+                         b.n_records);
         end(&b);
     }
 }
 
-/* One profile, whose samples have the stacks 1 to n_stacks in turn. */
+/* Writes a profile whose samples have the stacks 1 to n_stacks in turn. */
 static void put_samples(struct wire *w, uint32_t n_samples, uint32_t n_stacks)
 {
     size_t part = wire_open(w, 1), scope = wire_open(w, 2), profile = wire_open(w, 2);
@@ -160,8 +162,7 @@ static void put_samples(struct wire *w, uint32_t n_samples, uint32_t n_stacks)
     wire_close(w, part);
 }
 
-/* One profile with a stack of so many frames that it alone is half of a piece, again and again in
- * every piece. */
+/* Writes a profile with a stack of many frames, which takes half of each piece. */
 static void put_deep(struct wire *w, uint32_t n_samples)
 {
     put_samples(w, n_samples, 1);
@@ -186,8 +187,8 @@ static void put_deep(struct wire *w, uint32_t n_samples)
 
 #define SCATTERED_DEPTH 20u
 
-/* Samples of stacks that have frames from all over `n_functions` functions: pieces have most of
- * these each. */
+/* Writes samples whose frames are spread over `n_functions` functions, so that each piece needs
+ * most of the functions. */
 static void put_scattered(struct wire *w, uint32_t n_samples, uint32_t n_functions)
 {
     put_samples(w, n_samples, n_samples);
@@ -227,9 +228,9 @@ static void put_scattered(struct wire *w, uint32_t n_samples, uint32_t n_functio
     wire_close(w, dictionary);
 }
 
-/* What cannot end well is given up soon, for as many sizes as there are: all tries together take
- * no more buffers than a few times the item. */
-static void trying_takes_a_few_times_the_item(void **state)
+/* Sizes that cannot work are abandoned early: all attempts together allocate at most a few times
+ * the item's size. */
+static void failed_attempts_use_little_memory(void **state)
 {
     (void)state;
     struct bench b;
@@ -246,7 +247,7 @@ static void trying_takes_a_few_times_the_item(void **state)
     br_mem_scope_end(&b.r.scope);
     assert_true(br_pool_taken(b.fake.h->host.pool) - before < 12 * w.len);
     for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next)
-        n += br_container_of(l, struct br_item, link)->n_items;
+        n += br_container_of(l, struct br_item, link)->n_records;
     assert_int_equal(n, 160000);
     br_pieces_free(&b.r.pieces);
     br_item_free(b.r.item);
@@ -254,7 +255,7 @@ static void trying_takes_a_few_times_the_item(void **state)
     fake_bed_end(&b.fake);
 }
 
-/* A Resource with a long attribute. */
+/* Writes a Resource with a long attribute. */
 static void put_long_resource(struct wire *w, size_t len)
 {
     char *text = calloc(1, len + 1);
@@ -267,7 +268,7 @@ static void put_long_resource(struct wire *w, size_t len)
     free(text);
 }
 
-/* A scope with a long name. */
+/* Writes a scope with a long name. */
 static void put_long_scope(struct wire *w, size_t len)
 {
     char *text = calloc(1, len + 1);
@@ -279,7 +280,7 @@ static void put_long_scope(struct wire *w, size_t len)
     free(text);
 }
 
-/* Spans that have their ids and a name, in one message. */
+/* Writes spans that only have ids and a name, in one message. */
 static void put_spans_of(struct wire *w, uint32_t n_spans, size_t resource, size_t scope_name)
 {
     uint8_t id[16] = {1};
@@ -306,8 +307,8 @@ static void put_small_spans(struct wire *w, uint32_t n_spans)
     put_spans_of(w, n_spans, 0, 0);
 }
 
-/* Each piece repeats the resource and the scope of its spans: there are fewer pieces then. */
-static void what_pieces_repeat_is_bounded(void **state)
+/* Each piece repeats the resource and the scope of its spans, so there are fewer pieces. */
+static void repeated_resources_make_fewer_pieces(void **state)
 {
     (void)state;
     const struct br_walk_options options = {.spans = false};
@@ -329,12 +330,12 @@ static void what_pieces_repeat_is_bounded(void **state)
         assert_in_range(count(&b.r.pieces), 2, 16);
         for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
             const struct br_item *piece = br_container_of(l, struct br_item, link);
-            n += piece->n_items;
+            n += piece->n_records;
             bytes += piece->size;
         }
         assert_int_equal(n, 30000);
         assert_true(bytes <= 2 * w.len);
-        if (sizes[i][0]) /* its size is known before anything is cut */
+        if (sizes[i][0]) /* the size is known before the item is divided */
             assert_true(br_pool_taken(b.fake.h->host.pool) - before <= 4 * w.len);
         br_pieces_free(&b.r.pieces);
         br_item_free(b.r.item);
@@ -343,8 +344,8 @@ static void what_pieces_repeat_is_bounded(void **state)
     }
 }
 
-/* Cuts what `w` holds, spans of no more than 1,024 a piece. Returns how many pieces there are, and
- * adds up their spans in *n. */
+/* Divides the request in `w` into pieces of at most 1,024 spans. Returns the number of pieces
+ * and adds up their spans in *n. */
 static uint32_t cut_spans(const struct wire *w, uint32_t *n)
 {
     struct bench b;
@@ -358,8 +359,8 @@ static uint32_t cut_spans(const struct wire *w, uint32_t *n)
     *n = 0;
     for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
         const struct br_item *piece = br_container_of(l, struct br_item, link);
-        assert_in_range(piece->n_items, 1, 1024);
-        *n += piece->n_items;
+        assert_in_range(piece->n_records, 1, 1024);
+        *n += piece->n_records;
         n_pieces++;
     }
     br_pieces_free(&b.r.pieces);
@@ -368,9 +369,9 @@ static uint32_t cut_spans(const struct wire *w, uint32_t *n)
     return n_pieces;
 }
 
-/* The list of such spans is twice as large as they are: without room for lists there are pieces
- * all the same. */
-static void without_room_for_lists_pieces_have_none(void **state)
+/* The span lists of such spans are twice as large as the spans. If there is no memory for them,
+ * the pieces have no lists. */
+static void no_span_lists_when_memory_is_short(void **state)
 {
     (void)state;
     const struct br_walk_options options = {.spans = true};
@@ -389,8 +390,8 @@ static void without_room_for_lists_pieces_have_none(void **state)
         for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
             const struct br_item *piece = br_container_of(l, struct br_item, link);
             assert_int_equal(piece->spans != NULL, tenths == 80);
-            assert_in_range(piece->n_items, 1, 1024);
-            n += piece->n_items;
+            assert_in_range(piece->n_records, 1, 1024);
+            n += piece->n_records;
         }
         assert_int_equal(n, 50000);
         br_pieces_free(&b.r.pieces);
@@ -400,8 +401,8 @@ static void without_room_for_lists_pieces_have_none(void **state)
     }
 }
 
-/* Spans of little more than their ids cost as much work as others: a piece has 1,024 at most, also
- * of a body that is small. */
+/* Very small spans cause as much work as others, so a piece has at most 1,024 of them, even if
+ * the body is small. */
 static void small_spans_count_as_larger(void **state)
 {
     (void)state;
@@ -416,7 +417,8 @@ static void small_spans_count_as_larger(void **state)
     }
 }
 
-/* Spans of 48 bytes, as many for their bytes as a walk lists, in one ScopeSpans. */
+/* Writes spans of 48 bytes in one ScopeSpans: the most per byte for which a walk makes a span
+ * list. */
 static void put_smallest(struct wire *w, uint64_t n_spans)
 {
     size_t part = wire_open(w, 1), scope = wire_open(w, 2);
@@ -434,9 +436,9 @@ static void put_smallest(struct wire *w, uint64_t n_spans)
     wire_close(w, part);
 }
 
-/* The list of its spans takes more than twice the bytes of such a piece, and yet no piece is larger
- * for that: all of them are within four times the item. */
-static void the_smallest_spans_are_pieces_too(void **state)
+/* The span list takes more than twice the bytes of such a piece. Pieces are not larger for that,
+ * because all of them together stay within four times the item. */
+static void smallest_spans_are_divided(void **state)
 {
     (void)state;
     struct wire w = {0};
@@ -447,16 +449,16 @@ static void the_smallest_spans_are_pieces_too(void **state)
     wire_free(&w);
 }
 
-/* Pieces of 32,768 samples would be hardly more than their dictionaries; those of twice as many
- * are. */
-static void pieces_are_larger_where_dictionaries_are(void **state)
+/* Pieces of 32,768 samples would consist mostly of their dictionaries; those of twice as many do
+ * not. */
+static void large_dictionaries_make_larger_pieces(void **state)
 {
     (void)state;
     struct bench b;
     struct wire w = {0};
     begin(&b);
-    b.n_items = 1200000;
-    put_deep(&w, b.n_items);
+    b.n_records = 1200000;
+    put_deep(&w, b.n_records);
     size_t size = w.len;
     b.r = (struct br_reading){.host = &b.fake.h->host};
     br_list_init(&b.r.pieces);
@@ -469,16 +471,16 @@ static void pieces_are_larger_where_dictionaries_are(void **state)
     for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
         const struct br_item *piece = br_container_of(l, struct br_item, link);
         assert_true(piece->size <= 4u << 20);
-        n += piece->n_items;
+        n += piece->n_records;
     }
-    assert_int_equal(n, b.n_items);
+    assert_int_equal(n, b.n_records);
     br_pieces_free(&b.r.pieces);
     br_item_free(b.r.item);
     fake_bed_end(&b.fake);
 }
 
-/* Nothing was taken: the client can send all of it again. */
-static void the_first_refusal_is_that_of_the_whole(void **state)
+/* No piece was accepted, so the client can send the whole request again. */
+static void first_rejection_rejects_the_whole(void **state)
 {
     (void)state;
     struct bench b;
@@ -492,8 +494,8 @@ static void the_first_refusal_is_that_of_the_whole(void **state)
     end(&b);
 }
 
-/* What was taken is not sent again, what was refused is. */
-static void a_later_refusal_is_mended(void **state)
+/* Accepted pieces are not sent again, rejected ones are. */
+static void later_rejection_is_retried(void **state)
 {
     (void)state;
     struct bench b;
@@ -510,12 +512,12 @@ static void a_later_refusal_is_mended(void **state)
     assert_int_equal(b.n_ended, 1);
     assert_int_equal(b.outcome.verdict, BR_DONE);
     assert_true(b.fake.sink.n_items > n);
-    assert_int_equal(fake_sink_once(&b.fake.sink, BR_PROFILES, 1, b.n_items), b.n_items);
+    assert_int_equal(fake_sink_once(&b.fake.sink, BR_PROFILES, 1, b.n_records), b.n_records);
     end(&b);
 }
 
-/* The client hears how much was refused for good, and does not send what was taken again. */
-static void a_piece_that_is_refused_for_good_is_a_part(void **state)
+/* The client receives the number of rejected records, and does not send the accepted ones again. */
+static void permanent_rejection_is_partial_success(void **state)
 {
     (void)state;
     struct bench b;
@@ -529,14 +531,14 @@ static void a_piece_that_is_refused_for_good_is_a_part(void **state)
     turns(&b, n + 1);
     assert_int_equal(b.n_ended, 1);
     assert_int_equal(b.outcome.verdict, BR_DONE);
-    size_t once = fake_sink_once(&b.fake.sink, BR_TRACES, 1, b.n_items);
+    size_t once = fake_sink_once(&b.fake.sink, BR_TRACES, 1, b.n_records);
     assert_true(once > 0 && b.outcome.n_rejected > 0);
-    assert_int_equal(once + b.outcome.n_rejected, b.n_items);
+    assert_int_equal(once + b.outcome.n_rejected, b.n_records);
     end(&b);
 }
 
-/* What is to be sent again wins over what is not. */
-static void a_refusal_for_now_wins(void **state)
+/* A retryable failure takes precedence over a permanent one. */
+static void retryable_failure_wins(void **state)
 {
     (void)state;
     struct bench b;
@@ -546,14 +548,14 @@ static void a_refusal_for_now_wins(void **state)
     send(&b);
     turns(&b, 1);
     b.fake.sink.verdict = FAKE_RETRY;
-    fake_host_advance(b.fake.h, BR_PIECES_PATIENCE_MS + 2000);
+    fake_host_advance(b.fake.h, BR_PIECES_RETRY_MS + 2000);
     assert_int_equal(b.outcome.verdict, BR_RETRY);
     end(&b);
 }
 
-/* OTLP, "Partial Success": the server accepts a part and rejects the rest, and the client does not
- * send it again, so that nothing of what was taken comes twice. */
-static void patience_ends(void **state)
+/* OTLP, "Partial Success": the server accepts a part and rejects the rest. The client does not
+ * send the request again, so accepted records are not duplicated. */
+static void retries_end_with_partial_success(void **state)
 {
     (void)state;
     struct bench b;
@@ -561,20 +563,20 @@ static void patience_ends(void **state)
     cut(&b, BR_TRACES, false);
     send(&b);
     turns(&b, 1);
-    uint32_t n_taken = (uint32_t)fake_sink_once(&b.fake.sink, BR_TRACES, 1, b.n_items);
-    assert_in_range(n_taken, 1, b.n_items - 1);
+    uint32_t n_taken = (uint32_t)fake_sink_once(&b.fake.sink, BR_TRACES, 1, b.n_records);
+    assert_in_range(n_taken, 1, b.n_records - 1);
     b.fake.sink.verdict = FAKE_RETRY;
-    fake_host_advance(b.fake.h, BR_PIECES_PATIENCE_MS - 2000);
+    fake_host_advance(b.fake.h, BR_PIECES_RETRY_MS - 2000);
     assert_int_equal(b.n_ended, 0);
     fake_host_advance(b.fake.h, 4000);
     assert_int_equal(b.n_ended, 1);
     assert_int_equal(b.outcome.verdict, BR_DONE);
-    assert_int_equal(b.outcome.n_rejected, b.n_items - n_taken);
+    assert_int_equal(b.outcome.n_rejected, b.n_records - n_taken);
     assert_true(b.outcome.text[0]);
     end(&b);
 }
 
-/* A destination that answers late does not hold up the others. */
+/* A slow destination does not delay the other pieces. */
 static void pieces_do_not_wait_for_each_other(void **state)
 {
     (void)state;
@@ -591,7 +593,7 @@ static void pieces_do_not_wait_for_each_other(void **state)
     end(&b);
 }
 
-static void the_end_refuses_what_waits(void **state)
+static void stop_rejects_pending_pieces(void **state)
 {
     (void)state;
     struct bench b;
@@ -611,9 +613,9 @@ static void run(void *arg)
     struct bench b;
     (void)arg;
     begin(&b);
-    b.n_items = many(BR_TRACES);
+    b.n_records = many(BR_TRACES);
     struct wire w = {0};
-    items_request(&w, BR_TRACES, 1, b.n_items, 2);
+    items_request(&w, BR_TRACES, 1, b.n_records, 2);
     b.r = (struct br_reading){.host = &b.fake.h->host};
     br_list_init(&b.r.pieces);
     b.r.item = items_walk(&b.fake.h->host, BR_TRACES, w.data, w.len);
@@ -626,7 +628,7 @@ static void run(void *arg)
         for (int i = 0; i < 20; i++)
             turns(&b, 1);
         fault_stop();
-        fake_host_advance(b.fake.h, 2 * BR_PIECES_PATIENCE_MS);
+        fake_host_advance(b.fake.h, 2 * BR_PIECES_RETRY_MS);
         end(&b);
         return;
     }
@@ -643,8 +645,8 @@ static void memory_runs_out(void **state)
     fault_some("pieces", run, NULL, 3);
 }
 
-/* Cutting is for the others' sake: without room for it the request is taken as it is. */
-static void what_there_is_no_room_to_cut_stays_whole(void **state)
+/* Dividing is optional: if there is no memory for it, the item is sent as a whole. */
+static void item_stays_whole_when_memory_is_short(void **state)
 {
     (void)state;
     struct bench b;
@@ -652,7 +654,7 @@ static void what_there_is_no_room_to_cut_stays_whole(void **state)
     br_memory_limit(&b.fake.h->memory, 0, (br_mem_live() + (6u << 20)) / 7 * 8);
     cut(&b, BR_TRACES, false);
     assert_true(br_list_empty(&b.r.pieces));
-    assert_int_equal(b.r.item->n_items, b.n_items);
+    assert_int_equal(b.r.item->n_records, b.n_records);
     assert_true(b.r.item->n_parts > 0);
     assert_false(b.r.scope.refused);
     br_item_free(b.r.item);
@@ -663,21 +665,21 @@ SUITE(pieces)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_items_stay_whole),
-        cmocka_unit_test(trying_takes_a_few_times_the_item),
-        cmocka_unit_test(what_pieces_repeat_is_bounded),
-        cmocka_unit_test(without_room_for_lists_pieces_have_none),
+        cmocka_unit_test(failed_attempts_use_little_memory),
+        cmocka_unit_test(repeated_resources_make_fewer_pieces),
+        cmocka_unit_test(no_span_lists_when_memory_is_short),
         cmocka_unit_test(small_spans_count_as_larger),
-        cmocka_unit_test(the_smallest_spans_are_pieces_too),
-        cmocka_unit_test(a_piece_leaves_each_turn),
-        cmocka_unit_test(pieces_are_larger_where_dictionaries_are),
-        cmocka_unit_test(the_first_refusal_is_that_of_the_whole),
-        cmocka_unit_test(a_later_refusal_is_mended),
-        cmocka_unit_test(a_piece_that_is_refused_for_good_is_a_part),
-        cmocka_unit_test(a_refusal_for_now_wins),
-        cmocka_unit_test(patience_ends),
+        cmocka_unit_test(smallest_spans_are_divided),
+        cmocka_unit_test(one_piece_is_sent_per_iteration),
+        cmocka_unit_test(large_dictionaries_make_larger_pieces),
+        cmocka_unit_test(first_rejection_rejects_the_whole),
+        cmocka_unit_test(later_rejection_is_retried),
+        cmocka_unit_test(permanent_rejection_is_partial_success),
+        cmocka_unit_test(retryable_failure_wins),
+        cmocka_unit_test(retries_end_with_partial_success),
         cmocka_unit_test(pieces_do_not_wait_for_each_other),
-        cmocka_unit_test(the_end_refuses_what_waits),
-        cmocka_unit_test(what_there_is_no_room_to_cut_stays_whole),
+        cmocka_unit_test(stop_rejects_pending_pieces),
+        cmocka_unit_test(item_stays_whole_when_memory_is_short),
         cmocka_unit_test(memory_runs_out),
     };
     return RUN(tests, NULL, NULL);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Readings of bodies (ingest/reading.h): at once, or in a thread of the pool. By uploads of folded
- * stacks, of which 256 KiB are read at once. */
+/* Readings of bodies (ingest/reading.h), at once or in a thread of the pool. Tested with uploads
+ * of folded stacks, of which 256 KiB are read at once. */
 #include <zstd.h>
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "ingest/reading_job.h"
+#include "ingest/reading.h"
 #include "tests/support/fault.h"
 #include "tests/support/receiver_rig.h"
 #include "tests/support/test.h"
@@ -31,7 +31,7 @@ static int teardown(void **state)
     return receiver_rig_teardown(state);
 }
 
-/* `len` bytes of one stack, over and over: together they have one sample. */
+/* Returns a text of `len` bytes that repeats one stack: it has one sample. */
 static struct br_str stacks(size_t len)
 {
     struct br_str text = {0};
@@ -73,10 +73,10 @@ static void work(struct receiver_rig *r)
     fake_host_turn(r->h);
 }
 
-/* A thread that begins at once. */
+/* Simulates a thread that begins at once. */
 static bool begin_at_once(struct br_host *h, struct br_work *w)
 {
-    const struct br_reading_job *job = br_container_of(w, struct br_reading_job, work);
+    const struct br_reading_task *job = br_container_of(w, struct br_reading_task, task.work);
     assert_true(job->reading.body->len >= LARGE);
     assert_int_equal(job->reading.body->refs, 1);
     struct fake_host *host = (struct fake_host *)(void *)h;
@@ -84,8 +84,8 @@ static bool begin_at_once(struct br_host *h, struct br_work *w)
     return true;
 }
 
-/* Counts of references are not atomic: what a thread refers to is its own from the beginning. */
-static void a_thread_has_the_body_for_itself(void **state)
+/* Reference counts are not atomic, so a thread must own the body from the beginning. */
+static void a_thread_owns_the_body(void **state)
 {
     struct receiver_rig *r = *state;
     const struct br_host_ops *ops = r->h->host.ops;
@@ -102,15 +102,15 @@ static void a_thread_has_the_body_for_itself(void **state)
 static int give_up(struct br_reading *reading)
 {
     assert_int_equal(reading->body->len, 1000);
-    br_reading_give_up(reading);
+    br_reading_free_bytes(reading);
     assert_null(reading->body);
     assert_int_equal(br_pool_live(reading->host->pool), 0);
     assert_true(reading->scope.used <= -1000);
     return 0;
 }
 
-/* What comes after its bytes are not needed any more has the room that they had. */
-static void what_was_read_is_given_up_before_the_end(void **state)
+/* Later steps can use the memory of bytes that are no longer needed. */
+static void bytes_are_freed_before_the_reading_ends(void **state)
 {
     (void)state;
     struct br_host host = {.pool = br_pool_new(0)};
@@ -123,7 +123,7 @@ static void what_was_read_is_given_up_before_the_end(void **state)
     br_pool_free(host.pool);
 }
 
-static void others_are_answered_while_a_large_body_is_read(void **state)
+static void small_requests_overtake_a_large_body(void **state)
 {
     struct receiver_rig *r = *state;
     struct fake_request *large = post_stacks(r, LARGE);
@@ -139,8 +139,8 @@ static void others_are_answered_while_a_large_body_is_read(void **state)
     fake_request_free(small);
 }
 
-/* What is compressed may be small as it comes; how large it is shows on the way. */
-static void a_body_that_decompresses_to_much_is_read_in_a_thread(void **state)
+/* The size of a compressed body is only known while it is decompressed. */
+static void body_with_large_uncompressed_size_is_read_in_a_thread(void **state)
 {
     struct receiver_rig *r = *state;
     struct br_pool *pool = br_pool_new(0);
@@ -168,8 +168,8 @@ static void a_body_that_decompresses_to_much_is_read_in_a_thread(void **state)
     br_pool_free(pool);
 }
 
-/* As encoders of streams write it (Go's, by default): they do not know the size, and say that they
- * may look back 8 MiB. Returns the bytes at `out`. */
+/* Compresses a text as stream encoders do, for example Go's by default: without the content
+ * size, and with a window of 8 MiB. Returns the number of bytes in `out`. */
 static size_t zstd_stream(const struct br_str *text, void *out, size_t size)
 {
     ZSTD_CCtx *z = ZSTD_createCCtx();
@@ -183,7 +183,7 @@ static size_t zstd_stream(const struct br_str *text, void *out, size_t size)
     return made.pos;
 }
 
-static void the_window_of_a_decoder_is_not_what_a_body_grows_to(void **state)
+static void decoder_window_is_not_counted_as_body_size(void **state)
 {
     struct receiver_rig *r = *state;
     static const size_t sizes[] = {1000, 200u << 10, LARGE, 1000};
@@ -200,7 +200,7 @@ static void the_window_of_a_decoder_is_not_what_a_body_grows_to(void **state)
     assert_int_equal(r->n, BR_COUNT(sizes));
 }
 
-static void a_body_that_is_wrong_is_refused_from_there(void **state)
+static void invalid_body_is_rejected_from_a_thread(void **state)
 {
     struct receiver_rig *r = *state;
     struct br_str text = stacks(LARGE);
@@ -215,20 +215,20 @@ static void a_body_that_is_wrong_is_refused_from_there(void **state)
     br_str_release(&text);
 }
 
-/* Nobody would be answered, so nothing is taken. */
-static void a_client_that_went_away_leaves_nothing(void **state)
+/* The client cannot be answered, so nothing is received. */
+static void request_of_a_disconnected_client_is_discarded(void **state)
 {
     struct receiver_rig *r = *state;
     struct fake_request *q = post_stacks(r, LARGE);
     fake_request_gone(q);
-    assert_int_equal(r->h->n_waits, 0); /* others would wait, too */
+    assert_int_equal(r->h->n_waits, 0); /* a wait would delay other clients */
     work(r);
     assert_int_equal(r->n, 0);
     fake_request_free(q);
 }
 
-/* The receiver is destroyed with a body that no thread has begun to read. */
-static void the_end_does_not_wait(void **state)
+/* The receiver is destroyed while a body is queued for a thread. */
+static void release_does_not_wait_for_queued_readings(void **state)
 {
     struct receiver_rig r;
     (void)state;
@@ -240,7 +240,7 @@ static void the_end_does_not_wait(void **state)
     receiver_rig_end(&r);
 }
 
-/* Stacks that all differ. */
+/* Returns a text with many different stacks. */
 static struct br_str many_stacks(size_t len)
 {
     struct br_str text = {0};
@@ -250,8 +250,8 @@ static struct br_str many_stacks(size_t len)
     return text;
 }
 
-/* Nobody waits for the answer any more; but what is being sent is not lost for the end's sake. */
-static void the_end_waits_for_what_is_being_sent(void **state)
+/* The client has disconnected, but the pieces of its request must still be sent. */
+static void drain_waits_for_pieces(void **state)
 {
     struct receiver_rig *r = *state;
     struct br_str text = many_stacks(3 * LARGE);
@@ -271,8 +271,8 @@ static void the_end_waits_for_what_is_being_sent(void **state)
     br_str_release(&text);
 }
 
-/* The memory limit has no room for what reading takes: later there may be. */
-static void what_memory_has_no_room_for_is_to_be_sent_again(void **state)
+/* The memory for reading is not available now, but may be available later. */
+static void retryable_when_memory_is_used_by_others(void **state)
 {
     struct receiver_rig *r = *state;
     br_memory_limit(&r->h->memory, 0, (br_mem_live() + (4u << 20)) / 7 * 8);
@@ -290,8 +290,8 @@ static void what_memory_has_no_room_for_is_to_be_sent_again(void **state)
     fake_request_free(q);
 }
 
-/* Small as it comes, and more than the limit has in an idle process once it is plain. */
-static void what_never_fits_is_not_to_be_sent_again(void **state)
+/* The compressed body is small, but the uncompressed one exceeds the memory of an idle process. */
+static void rejected_when_it_can_never_fit(void **state)
 {
     struct receiver_rig *r = *state;
     static uint8_t packed[64u << 10];
@@ -303,19 +303,21 @@ static void what_never_fits_is_not_to_be_sent_again(void **state)
     (void)fake_host_work(r->h);
     fake_host_turn(r->h);
     assert_int_equal(status_of(q), 413);
-    assert_non_null(strstr(fake_request_reply(q)->body, "more memory than the limit ever leaves"));
+    assert_non_null(
+        strstr(fake_request_reply(q)->body, "more memory than the limit can ever allow"));
     fake_request_free(q);
 }
 
-/* What the limit never has room for is too large, whatever the config says. */
-static void what_the_limit_never_has_room_for_is_too_large(void **state)
+/* A body that never fits into the memory limit is too large, even if the config allows its size. */
+static void body_above_the_memory_limit_is_too_large(void **state)
 {
     struct receiver_rig *r = *state;
     br_memory_limit(&r->h->memory, 0, (br_mem_live() + (100u << 10)) / 7 * 8);
     struct br_str text = stacks(LARGE);
     struct fake_request *q = fake_request_new(r->h, "pprof http", UPLOAD);
     fake_request_begin(q);
-    fake_request_fail(q, BR_BODY_TOO_BIG); /* as a connection does over request->max_body */
+    /* as a connection does for a body above request->max_body */
+    fake_request_fail(q, BR_BODY_TOO_BIG);
     fake_host_turn(r->h);
     assert_int_equal(status_of(q), 413);
     assert_non_null(strstr(fake_request_reply(q)->body, "the request is larger than 102"));
@@ -345,7 +347,7 @@ static void run_large(void *arg)
     receiver_rig_end(&r);
 }
 
-static void without_memory_it_is_to_be_sent_again(void **state)
+static void retryable_when_memory_is_short(void **state)
 {
     (void)state;
     fault_each("a large body", run_large, NULL);
@@ -354,19 +356,19 @@ static void without_memory_it_is_to_be_sent_again(void **state)
 SUITE(reading)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_thread_has_the_body_for_itself),
-        cmocka_unit_test(what_was_read_is_given_up_before_the_end),
-        TEST(others_are_answered_while_a_large_body_is_read),
-        TEST(a_body_that_decompresses_to_much_is_read_in_a_thread),
-        TEST(the_window_of_a_decoder_is_not_what_a_body_grows_to),
-        TEST(a_body_that_is_wrong_is_refused_from_there),
-        TEST(a_client_that_went_away_leaves_nothing),
-        cmocka_unit_test(the_end_does_not_wait),
-        TEST(the_end_waits_for_what_is_being_sent),
-        TEST(what_memory_has_no_room_for_is_to_be_sent_again),
-        TEST(what_never_fits_is_not_to_be_sent_again),
-        TEST(what_the_limit_never_has_room_for_is_too_large),
-        cmocka_unit_test(without_memory_it_is_to_be_sent_again),
+        TEST(a_thread_owns_the_body),
+        cmocka_unit_test(bytes_are_freed_before_the_reading_ends),
+        TEST(small_requests_overtake_a_large_body),
+        TEST(body_with_large_uncompressed_size_is_read_in_a_thread),
+        TEST(decoder_window_is_not_counted_as_body_size),
+        TEST(invalid_body_is_rejected_from_a_thread),
+        TEST(request_of_a_disconnected_client_is_discarded),
+        cmocka_unit_test(release_does_not_wait_for_queued_readings),
+        TEST(drain_waits_for_pieces),
+        TEST(retryable_when_memory_is_used_by_others),
+        TEST(rejected_when_it_can_never_fit),
+        TEST(body_above_the_memory_limit_is_too_large),
+        cmocka_unit_test(retryable_when_memory_is_short),
     };
     return RUN(tests, NULL, NULL);
 }

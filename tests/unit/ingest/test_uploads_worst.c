@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worst bodies of uploads that pack profiles, at 1, 2, 4 and 8 MiB: forms of Datadog's
- * profilers, and Pyroscope's push as JSON. What is in the profiles is test_pprof_worst's; here it
- * is what goes around them. Steps (base/steps.h) are in proportion to the body, of a request that
- * is refused, too, and none is to be sent again.
+ * The worst bodies of uploads that contain packed profiles, at 1, 2, 4 and 8 MiB: forms of
+ * Datadog's profilers, and Pyroscope's push as JSON. test_pprof_worst tests the profiles
+ * themselves; this suite tests the formats around them. The number of steps (base/steps.h) must be
+ * proportional to the body, also for a rejected request, and no answer may ask for a retry.
  */
 #include "base/steps.h"
 #include "tests/support/pyroscope_rig.h"
@@ -14,7 +14,7 @@
 extern const struct br_component br_pprof_receiver;
 
 #define MIB ((size_t)1 << 20)
-#define STEPS_MAX 64 /* for each byte */
+#define STEPS_MAX 64 /* per byte */
 #define BODY_MAX "max_request_body_size: 67108864"
 
 struct body {
@@ -27,7 +27,7 @@ static void text(struct body *b, const char *text)
     wire_raw(&b->w, text, strlen(text));
 }
 
-/* The text again and again, and room for an end. */
+/* Repeats the text until only the room for an end is left. */
 static void fill(struct body *b, const char *unit)
 {
     while (b->w.len + 1024 < b->size)
@@ -43,7 +43,7 @@ static void field(struct body *b, const char *name)
     text(b, "\"\r\n\r\n");
 }
 
-/* A sample type, and the empty string. */
+/* Writes a profile with a sample type and the empty string. */
 static void put_profile(struct body *b)
 {
     field(b, "profile.pprof");
@@ -98,7 +98,7 @@ static void not_closed(struct body *b)
     event(b, "{\"x\":", "[", "");
 }
 
-/* What looks like the boundary, and is none. */
+/* Writes texts that look almost like the boundary. */
 static void nearly_boundaries(struct body *b)
 {
     field(b, "event");
@@ -125,7 +125,7 @@ static void long_header(struct body *b)
     text(b, "\"\r\n\r\n");
 }
 
-/* Fifteen files, each of which has the labels of the event. */
+/* Writes fifteen files, each of which gets the labels of the event. */
 static void many_files(struct body *b)
 {
     field(b, "event");
@@ -137,7 +137,7 @@ static void many_files(struct body *b)
     for (int i = 0; i < 15; i++) {
         put_profile(b);
         until = b->size / 15 * (size_t)(i + 1);
-        while (b->w.len < until) /* samples of one value */
+        while (b->w.len < until) /* samples with one value */
             wire_raw(&b->w, "\x12\x02\x10\x01", 4);
     }
 }
@@ -158,7 +158,7 @@ static const struct shape {
 
 #define SERIES "{\"series\":["
 #define LABELS "{\"labels\":[{\"name\":\"__name__\",\"value\":\"process_cpu\"}"
-#define PACKED "CgQIARACMgAyA2NwdTIFY291bnQ=" /* as in put_profile, in base64 */
+#define PACKED "CgQIARACMgAyA2NwdTIFY291bnQ=" /* the profile of put_profile in base64 */
 
 static void push(struct body *b, const char *before, const char *unit, const char *after)
 {
@@ -204,7 +204,7 @@ static void push_empty_samples(struct body *b)
     push(b, SERIES LABELS "],\"samples\":[", "{},", "{}]}]}");
 }
 
-/* The last one counts. */
+/* Repeats a key; the last value counts. */
 static void push_profile_again(struct body *b)
 {
     push(b, SERIES LABELS "],\"samples\":[{", "\"rawProfile\":\"" PACKED "\",",
@@ -267,8 +267,9 @@ static void send_form(const struct shape *shape, size_t size)
     assert_non_null(request);
     fake_request_header(request, "content-type", "multipart/form-data; boundary=x");
     uint64_t before = br_steps();
-    fake_request_send(request, b.w.data + 2, b.w.len - 2); /* without the first line's end */
-    fake_host_advance(r.h, 1000);                          /* large ones go in pieces, one a turn */
+    fake_request_send(request, b.w.data + 2, b.w.len - 2); /* without the first line break */
+    /* large items are sent in pieces, one per loop iteration */
+    fake_host_advance(r.h, 1000);
     uint64_t steps = br_steps() - before;
     assert_true(fake_request_reply(request)->came);
     check(shape, fake_request_reply(request)->status, b.w.len, steps);

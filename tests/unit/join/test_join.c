@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The join as a component: requests in, requests out, counters. Expected figures are arithmetic. */
+/* The join as a component: requests in, requests out, metrics. Expected figures are computed by
+ * hand. */
 #include <unistd.h>
 
 #include "base/log.h"
@@ -55,7 +56,7 @@ static void outcomes_are_counted_by_profile_type(void **state)
     join_rig_free(r);
 }
 
-static void a_span_after_its_samples_is_told_at_once(void **state)
+static void a_span_after_its_samples_has_totals_at_once(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{}", NULL, 0);
@@ -75,13 +76,13 @@ static void profiles_wait_for_their_spans(void **state)
     (void)state;
     struct join_rig *r = join_rig_new("{profile_hold: 10s}", NULL, 0);
     join_steps_send_span(r, "shop", 7, 1, "a");
-    join_steps_send_sample(r, "shop", 7, 1, 5); /* all known: does not wait */
+    join_steps_send_sample(r, "shop", 7, 1, 5); /* all spans are known, so it is not held */
     assert_int_equal(r->n_out, 2);
     join_steps_check_counts(r, CPU, 1, 0, 0, 0, 0);
     join_steps_send_sample(r, "shop", 7, 42, 5);
     join_steps_send_sample(r, "shop", 7, 43, 6);
     assert_int_equal(r->n_out, 2);
-    assert_int_equal(r->n_done, 4); /* answered: it is ours now */
+    assert_int_equal(r->n_done, 4); /* the sender has been answered */
     fake_host_advance(r->h, 4000);
     join_steps_send_span(r, "shop", 7, 42, "GET");
     fake_host_advance(r->h, 5999);
@@ -96,8 +97,8 @@ static void profiles_wait_for_their_spans(void **state)
     join_rig_free(r);
 }
 
-/* With a hold as long as the window both orders join, at the edges of the window, too: what was
- * known when the sample came is still known when it leaves. */
+/* If items are held as long as the window, both orders of arrival join, also at the edges of the
+ * window: a span that was known when the sample arrived is still known at its release. */
 static void a_hold_of_the_whole_window_joins_both_orders(void **state)
 {
     (void)state;
@@ -106,7 +107,7 @@ static void a_hold_of_the_whole_window_joins_both_orders(void **state)
     struct dict d = {0};
     struct ids a = join_ids(7, 1), b = join_ids(7, 2), c = join_ids(7, 3);
     join_steps_send_span(r, "shop", 7, 3, "too old");
-    fake_host_advance(r->h, 8000); /* so old that it has left when the sample does */
+    fake_host_advance(r->h, 8000); /* old enough to be removed before the sample is released */
     join_steps_send_span(r, "shop", 7, 1, "before");
     fake_host_advance(r->h, 9900);
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
@@ -131,7 +132,7 @@ static void a_hold_of_the_whole_window_joins_both_orders(void **state)
 
 /* --- Items in other shapes -------------------------------------------------------------------- */
 
-static void spans_are_found_when_nobody_left_them(void **state)
+static void items_without_a_span_list_are_walked(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{sample_attributes: [host.name]}", NULL, 0);
@@ -145,7 +146,7 @@ static void spans_are_found_when_nobody_left_them(void **state)
     close_resource(&w, o);
     struct br_item *item = join_rig_item(r, BR_TRACES, &w, false);
     assert_null(item->spans);
-    /* As the resource processor leaves it. */
+    /* As the resource processor changes it. */
     struct br_buf *buf = otlp_text_message(
         r->h->host.pool, &opentelemetry__proto__resource__v1__resource__descriptor,
         "{'attributes': [{'key': 'host.name', 'value': {'stringValue': 'h2'}}]}");
@@ -178,7 +179,7 @@ static void spans_without_an_id_pass(void **state)
     join_rig_free(r);
 }
 
-/* What is logged from `log_begin` on. */
+/* Captures the log from `log_begin` on. */
 static int log_pipe[2];
 
 static void log_begin(void)
@@ -198,7 +199,7 @@ static const char *log_end(void)
     return text;
 }
 
-static void a_join_in_pipelines_of_one_signal_says_so(void **state)
+static void a_join_in_pipelines_of_one_signal_is_logged(void **state)
 {
     (void)state;
     for (int s = 0; s < 3; s++) {
@@ -207,7 +208,8 @@ static void a_join_in_pipelines_of_one_signal_says_so(void **state)
             r->node.in_pipeline[s] = false;
         log_begin();
         assert_true(join_rig_create(r));
-        const char *text = log_end(), *want[] = {"no traces pipeline", "no profiles pipeline"};
+        const char *text = log_end(),
+                   *want[] = {"not in any traces pipeline", "not in any profiles pipeline"};
         if (s < BR_SIGNALS)
             assert_non_null(strstr(text, want[s]));
         else
@@ -216,7 +218,8 @@ static void a_join_in_pipelines_of_one_signal_says_so(void **state)
     }
 }
 
-/* A wall profile of one sample in the resource that is open; then a second passes. */
+/* Sends a wall profile with one sample in the open resource; then advances the clock by a
+ * second. */
 static void send_one_sample(struct join_rig *r, struct wire *w, struct dict *d, struct open o,
                             const struct sample_in *in)
 {
@@ -230,18 +233,18 @@ static void send_one_sample(struct join_rig *r, struct wire *w, struct dict *d, 
     fake_host_advance(r->h, 1000);
 }
 
-/* After a window in which both signals came the log says once what is most likely. */
+/* After a window with both signals, the most likely reason is logged once. */
 static void a_window_without_a_join_is_explained(void **state)
 {
     (void)state;
     static const struct {
         const char *service;
-        uint64_t span; /* that the sample names; 0: none */
+        uint64_t span; /* the span that the sample names; 0: none */
         const char *why;
     } cases[] = {
         {"shop", 0, "no sample names a span"},
-        {"cart", 1, "no service.name has both"},
-        {"shop", 1, "do not come"},
+        {"cart", 1, "no service.name has both signals"},
+        {"shop", 1, "do not arrive"},
         {"shop", 42, NULL},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
@@ -269,7 +272,7 @@ static void a_window_without_a_join_is_explained(void **state)
     }
 }
 
-/* With `infer`: both say where they ran, and when; clocks are an hour apart. */
+/* With `infer`, both sides have a place and a time, but their clocks differ by an hour. */
 static void clocks_apart_are_a_reason(void **state)
 {
     (void)state;
@@ -301,12 +304,12 @@ static void clocks_apart_are_a_reason(void **state)
                                     .attributes = {dict_attribute_int(&d, "thread.id", 9)}});
         }
         const char *text = log_end();
-        assert_true((strstr(text, "clocks may be apart") != NULL) == apart);
+        assert_true((strstr(text, "clocks may differ") != NULL) == apart);
         join_rig_free(r);
     }
 }
 
-/* Marks go onto the right spans when a request has several resources, some of them profiled. */
+/* Marks are added to the right spans if a request has several resources, some of them profiled. */
 static void marks_go_onto_the_right_spans(void **state)
 {
     (void)state;
@@ -347,16 +350,17 @@ static void workers_share_one_table(void **state)
     struct join_rig *a = join_rig_new("{hold: 1s}", shared, 0);
     struct join_rig *b = join_rig_new("{hold: 1s}", shared, 1);
     join_steps_send_span(a, "shop", 7, 42, "GET");
-    fake_host_advance(a->h, 1000); /* the first of its service waits */
+    fake_host_advance(a->h, 1000); /* the first span of its service is held */
     join_steps_send_sample(b, "shop", 7, 42, 5);
     assert_string_equal(join_rig_last(b), "5 " T7 "/" S42 ": span.name=GET\n");
-    join_steps_send_span(a, "shop", 7, 43, "PUT"); /* waits: b knows that shop is profiled */
+    /* is held: worker b knows that shop is profiled */
+    join_steps_send_span(a, "shop", 7, 43, "PUT");
     assert_int_equal(a->n_out, 1);
     join_steps_send_sample(b, "shop", 7, 43, 6);
     fake_host_advance(a->h, 1000);
     assert_non_null(strstr(join_rig_last(a), "profile.sample_count=6"));
     join_steps_check_counts(b, CPU, 2, 0, 0, 0, 0);
-    /* The first worker looks after the table. */
+    /* The first worker maintains the table. */
     fake_host_advance(a->h, 10000);
     assert_int_equal((int)join_rig_count(a, "table_spans", NULL), 2);
     assert_int_equal((int)join_rig_count(b, "table_spans", NULL), 0);
@@ -367,7 +371,7 @@ static void workers_share_one_table(void **state)
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
-/* Whatever fails: items end, the ledger closes, and nothing is left behind. */
+/* If any allocation fails, items still end, the ledger closes, and nothing leaks. */
 static void join_with_faults(void *arg)
 {
     struct join_rig *r = join_rig_new(arg, NULL, 0);
@@ -450,7 +454,7 @@ static void bad_configs_are_refused(void **state)
         {"{max_bytes: 1000}", "max_bytes"},
         {"{max_values: 0}", "max_values"},
         {"{mark: always}", "mark"},
-        {"{mark: exact}", "exact needs a `hold`"},
+        {"{mark: exact}", "exact requires `hold`"},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         const char *error = join_rig_error(cases[i][0]);
@@ -467,13 +471,13 @@ SUITE(join)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outcomes_are_counted_by_profile_type),
-        cmocka_unit_test(a_span_after_its_samples_is_told_at_once),
+        cmocka_unit_test(a_span_after_its_samples_has_totals_at_once),
         cmocka_unit_test(profiles_wait_for_their_spans),
         cmocka_unit_test(a_hold_of_the_whole_window_joins_both_orders),
-        cmocka_unit_test(spans_are_found_when_nobody_left_them),
+        cmocka_unit_test(items_without_a_span_list_are_walked),
         cmocka_unit_test(spans_without_an_id_pass),
         cmocka_unit_test(marks_go_onto_the_right_spans),
-        cmocka_unit_test(a_join_in_pipelines_of_one_signal_says_so),
+        cmocka_unit_test(a_join_in_pipelines_of_one_signal_is_logged),
         cmocka_unit_test(a_window_without_a_join_is_explained),
         cmocka_unit_test(clocks_apart_are_a_reason),
         cmocka_unit_test(workers_share_one_table),

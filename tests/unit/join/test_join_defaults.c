@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the examples say of the join, before the clocks of the SDKs: spans that leave every five
- * seconds and profiles that leave as often as each profiler sends them, at every distance between
- * the two, from a start without any data. Every span with samples has its button in Grafana, no
- * other one has, and no sample is without its span's name. tests/sdks has the SDKs themselves,
- * whose clocks a test cannot move.
+ * The claims of the example configs about the join, with the intervals of the SDKs: spans are
+ * exported every five seconds, and profiles as often as each profiler sends them, at every offset
+ * between the two, from a start without data. Every span with samples has its button in Grafana, no
+ * other span has one, and every sample has the name of its span. tests/sdks runs the real SDKs,
+ * whose clocks a test cannot control.
  */
 #include "tests/support/join_steps.h"
 #include "tests/support/test.h"
@@ -12,12 +12,12 @@
 #define EXAMPLE "config/examples/pyroscope.yaml"
 #define REQUESTS 300u
 #define EACH_MS 333u
-#define STEP_MS 37u                    /* of the clock */
+#define STEP_MS 37u                    /* step of the clock */
 #define SPANS_MS 5000u                 /* OTEL_BSP_SCHEDULE_DELAY */
-#define CHILD (1000u)                  /* added to a request's number: its child span */
-#define TRACE(request) ((request) + 1) /* and the root's id */
+#define CHILD (1000u)                  /* added to a request's number: the id of its child span */
+#define TRACE(request) ((request) + 1) /* also the id of the root */
 
-/* How often a profiler sends, unless it is told something else. */
+/* Default interval of each profiler. */
 static const struct {
     const char *name;
     unsigned ms;
@@ -28,28 +28,28 @@ static const struct {
     {"OpenTelemetry's eBPF profiler", 5000},
 };
 
-/* Lasts so long, one after the other. The longest is what profile_hold leaves: a sample of its
- * first millisecond may leave at once, and the span up to five seconds after its end. */
+/* Durations of consecutive requests. The longest is limited by profile_hold: a sample of its
+ * first millisecond may be sent at once, and the span up to five seconds after its end. */
 static const unsigned durations_ms[] = {3, 40, 250, 1200, 8, 4800, 90, 15};
 
 struct request {
     unsigned begin_ms, end_ms;
     char name[16], child[16], id[17];
     bool has_samples;
-    bool named;  /* a sample came out that names it */
-    bool button; /* the span came out with one, to itself */
+    bool named;  /* an exported sample names it */
+    bool button; /* the exported span has a mark with its own id */
     unsigned n_out;
 };
 
 struct scene {
     struct join_rig *r;
     struct request requests[REQUESTS];
-    unsigned spans_at, profiles_at;     /* ms: of the next ones */
-    unsigned spans_from, profiles_from; /* what was before has left */
+    unsigned spans_at, profiles_at;     /* time of the next export, in ms */
+    unsigned spans_from, profiles_from; /* earlier records have been exported */
     unsigned n_nameless, n_odd;
 };
 
-/* The join's section of the example, with what takes the place of its hold, unless that is NULL. */
+/* Reads the join's section of the example. `hold` replaces its hold, unless it is NULL. */
 static void read_example(char *out, size_t size, const char *hold)
 {
     char line[256];
@@ -83,7 +83,8 @@ static void make_requests(struct scene *s)
     }
 }
 
-/* The spans that ended since, with the mark that a bridge writes on each local root. */
+/* Exports the spans that ended since the last export, with the mark that a bridge writes on each
+ * local root. */
 static void send_spans(struct scene *s, unsigned now_ms)
 {
     struct wire w = {0};
@@ -119,7 +120,8 @@ static bool is_within(unsigned at_ms, unsigned from_ms, unsigned until_ms)
     return from_ms <= at_ms && at_ms < until_ms;
 }
 
-/* The samples since: of the first and of the last millisecond of each request that has some. */
+/* Sends the samples since the last profile: of the first and the last millisecond of each
+ * request that has samples. */
 static void send_profile(struct scene *s, unsigned now_ms)
 {
     struct wire w = {0};
@@ -143,7 +145,7 @@ static void send_profile(struct scene *s, unsigned now_ms)
     wire_free(&w);
 }
 
-/* The request that a line is about; NULL where its span is a child. */
+/* Returns the request that a line is about; NULL if its span is a child. */
 static struct request *request_of(struct scene *s, const char *id)
 {
     unsigned long long number = strtoull(id, NULL, 16);
@@ -193,7 +195,7 @@ struct verdict {
     unsigned missing, dead, nameless, n_sampled;
 };
 
-/* Plays the scene with profiles that come `ms` apart, the first after `first_ms`. */
+/* Plays the scene with a profile every `ms`, the first one after `first_ms`. */
 static struct verdict play(const char *config, unsigned ms, unsigned first_ms)
 {
     struct scene *s = calloc(1, sizeof *s);
@@ -236,7 +238,7 @@ static void the_examples_fit_the_clocks_of_the_sdks(void **state)
         for (unsigned first_ms = 500; first_ms <= profilers[i].ms; first_ms += 1000) {
             struct verdict verdict = play(config, profilers[i].ms, first_ms);
             assert_int_equal(verdict.n_sampled,
-                             188); /* five of eight, and of the last four three */
+                             188); /* five of eight, and three of the last four */
             if (verdict.missing || verdict.dead || verdict.nameless)
                 fail_msg("%s, first after %u ms: %u spans with samples have no button, %u buttons "
                          "are dead, %u samples have no name",
@@ -245,7 +247,7 @@ static void the_examples_fit_the_clocks_of_the_sdks(void **state)
         }
 }
 
-/* Datadog's profilers send once a minute: spans that wait for less have no button. */
+/* Datadog's profilers send once a minute: spans that are held for less have no button. */
 static void a_profiler_that_sends_seldom_needs_a_longer_hold(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the join holds back: its limit, and how it is let go. */
+/* Held items of the join: the limit, and how they are released. */
 #include "tests/support/join_steps.h"
 #include "tests/support/test.h"
 
-static void what_does_not_fit_passes_at_once(void **state)
+static void items_beyond_the_limit_are_not_held(void **state)
 {
     (void)state;
     struct wire w = {0};
@@ -15,21 +15,22 @@ static void what_does_not_fit_passes_at_once(void **state)
         join_rig_send(r, BR_PROFILES, &w, false);
     assert_int_equal(r->n_out, 1);
     assert_int_equal((int)join_rig_count(r, "hold_full_items", NULL), 1);
-    /* The one that passed is a sample before its span, as without profile_hold. */
+    /* The item that passed arrived before its span, as without profile_hold. */
     join_steps_send_span(r, "shop", 7, 42, "GET");
     join_steps_check_counts(r, CPU, 0, 1, 0, 0, 0);
     fake_host_advance(r->h, 10000);
     assert_int_equal(r->n_out, 4);
     join_steps_check_counts(r, CPU, 0, 3, 0, 0, 0);
-    join_rig_send(r, BR_PROFILES, &w, false); /* there is room again, but no need */
+    /* there is room again, but the item need not be held */
+    join_rig_send(r, BR_PROFILES, &w, false);
     assert_int_equal(r->n_out, 5);
     wire_free(&w);
     join_rig_free(r);
 }
 
-/* What was released and is not delivered still counts against the limit, so that a destination that
- * takes nothing is felt upstream. */
-static void what_nobody_takes_counts_against_the_limit(void **state)
+/* Released items that are not delivered still count against the limit, so that senders notice a
+ * destination that accepts nothing. */
+static void undelivered_items_count_against_the_limit(void **state)
 {
     (void)state;
     struct wire w = {0};
@@ -45,7 +46,7 @@ static void what_nobody_takes_counts_against_the_limit(void **state)
     assert_int_equal(r->n_done, 2);
     join_rig_send(r, BR_PROFILES, &w, false);
     assert_int_equal(r->n_kept, 3);
-    assert_int_equal(r->n_done, 2); /* this one's sender waits */
+    assert_int_equal(r->n_done, 2); /* the sender of this item waits for the outcome */
     join_rig_release(r, RIG_DONE);
     assert_int_equal(r->n_done, 3);
     join_rig_send(r, BR_PROFILES, &w, false);
@@ -55,7 +56,7 @@ static void what_nobody_takes_counts_against_the_limit(void **state)
     join_rig_free(r);
 }
 
-static void what_is_refused_is_sent_again(void **state)
+static void refused_items_are_sent_again(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 1s, profile_hold: 1s}", NULL, 0);
@@ -65,7 +66,7 @@ static void what_is_refused_is_sent_again(void **state)
     assert_int_equal(r->n_out, 0);
     assert_int_equal(r->n_done, 2);
     fake_host_advance(r->h, 5000);
-    assert_true(r->n_out > 4); /* both, again and again */
+    assert_true(r->n_out > 4); /* both, repeatedly */
     assert_int_equal(*r->h->host.ledger.held[BR_TRACES], 1);
     r->verdict = RIG_DONE;
     fake_host_advance(r->h, 20000);
@@ -76,7 +77,7 @@ static void what_is_refused_is_sent_again(void **state)
     join_rig_free(r);
 }
 
-static void what_is_rejected_after_its_hold_is_dropped(void **state)
+static void items_rejected_after_a_hold_are_dropped(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{profile_hold: 1s}", NULL, 0);
@@ -88,7 +89,7 @@ static void what_is_rejected_after_its_hold_is_dropped(void **state)
     join_rig_free(r);
 }
 
-static void draining_releases_what_waits(void **state)
+static void draining_releases_held_items(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 1m, profile_hold: 1m}", NULL, 0);
@@ -99,14 +100,14 @@ static void draining_releases_what_waits(void **state)
     r->verdict = RIG_RETRY;
     join_rig_drain(r);
     assert_int_equal(r->n_out, 3);
-    assert_false(r->drained); /* nobody has taken it yet */
+    assert_false(r->drained); /* not delivered yet */
     assert_string_equal(r->out[0].text, "5 " T7 "/" S42 ": span.name=GET\n");
     assert_non_null(strstr(r->out[1].text, "profile.sample_count=5"));
     assert_string_equal(r->out[2].text, "PUT 000000000000002b:\n");
     r->verdict = RIG_DONE;
     fake_host_advance(r->h, 1000);
     assert_true(r->drained);
-    /* What still comes does not wait any more. */
+    /* Items that arrive now are not held. */
     join_steps_send_sample(r, "shop", 7, 44, 5);
     assert_int_equal(r->n_out, 7);
     join_rig_free(r);
@@ -121,13 +122,13 @@ static void an_idle_join_drains_at_once(void **state)
     join_rig_free(r);
 }
 
-static void destroying_drops_what_waits(void **state)
+static void destroying_drops_held_items(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 1m, profile_hold: 1s}", NULL, 0);
     join_steps_send_sample(r, "shop", 7, 42, 5);
     r->verdict = RIG_RETRY;
-    fake_host_advance(r->h, 1000); /* released, refused, waiting */
+    fake_host_advance(r->h, 1000); /* released, rejected, to be sent again */
     join_steps_send_sample(r, "shop", 7, 43, 5);
     join_steps_send_span(r, "shop", 7, 42, "GET");
     assert_int_equal(r->n_out, 1);
@@ -156,13 +157,13 @@ static void held_items_keep_their_metadata(void **state)
 SUITE(join_hold)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_does_not_fit_passes_at_once),
-        cmocka_unit_test(what_nobody_takes_counts_against_the_limit),
-        cmocka_unit_test(what_is_refused_is_sent_again),
-        cmocka_unit_test(what_is_rejected_after_its_hold_is_dropped),
-        cmocka_unit_test(draining_releases_what_waits),
+        cmocka_unit_test(items_beyond_the_limit_are_not_held),
+        cmocka_unit_test(undelivered_items_count_against_the_limit),
+        cmocka_unit_test(refused_items_are_sent_again),
+        cmocka_unit_test(items_rejected_after_a_hold_are_dropped),
+        cmocka_unit_test(draining_releases_held_items),
         cmocka_unit_test(an_idle_join_drains_at_once),
-        cmocka_unit_test(destroying_drops_what_waits),
+        cmocka_unit_test(destroying_drops_held_items),
         cmocka_unit_test(held_items_keep_their_metadata),
     };
     return RUN_VARIANTS(tests, join_rig_order);

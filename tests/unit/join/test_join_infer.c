@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples that name no span: who gets them by thread, process and time. What is expected follows
+ * Samples that name no span are joined by thread, process and time. The expected results follow
  * from the times alone; in random worlds an oracle tries all spans.
  */
 #include "base/mem.h"
@@ -13,7 +13,7 @@
 #define INFER "{infer: true}"
 #define T7 "00000000000000000000000000000007"
 
-/* Where something runs; NULL: not said. */
+/* Where a span or a sample ran; NULL: absent. */
 struct place {
     const char *pid, *host, *container, *service;
 };
@@ -47,13 +47,13 @@ static void send_spans(struct join_rig *r, const struct place *p, const struct s
     wire_free(&w);
 }
 
-struct taken {
+struct timed_sample {
     const char *thread;
     unsigned n;
     uint64_t times[4];
 };
 
-/* Closes the one profile of a request and sends it. */
+/* Closes the only profile of a request and sends it. */
 static void send_profile(struct join_rig *r, struct wire *w, struct dict *d, size_t profile,
                          struct open resource)
 {
@@ -64,7 +64,7 @@ static void send_profile(struct join_rig *r, struct wire *w, struct dict *d, siz
     wire_free(w);
 }
 
-static void put_samples(struct wire *w, const struct place *p, const struct taken *samples,
+static void put_samples(struct wire *w, const struct place *p, const struct timed_sample *samples,
                         unsigned n)
 {
     struct dict d = {0};
@@ -86,8 +86,8 @@ static void put_samples(struct wire *w, const struct place *p, const struct take
     dict_put(w, &d);
 }
 
-static void send_samples(struct join_rig *r, const struct place *p, const struct taken *samples,
-                         unsigned n)
+static void send_samples(struct join_rig *r, const struct place *p,
+                         const struct timed_sample *samples, unsigned n)
 {
     struct wire w = {0};
     put_samples(&w, p, samples, n);
@@ -118,16 +118,16 @@ static const struct span_in query = {.ids = ID(3),
                                      .end_ns = 1300,
                                      .attributes = ON("9")};
 
-static void the_deepest_open_span_is_taken(void **state)
+static void the_deepest_open_span_is_inferred(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
+    static const struct timed_sample samples[] = {
         {"9", 1, {1050}},       {"9", 1, {1250}}, {"9", 2, {1150, 1400}}, /* root, query, work */
-        {"9", 2, {1150, 1250}}, /* work and query: it becomes two */
-        {"9", 1, {2000}},       /* none is open any more */
-        {"8", 1, {1250}},       /* nobody's thread */
-        {NULL, 1, {1250}},      /* no thread */
-        {"9", 0, {0}},          /* no time */
+        {"9", 2, {1150, 1250}}, /* work and query: split in two */
+        {"9", 1, {2000}},       /* no span is open any more */
+        {"8", 1, {1250}},       /* a thread without spans */
+        {NULL, 1, {1250}},      /* without a thread */
+        {"9", 0, {0}},          /* without a timestamp */
     };
     struct join_rig *r = join_rig_new(INFER, NULL, 0);
     send_spans(r, &here, (struct span_in[]){query, work, root}, 3);
@@ -149,9 +149,8 @@ static void the_deepest_open_span_is_taken(void **state)
     join_rig_free(r);
 }
 
-/* Two spans that do not lie in one another, of one trace or of two, in either order. */
-/* Times of a file without a clock are those of the file's end: they place a sample in no span. */
-static void estimated_times_are_no_evidence(void **state)
+/* Estimated times are those of the file's end, so they do not identify a span. */
+static void estimated_times_are_ignored(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{infer: true, local_root: {link: span}}", NULL, 0);
@@ -184,10 +183,10 @@ static void estimated_times_are_no_evidence(void **state)
     join_rig_free(r);
 }
 
-static void what_two_fit_is_neithers(void **state)
+static void a_sample_that_matches_two_spans_is_unlinked(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1450}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1250}}, {"9", 1, {1450}}};
     struct span_in other = query;
     other.ids = join_ids(8, 4);
     for (unsigned i = 0; i < 4; i++) {
@@ -200,17 +199,18 @@ static void what_two_fit_is_neithers(void **state)
                          : (struct span_in[]){query, sibling, work, root},
                    4);
         send_samples(r, &here, samples, 2);
-        assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 1); /* 1450: work alone */
+        /* 1450: only work is open */
+        assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 1);
         assert_non_null(strstr(join_rig_last(r), "1250 -:"));
         join_rig_free(r);
     }
 }
 
-/* A span whose parent ran elsewhere is not known to lie in the other one that is open. */
-static void what_hangs_on_a_span_elsewhere_is_not_taken(void **state)
+/* A span whose parent ran elsewhere is not known to be below the other open span. */
+static void a_span_with_a_remote_parent_is_not_inferred(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 1, {1250}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1250}}};
     struct span_in away = work;
     away.attributes[1] = "10";
     struct join_rig *r = join_rig_new(INFER, NULL, 0);
@@ -237,11 +237,11 @@ static void process_and_host_must_be_the_same(void **state)
         {{"42", "h1", "c1", NULL}, {"42", "h1", "c2", NULL}, false},
         {{"42", "h1", NULL, "shop"}, {"42", "h1", NULL, "cart"}, false},
         {{"42", "h1", NULL, "shop"}, {"43", "h1", NULL, "shop"}, false},
-        {{"42", "h1", NULL, NULL}, {"42", NULL, NULL, "shop"}, false}, /* nothing in common */
+        {{"42", "h1", NULL, NULL}, {"42", NULL, NULL, "shop"}, false}, /* no place in common */
         {{"42", NULL, NULL, NULL}, {"42", NULL, NULL, NULL}, false},
         {{NULL, "h1", NULL, "shop"}, {NULL, "h1", NULL, "shop"}, false},
     };
-    static const struct taken samples[] = {{"9", 1, {1050}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1050}}};
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct join_rig *r = join_rig_new(INFER, NULL, 0);
         send_spans(r, &cases[i].spans, &root, 1);
@@ -267,7 +267,7 @@ static long long count_of(struct join_rig *r, const char *span)
 }
 
 struct thread_case {
-    const char *of_span, *of_sample; /* languages */
+    const char *of_span, *of_sample; /* values of telemetry.sdk.language */
     const char *span_name, *sample_name;
     const char *span_id, *sample_id;
     bool same;
@@ -311,7 +311,8 @@ static void send_case_sample(struct join_rig *r, const struct thread_case *c)
     send_profile(r, &w, &d, p, o);
 }
 
-/* thread.id of a runtime is not that of the system: then the names decide, where both say one. */
+/* A runtime's thread.id differs from the system's. In that case the names decide, if both sides
+ * have one. */
 static const struct thread_case thread_cases[] = {
     {"java", "java", NULL, NULL, "9", "9", true},
     {"java", NULL, NULL, NULL, "9", "9", false},
@@ -323,7 +324,7 @@ static const struct thread_case thread_cases[] = {
     {"go", NULL, "main", "other", "9", "9", false},
     {"java", "java", "main", NULL, "9", "9", true},
     {"java", NULL, "main", NULL, "9", "9", false},
-    /* Ids that differ say nothing where they are not of one kind, and all where they are. */
+    /* Ids that differ decide only if they have the same origin. */
     {"java", NULL, "main", "main", "1", "4711", true},
     {NULL, "java", "main", "main", "4711", "1", true},
     {"java", NULL, "main", "other", "1", "4711", false},
@@ -331,7 +332,7 @@ static const struct thread_case thread_cases[] = {
     {"java", NULL, NULL, "main", "1", "4711", false},
     {"java", "java", "main", "main", "1", "4711", false},
     {"go", NULL, "worker", "worker", "1", "4711", false},
-    /* One side, or both, say no id. */
+    /* One side, or both, have no id. */
     {"java", NULL, "main", "main", NULL, "4711", true},
     {"go", NULL, "main", "main", NULL, "4711", true},
     {"go", NULL, "main", "main", "4711", NULL, true},
@@ -342,7 +343,7 @@ static const struct thread_case thread_cases[] = {
     {"go", NULL, "main", NULL, "1", NULL, false},
 };
 
-static void ids_of_one_kind_or_names_tell_threads_apart(void **state)
+static void ids_of_one_origin_or_names_identify_threads(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BR_COUNT(thread_cases); i++) {
@@ -355,8 +356,8 @@ static void ids_of_one_kind_or_names_tell_threads_apart(void **state)
     }
 }
 
-/* The same where samples come first, and both wait: the span has them once. */
-static void threads_are_told_apart_for_what_waits(void **state)
+/* The same cases with samples that arrive first and both items held: the span counts them once. */
+static void held_samples_distinguish_threads(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BR_COUNT(thread_cases); i++) {
@@ -373,11 +374,11 @@ static void threads_are_told_apart_for_what_waits(void **state)
     }
 }
 
-/* Threads and places of spans and samples are seen wherever they stand in their messages. */
+/* Threads and places are found wherever their fields are in the messages. */
 static void fields_come_in_any_order(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
     for (unsigned order = 0; order < REORDERS; order++) {
         struct join_rig *r = join_rig_new(INFER, NULL, 0);
         r->order = (enum reorder)order;
@@ -392,7 +393,7 @@ static void fields_come_in_any_order(void **state)
 static void off_by_default(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 1, {1050}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1050}}};
     struct join_rig *r = join_rig_new("{}", NULL, 0);
     send_spans(r, &here, &root, 1);
     send_samples(r, &here, samples, 1);
@@ -400,15 +401,15 @@ static void off_by_default(void **state)
     join_rig_free(r);
 }
 
-/* A profile that waits is joined by what is known when it leaves; its figures are the span's once.
- */
-static void who_waits_is_joined_when_it_leaves(void **state)
+/* A held profile is joined with the spans known at its release; its samples count once for the
+ * span. */
+static void held_profiles_are_joined_at_release(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
     struct join_rig *r = join_rig_new("{infer: true, profile_hold: 1s, hold: 2s}", NULL, 0);
     send_spans(r, &here, (struct span_in[]){work}, 1);
-    send_samples(r, &here, samples, 2); /* work's, at first, and nobody's */
+    send_samples(r, &here, samples, 2); /* one matches work at first, the other no span */
     send_spans(r, &here, (struct span_in[]){query, root}, 2);
     fake_host_advance(r->h, 1000);
     assert_string_equal(
@@ -419,11 +420,11 @@ static void who_waits_is_joined_when_it_leaves(void **state)
     join_rig_free(r);
 }
 
-/* A service is profiled though nothing of it was inferred yet, and its profiles wait. */
+/* A service counts as profiled before any sample was inferred, and its profiles are held. */
 static void services_that_are_inferred_are_profiled(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 1, {1050}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1050}}};
     struct join_rig *r = join_rig_new("{infer: true, profile_hold: 60s, mark: likely}", NULL, 0);
     send_samples(r, &here, samples, 1);
     assert_int_equal(r->n_out, 0);
@@ -432,12 +433,12 @@ static void services_that_are_inferred_are_profiled(void **state)
     join_rig_free(r);
     r = join_rig_new("{infer: true, profile_hold: 60s, hold: 2s, window: 60s}", NULL, 0);
     send_spans(r, &here, &root, 1);
-    fake_host_advance(r->h, 5000); /* its first spans have waited */
+    fake_host_advance(r->h, 5000); /* releases its first spans */
     send_spans(r, &here, &root, 1);
     assert_int_equal(r->n_out, 2);
     send_samples(r, &here, samples, 1);
     send_spans(r, &here, &root, 1);
-    assert_int_equal(r->n_out, 2); /* waits */
+    assert_int_equal(r->n_out, 2); /* the profile is held */
     fake_host_advance(r->h, 2000);
     assert_int_equal(join_rig_span_int(r, "root", "profile.sample_count"), 1);
     join_rig_free(r);
@@ -446,11 +447,10 @@ static void services_that_are_inferred_are_profiled(void **state)
 static void inferred_samples_have_figures(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 2, {1250, 1260}}, {"9", 1, {1050}}};
+    static const struct timed_sample samples[] = {{"9", 2, {1250, 1260}}, {"9", 1, {1050}}};
     struct join_rig *r = join_rig_new("{infer: true, hold: 1s}", NULL, 0);
     send_spans(r, &here, (struct span_in[]){root}, 1);
-    send_samples(r, &here, samples,
-                 2); /* the links are root's; the service is a profiled one now */
+    send_samples(r, &here, samples, 2); /* the links point to root; the service is profiled now */
     send_spans(r, &here, (struct span_in[]){query, work}, 2);
     send_samples(r, &here, samples, 2);
     fake_host_advance(r->h, 1000);
@@ -460,8 +460,9 @@ static void inferred_samples_have_figures(void **state)
     join_rig_free(r);
 }
 
-/* One sample of a stack and thread with all timestamps of five seconds, as an eBPF profiler sends
- * it, in fifty spans: each has its share, and what was before them is nobody's. */
+/* An eBPF profiler sends one sample per stack and thread with all timestamps of five seconds.
+ * Here they are in fifty spans: each span gets its timestamps, and those before the first span
+ * belong to none. */
 static void a_sample_in_many_spans_is_split(void **state)
 {
     (void)state;
@@ -475,8 +476,8 @@ static void a_sample_in_many_spans_is_split(void **state)
                                           NULL, 0);
         struct wire w = {0};
         struct dict d = {0};
-        static const struct taken first = {"77", 1, {1}};
-        send_samples(r, &here, &first, 1); /* the service is a profiled one now */
+        static const struct timed_sample first = {"77", 1, {1}};
+        send_samples(r, &here, &first, 1); /* the service is profiled now */
         for (unsigned i = 0; i < N; i++) {
             (void)snprintf(names[i], sizeof names[i], "s%u", i);
             spans[i] = (struct span_in){.ids = join_ids(7, i + 1),
@@ -500,7 +501,7 @@ static void a_sample_in_many_spans_is_split(void **state)
         put_sample(&w, &in);
         send_profile(r, &w, &d, p, o);
         fake_host_advance(r->h, 6000);
-        /* in N pieces, but one sample that was received */
+        /* N pieces of one received sample */
         assert_int_equal((int)join_rig_count(r, "samples_inferred", CPU), 1);
         uint64_t us = 0;
         for (unsigned i = 0; i < N; i++) {
@@ -512,7 +513,8 @@ static void a_sample_in_many_spans_is_split(void **state)
     }
 }
 
-/* A sample of two threads' spans in turn, and so in as many pieces as timestamps. */
+/* Sends a sample whose timestamps alternate between the spans of two threads, so it has as many
+ * pieces as timestamps. */
 static double splits_cut_of(unsigned n_attributes, int *ret_inferred)
 {
     enum { TIMES = 50 };
@@ -539,7 +541,7 @@ static double splits_cut_of(unsigned n_attributes, int *ret_inferred)
     return cut;
 }
 
-/* A sample of 512 bytes has 62 in common that would stand in 50 pieces; one of 453 has 3. */
+/* A sample of 512 bytes would repeat 62 bytes in each of 50 pieces; one of 453 bytes repeats 3. */
 static void a_sample_that_stays_whole_is_counted(void **state)
 {
     (void)state;
@@ -555,7 +557,7 @@ static void a_sample_that_stays_whole_is_counted(void **state)
 #define SPANS 30
 #define SAMPLES 40
 
-/* Spans of a few threads, of which some nest and some do not; their parents come before them. */
+/* Makes spans of a few threads; some are nested. Parents precede their children. */
 static void make_spans(uint64_t *random, uint64_t unit_ns, struct span_in *spans)
 {
     static const char *const threads[] = {"1", "2", "3"};
@@ -570,7 +572,7 @@ static void make_spans(uint64_t *random, uint64_t unit_ns, struct span_in *spans
     }
 }
 
-/* How long a world's moment is: spans of up to 60 of them are of one level, or of several. */
+/* Units of time of a world. Spans last up to 60 units, in one level of durations or in several. */
 static const uint64_t units_ns[] = {1, 40000, 3000000, 1000000000};
 
 static bool is_above(const struct span_in *spans, const bool *open, unsigned above, unsigned below)
@@ -581,7 +583,7 @@ static bool is_above(const struct span_in *spans, const bool *open, unsigned abo
     return false;
 }
 
-/* The only span with all others that were open above it; SPANS: none. */
+/* Returns the only open span that has all other open spans as ancestors; SPANS: none. */
 static unsigned oracle(const struct span_in *spans, const char *thread, uint64_t time)
 {
     bool open[SPANS];
@@ -602,13 +604,13 @@ static void one_world(uint64_t seed, uint64_t unit_ns, enum reorder order)
 {
     uint64_t random = seed;
     struct span_in spans[SPANS];
-    struct taken samples[SAMPLES];
+    struct timed_sample samples[SAMPLES];
     static const char *const threads[] = {"1", "2", "3"};
     char want[SAMPLES][80], *rest = NULL;
     make_spans(&random, unit_ns, spans);
     for (unsigned i = 0; i < SAMPLES; i++) {
-        struct taken *t = &samples[i];
-        *t = (struct taken){
+        struct timed_sample *t = &samples[i];
+        *t = (struct timed_sample){
             threads[fake_random(&random) % 3], 1, {(1000 + fake_random(&random) % 450) * unit_ns}};
         unsigned span = oracle(spans, t->thread, t->times[0]);
         (void)snprintf(want[i], sizeof want[i], span < SPANS ? "%llu " T7 "/%016x: " : "%llu -: ",
@@ -627,13 +629,14 @@ static void one_world(uint64_t seed, uint64_t unit_ns, enum reorder order)
     join_rig_free(r);
 }
 
-/* Each span and each sample in a request of its own, shuffled, within a second, and both wait. */
+/* Sends each span and each sample in a separate request, shuffled, within a second. Both are
+ * held. */
 static void one_shuffled_world(uint64_t seed, uint64_t unit_ns)
 {
     static const char *const threads[] = {"1", "2", "3"};
     uint64_t random = seed;
     struct span_in spans[SPANS];
-    struct taken samples[SAMPLES];
+    struct timed_sample samples[SAMPLES];
     char names[SPANS][16];
     unsigned order[SPANS + SAMPLES], expected = 0, n[SPANS] = {0};
     make_spans(&random, unit_ns, spans);
@@ -642,7 +645,7 @@ static void one_shuffled_world(uint64_t seed, uint64_t unit_ns)
         spans[i].name = names[i];
     }
     for (unsigned i = 0; i < SAMPLES; i++) {
-        samples[i] = (struct taken){
+        samples[i] = (struct timed_sample){
             threads[fake_random(&random) % 3], 1, {(1000 + fake_random(&random) % 450) * unit_ns}};
         unsigned span = oracle(spans, samples[i].thread, samples[i].times[0]);
         if (span < SPANS)
@@ -655,8 +658,8 @@ static void one_shuffled_world(uint64_t seed, uint64_t unit_ns)
         order[k] = i;
     }
     struct join_rig *r = join_rig_new("{infer: true, hold: 5s, profile_hold: 5s}", NULL, 0);
-    static const struct taken first = {"77", 1, {1}};
-    send_samples(r, &here, &first, 1); /* the service is a profiled one now */
+    static const struct timed_sample first = {"77", 1, {1}};
+    send_samples(r, &here, &first, 1); /* the service is profiled now */
     for (unsigned i = 0; i < SPANS + SAMPLES; i++) {
         if (order[i] < SPANS)
             send_spans(r, &here, &spans[order[i]], 1);
@@ -673,7 +676,7 @@ static void one_shuffled_world(uint64_t seed, uint64_t unit_ns)
     join_rig_free(r);
 }
 
-static void spans_and_samples_that_wait_meet_in_any_order(void **state)
+static void held_spans_and_samples_join_in_any_order(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 100; seed++)
@@ -688,8 +691,8 @@ static void random_worlds_agree_with_the_oracle(void **state)
                   (enum reorder)(seed % REORDERS));
 }
 
-/* What the last output says of a span. */
-static bool says_partial(struct join_rig *r, const char *span)
+/* Returns true if the last output marks the span as partial. */
+static bool is_partial(struct join_rig *r, const char *span)
 {
     const char *line = strstr(join_rig_last(r), span);
     assert_non_null(line);
@@ -697,7 +700,7 @@ static bool says_partial(struct join_rig *r, const char *span)
     return partial && partial < end;
 }
 
-/* 3,000 spans on thread 9, one after the other. */
+/* Sends 3,000 consecutive spans on thread 9. */
 static void send_row(struct join_rig *r, uint64_t trace, uint64_t start_ns, uint64_t each_ns)
 {
     struct wire w = {0};
@@ -713,19 +716,19 @@ static void send_row(struct join_rig *r, uint64_t trace, uint64_t start_ns, uint
     wire_free(&w);
 }
 
-/* So many spans on one thread at about one time that not all are looked at: of the times near them
- * nothing is said. Spread over 30 seconds, each is found. */
-static void of_times_with_too_many_spans_nothing_is_said(void **state)
+/* If too many spans of a thread are near a time, not all are read, and samples near that time
+ * are not joined. Spread over 30 seconds, each span is found. */
+static void times_with_too_many_spans_are_not_inferred(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new(INFER, NULL, 0);
     send_row(r, 6, 1000, 10);
     send_row(r, 7, 1000000000, 10000000);
-    static const struct taken samples[] = {{"9", 1, {1005}},
-                                           {"9", 1, {30995}},
-                                           {"9", 1, {1005000000}},
-                                           {"9", 1, {30995000000}},
-                                           {"9", 1, {31000000000}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1005}},
+                                                  {"9", 1, {30995}},
+                                                  {"9", 1, {1005000000}},
+                                                  {"9", 1, {30995000000}},
+                                                  {"9", 1, {31000000000}}};
     send_samples(r, &here, samples, BR_COUNT(samples));
     assert_string_equal(join_rig_last(r),
                         "1005 -: thread.id=9\n"
@@ -742,7 +745,8 @@ static void of_times_with_too_many_spans_nothing_is_said(void **state)
 
 /* --- Marks --- */
 
-/* Spans come up to 8 s after samples that wait for 2 s, so that many have left by then. */
+/* Spans arrive up to 8 s after samples that are held for 2 s, so many samples are released
+ * before. */
 static void marks_lead_to_samples(void **state)
 {
     (void)state;
@@ -766,7 +770,7 @@ static void marks_lead_to_samples(void **state)
             order[k] = i;
         }
         for (unsigned i = 0; i < SAMPLES; i++) {
-            const struct taken sample = {
+            const struct timed_sample sample = {
                 threads[fake_random(&random) % 3], 1, {1000 + fake_random(&random) % 450}};
             send_samples(r, &here, &sample, 1);
             fake_host_advance(r->h, fake_random(&random) % 160);
@@ -795,7 +799,7 @@ static struct open open_replica(struct wire *w, const char *key, const char *val
     return open_resource_of(w, attributes, BR_COUNT(attributes));
 }
 
-/* Each replica has a span at the same time, on threads that have the same id. */
+/* Each replica has a span at the same time, on threads with the same id. */
 static void send_replicas(struct join_rig *r, const char *key)
 {
     struct wire w = {0};
@@ -814,9 +818,9 @@ static void send_replicas(struct join_rig *r, const char *key)
     wire_free(&w);
 }
 
-/* Where both sides say a place, replicas whose process and thread ids are the same are told apart
- * by it; and nothing is said where one side does not. */
-static void replicas_are_told_apart_by_any_place(void **state)
+/* If both sides have a place, it distinguishes replicas with the same process and thread ids. If
+ * one side has none, samples are not joined. */
+static void any_place_distinguishes_replicas(void **state)
 {
     (void)state;
     static const char *const places[] = {"host.id", "container.id", "k8s.pod.uid",
@@ -851,8 +855,8 @@ static void replicas_are_told_apart_by_any_place(void **state)
 
 /* --- Spans that left --- */
 
-/* Fills the table with spans of other threads, so that what came before leaves. */
-static void crowd_out(struct join_rig *r)
+/* Fills the table with spans of other threads, so that earlier records are evicted. */
+static void fill_table(struct join_rig *r)
 {
     struct wire w = {0};
     struct open o = open_place(&w, &here);
@@ -867,19 +871,20 @@ static void crowd_out(struct join_rig *r)
     wire_free(&w);
 }
 
-/* A span that left for want of room may have been the right one: what was open above it is not
- * taken for it. Its parent, which comes later, says that its figures may not be all. */
-static void what_left_too_early_is_nobodys(void **state)
+/* A span that was evicted for lack of room may have been the right one, so its samples are not
+ * joined to the span above it. Its parent, which arrives later, is marked as partial. */
+static void spans_evicted_early_leave_samples_unlinked(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1400}}, {"9", 1, {1600}}};
+    static const struct timed_sample samples[] = {
+        {"9", 1, {1250}}, {"9", 1, {1400}}, {"9", 1, {1600}}};
     struct join_rig *r = join_rig_new("{infer: true, max_bytes: 1048576}", NULL, 0);
-    send_spans(r, &here, &query, 1); /* until 1300 */
-    crowd_out(r);
+    send_spans(r, &here, &query, 1); /* open until 1300 */
+    fill_table(r);
     send_samples(r, &here, samples, 0);
-    send_samples(r, &here, &(struct taken){"9", 1, {1700}}, 1);
+    send_samples(r, &here, &(struct timed_sample){"9", 1, {1700}}, 1);
     send_spans(r, &here, (struct span_in[]){work, root}, 2);
-    assert_true(says_partial(r, "root"));
+    assert_true(is_partial(r, "root"));
     send_samples(r, &here, samples, BR_COUNT(samples));
     assert_string_equal(
         join_rig_last(r),
@@ -890,18 +895,18 @@ static void what_left_too_early_is_nobodys(void **state)
     join_rig_free(r);
 }
 
-/* A sample of thread 9 each 4 s, of the nanoseconds from `time` on. */
+/* Sends a sample of thread 9 every 4 s, with timestamps in nanoseconds from `time` on. */
 static void sample_on(struct join_rig *r, uint64_t time, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
-        const struct taken sample = {"9", 1, {time + i}};
+        const struct timed_sample sample = {"9", 1, {time + i}};
         send_samples(r, &here, &sample, 1);
         fake_host_advance(r->h, 4000);
     }
 }
 
-/* Spans come at their end: what was taken on a thread waits for them as long as samples come. */
-static void a_long_span_is_whole(void **state)
+/* Spans arrive at their end: timestamps of a thread are retained as long as its samples arrive. */
+static void a_long_span_has_all_samples(void **state)
 {
     (void)state;
     enum { N = 50 };
@@ -914,13 +919,13 @@ static void a_long_span_is_whole(void **state)
     assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), N - 15);
     assert_int_equal(join_rig_span_int(r, "work", "profile.inclusive_sample_count"), N);
     assert_int_equal(join_rig_span_int(r, "query", "profile.sample_count"), 15);
-    assert_false(says_partial(r, "work"));
-    assert_false(says_partial(r, "query"));
+    assert_false(is_partial(r, "work"));
+    assert_false(is_partial(r, "query"));
     join_rig_free(r);
 }
 
-/* Where none came on the thread for a window they are forgotten, and the span says so. */
-static void a_long_span_with_a_gap_says_so(void **state)
+/* If no sample of the thread arrives for a window, they are dropped, and the span is partial. */
+static void a_long_span_with_a_gap_is_partial(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{infer: true, window: 10s}", NULL, 0);
@@ -929,13 +934,13 @@ static void a_long_span_with_a_gap_says_so(void **state)
     sample_on(r, 1300, 4);
     send_spans(r, &here, (struct span_in[]){work, query}, 2);
     assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), 4);
-    assert_true(says_partial(r, "work"));
+    assert_true(is_partial(r, "work"));
     join_rig_free(r);
 }
 
-/* What was taken in spans below that have come and left is not the long one's own; and as it is
- * missing from the sum, the long one says so. */
-static void a_long_span_has_not_what_was_taken_below(void **state)
+/* Timestamps in spans below, which have arrived and were evicted, do not count for the long span
+ * itself. Its inclusive sums lack them, so it is marked as partial. */
+static void a_long_span_excludes_samples_of_spans_below(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{infer: true, window: 10s, hold: 5s}", NULL, 0);
@@ -947,13 +952,13 @@ static void a_long_span_has_not_what_was_taken_below(void **state)
     send_spans(r, &here, &work, 1);
     fake_host_advance(r->h, 6000);
     assert_int_equal(join_rig_said(r, "work", "profile.sample_count"), 25);
-    assert_true(says_partial(r, "work"));
+    assert_true(is_partial(r, "work"));
     join_rig_free(r);
 }
 
 #define THREADS 1500
 
-/* A sample of each thread, by its id or by its name. */
+/* Sends a sample of each thread, by its id or by its name. */
 static void send_sample_of_each(struct join_rig *r, const char *language, const char *key,
                                 char (*values)[8])
 {
@@ -970,8 +975,8 @@ static void send_sample_of_each(struct join_rig *r, const char *language, const 
     send_profile(r, &w, &d, p, o);
 }
 
-/* More than there are heads of chains: each chain is followed to its end, of ids and of names. */
-static void many_threads_are_told_apart(void **state)
+/* More threads than chains: each chain of ids and of names is followed to its end. */
+static void many_threads_are_distinguished(void **state)
 {
     (void)state;
     static char ids[THREADS][8], names[THREADS][8];
@@ -994,7 +999,8 @@ static void many_threads_are_told_apart(void **state)
     wire_free(&w);
     send_sample_of_each(r, NULL, "thread.name", names);
     send_sample_of_each(r, "java", "thread.id", ids);
-    /* One time in 2,000 two of the names have one hash, of 31 bits: their samples fit two spans. */
+    /* In one of 2,000 runs, two of the names have the same 31-bit hash; their samples then match
+     * two spans. */
     assert_in_range((int)join_rig_count(r, "samples_inferred", CPU), 2 * THREADS - 2, 2 * THREADS);
     join_rig_free(r);
 }
@@ -1003,7 +1009,7 @@ static void many_threads_are_told_apart(void **state)
 
 static void infer_with_faults(void *arg)
 {
-    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
+    static const struct timed_sample samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
     struct join_rig *r = join_rig_new(arg, NULL, 0);
     struct wire w = {0};
     send_spans(r, &here, (struct span_in[]){query, work, root}, 3);
@@ -1027,7 +1033,7 @@ static void without_memory_samples_pass(void **state)
     fault_each("infer", infer_with_faults, config);
 }
 
-/* Lists of spans are used again, and what a span does not say is not written into them. */
+/* Lists of spans are reused, and absent attributes of a span must not be written into them. */
 static void spans_without_threads_come_after_others(void **state)
 {
     (void)state;
@@ -1052,31 +1058,31 @@ static void spans_without_threads_come_after_others(void **state)
 SUITE(join_infer)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_deepest_open_span_is_taken),
-        cmocka_unit_test(many_threads_are_told_apart),
+        cmocka_unit_test(the_deepest_open_span_is_inferred),
+        cmocka_unit_test(many_threads_are_distinguished),
         cmocka_unit_test(spans_without_threads_come_after_others),
-        cmocka_unit_test(estimated_times_are_no_evidence),
-        cmocka_unit_test(what_two_fit_is_neithers),
-        cmocka_unit_test(what_hangs_on_a_span_elsewhere_is_not_taken),
+        cmocka_unit_test(estimated_times_are_ignored),
+        cmocka_unit_test(a_sample_that_matches_two_spans_is_unlinked),
+        cmocka_unit_test(a_span_with_a_remote_parent_is_not_inferred),
         cmocka_unit_test(process_and_host_must_be_the_same),
-        cmocka_unit_test(ids_of_one_kind_or_names_tell_threads_apart),
-        cmocka_unit_test(threads_are_told_apart_for_what_waits),
+        cmocka_unit_test(ids_of_one_origin_or_names_identify_threads),
+        cmocka_unit_test(held_samples_distinguish_threads),
         cmocka_unit_test(fields_come_in_any_order),
         cmocka_unit_test(off_by_default),
-        cmocka_unit_test(who_waits_is_joined_when_it_leaves),
+        cmocka_unit_test(held_profiles_are_joined_at_release),
         cmocka_unit_test(services_that_are_inferred_are_profiled),
         cmocka_unit_test(inferred_samples_have_figures),
         cmocka_unit_test(a_sample_in_many_spans_is_split),
         cmocka_unit_test(a_sample_that_stays_whole_is_counted),
         cmocka_unit_test(random_worlds_agree_with_the_oracle),
-        cmocka_unit_test(spans_and_samples_that_wait_meet_in_any_order),
-        cmocka_unit_test(of_times_with_too_many_spans_nothing_is_said),
-        cmocka_unit_test(replicas_are_told_apart_by_any_place),
+        cmocka_unit_test(held_spans_and_samples_join_in_any_order),
+        cmocka_unit_test(times_with_too_many_spans_are_not_inferred),
+        cmocka_unit_test(any_place_distinguishes_replicas),
         cmocka_unit_test(marks_lead_to_samples),
-        cmocka_unit_test(what_left_too_early_is_nobodys),
-        cmocka_unit_test(a_long_span_is_whole),
-        cmocka_unit_test(a_long_span_with_a_gap_says_so),
-        cmocka_unit_test(a_long_span_has_not_what_was_taken_below),
+        cmocka_unit_test(spans_evicted_early_leave_samples_unlinked),
+        cmocka_unit_test(a_long_span_has_all_samples),
+        cmocka_unit_test(a_long_span_with_a_gap_is_partial),
+        cmocka_unit_test(a_long_span_excludes_samples_of_spans_below),
         cmocka_unit_test(without_memory_samples_pass),
     };
     return RUN(tests, NULL, NULL);

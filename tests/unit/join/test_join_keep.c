@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which links survive, and what becomes of the other samples. The random worlds are judged by an
- * oracle that knows spans and samples one by one, and by protobuf-c.
+ * Which links are kept, and what happens to the other samples. An oracle that knows spans and
+ * samples one by one checks random worlds, using protobuf-c.
  */
 #include "base/mem.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
@@ -32,8 +32,8 @@ static void send_spans(struct join_rig *r, const struct span_in *spans, unsigned
     wire_free(&w);
 }
 
-/* One request with one CPU profile; the sample's `link` is the number of the span it names in trace
- * `trace`, `stack` the number of its stack, from 1. */
+/* Writes one request with one CPU profile. A sample's `link` is the number of the span that it
+ * names in trace `trace`; `stack` is the number of its stack, from 1. */
 static void put_samples(struct wire *w, const struct profile_in *profile, uint64_t trace,
                         const struct sample_in *samples, unsigned n)
 {
@@ -99,7 +99,7 @@ static void links_survive_for_slow_and_failed_spans(void **state)
                         "8 00000000000000000000000000000007/0000000000000004: span.name=PUT\n"
                         "16 -: span.name=POLL\n"
                         "64 -: span.name=GET\n" /* of another stack */
-                        "896 -:\n");            /* 128, 256, which had no link, and 512 */
+                        "896 -:\n");            /* 128 and 256, which had no link, and 512 */
     assert_int_equal(join_rig_count(r, "samples_folded", CPU), 6);
     assert_int_equal(join_rig_count(r, "folded_values", CPU), 2 + 16 + 32 + 64 + 128 + 512);
     assert_int_equal(join_rig_count(r, "samples_joined", CPU), 7);
@@ -107,8 +107,9 @@ static void links_survive_for_slow_and_failed_spans(void **state)
     join_rig_free(r);
 }
 
-/* The third sample brings the span over the threshold; then the first ones' links survive, too. */
-static void links_survive_for_spans_that_spent_much(void **state)
+/* The third sample raises the span above the threshold; then the links of the first ones are
+ * kept, too. */
+static void links_to_spans_with_much_cpu_time_are_kept(void **state)
 {
     (void)state;
     static const struct sample_in less[] = {{.link = 1, .stack = 1, .value = 400000},
@@ -126,7 +127,7 @@ static void links_survive_for_spans_that_spent_much(void **state)
     join_rig_free(r);
 }
 
-/* A way to its profile is on those spans alone whose samples leave with their links. */
+/* Only spans whose samples keep their links have a mark. */
 static void spans_without_links_are_not_marked(void **state)
 {
     (void)state;
@@ -141,7 +142,8 @@ static void spans_without_links_are_not_marked(void **state)
     fake_host_advance(r->h, 1000);
     char *rest = NULL, *line = strtok_r(r->out[r->n_out - 1].text, "\n", &rest);
     for (unsigned i = 0; i < 5; i++, line = strtok_r(NULL, "\n", &rest)) {
-        static const bool marked[] = {true, false, true, true, false}; /* the last has no samples */
+        /* the last one has no samples */
+        static const bool marked[] = {true, false, true, true, false};
         assert_non_null(line);
         assert_int_equal(strstr(line, "pyroscope.profile.id=") != NULL, marked[i]);
         assert_int_equal(strstr(line, "profile.duration_us=") != NULL, i < 4);
@@ -149,7 +151,7 @@ static void spans_without_links_are_not_marked(void **state)
     join_rig_free(r);
 }
 
-static void links_to_spans_that_have_not_come_may_survive(void **state)
+static void links_to_unknown_spans_can_be_kept(void **state)
 {
     (void)state;
     static const struct sample_in samples[] = {{.link = 9, .stack = 1, .value = 1},
@@ -162,8 +164,9 @@ static void links_to_spans_that_have_not_come_may_survive(void **state)
     join_rig_free(r);
 }
 
-/* What was decided without the span is decided again with it, when the profile waits. */
-static void who_waits_for_a_span_knows_whether_it_is_slow(void **state)
+/* A link that was decided without its span is decided again if the profile is held until the
+ * span arrives. */
+static void held_profiles_know_whether_a_span_is_slow(void **state)
 {
     (void)state;
     static const struct sample_in samples[] = {{.link = 1, .stack = 1, .value = 1},
@@ -204,8 +207,9 @@ static void a_rule_at_run_time_keeps_links_for_a_while(void **state)
     join_rig_free(r);
 }
 
-/* Sums that no int64 holds, and numbers that do not go together, stay apart. */
-static void what_cannot_be_added_stays_apart(void **state)
+/* Samples are not merged if a sum does not fit into an int64, or their numbers of values and
+ * timestamps differ. */
+static void samples_that_cannot_be_added_stay_separate(void **state)
 {
     (void)state;
     static const uint64_t times[] = {5000, 5001};
@@ -237,16 +241,16 @@ static void what_cannot_be_added_stays_apart(void **state)
 struct world {
     uint64_t random;
     struct span_in spans[SPANS];
-    uint64_t cpu_ns[SPANS]; /* of the samples that name it */
-    int kept[SPANS];        /* samples whose links are to survive */
+    uint64_t cpu_ns[SPANS]; /* CPU time of the samples that name the span */
+    int kept[SPANS];        /* samples whose links must be kept */
     unsigned shape;         /* 0: values, 1: timestamps, 2: both */
     unsigned n_folded;
     uint64_t totals[STACKS], n_times; /* by stack */
 };
 
 struct pick {
-    unsigned span; /* SPANS: none; SPANS + 1: one that never came */
-    unsigned by;   /* 0: link, 1: labels, 2: label without the trace */
+    unsigned span; /* SPANS: none; SPANS + 1: a span that is never sent */
+    unsigned by;   /* 0: by link, 1: by labels, 2: by a label without the trace */
     unsigned n;
     uint64_t values[4], times[4];
 };
@@ -270,7 +274,7 @@ static void make_spans(struct world *w)
     }
 }
 
-/* The last 56 bits of the trace id are not below three quarters of their range. */
+/* Returns true if the last 56 bits of the trace id are at least three quarters of their range. */
 static bool sampled(const struct span_in *s)
 {
     return s->ids.trace[9] >= 0xc0;
@@ -279,9 +283,11 @@ static bool sampled(const struct span_in *s)
 static bool is_kept(const struct world *w, unsigned span)
 {
     const struct span_in *s = &w->spans[span];
-    uint64_t slow = strcmp(s->name, "PUT") == 0    ? 20000
-                    : strcmp(s->name, "POLL") == 0 ? UINT64_MAX
-                                                   : 200000;
+    uint64_t slow = 200000;
+    if (strcmp(s->name, "PUT") == 0)
+        slow = 20000;
+    else if (strcmp(s->name, "POLL") == 0)
+        slow = UINT64_MAX;
     return sampled(s) || s->status == 2 || s->end_ns - s->start_ns >= slow ||
            w->cpu_ns[span] > 4000;
 }
@@ -367,7 +373,7 @@ static bool same_but_values(const sample_msg *a, const sample_msg *b)
     return same;
 }
 
-/* Takes what comes out away from what came in; nothing may be left. */
+/* Subtracts the output from the input; nothing may remain. */
 static void look(struct world *w, const request *m)
 {
     const profile_msg *p = m->resource_profiles[0]->scope_profiles[0]->profiles[0];
@@ -391,7 +397,7 @@ static void look(struct world *w, const request *m)
             assert_string_not_equal(d->string_table[key], "trace_id");
             named = named || strcmp(d->string_table[key], "span.name") == 0;
         }
-        /* Samples that came without a link need not become one. */
+        /* Samples without a link may stay separate. */
         for (size_t k = 0; named && k < i; k++)
             if (same_but_values(s, p->samples[k]))
                 fail_msg("samples %zu and %zu say the same", k, i);
@@ -444,8 +450,8 @@ static void totals_per_stack_stay_exact(void **state)
 
 /* --- What it takes ---------------------------------------------------------------------------- */
 
-/* Samples that name a span and say different things, as short as they can be: of eight stacks, each
- * with two of 120 attributes. */
+/* Writes samples that name a span and differ, as short as possible: of eight stacks, each with
+ * two of 120 attributes. */
 static size_t put_short_samples(struct wire *w, unsigned n)
 {
     struct dict d = {0};
@@ -471,9 +477,9 @@ static size_t put_short_samples(struct wire *w, unsigned n)
     return w->len;
 }
 
-/* Sample after sample, links that are folded and links that are not decided at once: four times
- * what came and 1 MiB, what comes out included. */
-static void what_it_takes_is_in_proportion_to_what_comes(void **state)
+/* Samples with folded links and with undecided links alternate. Memory may be four times the
+ * input plus 1 MiB, including the output. */
+static void memory_is_proportional_to_the_input(void **state)
 {
     (void)state;
     static const char *const configs[] = {"{keep: {slow_threshold: 1h}}",
@@ -498,7 +504,7 @@ static void what_it_takes_is_in_proportion_to_what_comes(void **state)
 
 /* --- Without memory --------------------------------------------------------------------------- */
 
-/* Whatever fails: items end, and the ledger closes. */
+/* If any allocation fails, items still end, and the ledger closes. */
 static void fold_with_faults(void *arg)
 {
     static const struct sample_in samples[] = {{.link = 1, .stack = 1, .value = 1},
@@ -534,14 +540,14 @@ SUITE(join_keep)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(links_survive_for_slow_and_failed_spans),
-        cmocka_unit_test(links_survive_for_spans_that_spent_much),
+        cmocka_unit_test(links_to_spans_with_much_cpu_time_are_kept),
         cmocka_unit_test(spans_without_links_are_not_marked),
-        cmocka_unit_test(links_to_spans_that_have_not_come_may_survive),
-        cmocka_unit_test(who_waits_for_a_span_knows_whether_it_is_slow),
+        cmocka_unit_test(links_to_unknown_spans_can_be_kept),
+        cmocka_unit_test(held_profiles_know_whether_a_span_is_slow),
         cmocka_unit_test(a_rule_at_run_time_keeps_links_for_a_while),
-        cmocka_unit_test(what_cannot_be_added_stays_apart),
+        cmocka_unit_test(samples_that_cannot_be_added_stay_separate),
         cmocka_unit_test(totals_per_stack_stay_exact),
-        cmocka_unit_test(what_it_takes_is_in_proportion_to_what_comes),
+        cmocka_unit_test(memory_is_proportional_to_the_input),
         cmocka_unit_test(without_memory_samples_pass),
     };
     return RUN(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples that name the root of a local tree: whose they are, and what the spans above them add up
- * to. Expected figures are counted by hand, or by an oracle that goes over all spans.
+ * Samples that name the root of a local tree: the spans that they belong to, and the sums of the
+ * spans above. Expected figures are counted by hand, or by an oracle that tries all spans.
  */
 #include "base/mem.h"
 #include "base/steps.h"
@@ -16,13 +16,13 @@
 #define ALL_US "profile.inclusive_duration_us"
 #define STORED_AT "pyroscope.profile.id"
 
-/* One sample with one timestamp for each time, of a wall profile in which each is 10 ms. */
-struct taken {
-    uint64_t span; /* that it names */
+/* One sample of a wall profile with one timestamp for each time, each of which is 10 ms. */
+struct timed_sample {
+    uint64_t span; /* span that it names */
     const char *thread, *thread_name;
     unsigned n;
     uint64_t times[8], values[8];
-    bool values_apart; /* one for each timestamp; else none */
+    bool values_apart; /* one value for each timestamp; otherwise one in all */
 };
 
 static void put_spans(struct wire *w, const struct span_in *spans, unsigned n)
@@ -33,7 +33,8 @@ static void put_spans(struct wire *w, const struct span_in *spans, unsigned n)
     close_resource(w, o);
 }
 
-static void put_samples(struct wire *w, uint64_t trace, const struct taken *samples, unsigned n)
+static void put_samples(struct wire *w, uint64_t trace, const struct timed_sample *samples,
+                        unsigned n)
 {
     struct dict d = {0};
     struct open o = open_resource(w, "shop", NULL, NULL, NULL);
@@ -44,7 +45,7 @@ static void put_samples(struct wire *w, uint64_t trace, const struct taken *samp
                                                  .period_unit = "nanoseconds",
                                                  .period = 10000000});
     for (unsigned i = 0; i < n; i++) {
-        const struct taken *t = &samples[i];
+        const struct timed_sample *t = &samples[i];
         struct ids ids = join_ids(trace, t->span);
         struct sample_in in = {.link = dict_link(&d, ids.trace, ids.span),
                                .no_value = t->n && !t->values_apart,
@@ -64,13 +65,13 @@ static void put_samples(struct wire *w, uint64_t trace, const struct taken *samp
     dict_put(w, &d);
 }
 
-/* Sends the spans, then the samples; what the spans then say is the last output. */
+/* Sends the spans, then the samples. The last output contains the totals of the spans. */
 static struct join_rig *run(const struct span_in *spans, unsigned n_spans,
-                            const struct taken *samples, unsigned n_samples)
+                            const struct timed_sample *samples, unsigned n_samples)
 {
     struct join_rig *r = join_rig_new("{hold: 1s}", NULL, 0);
     struct wire w = {0};
-    put_samples(&w, 99, &(struct taken){.span = 99}, 1); /* now the service is a profiled one */
+    put_samples(&w, 99, &(struct timed_sample){.span = 99}, 1); /* the service is profiled now */
     join_rig_send(r, BR_PROFILES, &w, false);
     wire_clear(&w);
     put_spans(&w, spans, n_spans);
@@ -123,15 +124,18 @@ static const struct span_in tree[] = {
 static void a_timestamp_is_the_deepest_open_spans(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
+    static const struct timed_sample samples[] = {
         {.span = 1, .thread = "1", .n = 1, .times = {1050}}, /* root */
         {.span = 1, .thread = "1", .n = 1, .times = {1150}}, /* work */
-        {.span = 1, .thread = "1", .n = 1, .times = {1200}}, /* query: from its first ... */
+        /* query: from its first nanosecond ... */
+        {.span = 1, .thread = "1", .n = 1, .times = {1200}},
         {.span = 1, .thread = "1", .n = 1, .times = {1299}}, /* query */
-        {.span = 1, .thread = "1", .n = 1, .times = {1300}}, /* work: ... but not at its last */
+        /* work: ... up to its last, exclusive */
+        {.span = 1, .thread = "1", .n = 1, .times = {1300}},
         {.span = 1, .thread = "2", .n = 1, .times = {1250}}, /* other */
-        {.span = 1, .thread = "3", .n = 1, .times = {1250}}, /* root: whose threads are others' */
-        {.span = 1, .thread = "1", .n = 1, .times = {5000}}, /* root: none is open */
+        /* root: the thread has no other span */
+        {.span = 1, .thread = "3", .n = 1, .times = {1250}},
+        {.span = 1, .thread = "1", .n = 1, .times = {5000}}, /* root: no span is open */
     };
     struct join_rig *r = run(tree, 4, samples, BR_COUNT(samples));
     check(r, "root", 3, 8);
@@ -147,14 +151,17 @@ static void a_timestamp_is_the_deepest_open_spans(void **state)
     join_rig_free(r);
 }
 
-/* Without a thread, or with threads that spans do not say, what two siblings fit is neither's. */
-static void what_two_fit_is_what_they_have_in_common(void **state)
+/* If a sample has no thread, or the spans have none, a sample that matches two siblings belongs
+ * to their parent. */
+static void siblings_that_both_match_share_their_parent(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
-        {.span = 1, .n = 1, .times = {1150}},                       /* work or other: root */
-        {.span = 1, .n = 1, .times = {1250}},                       /* query is deepest */
-        {.span = 1, .thread_name = "two", .n = 1, .times = {1150}}, /* work does not say: root */
+    static const struct timed_sample samples[] = {
+        /* matches work and other: root */
+        {.span = 1, .n = 1, .times = {1150}},
+        {.span = 1, .n = 1, .times = {1250}}, /* query is the deepest */
+        /* work has no thread name: root */
+        {.span = 1, .thread_name = "two", .n = 1, .times = {1150}},
         {.span = 1, .thread = "9", .thread_name = "two", .n = 1, .times = {1150}}, /* other */
         {.span = 1, .thread = "1", .thread_name = "one", .n = 1, .times = {1150}}, /* work */
     };
@@ -169,7 +176,7 @@ static void what_two_fit_is_what_they_have_in_common(void **state)
 static void a_sample_is_shared_out_by_its_timestamps(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
+    static const struct timed_sample samples[] = {
         {.span = 1,
          .thread = "1",
          .n = 5,
@@ -191,7 +198,8 @@ static void a_sample_is_shared_out_by_its_timestamps(void **state)
 static void a_root_without_samples_of_its_own_keeps_its_way_to_the_store(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{.span = 1, .thread = "1", .n = 1, .times = {1250}}};
+    static const struct timed_sample samples[] = {
+        {.span = 1, .thread = "1", .n = 1, .times = {1250}}};
     struct join_rig *r = run(tree, 4, samples, 1);
     check(r, "root", 0, 1);
     check(r, "work", 0, 1);
@@ -201,21 +209,22 @@ static void a_root_without_samples_of_its_own_keeps_its_way_to_the_store(void **
     join_rig_free(r);
 }
 
-/* Each leaves with the link and the name of the span that it was taken in, if that is one. */
-static void samples_may_leave_with_the_deepest_spans_link(void **state)
+/* Each sample gets the link and the name of the span in which it was taken, if it is a single
+ * one. */
+static void samples_can_get_the_deepest_spans_link(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
+    static const struct timed_sample samples[] = {
         {.span = 1, .thread = "1", .n = 1, .times = {1250}},
         {.span = 1, .thread = "1", .n = 2, .times = {1150, 1160}},
         {.span = 1, .thread = "1", .n = 1, .times = {1050}},
-        {.span = 1, .thread = "1", .n = 2, .times = {1050, 1150}}, /* root and work: two */
+        {.span = 1, .thread = "1", .n = 2, .times = {1050, 1150}}, /* root and work: split in two */
     };
     struct join_rig *r =
         join_rig_new("{hold: 1s, mark: likely, local_root: {link: span}}", NULL, 0);
     struct wire w = {0};
     struct dict d = {0};
-    put_samples(&w, 99, &(struct taken){.span = 99}, 1); /* now the service is a profiled one */
+    put_samples(&w, 99, &(struct timed_sample){.span = 99}, 1); /* the service is profiled now */
     join_rig_send(r, BR_PROFILES, &w, false);
     wire_clear(&w);
     put_spans(&w, tree, 4);
@@ -229,7 +238,7 @@ static void samples_may_leave_with_the_deepest_spans_link(void **state)
                                           "1050 " TRACE "1: thread.id=1 span.name=root\n"
                                           "1050 " TRACE "1: thread.id=1 span.name=root\n"
                                           "1150 " TRACE "2: thread.id=1 span.name=work\n");
-    /* A label that named the root goes. */
+    /* A label that named the root is removed. */
     wire_clear(&w);
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     size_t p = open_profile(&w, &d, &(struct profile_in){.type = "wall", .unit = "nanoseconds"});
@@ -248,17 +257,17 @@ static void samples_may_leave_with_the_deepest_spans_link(void **state)
     assert_int_equal(join_rig_span_int(r, "query", STORED_AT), 3);
     assert_int_equal(join_rig_span_int(r, "work", STORED_AT), 2);
     assert_int_equal(join_rig_span_int(r, "root", STORED_AT), 1);
-    assert_int_equal(join_rig_span_int(r, "other", STORED_AT), 4); /* likely */
+    assert_int_equal(join_rig_span_int(r, "other", STORED_AT), 4); /* mark: likely */
     wire_free(&w);
     join_rig_free(r);
 }
 
-/* A service with a sample that names a span below a root labels every span: its samples that name a
- * root are the root's own, whatever their times, which may be of another clock. */
-static void who_names_a_span_below_names_roots_exactly(void **state)
+/* If a sample names a span below a root, its service labels every span. Samples that name the
+ * root then belong to the root itself, whatever their times, which may come from another clock. */
+static void naming_a_span_below_makes_roots_exact(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
+    static const struct timed_sample samples[] = {
         {.span = 1, .thread = "1", .n = 1, .times = {1250}},
         {.span = 3, .thread = "1", .n = 1, .times = {1050}},
         {.span = 1, .thread = "1", .n = 2, .times = {1150, 1400}},
@@ -268,7 +277,8 @@ static void who_names_a_span_below_names_roots_exactly(void **state)
     for (size_t i = 0; i < BR_COUNT(configs); i++) {
         struct join_rig *r = join_rig_new(configs[i], NULL, 0);
         struct wire w = {0};
-        put_samples(&w, 99, &(struct taken){.span = 99}, 1); /* now the service is a profiled one */
+        put_samples(&w, 99, &(struct timed_sample){.span = 99},
+                    1); /* the service is profiled now */
         join_rig_send(r, BR_PROFILES, &w, false);
         wire_clear(&w);
         put_spans(&w, tree, 4);
@@ -286,12 +296,12 @@ static void who_names_a_span_below_names_roots_exactly(void **state)
     }
 }
 
-/* Who leaves with the deepest span's link waits for it, also where the root has come; and the root,
- * which no sample names then, has no mark. */
+/* A sample that gets the link of the deepest span is held until that span arrives, even if the
+ * root has arrived. The root, which no exported sample names then, has no mark. */
 static void links_to_the_deepest_span_wait_for_it(void **state)
 {
     (void)state;
-    static const struct taken below = {.span = 1, .thread = "1", .n = 1, .times = {1250}};
+    static const struct timed_sample below = {.span = 1, .thread = "1", .n = 1, .times = {1250}};
     struct join_rig *r = join_rig_new(
         "{hold: 5s, profile_hold: 5s, mark: exact, local_root: {link: span}}", NULL, 0);
     struct wire w = {0};
@@ -320,7 +330,8 @@ static void links_to_the_deepest_span_wait_for_it(void **state)
 static void without_timestamps_all_is_the_roots(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{.span = 1, .thread = "1"}, {.span = 2, .thread = "1"}};
+    static const struct timed_sample samples[] = {{.span = 1, .thread = "1"},
+                                                  {.span = 2, .thread = "1"}};
     struct join_rig *r = run(tree, 4, samples, 2);
     check(r, "root", 1, 2);
     check(r, "work", 1, 1);
@@ -328,11 +339,12 @@ static void without_timestamps_all_is_the_roots(void **state)
     join_rig_free(r);
 }
 
-/* Who labels spans that are no roots labels the current one. */
-static void what_names_a_span_below_the_root_is_that_spans(void **state)
+/* An SDK that labels a span that is not a root labels the current span. */
+static void samples_of_a_span_below_the_root_are_its_own(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{.span = 2, .thread = "1", .n = 1, .times = {1250}}};
+    static const struct timed_sample samples[] = {
+        {.span = 2, .thread = "1", .n = 1, .times = {1250}}};
     struct join_rig *r = run(tree, 4, samples, 1);
     check(r, "root", 0, 1);
     check(r, "work", 1, 1);
@@ -341,7 +353,7 @@ static void what_names_a_span_below_the_root_is_that_spans(void **state)
 }
 
 /* A service that calls itself has two local trees in a trace. */
-static void a_server_below_is_a_root_of_its_own(void **state)
+static void a_server_span_below_is_a_root(void **state)
 {
     (void)state;
     static const struct span_in spans[] = {
@@ -350,8 +362,8 @@ static void a_server_below_is_a_root_of_its_own(void **state)
         {.ids = ID(3), .name = "serve", .parent = 2, .kind = 2, .start_ns = 1200, .end_ns = 1800},
         {.ids = ID(4), .name = "inner", .parent = 3, .start_ns = 1300, .end_ns = 1700},
     };
-    static const struct taken samples[] = {{.span = 1, .n = 1, .times = {1400}},
-                                           {.span = 3, .n = 1, .times = {1400}}};
+    static const struct timed_sample samples[] = {{.span = 1, .n = 1, .times = {1400}},
+                                                  {.span = 3, .n = 1, .times = {1400}}};
     struct join_rig *r = run(spans, 4, samples, 2);
     check(r, "root", 0, 1);
     check(r, "call", 1, 1);
@@ -360,7 +372,7 @@ static void a_server_below_is_a_root_of_its_own(void **state)
     join_rig_free(r);
 }
 
-/* Parents in a circle, and a span that is its own parent: every sample is somebody's, once. */
+/* Parents form a cycle, or a span is its own parent: every sample still counts once. */
 static void circles_end(void **state)
 {
     (void)state;
@@ -370,10 +382,10 @@ static void circles_end(void **state)
         {.ids = ID(3), .name = "c", .parent = 2, .start_ns = 1000, .end_ns = 2000},
         {.ids = ID(4), .name = "d", .parent = 4, .start_ns = 1000, .end_ns = 2000},
     };
-    static const struct taken samples[] = {{.span = 1, .n = 1, .times = {1400}},
-                                           {.span = 2, .n = 1, .times = {1400}},
-                                           {.span = 3, .n = 1, .times = {1400}},
-                                           {.span = 4, .n = 1, .times = {1400}}};
+    static const struct timed_sample samples[] = {{.span = 1, .n = 1, .times = {1400}},
+                                                  {.span = 2, .n = 1, .times = {1400}},
+                                                  {.span = 3, .n = 1, .times = {1400}},
+                                                  {.span = 4, .n = 1, .times = {1400}}};
     struct join_rig *r = run(spans, 4, samples, 4);
     long long sum = 0;
     for (unsigned i = 0; i < 4; i++) {
@@ -385,8 +397,8 @@ static void circles_end(void **state)
     join_rig_free(r);
 }
 
-/* Of a trace the newest spans of a service are looked at, as many as the config says. */
-static void what_is_not_looked_at_is_counted(void **state)
+/* Only the newest spans of a service are read from a trace, as many as configured. */
+static void spans_that_are_not_read_are_counted(void **state)
 {
     (void)state;
     enum { MOST = 20 };
@@ -403,7 +415,7 @@ static void what_is_not_looked_at_is_counted(void **state)
         close_resource(&w, o);
         join_rig_send(r, BR_TRACES, &w, true);
         wire_clear(&w);
-        put_samples(&w, 7, &(struct taken){.span = n, .n = 1, .times = {1500}}, 1);
+        put_samples(&w, 7, &(struct timed_sample){.span = n, .n = 1, .times = {1500}}, 1);
         join_rig_send(r, BR_PROFILES, &w, false);
         assert_true(join_rig_count(r, "trace_spans_cut", NULL) == (n > MOST ? 1.0 : 0.0));
         wire_free(&w);
@@ -411,12 +423,13 @@ static void what_is_not_looked_at_is_counted(void **state)
     }
 }
 
-/* Reading 256 spans takes a look at each and one more; every timestamp takes a step for each span,
- * and one more. With one timestamp too many all of it is the root's, and counted as such. */
-static void an_item_costs_so_many_steps_at_most(void **state)
+/* Reading 256 spans takes one lookup for each and one more; every timestamp takes a step for
+ * each span and one more. With one timestamp too many, all of them belong to the root and are
+ * counted as cut. */
+static void steps_of_an_item_are_limited(void **state)
 {
     (void)state;
-    enum { FAMILY = 256, MOST = JOIN_STEPS_MAX / (FAMILY + 1) - JOIN_STEPS_PER_LOOK };
+    enum { FAMILY = 256, MOST = JOIN_STEPS_MAX / (FAMILY + 1) - JOIN_STEPS_PER_LOOKUP };
     uint64_t *times = malloc((MOST + 1) * sizeof *times);
     assert_non_null(times);
     for (unsigned i = 0; i <= MOST; i++)
@@ -460,18 +473,18 @@ static void an_item_costs_so_many_steps_at_most(void **state)
     free(times);
 }
 
-/* Spans of one id, of a service that is not said, each of which has all timestamps taken for it:
- * what is read of them for a request has an end. */
-static void what_was_taken_is_read_so_often_at_most(void **state)
+/* Spans with one id and no service, each of which could have all timestamps: the number of
+ * records read for a request is limited. */
+static void reads_of_deferred_samples_are_limited(void **state)
 {
     (void)state;
     enum { TAKEN = 3000, COPIES = 1000 };
     struct join_rig *r = join_rig_new("{}", NULL, 0);
     struct wire w = {0};
-    static struct taken samples[TAKEN];
+    static struct timed_sample samples[TAKEN];
     r->blind = true;
     for (unsigned i = 0; i < TAKEN; i++)
-        samples[i] = (struct taken){.span = 1, .n = 1, .times = {1000 + i}};
+        samples[i] = (struct timed_sample){.span = 1, .n = 1, .times = {1000 + i}};
     put_samples(&w, 7, samples, TAKEN);
     join_rig_send(r, BR_PROFILES, &w, false);
     wire_clear(&w);
@@ -487,7 +500,8 @@ static void what_was_taken_is_read_so_often_at_most(void **state)
     join_rig_free(r);
 }
 
-/* A chain of 256 spans in each of `n_traces`, roots first, and a sample of each root in turn. */
+/* Sends a chain of 256 spans in each of `n_traces` traces, roots first, and samples of the roots
+ * in turn. */
 static struct join_rig *chains(unsigned n_traces, unsigned n_samples)
 {
     struct join_rig *r = join_rig_new("{span_metrics: {enabled: true}}", NULL, 0);
@@ -534,7 +548,7 @@ static void a_family_is_read_once_for_an_item(void **state)
         struct join_rig *r = chains(n, SAMPLES_OF_CHAINS);
         /* Each sample is compared with 256 spans, and each family is read once. */
         assert_in_range(br_steps() - before, SAMPLES_OF_CHAINS * 257,
-                        SAMPLES_OF_CHAINS * 400 + n * 257 * (JOIN_STEPS_PER_LOOK + 100));
+                        SAMPLES_OF_CHAINS * 400 + n * 257 * (JOIN_STEPS_PER_LOOKUP + 100));
         assert_true(join_rig_count(r, "steps_cut", NULL) < 0.5);
         assert_int_equal((int)join_rig_count(r, "samples_joined", "wall:nanoseconds"),
                          SAMPLES_OF_CHAINS);
@@ -542,16 +556,17 @@ static void a_family_is_read_once_for_an_item(void **state)
     }
 }
 
-/* More families than are remembered: reading them again counts, and what is cut is counted. */
-static void reading_families_is_bounded_too(void **state)
+/* There are more families than fit into the cache. Reading them again takes steps, and samples
+ * that are cut are counted. */
+static void reads_of_families_are_limited(void **state)
 {
     (void)state;
     enum { SAMPLES_OF_CHAINS = 20000, CHAINS = 200 };
     uint64_t before = br_steps();
     struct join_rig *r = chains(CHAINS, SAMPLES_OF_CHAINS);
     assert_in_range(br_steps() - before, JOIN_STEPS_MAX / 2, JOIN_STEPS_MAX * 3 / 2);
-    /* Each sample takes 257 looks and 257 steps, or less where its family is known. */
-    double least = SAMPLES_OF_CHAINS - (double)(JOIN_STEPS_MAX / (257 * JOIN_STEPS_PER_LOOK));
+    /* Each sample takes 257 lookups and 257 steps, or less if its family is cached. */
+    double least = SAMPLES_OF_CHAINS - (double)(JOIN_STEPS_MAX / (257 * JOIN_STEPS_PER_LOOKUP));
     assert_true(join_rig_count(r, "steps_cut", NULL) > least - CHAINS);
     assert_int_equal((int)join_rig_count(r, "samples_joined", "wall:nanoseconds"),
                      SAMPLES_OF_CHAINS);
@@ -564,7 +579,7 @@ static void reading_families_is_bounded_too(void **state)
 #define SAMPLES 60
 
 struct world {
-    struct span_in spans[SPANS]; /* the parent of each is one before it */
+    struct span_in spans[SPANS]; /* a span's parent precedes it */
     char names[SPANS][16];
     unsigned n;
     long long own[SPANS], all[SPANS];
@@ -583,7 +598,8 @@ static bool fits(const struct span_in *s, uint64_t time, const char *thread)
            (!thread || !s->attributes[1] || strcmp(thread, s->attributes[1]) == 0);
 }
 
-/* The deepest span with everything that fits as deep below it: by trying all. */
+/* Returns the deepest matching span that has all other matching spans of its depth below it, by
+ * trying all. */
 static unsigned oracle(const struct world *w, uint64_t time, const char *thread)
 {
     unsigned deepest = 0, depth, best = 0;
@@ -599,12 +615,12 @@ static unsigned oracle(const struct world *w, uint64_t time, const char *thread)
                 all = is_below(w, i, top, &unused);
         }
         if (all)
-            best = top; /* parents come first, so the last is the deepest */
+            best = top; /* parents precede their children, so the last one is the deepest */
     }
     return deepest ? best : 0;
 }
 
-static struct world *make_world(uint64_t *state, struct taken samples[SAMPLES])
+static struct world *make_world(uint64_t *state, struct timed_sample samples[SAMPLES])
 {
     static const char *const threads[] = {"1", "2", NULL};
     struct world *w = calloc(1, sizeof *w);
@@ -622,8 +638,8 @@ static struct world *make_world(uint64_t *state, struct taken samples[SAMPLES])
         s->attributes[0] = s->attributes[1] ? "thread.id" : NULL;
     }
     for (unsigned k = 0; k < SAMPLES; k++) {
-        struct taken *t = &samples[k];
-        *t = (struct taken){.span = 1, .thread = threads[fake_random(&seed) % 3]};
+        struct timed_sample *t = &samples[k];
+        *t = (struct timed_sample){.span = 1, .thread = threads[fake_random(&seed) % 3]};
         t->n = 1 + (unsigned)(fake_random(&seed) % 8);
         for (unsigned i = 0; i < t->n; i++) {
             t->times[i] = 1000 + fake_random(&seed) % 150;
@@ -641,7 +657,7 @@ static struct world *make_world(uint64_t *state, struct taken samples[SAMPLES])
 
 static void one_world(uint64_t seed)
 {
-    struct taken samples[SAMPLES];
+    struct timed_sample samples[SAMPLES];
     struct world *w = make_world(&seed, samples);
     struct join_rig *r = run(w->spans, w->n, samples, SAMPLES);
     for (unsigned i = 0; i < w->n; i++)
@@ -659,16 +675,16 @@ static void shuffle(uint64_t *seed, unsigned *order, unsigned n)
     }
 }
 
-/* Each span and each sample in a request of its own, shuffled, within a second. */
+/* Sends each span and each sample in a separate request, shuffled, within a second. */
 static void one_shuffled_world(uint64_t seed, const char *config)
 {
-    struct taken samples[SAMPLES];
+    struct timed_sample samples[SAMPLES];
     unsigned order[SPANS + SAMPLES];
     struct world *w = make_world(&seed, samples);
     struct join_rig *r = join_rig_new(config, NULL, 0);
     struct wire out = {0};
     shuffle(&seed, order, w->n + SAMPLES);
-    put_samples(&out, 99, &(struct taken){.span = 99}, 1); /* now the service is a profiled one */
+    put_samples(&out, 99, &(struct timed_sample){.span = 99}, 1); /* the service is profiled now */
     join_rig_send(r, BR_PROFILES, &out, false);
     for (unsigned i = 0; i < w->n + SAMPLES; i++) {
         bool span = order[i] < w->n;
@@ -702,14 +718,15 @@ static void random_trees_add_up_in_any_order(void **state)
     }
 }
 
-/* With `link: span`, where spans come up to 8 s after samples that wait for 2 s: each span with a
- * mark has as many samples under its id as it says, or says that it is partial. */
+/* With `link: span`, and spans that arrive up to 8 s after samples that are held for 2 s: each
+ * span with a mark has as many samples under its id as its attribute reports, or is marked as
+ * partial. */
 static void marks_lead_to_samples(void **state)
 {
     (void)state;
     struct join_rig_marks marks = {0};
     for (uint64_t seed = 1; seed <= 100; seed++) {
-        struct taken samples[SAMPLES];
+        struct timed_sample samples[SAMPLES];
         unsigned order[SPANS];
         uint64_t random = seed;
         struct world *w = make_world(&random, samples);
@@ -717,8 +734,8 @@ static void marks_lead_to_samples(void **state)
             "{hold: 3s, profile_hold: 2s, mark: exact, local_root: {link: span}}", NULL, 0);
         struct wire out = {0};
         shuffle(&random, order, w->n);
-        put_samples(&out, 99, &(struct taken){.span = 99},
-                    1); /* now the service is a profiled one */
+        put_samples(&out, 99, &(struct timed_sample){.span = 99},
+                    1); /* the service is profiled now */
         join_rig_send(r, BR_PROFILES, &out, false);
         for (unsigned i = 0; i < SAMPLES + w->n; i++) {
             bool span = i >= SAMPLES;
@@ -743,11 +760,12 @@ static void marks_lead_to_samples(void **state)
     assert_in_range(marks.n_partial, 100, marks.n - 20);
 }
 
-/* Without `hold` the root has all until the span below it comes, and that has its share. */
-static void what_was_the_roots_moves_to_the_span_that_comes_later(void **state)
+/* Without `hold`, the root has all samples until the span below it arrives, which then has its
+ * own. */
+static void samples_move_from_the_root_to_a_later_span(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
+    static const struct timed_sample samples[] = {
         {.span = 1, .thread = "1", .n = 1, .times = {1050}},
         {.span = 1, .thread = "1", .n = 2, .times = {1150, 1250}}};
     struct join_rig *r = join_rig_new("{}", NULL, 0);
@@ -771,8 +789,8 @@ static void what_was_the_roots_moves_to_the_span_that_comes_later(void **state)
     join_rig_free(r);
 }
 
-/* The line of the last output that is about a span. */
-static bool says_partial(struct join_rig *r, const char *span)
+/* Returns true if the line of the last output about this span marks it as partial. */
+static bool is_partial(struct join_rig *r, const char *span)
 {
     const char *line = strstr(join_rig_last(r), span);
     assert_non_null(line);
@@ -780,9 +798,9 @@ static bool says_partial(struct join_rig *r, const char *span)
     return partial && partial < end;
 }
 
-/* Spans come at their end: what was taken below a root that lasts for many windows waits as the
- * root's does, or the spans say that theirs is not all. */
-static void a_span_below_a_long_root_is_whole_or_says_so(void **state)
+/* Spans arrive at their end. Samples in a span below a root that lasts for many windows are
+ * remembered as long as those of the root, or the spans are marked as partial. */
+static void a_span_below_a_long_root_is_complete_or_partial(void **state)
 {
     (void)state;
     enum { N = 50 };
@@ -790,7 +808,7 @@ static void a_span_below_a_long_root_is_whole_or_says_so(void **state)
     struct wire w = {0};
     for (unsigned i = 0; i < N; i++) {
         wire_clear(&w);
-        put_samples(&w, 7, &(struct taken){.span = 1, .n = 1, .times = {1200 + i}}, 1);
+        put_samples(&w, 7, &(struct timed_sample){.span = 1, .n = 1, .times = {1200 + i}}, 1);
         join_rig_send(r, BR_PROFILES, &w, false);
         fake_host_advance(r->h, 4000);
     }
@@ -803,9 +821,9 @@ static void a_span_below_a_long_root_is_whole_or_says_so(void **state)
     put_spans(&w, spans, 3);
     join_rig_send(r, BR_TRACES, &w, true);
     assert_int_equal(join_rig_span_int(r, "root", ALL), N);
-    assert_true(join_rig_span_int(r, "long", ALL) == N || says_partial(r, "long"));
+    assert_true(join_rig_span_int(r, "long", ALL) == N || is_partial(r, "long"));
     check(r, "short", 5, 5);
-    assert_false(says_partial(r, "short"));
+    assert_false(is_partial(r, "short"));
     wire_free(&w);
     join_rig_free(r);
 }
@@ -813,17 +831,17 @@ static void a_span_below_a_long_root_is_whole_or_says_so(void **state)
 static void send_taken(struct join_rig *r, uint64_t span, uint64_t time)
 {
     struct wire w = {0};
-    put_samples(&w, 7, &(struct taken){.span = span, .n = 1, .times = {time}}, 1);
+    put_samples(&w, 7, &(struct timed_sample){.span = span, .n = 1, .times = {time}}, 1);
     join_rig_send(r, BR_PROFILES, &w, false);
     wire_free(&w);
 }
 
-/* What came before a gap longer than the window is forgotten, by the counters and by the figures.
- */
-static void what_came_before_a_gap_counts_nowhere(void **state)
+/* Samples before a gap longer than the window are forgotten, in the metrics and in the totals. */
+static void samples_before_a_gap_are_not_counted(void **state)
 {
     (void)state;
-    for (unsigned rest_ms = 0; rest_ms <= 8000; rest_ms += 8000) { /* and when its memory is used */
+    /* and after its memory has been reused */
+    for (unsigned rest_ms = 0; rest_ms <= 8000; rest_ms += 8000) {
         struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
         struct wire w = {0};
         send_taken(r, 1, 1050);
@@ -835,7 +853,7 @@ static void what_came_before_a_gap_counts_nowhere(void **state)
         join_rig_send(r, BR_TRACES, &w, true);
         check(r, "root", 0, 2);
         check(r, "work", 2, 2);
-        assert_true(says_partial(r, "root"));
+        assert_true(is_partial(r, "root"));
         assert_int_equal((int)join_rig_count(r, "samples_unknown_span", "wall:nanoseconds"), 1);
         assert_int_equal((int)join_rig_count(r, "samples_joined_late", "wall:nanoseconds"), 2);
         wire_free(&w);
@@ -843,8 +861,8 @@ static void what_came_before_a_gap_counts_nowhere(void **state)
     }
 }
 
-/* A span below has come, has samples and has left before those above it come: theirs is not all. */
-static void what_left_below_a_long_span_is_missed(void **state)
+/* A span with samples was evicted before the spans above it arrived: their sums are incomplete. */
+static void evicted_spans_below_make_a_long_span_partial(void **state)
 {
     (void)state;
     static const struct span_in spans[] = {
@@ -854,18 +872,19 @@ static void what_left_below_a_long_span_is_missed(void **state)
     };
     static const struct span_in below = {
         .ids = ID(4), .name = "below", .parent = 2, .start_ns = 1100, .end_ns = 1200};
-    for (unsigned i = 0; i < 4; i++) { /* the one between may come, and leave, with the lowest */
+    /* the span between them may arrive, and be evicted, together with the lowest */
+    for (unsigned i = 0; i < 4; i++) {
         unsigned left = i % 2, with = i / 2;
         struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
         struct wire w = {0};
-        put_samples(&w, 7, &(struct taken){.span = 4}, 1);
+        put_samples(&w, 7, &(struct timed_sample){.span = 4}, 1);
         join_rig_send(r, BR_PROFILES, &w, false);
         wire_clear(&w);
         put_spans(&w, (struct span_in[]){below, spans[2]}, 1 + with);
         join_rig_send(r, BR_TRACES, &w, true);
         for (unsigned k = 0; k < (left ? 10 : 2); k++) {
             wire_clear(&w);
-            put_samples(&w, 7, (struct taken[]){{.span = 1}, {.span = 3}}, 2);
+            put_samples(&w, 7, (struct timed_sample[]){{.span = 1}, {.span = 3}}, 2);
             join_rig_send(r, BR_PROFILES, &w, false);
             fake_host_advance(r->h, 4000);
         }
@@ -874,15 +893,15 @@ static void what_left_below_a_long_span_is_missed(void **state)
         join_rig_send(r, BR_TRACES, &w, true);
         check(r, "top", left ? 10 : 2, left ? 20 : 5);
         check(r, "beside", left ? 10 : 2, left ? 10 : 2);
-        assert_int_equal(says_partial(r, "top"), left);
-        assert_false(says_partial(r, "beside"));
+        assert_int_equal(is_partial(r, "top"), left);
+        assert_false(is_partial(r, "beside"));
         wire_free(&w);
         join_rig_free(r);
     }
 }
 
-/* The same, of a span that has come but waits as the one below it leaves. */
-static void what_leaves_while_a_long_span_waits_is_missed(void **state)
+/* The same for a span that has arrived and is held when the span below it is evicted. */
+static void evictions_during_a_hold_make_a_span_partial(void **state)
 {
     (void)state;
     static const struct span_in spans[] = {
@@ -891,7 +910,7 @@ static void what_leaves_while_a_long_span_waits_is_missed(void **state)
     };
     struct join_rig *r = join_rig_new("{window: 10s, hold: 5s}", NULL, 0);
     struct wire w = {0};
-    put_samples(&w, 7, &(struct taken){.span = 2}, 1);
+    put_samples(&w, 7, &(struct timed_sample){.span = 2}, 1);
     join_rig_send(r, BR_PROFILES, &w, false);
     for (unsigned i = 0; i < 2; i++) {
         wire_clear(&w);
@@ -900,13 +919,13 @@ static void what_leaves_while_a_long_span_waits_is_missed(void **state)
         for (unsigned k = 0; k < 5 && i == 0; k++) {
             fake_host_advance(r->h, 4000);
             wire_clear(&w);
-            put_samples(&w, 7, &(struct taken){.span = 1}, 1);
+            put_samples(&w, 7, &(struct timed_sample){.span = 1}, 1);
             join_rig_send(r, BR_PROFILES, &w, false);
         }
     }
     fake_host_advance(r->h, 6000);
     check(r, "top", 5, 5);
-    assert_true(says_partial(r, "top"));
+    assert_true(is_partial(r, "top"));
     wire_free(&w);
     join_rig_free(r);
 }
@@ -922,29 +941,29 @@ SUITE(join_local)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_timestamp_is_the_deepest_open_spans),
-        cmocka_unit_test(what_two_fit_is_what_they_have_in_common),
+        cmocka_unit_test(siblings_that_both_match_share_their_parent),
         cmocka_unit_test(a_sample_is_shared_out_by_its_timestamps),
         cmocka_unit_test(a_root_without_samples_of_its_own_keeps_its_way_to_the_store),
-        cmocka_unit_test(samples_may_leave_with_the_deepest_spans_link),
-        cmocka_unit_test(who_names_a_span_below_names_roots_exactly),
+        cmocka_unit_test(samples_can_get_the_deepest_spans_link),
+        cmocka_unit_test(naming_a_span_below_makes_roots_exact),
         cmocka_unit_test(links_to_the_deepest_span_wait_for_it),
         cmocka_unit_test(without_timestamps_all_is_the_roots),
-        cmocka_unit_test(what_names_a_span_below_the_root_is_that_spans),
-        cmocka_unit_test(a_server_below_is_a_root_of_its_own),
+        cmocka_unit_test(samples_of_a_span_below_the_root_are_its_own),
+        cmocka_unit_test(a_server_span_below_is_a_root),
         cmocka_unit_test(circles_end),
-        cmocka_unit_test(what_is_not_looked_at_is_counted),
-        cmocka_unit_test(an_item_costs_so_many_steps_at_most),
-        cmocka_unit_test(what_was_taken_is_read_so_often_at_most),
+        cmocka_unit_test(spans_that_are_not_read_are_counted),
+        cmocka_unit_test(steps_of_an_item_are_limited),
+        cmocka_unit_test(reads_of_deferred_samples_are_limited),
         cmocka_unit_test(a_family_is_read_once_for_an_item),
-        cmocka_unit_test(reading_families_is_bounded_too),
+        cmocka_unit_test(reads_of_families_are_limited),
         cmocka_unit_test(random_trees_add_up),
         cmocka_unit_test(random_trees_add_up_in_any_order),
         cmocka_unit_test(marks_lead_to_samples),
-        cmocka_unit_test(what_was_the_roots_moves_to_the_span_that_comes_later),
-        cmocka_unit_test(a_span_below_a_long_root_is_whole_or_says_so),
-        cmocka_unit_test(what_came_before_a_gap_counts_nowhere),
-        cmocka_unit_test(what_left_below_a_long_span_is_missed),
-        cmocka_unit_test(what_leaves_while_a_long_span_waits_is_missed),
+        cmocka_unit_test(samples_move_from_the_root_to_a_later_span),
+        cmocka_unit_test(a_span_below_a_long_root_is_complete_or_partial),
+        cmocka_unit_test(samples_before_a_gap_are_not_counted),
+        cmocka_unit_test(evicted_spans_below_make_a_long_span_partial),
+        cmocka_unit_test(evictions_during_a_hold_make_a_span_partial),
     };
     return RUN_VARIANTS(tests, join_rig_order_falling);
 }

@@ -5,19 +5,20 @@
 #include "tests/support/join_rig.h"
 #include "tests/support/test.h"
 
-struct taken {
+struct timed_sample {
     const char *type, *unit;
     uint64_t value;
 };
 
-static const struct taken go[] = {{"samples", "count", 3}, {"cpu", "nanoseconds", 30000000}};
-static const struct taken heap[] = {
+static const struct timed_sample go[] = {{"samples", "count", 3}, {"cpu", "nanoseconds", 30000000}};
+static const struct timed_sample heap[] = {
     {"alloc_objects", "count", 7}, {"alloc_space", "bytes", 4096}, {"inuse_space", "bytes", 1024}};
-static const struct taken wall[] = {{"wall", "nanoseconds", 50000000}};
-static const struct taken counts[] = {{"samples", "count", 4}};
+static const struct timed_sample wall[] = {{"wall", "nanoseconds", 50000000}};
+static const struct timed_sample counts[] = {{"samples", "count", 4}};
 
-/* One resource with a profile for each. */
-static void send_samples(struct join_rig *r, uint64_t span, const struct taken *t, unsigned n)
+/* Sends one resource with a profile for each sample. */
+static void send_samples(struct join_rig *r, uint64_t span, const struct timed_sample *t,
+                         unsigned n)
 {
     struct wire w = {0};
     struct dict d = {0};
@@ -62,7 +63,7 @@ static void check(struct join_rig *r, const char *what, const char *service, con
 
 #define NOT_THERE (-1.0)
 
-/* Go says the same twice, as counts and as nanoseconds. */
+/* Go reports the same samples twice, as counts and as nanoseconds. */
 static void a_spans_samples_are_counted_once(void **state)
 {
     (void)state;
@@ -85,7 +86,7 @@ static void a_spans_samples_are_counted_once(void **state)
     join_rig_free(r);
 }
 
-static void what_waited_for_its_span_is_counted_when_it_comes(void **state)
+static void pending_samples_are_counted_when_the_span_arrives(void **state)
 {
     (void)state;
     static const char *const configs[] = {"{span_metrics: {enabled: true}}",
@@ -102,7 +103,7 @@ static void what_waited_for_its_span_is_counted_when_it_comes(void **state)
     }
 }
 
-/* Two workers that share a table: the first two names are theirs, the others are one. */
+/* Two workers share a table: the first two names have separate counters, the others share one. */
 static void series_are_bounded(void **state)
 {
     (void)state;
@@ -129,8 +130,8 @@ static void series_are_bounded(void **state)
     br_shared_free(shared);
 }
 
-/* A timestamp below the root counts for the span that was open. */
-static void samples_count_for_the_spans_whose_they_are(void **state)
+/* A timestamp in a span below the root counts for that span. */
+static void samples_count_for_the_spans_they_belong_to(void **state)
 {
     (void)state;
     static const uint64_t times[] = {1050, 1150, 1160};
@@ -178,9 +179,9 @@ SUITE(join_metrics)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_spans_samples_are_counted_once),
-        cmocka_unit_test(what_waited_for_its_span_is_counted_when_it_comes),
+        cmocka_unit_test(pending_samples_are_counted_when_the_span_arrives),
         cmocka_unit_test(series_are_bounded),
-        cmocka_unit_test(samples_count_for_the_spans_whose_they_are),
+        cmocka_unit_test(samples_count_for_the_spans_they_belong_to),
         cmocka_unit_test(off_by_default),
     };
     return RUN_VARIANTS(tests, join_rig_order);

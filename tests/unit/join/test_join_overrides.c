@@ -9,11 +9,11 @@ struct fixture {
     struct join_overrides overrides;
 };
 
-static void begin(struct fixture *f, bool asked)
+static void begin(struct fixture *f, bool enabled)
 {
     *f = (struct fixture){.h = fake_host_new()};
     f->node = (struct br_node){.id = "join/a", .host = &f->h->host};
-    join_overrides_start(&f->overrides, &f->node, asked);
+    join_overrides_start(&f->overrides, &f->node, enabled);
 }
 
 static void end(struct fixture *f)
@@ -24,7 +24,7 @@ static void end(struct fixture *f)
     fake_host_free(f->h);
 }
 
-/* For `ms` from now; what it gave. */
+/* Sets an override for `ms` from now and returns the result. */
 static int set(struct fixture *f, uint64_t id, const char *service, uint64_t ms, double percentage,
                uint64_t slow_ns)
 {
@@ -45,7 +45,7 @@ static bool keeps(struct fixture *f, const char *service, const uint8_t *trace,
                                duration_ns);
 }
 
-/* A threshold of 50 per cent is half of 2^56: the ids just below and at it. */
+/* A threshold of 50 percent is half of 2^56: the ids just below it and at it. */
 static const uint8_t low[16] = {[9] = 0x7f, [10] = 0xff}, high[16] = {[9] = 0x80};
 
 static void a_override_asks_for_service_length_and_trace(void **state)
@@ -84,17 +84,17 @@ static void a_override_ends_by_the_clock(void **state)
     assert_true(keeps(&f, "shop", NULL, 0));
     fake_host_advance(f.h, 1);
     assert_false(keeps(&f, "shop", NULL, 0));
-    assert_int_equal(set(&f, 2, "shop", 0, 100, 0), 0); /* over before it began */
+    assert_int_equal(set(&f, 2, "shop", 0, 100, 0), 0); /* expired before it began */
     end(&f);
 }
 
-static void what_is_not_for_it(void **state)
+static void overrides_of_others_are_ignored(void **state)
 {
     struct fixture f;
     char name[JOIN_OVERRIDE_SERVICE_MAX + 2];
     (void)state;
     begin(&f, false);
-    assert_int_equal(set(&f, 1, "shop", 100, 100, 0), 0); /* links survive anyway */
+    assert_int_equal(set(&f, 1, "shop", 100, 100, 0), 0); /* all links are kept anyway */
     end(&f);
     begin(&f, true);
     const struct br_override scrape = {.id = 1, .until_ms = UINT64_MAX, .service = "shop"};
@@ -117,9 +117,10 @@ static void rules_are_bounded_and_the_ended_make_room(void **state)
         assert_int_equal(set(&f, i + 1, "shop", 10 + i % 2, 100, 0), 1);
     assert_int_equal(set(&f, 100, "cart", 50, 100, 0), BR_EFULL);
     assert_false(keeps(&f, "cart", NULL, 0));
-    assert_int_equal(set(&f, BR_OVERRIDES_MAX, "cart", 50, 100, 0), 1); /* in its own place */
+    /* replaces the override with this id */
+    assert_int_equal(set(&f, BR_OVERRIDES_MAX, "cart", 50, 100, 0), 1);
     fake_host_advance(f.h, 10);
-    assert_int_equal(set(&f, 100, "cart", 50, 100, 0), 1); /* half of them have ended */
+    assert_int_equal(set(&f, 100, "cart", 50, 100, 0), 1); /* half of them have expired */
     end(&f);
 }
 
@@ -130,7 +131,7 @@ static void add_line(const struct br_collected *c, void *arg)
                   (unsigned long long)c->override, (unsigned long long)c->until_ms);
 }
 
-static void says_what_it_keeps(void **state)
+static void reports_its_state(void **state)
 {
     struct fixture f;
     struct br_str out = {0};
@@ -161,9 +162,9 @@ SUITE(join_overrides)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_override_asks_for_service_length_and_trace),
         cmocka_unit_test(a_override_ends_by_the_clock),
-        cmocka_unit_test(what_is_not_for_it),
+        cmocka_unit_test(overrides_of_others_are_ignored),
         cmocka_unit_test(rules_are_bounded_and_the_ended_make_room),
-        cmocka_unit_test(says_what_it_keeps),
+        cmocka_unit_test(reports_its_state),
     };
     return RUN(tests, NULL, NULL);
 }

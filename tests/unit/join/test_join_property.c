@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random spans and samples in random orders and requests, through two workers that share a table;
- * the fields of their messages in every order, one for each seed.
- * The oracle knows nothing of tables: a sample is joined exactly when its span came less than a
- * window before or after it, and then it has that span's name and attributes and no other's.
+ * Random spans and samples in random orders and requests, through two workers that share a table.
+ * Each seed writes the fields of messages in a different order.
+ *
+ * The oracle knows nothing about the table: a sample is joined exactly if its span arrived less
+ * than a window before or after it, and then it has the name and the attributes of that span and of
+ * no other.
  */
 #include "base/mem.h"
 #include "core/shared.h"
@@ -12,9 +14,11 @@
 #include "tests/support/test.h"
 
 #define WINDOW_MS 10000
-#define CLOCK_MS 300 /* the table's clock ticks each 100 ms, workers' clocks differ by SKEW_MS */
+#define CLOCK_MS                                                                                   \
+    300 /* the table's clock ticks every 100 ms; clocks of workers differ by SKEW_MS               \
+         */
 #define SKEW_MS 70
-#define AGAIN_MS 500 /* within it a span may be sent twice */
+#define AGAIN_MS 500 /* within this time a span may be sent twice */
 #define SPANS_MAX 20000
 #define SAMPLES_MAX 10000
 #define REQUESTS_MAX 400
@@ -34,7 +38,7 @@ struct span {
     uint64_t trace, id;
     unsigned service;
     char name[32], route[32]; /* route "": none */
-    unsigned request[2];      /* sent in these; 0: not */
+    unsigned request[2];      /* numbers of the requests that contain it; 0: none */
     bool came;
     int64_t came_ms;
 };
@@ -58,7 +62,7 @@ struct world {
     unsigned n_spans, n_samples, n_requests;
     struct span spans[SPANS_MAX];
     struct sample samples[SAMPLES_MAX];
-    struct request requests[REQUESTS_MAX]; /* by time; 0 is none */
+    struct request requests[REQUESTS_MAX]; /* by time; 0 is unused */
 };
 
 static unsigned below(struct world *w, unsigned n)
@@ -205,7 +209,7 @@ static void advance_to(struct join_rig *r, int64_t start, int64_t ms)
         fake_host_advance(r->h, (uint64_t)(ms - now));
 }
 
-/* Both clocks go on together, the second a little behind. */
+/* Advances both clocks; the second is slightly behind. */
 static void both_to(struct join_rig *rigs[2], int64_t start, int64_t ms)
 {
     for (int64_t at = (int64_t)rigs[0]->h->now_ms - start; at < ms;) {
@@ -239,7 +243,7 @@ struct seen {
     unsigned joined, plain;
 };
 
-/* One line of the output: what the sample has is its span's, or nothing. */
+/* Checks one line of the output: the sample has the attributes of its span, or none. */
 static void check_line(struct world *w, char *line, bool must, struct seen *seen)
 {
     unsigned i = (unsigned)strtoul(line, NULL, 10);
@@ -256,13 +260,14 @@ static void check_line(struct world *w, char *line, bool must, struct seen *seen
     bool linked = s->means != BY_NOTHING;
     bool near = linked && span->came && apart <= WINDOW_MS - CLOCK_MS;
     bool far = !linked || !span->came || apart > WINDOW_MS + CLOCK_MS + AGAIN_MS;
-    if ((added && (far || strcmp(added, want) != 0)) || (!added && near && must))
+    bool wrong = added ? far || strcmp(added, want) != 0 : near && must;
+    if (wrong)
         fail_msg("seed %llu: sample %u of span %u, %lld ms after it%s: %s",
                  (unsigned long long)w->seed, i, s->span, (long long)(s->came_ms - span->came_ms),
                  span->came ? "" : " (never sent)", line);
     seen->joined += added != NULL;
     seen->plain += !linked;
-    /* Whatever named the span is a link now, and says nothing else. */
+    /* The span is now named by a link, and by nothing else. */
     char id[32];
     (void)snprintf(id, sizeof id, "/%016llx:", (unsigned long long)span->id);
     if (linked != (strstr(line, id) != NULL))
@@ -279,7 +284,7 @@ static double total(struct join_rig *rigs[2], const char *name)
     return n;
 }
 
-/* Reads all output; every sample must have come out once and be counted once. */
+/* Reads all output; every sample must be exported once and counted once. */
 static struct seen look(struct world *w, struct join_rig *rigs[2], bool must)
 {
     struct seen seen = {0};
@@ -348,8 +353,8 @@ static void every_linked_sample_is_joined_and_none_wrongly(void **state)
         one_world(seed, 300, 600, CONFIG "hold_max_bytes: 1000000000}", judge_all);
 }
 
-/* What is written is what is counted, whatever left the table in between. */
-static void judge_overflow(struct world *w, struct join_rig *rigs[2])
+/* Metrics and output agree even if spans were evicted in between. */
+static void check_overflow(struct world *w, struct join_rig *rigs[2])
 {
     struct seen seen = look(w, rigs, false);
     assert_int_equal(total(rigs, "samples_joined") + total(rigs, "samples_joined_late"),
@@ -359,17 +364,17 @@ static void judge_overflow(struct world *w, struct join_rig *rigs[2])
     assert_true(evicted > 0);
 }
 
-/* The smallest table holds a third of the spans. */
+/* The smallest table has room for a third of the spans. */
 static void a_table_that_overflows_joins_none_wrongly(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++)
         one_world(seed, SPANS_MAX, SAMPLES_MAX,
-                  CONFIG "hold_max_bytes: 1000000000, max_bytes: 1048576}", judge_overflow);
+                  CONFIG "hold_max_bytes: 1000000000, max_bytes: 1048576}", check_overflow);
 }
 
-/* Late ones that could not wait are counted, and have no name. */
-static void judge_full_hold(struct world *w, struct join_rig *rigs[2])
+/* Late samples that could not be held are counted, and have no name. */
+static void check_full_hold(struct world *w, struct join_rig *rigs[2])
 {
     struct seen seen = look(w, rigs, false);
     double joined = total(rigs, "samples_joined"), late = total(rigs, "samples_joined_late");
@@ -378,12 +383,12 @@ static void judge_full_hold(struct world *w, struct join_rig *rigs[2])
     assert_true(seen.joined < joined + late);
 }
 
-/* Where little may wait, some samples pass before their span comes. */
+/* If few bytes may be held, some samples are forwarded before their span arrives. */
 static void a_hold_that_overflows_joins_none_wrongly(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++)
-        one_world(seed, 300, 600, CONFIG "hold_max_bytes: 3000}", judge_full_hold);
+        one_world(seed, 300, 600, CONFIG "hold_max_bytes: 3000}", check_full_hold);
 }
 
 SUITE(join_property)

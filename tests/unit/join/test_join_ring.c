@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ring of the join's table and the buckets over it: what leaves, and positions come round. */
-#include "processors/join/table/internal.h"
+/* The rings of the join's table and the buckets above them: eviction, and positions that wrap
+ * around. */
+#include "processors/join/table/slots.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_enter.h"
 #include "tests/support/join_table_rig.h"
 #include "tests/support/test.h"
 
-/* Hashes differ with each run, and now and then a bucket and its neighbour are full: mostly of
- * none, a few spans at most of the thousands here. */
+/* Hashes differ with each run, so occasionally a bucket and its neighbour are full. This loses
+ * at most a few of the thousands of spans here, usually none. */
 #define FULL_BUCKETS_MAX 30
 
-/* Spans of one shard: those whose arrival moves the same ring. */
-static void the_oldest_leave_first(void **state)
+/* The spans evicted are the oldest ones of the same shard. */
+static void the_oldest_are_evicted_first(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -25,7 +26,7 @@ static void the_oldest_leave_first(void **state)
     assert_true(s.max_bytes <= MIB);
     assert_true(tally.evicted > N / 4);
     assert_int_equal(table_rig_sum(tally.unknown) + table_rig_sum(tally.late), 0);
-    /* Shards fill alike, so that what is left is the newest, but for a fringe. */
+    /* Shards fill evenly, so apart from a small margin the remaining spans are the newest. */
     struct seen seen = {0};
     uint64_t n_found = 0, n_lost = 0;
     for (uint64_t k = 1; k <= N; k++) {
@@ -41,9 +42,9 @@ static void the_oldest_leave_first(void **state)
     join_table_free(t);
 }
 
-/* Records of every size go round the ring many times, so that what is left at its end takes every
- * size. */
-static void records_of_every_size_go_round(void **state)
+/* Records of every size wrap around the ring many times, so that the remainder at its end takes
+ * every size. */
+static void records_of_every_size_wrap_around(void **state)
 {
     (void)state;
     static char text[JOIN_ATTRIBUTES_BYTES_MAX];
@@ -73,9 +74,9 @@ static void records_of_every_size_go_round(void **state)
     join_table_free(t);
 }
 
-/* A bucket and its neighbour have room for twenty. With some 9,700 of the shortest records in
- * 20,000 slots they are full now and then, and the oldest span leaves although the ring has room:
- * its record lies dead there. */
+/* A bucket and its neighbour have room for twenty records. About 9,700 of the shortest records
+ * in 20,000 slots fill some of them. The oldest span is then evicted although the ring has room,
+ * and its record is dead. */
 static void full_buckets_lose_their_oldest(void **state)
 {
     (void)state;
@@ -84,7 +85,7 @@ static void full_buckets_lose_their_oldest(void **state)
     enum { N = 100000, RECORD = 80 };
     uint64_t n_dead = 0;
     struct seen seen = {0};
-    (void)table_rig_look(t, 0, 1, NOW, &seen); /* so that spans are indexed as they come */
+    (void)table_rig_look(t, 0, 1, NOW, &seen); /* so that spans are indexed when they arrive */
     for (uint64_t k = 1; k <= N; k++) {
         struct ids i = table_rig_ids(1, k);
         struct join_span span = {.span_id = i.span};
@@ -101,7 +102,7 @@ static void full_buckets_lose_their_oldest(void **state)
     join_table_free(t);
 }
 
-/* Goes on at a later position, after spans that have all left. */
+/* Continues at a later position, after all spans have been evicted. */
 static void jump(struct join_table *t, uint64_t position)
 {
     for (unsigned k = 0; k < join_table_n_shards(t); k++) {
@@ -111,8 +112,8 @@ static void jump(struct join_table *t, uint64_t position)
     }
 }
 
-/* What is kept of a position are its low bits, and those come round: in a family after months. */
-static void positions_come_round(void **state)
+/* Only the low bits of positions are stored, and they wrap around; in a family after months. */
+static void positions_wrap_around(void **state)
 {
     (void)state;
     static const uint8_t service[] = "shop";
@@ -130,7 +131,7 @@ static void positions_come_round(void **state)
             assert_int_equal(table_rig_look(t, 1 + n / 8, n, NOW, &seen), JOIN_FOUND);
             if (n % 8 == 7) {
                 struct join_relative family[256];
-                struct join_looked more;
+                struct join_search more;
                 unsigned size = join_table_family(t, i.trace, service, 4, 77, family, 256, &more);
                 assert_int_equal(size, n == 7 ? 7 : 8);
             }
@@ -140,16 +141,16 @@ static void positions_come_round(void **state)
     }
 }
 
-/* The bucket of a span's id. */
+/* Returns the bucket of a span's id. */
 static const struct bucket *bucket_of(struct join_table *t, const struct ids *i)
 {
     uint64_t hash = join_table_mix(t, br_load64(i->span));
     return join_slots_home(join_table_shard(t, hash), hash).bucket;
 }
 
-/* A bucket has room for ten: two of twelve lie in its neighbour. Sent again, they are found there
- * for as long as their new records stay, and not only the old ones. */
-static void what_lies_in_the_neighbour_is_found_when_sent_again(void **state)
+/* A bucket has room for ten records, so two of twelve are in its neighbour. If they are sent
+ * again, the new records are found there, too, and not only the old ones. */
+static void records_in_the_neighbour_are_found_when_sent_again(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -163,7 +164,7 @@ static void what_lies_in_the_neighbour_is_found_when_sent_again(void **state)
         if (bucket_of(t, &i) == bucket)
             ours[n++] = k;
     }
-    /* 88 bytes each, of which 8,600 fit. */
+    /* 88 bytes each; 8,600 of them fit */
     for (unsigned round = 0; round < 2; round++) {
         for (unsigned i = 0; i < N; i++)
             table_rig_enter(t, 1, ours[i], "a", NOW, &tally);
@@ -194,9 +195,9 @@ static uint64_t live_slots(const struct join_table *t)
     return n;
 }
 
-/* In a slot they come round after 32 GiB, here in eight steps: what has left must not seem to be
- * there again, where by then another record is, or the middle of one. */
-static void what_has_left_does_not_come_round(void **state)
+/* Positions in slots wrap around after 32 GiB, here in eight steps. An evicted record must not
+ * seem to be present again when its position is that of another record, or is inside one. */
+static void evicted_records_do_not_reappear(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -219,8 +220,8 @@ static void what_has_left_does_not_come_round(void **state)
     join_table_free(t);
 }
 
-/* A record of these takes 88 bytes, and 12/16 of 31/32 of the table are ring: 8,600 fit. */
-static void what_left_after_its_window_was_not_evicted(void **state)
+/* Such a record takes 88 bytes, and 12/16 of 31/32 of the table are rings: 8,600 fit. */
+static void expired_records_do_not_count_as_evicted(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -243,7 +244,7 @@ static void what_left_after_its_window_was_not_evicted(void **state)
     join_table_free(t);
 }
 
-/* The next number after `k` of a span whose home is the bucket. */
+/* Returns the next number after `k` of a span that belongs to this bucket. */
 static uint64_t next_at_home(struct join_table *t, const struct bucket *bucket, uint64_t k)
 {
     for (;;) {
@@ -264,7 +265,7 @@ static void a_sample_without_a_slot_is_unknown_at_once(void **state)
     uint64_t hash = join_table_mix(t, br_load64(first.span)), k = 0;
     const struct bucket *bucket = join_slots_home(join_table_shard(t, hash), hash).bucket;
     (void)table_rig_look(t, 0, 1, NOW,
-                         &(struct seen){0}); /* so that spans are indexed as they come */
+                         &(struct seen){0}); /* so that spans are indexed when they arrive */
     for (unsigned n = 0; n < 2 * WAYS; n++)
         table_rig_enter(t, 7, k = next_at_home(t, bucket, k), "a", NOW, &tally);
     assert_int_equal(table_rig_stats(t, NOW).spans, 2 * WAYS);
@@ -282,13 +283,13 @@ static void a_sample_without_a_slot_is_unknown_at_once(void **state)
 SUITE(join_ring)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_oldest_leave_first),
-        cmocka_unit_test(records_of_every_size_go_round),
+        cmocka_unit_test(the_oldest_are_evicted_first),
+        cmocka_unit_test(records_of_every_size_wrap_around),
         cmocka_unit_test(full_buckets_lose_their_oldest),
-        cmocka_unit_test(positions_come_round),
-        cmocka_unit_test(what_lies_in_the_neighbour_is_found_when_sent_again),
-        cmocka_unit_test(what_has_left_does_not_come_round),
-        cmocka_unit_test(what_left_after_its_window_was_not_evicted),
+        cmocka_unit_test(positions_wrap_around),
+        cmocka_unit_test(records_in_the_neighbour_are_found_when_sent_again),
+        cmocka_unit_test(evicted_records_do_not_reappear),
+        cmocka_unit_test(expired_records_do_not_count_as_evicted),
         cmocka_unit_test(a_sample_without_a_slot_is_unknown_at_once),
     };
     return RUN_VARIANTS(tests, table_rig_way);

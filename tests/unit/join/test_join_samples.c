@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the join does to samples: their links, and the attributes they get. */
+/* Changes that the join makes to samples: links and attributes. */
 #include "base/mem.h"
 #include "tests/support/join_steps.h"
 #include "tests/support/otlp_text.h"
@@ -18,8 +18,8 @@ static void a_linked_sample_gets_its_spans_name(void **state)
     join_rig_free(r);
 }
 
-/* What the join has nothing to say about leaves byte for byte as it came. */
-static void what_does_not_join_passes_unchanged(void **state)
+/* Items without anything to join are forwarded byte for byte. */
+static void items_without_joins_pass_unchanged(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{sample_attributes: [http.route]}", NULL, 0);
@@ -37,7 +37,7 @@ static void what_does_not_join_passes_unchanged(void **state)
         assert_memory_equal(r->out[1 + spans].bytes.data, w.data, w.len);
     }
     wire_clear(&w);
-    join_rig_send(r, BR_PROFILES, &w, false); /* no resources, no dictionary */
+    join_rig_send(r, BR_PROFILES, &w, false); /* without resources or dictionary */
     join_rig_send(r, BR_TRACES, &w, true);
     assert_int_equal(r->out[3].bytes.len + r->out[4].bytes.len, 0);
     struct br_buf *buf =
@@ -56,8 +56,9 @@ static void what_does_not_join_passes_unchanged(void **state)
 }
 
 struct label_case {
-    const char *key, *value, *trace_key, *trace_value; /* values NULL: none */
-    const char *link;                                  /* that the sample gets; NULL: not joined */
+    const char *key, *value, *trace_key, *trace_value; /* value NULL: absent */
+    /* link that the sample gets; NULL: not joined */
+    const char *link;
 };
 
 static void labels_name_spans(void **state)
@@ -82,7 +83,7 @@ static void labels_name_spans(void **state)
          "4bf92f3577b34da6a3ce929d0e0e4736/00f067aa0ba902b7"},
         {"span_id", "00f067aa0ba902b7", "trace_id", "4BF92F3577B34DA6A3CE929D0E0E4736",
          "4bf92f3577b34da6a3ce929d0e0e4736/00f067aa0ba902b7"},
-        /* not these */
+        /* not an id of the span */
         {"span_id", "00f067aa0ba902b8", NULL, NULL, NULL},
         {"span_id", "", NULL, NULL, NULL},
         {"span_id", "0000000000000000", NULL, NULL, NULL},
@@ -133,8 +134,8 @@ static void labels_name_spans(void **state)
     }
 }
 
-/* A sample with the label span_id, whose AnyValue is the text `first`, and with another one unless
- * `key` is NULL. */
+/* Sends a sample with the label span_id, whose AnyValue is the text `first`, and with a second
+ * label unless `key` is NULL. */
 static const char *join_labelled(struct join_rig *r, const char *first, const char *key,
                                  const char *value)
 {
@@ -160,16 +161,16 @@ static void ids_come_in_every_type(void **state)
     (void)state;
     struct join_rig *r = join_rig_new("{}", NULL, 0);
     join_steps_send_span(r, "shop", 7, 0xfedcba9876543210u, "op");
-    /* JFR: signed */
+    /* JFR writes ids as signed integers */
     assert_non_null(strstr(join_labelled(r, "'intValue': '-81985529216486896'", NULL, NULL),
                            "5 " T7 "/fedcba9876543210: span_id=-81985529216486896 span.name=op\n"));
-    /* fe dc ba 98 76 54 32 10, and all but the last of them */
+    /* the bytes fe dc ba 98 76 54 32 10, and all but the last of them */
     assert_non_null(
         strstr(join_labelled(r, "'bytesValue': '/ty6mHZUMhA='", NULL, NULL), "span.name=op\n"));
     assert_null(strstr(join_labelled(r, "'bytesValue': '/ty6mHZUMg=='", NULL, NULL), "span.name"));
     assert_non_null(strstr(join_labelled(r, "'arrayValue': {'values': [{" LABEL "}]}", NULL, NULL),
                            "span.name=op\n"));
-    /* a list of equal ids is one id */
+    /* a list of equal ids counts as one id */
     assert_non_null(
         strstr(join_labelled(r, "'arrayValue': {'values': [{" LABEL "}, {" LABEL "}]}", NULL, NULL),
                "span.name=op\n"));
@@ -177,7 +178,7 @@ static void ids_come_in_every_type(void **state)
     join_rig_free(r);
 }
 
-/* Sends one sample with these labels and returns the text of what leaves. */
+/* Sends one sample with these labels and returns the output as text. */
 static const char *with_labels(struct join_rig *r, const char *const (*labels)[2], size_t n,
                                const struct ids *link)
 {
@@ -199,7 +200,7 @@ static const char *with_labels(struct join_rig *r, const char *const (*labels)[2
     return join_rig_last(r);
 }
 
-/* asyncio: the SDK labels a thread with all requests that it serves. */
+/* With asyncio, the SDK labels a thread with all requests that it serves. */
 static void a_sample_of_several_spans_stays_unlinked(void **state)
 {
     (void)state;
@@ -249,7 +250,7 @@ static void a_repeated_label_is_not_ambiguous(void **state)
     struct ids two = join_ids(7, 2);
     join_steps_send_span(r, "shop", 7, 1, "one");
     join_steps_send_span(r, "shop", 7, 2, "two");
-    /* the same id twice; a name behind the first in the list; ids beside a link */
+    /* the same id twice; a name after the first in the list; ids in addition to a link */
     static const char *const same[][2] = {{"span_id", "1"}, {"span_id", "01"}};
     static const char *const other[][2] = {
         {"profile_id", "2"}, {"span_id", "1"}, {"profile_id", "3"}};
@@ -258,7 +259,7 @@ static void a_repeated_label_is_not_ambiguous(void **state)
     assert_non_null(strstr(with_labels(r, other, 3, NULL), "span.name=one\n"));
     assert_non_null(strstr(with_labels(r, linked, 2, &two), "span.name=two\n"));
     assert_int_equal((int)join_rig_count(r, "samples_ambiguous", CPU), 0);
-    /* an earlier join said so already */
+    /* an earlier join has added this already */
     static const char *const again[][2] = {
         {"span_id", "1"}, {"span_id", "2"}, {"profile.join", "ambiguous"}};
     const char *text = with_labels(r, again, 3, NULL);
@@ -280,7 +281,7 @@ static void the_first_label_of_the_list_wins(void **state)
     join_rig_free(r);
 }
 
-/* A label becomes a link whether its span is known or not; samples with the same share one. */
+/* A label becomes a link whether its span is known or not; samples with the same label share it. */
 static void labels_become_links(void **state)
 {
     (void)state;
@@ -303,7 +304,7 @@ static void labels_become_links(void **state)
     const char *text = join_rig_last(r);
     assert_int_equal(strncmp(text, "5 " T7 "/" S42 ": span_id=2a trace_id=7\n", 72), 0);
     assert_non_null(strstr(text, "\n6 00000000000000000000000000000000/" S42 ": span_id=2a\n"));
-    /* 200 link indices of two bytes, two links of 30, the zero entry, and longer lengths. */
+    /* 200 link indices of two bytes, two links of 30 bytes, the zero entry, and longer lengths */
     assert_in_range(r->out[0].bytes.len, before + 400, before + 400 + 2 * 30 + 2 + 30);
     wire_free(&w);
     join_rig_free(r);
@@ -326,16 +327,17 @@ static void a_link_beats_a_label(void **state)
     put_sample(&w, &(struct sample_in){.value = 1,
                                        .attributes = {label, trace},
                                        .link = dict_link(&d, b.trace, b.span)});
-    put_sample(&w, &(struct sample_in){.value = 2, /* zeros are no link */
+    put_sample(&w, &(struct sample_in){.value = 2, /* a link of zeros is ignored */
                                        .attributes = {label},
                                        .link = dict_link(&d, none, none)});
-    put_sample(&w, &(struct sample_in){.value = 3, /* a trace alone is none, but the label's */
-                                       .attributes = {label},
-                                       .link = dict_link(&d, b.trace, NULL)});
-    put_sample(&w, &(struct sample_in){.value = 4, /* a link without a trace leaves the label's */
+    /* a link with a trace alone is ignored; the label counts */
+    put_sample(&w, &(struct sample_in){
+                       .value = 3, .attributes = {label}, .link = dict_link(&d, b.trace, NULL)});
+    put_sample(&w, &(struct sample_in){.value = 4, /* a link without a trace gets the label's */
                                        .attributes = {trace},
                                        .link = dict_link(&d, NULL, a.span)});
-    put_sample(&w, &(struct sample_in){.value = 5, /* a link's trace beats the label's */
+    /* the trace of a link takes precedence over the label's */
+    put_sample(&w, &(struct sample_in){.value = 5,
                                        .attributes = {label, trace},
                                        .link = dict_link(&d, b.trace, NULL)});
     wire_close(&w, p);
@@ -352,7 +354,7 @@ static void a_link_beats_a_label(void **state)
     join_rig_free(r);
 }
 
-/* A request with span 42 of trace 7 that has these attributes. */
+/* Sends a request with span 42 of trace 7 that has these attributes. */
 static void send_attributes(struct join_rig *r, const char *attributes)
 {
     join_rig_send_text(
@@ -363,9 +365,9 @@ static void send_attributes(struct join_rig *r, const char *attributes)
         attributes);
 }
 
-/* Doubles have the fewest digits that are read as the same, as OTLP/JSON has them: 0.1 + 0.2 needs
- * 17 of them. What is sent are all digits of the doubles 0x3fd3333333333334, 0x3fb999999999999a and
- * 0x44b52d02c7e14af6. */
+/* Doubles are written with the fewest digits that are read as the same number, as in OTLP/JSON:
+ * 0.1 + 0.2 needs 17 of them. The test sends all digits of the doubles 0x3fd3333333333334,
+ * 0x3fb999999999999a and 0x44b52d02c7e14af6. */
 static void numbers_are_written_as_everywhere(void **state)
 {
     (void)state;
@@ -435,8 +437,8 @@ static void values_of_every_type_become_text(void **state)
     join_rig_free(r);
 }
 
-/* Texts are cut, but not inside a character: U+20AC has three bytes. */
-static void long_texts_are_cut_to_whole_characters(void **state)
+/* Texts are truncated between characters: U+20AC has three bytes. */
+static void long_texts_are_truncated_between_characters(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{sample_attributes: [long]}", NULL, 0);
@@ -525,8 +527,8 @@ static void past_max_values_a_value_is_other(void **state)
     join_rig_free(r);
 }
 
-/* A join behind a join, as a gateway behind a sidecar, adds nothing twice. */
-static void what_is_there_is_not_added_again(void **state)
+/* A join after another join, as in a gateway after a sidecar, adds nothing twice. */
+static void existing_attributes_are_not_added_again(void **state)
 {
     (void)state;
     static const char config[] = "{sample_attributes: [http.route], hold: 1s}";
@@ -555,8 +557,8 @@ static void what_is_there_is_not_added_again(void **state)
     join_rig_free(b);
 }
 
-/* Several dictionary fields are one, concatenated; what the join adds comes behind all of them. */
-static void additions_come_behind_every_dictionary(void **state)
+/* Several dictionary fields are concatenated; entries that the join adds follow all of them. */
+static void additions_follow_every_dictionary(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{}", NULL, 0);
@@ -573,7 +575,7 @@ static void additions_come_behind_every_dictionary(void **state)
     close_resource(&w, o);
     (void)dict_attribute(&d, "thread.name", "main");
     dict_put(&w, &d);
-    char second[256]; /* its string is behind thread.name */
+    char second[256]; /* its string follows thread.name */
     (void)snprintf(second, sizeof second,
                    "{'dictionary': {'stringTable': ['color'], 'attributeTable': ["
                    "{'keyStrindex': %u, 'value': {'stringValue': 'red'}}]}}",
@@ -592,7 +594,7 @@ SUITE(join_samples)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_linked_sample_gets_its_spans_name),
-        cmocka_unit_test(what_does_not_join_passes_unchanged),
+        cmocka_unit_test(items_without_joins_pass_unchanged),
         cmocka_unit_test(labels_name_spans),
         cmocka_unit_test(ids_come_in_every_type),
         cmocka_unit_test(a_sample_of_several_spans_stays_unlinked),
@@ -604,11 +606,11 @@ SUITE(join_samples)
         cmocka_unit_test(numbers_are_written_as_everywhere),
         cmocka_unit_test(sample_attributes_come_from_span_and_resource),
         cmocka_unit_test(values_of_every_type_become_text),
-        cmocka_unit_test(long_texts_are_cut_to_whole_characters),
+        cmocka_unit_test(long_texts_are_truncated_between_characters),
         cmocka_unit_test(long_items_keep_every_attribute),
         cmocka_unit_test(past_max_values_a_value_is_other),
-        cmocka_unit_test(what_is_there_is_not_added_again),
-        cmocka_unit_test(additions_come_behind_every_dictionary),
+        cmocka_unit_test(existing_attributes_are_not_added_again),
+        cmocka_unit_test(additions_follow_every_dictionary),
     };
     return RUN_VARIANTS(tests, join_rig_order);
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the join does to spans: their marks and figures. Expected figures are arithmetic. */
+/* Changes that the join makes to spans: marks and totals. Expected figures are computed by hand. */
 #include "base/mem.h"
 #include "tests/support/join_steps.h"
 #include "tests/support/test.h"
 
 /* --- Spans ------------------------------------------------------------------------------------ */
 
-static void spans_of_profiled_services_wait_for_their_figures(void **state)
+static void spans_of_profiled_services_are_held_for_totals(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 10s}", NULL, 0);
     join_steps_send_span(r, "cart", 7, 2, "b");
     fake_host_advance(r->h, 10000);
-    assert_int_equal(r->n_out, 1); /* nobody knew yet whether cart is profiled */
+    assert_int_equal(r->n_out, 1); /* it was not known yet whether cart is profiled */
     join_steps_send_span(r, "cart", 7, 2, "b");
     assert_int_equal(r->n_out, 2);
     join_steps_send_sample(r, "shop", 7, 1, 5);
@@ -35,9 +35,9 @@ static void spans_of_profiled_services_wait_for_their_figures(void **state)
     join_rig_free(r);
 }
 
-/* The first spans of a service wait too: that it is profiled is known with its first profile only.
- * Without one the others do not, until none has come for a window. */
-static void the_first_spans_of_a_service_wait(void **state)
+/* The first spans of a service are held, too, because only its first profile shows that it is
+ * profiled. Without a profile, later spans are not held until none has arrived for a window. */
+static void the_first_spans_of_a_service_are_held(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 10s, window: 30s}", NULL, 0);
@@ -50,7 +50,8 @@ static void the_first_spans_of_a_service_wait(void **state)
     assert_int_equal(join_rig_span_int(r, "first", "profile.sample_count"), 5);
     assert_int_equal(r->n_out, 3);
     unsigned n_at_once[2] = {0};
-    for (unsigned i = 0; i < 40; i++) { /* 20 seconds of cart, more than a window of nothing, 20 */
+    /* 20 seconds of cart, more than a window without spans, 20 seconds */
+    for (unsigned i = 0; i < 40; i++) {
         unsigned before = r->n_out;
         join_steps_send_span(r, "cart", 7, 100 + i, "cart");
         n_at_once[i / 20] += r->n_out > before;
@@ -73,16 +74,17 @@ static void send_marked_span(struct join_rig *r, uint64_t span, const char *mark
     wire_free(&w);
 }
 
-/* Bridges mark each local root, samples or not. Who has waited knows better. */
-static void marks_that_lead_nowhere_are_taken_away(void **state)
+/* Bridges mark each local root, with or without samples. After a hold it is known which have
+ * samples. */
+static void marks_without_samples_are_removed(void **state)
 {
     (void)state;
     for (unsigned exact = 0; exact < 2; exact++) {
         struct join_rig *r =
             join_rig_new(exact ? "{hold: 10s, mark: exact}" : "{hold: 10s}", NULL, 0);
         send_marked_span(r, 42, S42);                /* has samples */
-        send_marked_span(r, 43, "000000000000002b"); /* has none */
-        send_marked_span(r, 44, "mine");             /* is nothing that a bridge writes */
+        send_marked_span(r, 43, "000000000000002b"); /* has no samples */
+        send_marked_span(r, 44, "mine");             /* not a mark that a bridge writes */
         join_steps_send_sample(r, "shop", 7, 42, 5);
         fake_host_advance(r->h, 10000);
         assert_int_equal(r->n_out, 4);
@@ -96,9 +98,9 @@ static void marks_that_lead_nowhere_are_taken_away(void **state)
     }
 }
 
-/* What did not wait may have samples that are still to come; and of samples that were lost the
- * store has some. */
-static void marks_that_may_lead_somewhere_stay(void **state)
+/* Samples of a span that was not held may still arrive. If samples were lost, the profile store
+ * has some of them. */
+static void marks_that_may_have_samples_stay(void **state)
 {
     (void)state;
     struct join_rig *r =
@@ -115,8 +117,8 @@ static void marks_that_may_lead_somewhere_stay(void **state)
     join_rig_free(r);
 }
 
-/* A request each 150 s, a profile each 15 s, whose samples name no span between: the service counts
- * as profiled all the time. */
+/* A request every 150 s and a profile every 15 s, whose samples name no span in between: the
+ * service counts as profiled all the time. */
 static void rare_requests_are_likely(void **state)
 {
     (void)state;
@@ -169,8 +171,8 @@ static void wait_and_sample(struct join_rig *r, unsigned n, uint64_t each_ms)
     }
 }
 
-/* A span comes at its end: what waits for it does so as long as samples keep coming. */
-static void a_span_that_lasts_for_many_windows_has_all_samples(void **state)
+/* A span arrives at its end: samples are remembered until then, as long as further ones arrive. */
+static void a_span_of_many_windows_has_all_samples(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
@@ -183,8 +185,8 @@ static void a_span_that_lasts_for_many_windows_has_all_samples(void **state)
     join_rig_free(r);
 }
 
-/* Where none came for a window they are forgotten, and the span says that some are missing. */
-static void a_span_whose_samples_were_lost_in_part_says_so(void **state)
+/* If none arrives for a window, the samples are forgotten, and the span is marked as partial. */
+static void a_span_that_lost_samples_is_partial(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
@@ -199,7 +201,7 @@ static void a_span_whose_samples_were_lost_in_part_says_so(void **state)
     join_rig_free(r);
 }
 
-/* Samples name local roots: behind a button of any other span there would be nothing. */
+/* Samples name local roots, so a button on any other span would show nothing. */
 static void only_spans_that_samples_can_name_are_likely(void **state)
 {
     (void)state;
@@ -233,9 +235,9 @@ static void only_spans_that_samples_can_name_are_likely(void **state)
     join_rig_free(r);
 }
 
-/* With an instance in the profile's resource only spans of that instance are likely; references
- * count. */
-static void instances_are_told_apart(void **state)
+/* If the profile's resource has an instance, only spans of that instance are likely. References
+ * to strings count, too. */
+static void instances_are_distinguished(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
@@ -267,8 +269,8 @@ static void instances_are_told_apart(void **state)
     join_rig_free(r);
 }
 
-/* Some profilers do not say whose profile it is: the joined spans do. */
-static void profiles_without_a_service_name_have_their_spans(void **state)
+/* Some profilers do not report the service; it is taken from the joined spans. */
+static void profiles_without_a_service_use_their_spans_service(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
@@ -305,7 +307,7 @@ struct figure_case {
     struct profile_in profile;
     struct sample_in samples[3];
     unsigned n;
-    const char *want; /* type, count and duration of the span */
+    const char *want; /* type, count and duration on the span */
 };
 
 static void figures_follow_type_unit_and_period(void **state)
@@ -313,19 +315,20 @@ static void figures_follow_type_unit_and_period(void **state)
     (void)state;
     static const uint8_t id[16] = {0xab, 0xcd};
     static const struct figure_case cases[] = {
-        /* values are nanoseconds; 30 ms and 24 ms at one sample each 10 ms are 3 and 2 */
+        /* values are nanoseconds; 30 ms and 24 ms with one sample every 10 ms are 3 and 2
+         * samples */
         {{"cpu", "nanoseconds", "cpu", "nanoseconds", 10000000, NULL},
          {{.value = 30000000}, {.value = 24000000}},
          2,
          "cpu:nanoseconds profile.sample_count=5 profile.duration_us=54000 "
          "profile.inclusive_sample_count=5 profile.inclusive_duration_us=54000"},
-        /* without a period each sample is one */
+        /* without a period each sample counts as one */
         {{"cpu", "nanoseconds", NULL, NULL, 0, NULL},
          {{.value = 30000000}, {.value = 24000000}},
          2,
          "cpu:nanoseconds profile.sample_count=2 profile.duration_us=54000 "
          "profile.inclusive_sample_count=2 profile.inclusive_duration_us=54000"},
-        /* timestamps count, and tell the time by the period */
+        /* timestamps are counted, and the time is their number times the period */
         {{"cpu", "nanoseconds", "cpu", "nanoseconds", 10000000, NULL},
          {{.no_value = true, .n_times = 4}},
          1,
@@ -341,7 +344,7 @@ static void figures_follow_type_unit_and_period(void **state)
          1,
          "cpu:microseconds profile.sample_count=1 profile.duration_us=1500 "
          "profile.inclusive_sample_count=1 profile.inclusive_duration_us=1500"},
-        /* values are periods: 3 + 1 + 2 at 1/19 s */
+        /* values are numbers of periods: 3 + 1 + 2 of 1/19 s */
         {{"samples", "count", "cpu", "nanoseconds", 52631578, NULL},
          {{.value = 3}, {.value = 1}, {.no_value = true, .n_times = 2}},
          3,
@@ -352,7 +355,7 @@ static void figures_follow_type_unit_and_period(void **state)
          1,
          "samples:count profile.sample_count=3 profile.duration_us=30000 "
          "profile.inclusive_sample_count=3 profile.inclusive_duration_us=30000"},
-        /* a count without a period, or with one that is no CPU's, has no time */
+        /* a count without a period, or with a period that is not of CPU time, has no time */
         {{"samples", "count", NULL, NULL, 0, NULL},
          {{.value = 3}, {.value = 4}},
          2,
@@ -378,7 +381,7 @@ static void figures_follow_type_unit_and_period(void **state)
          1,
          "off_cpu:nanoseconds profile.sample_count=1 profile.duration_us=1234 "
          "profile.inclusive_sample_count=1 profile.inclusive_duration_us=1234"},
-        /* values below zero (deltas of some profilers) and numbers beyond all sense do no harm */
+        /* negative values (deltas of some profilers) and absurdly large numbers do no harm */
         {{"cpu", "nanoseconds", NULL, NULL, 0, NULL},
          {{.value = (uint64_t)-5}, {.value = 2000}},
          2,
@@ -425,9 +428,9 @@ static void figures_follow_type_unit_and_period(void **state)
     }
 }
 
-/* Go's CPU profiles say the same twice, as samples:count and as cpu:nanoseconds; a wall profile of
- * the same span is another time. The CPU's counts, once. */
-static void types_of_one_span_do_not_add_up(void **state)
+/* Go's CPU profiles contain the same samples twice, as samples:count and as cpu:nanoseconds. A
+ * wall profile of the same span is a different time. The CPU time counts, once. */
+static void types_of_one_span_are_not_added(void **state)
 {
     (void)state;
     static const struct profile_in profiles[] = {
@@ -466,20 +469,20 @@ static void types_of_one_span_do_not_add_up(void **state)
 SUITE(join_spans)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans_of_profiled_services_wait_for_their_figures),
-        cmocka_unit_test(the_first_spans_of_a_service_wait),
-        cmocka_unit_test(marks_that_lead_nowhere_are_taken_away),
-        cmocka_unit_test(marks_that_may_lead_somewhere_stay),
+        cmocka_unit_test(spans_of_profiled_services_are_held_for_totals),
+        cmocka_unit_test(the_first_spans_of_a_service_are_held),
+        cmocka_unit_test(marks_without_samples_are_removed),
+        cmocka_unit_test(marks_that_may_have_samples_stay),
         cmocka_unit_test(rare_requests_are_likely),
         cmocka_unit_test(likely_spans_are_marked_at_once),
-        cmocka_unit_test(a_span_that_lasts_for_many_windows_has_all_samples),
-        cmocka_unit_test(a_span_whose_samples_were_lost_in_part_says_so),
+        cmocka_unit_test(a_span_of_many_windows_has_all_samples),
+        cmocka_unit_test(a_span_that_lost_samples_is_partial),
         cmocka_unit_test(only_spans_that_samples_can_name_are_likely),
-        cmocka_unit_test(instances_are_told_apart),
-        cmocka_unit_test(profiles_without_a_service_name_have_their_spans),
+        cmocka_unit_test(instances_are_distinguished),
+        cmocka_unit_test(profiles_without_a_service_use_their_spans_service),
         cmocka_unit_test(a_mark_that_is_there_stays),
         cmocka_unit_test(figures_follow_type_unit_and_period),
-        cmocka_unit_test(types_of_one_span_do_not_add_up),
+        cmocka_unit_test(types_of_one_span_are_not_added),
     };
     return RUN_VARIANTS(tests, join_rig_order);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The join's table: which samples find which spans, and what is counted. */
+/* The join's table: which samples find which spans, and how they are counted. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -54,7 +54,7 @@ static void ids_must_be_equal(void **state)
     assert_int_equal(table_rig_look(t, 7, 43, NOW, &seen), JOIN_UNKNOWN);
     assert_int_equal(seen.n, 0);
     assert_int_equal(table_rig_look(t, 0, 42, NOW, &seen),
-                     JOIN_FOUND); /* a span id alone is enough */
+                     JOIN_FOUND); /* a span id alone is sufficient */
     assert_string_equal(seen.name, "a");
     join_table_free(t);
 }
@@ -72,7 +72,7 @@ static void a_span_id_of_two_traces_needs_the_trace(void **state)
     assert_string_equal(seen.name, "a");
     assert_int_equal(table_rig_look(t, 8, 42, NOW, &seen), JOIN_FOUND);
     assert_string_equal(seen.name, "b");
-    /* A sample that cannot be told apart is unknown at once, and adds to neither. */
+    /* A sample that matches two spans is unknown at once, and is added to neither. */
     assert_int_equal(table_rig_sample(t, 0, 42, NOW, &seen, &tally), JOIN_UNKNOWN);
     assert_int_equal(tally.unknown[1], 1);
     struct join_totals f;
@@ -113,7 +113,7 @@ static void the_same_span_again_replaces_it_and_keeps_its_figures(void **state)
     assert_int_equal(table_rig_stats(t, NOW).spans, 1);
     assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[JOIN_CPU_TIME], 1);
-    assert_false(tally.any); /* nothing was late, nothing left */
+    assert_false(tally.any); /* no sample was late, no record evicted */
     join_table_free(t);
 }
 
@@ -125,7 +125,7 @@ static void the_window_has_an_edge(void **state)
     struct seen seen = {0};
     table_rig_enter(t, 7, 42, "a", NOW, &tally);
     assert_int_equal(table_rig_sample(t, 7, 42, NOW + WINDOW_MS, &seen, &tally), JOIN_FOUND);
-    /* The clock of the table ticks ten times a second. */
+    /* The table's clock ticks ten times a second. */
     assert_int_equal(table_rig_sample(t, 7, 42, NOW + WINDOW_MS + 200, &seen, &tally),
                      JOIN_TOO_LATE);
     assert_int_equal(seen.n, 1);
@@ -134,14 +134,14 @@ static void the_window_has_an_edge(void **state)
                      JOIN_TOO_LATE);
     join_table_expire(t, NOW + 2 * WINDOW_MS + 2000, &tally);
     assert_int_equal(table_rig_stats(t, NOW).spans, 0);
-    assert_false(tally.any); /* what left after its time is not missed */
+    assert_false(tally.any); /* an expired span does not count as evicted */
     assert_int_equal(table_rig_look(t, 7, 42, NOW + 2 * WINDOW_MS + 2000, &seen), JOIN_UNKNOWN);
     join_table_free(t);
 }
 
-#define TICK_MS 100 /* the clock of the table */
+#define TICK_MS 100 /* tick of the table's clock */
 
-/* A span waits for its samples, and samples for their span, for a window and no tick more. */
+/* Spans and pending records are valid for a window and not a tick longer. */
 static void the_window_ends_at_its_edge(void **state)
 {
     (void)state;
@@ -163,8 +163,8 @@ static void the_window_ends_at_its_edge(void **state)
     }
 }
 
-/* A record stays for two windows and a second, and leaves a tick later. */
-static void records_leave_at_their_edge(void **state)
+/* A record is kept for two windows and a second, and removed a tick later. */
+static void records_expire_at_their_edge(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -191,7 +191,8 @@ static void a_late_sample_adds_nothing(void **state)
     join_table_free(t);
 }
 
-/* Workers read the clock once a loop turn: one may enter what for another lies ahead. */
+/* Workers read the clock once per loop iteration, so one may enter a record that is in the
+ * future of another. */
 static void clocks_of_workers_may_differ(void **state)
 {
     (void)state;
@@ -237,7 +238,7 @@ static void a_sample_before_its_span_is_late_once(void **state)
     join_table_free(t);
 }
 
-static void a_label_alone_waits_too(void **state)
+static void a_span_id_alone_is_pending_too(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -245,7 +246,8 @@ static void a_label_alone_waits_too(void **state)
     assert_int_equal(table_rig_sample(t, 0, 42, NOW, NULL, &tally), JOIN_UNKNOWN);
     table_rig_enter(t, 7, 42, "a", NOW, &tally);
     assert_int_equal(tally.late[1], 1);
-    table_rig_enter(t, 8, 42, "b", NOW, &tally); /* another span: they are given away */
+    /* another span: the totals belong to the first one */
+    table_rig_enter(t, 8, 42, "b", NOW, &tally);
     assert_int_equal(tally.late[1], 1);
     struct join_totals f;
     struct ids i = table_rig_ids(8, 42);
@@ -253,8 +255,8 @@ static void a_label_alone_waits_too(void **state)
     join_table_free(t);
 }
 
-/* Samples of a label alone wait; a later one says of which trace the span is. */
-static void what_waits_takes_a_trace_over(void **state)
+/* Samples with a span id alone are pending; a later sample determines the trace of the span. */
+static void a_pending_record_adopts_a_trace(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -273,7 +275,7 @@ static void what_waits_takes_a_trace_over(void **state)
     join_table_free(t);
 }
 
-static void a_sample_whose_span_never_comes_is_unknown_once(void **state)
+static void a_sample_without_its_span_is_unknown_once(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -320,7 +322,7 @@ static void a_sample_after_the_window_begins_anew(void **state)
     join_table_free(t);
 }
 
-static void samples_of_items_that_wait_are_not_counted_here(void **state)
+static void samples_of_held_items_are_not_counted(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -371,7 +373,7 @@ static void figures_add_up_by_measure_and_stop_at_their_limits(void **state)
     }
     assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
     for (unsigned m = 0; m < JOIN_MEASURES; m++)
-        assert_int_equal(f.count[m], 4); /* 8 types on 4 measures */
+        assert_int_equal(f.count[m], 4); /* 8 types of 4 measures */
     for (unsigned m = 0; m < JOIN_OTHER; m++)
         assert_int_equal(f.time_ns[m], 200);
     assert_memory_equal(f.profile_id, profile, 16);
@@ -388,7 +390,7 @@ static void figures_add_up_by_measure_and_stop_at_their_limits(void **state)
     join_table_free(t);
 }
 
-/* Past the types of one span, samples that wait are still counted, as "other". */
+/* If a span has too many types, waiting samples are still counted, as "other". */
 static void types_past_a_spans_limit_are_other(void **state)
 {
     (void)state;
@@ -405,8 +407,8 @@ static void types_past_a_spans_limit_are_other(void **state)
     join_table_free(t);
 }
 
-/* A table of 1 MiB has 16 shards with figures for an eighth of their 64 KiB each. */
-static void without_room_for_figures_samples_are_unknown_at_once(void **state)
+/* A table of 1 MiB has 16 shards, each with totals in an eighth of its 64 KiB. */
+static void without_totals_samples_are_unknown_at_once(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -418,7 +420,7 @@ static void without_room_for_figures_samples_are_unknown_at_once(void **state)
     assert_true(pending <= most);
     assert_true(pending > most / 2);
     assert_int_equal(table_rig_sum(tally.unknown), n - pending);
-    /* Everything is free again once they have left. */
+    /* All totals are free again once the records have been removed. */
     join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
     assert_int_equal(table_rig_sum(tally.unknown), n);
     for (uint64_t k = 1; k <= n; k++)
@@ -427,33 +429,35 @@ static void without_room_for_figures_samples_are_unknown_at_once(void **state)
     join_table_free(t);
 }
 
-/* Timestamps that leave before the span is asked for are the span's that the sample names. */
-static void what_was_taken_is_the_named_spans_when_it_leaves(void **state)
+/* Deferred timestamps that are evicted before their span is read belong to the span that the
+ * sample names. */
+static void evicted_timestamps_belong_to_the_named_span(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     struct ids i = table_rig_ids(7, 42);
     struct join_totals f;
-    struct join_taken_cursor cursor = {0};
+    struct join_deferred_cursor cursor = {0};
     const struct join_sample s = {
-        .trace_id = i.trace, .span_id = i.span, .time_ns = 30, .count = 3, .taken = true};
-    const struct join_taken taken = {.unit_ns = 1, .has_value = true, .value = 30, .n_times = 3};
+        .trace_id = i.trace, .span_id = i.span, .time_ns = 30, .count = 3, .deferred = true};
+    const struct join_deferred deferred = {
+        .unit_ns = 1, .has_value = true, .value = 30, .n_times = 3};
     (void)join_table_sample(t, &s, true, NOW, table_rig_on_found, NULL, &tally);
-    join_table_take(t, &s, &taken, (const uint64_t[]){5, 6, 7}, NULL, NOW, &tally);
+    join_table_defer(t, &s, &deferred, (const uint64_t[]){5, 6, 7}, NULL, NOW, &tally);
     table_rig_enter(t, 7, 42, "a", NOW + WINDOW_MS, &tally);
-    assert_true(join_table_any_taken(t, NOW + WINDOW_MS));
-    assert_false(join_table_any_taken(t, NOW + WINDOW_MS + TICK_MS));
-    assert_true(join_table_taken(t, i.trace, i.span, &cursor));
-    assert_int_equal(cursor.taken.n_times, 3);
+    assert_true(join_table_any_deferred(t, NOW + WINDOW_MS));
+    assert_false(join_table_any_deferred(t, NOW + WINDOW_MS + TICK_MS));
+    assert_true(join_table_next_deferred(t, i.trace, i.span, &cursor));
+    assert_int_equal(cursor.deferred.n_times, 3);
     assert_true(cursor.times[2] == 7);
-    assert_false(join_table_taken(t, i.trace, i.span, &cursor));
+    assert_false(join_table_next_deferred(t, i.trace, i.span, &cursor));
     assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[0], 0);
     assert_true(join_totals_cpu_ns(&f) == 30);
     join_table_expire(t, NOW + 2 * WINDOW_MS + 2000, &tally);
-    cursor = (struct join_taken_cursor){0};
-    assert_false(join_table_taken(t, i.trace, i.span, &cursor));
+    cursor = (struct join_deferred_cursor){0};
+    assert_false(join_table_next_deferred(t, i.trace, i.span, &cursor));
     assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[0], 3);
     assert_true(f.time_ns[0] == 30);
@@ -462,7 +466,7 @@ static void what_was_taken_is_the_named_spans_when_it_leaves(void **state)
     join_table_free(t);
 }
 
-static void statistics_say_what_is_there(void **state)
+static void statistics_match_the_contents(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -524,19 +528,20 @@ static void a_service_is_profiled_for_twice_the_interval_of_its_profiles(void **
     struct join_table *t = table_rig_new(MIB);
     uint64_t interval = 5 * WINDOW_MS, last = NOW + interval;
     assert_true(join_table_profiled(t, 77, NOW));
-    assert_true(join_table_profiled(t, 77, NOW + 200)); /* of another kind */
+    assert_true(join_table_profiled(t, 77, NOW + 200)); /* a profile of another type */
     assert_false(join_table_is_profiled(t, 77, NOW + WINDOW_MS + 2000));
     assert_true(join_table_profiled(t, 77, last));
     assert_true(join_table_is_profiled(t, 77, last + 2 * interval - 2000));
     assert_false(join_table_is_profiled(t, 77, last + 2 * interval + 2000));
-    assert_true(join_table_profiled(t, 77, last + 4000 * 1000)); /* it has begun anew */
+    /* the interval was too long, so the service starts anew */
+    assert_true(join_table_profiled(t, 77, last + 4000 * 1000));
     assert_false(join_table_is_profiled(t, 77, last + 4000 * 1000 + WINDOW_MS + 2000));
     join_table_free(t);
 }
 
-/* None takes another's place, up to the maximum; beyond it who has none is told so, until some are
- * not profiled any more. */
-static void services_do_not_push_each_other_out(void **state)
+/* No service takes the place of another. Beyond the maximum the table returns false, until some
+ * services are not profiled any more. */
+static void services_do_not_displace_each_other(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -556,8 +561,8 @@ static void services_do_not_push_each_other_out(void **state)
     join_table_free(t);
 }
 
-/* Of those with spans, likewise: who has no place is none that waits. */
-static void newcomers_are_so_many_at_most(void **state)
+/* The same for services with spans: a service without a place is not a newcomer. */
+static void newcomers_are_limited(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
@@ -628,13 +633,13 @@ static void without_memory_nothing_breaks(void **state)
 
 /* --- A random history ------------------------------------------------------------------------- */
 
-/* Every sample ends in exactly one of found, late, unknown and too late. */
+/* Every sample ends as exactly one of found, late, unknown and too late. */
 static void a_random_history_counts_every_sample_once(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 8; seed++) {
         uint64_t random = seed, now = NOW, n_samples = 0, found = 0, too_late = 0;
-        /* Few ids: everything happens to them. Many: the table overflows. */
+        /* With few ids all cases occur for each of them; with many the table overflows. */
         uint64_t n_ids = seed % 2 ? 50 : 30000;
         struct join_table *t = table_rig_new(MIB);
         struct join_tally tally = {0};
@@ -689,10 +694,10 @@ static void a_random_history_counts_every_sample_once(void **state)
     }
 }
 
-/* A full table is not forgotten in one turn of the loop. */
-static void spans_are_forgotten_some_at_a_time(void **state)
+/* A full table is not emptied in one loop iteration. */
+static void spans_expire_some_at_a_time(void **state)
 {
-    enum { SPANS = 20000, AT_ONCE = 8192 };
+    enum { SPANS = 20000, SORTED_MAX = 8192 };
     (void)state;
     struct join_table *t = table_rig_new(8 * MIB);
     struct join_tally tally = {0};
@@ -702,14 +707,14 @@ static void spans_are_forgotten_some_at_a_time(void **state)
     for (bool more = true; more;) {
         assert_int_equal(table_rig_stats(t, NOW).spans, left);
         more = join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
-        assert_int_equal(more, left >= AT_ONCE);
-        left -= left < AT_ONCE ? left : AT_ONCE;
+        assert_int_equal(more, left >= SORTED_MAX);
+        left -= left < SORTED_MAX ? left : SORTED_MAX;
     }
     assert_int_equal(table_rig_stats(t, NOW).spans, 0);
     join_table_free(t);
 }
 
-/* True when every page of it is there. */
+/* Returns true if every page of the range is resident. */
 static bool is_resident(const struct join_pages *pages)
 {
     static unsigned char there[16384];
@@ -724,13 +729,13 @@ static bool is_resident(const struct join_pages *pages)
     return true;
 }
 
-/* Makes all that come next; their bytes. */
+/* Makes all pages that are due and returns their bytes. */
 static size_t make_pages(struct join_table *t)
 {
     struct join_pages pages, other;
     size_t made = 0;
     while (join_table_pages_begin(t, &pages)) {
-        assert_false(join_table_pages_begin(t, &other)); /* one at a time */
+        assert_false(join_table_pages_begin(t, &other)); /* one range at a time */
         join_table_pages_make(&pages);
         assert_true(is_resident(&pages));
         join_table_pages_end(t);
@@ -748,29 +753,30 @@ static bool can_make_pages(void)
     return can;
 }
 
-/* A span's record has 100 bytes or so: the twelve of 16 MiB that are the ring are not full with
- * 20,000 of them, and are with 160,000. */
-static void pages_are_there_before_records_are(void **state)
+/* A span's record takes about 100 bytes: 20,000 of them do not fill the rings, which are 12 of
+ * 16 MiB; 160,000 do. */
+static void pages_are_made_before_records(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(16 * MIB);
     struct join_tally tally = {0};
     struct seen seen = {0};
     size_t made = make_pages(t), more;
-    assert_true(made < MIB); /* nothing but heads of families, while there is no span */
+    assert_true(made < MIB); /* only heads of families while there are no spans */
     table_rig_enter(t, 1, 1, "a", NOW, &tally);
     more = make_pages(t);
-    /* A quarter of the ring, up to a large page more, and the buckets. */
+    /* a quarter of the ring, up to a large page more, and the buckets */
     assert_in_range(more, table_rig_shared ? 1 : 4 * MIB, 7 * MIB);
     made += more;
     for (unsigned i = 2; i <= 160000; i++) {
         table_rig_enter(t, 1, i, "a", NOW, &tally);
         if (i % 500 == 0)
             made += make_pages(t);
-        if (i == 20000 && !table_rig_shared) /* whose rings are less than a large page */
+        /* the shared table's rings are smaller than a large page */
+        if (i == 20000 && !table_rig_shared)
             assert_true(made < 11 * MIB);
     }
-    assert_in_range(made, 12 * MIB, 16 * MIB); /* all but totals */
+    assert_in_range(made, 12 * MIB, 16 * MIB); /* everything except totals */
     assert_int_equal(make_pages(t), 0);
     assert_int_equal(table_rig_look(t, 1, 160000, NOW, &seen), JOIN_FOUND);
     join_table_free(t);
@@ -779,12 +785,12 @@ static void pages_are_there_before_records_are(void **state)
 #define TIMES 100u
 #define TAKEN_BYTES (152u + 8u * TIMES)
 
-/* How many records of timestamps there are of a thread. */
-static unsigned count_taken(struct join_table *t, const struct ids *thread)
+/* Returns the number of deferred records of a thread. */
+static unsigned count_deferred(struct join_table *t, const struct ids *thread)
 {
-    struct join_taken_cursor cursor = {0};
+    struct join_deferred_cursor cursor = {0};
     unsigned n = 0;
-    while (join_table_taken(t, thread->trace, thread->span, &cursor))
+    while (join_table_next_deferred(t, thread->trace, thread->span, &cursor))
         n++;
     return n;
 }
@@ -795,9 +801,9 @@ static void expire_all(struct join_table *t, uint64_t now, struct join_tally *ta
         ;
 }
 
-/* Timestamps of a thread whose samples keep coming, and whose spans do not, take an eighth of the
- * rings at most; when no more come they leave. */
-static void timestamps_that_wait_for_longer_take_so_much_at_most(void **state)
+/* Timestamps of a thread whose samples keep arriving, without spans, take at most an eighth of
+ * the rings. When no more arrive, they are removed. */
+static void retained_timestamps_are_limited(void **state)
 {
     (void)state;
     enum { N = 300, EACH_MS = 20000, WAIT_MS = 2 * WINDOW_MS + 1000 };
@@ -805,67 +811,70 @@ static void timestamps_that_wait_for_longer_take_so_much_at_most(void **state)
     struct join_tally tally = {0};
     const struct ids thread = table_rig_ids(3, 4);
     const struct join_sample sample = {.trace_id = thread.trace, .span_id = thread.span};
-    const struct join_taken taken = {.of_thread = true, .n_times = TIMES};
+    const struct join_deferred deferred = {.of_thread = true, .n_times = TIMES};
     const unsigned n_rings = table_rig_shared ? 16 : 1, n_fresh = WAIT_MS / EACH_MS + 2;
     uint64_t now = NOW, times[TIMES];
     for (unsigned i = 0; i < N; i++, now += EACH_MS) {
         for (unsigned k = 0; k < TIMES; k++)
             times[k] = 1000 + i;
-        join_table_take(t, &sample, &taken, times, NULL, now, &tally);
+        join_table_defer(t, &sample, &deferred, times, NULL, now, &tally);
         expire_all(t, now, &tally);
         assert_in_range(table_rig_stats(t, now).bytes, TAKEN_BYTES,
                         MIB / n_rings / 8 + n_fresh * TAKEN_BYTES);
     }
-    /* Three quarters of the table are rings, or a little less, and half of an eighth is used again.
-     */
-    assert_in_range(count_taken(t, &thread),
+    /* Slightly less than three quarters of the table are rings, and half of an eighth is used
+     * again. */
+    assert_in_range(count_deferred(t, &thread),
                     WAIT_MS / EACH_MS + MIB / n_rings / 8 / 3 / TAKEN_BYTES,
                     n_fresh + MIB / n_rings / 8 / TAKEN_BYTES);
-    assert_true(join_table_left(t, thread.span, 1000));
+    assert_true(join_table_evicted_after(t, thread.span, 1000));
     for (unsigned i = 0; i < 3; i++) {
         now += WAIT_MS;
         expire_all(t, now, &tally);
     }
-    assert_int_equal(count_taken(t, &thread), 0);
-    assert_true(join_table_left(t, thread.span, 1000 + N - 1));
+    assert_int_equal(count_deferred(t, &thread), 0);
+    assert_true(join_table_evicted_after(t, thread.span, 1000 + N - 1));
     assert_int_equal(tally.evicted, 0);
     join_table_free(t);
 }
 
-/* What was taken in a span that has come does not wait for longer, and says that it left. */
-static void timestamps_of_spans_that_came_wait_no_longer(void **state)
+/* A timestamp that was assigned to a span is not retained, and its eviction is noted. */
+static void assigned_timestamps_are_not_retained(void **state)
 {
     (void)state;
     struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    struct join_taken_cursor cursor = {0};
+    struct join_deferred_cursor cursor = {0};
     const struct ids thread = table_rig_ids(3, 4);
     const struct join_sample sample = {.trace_id = thread.trace, .span_id = thread.span};
-    struct join_taken taken = {.of_thread = true, .has_value = true, .n_times = 3, .n_values = 3};
+    struct join_deferred deferred = {
+        .of_thread = true, .has_value = true, .n_times = 3, .n_values = 3};
     const uint64_t times[] = {1001, 1002, 1003}, values[] = {5, 6, 7}, spans[] = {1, 0, 2};
-    join_table_take(t, &sample, &taken, times, values, NOW, &tally);
-    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
-    join_table_claim(t, thread.span, &cursor, spans);
-    taken.n_times = taken.n_values = 1;
-    join_table_take(t, &sample, &taken, &(uint64_t){2000}, values, NOW + 2 * WINDOW_MS, &tally);
-    cursor = (struct join_taken_cursor){0};
-    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
-    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
-    assert_memory_equal(cursor.times, times, sizeof times); /* it is theirs while it is there */
+    join_table_defer(t, &sample, &deferred, times, values, NOW, &tally);
+    assert_true(join_table_next_deferred(t, thread.trace, thread.span, &cursor));
+    join_table_mark_assigned(t, thread.span, &cursor, spans);
+    deferred.n_times = deferred.n_values = 1;
+    join_table_defer(t, &sample, &deferred, &(uint64_t){2000}, values, NOW + 2 * WINDOW_MS, &tally);
+    cursor = (struct join_deferred_cursor){0};
+    assert_true(join_table_next_deferred(t, thread.trace, thread.span, &cursor));
+    assert_true(join_table_next_deferred(t, thread.trace, thread.span, &cursor));
+    /* it can be read as long as it is there */
+    assert_memory_equal(cursor.times, times, sizeof times);
     expire_all(t, NOW + 2 * WINDOW_MS + 2000, &tally);
-    cursor = (struct join_taken_cursor){0};
-    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
-    assert_int_equal(cursor.taken.n_times, 1);
-    assert_int_equal(cursor.taken.n_values, 1);
+    cursor = (struct join_deferred_cursor){0};
+    assert_true(join_table_next_deferred(t, thread.trace, thread.span, &cursor));
+    assert_int_equal(cursor.deferred.n_times, 1);
+    assert_int_equal(cursor.deferred.n_values, 1);
     assert_int_equal(cursor.times[0], 1002);
     assert_int_equal(cursor.values[0], 6);
-    assert_true(join_table_left(t, thread.span, 1003));
-    assert_false(join_table_left(t, thread.span, 1004));
+    assert_true(join_table_evicted_after(t, thread.span, 1003));
+    assert_false(join_table_evicted_after(t, thread.span, 1004));
     join_table_free(t);
 }
 
-/* A chain of spans, of which the first may have a sample, and what is above them and comes when all
- * of these have left. Spans of one request leave at the same time, in whatever shards they are. */
+/* Enters a chain of spans, of which the first may have a sample, and then their ancestors, which
+ * arrive after some of these have been removed. Spans of one request are removed at the same
+ * time, whatever their shards. */
 static void leave_below(uint64_t number, bool sampled)
 {
     enum { DEPTH = 5 };
@@ -889,8 +898,9 @@ static void leave_below(uint64_t number, bool sampled)
     join_table_free(t);
 }
 
-/* In a table each: where two have the same place, the later one is known. */
-static void what_left_is_known_to_the_spans_above(void **state)
+/* Each case uses a separate table: if two spans have the same place, only the later one is
+ * noted. */
+static void evictions_are_noted_for_the_spans_above(void **state)
 {
     (void)state;
     for (uint64_t number = 1; number <= 50; number++)
@@ -900,9 +910,9 @@ static void what_left_is_known_to_the_spans_above(void **state)
 SUITE(join_table)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_left_is_known_to_the_spans_above),
-        cmocka_unit_test(timestamps_that_wait_for_longer_take_so_much_at_most),
-        cmocka_unit_test(timestamps_of_spans_that_came_wait_no_longer),
+        cmocka_unit_test(evictions_are_noted_for_the_spans_above),
+        cmocka_unit_test(retained_timestamps_are_limited),
+        cmocka_unit_test(assigned_timestamps_are_not_retained),
         cmocka_unit_test(a_span_is_found_with_all_that_was_said),
         cmocka_unit_test(ids_must_be_equal),
         cmocka_unit_test(a_span_id_of_two_traces_needs_the_trace),
@@ -910,30 +920,30 @@ SUITE(join_table)
         cmocka_unit_test(the_same_span_again_replaces_it_and_keeps_its_figures),
         cmocka_unit_test(the_window_has_an_edge),
         cmocka_unit_test(the_window_ends_at_its_edge),
-        cmocka_unit_test(records_leave_at_their_edge),
+        cmocka_unit_test(records_expire_at_their_edge),
         cmocka_unit_test(a_late_sample_adds_nothing),
         cmocka_unit_test(clocks_of_workers_may_differ),
         cmocka_unit_test(a_sample_before_its_span_is_late_once),
-        cmocka_unit_test(a_label_alone_waits_too),
-        cmocka_unit_test(what_waits_takes_a_trace_over),
-        cmocka_unit_test(a_sample_whose_span_never_comes_is_unknown_once),
+        cmocka_unit_test(a_span_id_alone_is_pending_too),
+        cmocka_unit_test(a_pending_record_adopts_a_trace),
+        cmocka_unit_test(a_sample_without_its_span_is_unknown_once),
         cmocka_unit_test(a_span_after_the_window_does_not_take_samples_over),
         cmocka_unit_test(a_sample_after_the_window_begins_anew),
-        cmocka_unit_test(samples_of_items_that_wait_are_not_counted_here),
+        cmocka_unit_test(samples_of_held_items_are_not_counted),
         cmocka_unit_test(figures_add_up_by_measure_and_stop_at_their_limits),
         cmocka_unit_test(types_past_a_spans_limit_are_other),
-        cmocka_unit_test(without_room_for_figures_samples_are_unknown_at_once),
-        cmocka_unit_test(what_was_taken_is_the_named_spans_when_it_leaves),
-        cmocka_unit_test(statistics_say_what_is_there),
+        cmocka_unit_test(without_totals_samples_are_unknown_at_once),
+        cmocka_unit_test(evicted_timestamps_belong_to_the_named_span),
+        cmocka_unit_test(statistics_match_the_contents),
         cmocka_unit_test(types_are_numbered_by_name),
         cmocka_unit_test(services_are_profiled_for_a_window),
         cmocka_unit_test(a_service_is_profiled_for_twice_the_interval_of_its_profiles),
-        cmocka_unit_test(services_do_not_push_each_other_out),
-        cmocka_unit_test(newcomers_are_so_many_at_most),
+        cmocka_unit_test(services_do_not_displace_each_other),
+        cmocka_unit_test(newcomers_are_limited),
         cmocka_unit_test(each_key_has_so_many_values),
-        cmocka_unit_test(spans_are_forgotten_some_at_a_time),
+        cmocka_unit_test(spans_expire_some_at_a_time),
         test_if(can_make_pages(),
-                (struct CMUnitTest)cmocka_unit_test(pages_are_there_before_records_are)),
+                (struct CMUnitTest)cmocka_unit_test(pages_are_made_before_records)),
         cmocka_unit_test(without_memory_nothing_breaks),
         cmocka_unit_test(a_random_history_counts_every_sample_once),
     };

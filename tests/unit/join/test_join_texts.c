@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What many entries say of one long text: read once, and no different for that. */
+/* Many entries refer to one long text, which is read once. The results are the same as for short
+ * texts. */
 #include "base/mem.h"
 #include "base/steps.h"
 #include "processors/join/join.h"
@@ -10,9 +11,9 @@
 #define LONG 100000u
 #define REFERENCES 1000u
 
-enum { KEY = 1, LONG_TEXT = 2, STRINGS = 3 }; /* of the string table */
+enum { KEY = 1, LONG_TEXT = 2, STRINGS = 3 }; /* indices in the string table */
 
-/* A dictionary with a long text, and tables of entries that are all alike. */
+/* A dictionary with a long text, and tables of equal entries. */
 struct made {
     struct br_arena arena;
     struct br_dictionary_view view;
@@ -61,7 +62,7 @@ static void made_free(struct made *m)
     free(m);
 }
 
-/* Attributes of the key that all refer to the long text. */
+/* Makes attributes with the same key that all refer to the long text. */
 static void make_attributes(struct made *m)
 {
     struct wire w = {0};
@@ -162,7 +163,7 @@ static void an_integers_hash_is_that_of_its_digits(void **state)
     };
     struct join_table *table = join_table_new(JOIN_BYTES_MIN, 1000, 0, true, false);
     assert_non_null(table);
-    assert_int_equal(join_table_hash_value(table, NULL, 7), 0); /* a length means nothing then */
+    assert_int_equal(join_table_hash_value(table, NULL, 7), 0); /* the length is undefined then */
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         uint32_t text = join_table_hash(table, cases[i].text, strlen(cases[i].text)),
                  number = join_table_hash_int(table, cases[i].value);
@@ -172,7 +173,7 @@ static void an_integers_hash_is_that_of_its_digits(void **state)
     join_table_free(table);
 }
 
-/* Of each ResourceProfiles of a request. */
+/* The name of each ResourceProfiles of a request. */
 static void a_services_name_is_hashed_once(void **state)
 {
     (void)state;
@@ -198,7 +199,7 @@ static void a_services_name_is_hashed_once(void **state)
     made_free(m);
 }
 
-/* An entry with what nobody knows in it, before and behind what is known. */
+/* Returns an entry with unknown fields before and after the known ones. */
 static struct wire with_unknown(struct made *m, const struct wire *known)
 {
     struct wire w = {0};
@@ -235,7 +236,7 @@ static void a_long_link_is_read_once(void **state)
 }
 
 /* Stacks that share a location, and locations that share a function. */
-static void what_stacks_share_is_read_once(void **state)
+static void shared_parts_of_stacks_are_read_once(void **state)
 {
     (void)state;
     static const enum br_table tables[] = {BR_TABLE_STACK, BR_TABLE_LOCATION, BR_TABLE_FUNCTION};
@@ -276,7 +277,7 @@ SUITE(join_texts)
         cmocka_unit_test(an_integers_hash_is_that_of_its_digits),
         cmocka_unit_test(a_services_name_is_hashed_once),
         cmocka_unit_test(a_long_link_is_read_once),
-        cmocka_unit_test(what_stacks_share_is_read_once),
+        cmocka_unit_test(shared_parts_of_stacks_are_read_once),
     };
     return RUN(tests, NULL, NULL);
 }

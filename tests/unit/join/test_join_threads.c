@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that do everything to one table at once. Run under ThreadSanitizer this finds races; run
- * anyhow it finds what is lost between them: samples are counted once whoever does what, and what
- * is found is whole.
+ * Threads that use one table in all ways at once. ThreadSanitizer finds races in this test. Run in
+ * any other way it finds lost updates: each sample is counted once, and records that are found are
+ * complete.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -36,7 +36,7 @@ struct thread {
     uint64_t last_span;
 };
 
-/* A span's name says its id, so that a torn or wrong record shows. */
+/* A span's name contains its id, so that a torn or wrong record is noticed. */
 static void name_of(uint64_t id, char *out)
 {
     (void)snprintf(out, 40, "%0*llu", (int)(8 + id % 24), (unsigned long long)id);
@@ -49,9 +49,9 @@ static void on_found(void *arg, const struct join_span *span)
     uint64_t id;
     memcpy(&id, span->span_id, 8);
     name_of(id, name);
-    t->n_broken += id != t->last_span || span->name_len != strlen(name) ||
-                   memcmp(span->name, name, span->name_len) != 0 || span->service_len != 4 ||
-                   memcmp(span->service, "shop", 4) != 0 || span->start_ns != id;
+    bool named = span->name_len == strlen(name) && memcmp(span->name, name, span->name_len) == 0;
+    bool served = span->service_len == 4 && memcmp(span->service, "shop", 4) == 0;
+    t->n_broken += id != t->last_span || span->start_ns != id || !named || !served;
 }
 
 static void enter_some(struct thread *t, uint64_t now)
@@ -106,8 +106,9 @@ static void sample_some(struct thread *t, uint64_t now)
     }
 }
 
-/* What is found through another span, or through a thread, is whole, too. */
-static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, const uint8_t *span)
+/* Spans that are found through another span or through a thread are complete, too. */
+static void find_related(struct thread *t, uint64_t random, const uint8_t *trace,
+                         const uint8_t *span)
 {
     struct join_table *table = t->shared->table;
     static _Thread_local union {
@@ -115,7 +116,7 @@ static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, 
         struct join_neighbour near[JOIN_NEIGHBOURS_MAX];
     } u;
     unsigned n;
-    struct join_looked more;
+    struct join_search more;
     if (random % 3 == 0) {
         n = join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE, u.family, FAMILY,
                               &more);
@@ -133,17 +134,17 @@ static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, 
                            u.near[i].span_id % 3 != random / 3 % 3;
     } else {
         const struct join_sample s = {.trace_id = trace, .span_id = span, .count = 1};
-        const struct join_taken taken = {.n_times = 2, .value = br_load64(span)};
-        struct join_taken_cursor cursor = {0};
-        join_table_take(table, &s, &taken, (const uint64_t[]){1, 2}, NULL, 1, &t->tally);
-        while (join_table_taken(table, trace, span, &cursor))
-            t->n_broken += cursor.taken.value != br_load64(span) || cursor.times[1] != 2;
+        const struct join_deferred deferred = {.n_times = 2, .value = br_load64(span)};
+        struct join_deferred_cursor cursor = {0};
+        join_table_defer(table, &s, &deferred, (const uint64_t[]){1, 2}, NULL, 1, &t->tally);
+        while (join_table_next_deferred(table, trace, span, &cursor))
+            t->n_broken += cursor.deferred.value != br_load64(span) || cursor.times[1] != 2;
     }
 }
 
-/* Timestamps of five threads, one of which is a span's that has come: it leaves before the other.
- */
-static void take_of_thread(struct thread *t, uint64_t random, uint64_t now)
+/* Defers timestamps of five threads. One of them belongs to a span that has arrived and is
+ * evicted before the other. */
+static void defer_for_thread(struct thread *t, uint64_t random, uint64_t now)
 {
     struct join_table *table = t->shared->table;
     const uint64_t id = 1ull << 62 | random % 5, times[] = {3, 4}, values[] = {id, id + 1},
@@ -151,19 +152,20 @@ static void take_of_thread(struct thread *t, uint64_t random, uint64_t now)
     const uint8_t trace[16] = {2};
     const uint8_t *span = (const uint8_t *)&id;
     const struct join_sample s = {.trace_id = trace, .span_id = span, .count = 1};
-    const struct join_taken taken = {
+    const struct join_deferred deferred = {
         .of_thread = true, .has_value = true, .n_times = 2, .n_values = 2};
-    struct join_taken_cursor cursor = {0};
-    join_table_take(table, &s, &taken, times, values, now, &t->tally);
-    for (unsigned i = 0; i < 20 && join_table_taken(table, trace, span, &cursor); i++) {
-        uint32_t last = cursor.taken.n_times - 1;
-        t->n_broken += last > 1 || cursor.taken.n_values != cursor.taken.n_times ||
-                       cursor.times[last] != 4 || cursor.values[last] != id + 1 ||
-                       (last && (cursor.times[0] != 3 || cursor.values[0] != id));
+    struct join_deferred_cursor cursor = {0};
+    join_table_defer(table, &s, &deferred, times, values, now, &t->tally);
+    for (unsigned i = 0; i < 20 && join_table_next_deferred(table, trace, span, &cursor); i++) {
+        uint32_t last = cursor.deferred.n_times - 1;
+        bool first_broken = last && (cursor.times[0] != 3 || cursor.values[0] != id);
+        bool last_broken = cursor.times[last] != 4 || cursor.values[last] != id + 1;
+        t->n_broken += last > 1 || cursor.deferred.n_values != cursor.deferred.n_times ||
+                       first_broken || last_broken;
         if (last == 1)
-            join_table_claim(table, span, &cursor, spans);
+            join_table_mark_assigned(table, span, &cursor, spans);
     }
-    (void)join_table_left(table, span, 3);
+    (void)join_table_evicted_after(table, span, 3);
     (void)join_table_lost_below(table, span);
 }
 
@@ -215,10 +217,10 @@ static void ask(struct thread *t, uint64_t now)
     case 6:
     case 7:
     case 8:
-        ask_around(t, random, trace, span);
+        find_related(t, random, trace, span);
         break;
     case 9:
-        take_of_thread(t, random, now);
+        defer_for_thread(t, random, now);
         break;
     default:
         if (join_table_totals(table, trace, span, &f, top)) {
@@ -234,7 +236,7 @@ static void *work(void *arg)
     struct thread *t = arg;
     pthread_barrier_wait(&t->shared->begin);
     for (unsigned i = 0; i < STEPS; i++) {
-        /* Each reads the clock a little late, as loops do. */
+        /* Each thread reads the clock slightly late, as loops do. */
         uint64_t now =
             atomic_fetch_add(&t->shared->clock_ms, i % 8 == 0) - fake_random(&t->seed) % 150;
         switch (fake_random(&t->seed) % 3) {
@@ -299,16 +301,16 @@ static void threads_lose_nothing(void **state)
 /* --- Families -------------------------------------------------------------------------------- */
 
 #define TRACES 20000
-#define EACH 8 /* spans of a trace, of each thread */
+#define EACH 8 /* spans of each thread in a trace */
 
 struct relatives {
     pthread_t id;
     struct join_table *table;
-    atomic_uint *arrived; /* threads, at any trace so far */
+    atomic_uint *arrived; /* number of threads that have reached each trace */
     uint64_t number;
 };
 
-/* Both enter spans of the same trace and service at once, trace by trace. */
+/* Both threads enter spans of the same trace and service at the same time, trace by trace. */
 static void *enter_families(void *arg)
 {
     const struct relatives *r = arg;
@@ -333,7 +335,7 @@ static void *enter_families(void *arg)
     return NULL;
 }
 
-static void families_are_whole_whoever_enters_them(void **state)
+static void families_are_complete_with_several_writers(void **state)
 {
     (void)state;
     struct join_table *table = join_table_new(128 << 20, WINDOW_MS, 0, false, true);
@@ -350,7 +352,7 @@ static void families_are_whole_whoever_enters_them(void **state)
     for (uint64_t n = 0; n < TRACES; n++) {
         struct join_relative family[FAMILY];
         uint8_t trace[16] = {0};
-        struct join_looked more;
+        struct join_search more;
         memcpy(trace, &(uint64_t){n + 1}, 8);
         n_missing += 2 * EACH - join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE,
                                                   family, FAMILY, &more);
@@ -363,7 +365,7 @@ SUITE(join_threads)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_lose_nothing),
-        cmocka_unit_test(families_are_whole_whoever_enters_them),
+        cmocka_unit_test(families_are_complete_with_several_writers),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions that spans spent their time in. Expected orders are counted by hand. */
+/* The functions with the largest own values of a span. Expected orders are counted by hand. */
 #include "base/mem.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_rig.h"
@@ -8,13 +8,13 @@
 #define TRACE 7
 #define FUNCTIONS 7
 
-struct taken {
+struct timed_sample {
     uint64_t span, value;
     const char *function;
 };
 
 static void put_samples(struct wire *w, const struct profile_in *profile,
-                        const struct taken *samples, unsigned n)
+                        const struct timed_sample *samples, unsigned n)
 {
     struct dict d = {0};
     struct open o = open_resource(w, "shop", NULL, NULL, NULL);
@@ -31,7 +31,7 @@ static void put_samples(struct wire *w, const struct profile_in *profile,
 }
 
 static void send_samples(struct join_rig *r, const char *type, const char *unit,
-                         const struct taken *samples, unsigned n)
+                         const struct timed_sample *samples, unsigned n)
 {
     struct wire w = {0};
     put_samples(&w, &(struct profile_in){.type = type, .unit = unit}, samples, n);
@@ -39,7 +39,7 @@ static void send_samples(struct join_rig *r, const char *type, const char *unit,
     wire_free(&w);
 }
 
-/* A root with a span below it; both leave with what came before them. */
+/* Sends a root with a span below it; both are exported with the samples that arrived before. */
 static void send_spans(struct join_rig *r)
 {
     struct wire w = {0};
@@ -65,7 +65,7 @@ static void check(const struct join_rig *r, const char *span, const char *want)
 static void the_functions_with_the_largest_values_are_on_top(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {
+    static const struct timed_sample samples[] = {
         {1, 10, "read"}, {1, 7, "parse"}, {2, 30, "sort"}, {2, 6, "parse"},
         {1, 5, "write"}, {1, 5, "read"},  {2, 1, "main"},
     };
@@ -77,13 +77,13 @@ static void the_functions_with_the_largest_values_are_on_top(void **state)
     join_rig_free(r);
 }
 
-/* CPU time is what counts, in whatever order it comes: not calls, not wall time. Equal values are
- * in the order of their names. */
+/* CPU time counts, in whatever order it arrives, rather than calls or wall time. Equal values
+ * are in the order of their names. */
 static void values_of_one_profile_type_count(void **state)
 {
     (void)state;
-    static const struct taken waits[] = {{1, 900, "wait"}, {2, 900, "wait"}};
-    static const struct taken burns[] = {{1, 2, "b"}, {1, 2, "a"}, {2, 1, "c"}};
+    static const struct timed_sample waits[] = {{1, 900, "wait"}, {2, 900, "wait"}};
+    static const struct timed_sample burns[] = {{1, 2, "b"}, {1, 2, "a"}, {2, 1, "c"}};
     for (unsigned i = 0; i < 2; i++) {
         struct join_rig *r = join_rig_new("{top_functions: 3}", NULL, 0);
         if (i == 0)
@@ -101,7 +101,7 @@ static void values_of_one_profile_type_count(void **state)
 static void off_by_default(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{1, 10, "read"}, {2, 10, "read"}};
+    static const struct timed_sample samples[] = {{1, 10, "read"}, {2, 10, "read"}};
     struct join_rig *r = join_rig_new("{}", NULL, 0);
     send_samples(r, "cpu", "nanoseconds", samples, 2);
     send_spans(r);
@@ -109,17 +109,18 @@ static void off_by_default(void **state)
     join_rig_free(r);
 }
 
-/* Sums of random samples, of fewer functions than there are counters. */
+/* Sums of random samples of fewer functions than counters. */
 static void sums_are_exact_while_there_are_counters(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 50; seed++) {
         uint64_t random = seed, sums[FUNCTIONS] = {0};
-        struct taken samples[60];
+        struct timed_sample samples[60];
         static const char *const names[FUNCTIONS] = {"a", "b", "c", "d", "e", "f", "g"};
         for (unsigned i = 0; i < 60; i++) {
             unsigned f = (unsigned)(fake_random(&random) % FUNCTIONS);
-            samples[i] = (struct taken){1 + i % 2, 1 + fake_random(&random) % 1000, names[f]};
+            samples[i] =
+                (struct timed_sample){1 + i % 2, 1 + fake_random(&random) % 1000, names[f]};
             sums[f] += samples[i].value;
         }
         char want[64] = "";

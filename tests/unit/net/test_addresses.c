@@ -20,12 +20,12 @@ static void make(struct br_addresses *a, unsigned n)
 
 static int pick(const struct br_addresses *a, uint64_t now_ms)
 {
-    return br_addresses_pick(a, now_ms, false, NULL, NULL);
+    return br_addresses_next(a, now_ms, false, NULL, NULL);
 }
 
 static int resort(const struct br_addresses *a, uint64_t now_ms)
 {
-    return br_addresses_pick(a, now_ms, true, NULL, NULL);
+    return br_addresses_next(a, now_ms, true, NULL, NULL);
 }
 
 static void each_is_kept_once_and_there_is_a_most(void **state)
@@ -116,10 +116,10 @@ static void what_is_taken_is_passed_over(void **state)
     struct br_addresses a;
     (void)state;
     make(&a, 3);
-    a.turn = 2;
-    assert_int_equal(br_addresses_pick(&a, 0, false, is_two, NULL), 0);
+    a.next = 2;
+    assert_int_equal(br_addresses_next(&a, 0, false, is_two, NULL), 0);
     make(&a, 0);
-    assert_int_equal(br_addresses_pick(&a, 0, true, is_two, NULL), -1);
+    assert_int_equal(br_addresses_next(&a, 0, true, is_two, NULL), -1);
 }
 
 static void a_look_up_keeps_what_is_known(void **state)
@@ -128,7 +128,7 @@ static void a_look_up_keeps_what_is_known(void **state)
     (void)state;
     make(&a, 3);
     br_addresses_failed(&a, 0, 0, 0.5);
-    assert_int_equal(a.turn, 1);
+    assert_int_equal(a.next, 1);
     assert_true(add(&fresh, 9) && add(&fresh, 1) && add(&fresh, 0));
     br_addresses_update(&a, &fresh);
     assert_int_equal(a.count, 3);

@@ -483,7 +483,7 @@ static void no_answer_to_the_handshake(void **state)
     int fd = net_listen(AF_INET, &port); /* the kernel connects; nobody speaks TLS */
     (void)snprintf(url, sizeof url, "https://127.0.0.1:%u", port);
     call_fails(rig, (struct br_client_config){.endpoint = url, .connect_timeout_ms = 100},
-               "no connection in time");
+               "connection timeout");
     close(fd);
 }
 

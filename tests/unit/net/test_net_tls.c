@@ -107,7 +107,7 @@ static void wrong_certificates(void **state)
         fails(&f, grpc, "certificate is not accepted");
         open_with(&f, state);
         f.client_tls.server_name_override = "elsewhere.example";
-        fails(&f, grpc, "certificate is not for elsewhere.example");
+        fails(&f, grpc, "certificate is not valid for elsewhere.example");
         open_with(&f, state);
         f.server_tls.cert_file = tls_path("client.pem");
         f.server_tls.key_file = tls_path("client.key");

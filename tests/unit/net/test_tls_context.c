@@ -36,17 +36,22 @@ static void test_bad_files(void **state)
          "nowhere.pem cannot be opened: No such"},
         {"server.pem", "nowhere.key", BR_EIO, "key_file ", "nowhere.key cannot be opened: No such"},
         {".", "server.key", BR_EIO, "cert_file ", "cannot be read: Is a directory"},
-        {"empty.pem", "server.key", BR_EINVAL, "empty.pem holds no cert", "BEGIN CERTIFICATE"},
-        {"text.pem", "server.key", BR_EINVAL, "text.pem holds no cert", "BEGIN CERTIFICATE"},
-        {"server.key", "server.key", BR_EINVAL, "server.key holds no cert", "BEGIN CERTIFICATE"},
+        {"empty.pem", "server.key", BR_EINVAL, "empty.pem does not contain a cert",
+         "BEGIN CERTIFICATE"},
+        {"text.pem", "server.key", BR_EINVAL, "text.pem does not contain a cert",
+         "BEGIN CERTIFICATE"},
+        {"server.key", "server.key", BR_EINVAL, "server.key does not contain a cert",
+         "BEGIN CERTIFICATE"},
         {"damaged.pem", "server.key", BR_EINVAL, "damaged.pem", "certificate 1 is damaged"},
-        {"server.pem", "server.pem", BR_EINVAL, "server.pem holds no private key", "PRIVATE KEY"},
-        {"server.pem", "text.pem", BR_EINVAL, "text.pem holds no private key", "PRIVATE KEY"},
+        {"server.pem", "server.pem", BR_EINVAL, "server.pem does not contain a private key",
+         "PRIVATE KEY"},
+        {"server.pem", "text.pem", BR_EINVAL, "text.pem does not contain a private key",
+         "PRIVATE KEY"},
         {"server.pem", "encrypted.key", BR_EINVAL, "encrypted.key is encrypted", "passphrase"},
         {"server.pem", "client.key", BR_EINVAL, "client.key is not the key", "server.pem"},
         {"reversed.pem", "leaf.key", BR_EINVAL, "leaf.key is not the key", "reversed.pem"},
-        {"server.pem", NULL, BR_EINVAL, "server.pem has no key", "key_file"},
-        {NULL, "server.key", BR_EINVAL, "server.key has no certificate", "cert_file"},
+        {"server.pem", NULL, BR_EINVAL, "server.pem is set without a key", "key_file"},
+        {NULL, "server.key", BR_EINVAL, "server.key is set without a certificate", "cert_file"},
         {NULL, NULL, BR_EINVAL, "cert_file", "key_file"},
     };
     for (size_t i = 0; i < BR_COUNT(rows); i++) {
@@ -68,13 +73,13 @@ static void test_bad_ca_files(void **state)
                          client = {.ca_file = tls_path("nowhere.pem")};
     assert_refused(&client, false, BR_EIO, "ca_file ", "nowhere.pem");
     client.ca_file = tls_path("ca.key");
-    assert_refused(&client, false, BR_EINVAL, "ca_file ", "holds no certificate");
+    assert_refused(&client, false, BR_EINVAL, "ca_file ", "does not contain a certificate");
     client.ca_pem.text = "x";
     assert_refused(&client, false, BR_EINVAL, "ca_file and ca_pem", "one of them");
     client.ca_file = NULL;
-    assert_refused(&client, false, BR_EINVAL, "ca_pem holds no", "BEGIN CERTIFICATE");
+    assert_refused(&client, false, BR_EINVAL, "ca_pem does not contain", "BEGIN CERTIFICATE");
     server.client_ca_file = tls_path("empty.pem");
-    assert_refused(&server, true, BR_EINVAL, "client_ca_file ", "empty.pem holds no");
+    assert_refused(&server, true, BR_EINVAL, "client_ca_file ", "empty.pem does not contain");
     server = tls_server_config();
     server.key_pem.text = "secret";
     assert_refused(&server, true, BR_EINVAL, "key_file and key_pem", "one of them");
@@ -98,7 +103,7 @@ static void test_bad_policy(void **state)
          "include_insecure"},
         {NULL, NULL, "TLS_DH_anon_WITH_AES_128_GCM_SHA256", NULL, "is insecure",
          "include_insecure"},
-        {NULL, "1.2", "TLS_AES_128_GCM_SHA256", NULL, "none of TLS 1.2", "max_version"},
+        {NULL, "1.2", "TLS_AES_128_GCM_SHA256", NULL, "no TLS 1.2 suite", "max_version"},
         {NULL, NULL, NULL, "P-999", "curve_preferences", "\"P-999\""},
         {NULL, NULL, NULL, "X25519:P-256", "curve_preferences", "X25519:P-256"},
     };
@@ -254,7 +259,7 @@ static void test_reload(void **state)
     tls_write("live.pem", "half a certif");
     assert_true(connects(&fresh));
     assert_true(br_tls_context_reload_error(fresh.server.ctx, &err));
-    assert_tls_says(&err, "live.pem holds no certificate");
+    assert_tls_says(&err, "live.pem does not contain a certificate");
     assert_false(br_tls_context_reload_error(fresh.server.ctx, &err));
     unlink(tls_path("live.pem"));
     assert_true(connects(&fresh));

@@ -21,12 +21,12 @@ static void test_server_names(void **state)
         {"server", "LOCALHOST", NULL},
         {"server", "127.0.0.1", NULL},
         {"server", "a.example.org", NULL},
-        {"server", "a.b.example.org", "not for a.b.example.org"},
-        {"server", "example.org", "not for example.org"},
-        {"server", "server", "not for server"}, /* the CN is no name */
-        {"server", "127.0.0.2", "not for this address"},
-        {"server", "::1", "not for this address"},
-        {"cn.only", "cn.only", "not for cn.only"},
+        {"server", "a.b.example.org", "not valid for a.b.example.org"},
+        {"server", "example.org", "not valid for example.org"},
+        {"server", "server", "not valid for server"}, /* the CN is no name */
+        {"server", "127.0.0.2", "not valid for this address"},
+        {"server", "::1", "not valid for this address"},
+        {"cn.only", "cn.only", "not valid for cn.only"},
         {"other_server", "localhost", "not accepted"},
         {"old_server", "localhost", "expired"},
         {"client", "localhost", "not accepted"}, /* extendedKeyUsage is clientAuth */

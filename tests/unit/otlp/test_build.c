@@ -188,7 +188,7 @@ static void check_parts(const struct br_item *item)
     uint32_t repaired;
     if (br_walk(other, f.buf, f.data, f.len, &options, &repaired, &err))
         fail_msg("%s", err.text);
-    assert_int_equal(item->n_items, other->n_items);
+    assert_int_equal(item->n_records, other->n_records);
     assert_int_equal(item->n_parts, other->n_parts);
     assert_int_equal(item->size, other->size);
     for (uint32_t i = 0; i < item->n_parts; i++) {
@@ -199,7 +199,7 @@ static void check_parts(const struct br_item *item)
         a.raw = b.raw;
         assert_int_equal(a.kind, b.kind);
         assert_int_equal(a.additions, b.additions);
-        assert_int_equal(a.n_items, b.n_items);
+        assert_int_equal(a.n_records, b.n_records);
         assert_int_equal(a.body_at, b.body_at);
         assert_int_equal(a.res_at, b.res_at);
         assert_int_equal(a.res_len, b.res_len);
@@ -217,10 +217,10 @@ static void test_bytes(void **state)
     for (unsigned round = 0; round < 3; round++) {
         build_all(b);
         assert_int_equal(br_build_rc(b), 0);
-        assert_int_equal(br_build_items(b), 3);
+        assert_int_equal(br_build_records(b), 3);
         if (round == 1) { /* what is thrown away leaves no trace */
             br_build_clear(b);
-            assert_int_equal(br_build_items(b), 0);
+            assert_int_equal(br_build_records(b), 0);
             build_all(b);
         }
         struct br_item *item = take(b);
@@ -266,7 +266,7 @@ static void test_undo(void **state)
             br_merger_fail(&b->merge, failures[i]);
         br_build_undo(b);
         assert_int_equal(br_build_rc(b), 0);
-        assert_int_equal(br_build_items(b), 3);
+        assert_int_equal(br_build_records(b), 3);
         assert_int_equal(string(b, "nanoseconds"), 11); /* as whole_dictionary has it */
         struct br_item *item = take(b);
         check_parts(item);
@@ -274,7 +274,7 @@ static void test_undo(void **state)
         free_messages();
     }
     br_build_undo(b); /* its mark went with what was taken */
-    assert_int_equal(br_build_items(b), 0);
+    assert_int_equal(br_build_records(b), 0);
     br_merger_fail(&b->merge, BR_EINVAL);
     br_build_mark(b);
     br_build_undo(b);
@@ -307,7 +307,7 @@ static void test_interned(void **state)
     struct br_item *item = take(b);
     const uint32_t n[BR_TABLES] = {2, 2, 2, 3, 12, 5, 2};
     tables_are(item, n);
-    assert_int_equal(item->n_items, 6);
+    assert_int_equal(item->n_records, 6);
     check_parts(item);
     br_item_free(item);
     br_build_free(b);

@@ -90,16 +90,16 @@ static void test_merge(void **state)
     assert_int_equal(br_merge_size(m), 0);
     assert_int_equal(br_merge_add(m, a), 0);
     assert_int_equal(br_merge_add(m, b), 0);
-    assert_int_equal(br_merge_items(m), 2);
+    assert_int_equal(br_merge_records(m), 2);
     struct br_item *same = take(m);
     const uint32_t one[BR_TABLES] = {2, 2, 2, 2, 6, 2, 2};
     tables_are(same, one);
-    assert_int_equal(same->n_items, 2);
+    assert_int_equal(same->n_records, 2);
     assert_int_equal(same->n_parts, 3);
     /* Both say the same, so their parts are the same bytes. */
     assert_int_equal(same->parts[0].raw_len, same->parts[1].raw_len);
     assert_memory_equal(same->parts[0].raw, same->parts[1].raw, same->parts[0].raw_len);
-    assert_int_equal(br_merge_items(m), 0);
+    assert_int_equal(br_merge_records(m), 0);
     assert_int_equal(br_merge_size(m), 0);
     assert_int_equal(br_merge_add(m, c), 0);
     assert_int_equal(br_merge_add(m, a), 0);
@@ -362,10 +362,10 @@ static void test_full(void **state)
     assert_int_equal(br_merge_add(m, small), 0);
     size_t size = br_merge_size(m);
     assert_int_equal(br_merge_add(m, large), BR_EFULL);
-    assert_int_equal(br_merge_items(m), 1);
+    assert_int_equal(br_merge_records(m), 1);
     assert_int_equal(br_merge_size(m), size);
     assert_int_equal(br_merge_add(m, small), 0);
-    assert_int_equal(br_merge_items(m), 2);
+    assert_int_equal(br_merge_records(m), 2);
     struct br_item *merged = take(m);
     const uint32_t n[BR_TABLES] = {2, 2, 2, 2, 6, 2, 2};
     tables_are(merged, n);
@@ -391,7 +391,7 @@ static void test_shapes(void **state)
         n++;
     assert_true(n > 500);
     struct br_item *merged = take(m);
-    assert_int_equal(merged->n_items, n);
+    assert_int_equal(merged->n_records, n);
     br_item_free(merged);
     assert_int_equal(br_merge_add(m, wide), 0);
     br_item_free(few);
@@ -604,12 +604,12 @@ static int work_merge(void *arg)
     struct br_item *into = br_item_new(&host, BR_PROFILES);
     int failed = m && into ? 0 : BR_ENOMEM;
     for (int i = 0; i < 2 && m && into; i++) {
-        uint32_t items = br_merge_items(m);
+        uint32_t items = br_merge_records(m);
         size_t size = br_merge_size(m);
         int rc = br_merge_add(m, i ? w->second : w->first);
         if (rc) {
             assert_int_equal(rc, BR_ENOMEM);
-            assert_int_equal(br_merge_items(m), items);
+            assert_int_equal(br_merge_records(m), items);
             assert_int_equal(br_merge_size(m), size);
             countdown = 1000;
             failed = rc;
@@ -618,7 +618,7 @@ static int work_merge(void *arg)
     }
     if (m && into && br_merge_take(m, into)) {
         assert_int_equal(into->n_parts, 0);
-        assert_int_equal(br_merge_items(m), 2);
+        assert_int_equal(br_merge_records(m), 2);
         countdown = 1000;
         failed = BR_ENOMEM;
         assert_int_equal(br_merge_take(m, into), 0);

@@ -142,7 +142,7 @@ static void append_all(struct br_item *item, const struct br_addition *a)
         if (part->kind != BR_PART_RESOURCE)
             continue;
         assert_int_equal(br_part_append(item, part, a), 0);
-        a += part->n_items;
+        a += part->n_records;
     }
     assert_null(item->spans);
 }
@@ -155,14 +155,14 @@ static void random_edits(struct fake_host *h, enum br_signal signal, uint64_t se
     br_arena_init(&arena, 0);
     gen_request(&g);
     struct br_item *item = items_walk(&h->host, signal, w.data, w.len);
-    uint32_t n = item->n_items;
+    uint32_t n = item->n_records;
     struct br_addition *a = br_arena_calloc(&arena, (size_t)n + 1, sizeof *a);
     assert_non_null(a);
     for (uint32_t i = 0; i < n; i++)
         a[i] = random_addition(&g, &arena);
     struct wire want = expected(signal, &w, a, n);
     append_all(item, a);
-    assert_int_equal(item->n_items, n);
+    assert_int_equal(item->n_records, n);
     check_same(signal, &want, item);
     br_item_free(item);
     wire_free(&want);
@@ -222,7 +222,7 @@ static void a_replaced_resource_stays(void **state)
                 br_item_set_resource(item, &item->parts[i], buf, buf->data, buf->len);
         /* What the item is on the wire now is what the edit has to keep. */
         bytes = gen_written(item);
-        uint32_t n = item->n_items;
+        uint32_t n = item->n_records;
         struct br_addition *a = br_arena_calloc(&arena, (size_t)n + 1, sizeof *a);
         assert_non_null(a);
         for (uint32_t i = 0; i < n; i++)
@@ -259,7 +259,7 @@ static void edits_can_follow_each_other(void **state)
         gen_request(&g);
         struct br_item *item = items_walk(&h->host, BR_PROFILES, w.data, w.len);
         for (unsigned round = 0; round < 3; round++) {
-            uint32_t n = item->n_items;
+            uint32_t n = item->n_records;
             struct br_addition *a = br_arena_calloc(&arena, (size_t)n + 1, sizeof *a);
             assert_non_null(a);
             for (uint32_t i = 0; i < n; i++)
@@ -291,7 +291,7 @@ static void a_part_that_is_not_as_the_walk_said_is_refused(void **state)
         static const uint8_t byte[] = {0x30, 1};
         struct br_addition a[4] = {{byte, 2}, {byte, 2}, {byte, 2}, {byte, 2}};
         struct br_item *item = items_walk(&h->host, BR_TRACES, w.data, w.len);
-        item->parts[0].n_items = (uint32_t)(3 + wrong);
+        item->parts[0].n_records = (uint32_t)(3 + wrong);
         assert_int_equal(br_part_append(item, &item->parts[0], a), BR_EINVAL);
         struct wire after = gen_written(item);
         assert_int_equal(after.len, w.len);

@@ -107,9 +107,9 @@ static void check_spans(struct fake_host *h, const struct wire *plain, const str
                         enum br_signal signal)
 {
     struct br_item *a = walk(h, plain, signal), *b = walk(h, ordered, signal);
-    assert_int_equal(a->n_items, b->n_items);
+    assert_int_equal(a->n_records, b->n_records);
     assert_int_equal(a->n_parts, b->n_parts);
-    for (uint32_t i = 0; signal == BR_TRACES && i < a->n_items; i++) {
+    for (uint32_t i = 0; signal == BR_TRACES && i < a->n_records; i++) {
         const struct br_span *x = &a->spans[i], *y = &b->spans[i];
         assert_memory_equal(&x->head, &y->head, sizeof x->head);
         assert_true(same_bytes(x->name, x->name_len, y->name, y->name_len));
@@ -349,7 +349,8 @@ static void ask_store(const struct wire *w, enum br_signal signal, struct answer
     const struct br_sample_filter samples = {0};
     assert_int_equal(br_store_spans(query, &spans, on_span, ret, &rig.err), 0);
     assert_int_equal(br_store_span_keys(query, BR_KEYS_OF_SPANS, 0, 0, on_key, ret, &rig.err), 0);
-    assert_int_equal(br_store_span_keys(query, BR_KEYS_OF_RESOURCES, 0, 0, on_key, ret, &rig.err), 0);
+    assert_int_equal(br_store_span_keys(query, BR_KEYS_OF_RESOURCES, 0, 0, on_key, ret, &rig.err),
+                     0);
     assert_int_equal(br_store_samples(query, &samples, 0, on_samples, ret, &rig.err), 0);
     assert_int_equal(br_flame_init(&flame, 10000), 0);
     assert_int_equal(br_store_flame(query, &samples, &flame, &rig.err), 0);

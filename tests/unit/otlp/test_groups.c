@@ -7,10 +7,10 @@
 #include "tests/support/reorder.h"
 #include "tests/support/test.h"
 
-static void check(const struct br_groups *g, uint32_t part, uint32_t n_items, const char *scope)
+static void check(const struct br_groups *g, uint32_t part, uint32_t n_records, const char *scope)
 {
     assert_int_equal(g->part, part);
-    assert_int_equal(g->n_items, n_items);
+    assert_int_equal(g->n_records, n_records);
     if (!scope) {
         assert_null(g->scope);
         return;

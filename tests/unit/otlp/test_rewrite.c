@@ -251,12 +251,12 @@ static struct wire again(enum br_signal signal, const struct wire *bytes, struct
 static void check_walked(struct br_item *item, const struct wire *bytes)
 {
     struct br_item *fresh = items_walk(item->host, item->signal, bytes->data, bytes->len);
-    assert_int_equal(fresh->n_items, item->n_items);
+    assert_int_equal(fresh->n_records, item->n_records);
     assert_int_equal(fresh->n_parts, item->n_parts);
     for (uint32_t i = 0; i < item->n_parts; i++) {
         const struct br_part *a = &item->parts[i], *b = &fresh->parts[i];
         assert_int_equal(a->kind, b->kind);
-        assert_int_equal(a->n_items, b->n_items);
+        assert_int_equal(a->n_records, b->n_records);
         assert_int_equal(a->raw_len, b->raw_len);
         assert_int_equal(a->body_at, b->body_at);
         assert_int_equal(a->res_at, b->res_at);
@@ -273,10 +273,10 @@ static void random_rewrite(struct fake_host *h, enum br_signal signal, struct pl
     struct plan other = plan;
     gen_request(&g);
     struct br_item *item = items_walk(&h->host, signal, w.data, w.len);
-    uint32_t before = item->n_items;
+    uint32_t before = item->n_records;
     struct wire want = again(signal, &w, &other);
     assert_int_equal(br_item_rewrite(item, plan.levels, on_visit, &plan), 0);
-    assert_int_equal(item->n_items, before - other.n_dropped);
+    assert_int_equal(item->n_records, before - other.n_dropped);
     if (plan.levels & ITEMS)
         assert_int_equal(plan.n_visits[BR_LEVEL_ITEM], before);
     struct wire bytes = gen_written(item), got = again(signal, &bytes, NULL);
@@ -353,10 +353,10 @@ static void what_is_empty_goes_by_itself(void **state)
         for (int level = signal == BR_TRACES ? BR_LEVEL_ITEM : BR_LEVEL_PROFILE;
              level <= BR_LEVEL_ITEM; level++) {
             struct br_item *item = items_new(&h->host, (enum br_signal)signal, 1, 10);
-            uint32_t held = item->n_held;
+            uint32_t held = item->n_pending;
             assert_int_equal(br_item_rewrite(item, 1u << level, drop_all, NULL), 0);
-            assert_int_equal(item->n_items, 0);
-            assert_int_equal(item->n_held, held);
+            assert_int_equal(item->n_records, 0);
+            assert_int_equal(item->n_pending, held);
             assert_null(item->spans);
             size_t size = 0;
             for (uint32_t i = 0; i < item->n_parts; i++) {
@@ -364,7 +364,7 @@ static void what_is_empty_goes_by_itself(void **state)
                 size += item->parts[i].raw_len;
             }
             assert_int_equal(item->size, size);
-            br_item_settle(item, BR_FATE_DROPPED, "test", held);
+            br_item_report(item, BR_RESULT_DROPPED, "test", held);
             br_item_done(item);
             fake_host_turn(h);
         }
@@ -405,7 +405,7 @@ static void a_replacement_may_be_empty(void **state)
     struct fake_host *h = *state;
     struct br_item *item = items_new(&h->host, BR_TRACES, 1, 10);
     assert_int_equal(br_item_rewrite(item, SCOPES | ITEMS, replace_by_nothing, NULL), 0);
-    assert_int_equal(item->n_items, 10);
+    assert_int_equal(item->n_records, 10);
     struct wire bytes = gen_written(item);
     Traces *m = gen_decode(&TRACES, bytes.data, bytes.len);
     assert_int_equal(m->resource_spans[0]->scope_spans[0]->spans[0]->span_id.len, 0);
@@ -465,7 +465,7 @@ static void a_failure_leaves_the_item(void **state)
     struct br_item *item = items_new(&h->host, BR_TRACES, 1, 10);
     struct wire before = gen_written(item);
     assert_int_equal(br_item_rewrite(item, ITEMS, fail_at_five, &plan), BR_EIO);
-    assert_int_equal(item->n_items, 10);
+    assert_int_equal(item->n_records, 10);
     struct wire after = gen_written(item);
     assert_int_equal(after.len, before.len);
     assert_memory_equal(after.data, before.data, after.len);
@@ -501,7 +501,7 @@ static void rewrite_without_memory(void *arg)
     assert_true(rc == 0 || (rc == BR_ENOMEM && fault_failed()));
     struct wire after = gen_written(item);
     if (rc) {
-        assert_int_equal(item->n_items, 40);
+        assert_int_equal(item->n_records, 40);
         assert_int_equal(after.len, before.len);
         assert_memory_equal(after.data, before.data, after.len);
     } else {

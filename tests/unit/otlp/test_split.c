@@ -57,8 +57,8 @@ static void test_split(void **state)
     assert_int_equal(br_profiles_split(item, 4, 0, on_piece, &p), 0);
     assert_int_equal(p.n, 3);
     for (unsigned i = 0; i < 3; i++) {
-        assert_int_equal(p.v[i]->n_items, i < 2 ? 4 : 2);
-        assert_int_equal(p.v[i]->n_held, 0);
+        assert_int_equal(p.v[i]->n_records, i < 2 ? 4 : 2);
+        assert_int_equal(p.v[i]->n_pending, 0);
         assert_true(contains(p.v[i], "0123456789abcdef"));
         assert_int_equal(contains(p.v[i], "the original"), i == 0);
         assert_int_equal(contains(p.v[i], "pprof"), i == 0);
@@ -70,7 +70,7 @@ static void test_split(void **state)
     free_pieces(&p);
     assert_int_equal(br_profiles_split(item, 0, 0, on_piece, &p), 0);
     assert_int_equal(p.n, 1);
-    assert_int_equal(p.v[0]->n_items, 10);
+    assert_int_equal(p.v[0]->n_records, 10);
     free_pieces(&p);
     br_item_free(item);
 }
@@ -84,7 +84,7 @@ static void test_split_bytes(void **state)
     uint32_t n = 0;
     for (unsigned i = 0; i < p.n; i++) {
         assert_true(p.v[i]->size <= 200);
-        n += p.v[i]->n_items;
+        n += p.v[i]->n_records;
     }
     assert_int_equal(n, 60);
     assert_in_range(p.n, 2, 10);
@@ -123,8 +123,8 @@ static void test_split_traces(void **state)
     struct pieces p = {0};
     assert_int_equal(br_traces_split(item, 2, 0, on_piece, &p), 0);
     assert_int_equal(p.n, 2);
-    assert_int_equal(p.v[0]->n_items, 2);
-    assert_int_equal(p.v[1]->n_items, 1);
+    assert_int_equal(p.v[0]->n_records, 2);
+    assert_int_equal(p.v[1]->n_records, 1);
     struct message *head = join(resource, text(3, "outer"));
     assert_is(p.v[0], nest(1, head, nest(2, scope, url, span("a"), span("b"), END), END));
     assert_is(p.v[1], nest(1, head, nest(2, span("c"), END), END));
@@ -152,7 +152,7 @@ static int work_split_bytes(void *arg)
     int rc = br_profiles_split(arg, 0, 150, on_piece, &p);
     uint32_t n = 0;
     for (unsigned i = 0; i < p.n; i++)
-        n += p.v[i]->n_items;
+        n += p.v[i]->n_records;
     assert_true(rc ? n <= 10 : n == 10);
     free_pieces(&p);
     return rc;

@@ -47,7 +47,7 @@ static void nothing_is_a_request(void **state)
     for (c->signal = BR_TRACES; c->signal <= BR_PROFILES; c->signal++) {
         assert_int_equal(walk_check(c, &w), 0);
         assert_int_equal(c->item->n_parts, 0);
-        assert_int_equal(c->item->n_items, 0);
+        assert_int_equal(c->item->n_records, 0);
         assert_true(walk_check_writes(c, &w));
     }
 }
@@ -61,9 +61,9 @@ static void items_are_counted_and_bytes_kept(void **state)
             uint32_t resources = n % 4 + 1;
             items_request(&w, c->signal, 0, n, resources);
             assert_int_equal(walk_check(c, &w), 0);
-            assert_int_equal(c->item->n_items, n);
+            assert_int_equal(c->item->n_records, n);
             assert_int_equal(c->item->n_parts, resources + (c->signal == BR_PROFILES));
-            assert_int_equal(c->item->n_held, 0);
+            assert_int_equal(c->item->n_pending, 0);
             assert_true(walk_check_writes(c, &w));
             wire_free(&w);
         }
@@ -129,7 +129,7 @@ static void overlong_varints_are_valid(void **state)
     w.data[3] = 0x95;
     c->options.spans = true;
     assert_int_equal(walk_check(c, &w), 0);
-    assert_int_equal(c->item->n_items, 1);
+    assert_int_equal(c->item->n_records, 1);
     assert_int_equal(c->item->spans[0].kind, 3);
     assert_memory_equal(c->item->spans[0].name, "x", 1);
     assert_true(walk_check_writes(c, &w));
@@ -460,7 +460,7 @@ static void two_resources_are_one(void **state)
         }
         c->options.spans = true;
         assert_int_equal(walk_check(c, &w), 0);
-        assert_int_equal(c->item->n_items, c->signal == BR_TRACES);
+        assert_int_equal(c->item->n_records, c->signal == BR_TRACES);
         assert_true(walk_check_writes(c, &want));
         size_t len;
         const uint8_t *united = br_part_resource(&c->item->parts[0], &len);
@@ -512,7 +512,7 @@ static void a_list_of_spans_has_an_end(void **state)
             put_equal_spans(&w, cases[i].most + more, cases[i].bytes);
             c->options.spans = true;
             assert_int_equal(walk_check(c, &w), more ? BR_ETOOBIG : 0);
-            assert_int_equal(c->item ? c->item->n_items : 0, more ? 0 : cases[i].most);
+            assert_int_equal(c->item ? c->item->n_records : 0, more ? 0 : cases[i].most);
             c->options.spans = false;
             assert_int_equal(walk_check(c, &w), 0);
             wire_free(&w);
@@ -535,7 +535,7 @@ static void parts_without_content_are_not_kept(void **state)
     }
     assert_int_equal(walk_check(c, &w), 0);
     assert_int_equal(c->item->n_parts, 100);
-    assert_int_equal(c->item->n_items, 100);
+    assert_int_equal(c->item->n_records, 100);
     assert_true(walk_check_writes(c, &want));
     wire_clear(&w);
     wire_len(&w, 1, "", 0);

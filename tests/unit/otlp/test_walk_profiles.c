@@ -214,7 +214,7 @@ static void values_and_timestamps(void **state)
                 put_sample(&w, values, times, packed);
                 assert_int_equal(walk_check(c, &w), ok ? 0 : BR_EINVAL);
                 if (ok) {
-                    assert_int_equal(c->item->n_items, 1);
+                    assert_int_equal(c->item->n_records, 1);
                     assert_true(walk_check_writes(c, &w));
                 }
                 wire_free(&w);
@@ -315,12 +315,12 @@ static void the_memory_changes_nothing(void **state)
         c->options.utf8 = (enum br_utf8_policy)(seed / 5000 % 2);
         int plain = walk_check(c, &w);
         struct br_err err = c->err;
-        uint32_t n = plain ? 0 : c->item->n_items;
+        uint32_t n = plain ? 0 : c->item->n_records;
         if (seed % 5000 == 0)
             br_walk_memo_release(&memo); /* for equal options only */
         c->options.memo = &memo;
         int remembered = walk_check(c, &w);
-        if (plain != remembered || (!plain && n != c->item->n_items) ||
+        if (plain != remembered || (!plain && n != c->item->n_records) ||
             strcmp(err.text, c->err.text) != 0)
             fail_msg("seed %llu: %d %s, with memory %d %s", (unsigned long long)seed, plain,
                      err.text, remembered, c->err.text);

@@ -163,7 +163,7 @@ static void strings_are_counted(void **state)
     }
     assert_int_equal(walk_check(c, &w), 0);
     assert_int_equal(c->repaired, 20);
-    assert_int_equal(c->item->n_items, 3);
+    assert_int_equal(c->item->n_records, 3);
     assert_true(walk_check_writes(c, &want));
     wire_free(&w);
     wire_free(&want);
@@ -183,7 +183,7 @@ static void spans_point_into_what_was_repaired(void **state)
     c->signal = BR_TRACES;
     c->options.spans = true;
     assert_int_equal(walk_check(c, &w), 0);
-    assert_int_equal(c->item->n_items, 100);
+    assert_int_equal(c->item->n_records, 100);
     for (int i = 0; i < 100; i++) {
         assert_int_equal(c->item->spans[i].name_len, 3);
         assert_memory_equal(c->item->spans[i].name, FFFD, 3);

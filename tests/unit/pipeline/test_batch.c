@@ -437,7 +437,7 @@ static void late_patience_ends(void **state)
     fake_sink_release_one(&b->fake.sink, FAKE_RETRY);
     fake_sink_release(&b->fake.sink, FAKE_DONE);
     b->fake.sink.verdict = FAKE_RETRY;
-    fake_host_advance(b->fake.h, BR_BATCH_PATIENCE_MS - 1000);
+    fake_host_advance(b->fake.h, BR_BATCH_RETRY_MS - 1000);
     assert_int_equal(b->fake.tally.n, 0);
     fake_host_advance(b->fake.h, 3000);
     assert_int_equal(b->fake.tally.n_done, 2);
@@ -481,7 +481,7 @@ struct watch {
 static void on_watch(struct br_consumer *self, struct br_item *item)
 {
     struct watch *w = br_container_of(self, struct watch, consumer);
-    w->n_waiting += item->waits;
+    w->n_waiting += item->sender == BR_SENDER_WAITS;
     br_consume(&w->sink->consumer, item);
 }
 
@@ -631,7 +631,7 @@ static void check_bound(struct bed *b, uint32_t n, double most, bool slow)
     assert_true(*b->fake.h->host.ledger.sent[b->signal] == (double)b->fake.tally.n_done * n);
 }
 
-#define WAITING (BR_BATCH_WAIT_ITEMS + 200.0)
+#define WAITING (BR_BATCH_WAIT_RECORDS + 200.0)
 
 static void a_refusing_next_one_is_pushed_back_from(void **state)
 {
@@ -902,7 +902,7 @@ static void on_lookout(struct br_consumer *self, struct br_item *item)
 {
     struct lookout *l = br_container_of(self, struct lookout, consumer);
     assert_in_range(l->n, 0, 3);
-    l->n_samples[l->n] = item->n_items;
+    l->n_samples[l->n] = item->n_records;
     l->raw[l->n++] = item->n_parts ? item->parts[0].raw : NULL;
     br_item_done(item);
 }

@@ -298,7 +298,7 @@ static void who_waits_for_delivery_waits_for_all(void **state)
         b->ends[1].delivers = i & 1;
         struct br_fanout *f = make(b, 2);
         struct br_item *item = fake_tally_item(&b->tally, &b->h->host, BR_TRACES, i * 5, 5);
-        item->waits = !b->ends[1].delivers;
+        item->sender = b->ends[1].delivers ? BR_SENDER_OPEN : BR_SENDER_WAITS;
         b->sinks[1].verdict = FAKE_RETRY;
         br_consume(br_fanout_input(f), item);
         fake_host_turn(b->h);
@@ -319,15 +319,15 @@ static void who_waits_for_delivery_waits_for_all(void **state)
 static struct br_item *answered_item(struct bed *b, uint64_t first)
 {
     struct br_item *item = fake_tally_item(&b->tally, &b->h->host, BR_TRACES, first, 5);
-    item->answered = true;
+    item->sender = BR_SENDER_ANSWERED;
     return item;
 }
 
-static struct br_fanout *make_delivering(struct bed *b, size_t apart_bytes)
+static struct br_fanout *make_delivering(struct bed *b, size_t detached_bytes)
 {
     for (int i = 0; i < 2; i++) {
         b->ends[i].delivers = true;
-        b->ends[i].apart_bytes = apart_bytes;
+        b->ends[i].detached_bytes = detached_bytes;
     }
     return make(b, 2);
 }
@@ -477,11 +477,11 @@ static void a_destination_that_takes_it_in_time_is_not_slow(void **state)
 
 /* --- Destinations that try again by themselves ------------------------------------------------ */
 
-static struct br_fanout *make_apart(struct bed *b, size_t apart_bytes)
+static struct br_fanout *make_apart(struct bed *b, size_t detached_bytes)
 {
     for (int i = 0; i < 2; i++) {
         b->ends[i].delivers = b->ends[i].final = true;
-        b->ends[i].apart_bytes = apart_bytes;
+        b->ends[i].detached_bytes = detached_bytes;
     }
     return make(b, 2);
 }
@@ -538,7 +538,7 @@ static void nobody_goes_on_alone_with_what_somebody_waits_for(void **state)
     struct br_fanout *f = make_apart(b, 1 << 20);
     b->sinks[1].verdict = FAKE_HOLD;
     struct br_item *item = fake_tally_item(&b->tally, &b->h->host, BR_TRACES, 0, 5);
-    item->waits = true;
+    item->sender = BR_SENDER_WAITS;
     br_consume(br_fanout_input(f), item);
     b->sinks[0].verdict = FAKE_HOLD;
     send_to(b, f, 5, 5);
@@ -613,7 +613,7 @@ static void close_accounts(struct bed *b, bool waits)
         b->sinks[i].verdict = FAKE_RANDOM;
         b->sinks[i].seed = (uint64_t)i;
         b->ends[i].delivers = i == 1;
-        b->ends[i].apart_bytes = i == 1 ? 8000 : 0;
+        b->ends[i].detached_bytes = i == 1 ? 8000 : 0;
         queues[i] = br_queue_new(&nodes[i], &config, &b->sinks[i].consumer);
         b->ends[i].next = i == 1 ? &b->sinks[i].consumer : br_queue_input(queues[i]);
     }
@@ -627,8 +627,10 @@ static void close_accounts(struct bed *b, bool waits)
         uint64_t r = fake_random(&seed);
         struct br_item *item =
             fake_tally_item(&b->tally, &b->h->host, BR_TRACES, i * 9, 1 + (uint32_t)(r >> 1) % 9);
-        item->answered = r & 1024;
-        item->waits = waits && !item->answered && r & 2048;
+        if (r & 1024)
+            item->sender = BR_SENDER_ANSWERED;
+        else if (waits && r & 2048)
+            item->sender = BR_SENDER_WAITS;
         br_consume(br_fanout_input(r & 1 ? inner : outer), item);
         fake_host_turn(b->h);
         if (r & 64)

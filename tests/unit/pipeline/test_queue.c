@@ -146,7 +146,7 @@ static void partial_success_is_told_where_somebody_waits(void **state)
 static void on_pieces(struct br_consumer *self, struct br_item *item)
 {
     (void)self;
-    br_item_settle(item, BR_FATE_SENT, NULL, 4);
+    br_item_report(item, BR_RESULT_SENT, NULL, 4);
     br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "the other half");
 }
 
@@ -492,7 +492,9 @@ static void on_tenant(struct br_consumer *self, struct br_item *item)
     struct tenants *t = br_container_of(self, struct tenants, consumer);
     const char *tenant = br_item_metadata(item, "x-tenant");
     assert_null(br_item_metadata(item, "x-other"));
-    *(!tenant ? &t->n_none : strcmp(tenant, "blue") == 0 ? &t->n_blue : &t->n_red) += item->n_items;
+    *(!tenant                       ? &t->n_none
+      : strcmp(tenant, "blue") == 0 ? &t->n_blue
+                                    : &t->n_red) += item->n_records;
     br_consume(&t->sink->consumer, item);
 }
 
@@ -528,7 +530,7 @@ static void tenants_do_not_mix(void **state)
 static void send_waiting(struct bed *b, uint64_t first, uint32_t n)
 {
     struct br_item *item = fake_tally_item(&b->fake.tally, &b->fake.h->host, BR_TRACES, first, n);
-    item->waits = true;
+    item->sender = BR_SENDER_WAITS;
     br_consume(br_queue_input(b->queue), item);
     fake_host_turn(b->fake.h);
 }

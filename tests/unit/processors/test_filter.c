@@ -57,14 +57,14 @@ static const char *numbers(const struct rig *r, const char *mark)
 }
 
 static void check(enum br_signal signal, const char *yaml, const char *in, const char *mark,
-                  const char *expected, size_t n_items)
+                  const char *expected, size_t n_records)
 {
     struct rig *r = rig_new(&br_filter_processor, yaml);
     (void)rig_run(r, signal, in);
     const char *got = numbers(r, mark);
     if (strcmp(got, expected) != 0)
         fail_msg("%s: \"%s\" stay, not \"%s\"", yaml, got, expected);
-    assert_int_equal(rig_dropped(r, signal, "filtered"), n_items - strlen(expected));
+    assert_int_equal(rig_dropped(r, signal, "filtered"), n_records - strlen(expected));
     assert_int_equal(r->n_out, *expected != '\0');
     if (!*expected)
         assert_int_equal(r->outcome.verdict, BR_DONE);
@@ -573,23 +573,25 @@ static void configs(void **state)
          "5}, services: [a]}}}",
          "warning: test.yaml:1:49: x::spans::include::regexp::cacheenabled: is read and has no "
          "effect: patterns are compiled and not cached\n"
-         "warning: test.yaml:1:69: x::spans::include::regexp::cachemaxnumentries: is read and has "
-         "no effect: patterns are compiled and not cached\n"},
+         "warning: test.yaml:1:69: x::spans::include::regexp::cachemaxnumentries: is read and "
+         "has no effect: patterns are compiled and not cached\n"},
         {"{traces: {span: ['attributes[\"a\"] == 1']}}", ""},
         {"{trace_conditions: ['span.name == \"a\"', name]}",
          "test.yaml:1:41: x::trace_conditions[1]: at character 1: the path name must start with "
          "span, resource or scope\n"},
         {"{profiles: {profile: ['duration > 1'], resource: ['attributes == nil']}}",
-         "test.yaml:1:51: x::profiles::resource[0]: at character 11: attributes as a whole cannot "
-         "be compared: write attributes[\"key\"]\ntest.yaml:1:23: x::profiles::profile[0]: at "
-         "character 1: the path duration is unknown\n"},
+         "test.yaml:1:51: x::profiles::resource[0]: at character 11: attributes as a whole "
+         "cannot be compared: write attributes[\"key\"]\n"
+         "test.yaml:1:23: x::profiles::profile[0]: at character 1: the path duration is "
+         "unknown\n"},
         {"{profile_conditions: ['profile.period > 1', 'sample.name == 1']}",
          "test.yaml:1:45: x::profile_conditions[1]: at character 1: the path sample.name is "
          "unknown\n"},
         {"{trace_conditions: [{conditions: ['span.name == \"a\"', name]}, {a: b}]}",
-         "test.yaml:1:63: x::trace_conditions[1]: must be conditions, or maps with a list of them "
-         "under \"conditions\"\ntest.yaml:1:55: x::trace_conditions[0]::conditions[1]: at "
-         "character 1: the path name must start with span, resource or scope\n"},
+         "test.yaml:1:63: x::trace_conditions[1]: must be conditions, or maps with a list of "
+         "conditions under \"conditions\"\n"
+         "test.yaml:1:55: x::trace_conditions[0]::conditions[1]: at character 1: the path name "
+         "must start with span, resource or scope\n"},
         {"{traces: {span: ['IsMatch(name, \"a\") == 1']}}",
          "test.yaml:1:18: x::traces::span[0]: at character 20: a function can be == or != true or "
          "false here\n"},
@@ -598,9 +600,10 @@ static void configs(void **state)
          "spans "
          "are\n"},
         {"{trace_conditions: ['spanevent.name == \"a\"', 'span.spanevent == \"a\"']}",
-         "test.yaml:1:21: x::trace_conditions[0]: at character 1: events of spans are not dropped "
-         "here; only whole spans are\ntest.yaml:1:46: x::trace_conditions[1]: at character 1: the "
-         "path span.spanevent is unknown\n"},
+         "test.yaml:1:21: x::trace_conditions[0]: at character 1: events of spans are not "
+         "dropped here; only whole spans are\n"
+         "test.yaml:1:46: x::trace_conditions[1]: at character 1: the path span.spanevent is "
+         "unknown\n"},
         {"{traces: {span: [\"name == 'a'\"]}}",
          "test.yaml:1:18: x::traces::span[0]: at character 9: a text must be in double quotes\n"},
         {"{traces: {span: ['(name == \"a\"']}}", "test.yaml:1:18: x::traces::span[0]: at character "
@@ -618,21 +621,23 @@ static void configs(void **state)
          "test.yaml:1:18: x::traces::span[0]: at character 15: invalid regular expression: missing "
          "closing parenthesis, at character 2\n"},
         {"{traces: {span: ['name == \"a', 'name', '', 'name == \"\\d\"']}}",
-         "test.yaml:1:18: x::traces::span[0]: at character 9: the quote that opens here is never "
-         "closed\ntest.yaml:1:32: x::traces::span[1]: at character 5: a comparison is missing: ==, "
-         "!=, <, <=, > or >=\ntest.yaml:1:40: x::traces::span[2]: at character 1: a path or a "
-         "literal is required here\ntest.yaml:1:44: x::traces::span[3]: at character 10: unknown "
-         "escape; write \\\\ for a backslash\n"},
+         "test.yaml:1:18: x::traces::span[0]: at character 9: the quote that opens here is "
+         "never closed\n"
+         "test.yaml:1:32: x::traces::span[1]: at character 5: a comparison is missing: ==, !=, "
+         "<, <=, > or >=\n"
+         "test.yaml:1:40: x::traces::span[2]: at character 1: a path or a literal is required "
+         "here\n"
+         "test.yaml:1:44: x::traces::span[3]: at character 10: unknown escape; write \\\\ for "
+         "a backslash\n"},
         {"{error_mode: ignore, logs: {}, metrics: {}}",
-         "warning: test.yaml:1:2: x::error_mode: is read and has no effect: conditions that are "
-         "taken "
-         "at the start do not fail later\n"
-         "warning: test.yaml:1:22: x::logs: is read and has no effect: of the "
-         "Collector's, for a signal that is not here\n"
-         "warning: test.yaml:1:32: x::metrics: is read and has no effect: of the "
-         "Collector's, for a signal that is not here\n"
-         "warning: test.yaml:1:1: x: it has neither include, exclude nor conditions: nothing is "
-         "dropped\n"},
+         "warning: test.yaml:1:2: x::error_mode: is read and has no effect: conditions are "
+         "checked at startup and cannot fail later\n"
+         "warning: test.yaml:1:22: x::logs: is read and has no effect: option of the Collector "
+         "for a signal that Braid does not support\n"
+         "warning: test.yaml:1:32: x::metrics: is read and has no effect: option of the "
+         "Collector for a signal that Braid does not support\n"
+         "warning: test.yaml:1:1: x: it has neither include, exclude nor conditions: nothing "
+         "is dropped\n"},
         {"{spans: {exclude: {match_type: regexp, libraries: [{name: a}, {name: b, version: "
          "'('}]}}}",
          "test.yaml:1:82: x::spans::exclude::libraries[1]::version: is not a valid regular "
@@ -646,9 +651,10 @@ static void configs(void **state)
         {"{spans: {include: {match_type: strict}}, profiles: {exclude: {match_type: strict}}, "
          "traces: {span: nothing}}",
          "test.yaml:1:19: x::spans::include: has no criterion, such as services, attributes or "
-         "resources\ntest.yaml:1:62: x::profiles::exclude: has no criterion, such as services, "
-         "attributes or resources\ntest.yaml:1:100: x::traces::span[0]: at character 1: the path "
-         "nothing is unknown\n"},
+         "resources\n"
+         "test.yaml:1:62: x::profiles::exclude: has no criterion, such as services, attributes "
+         "or resources\n"
+         "test.yaml:1:100: x::traces::span[0]: at character 1: the path nothing is unknown\n"},
     };
     rig_expect_errors(&br_filter_processor, cases, BR_COUNT(cases));
 }

@@ -358,8 +358,8 @@ static void on_item(struct br_consumer *self, struct br_item *item)
     struct br_buf *buf = br_rope_flat(&rope, item->host->pool, &data);
     assert_non_null(buf);
     t->n++;
-    t->n_samples += item->n_items;
-    t->most_samples = item->n_items > t->most_samples ? item->n_items : t->most_samples;
+    t->n_samples += item->n_records;
+    t->most_samples = item->n_records > t->most_samples ? item->n_records : t->most_samples;
     t->most_bytes = rope.len > t->most_bytes ? rope.len : t->most_bytes;
     t->sum += sum_of(data, data + rope.len, 0);
     t->metadata = t->metadata || item->metadata;

@@ -224,7 +224,8 @@ static void wrong_configs(void **state)
          "from_context: auth.x is not supported"},
         {"attributes: [{action: hash, key: a, value: 1}]", "value: does not belong to hash"},
         {"attributes: [{action: delete, key: a, from_attribute: b}]", "from_attribute: does not"},
-        {"attributes: [{action: delete, pattern: '('}]", "pattern: is not a valid regular expression"},
+        {"attributes: [{action: delete, pattern: '('}]",
+         "pattern: is not a valid regular expression"},
         {"attributes: [{action: extract, key: a}]", "extract needs a pattern"},
         {"attributes: [{action: extract, key: a, pattern: '(?P<b>x)', value: 1}]",
          "value: does not"},
@@ -266,7 +267,7 @@ static void untouched(void **state)
             struct br_buf *buf = br_buf_new(r->pool, sizeof body);
             memcpy(buf->data, body, sizeof body);
             struct br_part part = {.kind = BR_PART_RESOURCE,
-                                   .n_items = 1,
+                                   .n_records = 1,
                                    .buf = buf,
                                    .raw = buf->data,
                                    .raw_len = sizeof body,

@@ -213,7 +213,7 @@ struct example {
     unsigned precision; /* 0: 14 */
     const char *id, *tracestate;
     const char *equalizing, *proportional; /* tracestate when it is sampled; NULL: it is not */
-    enum sampler_wish wish;
+    enum sampler_priority priority;
     bool fail_closed;
 };
 
@@ -232,8 +232,8 @@ static const struct example examples[] = {
     {1, 0, HALF_ID, "ot=rv:fd70B000000000", "ot=rv:fd70B000000000;th:fd70a3d70a3d71",
      "ot=rv:fd70B000000000;th:fd70a3d70a3d71", 0, 0},
     {1, 4, "a0a0a0a0a0a0a0a0a0fe000000000000", "", "ot=th:fd70a", "ot=th:fd70a", 0, 0},
-    {1, 0, HALF_ID, "", "ot=th:0", "ot=th:0", SAMPLER_MUST, 0},
-    {99, 0, HALF_ID, "", NOT, NOT, SAMPLER_MUST_NOT, 0},
+    {1, 0, HALF_ID, "", "ot=th:0", "ot=th:0", SAMPLER_PRIORITY_KEEP, 0},
+    {99, 0, HALF_ID, "", NOT, NOT, SAMPLER_PRIORITY_DROP, 0},
     /* th and rv that came */
     {50, 0, HALF_ID, "ot=rv:90000000000000;th:80000000000000", "ot=rv:90000000000000;th:8", NOT, 0,
      0},
@@ -253,7 +253,8 @@ static const struct example examples[] = {
     {0x1p-4, 0, ALWAYS_ID, "ot=th:fffffffffffff8", "ot=th:fffffffffffff8", NOT, 0, 0},
     /* A lower probability that came stays, whoever wishes what. */
     {25, 4, "ffffffffffffffffffffffffffffffff", "ot=th:e", "ot=th:e", "ot=th:f8", 0, 0},
-    {25, 4, "ffffffffffffffffffffffffffffffff", "ot=th:e", "ot=th:e", "ot=th:e", SAMPLER_MUST, 0},
+    {25, 4, "ffffffffffffffffffffffffffffffff", "ot=th:e", "ot=th:e", "ot=th:e",
+     SAMPLER_PRIORITY_KEEP, 0},
     /* Thresholds that the span cannot have passed */
     {100, 0, HALF_ID, "ot=rv:40000000000000;th:8", "ot=rv:40000000000000;th:0",
      "ot=rv:40000000000000;th:0", 0, 0},
@@ -268,9 +269,9 @@ static const struct example examples[] = {
     {100, 0, HALF_ID, "ot=th:abababababababab", NOT, NOT, 0, FAIL_CLOSED},
     {100, 0, HALF_ID, "ot=th:-1", NOT, NOT, 0, FAIL_CLOSED},
     {1, 0, HALF_ID, "ot=th:-1", "ot=th:-1", "ot=th:-1", 0, 0},
-    {1, 0, HALF_ID, "ot=th:-1", "ot=th:-1", "ot=th:-1", SAMPLER_MUST, FAIL_CLOSED},
+    {1, 0, HALF_ID, "ot=th:-1", "ot=th:-1", "ot=th:-1", SAMPLER_PRIORITY_KEEP, FAIL_CLOSED},
     {0, 0, ALWAYS_ID, "", NOT, NOT, 0, 0},
-    {0, 0, ALWAYS_ID, "a=b", "ot=th:0,a=b", "ot=th:0,a=b", SAMPLER_MUST, 0},
+    {0, 0, ALWAYS_ID, "a=b", "ot=th:0,a=b", "ot=th:0,a=b", SAMPLER_PRIORITY_KEEP, 0},
     {0, 0, NULL, "", NOT, NOT, 0, 0},
 };
 
@@ -286,7 +287,7 @@ static void run_example(const struct example *e, enum sampler_mode mode)
     struct sampler_span span = {.trace_id = e->id ? id : NULL,
                                 .tracestate = (const uint8_t *)e->tracestate,
                                 .tracestate_len = strlen(e->tracestate),
-                                .wish = e->wish};
+                                .priority = e->priority};
     sampler_init(&s, mode, e->percentage, 0, e->precision ? e->precision : 14, e->fail_closed);
     sampler_span(&s, &span, &v);
     if (v.sampled != (expected != NULL))
@@ -448,7 +449,7 @@ static void priorities(void **state)
     (void)state;
     static const struct {
         const char *value;
-        int wish; /* 1 keep, 0 drop, -1 none */
+        int priority; /* 1 keep, 0 drop, -1 none */
     } cases[] = {
         {"{\"intValue\":\"2\"}", 1},        {"{\"doubleValue\":1}", 1},
         {"{\"stringValue\":\"1\"}", 1},     {"{\"intValue\":\"0\"}", 0},
@@ -470,7 +471,7 @@ static void priorities(void **state)
                            percentage ? 0 : 1, cases[i].value);
             struct rig *r = rig_new(&br_probabilistic_sampler_processor, yaml);
             (void)rig_run(r, BR_TRACES, span(HALF_ID, attribute));
-            assert_int_equal(r->n_out, cases[i].wish < 0 ? percentage > 0 : cases[i].wish);
+            assert_int_equal(r->n_out, cases[i].priority < 0 ? percentage > 0 : cases[i].priority);
             rig_free(r);
         }
     }
@@ -603,14 +604,15 @@ static void configs(void **state)
         {"{sampling_percentage: 15.3, hash_seed: 22}", ""},
         {"{sampling_percentage: 0}", ""},
         {"{}",
-         "warning: test.yaml:1:1: x: sampling_percentage is not set, and 0: no trace is kept\n"},
+         "warning: test.yaml:1:1: x: sampling_percentage is not set and defaults to 0: no trace is "
+         "kept\n"},
         {"{sampling_percentage: .inf}",
          "test.yaml:1:23: x::sampling_percentage: must be a number, got \".inf\"\n"},
         {"{sampling_percentage: -15.3}",
          "test.yaml:1:23: x::sampling_percentage: must not be negative\n"},
         {"{sampling_percentage: .000000000000001}",
-         "test.yaml:1:23: x::sampling_percentage: is too small: at least 2^-56 of the traces, or "
-         "0\n"},
+         "test.yaml:1:23: x::sampling_percentage: is too small; must be 0 or at least "
+         "2^-56 of the traces\n"},
         {"{sampling_percentage: 15.3, sampling_precision: 0}",
          "test.yaml:1:49: x::sampling_precision: must be a whole number from 1 to 14, got \"0\"\n"},
         {"{sampling_percentage: 50, sampling_precision: 15}",
@@ -625,8 +627,8 @@ static void configs(void **state)
         {"{sampling_percentage: 50, hash_seed: -1}",
          "test.yaml:1:38: x::hash_seed: must be a whole number from 0 to 4294967295, got \"-1\"\n"},
         {"{sampling_percentage: 50, attribute_source: record}",
-         "warning: test.yaml:1:27: x::attribute_source: is read and has no effect: of "
-         "the Collector's, for logs\n"},
+         "warning: test.yaml:1:27: x::attribute_source: is read and has no effect: "
+         "option of the Collector for logs\n"},
         {"{unlinked: maybe}",
          "test.yaml:1:12: x::unlinked: must be one of keep, by_profile_id, drop, got \"maybe\"\n"},
     };

@@ -465,7 +465,7 @@ static struct br_item *copy_of(struct fake_host *h, const struct br_item *from)
     for (uint32_t i = 0; i < from->n_parts; i++)
         assert_int_equal(br_item_add_part(item, &from->parts[i]), 0);
     if (from->spans) {
-        size_t len = from->n_items * sizeof *from->spans;
+        size_t len = from->n_records * sizeof *from->spans;
         item->spans_buf = br_buf_new(h->host.pool, len);
         assert_non_null(item->spans_buf);
         memcpy(item->spans_buf->data, from->spans, len);

@@ -129,7 +129,7 @@ static struct cost read_source(const struct br_profile_source *s, enum br_profil
     meter.limit = before + limit;
     cost.rc = br_profile_read(build, format, s, &scratch, &cost.err);
     cost.steps = br_steps() - steps;
-    cost.items = br_build_items(build);
+    cost.items = br_build_records(build);
     br_arena_release(&scratch);
     if (!cost.rc) {
         cost.rc = br_build_take(build, item);
@@ -170,14 +170,14 @@ static struct cost read_in_scope(const struct br_profile_source *s, enum br_prof
     br_mem_scope_begin(&reading.scope, bytes_max(cost.len), NULL);
     cost.rc = br_profile_reading(&reading, format, s, &scratch);
     br_arena_release(&scratch);
-    if (!cost.rc && !reading.item && br_build_items(bench.build)) {
+    if (!cost.rc && !reading.item && br_build_records(bench.build)) {
         reading.item = br_item_new(&host, BR_PROFILES);
         cost.rc = reading.item ? br_build_take(bench.build, reading.item) : BR_ENOMEM;
     }
     cost.steps = br_steps() - steps;
     cost.err = reading.err;
     cost.peak = meter.peak - before;
-    cost.items = reading.item ? reading.item->n_items : 0;
+    cost.items = reading.item ? reading.item->n_records : 0;
     cost.n_parts = parts_of(&reading);
     br_reading_drop(&reading);
     br_mem_scope_end(&reading.scope);

@@ -77,7 +77,7 @@ static int convert(const struct br_profile_source *s, struct result *r)
     r->buf = NULL;
     r->err = (struct br_err){0};
     int rc = b ? br_profile_read(b, BR_FORMAT_JFR, s, &scratch, &r->err) : BR_ENOMEM;
-    if (!rc && br_build_items(b)) {
+    if (!rc && br_build_records(b)) {
         r->buf = built(b, &r->data, &r->len);
         rc = r->buf ? 0 : BR_ENOMEM;
     }
@@ -483,7 +483,7 @@ static void test_folded(void **state)
         struct br_err err = {0};
         struct br_build *b = br_build_new(&host, 1 << 20);
         assert_int_equal(br_jfr_read(b, &s, &scratch, &err), 0);
-        assert_int_equal(br_build_items(b), n ? 3 : 6);
+        assert_int_equal(br_build_records(b), n ? 3 : 6);
         br_build_free(b);
         br_arena_release(&scratch);
     }

@@ -146,7 +146,7 @@ static struct br_item *request_of(struct message *profiles, struct message *scop
 struct result {
     struct {
         Pprof *pprof;
-        uint32_t n_types, n_samples, n_items, n_left_out, n_labels;
+        uint32_t n_types, n_samples, n_records, n_left_out, n_labels;
         uint64_t time_ns;
         size_t size;
         bool too_large, cumulative, from_pyroscope;
@@ -173,7 +173,7 @@ static int on_pprof(const struct br_pprof_out *p, void *arg)
     strings_are_there_once(r->out[r->n].pprof);
     r->out[r->n].n_types = p->n_types;
     r->out[r->n].n_samples = p->n_samples;
-    r->out[r->n].n_items = p->n_items;
+    r->out[r->n].n_records = p->n_records;
     r->out[r->n].n_left_out = p->n_left_out;
     r->out[r->n].n_labels = p->n_labels;
     r->out[r->n].time_ns = p->time_ns;
@@ -254,7 +254,7 @@ static void one_profile_is_one_pprof(void **state)
     const Pprof *p = r->out[0].pprof;
     assert_string_equal(r->out[0].name, "process_cpu");
     assert_int_equal(r->out[0].time_ns, T0);
-    assert_int_equal(r->out[0].n_items, 2);
+    assert_int_equal(r->out[0].n_records, 2);
     assert_false(r->out[0].cumulative || r->out[0].from_pyroscope || r->out[0].too_large);
     types_are(p, 1, "cpu", "nanoseconds");
     assert_int_equal(p->time_nanos, T0);
@@ -421,7 +421,7 @@ static void profiles_that_line_up_are_one(void **state)
         types_are(p, 2, "samples", "count", "cpu", "nanoseconds");
         assert_int_equal(r->out[0].n_types, 2);
         assert_int_equal(r->out[0].n_samples, 2);
-        assert_int_equal(r->out[0].n_items, 4);
+        assert_int_equal(r->out[0].n_records, 4);
         assert_int_equal(p->sample[0]->value[0], 1);
         assert_int_equal(p->sample[0]->value[1], 10);
         assert_int_equal(p->sample[1]->value[0], 2);
@@ -610,7 +610,7 @@ static void pieces_by_samples(void **state)
     for (uint32_t i = 0; i < 3; i++) {
         const Pprof *p = r->out[i].pprof;
         assert_int_equal(p->n_sample, i < 2 ? 3 : 2);
-        assert_int_equal(r->out[i].n_items, p->n_sample);
+        assert_int_equal(r->out[i].n_records, p->n_sample);
         assert_int_equal(p->time_nanos, T0 + i * 1000000u);
         assert_int_equal(p->n_location, 2);
         for (size_t k = 0; k < p->n_sample; k++) {

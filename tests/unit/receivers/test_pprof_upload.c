@@ -161,7 +161,7 @@ static void test_refused(void **state)
         {UPLOAD "?sampleRate=0", FOLDED, "sampleRate must be", 400},
         {UPLOAD "?sampleRate=1e9", FOLDED, "sampleRate must be", 400},
         {UPLOAD "?sampleRate=nan", FOLDED, "sampleRate must be", 400},
-        {UPLOAD, "\x1f\x8b\x08\x00 cut", "damaged or cut off", 400},
+        {UPLOAD, "\x1f\x8b\x08\x00 cut", "damaged or truncated", 400},
         {"/v1/profiles", FOLDED, "", 404},
     };
     char text[256];

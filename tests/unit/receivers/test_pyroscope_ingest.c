@@ -106,8 +106,8 @@ static void test_ingest_bad_forms(void **state)
         const char *query, *body, *why;
     } cases[] = {
         {INGEST, "--x--", "no field \\\"profile\\\""},
-        {INGEST, "no form", "there is no form"},
-        {INGEST, "--x\r\nContent-Disposition: form-data; name=profile\r\n\r\n1", "cut off"},
+        {INGEST, "no form", "contains no form"},
+        {INGEST, "--x\r\nContent-Disposition: form-data; name=profile\r\n\r\n1", "truncated"},
         {INGEST, "--x\r\nContent-Disposition: form-data; name=prev_profile\r\n\r\n1\r\n--x--",
          "unsupported client version"},
         {INGEST "&format=jfr", "--x--", "no field \\\"jfr\\\""},

@@ -669,12 +669,12 @@ static void put_pack(sqlite3 *database, const char *table, int64_t first, const 
                      size_t len)
 {
     char text[128];
-    struct br_squeezer squeezer = {.press = NULL};
+    struct br_pack_codec codec = {.compressor = NULL};
     struct br_pack plain = {.data = NULL}, packed = {.data = NULL};
     sqlite3_stmt *statement;
     (void)snprintf(text, sizeof text, "INSERT INTO %s VALUES(?, 0, ?)", table);
     br_pack_bytes(&plain, data, len);
-    assert_true(br_squeeze(&squeezer, 1, &plain, &packed));
+    assert_true(br_pack_compress(&codec, 1, &plain, &packed));
     assert_int_equal(sqlite3_prepare_v2(database, text, -1, &statement, NULL), SQLITE_OK);
     (void)sqlite3_bind_int64(statement, 1, first);
     (void)sqlite3_bind_blob64(statement, 2, packed.data, packed.len, SQLITE_STATIC);
@@ -682,7 +682,7 @@ static void put_pack(sqlite3 *database, const char *table, int64_t first, const 
     (void)sqlite3_finalize(statement);
     br_pack_release(&plain);
     br_pack_release(&packed);
-    br_squeezer_release(&squeezer);
+    br_pack_codec_release(&codec);
 }
 
 /* Makes two packs of a table's, of which the second begins at `split`: a row is two numbers, and
@@ -690,14 +690,14 @@ static void put_pack(sqlite3 *database, const char *table, int64_t first, const 
 static void pack_again(sqlite3 *database, const char *table, int64_t split, bool texts)
 {
     char text[128];
-    struct br_squeezer squeezer = {.press = NULL};
+    struct br_pack_codec codec = {.compressor = NULL};
     struct br_pack all = {.data = NULL}, plain = {.data = NULL};
     sqlite3_stmt *statement;
     (void)snprintf(text, sizeof text, "SELECT data FROM %s ORDER BY first", table);
     assert_int_equal(sqlite3_prepare_v2(database, text, -1, &statement, NULL), SQLITE_OK);
     while (sqlite3_step(statement) == SQLITE_ROW) {
-        assert_int_equal(br_unsqueeze(&squeezer, sqlite3_column_blob(statement, 0),
-                                      (size_t)sqlite3_column_bytes(statement, 0), &plain),
+        assert_int_equal(br_pack_decompress(&codec, sqlite3_column_blob(statement, 0),
+                                            (size_t)sqlite3_column_bytes(statement, 0), &plain),
                          0);
         br_pack_bytes(&all, plain.data, plain.len);
     }
@@ -714,7 +714,7 @@ static void pack_again(sqlite3 *database, const char *table, int64_t split, bool
     put_pack(database, table, split, at.p, (size_t)(at.end - at.p));
     br_pack_release(&all);
     br_pack_release(&plain);
-    br_squeezer_release(&squeezer);
+    br_pack_codec_release(&codec);
 }
 
 /* A partition as version 1 wrote it: without sums, and the stacks in packs of any size, which begin

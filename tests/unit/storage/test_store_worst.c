@@ -408,7 +408,7 @@ static void stacks_are_cut_and_values_stay(void **state)
         read_flame(&rig, &total, &n_nodes);
         br_store_usage(rig.store, &usage);
         assert_int_equal(usage.n_shortened, 1);
-        assert_int_equal(total, item->n_items);
+        assert_int_equal(total, item->n_records);
         size_t most = makes[i] == deep_stack
                           ? BR_CHUNKS_DEPTH_MAX
                           : item->size / BR_CHUNKS_NODE_BYTES + BR_CHUNKS_NODES_FREE;

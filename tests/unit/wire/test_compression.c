@@ -528,7 +528,7 @@ static void test_old_zstd(void **state)
     assert_int_equal(
         br_decompress(f->codec, BR_ENCODING_ZSTD, in.data, in.len, 1 << 20, f->pool, &out, &err),
         BR_EINVAL);
-    assert_string_equal(err.text, "the body is not zstd, or cut off");
+    assert_string_equal(err.text, "the body is not zstd, or is truncated");
     free(in.data);
     free(plain.data);
 }

@@ -333,11 +333,11 @@ static void half_a_frame_is_owed(void **state)
     for (size_t cut = 1; cut < w.len; cut++) {
         c->now_ms += 1000;
         assert_int_equal(h2_check_feed(c, w.data, cut, 0), 0);
-        assert_int_equal(c->conn->ops->owes_since(c->conn, c->now_ms + 5000, BR_OWES_HEAD),
+        assert_int_equal(c->conn->ops->awaits_since(c->conn, c->now_ms + 5000, BR_AWAITS_HEAD),
                          c->now_ms);
         c->now_ms += 1000;
         assert_int_equal(h2_check_feed(c, w.data + cut, w.len - cut, 0), 0);
-        assert_true(c->conn->ops->owes_since(c->conn, c->now_ms, BR_OWES_HEAD) == UINT64_MAX);
+        assert_true(c->conn->ops->awaits_since(c->conn, c->now_ms, BR_AWAITS_HEAD) == UINT64_MAX);
     }
     wire_free(&w);
 }
@@ -867,13 +867,14 @@ static void a_client_may_take_its_request_back(void **state)
     int32_t a = request(&p, "POST", "/later", &u), b = request(&p, "POST", "/later", &part);
     assert_false(p.c->conn->ops->idle(p.c->conn));
     /* The rest of the second, for so long. */
-    assert_int_equal(p.c->conn->ops->owes_since(p.c->conn, p.c->now_ms, BR_OWES_BODY), p.c->now_ms);
+    assert_int_equal(p.c->conn->ops->awaits_since(p.c->conn, p.c->now_ms, BR_AWAITS_BODY),
+                     p.c->now_ms);
     nghttp2_submit_rst_stream(p.session, 0, a, NGHTTP2_CANCEL);
     nghttp2_submit_rst_stream(p.session, 0, b, NGHTTP2_CANCEL);
     carry(&p);
     assert_int_equal(p.c->n_gone, 2);
     assert_true(p.c->conn->ops->idle(p.c->conn));
-    assert_true(p.c->conn->ops->owes_since(p.c->conn, p.c->now_ms, BR_OWES_BODY) == UINT64_MAX);
+    assert_true(p.c->conn->ops->awaits_since(p.c->conn, p.c->now_ms, BR_AWAITS_BODY) == UINT64_MAX);
     h2_check_answer(p.c); /* nobody left */
     peer_free(&p);
 }

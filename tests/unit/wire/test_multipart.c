@@ -139,26 +139,26 @@ static void test_refused(void **state)
         {"", "no form"},
         {"no boundary at all", "no form"},
         {"--x", "no form"},
-        {"--x\r\n", "do not end"},
-        {"--x\r\n" PART("a"), "cut off"},
-        {"--x\r\n" PART("a") "1", "cut off"},
-        {"--x\r\n" PART("a") "1\r\n--x", "cut off"},
-        {"--x\r\n" PART("a") "1\r\n--x-", "cut off"},
-        {"--x\r\n" PART("a") "1\r\n--x\r\n", "do not end"},
+        {"--x\r\n", "are incomplete"},
+        {"--x\r\n" PART("a"), "truncated"},
+        {"--x\r\n" PART("a") "1", "truncated"},
+        {"--x\r\n" PART("a") "1\r\n--x", "truncated"},
+        {"--x\r\n" PART("a") "1\r\n--x-", "truncated"},
+        {"--x\r\n" PART("a") "1\r\n--x\r\n", "are incomplete"},
         {"--x\n" PART("a") "1\n--x--", "no form"},
         {"--x\r\n\r\n1\r\n--x--", "no Content-Disposition"},
         {"--x\r\nContent-Type: text/plain\r\n\r\n1\r\n--x--", "no Content-Disposition"},
-        {"--x\r\nContent-Disposition: attachment; name=\"a\"\r\n\r\n1\r\n--x--", "no form-data"},
+        {"--x\r\nContent-Disposition: attachment; name=\"a\"\r\n\r\n1\r\n--x--", "not form-data"},
         {"--x\r\nContent-Disposition: form-data\r\n\r\n1\r\n--x--", "no name"},
         {"--x\r\nContent-Disposition: form-data; name=\"a\r\n\r\n1\r\n--x--", "no name"},
         {"--x\r\nContent-Disposition: form-data; name=\"a\"; name=\"b\"\r\n\r\n1\r\n--x--",
          "two names"},
         {"--x\r\nContent-Disposition: form-data; name=a\r\n" PART("b") "1\r\n--x--",
          "two dispositions"},
-        {"--x\r\nno header\r\n\r\n1\r\n--x--", "is none"},
-        {"--x\r\n: x\r\n\r\n1\r\n--x--", "is none"},
-        {"--x\r\nX-Y: folded\r\n text\r\n" PART("a") "1\r\n--x--", "is none"},
-        {"--x\r\nX-Y: \001\r\n" PART("a") "1\r\n--x--", "is none"},
+        {"--x\r\nno header\r\n\r\n1\r\n--x--", "malformed header"},
+        {"--x\r\n: x\r\n\r\n1\r\n--x--", "malformed header"},
+        {"--x\r\nX-Y: folded\r\n text\r\n" PART("a") "1\r\n--x--", "malformed header"},
+        {"--x\r\nX-Y: \001\r\n" PART("a") "1\r\n--x--", "malformed header"},
         {"--x\r\nContent-Transfer-Encoding: base64\r\n" PART("a") "MQ==\r\n--x--",
          "Content-Transfer-Encoding"},
         {"--x\r\nContent-Transfer-Encoding: quoted-printable\r\n" PART("a") "=31\r\n--x--",
@@ -193,7 +193,7 @@ static void test_bounds(void **state)
         int fill = (int)(BR_FORM_HEAD_MAX - rest + more);
         (void)snprintf(body, sizeof body, "%sX: %*s%s", head, fill, "", end);
         assert_string_equal(parse("x", body, strlen(body)),
-                            more ? "!the headers of a part do not end, or are too large" : "a=1;");
+                            more ? "!the headers of a part are incomplete or too large" : "a=1;");
     }
     for (int n = BR_FORM_HEADERS_MAX; n <= BR_FORM_HEADERS_MAX + 1; n++) {
         (void)snprintf(body, sizeof body, "--x\r\n");

@@ -310,11 +310,11 @@ static void pieces_are_frames(void **state)
     assert_int_equal(one.exchange.http_status, 200);
     assert_string_equal(one.body, "data: 1\n\ndata: 2\n\ndata: 3\n\n");
     /* A stream that has nothing to send owes its reader nothing. */
-    assert_true(f.server->ops->owes_since(f.server, NOW_MS + 100000, BR_OWES_READING) ==
+    assert_true(f.server->ops->awaits_since(f.server, NOW_MS + 100000, BR_AWAITS_READING) ==
                 UINT64_MAX);
     assert_true(br_request_write(f.request, "y", 1, 100));
     assert_false(br_request_write(f.request, "yy", 2, 2));
-    assert_true(f.server->ops->owes_since(f.server, NOW_MS + 100000, BR_OWES_READING) ==
+    assert_true(f.server->ops->awaits_since(f.server, NOW_MS + 100000, BR_AWAITS_READING) ==
                 NOW_MS + 100000); /* when it was written */
     br_request_end(f.request);
     carry(&f, client);

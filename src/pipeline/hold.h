@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A hold keeps items and offers each to one destination until the destination has taken it, has
+ * rejected it, or the policy allows no further try. It reports the result of each item once.
+ *
+ * Contract:
+ * - Owner. The hold owns an item from the moment br_hold_add returns 0 until it calls `end` for
+ *   the item. `end` returns the item to the owner of the hold, which finishes it exactly once.
+ *   br_hold_release is the exception: items that are offered then finish with their attempts.
+ * - Data. Each try is an attempt (br_item_attempt) that refers to the item's data. The item keeps
+ *   its data until `end`, and has all of its pending records while it waits.
+ * - Answer. The hold never answers a sender. The owner answers either before it adds the item, or
+ *   in `end`. If an item is dropped after its sender was answered, only the metrics and the log
+ *   report it.
+ * - Restart. Nothing here is written to disk yet. A durable queue has to keep these rules:
+ *   An item for which `end` was called is never offered again.
+ *   An item that is waiting or offered when the process stops may be offered again after the
+ *   restart, so a destination can receive an offered item twice.
+ *   An item whose sender waits for the delivery is not restored, because the sender sends it again.
+ *   The age continues over a restart; the delay begins again at `first_delay_ms`.
+ *
+ * States of an item:
+ *
+ * | state   | event                                | next state, `reason` of `end`     |
+ * |---------|--------------------------------------|-----------------------------------|
+ * | (none)  | br_hold_add                          | waiting; offered if BR_HOLD_APART |
+ * | waiting | its delay is over, or it is its turn | offered                           |
+ * | waiting | `max_age_ms` is over (see `order`)   | ended, "retries_exhausted"        |
+ * | waiting | `group`: none offered, none accepted | ended, "retries_exhausted"        |
+ * | waiting | br_hold_close, br_hold_release       | ended, "shutdown"                 |
+ * | offered | BR_DONE                              | ended, NULL                       |
+ * | offered | BR_REJECT                            | ended, "rejected"                 |
+ * | offered | BR_RETRY, another try is allowed     | waiting                           |
+ * | offered | BR_RETRY, `max_age_ms` is over       | ended, "retries_exhausted"        |
+ * | offered | BR_RETRY, the hold is closed         | ended, "shutdown"                 |
+ * | offered | br_hold_release                      | not reported (br_item_orphan)     |
+ */
+#pragma once
+
+#include "pipeline/component.h"
+
+#define BR_HOLD_UNLIMITED UINT64_MAX
+
+enum br_hold_order {
+    /* Each item is offered when it is added, and has a timer. Its age counts at a refusal. It also
+     * ends at a refusal if there is no memory for the timer. */
+    BR_HOLD_APART,
+    /* Items are offered in the order in which they were added. A refusal pauses all of them. Their
+     * age counts at a refusal and after a pause. */
+    BR_HOLD_IN_ORDER,
+    /* One item is offered in each loop iteration. A refused item goes to the end, and each refusal
+     * pauses all of them. Their age counts at a refusal. All are added at the same time. */
+    BR_HOLD_PACED,
+};
+
+struct br_hold_policy {
+    enum br_hold_order order;
+    uint64_t first_delay_ms; /* the delay after the first refusal; it doubles up to max_delay_ms */
+    uint64_t max_delay_ms;
+    bool hints;          /* BR_HOLD_APART: a delay for each item, and the destination's hint wins */
+    bool group;          /* the items are parts of one request: while none of them was taken and
+                            none is offered, a refusal ends all */
+    unsigned window;     /* BR_HOLD_IN_ORDER: most items offered at once */
+    uint64_t max_bytes;  /* of all items, including their overhead; BR_HOLD_UNLIMITED */
+    uint64_t max_age_ms; /* since the item was added; 0: one try; BR_HOLD_UNLIMITED */
+};
+
+struct br_hold;
+
+/* Receives an item that has ended, with the `arg` of br_hold_add. `reason` is NULL when the
+ * destination has taken it, or a constant that names why it has not. Must not free the hold. */
+typedef void br_hold_end_fn(struct br_hold *hold, struct br_item *item, void *arg,
+                            const struct br_outcome *outcome, const char *reason);
+
+struct br_hold_config {
+    struct br_host *host;
+    struct br_consumer *next; /* the destination; borrowed */
+    struct br_hold_policy policy;
+    br_hold_end_fn *end;
+    void (*on_end)(void *arg); /* called after `end`, once for all that ended together; NULL: not */
+    void *arg;                 /* for on_end, which may free the hold */
+    const bool *ending;        /* once true, no refused item is tried again; NULL: never */
+    double *held[BR_SIGNALS];  /* gauges of the records in the hold; NULL: not counted */
+};
+
+/* The owner embeds it, and reads n_held, n_waiting and bytes. */
+struct br_hold {
+    struct br_hold_config config;
+    struct br_list waiting, offered; /* of the items' records; `waiting` is in order of number */
+    unsigned n_held, n_waiting, n_offered;
+    uint64_t bytes; /* of all items; including their overhead if max_bytes is limited */
+    uint64_t n_added;
+    uint64_t delay_ms; /* of the next pause */
+    bool paused, closing, progress, ended;
+    struct br_outcome refusal; /* the last one */
+    struct br_timer timer;     /* parked unless paused or paced; not with BR_HOLD_APART */
+    struct br_node *node;      /* br_hold_init_for_node; NULL otherwise */
+    struct br_log_limit log_limit;
+};
+
+/* Initializes a hold. Returns false without memory; br_hold_release is allowed then. */
+bool br_hold_init(struct br_hold *hold, const struct br_hold_config *config);
+
+/* Adds an item without a parent whose pending records nobody else reports, or one whose owner
+ * finishes it in `end`. Returns 0, BR_ENOMEM, BR_EFULL above `max_bytes`, or BR_ECLOSED; after an
+ * error the item is still the caller's. */
+int br_hold_add(struct br_hold *hold, struct br_item *item, void *arg);
+
+/* Pauses offering for the current delay, which doubles: the destination has just refused. Not for
+ * BR_HOLD_APART. */
+void br_hold_pause(struct br_hold *hold);
+
+/* Begins to offer what was added, in this loop iteration. Only for BR_HOLD_PACED. */
+void br_hold_start(struct br_hold *hold);
+
+/* Notes that an item of the group was taken, or that its end counts as such: the delay begins again
+ * at the first one. Called by the hold itself after BR_DONE. */
+void br_hold_note_progress(struct br_hold *hold);
+
+/* Ends the items that wait, without calling `on_end`, and later those that are offered if they come
+ * back as BR_RETRY. Nothing can be added afterwards. */
+void br_hold_close(struct br_hold *hold, const struct br_outcome *outcome);
+
+/* Closes the hold and abandons the items that are offered. Accepts a zeroed hold. */
+void br_hold_release(struct br_hold *hold);
+
+/* Initializes a hold of items whose senders have already been answered, so that `node` reports
+ * their result: it drops what is not taken, which is counted in the ledger and logged at most once
+ * a minute. `final`: BR_RETRY from `next` (borrowed) means that it gave up, so the item is dropped.
+ * `on_end` (NULL: not called) is called after items have ended. */
+void br_hold_init_for_node(struct br_hold *hold, struct br_node *node, struct br_consumer *next,
+                           bool final, void (*on_end)(void *arg), void *arg);
+
+/* Takes an item without a parent and without a callback into a hold of br_hold_init_for_node, and
+ * notes that its sender was answered. Without memory the item is dropped. */
+void br_hold_send(struct br_hold *hold, struct br_item *item);
