@@ -11,7 +11,7 @@ struct br_config_sources {
     size_t n_sets;
     const char *(*getenv)(const char *name, void *arg); /* NULL: the process's environment */
     void *arg;
-    bool skip_unsupported; /* unsupported parts are removed, with warnings (app/fit.h) */
+    bool skip_unsupported; /* unsupported parts are removed, with warnings (app/adapt.h) */
     bool accept_loss;      /* remove also parts that change which data is kept or shown */
     bool as_written;       /* br_config_merge does not expand ${...} */
     const char *unset;     /* value of variables that are not set; NULL: empty, with a warning */

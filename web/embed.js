@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the built page as C: node embed.js DIST OUT.c. Each file once with gzip and once with brotli; the ETag
-// is its hash. What is under assets/ has a hash in its name already and never changes.
+// Writes the built page as C: node embed.js DIST OUT.c. Each file is compressed with gzip and with brotli; its ETag is a
+// hash. Names of files in assets/ contain a hash, so these files never change.
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, extname } from "node:path";
@@ -13,7 +13,7 @@ export function compressed(data) {
   return { gzip: gzipSync(data, { level: 9 }), brotli: brotliCompressSync(data, { params }) };
 }
 
-/** Every file of the page: [path below the root, bytes]. */
+/** Returns every file of the page as [path below the root, bytes]. */
 export function filesOf(dist) {
   const assets = readdirSync(join(dist, "assets")).sort();
   return [["index.html", readFileSync(join(dist, "index.html"))], ...assets.map((name) => [`assets/${name}`, readFileSync(join(dist, "assets", name))])];

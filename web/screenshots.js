@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures of the page into docs/pictures/, from made-up data that is the same every time. web/screenshots runs it.
+// Writes screenshots of the page to docs/pictures/, with generated data that is the same every time. web/screenshots runs it.
 import { mkdirSync, statSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { startBrowser } from "../tests/page/browser.js";
@@ -15,7 +15,7 @@ const slow = "#/compare/slow?service=checkout&name=order.calculate_totals";
 const usual = orders.find((span) => !span.isSlow && span.samples >= 7);
 const side = (span) => encodeURIComponent(`scope=self&span=${span.id}&trace=${span.trace.id}`);
 
-// name, fragment, width, height, theme, palette of differences
+// name, fragment, width, height, theme, palette of comparisons
 const pictures = [
   ["spans", "#/spans?service=checkout", 1280, 800, "light"],
   ["trace", trace, 1280, 800, "light"],

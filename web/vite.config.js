@@ -11,7 +11,7 @@ export default defineConfig({
     reportCompressedSize: false,
     outDir: process.env.PAGE_OUT ?? "dist",
     emptyOutDir: true,
-    // What its licence asks for, in what is given away.
+    // Preact's licence requires its notice in distributed code.
     rolldownOptions: { output: { postBanner: "/*! Contains Preact, Copyright (c) 2015-present Jason Miller, MIT License: https://github.com/preactjs/preact/blob/main/LICENSE */" } },
   },
   server: { proxy: { "/api": process.env.BRAID_URL ?? "http://localhost:3200" } },

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the bridge. Run it in a folder with the packages of the Node.js recipe (docs/using/recipes.md), on Linux:
+// Measures the bridge. Run it in a directory with the packages of the Node.js recipe (docs/using/recipes.md), on Linux:
 //
-//     node PATH/bench.js cost [plain|json|awaits]   what the bridge adds to a request of a server of node:http
-//     node PATH/bench.js share [MS] [MICROS]        how much of the CPU time of spans of MS milliseconds names the span,
-//                                                   at one sample in MICROS microseconds, with an idle thread in between
+//     node PATH/bench.js cost [plain|json|awaits]   cost of the bridge per request of a node:http server
+//     node PATH/bench.js share [MS] [MICROS]        share of the CPU time of spans of MS milliseconds that names the span,
+//                                                   with one sample per MICROS microseconds, and an idle thread between spans
 'use strict';
 const fs = require('node:fs');
 const http = require('node:http');

@@ -27,7 +27,7 @@ const SPAN = Symbol.for('OpenTelemetry Context Key SPAN');
 const SAMPLED = 1; // bit of SpanContext.traceFlags
 const FORCED = -1; // a number of samples that no profiler has
 
-// Returns the sampler inside @pyroscope/nodejs. npm links a folder, so the program's folder is searched, too.
+// Returns the sampler inside @pyroscope/nodejs. npm may link this directory, so the program's directory is searched, too.
 function findProfiler() {
   for (const from of [__filename, process.argv[1], path.resolve('index.js')]) {
     try {

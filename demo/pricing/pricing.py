@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's pricing service: POST /price?items=N answers {"Total": ...}. The official SDKs of OpenTelemetry and Pyroscope
-send its spans and its CPU profile, and the bridge labels the samples of every span. It is slow on purpose: match_coupons is quadratic in the cart."""
+"""Pricing service of the demo: POST /price?items=N returns {"Total": ...}. The official SDKs of OpenTelemetry and Pyroscope
+send its spans and its CPU profile, and the bridge labels the samples of every span. It is slow on purpose: match_coupons is
+quadratic in the size of the cart."""
 
 import http.server
 import json
@@ -31,7 +32,7 @@ def is_valid(coupon, item, other):
 
 
 def match_coupons(cart):
-    """Tries every coupon on every pair of items: what the flame graph should point at."""
+    """Tries every coupon on every pair of items. The flame graph should show this function."""
     found = 0
     for item in cart:
         for other in cart:

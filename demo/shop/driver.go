@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What customers do, in turn: most carts are small, and a large one comes now and then.
+// Requests of the customers, in order: most carts are small, and some are large.
 var visits = []struct{ method, path string }{
 	{http.MethodGet, "/"},
 	{http.MethodGet, "/search?q=ripe+plum"},
@@ -22,16 +22,16 @@ var visits = []struct{ method, path string }{
 	{http.MethodPost, "/checkout?items=150"},
 }
 
-// patience is how long a customer waits for a page.
-const patience = 30 * time.Second
+// pageTimeout is how long a customer waits for a page.
+const pageTimeout = 30 * time.Second
 
-// driver visits the shop, one page after the other.
+// driver requests pages of the shop, one after the other.
 type driver struct {
 	url    string
 	served atomic.Int64
 }
 
-// run visits until the context ends. The last page is waited for: its spans would end before those that they called.
+// run visits pages until the context ends. It waits for the last page, so that no span ends before its children.
 func (d *driver) run(ctx context.Context) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		err := d.visit(visits[n%len(visits)].method, visits[n%len(visits)].path)
@@ -45,7 +45,7 @@ func (d *driver) run(ctx context.Context) error {
 }
 
 func (d *driver) visit(method, path string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), pageTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, d.url+path, nil)
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Shop is the demo's front: it serves pages, asks the pricing service for the price of each cart, and drives itself
-// for a while. Its spans and its CPU profile are sent by the official SDKs of OpenTelemetry and Pyroscope.
+// Shop is the front end of the demo. It serves pages, requests the price of each cart from the pricing service, and
+// generates its own load. The official SDKs of OpenTelemetry and Pyroscope send its spans and its CPU profile.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// run serves and drives the shop until the time is up, and sends everything on its way out.
+// run serves the shop and generates load for the given time, and sends all remaining data before it returns.
 func run(otlp, pyroscope, pricing string, duration time.Duration) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -51,7 +51,7 @@ func (s *shop) search(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// rank sorts the catalogue by how much of the question each name has.
+// rank sorts the catalogue by how many characters of the search text each name contains.
 func rank(catalogue []string, question string) []string {
 	names := append([]string(nil), catalogue...)
 	score := map[string]int{}
@@ -78,7 +78,7 @@ func (s *shop) checkout(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%.2f %x\n", total, signReceipt(total))
 }
 
-// price asks the pricing service, as a client does.
+// price requests the price of a cart from the pricing service.
 func (s *shop) price(ctx context.Context, items int) (float64, error) {
 	ctx, span := s.tracer.Start(ctx, "price cart", trace.WithSpanKind(trace.SpanKindClient))
 	defer span.End()
@@ -102,14 +102,14 @@ func (s *shop) price(ctx context.Context, items int) (float64, error) {
 	return priced.Total, json.NewDecoder(answer.Body).Decode(&priced)
 }
 
-// wait stands for a database or a bank: time passes, and no CPU is used.
+// wait simulates a call to a database or a bank: it takes time without using CPU.
 func (s *shop) wait(ctx context.Context, what string, duration time.Duration) {
 	_, span := s.tracer.Start(ctx, what, trace.WithSpanKind(trace.SpanKindClient))
 	defer span.End()
 	time.Sleep(duration)
 }
 
-// signReceipt uses a little CPU, as checksums do.
+// signReceipt computes checksums, which uses a little CPU time.
 func signReceipt(total float64) [32]byte {
 	sum := sha256.Sum256([]byte(fmt.Sprint(total)))
 	for range 2000 {

@@ -43,8 +43,8 @@ func startTelemetry(ctx context.Context, otlp, server string) (*telemetry, error
 	return &telemetry{spans: spans, profiler: profiler}, nil
 }
 
-// tracer is the SDK's, behind Grafana's bridge: CPU samples carry the id of the span that they are taken in. Without the
-// option they carry that of the service's first span in the request.
+// tracer returns the SDK's tracer with Grafana's bridge, which adds the id of the current span to CPU samples. Without
+// the option, samples contain the id of the first span of the request in this service.
 func (t *telemetry) tracer() trace.Tracer {
 	return otelpyroscope.NewTracerProvider(t.spans,
 		otelpyroscope.WithSpanIDLabelScope(otelpyroscope.ScopeAllSpans)).Tracer("shop")
@@ -58,7 +58,7 @@ func (t *telemetry) stop(ctx context.Context) error {
 	return t.spans.Shutdown(ctx)
 }
 
-// traced gives every request a server span.
+// traced adds a server span to every request.
 func traced(tracer trace.Tracer, mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, route := mux.Handler(r)
@@ -69,7 +69,7 @@ func traced(tracer trace.Tracer, mux *http.ServeMux) http.Handler {
 	})
 }
 
-// inject writes the context of the current span into the headers of a request that goes on.
+// inject writes the context of the current span to the headers of an outgoing request.
 func inject(ctx context.Context, header http.Header) {
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
 }

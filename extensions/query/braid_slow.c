@@ -329,7 +329,6 @@ static int slow_read_store(struct slow_report *report, struct br_span_filter *fi
 
 void query_braid_slow(struct query_job *job)
 {
-    struct slow_report report = {.job = job, .sides = {{.name = "typical"}, {.name = "slow"}}};
     struct br_span_filter filter = {.order = BR_SPANS_NEWEST};
     struct br_flame flame;
     struct br_err err = {0};
@@ -341,12 +340,20 @@ void query_braid_slow(struct query_job *job)
     }
     if (!query_braid_range(job, &filter.from_ns, &filter.until_ns))
         return;
+    struct slow_report *report = br_arena_calloc(&job->arena, 1, sizeof *report);
+    if (!report) {
+        query_braid_end(job, BR_ENOMEM, &err);
+        return;
+    }
+    report->job = job;
+    report->sides[0].name = "typical";
+    report->sides[1].name = "slow";
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (!rc)
-        rc = slow_read_store(&report, &filter, &err);
+        rc = slow_read_store(report, &filter, &err);
     if (!rc)
-        rc = slow_respond(&report, &flame, &err);
+        rc = slow_respond(report, &flame, &err);
     br_flame_release(&flame);
-    br_free(report.durations_ns);
+    br_free(report->durations_ns);
     query_braid_end(job, rc, &err);
 }

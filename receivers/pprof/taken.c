@@ -16,7 +16,7 @@
 #define NUMBERS 5
 /* The numbers and a name with every byte escaped. */
 #define LINE_MAX_LEN (3 * NAME_MAX + NUMBERS * 24)
-#define CHUNK (64u << 10) /* number of bytes read at a time */
+#define CHUNK (8u << 10) /* number of bytes read at a time */
 
 struct pprof_taken_log {
     char *path, *fresh; /* `fresh` is the path of the new file while the log is rewritten */

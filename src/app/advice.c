@@ -12,7 +12,8 @@ static bool advice_is(const struct br_instance *instance, const char *name)
     return instance->component && strcmp(instance->component->name, name) == 0;
 }
 
-/* The lists of the tree have the order of those in `pipeline`. */
+/* Warns if a memory_limiter is not first. The lists of the tree have the order of those in
+ * `pipeline`. */
 static void advice_limiter(const struct br_config *config, size_t index, struct br_errs *errs)
 {
     const struct br_pipeline *pipeline = &config->pipelines[index];
@@ -27,7 +28,7 @@ static void advice_limiter(const struct br_config *config, size_t index, struct 
         const char *at = list && list->type == BR_YAML_SEQ && i < list->count ? "" : NULL;
         (void)snprintf(path, sizeof path, "service::pipelines::%.100s::processors", pipeline->id);
         br_errs_warn(errs, at ? list->items[i] : list, path,
-                     "%s stands behind %s, which takes data that it cannot refuse; put it first",
+                     "%s is after %s, which accepts data before the limit is checked; put it first",
                      pipeline->processors[i]->id, pipeline->processors[0]->id);
     }
 }
@@ -49,7 +50,8 @@ static bool advice_is_loopback(const struct br_yaml *node)
            advice_starts(node, "[::1]:");
 }
 
-/* A scheme decides; only gRPC has endpoints without one, and then TLS is the default. */
+/* Warns if `tls` contradicts the scheme of an endpoint. Only gRPC endpoints may have no scheme;
+ * their default is TLS. */
 static void advice_endpoint(const struct br_instance *instance, const struct br_yaml *endpoint,
                             struct br_errs *errs)
 {
@@ -73,11 +75,83 @@ static void advice_endpoint(const struct br_instance *instance, const struct br_
                      "\"tls: {insecure: true}\"");
 }
 
+/* --- Exporters that send to their own receiver ------------------------------------------------ */
+
+/* Splits "scheme://host:port/path" into host and port. Returns false without a port. */
+static bool advice_split_endpoint(const char *endpoint, char host[256], unsigned *ret_port)
+{
+    const char *scheme = strstr(endpoint, "://");
+    const char *start = scheme ? scheme + 3 : endpoint;
+    char address[300];
+    (void)snprintf(address, sizeof address, "%.*s", (int)strcspn(start, "/"), start);
+    return br_endpoint_parse(address, host, ret_port);
+}
+
+/* Returns true if a connection to `to` reaches a server that listens on `on`. */
+static bool advice_host_reaches(const char *to, const char *on)
+{
+    static const char *const local[] = {"localhost", "127.0.0.1", "::1", "[::1]"};
+    static const char *const any[] = {"", "0.0.0.0", "::", "[::]"};
+    bool to_local = false, on_local = false;
+    for (size_t i = 0; i < sizeof local / sizeof *local; i++) {
+        to_local = to_local || strcmp(to, local[i]) == 0;
+        on_local = on_local || strcmp(on, local[i]) == 0 || strcmp(on, any[i]) == 0;
+    }
+    return (to_local && on_local) || strcmp(to, on) == 0;
+}
+
+static bool advice_reaches(const char *endpoint, const struct br_instance *receiver)
+{
+    static const char *const keys[][3] = {{"otlp", "grpc", "localhost:4317"},
+                                          {"otlp", "http", "localhost:4318"},
+                                          {"pyroscope", "http", "localhost:4040"}};
+    const struct br_yaml *protocols = br_yaml_get(receiver->node, "protocols");
+    char to[256], on[256];
+    unsigned to_port, on_port;
+    if (!protocols || !advice_split_endpoint(endpoint, to, &to_port))
+        return false;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        bool has_protocols = advice_is(receiver, keys[i][0]) && protocols->type == BR_YAML_MAP;
+        if (!has_protocols || br_yaml_index(protocols, keys[i][1]) == protocols->count)
+            continue;
+        const struct br_yaml *own = br_yaml_get(br_yaml_get(protocols, keys[i][1]), "endpoint");
+        const char *listens = own && own->type == BR_YAML_SCALAR ? own->text : keys[i][2];
+        if (advice_split_endpoint(listens, on, &on_port) && to_port == on_port &&
+            advice_host_reaches(to, on))
+            return true;
+    }
+    return false;
+}
+
+/* Warns if an exporter of a pipeline sends to a receiver of the same pipeline. */
+static void advice_loop(const struct br_pipeline *pipeline, const struct br_instance *exporter,
+                        const char *key, struct br_errs *errs)
+{
+    const struct br_yaml *endpoint = br_yaml_get(exporter->node, key);
+    char path[192];
+    if (!endpoint || endpoint->type != BR_YAML_SCALAR)
+        return;
+    (void)snprintf(path, sizeof path, "exporters::%.100s::%s", exporter->id, key);
+    for (size_t i = 0; i < pipeline->n_receivers; i++)
+        if (pipeline->receivers[i]->component &&
+            advice_reaches(endpoint->text, pipeline->receivers[i]))
+            br_errs_warn(
+                errs, endpoint, path,
+                "%s is the address of the receiver %s of the same pipeline: all data would "
+                "be received and sent again without end",
+                endpoint->text, pipeline->receivers[i]->id);
+}
+
 void br_advice(const struct br_config *config, struct br_errs *errs)
 {
     static const char *const keys[] = {"endpoint", "traces_endpoint", "profiles_endpoint"};
-    for (size_t i = 0; i < config->n_pipelines; i++)
+    for (size_t i = 0; i < config->n_pipelines; i++) {
+        const struct br_pipeline *pipeline = &config->pipelines[i];
         advice_limiter(config, i, errs);
+        for (size_t k = 0; k < pipeline->n_exporters; k++)
+            for (size_t n = 0; n < sizeof keys / sizeof *keys; n++)
+                advice_loop(pipeline, pipeline->exporters[k], keys[n], errs);
+    }
     for (size_t i = 0; i < config->n_instances; i++) {
         const struct br_instance *instance = &config->instances[i];
         bool exports =

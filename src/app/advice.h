@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Warnings about a configuration that is valid and probably does not do what was meant. */
+/* Warns about configurations that are valid but probably not intended. */
 #pragma once
 
 #include "app/config.h"
 
-/* Adds warnings to `errs`: a memory_limiter behind other processors, and an endpoint whose scheme
- * contradicts its `tls`. */
+/* Adds warnings to `errs` for a memory_limiter after other processors, for an endpoint whose scheme
+ * contradicts its `tls`, and for an exporter that sends to a receiver of the same pipeline. */
 void br_advice(const struct br_config *config, struct br_errs *errs);

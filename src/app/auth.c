@@ -8,16 +8,16 @@
 #include "base/str.h"
 #include "config/parts.h"
 
-/* A text as it is after expansion, and as the file has it. */
+/* A text after expansion, and as it is in the file. */
 struct text {
     const char *text, *raw;
 };
 
 struct translation {
     const struct br_auth *auth;
-    struct br_yaml *headers;     /* a MAP of the names and values that the extension sends */
-    bool insert[BR_HEADERS_MAX]; /* by header: one that the exporter has already stays */
-    const char *why;             /* the reason why no headers do the same; NULL: they do */
+    struct br_yaml *headers;     /* a map of the headers that the extension sends */
+    bool insert[BR_HEADERS_MAX]; /* by header: a value that the exporter already has wins */
+    const char *why;             /* why headers cannot replace the extension; NULL if they can */
     bool no_memory;
 };
 
@@ -32,7 +32,7 @@ static void auth_refuse(struct translation *translation, const char *why)
     translation->why = translation->why ? translation->why : why;
 }
 
-/* Returns the text of a setting, or `otherwise` where it is absent or null. */
+/* Returns the text of a setting, or `otherwise` if it is missing or null. */
 static struct text auth_text(struct translation *translation, const struct br_yaml *map,
                              const char *key, const char *otherwise)
 {
@@ -42,7 +42,7 @@ static struct text auth_text(struct translation *translation, const struct br_ya
         return text;
     if (node->type != BR_YAML_SCALAR && !node->brought) {
         auth_refuse(translation, br_arena_printf(translation->auth->arena,
-                                                 "its extension has no text as \"%s\"", key));
+                                                 "\"%s\" of its extension is not a text", key));
         return text;
     }
     text.text = node->brought ? node->brought : node->text;
@@ -50,13 +50,13 @@ static struct text auth_text(struct translation *translation, const struct br_ya
     return text;
 }
 
-static struct text auth_join(struct translation *translation, struct text left, const char *between,
-                             struct text right)
+static struct text auth_join(struct translation *translation, struct text first,
+                             const char *between, struct text second)
 {
     struct br_arena *arena = translation->auth->arena;
     return (struct text){
-        auth_keep(translation, br_arena_printf(arena, "%s%s%s", left.text, between, right.text)),
-        auth_keep(translation, br_arena_printf(arena, "%s%s%s", left.raw, between, right.raw))};
+        auth_keep(translation, br_arena_printf(arena, "%s%s%s", first.text, between, second.text)),
+        auth_keep(translation, br_arena_printf(arena, "%s%s%s", first.raw, between, second.raw))};
 }
 
 static struct br_yaml *auth_scalar(struct translation *translation, const char *text)
@@ -71,7 +71,7 @@ static void auth_add(struct translation *translation, const char *name, struct t
     if (!*name ||
         name[strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")])
         auth_refuse(translation,
-                    "the name of a header has other characters than letters, digits, - and _");
+                    "the name of a header contains characters other than letters, digits, - and _");
     if (translation->headers->count == BR_HEADERS_MAX)
         auth_refuse(translation, "its extension has too many headers");
     if (translation->why || translation->no_memory)
@@ -89,7 +89,7 @@ static void auth_add(struct translation *translation, const char *name, struct t
         translation->no_memory = true;
 }
 
-/* Refuses settings that are not in `known`, which ends with NULL. */
+/* Rejects settings that are not in `known`, which ends with NULL. */
 static void auth_check_keys(struct translation *translation, const struct br_yaml *map,
                             const char *const *known)
 {
@@ -114,7 +114,7 @@ static void auth_bearer(struct translation *translation)
     auth_check_keys(translation, map, known);
     struct text scheme = auth_text(translation, map, "scheme", "Bearer");
     struct text token = auth_text(translation, map, "token", "");
-    /* A client sends the first one of a list. */
+    /* If there are several tokens, the client sends the first one. */
     if (!*token.text && tokens && tokens->type == BR_YAML_SEQ && tokens->count &&
         tokens->items[0]->type == BR_YAML_SCALAR)
         token = (struct text){tokens->items[0]->text, tokens->items[0]->raw
@@ -166,9 +166,9 @@ static void auth_set_header(struct translation *translation, const struct br_yam
     const char *action = auth_text(translation, rule, "action", "upsert").text;
     struct text name = auth_text(translation, rule, "key", "");
     if (strcasecmp(action, "insert") != 0 && strcasecmp(action, "upsert") != 0)
-        auth_refuse(translation, "its extension changes headers other than by insert or upsert");
+        auth_refuse(translation, "its extension has an action other than insert or upsert");
     if (!*name.text || !br_yaml_get(rule, "value"))
-        auth_refuse(translation, "its extension has a header without a key and a fixed value");
+        auth_refuse(translation, "its extension has a header without a key or a fixed value");
     auth_add(translation, name.text, auth_text(translation, rule, "value", ""),
              strcasecmp(action, "insert") == 0);
 }
@@ -185,7 +185,7 @@ static void auth_headers(struct translation *translation)
         auth_set_header(translation, list->items[i]);
 }
 
-/* Returns the index of a header, in any case; the count where it is not there. */
+/* Returns the index of a header, ignoring case, or the count if it is missing. */
 static size_t auth_find(const struct br_yaml *headers, size_t count, const char *name)
 {
     size_t i = 0;
@@ -201,10 +201,10 @@ static void auth_check(struct translation *translation, const struct br_yaml *ow
         auth_refuse(translation, "`headers` of the exporter is not a map");
     for (size_t i = 0; i < headers->count; i++)
         if (auth_find(headers, i, headers->keys[i]->text) < i)
-            auth_refuse(translation, "its extension has a header twice");
+            auth_refuse(translation, "its extension sets a header twice");
 }
 
-/* Returns the text of a header's value in the file. */
+/* Returns a header's value as a quoted text for the file. */
 static const char *auth_quote(struct translation *translation, const struct br_yaml *value)
 {
     struct br_str quoted = {0};
@@ -225,7 +225,7 @@ static void auth_edit(struct translation *translation, enum br_edit_kind kind,
         translation->no_memory = true;
 }
 
-/* Writes headers into an exporter that has none. */
+/* Adds the headers to an exporter that has none. */
 static void auth_write_new(struct translation *translation, const struct br_yaml *key,
                            struct br_yaml *exporter)
 {
@@ -248,8 +248,8 @@ static void auth_write_new(struct translation *translation, const struct br_yaml
         translation->no_memory = true;
 }
 
-/* Writes headers beside those that an exporter has. The Collector's authenticators come last: they
- * replace the value of a header, unless they insert it. */
+/* Adds the headers to those of an exporter. In the Collector, authenticators run last: they
+ * replace the value of a header, unless their action is insert. */
 static void auth_write_more(struct translation *translation, struct br_yaml *exporter, size_t at)
 {
     struct br_arena *arena = translation->auth->arena;
@@ -277,7 +277,7 @@ static void auth_write(struct translation *translation, const struct br_yaml *ke
 {
     size_t auth = br_yaml_index(exporter, "auth");
     auth_edit(translation, BR_EDIT_CUT, exporter->keys[auth], NULL,
-              "auth is carried over as headers");
+              "auth is replaced with headers");
     br_yaml_remove(exporter, auth);
     size_t headers = br_yaml_index(exporter, "headers");
     if (headers == exporter->count)
@@ -301,7 +301,7 @@ int br_auth_translate(const struct br_auth *auth, const struct br_yaml *key,
     else if (strcmp(auth->type, "headers_setter") == 0)
         auth_headers(&translation);
     else
-        auth_refuse(&translation, "fixed headers cannot do what its extension does");
+        auth_refuse(&translation, "fixed headers cannot replace its extension");
     auth_check(&translation, br_yaml_get(exporter, "headers"));
     if (!translation.why && !translation.no_memory)
         auth_write(&translation, key, exporter);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Translates the client authenticators of the Collector whose result is fixed text into headers of
- * the exporter that uses them: `bearertokenauth`, `basicauth` with `client_auth`, and
+ * Replaces the Collector's client authenticators with headers of the exporter that uses them, if
+ * the result is fixed text. Supported are `bearertokenauth`, `basicauth` with `client_auth`, and
  * `headers_setter` with fixed values. ${...} in a token or a password stays ${...}.
  */
 #pragma once
@@ -10,13 +10,13 @@
 
 struct br_auth {
     struct br_arena *arena;
-    struct br_edits *edits;          /* gets the changes of the file, or NULL */
-    const char *type;                /* of the extension: "bearertokenauth" */
-    const struct br_yaml *extension; /* its settings */
+    struct br_edits *edits;          /* receives the changes of the file; may be NULL */
+    const char *type;                /* type of the extension, such as "bearertokenauth" */
+    const struct br_yaml *extension; /* settings of the extension */
 };
 
 /* Replaces the key `auth` of the map `exporter`, whose key in its section is `key`, with the
- * headers that the extension sends. Returns 0; BR_EUNSUPPORTED and the reason in `*ret_why`, a
- * clause in the arena, and changes nothing; or BR_ENOMEM. */
+ * headers that the extension sends. Returns 0 or BR_ENOMEM. Returns BR_EUNSUPPORTED, changes
+ * nothing and sets `*ret_why` to a clause in the arena if headers cannot replace the extension. */
 int br_auth_translate(const struct br_auth *auth, const struct br_yaml *key,
                       struct br_yaml *exporter, const char **ret_why);

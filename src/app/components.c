@@ -5,10 +5,11 @@
 
 static const char *components_signals(const struct br_component *component)
 {
-    return component->signals == BR_BOTH_SIGNALS              ? "traces, profiles"
-           : component->signals == BR_SIGNAL_BIT(BR_TRACES)   ? "traces"
-           : component->signals == BR_SIGNAL_BIT(BR_PROFILES) ? "profiles"
-                                                              : "-";
+    if (component->signals == BR_BOTH_SIGNALS)
+        return "traces, profiles";
+    if (component->signals == BR_SIGNAL_BIT(BR_TRACES))
+        return "traces";
+    return component->signals == BR_SIGNAL_BIT(BR_PROFILES) ? "profiles" : "-";
 }
 
 void br_components_table(struct br_str *out, const struct br_component *const *registry)
@@ -21,7 +22,7 @@ void br_components_table(struct br_str *out, const struct br_component *const *r
                       components_signals(*registry), (*registry)->stability, (*registry)->help);
 }
 
-/* Appends `,"key":"text"`; nothing for NULL. */
+/* Appends `,"key":"text"`, or nothing if `text` is NULL. */
 static void components_text(struct br_str *out, const char *key, const char *text)
 {
     if (!text)

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
+#include "app/adapt.h"
 #include "app/advice.h"
-#include "app/fit.h"
 #include "app/metadata.h"
 #include "app/service_config.h"
 #include "base/bytes.h"
@@ -16,7 +16,7 @@
 #define NAME_MAX_CHARS 1024
 #define KINDS (BR_EXTENSION + 1)
 
-/* The settings as they stand in the file; kept as nodes because their keys are the users'. */
+/* The top-level keys, kept as nodes because the keys below them are the user's ids. */
 struct top {
     const struct br_yaml *sections[KINDS];
     const struct br_yaml *service;
@@ -66,12 +66,12 @@ static const struct br_option lists_options[] = {
     BR_OPT_END,
 };
 
-/* What the loader knows beside an instance. One of an unknown type stays, so that naming it in a
- * pipeline is not a second mistake; a configuration with such never leaves br_config_load. */
+/* Additional data of an instance. An instance of an unknown type is kept, so that a pipeline
+ * that lists it does not cause a second error. br_config_load fails in that case. */
 struct slot {
     enum br_kind kind;
     const struct br_yaml *key;
-    bool idle; /* what the Collector has, and what changes no data: passed over where it is named */
+    bool idle; /* a Collector component that changes no data; skipped in lists */
 };
 
 struct loader {
@@ -79,14 +79,14 @@ struct loader {
     const struct br_component *const *registry;
     struct br_arena *arena;
     struct br_errs *errs;
-    struct slot *slots; /* beside config->instances */
+    struct slot *slots; /* parallel to config->instances */
     const struct top *top;
-    bool top_failed; /* a section may be missing because its name is misspelt, which is said already
-                      */
+    /* a section may be missing because its key is misspelt, which is already an error */
+    bool top_failed;
     bool no_memory;
 };
 
-/* "type/name" in its parts; all live in the arena. */
+/* The parts of "type/name", in the arena. */
 struct id {
     const char *type;
     const char *whole;
@@ -103,7 +103,8 @@ static void loader_note(struct loader *loader, int rc)
     loader->no_memory = loader->no_memory || rc == BR_ENOMEM;
 }
 
-/* The Collector's rule: neither space nor control nor symbol; ASCII's are enough to tell typos. */
+/* Returns true if a name has at most NAME_MAX_CHARS characters and no spaces, control characters
+ * or symbols. The Collector has the same rule; only ASCII symbols are checked here. */
 static bool loader_name_valid(const char *name, size_t len)
 {
     size_t chars = 0;
@@ -116,7 +117,7 @@ static bool loader_name_valid(const char *name, size_t len)
     return chars <= NAME_MAX_CHARS;
 }
 
-/* Splits and checks an id; on an error at `node` returns false. */
+/* Splits and checks an id. Returns false after an error. */
 static bool loader_id_parse(struct loader *loader, const struct br_yaml *node, const char *path,
                             struct id *ret)
 {
@@ -152,8 +153,8 @@ static struct br_instance *loader_find_instance(const struct loader *loader, enu
     return NULL;
 }
 
-/* The nearest name out of the registry, or NULL; `*ret_any` tells whether it has that kind at all.
- */
+/* Returns the most similar name in the registry, or NULL. Sets `*ret_any` if the registry has
+ * components of that kind. */
 static const char *loader_nearest_component(const struct loader *loader, enum br_kind kind,
                                             const char *type, bool *ret_any)
 {
@@ -171,11 +172,12 @@ static const char *loader_nearest_component(const struct loader *loader, enum br
     return br_str_nearest(type, names, n);
 }
 
-/* Refuses a component that the Collector has and Braid has not. */
+/* Adds an error for a component of the Collector that Braid does not have. */
 static void loader_refuse_foreign(struct loader *loader, const struct slot *slot, const char *path,
                                   const char *type, const struct br_foreign *foreign)
 {
-    br_errs_add(loader->errs, slot->key, path, "\"%s\": Braid has no such %s; it %s%s%s", type,
+    br_errs_add(loader->errs, slot->key, path,
+                "\"%s\": Braid does not support this %s, which %s%s%s", type,
                 br_kind_name(slot->kind), foreign->does, foreign->left ? ". " : "",
                 foreign->left ? foreign->left : "");
 }
@@ -185,7 +187,7 @@ static const char *loader_article(enum br_kind kind)
     return kind == BR_EXPORTER || kind == BR_EXTENSION ? "an" : "a";
 }
 
-/* Returns the kind that a type is of, other than `kind`; -1 when it is not known at all. */
+/* Returns the kind of a type, other than `kind`, or -1 if the type is unknown. */
 static int loader_other_kind(const struct loader *loader, enum br_kind kind, const char *type)
 {
     for (int other = KINDS - 1; other >= 0; other--)
@@ -214,7 +216,7 @@ static void loader_refuse_type(struct loader *loader, const struct slot *slot, c
     foreign = collectors ? br_foreign_find(slot->kind, collectors) : NULL;
     if (foreign && foreign->fate == BR_FOREIGN_LACKING)
         br_errs_add(loader->errs, slot->key, path,
-                    "unknown %s %s; \"%s\", which may be meant, is the Collector's: it %s", kind,
+                    "unknown %s %s; did you mean \"%s\"? Braid does not support it: it %s", kind,
                     shown, collectors, foreign->does);
     else if (nearest)
         br_errs_add(loader->errs, slot->key, path,
@@ -232,7 +234,7 @@ static void loader_refuse_type(struct loader *loader, const struct slot *slot, c
                     br_kind_section(slot->kind));
 }
 
-/* Reads the settings by the component's table, then lets the component check them. */
+/* Reads a component's settings with its option table, then calls the component's check. */
 static void loader_read_config(struct loader *loader, struct br_instance *instance,
                                const char *path)
 {
@@ -250,13 +252,12 @@ static void loader_read_config(struct loader *loader, struct br_instance *instan
     if (rc == 0 && component->check)
         rc = component->check(config, instance->node, path, loader->arena, loader->errs);
     loader_note(loader, rc);
-    /* A check that only returns its verdict must not be lost. */
+    /* The check failed without adding an error. */
     if (rc && rc != BR_ENOMEM && loader->errs->n_errors == before)
         br_errs_add(loader->errs, instance->node, path, "%s", br_strerror(rc));
 }
 
-/* The component of that type, also by a name that only the Collector has for it; NULL when there is
- * none. */
+/* Returns the component of a type, also if only the Collector has this name for it, or NULL. */
 static const struct br_component *loader_find_component(struct loader *loader, struct slot *slot,
                                                         const char *path, const char *type)
 {
@@ -286,7 +287,7 @@ static void loader_instance(struct loader *loader, enum br_kind kind, const stru
     const struct br_instance *same = loader_find_instance(loader, kind, id.whole);
     if (same) {
         br_errs_add(loader->errs, key, section,
-                    "the id %s is defined twice; the first is at line %d",
+                    "the id %s is defined twice; the first definition is in line %d",
                     br_text_show(id.whole, shown),
                     loader->slots[same - loader->config->instances].key->line);
         return;
@@ -339,8 +340,7 @@ static void loader_sections(struct loader *loader, const struct top *top)
     }
 }
 
-/* Returns the component of another kind that has the id, an exporter before others; NULL when none
- * has it. */
+/* Returns the component of another kind with this id, preferably an exporter, or NULL. */
 static const struct slot *loader_find_elsewhere(const struct loader *loader, enum br_kind kind,
                                                 const char *id)
 {
@@ -386,8 +386,8 @@ static void loader_refuse_reference(struct loader *loader, const struct br_yaml 
                     shown, nearest);
     else if (foreign && foreign->fate == BR_FOREIGN_LACKING)
         br_errs_add(loader->errs, node, path,
-                    "%s %s is not defined under %s, and Braid has no such %s; it %s", what, shown,
-                    section, what, foreign->does);
+                    "%s %s is not defined under %s, and Braid does not support this %s, which %s",
+                    what, shown, section, what, foreign->does);
     else if (!type || foreign || br_component_find(loader->registry, kind, type))
         br_errs_add(loader->errs, node, path, "%s %s is not defined under %s; add \"%s:\" there",
                     what, shown, section, id);
@@ -402,7 +402,7 @@ static void loader_refuse_reference(struct loader *loader, const struct br_yaml 
                     what, shown, section);
 }
 
-/* The instance that a list names, or NULL with an error. */
+/* Returns the instance with the id in `node`, or NULL after an error. */
 static struct br_instance *loader_resolve(struct loader *loader, const struct br_yaml *node,
                                           const char *path, enum br_kind kind)
 {
@@ -432,7 +432,7 @@ static bool loader_carries(struct loader *loader, const struct br_yaml *node, co
     if (!component || component->signals & BR_SIGNAL_BIT(signal))
         return true;
     const char *other = br_signal_name(signal == BR_TRACES ? BR_PROFILES : BR_TRACES);
-    br_errs_lack(loader->errs, node, path, "the %s \"%s\" carries %s, not %s",
+    br_errs_lack(loader->errs, node, path, "the %s \"%s\" supports %s, not %s",
                  br_kind_name(component->kind), component->name, other, br_signal_name(signal));
     return false;
 }
@@ -442,7 +442,7 @@ static bool loader_is_idle(const struct loader *loader, const struct br_instance
     return loader->slots[instance - loader->config->instances].idle;
 }
 
-/* A list of ids, each at most once. `pipeline` is NULL for service::extensions. */
+/* Reads a list of ids, each at most once. `pipeline` is NULL for service::extensions. */
 static void loader_list(struct loader *loader, const struct br_yaml *list, const char *path,
                         enum br_kind kind, const struct br_pipeline *pipeline,
                         struct br_instance ***ret, size_t *ret_n)
@@ -464,7 +464,7 @@ static void loader_list(struct loader *loader, const struct br_yaml *list, const
         while (same < *ret_n && instances[same] != found)
             same++;
         if (same < *ret_n)
-            br_errs_add(loader->errs, node, path, "the %s %s is defined twice", br_kind_name(kind),
+            br_errs_add(loader->errs, node, path, "the %s %s is listed twice", br_kind_name(kind),
                         br_text_show(found->id, shown));
         else if (!loader_is_idle(loader, found) &&
                  (!pipeline || loader_carries(loader, node, path, found, pipeline->signal)))
@@ -505,11 +505,10 @@ static bool loader_parse_signal(struct loader *loader, const struct br_yaml *key
     br_text_show(type, shown);
     const char *nearest = br_str_nearest(type, names, BR_COUNT(names));
     if (strcmp(type, "metrics") == 0 || strcmp(type, "logs") == 0)
-        br_errs_add(
-            loader->errs, key, path,
-            "Braid carries traces and profiles; a %s pipeline has no place in it: remove it "
-            "or keep it in a Collector",
-            type);
+        br_errs_add(loader->errs, key, path,
+                    "Braid supports only traces and profiles; remove the %s pipeline or keep it in "
+                    "a Collector",
+                    type);
     else if (nearest)
         br_errs_add(loader->errs, key, path, "unknown signal %s; did you mean \"%s\"?", shown,
                     nearest);
@@ -533,7 +532,7 @@ static void loader_pipeline(struct loader *loader, const struct br_yaml *key,
     p->id = id.whole;
     for (size_t i = 0; i < loader->config->n_pipelines; i++) {
         if (strcmp(loader->config->pipelines[i].id, id.whole) == 0) {
-            br_errs_add(loader->errs, key, section, "the pipeline %s is here a second time",
+            br_errs_add(loader->errs, key, section, "the pipeline %s is defined twice",
                         br_text_show(id.whole, shown));
             return;
         }
@@ -575,7 +574,8 @@ static void loader_pipelines(struct loader *loader, const struct br_yaml *servic
         loader_pipeline(loader, pipelines->keys[i], pipelines->items[i]);
 }
 
-/* A component that an option of an extension names has to be there, and in a pipeline. */
+/* Checks that each component that an option of an extension refers to exists and is in a
+ * pipeline. */
 static void loader_check_references(struct loader *loader)
 {
     for (size_t i = 0; i < loader->config->n_extensions; i++) {
@@ -604,7 +604,7 @@ static void loader_service(struct loader *loader, const struct br_yaml *node)
         return;
     if (!node || node->type == BR_YAML_NULL) {
         br_errs_add(loader->errs, node ? node : loader->config->tree, "service",
-                    "is missing; service::pipelines says what runs");
+                    "is missing; service::pipelines lists the pipelines to run");
         return;
     }
     struct service service;
@@ -623,7 +623,8 @@ static void loader_service(struct loader *loader, const struct br_yaml *node)
     loader_note(loader, br_workers_read(service.workers, &loader->config->workers, loader->errs));
 }
 
-/* Only when all else is right: a misspelt reference is already an error. */
+/* Warns of unused components. Called only without errors, because a misspelt reference is
+ * already an error. */
 static void loader_warn_unused(struct loader *loader)
 {
     for (size_t i = 0; i < loader->config->n_instances; i++) {
@@ -635,11 +636,11 @@ static void loader_warn_unused(struct loader *loader)
         br_errs_warn(loader->errs, loader->slots[i].key,
                      br_path_join(path, br_kind_section(loader->slots[i].kind), instance->id),
                      "is defined and never used; %s",
-                     extension ? "service::extensions does not name it" : "no pipeline names it");
+                     extension ? "service::extensions does not list it" : "no pipeline lists it");
     }
 }
 
-/* Bits of the signals whose pipelines name the processor. */
+/* Returns the signals of the pipelines that list the processor, as bits. */
 static unsigned loader_signals_of(const struct br_config *config,
                                   const struct br_instance *instance)
 {
@@ -651,8 +652,8 @@ static unsigned loader_signals_of(const struct br_config *config,
     return signals;
 }
 
-/* An instance of the same component that stands only where this one does not; NULL: there is none.
- */
+/* Returns an instance of the same component that is only in pipelines of the missing signal, or
+ * NULL. */
 static const struct br_instance *loader_other_half(const struct br_config *config,
                                                    const struct br_instance *instance,
                                                    unsigned missing)
@@ -664,7 +665,8 @@ static const struct br_instance *loader_other_half(const struct br_config *confi
     return NULL;
 }
 
-/* A processor that is one for both signals, as the join is, does nothing where only one comes. */
+/* Warns of processors that need both signals, such as join, and are in pipelines of one signal
+ * only. */
 static void loader_warn_half(struct loader *loader)
 {
     const struct br_config *config = loader->config;
@@ -679,12 +681,12 @@ static void loader_warn_half(struct loader *loader)
         char path[192];
         const struct br_instance *half = loader_other_half(config, instance, missing);
         enum br_signal lacking = missing == BR_SIGNAL_BIT(BR_TRACES) ? BR_TRACES : BR_PROFILES;
-        br_errs_warn(loader->errs, loader->slots[i].key,
-                     br_path_join(path, br_kind_section(loader->slots[i].kind), instance->id),
-                     "no %s pipeline names it, so that it does nothing; %s%s%sthe same id has to "
-                     "stand in both",
-                     br_signal_name(lacking), half ? "one names \"" : "", half ? half->id : "",
-                     half ? "\": " : "");
+        br_errs_warn(
+            loader->errs, loader->slots[i].key,
+            br_path_join(path, br_kind_section(loader->slots[i].kind), instance->id),
+            "is not in any %s pipeline, so it does nothing; %s%s%slist the same id in both",
+            br_signal_name(lacking), half ? "one lists \"" : "", half ? half->id : "",
+            half ? "\": " : "");
     }
 }
 
@@ -693,40 +695,40 @@ static bool loader_failed(const struct br_errs *errs)
     return errs->n_errors || errs->more;
 }
 
-/* Only one text under one key, which has sections in it. */
+/* Returns true if the file has one key whose text is a configuration. */
 static bool loader_is_wrapped(const struct br_yaml *tree)
 {
     return tree->count == 1 && tree->items[0]->type == BR_YAML_SCALAR &&
            strstr(tree->items[0]->text, "receivers:");
 }
 
-/* Refuses a manifest of Kubernetes with the configuration somewhere in it, which people paste. */
+/* Adds an error for a Kubernetes manifest that contains a configuration, a common mistake. */
 static bool loader_refuse_manifest(struct loader *loader, const struct br_yaml *tree)
 {
     const struct br_yaml *kind = br_yaml_get(tree, "kind"), *data = br_yaml_get(tree, "data");
     char shown[BR_SHOWN_SIZE];
     if (loader_is_wrapped(tree)) {
         br_errs_add(loader->errs, tree->keys[0], NULL,
-                    "the configuration is text under %s here; give that text itself",
+                    "the configuration is a text under %s; pass that text itself",
                     br_text_show(tree->keys[0]->text, shown));
         return true;
     }
     const struct br_yaml *config = br_yaml_get(tree, "config");
     if (br_yaml_get(config, "service") && !br_yaml_get(tree, "service")) {
         br_errs_add(loader->errs, config, NULL,
-                    "the configuration stands under \"config\" here, as in the values of a chart; "
-                    "give what stands there");
+                    "the configuration is under \"config\", as in the values of a Helm chart; pass "
+                    "only that part");
         return true;
     }
     if (!kind || kind->type != BR_YAML_SCALAR || !br_yaml_get(tree, "apiVersion"))
         return false;
     const char *where = strcmp(kind->text, "OpenTelemetryCollector") == 0 ? "spec::config" : "data";
     bool has_key = data && data->type == BR_YAML_MAP && data->count;
-    br_errs_add(loader->errs, kind, NULL,
-                "this is a manifest of Kubernetes, %s, not a configuration; give what stands under "
-                "%s%s%s",
-                br_text_show(kind->text, shown), where, has_key ? "::" : "",
-                has_key ? data->keys[0]->text : "");
+    br_errs_add(
+        loader->errs, kind, NULL,
+        "this is a Kubernetes manifest (%s), not a configuration; pass only the part under %s%s%s",
+        br_text_show(kind->text, shown), where, has_key ? "::" : "",
+        has_key ? data->keys[0]->text : "");
     return true;
 }
 
@@ -759,7 +761,7 @@ static int loader_whole(struct loader *loader)
     return 0;
 }
 
-/* The files of the sources by name, for the order of errors. */
+/* Sorts the errors by the order of the files in `sources`. */
 static int loader_sort_errors(const struct br_config_sources *sources, struct br_arena *arena,
                               struct br_errs *errs)
 {
@@ -778,7 +780,7 @@ static int loader_sort_errors(const struct br_config_sources *sources, struct br
     return 0;
 }
 
-/* An empty configuration with an arena; NULL when there is no memory. */
+/* Returns an empty configuration with an arena, or NULL after an error. */
 static struct br_config *loader_config_new(struct br_errs *errs)
 {
     struct br_config *config = br_calloc(1, sizeof *config);
@@ -791,7 +793,7 @@ static struct br_config *loader_config_new(struct br_errs *errs)
     return config;
 }
 
-/* Reads config->tree, and gives the configuration to the caller or frees it. */
+/* Reads config->tree. Passes `config` to the caller on success, frees it otherwise. */
 static int loader_into(struct br_config *config, const struct br_component *const *registry,
                        struct br_config **ret, struct br_errs *errs)
 {
@@ -826,11 +828,11 @@ int br_config_load(const struct br_config_sources *sources,
     br_arena_init(&names, BR_CONFIG_ARENA_MAX);
     int rc = br_config_merge(sources, &config->arena, &config->tree, errs);
     if (rc == 0 && sources->skip_unsupported) {
-        struct br_fit fit = {.registry = registry,
-                             .arena = &config->arena,
-                             .errs = errs,
-                             .accept_loss = sources->accept_loss};
-        rc = br_config_fit(&fit, config->tree);
+        struct br_adapt adapt = {.registry = registry,
+                                 .arena = &config->arena,
+                                 .errs = errs,
+                                 .accept_loss = sources->accept_loss};
+        rc = br_config_adapt(&adapt, config->tree);
     }
     if (rc)
         br_config_free(config);

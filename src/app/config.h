@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes a checked, constant description of the service from config files. The Collector's config
- * file: receivers, processors, exporters, connectors, extensions, service{extensions, pipelines,
- * telemetry}. All errors come before anything listens.
+ * Loads and checks configuration files. The format is the Collector's: receivers, processors,
+ * exporters, connectors, extensions, service{extensions, pipelines, telemetry}. All errors are
+ * reported before anything is opened.
  */
 #pragma once
 
@@ -14,10 +14,10 @@
 
 /* One configured component. */
 struct br_instance {
-    const struct br_component *component; /* NULL: one of the Collector's that changes no data */
-    const char *id;                       /* "otlp/tempo", as the user spelled it */
-    const struct br_yaml *node;           /* its settings; may be a NULL node */
-    const void *config;                   /* the component's struct, filled */
+    const struct br_component *component; /* NULL for a Collector component that changes no data */
+    const char *id;                       /* as in the file: "otlp/tempo" */
+    const struct br_yaml *node;           /* settings; may be a NULL node */
+    const void *config;                   /* settings read into the component's struct */
     bool used;
 };
 
@@ -30,23 +30,22 @@ struct br_pipeline {
 
 /* An attribute of service::telemetry::resource, as a label of target_info. */
 struct br_target_label {
-    const char *name, *value; /* value NULL: there is no such label */
+    const char *name, *value; /* `value` is NULL if the label is disabled */
 };
 
 struct br_telemetry_config {
     enum br_log_level log_level;
     bool log_json;
-    const char
-        *metrics_endpoint; /* "localhost:8888"; NULL when level is none or no reader is wanted */
-    struct br_strings metrics_hosts; /* that the endpoint answers to besides (net/hosts.h) */
-    bool metrics_detailed;           /* the level */
-    bool metrics_suffixes;           /* names end in their unit, and those of counters in _total */
-    struct br_target_label *target;  /* sorted by name, each once */
+    const char *metrics_endpoint;    /* "localhost:8888"; NULL without an endpoint */
+    struct br_strings metrics_hosts; /* additional hosts that requests may name (net/hosts.h) */
+    bool metrics_detailed;           /* level is detailed */
+    bool metrics_suffixes;           /* names end in their unit, counters in _total */
+    struct br_target_label *target;  /* sorted by name, without duplicates */
     size_t n_target;
 };
 
 struct br_config {
-    struct br_arena arena; /* holds everything below */
+    struct br_arena arena; /* owns everything below */
     struct br_yaml *tree;  /* merged and expanded */
     struct br_instance *instances;
     size_t n_instances;
@@ -54,43 +53,43 @@ struct br_config {
     size_t n_pipelines;
     struct br_instance **extensions; /* in the order of service::extensions */
     size_t n_extensions;
-    unsigned workers; /* service::workers, 1 by default; 0 is auto */
+    unsigned workers; /* service::workers; 0 means auto */
     struct br_telemetry_config telemetry;
     struct br_fanout_config fanout; /* service::fanout */
 };
 
-/* Does what br_config_load does with a tree that was merged and expanded, which is borrowed for
- * the configuration's life. */
+/* Loads a configuration from a tree that is already merged and expanded. The tree must outlive
+ * the configuration. Otherwise like br_config_load. */
 int br_config_load_tree(struct br_yaml *tree, const struct br_component *const *registry,
                         struct br_config **ret, struct br_errs *errs);
 
-/* Prints a config as br_config_print does, but as the file had it: what ${...} brought is ${...}
- * again, and nothing is hidden. Comments are lost. */
+/* Appends a tree as YAML, as it is in the file: with ${...} instead of expanded values, and with
+ * secrets. Comments are lost. Returns 0 or BR_ENOMEM. */
 int br_yaml_print(const struct br_yaml *tree, const struct br_component *const *registry,
                   struct br_str *out);
 
-/* Loads a config, from its sources to the checked description. On success the caller owns `*ret`
- * and frees it with br_config_free; warnings may be in `errs` then too. Returns 0, or a negative
- * code with errors in `errs`. */
+/* Loads and checks a configuration. On success the caller owns `*ret` and frees it with
+ * br_config_free; `errs` may contain warnings. Returns 0, or a negative code with errors in
+ * `errs`. */
 int br_config_load(const struct br_config_sources *sources,
                    const struct br_component *const *registry, struct br_config **ret,
                    struct br_errs *errs);
 void br_config_free(struct br_config *config);
 
-/* Appends the merged, expanded config as YAML; every value that an option table calls a secret is
- * printed as [REDACTED]; so are values under keys that no table knows when their name sounds secret
- * (password, token, secret, authorization, api_key). Returns 0 or BR_ENOMEM. */
+/* Appends the merged and expanded configuration as YAML. Values of secret options are printed as
+ * [REDACTED]. So are values of unknown keys whose name suggests a secret (password, token,
+ * secret, authorization, api_key). Returns 0 or BR_ENOMEM. */
 int br_config_print(const struct br_yaml *tree, const struct br_component *const *registry,
                     struct br_str *out);
 
-/* Appends the effective settings as YAML that reads as the same configuration: every component in
- * use with all its keys, defaults included, the pipelines, and the service's own keys. Secrets
- * as br_config_print has them. Returns 0 or BR_ENOMEM. */
+/* Appends the effective settings as YAML that loads as the same configuration: the components in
+ * use with all settings including defaults, the pipelines, and the keys of `service`. Secrets
+ * are printed as [REDACTED]. Returns 0 or BR_ENOMEM. */
 int br_config_print_effective(struct br_config *config, const struct br_component *const *registry,
                               struct br_str *out);
 
-/* Checks what a component's settings, read by its table from `node`, say about TLS (net/tls.h),
- * each block at its place. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
+/* Checks the TLS settings (net/tls.h) of a component, which its table has read from `node`.
+ * Returns 0, BR_EINVAL with errors in `errs`, or BR_ENOMEM. */
 int br_config_check_tls(const struct br_option *table, const void *config,
                         const struct br_yaml *node, const char *path, struct br_arena *arena,
                         struct br_errs *errs);

@@ -10,29 +10,29 @@
 #include "config/parts.h"
 
 #define SIMPLE_KEY_MAX                                                                             \
-    120 /* YAML's own limit is 1024 characters; longer keys take the "? " form                     \
+    120 /* characters; longer keys have the form "? key" (YAML's limit: 1024)                      \
          */
 
-/* What is known about the node that is printed. */
+/* How the node that is printed is described. */
 enum view {
     VIEW_ROOT,
     VIEW_SECTION, /* a map of ids */
-    VIEW_TABLE,   /* a map, or a list of maps, that a table describes */
+    VIEW_TABLE,   /* a map, or a list of maps, with an option table */
     VIEW_HEADERS,
-    VIEW_GUESS, /* no table knows it: names tell */
+    VIEW_GUESS, /* not in any table: the name decides whether it is secret */
     VIEW_HIDE,
 };
 
 struct scope {
     enum view view;
-    enum br_kind kind;             /* SECTION */
-    const struct br_option *table; /* TABLE */
+    enum br_kind kind;             /* with VIEW_SECTION */
+    const struct br_option *table; /* with VIEW_TABLE */
 };
 
 struct printer {
     struct br_str *out;
     const struct br_component *const *registry;
-    bool raw; /* as a file has it: secrets, and ${...} not expanded */
+    bool raw; /* print secrets, and ${...} unexpanded */
 };
 
 static bool config_print_sounds_secret(const char *name)
@@ -124,7 +124,8 @@ static struct scope config_print_scope_of_child(const struct printer *printer, s
     return (struct scope){.view = VIEW_HIDE};
 }
 
-/* The list form of headers shows the names. */
+/* Returns the scope of a list item. In the list form of headers, names are printed and values
+ * are hidden. */
 static struct scope config_print_scope_of_item(struct scope scope)
 {
     static const struct br_option pair[] = {
@@ -137,7 +138,7 @@ static struct scope config_print_scope_of_item(struct scope scope)
     return scope;
 }
 
-/* True when the text can stand without quotes and mean itself, in a block and as a key. */
+/* Returns true if the text needs no quotes, in a block and as a key. */
 static bool config_print_plain_safe(const char *text, size_t len)
 {
     if (!isalnum((unsigned char)text[0]) && !strchr("/_.", text[0]))
@@ -153,7 +154,7 @@ static bool config_print_plain_safe(const char *text, size_t len)
 static uint32_t config_print_decode(const char *text, size_t len, size_t *ret_n)
 {
     unsigned char c = (unsigned char)text[0];
-    size_t n = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    size_t n = 1u + (c >= 0x80) + (c >= 0xe0) + (c >= 0xf0);
     if (n > len || br_utf8_valid((const uint8_t *)text, n) != n) {
         *ret_n = 1;
         return c;
@@ -198,8 +199,8 @@ static void print_plain(struct br_str *out, const char *text, bool dollars)
         br_str_puts(out, *text == '$' && dollars ? "$$" : (char[]){*text, '\0'});
 }
 
-/* Quotes stay where they make the difference between text and a number; what came from ${...} is
- * read as either, and has to be so again. */
+/* Appends a scalar. Quotes distinguish text from numbers and booleans. A value from ${...} was
+ * read without that distinction and is printed unquoted. */
 static void print_text(struct br_str *out, const struct br_yaml *node, bool dollars)
 {
     enum br_yaml_look look = br_yaml_look(node->text);
@@ -214,7 +215,7 @@ static void print_text(struct br_str *out, const struct br_yaml *node, bool doll
         print_plain(out, node->text, dollars);
 }
 
-/* Nothing expands ${...} in keys. */
+/* Appends a key. ${...} is not expanded in keys, so "$" is not escaped. */
 static void print_key(struct br_str *out, const struct br_yaml *key)
 {
     bool simple = key->len <= SIMPLE_KEY_MAX;
@@ -271,8 +272,8 @@ static void print_child(const struct printer *printer, const struct br_yaml *par
     } else {
         br_str_putc(printer->out, '-');
     }
-    /* Where a text is hidden, ${...} may have brought what looks like a map, and is read as text.
-     */
+    /* ${...} may have expanded to a map although the option is a text; a hidden one is printed
+     * as a text. */
     bool hidden = child->brought && !printer->raw && inner.view == VIEW_HIDE;
     if (hidden) {
         br_str_puts(printer->out, " \"[REDACTED]\"\n");
@@ -288,7 +289,7 @@ static void print_child(const struct printer *printer, const struct br_yaml *par
     }
 }
 
-/* `inline_first`: the first child stands behind the "- " of a list. */
+/* Appends the children of a node. With `inline_first`, the first one follows the "- " of a list. */
 static void print_children(const struct printer *printer, const struct br_yaml *node,
                            struct scope scope, size_t level, bool inline_first)
 {
@@ -321,9 +322,9 @@ int br_yaml_print(const struct br_yaml *tree, const struct br_component *const *
     return print_tree(&(struct printer){out, registry, true}, tree);
 }
 
-/* --- What holds ------------------------------------------------------------------------------ */
+/* --- Effective settings ---------------------------------------------------------------------- */
 
-/* Appends a pair; NULL values are failures of memory. */
+/* Appends a pair. Returns BR_ENOMEM if an argument is NULL. */
 static int config_print_add(struct br_arena *arena, struct br_yaml *map, const char *key,
                             struct br_yaml *value)
 {
@@ -344,7 +345,7 @@ static struct br_yaml *config_print_ids(struct br_arena *arena,
     return list;
 }
 
-/* Returns the section of a kind with the components that are in use. */
+/* Returns a section with the components of a kind that are in use, or NULL. */
 static struct br_yaml *config_print_section(struct br_config *config, enum br_kind kind)
 {
     struct br_yaml *section = br_yaml_new(&config->arena, BR_YAML_MAP, NULL);

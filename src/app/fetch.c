@@ -16,7 +16,7 @@ struct fetch {
     bool done, late;
 };
 
-/* The body is the connection's, and gone after on_done. */
+/* Copies the response, because the connection frees the body after on_done. */
 static void fetch_keep(struct fetch *fetch)
 {
     const struct br_exchange *exchange = &fetch->exchange;
@@ -60,7 +60,7 @@ static int fetch_result(struct fetch *fetch, const char *url, uint64_t timeout_m
     if (fetch->exchange.error)
         return br_err_set(err, BR_EIO, "%s: %s", url, fetch->exchange.error_text);
     if (!fetch->result.data)
-        return br_err_set(err, BR_ENOMEM, "there is no memory for the answer");
+        return br_err_set(err, BR_ENOMEM, "out of memory");
     *ret = fetch->result;
     return 0;
 }
@@ -76,7 +76,7 @@ static int fetch_run(struct fetch *fetch, const char *url, uint64_t timeout_ms,
         return rc;
     if (!br_host_timer(host, &fetch->timer, timeout_ms, fetch_on_timeout)) {
         br_client_free(client);
-        return br_err_set(err, BR_ENOMEM, "there is no memory for a timer");
+        return br_err_set(err, BR_ENOMEM, "out of memory");
     }
     br_client_send(client, &fetch->exchange);
     if (!fetch->done)
@@ -100,7 +100,7 @@ int br_fetch(const char *url, const char *path, uint64_t timeout_ms, struct br_f
                                        .on_done = fetch_on_done}};
     fetch.exchange.user = &fetch;
     if (!net)
-        return br_err_set(err, BR_ENOMEM, "there is no memory for a loop");
+        return br_err_set(err, BR_ENOMEM, "out of memory");
     int rc = br_loop_new(net, 0, 1, &fetch.loop, err);
     if (!rc)
         rc = fetch_run(&fetch, url, timeout_ms, ret, err);

@@ -11,26 +11,27 @@
 #include "pipeline/exporter.h"
 
 #define DEPTH_EXPORTER 1000u
-#define QUEUE_ITEMS_LARGE 1000000u /* spans or samples in a queue that somebody should know of */
-#define METADATA_KEYS_MAX 10000u   /* as many as a config file can hold */
+#define QUEUE_ITEMS_LARGE 1000000u /* records; a queue that may hold more is logged at start */
+#define METADATA_KEYS_MAX 10000u   /* limit on the keys of a configuration file */
 
 struct place {
-    struct br_list link; /* graph->places, in order of creation */
+    struct br_list link; /* in graph->places, in order of creation */
     struct br_node node;
     const struct br_instance *instance;
     const struct br_pipeline
-        *pipeline; /* of a processor that is one per pipeline; NULL otherwise */
-    unsigned turn; /* of a shared processor: which of the pipelines of each signal it is in */
+        *pipeline; /* of a processor that exists once per pipeline; otherwise NULL */
+    unsigned turn; /* of a shared processor: index among the pipelines of one signal that list it */
     unsigned depth;
     bool started;
-    bool drains; /* its turn to drain has come: all that is before it is drained */
+    bool drains; /* draining has begun: everything before it is empty */
     struct br_graph *graph;
     char *log_name;
-    struct br_queue *queue; /* exporters */
+    struct br_queue *queue; /* of exporters */
     struct br_retry *retry;
-    struct br_ledger ledger;               /* exporters */
-    struct br_fanout *fanouts[BR_SIGNALS]; /* owned; receivers with several pipelines */
-    struct br_strings metadata_keys; /* receivers: what all their processors want, each once */
+    struct br_ledger ledger;               /* of exporters */
+    struct br_fanout *fanouts[BR_SIGNALS]; /* owned; of receivers with several pipelines */
+    /* of receivers: keys that processors and exporters after it use, without duplicates */
+    struct br_strings metadata_keys;
     uint32_t cap_metadata_keys;
 };
 
@@ -38,13 +39,13 @@ struct br_graph {
     const struct br_config *config;
     struct br_host *host;
     struct br_list places;
-    struct br_fanout **fanouts; /* owned; in front of several exporters */
-    struct br_consumer **heads; /* the entry of each pipeline */
-    unsigned depth;             /* the level that is being drained */
+    struct br_fanout **fanouts; /* owned; by pipeline, before several exporters */
+    struct br_consumer **heads; /* first consumer of each pipeline */
+    unsigned depth;             /* level that is being drained */
     void (*on_drained)(void *arg);
     void *on_drained_arg;
     struct br_deferred step;
-    struct br_timer hurry;
+    struct br_timer flush_timer;
 };
 
 #define each_place(g, l) for (struct br_list *l = (g)->places.next; l != &(g)->places; l = l->next)
@@ -71,7 +72,7 @@ static void graph_node_consume(struct br_consumer *self, struct br_item *item)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
     else if (rc)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "references to strings take too many bytes written inline");
+                       "references to strings become too many bytes when they are resolved");
     else
         node->component->consume(node, item);
 }
@@ -88,7 +89,7 @@ static struct place *graph_find(struct br_graph *graph, const struct br_instance
     return NULL;
 }
 
-/* How many earlier pipelines of its signal an instance stands in. */
+/* Returns the number of earlier pipelines of the same signal that list the instance. */
 static unsigned graph_turn_in(const struct br_graph *graph, const struct br_instance *instance,
                               const struct br_pipeline *pipeline)
 {
@@ -101,8 +102,9 @@ static unsigned graph_turn_in(const struct br_graph *graph, const struct br_inst
     return turn;
 }
 
-/* A shared processor is one for its first traces and its first profiles pipeline, one for the
- * second ones, and so on: what these share lies with the host (core/shared.h). */
+/* Returns a node of a shared processor. The first traces pipeline and the first profiles
+ * pipeline that list it share one node, the second ones another, and so on. Data shared by all
+ * nodes belongs to the host (core/shared.h). */
 static struct place *graph_find_shared(struct br_graph *graph, const struct br_instance *instance,
                                        unsigned turn)
 {
@@ -115,21 +117,23 @@ static struct place *graph_find_shared(struct br_graph *graph, const struct br_i
     return NULL;
 }
 
-/* The place of an instance in a pipeline, made where it is new; it is created later. */
+/* Returns the place of an instance in a pipeline. Adds it if it is new; graph_create makes its
+ * state. */
 static struct place *graph_place(struct br_graph *graph, const struct br_instance *instance,
                                  const struct br_pipeline *pipeline, unsigned depth)
 {
     const struct br_component *component = instance->component;
     bool own = component->kind == BR_PROCESSOR && !component->shared;
     unsigned turn = component->shared ? graph_turn_in(graph, instance, pipeline) : 0;
+    const struct br_pipeline *only_in = own ? pipeline : NULL;
     struct place *p = component->shared ? graph_find_shared(graph, instance, turn)
-                                        : graph_find(graph, instance, own ? pipeline : NULL);
+                                        : graph_find(graph, instance, only_in);
     if (!p) {
         p = br_calloc(1, sizeof *p);
         if (!p)
             return NULL;
         p->instance = instance;
-        p->pipeline = own ? pipeline : NULL;
+        p->pipeline = only_in;
         p->turn = turn;
         p->graph = graph;
         p->node = (struct br_node){.component = component,
@@ -181,8 +185,8 @@ static struct place *graph_processor(struct br_graph *graph, const struct br_pip
                : graph_find(graph, instance, pipeline);
 }
 
-/* Moves processors down until each stands below what is before it in any of its pipelines: draining
- * and destroying go by these levels. */
+/* Increases the depth of processors until each is below its predecessors in all its pipelines.
+ * Draining and destroying go level by level. */
 static int graph_order(struct br_graph *graph, struct br_err *err)
 {
     const struct br_config *config = graph->config;
@@ -214,7 +218,8 @@ static const struct br_exporter_config *graph_common_of(const struct br_instance
     return (const void *)((const char *)wrapped->config + wrapped->component->common_at);
 }
 
-/* The Collector's processorhelper counts so, with the attribute otel.signal. */
+/* Registers the record counters of a processor, with the attribute otel.signal as in the
+ * Collector's processorhelper. */
 static void graph_count_records(struct br_node *node)
 {
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
@@ -238,7 +243,7 @@ static int graph_create(struct br_graph *graph, struct place *place, struct br_e
     node->state = br_calloc(1, component->state_size);
     if (!place->log_name || !node->state) {
         br_free(node->state);
-        node->state = NULL; /* it was never created, so it must not be destroyed */
+        node->state = NULL; /* never created, so it must not be destroyed */
         return graph_no_memory(err);
     }
     if (component->kind == BR_EXPORTER) {
@@ -254,7 +259,7 @@ static int graph_create(struct br_graph *graph, struct place *place, struct br_e
     int rc = component->create ? component->create(node, err) : 0;
     if (rc) {
         br_err_prefix(err, "%s: ", name);
-        return rc; /* what it made so far goes with the graph, by destroy */
+        return rc; /* br_graph_free destroys the parts that were created */
     }
     if (!component->exporter_wrapped)
         return 0;
@@ -272,7 +277,7 @@ static struct br_consumer *graph_entry(struct place *place)
     return place->queue ? br_queue_input(place->queue) : &place->node.input;
 }
 
-/* DONE from it means that it has delivered. */
+/* Returns true if BR_DONE from this exporter means that the backend has accepted the records. */
 static bool graph_delivers(const struct place *place)
 {
     if (!place->instance->component->exporter_wrapped)
@@ -304,7 +309,7 @@ static struct br_fanout *graph_fan_out(struct br_graph *graph, const struct br_p
     return fanout;
 }
 
-/* Wires one pipeline from its end to its beginning. */
+/* Connects the nodes of one pipeline, from the last to the first. */
 static int graph_wire(struct br_graph *graph, size_t index, struct br_err *err)
 {
     const struct br_pipeline *p = &graph->config->pipelines[index];
@@ -335,7 +340,7 @@ static bool graph_has(struct br_instance *const *list, size_t count,
     return false;
 }
 
-static int graph_want_metadata(struct place *at, const char *key)
+static int graph_need_metadata(struct place *at, const char *key)
 {
     struct br_strings *keys = &at->metadata_keys;
     for (size_t i = 0; i < keys->count; i++)
@@ -349,27 +354,28 @@ static int graph_want_metadata(struct place *at, const char *key)
     return 0;
 }
 
-static int graph_want_all_metadata(struct place *at, const struct br_strings *keys)
+static int graph_need_all_metadata(struct place *at, const struct br_strings *keys)
 {
     for (size_t k = 0; keys && k < keys->count; k++)
-        if (graph_want_metadata(at, keys->items[k]))
+        if (graph_need_metadata(at, keys->items[k]))
             return BR_ENOMEM;
     return 0;
 }
 
-static int graph_want_metadata_of(struct place *at, const struct br_instance *instance)
+static int graph_need_metadata_of(struct place *at, const struct br_instance *instance)
 {
     const struct br_component *component = instance->component;
     const struct br_queue_batch_config *batch =
         component->exporter_wrapped ? graph_common_of(instance)->sending_queue.batch : NULL;
     if (component->metadata_keys &&
-        graph_want_all_metadata(at, component->metadata_keys(instance->config)))
+        graph_need_all_metadata(at, component->metadata_keys(instance->config)))
         return BR_ENOMEM;
-    return batch ? graph_want_all_metadata(at, &batch->partition.metadata_keys) : 0;
+    return batch ? graph_need_all_metadata(at, &batch->partition.metadata_keys) : 0;
 }
 
-/* What the processors and exporters behind a receiver want of it. */
-static int graph_note_wishes(struct place *at, const struct br_pipeline *pipeline)
+/* Records the metadata keys, times and spans that processors and exporters after a receiver
+ * need. */
+static int graph_note_needs(struct place *at, const struct br_pipeline *pipeline)
 {
     int rc = 0;
     bool times = false;
@@ -378,16 +384,16 @@ static int graph_note_wishes(struct place *at, const struct br_pipeline *pipelin
         if (component->wants_spans && pipeline->signal == BR_TRACES)
             at->node.spans_wanted = true;
         times = times || component->wants_times;
-        rc = graph_want_metadata_of(at, pipeline->processors[i]);
+        rc = graph_need_metadata_of(at, pipeline->processors[i]);
     }
     if (pipeline->signal == BR_PROFILES && !times)
         at->node.times_wanted = false;
     for (size_t i = 0; i < pipeline->n_exporters && !rc; i++)
-        rc = graph_want_metadata_of(at, pipeline->exporters[i]);
+        rc = graph_need_metadata_of(at, pipeline->exporters[i]);
     return rc;
 }
 
-/* The pipeline as a destination of its receivers. */
+/* Returns the pipeline as a destination of its receivers. */
 static struct br_fanout_end graph_head_of(struct br_graph *graph, size_t index)
 {
     const struct br_pipeline *p = &graph->config->pipelines[index];
@@ -413,15 +419,18 @@ static int graph_wire_receiver(struct br_graph *graph, struct place *at, struct 
             if ((int)p->signal != s || !graph_has(p->receivers, p->n_receivers, at->instance))
                 continue;
             heads[n++] = graph_head_of(graph, i);
-            if (graph_note_wishes(at, p))
+            if (graph_note_needs(at, p))
                 rc = graph_no_memory(err);
         }
-        if (n > 1)
-            at->fanouts[s] = br_fanout_new(graph->host, &config->fanout, heads, n);
-        if (n > 1 && !at->fanouts[s])
-            rc = graph_no_memory(err);
+        if (n == 1)
+            at->node.next[s] = heads[0].next;
+        if (n <= 1)
+            continue;
+        at->fanouts[s] = br_fanout_new(graph->host, &config->fanout, heads, n);
+        if (at->fanouts[s])
+            at->node.next[s] = br_fanout_input(at->fanouts[s]);
         else
-            at->node.next[s] = n > 1 ? br_fanout_input(at->fanouts[s]) : n ? heads[0].next : NULL;
+            rc = graph_no_memory(err);
     }
     br_free(heads);
     return rc;
@@ -473,7 +482,8 @@ static int graph_start(struct place *place, struct br_err *err)
     return rc;
 }
 
-/* Says what a queue of batches may come to: the number in the config is of requests. */
+/* Logs how many records a queue of batches may hold, because the configured size counts
+ * requests. */
 static void graph_note_queue(const struct br_pipeline *pipeline, const struct place *exporter,
                              uint64_t items)
 {
@@ -483,13 +493,13 @@ static void graph_note_queue(const struct br_pipeline *pipeline, const struct pl
     if (!queue_config->enabled || queue_config->sizer != BR_SIZER_REQUESTS ||
         n > UINT64_MAX / items || n * items < QUEUE_ITEMS_LARGE)
         return;
-    br_info(
-        &exporter->node.log,
-        "sending_queue may hold %llu requests, which the batch processor of %s makes of %llu %s: "
-        "%llu %s, as far as memory goes; sizer: items or bytes counts what it holds",
-        (unsigned long long)n, pipeline->id, (unsigned long long)items,
-        br_signal_records(pipeline->signal), (unsigned long long)(n * items),
-        br_signal_records(pipeline->signal));
+    br_info(&exporter->node.log,
+            "sending_queue may hold %llu requests, and the batch processor of %s makes requests of "
+            "%llu %s: up to %llu %s, limited only by memory; set sizer to items or bytes to limit "
+            "these",
+            (unsigned long long)n, pipeline->id, (unsigned long long)items,
+            br_signal_records(pipeline->signal), (unsigned long long)(n * items),
+            br_signal_records(pipeline->signal));
 }
 
 static void graph_note_queues(struct br_graph *graph, const struct br_pipeline *pipeline)
@@ -595,7 +605,8 @@ static void graph_on_fanout_end(void *arg)
     br_host_defer(graph->host, &graph->step, graph_step);
 }
 
-/* True unless something of it is held; then it says when that has ended. */
+/* Returns true if a fan-out is empty. Otherwise it will continue the draining when it becomes
+ * empty. */
 static bool graph_fanout_drained(struct br_graph *graph, struct br_fanout *fanout)
 {
     if (!fanout || br_fanout_idle(fanout))
@@ -604,7 +615,7 @@ static bool graph_fanout_drained(struct br_graph *graph, struct br_fanout *fanou
     return false;
 }
 
-/* Nothing is on its way between this level, which is drained, and the next one. */
+/* Returns true if no fan-out between this level, which is drained, and the next one holds items. */
 static bool graph_fanouts_drained(struct br_graph *graph)
 {
     bool drained = true;
@@ -630,7 +641,9 @@ static void graph_step(struct br_deferred *deferred)
                 continue;
             if (!p->drains) {
                 p->drains = true;
-                p->node.drained = false; /* it may have said so in a hurry, and have got more */
+                /* graph_on_flush_timer may have drained it before, and it may have received items
+                 * since */
+                p->node.drained = false;
                 graph_drain(p);
             }
             waiting = waiting || !p->node.drained;
@@ -638,7 +651,7 @@ static void graph_step(struct br_deferred *deferred)
         if (waiting || !graph_fanouts_drained(graph))
             return;
     }
-    br_host_timer_stop(graph->host, &graph->hurry);
+    br_host_timer_stop(graph->host, &graph->flush_timer);
     void (*fn)(void *) = graph->on_drained;
     graph->on_drained = NULL;
     if (fn)
@@ -654,11 +667,12 @@ static void graph_empty(struct place *place)
         graph_drain_node(&place->node);
 }
 
-/* A sender that waits for a backend which hangs must not keep what is held for other backends: they
- * get it now. A level still counts as drained only after the one before it. */
-static void graph_on_hurry(struct br_timer *timer)
+/* Makes all processors and queues send what they hold. Otherwise an unresponsive backend would
+ * also delay items for other backends. A level still counts as drained only after the previous
+ * one. */
+static void graph_on_flush_timer(struct br_timer *timer)
 {
-    struct br_graph *graph = br_container_of(timer, struct br_graph, hurry);
+    struct br_graph *graph = br_container_of(timer, struct br_graph, flush_timer);
     for (unsigned depth = 1; depth <= DEPTH_EXPORTER; depth++) {
         each_place(graph, l)
         {
@@ -669,17 +683,17 @@ static void graph_on_hurry(struct br_timer *timer)
     }
 }
 
-void br_graph_drain(struct br_graph *graph, uint64_t hurry_ms, void (*fn)(void *arg), void *arg)
+void br_graph_drain(struct br_graph *graph, uint64_t flush_ms, void (*fn)(void *arg), void *arg)
 {
     graph->host->draining = true;
     graph->on_drained = fn;
     graph->on_drained_arg = arg;
     graph->depth = 0;
-    (void)br_host_timer(graph->host, &graph->hurry, hurry_ms, graph_on_hurry);
+    (void)br_host_timer(graph->host, &graph->flush_timer, flush_ms, graph_on_flush_timer);
     br_host_defer(graph->host, &graph->step, graph_step);
 }
 
-static void graph_say_unsent(const struct br_node *node)
+static void graph_log_unsent(const struct br_node *node)
 {
     for (int s = 0; s < BR_SIGNALS; s++)
         if (node->n_unsent[s])
@@ -687,8 +701,8 @@ static void graph_say_unsent(const struct br_node *node)
                      (unsigned long long)node->n_unsent[s], br_signal_records((enum br_signal)s));
 }
 
-/* Ends a node: what it has under way is finished, and so, by the host's turns, are those who wait
- * for it upstream. What still comes to it afterwards is refused. */
+/* Destroys a node. Its pending items are finished, and br_host_turn delivers the results to
+ * upstream nodes. Items that arrive later are rejected. */
 static void graph_destroy(struct place *place)
 {
     struct br_node *node = &place->node;
@@ -705,11 +719,11 @@ static void graph_destroy(struct place *place)
     if (place->queue)
         br_queue_drop(place->queue);
     (void)br_host_turn(node->host);
-    graph_say_unsent(node);
+    graph_log_unsent(node);
     br_free(state);
 }
 
-/* Ends what fan-outs above the level that was destroyed last hold. */
+/* Finishes the items in fan-outs above the level that was destroyed last. */
 static void graph_close_fanouts(struct br_graph *graph, unsigned depth)
 {
     for (size_t i = 0;
@@ -730,9 +744,9 @@ void br_graph_free(struct br_graph *graph)
     if (!graph)
         return;
     br_host_defer_cancel(&graph->step);
-    br_host_timer_stop(graph->host, &graph->hurry);
+    br_host_timer_stop(graph->host, &graph->flush_timer);
     graph->on_drained = NULL;
-    /* Downstream first: nothing that is destroyed has an item left further down. */
+    /* Destroys downstream nodes first, so that no item remains further downstream. */
     for (unsigned depth = DEPTH_EXPORTER + 2; depth-- > 0;) {
         graph_close_fanouts(graph, depth);
         each_place(graph, list)
@@ -743,7 +757,7 @@ void br_graph_free(struct br_graph *graph)
     }
     (void)br_host_turn(graph->host);
     for (size_t i = 0; graph->fanouts && i < graph->config->n_pipelines; i++)
-        br_fanout_free(graph->fanouts[i]); /* before the names that they log under */
+        br_fanout_free(graph->fanouts[i]); /* before the names that they log with are freed */
     struct br_list *list;
     while ((list = br_list_shift(&graph->places))) {
         struct place *p = graph_place_of(list);

@@ -8,10 +8,10 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
-#include "app/ask.h"
 #include "app/components.h"
 #include "app/migrate.h"
 #include "app/preflight.h"
+#include "app/query_command.h"
 #include "app/quickstart.h"
 #include "app/registry.h"
 #include "app/replay.h"
@@ -22,43 +22,54 @@
 
 #define URIS_MAX 100
 #define EXIT_USAGE 2
-#define LOG_WAIT_MS 2000 /* at the end, for whoever reads the log */
+#define LOG_WAIT_MS 2000 /* time for log lines to be written before the process ends */
 
 static const char help[] =
-    "Braid: a pipeline server for traces and profiles that joins every profile sample to its "
+    "Braid is a pipeline server for traces and profiles. It links each profile sample to its\n"
     "span.\n"
     "\n"
     "Usage:\n"
-    "  braid                              takes traces and profiles on their usual ports, keeps "
-    "the "
-    "last\n"
-    "                                     day and shows it at http://localhost:3200; forwards to\n"
-    "                                     TEMPO_ENDPOINT and PYROSCOPE_ENDPOINT where they are "
-    "set\n"
-    "  braid --config FILE [--config FILE ...] [--set KEY=VALUE ...]   run\n"
-    "  braid validate --config FILE       check a config: exit 0, or the errors\n"
-    "  braid print-config --config FILE   show the merged, expanded config, secrets as [REDACTED]\n"
-    "  braid components [--json]          what is built in\n"
-    "  braid migrate FILE [--rest FILE]   convert a Collector's config; parts that Braid lacks go "
-    "to "
-    "the\n"
-    "                                     other file, for a Collector beside it\n"
-    "  braid query COMMAND ...            spans, traces and flame graphs of a running Braid\n"
-    "  braid save FILE, braid open FILE   what a store keeps, as one file; and that file's page\n"
-    "  braid --version | --help\n"
+    "  braid                                run with the built-in configuration: receive traces\n"
+    "                                       and profiles on their standard ports, keep the last\n"
+    "                                       day, and show it at http://localhost:3200; forward to\n"
+    "                                       $TEMPO_ENDPOINT and $PYROSCOPE_ENDPOINT if set\n"
+    "  braid run --config URI ...           run with a configuration; \"run\" can be omitted\n"
+    "  braid validate --config URI ...      check a configuration, including certificates, ports\n"
+    "                                       and files; print errors and exit with 1 if any\n"
+    "  braid print-config --config URI ...  print the merged and expanded configuration, with\n"
+    "                                       secrets replaced by [REDACTED]\n"
+    "  braid components [--json]            list the components in this build\n"
+    "  braid migrate FILE [--rest REST]     convert a configuration of the OpenTelemetry\n"
+    "                                       Collector and print the result; write unsupported\n"
+    "                                       parts to REST, for a Collector next to Braid\n"
+    "  braid query COMMAND ...              show spans, traces and flame graphs of a running\n"
+    "                                       Braid; see braid query --help\n"
+    "  braid save FILE                      write stored data to a file; see braid save --help\n"
+    "  braid open FILE                      show a saved file at http://localhost:3200\n"
+    "  braid --version                      print the version and the commit\n"
+    "  braid --help                         print this help\n"
     "\n"
     "Options:\n"
-    "  --config URI           a path, file:PATH, env:NAME or yaml:TEXT; later ones win\n"
-    "  --set KEY=VALUE        one setting, as in receivers.otlp.protocols.grpc.endpoint=:4317\n"
-    "  --skip-unsupported     run a Collector's config without the parts that Braid lacks, and "
-    "warn\n"
-    "  --accept-loss          leave out samplers, filters and the like, too, which are refused "
-    "otherwise\n"
-    "  --defaults             of print-config: every key of the components in use\n"
-    "  --shutdown-timeout D   time to drain after SIGTERM or SIGINT (default 30s)\n"
-    "  --core-dumps           let the process dump its memory, with the secrets in it, or be "
-    "debugged\n"
-    "  --feature-gates LIST   accepted for the Collector's sake; profiles need no gate here\n"
+    "  Configuration (run, validate, print-config):\n"
+    "    --config URI           a path, file:PATH, env:NAME or yaml:TEXT; can be repeated, and\n"
+    "                           later configurations override earlier ones\n"
+    "    --set KEY=VALUE        override a setting: receivers.otlp.protocols.grpc.endpoint=:4317\n"
+    "    --defaults             print-config: print every setting of the components in use\n"
+    "    --feature-gates LIST   accepted for compatibility with the Collector and ignored\n"
+    "\n"
+    "  Configurations of the OpenTelemetry Collector:\n"
+    "    --skip-unsupported     run, validate: use a Collector configuration without its\n"
+    "                           unsupported parts, and print a warning for each of them\n"
+    "    --accept-loss          with --skip-unsupported, or migrate without --rest: also remove\n"
+    "                           parts that drop, hide or protect data, such as samplers, filters\n"
+    "                           and authentication; by default they are errors\n"
+    "    --rest REST            migrate: the new file for the unsupported parts\n"
+    "\n"
+    "  Other:\n"
+    "    --shutdown-timeout D   run: time to deliver queued data after SIGTERM or SIGINT\n"
+    "                           (default 30s)\n"
+    "    --core-dumps           run: permit core dumps and debuggers, which can read secrets\n"
+    "    --json                 components: print JSON, with every option\n"
     "\n"
     "Examples:\n"
     "  braid --config config/examples/quickstart.yaml\n"
@@ -74,14 +85,14 @@ struct arguments {
     const char *uris[URIS_MAX], *sets[URIS_MAX];
     struct br_config_sources sources;
     uint64_t shutdown_timeout_ms;
-    const char *file, *rest; /* of migrate; of open, a file */
+    const char *file, *rest; /* `file`: argument of migrate and open; `rest`: value of --rest */
     bool json, core_dumps, defaults;
-    bool quickstart; /* there is no --config */
+    bool quickstart; /* no --config was given */
 };
 
-static int main_usage(const char *what, const char *arg)
+static int main_usage(const char *problem, const char *arg)
 {
-    (void)fprintf(stderr, "braid: %s%s%s; see braid --help\n", what, arg ? " " : "",
+    (void)fprintf(stderr, "braid: %s%s%s; see braid --help\n", problem, arg ? " " : "",
                   arg ? arg : "");
     return EXIT_USAGE;
 }
@@ -95,13 +106,13 @@ static void main_warn_gates(const char *list)
     for (char *gate; (gate = strsep(&rest, ","));) {
         const char *name = gate + (*gate == '+' || *gate == '-');
         if (*name && strcmp(name, known) != 0)
-            (void)fprintf(stderr, "warning: --feature-gates: there is no gate \"%s\"; ignored\n",
+            (void)fprintf(stderr, "warning: --feature-gates: unknown gate \"%s\" is ignored\n",
                           name);
     }
 }
 
-/* The value of an option, from "--name=value" or the next argument; NULL when it is another option.
- */
+/* Returns the value of an option from "--name=value" or from the next argument; NULL for another
+ * option. */
 static const char *main_value_of(const char *name, int argc, char **argv, int *index)
 {
     const char *arg = argv[*index];
@@ -115,40 +126,40 @@ static const char *main_value_of(const char *name, int argc, char **argv, int *i
     return NULL;
 }
 
-/* Reads one option. Returns 0, or the exit code of a mistake. */
-static int main_read_option(struct arguments *left, int argc, char **argv, int *index)
+/* Reads one option. Returns 0, or the exit code for an invalid argument. */
+static int main_read_option(struct arguments *args, int argc, char **argv, int *index)
 {
     const char *arg = argv[*index], *value;
     if ((value = main_value_of("--config", argc, argv, index))) {
-        if (left->sources.n_uris == URIS_MAX)
-            return main_usage("at most 100 --config are read:", value);
-        left->uris[left->sources.n_uris++] = value;
+        if (args->sources.n_uris == URIS_MAX)
+            return main_usage("more than 100 --config options, at", value);
+        args->uris[args->sources.n_uris++] = value;
     } else if ((value = main_value_of("--set", argc, argv, index))) {
-        if (left->sources.n_sets == URIS_MAX)
-            return main_usage("at most 100 --set are read:", value);
-        left->sets[left->sources.n_sets++] = value;
+        if (args->sources.n_sets == URIS_MAX)
+            return main_usage("more than 100 --set options, at", value);
+        args->sets[args->sources.n_sets++] = value;
     } else if ((value = main_value_of("--shutdown-timeout", argc, argv, index))) {
         uint64_t ns;
         if (!br_duration_parse(value, &ns))
-            return main_usage("--shutdown-timeout must be a duration like 30s, not", value);
-        left->shutdown_timeout_ms = ns / 1000000;
+            return main_usage("--shutdown-timeout must be a duration such as 30s, got", value);
+        args->shutdown_timeout_ms = ns / 1000000;
     } else if ((value = main_value_of("--feature-gates", argc, argv, index))) {
         main_warn_gates(value);
-    } else if (left->command == MIGRATE && (value = main_value_of("--rest", argc, argv, index))) {
-        left->rest = value;
-    } else if ((left->command == MIGRATE || left->command == OPEN) && arg[0] != '-' &&
-               !left->file) {
-        left->file = arg;
+    } else if (args->command == MIGRATE && (value = main_value_of("--rest", argc, argv, index))) {
+        args->rest = value;
+    } else if ((args->command == MIGRATE || args->command == OPEN) && arg[0] != '-' &&
+               !args->file) {
+        args->file = arg;
     } else if (strcmp(arg, "--skip-unsupported") == 0) {
-        left->sources.skip_unsupported = true;
+        args->sources.skip_unsupported = true;
     } else if (strcmp(arg, "--accept-loss") == 0) {
-        left->sources.accept_loss = true;
+        args->sources.accept_loss = true;
     } else if (strcmp(arg, "--core-dumps") == 0) {
-        left->core_dumps = true;
-    } else if (strcmp(arg, "--defaults") == 0 && left->command == PRINT_CONFIG) {
-        left->defaults = true;
-    } else if (strcmp(arg, "--json") == 0 && left->command == COMPONENTS) {
-        left->json = true;
+        args->core_dumps = true;
+    } else if (strcmp(arg, "--defaults") == 0 && args->command == PRINT_CONFIG) {
+        args->defaults = true;
+    } else if (strcmp(arg, "--json") == 0 && args->command == COMPONENTS) {
+        args->json = true;
     } else {
         return main_usage("unknown or incomplete argument", arg);
     }
@@ -162,11 +173,12 @@ static void main_print_errors(const struct br_errs *errs)
         (void)fprintf(stderr, "warning: %s\n",
                       br_err_format(&errs->warnings[i], line, sizeof line));
     if (errs->more_warnings)
-        (void)fprintf(stderr, "warning: and more: the first %d are shown\n", BR_WARNINGS_MAX);
+        (void)fprintf(stderr, "warning: further warnings are omitted; the first %d are shown\n",
+                      BR_WARNINGS_MAX);
     for (size_t i = 0; i < errs->n_errors; i++)
         (void)fprintf(stderr, "%s\n", br_err_format(&errs->errors[i], line, sizeof line));
     if (errs->more)
-        (void)fprintf(stderr, "and more: the first %d are shown\n", BR_ERRS_MAX);
+        (void)fprintf(stderr, "further errors are omitted; the first %d are shown\n", BR_ERRS_MAX);
 }
 
 static int main_list_components(bool json)
@@ -217,7 +229,7 @@ static int main_print_effective(const struct br_config_sources *sources)
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* Secrets may be in it: nobody else reads it. */
+/* The file may contain secrets, so only its owner may read it. */
 static int main_write_rest(const char *path, const struct br_str *text)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -233,21 +245,21 @@ static int main_write_rest(const char *path, const struct br_str *text)
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-static int main_migrate(const struct arguments *left)
+static int main_migrate(const struct arguments *args)
 {
     struct br_errs errs = {0};
     struct br_migration result = {0};
     int code = EXIT_FAILURE;
-    if (!left->file)
-        return main_usage("migrate wants the Collector's config file", NULL);
-    int rc = br_config_migrate(left->file, &left->sources, br_components, left->rest != NULL,
+    if (!args->file)
+        return main_usage("migrate requires the path of a Collector configuration", NULL);
+    int rc = br_config_migrate(args->file, &args->sources, br_components, args->rest != NULL,
                                &result, &errs);
     main_print_errors(&errs);
     if (rc == 0)
-        code = left->rest && result.rest.len ? main_write_rest(left->rest, &result.rest)
+        code = args->rest && result.rest.len ? main_write_rest(args->rest, &result.rest)
                                              : EXIT_SUCCESS;
-    if (rc == 0 && left->rest && !result.rest.len)
-        (void)fprintf(stderr, "nothing stays for a Collector\n");
+    if (rc == 0 && args->rest && !result.rest.len)
+        (void)fprintf(stderr, "no pipeline stays in a Collector; %s was not written\n", args->rest);
     if (code == EXIT_SUCCESS &&
         (fputs(result.config.data ? result.config.data : "", stdout) < 0 || fflush(stdout) != 0))
         code = EXIT_FAILURE;
@@ -258,16 +270,16 @@ static int main_migrate(const struct arguments *left)
 
 static void main_welcome(void *arg)
 {
-    const struct arguments *left = arg;
-    if (left->command == OPEN)
-        (void)printf("%s is at http://localhost:3200. Ctrl-C ends it.\n", left->file);
+    const struct arguments *args = arg;
+    if (args->command == OPEN)
+        (void)printf("%s is shown at http://localhost:3200; press Ctrl-C to stop\n", args->file);
     else
-        br_quickstart_welcome(&left->sources);
+        br_quickstart_welcome(&args->sources);
     (void)fflush(stdout);
 }
 
-/* Names all ports that other processes have. Returns false when it found no such port. */
-static bool main_say_taken(const struct br_config *config)
+/* Logs an error for each port that another process uses. Returns false if all ports are free. */
+static bool main_report_used_ports(const struct br_config *config)
 {
     struct br_errs errs = {0};
     char line[1200];
@@ -278,103 +290,105 @@ static bool main_say_taken(const struct br_config *config)
     return count > 0;
 }
 
-static int main_run(const struct br_config *config, struct arguments *left)
+static int main_run(const struct br_config *config, struct arguments *args)
 {
     struct br_service_options options = {
-        .shutdown_timeout_ms = left->shutdown_timeout_ms,
-        .on_ready = left->quickstart || left->command == OPEN ? main_welcome : NULL,
-        .on_ready_arg = left};
+        .shutdown_timeout_ms = args->shutdown_timeout_ms,
+        .on_ready = args->quickstart || args->command == OPEN ? main_welcome : NULL,
+        .on_ready_arg = args};
     struct br_err err = {0};
     char line[1200];
     br_log_setup(config->telemetry.log_level, config->telemetry.log_json, 2);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)br_log_start();
     int rc = br_service_run(config, &options, &err);
-    if (rc && !(err.code == BR_EIO && main_say_taken(config)))
+    if (rc && !(err.code == BR_EIO && main_report_used_ports(config)))
         br_error(NULL, "%s", br_err_format(&err, line, sizeof line));
     (void)br_log_stop(LOG_WAIT_MS);
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-static int main_load_and(struct arguments *left)
+static int main_load(struct arguments *args)
 {
     struct br_errs errs = {0};
     struct br_config *config = NULL;
-    int rc = br_config_load(&left->sources, br_components, &config, &errs);
-    if (!rc && left->command == VALIDATE) {
+    int rc = br_config_load(&args->sources, br_components, &config, &errs);
+    if (!rc && args->command == VALIDATE) {
         br_log_setup(BR_LOG_ERROR, false, 2);
         rc = br_preflight(config, &errs);
     }
-    if (left->command == OPEN)
-        errs.n_warnings = 0; /* of a config that nobody wrote */
+    if (args->command == OPEN)
+        errs.n_warnings = 0; /* The user did not write this configuration. */
     main_print_errors(&errs);
     br_errs_release(&errs);
     if (rc) {
         br_config_free(config);
         return EXIT_FAILURE;
     }
-    bool runs = left->command == RUN || left->command == OPEN;
-    int code = runs ? main_run(config, left) : EXIT_SUCCESS;
+    bool runs = args->command == RUN || args->command == OPEN;
+    int code = runs ? main_run(config, args) : EXIT_SUCCESS;
     br_config_free(config);
     return code;
 }
 
-static int main_open_in(struct arguments *left, const char *folder, struct br_arena *arena)
+static int main_show_file(struct arguments *args, const char *directory, struct br_arena *arena)
 {
     struct br_err err = {0};
     char line[1200];
-    if (!br_replay_open(&left->sources, left->file, folder, left->uris, arena, &err))
-        return main_load_and(left);
+    if (!br_replay_open(&args->sources, args->file, directory, args->uris, arena, &err))
+        return main_load(args);
     (void)fprintf(stderr, "braid: %s\n", br_err_format(&err, line, sizeof line));
     return EXIT_FAILURE;
 }
 
-/* Shows a saved file until it is told to end. */
-static int main_open(struct arguments *left)
+/* Shows a saved file until SIGTERM or SIGINT. */
+static int main_open(struct arguments *args)
 {
     struct br_arena arena;
     struct br_err err = {0};
     char line[1200];
     int code = EXIT_FAILURE;
-    if (!left->file || left->sources.n_uris)
-        return main_usage("open wants a file that braid save wrote, and nothing else", NULL);
+    if (!args->file || args->sources.n_uris)
+        return main_usage("open requires one file written by braid save, and no --config", NULL);
     br_arena_init(&arena, 1u << 20);
-    const char *folder = br_replay_folder(&arena, &err);
-    if (!folder)
+    const char *directory = br_replay_make_directory(&arena, &err);
+    if (!directory)
         (void)fprintf(stderr, "braid: %s\n", br_err_format(&err, line, sizeof line));
-    else if (br_replay_fork(folder, &code))
-        code = main_open_in(left, folder, &arena);
+    else if (br_replay_fork(directory, &code))
+        code = main_show_file(args, directory, &arena);
     br_arena_release(&arena);
     return code;
 }
 
-static int main_with_config(struct arguments *left)
+static int main_with_config(struct arguments *args)
 {
     struct br_arena arena;
     int code = EXIT_FAILURE;
     br_arena_init(&arena, 1u << 20);
-    left->quickstart = left->sources.n_uris == 0;
-    if (left->quickstart && br_quickstart_sources(&left->sources, left->uris, &arena))
+    args->quickstart = args->sources.n_uris == 0;
+    if (args->quickstart && br_quickstart_sources(&args->sources, args->uris, &arena))
         (void)fprintf(stderr, "braid: out of memory\n");
+    else if (args->command != PRINT_CONFIG)
+        code = main_load(args);
+    else if (args->defaults)
+        code = main_print_effective(&args->sources);
     else
-        code = left->command != PRINT_CONFIG ? main_load_and(left)
-               : left->defaults              ? main_print_effective(&left->sources)
-                                             : main_print_config(&left->sources);
+        code = main_print_config(&args->sources);
     br_arena_release(&arena);
     return code;
 }
 
-/* Before there is a secret in memory: no core file, whoever collects them, and nobody but root
- * attaches to the process or reads its memory. */
+/* Disables core files and prevents other processes except root's from attaching or reading
+ * memory. Must be called before the configuration, with its secrets, is read. */
 static void main_keep_memory_private(void)
 {
     static const struct rlimit none = {0, 0};
     if (setrlimit(RLIMIT_CORE, &none) || prctl(PR_SET_DUMPABLE, 0))
-        (void)fprintf(stderr, "warning: core dumps cannot be switched off: %s\n", strerror(errno));
+        (void)fprintf(stderr, "warning: cannot disable core dumps: %s\n", strerror(errno));
 }
 
-/* Help is given wherever it is asked for, behind a command too. */
-static bool main_asks_for_help(int argc, char **argv)
+/* Returns true if --help, -h or help is present, also after a command. */
+static bool main_wants_help(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "help") == 0)
         return true;
@@ -386,24 +400,24 @@ static bool main_asks_for_help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct arguments left = {.command = RUN, .shutdown_timeout_ms = 30000};
+    struct arguments args = {.command = RUN, .shutdown_timeout_ms = 30000};
     int i = 1;
     br_mem_tune(0);
     if (argc > 1 && strcmp(argv[1], "query") == 0) {
-        if (!main_asks_for_help(argc, argv))
-            return br_ask_main(argc - 2, argv + 2);
-        (void)fputs(br_ask_help, stdout);
+        if (!main_wants_help(argc, argv))
+            return br_query_command_run(argc - 2, argv + 2);
+        (void)fputs(br_query_command_help, stdout);
         return EXIT_SUCCESS;
     }
     if (argc > 1 && (strcmp(argv[1], "save") == 0 || strcmp(argv[1], "open") == 0)) {
-        if (main_asks_for_help(argc, argv)) {
+        if (main_wants_help(argc, argv)) {
             (void)fputs(br_replay_help, stdout);
             return EXIT_SUCCESS;
         }
         if (argv[1][0] == 's')
             return br_replay_save(argc - 2, argv + 2);
     }
-    if (main_asks_for_help(argc, argv)) {
+    if (main_wants_help(argc, argv)) {
         (void)fputs(help, stdout);
         return EXIT_SUCCESS;
     }
@@ -419,21 +433,21 @@ int main(int argc, char **argv)
             c++;
         if (c == BR_COUNT(names))
             return main_usage("unknown command", argv[1]);
-        left.command = (enum command)c;
+        args.command = (enum command)c;
         i = 2;
     }
     for (; i < argc; i++) {
-        int code = main_read_option(&left, argc, argv, &i);
+        int code = main_read_option(&args, argc, argv, &i);
         if (code)
             return code;
     }
-    if (left.command == COMPONENTS)
-        return main_list_components(left.json);
-    if (left.command == MIGRATE)
-        return main_migrate(&left);
-    if (!left.core_dumps)
+    if (args.command == COMPONENTS)
+        return main_list_components(args.json);
+    if (args.command == MIGRATE)
+        return main_migrate(&args);
+    if (!args.core_dumps)
         main_keep_memory_private();
-    left.sources.uris = left.uris;
-    left.sources.sets = left.sets;
-    return left.command == OPEN ? main_open(&left) : main_with_config(&left);
+    args.sources.uris = args.uris;
+    args.sources.sets = args.sets;
+    return args.command == OPEN ? main_open(&args) : main_with_config(&args);
 }

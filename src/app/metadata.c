@@ -18,25 +18,25 @@ static const struct br_strings *metadata_partition_keys(const struct br_instance
     return batch ? &batch->partition.metadata_keys : &no_keys;
 }
 
-/* The keys that an instance reads. */
+/* Returns the metadata keys that an instance uses. */
 static const struct br_strings *metadata_keys_of(const struct br_instance *instance)
 {
     const struct br_component *component = instance->component;
     if (!component || !instance->config)
-        return &no_keys; /* left out by --skip-unsupported */
+        return &no_keys; /* removed by --skip-unsupported */
     const struct br_strings *keys =
         component->metadata_keys ? component->metadata_keys(instance->config) : NULL;
     return keys && keys->count ? keys : metadata_partition_keys(instance);
 }
 
-/* A key that an instance reads; NULL: it reads none. */
+/* Returns a metadata key that an instance uses, or NULL. */
 static const char *metadata_key_of(const struct br_instance *instance)
 {
     const struct br_strings *keys = metadata_keys_of(instance);
     return keys->count ? keys->items[0] : NULL;
 }
 
-/* The first of a pipeline's processors and exporters that reads metadata; NULL: none does. */
+/* Returns the first processor or exporter of a pipeline that uses metadata, or NULL. */
 static const struct br_instance *metadata_reader_of(const struct br_pipeline *pipeline)
 {
     for (size_t i = 0; i < pipeline->n_processors; i++)
@@ -81,7 +81,7 @@ static bool metadata_names(const struct br_strings *keys, const char *key)
     return false;
 }
 
-/* A key that `reader` reads and `gatherer` does not keep; NULL: there is none. */
+/* Returns a key that `reader` uses and `gatherer` does not keep, or NULL. */
 static const char *metadata_lost(const struct br_instance *gatherer,
                                  const struct br_instance *reader)
 {
@@ -92,7 +92,8 @@ static const char *metadata_lost(const struct br_instance *gatherer,
     return NULL;
 }
 
-/* The first reader behind `gatherer` in a pipeline that misses a key; NULL: none does. */
+/* Returns the first component after `gatherer` in a pipeline that uses a key it does not keep,
+ * or NULL. */
 static const struct br_instance *metadata_loser_of(const struct br_pipeline *pipeline,
                                                    const struct br_instance *gatherer)
 {
@@ -108,7 +109,8 @@ static const struct br_instance *metadata_loser_of(const struct br_pipeline *pip
     return NULL;
 }
 
-/* A request of several clients has only the metadata that they have in common. */
+/* Warns of a processor that merges requests and loses metadata: a merged request keeps only the
+ * metadata that all its clients have in common. */
 static void metadata_check_gatherer(const struct br_config *config,
                                     const struct br_instance *gatherer, struct br_errs *errs)
 {
@@ -120,8 +122,8 @@ static void metadata_check_gatherer(const struct br_config *config,
     char path[192];
     br_errs_warn(
         errs, gatherer->node, br_path_join(path, br_kind_section(BR_PROCESSOR), gatherer->id),
-        "%s %s reads the client metadata \"%s\", which is lost here, where requests of "
-        "several clients become one; add it to metadata_keys",
+        "%s %s reads the client metadata \"%s\", which is lost here because requests of several "
+        "clients are merged; add it to metadata_keys",
         br_kind_name(reader->component->kind), reader->id, metadata_lost(gatherer, reader));
 }
 
@@ -130,10 +132,12 @@ void br_metadata_check(const struct br_config *config, struct br_errs *errs)
     for (size_t i = 0; i < config->n_instances; i++) {
         const struct br_instance *instance = &config->instances[i];
         const struct br_component *component = instance->component;
-        if (instance->used && component && instance->config && component->kind == BR_RECEIVER &&
-            component->keeps_metadata && !component->keeps_metadata(instance->config))
+        if (!instance->used || !component || !instance->config)
+            continue;
+        if (component->kind == BR_RECEIVER && component->keeps_metadata &&
+            !component->keeps_metadata(instance->config))
             metadata_check_receiver(config, instance, errs);
-        if (instance->used && component && instance->config && component->request_records)
+        if (component->request_records)
             metadata_check_gatherer(config, instance, errs);
     }
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares the client metadata that a configuration reads with what its receivers keep. */
+/* Checks that receivers and processors keep the client metadata that later components use. */
 #pragma once
 
 #include "app/config.h"
 
-/* Warns of each receiver that keeps no client metadata (include_metadata) although a processor or
- * an exporter behind it reads some: as in the Collector, it finds none. Warns of each processor
- * that gathers requests of several clients in one, and whose metadata_keys lack what is read behind
- * it. */
+/* Warns of each receiver without include_metadata if a later processor or exporter uses client
+ * metadata: as in the Collector, it will find none. Also warns of each processor that merges
+ * requests of several clients if its metadata_keys lack a key that is used after it. */
 void br_metadata_check(const struct br_config *config, struct br_errs *errs);

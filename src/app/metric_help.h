@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Says in one line what every metric of Braid counts. A new metric is a new line here. */
+/* HELP texts of all metrics. A new metric needs a new row in metric_help.c. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Returns the line of a metric, by its name without a suffix; NULL for one that is not known. */
+/* Returns the text of a metric by its name without a suffix, or NULL for an unknown one. */
 const char *br_metric_help(const char *name);
 
-/* Returns whether a metric is shown at the level `detailed` only, as the Collector's views have it.
- */
+/* Returns true if a metric is exported only at the level `detailed`, as in the Collector. */
 bool br_metric_is_detailed(const char *name);

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "app/fit.h"
-#include "app/rest.h"
+#include "app/adapt.h"
+#include "app/remainder.h"
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "config/parts.h"
@@ -16,11 +16,11 @@ struct migrator {
     const struct br_component *const *registry;
     struct br_arena *arena;
     struct br_errs *errs;
-    struct br_yaml *plain; /* the text's own tree */
-    bool divide;
+    struct br_yaml *plain; /* the tree of `text`, not expanded */
+    bool split;
 };
 
-/* The tree of a source; errors go to `errs`. */
+/* Reads the tree of a source. Errors are added to `errs`. */
 static int migrate_read(const struct migrator *migrator, const char *uri, bool as_written,
                         struct br_yaml **ret, struct br_errs *errs)
 {
@@ -38,25 +38,25 @@ static bool migrate_is_empty(const struct br_yaml *node)
     return node->type != BR_YAML_SCALAR && node->count == 0;
 }
 
-/* Nothing, {} and [] are one. */
-static bool migrate_is_same(const struct br_yaml *left, const struct br_yaml *right)
+/* Returns true if the trees are equal. Null, {} and [] are equal. */
+static bool migrate_is_same(const struct br_yaml *tree, const struct br_yaml *other)
 {
-    if (migrate_is_empty(left) || migrate_is_empty(right))
-        return migrate_is_empty(left) && migrate_is_empty(right);
-    if (left->type != right->type || left->count != right->count)
+    if (migrate_is_empty(tree) || migrate_is_empty(other))
+        return migrate_is_empty(tree) && migrate_is_empty(other);
+    if (tree->type != other->type || tree->count != other->count)
         return false;
-    if (left->type == BR_YAML_SCALAR)
-        return strcmp(left->text, right->text) == 0;
-    for (size_t i = 0; i < left->count; i++) {
-        const struct br_yaml *other =
-            left->type == BR_YAML_SEQ ? right->items[i] : br_yaml_get(right, left->keys[i]->text);
-        if (!other || !migrate_is_same(left->items[i], other))
+    if (tree->type == BR_YAML_SCALAR)
+        return strcmp(tree->text, other->text) == 0;
+    for (size_t i = 0; i < tree->count; i++) {
+        const struct br_yaml *item =
+            tree->type == BR_YAML_SEQ ? other->items[i] : br_yaml_get(other, tree->keys[i]->text);
+        if (!item || !migrate_is_same(tree->items[i], item))
             return false;
     }
     return true;
 }
 
-/* Whether the text means the tree. */
+/* Returns true if `text` is read as `tree`. */
 static bool migrate_means(const struct migrator *migrator, const struct br_str *text,
                           bool as_written, const struct br_yaml *tree)
 {
@@ -69,7 +69,8 @@ static bool migrate_means(const struct migrator *migrator, const struct br_str *
     return same;
 }
 
-/* Appends the text with the edits, or what they come to without its comments. */
+/* Appends the text with the edits. If it cannot be edited, appends the printed tree, which has
+ * no comments. */
 static int migrate_write(const struct migrator *migrator, const struct br_edits *edits,
                          bool as_written, const struct br_yaml *tree, struct br_str *out)
 {
@@ -80,15 +81,13 @@ static int migrate_write(const struct migrator *migrator, const struct br_edits 
         br_str_clear(&text);
         rc = br_yaml_print(tree, migrator->registry, &text);
         if (rc == 0 && !migrate_means(migrator, &text, as_written, tree))
-            rc = br_errs_add(
-                migrator->errs, &at, NULL,
-                "cannot be divided: what ${...} brings has both in it, what stays and what "
-                "goes");
+            rc = br_errs_add(migrator->errs, &at, NULL,
+                             "cannot be split: a value from ${...} contains parts that stay and "
+                             "parts that are removed");
         else if (rc == 0)
-            br_errs_warn(
-                migrator->errs, &at, NULL,
-                "comments are lost%s: an anchor stands in what went, and its alias in what stays",
-                as_written ? " in the Collector's part" : "");
+            br_errs_warn(migrator->errs, &at, NULL,
+                         "comments are lost%s, because an anchor was removed and its alias stays",
+                         as_written ? " in the Collector's part" : "");
     }
     if (rc == 0 && text.data)
         br_str_add(out, text.data, text.len);
@@ -101,7 +100,7 @@ static bool migrate_has_bom(const struct migrator *migrator)
     return migrator->len >= 3 && memcmp(migrator->text, "\xef\xbb\xbf", 3) == 0;
 }
 
-/* The lines of `text` as comments. */
+/* Appends the lines of `text` as comments. */
 static void migrate_comment(struct br_str *out, const char *text)
 {
     while (*text) {
@@ -126,12 +125,12 @@ static const struct br_yaml *migrate_section(const struct br_yaml *tree, size_t 
 
 /* Appends the names that were carried over, or those that were not, by section: "receivers otlp,
  * jaeger; pipelines traces". */
-static void migrate_names(const struct migrator *migrator, const struct br_yaml *fitted,
+static void migrate_names(const struct migrator *migrator, const struct br_yaml *adapted,
                           bool carried, struct br_str *out)
 {
     for (size_t i = 0; i <= BR_COUNT(migrate_sections); i++) {
         const struct br_yaml *before = migrate_section(migrator->plain, i),
-                             *after = migrate_section(fitted, i);
+                             *after = migrate_section(adapted, i);
         size_t n = 0;
         for (size_t k = 0; before && k < before->count; k++) {
             const char *id = before->keys[k]->text;
@@ -145,7 +144,7 @@ static void migrate_names(const struct migrator *migrator, const struct br_yaml 
     }
 }
 
-/* Appends a text as comment lines of at most 100 columns, broken at blanks. */
+/* Appends a text as comment lines of at most 100 columns, broken at spaces. */
 static void migrate_wrap(struct br_str *out, const char *text)
 {
     enum { WIDTH = 96 };
@@ -162,11 +161,11 @@ static void migrate_wrap(struct br_str *out, const char *text)
     }
 }
 
-static void migrate_say_names(const struct migrator *migrator, const struct br_yaml *fitted,
+static void migrate_put_names(const struct migrator *migrator, const struct br_yaml *adapted,
                               bool carried, const char *label, struct br_str *out)
 {
     struct br_str names = {0}, line = {0};
-    migrate_names(migrator, fitted, carried, &names);
+    migrate_names(migrator, adapted, carried, &names);
     br_str_printf(&line, "%s: %s", label, names.len ? names.data : "nothing");
     migrate_wrap(out, line.data ? line.data : "");
     out->failed = out->failed || names.failed || line.failed;
@@ -183,7 +182,7 @@ static bool migrate_carries(const struct br_yaml *pipelines, const char *signal)
     return false;
 }
 
-/* Returns the first otlp receiver of the pipeline that clients send to, or NULL. */
+/* Returns the first otlp receiver of the pipeline that is not a link, or NULL. */
 static const char *migrate_receiver(const struct br_yaml *pipeline)
 {
     const struct br_yaml *list = br_yaml_get(pipeline, "receivers");
@@ -212,20 +211,19 @@ static void migrate_joined(const struct br_yaml *pipeline, struct br_str *out)
     }
 }
 
-/* Offers a pipeline of profiles, and the join of both signals, as a file to be merged: the lines
- * are a configuration when the "#   " before them is removed. */
-static void migrate_offer(const struct br_yaml *fitted, struct br_str *out)
+/* Appends, as comments, a pipeline of profiles and a join of both signals. Without the leading
+ * "#   " the lines are a valid configuration. */
+static void migrate_put_profiles(const struct br_yaml *adapted, struct br_str *out)
 {
-    const struct br_yaml *pipelines = migrate_section(fitted, BR_COUNT(migrate_sections));
+    const struct br_yaml *pipelines = migrate_section(adapted, BR_COUNT(migrate_sections));
     if (!migrate_carries(pipelines, "traces") || migrate_carries(pipelines, "profiles"))
         return;
     const struct br_yaml *pipeline = pipelines->items[0];
     const char *receiver = migrate_receiver(pipeline);
     struct br_str processors = {0};
     migrate_joined(pipeline, &processors);
-    br_str_puts(out,
-                "# To take profiles too, and to join each sample to its span, add these lines, "
-                "or give them as a\n# second --config:\n");
+    br_str_puts(out, "# To receive profiles too and join each sample to its span, add these lines, "
+                     "or pass them as a\n# second --config:\n");
     if (!receiver)
         br_str_puts(out, "#   receivers: {pyroscope: {}}\n");
     br_str_puts(out, "#   processors: {join: {}}\n"
@@ -242,30 +240,30 @@ static void migrate_offer(const struct br_yaml *fitted, struct br_str *out)
     br_str_release(&processors);
 }
 
-static void migrate_head(const struct migrator *migrator, const struct br_yaml *fitted,
+static void migrate_head(const struct migrator *migrator, const struct br_yaml *adapted,
                          struct br_str *out)
 {
     if (migrate_has_bom(migrator))
         return;
     br_str_printf(out, "# Braid's part of %s. Comments replace the parts that are left out.\n",
                   migrator->path);
-    migrate_say_names(migrator, fitted, true, "Carried over", out);
-    migrate_say_names(migrator, fitted, false, "Not carried over", out);
-    migrate_offer(fitted, out);
+    migrate_put_names(migrator, adapted, true, "Carried over", out);
+    migrate_put_names(migrator, adapted, false, "Not carried over", out);
+    migrate_put_profiles(adapted, out);
 }
 
 static int migrate_config(const struct migrator *migrator, struct br_yaml *tree, struct br_str *out)
 {
     struct br_edits edits = {0};
-    struct br_fit fit = {.registry = migrator->registry,
-                         .arena = migrator->arena,
-                         .errs = migrator->errs,
-                         .edits = &edits,
-                         .accept_loss = migrator->sources->accept_loss && !migrator->divide,
-                         .elsewhere = true,
-                         .divide = migrator->divide,
-                         .text = migrator->text};
-    int rc = br_config_fit(&fit, tree);
+    struct br_adapt adapt = {.registry = migrator->registry,
+                             .arena = migrator->arena,
+                             .errs = migrator->errs,
+                             .edits = &edits,
+                             .accept_loss = migrator->sources->accept_loss && !migrator->split,
+                             .elsewhere = true,
+                             .split = migrator->split,
+                             .text = migrator->text};
+    int rc = br_config_adapt(&adapt, tree);
     if (rc == 0 && edits.count)
         migrate_head(migrator, tree, out);
     if (rc == 0)
@@ -274,51 +272,61 @@ static int migrate_config(const struct migrator *migrator, struct br_yaml *tree,
     return rc;
 }
 
-static void migrate_rest_head(const struct migrator *migrator, const struct br_rest *rest,
+static void migrate_rest_head(const struct migrator *migrator, const struct br_remainder *remainder,
                               struct br_str *out)
 {
     if (migrate_has_bom(migrator))
         return;
     br_str_printf(out, "# The part of %s that stays in a Collector; Braid runs the rest.\n",
                   migrator->path);
-    if (rest->links->len) {
+    if (remainder->links->len) {
         br_str_puts(out, "# Both run on one host and are linked over loopback:\n");
-        migrate_comment(out, rest->links->data);
+        migrate_comment(out, remainder->links->data);
     }
-    if (rest->ports->len) {
-        br_str_puts(out, "# Braid listens at these ports of the original, so this Collector uses "
-                         "others. Clients of its\n# pipelines need the new ones "
-                         "(OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, ..._LOGS_ENDPOINT):\n");
-        migrate_comment(out, rest->ports->data);
+    if (remainder->ports->len) {
+        br_str_puts(out,
+                    "# Braid uses these ports of the original, so this Collector uses others:\n");
+        migrate_comment(out, remainder->ports->data);
     }
-    if (rest->clashes->len) {
-        br_str_puts(out, "# Both would listen at these ports; give the variables other values for "
+    if (remainder->client_ports)
+        br_str_puts(out, "# Clients that send metrics or logs need the new ports "
+                         "(OTEL_EXPORTER_OTLP_METRICS_ENDPOINT,\n# ..._LOGS_ENDPOINT).\n");
+    if (remainder->targets->len) {
+        br_str_puts(out,
+                    "# The port of this Collector's own metrics has changed. Change these scrape "
+                    "targets if they mean\n# this Collector:\n");
+        migrate_comment(out, remainder->targets->data);
+    }
+    if (remainder->clashes->len) {
+        br_str_puts(out, "# Both would listen on these ports; give the variables other values for "
                          "one of the two:\n");
-        migrate_comment(out, rest->clashes->data);
+        migrate_comment(out, remainder->clashes->data);
     }
 }
 
-static int migrate_rest(const struct migrator *migrator, const struct br_yaml *fitted,
+static int migrate_rest(const struct migrator *migrator, const struct br_yaml *adapted,
                         struct br_str *out)
 {
     struct br_edits edits = {0};
-    struct br_str ports = {0}, clashes = {0}, links = {0};
-    struct br_rest rest = {.arena = migrator->arena,
-                           .errs = migrator->errs,
-                           .edits = &edits,
-                           .ports = &ports,
-                           .clashes = &clashes,
-                           .links = &links};
+    struct br_str ports = {0}, clashes = {0}, targets = {0}, links = {0};
+    struct br_remainder remainder = {.arena = migrator->arena,
+                                     .errs = migrator->errs,
+                                     .edits = &edits,
+                                     .ports = &ports,
+                                     .clashes = &clashes,
+                                     .targets = &targets,
+                                     .links = &links};
     struct br_yaml *tree = NULL;
     int rc = migrate_read(migrator, migrator->path, true, &tree, migrator->errs);
-    if (rc == 0 && br_config_rest(&rest, tree, fitted))
+    if (rc == 0 && br_config_remainder(&remainder, tree, adapted))
         rc = br_errs_no_memory(migrator->errs);
-    if (rc == 0 && !rest.empty) {
-        migrate_rest_head(migrator, &rest, out);
+    if (rc == 0 && !remainder.empty) {
+        migrate_rest_head(migrator, &remainder, out);
         rc = migrate_write(migrator, &edits, true, tree, out);
     }
     br_str_release(&ports);
     br_str_release(&clashes);
+    br_str_release(&targets);
     br_str_release(&links);
     br_edits_release(&edits);
     return rc;
@@ -340,11 +348,11 @@ static int migrate_all(struct migrator *migrator, struct br_migration *ret)
         rc = migrate_read(migrator, migrator->path, false, &tree, migrator->errs);
     if (rc == 0)
         rc = migrate_config(migrator, tree, &ret->config);
-    return rc || !migrator->divide ? rc : migrate_rest(migrator, tree, &ret->rest);
+    return rc || !migrator->split ? rc : migrate_rest(migrator, tree, &ret->rest);
 }
 
 int br_config_migrate(const char *path, const struct br_config_sources *sources,
-                      const struct br_component *const *registry, bool divide,
+                      const struct br_component *const *registry, bool split,
                       struct br_migration *ret, struct br_errs *errs)
 {
     struct br_arena arena;
@@ -354,7 +362,7 @@ int br_config_migrate(const char *path, const struct br_config_sources *sources,
                                 .registry = registry,
                                 .arena = &arena,
                                 .errs = errs,
-                                .divide = divide};
+                                .split = split};
     int rc = migrate_all(&migrator, ret);
     br_arena_release(&arena);
     br_errs_sort(errs, &path, 1);

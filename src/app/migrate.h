@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Converts a Collector's configuration file to Braid's and, as a second file, to the part that
- * stays in a Collector beside Braid.
+ * Converts a Collector's configuration file to one for Braid and, optionally, a second one for a
+ * Collector that runs next to Braid.
  *
- * Both are the file's text without the parts that do not belong there: order, comments, quotes and
- * ${...} stay, and a comment replaces each removed part. Where the text cannot be changed in this
- * way (an anchor is removed and its alias stays), the tree is printed instead, without comments,
- * and a warning reports it. The results have been read again, and are what fit.h and rest.h made of
- * the file. A comment at the top lists the components that were, and that were not, carried over.
+ * Both are the text of the original without the parts that do not belong there. Order, comments,
+ * quotes and ${...} are kept, and a comment replaces each removed part. If the text cannot be
+ * edited, for example because an anchor is removed and its alias stays, the tree is printed without
+ * comments and a warning is added. Each result is read again and compared with the tree that
+ * adapt.h or remainder.h made. A comment at the top lists the components that were carried over,
+ * and those that were not.
  */
 #pragma once
 
@@ -16,14 +17,16 @@
 
 struct br_migration {
     struct br_str config; /* for Braid */
-    struct br_str rest;   /* for a Collector beside it; empty when nothing stays there */
+    struct br_str rest;   /* for a Collector next to Braid; empty if the Collector keeps nothing */
 };
 
-/* Reads the file at `path`; of `sources`, only `getenv` and `accept_loss` count. With `divide`, the
- * rest is written and the two files together do what the original did. Without it, Braid's file is
- * what --skip-unsupported runs. On success `ret`, zeroed before, owns its strings, and the warnings
- * of `errs` list each removed part. Returns 0, or a negative code with errors in `errs`. */
+/* Reads the file at `path`. Of `sources`, only `getenv` and `accept_loss` are used. With
+ * `split`, also writes `ret->rest`, and the two files together do the same as the original.
+ * Without it, Braid's file is the configuration that --skip-unsupported runs.
+ *
+ * `ret` must be zeroed; on success it owns its strings, and the warnings in `errs` list each
+ * removed part. Returns 0, or a negative code with errors in `errs`. */
 int br_config_migrate(const char *path, const struct br_config_sources *sources,
-                      const struct br_component *const *registry, bool divide,
+                      const struct br_component *const *registry, bool split,
                       struct br_migration *ret, struct br_errs *errs);
 void br_migration_release(struct br_migration *migration);

@@ -17,7 +17,7 @@
 #include "net/hosts.h"
 #include "net/server.h"
 
-#define PLACES_MAX 10000 /* as many as a config file can hold */
+#define PLACES_MAX 10000 /* limit on the entries of a configuration file */
 #define POOL_BYTES (1u << 20)
 
 struct preflight {
@@ -27,7 +27,8 @@ struct preflight {
     size_t n_places;
     uint32_t cap_places;
     const struct br_config *config;
-    struct br_errs *taken; /* gets an error for each port that is taken; NULL: none is looked for */
+    /* receives an error for each port in use by another process; NULL if ports are not checked */
+    struct br_errs *used_ports;
 };
 
 static uint64_t preflight_mono_ms(struct br_host *host)
@@ -50,7 +51,7 @@ static uint64_t preflight_cpu_ns(struct br_host *host)
     return 0;
 }
 
-/* --- Servers and clients that do nothing ------------------------------------------------------ */
+/* --- Servers and clients without effect ------------------------------------------------------- */
 
 static void preflight_server_stop(struct br_server *server, void (*on_stopped)(void *arg),
                                   void *arg)
@@ -86,10 +87,10 @@ static const struct br_server_ops preflight_server_ops = {
 static const struct br_client_ops preflight_client_ops = {
     preflight_client_send, preflight_client_send, preflight_client_free, NULL};
 
-/* --- Ports that are taken ------------------------------------------------------------------- */
+/* --- Ports in use ---------------------------------------------------------------------------- */
 
-/* Finds the key of an endpoint in an option table: the one in the section that is called as the
- * server is ("grpc"), where the settings have it. Appends its path. */
+/* Finds the endpoint of the protocol `what` ("grpc") in an option table, if the settings have
+ * that protocol. Appends the path of its key. */
 static bool preflight_find_key(const struct br_option *table, const char *settings,
                                const char *what, struct br_str *path)
 {
@@ -120,8 +121,8 @@ static bool preflight_find_key(const struct br_option *table, const char *settin
     return false;
 }
 
-/* Returns the component whose server is called "receiver/otlp/edge grpc"; NULL for the telemetry.
- */
+/* Returns the component of a server named "receiver/otlp/edge grpc", or NULL for the metrics
+ * server. */
 static const struct br_instance *preflight_owner(const struct br_config *config, const char *name)
 {
     for (size_t i = 0; i < config->n_instances; i++) {
@@ -137,7 +138,7 @@ static const struct br_instance *preflight_owner(const struct br_config *config,
     return NULL;
 }
 
-/* Returns the node at a path, or the nearest one above it that the file has. */
+/* Returns the node at a path, or the deepest existing node on the way to it. */
 static const struct br_yaml *preflight_node(const struct br_yaml *tree, const char *path)
 {
     const struct br_yaml *node = tree;
@@ -157,15 +158,19 @@ static const struct br_yaml *preflight_node(const struct br_yaml *tree, const ch
 
 #define METRICS "service::telemetry::metrics"
 
-/* Appends "key=value" as --set takes it: with dots where no id has one. */
-static void preflight_say_set(const char *path, const char *endpoint, struct br_str *out)
+/* Appends an argument of --set that selects another port. It uses dots unless an id contains
+ * one. */
+static void preflight_put_set(const char *path, const char *endpoint, struct br_str *out)
 {
     enum { SHIFT = 10000 };
     const char *colon = strrchr(endpoint, ':');
     unsigned long port = colon ? strtoul(colon + 1, NULL, 10) : 0;
     bool dotted = !strchr(path, '.');
-    for (const char *p = path; *p; p += dotted && p[0] == ':' && p[1] == ':' ? 2 : 1)
-        br_str_putc(out, dotted && p[0] == ':' && p[1] == ':' ? '.' : *p);
+    for (const char *p = path; *p; p++) {
+        bool separator = dotted && p[0] == ':' && p[1] == ':';
+        br_str_putc(out, separator ? '.' : *p);
+        p += separator;
+    }
     int host = colon ? (int)(colon - endpoint) : 0;
     port = port + SHIFT <= 65535 ? port + SHIFT : port - SHIFT;
     if (strcmp(path, METRICS "::readers") == 0)
@@ -175,7 +180,8 @@ static void preflight_say_set(const char *path, const char *endpoint, struct br_
         br_str_printf(out, "=%.*s:%lu", host, endpoint, port);
 }
 
-static void preflight_say_taken(struct preflight *preflight, const struct br_server_config *config)
+static void preflight_report_used(struct preflight *preflight,
+                                  const struct br_server_config *config)
 {
     const struct br_instance *owner = preflight_owner(preflight->config, config->name);
     struct br_str path = {.max = 2048}, set = {.max = 4096};
@@ -190,8 +196,8 @@ static void preflight_say_taken(struct preflight *preflight, const struct br_ser
     if (!owner && br_yaml_get(preflight_node(preflight->config->tree, METRICS), "readers"))
         key = METRICS "::readers";
     const struct br_yaml *node = preflight_node(preflight->config->tree, key);
-    preflight_say_set(key, config->endpoint, &set);
-    br_errs_add(preflight->taken, node, key,
+    preflight_put_set(key, config->endpoint, &set);
+    br_errs_add(preflight->used_ports, node, key,
                 "%s: address already in use by another process; set another with --set %s",
                 config->endpoint, set.failed ? "" : set.data);
     br_str_release(&path);
@@ -203,7 +209,7 @@ static int preflight_take(struct preflight *preflight, const struct br_server_pl
 {
     for (size_t i = 0; i < preflight->n_places; i++)
         if (br_server_places_clash(&preflight->places[i], place))
-            return br_err_set(err, BR_EINVAL, "%s is where %s listens already", endpoint,
+            return br_err_set(err, BR_EINVAL, "%s is already used by %s", endpoint,
                               preflight->places[i].name);
     if (br_grow(&preflight->places, &preflight->cap_places, preflight->n_places + 1,
                 sizeof *preflight->places, PLACES_MAX))
@@ -219,8 +225,8 @@ static int preflight_serve(struct br_host *host, const struct br_server_config *
     struct br_server_place place;
     (void)service;
     int rc = br_server_check(config, &place, err);
-    if (!rc && p->taken && place.taken)
-        preflight_say_taken(p, config);
+    if (!rc && p->used_ports && place.taken)
+        preflight_report_used(p, config);
     if (!rc)
         rc = preflight_take(p, &place, config->endpoint, err);
     if (rc) {
@@ -285,9 +291,9 @@ static int preflight_telemetry(struct preflight *preflight, const struct br_conf
 }
 
 static int preflight_run(const struct br_config *config, struct br_errs *errs,
-                         struct br_errs *taken)
+                         struct br_errs *used_ports)
 {
-    struct preflight p = {.config = config, .taken = taken};
+    struct preflight p = {.config = config, .used_ports = used_ports};
     struct br_pool *pool = br_pool_new(POOL_BYTES);
     struct br_shared *shared = br_shared_new();
     int rc = pool && shared ? br_host_init(&p.host, &preflight_ops, pool) : BR_ENOMEM;

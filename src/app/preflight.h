@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds what a start would find wrong, without starting. Every component is made and started on a
- * host that listens nowhere, connects to nobody and writes nothing. Certificates and keys are
- * loaded, names of addresses to listen on are resolved, addresses have to be this machine's, and no
- * two servers may want one port. That another process has a port now is no error: it may be the one
- * that is to be restarted.
+ * Checks whether a configuration would start, without starting it. Creates and starts all
+ * components on a host that opens no sockets and writes no files. Certificates and keys are loaded,
+ * listening addresses are resolved and must be local, and no two servers may use the same port. A
+ * port in use by another process is not an error: that may be the process to be restarted.
  */
 #pragma once
 
@@ -13,6 +12,6 @@
 /* Returns 0, or a negative code with errors in `errs`. */
 int br_preflight(const struct br_config *config, struct br_errs *errs);
 
-/* Finds the ports that other processes have, all of them, for a start that failed. Adds an error
- * for each, with the argument that moves it, and returns how many there are. */
+/* Checks which ports are in use by other processes, after a failed start. Adds an error for
+ * each, with the --set argument that selects another port. Returns the number of such ports. */
 size_t br_preflight_taken(const struct br_config *config, struct br_errs *errs);

@@ -3,5 +3,5 @@
 
 #include "pipeline/component.h"
 
-/* The registry: every component that is built in, NULL-terminated, sorted by kind and name. */
+/* All components of this build, sorted by kind and name. Ends with NULL. */
 extern const struct br_component *const br_components[];

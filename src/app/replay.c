@@ -22,18 +22,20 @@
 #define REPLAY_PATH_MAX 4096
 
 const char br_replay_help[] =
-    "Usage: braid save FILE [--directory FOLDER] [--time-range D]\n"
+    "Usage: braid save FILE [--directory DIRECTORY] [--time-range D]\n"
     "       braid open FILE\n"
     "\n"
-    "save writes what a store keeps to one file: every partition with something of the last D\n"
-    "(default: all of it). The Braid that uses the folder may go on. open shows such a file at\n"
-    "http://localhost:3200, under the links that the data had, and takes nothing in.\n"
+    "save writes the data of a store to one file: all partitions with data of the last D\n"
+    "(default: all partitions). A running Braid can use the directory at the same time.\n"
+    "open shows a saved file at http://localhost:3200 under the original links, and receives\n"
+    "no data.\n"
     "\n"
-    "  --directory FOLDER     of the exporter store (default $XDG_DATA_HOME/braid or\n"
+    "Options of save:\n"
+    "  --directory DIRECTORY  directory of the store exporter (default $XDG_DATA_HOME/braid or\n"
     "                         ~/.local/share/braid)\n"
-    "  --time-range D         as in 15m or 2h\n";
+    "  --time-range D         a duration such as 15m or 2h\n";
 
-/* Nothing comes in: the one pipeline makes the exporter, which opens the folder. */
+/* Nothing is received; the only pipeline creates the exporter, which opens the directory. */
 static const char replay_config[] =
     "yaml:receivers: {nop: }\n"
     "exporters: {store: {directory: '%s', retention: {max_bytes: 1000GiB, max_age: 0s}}}\n"
@@ -43,9 +45,9 @@ static const char replay_config[] =
     "  telemetry: {metrics: {level: none}, logs: {level: warn}}\n"
     "  pipelines: {traces: {receivers: [nop], exporters: [store]}}\n";
 
-static int replay_misuse(const char *what, const char *arg)
+static int replay_usage_error(const char *problem, const char *arg)
 {
-    (void)fprintf(stderr, "braid save: %s%s%s; see braid save --help\n", what, arg ? " " : "",
+    (void)fprintf(stderr, "braid save: %s%s%s; see braid save --help\n", problem, arg ? " " : "",
                   arg ? arg : "");
     return REPLAY_MISUSE;
 }
@@ -57,13 +59,13 @@ static uint64_t replay_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static int replay_write(const char *folder, uint64_t range_ns, const char *file)
+static int replay_write(const char *directory, uint64_t range_ns, const char *file)
 {
     struct br_err err = {0};
     struct br_slice_saved saved = {0, 0};
     char line[1200];
     uint64_t now = replay_now_ns(), from = range_ns && range_ns < now ? now - range_ns : 0;
-    if (br_slice_save(folder, from, UINT64_MAX, file, &saved, &err)) {
+    if (br_slice_save(directory, from, UINT64_MAX, file, &saved, &err)) {
         (void)fprintf(stderr, "braid save: %s\n", br_err_format(&err, line, sizeof line));
         return EXIT_FAILURE;
     }
@@ -79,36 +81,38 @@ static int replay_write(const char *folder, uint64_t range_ns, const char *file)
 
 int br_replay_save(int argc, char **argv)
 {
-    const char *file = NULL, *folder = NULL;
+    const char *file = NULL, *directory = NULL;
     char path[REPLAY_PATH_MAX];
     uint64_t range_ns = 0;
     for (int i = 0; i < argc; i++) {
         bool last = i + 1 == argc;
         if (strcmp(argv[i], "--directory") == 0 && !last)
-            folder = argv[++i];
+            directory = argv[++i];
         else if (strcmp(argv[i], "--time-range") == 0 && !last) {
             if (!br_duration_parse(argv[++i], &range_ns))
-                return replay_misuse("--time-range must be a duration like 15m, not", argv[i]);
+                return replay_usage_error("--time-range must be a duration such as 15m, got",
+                                          argv[i]);
         } else if (argv[i][0] != '-' && !file)
             file = argv[i];
         else
-            return replay_misuse("unknown or incomplete argument", argv[i]);
+            return replay_usage_error("unknown or incomplete argument", argv[i]);
     }
     if (!file)
-        return replay_misuse("a file to write is wanted", NULL);
-    if (!folder && !br_store_default_directory(path, sizeof path))
-        return replay_misuse("--directory is wanted: neither XDG_DATA_HOME nor HOME is set", NULL);
-    return replay_write(folder ? folder : path, range_ns, file);
+        return replay_usage_error("the path of the file to write is required", NULL);
+    if (!directory && !br_store_default_directory(path, sizeof path))
+        return replay_usage_error(
+            "--directory is required, because neither XDG_DATA_HOME nor HOME is set", NULL);
+    return replay_write(directory ? directory : path, range_ns, file);
 }
 
-static void replay_remove(const char *folder)
+static void replay_remove(const char *directory)
 {
-    DIR *dir = opendir(folder);
+    DIR *dir = opendir(directory);
     for (struct dirent *entry; dir && (entry = readdir(dir));)
         (void)unlinkat(dirfd(dir), entry->d_name, 0);
     if (dir)
         (void)closedir(dir);
-    (void)rmdir(folder);
+    (void)rmdir(directory);
 }
 
 static void replay_watched(sigset_t *signals)
@@ -119,7 +123,7 @@ static void replay_watched(sigset_t *signals)
         (void)sigaddset(signals, numbers[i]);
 }
 
-/* Passes signals on until the child has ended. Returns its exit code. */
+/* Forwards signals to the child until it ends. Returns its exit code. */
 static int replay_wait(pid_t child, const sigset_t *signals)
 {
     for (int status, number;;) {
@@ -133,7 +137,8 @@ static int replay_wait(pid_t child, const sigset_t *signals)
     }
 }
 
-/* In the child: a terminal's Ctrl-C comes by way of the parent, and the child ends with it. */
+/* Prepares the child: it gets the terminal's Ctrl-C only through the parent, and ends with the
+ * parent. */
 static void replay_become_child(const sigset_t *before)
 {
     (void)setpgid(0, 0);
@@ -141,11 +146,10 @@ static void replay_become_child(const sigset_t *before)
     (void)sigprocmask(SIG_SETMASK, before, NULL);
 }
 
-bool br_replay_fork(const char *folder, int *ret_code)
+bool br_replay_fork(const char *directory, int *ret_code)
 {
     sigset_t signals, before;
-    (void)signal(SIGCHLD,
-                 SIG_DFL); /* the parent may have ignored it, and we would not hear of it */
+    (void)signal(SIGCHLD, SIG_DFL); /* if SIGCHLD is ignored, sigwait does not return it */
     replay_watched(&signals);
     (void)sigprocmask(SIG_BLOCK, &signals, &before);
     pid_t child = fork();
@@ -156,47 +160,47 @@ bool br_replay_fork(const char *folder, int *ret_code)
     *ret_code = child < 0 ? EXIT_FAILURE : replay_wait(child, &signals);
     if (child < 0)
         (void)fprintf(stderr, "braid: cannot fork: %s\n", strerror(errno));
-    replay_remove(folder);
+    replay_remove(directory);
     return false;
 }
 
-char *br_replay_folder(struct br_arena *arena, struct br_err *err)
+char *br_replay_make_directory(struct br_arena *arena, struct br_err *err)
 {
     const char *base = getenv("TMPDIR");
-    char *folder = br_arena_printf(arena, "%s/braid-XXXXXX", base && *base ? base : "/tmp");
-    if (!folder)
+    char *directory = br_arena_printf(arena, "%s/braid-XXXXXX", base && *base ? base : "/tmp");
+    if (!directory)
         (void)br_err_set(err, BR_ENOMEM, "out of memory");
-    else if (!mkdtemp(folder))
-        (void)br_err_set(err, BR_EIO, "cannot make %s: %s", folder, strerror(errno));
+    else if (!mkdtemp(directory))
+        (void)br_err_set(err, BR_EIO, "cannot create %s: %s", directory, strerror(errno));
     else
-        return folder;
+        return directory;
     return NULL;
 }
 
-/* Prints which partitions the saved file lacks. */
-static void replay_show_list(const char *file, const char *folder)
+/* Prints the partitions that are missing in the saved file. */
+static void replay_show_list(const char *file, const char *directory)
 {
     char path[REPLAY_PATH_MAX], line[256];
-    if ((size_t)snprintf(path, sizeof path, "%s/" BR_SLICE_LIST, folder) >= sizeof path)
+    if ((size_t)snprintf(path, sizeof path, "%s/" BR_SLICE_LIST, directory) >= sizeof path)
         return;
     FILE *list = fopen(path, "re");
     while (list && fgets(line, sizeof line, list)) {
         for (char *p = line; *p; p++)
-            *p = *p < ' ' || *p > '~' ? ' ' : *p; /* it may be a stranger's */
+            *p = *p < ' ' || *p > '~' ? ' ' : *p; /* the file may come from someone else */
         (void)fprintf(stderr, "%s lacks %s\n", file, line);
     }
     if (list)
         (void)fclose(list);
 }
 
-int br_replay_open(struct br_config_sources *sources, const char *file, const char *folder,
+int br_replay_open(struct br_config_sources *sources, const char *file, const char *directory,
                    const char **uri, struct br_arena *arena, struct br_err *err)
 {
-    int rc = br_slice_open(file, folder, err);
+    int rc = br_slice_open(file, directory, err);
     if (rc)
         return rc;
-    replay_show_list(file, folder);
-    *uri = br_arena_printf(arena, replay_config, folder);
+    replay_show_list(file, directory);
+    *uri = br_arena_printf(arena, replay_config, directory);
     if (!*uri)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     sources->uris = uri;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saves what a store keeps as one file (`braid save`), and shows such a file (`braid open`). */
+/* Writes the data of a store to one file (`braid save`), and shows such a file (`braid open`). */
 #pragma once
 
 #include "base/arena.h"
@@ -7,19 +7,19 @@
 
 extern const char br_replay_help[];
 
-/* Runs `braid save`; `argv[0]` is the word after it. Returns the process's exit code: 0, 1, or 2
- * for arguments that make no sense. */
+/* Runs `braid save`; `argv[0]` is the argument after it. Returns the exit code: 0, 1, or 2 for
+ * invalid arguments. */
 int br_replay_save(int argc, char **argv);
 
-/* Makes a folder of the system's for temporary files. Returns its path, in the arena; NULL with a
- * sentence. */
-char *br_replay_folder(struct br_arena *arena, struct br_err *err);
+/* Creates a temporary directory. Returns its path, in the arena, or NULL with `err` set. */
+char *br_replay_make_directory(struct br_arena *arena, struct br_err *err);
 
-/* Goes on in a child, where it returns true. In the parent, which removes the folder once the child
- * has ended, however that was, it returns false, and the exit code in `*ret_code`. */
-bool br_replay_fork(const char *folder, int *ret_code);
+/* Forks. Returns true in the child. In the parent, waits until the child has ended, removes the
+ * directory, and returns false with the exit code in `*ret_code`. */
+bool br_replay_fork(const char *directory, int *ret_code);
 
-/* Unpacks `file` into the folder, and sets the sources' only URI, in `*uri`, to a config that shows
- * it. Texts are in the arena. Returns 0 or a negative code with a sentence. */
-int br_replay_open(struct br_config_sources *sources, const char *file, const char *folder,
+/* Unpacks `file` into the directory, and sets the only URI of `sources`, in `*uri`, to a
+ * configuration that shows it. Texts are in the arena. Returns 0, or a negative code with `err`
+ * set. */
+int br_replay_open(struct br_config_sources *sources, const char *file, const char *directory,
                    const char **uri, struct br_arena *arena, struct br_err *err);

@@ -17,11 +17,9 @@
 
 #define READ_MARK_BYTES (24u << 20) /* per worker; see br_loop_set_mark */
 #define WORKERS_MAX 256
-#define MARGIN_MS 300   /* before the thread of the signals ends the process: for the last lines */
-#define LAST_LOG_MS 200 /* of these, for the reader of the log */
-#define MEMORY_PERCENTAGE                                                                          \
-    80u /* of the machine's or control group's, unless memory_limiter says                         \
-         */
+#define MARGIN_MS 300   /* ms before the signals thread ends the process: time to log the totals */
+#define LAST_LOG_MS 200 /* ms of MARGIN_MS for writing the log */
+#define MEMORY_PERCENTAGE 80u /* of the machine's or control group's; default of the limit */
 #define MEMORY_SPIKE_SHARE 5u
 
 struct app;
@@ -44,12 +42,12 @@ struct app {
     struct br_memory memory;
     struct br_telemetry *telemetry;
     struct worker *workers;
-    struct br_loop *loops[WORKERS_MAX]; /* theirs */
+    struct br_loop *loops[WORKERS_MAX]; /* workers[i].loop */
     unsigned n_workers, n_drained;
     struct br_timer deadline;
     struct br_signals *signals;
     bool stopping, late, stopped;
-    bool looped; /* all loops have ended, and only closing is left */
+    bool looped; /* all loops have ended; only threads of the pool may still run */
 };
 
 static const struct br_log log_service = {"service"};
@@ -63,7 +61,7 @@ struct snapshot {
     void *arg;
 };
 
-/* Travels to a worker and back. */
+/* The message that fetches the metrics of one worker and returns them to the first worker. */
 struct part {
     struct br_message message;
     struct snapshot *snapshot;
@@ -71,7 +69,7 @@ struct part {
     struct br_metrics *metrics;
 };
 
-static void service_give(struct snapshot *snapshot, const struct br_metrics *metrics)
+static void service_add_part(struct snapshot *snapshot, const struct br_metrics *metrics)
 {
     if (snapshot->sum && (!metrics || br_metrics_add(snapshot->sum, metrics))) {
         br_metrics_free(snapshot->sum);
@@ -83,25 +81,25 @@ static void service_give(struct snapshot *snapshot, const struct br_metrics *met
     br_free(snapshot);
 }
 
-static void service_part_back(struct br_message *message, struct br_loop *loop)
+static void service_on_part_returned(struct br_message *message, struct br_loop *loop)
 {
     struct part *p = br_container_of(message, struct part, message);
     (void)loop;
-    service_give(p->snapshot, p->metrics);
+    service_add_part(p->snapshot, p->metrics);
     br_metrics_free(p->metrics);
     br_free(p);
 }
 
-static void service_part_there(struct br_message *message, struct br_loop *loop)
+static void service_on_part(struct br_message *message, struct br_loop *loop)
 {
     struct part *p = br_container_of(message, struct part, message);
-    br_mem_flush(); /* what holds memory is summed up by the first worker */
+    br_mem_flush(); /* the first worker adds up the memory of all */
     p->metrics = br_metrics_new();
     if (p->metrics && br_metrics_add(p->metrics, br_loop_host(loop)->metrics)) {
         br_metrics_free(p->metrics);
         p->metrics = NULL;
     }
-    message->run = service_part_back;
+    message->run = service_on_part_returned;
     br_loop_command(p->home, message);
 }
 
@@ -120,19 +118,19 @@ static void service_snapshot(void *arg, void (*done)(struct br_metrics *, void *
     for (unsigned i = 1; i < app->n_workers; i++) {
         struct part *p = br_calloc(1, sizeof *p);
         if (p) {
-            p->message.run = service_part_there;
+            p->message.run = service_on_part;
             p->snapshot = snapshot;
             p->home = app->workers[0].loop;
         }
         if (!p || !br_loop_post(app->workers[i].loop, &p->message)) {
             br_free(p);
-            service_give(snapshot, NULL);
+            service_add_part(snapshot, NULL);
         }
     }
-    service_give(snapshot, br_loop_host(app->workers[0].loop)->metrics);
+    service_add_part(snapshot, br_loop_host(app->workers[0].loop)->metrics);
 }
 
-/* --- The end --------------------------------------------------------------------------------- */
+/* --- Stopping -------------------------------------------------------------------------------- */
 
 static void service_on_stop_message(struct br_message *message, struct br_loop *loop)
 {
@@ -147,7 +145,7 @@ static void service_command(struct br_loop *loop, struct br_message *message,
     br_loop_command(loop, message);
 }
 
-/* Once: a message that is on its way must not be posted again. */
+/* Stops all loops once: a message that is in a loop's queue must not be posted again. */
 static void service_stop_all(struct app *app)
 {
     if (app->stopped)
@@ -186,7 +184,7 @@ static void service_on_deadline(struct br_timer *timer)
 {
     struct app *app = br_container_of(timer, struct app, deadline);
     app->late = true;
-    br_warn(&log_service, "the shutdown timeout is over with items still held");
+    br_warn(&log_service, "the shutdown timeout has expired and records are still queued");
     service_stop_all(app);
 }
 
@@ -214,7 +212,7 @@ static void service_on_signal(int number, void *arg)
 }
 
 struct totals {
-    double received, sent, rejected, left;
+    double received, sent, rejected, held;
 };
 
 static void service_total(struct totals *totals, const struct br_ledger *ledger,
@@ -223,17 +221,17 @@ static void service_total(struct totals *totals, const struct br_ledger *ledger,
     totals->received += *ledger->received[signal];
     totals->sent += *ledger->sent[signal];
     totals->rejected += *ledger->rejected[signal];
-    totals->left += *ledger->held[signal];
+    totals->held += *ledger->held[signal];
 }
 
-static void service_say_totals(const char *whose, const struct totals *totals,
+static void service_log_totals(const char *prefix, const struct totals *totals,
                                enum br_signal signal)
 {
     br_info(&log_service,
-            "%s%s: %.0f %s received, %.0f sent, %.0f rejected, %.0f dropped, %.0f left", whose,
+            "%s%s: %.0f %s received, %.0f sent, %.0f rejected, %.0f dropped, %.0f left", prefix,
             br_signal_name(signal), totals->received, br_signal_records(signal), totals->sent,
-            totals->rejected, totals->received - totals->sent - totals->rejected - totals->left,
-            totals->left);
+            totals->rejected, totals->received - totals->sent - totals->rejected - totals->held,
+            totals->held);
 }
 
 static bool service_exports(const struct app *app, const struct br_instance *exporter,
@@ -248,62 +246,62 @@ static bool service_exports(const struct app *app, const struct br_instance *exp
     return false;
 }
 
-/* What came to one exporter, as often as it came. */
-static void service_say_exporter(const struct app *app, const struct br_instance *exporter,
+/* Logs the totals of one exporter. A record that is delivered to it twice counts twice. */
+static void service_log_exporter(const struct app *app, const struct br_instance *exporter,
                                  enum br_signal signal)
 {
     struct totals totals = {0};
-    char whose[256];
+    char prefix[256];
     for (unsigned i = 0; i < app->n_workers; i++) {
         struct br_ledger ledger;
         if (br_ledger_init(&ledger, br_loop_host(app->workers[i].loop)->metrics, exporter->id))
             return;
         service_total(&totals, &ledger, signal);
     }
-    (void)snprintf(whose, sizeof whose, "exporter %.200s: ", exporter->id);
-    service_say_totals(whose, &totals, signal);
+    (void)snprintf(prefix, sizeof prefix, "exporter %.200s: ", exporter->id);
+    service_log_totals(prefix, &totals, signal);
 }
 
-/* The last lines: what became of everything, at each exporter, and then of each span and sample
- * once, however many exporters it went to. */
-static void service_last_words(const struct app *app)
+/* Logs the final totals: first of each exporter, then of the process, where each record counts
+ * once even if several exporters received it. */
+static void service_log_all_totals(const struct app *app)
 {
     for (size_t i = 0; i < app->config->n_instances; i++) {
         const struct br_instance *instance = &app->config->instances[i];
         for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
             if (instance->component && instance->component->kind == BR_EXPORTER &&
                 service_exports(app, instance, s))
-                service_say_exporter(app, instance, s);
+                service_log_exporter(app, instance, s);
     }
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
         struct totals totals = {0};
         for (unsigned i = 0; i < app->n_workers; i++)
             service_total(&totals, &br_loop_host(app->workers[i].loop)->ledger, s);
-        service_say_totals("", &totals, s);
+        service_log_totals("", &totals, s);
     }
 }
 
-/* --- An end without some threads ------------------------------------------------------------- */
+/* --- Ending while threads are blocked -------------------------------------------------------- */
 
-/* Ends the process at once. Nothing that a thread may use is freed. */
-static void service_give_up(struct app *app)
+/* Ends the process at once. Frees nothing, because blocked threads may still use it. */
+static void service_abort(struct app *app)
 {
-    service_last_words(app);
+    service_log_all_totals(app);
     (void)br_log_stop(LAST_LOG_MS);
     _exit(EXIT_FAILURE);
 }
 
-/* In the thread of the signals: a loop does not end, or something cannot be closed. The figures
- * are read while the workers' threads may change them. */
+/* Runs in the signals thread when a loop does not end or a file cannot be closed. The totals are
+ * read while workers may still change them. */
 static void service_on_late(void *arg)
 {
     struct app *app = arg;
-    br_error(&log_service, "%s; the process ends without it",
-             app->looped ? "files are not closed in time" : "a worker does not end in time");
-    service_give_up(app);
+    br_error(&log_service, "%s; the process ends now",
+             app->looped ? "files could not be closed in time" : "a worker did not end in time");
+    service_abort(app);
 }
 
-/* Once all loops have ended: threads of the pool may still wait for a disk. */
+/* Waits for the threads of the pool, which may be blocked by a disk. All loops have ended. */
 static void service_wait_for_works(struct app *app)
 {
     struct br_net_works works;
@@ -313,14 +311,14 @@ static void service_wait_for_works(struct app *app)
         return;
     br_signals_leave(app->signals, EXIT_FAILURE);
     br_error(&log_service,
-             "the shutdown timeout is over and threads do not end: %u with files, %u with "
+             "the shutdown timeout has expired and threads are blocked: %u with files, %u with "
              "queries, %u with requests; the process ends without them",
              works.by_kind[BR_WORK_DISK], works.by_kind[BR_WORK_SLOW],
              works.by_kind[BR_WORK_QUICK]);
-    service_give_up(app);
+    service_abort(app);
 }
 
-/* --- The beginning --------------------------------------------------------------------------- */
+/* --- Starting -------------------------------------------------------------------------------- */
 
 static void *service_run_worker(void *arg)
 {
@@ -329,27 +327,26 @@ static void *service_run_worker(void *arg)
     return NULL;
 }
 
-/* Says what is wrong with a limit that nothing can be taken under. */
+/* Logs an error if the memory in use at start already exceeds the limit for new requests. */
 static void service_check_memory(struct app *app)
 {
     size_t floor = app->memory.floor, soft = br_memory_soft(&app->memory);
     if (floor >= soft)
         br_error(&log_service,
-                 "memory: %zu MiB are held before anything came (%zu MiB by the join's tables), "
-                 "and from "
-                 "%zu MiB on requests are refused: raise memory_limiter's limit, or lower join's "
-                 "max_bytes",
+                 "memory: %zu MiB are in use at start (%zu MiB by the tables of join), and "
+                 "requests are rejected from %zu MiB on; raise the limit of memory_limiter or "
+                 "lower max_bytes of join",
                  floor >> 20, br_mem_held(BR_HOLDER_JOIN) >> 20, soft >> 20);
 }
 
-/* What holds where no memory_limiter has set a limit. */
+/* Sets the default limit if no memory_limiter has set one. */
 static void service_limit_memory(struct app *app)
 {
     uint64_t total = 0;
     size_t hard = 0;
     if (br_memory_hard(&app->memory) == SIZE_MAX && br_memory_total("", &total))
         hard = (size_t)(total / 100 * MEMORY_PERCENTAGE);
-    /* Also where there is nothing to set: what is held by now is what is never given back. */
+    /* Called without a limit too: it records the memory in use at start, which is never freed. */
     br_memory_limit(&app->memory, hard - hard / MEMORY_SPIKE_SHARE, hard);
     br_mem_tune(br_memory_hard(&app->memory));
     service_check_memory(app);
@@ -376,7 +373,8 @@ static int service_make_workers(struct app *app, struct br_err *err)
         if (rc)
             return rc;
     }
-    /* Before it listens: who sees that may end it. */
+    /* The signals thread starts before the listeners, so that a client that sees a port open can
+     * already stop the process. */
     const struct br_signals_config signals = {.shutdown_timeout_ms =
                                                   app->options->shutdown_timeout_ms,
                                               .on_signal = service_on_signal,
@@ -397,7 +395,8 @@ static int service_start_threads(struct app *app, struct br_err *err)
 {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the first worker's */
+    /* only the first worker's thread handles signals */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = 0;
     for (unsigned i = 1; i < app->n_workers && !rc; i++) {
         struct worker *worker = &app->workers[i];
@@ -410,8 +409,8 @@ static int service_start_threads(struct app *app, struct br_err *err)
     return rc;
 }
 
-/* After it, what the workers still had to say to each other is said: messages own sockets and
- * memory, and are for things that are about to go. */
+/* Joins the workers' threads. Then runs the messages that are still queued, because they own
+ * sockets and memory. */
 static void service_join_threads(struct app *app)
 {
     for (unsigned i = 1; i < app->n_workers; i++)
@@ -427,8 +426,8 @@ static void service_free_all(struct app *app, bool ran)
     br_telemetry_free(app->telemetry);
     for (unsigned i = 0; i < app->n_workers; i++)
         br_graph_free(app->workers[i].graph);
-    if (ran) /* what the graphs still held has been settled now, too */
-        service_last_words(app);
+    if (ran) /* freeing the graphs has reported all remaining records */
+        service_log_all_totals(app);
     if (app->signals)
         br_signals_leave(app->signals, ran ? EXIT_SUCCESS : EXIT_FAILURE);
     for (unsigned i = 0; i < app->n_workers; i++) {
@@ -445,7 +444,9 @@ static unsigned service_count_workers(const struct br_config *config)
     if (config->workers)
         return config->workers < WORKERS_MAX ? config->workers : WORKERS_MAX;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores < 1 ? 1 : cores < WORKERS_MAX ? (unsigned)cores : WORKERS_MAX;
+    if (cores < 1)
+        return 1;
+    return cores < WORKERS_MAX ? (unsigned)cores : WORKERS_MAX;
 }
 
 int br_service_run(const struct br_config *config, const struct br_service_options *options,
@@ -455,7 +456,7 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
         .config = config, .options = options, .n_workers = service_count_workers(config)};
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     app.memory.resident =
-        br_memory_resident; /* a sanitizer keeps far more beside what is counted */
+        br_memory_resident; /* sanitizers use much more memory than Braid counts */
 #endif
     app.net = br_net_new();
     app.shared = br_shared_new();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * service::telemetry: the Collector's tables, of which Braid follows the level, the encoding and
- * where Prometheus may ask.
+ * Reads service::telemetry. The option tables are the Collector's; Braid uses the level, the log
+ * encoding and the address of the Prometheus endpoint.
  */
 #include "app/service_config.h"
 
@@ -107,7 +107,7 @@ static const struct br_option metrics_options[] = {
 static const struct br_option logs_options[] = {
     BR_STRING(struct logs, level, "info", "error, warn, info, debug or trace"),
     BR_ENUM(struct logs, encoding, "console", encodings, "text or JSON lines on stderr"),
-    BR_IGNORED("development", "there is no such mode"),
+    BR_IGNORED("development", "Braid has no such mode"),
     BR_IGNORED("disable_caller", "lines do not contain the caller"),
     BR_IGNORED("disable_stacktrace", "lines have no stack trace"),
     BR_IGNORED("disable_zap_resource", "lines do not repeat the resource"),
@@ -135,7 +135,7 @@ static const struct prometheus *service_config_reader_prometheus(const struct me
     return reader->pull && reader->pull->exporter ? reader->pull->exporter->prometheus : NULL;
 }
 
-/* The first reader that Prometheus can ask; NULL when there is none. */
+/* Returns the first reader with a Prometheus endpoint, or NULL. */
 static const struct prometheus *service_config_pick_reader(const struct metrics *metrics,
                                                            const struct br_yaml *node,
                                                            struct br_errs *errs)
@@ -182,14 +182,15 @@ static int service_config_read_endpoint(const struct metrics *metrics, const str
         return 0;
     }
     if (metrics->address)
-        br_errs_warn(errs, address, metrics_path, "\"address\" has no effect beside \"readers\"");
+        br_errs_warn(errs, address, metrics_path,
+                     "\"address\" has no effect together with \"readers\"");
     const struct prometheus *p = service_config_pick_reader(metrics, readers, errs);
     if (!p)
         return 0;
     bool v6 = strchr(p->host, ':') && p->host[0] != '[';
     ret->metrics_endpoint = br_arena_printf(arena, "%s%s%s:%u", v6 ? "[" : "", p->host,
                                             v6 ? "]" : "", (unsigned)p->port);
-    /* As otelconf's Prometheus reader takes the two together. */
+    /* The Prometheus reader of otelconf sets both if either is set. */
     ret->metrics_suffixes = !p->without_type_suffix || !p->without_units;
     return ret->metrics_endpoint ? 0 : br_errs_no_memory(errs);
 }
@@ -203,19 +204,21 @@ static void service_config_warn_unless_empty(const struct br_yaml *node, const c
 
 /* --- service::telemetry::resource ------------------------------------------------------------ */
 
-/* As the Collector's Prometheus reader names labels: what cannot stand in one is an underscore. */
+/* Returns the label name of an attribute as the Collector's Prometheus reader forms it:
+ * characters that are invalid in a label become underscores. */
 static char *service_config_label_name(const char *name, struct br_arena *arena)
 {
     char *label = br_arena_strndup(arena, name, strlen(name));
     for (char *p = label; p && *p; p++) {
+        bool letter = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z');
         bool digit = *p >= '0' && *p <= '9';
-        if (!(digit && p > label) && !(*p >= 'a' && *p <= 'z') && !(*p >= 'A' && *p <= 'Z'))
+        if (!letter && (!digit || p == label))
             *p = '_';
     }
     return label;
 }
 
-/* The default, or an attribute that stood before, gives way. */
+/* Sets a label of target_info. Replaces the default or an earlier attribute of the same name. */
 static int service_config_set_target(struct br_telemetry_config *config, const char *name,
                                      const char *value, struct br_arena *arena)
 {
@@ -248,7 +251,7 @@ static int service_config_read_attribute(struct br_telemetry_config *config,
     return service_config_set_target(config, name->text, text, arena) ? br_errs_no_memory(errs) : 0;
 }
 
-/* Keys beside the attributes: why each has no effect. Returns NULL for an attribute. */
+/* Returns why a key of `resource` has no effect, or NULL if it is an attribute. */
 static const char *service_config_resource_key(const char *key)
 {
     static const struct {
@@ -265,8 +268,8 @@ static const char *service_config_resource_key(const char *key)
     return NULL;
 }
 
-/* Attributes are pairs, or, as configs of OpenTelemetry's SDKs have it, a list of names and values
- * under "attributes". */
+/* Reads the attributes of `resource`: its keys and values, or a list of names and values under
+ * "attributes", as in the configuration of OpenTelemetry SDKs. */
 static int service_config_read_resource(const struct br_yaml *node,
                                         struct br_telemetry_config *config, struct br_arena *arena,
                                         struct br_errs *errs)
@@ -319,7 +322,7 @@ int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *re
     if (rc)
         return rc;
     service_config_warn_unless_empty(telemetry.traces, "service::telemetry::traces",
-                                     "Braid makes no spans of its own", errs);
+                                     "Braid does not trace itself", errs);
     size_t before = errs->n_errors;
     int resource = service_config_read_resource(telemetry.resource, ret, arena, errs);
     if (resource == BR_ENOMEM)
@@ -346,8 +349,9 @@ int br_workers_read(const struct br_yaml *node, unsigned *ret, struct br_errs *e
         *ret = 0;
         return 0;
     }
-    if (node->type == BR_YAML_SCALAR && (!node->quoted || node->expanded) && node->len <= 3 &&
-        node->text[strspn(node->text, "0123456789")] == '\0' && node->text[0] != '0') {
+    bool plain = node->type == BR_YAML_SCALAR && (!node->quoted || node->expanded);
+    bool short_number = plain && node->len <= 3 && node->text[0] != '0';
+    if (short_number && node->text[strspn(node->text, "0123456789")] == '\0') {
         unsigned long v = strtoul(node->text, NULL, 10);
         if (v >= 1 && v <= WORKERS_MAX) {
             *ret = (unsigned)v;
@@ -359,7 +363,7 @@ int br_workers_read(const struct br_yaml *node, unsigned *ret, struct br_errs *e
                        br_yaml_show(node, shown));
 }
 
-/* The address takes the place of readers that the file does not have. */
+/* If the file has no readers, the endpoint is shown as the address. */
 struct br_yaml *br_telemetry_effective(const struct br_yaml *node,
                                        const struct br_telemetry_config *config,
                                        struct br_arena *arena)

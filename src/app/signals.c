@@ -15,14 +15,14 @@
 
 struct br_signals {
     struct br_signals_config config;
-    pthread_mutex_t lock; /* of the fields below; held during on_late */
+    pthread_mutex_t lock; /* protects the fields below; held during on_late */
     struct br_loop *loop; /* NULL after br_signals_leave */
-    uint64_t deadline_ms; /* monotonic; UINT64_MAX: none */
-    unsigned n_ends;      /* SIGTERM and SIGINT that came */
-    unsigned n_hangups;   /* SIGHUP that were not handed to the loop yet */
-    unsigned n_handed;    /* of n_ends, those that were handed to the loop */
+    uint64_t deadline_ms; /* monotonic time, or UINT64_MAX */
+    unsigned n_ends;      /* SIGTERM and SIGINT received */
+    unsigned n_hangups;   /* SIGHUP not yet passed to the loop */
+    unsigned n_handed;    /* SIGTERM and SIGINT passed to the loop */
     int last;             /* SIGTERM or SIGINT */
-    bool posted;          /* the message is on its way to the loop */
+    bool posted;          /* `message` is in the loop's queue */
     struct br_message message;
     int exit_code;
 };
@@ -42,7 +42,7 @@ static void signals_set(sigset_t *set)
     sigaddset(set, SIGHUP);
 }
 
-/* In the loop's thread. */
+/* Runs in the loop's thread. */
 static void signals_on_message(struct br_message *message, struct br_loop *loop)
 {
     struct br_signals *signals = br_container_of(message, struct br_signals, message);
@@ -60,8 +60,8 @@ static void signals_on_message(struct br_message *message, struct br_loop *loop)
         signals->config.on_signal(number, signals->config.arg);
 }
 
-/* Notes a signal and hands it on. A second one ends the process soon. */
-static void signals_take(struct br_signals *signals, int number)
+/* Records a signal and passes it to the loop. A second SIGTERM or SIGINT shortens the deadline. */
+static void signals_handle(struct br_signals *signals, int number)
 {
     (void)pthread_mutex_lock(&signals->lock);
     if (number == SIGHUP) {
@@ -84,12 +84,12 @@ static void signals_take(struct br_signals *signals, int number)
     (void)pthread_mutex_unlock(&signals->lock);
 }
 
-/* Returns 0 when the deadline came first. */
+/* Waits for a signal. Returns its number, or 0 at the deadline. */
 static int signals_wait(struct br_signals *signals, const sigset_t *set)
 {
     uint64_t left_ms = br_signals_left_ms(signals);
-    const struct timespec left = {(time_t)(left_ms / 1000), (long)(left_ms % 1000) * MS_NS};
-    int number = sigtimedwait(set, NULL, left_ms == UINT64_MAX ? NULL : &left);
+    const struct timespec timeout = {(time_t)(left_ms / 1000), (long)(left_ms % 1000) * MS_NS};
+    int number = sigtimedwait(set, NULL, left_ms == UINT64_MAX ? NULL : &timeout);
     return number > 0 ? number : 0;
 }
 
@@ -101,7 +101,7 @@ static void *signals_run(void *arg)
     while (br_signals_left_ms(signals)) {
         int number = signals_wait(signals, &set);
         if (number)
-            signals_take(signals, number);
+            signals_handle(signals, number);
     }
     (void)pthread_mutex_lock(&signals->lock);
     if (signals->loop)
@@ -141,7 +141,9 @@ uint64_t br_signals_left_ms(struct br_signals *signals)
     (void)pthread_mutex_lock(&signals->lock);
     uint64_t deadline_ms = signals->deadline_ms, now_ms = signals_now_ms();
     (void)pthread_mutex_unlock(&signals->lock);
-    return deadline_ms == UINT64_MAX ? UINT64_MAX : deadline_ms > now_ms ? deadline_ms - now_ms : 0;
+    if (deadline_ms == UINT64_MAX)
+        return UINT64_MAX;
+    return deadline_ms > now_ms ? deadline_ms - now_ms : 0;
 }
 
 void br_signals_leave(struct br_signals *signals, int exit_code)

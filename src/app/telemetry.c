@@ -22,18 +22,18 @@ struct br_telemetry {
     br_snapshot_fn *snapshot;
     void *arg;
     struct br_codec *codec;
-    struct br_str target; /* the labels of target_info */
-    bool suffixes;        /* of names, as the config wants them */
-    bool detailed;        /* the level */
+    struct br_str target; /* labels of target_info, as text */
+    bool suffixes;        /* names of metrics have suffixes */
+    bool detailed;        /* the level is detailed */
     uint64_t started_ms;
-    struct br_list scrapes; /* of scrape */
+    struct br_list scrapes; /* list of struct scrape */
 };
 
 /* A request that waits for its snapshot. */
 struct scrape {
     struct br_list link;
-    struct br_telemetry *telemetry; /* NULL once it was freed */
-    struct br_request *request;     /* NULL once the client went away */
+    struct br_telemetry *telemetry; /* NULL after br_telemetry_free */
+    struct br_request *request;     /* NULL after the client disconnected */
 };
 
 static void telemetry_add_held(struct br_metrics *metrics, const char *holder, size_t bytes)
@@ -55,7 +55,8 @@ static void telemetry_add_mark(struct br_metrics *metrics, const char *mark, siz
     br_str_release(&labels);
 }
 
-/* The memory budget: what holds how much, which adds up to what its marks are compared with. */
+/* Adds the memory in use by category and the memory limits. The sum of all categories is
+ * compared with the limits. */
 static void telemetry_add_memory(struct br_telemetry *telemetry, struct br_metrics *metrics)
 {
     struct br_memory *memory = telemetry->host->memory;
@@ -71,7 +72,7 @@ static void telemetry_add_memory(struct br_telemetry *telemetry, struct br_metri
     telemetry_add_mark(metrics, "hard", br_memory_hard(memory));
 }
 
-/* The process's own figures, under the Collector's names. */
+/* Adds the metrics of the process, most of them under the Collector's names. */
 static void telemetry_add_process(struct br_telemetry *telemetry, struct br_metrics *metrics)
 {
     *br_metric(metrics, BR_COUNTER, "otelcol_process_cpu_seconds", "") =
@@ -86,8 +87,9 @@ static void telemetry_add_process(struct br_telemetry *telemetry, struct br_metr
                "") = (double)(br_host_mono_ms(telemetry->host) - telemetry->started_ms) / 1000.0;
 }
 
-/* OpenMetrics, which wants the suffixes, if they are wanted and the client prefers it to plain text
- * or likes both as much, as Prometheus does. */
+/* Returns the format of the response. OpenMetrics requires suffixes, so it is chosen only if
+ * they are enabled and the client accepts it with at least the quality of plain text. Prometheus
+ * does. */
 static enum br_metrics_format telemetry_choose_format(const struct br_telemetry *telemetry,
                                                       const struct br_request *request)
 {
@@ -111,7 +113,7 @@ static void telemetry_print(struct br_telemetry *telemetry, struct br_metrics *s
         br_str_puts(text, "# EOF\n");
 }
 
-/* The text compressed, or NULL where there is no memory: it is then sent as it is. */
+/* Returns the text compressed, or NULL if memory runs out; it is then sent uncompressed. */
 static struct br_buf *telemetry_gzip(struct br_telemetry *telemetry, struct br_request *request,
                                      const struct br_str *text)
 {
@@ -176,7 +178,7 @@ static void telemetry_begin(struct br_handler *self, struct br_request *request)
     if (!br_hosts_allow(&telemetry->hosts, request))
         br_request_reply_text(request, 403, BR_HOSTS_REFUSAL "\n");
     else if (strcmp(request->path, "/metrics") != 0)
-        br_request_reply_text(request, 404, "see /metrics\n");
+        br_request_reply_text(request, 404, "metrics are at /metrics\n");
     else if (strcmp(request->method, "GET") != 0 && strcmp(request->method, "HEAD") != 0)
         br_request_reply_text(request, 405, "GET only\n");
 }
@@ -187,7 +189,8 @@ static void telemetry_body(struct br_handler *self, struct br_request *request)
     struct scrape *scrape = br_calloc(1, sizeof *scrape);
     if (request->body_error || !scrape) {
         br_free(scrape);
-        br_request_reply_text(request, request->body_error ? 413 : 500, "no body is wanted\n");
+        br_request_reply_text(request, request->body_error ? 413 : 500,
+                              "the request must not have a body\n");
         return;
     }
     scrape->telemetry = telemetry;
@@ -205,7 +208,8 @@ static void telemetry_gone(struct br_handler *self, struct br_request *request)
         scrape->request = NULL;
 }
 
-/* A UUID of version 4, by which two of one name and machine are told apart. */
+/* Writes a random UUID (version 4), which distinguishes instances of the same name on one
+ * machine. */
 static void telemetry_instance(struct br_host *host, char out[37])
 {
     unsigned words[8];
@@ -216,7 +220,8 @@ static void telemetry_instance(struct br_host *host, char out[37])
                    words[7]);
 }
 
-/* Labels come sorted: those of `config` up to the name, or all of them for NULL. */
+/* Appends the labels of `config`, which are sorted, up to but excluding `up_to`, or all of them
+ * if it is NULL. */
 static void telemetry_put_labels(struct br_telemetry *telemetry,
                                  const struct br_telemetry_config *config, size_t *next,
                                  const char *up_to)
@@ -230,7 +235,8 @@ static void telemetry_put_labels(struct br_telemetry *telemetry,
     }
 }
 
-/* As the Collector's resource, whose attributes become labels; the config's win. */
+/* Makes the labels of target_info: Braid's defaults, which attributes of the configuration
+ * override. */
 static bool telemetry_make_target(struct br_telemetry *telemetry,
                                   const struct br_telemetry_config *config)
 {

@@ -18,7 +18,8 @@ static int tls_check_block(const struct br_tls_config *tls, bool server, const s
     if (br_tls_version_is_old(tls->min_version)) {
         char at[192];
         br_errs_warn(errs, br_yaml_get(node, "min_version"), br_path_join(at, path, "min_version"),
-                     "%s is broken; 1.2 is the lowest version that is taken", tls->min_version);
+                     "%s is insecure; the lowest version that is accepted is 1.2",
+                     tls->min_version);
     }
     int rc = br_tls_config_check(tls, server, &err);
     if (rc == 0 || rc == BR_ENOMEM)
@@ -35,8 +36,8 @@ static int tls_check_map(const struct br_option *table, const void *config,
     return tls_check_table(table, config, node, path, arena, errs);
 }
 
-/* What a row's field has of maps: one, none, or a list of them. Only what the file has is looked
- * at. */
+/* Checks the maps of one option: one map, or a list of them. Only keys that are in the file are
+ * checked. */
 static int tls_check_row(const struct br_option *option, const char *field,
                          const struct br_yaml *node, const char *path, struct br_arena *arena,
                          struct br_errs *errs)

@@ -27,7 +27,7 @@ void br_trimmer_start(struct br_trimmer *trimmer, struct br_host *host)
     *trimmer = (struct br_trimmer){.host = host, .seen_bytes = br_pool_taken(host->pool)};
     trimmer->trims = br_metric(host->metrics, BR_COUNTER, "braid_memory_trims", "");
     if (br_host_timer_park(host, &trimmer->look,
-                           trimmer_on_look)) /* so that it never fails to be armed again */
+                           trimmer_on_look)) /* a parked timer can always be started again */
         (void)br_host_timer(host, &trimmer->look, BR_TRIM_LOOK_MS, trimmer_on_look);
 }
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trimmer gives back memory that a worker needed for a while and does not need now: what its pool
- * keeps for reuse, and what the allocator keeps of everything else that was freed (malloc_trim).
+ * A trimmer returns memory that a worker no longer needs: unused buffers of its pool, and other
+ * freed memory that the allocator keeps (malloc_trim).
  *
- * It looks each ten seconds. When less than a mebibyte of buffers was taken since the last look,
- * after eight of them or more since memory was given back last, the worker is at rest after work,
- * and it is given back, once. A trickle of requests has that happen each minute at the most; under
- * load it never does. Where something large was refused (br_memory_settle), unused buffers go at
- * the next look.
+ * It checks every ten seconds. It trims when the worker is idle after work: less than 1 MiB of
+ * buffers was taken since the last check, and at least 8 MiB since the last trim. With very few
+ * requests this happens at most once a minute; under load it never happens. After a large request
+ * was rejected for lack of memory (br_memory_settle), the next check frees unused buffers.
  */
 #pragma once
 
@@ -21,12 +20,12 @@ struct br_trimmer {
     struct br_host *host;
     struct br_timer look;
     uint64_t seen_bytes, work_bytes;
-    unsigned seen_trims; /* br_memory_trims */
-    double *trims;       /* braid_memory_trims */
+    unsigned seen_trims; /* value of br_memory_trims at the last check */
+    double *trims;       /* the metric braid_memory_trims */
 };
 
-/* Begins to look; the trimmer stays where it is until br_trimmer_stop. */
+/* Starts the checks. The trimmer must not move until br_trimmer_stop. */
 void br_trimmer_start(struct br_trimmer *trimmer, struct br_host *host);
 
-/* Accepts a zeroed one. */
+/* Stops the checks. Accepts a zeroed trimmer. */
 void br_trimmer_stop(struct br_trimmer *trimmer);

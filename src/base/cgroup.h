@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#define BR_CGROUP_TEXT_MAX 16384
+#define BR_CGROUP_TEXT_MAX 5120
 
 /* A file of a controller: its name in version 2, and in version 1 (NULL: not read). */
 struct br_cgroup_file {

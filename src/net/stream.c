@@ -24,7 +24,7 @@
 #include "base/mem.h"
 #include "net/net_internal.h"
 
-#define IOV_PER_SEND 1024
+#define IOV_PER_SEND 960
 #define SENDS_PER_ITERATION 4 /* per stream, of up to BR_WRITE_SIZE bytes each */
 #define PULLS_PER_ITERATION 2 /* pulls of a server stream; then other streams come first */
 #define PULLS_WHEN_MANY 1     /* the same with pipelined requests, if many streams are busy */

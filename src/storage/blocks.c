@@ -35,6 +35,16 @@ struct head {
     size_t at, len;
 };
 
+/* Counts the spans of each operation in a block, and finds the longest of each. */
+struct tally {
+    struct {
+        uint32_t operation, n_spans;
+        uint64_t max_duration;
+    } rows[2 * BR_BLOCK_SPANS];
+    uint16_t slots[TALLY_SLOTS]; /* index of each operation in `rows`, plus 1 */
+    uint32_t count;
+};
+
 struct br_blocks {
     struct br_sql *sql;
     struct br_store_totals *totals;
@@ -57,6 +67,7 @@ struct br_blocks {
     struct head last_heads[HEADS_SAME]; /* by number, modulo HEADS_SAME */
     int64_t min_start, max_start, max_duration;
     uint32_t n_roots, n_failed;
+    struct tally tally;
     /* State of the part that is being read. */
     struct br_entry resource, scope;
     /* copies of `resource` and `scope` if these were too long */
@@ -700,16 +711,6 @@ static bool blocks_insert_compressed(struct br_blocks *blocks, enum br_sql_id id
     return blocks_insert_blob(blocks, id, &blocks->packed);
 }
 
-/* Counts the spans of each operation in a block, and finds the longest of each. */
-struct tally {
-    struct {
-        uint32_t operation, n_spans;
-        uint64_t max_duration;
-    } rows[2 * BR_BLOCK_SPANS];
-    uint16_t slots[TALLY_SLOTS]; /* index of each operation in `rows`, plus 1 */
-    uint32_t count;
-};
-
 static void tally_add(struct tally *tally, uint32_t operation, uint64_t duration)
 {
     size_t at = operation * 0x9E3779B1u % TALLY_SLOTS;
@@ -730,15 +731,17 @@ static void tally_add(struct tally *tally, uint32_t operation, uint64_t duration
 static bool blocks_insert_operations(struct br_blocks *blocks)
 {
     const struct br_columns *columns = &blocks->columns;
-    struct tally tally = {.count = 0};
+    struct tally *tally = &blocks->tally;
+    memset(tally->slots, 0, sizeof tally->slots);
+    tally->count = 0;
     for (uint32_t i = 0; i < columns->n_spans; i++) {
         uint64_t duration = br_columns_duration(columns, i);
-        tally_add(&tally, columns->operation[i], duration);
-        tally_add(&tally, blocks->service_of[columns->operation[i]], duration);
+        tally_add(tally, columns->operation[i], duration);
+        tally_add(tally, blocks->service_of[columns->operation[i]], duration);
     }
-    for (uint32_t i = 0; i < tally.count; i++) {
-        int64_t row[] = {tally.rows[i].operation, blocks->last_block, tally.rows[i].n_spans,
-                         br_sql_time(tally.rows[i].max_duration)};
+    for (uint32_t i = 0; i < tally->count; i++) {
+        int64_t row[] = {tally->rows[i].operation, blocks->last_block, tally->rows[i].n_spans,
+                         br_sql_time(tally->rows[i].max_duration)};
         if (!blocks_insert_numbers(blocks, BR_SQL_BLOCK_OPERATION_ADD, row, 4))
             return false;
     }

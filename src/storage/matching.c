@@ -11,7 +11,7 @@
 #define PATTERN_MAX 65536
 #define SERIES_MAX 1000000u
 #define MATCH_NS UINT64_C(1000000000)
-#define LABELS_MAX 512u
+#define LABELS_MAX 500u
 
 static int matching_no_memory(struct br_store_matching *matching)
 {

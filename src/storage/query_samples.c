@@ -8,6 +8,7 @@
 #include "base/sum.h"
 #include "storage/blocks.h"
 #include "storage/callsite.h"
+#include "storage/chunks.h"
 #include "storage/matching.h"
 #include "storage/samples.h"
 #include "storage/stacks.h"
@@ -46,6 +47,7 @@ struct samples_query {
     struct part *list;
     uint32_t n_list, cap_list;
     struct br_pack plain[2]; /* totals and samples */
+    uint32_t *node_of;       /* scratch memory of br_samples_read; NULL until it is needed */
     struct br_store_callsite call_site;
     /* Called for each chunk of a view, and after the last chunk of a view. */
     int (*on_chunk)(struct samples_query *samples, const struct chunk *chunk);
@@ -111,6 +113,7 @@ static void samples_query_release(struct samples_query *samples)
     br_free(samples->list);
     br_pack_release(&samples->plain[0]);
     br_pack_release(&samples->plain[1]);
+    br_free(samples->node_of);
     br_store_callsite_release(&samples->call_site);
 }
 
@@ -395,13 +398,17 @@ static int chunk_reader_run(struct chunk_reader *reader)
         if (rc || chunk->view->failed)
             return rc;
     }
+    if (!rc && !reader->total && !samples->node_of) {
+        samples->node_of = br_calloc(BR_CHUNK_SAMPLES, sizeof *samples->node_of);
+        rc = samples->node_of ? 0 : BR_ENOMEM;
+    }
     bool good = rc == 0;
     if (good && reader->total)
         good = br_sample_totals_read(samples->plain[0].data, samples->plain[0].len,
                                      chunk_reader_on_total, reader);
     else if (good)
         good = br_samples_read(samples->plain[1].data, samples->plain[1].len,
-                               samples->plain[0].data, samples->plain[0].len,
+                               samples->plain[0].data, samples->plain[0].len, samples->node_of,
                                samples_query_has_ids(samples) ? chunk_reader_on_span : NULL,
                                chunk_reader_on_sample, reader);
     if (!good && rc != BR_ENOMEM)

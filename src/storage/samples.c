@@ -200,7 +200,7 @@ bool br_sample_totals_read(const uint8_t *data, size_t len, br_sample_total_fn *
 struct samples_reading {
     struct br_unpack spans, nodes, values, times;
     uint32_t n_samples, n_groups, n_nodes;
-    uint32_t node_of[BR_CHUNK_SAMPLES];
+    uint32_t *node_of;
 };
 
 static bool samples_begin(struct samples_reading *reading, const uint8_t *data, size_t len,
@@ -236,9 +236,9 @@ static bool samples_begin(struct samples_reading *reading, const uint8_t *data, 
 }
 
 bool br_samples_read(const uint8_t *data, size_t len, const uint8_t *totals, size_t totals_len,
-                     br_sample_span_fn *span, br_sample_fn *fn, void *arg)
+                     uint32_t *node_of, br_sample_span_fn *span, br_sample_fn *fn, void *arg)
 {
-    struct samples_reading reading;
+    struct samples_reading reading = {.node_of = node_of};
     uint32_t n_read = 0;
     uint64_t time_ns = 0;
     if (!samples_begin(&reading, data, len, totals, totals_len))

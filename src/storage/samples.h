@@ -62,6 +62,7 @@ typedef bool br_sample_span_fn(void *arg, const uint8_t *trace_id, uint64_t span
 typedef bool br_sample_fn(void *arg, const struct br_sample_read *sample);
 
 /* Calls `fn` for the samples of the spans that `span` selects (NULL: all spans). `totals` are
- * those of the same chunk. Returns false if the data is damaged. */
+ * those of the same chunk. `node_of` is scratch memory for BR_CHUNK_SAMPLES numbers. Returns false
+ * if the data is damaged. */
 bool br_samples_read(const uint8_t *data, size_t len, const uint8_t *totals, size_t totals_len,
-                     br_sample_span_fn *span, br_sample_fn *fn, void *arg);
+                     uint32_t *node_of, br_sample_span_fn *span, br_sample_fn *fn, void *arg);

@@ -40,14 +40,14 @@ def test_rest_is_never_written_over(tmp_path):
 def test_nothing_to_run():
     done = braid("migrate", CASES / "metrics_only.yaml")
     assert done.returncode == 1 and done.stdout == ""
-    assert "service::pipelines: nothing is left" in done.stderr
+    assert "service::pipelines: no pipeline remains" in done.stderr
 
 
 def test_skip_unsupported():
     assert braid("validate", "--config", CASES / "agent.yaml").returncode == 1
     done = braid("validate", "--skip-unsupported", "--config", CASES / "agent.yaml")
     assert done.returncode == 0, done.stderr
-    assert "processors::k8sattributes: left out: Braid has no such processor" in done.stderr
+    assert "processors::k8sattributes: left out: Braid does not support this processor" in done.stderr
 
 
 # Short ones in the manner of what public repositories have: (config, what is left of its traces pipeline).

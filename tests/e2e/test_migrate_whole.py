@@ -166,7 +166,7 @@ def test_no_port_is_taken_twice(divided):
     assert all("$" in port for port in twice), taken
     for port in twice:
         assert f"::endpoint: 0.0.0.0:{port}" in divided.rest_text[:divided.rest_text.index("\nreceivers:")]
-        assert f"both Braid and the Collector would listen at 0.0.0.0:{port}" in divided.said
+        assert f"both Braid and the Collector would listen on 0.0.0.0:{port}" in divided.said
 
 
 def test_the_offer_is_a_config(divided, tmp_path):
@@ -326,7 +326,7 @@ def test_a_processor_that_matters_is_left_out_only_on_demand(tmp_path, name, com
     done = run(*args)
     assert done.returncode == 1 and done.stdout == ""
     assert f"processors::{name}" in done.stderr
-    assert "--accept-loss leaves it out, migrate --rest keeps it in a Collector" in done.stderr
+    assert "--accept-loss removes it, migrate --rest keeps it in a Collector" in done.stderr
     done = run(*args, "--accept-loss")
     assert done.returncode == 0, done.stderr
     assert f"processors::{name}" in done.stderr

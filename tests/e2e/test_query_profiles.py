@@ -117,7 +117,7 @@ def test_a_duration_without_its_unit_is_refused(asked):
     done = subprocess.run([*ask, "--min-duration", "1.5"], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 1 and 'invalid min_duration: "1.5" has no unit; write 1.5ms or 1.5s' in done.stderr
     done = subprocess.run([*ask, "--time-range", "60"], capture_output=True, text=True, timeout=DEADLINE_S)
-    assert done.returncode == 2 and "--time-range wants a duration with its unit, such as 30m, not 60" in done.stderr
+    assert done.returncode == 2 and "--time-range requires a duration with a unit, such as 30m, got 60" in done.stderr
 
 
 def test_spans_are_listed_by_what_they_took(asked):

@@ -230,7 +230,7 @@ def test_shutdown_while_a_write_waits(braid, stall, tmp_path, exporter, call, wo
     disk.wait()
     words = server.stop(code=1)
     assert words["traces"] == HELD
-    assert "threads do not end: 1 with files, 0 with queries, 0 with requests" in server.log()
+    assert "threads are blocked: 1 with files, 0 with queries, 0 with requests" in server.log()
     sender.join()
 
 
@@ -248,7 +248,7 @@ def test_shutdown_while_a_query_reads(braid, stall, tmp_path):
     disk.wait()
     words = server.stop(code=1)
     assert words["traces"] == SENT
-    assert "threads do not end: 0 with files, 1 with queries, 0 with requests" in server.log()
+    assert "threads are blocked: 0 with files, 1 with queries, 0 with requests" in server.log()
     client.join()
 
 
@@ -259,7 +259,7 @@ def test_shutdown_while_the_store_is_closed(braid, stall, tmp_path):
     clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF).expect_ok()
     disk.begin()
     assert server.stop(code=1)["traces"] == SENT
-    assert "files are not closed in time" in server.log()
+    assert "files could not be closed in time" in server.log()
 
 
 def test_shutdown_during_the_start(braid, stall, tmp_path):
@@ -269,4 +269,4 @@ def test_shutdown_during_the_start(braid, stall, tmp_path):
     server = braid(store(tmp_path / "disk"), "--shutdown-timeout", "500ms", env=disk.env)
     disk.wait()
     assert server.stop(code=1)["traces"]["received"] == 0
-    assert "a worker does not end in time" in server.log()
+    assert "a worker did not end in time" in server.log()

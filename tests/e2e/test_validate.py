@@ -97,14 +97,14 @@ def test_one_port_twice(tmp_path):
     port = free_port()
     two = f"grpc: {{endpoint: 'localhost:{port}'}}\n      http: {{endpoint: '0.0.0.0:{port}'}}"
     done = validate(tmp_path, protocols=two)
-    expect(done, f"http: 0.0.0.0:{port} is where receiver/otlp grpc listens already")
+    expect(done, f"http: 0.0.0.0:{port} is already used by receiver/otlp grpc")
     done = validate(tmp_path, protocols=f"http: {{endpoint: '127.0.0.1:{port}'}}",
                     extra=f"extensions: {{health_check: {{endpoint: 'localhost:{port}'}}}}",
                     service="extensions: [health_check]")
-    expect(done, f"receivers::otlp: http: 127.0.0.1:{port} is where extension/health_check http listens already")
+    expect(done, f"receivers::otlp: http: 127.0.0.1:{port} is already used by extension/health_check http")
     done = validate(tmp_path, protocols=f"http: {{endpoint: '127.0.0.1:{port}'}}",
                     metrics=f"address: 'localhost:{port}'")
-    expect(done, f"service::telemetry::metrics: metrics: localhost:{port} is where receiver/otlp http listens already")
+    expect(done, f"service::telemetry::metrics: metrics: localhost:{port} is already used by receiver/otlp http")
 
 
 def test_foreign_address(tmp_path):

@@ -165,7 +165,7 @@ describe("page on Braid", { concurrency: false, skip: existsSync(program) ? fals
   it("saves a slice that another Braid opens under the same link", async () => {
     const page = await open(`#/trace/${slow.trace.id}?span=${slow.id}`);
     await page.locator(".flame canvas").waitFor();
-    await page.getByRole("button", { name: "Save what is shown" }).click();
+    await page.getByRole("button", { name: "Save this data" }).click();
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Save a file" }).click()]);
     assert.match(download.suggestedFilename(), /^braid-\d{8}-\d{6}\.tar$/);
     await download.path();
@@ -186,7 +186,7 @@ describe("page on Braid", { concurrency: false, skip: existsSync(program) ? fals
   it("shows what may be private", async () => {
     const page = await open("#/privacy");
     await page.getByRole("row", { name: /customer\.email/ }).getByText("person, by its key").waitFor();
-    await page.getByText("No redaction in this config").waitFor();
+    await page.getByText("No redaction processor in this configuration").waitFor();
     await page.finish();
   });
 

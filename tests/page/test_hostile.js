@@ -71,11 +71,11 @@ describe("page hostile", { concurrency: false }, () => {
 
   it("what is saved: a time that is none, and names in the config that is suggested", async () => {
     const page = await openPage(browser, server, `#/spans?start=${encodeURIComponent(payload)}&end=javascript:1`);
-    await page.getByRole("button", { name: "Save what is shown" }).click();
-    await page.getByText("This time is none that the store knows").waitFor();
+    await page.getByRole("button", { name: "Save this data" }).click();
+    await page.getByText("This time range is invalid").waitFor();
     assert.equal(await page.locator(".save a").count(), 0);
     await page.to("#/privacy");
-    await page.getByText("The config that takes it out").click();
+    await page.getByText("Configuration that removes these values").click();
     await page.locator(".suggestion pre").waitFor();
     await pokeAt(page);
     const targets = await page.locator("a").evaluateAll((links) => links.map((link) => new URL(link.href).origin));

@@ -53,7 +53,7 @@ describe("page: spans", { concurrency: false }, () => {
     const wanted = server.store.spans.filter((span) => span.name === "payment.Charge" && span.error && span.durationMs >= 50).length;
     await page.waitForFunction((n) => document.querySelector(".foot").textContent.startsWith(`${n} spans`), wanted);
     await page.getByRole("button", { name: "Roots" }).click();
-    await page.getByText("No span of this time fits the filters").waitFor();
+    await page.getByText("No span in this time range matches the filters").waitFor();
     await page.getByRole("button", { name: "Remove the filters" }).click();
     await page.has("service", "");
     await page.finish();
@@ -545,7 +545,7 @@ describe("page: the rest", { concurrency: false }, () => {
     assert.equal(Number((await row.locator(".number").textContent()).replaceAll(",", "")), wanted);
     await page.getByRole("row", { name: /payment\.card/ }).getByText("blocked_values: 4[0-9]{12}(?:[0-9]{3})?").waitFor();
     await page.getByRole("row", { name: /host\.ip/ }).getByText("removed, with its key").waitFor();
-    await page.getByText("The config that takes it out").focus();
+    await page.getByText("Configuration that removes these values").focus();
     await page.keyboard.press("Enter");
     await page.getByLabel("mail address").uncheck();
     await page.getByRole("button", { name: "Copy", exact: true }).click();
@@ -560,7 +560,7 @@ describe("page: the rest", { concurrency: false }, () => {
 
   it("saves what is shown: the time of the view, and of a trace its own", async () => {
     const page = await open("#/spans?start=now-15m");
-    const save = page.getByRole("button", { name: "Save what is shown" });
+    const save = page.getByRole("button", { name: "Save this data" });
     await save.focus();
     await page.keyboard.press("Enter");
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Save a file" }).click()]);
@@ -572,7 +572,7 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.locator(".flame canvas").waitFor();
     await save.click();
     await page.getByText("braid open").waitFor();
-    await page.getByRole("button", { name: "Copy the link for it" }).click();
+    await page.getByRole("button", { name: "Copy a link to this view" }).click();
     await page.locator(".said-on").waitFor();
     const link = new URL(await page.evaluate(() => navigator.clipboard.readText()));
     assert.ok(link.hash.startsWith(`#/trace/${slow.trace.id}?`));
@@ -583,7 +583,7 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.keyboard.press("Escape");
     await page.to("#/spans?start=0&end=1000");
     await save.click();
-    await page.getByText("The store has nothing of this time").waitFor();
+    await page.getByText("The store has no data for this time range").waitFor();
     await page.keyboard.press("Escape");
     await page.getByRole("button", { name: "Look at all that is stored" }).click();
     await page.locator(".spans .row").first().waitFor();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data for the mock server: a shop's traces and profiles, the same ones every time.
+// Data for the mock server: traces and profiles of a shop. They are the same every time.
 
-/** A small generator of numbers from 0 up to 1 (mulberry32). */
+/** A small random number generator for values from 0 to 1 (mulberry32). */
 export function randomOf(seed) {
   let state = seed >>> 0;
   return () => {
@@ -24,7 +24,8 @@ const hex = (random, digits) => {
   return out;
 };
 
-// name, own milliseconds, share of these on a CPU, what is called (in turn; "+" begins beside the one before)
+// name, own time in ms, share of it on a CPU, calls in order ("+": starts together with the
+// previous one)
 const operations = {
   "web/GET /product": ["server", 4, 0.6, ["catalog/catalog.Get", "+recommendation/Recommend", "pricing/pricing.Quote"]],
   "web/POST /checkout": ["server", 9, 0.5, ["cart/cart.Load", "checkout/order.place"]],
@@ -53,7 +54,7 @@ const roots = ["web/GET /product", "web/POST /checkout", "web/POST /checkout", "
 const unprofiled = new Set(["mail", "cart"]);
 const runtimes = { checkout: "python", recommendation: "python", payment: "jvm", catalog: "jvm" };
 
-// Stacks by operation: [weight, "caller;…;leaf"], functions as file>name.
+// Stacks by operation as [weight, "caller;…;leaf"], with functions as file>name.
 const go = "runtime/proc.go>runtime.goexit;net/http/server.go>net/http.(*conn).serve;net/http/server.go>net/http.serverHandler.ServeHTTP;";
 const py = "/usr/lib/python3.11/threading.py>Thread.run;/srv/shop/server.py>Server.handle_request;/srv/shop/middleware.py>trace_middleware;";
 const jvm = "java/lang/Thread.java>java.lang.Thread.run;io/netty/util/concurrent/SingleThreadEventExecutor.java>io.netty.util.concurrent.SingleThreadEventExecutor$4.run;io/grpc/internal/ServerImpl.java>io.grpc.internal.ServerImpl$JumpToApplicationThreadServerStreamListener.messagesAvailable;";
@@ -104,7 +105,7 @@ const stacks = {
     [1, py + "/srv/rec/model.py>Model.score;/srv/rec/rank.py>top_k;/usr/lib/python3.11/heapq.py>nlargest"],
   ],
 };
-/** What an order of a customer with a thousand discount rules does more. */
+/** Additional stack of orders from a customer with a thousand discount rules. */
 const slowStack = py + "/srv/shop/orders.py>OrderService.calculate_totals;/srv/shop/discounts.py>DiscountEngine.apply;/srv/shop/discounts.py>DiscountEngine.reload_rules;";
 const slowStacks = [
   [22, slowStack + "/srv/shop/discounts.py>Rule.parse_expression;/usr/lib/python3.11/re/__init__.py>compile;/usr/lib/python3.11/re/_parser.py>parse"],
@@ -122,7 +123,7 @@ function stacksOf(key) {
   ];
 }
 
-/** Spans of a shop over a time: {spans, byTrace, services}. */
+/** Generates the spans of a shop over a time range: {spans, byTrace, services}. */
 export function shop({ traces = 6000, endMs, lengthMs = 3600e3, seed = 7 }) {
   const random = randomOf(seed);
   const byTrace = new Map();
@@ -163,7 +164,7 @@ export function shop({ traces = 6000, endMs, lengthMs = 3600e3, seed = 7 }) {
   return { spans, byTrace };
 }
 
-/** One trace of many spans: a batch job that fans out. */
+/** Generates one large trace: a batch job with many parallel parts. */
 export function largeTrace(endMs, n = 10000) {
   const random = randomOf(99);
   const trace = { id: "0af7651916cd43dd8448eb211c80319c", spans: [] };
@@ -187,7 +188,7 @@ export function largeTrace(endMs, n = 10000) {
   return trace;
 }
 
-/** Stacks of a span: Map of "file>name;…" to samples. */
+/** Returns the stacks of a span: a Map from "file>name;…" to samples. */
 export function stacksOfSpan(span, type = "cpu", into = new Map()) {
   const random = randomOf(hashOf(span.id + type));
   const list = span.isSlow ? [...stacksOf(span.key), ...slowStacks] : stacksOf(span.key);
@@ -205,7 +206,7 @@ export function stacksOfSpan(span, type = "cpu", into = new Map()) {
   return into;
 }
 
-/** A tree of n stack nodes, about 49 deep, of 2,500 names. */
+/** Generates a tree of n stack nodes, about 49 deep, with 2,500 names. */
 export function largeStacks(n = 20000, scale = 1) {
   const random = randomOf(4);
   const packages = ["runtime", "net/http", "encoding/json", "main", "database/sql", "crypto/tls", "compress/flate", "shop/pricing", "shop/orders", "google.golang.org/grpc", "github.com/lib/pq"];
@@ -270,7 +271,7 @@ class Names {
   }
 }
 
-/** Flamebearer of a trie. */
+/** Returns the flamebearer of a trie. */
 export function flamebearer(root) {
   sum(root);
   const names = new Names();
@@ -292,7 +293,7 @@ export function flamebearer(root) {
   return { names: names.names, files: names.files, levels, numTicks: root.total, maxSelf };
 }
 
-/** Flamebearer with seven numbers a bar, of two tries. */
+/** Returns the flamebearer of two tries, with seven numbers per bar. */
 export function flamebearerOfDifference(left, right) {
   sum(left); sum(right);
   const names = new Names();
@@ -315,7 +316,7 @@ export function flamebearerOfDifference(left, right) {
     maxSelf: 0, leftTicks: left.total, rightTicks: right.total };
 }
 
-/** Totals by function: Map of full name to {self, total}. */
+/** Returns totals by function: a Map from the full name to {self, total}. */
 export function functionsOf(root) {
   sum(root);
   const out = new Map();

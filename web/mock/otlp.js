@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The made-up shop as OTLP/JSON, for a real server: spans, and samples that name their spans.
+// Sends the shop's data to a real server as OTLP/JSON: spans, and samples linked to their spans.
 import { splitName, stacksOfSpan } from "./data.js";
 
 const ns = (ms) => BigInt(Math.round(ms * 1e6));
@@ -12,7 +12,7 @@ function byService(spans) {
   return out;
 }
 
-/** An export request of spans. */
+/** Returns an export request of spans. */
 export function tracesRequest(spans) {
   return {
     resourceSpans: [...byService(spans)].map(([service, list]) => ({
@@ -31,7 +31,7 @@ export function tracesRequest(spans) {
   };
 }
 
-/** An export request of CPU samples at 100 a second, each linked to its span. */
+/** Returns an export request of CPU samples, 100 per second, each linked to its span. */
 export function profilesRequest(spans) {
   const strings = new Map([["", 0]]);
   const string = (value) => strings.get(value) ?? strings.set(value, strings.size).get(value);
@@ -74,7 +74,7 @@ export function profilesRequest(spans) {
   return { resourceProfiles, dictionary: { mappingTable: [{}], locationTable, functionTable, linkTable, stringTable: [...strings.keys()], attributeTable: [{}], stackTable } };
 }
 
-/** Sends both to a server's OTLP/HTTP address, in requests of so many spans. */
+/** Sends spans and samples to a server's OTLP/HTTP address, in requests of at most `size` spans. */
 export async function send(address, spans, size = 2000) {
   for (let at = 0; at < spans.length; at += size) {
     const part = spans.slice(at, at + size);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server with the query API's shapes and made-up data: what the page is developed and tested against.
+// A mock of the query API with generated data, for development and tests of the page.
 //   node mock/server.js [--port 3200] [--hostile] [--empty] [--now 2026-11-22T15:00:00Z]
 import { createServer } from "node:http";
 import { readFileSync, existsSync } from "node:fs";
@@ -24,8 +24,8 @@ const payloads = [
   `</script><script>window.xss=1</script>`, `\u202eexe.fdp`, `<iframe srcdoc="<script>parent.xss=1</script>">`,
 ];
 
-/** Starts a mock: {port, url, close, requests}. */
-// Some of those that Braid has.
+/** Starts a mock server. Returns {port, url, close, requests}. */
+// A subset of Braid's kinds.
 const privacyKinds = [
   { name: "secret, by its key", option: "blocked_key_patterns", pattern: "(?i)passw|secret|session[._-]?id" },
   { name: "person, by its key", option: "blocked_key_patterns", pattern: "(?i)^(?:enduser|user)\\.|e-?mail|^client\\.address$" },
@@ -43,10 +43,10 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
     store.spans.push(...big.spans.slice(0, 1));
   }
   store.spans.sort((a, b) => a.startMs - b.startMs);
-  let sorted = { key: "", spans: [] }; // the pages of a list are of one list
+  let sorted = { key: "", spans: [] }; // all pages of a list come from the same sorted list
   let evil = 0;
-  const say = (text) => (hostile ? `${payloads[evil++ % payloads.length]}${text}` : text);
-  const plain = (text) => { // what a client sends back of what `say` made
+  const render = (text) => (hostile ? `${payloads[evil++ % payloads.length]}${text}` : text);
+  const plain = (text) => { // Plain text of a value that the client sends back.
     for (const payload of payloads) if (text.startsWith(payload)) return text.slice(payload.length);
     return text;
   };
@@ -61,7 +61,7 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
     return out;
   };
   const briefOf = (span) => ({
-    trace_id: span.trace.id, span_id: span.id, parent_id: span.parent?.id ?? "", service: say(span.service), name: say(span.name),
+    trace_id: span.trace.id, span_id: span.id, parent_id: span.parent?.id ?? "", service: render(span.service), name: render(span.name),
     kind: span.kind, status: span.error ? "error" : "unset", start_unix_ns: ns(span.startMs),
     duration_ns: Math.round(span.durationMs * 1e6), profile: figures(span.samples),
   });
@@ -121,8 +121,8 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
     return { spans: select({ ...q, service: of("service_name"), name: of("span_name"), q: "" }).spans };
   };
   const whyEmpty = (span) => !span ? "No samples in this range." :
-    unknownService(span.service) ? `Profiles of ${say(span.service)} come without span ids. Add the Pyroscope SDK's span bridge, or turn "infer" on in the join.` :
-    `This span lasted ${span.durationMs.toFixed(1)} ms, and one sampling interval is 10 ms: most spans this short have no sample. Try the span with its descendants, or all spans of ${say(span.name)}.`;
+    unknownService(span.service) ? `Profiles of ${render(span.service)} come without span ids. Add the Pyroscope SDK's span bridge, or turn "infer" on in the join.` :
+    `This span lasted ${span.durationMs.toFixed(1)} ms, and one sampling interval is 10 ms: most spans this short have no sample. Try the span with its descendants, or all spans of ${render(span.name)}.`;
   const unknownService = (service) => service === "cart" || service === "mail";
   const typesOf = (spans) => {
     const samples = spans.reduce((all, s) => all + s.samples, 0);
@@ -155,8 +155,8 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
         const entry = services.get(s.service) ?? services.set(s.service, new Map()).get(s.service);
         entry.set(s.name, (entry.get(s.name) ?? 0) + 1);
       }
-      return { services: [...services].sort().map(([name, ops]) => ({ name: say(name), spans: [...ops.values()].reduce((a, b) => a + b, 0),
-        operations: [...ops].sort((a, b) => b[1] - a[1]).map(([op, n]) => ({ name: say(op), spans: n })),
+      return { services: [...services].sort().map(([name, ops]) => ({ name: render(name), spans: [...ops.values()].reduce((a, b) => a + b, 0),
+        operations: [...ops].sort((a, b) => b[1] - a[1]).map(([op, n]) => ({ name: render(op), spans: n })),
         profile_types: unknownService(name) ? [] : Object.keys(types) })), cut: null };
     },
     spans: (q) => {
@@ -214,12 +214,12 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
         .map((f) => ({ ...f, delta: f.slow_per_span - f.typical_per_span })).sort((x, y) => Math.abs(y.delta) - Math.abs(x.delta)).slice(0, 50);
       const flame = flamebearerOfDifference(l, r);
       return { slow: describe(slow), typical: describe(typical), type, unit: types[type].unit, flamebearer: flame, functions,
-        why_empty: flame.numTicks ? null : `The spans of this operation have no samples: ${say(q.service ?? "the service")} sends profiles without span ids, or none at all.`, cut: null };
+        why_empty: flame.numTicks ? null : `The spans of this operation have no samples: ${render(q.service ?? "the service")} sends profiles without span ids, or none at all.`, cut: null };
     },
     join: () => ({ cut: null, services: [...new Set(store.spans.map((s) => s.service))].sort().map((name, i) => {
       const list = store.spans.filter((s) => s.service === name);
       const samples = list.reduce((all, s) => all + s.samples, 0);
-      const row = { name: say(name), spans: list.length, spans_with_samples: list.filter((s) => s.samples).length, samples, samples_with_span: samples, samples_of_unknown_span: 0, samples_ambiguous: 0, median_skew_ns: i ? (i * 7919) % 400000 : null, hint: null };
+      const row = { name: render(name), spans: list.length, spans_with_samples: list.filter((s) => s.samples).length, samples, samples_with_span: samples, samples_of_unknown_span: 0, samples_ambiguous: 0, median_skew_ns: i ? (i * 7919) % 400000 : null, hint: null };
       if (name === "cart") Object.assign(row, { samples: 18230, hint: `Profiles of ${row.name} come without span ids: add the Pyroscope SDK's span bridge, or turn "infer" on in the join.` });
       if (name === "mail") row.hint = `No profile of ${row.name} has come in this range: start a profiler beside it.`;
       if (name === "payment") Object.assign(row, { samples: samples + 960, samples_with_span: samples + 930, samples_of_unknown_span: 930, median_skew_ns: 184e6, hint: "A tenth of the samples name spans that never came: is the tracer sampling more than the profiler?" });
@@ -230,7 +230,7 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
     const { spans } = select({ start: q.start, end: q.end });
     const mask = "[REDACTED]";
     const of = (key) => spans.find((s) => s.key === key);
-    const found = (place, key, kind, span, n, example) => span && { place, key: say(key), kind, service: say(span.service), example: say(example), count: n, ...(["resource", "label", "path"].includes(place) ? {} : { trace_id: span.trace.id, span_id: span.id }) };
+    const found = (place, key, kind, span, n, example) => span && { place, key: render(key), kind, service: render(span.service), example: render(example), count: n, ...(["resource", "label", "path"].includes(place) ? {} : { trace_id: span.trace.id, span_id: span.id }) };
     const web = spans.filter((s) => s.kind === "server" && s.service === "web"), failed = spans.filter((s) => s.error), db = spans.filter((s) => /^(SELECT|UPDATE)/.test(s.name));
     const order = of("checkout/order.calculate_totals");
     return { kinds: privacyKinds,
@@ -241,7 +241,7 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
       processors: spans.length ? ["redaction"] : [],
       masked: spans.length ? [["span", "payment.card", "blocked_values: 4[0-9]{12}(?:[0-9]{3})?", `card ${mask}, valid`, 4711], ["span", "db.password", "blocked_key_words: password, secret, credential, token", mask, 96],
         ["resource", "host.ip", "allowed_keys", "", 312], ["function", "", "function_names.words: acme_internal", `com.${mask}.pricing.Margin.of`, 28]]
-        .map(([place, key, rule, became, n], i) => ({ processor: "redaction", place, key: say(key), rule: say(rule), became: say(became), count: n, last_unix_ns: ns(now - 1000 * (i * 37 + 2)) })) : [],
+        .map(([place, key, rule, became, n], i) => ({ processor: "redaction", place, key: render(key), rule: render(rule), became: render(became), count: n, last_unix_ns: ns(now - 1000 * (i * 37 + 2)) })) : [],
       masked_left_out: 0, cut: null };
   };
   const attributesOf = (span) => {
@@ -251,21 +251,21 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
     else if (/^(SELECT|UPDATE|HGETALL)/.test(span.name)) out.push(["db.system.name", span.name.startsWith("HG") ? "redis" : "postgresql"], ["db.query.text", `${span.name} WHERE customer_id = $1 AND valid_to > now()`], ["db.response.returned_rows", Math.floor(random() * 900)]);
     else out.push(["rpc.system", "grpc"], ["rpc.method", span.name], ["order.items", 1 + Math.floor(random() * 12)], ["customer.vip", random() < 0.2], ["discount.rules", span.isSlow ? 1204 : 12]);
     if (span.samples) out.push(["profile.sample_count", span.samples], ["profile.type", "cpu"], ["pyroscope.profile.id", span.id]);
-    return out.map(([key, value]) => ({ key: say(key), value: typeof value === "string" ? say(value) : value }));
+    return out.map(([key, value]) => ({ key: render(key), value: typeof value === "string" ? render(value) : value }));
   };
   const traceAnswer = (trace) => {
     const services = [...new Set(trace.spans.map((s) => s.service))];
     return { trace_id: trace.id, cut: null,
-      resources: services.map((name) => ({ service: say(name), attributes: [["service.name", name], ["service.version", "2.14.0"], ["host.name", `${name}-7c9d-x2kql`], ["process.pid", 17], ["telemetry.sdk.language", { checkout: "python", payment: "java" }[name] ?? "go"]].map(([key, value]) => ({ key: say(key), value: typeof value === "string" ? say(value) : value })) })),
+      resources: services.map((name) => ({ service: render(name), attributes: [["service.name", name], ["service.version", "2.14.0"], ["host.name", `${name}-7c9d-x2kql`], ["process.pid", 17], ["telemetry.sdk.language", { checkout: "python", payment: "java" }[name] ?? "go"]].map(([key, value]) => ({ key: render(key), value: typeof value === "string" ? render(value) : value })) })),
       spans: trace.spans.map((s) => { const { trace_id: _, ...brief } = briefOf(s); return { ...brief, resource: services.indexOf(s.service),
-        status_message: s.error ? say("acquirer refused: card_declined (do not honour)") : "", scope: say(`shop/${s.service}`), attributes: attributesOf(s),
-        events: s.error ? [{ time_unix_ns: ns(s.startMs + s.durationMs * 0.8), name: say("exception"), attributes: [{ key: "exception.type", value: say("CardDeclined") }, { key: "exception.message", value: say("do not honour") }, { key: "exception.stacktrace", value: say("Traceback (most recent call last):\n  File \"/srv/shop/orders.py\", line 214, in place\n  File \"/srv/shop/payments.py\", line 88, in charge\nCardDeclined: do not honour") }] }] : [],
-        links: s.name === "mail.Send" ? [{ trace_id: [...store.byTrace.keys()][1], span_id: "b7ad6b7169203331", attributes: [{ key: say("messaging.operation"), value: say("send") }] }] : [] }; }) };
+        status_message: s.error ? render("acquirer refused: card_declined (do not honour)") : "", scope: render(`shop/${s.service}`), attributes: attributesOf(s),
+        events: s.error ? [{ time_unix_ns: ns(s.startMs + s.durationMs * 0.8), name: render("exception"), attributes: [{ key: "exception.type", value: render("CardDeclined") }, { key: "exception.message", value: render("do not honour") }, { key: "exception.stacktrace", value: render("Traceback (most recent call last):\n  File \"/srv/shop/orders.py\", line 214, in place\n  File \"/srv/shop/payments.py\", line 88, in charge\nCardDeclined: do not honour") }] }] : [],
+        links: s.name === "mail.Send" ? [{ trace_id: [...store.byTrace.keys()][1], span_id: "b7ad6b7169203331", attributes: [{ key: render("messaging.operation"), value: render("send") }] }] : [] }; }) };
   };
 
   const otlpOf = (trace) => ({ resourceSpans: trace.spans.map((s) => ({
-    resource: { attributes: [{ key: "service.name", value: { stringValue: say(s.service) } }] },
-    scopeSpans: [{ scope: { name: say(`shop/${s.service}`) }, spans: [{ traceId: trace.id, spanId: s.id, ...(s.parent ? { parentSpanId: s.parent.id } : {}), name: say(s.name),
+    resource: { attributes: [{ key: "service.name", value: { stringValue: render(s.service) } }] },
+    scopeSpans: [{ scope: { name: render(`shop/${s.service}`) }, spans: [{ traceId: trace.id, spanId: s.id, ...(s.parent ? { parentSpanId: s.parent.id } : {}), name: render(s.name),
       startTimeUnixNano: ns(s.startMs), endTimeUnixNano: String(BigInt(ns(s.startMs)) + BigInt(Math.round(s.durationMs * 1e6))) }] }] })) });
 
   const requests = [];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server's answers, and the one way to ask for them.
+// Types of the server's responses, and the functions that request them.
 import { useEffect, useState } from "preact/hooks";
 import { encode, useRefreshed, type Query } from "./state";
 import type { Flamebearer } from "./flame/model";
@@ -11,7 +11,7 @@ export interface Figures {
 }
 
 export interface SpanFigures extends Figures {
-  /** With the spans below it in the same service. */
+  /** Includes child spans of the same service. */
   subtree?: Figures;
 }
 
@@ -177,14 +177,14 @@ export const url = (path: string, query: Query = {}): string => {
   return `/api/braid/${path}${text ? `?${text}` : ""}`;
 };
 
-/** Asks, and turns whatever went wrong into a sentence. */
+/** Requests JSON. Every failure is thrown as an error with a readable message. */
 export async function get<T>(address: string, signal?: AbortSignal): Promise<T> {
   let response: Response;
   try {
     response = await fetch(address, { signal, headers: { accept: "application/json" } });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Error("Braid does not answer. Is it still running?");
+    throw new Error("Braid does not respond. Is it still running?");
   }
   const text = await response.text();
   let body: unknown;
@@ -195,28 +195,28 @@ export async function get<T>(address: string, signal?: AbortSignal): Promise<T> 
   }
   if (!response.ok) {
     const error = (body as { error?: unknown } | null)?.error;
-    const said = typeof error === "object" ? (error as { message?: unknown } | null)?.message : error;
-    throw new Error(typeof said === "string" ? said : text.slice(0, 300).trim() || `Braid answered with status ${response.status}.`);
+    const message = typeof error === "object" ? (error as { message?: unknown } | null)?.message : error;
+    throw new Error(typeof message === "string" ? message : text.slice(0, 300).trim() || `Braid responded with status ${response.status}.`);
   }
-  if (body === null) throw new Error("Braid's answer is no JSON.");
+  if (body === null) throw new Error("Braid's response is not valid JSON.");
   return body as T;
 }
 
-export interface Asked<T> {
+export interface ResponseState<T> {
   data: T | null;
   error: string;
   loading: boolean;
-  /** When the answer was complete (performance.now). */
+  /** Time at which the response was complete (performance.now), in ms. */
   at: number;
 }
 
 /**
- * The answer to a question, asked again when it changes or on refresh. The last answer stays while the
- * next one comes, so that nothing flickers; an empty address asks nothing.
+ * Fetches an address, again when it changes or on refresh. The last response is shown until the
+ * next one arrives, so that the page does not flicker. An empty address fetches nothing.
  */
-export function useAnswer<T>(address: string): Asked<T> {
+export function useResponse<T>(address: string): ResponseState<T> {
   const refreshed = useRefreshed();
-  const [state, setState] = useState<Asked<T> & { address: string }>({ data: null, error: "", loading: address !== "", at: 0, address: "" });
+  const [state, setState] = useState<ResponseState<T> & { address: string }>({ data: null, error: "", loading: address !== "", at: 0, address: "" });
   useEffect(() => {
     if (!address) {
       setState({ data: null, error: "", loading: false, at: 0, address: "" });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Colours that data gets, in the OKLCH space so that hues look equally bright. What is fixed is in style.css.
+// Colours of data, computed in the OKLCH space so that hues look equally bright. Fixed colours are in style.css.
 
-/** sRGB of an OKLCH colour as #rrggbb (Björn Ottosson's matrices). */
+/** Converts an OKLCH colour to sRGB as #rrggbb (Björn Ottosson's matrices). */
 export function oklch(lightness: number, chroma: number, hue: number): string {
   const angle = (hue * Math.PI) / 180;
   const a = chroma * Math.cos(angle);
@@ -26,12 +26,13 @@ export function hash(text: string): number {
   return (h ^ (h >>> 13)) >>> 0;
 }
 
-/** Hues that are neither the red of errors nor the orange of CPU time nor the teal of what can be pressed. */
+/** Hues that differ from the red of errors, the orange of CPU time and the teal of controls. */
 const hues = [255, 155, 310, 215, 340, 285, 125, 92, 235, 325, 270];
 
-/** The colour of a service is that of its name, whatever else is shown and whoever looks. Text on it is readable. */
+/** Returns the colour of a service. It depends only on the name, so it is the same in every view
+ * and for every user. Text on it is readable. */
 export function serviceColor(name: string, dark: boolean): string {
-  const h = hash(`bj${name}`); // these two letters keep names that shops often have apart
+  const h = hash(`bj${name}`); // with these two letters, common service names get different hues
   const shade = Math.floor(h / hues.length) % 3;
   return oklch(dark ? 0.66 + shade * 0.07 : 0.54 - shade * 0.05, 0.115, hues[h % hues.length]);
 }
@@ -61,13 +62,15 @@ export function packageColor(name: string, dark: boolean): string {
   return dark ? oklch(0.43 + wave, 0.075, hue) : oklch(0.83 + wave * 0.8, 0.075, hue);
 }
 
-/** From pale to saturated with the share of the whole, on a root scale so that small ones differ, too. */
+/** Returns a colour from pale to saturated for a share of the total. The scale is a square root,
+ * so that small shares differ visibly. */
 export function valueColor(share: number, dark: boolean): string {
   const t = Math.sqrt(Math.min(1, Math.max(0, share)));
   return dark ? oklch(0.3 + 0.2 * t, 0.02 + 0.12 * t, 60 - 25 * t) : oklch(0.95 - 0.22 * t, 0.02 + 0.13 * t, 75 - 35 * t);
 }
 
-/** Less on the right is green (blue), more is red. `change` goes from -1 to 1. */
+/** Returns the colour of a change from -1 to 1: green (or blue) if the right side has less, red
+ * if it has more. */
 export function changeColor(change: number, blind: boolean, dark: boolean): string {
   const size = Math.min(1, Math.abs(change)) ** 0.7;
   const hue = change < 0 ? (blind ? 255 : 150) : blind ? 45 : 25;

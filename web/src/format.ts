@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How figures and times are written. Every number of the page goes through here.
+// Formats all numbers and times of the page.
 
 const units: [number, string][] = [
   [3600e9, "h"],
@@ -10,7 +10,7 @@ const units: [number, string][] = [
   [1, "ns"],
 ];
 
-/** Three significant digits, without zeros at the end that say nothing. */
+/** Formats a number with three significant digits, without trailing zeros. */
 function digits(value: number): string {
   const size = Math.abs(value);
   const text = size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : value.toFixed(2);
@@ -54,7 +54,7 @@ export function percent(share: number): string {
   return `${Math.abs(value) >= 99.95 ? value.toFixed(0) : Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(2)}%`;
 }
 
-/** A value of a profile in its unit. */
+/** Formats a value of a profile in its unit. */
 export function amount(value: number, unit: string): string {
   if (unit === "nanoseconds") return duration(value);
   if (unit === "microseconds") return duration(value * 1e3);
@@ -63,7 +63,8 @@ export function amount(value: number, unit: string): string {
   return compact(value);
 }
 
-/** The difference of two sides: of their shares in percentage points (pp), or of the values themselves. */
+/** Formats the difference of two sides: of their shares in percentage points (pp), or of the
+ * values. */
 export function difference(left: number, right: number, leftAll: number, rightAll: number, unit: string, relative: boolean): string {
   const share = (value: number, all: number): number => (all > 0 ? value / all : 0);
   const delta = relative ? share(right, rightAll) - share(left, leftAll) : right - left;
@@ -71,7 +72,7 @@ export function difference(left: number, right: number, leftAll: number, rightAl
   return `${sign}${relative ? `${(Math.abs(delta) * 100).toFixed(2)} pp` : amount(Math.abs(delta), unit)}`;
 }
 
-/** "process_cpu:cpu:nanoseconds:cpu:nanoseconds" as people say it. */
+/** Returns a readable name for a type such as "process_cpu:cpu:nanoseconds:cpu:nanoseconds". */
 export function typeName(id: string): string {
   const [family = id, kind = ""] = id.split(":");
   const known: Record<string, string> = {
@@ -108,14 +109,14 @@ export function clock(ms: number, fraction = 3): string {
   return fraction ? `${text}.${String(date.getMilliseconds()).padStart(3, "0").slice(0, fraction)}` : text;
 }
 
-/** A function's name without what every name of its package begins with. */
+/** Returns a function's name without its package path. */
 export function shortName(name: string): string {
   const paren = name.indexOf("(");
   const slash = name.lastIndexOf("/", paren < 0 ? name.length : paren);
   return slash > 0 && slash < name.length - 1 ? name.slice(slash + 1) : name;
 }
 
-/** A bare function name says little: its file is named with it. */
+/** Returns the file of a function whose name alone is not clear. */
 export function fileHint(name: string, file: string): string {
   return file && /^[\w<>]+$/.test(shortName(name)) && name !== "total" ? file.slice(file.lastIndexOf("/") + 1) : "";
 }
@@ -128,7 +129,7 @@ export function labelOf(name: string, file: string): string {
 const go = /^((?:[\w.~-]+\/)*[\w~-]+)\./;
 const dotted = /^((?:[a-z_$][\w$]*\.)+)[A-Z$<]/;
 
-/** What a function belongs to: its Go package, its Java package, its Python module, its library. */
+/** Returns the Go package, Java package, Python module or library of a function. */
 export function packageOf(name: string, file: string): string {
   const java = dotted.exec(name);
   if (java && name.split(".").length > 2) return java[1].split(".").slice(0, 3).join(".").replace(/\.$/, "");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys of the page and of the view that is open. A field that is being written in keeps its keys.
+// Keyboard shortcuts of the page and of the open view. They are inactive while the user types in a field.
 import { useLayoutEffect, useRef } from "preact/hooks";
 
-/** An action that returns false leaves the key to others. */
+/** An action that returns false leaves the key to other handlers. */
 export type Keys = Record<string, (event: KeyboardEvent) => unknown>;
 
 export const isWriting = (target: EventTarget | null): boolean =>
@@ -11,7 +11,8 @@ export const isWriting = (target: EventTarget | null): boolean =>
 export function useKeys(keys: Keys): void {
   const current = useRef(keys);
   current.current = keys;
-  // With the view itself, not a frame later: a key that is pressed as soon as it is seen is heard.
+  // Handlers are added together with the view, not one frame later, so that a key pressed
+  // immediately is not lost.
   useLayoutEffect(() => {
     const onKey = (event: KeyboardEvent): void => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isWriting(event.target)) return;
@@ -24,7 +25,7 @@ export function useKeys(keys: Keys): void {
   }, []);
 }
 
-/** What the help shows. */
+/** Contents of the help dialog. */
 export const help: { title: string; keys: [string, string][] }[] = [
   {
     title: "Everywhere",
@@ -32,8 +33,8 @@ export const help: { title: string; keys: [string, string][] }[] = [
       ["?", "this help"],
       ["/", "search"],
       ["1 … 5", "spans, profiles, compare, join health, privacy"],
-      ["r", "ask again"],
-      ["Esc", "one step back: clear, unzoom, close"],
+      ["r", "refresh"],
+      ["Esc", "back: clear the search, zoom out, close"],
     ],
   },
   {
@@ -41,7 +42,7 @@ export const help: { title: string; keys: [string, string][] }[] = [
     keys: [
       ["↑ ↓", "choose a span"],
       ["Enter", "open its trace"],
-      ["t", "slow against typical of the operation"],
+      ["t", "compare slow and typical spans of the operation"],
       ["l", "live tail"],
     ],
   },
@@ -58,7 +59,7 @@ export const help: { title: string; keys: [string, string][] }[] = [
   {
     title: "Flame graph",
     keys: [
-      ["↑ ↓ ← →", "walk: caller, callee, neighbours"],
+      ["↑ ↓ ← →", "move to the caller, callee or neighbours"],
       ["Enter", "zoom to the bar"],
       ["z", "zoom out"],
       ["s", "sandwich: callers and callees"],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frame of the page: what is the same in every view.
+// The frame of the page, which is the same in every view.
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { help, useKeys } from "./keys";
@@ -50,7 +50,7 @@ function Page() {
   });
   const copyLink = (): void => {
     flush();
-    copy(location.href, "The link is copied. Times that move, as the last hour, move in it, too.");
+    copy(location.href, "Link copied. Relative times, such as the last hour, stay relative.");
   };
   const next = theme === "" ? "light" : theme === "light" ? "dark" : "";
   const open = view === "trace" ? "spans" : view;
@@ -78,14 +78,14 @@ function Page() {
         </nav>
         <div class="top-right">
           {view !== "trace" && !query.trace && <TimeRange query={query} />}
-          <button type="button" class="button square" onClick={refresh} aria-label="Ask again" title="Ask again (r)">
+          <button type="button" class="button square" onClick={refresh} aria-label="Refresh" title="Refresh (r)">
             <Icon name="refresh" />
           </button>
-          <button type="button" class="button square" onClick={copyLink} aria-label="Copy the link" title="Copy a link to what is shown">
+          <button type="button" class="button square" onClick={copyLink} aria-label="Copy the link" title="Copy a link to this view">
             <Icon name="link" />
           </button>
           <Save />
-          <button type="button" class="button square" onClick={() => remember("theme", next)} aria-label={`Theme: ${theme || "as the system"}`} title={`Theme: ${theme || "as the system"}`}>
+          <button type="button" class="button square" onClick={() => remember("theme", next)} aria-label={`Theme: ${theme || "system default"}`} title={`Theme: ${theme || "system default"}`}>
             <Icon name={theme === "" ? "auto" : dark ? "moon" : "sun"} />
           </button>
           <button type="button" class="button square help-button" onClick={() => helping.current?.showModal()} aria-label="Keys" title="Keys (?)">

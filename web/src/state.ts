@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page's state is the URL's fragment: #/view/id?key=value. Whoever has the link sees the same.
+// The state of the page is the URL's fragment: #/view/id?key=value. A link therefore shows the same view to every user.
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
 export type Query = Record<string, string>;
@@ -26,7 +26,7 @@ export function parse(hash: string): Route {
   return { view: view || "spans", ids, query };
 }
 
-/** A query string of what is not empty, in an order that does not depend on the way there. */
+/** Returns a query string of the non-empty values. Its order depends only on the keys. */
 export function encode(query: Query): string {
   const kept = Object.entries(query).filter(([, value]) => value !== "" && value !== undefined);
   return new URLSearchParams(kept.sort(([a], [b]) => (a < b ? -1 : 1))).toString();
@@ -37,16 +37,16 @@ export function href(path: string, query: Query = {}): string {
   return `#/${path}${text ? `?${text}` : ""}`;
 }
 
-// The page goes by `here`, and the address bar follows: browsers drop or refuse changes of an entry that come too
-// fast (Chromium 200 in ten seconds), as they do while a key is held down. The next key has to be read by what this
-// one led to.
+// The page uses `here`, and the address bar follows with a delay. Browsers ignore or reject changes
+// of the history that are too frequent (Chromium: 200 in ten seconds), for example while a key is
+// held down. The next key must already see the new state.
 let here = location.hash;
 let written = -1000;
 let writing = 0;
 const routed = new Set<() => void>();
 const told = (): void => routed.forEach((listener) => listener());
 
-/** The address bar says what is shown. */
+/** Writes the current state to the address bar. */
 export function flush(): void {
   clearTimeout(writing);
   writing = 0;
@@ -54,7 +54,7 @@ export function flush(): void {
   if (here !== location.hash) history.replaceState(null, "", here);
 }
 
-// Before a link is followed, so that the way back leads to what was left.
+// Before a link is followed, so that going back leads to the current state.
 window.addEventListener("click", () => writing && flush(), true);
 window.addEventListener("pagehide", () => writing && flush());
 window.addEventListener("hashchange", () => {
@@ -79,7 +79,7 @@ export function go(path: string, query: Query = {}, replace = false): void {
 
 const pathOf = (route: Route): string => [route.view, ...route.ids].map(encodeURIComponent).join("/");
 
-/** Changes keys of the query and leaves the rest; an empty value removes a key. */
+/** Changes keys of the query and keeps the others; an empty value removes a key. */
 export function set(changes: Query, replace = false): void {
   const route = parse(here);
   go(pathOf(route), { ...route.query, ...changes }, replace);
@@ -95,7 +95,7 @@ export function useRoute(): Route {
   return route;
 }
 
-/** The time range of a query, as the server reads it. */
+/** Returns the time range of a query in the server's syntax. */
 export const range = (query: Query): { start: string; end: string } => ({
   start: query.start || "now-1h",
   end: query.end || "now",
@@ -103,7 +103,8 @@ export const range = (query: Query): { start: string; end: string } => ({
 
 const units: Record<string, number> = { s: 1e3, m: 60e3, h: 3600e3, d: 86400e3 };
 
-/** The same as Unix ms, as of now; a text that the server would not take is no number. */
+/** Returns the time range in Unix ms, relative to now. It is NaN for a text that the server would
+ * reject. */
 export function fixed(query: Query): { start: number; end: number } {
   const { start, end } = range(query);
   const at = (text: string): number => {
@@ -113,7 +114,7 @@ export function fixed(query: Query): { start: number; end: number } {
   return { start: at(start), end: at(end) };
 }
 
-// A view that is about a time of its own says so, for who saves what is shown.
+// Views with their own time range set it here, so that saving uses that range.
 let own: { start: number; end: number } | null = null;
 
 export function useOwnTime(start: number, end: number): void {
@@ -123,13 +124,13 @@ export function useOwnTime(start: number, end: number): void {
   }, [start, end]);
 }
 
-/** What is shown: the view with its query, and from when to when, in Unix ms. */
+/** Returns the current view, its query and its time range in Unix ms. */
 export const shown = (): { path: string; query: Query; start: number; end: number } => {
   const route = parse(here);
   return { path: pathOf(route), query: route.query, ...(own ?? fixed(route.query)) };
 };
 
-/** What views have in common, when one leads to another. */
+/** Returns the part of a query that other views also use. */
 export function carried(query: Query): Query {
   const out: Query = {};
   if (query.start) out.start = query.start;
@@ -137,7 +138,7 @@ export function carried(query: Query): Query {
   return out;
 }
 
-// What is no part of a link: the theme, the palette, what is pinned for a comparison.
+// State that is not part of a link: theme, palette, and the selection pinned for a comparison.
 
 type Listener = () => void;
 const listeners = new Set<Listener>();
@@ -155,7 +156,7 @@ export function remember(key: string, value: string): void {
     if (value) localStorage.setItem(`braid.${key}`, value);
     else localStorage.removeItem(`braid.${key}`);
   } catch {
-    // Without storage a choice lasts as long as the page.
+    // Without storage, a choice lasts until the page is closed.
   }
   for (const listener of listeners) listener();
 }
@@ -183,7 +184,7 @@ export function useDark(): boolean {
   return theme ? theme === "dark" : system;
 }
 
-/** Counts up when the user asks for fresh data. */
+/** Incremented when the user requests fresh data. */
 let refreshed = 0;
 
 export function refresh(): void {
@@ -201,15 +202,15 @@ export function useRefreshed(): number {
   return value;
 }
 
-// One sentence at the bottom for a while.
+// Shows a message at the bottom of the page for a few seconds.
 
-let sayNow: ((text: string) => void) | null = null;
-export const onSay = (listener: (text: string) => void): void => void (sayNow = listener);
-export const say = (text: string): void => sayNow?.(text);
+let showNow: ((text: string) => void) | null = null;
+export const onSay = (listener: (text: string) => void): void => void (showNow = listener);
+export const showMessage = (text: string): void => showNow?.(text);
 
 export function copy(text: string, done: string): void {
   navigator.clipboard.writeText(text).then(
-    () => say(done),
-    () => say("The browser does not let the page copy."),
+    () => showMessage(done),
+    () => showMessage("The browser does not allow copying."),
   );
 }

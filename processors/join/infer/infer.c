@@ -88,8 +88,13 @@ static bool infer_prepare(struct br_map **map)
 static bool infer_read_slot(struct join_infer *infer, const struct join_threads *threads,
                             unsigned level, uint64_t number, struct slot *ret)
 {
-    struct join_neighbour spans[JOIN_NEIGHBOURS_MAX];
     struct join_search search;
+    if (!infer->neighbours)
+        infer->neighbours =
+            br_arena_alloc(infer->arena, JOIN_NEIGHBOURS_MAX * sizeof *infer->neighbours);
+    if (!infer->neighbours)
+        return false;
+    struct join_neighbour *spans = infer->neighbours;
     unsigned n = join_table_neighbours(infer->table, threads, level, number, spans, &search);
     *ret = (struct slot){.count = n, .more = search.more};
     infer->steps += STEPS_PER_SLOT + search.steps * (uint64_t)JOIN_STEPS_PER_LOOKUP;

@@ -29,6 +29,7 @@ struct join_infer {
     struct br_map *shared; /* of this item: threads and deferred records that were processed */
     double *cut;           /* counter of slots from which not all spans were read; may be NULL */
     bool unknown;          /* set by join_infer_span: spans that were open then are not known */
+    struct join_neighbour *neighbours;     /* scratch memory; NULL until it is needed */
     struct join_release_time release_time; /* of the samples to be linked */
     uint64_t *times;
     uint64_t cap;

@@ -87,37 +87,42 @@ static void local_measure_depths(struct join_local *local)
     }
 }
 
-/* Writes the indices of the spans in order of increasing depth. */
-static void local_order_by_depth(const struct join_local *local, uint16_t *ret)
+/* Writes the indices of the spans in order of increasing depth. Uses `end` as scratch memory. */
+static void local_order_by_depth(struct join_local *local, uint16_t *ret)
 {
-    uint16_t starts[JOIN_FAMILY_MAX + 1] = {0};
+    uint16_t *starts = local->end, n_before = 0;
+    memset(starts, 0, local->count * sizeof *starts);
     for (unsigned i = 0; i < local->count; i++)
-        starts[local->depths[i] + 1]++;
-    for (unsigned d = 0; d < local->count; d++)
-        starts[d + 1] = (uint16_t)(starts[d + 1] + starts[d]);
+        starts[local->depths[i]]++;
+    for (unsigned d = 0; d < local->count; d++) {
+        uint16_t n_here = starts[d];
+        starts[d] = n_before;
+        n_before = (uint16_t)(n_before + n_here);
+    }
     for (unsigned i = 0; i < local->count; i++)
         ret[starts[local->depths[i]]++] = (uint16_t)i;
 }
 
-/* Assigns each span a place such that its descendants have the places directly after it. */
+/* Assigns each span a place such that its descendants have the places directly after it. Until a
+ * span is placed, `first` is the size of its subtree. `end` of a placed span is the place of its
+ * next child, and thus the end of the subtree once all children are placed. */
 static void local_place_spans(struct join_local *local)
 {
-    uint16_t order[JOIN_FAMILY_MAX], sizes[JOIN_FAMILY_MAX], next[JOIN_FAMILY_MAX], free = 0;
+    uint16_t order[JOIN_FAMILY_MAX], next_root = 0;
     local_order_by_depth(local, order);
     for (unsigned i = 0; i < local->count; i++)
-        sizes[i] = 1;
+        local->first[i] = 1;
     for (unsigned i = local->count; i-- > 0;) {
-        unsigned span = order[i];
-        if (local->parents[span])
-            sizes[local->parents[span] - 1u] =
-                (uint16_t)(sizes[local->parents[span] - 1u] + sizes[span]);
+        unsigned span = order[i], parent = local->parents[span];
+        if (parent)
+            local->first[parent - 1] = (uint16_t)(local->first[parent - 1] + local->first[span]);
     }
     for (unsigned i = 0; i < local->count; i++) {
-        unsigned span = order[i];
-        uint16_t *place = local->parents[span] ? &next[local->parents[span] - 1u] : &free;
-        local->first[span] = *place;
-        *place = local->end[span] = (uint16_t)(*place + sizes[span]);
-        next[span] = (uint16_t)(local->first[span] + 1);
+        unsigned span = order[i], parent = local->parents[span];
+        uint16_t *next = parent ? &local->end[parent - 1] : &next_root, place = *next;
+        *next = (uint16_t)(place + local->first[span]);
+        local->first[span] = place;
+        local->end[span] = (uint16_t)(place + 1);
     }
 }
 

@@ -424,22 +424,27 @@ static int jfr_read_all(struct recording *recording, struct br_arena *scratch, s
 int br_jfr_read(struct br_build *build, const struct br_profile_source *source,
                 struct br_arena *scratch, struct br_err *err)
 {
-    struct recording recording = {.source = source, .build = build};
-    recording.event = (struct br_str){
-        .data = recording.event_text, .cap = sizeof recording.event_text, .fixed = true};
-    recording.stacks.build = build;
-    recording.stacks.lines_signed = !source->from_pyroscope;
-    recording.stacks.name_bytes_max = br_profile_text_max(source);
-    recording.stacks.name.max = recording.stacks.name_bytes_max + 1;
-    recording.stacks.converted.max = recording.text.max =
+    struct recording *recording = br_calloc(1, sizeof *recording);
+    if (!recording)
+        return br_err_set(err, BR_ENOMEM, "%s", br_strerror(BR_ENOMEM));
+    recording->source = source;
+    recording->build = build;
+    recording->event = (struct br_str){
+        .data = recording->event_text, .cap = sizeof recording->event_text, .fixed = true};
+    recording->stacks.build = build;
+    recording->stacks.lines_signed = !source->from_pyroscope;
+    recording->stacks.name_bytes_max = br_profile_text_max(source);
+    recording->stacks.name.max = recording->stacks.name_bytes_max + 1;
+    recording->stacks.converted.max = recording->text.max =
         2 * source->len + 64; /* Latin-1 text may double in size as UTF-8 */
-    int rc = jfr_read_all(&recording, scratch, err);
-    br_jfr_stacks_release(&recording.stacks);
-    br_jfr_samples_release(&recording.samples);
-    br_jfr_labels_release(&recording.labels);
-    br_jfr_chunk_release(&recording.chunk);
-    br_jfr_ids_release(&recording.names);
-    br_str_release(&recording.text);
+    int rc = jfr_read_all(recording, scratch, err);
+    br_jfr_stacks_release(&recording->stacks);
+    br_jfr_samples_release(&recording->samples);
+    br_jfr_labels_release(&recording->labels);
+    br_jfr_chunk_release(&recording->chunk);
+    br_jfr_ids_release(&recording->names);
+    br_str_release(&recording->text);
+    br_free(recording);
     if (!rc)
         rc = br_build_rc(build);
     if (rc == BR_ETOOBIG)

@@ -160,9 +160,10 @@ static void test_lacking(void **state)
         "yaml:1:39: receivers::otlp::protocols::grpc: \"auth\": Braid does not authenticate "
         "clients. Listen on loopback, ask for client certificates (tls: client_ca_file), or "
         "put a proxy in front.\n"
-        "yaml:2:14: processors: \"k8sattributes\": Braid has no such processor; it adds k8s.* "
-        "attributes to resources by asking the Kubernetes API. Set them by the downward API in "
-        "OTEL_RESOURCE_ATTRIBUTES, or keep a Collector in front that adds them.\n"
+        "yaml:2:14: processors: \"k8sattributes\": Braid does not support this processor, "
+        "which adds k8s.* attributes to resources by asking the Kubernetes API. Set them by "
+        "the downward API in OTEL_RESOURCE_ATTRIBUTES, or keep a Collector in front that adds "
+        "them.\n"
         "yaml:3:37: exporters::otlp: \"auth\": Braid has no authenticators: put the headers "
         "that it sends into `headers`, such as headers: {Authorization: \"Bearer "
         "${env:TOKEN}\"}; --skip-unsupported and migrate do so where they are fixed\n");
@@ -182,11 +183,11 @@ static void test_misspelt(void **state)
                      &said));
     assert_string_equal(
         said.data,
-        "yaml:1:20: receivers: unknown receiver \"zipkn\"; \"zipkin\", which may be meant, is "
-        "the Collector's: it takes spans from Zipkin's clients\n"
-        "yaml:2:14: processors: unknown processor \"k8sattribute\"; \"k8sattributes\", which "
-        "may be meant, is the Collector's: it adds k8s.* attributes to resources by asking the "
-        "Kubernetes API\n"
+        "yaml:1:20: receivers: unknown receiver \"zipkn\"; did you mean \"zipkin\"? Braid does "
+        "not support it: it takes spans from Zipkin's clients\n"
+        "yaml:2:14: processors: unknown processor \"k8sattribute\"; did you mean "
+        "\"k8sattributes\"? Braid does not support it: it adds k8s.* attributes to resources "
+        "by asking the Kubernetes API\n"
         "yaml:2:30: processors: unknown processor \"resorce\"; did you mean \"resource\"? "
         "\"braid components\" lists all\n"
         "warning: yaml:1:18: receivers::nop: receives nothing\n");

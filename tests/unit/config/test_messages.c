@@ -103,7 +103,8 @@ static const struct {
     {"the Collector's", PROCESSORS("", "k8sattributes"),
      "yaml:4:64: service::pipelines::traces::processors: processor \"k8sattributes\" is not "
      "defined "
-     "under processors, and Braid has no such processor; it adds k8s.* attributes to resources by "
+     "under processors, and Braid does not support this processor, which adds k8s.* attributes to "
+     "resources by "
      "asking the Kubernetes API\n"},
     {"an exporter among processors", PROCESSORS("", "otlp"),
      "yaml:4:64: service::pipelines::traces::processors: \"otlp\" is an exporter, defined in line "
@@ -128,7 +129,8 @@ static const struct {
      "yaml:4:5: exporters::otlp: \"queued_retry\": the Collector has removed it: use sending_queue "
      "and retry_on_failure\n"},
     {"the processor queued_retry", PROCESSORS("queued_retry: ", "queued_retry"),
-     "yaml:2:14: processors: \"queued_retry\": Braid has no such processor; it held requests until "
+     "yaml:2:14: processors: \"queued_retry\": Braid does not support this processor, which held "
+     "requests until "
      "the exporter took them, and the Collector has removed it. Exporters have sending_queue and "
      "retry_on_failure.\n"},
     {"ballast_size_mib",
@@ -142,9 +144,8 @@ static const struct {
     {"memory_limiter behind batch",
      PROCESSORS("batch: , memory_limiter: {check_interval: 1s, limit_mib: 9}",
                 "batch, memory_limiter"),
-     "warning: yaml:4:71: service::pipelines::traces::processors: memory_limiter stands behind "
-     "batch, "
-     "which takes data that it cannot refuse; put it first\n"},
+     "warning: yaml:4:71: service::pipelines::traces::processors: memory_limiter is after batch, "
+     "which accepts data before the limit is checked; put it first\n"},
     {"memory_limiter first",
      PROCESSORS("batch: , memory_limiter: {check_interval: 1s, limit_mib: 9}",
                 "memory_limiter, batch"),
@@ -165,6 +166,26 @@ static const struct {
      "plaintext server write \"tls: {insecure: true}\"\n"},
     {"no contradiction",
      RECEIVERS "exporters: {otlp: {endpoint: 'http://a:1', tls: {insecure: true}}}\n" SERVICE, ""},
+
+    /* Exporters that send to the receiver of their pipeline */
+    {"own gRPC receiver",
+     "receivers: {otlp: {protocols: {grpc: {endpoint: '0.0.0.0:4317'}}}}\n"
+     "exporters: {otlp: {endpoint: 'localhost:4317', tls: {insecure: true}}}\n" SERVICE,
+     "warning: yaml:2:30: exporters::otlp::endpoint: localhost:4317 is the address of the receiver "
+     "otlp of the same pipeline: all data would be received and sent again without end\n"},
+    {"own HTTP receiver by default",
+     "receivers: {otlp: {protocols: {http: }}}\n"
+     "exporters: {otlphttp: {endpoint: 'http://127.0.0.1:4318'}}\n"
+     "service: {pipelines: {traces: {receivers: [otlp], exporters: [otlphttp]}}}\n",
+     "warning: yaml:2:34: exporters::otlphttp::endpoint: http://127.0.0.1:4318 is the address of "
+     "the receiver otlp of the same pipeline: all data would be received and sent again without "
+     "end\n"},
+    {"another port, another host",
+     "receivers: {otlp: {protocols: {grpc: , http: }}}\n"
+     "exporters: {otlp: {endpoint: 'localhost:5317', tls: {insecure: true}}, otlp/b: {endpoint: "
+     "'tempo:4317'}}\n"
+     "service: {pipelines: {traces: {receivers: [otlp], exporters: [otlp, otlp/b]}}}\n",
+     ""},
 };
 
 static const char *no_env(const char *name, void *arg)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws the levels of a flame graph that are in view, on a canvas of the view's size.
+// Draws the visible levels of a flame graph on a canvas of the view's size.
 import type { FlameColors } from "../color";
 import { labelOf } from "../format";
 import { firstEndingBehind, type Flame } from "./model";
@@ -10,10 +10,10 @@ export interface Drawing {
   width: number;
   height: number;
   scroll: number;
-  from: number; // the range of values that fills the width
+  from: number; // range of values that fills the width
   to: number;
   flip: boolean;
-  zoom: number; // the bar zoomed to; its ancestors are drawn dim
+  zoom: number; // bar that fills the width; its ancestors are dimmed
   hover: number;
   focus: number;
   matches: Uint8Array | null;
@@ -23,7 +23,7 @@ export interface Drawing {
 
 export const font = '12px "Inter Variable", Inter, system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 
-/** Average widths by character code of what names are made of, measured once a page. */
+/** Character widths by code, measured once per page. */
 let widths: Float32Array | null = null;
 
 function widthsOf(context: CanvasRenderingContext2D): Float32Array {
@@ -34,7 +34,7 @@ function widthsOf(context: CanvasRenderingContext2D): Float32Array {
   return widths;
 }
 
-/** The part of a text that fits; the end of a name says more than its beginning, but its beginning is read first. */
+/** Returns the part of a text that fits. The beginning is kept, because it is read first. */
 function fit(context: CanvasRenderingContext2D, text: string, room: number): string {
   const table = widthsOf(context);
   let used = 0;
@@ -75,7 +75,7 @@ export function draw(context: CanvasRenderingContext2D, flame: Flame, what: Draw
     const y = row * barHeight - what.scroll;
     const end = flame.levels[level + 1];
     let runStart = 0;
-    let runEnd = -1; // of bars that are too narrow to tell apart
+    let runEnd = -1; // end of a run of bars too narrow to distinguish
     let runMatch = false;
     let runColor = "";
     const endRun = (): void => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flame graph that one sees: a canvas, what hovers over it, the keys, and a tree for who cannot see it.
+// The flame graph view: a canvas, a tooltip, keyboard control, and a tree for screen readers.
 import { useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { changeColor, flameColors, packageColor, valueColor } from "../color";
 import { amount, difference, packageOf, percent } from "../format";
@@ -20,7 +20,7 @@ export interface GraphProps {
   zoom: number;
   matches: Matches | null;
   label: string;
-  /** When the data was there (performance.now), to measure how long drawing took. */
+  /** Time at which the data arrived (performance.now), to measure the time until it is drawn. */
   since?: number;
   onZoom: (bar: number) => void;
   onSandwich: (name: string) => void;
@@ -28,7 +28,7 @@ export interface GraphProps {
 
 const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
-/** What is said of a bar, in words and figures. */
+/** Returns the description of a bar as pairs of label and value. */
 export function describe(flame: Flame, bar: number, unit: string, relative = true): [string, string][] {
   const sides = flame.sides;
   if (sides) {
@@ -121,7 +121,7 @@ export function FlameGraph(props: GraphProps) {
     });
   };
 
-  // Another profile begins where it is, without an animation; the figure is for whoever measures.
+  // A new profile appears without an animation. The attribute is for measurements.
   const drawn = useRef<Flame | null>(null);
   useLayoutEffect(() => {
     if (drawn.current !== flame) {
@@ -154,7 +154,7 @@ export function FlameGraph(props: GraphProps) {
   }, [flame, zoom, width, height]);
   useLayoutEffect(() => paint.current(), [scroll, hover, focus, focused, matches, colorOf, flip]);
 
-  // A flame grows from the bottom, so that is where one begins to look.
+  // The root of a flame graph is at the bottom, so the view starts there.
   useEffect(() => {
     if (box.current) box.current.scrollTop = flip ? content : 0;
   }, [flip, flame]);
@@ -174,7 +174,7 @@ export function FlameGraph(props: GraphProps) {
     const y = (flip ? flame.depth - 1 - flame.level[bar] : flame.level[bar]) * barHeight;
     if (y < element.scrollTop) element.scrollTop = y;
     else if (y + barHeight > element.scrollTop + element.clientHeight) element.scrollTop = y + barHeight - element.clientHeight;
-    // What lies outside of the zoom cannot be walked in: zoom out to what holds it.
+    // A bar outside of the zoom cannot be selected; zoom out to an ancestor that contains it.
     if (zoom >= 0 && (flame.start[bar] < wanted[0] || flame.start[bar] + flame.total[bar] > wanted[1]) && flame.level[bar] >= flame.level[zoom]) props.onZoom(flame.parent[zoom] > 0 ? flame.parent[zoom] : -1);
   };
 
@@ -206,15 +206,15 @@ export function FlameGraph(props: GraphProps) {
   };
 
   const shown = hover && hover.bar >= 0 && hover.bar < flame.n ? hover : null;
-  const said = focused && focus >= 0 && focus < flame.n ? focus : -1;
+  const activeBar = focused && focus >= 0 && focus < flame.n ? focus : -1;
   return (
     <div
       class={`flame${flip ? " flame-flip" : ""}`}
       ref={box}
       tabIndex={0}
       role="tree"
-      aria-label={`${props.label}. Arrows walk, Enter zooms, s shows callers and callees.`}
-      aria-activedescendant={said >= 0 ? `${id}${said}` : undefined}
+      aria-label={`${props.label}. Arrow keys move, Enter zooms, s shows callers and callees.`}
+      aria-activedescendant={activeBar >= 0 ? `${id}${activeBar}` : undefined}
       onScroll={(event) => setScroll(event.currentTarget.scrollTop)}
       onKeyDown={onKeyDown}
       onFocus={() => {
@@ -245,13 +245,13 @@ export function FlameGraph(props: GraphProps) {
           }}
         />
       </div>
-      <Twin flame={flame} unit={unit} relative={props.relative} focus={said >= 0 ? said : 0} id={id} active={focused} />
+      <Twin flame={flame} unit={unit} relative={props.relative} focus={activeBar >= 0 ? activeBar : 0} id={id} active={focused} />
       {shown && <Tip flame={flame} unit={unit} relative={props.relative} bar={shown.bar} x={shown.x} y={shown.y} />}
     </div>
   );
 }
 
-/** The tree around the bar in focus: its callers, its neighbours, its callees. */
+/** The tree around the focused bar, for screen readers: callers, neighbours and callees. */
 function Twin({ flame, unit, relative, focus, id, active }: { flame: Flame; unit: string; relative: boolean; focus: number; id: string; active: boolean }) {
   if (!flame.n) return null;
   const items: number[] = active ? pathTo(flame, focus) : [0];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A flame graph in typed arrays: decoding Pyroscope's flamebearer, searching, callers and callees, tables.
+// A flame graph in typed arrays: decoding Pyroscope's flamebearer, search, callers and callees, tables.
 
-/** As the server sends it: four numbers a bar, or seven of a difference; one array of numbers a level. */
+/** Data from the server: one array of numbers per level, with four numbers per bar, or seven in a
+ * comparison. */
 export interface Flamebearer {
   names: string[];
   files?: string[];
@@ -13,9 +14,9 @@ export interface Flamebearer {
 }
 
 /**
- * Bars sorted by level, then from left to right. `start` and `total` are in the profile's unit; of a difference
- * they are what is drawn, and `left` and `right` are the two sides. The children of bar i are the bars from
- * first[i] up to last[i].
+ * Bars sorted by level, then from left to right. `start` and `total` are in the profile's unit; in
+ * a comparison they are the drawn values, and `left` and `right` are the two sides. The children of
+ * bar i are the bars from first[i] up to last[i].
  */
 export interface Flame {
   n: number;
@@ -30,7 +31,7 @@ export interface Flame {
   parent: Int32Array;
   first: Int32Array;
   last: Int32Array;
-  levels: Int32Array; // where each level begins; one more at the end
+  levels: Int32Array; // first bar of each level, and the number of bars at the end
   width: number;
   sides: Sides | null;
 }
@@ -64,7 +65,7 @@ function empty(n: number, depth: number, names: string[], files: string[]): Flam
   };
 }
 
-/** Parents and children, by walking two neighbouring levels side by side. */
+/** Sets parents and children by walking each two neighbouring levels side by side. */
 function link(flame: Flame): Flame {
   const { start, total, levels, parent, first, last } = flame;
   for (let d = 0; d < flame.depth; d++) {
@@ -75,7 +76,8 @@ function link(flame: Flame): Flame {
       const slack = 1e-9 * (Math.abs(right) + 1);
       first[i] = child;
       while (child < end && start[child] < right - slack) parent[child++] = i;
-      // A bar of no width lies at its parent's end; only the last bar of a level may take what is left.
+      // A bar without width may start at the end of its parent, but only that of the last bar of a
+      // level.
       while (child < end && total[child] <= slack && start[child] <= right + slack && i + 1 === levels[d + 1]) parent[child++] = i;
       last[i] = child;
     }
@@ -85,8 +87,8 @@ function link(flame: Flame): Flame {
 }
 
 /**
- * Decodes what the server sent. Of a difference, `relative` draws each side as a share of its own total, so
- * that two selections of different sizes can be compared; else the sides are drawn as they are.
+ * Decodes data from the server. In a comparison, `relative` draws each side as a share of its own
+ * total, so that selections of different sizes can be compared. Otherwise the values are drawn.
  */
 export function decode(bearer: Flamebearer, relative = true): Flame {
   const two = bearer.leftTicks !== undefined;
@@ -146,7 +148,7 @@ export function decode(bearer: Flamebearer, relative = true): Flame {
 export const nameOf = (flame: Flame, i: number): string => flame.names[flame.name[i]] ?? "";
 export const fileOf = (flame: Flame, i: number): string => flame.files[flame.name[i]] ?? "";
 
-/** From the root to a bar, both included. */
+/** Returns the bars from the root to a bar, both included. */
 export function pathTo(flame: Flame, i: number): number[] {
   const path: number[] = [];
   for (let at = i; at >= 0; at = flame.parent[at]) path.push(at);
@@ -154,8 +156,8 @@ export function pathTo(flame: Flame, i: number): number[] {
 }
 
 /**
- * How far the right side differs. Relative: the change of the bar's share, from -1 (gone) to 1 (new). Absolute: the
- * bar's part of the whole difference, so that what makes it stands out.
+ * Returns how much the right side differs. Relative: the change of the bar's share, from -1 (gone)
+ * to 1 (new). Absolute: the bar's part of the total difference, so that its causes are visible.
  */
 export function changeOf(flame: Flame, i: number, relative: boolean): number {
   const sides = flame.sides;
@@ -173,7 +175,8 @@ export interface Matches {
   total: number;
 }
 
-/** Bars whose name or file contains the text, in any case; `total` counts a matching bar below a match once. */
+/** Returns the bars whose name or file contains the text, ignoring case. `total` counts a match
+ * below another match once. */
 export function search(flame: Flame, text: string): Matches | null {
   const wanted = text.trim().toLowerCase();
   if (!wanted) return null;
@@ -202,7 +205,7 @@ export interface FunctionRow {
   right: number;
 }
 
-/** Self and total by function; a function below itself counts once. */
+/** Returns self and total by function. A recursive call counts once. */
 export function functionsOf(flame: Flame): FunctionRow[] {
   const rows = new Map<number, FunctionRow>();
   const open = new Int32Array(flame.names.length);
@@ -294,7 +297,7 @@ function add(node: Tree, flame: Flame, i: number): void {
   }
 }
 
-/** The outermost bars of a function. */
+/** Returns the outermost bars of a function. */
 function occurrences(flame: Flame, name: number): number[] {
   const covered = new Uint8Array(flame.n);
   const found: number[] = [];
@@ -306,7 +309,7 @@ function occurrences(flame: Flame, name: number): number[] {
   return found;
 }
 
-/** Who calls a function, merged: the function is the root, its callers lie behind it. */
+/** Returns the merged callers of a function as a flame graph with the function as the root. */
 export function callersOf(flame: Flame, name: number): Flame {
   const root = tree(name);
   for (const i of occurrences(flame, name)) {
@@ -324,7 +327,7 @@ export function callersOf(flame: Flame, name: number): Flame {
   return flatten(root, flame);
 }
 
-/** What a function calls, merged over all its calls. */
+/** Returns the merged callees of a function as a flame graph. */
 export function calleesOf(flame: Flame, name: number): Flame {
   const root = tree(name);
   const stack: [number, Tree][] = occurrences(flame, name).map((i) => [i, root]);
@@ -337,7 +340,7 @@ export function calleesOf(flame: Flame, name: number): Flame {
   return flatten(root, flame);
 }
 
-/** The bar at a value of a level, or -1. */
+/** Returns the bar at a value of a level, or -1. */
 export function barAt(flame: Flame, level: number, value: number): number {
   if (level < 0 || level >= flame.depth) return -1;
   let low = flame.levels[level];
@@ -351,7 +354,7 @@ export function barAt(flame: Flame, level: number, value: number): number {
   return -1;
 }
 
-/** The first bar of a level that ends behind a value. */
+/** Returns the first bar of a level that ends after a value. */
 export function firstEndingBehind(flame: Flame, level: number, value: number): number {
   let low = flame.levels[level];
   let high = flame.levels[level + 1];

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A profile with all that can be done with it: search, zoom and its path, tables, callers and callees, colours, flip, export.
+// A profile with its controls: search, zoom and its path, tables, callers and callees, colours, flip, export.
 import { useMemo } from "preact/hooks";
 import { hash } from "../color";
 import { amount, percent, shortName } from "../format";
 import { useKeys } from "../keys";
 import { Icon, Popover, SearchField, Segments } from "../parts/basics";
-import { remember, say, set, useDark, useRemembered, type Query } from "../state";
+import { remember, showMessage, set, useDark, useRemembered, type Query } from "../state";
 import { FlameGraph, type Coloring } from "./graph";
 import { calleesOf, callersOf, decode, nameOf, pathTo, search, type Flame, type Flamebearer } from "./model";
 import { CallTree, FunctionTable } from "./tables";
 
-/** A number for each bar that depends on its path alone, so that a link still finds it among newer data. */
+/** Returns a hash per bar that depends only on its path, so that a link still finds the bar in
+ * newer data. */
 function pathHashes(flame: Flame): Uint32Array {
   const names = Uint32Array.from(flame.names, (name) => hash(name));
   const out = new Uint32Array(flame.n);
@@ -28,11 +29,11 @@ export interface PanelProps {
   label: string;
   since?: number;
   exports?: [string, string][];
-  /** What `d` does: compares this selection with another. */
+  /** Action of the key `d`: compare this selection with another one. */
   onCompare?: () => void;
-  /** Of a difference: how widths are drawn where the query does not say. */
+  /** Default scale of a comparison, if the query does not contain one. */
   scale?: "relative" | "absolute";
-  /** In a small place: without the table beside the flame graph. */
+  /** Show only the flame graph, without the table. */
   small?: boolean;
 }
 
@@ -67,7 +68,7 @@ export function FlamePanel({ bearer, unit, query, label, since, exports, onCompa
       const bar = zoom > 0 ? zoom : -1;
       if (of >= 0) set({ of: "" });
       else if (bar > 0) onSandwich(nameOf(flame, bar));
-      else say("Choose a bar first: s shows its callers and callees.");
+      else showMessage("Select a bar first; s then shows its callers and callees.");
     },
     d: () => onCompare?.(),
     Escape: () => {
@@ -92,7 +93,7 @@ export function FlamePanel({ bearer, unit, query, label, since, exports, onCompa
           found={matches && (matches.bars ? `${percent(matches.total / (flame.width || 1))} in ${matches.bars}` : "none")}
         />
         <Segments<Show>
-          label="How to show it"
+          label="Display"
           value={of >= 0 ? ("" as Show) : show}
           onChange={(value) => set({ show: value === (small ? "flame" : "both") ? "" : value, of: "" }, true)}
           options={[
@@ -161,7 +162,7 @@ const Swatch = ({ blind }: { blind: boolean }) => (
   </span>
 );
 
-/** Where the zoom is: from the root to the bar, each a way back. */
+/** The bars from the root to the zoomed bar, as buttons that zoom out. */
 function Path({ flame, zoom, unit, onZoom }: { flame: Flame; zoom: number; unit: string; onZoom: (bar: number) => void }) {
   const path = pathTo(flame, zoom);
   const shown = path.length > 5 ? [path[0], -1, ...path.slice(-3)] : path;

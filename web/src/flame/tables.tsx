@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same profile as rows: functions by self and total, and the tree of calls.
+// A profile as tables: functions by self and total, and the call tree.
 import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import { packageColor } from "../color";
 import { amount, difference, fileHint, packageOf, percent, shortName } from "../format";
@@ -27,10 +27,10 @@ export function FunctionTable({ flame, unit, dark, relative, matches, chosen, on
   const all = flame.width || 1;
   const leftAll = (relative && sides?.leftTotal) || 1;
   const rightAll = (relative && sides?.rightTotal) || 1;
-  // After the flame graph beside it is drawn.
+  // Computed after the flame graph next to the table is drawn.
   const [rows, setRows] = useState<FunctionRow[]>([]);
   useEffect(() => {
-    // Who has chosen a function goes on to the next; who searches wants what is found.
+    // All functions are listed if one is chosen. Otherwise a search limits the list to matches.
     const found = chosen && flame.names.includes(chosen) ? null : matches;
     const list = functionsOf(flame).filter((row) => !found || found.names[row.name]);
     const change = (left: number, right: number): number => Math.abs(right / rightAll - left / leftAll);
@@ -80,7 +80,7 @@ export function FunctionTable({ flame, unit, dark, relative, matches, chosen, on
           </>
         )}
       </div>
-      <div class="table-body" role="rowgroup" ref={view.box} tabIndex={0} aria-label="Functions, arrows choose" onScroll={view.onScroll} onKeyDown={onKeyDown}>
+      <div class="table-body" role="rowgroup" ref={view.box} tabIndex={0} aria-label="Functions; use the arrow keys to select one" onScroll={view.onScroll} onKeyDown={onKeyDown}>
         <div style={{ height: `${rows.length * rowHeight}px` }} role="presentation">
           <div style={{ transform: `translateY(${view.from * rowHeight}px)` }} role="presentation">
             {rows.slice(view.from, view.to).map((row, i) => {
@@ -128,12 +128,12 @@ function Share({ value, all, unit }: { value: number; all: number; unit: string 
   );
 }
 
-/** Function, time, percentage: the calls as an indented tree. */
+/** The calls as an indented tree with columns for function, time and percentage. */
 export function CallTree({ flame, unit, dark, relative, matches, chosen, onChoose }: TableProps) {
   const [open, setOpen] = useState<Set<number>>(new Set());
   const [focus, setFocus] = useState(0);
   useLayoutEffect(() => {
-    // The hottest path is open from the start: that is what one came for.
+    // The path with the highest values is expanded at the start.
     const path = new Set<number>([0]);
     let at = 0;
     while (flame.n && flame.last[at] > flame.first[at]) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small parts that every view is made of.
+// Basic components that all views use.
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { refresh } from "../state";
@@ -36,7 +36,7 @@ export function Icon({ name }: { name: string }) {
   );
 }
 
-/** A choice among a few, of which one is on. */
+/** A group of buttons of which exactly one is active. */
 export function Segments<T extends string>({ label, options, value, onChange }: { label: string; options: [T, ComponentChildren, string?][]; value: T; onChange: (value: T) => void }) {
   return (
     <div class="segments" role="group" aria-label={label}>
@@ -49,7 +49,7 @@ export function Segments<T extends string>({ label, options, value, onChange }: 
   );
 }
 
-/** Tabs of one panel; arrows move between them. */
+/** Tabs of one panel; arrow keys move between them. */
 export function Tabs({ label, tabs, value, onChange, panel }: { label: string; tabs: [string, ComponentChildren][]; value: string; onChange: (id: string) => void; panel?: string }) {
   const onKeyDown = (event: KeyboardEvent): void => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
@@ -97,7 +97,7 @@ export function Select({ label, value, options, onChange, disabled, hide }: { hi
   );
 }
 
-/** A text that counts when it is complete: on Enter, or when the field is left. */
+/** A text field whose value is used on Enter or when it loses the focus. */
 export function TextField({ label, value, onCommit, placeholder, wide, hidden, invalid, id }: { label: string; value: string; onCommit: (value: string) => void; placeholder?: string; wide?: boolean; hidden?: boolean; invalid?: string; id?: string }) {
   const [text, setText] = useState(value);
   useEffect(() => setText(value), [value]);
@@ -127,7 +127,7 @@ export function TextField({ label, value, onCommit, placeholder, wide, hidden, i
   );
 }
 
-/** Search that follows the typing, with what it found beside it. */
+/** A search field that searches while the user types, with the number of matches. */
 export function SearchField({ id, label, value, onInput, found, onKey }: { id?: string; label: string; value: string; onInput: (value: string) => void; found?: ComponentChildren; onKey?: (key: string) => void }) {
   const field = useRef<HTMLInputElement>(null);
   return (
@@ -167,7 +167,7 @@ export function SearchField({ id, label, value, onInput, found, onKey }: { id?: 
   );
 }
 
-/** A button that opens a panel below itself; Escape and a press elsewhere close it. */
+/** A button that opens a panel below it. Escape and a click elsewhere close the panel. */
 export function Popover({ button, label, children, align = "right", className = "" }: { button: ComponentChildren; label: string; children: (close: () => void) => ComponentChildren; align?: "left" | "right"; className?: string }) {
   const [open, setOpen] = useState(false);
   const box = useRef<HTMLDivElement>(null);
@@ -222,7 +222,7 @@ export function Failed({ error }: { error: string }) {
   return (
     <div class="empty failed" role="alert">
       <Icon name="warn" />
-      <strong>That did not work</strong>
+      <strong>Request failed</strong>
       <div class="empty-text">
         <p class="mono">{error}</p>
         <button type="button" class="button" onClick={refresh}>
@@ -240,7 +240,8 @@ export const Cut = ({ text }: { text: string | null | undefined }) =>
     </p>
   ) : null;
 
-/** A thin line that moves while something is asked for, after a moment, so that quick answers do not flash. */
+/** A moving line during a request. It appears after a delay, so that fast responses do not cause
+ * flashes. */
 export const Loading = ({ on }: { on: boolean }) => <div class={`loading${on ? " loading-on" : ""}`} aria-hidden="true" />;
 
 export function Skeleton({ rows = 8 }: { rows?: number }) {
@@ -253,7 +254,7 @@ export function Skeleton({ rows = 8 }: { rows?: number }) {
   );
 }
 
-/** The size of an element, kept up to date. */
+/** Returns an element's reference and its current size. */
 export function useSize<T extends HTMLElement>(): [{ current: T | null }, number, number] {
   const box = useRef<T>(null);
   const [size, setSize] = useState<[number, number]>([0, 0]);
@@ -269,7 +270,7 @@ export function useSize<T extends HTMLElement>(): [{ current: T | null }, number
   return [box, size[0], size[1]];
 }
 
-/** What of a long list is in view: only these rows are in the document. */
+/** Returns the visible part of a long list; only these rows are in the document. */
 export function useWindow(rows: number, rowHeight: number): { box: { current: HTMLDivElement | null }; from: number; to: number; onScroll: () => void; reveal: (row: number) => void; height: number; width: number } {
   const [box, width, height] = useSize<HTMLDivElement>();
   const [top, setTop] = useState(0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strip over time: spans and errors as bars, the 95th percentile of the duration as a line, and a brush
-// that the mouse draws, or the arrows with Shift.
+// A chart over time: spans and errors as bars, and the 95th percentile of the duration as a line. A range can be
+// selected with the mouse, or with Shift and the arrow keys.
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Timeline } from "../api";
 import { clock, compact, duration } from "../format";
@@ -15,10 +15,10 @@ const palette = (dark: boolean) =>
     ? { bar: "#3b4a50", error: "#f87171", line: "#5eead4", text: "#929ba1", grid: "#202427", mark: "#5eead4" }
     : { bar: "#c9d3d7", error: "#dc2626", line: "#0f766e", text: "#626b71", grid: "#edf0f1", mark: "#0f766e" };
 
-/** Steps between labels of the time axis, in seconds. */
+/** Distances between labels of the time axis, in seconds. */
 const steps = [0.001, 0.01, 0.1, 1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 
-/** The next 1, 2 or 5 times a power of ten. */
+/** Returns the next larger 1, 2 or 5 times a power of ten. */
 function round(value: number): number {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-9)));
   return ([1, 2, 5].find((n) => n * power >= value * 0.999) ?? 10) * power;
@@ -28,8 +28,8 @@ export function Strip({ data, onRange }: { data: Timeline; onRange: (startMs: nu
   const dark = useDark();
   const [box, width] = useSize<HTMLElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
-  const [at, setAt] = useState(-1); // the bucket looked at
-  const [from, setFrom] = useState(-1); // where the brush began
+  const [at, setAt] = useState(-1); // bucket under the pointer
+  const [from, setFrom] = useState(-1); // start of the selected range
   const dragging = useRef(false);
   const { buckets } = data;
   const n = Math.max(1, buckets.length);
@@ -54,7 +54,7 @@ export function Strip({ data, onRange }: { data: Timeline; onRange: (startMs: nu
     const most = round(Math.max(...buckets.map((bucket) => bucket.spans / step), 0.01));
     const longest = round(Math.max(...buckets.map((bucket) => bucket.p95_ns), 1));
     const rise = floor - inset.top;
-    const any = buckets.some((bucket) => bucket.spans); // else there is no scale
+    const any = buckets.some((bucket) => bucket.spans); // without spans there is no scale
     context.font = '11px "Inter Variable", Inter, system-ui, sans-serif';
     context.textBaseline = "middle";
     for (const share of [0, 0.5, 1]) {

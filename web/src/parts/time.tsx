@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time range: presets that move along, and two fixed times.
+// The time range selector: relative presets, or a fixed start and end.
 import { useState } from "preact/hooks";
 import { clock, day } from "../format";
 import { set, type Query } from "../state";
@@ -89,7 +89,7 @@ function Ranges({ query, close }: { query: Query; close: () => void }) {
         <button type="submit" class="button primary" disabled={!right}>
           Apply
         </button>
-        {!right && <small role="status">The range must end after it begins.</small>}
+        {!right && <small role="status">The end must be after the start.</small>}
       </form>
     </div>
   );

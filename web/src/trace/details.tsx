@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything about one span: figures, where its time went, its profile, attributes, events, links.
-import { url, useAnswer, type Attribute, type Json, type Profile, type Trace } from "../api";
+// The details of one span: values, how its time was spent, profile, attributes, events, links.
+import { url, useResponse, type Attribute, type Json, type Profile, type Trace } from "../api";
 import { serviceColor } from "../color";
 import { FlamePanel } from "../flame/panel";
 import { clock, count, day, duration, milliseconds, percent, typeName } from "../format";
@@ -16,7 +16,7 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
   const tab = query.tab || "profile";
   const n = (list: unknown[] | undefined): string => (list?.length ? ` ${list.length}` : "");
   return (
-    <section class="details" aria-label="The selected span">
+    <section class="details" aria-label="Selected span">
       <aside class="facts">
         <header>
           <h2>
@@ -51,7 +51,7 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
             <dt>Span id</dt>
             <dd class="mono">
               {span.span_id}{" "}
-              <button type="button" class="plain" aria-label="Copy the span's id" onClick={() => copy(span.span_id, "The span's id is copied.")}>
+              <button type="button" class="plain" aria-label="Copy the span's id" onClick={() => copy(span.span_id, "Span id copied.")}>
                 <Icon name="link" />
               </button>
             </dd>
@@ -64,7 +64,7 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
       </aside>
       <div class="details-main">
         <Tabs
-          label="About the span"
+          label="Span details"
           value={tab}
           onChange={(value) => set({ tab: value === "profile" ? "" : value }, true)}
           tabs={[
@@ -125,9 +125,10 @@ export const selector = (service: string, name = ""): string => {
   return `{service_name=${quote(service)}${name ? `,span_name=${quote(name)}` : ""}}`;
 };
 
-const longestInterval = 100e6; // ns; a longer mean is that of samples which were added up before they came here
+// ns; a longer average means that samples were merged before they arrived
+const longestInterval = 100e6;
 
-/** Why a span has more CPU than wall time. */
+/** Returns why a span has more CPU time than wall-clock time. */
 function excess(over: number, cpu: number, samples: number): string {
   const each = samples ? cpu / samples : 0;
   if (over > each) return "More CPU than wall time: several threads worked for this span.";
@@ -135,7 +136,7 @@ function excess(over: number, cpu: number, samples: number): string {
   return `More CPU than wall time, within the sampling error${error}.`;
 }
 
-/** One bar: on a CPU, in children, and the rest. */
+/** A bar of the time on a CPU, in children, and other time. */
 function TimeSpent({ node }: { node: Node }) {
   const time = spent(node);
   const all = Math.max(1, time.wall);
@@ -163,7 +164,7 @@ function TimeSpent({ node }: { node: Node }) {
           <dd>{duration(time.children)}</dd>
           <dd>{percent(time.children / all)}</dd>
         </div>
-        <div title="Wall time that is neither on a CPU nor in a child span: waiting for locks, I/O, the scheduler, or calls that nobody traces.">
+        <div title="Wall time that is neither on a CPU nor in a child span: waiting for locks, I/O, the scheduler, or calls that are not traced.">
           <dt class="spent-unexplained">Unexplained</dt>
           <dd>{duration(time.unexplained)}</dd>
           <dd>{percent(time.unexplained / all)}</dd>
@@ -181,25 +182,25 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
   const scope = query.scope || (own === 0 && subtree > 0 ? "subtree" : "self");
   const wider = scope === "self" && subtree > own ? "subtree" : scope !== "trace" && trace.spans.some((one) => one.profile?.samples) ? "trace" : "";
   const path = `spans/${trace.trace_id}/${span.span_id}/profile`;
-  const ask = { scope, type: query.type ?? "" };
-  const { data, error, loading, at } = useAnswer<Profile>(url(path, ask));
+  const params = { scope, type: query.type ?? "" };
+  const { data, error, loading, at } = useResponse<Profile>(url(path, params));
   const compareWith = { trace: trace.trace_id, span: span.span_id, scope };
   return (
     <div class="span-profile">
       <Loading on={loading} />
       <div class="scopes">
         <Segments
-          label="Whose samples"
+          label="Samples of"
           value={scope}
           onChange={(value) => set({ scope: value, zoom: "", of: "" }, true)}
           options={[
             ["self", "This span", "Samples of exactly this span"],
-            ["subtree", "With descendants", "And of the spans below it in the same service"],
+            ["subtree", "With descendants", "Samples of this span and its descendants in the same service"],
             ["trace", "Whole trace", "Samples of every span of the trace"],
           ]}
         />
         {data && data.types.length > 0 && <Types data={data} />}
-        <a class="button" href={href("profile", { ...compareWith, type: query.type ?? "", find: query.find ?? "" })} title="Open as a page">
+        <a class="button" href={href("profile", { ...compareWith, type: query.type ?? "", find: query.find ?? "" })} title="Open as a separate view">
           Open
         </a>
       </div>
@@ -209,7 +210,7 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
         <Skeleton />
       ) : data.samples === 0 ? (
         <Empty title="No samples">
-          <p>{data.why_empty ?? "No profile names this span."}</p>
+          <p>{data.why_empty ?? "No profile contains samples of this span."}</p>
           {data.why_span && (
             <button type="button" class="button" onClick={() => set({ span: data.why_span! }, true)}>
               Show the first span of the service
@@ -224,7 +225,7 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
       ) : (
         <>
           <Cut text={data.cut} />
-          <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label={`Flame graph of ${span.name}`} exports={[...exportsOf(path, ask), ["OTLP JSON of the trace", url(`traces/${trace.trace_id}/otlp`, {})]]} onCompare={() => pin(compareWith, `${span.service} ${span.name}, ${duration(span.duration_ns)}`)} small />
+          <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label={`Flame graph of ${span.name}`} exports={[...exportsOf(path, params), ["OTLP JSON of the trace", url(`traces/${trace.trace_id}/otlp`, {})]]} onCompare={() => pin(compareWith, `${span.service} ${span.name}, ${duration(span.duration_ns)}`)} small />
         </>
       )}
     </div>
@@ -235,10 +236,10 @@ export function Types({ data }: { data: Profile }) {
   return <Segments label="Profile type" value={data.type} onChange={(type) => set({ type, zoom: "" }, true)} options={data.types.map((type): [string, string, string] => [type.id, typeName(type.id), `${count(type.samples)} samples`])} />;
 }
 
-export const exportsOf = (path: string, ask: Query): [string, string][] => [
-  ["pprof (gzip)", url(path, { ...ask, format: "pprof" })],
-  ["speedscope JSON", url(path, { ...ask, format: "speedscope" })],
-  ["Folded stacks", url(path, { ...ask, format: "folded" })],
+export const exportsOf = (path: string, params: Query): [string, string][] => [
+  ["pprof (gzip)", url(path, { ...params, format: "pprof" })],
+  ["speedscope JSON", url(path, { ...params, format: "speedscope" })],
+  ["Folded stacks", url(path, { ...params, format: "folded" })],
 ];
 
 const written = (value: Json): string => (typeof value === "string" ? value : JSON.stringify(value));

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A trace as a tree: order of rows, what each span's time was spent on, and the critical path.
+// A trace as a tree: order of rows, how each span spent its time, and the critical path.
 import type { Trace, TraceSpan } from "../api";
 
 export interface Node {
   span: TraceSpan;
-  index: number; // in the order of rows, all expanded
+  index: number; // index in the order of rows with all spans expanded
   depth: number;
   parent: Node | null;
   children: Node[];
-  start: number; // ns since the trace began
+  start: number; // ns since the start of the trace
   end: number;
-  below: number; // how many descendants
+  below: number; // number of descendants
   errorBelow: boolean;
   samplesBelow: number;
-  /** Parts of the critical path that are this span's own, as [from, to] in ns. */
+  /** Parts of the critical path that this span spent outside its children, as [from, to] in ns. */
   critical: [number, number][];
 }
 
@@ -26,7 +26,7 @@ export interface Tree {
   errors: number;
   withSamples: number;
   byId: Map<string, Node>;
-  /** Spans whose parent is not there. */
+  /** Number of spans whose parent is missing. */
   orphans: number;
 }
 
@@ -84,15 +84,16 @@ export function grow(trace: Trace): Tree {
   };
 }
 
-/** Whether a span lies below another: parents that make a circle come from broken tracers. */
+/** Returns true if a span is below another one. Broken tracers produce cycles of parents. */
 function isBelow(node: Node, above: Node): boolean {
   for (let at: Node | null = node; at; at = at.parent) if (at === above) return true;
   return false;
 }
 
 /**
- * What the trace's end waited for, found backwards from the end: the child that ended last was waited for, before it
- * the one that ended last before it began, and what is between is the span's own.
+ * Finds the critical path backwards from the end of the trace. A span waited for the child that
+ * ended last, before that for the child that ended last before its start, and so on. The time
+ * between them is the span's.
  */
 function criticalPath(root: Node): void {
   const stack: [Node, number][] = [[root, root.end]];
@@ -102,7 +103,8 @@ function criticalPath(root: Node): void {
     const children = [...node.children].sort((a, b) => Math.min(b.end, node.end) - Math.min(a.end, node.end));
     for (const child of children) {
       const end = Math.min(child.end, node.end);
-      if (end > at || end <= node.start || child.start >= end) continue; // nobody waited for it
+      // no span waited for this child
+      if (end > at || end <= node.start || child.start >= end) continue;
       if (at > end) node.critical.push([end, at]);
       stack.push([child, end]);
       at = Math.max(child.start, node.start);
@@ -116,10 +118,10 @@ export interface Spent {
   cpu: number;
   children: number;
   unexplained: number;
-  self: number; // wall without children
+  self: number; // wall-clock time without children
 }
 
-/** What a span's time was spent on: on a CPU, in children, and on what nobody can tell. */
+/** Returns how a span spent its time: on a CPU, in children, or unknown. */
 export function spent(node: Node): Spent {
   const wall = node.end - node.start;
   const parts = node.children
@@ -154,7 +156,7 @@ export function matching(tree: Tree, text: string): Set<Node> | null {
   return found;
 }
 
-/** The rows that are shown while some spans are collapsed. */
+/** Returns the visible rows when some spans are collapsed. */
 export function rowsOf(tree: Tree, collapsed: Set<string>): Node[] {
   if (!collapsed.size) return tree.nodes;
   const rows: Node[] = [];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The waterfall: a row a span, only those in view in the document, and a small picture of all above it.
+// The waterfall: one row per span, of which only the visible ones are in the document, and an overview above.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { serviceColor } from "../color";
 import { count, duration } from "../format";
@@ -16,7 +16,7 @@ export interface WaterfallProps {
   collapsed: Set<string>;
   critical: boolean;
   dark: boolean;
-  /** What of the trace is shown, in ns. */
+  /** Visible range of the trace, in ns. */
   from: number;
   to: number;
   onChoose: (node: Node) => void;
@@ -95,7 +95,7 @@ export function Waterfall(props: WaterfallProps) {
                       <span class="service">{span.service}</span> {span.name}
                     </span>
                     {closed && node.below > 0 && <small class="count">+{count(node.below)}</small>}
-                    {failed ? <span class="mark-error" title="Error">!</span> : closed && node.errorBelow ? <span class="mark-error mark-below" title="An error below">!</span> : null}
+                    {failed ? <span class="mark-error" title="Error">!</span> : closed && node.errorBelow ? <span class="mark-error mark-below" title="Error in a descendant">!</span> : null}
                   </div>
                   <div role="gridcell" class="waterfall-time">
                     {right >= 0 && left <= 100 && (
@@ -125,7 +125,7 @@ export function Waterfall(props: WaterfallProps) {
   );
 }
 
-/** Round steps: 1, 2 or 5 times a power of ten. */
+/** Labels at 1, 2 or 5 times a power of ten. */
 function Ticks({ from, to }: { from: number; to: number }) {
   const rough = Math.max(1, to - from) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -143,7 +143,7 @@ function Ticks({ from, to }: { from: number; to: number }) {
   );
 }
 
-/** All spans as thin lines; a drag chooses what of the trace is shown. */
+/** All spans as thin lines; dragging selects the visible range. */
 function Overview({ tree, dark, from, to, matches, onRange }: WaterfallProps) {
   const [box, width] = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -183,7 +183,7 @@ function Overview({ tree, dark, from, to, matches, onRange }: WaterfallProps) {
     <div
       class={`overview${whole ? "" : " overview-part"}`}
       ref={box}
-      title={whole ? "Drag to look closer" : "Double click to see all"}
+      title={whole ? "Drag to zoom in" : "Double click to zoom out"}
       onPointerDown={(event) => {
         drag.current = at(event);
         event.currentTarget.setPointerCapture(event.pointerId);

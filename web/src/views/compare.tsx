@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two selections side by side: spans, ranges, labels, and the slow spans of an operation against its typical ones.
+// Compares two selections (spans, time ranges or labels), or the slow spans of an operation with its typical ones.
 import { useEffect } from "preact/hooks";
-import { url, useAnswer, type Difference, type Service, type Slow } from "../api";
+import { url, useResponse, type Difference, type Service, type Slow } from "../api";
 import { FlamePanel } from "../flame/panel";
 import { amount, count, duration, percent, shortName, typeName } from "../format";
 import { Cut, Empty, Failed, Icon, Loading, Segments, Select, Skeleton, TextField } from "../parts/basics";
-import { carried, encode, go, href, range, remember, remembered, say, set, type Query } from "../state";
+import { carried, encode, go, href, range, remember, remembered, showMessage, set, type Query } from "../state";
 import { busiest, SelectorFields } from "./profile";
 
-/** The first call keeps a selection as A; the next one, with another, opens the comparison. */
+/** Keeps the first selection as A. The next call, with another selection, opens the comparison. */
 export function pin(selection: Query, label: string): void {
   const text = encode(selection);
   const left = remembered("pinned");
@@ -18,7 +18,7 @@ export function pin(selection: Query, label: string): void {
     return;
   }
   remember("pinned", text);
-  say(`${label} is A of the comparison. Open another profile and press d there: that is B.`);
+  showMessage(`${label} is selection A. Open another profile and press d there to select B.`);
 }
 
 const asQuery = (text: string): Query => Object.fromEntries(new URLSearchParams(text));
@@ -29,7 +29,7 @@ export function CompareView({ kind, query }: { kind: string; query: Query }) {
       <h1 class="hidden">Compare</h1>
       <div class="subnav">
         <Segments
-          label="What to compare"
+          label="Comparison"
           value={kind === "slow" ? "slow" : "two"}
           onChange={(value) => go(value === "slow" ? "compare/slow" : "compare", carried(query))}
           options={[
@@ -53,15 +53,15 @@ function TypeSelect({ value, types }: { value: string; types?: string[] }) {
 function TwoView({ query }: { query: Query }) {
   const left = query.left ?? "";
   const right = query.right ?? "";
-  const services = useAnswer<{ services: Service[] }>(left && right ? "" : url("services", range(query)));
+  const services = useResponse<{ services: Service[] }>(left && right ? "" : url("services", range(query)));
   useEffect(() => {
-    // Something to begin with: the hour before against this one.
+    // The default compares the last hour with the hour before.
     const first = busiest(services.data?.services ?? []);
     if (!first || (left && right)) return;
     const selected = `{service_name="${first.name.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"}`;
     set({ left: left || encode({ query: selected, start: "now-1h", end: "now-30m" }), right: right || encode({ query: selected, start: "now-30m", end: "now" }) }, true);
   }, [services.data, left, right]);
-  const { data, error, loading, at } = useAnswer<Difference>(left && right ? url("diff", { left, right, type: query.type ?? "" }) : "");
+  const { data, error, loading, at } = useResponse<Difference>(left && right ? url("diff", { left, right, type: query.type ?? "" }) : "");
   return (
     <>
       <Loading on={loading} />
@@ -80,11 +80,11 @@ function TwoView({ query }: { query: Query }) {
       {error || services.error ? (
         <Failed error={error || services.error} />
       ) : services.data && !services.data.services.some((entry) => entry.profile_types.length) ? (
-        <Empty title="Nothing to compare yet">No service of this time has profiles.</Empty>
+        <Empty title="Nothing to compare yet">No service has profiles in this time range.</Empty>
       ) : !data ? (
         <Skeleton rows={14} />
       ) : data.left.samples + data.right.samples === 0 ? (
-        <Empty title="No samples on either side">Choose other selections, or a longer time.</Empty>
+        <Empty title="No samples on either side">Select other samples, or a longer time range.</Empty>
       ) : (
         <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label="Difference of A and B" />
       )}
@@ -126,7 +126,7 @@ function Side({ title, value, onChange, figures }: { title: string; value: strin
           <TextField label="Trace id" value={side.trace} onCommit={(trace) => change({ trace })} wide />
           <TextField label="Span id" value={side.span ?? ""} onCommit={(span) => change({ span })} />
           <Select
-            label="Whose samples"
+            label="Samples of"
             value={side.scope ?? "self"}
             onChange={(scope) => change({ scope })}
             options={[
@@ -154,7 +154,7 @@ function Side({ title, value, onChange, figures }: { title: string; value: strin
 
 function SlowView({ query }: { query: Query }) {
   const times = range(query);
-  const services = useAnswer<{ services: Service[] }>(url("services", times));
+  const services = useResponse<{ services: Service[] }>(url("services", times));
   const list = services.data?.services ?? [];
   const service = list.find((entry) => entry.name === query.service);
   useEffect(() => {
@@ -162,7 +162,7 @@ function SlowView({ query }: { query: Query }) {
     if (first && !query.service) set({ service: first.name, name: first.operations[0]?.name ?? "" }, true);
     else if (service && !query.name) set({ name: service.operations[0]?.name ?? "" }, true);
   }, [services.data, query.service, query.name]);
-  const { data, error, loading, at } = useAnswer<Slow>(query.service && query.name ? url("slow", { service: query.service, name: query.name, type: query.type ?? "", ...times }) : "");
+  const { data, error, loading, at } = useResponse<Slow>(query.service && query.name ? url("slow", { service: query.service, name: query.name, type: query.type ?? "", ...times }) : "");
   return (
     <>
       <Loading on={loading} />
@@ -175,7 +175,7 @@ function SlowView({ query }: { query: Query }) {
       {error || services.error ? (
         <Failed error={error || services.error} />
       ) : !data ? (
-        services.data && list.length === 0 ? <Empty title="No spans in this time">Choose a longer time.</Empty> : <Skeleton rows={14} />
+        services.data && list.length === 0 ? <Empty title="No spans in this time range">Select a longer time range.</Empty> : <Skeleton rows={14} />
       ) : (
         <>
           <SlowFigures data={data} query={query} />
@@ -233,7 +233,7 @@ function SlowFigures({ data, query }: { data: Slow; query: Query }) {
       <div class="slow-why">
         <h2>
           {data.why_empty || !guilty || guilty.delta <= 0 ? (
-            "The difference in functions"
+            "Functions by difference"
           ) : (
             <>
               A slow one spends <em>{amount(guilty.delta, unit)}</em> more in <code>{shortName(guilty.name)}</code>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How well samples find their spans, service by service, and what to do where they do not.
+// Shows for each service how many samples are linked to spans, and how to increase that number.
 import { Fragment } from "preact";
-import { url, useAnswer, type JoinRow, type Status } from "../api";
+import { url, useResponse, type JoinRow, type Status } from "../api";
 import { serviceColor } from "../color";
 import { bytes, clock, count, day, duration, milliseconds, percent } from "../format";
 import { Cut, Empty, Failed, Icon, Loading, Skeleton } from "../parts/basics";
@@ -9,15 +9,15 @@ import { carried, href, range, useDark, type Query } from "../state";
 
 export function HealthView({ query }: { query: Query }) {
   const dark = useDark();
-  const { data, error, loading } = useAnswer<{ services: JoinRow[]; cut: string | null }>(url("join", range(query)));
-  const status = useAnswer<Status>(url("status"));
+  const { data, error, loading } = useResponse<{ services: JoinRow[]; cut: string | null }>(url("join", range(query)));
+  const status = useResponse<Status>(url("status"));
   const rows = data?.services ?? [];
   return (
     <main class="view health-view" id="main">
       <Loading on={loading} />
       <header class="title">
         <h1>Join health</h1>
-        <p class="quiet">How many samples name a span, and how many of these spans came.</p>
+        <p class="quiet">Shows how many samples refer to a span, and how many of these spans were received.</p>
       </header>
       {status.data && <Store status={status.data} />}
       <Cut text={data?.cut} />
@@ -26,7 +26,7 @@ export function HealthView({ query }: { query: Query }) {
       ) : !data ? (
         <Skeleton />
       ) : rows.length === 0 ? (
-        <Empty title="No services in this time">Choose a longer time, or send something.</Empty>
+        <Empty title="No services in this time range">Select a longer time range, or send data.</Empty>
       ) : (
         <div class="scroll" tabIndex={0} role="region" aria-label="Services">
           <table class="health">
@@ -37,7 +37,7 @@ export function HealthView({ query }: { query: Query }) {
                 <th scope="col">Spans with samples</th>
                 <th scope="col" class="number">Samples</th>
                 <th scope="col">Samples with a span</th>
-                <th scope="col" class="number">Of spans that never came</th>
+                <th scope="col" class="number">Of spans not received</th>
                 <th scope="col" class="number">Clock skew</th>
               </tr>
             </thead>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of the data may be private, what redaction has taken out of it, and the config that takes out the rest.
+// Shows data that may be private, data that redaction has removed, and a configuration that removes the rest.
 import { useState } from "preact/hooks";
-import { url, useAnswer, type Found, type Masked, type Privacy } from "../api";
+import { url, useResponse, type Found, type Masked, type Privacy } from "../api";
 import { clock, count, day, milliseconds } from "../format";
 import { Cut, Empty, Failed, Icon, Loading, Skeleton } from "../parts/basics";
 import { carried, copy, href, range, type Query } from "../state";
@@ -19,7 +19,7 @@ const places: Record<string, string> = {
   path: "file path",
 };
 
-/** The options of the processor `redaction` that take these kinds out, as YAML. */
+/** Returns the options of the `redaction` processor that remove these kinds, as YAML. */
 export function configOf(kinds: Privacy["kinds"]): string {
   const options = new Map<string, string[]>();
   for (const { option, pattern } of kinds) options.set(option, [...(options.get(option) ?? []), `      - '${pattern.replaceAll("'", "''")}'`]);
@@ -27,13 +27,13 @@ export function configOf(kinds: Privacy["kinds"]): string {
 }
 
 export function PrivacyView({ query }: { query: Query }) {
-  const { data, error, loading } = useAnswer<Privacy>(url("privacy", range(query)));
+  const { data, error, loading } = useResponse<Privacy>(url("privacy", range(query)));
   return (
     <main class="view health-view privacy-view" id="main">
       <Loading on={loading} />
       <header class="title">
         <h1>Privacy</h1>
-        <p class="quiet">What may be about persons or secret, and what redaction takes out before it is stored or sent on.</p>
+        <p class="quiet">Values that may be personal or secret, and values that redaction removes before they are stored or forwarded.</p>
       </header>
       <Cut text={data?.cut} />
       {error ? <Failed error={error} /> : !data ? <Skeleton /> : <Loaded data={data} query={query} />}
@@ -46,7 +46,7 @@ function Loaded({ data, query }: { data: Privacy; query: Query }) {
   return (
     <>
       <h2>
-        What may be private <small class="quiet">in {count(at.spans)} spans, {count(at.series)} series and {count(at.functions)} functions of this time</small>
+        Values that may be private <small class="quiet">in {count(at.spans)} spans, {count(at.series)} series and {count(at.functions)} functions of this time</small>
       </h2>
       {found.length ? (
         <>
@@ -54,38 +54,38 @@ function Loaded({ data, query }: { data: Privacy; query: Query }) {
           <Suggestion data={data} />
         </>
       ) : at.spans + at.series ? (
-        <Empty title="Nothing was found" icon="check">
-          No mail or IP addresses, card numbers, tokens, home folders, and no keys that say that they are private. That is no proof: names and free text are not understood.
+        <Empty title="Nothing found" icon="check">
+          No mail or IP addresses, card numbers, tokens or home directories, and no keys with private names. Names of persons and free text are not detected.
         </Empty>
       ) : (
-        <Empty title="Nothing to look at" icon="search">
-          No span and no profile is of this time. Choose a longer one.
+        <Empty title="No data to search" icon="search">
+          The store has no spans or profiles in this time range. Select a longer one.
         </Empty>
       )}
       <h2>
-        What redaction took out <small class="quiet">since the start{data.processors.length ? `, by ${data.processors.join(", ")}` : ""}</small>
+        Values removed by redaction <small class="quiet">since the start{data.processors.length ? `, by ${data.processors.join(", ")}` : ""}</small>
       </h2>
       {masked.length ? (
         <MaskedTable rows={masked} />
       ) : data.processors.length ? (
-        <Empty title="Nothing yet" icon="check">
+        <Empty title="Nothing removed yet" icon="check">
           No rule of {data.processors.join(", ")} has matched anything.
         </Empty>
       ) : (
-        <Empty title="No redaction in this config" icon="warn">
+        <Empty title="No redaction processor in this configuration" icon="warn">
           <p>
-            What comes in is stored and sent on as it is. The processor <code>redaction</code>, in a pipeline before its exporters, masks by key, by pattern and by word.
+            Data is stored and forwarded unchanged. Add the <code>redaction</code> processor to the pipelines; it masks values by key, pattern or word.
           </p>
         </Empty>
       )}
-      {data.masked_left_out > 0 && <Cut text={`${count(data.masked_left_out)} more were taken out, for which the table has no room.`} />}
+      {data.masked_left_out > 0 && <Cut text={`${count(data.masked_left_out)} more were removed than the table can show.`} />}
     </>
   );
 }
 
 function FoundTable({ rows, query }: { rows: Found[]; query: Query }) {
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="What may be private">
+    <div class="scroll" tabIndex={0} role="region" aria-label="Values that may be private">
       <table class="health">
         <thead>
           <tr>
@@ -93,7 +93,7 @@ function FoundTable({ rows, query }: { rows: Found[]; query: Query }) {
             <th scope="col">Looks like</th>
             <th scope="col" class="number">Times</th>
             <th scope="col">Without it</th>
-            <th scope="col">For example in</th>
+            <th scope="col">Example</th>
           </tr>
         </thead>
         <tbody>
@@ -122,7 +122,7 @@ function MaskedTable({ rows }: { rows: Masked[] }) {
   const many = new Set(rows.map((row) => row.processor)).size > 1;
   const today = day(Date.now());
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="What redaction took out">
+    <div class="scroll" tabIndex={0} role="region" aria-label="Values removed by redaction">
       <table class="health">
         <thead>
           <tr>
@@ -175,7 +175,7 @@ function Where({ place, name }: { place: string; name: string }) {
 
 const mask = "[REDACTED]";
 
-/** A text with its masks set apart. */
+/** A text with its masked parts highlighted. */
 const Text = ({ text }: { text: string }) => (
   <td class="left mono">
     {text.split(mask).map((part, i) => (
@@ -189,16 +189,16 @@ const Text = ({ text }: { text: string }) => (
 
 function Suggestion({ data }: { data: Privacy }) {
   const named = [...new Set(data.found.map((row) => row.kind))];
-  const [left, setLeft] = useState<string[]>([]);
-  const kinds = data.kinds.filter(({ name }) => named.includes(name) && !left.includes(name));
+  const [excluded, setExcluded] = useState<string[]>([]);
+  const kinds = data.kinds.filter(({ name }) => named.includes(name) && !excluded.includes(name));
   const text = configOf(kinds);
   return (
     <details class="suggestion">
-      <summary>The config that takes it out</summary>
+      <summary>Configuration that removes these values</summary>
       <div class="filters">
         {named.map((name) => (
           <label key={name} class="check">
-            <input type="checkbox" checked={!left.includes(name)} onChange={(event) => setLeft(event.currentTarget.checked ? left.filter((one) => one !== name) : [...left, name])} />
+            <input type="checkbox" checked={!excluded.includes(name)} onChange={(event) => setExcluded(event.currentTarget.checked ? excluded.filter((one) => one !== name) : [...excluded, name])} />
             {name}
           </label>
         ))}
@@ -207,7 +207,7 @@ function Suggestion({ data }: { data: Privacy }) {
         <>
           <pre tabIndex={0}>{text}</pre>
           <div class="filters">
-            <button type="button" class="button" onClick={() => copy(text, "The config is copied. Name redaction in the pipelines, too.")}>
+            <button type="button" class="button" onClick={() => copy(text, "Configuration copied. Also add redaction to the pipelines.")}>
               <Icon name="link" /> Copy
             </button>
             <span class="quiet">

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A profile as a page: of a span, of a trace, or of whatever a label selector finds in a time range.
+// Shows the profile of a span, of a trace, or of the series that a label selector matches in a time range.
 import { useEffect } from "preact/hooks";
-import { url, useAnswer, type Profile, type Service } from "../api";
+import { url, useResponse, type Profile, type Service } from "../api";
 import { FlamePanel } from "../flame/panel";
 import { amount, count } from "../format";
 import { Cut, Empty, Failed, Loading, Segments, Select, Skeleton, TextField } from "../parts/basics";
@@ -9,7 +9,7 @@ import { carried, href, range, set, type Query } from "../state";
 import { exportsOf, selector, Types } from "../trace/details";
 import { pin } from "./compare";
 
-/** The service and the operation that a selector of ours names, and whether it says no more than these. */
+/** Returns the service and the operation of a selector, and whether it contains nothing else. */
 export function readSelector(text: string): { service: string; name: string; plain: boolean } {
   const value = (label: string): string => {
     const found = new RegExp(`${label}\\s*=\\s*"((?:[^"\\\\]|\\\\.)*)"`).exec(text);
@@ -20,12 +20,12 @@ export function readSelector(text: string): { service: string; name: string; pla
   return { service, name, plain: text === selector(service, name) };
 }
 
-/** Of the services that have profiles, the one with the most spans: something to begin with. */
+/** Returns the service with profiles that has the most spans, as the default. */
 export const busiest = (services: Service[]): Service | undefined => services.filter((one) => one.profile_types.length).sort((a, b) => b.spans - a.spans)[0];
 
-/** Service, operation and selector as fields. */
+/** Fields for the service, the operation and the selector. */
 export function SelectorFields({ value, times, onChange, title = "" }: { value: string; times: { start: string; end: string }; onChange: (selector: string) => void; title?: string }) {
-  const services = useAnswer<{ services: Service[] }>(url("services", times));
+  const services = useResponse<{ services: Service[] }>(url("services", times));
   const list = services.data?.services ?? [];
   const { service, name } = readSelector(value);
   const known = list.find((entry) => entry.name === service);
@@ -49,8 +49,8 @@ export function ProfileView({ query }: { query: Query }) {
   const type = query.type ?? "";
   const scope = query.scope || "self";
   const path = ofSpan ? `spans/${encodeURIComponent(query.trace)}/${encodeURIComponent(query.span)}/profile` : "profile";
-  const ask: Query = ofSpan ? { scope, type } : { query: query.query ?? "", ...times, type };
-  const { data, error, loading, at } = useAnswer<Profile>(ofSpan || query.query ? url(path, ask) : "");
+  const params: Query = ofSpan ? { scope, type } : { query: query.query ?? "", ...times, type };
+  const { data, error, loading, at } = useResponse<Profile>(ofSpan || query.query ? url(path, params) : "");
   const selection: Query = ofSpan ? { trace: query.trace, span: query.span, scope } : { query: query.query ?? "", ...times };
   const { service, name } = readSelector(query.query ?? "");
   const label = ofSpan ? `span ${query.span}` : [service, name].filter(Boolean).join(" ") || (query.query ?? "");
@@ -68,7 +68,7 @@ export function ProfileView({ query }: { query: Query }) {
               </a>
             </p>
             <Segments
-              label="Whose samples"
+              label="Samples of"
               value={scope}
               onChange={(value) => set({ scope: value, zoom: "", of: "" }, true)}
               options={[
@@ -102,15 +102,15 @@ export function ProfileView({ query }: { query: Query }) {
         <Skeleton rows={16} />
       ) : data.samples === 0 ? (
         <Empty title="No samples">
-          <p>{data.why_empty ?? "No sample fits this selection in this time."}</p>
+          <p>{data.why_empty ?? "No samples match this selection in this time range."}</p>
           {ofSpan && scope !== "trace" && (
             <button type="button" class="button" onClick={() => set({ scope: scope === "self" ? "subtree" : "trace" }, true)}>
-              {scope === "self" ? "Look at its descendants, too" : "Look at the whole trace"}
+              {scope === "self" ? "Include its descendants" : "Show the whole trace"}
             </button>
           )}
         </Empty>
       ) : (
-        <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label={`Flame graph of ${label}`} exports={exportsOf(path, ask)} onCompare={() => pin(selection, label)} />
+        <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label={`Flame graph of ${label}`} exports={exportsOf(path, params)} onCompare={() => pin(selection, label)} />
       )}
     </main>
   );

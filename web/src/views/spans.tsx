@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slow spans of a service: a strip over time, filters, and a list in which each row leads to its flame graph.
+// Lists slow spans, with filters and a chart over time. Each row links to the span's flame graph.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get, url, useAnswer, type Service, type Span, type Status, type Timeline } from "../api";
+import { get, url, useResponse, type Service, type Span, type Status, type Timeline } from "../api";
 import { serviceColor } from "../color";
 import { clock, count, day, duration, milliseconds, percent } from "../format";
 import { useKeys } from "../keys";
@@ -10,9 +10,9 @@ import { Strip } from "../parts/strip";
 import { carried, go, href, range, set, useDark, useRefreshed, type Query } from "../state";
 
 const rowHeight = 30;
-const page = 1000; // the most that the server gives at once
-const most = 100000; // that the list holds
-const kept = 5000; // spans of the live tail
+const page = 1000; // most spans per response of the server
+const most = 100000; // most spans in the list
+const kept = 5000; // most spans in the live tail
 
 const lengths: [string, string][] = [
   ["", "Any"],
@@ -28,16 +28,16 @@ const lengths: [string, string][] = [
 
 export function Spans({ query }: { query: Query }) {
   const times = range(query);
-  const services = useAnswer<{ services: Service[] }>(url("services", times));
+  const services = useResponse<{ services: Service[] }>(url("services", times));
   const list = services.data?.services ?? [];
   const service = list.find(({ name }) => name === query.service);
   const filter: Query = { service: query.service ?? "", name: query.name ?? "", q: query.q ?? "", min_duration: query.min ?? "", status: query.status ?? "" };
   const sort = query.sort === "start" || query.sort === "cpu" ? query.sort : "duration";
   const live = query.live === "1";
-  const ask = { ...filter, ...times, roots: query.roots ?? "", sort, limit: String(page) };
-  const found = useAnswer<{ spans: Span[]; cut: string | null }>(live ? "" : url("spans", ask));
-  const long = useMore(found.data?.spans ?? none, ask);
-  const line = useAnswer<Timeline>(url("timeline", { service: filter.service, name: filter.name, ...times, points: "120" }));
+  const params = { ...filter, ...times, roots: query.roots ?? "", sort, limit: String(page) };
+  const found = useResponse<{ spans: Span[]; cut: string | null }>(live ? "" : url("spans", params));
+  const long = useMore(found.data?.spans ?? none, params);
+  const line = useResponse<Timeline>(url("timeline", { service: filter.service, name: filter.name, ...times, points: "120" }));
   const tail = useTail(live, { ...filter, roots: query.roots ?? "" });
   const spans = live ? tail.spans : long.spans;
   const invalid = query.q ? found.error || tail.refused : "";
@@ -67,7 +67,7 @@ export function Spans({ query }: { query: Query }) {
           ]}
         />
         <Segments
-          label="Which spans"
+          label="Spans to list"
           value={query.roots ?? ""}
           onChange={(roots) => set({ roots })}
           options={[
@@ -76,7 +76,7 @@ export function Spans({ query }: { query: Query }) {
           ]}
         />
         <TextField id="traceql" label="TraceQL" hidden value={query.q ?? ""} onCommit={(q) => set({ q })} placeholder='TraceQL: { name = "order.place" && duration > 500ms }' wide invalid={invalid} />
-        <button type="button" class={`button${live ? " live" : ""}`} aria-pressed={live} title="Spans as they come (l)" onClick={() => set({ live: live ? "" : "1" })}>
+        <button type="button" class={`button${live ? " live" : ""}`} aria-pressed={live} title="Live: show spans as they arrive (l)" onClick={() => set({ live: live ? "" : "1" })}>
           <Icon name={live ? "pause" : "play"} />
           Live
         </button>
@@ -117,15 +117,16 @@ export function Spans({ query }: { query: Query }) {
 const none: Span[] = [];
 
 /**
- * The rest of a long list, asked for page by page as one scrolls: what is shorter than the last span, or began before
- * it. Several spans can have the last one's figure, so the next page begins with it and leaves out what is known.
+ * Loads further pages of a long list while the user scrolls: spans that are shorter, or started
+ * earlier, than the last one. Several spans can have the last one's value, so the next page starts
+ * with that value and omits known spans.
  */
-function useMore(first: Span[], ask: Query): { spans: Span[]; more: boolean; load: () => void } {
+function useMore(first: Span[], params: Query): { spans: Span[]; more: boolean; load: () => void } {
   const [more, setMore] = useState<{ after: Span[]; spans: Span[]; end: boolean }>({ after: none, spans: none, end: false });
   const under = useRef(false);
   const current = more.after === first ? more : { after: first, spans: none, end: false };
   const spans = useMemo(() => (current.spans.length ? [...first, ...current.spans] : first), [first, current.spans]);
-  const open = first.length >= page && !current.end && spans.length < most && ask.sort !== "cpu";
+  const open = first.length >= page && !current.end && spans.length < most && params.sort !== "cpu";
   return {
     spans,
     more: open,
@@ -133,7 +134,7 @@ function useMore(first: Span[], ask: Query): { spans: Span[]; more: boolean; loa
       if (!open || under.current) return;
       under.current = true;
       const last = spans[spans.length - 1];
-      const next = ask.sort === "start" ? { ...ask, end: String(BigInt(last.start_unix_ns) + 1n) } : { ...ask, max_duration: `${last.duration_ns}ns` };
+      const next = params.sort === "start" ? { ...params, end: String(BigInt(last.start_unix_ns) + 1n) } : { ...params, max_duration: `${last.duration_ns}ns` };
       get<{ spans: Span[] }>(url("spans", next)).then(
         (answer) => {
           const known = new Set(spans.slice(-page).map((span) => span.trace_id + span.span_id));
@@ -147,19 +148,19 @@ function useMore(first: Span[], ask: Query): { spans: Span[]; more: boolean; loa
 }
 
 function NoSpans({ filtered }: { filtered: boolean }) {
-  const status = useAnswer<Status>(url("status"));
+  const status = useResponse<Status>(url("status"));
   const store = status.data?.store;
   const stored = store?.spans ?? 0;
   if (stored === 0 && status.data)
     return (
-      <Empty title="Nothing has come yet">
+      <Empty title="No data received yet">
         <p>Braid listens for OTLP at localhost:4317 (gRPC) and localhost:4318 (HTTP), and for profiles of Pyroscope SDKs at localhost:4040. Point an application there:</p>
         <pre>OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318</pre>
       </Empty>
     );
   return (
     <Empty title="No spans here" icon="search">
-      <p>{filtered ? "No span of this time fits the filters." : "No span began in this time."}{stored > 0 && ` The store has ${count(stored)} spans in all.`}</p>
+      <p>{filtered ? "No span in this time range matches the filters." : "No span started in this time range."}{stored > 0 && ` The store has ${count(stored)} spans in all.`}</p>
       <p class="empty-actions">
         {filtered && (
           <button type="button" class="button" onClick={() => set({ service: "", name: "", q: "", min: "", status: "", roots: "" })}>
@@ -202,7 +203,7 @@ function useTail(on: boolean, filter: Query): { spans: Span[]; error: string; re
       } catch {
         return;
       }
-      // Four times a second is as fast as anybody reads.
+      // Faster updates than four per second cannot be read.
       if (waiting.length > kept) waiting = waiting.slice(-kept);
       timer ||= window.setTimeout(() => {
         timer = 0;
@@ -214,8 +215,9 @@ function useTail(on: boolean, filter: Query): { spans: Span[]; error: string; re
     source.onopen = () => setError("");
     source.onerror = () => {
       const ended = source.readyState === EventSource.CLOSED;
-      setError(ended ? "The live tail has ended." : "The live tail is interrupted; trying again.");
-      // An event source does not tell what it was answered; a list of the same filters is refused by the same words.
+      setError(ended ? "The live tail has ended." : "The live tail was interrupted; reconnecting.");
+      // An EventSource does not report the error of the server, so request a list with the same
+      // filters to get the message.
       if (ended)
         get(url("spans", { ...filter, limit: "1" })).catch((why: unknown) => {
           setError("");
@@ -295,7 +297,7 @@ function SpanList({ spans, query, sort, onEnd, more }: { spans: Span[]; query: Q
                 const samples = span.profile?.samples ?? 0;
                 const share = samples ? (span.profile?.cpu_ns ?? 0) / Math.max(1, span.duration_ns) : 0;
                 const ms = milliseconds(span.start_unix_ns);
-                // By the root, so that one very long span leaves something to see of the others.
+                // A square root, so that other spans remain visible next to a very long one.
                 const wide = Math.max(0.5, Math.sqrt(span.duration_ns / longest) * 100);
                 return (
                   <div key={`${span.trace_id}${span.span_id}`} id={`row${at}`} role="row" class={`row${at === chosen ? " row-focus" : ""}`} aria-rowindex={at + 2} aria-selected={at === chosen} onClick={(event) => !(event.target as HTMLElement).closest("a") && open(span)}>

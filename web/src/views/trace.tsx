@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One trace: its waterfall above, the selected span below.
+// Shows one trace: the waterfall above, the selected span below.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { url, useAnswer, type Trace } from "../api";
+import { url, useResponse, type Trace } from "../api";
 import { count, day, clock, duration } from "../format";
 import { useKeys } from "../keys";
 import { Cut, Empty, Failed, Icon, Loading, SearchField, Skeleton } from "../parts/basics";
@@ -11,10 +11,10 @@ import { grow, matching, rowsOf, type Node, type Tree } from "../trace/model";
 import { Waterfall } from "../trace/waterfall";
 
 export function TraceView({ id, query }: { id: string; query: Query }) {
-  const { data, error, loading } = useAnswer<Trace>(url(`traces/${encodeURIComponent(id)}`));
+  const { data, error, loading } = useResponse<Trace>(url(`traces/${encodeURIComponent(id)}`));
   if (error) return <main class="view" id="main"><h1 class="hidden">Trace</h1><Failed error={error} /></main>;
   if (!data) return <main class="view" id="main"><h1 class="hidden">Trace</h1><Loading on={loading} /><Skeleton rows={16} /></main>;
-  if (!data.spans.length) return <main class="view" id="main"><h1 class="hidden">Trace</h1><Empty title="An empty trace" icon="search">The store knows this trace, but none of its spans.</Empty></main>;
+  if (!data.spans.length) return <main class="view" id="main"><h1 class="hidden">Trace</h1><Empty title="An empty trace" icon="search">The store contains this trace, but none of its spans.</Empty></main>;
   return <Loaded trace={data} query={query} loading={loading} />;
 }
 
@@ -39,7 +39,7 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
     const hidden = new Set(collapsed);
     for (let up = node.parent; up; up = up.parent) hidden.delete(up.span.span_id);
     if (hidden.size !== collapsed.size) setCollapsed(hidden);
-    // What belongs to the profile of the span before does not belong to this one's.
+    // Zoom and selection of the previous span's profile do not apply to this one.
     set({ span: node.span.span_id, zoom: "", of: "", ...(node === chosen ? {} : { scope: query.scope === "trace" ? "trace" : "" }) }, true);
   };
   const toggle = (node: Node, open?: boolean): void => {
@@ -126,7 +126,7 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
           found={matches && `${count(matches.size)} of ${count(tree.nodes.length)}`}
           onKey={(key) => key === "Enter" && next(1, isMatch)}
         />
-        <button type="button" class="button" aria-pressed={critical} title="What the end of the trace waited for (c)" onClick={() => set({ critical: critical ? "0" : "" }, true)}>
+        <button type="button" class="button" aria-pressed={critical} title="Critical path: spans that determined the duration of the trace (c)" onClick={() => set({ critical: critical ? "0" : "" }, true)}>
           <i class="critical-key" /> Critical path
         </button>
         <button type="button" class="button" onClick={() => setCollapsed(allCollapsed ? new Set() : allBelowRoots(tree))}>
@@ -182,13 +182,13 @@ const allBelowRoots = (tree: Tree): Set<string> => new Set(tree.nodes.filter((no
 
 const readCollapsed = (tree: Tree, text = ""): Set<string> => (text === "all" ? allBelowRoots(tree) : new Set(text.split(",").filter((id) => tree.byId.get(id)?.children.length)));
 
-/** A link carries what is collapsed as long as it stays a link that one can send. */
+/** Returns the collapsed spans for the link, or nothing if the link would become too long. */
 function writeCollapsed(tree: Tree, collapsed: Set<string>): string {
   if (collapsed.size <= 40) return [...collapsed].join(",");
   return collapsed.size === allBelowRoots(tree).size ? "all" : "";
 }
 
-/** Two parts with a border that can be moved, by mouse and by keys. */
+/** Two parts with a border that can be moved with the mouse or the keyboard. */
 function Split({ above, below, rows }: { above: preact.ComponentChildren; below: preact.ComponentChildren; rows: number }) {
   const box = useRef<HTMLDivElement>(null);
   const fit = Math.min(46, Math.max(24, 9 + rows * 2.6));

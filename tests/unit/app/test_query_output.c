@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "app/ask.h"
+#include "app/query_command.h"
 #include "tests/support/test.h"
 
 static json_t *parse(const char *text)
@@ -17,7 +17,7 @@ static json_t *parse(const char *text)
 static void assert_amount(double value, const char *unit, const char *want)
 {
     struct br_str out = {0};
-    br_ask_put_amount(&out, value, unit);
+    br_query_output_amount(&out, value, unit);
     assert_string_equal(out.data, want);
     br_str_release(&out);
 }
@@ -47,7 +47,7 @@ static void spans_are_a_table(void **state)
         "\"start_unix_ns\":\"0\",\"duration_ns\":310000000,\"profile\":{\"samples\":3,\"cpu_ns\":"
         "30000000}},{\"service\":\"a\\u001b[31m\",\"name\":\"\\u009b1\",\"duration_ns\":1,"
         "\"profile\":{\"samples\":0,\"cpu_ns\":0}}]}");
-    assert_true(br_ask_put_spans(&out, answer));
+    assert_true(br_query_output_spans(&out, answer));
     assert_non_null(
         strstr(out.data, "   310 ms    30.0 ms  shop                  POST /checkout "));
     assert_non_null(
@@ -69,7 +69,7 @@ static void a_trace_is_a_waterfall(void **state)
         "\"service\":\"a\",\"name\":\"root\",\"start_unix_ns\":\"0\",\"duration_ns\":100},"
         "{\"span_id\":\"03\",\"parent_id\":\"99\",\"service\":\"c\",\"name\":\"lost\","
         "\"start_unix_ns\":\"75\",\"duration_ns\":25}]}");
-    assert_true(br_ask_put_trace(&out, answer));
+    assert_true(br_query_output_trace(&out, answer));
     assert_string_equal(out.data, "     TOOK     ON CPU\n"
                                   "   100 ns          -  ████████████████████████  a: root\n"
                                   "    50 ns          -  ············████████████    b: child\n"
@@ -85,7 +85,7 @@ static void spans_that_are_their_own_parents_end(void **state)
     json_t *answer =
         parse("{\"spans\":[{\"span_id\":\"01\",\"parent_id\":\"02\"},{\"span_id\":\"02\","
               "\"parent_id\":\"01\"},{\"span_id\":\"03\",\"parent_id\":\"03\"}]}");
-    assert_true(br_ask_put_trace(&out, answer));
+    assert_true(br_query_output_trace(&out, answer));
     json_decref(answer);
     br_str_release(&out);
 }
@@ -97,7 +97,7 @@ static void functions_have_their_share(void **state)
     json_t *answer =
         parse("{\"unit\":\"nanoseconds\",\"total\":4000000,\"functions\":[{\"name\":\"f\","
               "\"self\":3000000,\"total\":4000000}]}");
-    assert_true(br_ask_put_top(&out, answer));
+    assert_true(br_query_output_top(&out, answer));
     assert_non_null(strstr(out.data, "  3.00 ms   75.0%    4.00 ms  100.0%  f\n"));
     json_decref(answer);
     br_str_release(&out);
@@ -114,7 +114,7 @@ static void a_flame_graph_is_a_tree(void **state)
         "\"names\":[\"total\",\"a\",\"b\",\"c\"],\"levels\":[[0,10,0,0],[0,6,2,1,0,4,0,3],[0,4,4,2,"
         "2,4,"
         "4,2]]}}");
-    assert_true(br_ask_put_profile(&out, answer, 100, SIZE_MAX));
+    assert_true(br_query_output_profile(&out, answer, 100, SIZE_MAX));
     assert_string_equal(out.data, "cpu of 10 samples\n"
                                   "            TOTAL       SELF  FUNCTION\n"
                                   "100.0%         10          0  total\n"
@@ -123,7 +123,7 @@ static void a_flame_graph_is_a_tree(void **state)
                                   " 40.0%          4          0    c\n"
                                   " 40.0%          4          4      b\n");
     br_str_clear(&out);
-    assert_true(br_ask_put_profile(&out, answer, 100, 2));
+    assert_true(br_query_output_profile(&out, answer, 100, 2));
     assert_string_equal(out.data, "cpu of 10 samples\n"
                                   "            TOTAL       SELF  FUNCTION\n"
                                   "100.0%         10          0  total\n"
@@ -138,7 +138,7 @@ static void an_empty_flame_graph_says_why(void **state)
     (void)state;
     json_t *answer = parse("{\"flamebearer\":{\"numTicks\":0,\"names\":[\"total\"],\"levels\":[]},"
                            "\"why_empty\":\"this span lasted 4 ms\"}");
-    assert_true(br_ask_put_profile(&out, answer, 100, SIZE_MAX));
+    assert_true(br_query_output_profile(&out, answer, 100, SIZE_MAX));
     assert_string_equal(out.data, "this span lasted 4 ms\n");
     json_decref(answer);
     br_str_release(&out);
@@ -154,7 +154,7 @@ static void a_difference_is_in_shares(void **state)
         "\"flamebearer\":{\"names\":[\"total\",\"a\"],\"levels\":[[0,10,5,0,40,10,0],[0,5,5,0,30,"
         "30,1]]}"
         "}");
-    assert_true(br_ask_put_difference(&out, answer, 100, SIZE_MAX));
+    assert_true(br_query_output_difference(&out, answer, 100, SIZE_MAX));
     assert_non_null(strstr(out.data, "  100.0%    100.0%     +0.0  total\n"));
     assert_non_null(strstr(out.data, "   50.0%     75.0%    +25.0    a\n"));
     json_decref(answer);
@@ -166,16 +166,16 @@ static void other_shapes_are_refused(void **state)
     struct br_str out = {0};
     (void)state;
     json_t *answer = parse("{\"spans\":1,\"functions\":{},\"flamebearer\":{\"levels\":[]}}");
-    assert_false(br_ask_put_spans(&out, answer));
-    assert_false(br_ask_put_trace(&out, answer));
-    assert_false(br_ask_put_top(&out, answer));
-    assert_false(br_ask_put_profile(&out, answer, 100, SIZE_MAX));
-    assert_false(br_ask_put_difference(&out, answer, 100, SIZE_MAX));
+    assert_false(br_query_output_spans(&out, answer));
+    assert_false(br_query_output_trace(&out, answer));
+    assert_false(br_query_output_top(&out, answer));
+    assert_false(br_query_output_profile(&out, answer, 100, SIZE_MAX));
+    assert_false(br_query_output_difference(&out, answer, 100, SIZE_MAX));
     json_decref(answer);
     br_str_release(&out);
 }
 
-SUITE(answer)
+SUITE(query_output)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(amounts_have_three_digits_and_a_unit),

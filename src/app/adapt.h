@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Removes from a Collector's configuration tree everything that Braid does not support. Each
+ * removal is reported by a warning that states its effect and any remaining work.
+ *
+ * - Pipelines of metrics and logs are removed, with the components that only they use.
+ * - Components that Braid does not have are removed from every pipeline. A pipeline without a
+ * receiver or without an exporter is also removed.
+ * - Unknown settings are removed one by one.
+ * - An exporter's `auth` becomes headers (auth.h).
+ *
+ * Some removals are errors, unless `accept_loss` allows them. They would pass on data that the
+ * original dropped, hid or changed, or would accept clients that it rejected. Examples are
+ * tail_sampling, filter, redaction and transform, settings of such a processor, `auth` or `tls` of
+ * a receiver, and an `auth` that no header can replace.
+ *
+ * With `accept_loss`, all other settings that the loader rejects are removed too. A server or
+ * exporter whose `auth` or `tls` is rejected is removed as a whole.
+ *
+ * With `split`, a Collector runs next to Braid and keeps those parts (remainder.h), so nothing is
+ * lost. Links over OTLP on loopback connect the two, one per pipeline and direction.
+ */
+#pragma once
+
+#include "app/config.h"
+#include "config/edit.h"
+
+struct br_adapt {
+    const struct br_component *const *registry;
+    struct br_arena *arena;
+    struct br_errs *errs;   /* receives the warnings and errors */
+    struct br_edits *edits; /* receives the changes of the file; NULL if only the tree is needed */
+    bool accept_loss;       /* also remove parts that drop, hide, change or protect data */
+    bool elsewhere;         /* the configuration will run where variables have other values */
+    bool split;             /* a Collector keeps the parts that Braid lacks */
+    /* with `split`: the text of the file; links use ports that it does not contain */
+    const char *text;
+};
+
+/* Changes `tree`, which must be merged and expanded. Returns 0, BR_ENOMEM, or BR_EINVAL with
+ * errors if something cannot be removed or no pipeline remains. With `elsewhere`, the tree may
+ * still contain values from ${...} that the loader rejects. */
+int br_config_adapt(const struct br_adapt *adapt, struct br_yaml *tree);

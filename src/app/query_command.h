@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `braid query`: sends requests to the query API (extensions/query) of a running Braid and prints
+ * tables and trees.
+ */
+#pragma once
+
+#include "base/str.h"
+
+/* Runs the command; `argv[0]` is the argument after "query". Returns the exit code: 0, 1 if the
+ * request fails, or 2 for invalid arguments. */
+int br_query_command_run(int argc, char **argv);
+
+/* Text of `braid query --help`. */
+extern const char br_query_command_help[];
+
+/* --- Printing (query_output.c) --------------------------------------------------------------- */
+
+struct json_t;
+
+/* Appends a value with a readable unit: a duration as "1.24 s", "310 ms" or "4.2 µs", another
+ * unit as "12.3k". */
+void br_query_output_amount(struct br_str *out, double value, const char *unit);
+
+/* Append a response of the API as a table or tree of at most `width` columns. A tree has at most
+ * `lines` lines. They return false if the response has another structure. */
+bool br_query_output_spans(struct br_str *out, const struct json_t *response);
+bool br_query_output_trace(struct br_str *out, const struct json_t *response);
+bool br_query_output_top(struct br_str *out, const struct json_t *response);
+bool br_query_output_profile(struct br_str *out, const struct json_t *response, unsigned width,
+                             size_t lines);
+bool br_query_output_difference(struct br_str *out, const struct json_t *response, unsigned width,
+                                size_t lines);
