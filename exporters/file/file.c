@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "core/task.h"
 #include "exporters/file/groups.h"
@@ -480,8 +481,8 @@ static int file_exporter_add_groups(struct state *state, struct br_item *item)
         qsort(grouped, n, sizeof *grouped, file_exporter_by_value);
     for (uint32_t from = 0, to; from < n && !rc; from = to) {
         to = from + 1;
-        while (to < n && grouped[to].len == grouped[from].len &&
-               memcmp(grouped[to].value, grouped[from].value, grouped[to].len) == 0)
+        while (to < n && br_bytes_equal(grouped[to].value, grouped[to].len, grouped[from].value,
+                                        grouped[from].len))
             to++;
         struct br_item *piece = file_exporter_piece(item, grouped + from, to - from);
         rc = piece ? file_exporter_add_record(state, item, piece, grouped[from].value,

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "egress/call.h"
@@ -40,7 +41,7 @@ static struct br_outcome otlp_client_success(const struct br_call *call,
     bool read = true;
     if (!message || !message->len)
         return outcome;
-    if (!exchange->grpc && strncasecmp(exchange->response_type, "application/json", 16) == 0)
+    if (!exchange->grpc && br_text_starts_nocase(exchange->response_type, "application/json"))
         read = otlp_partial_read_json(message->data, message->len, call->item->signal, &outcome);
     else
         otlp_partial_read(message->data, message->len, &outcome);
@@ -131,7 +132,7 @@ static struct br_outcome otlp_client_read_http(const struct br_call *call,
     int64_t ignored;
     if (exchange->http_status >= 200 && exchange->http_status < 300)
         return otlp_client_success(call, message);
-    if (message && strncasecmp(exchange->response_type, "application/x-protobuf", 22) == 0)
+    if (message && br_text_starts_nocase(exchange->response_type, "application/x-protobuf"))
         (void)br_status_decode(message->data, message->len, &code, text, sizeof text, &ignored);
     else if (message)
         (void)snprintf(text, sizeof text, "%.*s",

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "ingest/http.h"
 #include "wire/multipart.h"
@@ -93,7 +94,7 @@ static bool control_is_allowed(const struct control *control, const struct br_re
 {
     const struct control_config *config = control->node->config;
     const char *value = br_request_header(request, "authorization");
-    if (!value || strncasecmp(value, "Bearer ", 7) != 0)
+    if (!value || !br_text_starts_nocase(value, "Bearer "))
         return false;
     value += 7;
     return control_is_secret(value + strspn(value, " "), config->token.text);
@@ -150,7 +151,7 @@ static bool control_read_path(const char *path, uint64_t *ret_id)
 {
     size_t len = sizeof CONTROL_PATH - 1;
     *ret_id = 0;
-    if (strncmp(path, CONTROL_PATH, len) != 0)
+    if (!br_text_starts(path, CONTROL_PATH))
         return false;
     return path[len] == '\0' || (path[len] == '/' && control_parse_id(path + len + 1, ret_id));
 }
@@ -158,7 +159,7 @@ static bool control_read_path(const char *path, uint64_t *ret_id)
 static bool control_is_json(const struct br_request *request)
 {
     const char *type = br_request_header(request, "content-type");
-    return type && strcspn(type, "; \t") == 16 && strncasecmp(type, "application/json", 16) == 0;
+    return type && br_bytes_are_nocase(type, strcspn(type, "; \t"), "application/json");
 }
 
 /* Rejects requests that are invalid regardless of their body. */

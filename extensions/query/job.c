@@ -119,7 +119,7 @@ static bool job_accepts_gzip(const struct br_request *request)
     if (*found != ';')
         return true;
     found += 1 + strspn(found + 1, " \t");
-    return strncasecmp(found, "q=0", 3) != 0 ||
+    return !br_text_starts_nocase(found, "q=0") ||
            strspn(found + 3, ".0") < strcspn(found + 3, ", \t");
 }
 

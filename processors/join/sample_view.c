@@ -413,8 +413,8 @@ static void sample_view_add_value(void *arg, uint64_t value)
 {
     struct join_sample_view *view = arg;
     view->n_values++;
-    if ((int64_t)value > 0 && __builtin_add_overflow(view->value, value, &view->value))
-        view->value = UINT64_MAX;
+    if ((int64_t)value > 0)
+        view->value = br_sum_unsigned(view->value, value);
 }
 
 /* Calls `fn` for each number of a repeated varint field, packed or not. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attribute/value.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "otlp/edit/rewrite.h"
@@ -169,11 +170,10 @@ probabilistic_sampler_priority_of(struct br_value value, struct br_arena *scratc
 /* Returns true if the attribute is sampling.priority, and stores its value in `*ret`. */
 static bool probabilistic_sampler_is_priority(const uint8_t *data, size_t len, struct br_value *ret)
 {
-    static const char key[] = "sampling.priority";
     struct br_keyvalue kv;
     (void)br_keyvalue_read(data, len, &kv);
     *ret = kv.value;
-    return kv.key_len == sizeof key - 1 && memcmp(kv.key, key, sizeof key - 1) == 0;
+    return br_bytes_are(kv.key, kv.key_len, "sampling.priority");
 }
 
 static int probabilistic_sampler_read_span(struct state *state, const struct br_visit *visit,

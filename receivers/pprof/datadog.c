@@ -93,8 +93,7 @@ static int datadog_tags(struct br_reading *reading, const struct br_form_field *
             rc = br_json_scan_value(&scan, &value);
         if (rc)
             break;
-        if (!name.escaped && name.len == sizeof wanted - 1 &&
-            memcmp(name.text, wanted, name.len) == 0)
+        if (!name.escaped && br_bytes_are(name.text, name.len, wanted))
             *ret = value;
         rc = br_json_scan_skip(&scan, &value);
     }

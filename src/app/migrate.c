@@ -175,9 +175,8 @@ static void migrate_put_names(const struct migrator *migrator, const struct br_y
 
 static bool migrate_carries(const struct br_yaml *pipelines, const char *signal)
 {
-    size_t len = strlen(signal);
     for (size_t i = 0; pipelines && i < pipelines->count; i++)
-        if (strncmp(pipelines->keys[i]->text, signal, len) == 0)
+        if (br_text_starts(pipelines->keys[i]->text, signal))
             return true;
     return false;
 }

@@ -479,8 +479,7 @@ static void attribute_rules_each_key(const struct br_rules *rules, const struct 
         struct br_attribute *p = &attributes->pieces[i];
         if (!p->attribute || p->deleted)
             continue;
-        if (rule->key_len && p->key_len == rule->key_len &&
-            memcmp(p->key, rule->key, p->key_len) == 0)
+        if (rule->key_len && br_bytes_equal(p->key, p->key_len, rule->key, rule->key_len))
             attribute_rules_act(rule, attributes, p);
         if (rule->pattern && !p->deleted && attribute_rules_matches_key(rules, rule, attributes, p))
             attribute_rules_act(rule, attributes, p);

@@ -43,6 +43,12 @@ static inline bool br_text_starts(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+/* Returns true if the text begins with `prefix`, ignoring ASCII case. */
+static inline bool br_text_starts_nocase(const char *text, const char *prefix)
+{
+    return strncasecmp(text, prefix, strlen(prefix)) == 0;
+}
+
 static inline bool br_text_ends(const char *text, const char *suffix)
 {
     size_t len = strlen(text), suffix_len = strlen(suffix);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "net/hosts.h"
 #include "wire/grpc.h"
 
@@ -268,7 +269,7 @@ void br_http_reply(const struct br_http_config *http, struct br_request *request
 bool br_grpc_is(const struct br_request *request)
 {
     const char *type = br_request_header(request, "content-type");
-    return type && request->http2 && strncasecmp(type, "application/grpc", 16) == 0 &&
+    return type && request->http2 && br_text_starts_nocase(type, "application/grpc") &&
            type[16] != '-';
 }
 

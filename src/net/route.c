@@ -200,9 +200,9 @@ static int route_read_proxy(const char *url, bool needs_scheme, struct br_route 
     const char *at = memrchr(rest, '@', len), *host = at ? at + 1 : rest;
     size_t host_len = len - (size_t)(host - rest);
     char text[sizeof ret->proxy.authority + 16];
-    if (scheme_end && strncasecmp(url, "http://", 7) != 0) {
+    if (scheme_end && !br_text_starts_nocase(url, "http://")) {
         size_t scheme_len = (size_t)(scheme_end - url);
-        bool known = strncasecmp(url, "https://", 8) == 0 || strncasecmp(url, "socks5", 6) == 0;
+        bool known = br_text_starts_nocase(url, "https://") || br_text_starts_nocase(url, "socks5");
         return br_err_set(err, known ? BR_EUNSUPPORTED : BR_EINVAL,
                           "%.*s:// proxies are not supported; must be "
                           "http://[user:password@]host[:port]",

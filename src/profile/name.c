@@ -193,8 +193,8 @@ static char *name_repaired(struct br_arena *arena, const char *p, size_t len, si
 static bool name_is_overridden(const struct br_label *labels, size_t count, size_t index)
 {
     for (size_t k = index + 1; k < count; k++)
-        if (labels[k].name_len == labels[index].name_len &&
-            memcmp(labels[k].name, labels[index].name, labels[index].name_len) == 0)
+        if (br_bytes_equal(labels[k].name, labels[k].name_len, labels[index].name,
+                           labels[index].name_len))
             return true;
     return false;
 }

@@ -147,8 +147,7 @@ static bool traceql_parse_same(const struct br_traceql_attribute *first,
         return false;
     if (first->scope == BR_TRACEQL_INTRINSIC)
         return first->intrinsic == second->intrinsic;
-    return first->name_len == second->name_len &&
-           memcmp(first->name, second->name, first->name_len) == 0;
+    return br_bytes_equal(first->name, first->name_len, second->name, second->name_len);
 }
 
 /* Records the data that evaluating an attribute requires. */

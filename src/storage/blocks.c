@@ -176,8 +176,8 @@ static bool blocks_operation_key(struct br_blocks *blocks, uint32_t service, con
 /* Returns the number of the current service's operation with this name. */
 static uint32_t blocks_operation(struct br_blocks *blocks, struct br_entry name)
 {
-    if (blocks->name.data && blocks->name.len == name.len &&
-        (!name.len || memcmp(blocks->name.data, name.data, name.len) == 0))
+    if (blocks->name.data &&
+        br_bytes_equal(blocks->name.data, blocks->name.len, name.data, name.len))
         return blocks->operation;
     struct br_entry cut = {name.data, name.len < NAME_BYTES_MAX ? name.len : NAME_BYTES_MAX};
     if (!blocks_operation_key(blocks, blocks->service_number, cut.data, cut.len)) {

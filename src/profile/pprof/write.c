@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/pprof/write.h"
+#include "base/bytes.h"
 #include "base/sum.h"
 
 #include "base/mem.h"
@@ -154,8 +155,9 @@ static bool pprof_write_same_attributes(const struct sample *sample, const struc
     struct br_pprof_indices indices = sample->attributes, others = other->attributes;
     uint32_t index, other_index;
     size_t len = (size_t)(indices.packed_end - indices.packed);
-    if (!indices.p && !others.p && len == (size_t)(others.packed_end - others.packed) &&
-        (len == 0 || memcmp(indices.packed, others.packed, len) == 0))
+    if (!indices.p && !others.p &&
+        br_bytes_equal(indices.packed, len, others.packed,
+                       (size_t)(others.packed_end - others.packed)))
         return true;
     for (;;) {
         bool more = br_pprof_index_next(&indices, BR_SAMPLE_ATTRIBUTES, &index),
