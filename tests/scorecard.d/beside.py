@@ -105,10 +105,10 @@ def queued(server):
         clients.http(server.http, TRACES.path, body).expect_ok()
 
 
-@line(29, "a healthy client beside a body of 26 MB that stops; beside that and 800 connections that trickle; with a "
-      "backend that refuses connections and 60 MB queued",
-      "p50 at most twice that of a server that has none of it; p99 (the median of eleven rounds of 200 requests) at most "
-      "twice that, or a turn of the loop, 5 ms")
+@line(29, "a healthy client beside a body of 26 MB that stalls; also beside 800 connections that send slowly; "
+      "with a backend that refuses connections and 60 MB queued",
+      "p50 at most twice that of an idle server; p99 (the median of eleven rounds of 200 requests) at most "
+      "twice that, or one loop iteration, 5 ms")
 def beside(folder, fast):
     figures = []
     with socket.socket() as nobody:

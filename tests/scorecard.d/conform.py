@@ -31,7 +31,7 @@ def h2spec(address, path, folder, *tls):
     return sum(len(case) == 0 for case in cases), len(cases)
 
 
-@line(1, "h2spec, h2c and TLS, both ports", "145 of 145 each", fast=True)
+@line(1, "h2spec over h2c and TLS, on both ports", "145 of 145 each", fast=True)
 def http2(folder, fast):
     names = Authority(folder).server()
     tls = {"tls": {"cert_file": str(names.cert), "key_file": str(names.key)}}
@@ -60,14 +60,14 @@ def pytest(folder, *paths):
     return n - bad, n
 
 
-@line(2, "the rules of OTLP, gRPC and HTTP, protobuf and JSON", ">= 120 checks, 0 fail")
+@line(2, "rules of OTLP, gRPC and HTTP, in protobuf and JSON", ">= 120 checks, 0 failures")
 def rules(folder, fast):
     good, n = pytest(folder, "tests/conformance/test_otlp_server.py", "tests/conformance/test_otlp_client.py")
     return Figure(f"{good} of {n} checks", good == n >= 120)
 
 
-@line(3, "attacks by HTTP/2 (22) and smuggling (40), directly and behind HAProxy and nginx",
-      "ended within 1,000 frames; <= 1 MiB each; 0 desyncs; the others are served")
+@line(3, "attacks over HTTP/2 (22) and request smuggling (40), directly and behind HAProxy and nginx",
+      "ended within 1,000 frames; <= 1 MiB each; 0 desyncs; other clients are served")
 def attacks(folder, fast):
     figures = []
     for what, path in (("directly", "test_attacks.py"), ("behind proxies", "test_proxies.py")):
@@ -95,8 +95,8 @@ def misspelt(text):
             yield number + 1, wrong, "\n".join([*lines[:number], before + wrong + after, *lines[number + 1:]]) + "\n"
 
 
-@line(20, "bad configs", "100 files: each is told with file:line:col, the wrong word and the right one; nothing listens",
-      fast=True)
+@line(20, "invalid configurations",
+      "100 files: each error names file:line:col, the wrong word and the right one; no port is opened", fast=True)
 def configs(folder, fast):
     told = n = 0
     missed = []
@@ -166,7 +166,8 @@ def testssl(address, folder):
     return Figure(f"testssl: {len(ours)} findings above LOW {' '.join(ours)}".strip(), not ours)
 
 
-@line(23, "TLS and mTLS", "1.2 or newer with AEAD only; testssl finds nothing above LOW; 8 of 8 bad client certificates refused")
+@line(23, "TLS and mTLS",
+      "1.2 or newer with AEAD only; testssl finds nothing above LOW; 8 of 8 bad client certificates rejected")
 def tls(folder, fast):
     ours, theirs = Authority(folder / "ours"), Authority(folder / "theirs")
     names = ours.server()

@@ -49,7 +49,8 @@ def ledger(folder, fast):
         sink.close()
 
 
-@line(14, "a backend that is down for 30 s, and then back", "0 lost; order kept per source; all there within 30 s")
+@line(14, "a backend that is unreachable for 30 s and then returns",
+      "0 lost; order kept per source; all delivered within 30 s")
 def outage(folder, fast):
     sink = Sink()
     late = Late(sink.grpc)
@@ -94,8 +95,8 @@ def stopped_under_load(folder, up):
         arrived = len(sink.items(TRACES))
         unsaid = load.spans - arrived - words["dropped"]  # acknowledged, gone, and not told
         late_line = re.search(r"received", server.log().splitlines()[-1]) is not None
-        return Figure(f"{'up' if up else 'down'}: {load.spans} acknowledged, {arrived} arrived, {words['dropped']} said "
-                      f"to be dropped, exit after {took:.1f} s",
+        return Figure(f"{'up' if up else 'down'}: {load.spans} acknowledged, {arrived} arrived, {words['dropped']} "
+                      f"reported as dropped, exit after {took:.1f} s",
                       unsaid <= 0 and took <= 4 and late_line and (not up or arrived >= load.spans)
                       and words["left"] == 0)
     finally:
@@ -105,7 +106,7 @@ def stopped_under_load(folder, up):
         sink.close()
 
 
-@line(18, "SIGTERM under load, backend up and down", "0 lost without a word; exit within the grace time (3 s); the last line has exact counts",
-      fast=True)
+@line(18, "SIGTERM under load, with the backend up and down",
+      "0 lost without a report; exit within the grace period (3 s); the last log line has exact counts", fast=True)
 def sigterm(folder, fast):
     return joined(stopped_under_load(folder / "up", True), stopped_under_load(folder / "down", False))

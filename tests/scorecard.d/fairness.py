@@ -209,7 +209,7 @@ def at_rest(server):
 
 
 def measure(idle, server, turns, act, rounds, rest=at_rest):
-    """(longest turn, answers, (waits at the idle server, and at the one with the bodies)). `act` sends bodies and
+    """(longest iteration, answers, (waits at the idle server, and at the one with the bodies)). `act` sends bodies and
     returns the codes of the answers; `rest` tells when all of them have left. The turn is that of the middle round:
     what a host takes from its guest counts as CPU time, too."""
     state, longest, answers = multiprocessing.Value("i", CALM, lock=False), [], collections.Counter()
@@ -231,7 +231,7 @@ def judge(name, measured, codes):
     longest, answers, (calm, busy) = measured
     p50, p99 = ([percentile(waits, n) for waits in (calm, busy)] for n in (50, 99))
     right = set(answers) <= codes
-    text = (f"{name}: longest turn {longest:.1f} ms, p50 {p50[0]:.2f} and {p50[1]:.2f} ms, "
+    text = (f"{name}: longest iteration {longest:.1f} ms, p50 {p50[0]:.2f} and {p50[1]:.2f} ms, "
             f"p99 {p99[0]:.2f} and {p99[1]:.2f} ms{'' if right else f', {dict(answers)}'}")
     print(f"        {text}", flush=True)
     return text, longest <= TURN_MS and p99[1] <= max(2 * p99[0], TURN_MS) and right
@@ -255,11 +255,11 @@ def stalled(folder, rounds):
                     each.kill()
 
 
-@line(27, "bodies of 64 MiB beside a healthy client (OTLP, gzip, JSON, small spans, profiles, pprof, JFR, folded; "
-      "through resource, join, batch), and files that stall (a full FIFO, a disk under the file exporter, certificates, "
-      "a watched directory of 150,000 files)",
-      "no turn of the loop over 5 ms of CPU time; p99 of the healthy client at most twice that of one of an idle server, "
-      "or a turn")
+@line(27, "bodies of 64 MiB beside a healthy client (OTLP, gzip, JSON, small spans, profiles, pprof, JFR, "
+      "folded; through resource, join, batch), and files that stall (a full FIFO, a disk under the file "
+      "exporter, certificates, a watched directory of 150,000 files)",
+      "no loop iteration over 5 ms of CPU time; p99 of the healthy client at most twice that of an idle "
+      "server, or one loop iteration")
 def fairness(folder, fast):
     results, rounds = [], card.OPTIONS.get("rounds", ROUNDS)
     for n, (name, make) in enumerate(shapes(SIZE).items()):

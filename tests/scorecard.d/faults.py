@@ -25,8 +25,9 @@ def store_checks(what, pattern):
     return Figure(f"{what} {good} of {n} checks", good == n > 0 and done.returncode == 0)
 
 
-@line(30, "a Pyroscope that refuses: 429, a bad profile among others, answers that name nothing (and, where PYROSCOPE "
-      "names its binary, the real server: burst, bad profile, restart)", "every profile is stored once", fast=True)
+@line(30, "a Pyroscope that rejects requests: 429, one invalid profile among others, responses without a name "
+      "(and the real server, if PYROSCOPE names its binary: burst, invalid profile, restart)",
+      "every profile is stored once", fast=True)
 def refusals(folder, fast):
     figures = [checks(folder, "stand-in", ["tests/e2e/test_pyroscope_exporter.py"], "refused or busy or bad or given_up")]
     if os.environ.get("PYROSCOPE"):
@@ -34,29 +35,33 @@ def refusals(folder, fast):
     return joined(*figures)
 
 
-@line(31, "reads of the store's files that fail once or twice, and for long", "one costs nothing; lasting ones cost what "
-      "lies there for as long as they last, answers say so, and nothing is renamed", fast=True)
+@line(31, "reads of the store's files that fail once or twice, or permanently",
+      "single failures have no effect; permanent ones make only the affected data unavailable while they "
+      "last, responses report it, and nothing is renamed", fast=True)
 def errors(folder, fast):
     return joined(store_checks("once or twice", "*transient*"), store_checks("for long", "*lasting*"))
 
 
-@line(32, "the open database, its log, a sealed one, the directory or its lock deleted while the store writes",
-      "nothing is acknowledged that is not stored; no second process gets the directory", fast=True)
+@line(32, "the open database, its log, a sealed database, the directory or its lock are deleted while the store "
+      "writes",
+      "no data is acknowledged that is not stored; no second process can use the directory", fast=True)
 def deleted(folder, fast):
     return joined(store_checks("deleted", "*deleted*"), store_checks("taken by another process", "*folder_taken*"))
 
 
-@line(33, "SIGTERM while a thread waits for a disk", "the process ends within --shutdown-timeout and a second, and says "
-      "what was left")
+@line(33, "SIGTERM while a thread waits for a disk",
+      "the process ends within --shutdown-timeout and a second, and reports the remaining data")
 def stalled(folder, fast):
     return checks(folder, "in all", ["tests/e2e/test_stalled_disks.py"], "shutdown")
 
 
-@line(34, "query clients that do not read their answers, and tails that wait", "others are answered, and requests are taken")
+@line(34, "query clients that do not read their responses, and waiting live tails",
+      "other queries are answered and requests are accepted")
 def readers(folder, fast):
     return checks(folder, "in all", ["tests/e2e/test_query_readers.py"])
 
 
-@line(35, "web pages of other origins that write to a receiver", "refused, but for the origins of cors", fast=True)
+@line(35, "web pages of other origins that write to a receiver",
+      "rejected, except for the origins in cors", fast=True)
 def pages(folder, fast):
     return checks(folder, "in all", ["tests/e2e/test_web_pages.py"])

@@ -294,7 +294,7 @@ ROWS = {
 }
 
 
-@line(28, "what small requests cost: each attack of its table", "each row within what is wanted of it")
+@line(28, "cost of small requests, for each attack in a table of attacks", "each attack within its target")
 def table(folder, fast):
     good, texts = 0, []
     for n, (name, (wanted, measure)) in enumerate(ROWS.items()):

@@ -29,8 +29,9 @@ BODY = otlp.trace_request(1).SerializeToString()
 # --- 12
 
 
-@line(12, "peak RSS, limit 200 MiB, dead backend, overload of both signals, gzip and JSON",
-      "<= 210 MiB; only UNAVAILABLE or 503 with a hint; all is taken within 5 s of the backend's return")
+@line(12, "peak RSS with a limit of 200 MiB, an unreachable backend, and overload of both signals, gzip and JSON",
+      "<= 210 MiB; only UNAVAILABLE or 503 with a retry delay; all requests are accepted within 5 s of the "
+      "backend's return")
 def overload(folder, fast):
     sink = Sink()
     late = Late(sink.grpc)
@@ -47,7 +48,8 @@ def overload(folder, fast):
         until(load.all_taken, "recovery", 60)
         took = time.monotonic() - begun
         taken = sum(n for code, n in load.answers.items() if code in ("OK", 200))
-        return Figure(f"{minutes} min: {peak:.0f} MiB; {taken} requests taken, {sum(load.answers.values()) - taken} refused, "
+        return Figure(f"{minutes} min: {peak:.0f} MiB; {taken} requests accepted, "
+                      f"{sum(load.answers.values()) - taken} rejected, "
                       f"{sum(load.wrong.values())} wrongly{' ' + str(dict(load.wrong)) if load.wrong else ''}; recovers in {took:.1f} s",
                       peak <= 210 and not load.wrong and took <= 5)
     finally:
@@ -94,9 +96,9 @@ def growth_mib(bomb, folder, address, limit_mib=200):
         server.kill()
 
 
-@line(13, "worst growth by one request (empty messages, depth, unknown fields, JSON, dictionaries, gzip and zstd bombs, "
-      "profiles of other formats, what is printed, stored or written to a file)",
-      "<= 4 x body + 1 MiB (a bomb: the limit of a body + 1 MiB), never a signal", fast=True)
+@line(13, "largest memory growth by one request (empty messages, depth, unknown fields, JSON, dictionaries, "
+      "gzip and zstd bombs, profiles of other formats, data that is printed, stored or written to a file)",
+      "<= 4 x body + 1 MiB (for a bomb: the limit of a body + 1 MiB), never a crash", fast=True)
 def growth(folder, fast):
     size = 8 * MIB if fast else 64 * MIB - 1024
     worst, text, within, n = 0.0, "", 0, 0
@@ -150,7 +152,7 @@ def answered(data):
 
 
 @line(16, "10,000 idle HTTP/2 connections, after a request on each",
-      "<= 160 MiB growth (16 KiB each), accept still < 10 ms")
+      "<= 160 MiB growth (16 KiB each); a new connection is still accepted in < 10 ms")
 def idle(folder, fast):
     server = Braid(pipelines({"nop": {}}), folder / "braid")
     request = whole_request()
@@ -249,8 +251,8 @@ def trickle(crowd, seconds):
 
 
 @line(17, "1,000 slow clients of each kind (head, body, preface, frame, TLS, reader ...)",
-      "all closed in 30 s, <= 256 KiB held for each, p99 of a healthy client (the median of eleven rounds of 100 requests) "
-      "at most doubles, or stays below a turn of the loop, 5 ms")
+      "all closed in 30 s; <= 256 KiB held for each; p99 of a healthy client (the median of eleven rounds "
+      "of 100 requests) at most doubles, or stays below one loop iteration, 5 ms")
 def slow(folder, fast):
     names = Authority(folder / "pki").server()
     config = pipelines({"nop": {}})

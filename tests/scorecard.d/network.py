@@ -142,7 +142,7 @@ def is_good(one):
 
 
 @line(15, "bad networks, between clients and Braid and between Braid and its backend, 10 s each",
-      "0 of what was acknowledged lost; 60 s later all is delivered, and no connection hangs")
+      "0 acknowledged records lost; 60 s later all are delivered, and no connection hangs")
 def bad_networks(folder, fast):
     done = subprocess.run(["unshare", "--map-root-user", "--net", sys.executable, __file__, str(folder)],
                           capture_output=True, text=True, env=os.environ)

@@ -24,7 +24,7 @@ def tests_run(*suites, **environment):
     return Figure(f"{' '.join(suites)}: {last}", done.returncode == 0)
 
 
-@line(4, "fuzzing of what is read from outside, from the corpus on",
+@line(4, "fuzzing of all parsers of external data, starting from the corpus",
       "60 s each on the replayed corpus, 0 crashes, leaks or timeouts")
 def fuzzing(folder, fast):
     return tests_run("fuzz", FUZZ_SECONDS="60")
@@ -70,8 +70,9 @@ def secretive(sink, folder):
     return config, "".join(key.read_text().splitlines()[1:3])
 
 
-@line(25, "secrets", "a canary in 0 places: logs, metrics, answers, exported data, printed config, a core file; "
-      "what is written has mode 0600", fast=True)
+@line(25, "secrets",
+      "a canary secret is found in 0 places: logs, metrics, responses, exported data, printed "
+      "configuration, a core file; written files have mode 0600", fast=True)
 def secrets(folder, fast):
     sink = Sink()
     config, key = secretive(sink, folder)

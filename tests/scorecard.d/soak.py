@@ -88,8 +88,9 @@ def descriptors(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
-@line(26, "soak: mixed load with faults at random",
-      "resident memory at rest grows by less than 1 MiB an hour; descriptors as before; the ledger exact in all scrapes")
+@line(26, "soak test: mixed load with random faults",
+      "resident memory at rest grows by less than 1 MiB an hour; the number of descriptors is unchanged; "
+      "the ledger is exact in all scrapes")
 def soak(folder, fast):
     minutes = card.minutes(3)
     sinks = [Sink(), Sink()]

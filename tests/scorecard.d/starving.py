@@ -69,8 +69,8 @@ class Scene:
         return "well"
 
 
-@line(21, "memory that runs out anywhere in the process, libraries included (starting, serving and ending)",
-      "0 crashes; it does not start and says why, or it serves again")
+@line(21, "allocation failures anywhere in the process, libraries included (at start, while serving, at the end)",
+      "0 crashes; Braid either reports why it does not start, or serves again")
 def starved(folder, fast):
     scene = Scene(folder)
     try:
