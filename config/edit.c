@@ -24,16 +24,17 @@ void br_edits_release(struct br_edits *edits)
     *edits = (struct br_edits){0};
 }
 
-/* The bytes from..to become `with`; `order` keeps equal places in the order of the edits. */
+/* Replaces the bytes `from` to `to` by `with`. `order` keeps changes at the same offset in the
+ * order of the edits. */
 struct change {
     size_t from, to, order;
-    char *with; /* owned; NULL is nothing */
+    char *with; /* owned; NULL: the bytes are removed */
 };
 
 struct editor {
     const char *text;
     size_t len;
-    size_t *lines; /* where each starts */
+    size_t *lines; /* offset of each line */
     uint32_t n_lines, cap_lines;
     const struct br_edits *edits;
     struct change *changes;
@@ -43,7 +44,7 @@ struct editor {
 
 /* --- Places ---------------------------------------------------------------------------------- */
 
-/* The bytes of a line's end, as YAML 1.1 has them; 0 when there is none. */
+/* Returns the length of the line break at `at` as in YAML 1.1, or 0 if there is none. */
 static size_t edit_break(const struct editor *editor, size_t at)
 {
     const unsigned char *p = (const unsigned char *)editor->text + at;
@@ -78,7 +79,7 @@ static void edit_find_lines(struct editor *editor)
     }
 }
 
-/* Columns are characters. */
+/* Columns count characters, not bytes. */
 static size_t edit_offset(const struct editor *editor, int line, int col)
 {
     if (line < 1 || (uint32_t)line > editor->n_lines)
@@ -104,7 +105,7 @@ static size_t edit_line_start(const struct editor *editor, size_t at)
     return editor->lines[low];
 }
 
-/* Where the line after this place starts. */
+/* Returns the offset of the next line. */
 static size_t edit_next_line(const struct editor *editor, size_t at)
 {
     while (at < editor->len) {
@@ -121,7 +122,8 @@ static size_t edit_start(const struct editor *editor, const struct br_yaml *node
     return edit_offset(editor, node->span.line, node->span.col);
 }
 
-/* Just behind a node. A block's own end mark stands where the next thing starts. */
+/* Returns the offset after a node. libyaml's end mark of a block node is the start of the next
+ * token. */
 static size_t edit_end(const struct editor *editor, const struct br_yaml *node)
 {
     bool block = (node->type == BR_YAML_MAP || node->type == BR_YAML_SEQ) && !node->flow;
@@ -131,7 +133,7 @@ static size_t edit_end(const struct editor *editor, const struct br_yaml *node)
         return end > key ? end : key;
     }
     size_t end = edit_offset(editor, node->span.end_line, node->span.end_col);
-    /* A literal block ends at the start of the line after it. */
+    /* The end mark of a literal block is the start of the next line. */
     while (end > edit_start(editor, node) && strchr(" \r\n", editor->text[end - 1]))
         end--;
     return end;
@@ -147,7 +149,7 @@ static size_t edit_count_blanks(const struct editor *editor, size_t at)
 
 /* --- Changes --------------------------------------------------------------------------------- */
 
-/* Takes `with`. */
+/* Takes ownership of the text of `with`. */
 static void edit_change(struct editor *editor, size_t from, size_t to, struct br_str *with)
 {
     struct change change = {from, to, editor->n_changes, with->data};
@@ -160,7 +162,7 @@ static void edit_change(struct editor *editor, size_t from, size_t to, struct br
     editor->changes[editor->n_changes++] = change;
 }
 
-/* `note` as comment lines, wrapped at words. */
+/* Writes `note` as comment lines, wrapped at words. */
 static void edit_comment(struct br_str *out, const char *note, size_t indent)
 {
     const char *p = note;
@@ -180,7 +182,8 @@ static void edit_comment(struct br_str *out, const char *note, size_t indent)
     }
 }
 
-/* Comments below an entry that stand deeper than it does are about what was in it. */
+/* Comments below an entry with a deeper indentation describe its content and are removed with
+ * it. */
 static size_t edit_past_comments(const struct editor *editor, size_t at, size_t indent)
 {
     while (at < editor->len) {
@@ -214,7 +217,7 @@ static const struct br_edit *edit_cut_of(const struct editor *editor, const stru
     return edit_of(editor, edit_head(parent, index), parent->keys ? BR_EDIT_CUT : BR_EDIT_DROP);
 }
 
-/* Where the run of pairs or items that go ends, which starts at `index`. */
+/* Returns the index after the run of removed pairs or items that starts at `index`. */
 static size_t edit_run_end(const struct editor *editor, const struct br_yaml *parent, size_t index)
 {
     while (index < parent->count && edit_cut_of(editor, parent, index))
@@ -222,7 +225,7 @@ static size_t edit_run_end(const struct editor *editor, const struct br_yaml *pa
     return index;
 }
 
-/* The end of a pair or an item: a key may have nothing behind it. */
+/* Returns the offset after a pair or an item. A key may have no value. */
 static size_t edit_end_of(const struct editor *editor, const struct br_yaml *parent, size_t index)
 {
     size_t key = edit_end(editor, edit_head(parent, index)),
@@ -230,7 +233,8 @@ static size_t edit_end_of(const struct editor *editor, const struct br_yaml *par
     return value > key ? value : key;
 }
 
-/* In braces or brackets: a run, with the comma that parts it from a neighbour that stays. */
+/* Removes a run inside braces or brackets, with the comma that separates it from a remaining
+ * neighbour. */
 static void edit_cut_flow(struct editor *editor, const struct br_yaml *parent, size_t index,
                           size_t end)
 {
@@ -243,7 +247,7 @@ static void edit_cut_flow(struct editor *editor, const struct br_yaml *parent, s
     edit_change(editor, from, to > from ? to : from, &nothing);
 }
 
-/* True when nothing but blanks, and a list's dash, stands before it on its line. */
+/* Returns true if the line contains only blanks, and a dash if `dash` is set, before `start`. */
 static bool edit_is_first(const struct editor *editor, size_t start, bool dash)
 {
     size_t at = edit_line_start(editor, start);
@@ -253,7 +257,7 @@ static bool edit_is_first(const struct editor *editor, size_t start, bool dash)
     return at == start;
 }
 
-/* Where a pair starts, or the dash of an item. */
+/* Returns the offset of a pair, or of an item's dash. */
 static size_t edit_dash(const struct editor *editor, const struct br_yaml *parent, size_t index)
 {
     size_t at = edit_start(editor, edit_head(parent, index));
@@ -265,7 +269,7 @@ static size_t edit_dash(const struct editor *editor, const struct br_yaml *paren
     return dash < at && editor->text[dash] == '-' ? dash : at;
 }
 
-/* One of a run that ends before `run_end`. */
+/* Removes one entry of a run that ends before the index `run_end`. */
 static void edit_cut_block(struct editor *editor, const struct br_yaml *parent, size_t index,
                            size_t run_end)
 {
@@ -295,7 +299,7 @@ static void edit_cut(struct editor *editor, const struct br_yaml *parent, size_t
         edit_cut_block(editor, parent, index, end);
 }
 
-/* Returns the place just after the colon of a key. */
+/* Returns the offset after the colon of a key. */
 static size_t edit_past_colon(const struct editor *editor, const struct br_yaml *key)
 {
     size_t at = edit_end(editor, key);
@@ -315,7 +319,7 @@ static void edit_set(struct editor *editor, const struct br_yaml *key, const str
     edit_change(editor, from, to > from ? to : from, &with);
 }
 
-/* Appends the pairs that a map gets: one per line with `indent`, or separated by commas. */
+/* Appends the pairs to add to a map: one per line with `indent`, or separated by commas. */
 static size_t edit_pairs(const struct editor *editor, const struct br_yaml *key, bool lines,
                          size_t indent, struct br_str *out)
 {
@@ -354,7 +358,7 @@ static void edit_put(struct editor *editor, const struct br_yaml *key, const str
         bool alone = edit_run_end(editor, value, 0) == value->count;
         br_str_printf(&with, "%s%s", text, alone ? "" : ", ");
     } else if (block) {
-        /* Comments above the first pair stay with that pair. */
+        /* Comments above the first pair stay next to that pair. */
         from = to = edit_next_line(editor, edit_past_colon(editor, key));
         br_str_puts(&with, text);
     }
@@ -363,7 +367,7 @@ static void edit_put(struct editor *editor, const struct br_yaml *key, const str
     edit_change(editor, from, to, &with);
 }
 
-/* What stands inside an alias stands elsewhere, and is found there. */
+/* The content of an alias is edited at its anchor. */
 static void edit_walk(struct editor *editor, const struct br_yaml *node)
 {
     for (size_t i = 0; i < node->count && !node->alias && !editor->no_memory; i++) {
@@ -391,7 +395,7 @@ static int edit_by_place(const void *left, const void *right)
     return change->order < y->order ? -1 : change->order > y->order;
 }
 
-/* Changes that overlap take away together what each would. */
+/* Where changes overlap, all bytes that any of them removes are removed. */
 static void config_edit_write(const struct editor *editor, struct br_str *out)
 {
     size_t at = 0;

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "config/parts.h"
 
-/* The next free place for an error, or NULL when there is none or no memory for it. */
+/* Returns the next free error, or NULL if the list is full or memory runs out. */
 static struct br_err *errs_next_error(struct br_errs *errs)
 {
     if (errs->n_errors >= BR_ERRS_MAX)
@@ -114,7 +114,7 @@ bool br_errs_full(struct br_errs *errs)
 
 int br_errs_no_memory(struct br_errs *errs)
 {
-    /* Several frames may pass the same failure upwards; one sentence is enough. */
+    /* Several callers may report the same failure; one error is enough. */
     if (errs->n_errors && errs->errors[errs->n_errors - 1].code == BR_ENOMEM)
         return BR_ENOMEM;
     br_errs_add(errs, NULL, NULL, "out of memory, or the configuration needs more than %u MiB",
@@ -153,7 +153,7 @@ static bool errs_comes_before(const struct br_err *left, const struct br_err *ri
     return left->line != right->line ? left->line < right->line : left->col < right->col;
 }
 
-/* Insertion keeps the order of what stands at one place, and there are at most BR_ERRS_MAX. */
+/* Insertion sort keeps the order of errors at the same place, and there are at most BR_ERRS_MAX. */
 static void errs_sort_list(struct br_err *list, size_t count, const char *const *files,
                            size_t n_files)
 {

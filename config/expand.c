@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ${...} and $$ in values, as the Collector's confmap reads them: the innermost reference first,
- * what a reference brings is looked through again, and a value that is nothing but one reference
- * takes the type of what it brings. Depth, count and bytes are bounded because a file may name
- * itself.
+ * Expands ${...} and $$ in values like the Collector's confmap. The innermost reference is expanded
+ * first, and its result is expanded again. A value that consists of a single reference gets the
+ * type of the result. Depth, count and bytes are limited because a file may refer to itself.
  */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/parts.h"
@@ -23,15 +23,15 @@ struct expand {
     struct br_arena *arena;
     struct br_errs *errs;
     size_t n_references, n_bytes;
-    char path[192]; /* of the value that is looked at */
+    char path[192]; /* path of the value being expanded */
 };
 
-/* What a reference brings, before it is read as YAML. */
+/* The text that a reference expands to, before it is parsed as YAML. */
 struct brought {
     const char *text;
     size_t len;
-    const char *file; /* the file it is from, or NULL */
-    bool empty;       /* an empty default: text, and not the null that it is as YAML */
+    const char *file; /* file that contained it, or NULL */
+    bool empty;       /* an empty default: an empty text, although it is null as YAML */
 };
 
 static int expand_node(struct expand *expand, struct br_yaml **node, unsigned level,
@@ -39,13 +39,7 @@ static int expand_node(struct expand *expand, struct br_yaml **node, unsigned le
 static int expand_text(struct expand *expand, const struct br_yaml *at, const char *text,
                        size_t len, unsigned nested, bool keep, struct br_str *out);
 
-static bool expand_starts(const char *text, size_t len, const char *prefix)
-{
-    size_t n = strlen(prefix);
-    return len >= n && memcmp(text, prefix, n) == 0;
-}
-
-/* The position after the brace that closes the reference at `text` ("${"), or 0. */
+/* Returns the length of the reference at `text` ("${") with its closing brace, or 0. */
 static size_t expand_reference_len(const char *text, size_t len)
 {
     size_t open = 0;
@@ -126,7 +120,7 @@ static int expand_bring_file(struct expand *expand, const struct br_yaml *at, co
     return 0;
 }
 
-/* Brings the base64 of a text, as basic authentication sends a name and a password. */
+/* Encodes a text in base64, as basic authentication sends a user name and a password. */
 static int expand_bring_base64(struct expand *expand, const char *text, size_t len,
                                struct brought *ret)
 {
@@ -147,7 +141,7 @@ static int expand_bring_base64(struct expand *expand, const char *text, size_t l
     return kept ? 0 : br_errs_no_memory(expand->errs);
 }
 
-/* The length of a leading "scheme:", or 0. */
+/* Returns the length of a leading "scheme:", or 0. */
 static size_t expand_scheme_len(const char *ref, size_t len)
 {
     size_t n = 0;
@@ -160,15 +154,15 @@ static size_t expand_scheme_len(const char *ref, size_t len)
 static int expand_bring_by_scheme(struct expand *expand, const struct br_yaml *at, const char *ref,
                                   size_t len, struct brought *ret)
 {
-    if (expand_starts(ref, len, "env:"))
+    if (br_bytes_start(ref, len, "env:"))
         return expand_bring_env(expand, at, ref + 4, len - 4, ret);
-    if (expand_starts(ref, len, "file:"))
+    if (br_bytes_start(ref, len, "file:"))
         return expand_bring_file(expand, at, ref + 5, len - 5, ret);
-    if (expand_starts(ref, len, "yaml:")) {
+    if (br_bytes_start(ref, len, "yaml:")) {
         *ret = (struct brought){.text = ref + 5, .len = len - 5};
         return 0;
     }
-    if (expand_starts(ref, len, "base64:"))
+    if (br_bytes_start(ref, len, "base64:"))
         return expand_bring_base64(expand, ref + 7, len - 7, ret);
     size_t scheme = expand_scheme_len(ref, len);
     if (scheme)
@@ -184,23 +178,23 @@ static int expand_check_brought(struct expand *expand, const struct br_yaml *at,
 {
     expand->n_bytes += value->len;
     if (expand->n_bytes > BYTES_MAX) {
-        br_errs_add(expand->errs, at, NULL, "all ${...} together bring in more than %u MiB",
+        br_errs_add(expand->errs, at, NULL, "the results of all ${...} are larger than %u MiB",
                     BYTES_MAX >> 20);
         return BR_ETOOBIG;
     }
     if (br_utf8_valid((const uint8_t *)value->text, value->len) != value->len ||
         memchr(value->text, '\0', value->len))
-        return br_errs_add(expand->errs, at, NULL, "what ${...} brings in here is not UTF-8 text");
+        return br_errs_add(expand->errs, at, NULL, "the result of ${...} is not UTF-8 text");
     return 0;
 }
 
-/* Fetches what the reference "${...}" of `len` bytes names. */
+/* Returns the text that the reference "${...}" of `len` bytes expands to. */
 static int expand_bring(struct expand *expand, const struct br_yaml *at, const char *text,
                         size_t len, unsigned nested, struct brought *ret)
 {
     if (nested >= NESTED_MAX)
         return br_errs_add(expand->errs, at, NULL,
-                           "${...} is nested over %d levels; does it name itself?", NESTED_MAX);
+                           "${...} is nested over %d levels; does it refer to itself?", NESTED_MAX);
     if (++expand->n_references > REFERENCES_MAX)
         return br_errs_add(expand->errs, at, NULL, "more than %d ${...} in all", REFERENCES_MAX);
     struct br_str ref = {.max = BR_YAML_SIZE_MAX};
@@ -235,7 +229,7 @@ static void expand_mark_expanded(struct br_yaml *node)
         expand_mark_expanded(node->items[i]);
 }
 
-/* Reads what was brought as YAML; `*ret` becomes NULL where it is none, and is then plain text. */
+/* Parses the text as YAML. Sets `*ret` to NULL if it is not YAML; it is then plain text. */
 static int expand_parse_brought(struct expand *expand, const struct br_yaml *at,
                                 const struct brought *value, struct br_yaml **ret)
 {
@@ -249,8 +243,8 @@ static int expand_parse_brought(struct expand *expand, const struct br_yaml *at,
     return 0;
 }
 
-/* Text keeps its spelling (also quotes in it) as in the Collector, but for the newline at a file's
- * end, which nobody means; numbers and booleans come as YAML reads them. */
+/* Text keeps its spelling, including quotes, as in the Collector. Only the line feed at the end
+ * of a file is removed. Numbers and booleans are parsed as in YAML. */
 static int expand_text_node(struct expand *expand, const struct br_yaml *at,
                             const struct brought *value, const struct br_yaml *parsed,
                             struct br_yaml **ret)
@@ -275,14 +269,14 @@ static int expand_text_node(struct expand *expand, const struct br_yaml *at,
     return 0;
 }
 
-/* In quotes a text is meant: a token may be "null", or look like a comment. */
+/* In quotes the result is a text, although a token may be "null" or look like a comment. */
 static bool expand_is_quoted_null(const struct br_yaml *at, const struct brought *value,
                                   const struct br_yaml *parsed)
 {
     return at->quoted && value->len && parsed && parsed->type == BR_YAML_NULL;
 }
 
-/* A value that is one reference: whatever type comes. */
+/* Expands a value that is a single reference. The result may have any type. */
 static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned level,
                         unsigned nested)
 {
@@ -317,7 +311,8 @@ static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned l
     return expand_node(expand, node, level, nested + 1);
 }
 
-/* A reference inside longer text: text whatever it brings, as a password with a colon in it. */
+/* Expands a reference inside a longer text. The result is a text whatever it looks like, such as
+ * a password with a colon. */
 static int expand_inside(struct expand *expand, const struct br_yaml *at, const char *text,
                          size_t len, unsigned nested, bool keep, struct br_str *out)
 {
@@ -330,7 +325,8 @@ static int expand_inside(struct expand *expand, const struct br_yaml *at, const 
     return expand_text(expand, at, value.text, value.len, nested + 1, keep, out);
 }
 
-/* `keep` leaves $$ alone: in a reference it is undone once, when the value is looked through. */
+/* Expands a text. `keep` leaves $$ unchanged: inside a reference it is replaced once, when the
+ * result is expanded. */
 static int expand_text(struct expand *expand, const struct br_yaml *at, const char *text,
                        size_t len, unsigned nested, bool keep, struct br_str *out)
 {
@@ -350,7 +346,7 @@ static int expand_text(struct expand *expand, const struct br_yaml *at, const ch
                 return br_errs_add(expand->errs, at, NULL,
                                    "\"${\" without its \"}\"; write \"$${\" for the text itself");
             if (ref == 0) {
-                /* A secret may well have "${" in it. */
+                /* A secret may contain "${". */
                 br_str_add(out, text + i, len - i);
                 return 0;
             }
@@ -363,7 +359,7 @@ static int expand_text(struct expand *expand, const struct br_yaml *at, const ch
     return out->failed ? br_errs_no_memory(expand->errs) : 0;
 }
 
-/* Warns about "$TOKEN" in a file, which other programs expand. */
+/* Warns about "$TOKEN" in a file, which other programs would expand. */
 static void expand_warn_bare(struct expand *expand, const struct br_yaml *node)
 {
     const char *first = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_", *more = "0123456789";
@@ -391,7 +387,7 @@ static int expand_scalar(struct expand *expand, struct br_yaml **node, unsigned 
         return 0;
     if (nested == 0)
         expand_warn_bare(expand, old);
-    if (expand_starts(old->text, old->len, "${") &&
+    if (br_bytes_start(old->text, old->len, "${") &&
         expand_reference_len(old->text, old->len) == old->len)
         return expand_whole(expand, node, level, nested);
     struct br_str text = {.max = BR_YAML_SIZE_MAX};
@@ -413,7 +409,7 @@ static int expand_scalar(struct expand *expand, struct br_yaml **node, unsigned 
     return 0;
 }
 
-/* All mistakes of a file are reported, so one does not end the walk; running out of memory does. */
+/* All errors of a file are reported: an error does not end the walk unless memory runs out. */
 static int expand_node(struct expand *expand, struct br_yaml **node, unsigned level,
                        unsigned nested)
 {

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -22,11 +23,11 @@
         .does = (does_)                                                                            \
     }
 
-/* What is left to do, where several rows say the same. */
+/* Advice that several rows share. */
 #define SEND_OTLP "Clients send OTLP, or a Collector in front translates."
 #define BY_COLLECTOR "A Collector behind Braid can pass them on: export to it with otlp."
 #define NO_SPANS "It brings neither spans nor profiles."
-#define BY_HEADERS "What it adds to requests goes into the exporter's headers."
+#define BY_HEADERS "Set the headers that it adds as the exporter's headers."
 #define GUARD                                                                                      \
     "Listen on loopback, ask for client certificates (tls: client_ca_file), or put a proxy in "    \
     "front."
@@ -52,7 +53,7 @@ static const struct br_foreign rows[] = {
     LACKS(RECEIVER, "skywalking", NULL, "takes spans from SkyWalking's agents", SEND_OTLP),
     LACKS(RECEIVER, "solace", NULL, "takes spans from Solace's broker", SEND_OTLP),
     LACKS(RECEIVER, "zipkin", NULL, "takes spans from Zipkin's clients", SEND_OTLP),
-    /* Receivers of metrics and logs, the usual ones. */
+    /* Common receivers of metrics and logs. */
     LACKS(RECEIVER, "docker_stats", NULL, "reads metrics of containers", NO_SPANS),
     LACKS(RECEIVER, "filelog", "file_log", "reads logs from files", NO_SPANS),
     LACKS(RECEIVER, "fluentforward", "fluent_forward", "takes logs from Fluentd", NO_SPANS),
@@ -63,7 +64,7 @@ static const struct br_foreign rows[] = {
     LACKS(RECEIVER, "k8sobjects", "k8s_objects", "reads objects of the cluster", NO_SPANS),
     LACKS(RECEIVER, "kubeletstats", "kubelet_stats", "reads metrics from the kubelet", NO_SPANS),
     LACKS(RECEIVER, "prometheus", NULL, "scrapes metrics", NO_SPANS),
-    LACKS(RECEIVER, "receiver_creator", NULL, "starts receivers for what an observer finds",
+    LACKS(RECEIVER, "receiver_creator", NULL, "starts receivers for targets that an observer finds",
           NO_SPANS),
     LACKS(RECEIVER, "signalfx", NULL, "takes metrics and logs from SignalFx' agents", NO_SPANS),
     LACKS(RECEIVER, "statsd", NULL, "takes metrics by StatsD", NO_SPANS),
@@ -71,7 +72,7 @@ static const struct br_foreign rows[] = {
     /* Processors. */
     LACKS(PROCESSOR, "cumulativetodelta", "cumulative_to_delta", "changes metrics only", NULL),
     LACKS(PROCESSOR, "deltatocumulative", "delta_to_cumulative", "changes metrics only", NULL),
-    LACKS(PROCESSOR, "geoip", "geo_ip", "adds where an address is",
+    LACKS(PROCESSOR, "geoip", "geo_ip", "adds the location of an address",
           "The backend or a Collector in front can add it."),
     LACKS(PROCESSOR, "groupbyattrs", "group_by_attrs", "moves attributes of spans to resources",
           "Traces mean the same without it."),
@@ -85,8 +86,8 @@ static const struct br_foreign rows[] = {
     LACKS(PROCESSOR, "queued_retry", NULL,
           "held requests until the exporter took them, and the Collector has removed it",
           "Exporters have sending_queue and retry_on_failure."),
-    LACKS(PROCESSOR, "remotetap", "remote_tap", "shows what passes to a WebSocket",
-          "The exporter debug prints what passes."),
+    LACKS(PROCESSOR, "remotetap", "remote_tap", "copies requests to a WebSocket",
+          "The exporter debug prints requests."),
     LACKS(PROCESSOR, "resourcedetection", "resource_detection",
           "adds attributes of the host, the cloud or the container to resources",
           "Set them in OTEL_RESOURCE_ATTRIBUTES of the clients, or by the processor resource."),
@@ -97,9 +98,10 @@ static const struct br_foreign rows[] = {
     LACKS(PROCESSOR, "span", NULL, "renames spans and takes attributes from their names",
           "Let the clients name them, or keep a Collector in front."),
     LACKS(PROCESSOR, "spanmetrics", "span_metrics", "makes metrics of spans", METRICS_OF),
-    LACKS(PROCESSOR, "tail_sampling", NULL, "keeps or drops whole traces by what is in them",
-          "Without it all traces pass: the processor probabilistic_sampler keeps a share of them, a Collector "
-          "behind Braid can go on choosing."),
+    LACKS(
+        PROCESSOR, "tail_sampling", NULL, "keeps or drops whole traces by their content",
+        "All traces pass instead. The processor probabilistic_sampler keeps a share of them, and a "
+        "Collector behind Braid can still choose."),
     LACKS(
         PROCESSOR, "transform", NULL, "changes spans by OTTL statements",
         "The processors attributes, resource, redaction and filter do the usual ones; a Collector "
@@ -121,7 +123,7 @@ static const struct br_foreign rows[] = {
     LACKS(EXPORTER, "kafka", NULL, "writes requests to Kafka topics", BY_COLLECTOR),
     LACKS(EXPORTER, "loadbalancing", "load_balancing",
           "spreads traces over several backends, each trace to one",
-          "One Braid takes what several Collectors did; else put a load balancer in front of the "
+          "One Braid may replace several Collectors; otherwise put a load balancer in front of the "
           "backends, or keep a Collector for this."),
     LACKS(EXPORTER, "logzio", NULL, "sends spans to Logz.io", BY_COLLECTOR),
     LACKS(EXPORTER, "loki", NULL, "sends logs to Loki", NULL),
@@ -142,7 +144,7 @@ static const struct br_foreign rows[] = {
     LACKS(EXPORTER, "zipkin", NULL, "sends spans to Zipkin", BY_COLLECTOR),
     SAME(EXPORTER, "logging", NULL, "debug"),
     /* Connectors. */
-    LACKS(CONNECTOR, "count", NULL, "makes metrics of how many there are", METRICS_OF),
+    LACKS(CONNECTOR, "count", NULL, "makes metrics of the number of records", METRICS_OF),
     LACKS(CONNECTOR, "datadog", NULL, "makes Datadog's statistics of spans", METRICS_OF),
     LACKS(CONNECTOR, "exceptions", NULL, "makes metrics and logs of exceptions", METRICS_OF),
     LACKS(CONNECTOR, "failover", NULL, "sends to a second pipeline when the first one fails",
@@ -154,8 +156,8 @@ static const struct br_foreign rows[] = {
     LACKS(CONNECTOR, "roundrobin", "round_robin", "spreads requests over pipelines",
           "Braid runs one pipeline on several cores: service::workers."),
     LACKS(CONNECTOR, "routing", NULL, "chooses a pipeline by attributes",
-          "Give each destination a pipeline whose filter keeps what is its own."),
-    LACKS(CONNECTOR, "servicegraph", "service_graph", "makes metrics of who calls whom",
+          "Give each destination a pipeline with a filter for its data."),
+    LACKS(CONNECTOR, "servicegraph", "service_graph", "makes metrics of calls between services",
           METRICS_OF),
     LACKS(CONNECTOR, "signaltometrics", "signal_to_metrics", "makes metrics of spans", METRICS_OF),
     LACKS(CONNECTOR, "spanmetrics", "span_metrics", "makes metrics of spans", METRICS_OF),
@@ -168,18 +170,18 @@ static const struct br_foreign rows[] = {
     LACKS(EXTENSION, "asapclient", "asap_client", "signs requests", BY_HEADERS),
     LACKS(EXTENSION, "azureauth", "azure_auth", "gets tokens for Azure", BY_COLLECTOR),
     LACKS(EXTENSION, "db_storage", NULL, "keeps queues in a database", "Queues are in memory."),
-    LACKS(EXTENSION, "docker_observer", NULL, "finds what receivers could be started for", NULL),
+    LACKS(EXTENSION, "docker_observer", NULL, "finds targets for receivers", NULL),
     LACKS(EXTENSION, "file_storage", NULL, "keeps queues on disk",
-          "Queues are in memory: what they hold is lost in a crash, not in an orderly end."),
+          "Queues are in memory: their content is lost in a crash, not in an orderly shutdown."),
     LACKS(EXTENSION, "googleclientauth", "google_client_auth", "gets tokens for Google's APIs",
           BY_COLLECTOR),
     LACKS(EXTENSION, "headers_setter", NULL, "passes headers of clients on",
           "batch keeps them apart by metadata_keys, and the exporter's headers are fixed."),
-    LACKS(EXTENSION, "host_observer", NULL, "finds what receivers could be started for", NULL),
+    LACKS(EXTENSION, "host_observer", NULL, "finds targets for receivers", NULL),
     LACKS(EXTENSION, "http_forwarder", NULL, "passes HTTP requests on", NULL),
     LACKS(EXTENSION, "jaegerremotesampling", "jaeger_remote_sampling",
-          "tells Jaeger's SDKs what to sample", "Another server has to tell them."),
-    LACKS(EXTENSION, "k8s_observer", NULL, "finds what receivers could be started for", NULL),
+          "configures the sampling of Jaeger's SDKs", "Run another server for that."),
+    LACKS(EXTENSION, "k8s_observer", NULL, "finds targets for receivers", NULL),
     LACKS(EXTENSION, "oauth2client", "oauth2_client", "gets tokens by OAuth 2", BY_COLLECTOR),
     LACKS(EXTENSION, "oidc", NULL, "checks tokens of clients", GUARD),
     LACKS(EXTENSION, "redis_storage", NULL, "keeps queues in Redis", "Queues are in memory."),
@@ -188,8 +190,8 @@ static const struct br_foreign rows[] = {
     IDLE(EXTENSION, "memory_ballast", NULL, "it tunes Go's collector"),
     IDLE(EXTENSION, "opamp", NULL, "it reports to a management server, and Braid does not"),
     IDLE(EXTENSION, "pprof", NULL,
-         "it shows Go's own profiles; the receiver pprof is another thing"),
-    IDLE(EXTENSION, "zpages", NULL, "it shows pages about the Collector; /metrics is here"),
+         "it shows Go's own profiles; the receiver pprof is a different component"),
+    IDLE(EXTENSION, "zpages", NULL, "it shows pages about the Collector; Braid has /metrics"),
     SAME(EXTENSION, "healthcheckv2", "health_check_v2", "health_check"),
 };
 
@@ -260,9 +262,9 @@ bool br_foreign_is_harmless(const char *type)
 static const struct {
     const char *section, *key, *text;
 } keys[] = {
-    {"receivers", "auth", "Braid does not check who sends. " GUARD},
+    {"receivers", "auth", "Braid does not authenticate clients. " GUARD},
     {"receivers", "middlewares", "Braid has no middlewares"},
-    {"extensions", "auth", "Braid does not check who asks. " GUARD},
+    {"extensions", "auth", "Braid does not authenticate clients. " GUARD},
     {"extensions", "middlewares", "Braid has no middlewares"},
     {"exporters", "auth",
      "Braid has no authenticators: put the headers that it sends into `headers`, such as headers: "
@@ -292,7 +294,7 @@ const char *br_foreign_key(const char *path, const char *key)
     for (size_t i = 0; i < BR_COUNT(keys); i++) {
         size_t len = strlen(keys[i].section);
         if (strcmp(keys[i].key, key) == 0 && strncmp(path, keys[i].section, len) == 0 &&
-            strncmp(path + len, "::", 2) == 0)
+            br_text_starts(path + len, "::"))
             return keys[i].text;
     }
     return NULL;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Texts that are more than a number: durations as Go's time.ParseDuration reads them, and endpoints
- * as net.SplitHostPort does.
+ * Parses durations like Go's time.ParseDuration and endpoints like net.SplitHostPort.
  */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "config/option.h"
 
@@ -26,7 +26,7 @@ static bool format_unit_ns(const char *text, size_t len, uint64_t *ret)
         {"ms", 1000000},     {"s", 1000000000}, {"m", 60000000000},  {"h", 3600000000000},
     };
     for (size_t i = 0; i < BR_COUNT(units); i++) {
-        if (strlen(units[i].name) == len && memcmp(units[i].name, text, len) == 0) {
+        if (br_bytes_are(text, len, units[i].name)) {
             *ret = units[i].ns;
             return true;
         }
@@ -48,7 +48,8 @@ static bool format_read_digits(const char **text, uint64_t *ret)
     return true;
 }
 
-/* What the digits after the point are of `unit`; a 19th digit is less than any unit can show. */
+/* Returns the value of the digits after the point, in nanoseconds. The 19th and later digits are
+ * too small for any unit. */
 static uint64_t format_read_fraction(const char **text, uint64_t unit)
 {
     enum { DIGITS_MAX = 18 };
@@ -62,7 +63,7 @@ static uint64_t format_read_fraction(const char **text, uint64_t unit)
     return (uint64_t)((wide)v * unit / scale);
 }
 
-/* One number with its unit. */
+/* Parses one number with its unit. */
 static bool format_read_term(const char **text, uint64_t *ret)
 {
     uint64_t whole, unit;
@@ -149,7 +150,7 @@ bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port)
     return true;
 }
 
-/* Writes less than a minute: seconds with a fraction, or a smaller unit for less than one. */
+/* Writes less than a minute: in seconds with a fraction, or in a smaller unit below one second. */
 static void format_seconds(uint64_t ns, char *out, size_t size)
 {
     uint64_t fraction = ns % 1000000000;

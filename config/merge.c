@@ -6,10 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "config/parts.h"
 
-/* The arena may keep `text` across a failed read; both die together. */
+/* The arena may keep `text` after a failed read; both are freed together. */
 static int config_merge_read_all(int fd, struct br_arena *arena, const char **ret, size_t *ret_len,
                                  const char **ret_why)
 {
@@ -60,7 +61,7 @@ struct merge {
     struct br_yaml *tree;
 };
 
-/* `into` takes over the pairs of `from`. A key's place is that of the one that wins. */
+/* Moves the pairs of `from` into `into`. A key takes the position of the pair that is kept. */
 static int merge_maps(struct merge *merge, struct br_yaml *into, const struct br_yaml *from)
 {
     for (size_t i = 0; i < from->count; i++) {
@@ -84,7 +85,7 @@ static int merge_maps(struct merge *merge, struct br_yaml *into, const struct br
     return 0;
 }
 
-/* A map of one pair. */
+/* Returns a map of one pair. */
 static struct br_yaml *config_merge_wrap(struct merge *merge, const struct br_yaml *at,
                                          const char *key, size_t len, struct br_yaml *value)
 {
@@ -95,7 +96,7 @@ static struct br_yaml *config_merge_wrap(struct merge *merge, const struct br_ya
     return map;
 }
 
-/* Makes {a: {b: value}} of "a::b" and merges it in. */
+/* Merges {a: {b: value}} for the path "a::b". */
 static int merge_path(struct merge *merge, const struct br_yaml *at, const char *path,
                       const char *separator, struct br_yaml *value)
 {
@@ -181,28 +182,23 @@ static int merge_env(struct merge *merge, const char *uri)
     return text ? merge_text(merge, text, strlen(text), uri) : 0;
 }
 
-static bool config_merge_starts(const char *text, const char *prefix)
-{
-    return strncmp(text, prefix, strlen(prefix)) == 0;
-}
-
 static int merge_uri(struct merge *merge, const char *uri)
 {
     struct br_yaml at = {.file = uri};
-    if (config_merge_starts(uri, "file:"))
+    if (br_text_starts(uri, "file:"))
         return merge_file(merge, uri + strlen("file:"));
-    if (config_merge_starts(uri, "env:"))
+    if (br_text_starts(uri, "env:"))
         return merge_env(merge, uri);
-    if (config_merge_starts(uri, "yaml:"))
+    if (br_text_starts(uri, "yaml:"))
         return merge_text(merge, uri + strlen("yaml:"), strlen(uri + strlen("yaml:")), "yaml");
-    if (config_merge_starts(uri, "http:") || config_merge_starts(uri, "https:"))
+    if (br_text_starts(uri, "http:") || br_text_starts(uri, "https:"))
         return br_errs_add(
             merge->errs, &at, NULL,
-            "a configuration comes from a file, env: or yaml:, not over the network");
+            "a configuration is read from a file, env: or yaml:, not over the network");
     return merge_file(merge, uri);
 }
 
-/* Columns count within the whole argument, as the user typed it. */
+/* Columns count from the start of the argument that the user typed. */
 static void config_merge_shift(struct br_yaml *node, int by)
 {
     if (node->line == 1)
@@ -248,7 +244,7 @@ static int config_merge_no_sources(struct merge *merge)
                        "no configuration is given: use --config file.yaml");
 }
 
-/* Errors of one source do not hide those of the next. */
+/* An error in one source does not hide those of the next. */
 static int merge_all(struct merge *merge)
 {
     const struct br_config_sources *sources = merge->sources;

@@ -13,7 +13,7 @@
 #include "config/foreign.h"
 #include "config/parts.h"
 
-#define NAMES_MAX 128 /* of one table, aliases included */
+#define NAMES_MAX 128 /* names in one table, including aliases */
 #define CHOICES_SIZE 320
 
 struct reader {
@@ -30,7 +30,7 @@ static int option_worse(int left, int right)
     return left == BR_ENOMEM || right == 0 ? left : right;
 }
 
-/* "must be <wanted>, got ..." at the value. */
+/* Adds the error "must be <wanted>, got ..." at the value. */
 static int option_refuse(struct reader *reader, const struct br_yaml *node, const char *path,
                          const char *wanted)
 {
@@ -46,8 +46,7 @@ static int option_refuse_secret(struct reader *reader, const struct br_yaml *nod
                        node->type == BR_YAML_MAP ? "a map" : "a list");
 }
 
-/* Numbers and booleans are written without quotes; what came from ${...} has no quotes of its own.
- */
+/* Numbers and booleans are written without quotes. The result of ${...} counts as unquoted. */
 static bool option_is_plain(const struct br_yaml *node)
 {
     return node->type == BR_YAML_SCALAR && (!node->quoted || node->expanded);
@@ -74,8 +73,8 @@ static int option_read_bool(struct reader *reader, const struct br_yaml *node, c
     return 0;
 }
 
-/* Decimal without leading zeros (which YAML 1.1 took for octal) or 0x; digits may be grouped by
- * underscores, as the Collector's YAML reader has it. */
+/* Parses a decimal number without leading zeros (octal in YAML 1.1), or one with 0x. Digits may
+ * be grouped by underscores, as in the Collector's YAML reader. */
 static bool option_parse_int(const char *grouped, int64_t *ret)
 {
     char digits[64];
@@ -209,7 +208,7 @@ static int option_choice_index(const struct br_option *option, const char *text)
     return -1;
 }
 
-/* "one of a, b"; as many of them as fit. */
+/* Writes "one of a, b" with as many choices as fit. */
 static void option_say_choices(const struct br_option *option, char out[CHOICES_SIZE])
 {
     struct br_str str = {.data = out, .cap = CHOICES_SIZE, .max = CHOICES_SIZE - 1, .fixed = true};
@@ -252,7 +251,7 @@ static int option_read_strings(struct reader *reader, const struct br_yaml *node
     return rc;
 }
 
-/* RFC 9110, 5.6.2: token. */
+/* A token of RFC 9110 section 5.6.2. */
 static bool option_is_token(const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -261,7 +260,8 @@ static bool option_is_token(const char *text, size_t len)
     return len > 0;
 }
 
-/* RFC 9110, 5.5: no control characters but the tab. A key file's line end is the usual one. */
+/* RFC 9110 section 5.5 allows no control characters except the tab. The usual cause is the line
+ * feed at the end of a key file. */
 static bool option_is_field_value(const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -274,28 +274,30 @@ static int option_read_header(struct reader *reader, const struct br_yaml *name,
                               const struct br_yaml *value, const char *path, struct br_headers *out)
 {
     if (!option_is_token(name->text, name->len))
-        return br_errs_add(reader->errs, name, path,
-                           "the name of a header has letters, digits, dashes and the like only");
+        return br_errs_add(
+            reader->errs, name, path,
+            "a header name may contain only letters, digits, dashes and similar characters");
     const char *text = value->brought ? value->brought : value->text;
     size_t len = value->brought ? value->brought_len : value->len;
     if (text && !option_is_field_value(text, len))
-        return br_errs_add(reader->errs, value, path,
-                           "the value of a header has no line end and no other control character");
+        return br_errs_add(
+            reader->errs, value, path,
+            "a header value must not contain line breaks or other control characters");
     out->names[out->count] = name->text;
     return option_read_secret(reader, value, path, &out->values[out->count++]);
 }
 
-/* One element of the list form, {name, value}. */
+/* Reads an element of the list form, {name, value}. */
 static int option_read_header_pair(struct reader *reader, const struct br_yaml *node,
                                    const char *path, struct br_headers *out)
 {
     const struct br_yaml *name = br_yaml_get(node, "name"), *value = br_yaml_get(node, "value");
-    if (node->type != BR_YAML_MAP || node->count != 2 || !name || !value ||
-        name->type != BR_YAML_SCALAR || !name->len)
+    bool named = name && name->type == BR_YAML_SCALAR && name->len;
+    if (node->type != BR_YAML_MAP || node->count != 2 || !named || !value)
         return br_errs_add(reader->errs, node, path, "must be a map with a name and a value");
     for (size_t i = 0; i < out->count; i++)
         if (strcmp(out->names[i], name->text) == 0)
-            return br_errs_add(reader->errs, name, path, "the header \"%s\" is here twice",
+            return br_errs_add(reader->errs, name, path, "the header \"%s\" is defined twice",
                                name->text);
     return option_read_header(reader, name, value, path, out);
 }
@@ -328,7 +330,7 @@ static int option_read_headers(struct reader *reader, const struct br_yaml *node
     return rc;
 }
 
-/* The row with that name or alias, or NULL. */
+/* Returns the row with that name or alias, or NULL. */
 static const struct br_option *option_find_row(const struct br_option *table, const char *key)
 {
     while (table && table->name && strcmp(table->name, key) != 0 &&
@@ -337,7 +339,7 @@ static const struct br_option *option_find_row(const struct br_option *table, co
     return table && table->name ? table : NULL;
 }
 
-/* The map without one of its keys; NULL when there is no memory. */
+/* Returns a copy of the map without one of its keys, or NULL if memory runs out. */
 static struct br_yaml *option_without(struct reader *reader, const struct br_yaml *map, size_t key)
 {
     struct br_yaml *rest = br_yaml_new(reader->arena, BR_YAML_MAP, map);
@@ -347,7 +349,7 @@ static struct br_yaml *option_without(struct reader *reader, const struct br_yam
     return rest;
 }
 
-/* The Collector's optional sections may say themselves, by `enabled`, whether they are there. */
+/* Optional sections of the Collector may enable or disable themselves with the key `enabled`. */
 static int option_read_present(struct reader *reader, const struct br_option *option,
                                const struct br_yaml *node, const char *path, void *field)
 {
@@ -398,7 +400,7 @@ static int option_read_nested(struct reader *reader, const struct br_option *opt
                               const struct br_yaml *node, const struct br_yaml *at,
                               const char *path, const char *name, void *field)
 {
-    /* An error's path is cut when it is filled; sub-tables need all of it for theirs. */
+    /* br_err cuts a path when it stores it; sub-tables need the whole path. */
     const char *whole = br_arena_printf(reader->arena, "%s%s%s", path, *path ? "::" : "", name);
     if (!whole)
         return br_errs_no_memory(reader->errs);
@@ -409,7 +411,7 @@ static int option_read_nested(struct reader *reader, const struct br_option *opt
     return option_read_table(reader, option->sub, node, at, whole, field);
 }
 
-/* Reads a value that is there and not null. */
+/* Reads a value that is present and not null. */
 static int option_read_value(struct reader *reader, const struct br_option *option,
                              const struct br_yaml *node, const char *map_path, const char *name,
                              void *field)
@@ -446,7 +448,7 @@ static int option_read_value(struct reader *reader, const struct br_option *opti
     return 0;
 }
 
-/* STRUCT has no default of its own: its fields have theirs. */
+/* A STRUCT has no default; its fields do. */
 static void option_set_default(const struct br_option *option, void *field)
 {
     static const size_t sizes[] = {
@@ -495,7 +497,7 @@ static void option_set_default(const struct br_option *option, void *field)
     }
 }
 
-/* The index of the row's key in the map, by either spelling; `node->n` when it has none. */
+/* Returns the index in the map of the row's key or alias, or `node->count`. */
 static size_t option_find_key(const struct br_option *option, const struct br_yaml *node)
 {
     size_t at = br_yaml_index(node, option->name);
@@ -533,7 +535,7 @@ static int option_check_required(struct reader *reader, const struct br_option *
                        option->name, choices[0] ? ": " : "", choices);
 }
 
-/* Returns the value at a path of keys, "a::b", below a map, or NULL. */
+/* Returns the value at a path of keys, such as "a::b", below a map, or NULL. */
 static const struct br_yaml *option_at(const struct br_yaml *map, const char *path)
 {
     char key[64];
@@ -603,7 +605,7 @@ static int option_read_row(struct reader *reader, const struct br_option *option
     return option_read_value(reader, option, value, path, key->text, field);
 }
 
-/* Lists what would be right where that is short enough to be read. */
+/* Lists the valid names if the list is short enough to read. */
 static void option_say_known(const char *const *names, size_t count, char *out, size_t size)
 {
     struct br_str str = {.data = out, .cap = size, .max = size - 1, .fixed = true};
@@ -614,7 +616,7 @@ static void option_say_known(const char *const *names, size_t count, char *out, 
         out[0] = '\0';
 }
 
-/* Returns the one section of the table that has the key, or NULL. */
+/* Returns the section of the table that has the key if it is the only one, or NULL. */
 static const struct br_option *option_find_home(const struct br_option *table, const char *key)
 {
     const struct br_option *home = NULL;
@@ -659,8 +661,7 @@ static int option_refuse_key(struct reader *reader, const struct br_option *tabl
                         known);
 }
 
-/* A key of the Collector's without a value, or with an empty list, means there what its absence
- * means. */
+/* In the Collector, a key without a value or with an empty list is equivalent to its absence. */
 static bool option_says_nothing(const struct br_yaml *key, const struct br_yaml *value,
                                 const char *path)
 {
@@ -679,7 +680,7 @@ static int option_check_keys(struct reader *reader, const struct br_option *tabl
     return rc;
 }
 
-/* Something else where a map belongs. */
+/* Reports a value that should be a map. */
 static int option_refuse_text(struct reader *reader, const struct br_yaml *node, const char *path)
 {
     char shown[BR_SHOWN_SIZE], slip[BR_SHOWN_SIZE + 80];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Option tables: a component describes its settings as a constant array of rows, and one function
- * reads a YAML map into a struct by them. Names, defaults and units are the Collector's.
+ * reads a YAML map into a struct by them. Names, defaults and units are those of the Collector.
  *
- * A row's field must have the C type that its kind says (checked at compile time by BR_OPT). Fields
- * start from the row's default; strings and lists live in the arena that the reading was given.
+ * A row's field must have the C type of its kind, which BR_OPT checks at compile time. Fields are
+ * initialised to the row's default. Strings and lists are allocated in the arena of the call.
  */
 #pragma once
 
@@ -15,7 +15,7 @@
 #include "base/arena.h"
 #include "config/yaml.h"
 
-/* Text that no log, error or dump shows. */
+/* A text that is never written to a log, an error or a dump. */
 struct br_secret {
     const char *text; /* NULL: not set */
 };
@@ -27,15 +27,16 @@ struct br_strings {
 
 #define BR_HEADERS_MAX 48
 
-/* name -> secret, as `headers:`; names keep their spelling, in the file's order. Names are tokens
- * and values have no control characters, as RFC 9110 wants them; at most BR_HEADERS_MAX. */
+/* Names and secret values, as in `headers:`. Names keep their spelling and the order of the
+ * file. As RFC 9110 requires, names are tokens and values have no control characters. There are
+ * at most BR_HEADERS_MAX. */
 struct br_headers {
     const char **names;
     struct br_secret *values;
     size_t count;
 };
 
-/* A list or a map of sub-structs: `n` elements of the row's `size` bytes at `v`. */
+/* A list or a map of sub-structs, each of the row's `size` bytes. */
 struct br_structs {
     void *items;
     size_t count;
@@ -47,27 +48,29 @@ enum br_option_kind {
     BR_OPT_DOUBLE,   /* double, within min..max */
     BR_OPT_DURATION, /* uint64_t nanoseconds; Go's form ("1h5m", "300ms", "1.5s", "0"), not negative
                       */
-    BR_OPT_STRING,   /* const char *, NULL when unset and without default */
+    BR_OPT_STRING,   /* const char *, NULL if unset and without a default */
     BR_OPT_SECRET,   /* struct br_secret */
     BR_OPT_ENUM,     /* int: index into `choices` */
-    BR_OPT_STRINGS,  /* struct br_strings; a single scalar counts as a list of one */
-    BR_OPT_HEADERS,  /* struct br_headers: a map, or the list form [{name, value}] */
-    BR_OPT_STRUCT,   /* a struct in place, described by `sub`; always has its defaults */
-    BR_OPT_PRESENT, /* pointer to a struct described by `sub`; NULL when the key is absent, defaults
-                       when it is there with nothing */
-    BR_OPT_LIST,    /* struct br_structs: a sequence of maps described by `sub` */
-    BR_OPT_VALUE,   /* const struct br_yaml *: kept as it is, NULL when absent */
-    BR_OPT_IGNORED, /* no field: a key of the Collector's that is read and has no effect here
-                       (warning) */
+    BR_OPT_STRINGS,  /* struct br_strings; a scalar counts as a list of one */
+    BR_OPT_HEADERS,  /* struct br_headers: a map, or a list of {name, value} */
+    BR_OPT_STRUCT,   /* an embedded struct, described by `sub`; always has its defaults */
+    /* pointer to a struct described by `sub`; NULL if the key is absent, with defaults if the
+     * key has no value */
+    BR_OPT_PRESENT,
+    BR_OPT_LIST,  /* struct br_structs: a list of maps described by `sub` */
+    BR_OPT_VALUE, /* const struct br_yaml *: the node itself; NULL if absent */
+    /* no field: a key of the Collector that is accepted and has no effect (warning) */
+    BR_OPT_IGNORED,
 };
 
 struct br_option {
     const char *name;
     const char *alias; /* another spelling, or NULL */
-    const char *now;   /* not NULL: the row is an older spelling, read with a warning, of the key at
-                          this path below the table ("keepalive::idle_timeout"), whose row precedes
-                          it and whose field it sets */
-    bool negated;      /* BOOL of an older spelling: the opposite of its value is meant */
+    /* not NULL: the row is an older spelling of the key at this path below the table
+     * ("keepalive::idle_timeout"). It is accepted with a warning and sets that key's field. That
+     * key's row precedes it. */
+    const char *now;
+    bool negated; /* BOOL of an older spelling: its value is inverted */
     enum br_option_kind kind;
     size_t offset;
     bool required;
@@ -77,14 +80,14 @@ struct br_option {
         double real;
         const char *string; /* STRING, SECRET, DURATION ("200ms"), ENUM (one of `choices`) */
     } def;
-    double min, max;             /* INT and DOUBLE: both 0 means no limit */
+    double min, max;             /* INT and DOUBLE: both 0: no limit */
     const char *const *choices;  /* ENUM: NULL-terminated */
-    const struct br_option *sub; /* STRUCT, PRESENT, LIST: terminated by a row without name */
+    const struct br_option *sub; /* STRUCT, PRESENT, LIST: terminated by a row without a name */
     size_t size;                 /* PRESENT, LIST: sizeof the sub-struct */
     const char *help;            /* one line for the README and `components` */
 };
 
-/* Rows. `type` is the struct, `field` its member. BR_OPT_END ends a table. */
+/* Macros for rows. `type` is the struct, `field` its member. BR_OPT_END ends a table. */
 #define BR_OPT_FIELD(type, field, ctype)                                                           \
     (offsetof(type, field) +                                                                       \
      0 * sizeof(struct {                                                                           \
@@ -162,7 +165,7 @@ struct br_option {
     {                                                                                              \
         .name = (key), .kind = BR_OPT_IGNORED, .help = (text)                                      \
     }
-/* An older spelling of the key at `path`, whose field is `field` and has the type `ctype`. */
+/* An older spelling of the key at `path`, whose field `field` has the type `ctype`. */
 #define BR_OLDER(kind_, type, field, ctype, key, path)                                             \
     {                                                                                              \
         .name = (key), .kind = (kind_), .offset = BR_OPT_FIELD(type, field, ctype), .now = (path), \
@@ -178,21 +181,22 @@ struct br_option {
         .name = NULL                                                                               \
     }
 
-/* Reads `node` (a MAP, or NULL/a NULL node for all defaults) into `out`, whose size is that of the
- * struct that the table describes and whose fields need not be set. `path` starts every error.
- * Unknown keys name the nearest known one. Returns 0, or BR_EINVAL or BR_ENOMEM with errors added;
- * then `out` may be partly filled. */
+/* Reads `node` (a MAP, or NULL or a NULL node for all defaults) into `out`, the struct that the
+ * table describes. Its fields need not be initialised. `path` is the prefix of every error's
+ * path. An unknown key is reported with the nearest known one. Returns 0, or BR_EINVAL or
+ * BR_ENOMEM with errors added; `out` may then be partly filled. */
 int br_options_read(const struct br_option *table, const struct br_yaml *node, const char *path,
                     void *out, struct br_arena *arena, struct br_errs *errs);
 
-/* Reads a Go duration of `text` into nanoseconds; false when it is none or is negative. */
+/* Parses a Go duration into nanoseconds. Returns false if `text` is not a duration or is
+ * negative. */
 bool br_duration_parse(const char *text, uint64_t *ret_ns);
 
-/* Writes a duration as br_duration_parse reads it, in the largest units that are exact: "1h30m",
+/* Writes a duration in the syntax of br_duration_parse, in the largest exact units: "1h30m",
  * "1.5s", "200ms", "0s". Returns `out`. */
 #define BR_DURATION_SIZE 48
 const char *br_duration_format(uint64_t ns, char out[BR_DURATION_SIZE]);
 
-/* A host and a port out of "host:port", "[::1]:port", ":port". `host` needs 256 bytes. Returns
- * false when there is no port or it is not 0 to 65535. */
+/* Parses "host:port", "[::1]:port" or ":port". `host` needs 256 bytes. Returns false if there is
+ * no port or it is not from 0 to 65535. */
 bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port);

@@ -44,7 +44,7 @@ static struct br_yaml **yaml_tree_grown(struct br_arena *arena, struct br_yaml *
 int br_yaml_append(struct br_arena *arena, struct br_yaml *node, struct br_yaml *key,
                    struct br_yaml *value)
 {
-    /* The room is 4, 8, 16, ... and therefore known without being kept. */
+    /* The capacity is 4, 8, 16, ... and follows from the count. */
     size_t n = node->count;
     if (n == 0 || (n >= 4 && (n & (n - 1)) == 0)) {
         struct br_yaml **items = yaml_tree_grown(arena, node->items, n);
@@ -158,13 +158,14 @@ const char *br_yaml_slip(const struct br_yaml *node, char out[BR_SHOWN_SIZE + 80
     if (!plain)
         return out;
     if (strstr(text, NO_BREAK_SPACE))
-        (void)snprintf(out, size, "; it has a no-break space in it, where YAML wants a plain one");
+        (void)snprintf(out, size,
+                       "; it contains a no-break space, where YAML requires a plain one");
     else if (!text[key] && node->own_line && br_yaml_look(text) == BR_LOOK_TEXT)
-        (void)snprintf(out, size, "; a colon is missing behind it");
+        (void)snprintf(out, size, "; a colon is missing after it");
     else if (text[key] == ':' && text[key + 1])
-        (void)snprintf(out, size, "; a space is missing behind its first colon");
+        (void)snprintf(out, size, "; a space is missing after its first colon");
     else if (text[key] && strchr(" \n", text[key]) && node->own_line && key < 64)
-        (void)snprintf(out, size, "; a colon is missing behind \"%.*s\"", (int)key, text);
+        (void)snprintf(out, size, "; a colon is missing after \"%.*s\"", (int)key, text);
     return out;
 }
 

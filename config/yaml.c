@@ -16,7 +16,7 @@ struct anchor {
     struct br_yaml *node;
 };
 
-/* An open map or list, and the key that waits for its value. */
+/* An open map or list, and the key whose value comes next. */
 struct frame {
     struct br_yaml *node;
     struct br_yaml *key;
@@ -28,9 +28,10 @@ struct builder {
     struct br_errs *errs;
     const char *text, *file;
     size_t len, n_nodes, n_documents, depth;
-    struct anchor *anchors; /* newest first, so that a later one of the same name wins */
+    /* newest first, so that the last of several with the same name is found */
+    struct anchor *anchors;
     struct br_yaml *root;
-    bool plain; /* merge keys stay */
+    bool plain; /* merge keys are kept */
     struct frame stack[BR_YAML_DEPTH_MAX];
 };
 
@@ -69,7 +70,7 @@ static int yaml_bad_bytes(struct builder *builder)
                        builder->parser.problem);
 }
 
-/* The start and the length of a line, counted from 0. */
+/* Returns the start and the length of a line, counted from 0. */
 static const char *yaml_line_of(const struct builder *builder, size_t line, size_t *ret_len)
 {
     const char *p = builder->text, *end = builder->text + builder->len;
@@ -80,14 +81,14 @@ static const char *yaml_line_of(const struct builder *builder, size_t line, size
     return p;
 }
 
-/* What is wrong with a line by itself, "" when nothing is; `*ret_at` is the byte where. */
+/* Returns the mistake that a line contains by itself, or "". `*ret_at` is its offset. */
 static const char *yaml_slip_of(const char *line, size_t len, size_t *ret_at)
 {
     size_t start = 0;
     const char *odd = memmem(line, len, "\xc2\xa0", 2);
     *ret_at = odd ? (size_t)(odd - line) : 0;
     if (odd)
-        return "a no-break space stands here; YAML wants a plain one";
+        return "this is a no-break space; YAML requires a plain one";
     while (start < len && strchr(" -", line[start]))
         start++;
     size_t end = start;
@@ -100,13 +101,13 @@ static const char *yaml_slip_of(const char *line, size_t len, size_t *ret_at)
     if (end == start)
         return "";
     if (rest == len || line[rest] == '#')
-        return "a colon is missing behind this key";
+        return "a colon is missing after this key";
     bool glued = line[end] == ':' && end + 1 < len && !strchr(" \r", line[end + 1]);
-    return glued ? "a space is missing behind this colon" : "";
+    return glued ? "a space is missing after this colon" : "";
 }
 
-/* Returns true for "timeout 5s", which is text to YAML, that goes on in the next line; `*ret_at` is
- * the byte behind the key. */
+/* Returns true for a line such as "timeout 5s", which is a text to YAML that continues in the
+ * next line. `*ret_at` is the offset after the key. */
 static bool yaml_lacks_colon(const char *line, size_t len, size_t *ret_at)
 {
     size_t start = 0;
@@ -119,7 +120,7 @@ static bool yaml_lacks_colon(const char *line, size_t len, size_t *ret_at)
     return end > start && end < len && line[end] == ' ' && !memchr(line, ':', len);
 }
 
-/* The parser stumbles over a line that is right because one before it is not. */
+/* The parser may report a correct line because of a mistake in an earlier one. */
 static bool yaml_say_slip(struct builder *builder)
 {
     enum { LOOK_BACK = 8 };
@@ -128,7 +129,7 @@ static bool yaml_say_slip(struct builder *builder)
         const char *text = yaml_line_of(builder, i, &len);
         const char *slip = yaml_slip_of(text, len, &at);
         if (!*slip && i + 1 >= line && yaml_lacks_colon(text, len, &at))
-            slip = "a colon is missing behind this key";
+            slip = "a colon is missing after this key";
         if (!*slip)
             continue;
         struct br_yaml place = {.file = builder->file, .line = (int)i + 1, .col = (int)at + 1};
@@ -138,7 +139,7 @@ static bool yaml_say_slip(struct builder *builder)
     return false;
 }
 
-/* Returns the first typographic quote of a text, or NULL; `*ret_len` is the length of it. */
+/* Returns the first typographic quote of a text, or NULL. `*ret_len` is its length. */
 static const char *yaml_find_quote(const char *text, size_t len, size_t *ret_len)
 {
     static const char *const quotes[] = {"\xe2\x80\x9c", "\xe2\x80\x9d", "\xe2\x80\x9e",
@@ -158,12 +159,12 @@ static int yaml_refuse_quote(struct builder *builder, const struct br_yaml *at, 
                              size_t len)
 {
     return br_errs_add(builder->errs, at, NULL,
-                       "a typographic quote (%.*s) stands here; YAML wants \" or '", (int)len,
+                       "a typographic quote (%.*s) is not a quote in YAML; use \" or '", (int)len,
                        quote);
 }
 
-/* Returns the first template in a text, or NULL. Without `any`, only one that Helm renders counts:
- * other programs have such braces in texts, too. */
+/* Returns the first template in a text, or NULL. Without `any`, only a template of Helm counts,
+ * because texts of other programs contain such braces, too. */
 static const char *yaml_find_template(const char *text, size_t len, bool any)
 {
     static const char *const marks[] = {".Values", ".Release",   ".Chart", ".Capabilities",
@@ -183,11 +184,11 @@ static int yaml_refuse_template(struct builder *builder, const struct br_yaml *a
     (void)snprintf(copy, sizeof copy, "%.*s", (int)(stop ? (size_t)(stop + 2 - text) : len), text);
     return br_errs_add(
         builder->errs, at, NULL,
-        "the template %s is left in; render the file first, as \"helm template\" does",
+        "the template %s was not rendered; render the file first, as \"helm template\" does",
         br_text_show(copy, shown));
 }
 
-/* Looks for a template in the line of an error and in those before it. */
+/* Searches for a template in the line of an error and in earlier lines. */
 static bool yaml_say_template(struct builder *builder, size_t line)
 {
     enum { LOOK_BACK = 4 };
@@ -219,7 +220,7 @@ static bool yaml_say_quote(struct builder *builder, size_t line)
     return true;
 }
 
-/* Characters that mean something to YAML at the start of a text. */
+/* Characters with a meaning in YAML at the start of a text. */
 static bool yaml_say_indicator(struct builder *builder, const char *problem, const char *context)
 {
     const yaml_mark_t *mark = &builder->parser.problem_mark;
@@ -239,7 +240,7 @@ static bool yaml_say_indicator(struct builder *builder, const char *problem, con
     return true;
 }
 
-/* "key: a: b" on one line: the second colon is a part of the text. */
+/* In "key: a: b" the second colon is a part of the text. */
 static bool yaml_say_colon(struct builder *builder)
 {
     const yaml_mark_t *mark = &builder->parser.problem_mark;
@@ -271,17 +272,20 @@ static int yaml_bad_syntax(struct builder *builder)
     const char *context = p->context ? p->context : "";
     if (strstr(problem, "tab character") || yaml_char_at(builder, &p->problem_mark) == '\t')
         return br_errs_add(builder->errs, &at, NULL,
-                           "a tab stands in the indentation; YAML wants spaces");
+                           "the indentation contains a tab; YAML requires spaces");
     if (strstr(context, "quoted scalar") &&
         (strstr(problem, "end of stream") || strstr(problem, "document indicator"))) {
         at = yaml_place(builder, &p->context_mark);
         return br_errs_add(builder->errs, &at, NULL, "the quote that opens here is never closed");
     }
-    bool value = strstr(problem, "mapping values") != NULL;
     if (yaml_say_template(builder, p->problem_mark.line) ||
         yaml_say_quote(builder, p->problem_mark.line) ||
-        yaml_say_indicator(builder, problem, context) || (value && yaml_say_colon(builder)) ||
-        ((value || strstr(problem, "expected ':'")) && yaml_say_slip(builder)))
+        yaml_say_indicator(builder, problem, context))
+        return BR_EINVAL;
+    bool value = strstr(problem, "mapping values") != NULL;
+    if (value && yaml_say_colon(builder))
+        return BR_EINVAL;
+    if ((value || strstr(problem, "expected ':'")) && yaml_say_slip(builder))
         return BR_EINVAL;
     if (!*context || p->context_mark.line == p->problem_mark.line)
         return br_errs_add(builder->errs, &at, NULL, "not valid YAML: %s%s%s", problem,
@@ -301,7 +305,7 @@ static int yaml_count_node(struct builder *builder, const struct br_yaml *at)
 {
     if (++builder->n_nodes <= NODES_MAX)
         return 0;
-    br_errs_add(builder->errs, at, NULL, "more than %d values, counting what aliases repeat",
+    br_errs_add(builder->errs, at, NULL, "more than %d values, including those that aliases repeat",
                 NODES_MAX);
     return BR_ETOOBIG;
 }
@@ -312,7 +316,7 @@ static struct br_yaml_span yaml_span_of(const yaml_event_t *event)
                                  (int)event->end_mark.line + 1, (int)event->end_mark.column + 1};
 }
 
-/* A counted node where the event stands. */
+/* Returns a node at the position of the event, and counts it. */
 static int yaml_make_node(struct builder *builder, enum br_yaml_type type,
                           const yaml_event_t *event, struct br_yaml **ret)
 {
@@ -343,7 +347,7 @@ static int yaml_remember(struct builder *builder, const yaml_char_t *name, struc
     return 0;
 }
 
-/* Gives a finished value, or the start of one, to the map or list that is open. */
+/* Adds a finished value, or the start of one, to the open map or list. */
 static int yaml_attach(struct builder *builder, struct br_yaml *node)
 {
     if (builder->depth == 0) {
@@ -403,7 +407,7 @@ static int yaml_check_duplicates(struct builder *builder, const struct br_yaml *
         return 0;
     char shown[BR_SHOWN_SIZE];
     return br_errs_add(builder->errs, map->keys[second], NULL,
-                       "the key %s is here a second time; the first is at line %d, column %d",
+                       "the key %s is defined twice; the first is at line %d, column %d",
                        br_text_show(map->keys[second]->text, shown), map->keys[first]->line,
                        map->keys[first]->col);
 }
@@ -412,7 +416,7 @@ static int yaml_merge_one(struct builder *builder, struct br_yaml *into, const s
 {
     if (from->type != BR_YAML_MAP)
         return br_errs_add(builder->errs, from, NULL,
-                           "the merge key \"<<\" wants a map or a list of maps");
+                           "the merge key \"<<\" requires a map or a list of maps");
     for (size_t i = 0; i < from->count; i++) {
         if (br_yaml_index(into, from->keys[i]->text) < into->count)
             continue;
@@ -422,7 +426,7 @@ static int yaml_merge_one(struct builder *builder, struct br_yaml *into, const s
     return 0;
 }
 
-/* A map's own keys win over merged ones, and an earlier merged map over a later one. */
+/* A map's keys have precedence over merged ones, and an earlier merged map over a later one. */
 static int yaml_apply_merge_key(struct builder *builder, struct br_yaml *map)
 {
     size_t at = br_yaml_index(map, "<<");
@@ -458,7 +462,7 @@ static int yaml_bad_tag(struct builder *builder, const yaml_event_t *event, cons
                        br_text_show((const char *)tag, shown));
 }
 
-/* Says whether the scalar is text whatever it looks like. */
+/* Determines whether the scalar is a text whatever it looks like. */
 static int yaml_scalar_quoted(struct builder *builder, const yaml_event_t *event, bool *ret)
 {
     const yaml_char_t *tag = event->data.scalar.tag;
@@ -494,7 +498,7 @@ static int yaml_on_scalar(struct builder *builder, const yaml_event_t *event)
     if (odd && (is_key || at_end)) {
         node->col += (int)(odd - text);
         return br_errs_add(builder->errs, node, NULL,
-                           "a no-break space stands here; YAML wants a plain one");
+                           "this is a no-break space; YAML requires a plain one");
     }
     size_t quote_len = 0;
     if (!quoted && yaml_find_quote(text, len < 3 ? len : 3, &quote_len) == text)
@@ -550,7 +554,7 @@ static int yaml_on_close(struct builder *builder, const yaml_event_t *event)
     return rc || builder->plain ? rc : yaml_apply_merge_key(builder, node);
 }
 
-/* Copies keep the place of what they repeat: that is where a mistake has to be mended. */
+/* Copies keep the file position of the original, which is where a mistake must be corrected. */
 static int yaml_copy_tree(struct builder *builder, const struct br_yaml *from, size_t depth,
                           const struct br_yaml *at, struct br_yaml **ret)
 {
@@ -594,7 +598,7 @@ static int yaml_on_alias(struct builder *builder, const yaml_event_t *event)
     for (size_t i = 0; i < builder->depth; i++)
         if (builder->stack[i].node == left->node)
             return br_errs_add(builder->errs, &at, NULL,
-                               "the alias %s stands inside its own anchor",
+                               "the alias %s is inside the anchor that it refers to",
                                br_text_show(name, shown));
     struct br_yaml *copy;
     int rc = yaml_copy_tree(builder, left->node, builder->depth, &at, &copy);

@@ -14,7 +14,6 @@
 
 #define TEXT_MAX (1u << 20)    /* bytes for one item; longer texts are truncated */
 #define WAITING_MAX (4u << 20) /* most bytes of queued text per worker */
-#define LOG_EVERY_MS 60000
 
 enum verbosity { BASIC, NORMAL, DETAILED };
 
@@ -70,13 +69,11 @@ static int debug_check(void *config, const struct br_yaml *node, const char *pat
 {
     struct config *settings = config;
     const struct br_yaml *paths = br_yaml_get(node, "output_paths");
-    char at[256];
     int rc = br_exporter_check(&settings->common, node, path, errs);
     if (rc || settings->output_paths.count)
         return rc;
-    (void)snprintf(at, sizeof at, "%s::output_paths", path);
     if (paths && paths->type == BR_YAML_SEQ)
-        return br_errs_add(errs, paths, at, "must not be empty");
+        return br_errs_add_key(errs, node, path, "output_paths", "must not be empty");
     settings->output_paths.items = br_arena_calloc(arena, 1, sizeof *settings->output_paths.items);
     if (!settings->output_paths.items)
         return BR_ENOMEM;
@@ -213,10 +210,8 @@ static void debug_write(struct state *state);
 static void debug_log_failure(struct state *state, size_t output, const char *why)
 {
     const struct config *config = state->node->config;
-    uint64_t suppressed;
-    if (br_log_allow(&state->limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS, &suppressed))
-        br_warn(&state->node->log, "cannot write to %s: %s", config->output_paths.items[output],
-                why);
+    br_node_warn(state->node, &state->limit, "cannot write to %s: %s",
+                 config->output_paths.items[output], why);
 }
 
 static void debug_free_writing(struct writing *writing)

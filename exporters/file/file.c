@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "core/task.h"
 #include "exporters/file/groups.h"
@@ -14,7 +15,6 @@
 #include "wire/compression.h"
 
 #define MEGABYTE 1048576u /* bytes, as in the Collector */
-#define LOG_EVERY_MS 60000
 #define RETRY_MS 1000
 #define TEXT_MAX (1u << 30)
 #define TEXT_KEPT_MAX (1u << 20)  /* bytes of the text buffer that are kept between requests */
@@ -481,8 +481,8 @@ static int file_exporter_add_groups(struct state *state, struct br_item *item)
         qsort(grouped, n, sizeof *grouped, file_exporter_by_value);
     for (uint32_t from = 0, to; from < n && !rc; from = to) {
         to = from + 1;
-        while (to < n && grouped[to].len == grouped[from].len &&
-               memcmp(grouped[to].value, grouped[from].value, grouped[to].len) == 0)
+        while (to < n && br_bytes_equal(grouped[to].value, grouped[to].len, grouped[from].value,
+                                        grouped[from].len))
             to++;
         struct br_item *piece = file_exporter_piece(item, grouped + from, to - from);
         rc = piece ? file_exporter_add_record(state, item, piece, grouped[from].value,
@@ -507,7 +507,6 @@ static void file_exporter_drop_records(struct writing *writing, uint32_t first)
 static void file_exporter_fail(struct state *state, struct br_item *item, int rc, int error)
 {
     const struct config *config = state->node->config;
-    uint64_t suppressed;
     if (rc == BR_EINVAL || rc == BR_ETOOBIG) {
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
                        "file: the request cannot be written as JSON");
@@ -516,8 +515,7 @@ static void file_exporter_fail(struct state *state, struct br_item *item, int rc
     struct br_outcome outcome =
         br_outcome_retry(BR_STATUS_UNAVAILABLE, RETRY_MS, "file: cannot write to %s: %s",
                          config->path, rc == BR_EIO ? file_writer_reason(error) : "out of memory");
-    if (br_log_allow(&state->limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS, &suppressed))
-        br_warn(&state->node->log, "%s", outcome.text);
+    br_node_warn(state->node, &state->limit, "%s", outcome.text);
     br_item_finish(item, &outcome);
 }
 
@@ -557,12 +555,9 @@ static void file_exporter_finish(struct state *state)
 static void file_exporter_say_reopened(struct state *state)
 {
     const struct config *config = state->node->config;
-    uint64_t suppressed;
-    if (br_log_allow(&state->reopened_limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS,
-                     &suppressed))
-        br_warn(&state->node->log,
-                "%s was deleted, renamed or replaced while it was open; it was opened again",
-                config->path);
+    br_node_warn(state->node, &state->reopened_limit,
+                 "%s was deleted, renamed or replaced while it was open; it was opened again",
+                 config->path);
 }
 
 /* --- Traffic --------------------------------------------------------------------------------- */

@@ -5,14 +5,13 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "egress/call.h"
 #include "exporters/otlp/partial.h"
 #include "otlp/json/json.h"
 #include "wire/grpc.h"
-
-#define LOG_EVERY_MS 60000
 
 struct otlp_sender {
     struct br_node *node;
@@ -30,11 +29,8 @@ struct otlp_sender {
 /* The backend accepted the request; how many records it rejected stays unknown. */
 static void otlp_client_log_unread(struct otlp_sender *sender)
 {
-    uint64_t suppressed;
-    if (br_log_allow(&sender->unread_limit, br_host_mono_ms(sender->node->host), LOG_EVERY_MS,
-                     &suppressed))
-        br_warn(&sender->node->log,
-                "the JSON of a response cannot be read; rejected records in it are not counted");
+    br_node_warn(sender->node, &sender->unread_limit,
+                 "the JSON of a response cannot be read; rejected records in it are not counted");
 }
 
 static struct br_outcome otlp_client_success(const struct br_call *call,
@@ -45,7 +41,7 @@ static struct br_outcome otlp_client_success(const struct br_call *call,
     bool read = true;
     if (!message || !message->len)
         return outcome;
-    if (!exchange->grpc && strncasecmp(exchange->response_type, "application/json", 16) == 0)
+    if (!exchange->grpc && br_text_starts_nocase(exchange->response_type, "application/json"))
         read = otlp_partial_read_json(message->data, message->len, call->item->signal, &outcome);
     else
         otlp_partial_read(message->data, message->len, &outcome);
@@ -136,7 +132,7 @@ static struct br_outcome otlp_client_read_http(const struct br_call *call,
     int64_t ignored;
     if (exchange->http_status >= 200 && exchange->http_status < 300)
         return otlp_client_success(call, message);
-    if (message && strncasecmp(exchange->response_type, "application/x-protobuf", 22) == 0)
+    if (message && br_text_starts_nocase(exchange->response_type, "application/x-protobuf"))
         (void)br_status_decode(message->data, message->len, &code, text, sizeof text, &ignored);
     else if (message)
         (void)snprintf(text, sizeof text, "%.*s",

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -33,7 +34,6 @@ struct pyroscope_push {
 int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labels_len,
                         const struct br_buf *pprof, uint32_t n_records, struct br_part *ret)
 {
-    static const char digits[] = "0123456789abcdef";
     uint8_t id[PYROSCOPE_ID_LEN / 2];
     size_t sample = br_len_size(PYROSCOPE_SAMPLE_PROFILE, pprof->len) +
                     br_len_size(PYROSCOPE_SAMPLE_ID, PYROSCOPE_ID_LEN);
@@ -52,10 +52,7 @@ int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labe
     o = br_put_len(o, PYROSCOPE_SAMPLE_PROFILE, pprof->data, pprof->len);
     o = br_put_varint(o, BR_TAG(PYROSCOPE_SAMPLE_ID, BR_WIRE_LEN));
     o = br_put_varint(o, PYROSCOPE_ID_LEN);
-    for (size_t i = 0; i < sizeof id; i++) {
-        *o++ = (uint8_t)digits[id[i] >> 4];
-        *o++ = (uint8_t)digits[id[i] & 15];
-    }
+    o = br_hex_encode(id, sizeof id, o);
     buf->len = (uint32_t)(o - buf->data);
     *ret = (struct br_part){.kind = BR_PART_OTHER,
                             .n_records = n_records,

@@ -17,7 +17,6 @@
 #include "net/route.h"
 
 #define ENDPOINTS_MAX 16
-#define LOG_EVERY_MS 60000
 #define NS_PER_MS 1000000u
 
 struct basic_auth {
@@ -310,16 +309,12 @@ static int pyroscope_exporter_on_pprof(const struct br_pprof_out *result, struct
 static void pyroscope_exporter_report_dropped(struct batch *batch, struct br_item *item)
 {
     struct state *state = pyroscope_exporter_state_of(batch);
-    uint64_t suppressed;
     for (int i = 0; i < REASONS; i++) {
         if (batch->n_dropped[i] == 0)
             continue;
         br_item_report(item, BR_RESULT_DROPPED, reasons[i], batch->n_dropped[i]);
         item->outcome.n_rejected += batch->n_dropped[i];
-        if (br_log_allow(&state->limit[i], br_host_mono_ms(batch->node->host), LOG_EVERY_MS,
-                         &suppressed))
-            br_warn(&batch->node->log, "dropped, %s: %s (%llu more since the last such line)",
-                    reasons[i], batch->text[i], (unsigned long long)suppressed);
+        br_node_warn(batch->node, &state->limit[i], "dropped, %s: %s", reasons[i], batch->text[i]);
     }
 }
 

@@ -10,7 +10,6 @@
 #include "pipeline/exporter.h"
 #include "storage/store.h"
 
-#define LOG_EVERY_MS 60000
 #define RETRY_MS 1000
 #define CLEAN_MS 10000            /* interval of the removal of old data */
 #define WAITING_BYTES (64u << 20) /* most bytes of queued items per worker */
@@ -125,7 +124,6 @@ static bool store_exporter_directory(const struct config *config, char *out, siz
 static void store_exporter_set_metrics(struct state *state)
 {
     const struct br_store_usage *usage = &state->writing->usage;
-    uint64_t suppressed;
     if (state->node->host->worker)
         return;
     *state->bytes = (double)usage->bytes;
@@ -134,12 +132,11 @@ static void store_exporter_set_metrics(struct state *state)
     *state->unread = (double)usage->n_unread;
     *state->spans = (double)usage->n_spans;
     *state->samples = (double)usage->n_samples;
-    if (usage->n_shortened > (uint64_t)*state->shortened &&
-        br_log_allow(&state->shortened_limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS,
-                     &suppressed))
-        br_warn(&state->node->log,
-                "requests have more labels, names or frames than the store keeps for their size: "
-                "some were dropped (braid_store_shortened_items)");
+    if (usage->n_shortened > (uint64_t)*state->shortened)
+        br_node_warn(
+            state->node, &state->shortened_limit,
+            "requests have more labels, names or frames than the store keeps for their size: "
+            "some were dropped (braid_store_shortened_items)");
     *state->shortened = (double)usage->n_shortened;
 }
 
@@ -187,7 +184,6 @@ static void store_exporter_on_run(struct br_task *task)
 static void store_exporter_fail(struct state *state, struct br_item *item)
 {
     const struct writing *writing = state->writing;
-    uint64_t suppressed;
     if (writing->rc == BR_EINVAL || writing->rc == BR_ETOOBIG) {
         struct br_outcome outcome = br_outcome_reject(
             BR_STATUS_INVALID_ARGUMENT, "store: cannot be stored: %s", writing->err.text);
@@ -196,8 +192,7 @@ static void store_exporter_fail(struct state *state, struct br_item *item)
     }
     struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, RETRY_MS,
                                                  "store: cannot write: %s", writing->err.text);
-    if (br_log_allow(&state->limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS, &suppressed))
-        br_warn(&state->node->log, "%s", outcome.text);
+    br_node_warn(state->node, &state->limit, "%s", outcome.text);
     br_item_finish(item, &outcome);
 }
 

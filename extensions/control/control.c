@@ -11,12 +11,12 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "ingest/http.h"
 #include "wire/multipart.h"
 
 #define IDLE_MS 60000
-#define LOG_EVERY_MS 60000
 #define QUERY_ARENA_MAX BR_REQUEST_HEAD_MAX
 
 static const struct br_option options[] = {
@@ -94,7 +94,7 @@ static bool control_is_allowed(const struct control *control, const struct br_re
 {
     const struct control_config *config = control->node->config;
     const char *value = br_request_header(request, "authorization");
-    if (!value || strncasecmp(value, "Bearer ", 7) != 0)
+    if (!value || !br_text_starts_nocase(value, "Bearer "))
         return false;
     value += 7;
     return control_is_secret(value + strspn(value, " "), config->token.text);
@@ -119,13 +119,9 @@ static bool control_allow_failure(struct control *control)
  * length of the token prevents guessing; the limit only bounds its cost and makes it visible. */
 static void control_reject(struct control *control, struct br_request *request)
 {
-    uint64_t n_suppressed;
     *control->refused += 1;
-    if (br_log_allow(&control->log_limit, br_host_mono_ms(control->node->host), LOG_EVERY_MS,
-                     &n_suppressed))
-        br_warn(&control->node->log,
-                "a request from %s did not have the token (and %llu others before)", request->peer,
-                (unsigned long long)n_suppressed);
+    br_node_warn(control->node, &control->log_limit, "a request from %s did not have the token",
+                 request->peer);
     if (control_allow_failure(control)) {
         control_reply_error(request, 401, &(struct br_header){"www-authenticate", "Bearer"}, NULL,
                             "missing or invalid \"Authorization: Bearer\" header");
@@ -155,7 +151,7 @@ static bool control_read_path(const char *path, uint64_t *ret_id)
 {
     size_t len = sizeof CONTROL_PATH - 1;
     *ret_id = 0;
-    if (strncmp(path, CONTROL_PATH, len) != 0)
+    if (!br_text_starts(path, CONTROL_PATH))
         return false;
     return path[len] == '\0' || (path[len] == '/' && control_parse_id(path + len + 1, ret_id));
 }
@@ -163,7 +159,7 @@ static bool control_read_path(const char *path, uint64_t *ret_id)
 static bool control_is_json(const struct br_request *request)
 {
     const char *type = br_request_header(request, "content-type");
-    return type && strcspn(type, "; \t") == 16 && strncasecmp(type, "application/json", 16) == 0;
+    return type && br_bytes_are_nocase(type, strcspn(type, "; \t"), "application/json");
 }
 
 /* Rejects requests that are invalid regardless of their body. */

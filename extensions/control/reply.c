@@ -3,9 +3,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
+#include "base/time.h"
 #include "extensions/control/control.h"
 
 #define HEADERS_MAX 2
@@ -95,12 +95,8 @@ static void control_reply_put_duration(struct br_str *out, const char *name, uin
 /* Appends a time in the format of RFC 3339, in UTC. */
 static void control_reply_put_time(struct br_str *out, const char *name, uint64_t unix_ns)
 {
-    time_t seconds = (time_t)(unix_ns / 1000000000);
-    struct tm tm;
-    char text[64] = "";
-    if (gmtime_r(&seconds, &tm))
-        (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
-    br_str_printf(out, ",\"%s\":\"%s.%03uZ\"", name, text, (unsigned)(unix_ns / 1000000 % 1000));
+    char text[BR_RFC3339_SIZE];
+    br_str_printf(out, ",\"%s\":\"%s\"", name, br_rfc3339(unix_ns, 3, text));
 }
 
 void control_put_override(struct br_str *out, const struct control_override *override,

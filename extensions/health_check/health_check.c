@@ -7,9 +7,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
+#include "base/time.h"
 #include "ingest/http.h"
 #include "net/hosts.h"
 #include "net/server.h"
@@ -140,14 +141,12 @@ static void health_check_check_server(const struct config *settings, const struc
     char at[320], host[256];
     unsigned port;
     bool unix_socket = strcmp(settings->transport, "unix") == 0;
-    if (!unix_socket && strncmp(settings->transport, "tcp", 3) != 0) {
-        (void)snprintf(at, sizeof at, "%s::transport", path);
-        br_errs_add(errs, br_yaml_get(node, "transport"), at, "must be tcp or unix, got \"%s\"",
-                    settings->transport);
+    if (!unix_socket && !br_text_starts(settings->transport, "tcp")) {
+        br_errs_add_key(errs, node, path, "transport", "must be tcp or unix, got \"%s\"",
+                        settings->transport);
     } else if (!unix_socket && !br_endpoint_parse(settings->endpoint, host, &port)) {
-        (void)snprintf(at, sizeof at, "%s::endpoint", path);
-        br_errs_add(
-            errs, br_yaml_get(node, "endpoint"), at,
+        br_errs_add_key(
+            errs, node, path, "endpoint",
             "must be host:port with a port from 0 to 65535, such as localhost:13133, got \"%s\"",
             settings->endpoint);
     }
@@ -205,19 +204,9 @@ static void health_check_put_uptime(struct br_str *out, uint64_t ms)
     br_str_putc(out, 's');
 }
 
-/* Appends a time in the format of RFC 3339 with milliseconds, in UTC. */
-static void health_check_put_time(struct br_str *out, uint64_t unix_ns)
-{
-    time_t seconds = (time_t)(unix_ns / 1000000000);
-    struct tm tm;
-    char text[64] = "";
-    if (gmtime_r(&seconds, &tm))
-        (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
-    br_str_printf(out, "%s.%03uZ", text, (unsigned)(unix_ns / 1000000 % 1000));
-}
-
 static void health_check_put_status(const struct state *state, bool healthy, struct br_str *out)
 {
+    char since[BR_RFC3339_SIZE];
     if (!healthy) {
         br_str_puts(out,
                     "{\"status\":\"Server not available\",\"upSince\":\"0001-01-01T00:00:00Z\","
@@ -225,7 +214,7 @@ static void health_check_put_status(const struct state *state, bool healthy, str
         return;
     }
     br_str_puts(out, "{\"status\":\"Server available\",\"upSince\":\"");
-    health_check_put_time(out, state->since_unix_ns);
+    br_str_puts(out, br_rfc3339(state->since_unix_ns, 3, since));
     br_str_puts(out, "\",\"uptime\":\"");
     health_check_put_uptime(out, br_host_mono_ms(state->node->host) - state->since_ms);
     br_str_puts(out, "\"}");

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/sum.h"
 #include "extensions/query/braid.h"
@@ -26,13 +27,13 @@ size_t query_braid_type(struct query_job *job, struct query_braid_types *types, 
 bool query_braid_is_cpu(const char *type_id)
 {
     const char *suffix = strchr(type_id, ':');
-    return suffix && !strncmp(suffix, ":cpu:nanoseconds:", strlen(":cpu:nanoseconds:"));
+    return suffix && br_text_starts(suffix, ":cpu:nanoseconds:");
 }
 
 static bool figures_is_wall(const char *type_id)
 {
     const char *suffix = strchr(type_id, ':');
-    return suffix && !strncmp(suffix, ":wall:nanoseconds:", strlen(":wall:nanoseconds:"));
+    return suffix && br_text_starts(suffix, ":wall:nanoseconds:");
 }
 
 static unsigned figures_rank(const char *type_id)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "attribute/regex.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "extensions/query/braid.h"
 #include "extensions/query/tempo.h"
@@ -352,7 +353,7 @@ static bool privacy_on_series(const struct br_stored_series *series, void *arg)
         if (!strcmp(series->labels[i].name, "service_name"))
             report->service = series->labels[i].value;
     for (size_t i = 0; i < series->n_labels; i++)
-        if (strncmp(series->labels[i].name, "__", 2) != 0)
+        if (!br_text_starts(series->labels[i].name, "__"))
             privacy_scan_text(report, series->labels[i].name, series->labels[i].value);
     return !report->rc && query_job_may_continue(report->job);
 }

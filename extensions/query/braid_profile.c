@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "extensions/query/braid.h"
 #include "query/id.h"
@@ -503,34 +504,13 @@ void query_braid_top(struct query_job *job)
 
 /* --- Differences ----------------------------------------------------------------------------- */
 
-static int profile_decode_digit(char letter)
-{
-    if (letter >= '0' && letter <= '9')
-        return letter - '0';
-    if (letter >= 'a' && letter <= 'f')
-        return letter - 'a' + 10;
-    if (letter >= 'A' && letter <= 'F')
-        return letter - 'A' + 10;
-    return -1;
-}
-
 /* Decodes percent escapes in place. Returns false for a malformed escape or a NUL byte. */
 static bool profile_decode(char *text)
 {
-    char *out = text;
-    for (; *text; text++) {
-        if (*text == '%') {
-            int high = profile_decode_digit(text[1]);
-            int low = high < 0 ? -1 : profile_decode_digit(text[2]);
-            if (low < 0 || (high == 0 && low == 0))
-                return false;
-            *out++ = (char)(high << 4 | low);
-            text += 2;
-        } else {
-            *out++ = *text == '+' ? ' ' : *text;
-        }
-    }
-    *out = '\0';
+    long n = br_percent_decode(text, strlen(text), true, text);
+    if (n < 0 || memchr(text, '\0', (size_t)n))
+        return false;
+    text[n] = '\0';
     return true;
 }
 

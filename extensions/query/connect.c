@@ -2,8 +2,8 @@
 #include "extensions/query/connect.h"
 
 #include <string.h>
-#include <strings.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "otlp/json/json.h"
 
@@ -14,7 +14,7 @@
 static bool connect_is_type(const struct query_job *job, const char *type)
 {
     size_t len = strcspn(job->content_type, "; \t");
-    return len == strlen(type) && strncasecmp(job->content_type, type, len) == 0;
+    return br_bytes_are_nocase(job->content_type, len, type);
 }
 
 static int connect_decode_json(struct query_job *job, const ProtobufCMessageDescriptor *desc,

@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "extensions/query/query.h"
 
@@ -26,35 +27,16 @@ bool query_job_is_stopped(const struct query_job *job)
 
 /* --- Copying the request --------------------------------------------------------------------- */
 
-/* Decodes percent escapes and, if `plus` is set, `+` as a space. Returns the length, or -1 for a
- * malformed escape. */
-static long job_decode(const char *text, size_t len, bool plus, char *out)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < len; i++) {
-        uint8_t byte;
-        if (text[i] != '%') {
-            out[n++] = plus && text[i] == '+' ? ' ' : text[i];
-            continue;
-        }
-        if (len - i < 3 || br_hex_decode(text + i + 1, 2, &byte, 1) != 1)
-            return -1;
-        out[n++] = (char)byte;
-        i += 2;
-    }
-    out[n] = '\0';
-    return (long)n;
-}
-
 static int job_copy_decoded(struct query_job *job, const char *text, size_t len, bool plus,
                             const char **ret, size_t *ret_len)
 {
     char *copy = br_arena_alloc(&job->head, len + 1);
     if (!copy)
         return BR_ENOMEM;
-    long n = job_decode(text, len, plus, copy);
+    long n = br_percent_decode(text, len, plus, copy);
     if (n < 0)
         return BR_EINVAL;
+    copy[n] = '\0';
     *ret = copy;
     *ret_len = (size_t)n;
     return 0;
@@ -137,7 +119,7 @@ static bool job_accepts_gzip(const struct br_request *request)
     if (*found != ';')
         return true;
     found += 1 + strspn(found + 1, " \t");
-    return strncasecmp(found, "q=0", 3) != 0 ||
+    return !br_text_starts_nocase(found, "q=0") ||
            strspn(found + 3, ".0") < strcspn(found + 3, ", \t");
 }
 

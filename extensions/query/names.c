@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/map.h"
 
 struct query_names {
@@ -70,7 +71,7 @@ static const char *names_value_of(struct query_job *job, const struct br_stored_
             return shown.value;
     if (!strcmp(label, "__profile_type__"))
         return series->type;
-    return strncmp(label, "__", 2) == 0 ? names_type_part(job, series->type, label) : NULL;
+    return br_text_starts(label, "__") ? names_type_part(job, series->type, label) : NULL;
 }
 
 bool query_names_is_plain(const char *name)

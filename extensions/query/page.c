@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "extensions/query/query.h"
 #include "extensions/query/tables.h"
@@ -61,8 +62,8 @@ static bool page_accepts_brotli(const char *accepted)
         at += strspn(at, " \t");
         size_t len = strcspn(at, ",; \t");
         const char *weight = at + len + strspn(at + len, " \t;");
-        if (len == 2 && strncasecmp(at, "br", 2) == 0)
-            return strncasecmp(weight, "q=0", 3) != 0 ||
+        if (br_bytes_are_nocase(at, len, "br"))
+            return !br_text_starts_nocase(weight, "q=0") ||
                    strcspn(weight, "123456789") < strcspn(weight, ",");
     }
     return false;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "extensions/query/query.h"
 
 #define SHOWN_MAX 64 /* bytes of an invalid value that an error message repeats */
@@ -88,7 +89,7 @@ static uint64_t params_unit_ns(char unit)
 /* Reads "now" or a time such as "now-1h30m". */
 static bool params_read_now(const char *text, uint64_t now_ns, uint64_t *ret)
 {
-    if (strncmp(text, "now", 3) != 0)
+    if (!br_text_starts(text, "now"))
         return false;
     const char *p = text + 3;
     uint64_t back = 0;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "extensions/query/names.h"
@@ -370,7 +371,7 @@ static const char *render_topk(struct query_job *job, const char *text, uint64_t
 {
     char *end;
     text += strspn(text, " \t\r\n");
-    if (strncasecmp(text, "topk", 4) != 0 || text[4 + strspn(text + 4, " ")] != '(')
+    if (!br_text_starts_nocase(text, "topk") || text[4 + strspn(text + 4, " ")] != '(')
         return NULL;
     text += 4 + strspn(text + 4, " ") + 1;
     *ret_limit = strtoull(text, &end, 10);

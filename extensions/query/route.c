@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "extensions/query/query.h"
 #include "extensions/query/tables.h"
@@ -30,8 +31,7 @@ static bool route_matches(const char *pattern, const char *path,
                 (struct query_part){(size_t)(at - path), takes_rest ? strlen(at) : segment_len};
         if (takes_rest)
             break;
-        if (any ? segment_len == 0
-                : pattern_len != segment_len || memcmp(pattern, at, pattern_len) != 0)
+        if (any ? segment_len == 0 : !br_bytes_equal(pattern, pattern_len, at, segment_len))
             return false;
         pattern += pattern_len;
         at += segment_len;

@@ -78,7 +78,7 @@ bool query_sending_make_room(struct query *query)
 static size_t sending_max(const struct br_host *host)
 {
     size_t hard = host->memory ? br_memory_hard(host->memory) : SIZE_MAX;
-    return hard == SIZE_MAX ? hard : hard / SENDING_SHARE / host->n_workers;
+    return hard == SIZE_MAX ? hard : br_host_share(host, hard / SENDING_SHARE);
 }
 
 bool query_sending_add(struct query *query, const struct br_buf *buf, struct br_conn *conn)

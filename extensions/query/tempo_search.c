@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "config/option.h"
 #include "extensions/query/tempo.h"
@@ -311,7 +312,7 @@ static void tempo_search_put_quoted(struct br_str *out, const char *text, size_t
 /* Returns true for a number or boolean, which is compared as such as well. */
 static bool tempo_search_is_literal(const char *text, size_t len)
 {
-    if ((len == 4 && memcmp(text, "true", 4) == 0) || (len == 5 && memcmp(text, "false", 5) == 0))
+    if (br_bytes_are(text, len, "true") || br_bytes_are(text, len, "false"))
         return true;
     return len > 0 && len < 16 && isdigit((unsigned char)text[0]) &&
            br_number_scan(text, len) == len;
@@ -323,7 +324,7 @@ static const char *tempo_search_intrinsic(const char *key, size_t len)
     static const char *const names[][2] = {
         {"name", "name"}, {"root.name", "rootName"}, {"root.service.name", "rootServiceName"}};
     for (size_t i = 0; i < BR_COUNT(names); i++)
-        if (strlen(names[i][0]) == len && memcmp(names[i][0], key, len) == 0)
+        if (br_bytes_are(key, len, names[i][0]))
             return names[i][1];
     return NULL;
 }

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "extensions/query/tempo.h"
 #include "otlp/json/number.h"
@@ -67,7 +68,7 @@ static enum tag tempo_tag_of(const char *text, const char **ret_name)
             return TAG_NONE;
     for (size_t i = 0; i < BR_COUNT(scopes); i++) {
         size_t len = strlen(scopes[i].prefix);
-        if (strncmp(text, scopes[i].prefix, len) == 0) {
+        if (br_text_starts(text, scopes[i].prefix)) {
             *ret_name = text + (scopes[i].tag == TAG_READ ? 0 : len);
             return scopes[i].tag;
         }
@@ -272,7 +273,7 @@ static size_t tempo_operator(const char *text)
 {
     static const char *const operators[] = {"=~", "!~", "!=", ">=", "<=", "=", ">", "<"};
     for (size_t i = 0; i < BR_COUNT(operators); i++)
-        if (!strncmp(text, operators[i], strlen(operators[i])))
+        if (br_text_starts(text, operators[i]))
             return strlen(operators[i]);
     return 0;
 }
@@ -281,8 +282,8 @@ static size_t tempo_operator(const char *text)
 static bool tempo_ends_value(const char *text)
 {
     text += strspn(text, " \t\n\r");
-    return !*text || *text == '}' || *text == ')' || !strncmp(text, "&&", 2) ||
-           !strncmp(text, "||", 2);
+    return !*text || *text == '}' || *text == ')' || br_text_starts(text, "&&") ||
+           br_text_starts(text, "||");
 }
 
 static const char *tempo_skip_text(const char *text)

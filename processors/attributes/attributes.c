@@ -7,7 +7,6 @@
 
 #define SPAN_ATTRIBUTES 9
 #define SCRATCH_MAX (256u << 20)
-#define LOG_EVERY_MS 60000
 
 static const char *const targets[] = {"both", "samples", "profiles", NULL};
 
@@ -172,11 +171,10 @@ static void attributes_processor_say(struct br_node *node)
 {
     struct attributes_state *state = node->state;
     unsigned n = state->matcher.n_gave_up + state->list.n_gave_up;
-    uint64_t held;
     state->matcher.n_gave_up = state->list.n_gave_up = 0;
     *state->gave_up += n;
-    if (n && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "matching a pattern took too long");
+    if (n)
+        br_node_warn(node, &state->limit, "matching a pattern took too long");
 }
 
 static void attributes_processor_consume(struct br_node *node, struct br_item *item)

@@ -44,16 +44,14 @@ static int batch_processor_check(void *config, const struct br_yaml *node, const
                                  struct br_arena *arena, struct br_errs *errs)
 {
     const struct config *settings = config;
-    char at[256];
     (void)arena;
     if (!settings->send_batch_max_size ||
         settings->send_batch_max_size >= settings->send_batch_size)
         return 0;
-    (void)snprintf(at, sizeof at, "%s::send_batch_max_size", path);
-    return br_errs_add(errs, br_yaml_get(node, "send_batch_max_size"), at,
-                       "must be 0 or at least send_batch_size (%lld), got %lld",
-                       (long long)settings->send_batch_size,
-                       (long long)settings->send_batch_max_size);
+    return br_errs_add_key(errs, node, path, "send_batch_max_size",
+                           "must be 0 or at least send_batch_size (%lld), got %lld",
+                           (long long)settings->send_batch_size,
+                           (long long)settings->send_batch_max_size);
 }
 
 static void batch_processor_output(struct br_consumer *self, struct br_item *item)

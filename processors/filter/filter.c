@@ -11,8 +11,6 @@
 #include "otlp/edit/rewrite.h"
 #include "pipeline/component.h"
 
-#define LOG_EVERY_MS 60000
-
 struct side {
     const struct br_match_config *include, *exclude;
     struct br_strings resource, profile; /* OTTL conditions */
@@ -380,10 +378,10 @@ static void filter_finish(struct br_item *item, int rc)
 static void filter_say(struct br_node *node, unsigned n_gave_up)
 {
     struct state *state = node->state;
-    uint64_t held;
     *state->gave_up += n_gave_up;
-    if (n_gave_up && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "matching a pattern took too long; it counts as not matching");
+    if (n_gave_up)
+        br_node_warn(node, &state->limit,
+                     "matching a pattern took too long; it counts as not matching");
 }
 
 /* Returns BR_EFULL if an arena was too small for the item, which is not a lack of memory. */

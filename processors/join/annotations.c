@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/err.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -204,7 +205,7 @@ static unsigned annotations_mark_keys_of(const struct br_span *span)
     unsigned has = 0;
     while ((p = br_keyvalue_next(p, end, BR_SPAN_ATTRIBUTES, &kv)))
         for (unsigned i = 0; i < MARKS; i++)
-            if (kv.key_len == strlen(keys[i]) && memcmp(kv.key, keys[i], kv.key_len) == 0)
+            if (br_bytes_are(kv.key, kv.key_len, keys[i]))
                 has |= 1u << i;
     return has;
 }
@@ -680,9 +681,8 @@ static bool cleaning_is_mark(const struct br_field *field, const char *id, size_
         !br_keyvalue_read(field->data, (size_t)field->value, &kv))
         return false;
     struct br_any any = br_any_read(kv.value);
-    return kv.key_len == strlen(keys[MARK_PYROSCOPE_ID]) &&
-           memcmp(kv.key, keys[MARK_PYROSCOPE_ID], kv.key_len) == 0 &&
-           any.type == BR_VALUE_STRING && any.len == id_len && memcmp(any.data, id, id_len) == 0;
+    return br_bytes_are(kv.key, kv.key_len, keys[MARK_PYROSCOPE_ID]) &&
+           any.type == BR_VALUE_STRING && br_bytes_equal(any.data, any.len, id, id_len);
 }
 
 static int cleaning_on_span(void *arg, struct br_visit *visit)

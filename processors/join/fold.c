@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/heap.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/sum.h"
@@ -94,17 +95,13 @@ static void fold_put_attribute(struct fold *fold, uint8_t verdict, struct fold_s
     fold_sample->attributes[fold_sample->n_attributes++] = (uint32_t)index;
 }
 
-static void fold_sift(uint32_t *values, uint32_t count, uint32_t at)
+static bool fold_is_larger(const void *one, const void *other, const void *arg)
 {
-    for (uint32_t child; (child = 2 * at + 1) < count; at = child) {
-        child += child + 1 < count && values[child] < values[child + 1];
-        if (values[at] >= values[child])
-            return;
-        uint32_t larger = values[child];
-        values[child] = values[at];
-        values[at] = larger;
-    }
+    (void)arg;
+    return *(const uint32_t *)one > *(const uint32_t *)other;
 }
+
+static const struct br_heap_kind largest_first = {sizeof(uint32_t), fold_is_larger, NULL};
 
 /* Sorts the values. They are usually sorted already. */
 static void fold_sort(uint32_t *values, uint32_t count)
@@ -115,12 +112,12 @@ static void fold_sort(uint32_t *values, uint32_t count)
     if (sorted >= count)
         return;
     for (uint32_t i = count / 2; i-- > 0;)
-        fold_sift(values, count, i);
+        br_heap_sink(largest_first, values, count, i, NULL);
     for (uint32_t i = count - 1; i > 0; i--) {
         uint32_t largest = values[0];
         values[0] = values[i];
         values[i] = largest;
-        fold_sift(values, i, 0);
+        br_heap_sink(largest_first, values, i, 0, NULL);
     }
 }
 

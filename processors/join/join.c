@@ -84,7 +84,6 @@ static int join_check(void *config, const struct br_yaml *node, const char *path
                                      "process.context.label.profile_id"};
     static const char *trace_ids[] = {"trace_id", "process.context.label.trace_id"};
     struct join_config *join_config = config;
-    char at[256];
     const struct {
         const char *name;
         uint64_t value;
@@ -94,27 +93,18 @@ static int join_check(void *config, const struct br_yaml *node, const char *path
         join_config->labels.span_id = (struct br_strings){span_ids, BR_COUNT(span_ids)};
     if (!join_config->labels.trace_id.count)
         join_config->labels.trace_id = (struct br_strings){trace_ids, BR_COUNT(trace_ids)};
-    if (join_config->sample_attributes.count > JOIN_ATTRIBUTES_MAX) {
-        (void)snprintf(at, sizeof at, "%s::sample_attributes", path);
-        return br_errs_add(errs, br_yaml_get(node, "sample_attributes"), at,
-                           "at most %d attributes, got %zu", JOIN_ATTRIBUTES_MAX,
-                           join_config->sample_attributes.count);
-    }
-    if (join_config->window < 1000000000) {
-        (void)snprintf(at, sizeof at, "%s::window", path);
-        return br_errs_add(errs, br_yaml_get(node, "window"), at, "must be at least 1s");
-    }
-    if (join_config->mark == JOIN_MARK_EXACT && !join_config->hold) {
-        (void)snprintf(at, sizeof at, "%s::mark", path);
-        return br_errs_add(errs, br_yaml_get(node, "mark"), at, "exact requires `hold`");
-    }
-    for (size_t i = 0; i < BR_COUNT(holds); i++) {
-        if (holds[i].value <= join_config->window)
-            continue;
-        (void)snprintf(at, sizeof at, "%s::%s", path, holds[i].name);
-        return br_errs_add(errs, br_yaml_get(node, holds[i].name), at,
-                           "must not be longer than the window");
-    }
+    if (join_config->sample_attributes.count > JOIN_ATTRIBUTES_MAX)
+        return br_errs_add_key(errs, node, path, "sample_attributes",
+                               "at most %d attributes, got %zu", JOIN_ATTRIBUTES_MAX,
+                               join_config->sample_attributes.count);
+    if (join_config->window < 1000000000)
+        return br_errs_add_key(errs, node, path, "window", "must be at least 1s");
+    if (join_config->mark == JOIN_MARK_EXACT && !join_config->hold)
+        return br_errs_add_key(errs, node, path, "mark", "exact requires `hold`");
+    for (size_t i = 0; i < BR_COUNT(holds); i++)
+        if (holds[i].value > join_config->window)
+            return br_errs_add_key(errs, node, path, holds[i].name,
+                                   "must not be longer than the window");
     return 0;
 }
 
@@ -294,7 +284,7 @@ static void join_on_release(struct br_timer *timer)
 static bool join_may_hold(struct join *join, const struct br_item *item)
 {
     size_t ours = join->held_bytes,
-           most = (size_t)join->config->hold_max_bytes / join->node->host->n_workers;
+           most = br_host_share(join->node->host, (size_t)join->config->hold_max_bytes);
     for (int s = 0; s < BR_SIGNALS; s++)
         ours += join->sent[s].bytes;
     if (!join->node->draining && ours + item->size <= most)

@@ -3,10 +3,12 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "base/str.h"
+#include "base/sum.h"
 #include "otlp/fields.h"
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"
@@ -116,7 +118,7 @@ static size_t sample_view_label_number_of(const char *const *names, size_t count
                                           struct br_entry key)
 {
     for (size_t i = 0; i < count; i++)
-        if (names[i] && strlen(names[i]) == key.len && memcmp(names[i], key.data, key.len) == 0)
+        if (names[i] && br_bytes_are(key.data, key.len, names[i]))
             return i;
     return NOT_NAMED;
 }
@@ -348,7 +350,7 @@ void join_value_type_read(struct join_table *table, const struct br_dictionary_v
     value_type.allocates = br_text_is(unit, "bytes") && sample_view_value_type_is_allocation(type);
     if (period > 0)
         value_type.period_ns =
-            join_saturated_product((uint64_t)period, sample_view_value_type_time_unit(period_unit));
+            br_product_unsigned((uint64_t)period, sample_view_value_type_time_unit(period_unit));
     if (value_type.period_ns == UINT64_MAX)
         value_type.period_ns = 0;
     bool cpu = sample_view_value_type_is_cpu(type);
@@ -411,8 +413,8 @@ static void sample_view_add_value(void *arg, uint64_t value)
 {
     struct join_sample_view *view = arg;
     view->n_values++;
-    if ((int64_t)value > 0 && __builtin_add_overflow(view->value, value, &view->value))
-        view->value = UINT64_MAX;
+    if ((int64_t)value > 0)
+        view->value = br_sum_unsigned(view->value, value);
 }
 
 /* Calls `fn` for each number of a repeated varint field, packed or not. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attribute/value.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "otlp/edit/rewrite.h"
@@ -83,6 +84,7 @@ static int probabilistic_sampler_check(void *config, const struct br_yaml *node,
 {
     static const char *trace_ids[] = {"trace_id", "process.context.label.trace_id"};
     struct config *settings = config;
+    (void)arena;
     const struct br_yaml *at = br_yaml_get(node, "sampling_percentage");
     float percentage = (float)settings->sampling_percentage;
     if (!settings->labels.trace_id.count)
@@ -97,10 +99,7 @@ static int probabilistic_sampler_check(void *config, const struct br_yaml *node,
     if (!at)
         br_errs_warn(errs, node, path,
                      "sampling_percentage is not set and defaults to 0: no trace is kept");
-    if (!wrong)
-        return 0;
-    char *where = br_arena_printf(arena, "%s::sampling_percentage", path);
-    return where ? br_errs_add(errs, at, where, "%s", wrong) : BR_ENOMEM;
+    return wrong ? br_errs_add_key(errs, node, path, "sampling_percentage", "%s", wrong) : 0;
 }
 
 static double *probabilistic_sampler_counter(struct br_node *node, enum br_signal signal,
@@ -171,11 +170,10 @@ probabilistic_sampler_priority_of(struct br_value value, struct br_arena *scratc
 /* Returns true if the attribute is sampling.priority, and stores its value in `*ret`. */
 static bool probabilistic_sampler_is_priority(const uint8_t *data, size_t len, struct br_value *ret)
 {
-    static const char key[] = "sampling.priority";
     struct br_keyvalue kv;
     (void)br_keyvalue_read(data, len, &kv);
     *ret = kv.value;
-    return kv.key_len == sizeof key - 1 && memcmp(kv.key, key, sizeof key - 1) == 0;
+    return br_bytes_are(kv.key, kv.key_len, "sampling.priority");
 }
 
 static int probabilistic_sampler_read_span(struct state *state, const struct br_visit *visit,

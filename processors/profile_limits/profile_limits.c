@@ -14,7 +14,6 @@
 #include "processors/profile_limits/stacks.h"
 
 #define ARENA_MAX (256u << 20)
-#define LOG_EVERY_MS 60000
 
 struct config {
     int64_t max_stack_depth, max_profile_size, max_samples, max_label_values;
@@ -166,10 +165,9 @@ static int profile_limits_edit(struct br_node *node, struct br_item *item)
 static void profile_limits_say(struct br_node *node, uint32_t n_dropped)
 {
     struct state *state = node->state;
-    uint64_t held;
-    if (n_dropped && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "%u samples dropped: they are too large and cannot be split",
-                n_dropped);
+    if (n_dropped)
+        br_node_warn(node, &state->limit,
+                     "%u samples dropped: they are too large and cannot be split", n_dropped);
 }
 
 static void profile_limits_refuse(struct br_node *node, struct br_item *item, int rc)

@@ -2,8 +2,8 @@
 #include "processors/redaction/db.h"
 
 #include <string.h>
-#include <strings.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 
 #define DEPTH_MAX 256 /* nesting of lists and maps */
@@ -24,8 +24,7 @@ enum redact_db redact_db_find(const uint8_t *name, size_t len, bool *ret_mysql)
     };
     *ret_mysql = false;
     for (size_t i = 0; i < BR_COUNT(systems); i++)
-        if (strlen(systems[i].name) == len &&
-            strncasecmp(systems[i].name, (const char *)name, len) == 0) {
+        if (br_bytes_are_nocase(name, len, systems[i].name)) {
             *ret_mysql = systems[i].mysql;
             return systems[i].db;
         }
@@ -63,8 +62,7 @@ static bool db_is_blank(uint8_t byte)
 
 static bool db_at(const struct scan *scan, const char *text)
 {
-    size_t len = strlen(text);
-    return (size_t)(scan->end - scan->p) >= len && memcmp(scan->p, text, len) == 0;
+    return br_bytes_start(scan->p, (size_t)(scan->end - scan->p), text);
 }
 
 static void db_put(struct scan *scan, const void *text, size_t len)
@@ -133,8 +131,7 @@ static void db_put_word(struct scan *scan)
     while (p < scan->end && (db_is_word(*p) || db_is_digit(*p) || *p == '$'))
         p++;
     for (size_t i = 0; i < BR_COUNT(literals); i++)
-        if ((size_t)(p - scan->p) == strlen(literals[i]) &&
-            strncasecmp((const char *)scan->p, literals[i], strlen(literals[i])) == 0) {
+        if (br_bytes_are_nocase(scan->p, (size_t)(p - scan->p), literals[i])) {
             db_put(scan, "?", 1);
             scan->p = p;
             return;

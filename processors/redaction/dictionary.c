@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "processors/redaction/dictionary.h"
+#include "base/bytes.h"
 
 #include "base/mem.h"
 #include "otlp/edit/rewrite.h"
@@ -225,8 +226,8 @@ static int redact_dictionary_hide_strings(struct redact_dictionary *dictionary,
                               *path = &dictionary->path_texts[i];
         if (walk->kept[i] || entry.len == 0)
             continue;
-        bool same = name->data && path->data && name->len == path->len &&
-                    memcmp(name->data, path->data, name->len) == 0;
+        bool same = name->data && path->data &&
+                    br_bytes_equal(name->data, name->len, path->data, path->len);
         struct br_entry out;
         if (same || (name->data && !path->data)) {
             out = *name;

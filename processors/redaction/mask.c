@@ -5,6 +5,7 @@
 #include <openssl/hmac.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 
 static const struct redact_hash hashes[] = {
@@ -40,7 +41,6 @@ size_t redact_mask(const struct redact_masking *masking, const void *text, size_
 {
     const struct redact_hash *hash = masking->hash;
     const char *fixed = masking->fixed && masking->fixed[0] ? masking->fixed : REDACT_MASK;
-    static const char hex[] = "0123456789abcdef";
     uint8_t bytes[EVP_MAX_MD_SIZE];
     size_t n = 0;
     if (hash->digest)
@@ -50,9 +50,6 @@ size_t redact_mask(const struct redact_masking *masking, const void *text, size_
         memcpy(out, fixed, n);
         return n;
     }
-    for (size_t i = 0; i < n; i++) {
-        out[2 * i] = hex[bytes[i] >> 4];
-        out[2 * i + 1] = hex[bytes[i] & 15];
-    }
+    br_hex_encode(bytes, n, out);
     return 2 * n;
 }

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "wire/protobuf.h"
 
@@ -18,8 +19,8 @@ static bool memo_is_known(const void *entry, const void *key)
 {
     const struct redact_known *known = *(struct redact_known *const *)entry;
     const struct wanted *wanted = key;
-    return known && known->len == wanted->len && known->kind == wanted->kind &&
-           (!wanted->len || memcmp(known->bytes, wanted->text, wanted->len) == 0);
+    return known && known->kind == wanted->kind &&
+           br_bytes_equal(known->bytes, known->len, wanted->text, wanted->len);
 }
 
 static uint64_t memo_hash(const struct redact_memo *memo, uint8_t kind, const void *text,

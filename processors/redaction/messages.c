@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "attribute/value_text.h"
+#include "base/bytes.h"
 #include "base/steps.h"
 #include "base/str.h"
 #include "otlp/fields.h"
@@ -498,7 +499,6 @@ static bool redact_messages_has_path(const struct redact_walk *walk, const uint8
 /* Returns the database system that a span's attributes name. */
 static struct redact_target redact_messages_target_of(const uint8_t *p, const uint8_t *end)
 {
-    static const char name_key[] = "db.system.name", old_key[] = "db.system";
     struct redact_target target = {REDACT_DBS, false};
     bool named = false;
     struct br_field field;
@@ -507,10 +507,8 @@ static struct redact_target redact_messages_target_of(const uint8_t *p, const ui
         if (br_scan_tag(&field) != BR_SCAN_LEN(BR_SPAN_ATTRIBUTES) ||
             !br_keyvalue_read(field.data, (size_t)field.value, &pair))
             continue;
-        bool is_name = pair.key_len == sizeof name_key - 1 &&
-                       memcmp(pair.key, name_key, sizeof name_key - 1) == 0;
-        bool is_old = pair.key_len == sizeof old_key - 1 &&
-                      memcmp(pair.key, old_key, sizeof old_key - 1) == 0;
+        bool is_name = br_bytes_are(pair.key, pair.key_len, "db.system.name");
+        bool is_old = br_bytes_are(pair.key, pair.key_len, "db.system");
         struct br_any value = br_any_read(pair.value);
         if ((!is_name && (!is_old || named)) || value.type != BR_VALUE_STRING || !value.len)
             continue;

@@ -11,7 +11,6 @@
 #include "processors/redaction/dictionary.h"
 
 #define ARENA_MAX (256u << 20)
-#define LOG_EVERY_MS 60000
 
 struct state {
     struct redact_rules rules;
@@ -124,10 +123,9 @@ static void redaction_consume(struct br_node *node, struct br_item *item)
     rc = rc == BR_ENOMEM ? br_arena_why(&state->arena) : rc;
     br_arena_release(&state->arena);
     rc = br_item_edit_end(&scope, rc);
-    uint64_t held;
-    if (state->rules.n_gave_up &&
-        br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "matching a pattern took too long; the whole text is masked");
+    if (state->rules.n_gave_up)
+        br_node_warn(node, &state->limit,
+                     "matching a pattern took too long; the whole text is masked");
     if (rc == BR_EFULL || rc == BR_EINVAL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "redaction: the result is too large");
     else if (rc)

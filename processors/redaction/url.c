@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 #define SEGMENT_MAX 32
 #define HEX_MIN 7
 
@@ -17,12 +19,6 @@ static bool redact_url_is_letter(uint8_t byte)
     return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
 }
 
-static bool redact_url_is_hex(uint8_t byte)
-{
-    return redact_url_is_digit(byte) || (byte >= 'a' && byte <= 'f') ||
-           (byte >= 'A' && byte <= 'F');
-}
-
 static bool redact_url_is_word(const uint8_t *text, size_t len)
 {
     size_t n_hex = 0;
@@ -32,7 +28,7 @@ static bool redact_url_is_word(const uint8_t *text, size_t len)
         bool grace = i == 1 && redact_url_is_digit(text[i]);
         if (!grace && !redact_url_is_letter(text[i]) && !memchr("-_.~ ", text[i], 5))
             return false;
-        n_hex += redact_url_is_hex(text[i]);
+        n_hex += br_hex_value((char)text[i]) >= 0;
     }
     return n_hex < len || len < HEX_MIN;
 }

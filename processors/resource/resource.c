@@ -13,7 +13,6 @@
 #include "wire/protobuf.h"
 
 #define SCRATCH_MAX (256u << 20)
-#define LOG_EVERY_MS 60000
 
 struct config {
     struct br_structs attributes; /* struct br_rule_config */
@@ -186,11 +185,10 @@ static void resource_say(struct br_node *node)
 {
     struct state *state = node->state;
     unsigned n = state->message.n_gave_up;
-    uint64_t held;
     state->message.n_gave_up = 0;
     *state->gave_up += n;
-    if (n && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "matching a pattern took too long");
+    if (n)
+        br_node_warn(node, &state->limit, "matching a pattern took too long");
 }
 
 static void resource_consume(struct br_node *node, struct br_item *item)

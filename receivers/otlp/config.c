@@ -89,14 +89,10 @@ static void otlp_config_check_paths(const struct otlp_http *http, const struct b
 {
     const char *const paths[2][2] = {{"traces_url_path", http->traces_url_path},
                                      {"profiles_url_path", http->profiles_url_path}};
-    char at[256];
-    for (int i = 0; i < 2; i++) {
-        if (paths[i][1][0] == '/')
-            continue;
-        (void)snprintf(at, sizeof at, "%s::protocols::http::%s", path, paths[i][0]);
-        br_errs_add(errs, br_yaml_get(node, paths[i][0]), at,
-                    "must start with a slash, as \"/v1/traces\", got \"%s\"", paths[i][1]);
-    }
+    for (int i = 0; i < 2; i++)
+        if (paths[i][1][0] != '/')
+            br_errs_add_key(errs, node, path, paths[i][0],
+                            "must start with a slash, as \"/v1/traces\", got \"%s\"", paths[i][1]);
 }
 
 int otlp_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
@@ -107,11 +103,10 @@ int otlp_check(void *config, const struct br_yaml *node, const char *path, struc
     size_t before = errs->n_errors;
     char at[256];
     (void)arena;
-    if (!otlp_config->protocols.grpc && !otlp_config->protocols.http) {
-        (void)snprintf(at, sizeof at, "%s::protocols", path);
-        return br_errs_add(errs, protocols ? protocols : node, at,
-                           "must name grpc, http or both, as \"protocols: {grpc: {}, http: {}}\"");
-    }
+    if (!otlp_config->protocols.grpc && !otlp_config->protocols.http)
+        return br_errs_add_key(
+            errs, node, path, "protocols",
+            "must name grpc, http or both, as \"protocols: {grpc: {}, http: {}}\"");
     if (otlp_config->protocols.grpc) {
         (void)snprintf(at, sizeof at, "%s::protocols::grpc", path);
         br_endpoint_check(otlp_config->protocols.grpc->endpoint,
@@ -123,7 +118,7 @@ int otlp_check(void *config, const struct br_yaml *node, const char *path, struc
         (void)snprintf(at, sizeof at, "%s::protocols::http", path);
         br_endpoint_check(http->endpoint, http->transport, br_yaml_get(protocols, "http"), at,
                           errs);
-        otlp_config_check_paths(otlp_config->protocols.http, br_yaml_get(protocols, "http"), path,
+        otlp_config_check_paths(otlp_config->protocols.http, br_yaml_get(protocols, "http"), at,
                                 errs);
     }
     return errs->n_errors > before ? BR_EINVAL : 0;

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "base/bytes.h"
 #include "ingest/profile_reading.h"
 #include "otlp/json/scan.h"
 #include "receivers/pprof/pprof.h"
@@ -37,7 +38,7 @@ static const struct {
 static const char *datadog_label(const char *tag, size_t len)
 {
     for (size_t i = 0; i < BR_COUNT(datadog_labels); i++)
-        if (strlen(datadog_labels[i].tag) == len && memcmp(datadog_labels[i].tag, tag, len) == 0)
+        if (br_bytes_are(tag, len, datadog_labels[i].tag))
             return datadog_labels[i].label;
     return NULL;
 }
@@ -92,8 +93,7 @@ static int datadog_tags(struct br_reading *reading, const struct br_form_field *
             rc = br_json_scan_value(&scan, &value);
         if (rc)
             break;
-        if (!name.escaped && name.len == sizeof wanted - 1 &&
-            memcmp(name.text, wanted, name.len) == 0)
+        if (!name.escaped && br_bytes_are(name.text, name.len, wanted))
             *ret = value;
         rc = br_json_scan_skip(&scan, &value);
     }
@@ -133,17 +133,11 @@ static enum br_encoding datadog_encoding(const struct br_form_field *file)
                : BR_ENCODING_NONE;
 }
 
-static bool datadog_ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
 /* Returns true for profiles. Forms also contain lists of libraries, metrics, and Go execution
  * traces. */
 static bool datadog_is_profile(const struct br_form_field *file)
 {
-    return datadog_ends_with(file->name, ".pprof") || datadog_ends_with(file->name, ".jfr") ||
+    return br_text_ends(file->name, ".pprof") || br_text_ends(file->name, ".jfr") ||
            strcmp(file->name, "main") == 0;
 }
 

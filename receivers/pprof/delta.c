@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/index.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -201,8 +202,7 @@ static const struct text *delta_text_of(const struct reading *reading, uint64_t 
 static bool delta_starts_with(const struct reading *reading, const struct text *text,
                               const char *start)
 {
-    size_t len = strlen(start);
-    return text->len >= len && memcmp(reading->data + text->at, start, len) == 0;
+    return br_bytes_start(reading->data + text->at, text->len, start);
 }
 
 /* Reads the sample types. A decrease of a type with the unit "count" indicates a restart. In a
@@ -228,8 +228,8 @@ static int delta_read_types(struct reading *reading)
         reading->types = delta_hash_numbers(
             reading, (const uint64_t[]){reading->types, type->hash, unit->hash}, 3);
         reading->cumulative[i] = !delta_starts_with(reading, type, "inuse_");
-        reading->restarts_on_decrease[i] = reading->cumulative[i] && unit->len == strlen("count") &&
-                                           delta_starts_with(reading, unit, "count");
+        reading->restarts_on_decrease[i] =
+            reading->cumulative[i] && br_bytes_are(reading->data + unit->at, unit->len, "count");
         counts = counts || reading->restarts_on_decrease[i];
     }
     if (!counts)

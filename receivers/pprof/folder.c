@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "ingest/pieces.h"
@@ -129,7 +130,7 @@ static void folder_warn(struct pprof_folder *folder, const char *name, const cha
         return;
     folder->n_named++;
     if (suppressed)
-        (void)snprintf(more, sizeof more, " (%llu such messages suppressed)",
+        (void)snprintf(more, sizeof more, " (%llu more since the last such line)",
                        (unsigned long long)suppressed);
     br_warn(&folder->node->log, "%s/%s: %s%s", folder->config->path, name, why, more);
 }
@@ -521,16 +522,10 @@ static struct file *folder_find(struct pprof_folder *folder, const char *name)
     return NULL;
 }
 
-static bool folder_ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
 /* Returns true for names that programs use for unfinished or hidden files. */
 static bool folder_is_hidden(const char *name)
 {
-    return name[0] == '.' || folder_ends_with(name, ".tmp") || folder_ends_with(name, ".part");
+    return name[0] == '.' || br_text_ends(name, ".tmp") || br_text_ends(name, ".part");
 }
 
 /* Recognises a file that was read under another name: everything except the name is unchanged. */

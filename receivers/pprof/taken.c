@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 
 #define NUMBERS 5
@@ -30,7 +31,6 @@ struct pprof_taken_log {
 /* Escapes blanks, line ends and bytes that are not printable ASCII. */
 static size_t taken_escape(const char *name, char *out)
 {
-    static const char digits[] = "0123456789abcdef";
     char *o = out;
     for (const unsigned char *p = (const unsigned char *)name; *p; p++) {
         if (*p > ' ' && *p != '%' && *p < 0x7f) {
@@ -38,37 +38,22 @@ static size_t taken_escape(const char *name, char *out)
             continue;
         }
         *o++ = '%';
-        *o++ = digits[*p >> 4];
-        *o++ = digits[*p & 15];
+        o = br_hex_encode(p, 1, o);
     }
     return (size_t)(o - out);
-}
-
-static int taken_digit(char letter)
-{
-    if (letter >= '0' && letter <= '9')
-        return letter - '0';
-    return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
 /* Reverses taken_escape. Returns false for invalid text. */
 static bool taken_unescape(const char *text, const char *end, char out[NAME_MAX + 1])
 {
-    size_t n = 0;
-    for (; text < end; text++) {
-        int c = (unsigned char)*text;
-        if (c == '%') {
-            if (end - text < 3 || taken_digit(text[1]) < 0 || taken_digit(text[2]) < 0)
-                return false;
-            c = taken_digit(text[1]) << 4 | taken_digit(text[2]);
-            text += 2;
-        }
-        if (n == NAME_MAX || c == 0)
-            return false;
-        out[n++] = (char)c;
-    }
+    char plain[3 * NAME_MAX];
+    size_t len = (size_t)(end - text);
+    long n = len <= sizeof plain ? br_percent_decode(text, len, false, plain) : -1;
+    if (n <= 0 || n > NAME_MAX || memchr(plain, '\0', (size_t)n))
+        return false;
+    memcpy(out, plain, (size_t)n);
     out[n] = '\0';
-    return n > 0;
+    return true;
 }
 
 /* Parses a line. Returns false if it is invalid. */

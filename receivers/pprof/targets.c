@@ -70,14 +70,13 @@ static int targets_init_all(struct pprof_scraper *scraper, struct br_err *err)
 {
     const struct pprof_target_config *all = scraper->config->targets.items;
     const struct br_host *host = scraper->node->host;
-    size_t n_workers = host->n_workers ? host->n_workers : 1;
-    size_t n = scraper->config->targets.count,
-           mine = (n + n_workers - 1 - host->worker) / n_workers;
+    size_t mine = br_host_share(host, scraper->config->targets.count);
     scraper->targets = br_calloc(mine ? mine : 1, sizeof *scraper->targets);
     if (!scraper->targets)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    for (size_t i = host->worker; i < n; i += n_workers) {
-        int rc = targets_init_one(&scraper->targets[scraper->n_targets++], scraper, &all[i], err);
+    for (size_t i = 0; i < mine; i++) {
+        int rc = targets_init_one(&scraper->targets[scraper->n_targets++], scraper,
+                                  &all[host->worker + i * host->n_workers], err);
         if (rc)
             return rc;
     }

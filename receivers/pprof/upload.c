@@ -12,7 +12,6 @@
 
 #define PATH "/v1/profiles/upload"
 #define RATE_MAX 1000000.0
-#define LOG_EVERY_MS 60000
 
 /* Parameters of a query. */
 struct query {
@@ -244,14 +243,9 @@ static void pprof_upload_answer(const struct br_upload *upload, struct br_reques
 static void pprof_upload_on_read(struct br_upload *upload, const struct br_reading *reading)
 {
     struct pprof_upload *pprof_upload = upload->arg;
-    struct br_node *node = pprof_upload->ingest.node;
-    uint64_t suppressed;
     char flaws[BR_FLAWS_SIZE];
-    if (br_meter_flaws(upload->meter, reading, flaws) &&
-        br_log_allow(&pprof_upload->lost_limit, br_host_mono_ms(node->host), LOG_EVERY_MS,
-                     &suppressed))
-        br_warn(&node->log, "upload: %s (%llu similar messages suppressed)", flaws,
-                (unsigned long long)suppressed);
+    if (br_meter_flaws(upload->meter, reading, flaws))
+        br_node_warn(pprof_upload->ingest.node, &pprof_upload->lost_limit, "upload: %s", flaws);
 }
 
 static const struct br_upload_kind kind = {pprof_upload_read_request, PPROF_READ_NOW,

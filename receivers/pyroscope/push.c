@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "otlp/json/json.h"
 #include "push/v1/push.pb-c.h"
@@ -137,7 +138,7 @@ static bool pyroscope_push_read_type(const struct br_request *request, struct br
     const char *type = br_request_header(request, "content-type");
     size_t len = type ? strcspn(type, "; \t") : 0;
     for (size_t i = 0; i < BR_COUNT(types); i++) {
-        if (strlen(types[i].type) != len || strncasecmp(types[i].type, type, len) != 0)
+        if (!br_bytes_are_nocase(type, len, types[i].type))
             continue;
         settings->kind = types[i].kind;
         settings->format = types[i].format;

@@ -13,7 +13,6 @@
 /* Memory for reading even if the limit of the body is small, in bytes. */
 #define SCRATCH_MIN (16u << 20)
 #define SPARE ((size_t)1 << 20)
-#define LOG_EVERY_MS 60000
 
 static size_t pyroscope_upload_scratch_max(const struct pyroscope_upload *upload)
 {
@@ -124,13 +123,9 @@ static void pyroscope_upload_report_lost(struct pyroscope_upload *upload)
 void pyroscope_upload_on_read(struct br_upload *upload, const struct br_reading *reading)
 {
     struct pyroscope *p = upload->arg;
-    struct br_node *node = p->ingest.node;
-    uint64_t suppressed;
     char flaws[BR_FLAWS_SIZE];
-    if (br_meter_flaws(upload->meter, reading, flaws) &&
-        br_log_allow(&p->lost_limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &suppressed))
-        br_warn(&node->log, "profile: %s (%llu similar messages suppressed)", flaws,
-                (unsigned long long)suppressed);
+    if (br_meter_flaws(upload->meter, reading, flaws))
+        br_node_warn(p->ingest.node, &p->lost_limit, "profile: %s", flaws);
 }
 
 static int pyroscope_upload_make_item(struct pyroscope_upload *upload)

@@ -6,6 +6,7 @@
 
 #include "app/adapt_parts.h"
 #include "app/auth.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/foreign.h"
@@ -181,7 +182,7 @@ const struct br_adapt_list br_adapt_lists[BR_ADAPT_LISTS] = {
 static bool adapt_is_foreign_signal(const char *id)
 {
     size_t n = strcspn(id, "/");
-    return (n == 7 && strncmp(id, "metrics", n) == 0) || (n == 4 && strncmp(id, "logs", n) == 0);
+    return br_bytes_are(id, n, "metrics") || br_bytes_are(id, n, "logs");
 }
 
 /* Marks the components that a pipeline lists. */
@@ -540,7 +541,7 @@ static size_t adapt_chain_step(const struct br_yaml *map, const char *path, size
         size_t len = strlen(map->keys[i]->text);
         const char *after = path + len;
         bool fits = strncmp(path, map->keys[i]->text, len) == 0 &&
-                    (*after == '\0' || *after == '[' || strncmp(after, "::", 2) == 0);
+                    (*after == '\0' || *after == '[' || br_text_starts(after, "::"));
         if (fits && len >= best_len) {
             best = i;
             best_len = len;
@@ -569,7 +570,7 @@ static void adapt_chain_follow(struct chain *chain, struct br_yaml *tree, const 
         }
         at = adapt_chain_value(chain, chain->count - 1);
         path += len;
-        path += strncmp(path, "::", 2) == 0 ? 2 : 0;
+        path += br_text_starts(path, "::") ? 2 : 0;
     }
 }
 
@@ -583,7 +584,7 @@ static void adapt_chain_point(struct chain *chain, const struct br_err *err)
 {
     struct br_yaml *at = chain->count ? adapt_chain_value(chain, chain->count - 1) : NULL;
     bool by_key = at && at->type == BR_YAML_MAP && err->code == BR_EUNSUPPORTED;
-    bool slip = at && at->type == BR_YAML_MAP && strncmp(err->text, "unknown key", 11) == 0;
+    bool slip = at && at->type == BR_YAML_MAP && br_text_starts(err->text, "unknown key");
     for (size_t i = 0; at && i < at->count; i++) {
         bool here = at->type == BR_YAML_SEQ
                         ? adapt_chain_is_at(at->items[i], err)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "app/adapt_parts.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/parts.h"
@@ -42,8 +43,7 @@ void br_adapt_plan_all(struct br_adapter *adapter)
         const char *id =
             br_adapt_keep(adapter, br_id_trim(adapter->adapt->arena, pipelines->keys[i]->text));
         size_t len = id ? strcspn(id, "/") : 0;
-        bool ours = (len == 6 && strncmp(id, "traces", len) == 0) ||
-                    (len == 8 && strncmp(id, "profiles", len) == 0);
+        bool ours = br_bytes_are(id, len, "traces") || br_bytes_are(id, len, "profiles");
         if (!ours || pipelines->items[i]->type != BR_YAML_MAP)
             continue;
         struct br_adapt_plan *plan = &adapter->plans[adapter->n_plans++];
@@ -155,7 +155,7 @@ static bool split_is_taken(const struct br_adapter *adapter, size_t list, const 
 static void split_name(const struct br_adapt_plan *plan, const char *id, struct br_str *out)
 {
     const char *name = strcmp(plan->id, "traces") == 0 ? "" : plan->id;
-    name = strncmp(name, "traces/", 7) == 0 ? name + 7 : name;
+    name = br_text_starts(name, "traces/") ? name + 7 : name;
     br_str_printf(out, "%s%s", id, *name ? "_" : "");
     for (; *name; name++)
         br_str_putc(out, *name == '/' ? '_' : *name);

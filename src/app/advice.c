@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "config/parts.h"
 
 static bool advice_is(const struct br_instance *instance, const char *name)
@@ -34,7 +35,7 @@ static void advice_limiter(const struct br_config *config, size_t index, struct 
 
 static bool advice_starts(const struct br_yaml *node, const char *prefix)
 {
-    return node && node->type == BR_YAML_SCALAR && strncmp(node->text, prefix, strlen(prefix)) == 0;
+    return node && node->type == BR_YAML_SCALAR && br_text_starts(node->text, prefix);
 }
 
 static bool advice_is_true(const struct br_yaml *node)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/config.h"
 
-#include <ctype.h>
 #include <string.h>
 
 #include "app/adapt.h"
 #include "app/advice.h"
 #include "app/metadata.h"
 #include "app/service_config.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/foreign.h"
@@ -771,8 +771,8 @@ static int loader_sort_errors(const struct br_config_sources *sources, struct br
         return BR_ENOMEM;
     for (; n < sources->n_uris; n++) {
         const char *uri = sources->uris[n];
-        files[n] = strncmp(uri, "file:", 5) == 0 ? uri + 5 : uri;
-        if (strncmp(uri, "yaml:", 5) == 0)
+        files[n] = br_text_starts(uri, "file:") ? uri + 5 : uri;
+        if (br_text_starts(uri, "yaml:"))
             files[n] = "yaml";
     }
     files[n++] = "--set";

@@ -289,7 +289,6 @@ static bool graph_delivers(const struct place *place)
 static struct br_fanout *graph_fan_out(struct br_graph *graph, const struct br_pipeline *pipeline)
 {
     struct br_fanout_end *ends = br_calloc(pipeline->n_exporters, sizeof *ends);
-    unsigned n_workers = graph->host->n_workers ? graph->host->n_workers : 1;
     if (!ends)
         return NULL;
     for (size_t k = 0; k < pipeline->n_exporters; k++) {
@@ -301,7 +300,8 @@ static struct br_fanout *graph_fan_out(struct br_graph *graph, const struct br_p
                                          .id = at->node.id,
                                          .delivers = graph_delivers(at)};
         if (ends[k].delivers)
-            ends[k].detached_bytes = (size_t)graph->config->fanout.hold_size / n_workers;
+            ends[k].detached_bytes =
+                br_host_share(graph->host, (size_t)graph->config->fanout.hold_size);
     }
     struct br_fanout *fanout =
         br_fanout_new(graph->host, &graph->config->fanout, ends, pipeline->n_exporters);

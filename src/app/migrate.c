@@ -5,6 +5,7 @@
 
 #include "app/adapt.h"
 #include "app/remainder.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "config/parts.h"
 
@@ -174,9 +175,8 @@ static void migrate_put_names(const struct migrator *migrator, const struct br_y
 
 static bool migrate_carries(const struct br_yaml *pipelines, const char *signal)
 {
-    size_t len = strlen(signal);
     for (size_t i = 0; pipelines && i < pipelines->count; i++)
-        if (strncmp(pipelines->keys[i]->text, signal, len) == 0)
+        if (br_text_starts(pipelines->keys[i]->text, signal))
             return true;
     return false;
 }
@@ -187,8 +187,8 @@ static const char *migrate_receiver(const struct br_yaml *pipeline)
     const struct br_yaml *list = br_yaml_get(pipeline, "receivers");
     for (size_t i = 0; list && list->type == BR_YAML_SEQ && i < list->count; i++) {
         const char *id = list->items[i]->text;
-        if (id && strncmp(id, "otlp", strcspn(id, "/")) == 0 && strcspn(id, "/") == 4 &&
-            strncmp(id, "otlp/collector", 14) != 0)
+        if (id && br_bytes_are(id, strcspn(id, "/"), "otlp") &&
+            !br_text_starts(id, "otlp/collector"))
             return id;
     }
     return NULL;
@@ -200,7 +200,7 @@ static void migrate_joined(const struct br_yaml *pipeline, struct br_str *out)
     const struct br_yaml *list = br_yaml_get(pipeline, "processors");
     size_t n = list && list->type == BR_YAML_SEQ ? list->count : 0, at = n;
     for (size_t i = n; i-- > 0;)
-        if (list->items[i]->text && strncmp(list->items[i]->text, "batch", 5) == 0)
+        if (list->items[i]->text && br_text_starts(list->items[i]->text, "batch"))
             at = i;
     for (size_t i = 0; i <= n; i++) {
         if (i == at)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 
 #define PORT_SHIFT 10000
@@ -131,8 +132,7 @@ static const char *remainder_link(struct reduction *reduction, const struct br_y
 {
     for (size_t i = 0; i < remainder_count(ours); i++) {
         const char *id = remainder_item(ours, i);
-        if (strncmp(id, BRAIDS_END, strlen(BRAIDS_END)) == 0 &&
-            !remainder_names(reduction, original, id))
+        if (br_text_starts(id, BRAIDS_END) && !remainder_names(reduction, original, id))
             return id;
     }
     return NULL;
@@ -413,7 +413,7 @@ static void remainder_note_scrapes(struct reduction *reduction, const char *endp
     for (size_t i = 0; map && map->type == BR_YAML_MAP && i < map->count; i++) {
         const char *id = map->keys[i]->text;
         size_t type = strcspn(id, "/ ");
-        if (type == 10 && strncmp(id, "prometheus", type) == 0)
+        if (br_bytes_are(id, type, "prometheus"))
             remainder_note_targets(reduction, map->items[i], id, endpoint, false);
     }
 }
@@ -428,7 +428,7 @@ static void remainder_move_receiver(struct reduction *reduction, struct br_yaml 
     const struct br_yaml *braids =
         br_yaml_get(remainder_in_braid(reduction, "receivers", id), "protocols");
     size_t type = strcspn(id, "/ ");
-    if (!map || map->type != BR_YAML_MAP || !braids || type != 4 || strncmp(id, "otlp", type) != 0)
+    if (!map || map->type != BR_YAML_MAP || !braids || !br_bytes_are(id, type, "otlp"))
         return;
     for (size_t k = 0; k < BR_COUNT(protocols); k++) {
         size_t at = br_yaml_index(map, protocols[k][0]);
@@ -452,7 +452,7 @@ static void remainder_move_health(struct reduction *reduction)
     for (size_t i = 0; map && map->type == BR_YAML_MAP && i < map->count; i++) {
         const char *id = map->keys[i]->text;
         char path[192];
-        if (strncmp(id, "health_check", strcspn(id, "/ ")) == 0 && strcspn(id, "/ ") == 12 &&
+        if (br_bytes_are(id, strcspn(id, "/ "), "health_check") &&
             remainder_names(reduction, named, id) &&
             remainder_in_braid(reduction, "extensions", id))
             remainder_move(reduction, map, i, "endpoint", "localhost:13133",

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "attribute/attributes.h"
 
-#include <string.h>
-
+#include "base/bytes.h"
 #include "base/err.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "wire/protobuf.h"
-
-static bool attributes_same(const void *left, size_t a_len, const void *right, size_t b_len)
-{
-    return a_len == b_len && (!a_len || left == right || memcmp(left, right, a_len) == 0);
-}
 
 static struct br_attribute *attributes_append(struct br_attributes *attributes)
 {
@@ -27,7 +21,8 @@ static struct br_attribute *attributes_append(struct br_attributes *attributes)
     return &attributes->pieces[attributes->count++];
 }
 
-/* Values that lie apart are one message, which their concatenation is. */
+/* The parts of a value that occurs in several pieces form one message when they are
+ * concatenated. */
 static bool attributes_join_values(struct br_attributes *attributes, struct br_value *ret,
                                    const uint8_t *p, size_t len)
 {
@@ -119,7 +114,7 @@ struct br_attribute *br_attributes_find(const struct br_attributes *attributes, 
     br_steps_add(attributes->count);
     for (uint32_t i = 0; i < attributes->count; i++) {
         struct br_attribute *p = &attributes->pieces[i];
-        if (p->attribute && !p->deleted && attributes_same(p->key, p->key_len, key, len))
+        if (p->attribute && !p->deleted && br_bytes_equal(p->key, p->key_len, key, len))
             return p;
     }
     return NULL;
@@ -127,7 +122,7 @@ struct br_attribute *br_attributes_find(const struct br_attributes *attributes, 
 
 void br_attribute_set(struct br_attribute *attribute, struct br_value value)
 {
-    if (attributes_same(attribute->value.data, attribute->value.len, value.data, value.len))
+    if (br_bytes_equal(attribute->value.data, attribute->value.len, value.data, value.len))
         return;
     attribute->value = value;
     attribute->edited = true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A list of attributes that can be changed. Either they are inside a message (a Resource, a Span):
- * then everything else of it is a piece of the list too, and is written byte for byte as it came,
- * in its place. Or they are those that a sample or a profile has in the dictionary.
+ * A list of attributes that can be changed. In a message (a Resource, a Span) the list contains all
+ * other parts of the message, too, and writes them unchanged in their place. For a sample or a
+ * profile, the attributes are entries of the dictionary.
  */
 #pragma once
 
@@ -11,19 +11,20 @@
 #define BR_ATTRIBUTES_MAX 65536
 
 struct br_attribute {
-    const uint8_t *raw; /* as it came, in a message */
+    const uint8_t *raw; /* unchanged bytes of a message */
     size_t raw_len;
-    /* In the dictionary: the entry in its attribute table (0: none), and two strings of it. */
+    /* For an entry of the dictionary: its index in the attribute table (0: not an entry) and the
+     * indices of two strings. */
     uint32_t entry, key_string, unit;
     const uint8_t *key;
     size_t key_len;
     struct br_value value;
-    bool attribute, edited, deleted; /* what is new is edited too */
+    bool attribute, edited, deleted; /* new attributes count as edited */
 };
 
-/* What actions made of long values, of which several lists may have the same: by where they lie. Of
- * one item, whose bytes stay where they are; zeroed, then `arena` set. */
-#define BR_VALUE_MEMO_MAX (1u << 20) /* further ones are worked on each time */
+/* Results of actions on long values, by the address of the value, because several lists may
+ * contain the same value. Used for one item, whose bytes do not move. Zero it, then set `arena`. */
+#define BR_VALUE_MEMO_MAX (1u << 20) /* most entries; further results are computed each time */
 struct br_value_memo {
     struct br_arena *arena;
     struct br_map *known;
@@ -33,23 +34,24 @@ void br_value_memo_release(struct br_value_memo *memo); /* accepts a zeroed one 
 struct br_attributes {
     struct br_attribute *pieces;
     uint32_t count, cap;
-    uint32_t field;             /* the number of `attributes` in the message */
-    struct br_arena *arena;     /* for whatever the actions make */
-    struct br_value_memo *memo; /* NULL: every value is of one list */
+    uint32_t field;             /* number of the field `attributes` in the message */
+    struct br_arena *arena;     /* for the results of actions */
+    struct br_value_memo *memo; /* NULL: no list shares values with another */
     bool no_memory, too_many;
-    unsigned n_gave_up; /* times that a pattern took too long; only its reader resets it */
+    unsigned n_gave_up; /* how often a pattern took too long; the caller resets it */
 };
 
-/* Reads a message that a walk has accepted, whose attributes are field `field`, dropping what
- * `attributes` held. It points into the bytes. False when there is no memory or there are too many
- * attributes (then `attributes` says which). */
+/* Reads a message that a walk has accepted and whose attributes are field `field`, replacing the
+ * content of `attributes`. The list points into the bytes. Returns false if memory runs out or
+ * there are too many attributes; `no_memory` or `too_many` is then set. */
 bool br_attributes_read(struct br_attributes *attributes, uint32_t field, const uint8_t *data,
                         size_t len);
 
-/* Drops what `attributes` held, for a list of its own. */
+/* Empties the list, so that br_attributes_add can fill it. */
 void br_attributes_clear(struct br_attributes *attributes);
 
-/* Appends an attribute of the dictionary. False as br_attributes_read. */
+/* Appends an attribute of the dictionary. Returns false if memory runs out or there are too many
+ * attributes; `no_memory` or `too_many` is then set. */
 bool br_attributes_add(struct br_attributes *attributes, const struct br_attribute *attribute);
 
 void br_attributes_release(struct br_attributes *attributes);
@@ -58,14 +60,14 @@ void br_attributes_release(struct br_attributes *attributes);
 struct br_attribute *br_attributes_find(const struct br_attributes *attributes, const void *key,
                                         size_t len);
 
-/* Changes an attribute, or appends one. */
+/* Change an attribute, and append one. */
 void br_attribute_set(struct br_attribute *attribute, struct br_value value);
 void br_attributes_put(struct br_attributes *attributes, const void *key, size_t key_len,
                        struct br_value value);
 
-/* Returns whether anything was changed, added or deleted since it was read. */
+/* Returns true if an attribute was changed, added or deleted since the list was read. */
 bool br_attributes_changed(const struct br_attributes *attributes);
 
-/* Returns the bytes that the message takes now, and writing them. */
+/* Return the bytes of the message with the changes, and write it. */
 size_t br_attributes_size(const struct br_attributes *attributes);
 uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *p);

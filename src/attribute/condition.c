@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "attribute/condition.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "attribute/condition_internal.h"
 #include "attribute/sample.h"
 #include "attribute/value_text.h"
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
@@ -13,8 +15,8 @@
 #include "otlp/scan.h"
 
 #define ARENA_MAX (64u << 20)
-#define SHORT 64                  /* bytes of a value that are worked on each time */
-#define OF_NUMBER ((uintptr_t)-1) /* stands for the length of a value in the memo's keys */
+#define SHORT 64                  /* results for longer values are kept, in bytes */
+#define OF_NUMBER ((uintptr_t)-1) /* replaces the length of a value in keys of the memo */
 
 enum { RESOURCE_ATTRIBUTES = 1, SCOPE_NAME = 1, SCOPE_VERSION = 2, SCOPE_ATTRIBUTES = 3 };
 enum {
@@ -35,7 +37,7 @@ enum { TYPE_NAME = 1, TYPE_UNIT = 2 };
 
 /* --- Fields ---------------------------------------------------------------------------------- */
 
-/* The last field of that number; its wire is 255 when there is none. */
+/* Returns the last field with this number. Its `wire` is 255 if there is none. */
 static struct br_field condition_scan(const uint8_t *p, size_t len, uint32_t number)
 {
     struct br_field found = {.wire = (enum br_wire)255}, f;
@@ -64,11 +66,10 @@ static struct br_any condition_number(const uint8_t *p, size_t len, uint32_t num
     return (struct br_any){.type = BR_VALUE_INT, .number = found ? field.value : 0};
 }
 
-/* An id in hex; longer ones than there are, are cut. */
+/* Returns an id in hex, cut to the size of the longest valid id. */
 static struct br_any condition_hex(struct br_conditions *conditions, const uint8_t *p, size_t len,
                                    uint32_t number)
 {
-    static const char digits[] = "0123456789abcdef";
     static const uint8_t none[16];
     struct br_any id = condition_text(p, len, number);
     char *out = conditions->hex[conditions->n_hex++ & 1];
@@ -77,10 +78,7 @@ static struct br_any condition_hex(struct br_conditions *conditions, const uint8
         id.len = number == SPAN_TRACE_ID ? 16 : 8;
     }
     size_t n = id.len < sizeof conditions->hex[0] / 2 ? id.len : sizeof conditions->hex[0] / 2;
-    for (size_t i = 0; i < n; i++) {
-        out[2 * i] = digits[id.data[i] >> 4];
-        out[2 * i + 1] = digits[id.data[i] & 15];
-    }
+    br_hex_encode(id.data, n, out);
     return (struct br_any){.type = BR_VALUE_STRING, .data = (const uint8_t *)out, .len = 2 * n};
 }
 
@@ -174,14 +172,21 @@ static struct br_attributes *condition_profile(struct br_conditions *conditions)
     return &conditions->profile;
 }
 
+static const struct br_attributes *condition_list(struct br_conditions *conditions,
+                                                  enum br_condition_field field)
+{
+    if (field == CONDITION_RESOURCE_ATTRIBUTE)
+        return condition_resource(conditions);
+    if (field == CONDITION_SCOPE_ATTRIBUTE)
+        return condition_scope(conditions);
+    return field == CONDITION_PROFILE_ATTRIBUTE ? condition_profile(conditions)
+                                                : condition_own(conditions);
+}
+
 static struct br_any condition_attribute(struct br_conditions *conditions,
                                          const struct br_condition_operand *operand)
 {
-    const struct br_attributes *list =
-        operand->field == CONDITION_RESOURCE_ATTRIBUTE  ? condition_resource(conditions)
-        : operand->field == CONDITION_SCOPE_ATTRIBUTE   ? condition_scope(conditions)
-        : operand->field == CONDITION_PROFILE_ATTRIBUTE ? condition_profile(conditions)
-                                                        : condition_own(conditions);
+    const struct br_attributes *list = condition_list(conditions, operand->field);
     const struct br_attribute *found =
         conditions->rc ? NULL : br_attributes_find(list, operand->key, operand->key_len);
     return found ? br_any_read(found->value) : (struct br_any){.type = BR_VALUE_EMPTY};
@@ -214,7 +219,8 @@ static struct br_any condition_of_status(const uint8_t *p, size_t len, bool code
                 : condition_text(status.data, status.len, STATUS_MESSAGE);
 }
 
-/* The value of a member of the trace state, "" where there is none, as the Collector has it. */
+/* Returns the value of a member of the trace state, or "" if it is absent, as the Collector
+ * does. */
 static struct br_any condition_member(const uint8_t *p, size_t len,
                                       const struct br_condition_operand *operand)
 {
@@ -281,7 +287,8 @@ static struct br_any condition_read(struct br_conditions *conditions,
     }
 }
 
-/* The number of the group, scope or resource that an operand is of; 0: of the span or sample. */
+/* Returns the number of the group, scope or resource that contains an operand; 0: it belongs to
+ * the span or sample. */
 static uint64_t condition_place(const struct br_conditions *conditions,
                                 const struct br_condition_operand *operand)
 {
@@ -303,8 +310,7 @@ static uint64_t condition_place(const struct br_conditions *conditions,
     }
 }
 
-/* What is of a group, a scope or a resource is read once, however many spans or samples are in it.
- */
+/* A value of a group, a scope or a resource is read once for all its spans or samples. */
 static struct br_any condition_value(struct br_conditions *conditions,
                                      struct br_condition_operand *operand)
 {
@@ -320,7 +326,8 @@ static struct br_any condition_value(struct br_conditions *conditions,
 
 /* --- Results --------------------------------------------------------------------------------- */
 
-/* Whether several spans or samples may have the value: all but those that lie in a span. */
+/* Returns true if several spans or samples may share the value. Values inside a span are not
+ * shared. */
 static bool condition_is_shared(const struct br_conditions *conditions,
                                 const struct br_condition_operand *operand)
 {
@@ -328,7 +335,7 @@ static bool condition_is_shared(const struct br_conditions *conditions,
            condition_place(conditions, operand) != 0;
 }
 
-/* A result for shared values, which are worked on once for an item; 0: not known yet. */
+/* Returns the result for shared values, which is computed once per item; 0: not computed yet. */
 static uintptr_t condition_known(const struct br_conditions *conditions, const uintptr_t key[3])
 {
     const struct br_map *known = conditions->memo.known;
@@ -355,8 +362,15 @@ static double condition_double(const struct br_any *any)
     return v;
 }
 
-/* How two values stand to each other. */
+/* The results of comparing two values; a set of bits. */
 enum order { ORDER_LESS = 1, ORDER_EQUAL = 2, ORDER_GREATER = 4, ORDER_NONE = 8 };
+
+static enum order condition_order_of(bool less, bool greater)
+{
+    if (less)
+        return ORDER_LESS;
+    return greater ? ORDER_GREATER : ORDER_EQUAL;
+}
 
 static enum order condition_order_bytes(const struct br_any *any, const struct br_any *other)
 {
@@ -364,9 +378,7 @@ static enum order condition_order_bytes(const struct br_any *any, const struct b
     br_steps_add(n);
     int order = n ? memcmp(any->data, other->data, n) : 0;
     if (order == 0)
-        return any->len == other->len  ? ORDER_EQUAL
-               : any->len < other->len ? ORDER_LESS
-                                       : ORDER_GREATER;
+        return condition_order_of(any->len<other->len, any->len> other->len);
     return order < 0 ? ORDER_LESS : ORDER_GREATER;
 }
 
@@ -376,20 +388,19 @@ static enum order condition_order(const struct br_any *any, const struct br_any 
     bool number_b = other->type == BR_VALUE_INT || other->type == BR_VALUE_DOUBLE;
     if (any->type == BR_VALUE_INT && other->type == BR_VALUE_INT) {
         int64_t x = (int64_t)any->number, y = (int64_t)other->number;
-        return x < y ? ORDER_LESS : x > y ? ORDER_GREATER : ORDER_EQUAL;
+        return condition_order_of(x<y, x> y);
     }
     if (number_a && number_b) {
         double x = condition_double(any), y = condition_double(other);
-        return x < y ? ORDER_LESS : x > y ? ORDER_GREATER : x <= y ? ORDER_EQUAL : ORDER_NONE;
+        return isnan(x) || isnan(y) ? ORDER_NONE : condition_order_of(x<y, x> y);
     }
     if (any->type != other->type)
         return ORDER_NONE;
     if (any->type == BR_VALUE_EMPTY)
         return ORDER_EQUAL;
     if (any->type == BR_VALUE_BOOL)
-        return any->number == other->number ? ORDER_EQUAL
-               : any->number                ? ORDER_GREATER
-                                            : ORDER_LESS;
+        return condition_order_of(!any->number && other->number,
+                                  any->number && any->number != other->number);
     return condition_order_bytes(any, other);
 }
 
@@ -431,7 +442,7 @@ static bool condition_compare(struct br_conditions *conditions, struct br_condit
     }
 }
 
-/* What IsMatch looks into; false where there is nothing. */
+/* Returns the text that IsMatch searches, or false if there is none. */
 static bool condition_match_text(struct br_conditions *conditions, const struct br_any *any,
                                  struct br_str *out)
 {
@@ -468,7 +479,7 @@ static bool condition_match_now(struct br_conditions *conditions, const struct b
     return rc > 0;
 }
 
-/* Many samples or profiles may have the same value; a double's digits are dear, too. */
+/* Many samples or profiles may have the same value, and formatting a double is slow. */
 static bool condition_match_known(struct br_conditions *conditions, struct br_condition *node)
 {
     enum { NO = 1, YES };
@@ -494,7 +505,7 @@ static bool condition_match(struct br_conditions *conditions, struct br_conditio
     return node->matched;
 }
 
-/* As deep as its parentheses (condition_parse.c). */
+/* The depth of the recursion is that of the parentheses, which condition_parse.c limits. */
 static bool condition_holds(struct br_conditions *conditions, struct br_condition *node)
 {
     switch (node->op) {
@@ -518,7 +529,7 @@ static bool condition_holds(struct br_conditions *conditions, struct br_conditio
     }
 }
 
-/* Many profiles may have one scope. */
+/* Many profiles may have the same scope. */
 static void condition_begin_group(struct br_conditions *conditions)
 {
     const struct br_groups *groups = &conditions->groups;

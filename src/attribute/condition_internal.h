@@ -6,7 +6,7 @@
 
 enum br_condition_field {
     CONDITION_LITERAL,
-    CONDITION_ATTRIBUTE, /* of the span or the sample */
+    CONDITION_ATTRIBUTE, /* of the span or sample */
     CONDITION_RESOURCE_ATTRIBUTE,
     CONDITION_SCOPE_ATTRIBUTE,
     CONDITION_PROFILE_ATTRIBUTE,
@@ -21,7 +21,7 @@ enum br_condition_field {
     CONDITION_START,
     CONDITION_END,
     CONDITION_TRACE_STATE,
-    CONDITION_TRACE_STATE_KEY, /* one member's value */
+    CONDITION_TRACE_STATE_KEY, /* value of one member */
     CONDITION_TRACE_ID,
     CONDITION_SPAN_ID,
     CONDITION_PARENT_ID,
@@ -31,20 +31,20 @@ enum br_condition_field {
     CONDITION_PERIOD,
 };
 
-/* A side of a comparison. A literal nil is of type EMPTY. */
+/* A side of a comparison. A literal nil has the type EMPTY. */
 struct br_condition_operand {
     enum br_condition_field field;
-    const char *key; /* of attributes and of members of trace_state */
+    const char *key; /* key of an attribute or of a member of trace_state */
     size_t key_len;
     struct br_any literal;
-    struct br_any known; /* of a group, a scope or a resource: its value, which was read in ... */
-    uint64_t known_in;   /* ... this one */
+    struct br_any known; /* of a group, a scope or a resource: the value read last, */
+    uint64_t known_in;   /* and the number of the group, scope or resource */
 };
 
 enum br_condition_op {
-    CONDITION_OR, /* of its children, one or more */
+    CONDITION_OR, /* one or more children */
     CONDITION_AND,
-    CONDITION_NOT, /* of its only child */
+    CONDITION_NOT, /* one child */
     CONDITION_CONSTANT,
     CONDITION_MATCH, /* IsMatch(a, pattern) */
     CONDITION_ROOT,  /* IsRootSpan() */
@@ -59,10 +59,10 @@ enum br_condition_op {
 struct br_condition {
     enum br_condition_op op;
     bool constant;
-    bool matched; /* MATCH of a group's, a scope's or a resource's value: the result in
-                     `left.known_in` */
+    /* MATCH on a value of a group, scope or resource: the result for the one in `left.known_in` */
+    bool matched;
     struct br_condition_operand left, right;
     pcre2_code *pattern;
-    struct br_condition *first, *next; /* children; the next child of the same parent */
-    struct br_condition *patterns;     /* the next with a pattern, of a whole condition */
+    struct br_condition *first, *next; /* first child; next child of the same parent */
+    struct br_condition *patterns;     /* next node with a pattern in the whole condition */
 };

@@ -6,11 +6,12 @@
 #include <string.h>
 
 #include "attribute/condition_internal.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
 
-#define DEPTH_MAX 64         /* parentheses and nots inside each other */
-#define CONDITIONS_MAX 10000 /* as many as a config file can hold */
+#define DEPTH_MAX 64         /* most nested parentheses and nots */
+#define CONDITIONS_MAX 10000 /* more than a config file can contain */
 
 struct parser {
     struct br_conditions *conditions;
@@ -26,7 +27,7 @@ struct parser {
 
 static struct br_condition *parse_or(struct parser *parser);
 
-/* Says what is wrong, the first time. */
+/* Reports an error unless one was reported before. */
 __attribute__((format(printf, 3, 4))) static void *parse_fail(struct parser *parser, const char *at,
                                                               const char *fmt, ...)
 {
@@ -42,7 +43,7 @@ __attribute__((format(printf, 3, 4))) static void *parse_fail(struct parser *par
     return NULL;
 }
 
-/* The same of what the Collector has and this has not. */
+/* Reports an expression that the Collector supports and Braid does not. */
 static void *parse_lack(struct parser *parser, const char *at, const char *text)
 {
     bool first = !parser->rc;
@@ -70,7 +71,7 @@ static bool parse_is_word(char letter)
     return isalnum((unsigned char)letter) || letter == '_';
 }
 
-/* Takes a sign, or a word that ends there. */
+/* Accepts an operator, or a word that ends there. */
 static bool parse_take(struct parser *parser, const char *token)
 {
     parse_blanks(parser);
@@ -92,7 +93,7 @@ static struct br_condition *parse_node(struct parser *parser, enum br_condition_
 
 /* --- Literals -------------------------------------------------------------------------------- */
 
-/* The escapes of Go's texts that are one byte; 0 for others. */
+/* Returns the byte of an escape in Go's strings, or 0 if it is not one of a single byte. */
 static char parse_escape(char letter)
 {
     static const char from[] = "\\\"abfnrtv", to[] = "\\\"\a\b\f\n\r\t\v";
@@ -100,7 +101,7 @@ static char parse_escape(char letter)
     return at ? to[at - from] : '\0';
 }
 
-/* A text in double quotes; its length at `*ret_len`. */
+/* Parses a text in double quotes. `*ret_len` is its length. */
 static char *parse_text(struct parser *parser, size_t *ret_len)
 {
     const char *start = parser->p++;
@@ -117,8 +118,7 @@ static char *parse_text(struct parser *parser, size_t *ret_len)
         }
         out[n] = parse_escape(*++parser->p);
         if (!out[n++])
-            return parse_fail(parser, parser->p - 1,
-                              "this escape is none that a text has: write \\\\ for a backslash");
+            return parse_fail(parser, parser->p - 1, "unknown escape; write \\\\ for a backslash");
     }
     parser->p++;
     out[n] = '\0';
@@ -141,14 +141,14 @@ static bool parse_number(struct parser *parser, struct br_any *ret)
     if (!copy[strcspn(copy, ".eE")]) {
         const char *digits = copy + (*copy == '-' || *copy == '+');
         if (!br_parse_int(digits, 10, *copy == '-', &whole))
-            return parse_fail(parser, start, "this is no whole number of 64 bits");
+            return parse_fail(parser, start, "not a whole number of 64 bits");
         *ret = (struct br_any){.type = BR_VALUE_INT, .number = (uint64_t)whole};
         return true;
     }
     char *end;
     double v = strtod(copy, &end);
     if (*end)
-        return parse_fail(parser, start, "this is no number");
+        return parse_fail(parser, start, "not a number");
     *ret = (struct br_any){.type = BR_VALUE_DOUBLE};
     memcpy(&ret->number, &v, sizeof v);
     return true;
@@ -163,7 +163,7 @@ static const struct {
     {"STATUS_CODE_UNSET", 0},     {"STATUS_CODE_OK", 1},     {"STATUS_CODE_ERROR", 2},
 };
 
-/* True for a literal that is a word. */
+/* Parses a literal that is a word. Returns false for other words. */
 static bool parse_word(struct parser *parser, struct br_any *ret)
 {
     if (parse_take(parser, "nil")) {
@@ -257,7 +257,7 @@ static bool parse_is_attribute(enum br_condition_field field)
     return field >= CONDITION_ATTRIBUTE && field <= CONDITION_PROFILE_ATTRIBUTE;
 }
 
-/* The key in ["..."] behind attributes. */
+/* Parses the key in ["..."] after attributes. */
 static bool parse_key(struct parser *parser, struct br_condition_operand *ret)
 {
     const char *start = parser->p;
@@ -273,7 +273,7 @@ static bool parse_key(struct parser *parser, struct br_condition_operand *ret)
     if (!parse_take(parser, "]"))
         return parse_fail(parser, parser->p, "a \"]\" is missing");
     if (*parser->p == '[')
-        return parse_fail(parser, parser->p, "what is inside an attribute cannot be compared");
+        return parse_fail(parser, parser->p, "the elements of an attribute cannot be compared");
     return true;
 }
 
@@ -284,27 +284,27 @@ static bool parse_path(struct parser *parser, struct br_condition_operand *ret)
     size_t n = 0, skip = 0;
     while (parse_is_word(start[n]) || start[n] == '.')
         n++;
+    if (*start == '\'')
+        return parse_fail(parser, start, "a text must be in double quotes");
     if (!n || n >= sizeof name)
         return parse_fail(parser, start,
-                          n                ? "this path is none that is known here"
-                          : *start == '\'' ? "a text stands in double quotes here"
-                                           : "a path or a literal has to stand here");
+                          n ? "unknown path" : "a path or a literal is required here");
     memcpy(name, start, n);
     name[n] = '\0';
     parser->p += n;
     if (*parser->p == '(')
-        return parse_fail(parser, start,
-                          "the function %s is not known here; IsMatch and IsRootSpan are", name);
+        return parse_fail(parser, start, "the function %s is unknown; use IsMatch or IsRootSpan",
+                          name);
     const struct path *path = parse_context(parser, name, &skip);
     while (path && path->name && strcmp(path->name, name + skip) != 0)
         path++;
-    if (!path && parser->signal == BR_TRACES && strncmp(name, "spanevent.", 10) == 0)
+    if (!path && parser->signal == BR_TRACES && br_text_starts(name, "spanevent."))
         return parse_lack(parser, start, BR_CONDITION_NO_EVENTS);
     if (!path)
-        return parse_fail(parser, start, "the path %s has to start with %s, resource or scope",
-                          name, parser->signal == BR_TRACES ? "span" : "profile, sample");
+        return parse_fail(parser, start, "the path %s must start with %s, resource or scope", name,
+                          parser->signal == BR_TRACES ? "span" : "profile, sample");
     if (!path->name)
-        return parse_fail(parser, start, "the path %s is none that is known here", name);
+        return parse_fail(parser, start, "the path %s is unknown", name);
     ret->field = path->field;
     if (ret->field == CONDITION_TRACE_STATE && *parser->p == '[')
         ret->field = CONDITION_TRACE_STATE_KEY;
@@ -350,7 +350,7 @@ static struct br_condition *parse_match(struct parser *parser)
         return NULL;
     int rc = br_regex_compile(&parser->conditions->regex, pattern, &node->pattern, why);
     if (rc == BR_EINVAL)
-        return parse_fail(parser, at, "the pattern is no regular expression: %s", why);
+        return parse_fail(parser, at, "invalid regular expression: %s", why);
     if (rc)
         return parse_keep(parser, NULL);
     node->patterns = parser->patterns;
@@ -373,7 +373,7 @@ static bool parse_op(struct parser *parser, enum br_condition_op *ret)
     return false;
 }
 
-/* A comparison, or true or false. */
+/* Parses a comparison, or true or false. */
 static struct br_condition *parse_comparison(struct parser *parser)
 {
     struct br_condition *node = parse_node(parser, CONDITION_CONSTANT);
@@ -391,7 +391,7 @@ static struct br_condition *parse_comparison(struct parser *parser)
     return node;
 }
 
-/* `== true` and the like behind a function, which is true or false. */
+/* Parses `== true` and similar after a function, whose result is a boolean. */
 static struct br_condition *parse_outcome(struct parser *parser, struct br_condition *function)
 {
     enum br_condition_op op;
@@ -459,7 +459,7 @@ static struct br_condition *parse_not(struct parser *parser)
     return node;
 }
 
-/* One or several of what `part` parses, with `word` between them. */
+/* Parses one or more expressions separated by the word of `op`. */
 static struct br_condition *parse_list(struct parser *parser, enum br_condition_op op,
                                        const char *word,
                                        struct br_condition *(*part)(struct parser *parser))
@@ -467,7 +467,8 @@ static struct br_condition *parse_list(struct parser *parser, enum br_condition_
     struct br_condition *first = part(parser), *last = first, *list;
     if (!first || !parse_take(parser, word))
         return first;
-    /* A child that is a list itself keeps its own `next` free for its place in this one. */
+    /* A child that is itself a list uses `first` for its children and `next` for its place in
+     * this list. */
     list = parse_node(parser, op);
     if (!list)
         return NULL;

@@ -11,7 +11,7 @@
 #include "otlp/scan.h"
 
 #define ARENA_MAX (64u << 20)
-#define NO_SERVICE "<nil-service-name>" /* as the Collector calls it */
+#define NO_SERVICE "<nil-service-name>" /* the Collector's name for it */
 
 /* --- Texts ----------------------------------------------------------------------------------- */
 
@@ -34,7 +34,7 @@ static bool match_text(struct br_matcher *matcher, const struct br_matcher_texts
     return false;
 }
 
-/* Doubles without an exponent where attributes are matched, with one where a service is. */
+/* Formats doubles without an exponent for attributes, and with one for services. */
 static bool match_value_text(struct br_matcher *matcher, const struct br_matcher_texts *texts,
                              const struct br_any *any, bool plain)
 {
@@ -56,7 +56,7 @@ static bool match_value_text(struct br_matcher *matcher, const struct br_matcher
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
-enum { UNKNOWN, YES, NO }; /* what was found so far */
+enum { UNKNOWN, YES, NO }; /* results known so far */
 
 static bool match_value(struct br_matcher *matcher, const struct br_matcher_attribute *left,
                         const struct br_attribute *found)
@@ -70,7 +70,7 @@ static bool match_value(struct br_matcher *matcher, const struct br_matcher_attr
     return has_text && match_value_text(matcher, &left->pattern, &any, true);
 }
 
-/* A value of the dictionary is matched once with each criterion. */
+/* A value of the dictionary is matched only once with each criterion. */
 static bool match_known_value(struct br_matcher *matcher, int index, size_t criterion,
                               const struct br_attribute *found)
 {
@@ -85,7 +85,8 @@ static bool match_known_value(struct br_matcher *matcher, int index, size_t crit
     return *memo == YES;
 }
 
-/* What the profile at hand says to a criterion, which its samples do not speak of. */
+/* Matches a criterion with the attributes of the current profile, for samples without such an
+ * attribute. */
 static bool match_common(struct br_matcher *matcher, int index, size_t criterion)
 {
     uint8_t *memo =
@@ -102,7 +103,8 @@ static bool match_common(struct br_matcher *matcher, int index, size_t criterion
     return *memo == YES;
 }
 
-/* The attributes of a span or sample, or else of its profile. */
+/* Matches the attributes of a span or sample, or those of its profile if it has none of that
+ * key. */
 static bool match_own(struct br_matcher *matcher, int index)
 {
     const struct br_matcher_attributes *left = &matcher->matches[index]->attributes;
@@ -126,7 +128,7 @@ static bool match_attributes(struct br_matcher *matcher, const struct br_matcher
     return true;
 }
 
-/* Says what went wrong in reading the list. */
+/* Records why the list could not be read. */
 static bool match_listed(struct br_matcher *matcher, bool ok)
 {
     if (!ok)
@@ -134,7 +136,7 @@ static bool match_listed(struct br_matcher *matcher, bool ok)
     return ok;
 }
 
-/* --- What is said of several items ----------------------------------------------------------- */
+/* --- Resources, scopes and profiles ----------------------------------------------------------- */
 
 static void match_read_resource(struct br_matcher *matcher)
 {
@@ -358,7 +360,7 @@ static bool match_span(struct br_matcher *matcher, const struct br_match *match,
            (!match->span_kinds.count || match_kind(matcher, &match->span_kinds, kind));
 }
 
-/* A sample has its own attributes and, behind them, those of its profile. */
+/* A sample has its attributes followed by those of its profile. */
 static bool match_read_attributes(struct br_matcher *matcher, const struct br_visit *visit)
 {
     if (matcher->item->signal == BR_TRACES)

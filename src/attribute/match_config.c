@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options of include and exclude, and what is compiled out of them. */
+/* Defines the options of include and exclude and compiles them. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static const struct br_option library_options[] = {
     BR_OPT_END,
 };
 
-/* Rows that more than one table has. */
+/* Rows of more than one table. */
 #define MATCH_TYPE                                                                                 \
     {.name = "match_type",                                                                         \
      .kind = BR_OPT_ENUM,                                                                          \
@@ -93,7 +93,7 @@ struct compiler {
     struct br_matcher *matcher;
     struct br_arena *arena;
     bool regexp;
-    /* What is wrong, and where: an element of an option's list, and perhaps an option of that. */
+    /* Option whose element is invalid, and perhaps an option of that element. */
     const char *key, *sub;
     size_t index;
     char text[BR_REGEX_WHY_SIZE + 64];
@@ -124,7 +124,9 @@ static int match_config_compile_pattern(struct compiler *compiler, const char *t
 {
     char why[BR_REGEX_WHY_SIZE];
     int rc = br_regex_compile(&compiler->matcher->regex, text, ret, why);
-    return rc == BR_EINVAL ? match_config_wrong(compiler, "is no regular expression: %s", why) : rc;
+    return rc == BR_EINVAL
+               ? match_config_wrong(compiler, "is not a valid regular expression: %s", why)
+               : rc;
 }
 
 static int match_config_compile_texts(struct compiler *compiler, const char *const *values,
@@ -153,7 +155,7 @@ static int match_config_compile_list(struct compiler *compiler, const struct br_
     return rc;
 }
 
-/* One text, which has to last. */
+/* Compiles one text, which must outlive the matcher. */
 static int match_config_compile_text(struct compiler *compiler, const char *text,
                                      struct br_matcher_texts *ret)
 {
@@ -194,7 +196,7 @@ static int match_config_compile_attributes(struct compiler *compiler, const stru
     ret->attributes = br_arena_calloc(compiler->arena, list->count, sizeof *ret->attributes);
     int rc = ret->attributes ? 0 : BR_ENOMEM;
     for (size_t i = 0; i < list->count && !rc; i++) {
-        ret->count = i + 1; /* also so that its pattern is released */
+        ret->count = i + 1; /* set early, so that the pattern is released on failure */
         match_config_at(compiler, key, i, "value");
         rc = match_config_compile_attribute(compiler, &attribute[i], &ret->attributes[i]);
     }
@@ -237,9 +239,11 @@ static int match_config_compile(struct compiler *compiler, const struct br_match
                                 struct br_match *ret)
 {
     compiler->regexp = config->match_type == BR_MATCH_REGEXP;
-    if (!config->services.count && !config->span_names.count && !config->span_kinds.count &&
-        !config->sample_types.count && !config->functions.count && !config->attributes.count &&
-        !config->resources.count && !config->libraries.count)
+    bool has_names = config->services.count || config->span_names.count ||
+                     config->span_kinds.count || config->sample_types.count ||
+                     config->functions.count;
+    bool has_maps = config->attributes.count || config->resources.count || config->libraries.count;
+    if (!has_names && !has_maps)
         return match_config_wrong(compiler,
                                   "has no criterion, such as services, attributes or resources");
     int rc = match_config_check_kinds(compiler, &config->span_kinds);
@@ -302,7 +306,8 @@ static int match_config_report(const struct compiler *compiler, const struct br_
         compiler->sub && element ? br_yaml_get(element, compiler->sub) : NULL;
     (void)snprintf(where, sizeof where, "%s::%s[%zu]%s%s", path, compiler->key, compiler->index,
                    compiler->sub ? "::" : "", compiler->sub ? compiler->sub : "");
-    return br_errs_add(errs, value ? value : element ? element : node, where, "%s", compiler->text);
+    const struct br_yaml *at = element ? element : node;
+    return br_errs_add(errs, value ? value : at, where, "%s", compiler->text);
 }
 
 int br_match_check(const struct br_match_config *match_config, const struct br_yaml *node,

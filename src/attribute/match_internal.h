@@ -4,12 +4,12 @@
 
 #include "attribute/match.h"
 
-/* Any of some texts. */
+/* Texts of which one has to match. */
 struct br_matcher_texts {
     const char *const *texts;
     size_t *lens;          /* STRICT */
     pcre2_code **patterns; /* REGEXP, else NULL */
-    size_t count;          /* 0: not asked for */
+    size_t count;          /* 0: the criterion is not set */
 };
 
 struct br_matcher_attribute {
@@ -20,7 +20,7 @@ struct br_matcher_attribute {
     struct br_matcher_texts pattern; /* REGEXP */
 };
 
-/* All of them. */
+/* Attributes that all have to match. */
 struct br_matcher_attributes {
     struct br_matcher_attribute *attributes;
     size_t count;
@@ -37,6 +37,6 @@ struct br_match {
     size_t n_libraries;
 };
 
-/* By number, as the Collector calls them. */
+/* Span kinds by number, with the Collector's names. */
 #define BR_SPAN_KINDS 6
 extern const char *const br_span_kinds[BR_SPAN_KINDS];

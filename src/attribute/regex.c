@@ -8,15 +8,18 @@
 #include "base/mem.h"
 #include "base/steps.h"
 
-#define MATCH_STEPS_MAX 1000000 /* of one pattern over one text */
-#define BOUND_STEPS_MAX 20000   /* where there is a time: a fifth of a millisecond or so */
-#define TIME_NS_PER_BYTE 20u    /* most patterns take half of one, few more than two */
-#define SURE_NS 1000000u        /* what takes less was hardly interrupted */
-#define SHARE_MIN (1.0 / 256)   /* of a piece: to begin to match takes time for a short text, too */
-#define HEAP_KIB_MAX 16384      /* of the interpreter, where machine code has too little stack */
+#define MATCH_STEPS_MAX 1000000 /* steps of one pattern in one text */
+#define BOUND_STEPS_MAX 20000   /* the same if the time is limited: about 0.2 ms */
+/* most patterns take half a nanosecond per byte, few more than two */
+#define TIME_NS_PER_BYTE 20u
+#define SURE_NS 1000000u /* a shorter match was probably not interrupted */
+/* least share of a piece of a request, because starting a match takes time for a short text, too */
+#define SHARE_MIN (1.0 / 256)
+/* memory of the interpreter, which is used if machine code runs out of stack */
+#define HEAP_KIB_MAX 16384
 
-/* Places to begin at between two looks at the clock: fewer in long texts, where each takes longer.
- */
+/* Start offsets between two readings of the clock. There are fewer in long texts, where each
+ * takes longer. */
 #define STRIDE_MAX 128
 #define STRIDE_MIN 4
 #define STRIDE_WORK (4u << 20)
@@ -46,7 +49,7 @@ static int regex_prepare(struct br_regex *regex)
     return 0;
 }
 
-/* As Go's regexp, where the two differ: `$` is the end of the text, classes are ASCII. */
+/* Follows Go's regexp where both differ: `$` is the end of the text, and classes are ASCII. */
 int br_regex_compile(struct br_regex *regex, const char *pattern, pcre2_code **ret,
                      char why[BR_REGEX_WHY_SIZE])
 {
@@ -63,7 +66,7 @@ int br_regex_compile(struct br_regex *regex, const char *pattern, pcre2_code **r
                                      &code, &at, context);
     pcre2_compile_context_free(context);
     if (made) {
-        (void)pcre2_jit_compile(made, PCRE2_JIT_COMPLETE); /* without it matching is only slower */
+        (void)pcre2_jit_compile(made, PCRE2_JIT_COMPLETE); /* on failure matching is only slower */
         (void)pcre2_pattern_info(made, PCRE2_INFO_CAPTURECOUNT, &groups);
         regex->most_groups = groups > regex->most_groups ? groups : regex->most_groups;
         *ret = made;
@@ -123,9 +126,9 @@ static uint64_t regex_time_read(const struct br_regex_time *time)
     return regex_clock_ns(time->exact ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 
-/* Counts what a match took that began at `began_ns` of the clock of then. The thread's own clock is
- * dear to read: it is not read before a match takes so long that the thread may have been waiting.
- */
+/* Adds the time of a match that began at `began_ns` of the clock that was then used. The
+ * thread's clock is slow to read. It is used only once a match has taken so long that the thread
+ * may have been interrupted. */
 static void regex_time_take(struct br_regex_time *time, uint64_t began_ns)
 {
     uint64_t took_ns = regex_time_read(time) - began_ns;
@@ -137,14 +140,14 @@ static void regex_time_take(struct br_regex_time *time, uint64_t began_ns)
     time->spent = time->used_ns >= time->allowed_ns;
 }
 
-/* A match that begins between `start` and `last`: PCRE2's result. */
+/* Searches for a match that begins between `start` and `last`. Returns PCRE2's result. */
 static int regex_match_within(const struct br_regex *regex, const pcre2_code *pattern,
                               PCRE2_SPTR text, size_t len, size_t start, size_t last,
                               uint32_t options)
 {
     (void)pcre2_set_offset_limit(regex->limits, last);
     int rc = pcre2_match(pattern, text, len, start, options, regex->match, regex->limits);
-    /* Machine code has a small stack of its own, the interpreter has the heap. */
+    /* Machine code has a small separate stack; the interpreter uses the heap. */
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
         rc = pcre2_match(pattern, text, len, start, options | PCRE2_NO_JIT, regex->match,
                          regex->limits);
@@ -156,7 +159,9 @@ static size_t regex_stride_of(const struct br_regex *regex, size_t len)
     if (!regex->time)
         return SIZE_MAX;
     size_t stride = STRIDE_WORK / (len + 1);
-    return stride > STRIDE_MAX ? STRIDE_MAX : stride < STRIDE_MIN ? STRIDE_MIN : stride;
+    if (stride > STRIDE_MAX)
+        return STRIDE_MAX;
+    return stride < STRIDE_MIN ? STRIDE_MIN : stride;
 }
 
 static int regex_match(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
@@ -183,7 +188,9 @@ static int regex_match(const struct br_regex *regex, const pcre2_code *pattern, 
     }
     if (rc >= 0)
         return 1;
-    return rc == PCRE2_ERROR_NOMATCH ? 0 : rc == PCRE2_ERROR_NOMEMORY ? BR_ENOMEM : BR_EFULL;
+    if (rc == PCRE2_ERROR_NOMATCH)
+        return 0;
+    return rc == PCRE2_ERROR_NOMEMORY ? BR_ENOMEM : BR_EFULL;
 }
 
 int br_regex_match(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
@@ -200,7 +207,7 @@ int br_regex_find(const struct br_regex *regex, const pcre2_code *pattern, const
     const PCRE2_SIZE *at = pcre2_get_ovector_pointer(regex->match);
     br_steps_add(rc == 1 && at[1] > start ? at[1] - start : len - start);
     if (rc == 1) {
-        /* \K in a lookahead can set the beginning behind the end. */
+        /* \K in a lookahead can put the beginning after the end. */
         *ret_from = at[0] < at[1] ? at[0] : at[1];
         *ret_to = at[1];
         return at[1] > start ? 1 : 0;

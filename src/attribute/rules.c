@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -68,9 +69,9 @@ static int attribute_rules_compile_pattern(struct br_rules *rules, struct br_rul
 {
     char why[BR_REGEX_WHY_SIZE];
     int rc = br_regex_compile(&rules->regex, text, &rule->pattern, why);
-    return rc == BR_EINVAL
-               ? attribute_rules_wrong(problem, "pattern", "is no regular expression: %s", why)
-               : rc;
+    return rc == BR_EINVAL ? attribute_rules_wrong(problem, "pattern",
+                                                   "is not a valid regular expression: %s", why)
+                           : rc;
 }
 
 static int attribute_rules_read_groups(struct br_rules *rules, struct br_rule *rule,
@@ -97,13 +98,13 @@ static int attribute_rules_read_groups(struct br_rules *rules, struct br_rule *r
     return 0;
 }
 
-/* The header that a from_context names ("metadata.X", or "X" alone); NULL when it is of a kind that
- * is not supported. */
+/* Returns the header that a from_context names ("metadata.X", or only "X"), or NULL if Braid
+ * does not support this kind. */
 static const char *attribute_rules_context_header(const char *from_context)
 {
-    if (strcmp(from_context, "client.address") == 0 || strncmp(from_context, "auth.", 5) == 0)
+    if (strcmp(from_context, "client.address") == 0 || br_text_starts(from_context, "auth."))
         return NULL;
-    return strncmp(from_context, "metadata.", 9) == 0 ? from_context + 9 : from_context;
+    return br_text_starts(from_context, "metadata.") ? from_context + 9 : from_context;
 }
 
 static int attribute_rules_compile_source(struct br_rules *rules, struct br_rule *rule,
@@ -166,10 +167,13 @@ static int attribute_rules_compile_keys(struct br_rules *rules, struct br_rule *
 static int attribute_rules_no_source(const struct br_rule_config *config,
                                      struct br_rule_problem *problem)
 {
-    const char *key = attribute_rules_has_node(config->value)          ? "value"
-                      : attribute_rules_is_set(config->from_attribute) ? "from_attribute"
-                      : attribute_rules_is_set(config->from_context)   ? "from_context"
-                                                                       : NULL;
+    const char *key = NULL;
+    if (attribute_rules_has_node(config->value))
+        key = "value";
+    else if (attribute_rules_is_set(config->from_attribute))
+        key = "from_attribute";
+    else if (attribute_rules_is_set(config->from_context))
+        key = "from_context";
     return key ? attribute_rules_wrong(problem, key, "does not belong to %s; remove it",
                                        actions[config->action])
                : 0;
@@ -254,7 +258,7 @@ int br_rules_compile(const struct br_rule_config *config, size_t count, struct b
         problem->rule = ret->count;
         int rc =
             attribute_rules_compile(ret, &ret->rules[ret->count], &config[ret->count], problem);
-        ret->count++; /* also so that its pattern is released */
+        ret->count++; /* set early, so that the pattern is released on failure */
         if (rc)
             return rc;
     }
@@ -327,11 +331,11 @@ int br_rules_headers(const struct br_structs *rules, struct br_arena *arena, str
 
 /* --- Applying -------------------------------------------------------------------------------- */
 
-#define SHORT 64               /* bytes of a key or a value that are worked on each time */
-#define SHORT_MAX (1u << 13)   /* results of which those of short values are kept */
-#define OF_KEY ((uintptr_t)-1) /* stands for the length of a value in the memo's keys */
+#define SHORT 64               /* results for longer keys and values are kept, in bytes */
+#define SHORT_MAX (1u << 13)   /* most results kept for short values */
+#define OF_KEY ((uintptr_t)-1) /* replaces the length of a value in keys of the memo */
 
-/* `in_doubt`: what a text is that takes too long. */
+/* Returns true if the pattern matches. `in_doubt` is the result if it takes too long. */
 static bool attribute_rules_matches(const struct br_rules *rules, const struct br_rule *rule,
                                     struct br_attributes *attributes, const uint8_t *text,
                                     size_t len, bool in_doubt)
@@ -342,7 +346,8 @@ static bool attribute_rules_matches(const struct br_rules *rules, const struct b
     return rc == BR_EFULL ? in_doubt : rc > 0;
 }
 
-/* Whether the pattern matches a key. Many lists may have a long one of the dictionary. */
+/* Returns true if the pattern matches a key. Many lists may have the same long key of the
+ * dictionary. */
 static bool attribute_rules_matches_key(const struct br_rules *rules, const struct br_rule *rule,
                                         struct br_attributes *attributes,
                                         const struct br_attribute *attribute)
@@ -369,7 +374,7 @@ static bool attribute_rules_matches_key(const struct br_rules *rules, const stru
     return known == YES;
 }
 
-/* The values of a header, joined by ";". */
+/* Returns the values of a header, joined by ";". */
 static bool attribute_rules_from_metadata(struct br_attributes *attributes, const char *name,
                                           const char *metadata, struct br_value *ret)
 {
@@ -428,8 +433,8 @@ static bool attribute_rules_work_out(const struct br_rule *rule, struct br_value
                                         : br_value_convert(value, rule->to, arena, ret);
 }
 
-/* What the rule, which hashes or converts, makes of a value. Hashing is dear for short ones, too.
- */
+/* Returns the result of a hash or convert rule. Hashes of short values are kept, too, because
+ * hashing is slow. */
 static bool attribute_rules_result_of(const struct br_rule *rule, struct br_attributes *attributes,
                                       struct br_value value, struct br_value *ret)
 {
@@ -438,7 +443,7 @@ static bool attribute_rules_result_of(const struct br_rule *rule, struct br_attr
     bool is_short = value.len <= SHORT && (rule->action != BR_RULE_HASH || !memo ||
                                            (memo->known && br_map_count(memo->known) > SHORT_MAX));
     if (!memo || is_short ||
-        br_arena_has(attributes->arena, value.data)) /* that is of this list alone */
+        br_arena_has(attributes->arena, value.data)) /* the value belongs to this list only */
         return attribute_rules_work_out(rule, value, attributes->arena, ret);
     if (!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX)))
         return false;
@@ -465,8 +470,8 @@ static void attribute_rules_act(const struct br_rule *rule, struct br_attributes
         attributes->no_memory = true;
 }
 
-/* Every attribute of the key, should there be more than one, and in doubt any: what shall not
- * leave, leaves nowhere. */
+/* Acts on every attribute of the key. If a pattern takes too long, the attribute counts as
+ * matching, so that private data is not passed on. */
 static void attribute_rules_each_key(const struct br_rules *rules, const struct br_rule *rule,
                                      struct br_attributes *attributes)
 {
@@ -474,15 +479,14 @@ static void attribute_rules_each_key(const struct br_rules *rules, const struct 
         struct br_attribute *p = &attributes->pieces[i];
         if (!p->attribute || p->deleted)
             continue;
-        if (rule->key_len && p->key_len == rule->key_len &&
-            memcmp(p->key, rule->key, p->key_len) == 0)
+        if (rule->key_len && br_bytes_equal(p->key, p->key_len, rule->key, rule->key_len))
             attribute_rules_act(rule, attributes, p);
         if (rule->pattern && !p->deleted && attribute_rules_matches_key(rules, rule, attributes, p))
             attribute_rules_act(rule, attributes, p);
     }
 }
 
-/* What the groups of an extract rule are in a text. */
+/* The groups of an extract rule in a text. */
 struct extracted {
     bool matches;
     struct br_value groups[];
@@ -510,7 +514,7 @@ static struct extracted *attribute_rules_read_text(const struct br_rules *rules,
     return extracted;
 }
 
-/* The same, where many lists may have a long text of the dictionary. */
+/* Keeps the result if many lists may have the same long text of the dictionary. */
 static struct extracted *attribute_rules_extracted(const struct br_rules *rules,
                                                    const struct br_rule *rule,
                                                    struct br_attributes *attributes,

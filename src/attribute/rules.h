@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checks, compiles and applies actions on attributes, as the Collector's resource and attributes
- * processors have them.
+ * Checks, compiles and applies actions on attributes, like the Collector's resource and attributes
+ * processors.
  */
 #pragma once
 
@@ -20,7 +20,7 @@ enum br_rule_action {
     BR_RULE_CONVERT,
 };
 
-/* One action, as the option table reads it. */
+/* One action as the option table reads it. */
 struct br_rule_config {
     const char *key;
     int action;
@@ -36,11 +36,11 @@ struct br_rule {
     size_t key_len;
     struct br_value value, default_value;
     bool has_value, has_default;
-    const char *from_attribute; /* NULL: none */
-    const char *from_metadata;  /* header, in any case; NULL: none */
-    enum br_value_type to;      /* CONVERT */
-    pcre2_code *pattern;        /* NULL: none */
-    const char **groups;        /* EXTRACT: the name of each group from 1 on, in the arena */
+    const char *from_attribute; /* NULL: not set */
+    const char *from_metadata;  /* header name, in any case; NULL: not set */
+    enum br_value_type to;      /* result type of CONVERT */
+    pcre2_code *pattern;        /* NULL: no pattern */
+    const char **groups;        /* EXTRACT: names of the groups from 1 on, in the arena */
     uint32_t n_groups;
 };
 
@@ -51,26 +51,26 @@ struct br_rules {
     struct br_regex regex;
 };
 
-/* Where a rule is wrong. */
+/* Why a rule is invalid. */
 struct br_rule_problem {
     size_t rule;
-    const char *key; /* the option at fault, or NULL: the rule as a whole */
-    bool lacks;      /* the Collector supports the value, and Braid does not */
+    const char *key; /* option at fault; NULL: the whole rule */
+    bool lacks;      /* the Collector supports the value and Braid does not */
     char text[320];
 };
 
-/* Checks the list that is option `key` of `node`, with an error for each rule that is wrong, and
- * for none at all. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
+/* Checks the list in the option `key` of `node`. Adds an error for each invalid rule, and for an
+ * empty list. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
 int br_rules_check(const struct br_structs *rules, const char *key, const struct br_yaml *node,
                    const char *path, struct br_arena *arena, struct br_errs *errs);
 
-/* Lists the headers that the rules read (component.h, metadata_keys), in the arena. Returns 0 or
- * BR_ENOMEM. */
+/* Lists the headers that the rules read, in the arena (metadata_keys in component.h). Returns 0
+ * or BR_ENOMEM. */
 int br_rules_headers(const struct br_structs *rules, struct br_arena *arena,
                      struct br_strings *ret);
 
-/* Compiles `count` rules; what they need lives in the arena and in `ret`, which is to be released
- * also on failure. Returns 0, BR_ENOMEM, or BR_EINVAL with a problem. */
+/* Compiles `count` rules into `arena` and `ret`. Release `ret` also on failure. Returns 0,
+ * BR_ENOMEM, or BR_EINVAL with a problem. */
 int br_rules_compile(const struct br_rule_config *config, size_t count, struct br_arena *arena,
                      struct br_rules *ret, struct br_rule_problem *problem);
 void br_rules_release(struct br_rules *rules);

@@ -6,7 +6,7 @@
 #include "base/steps.h"
 #include "otlp/scan.h"
 
-#define SHORT 64 /* bytes of an entry that are read again each time */
+#define SHORT 64 /* longer entries are read once per item, in bytes */
 
 static struct br_attribute sample_attributes_read_entry(const struct br_dictionary_view *view,
                                                         uint32_t index)
@@ -26,12 +26,12 @@ static struct br_attribute sample_attributes_read_entry(const struct br_dictiona
     return attribute;
 }
 
-/* A long entry, read once for an item; NULL without memory. */
+/* Returns a long entry, which is read once per item, or NULL if memory runs out. */
 static const struct br_attribute *
 sample_attributes_read_long_entry(struct br_value_memo *memo, const struct br_dictionary_view *view,
                                   uint32_t index)
 {
-    const uintptr_t key[] = {0, index, 0}; /* no value lies there */
+    const uintptr_t key[] = {0, index, 0}; /* a key that cannot be the address of a value */
     if (!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX)))
         return NULL;
     struct br_attribute *attribute = br_map_get(memo->known, key, sizeof key);

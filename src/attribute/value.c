@@ -9,24 +9,20 @@
 
 #include "attribute/value_text.h"
 #include "base/buf.h"
+#include "base/bytes.h"
 #include "base/str.h"
 #include "wire/protobuf.h"
 
-#define NUMBER_TEXT_MAX 512 /* no number that a double or an integer can be is longer */
+#define NUMBER_TEXT_MAX 512 /* no valid number is longer */
 
 /* --- Comparing ------------------------------------------------------------------------------- */
-
-static bool value_same_bytes(const void *left, size_t a_len, const void *right, size_t b_len)
-{
-    return a_len == b_len && (!a_len || memcmp(left, right, a_len) == 0);
-}
 
 static bool value_has_entry(const struct br_any *map, const struct br_keyvalue *entry)
 {
     struct br_keyvalue other;
     const uint8_t *p = map->data;
     while ((p = br_keyvalue_next(p, map->data + map->len, BR_LIST_VALUES, &other)))
-        if (value_same_bytes(entry->key, entry->key_len, other.key, other.key_len))
+        if (br_bytes_equal(entry->key, entry->key_len, other.key, other.key_len))
             return br_value_equal(entry->value, other.value);
     return false;
 }
@@ -40,7 +36,7 @@ static size_t value_n_elements(const struct br_any *any)
     return n;
 }
 
-/* Recursion is as deep as the flatter of the two. */
+/* The depth of the recursion is the lesser depth of both values. */
 static bool value_equal_maps(const struct br_any *any, const struct br_any *other)
 {
     struct br_keyvalue entry;
@@ -74,7 +70,7 @@ bool br_value_equal(struct br_value left, struct br_value right)
         return true;
     case BR_VALUE_STRING:
     case BR_VALUE_BYTES:
-        return value_same_bytes(any.data, any.len, y.data, y.len);
+        return br_bytes_equal(any.data, any.len, y.data, y.len);
     case BR_VALUE_BOOL:
         return (any.number != 0) == (y.number != 0);
     case BR_VALUE_INT:
@@ -132,14 +128,14 @@ static bool value_put_double(double value, struct br_arena *arena, struct br_val
 
 /* --- Numbers in texts ------------------------------------------------------------------------ */
 
-/* As Go's strconv.ParseInt reads base 10. */
+/* Parses like Go's strconv.ParseInt with base 10. */
 static bool value_parse_int(const char *text, int64_t *ret)
 {
     bool negative = *text == '-';
     return br_parse_int(text + (*text == '-' || *text == '+'), 10, negative, ret);
 }
 
-/* As strconv.ParseInt reads base 0: 0x, 0o, 0b, and a plain 0 for octal. */
+/* Parses like strconv.ParseInt with base 0: 0x, 0o, 0b, and a leading 0 for octal. */
 static bool value_parse_int_prefixed(const char *text, int64_t *ret)
 {
     bool negative = *text == '-';
@@ -158,8 +154,8 @@ static bool value_parse_int_prefixed(const char *text, int64_t *ret)
     }
 }
 
-/* As Go's strconv.ParseFloat, but for underscores: decimal, hexadecimal with an exponent, inf, nan.
- */
+/* Parses like Go's strconv.ParseFloat without underscores: decimal, hexadecimal with an
+ * exponent, inf, nan. */
 static bool value_parse_double(const char *text, double *ret)
 {
     const char *p = text + (*text == '-' || *text == '+');
@@ -172,7 +168,9 @@ static bool value_parse_double(const char *text, double *ret)
     char *end;
     errno = 0;
     double v = strtod(text, &end);
-    if (end == text || *end || (isnan(v) && p != text) || (isinf(v) && digit))
+    if (end == text || *end)
+        return false;
+    if ((isnan(v) && p != text) || (isinf(v) && digit))
         return false;
     *ret = v;
     return true;
@@ -180,7 +178,7 @@ static bool value_parse_double(const char *text, double *ret)
 
 /* --- From the config ------------------------------------------------------------------------- */
 
-/* As yaml.v3 resolves a plain scalar that looks like a number. */
+/* Resolves a plain scalar that looks like a number, as yaml.v3 does. */
 static bool value_number_from_yaml(const char *text, struct br_arena *arena, struct br_value *ret)
 {
     char plain[NUMBER_TEXT_MAX];
@@ -197,10 +195,8 @@ static bool value_number_from_yaml(const char *text, struct br_arena *arena, str
         return value_put_varint(BR_VALUE_INT, (uint64_t)i, arena, ret);
     const char *p = plain + (*plain == '-' || *plain == '+');
     if (*p == '.' && p[1] > '9') { /* .inf, .nan */
-        d = (p[1] | 0x20) == 'n' ? (double)NAN
-            : *plain == '-'      ? -(double)INFINITY
-                                 : (double)INFINITY;
-        return value_put_double(d, arena, ret);
+        d = (p[1] | 0x20) == 'n' ? (double)NAN : (double)INFINITY;
+        return value_put_double(*plain == '-' && isinf(d) ? -d : d, arena, ret);
     }
     if (!plain[strspn(plain, "0123456789+-.eE")] && value_parse_double(plain, &d))
         return value_put_double(d, arena, ret);
@@ -284,7 +280,7 @@ bool br_value_hash(struct br_value value, struct br_arena *arena, struct br_valu
     return br_value_string(hex, text.len, arena, ret);
 }
 
-/* A string's bytes as a number's text; false where they cannot be one. */
+/* Copies a string as the text of a number. Returns false if it cannot be a number. */
 static bool value_number_text(const struct br_any *any, char out[NUMBER_TEXT_MAX])
 {
     if (any->type != BR_VALUE_STRING || any->len >= NUMBER_TEXT_MAX || !any->len ||

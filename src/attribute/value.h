@@ -13,22 +13,23 @@
 #include "config/yaml.h"
 #include "otlp/keyvalue.h"
 
-/* Returns true for values of the same type and content, of lists element by element, of maps in any
- * order; a NaN equals nothing. */
+/* Returns true if both values have the same type and content. Lists are compared element by
+ * element, maps in any order. A NaN is not equal to any value. */
 bool br_value_equal(struct br_value left, struct br_value right);
 
-/* Makes a string value; its bytes live in the arena. False when there is no memory. */
+/* Makes a string value in the arena. Returns false if memory runs out. */
 bool br_value_string(const void *text, size_t len, struct br_arena *arena, struct br_value *ret);
 
-/* Makes a value from the config: numbers and booleans without quotes keep their type, lists and
- * maps become those. `*ret` is {NULL, 0} for null. False when there is no memory. */
+/* Makes a value of a config node. Numbers and booleans without quotes keep their type. Lists and
+ * maps become lists and maps. `*ret` is {NULL, 0} for null. Returns false if memory runs out. */
 bool br_value_from_yaml(const struct br_yaml *node, struct br_arena *arena, struct br_value *ret);
 
-/* Gives the SHA-256 of a string, boolean (one byte), integer or double (eight, little endian) in
- * lower-case hex; "" for any other value. False when there is no memory. */
+/* Makes the SHA-256, in lower-case hex, of a string, a boolean (one byte), an integer or a
+ * double (eight bytes, little endian). The result is "" for other types. Returns false if memory
+ * runs out. */
 bool br_value_hash(struct br_value value, struct br_arena *arena, struct br_value *ret);
 
-/* Converts the value to another type; the same where it is of that type or cannot be converted.
- * False when there is no memory. */
+/* Converts the value to another type. The result is the same value if it has that type or cannot
+ * be converted. Returns false if memory runs out. */
 bool br_value_convert(struct br_value value, enum br_value_type to, struct br_arena *arena,
                       struct br_value *ret);

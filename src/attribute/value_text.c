@@ -33,12 +33,13 @@ void br_value_text_plain(struct br_str *out, double value)
 
 static void value_text_json(struct br_str *out, struct br_value value, struct br_arena *arena);
 
-/* The entries of a map by their keys, as where each begins: a map of many small entries is not to
- * take many times its bytes. Keys are read again where they are compared. Without key an entry may
- * have two bytes, so that of those only the last is kept, apart; with one it has five at least. */
+/* The entries of a map as offsets, sorted by key. Offsets limit the memory for a map of many
+ * small entries to a small multiple of its bytes. Keys are read again for each comparison. An
+ * entry without a key may have only two bytes. Of those only the last is kept, separately. An
+ * entry with a key has at least five bytes. */
 struct sorting {
     const uint8_t *data, *end;
-    uint32_t *half; /* room for half of the entries */
+    uint32_t *half; /* space for half of the entries */
 };
 
 static struct br_keyvalue value_text_entry(const struct sorting *map, uint32_t at)
@@ -56,8 +57,8 @@ static int value_text_compare(const struct br_keyvalue *left, const struct br_ke
     return order ? order : (left->key_len > right->key_len) - (left->key_len < right->key_len);
 }
 
-/* Merges the first of the entries, which move to `half`, with the rest. Of equal keys the last
- * stays. Returns how many are left. */
+/* Merges the first half of the entries, which is copied to `half`, with the second. Of equal
+ * keys the last is kept. Returns the number of remaining entries. */
 static size_t value_text_merge(const struct sorting *map, uint32_t *entries, size_t n_first,
                                const uint32_t *rest, size_t n_rest)
 {
@@ -86,7 +87,7 @@ static size_t value_text_merge(const struct sorting *map, uint32_t *entries, siz
     return (size_t)(out - entries);
 }
 
-/* Levels are as many as `count` has bits. */
+/* The depth of the recursion is the number of bits of `count`. */
 static size_t value_text_sort(const struct sorting *map, uint32_t *entries, size_t count)
 {
     if (count < 2)
@@ -107,7 +108,7 @@ static size_t value_text_count_keys(const struct br_any *map)
     return n;
 }
 
-/* Gives where the entries that are written begin, in their order. */
+/* Returns the offsets of the entries to write, in their order. */
 static bool value_text_list(struct sorting *map, size_t count, struct br_arena *arena,
                             uint32_t **ret, size_t *ret_len)
 {
@@ -166,7 +167,7 @@ static void value_text_json_list(struct br_str *out, const struct br_any *list,
     br_str_putc(out, ']');
 }
 
-/* Levels are those of the message, which its walk has bounded. */
+/* The depth of the recursion is that of the message, which its walk has limited. */
 static void value_text_json(struct br_str *out, struct br_value value, struct br_arena *arena)
 {
     struct br_any any = br_any_read(value);

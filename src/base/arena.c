@@ -17,7 +17,7 @@
 
 struct br_arena_block {
     struct br_arena_block *next;
-    struct br_buf *buf; /* that it lies in; NULL: memory of its own */
+    struct br_buf *buf; /* the buffer that contains the block; NULL: allocated from the system */
     size_t used, size;
     max_align_t data[];
 };
@@ -50,7 +50,8 @@ void br_arena_release(struct br_arena *arena)
     arena->full = false;
 }
 
-/* Memory for a block that is taken anew for each item comes from the system page by page. */
+/* Large blocks come from a pool, because the system hands out new memory page by page and an
+ * arena is filled anew for each item. */
 static struct br_arena_block *arena_block_of_pool(struct br_arena *arena, size_t size)
 {
     const uintptr_t align = _Alignof(struct br_arena_block);

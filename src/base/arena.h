@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An arena allocates memory that is freed as a whole. Each item has one; protobuf-c unpacks into
- * one. Its maximum is given when it is made: this bounds what a hostile message may unpack to.
+ * An arena allocates memory that is freed as a whole. Each item has one, and protobuf-c unpacks
+ * into one. The maximum given to br_arena_init limits how much memory a hostile message can unpack
+ * to.
  */
 #pragma once
 
@@ -16,43 +17,46 @@ struct br_pool;
 
 struct br_arena {
     struct br_arena_block *blocks; /* newest first */
-    size_t used;                   /* bytes taken from the system so far */
-    size_t max;                    /* and the most it may take; 0: 16 MiB */
-    bool full;             /* something was refused for the maximum, not for want of memory */
-    enum br_holder holder; /* whom its blocks are counted for; set before the first is taken */
-    struct br_pool *pool;  /* large blocks are buffers of it, which it keeps; NULL: of the system */
-    ProtobufCAllocator pb; /* br_arena_pb's result points here */
+    size_t used;                   /* bytes allocated so far */
+    size_t max;                    /* most bytes that it may allocate; 0: 16 MiB */
+    bool full;             /* an allocation failed because of `max`, not for lack of memory */
+    enum br_holder holder; /* memory category of its blocks; set before the first allocation */
+    /* large blocks are buffers of this pool; NULL: allocated from the system */
+    struct br_pool *pool;
+    ProtobufCAllocator pb; /* br_arena_pb returns its address */
 };
 
-/* Prepares `arena`; allocates nothing. `max_bytes` 0 means 16 MiB. A zeroed arena is a valid one
- * too. */
+/* Prepares `arena` without allocating. `max_bytes` 0 means 16 MiB. A zeroed arena is valid, too. */
 void br_arena_init(struct br_arena *arena, size_t max_bytes);
 
 /* Frees everything; the arena can be used again. Accepts a zeroed arena. */
 void br_arena_release(struct br_arena *arena);
 
-/* Returns `size` bytes aligned for any type, uninitialised; NULL when there is no memory or the
- * maximum is reached. The memory lives until br_arena_release. */
+/* Returns `size` uninitialised bytes aligned for any type. Returns NULL if memory runs out or
+ * the maximum is reached. The memory is valid until br_arena_release. */
 void *br_arena_alloc(struct br_arena *arena, size_t size);
 
-/* Returns zeroed memory for `count` elements, as br_arena_alloc does; NULL on overflow too. */
+/* Returns zeroed memory for `count` elements of `size` bytes. Returns NULL if the product
+ * overflows, memory runs out or the maximum is reached. */
 void *br_arena_calloc(struct br_arena *arena, size_t count, size_t size);
 
-/* Returns why the last allocation failed: BR_EFULL for the maximum, which trying again cannot
- * help, or BR_ENOMEM. */
+/* Returns why the last allocation failed: BR_EFULL if the maximum was reached, so that a retry
+ * fails again, else BR_ENOMEM. */
 int br_arena_why(const struct br_arena *arena);
 
-/* Returns whether `memory` points into memory of the arena. Takes a step for each of its blocks. */
+/* Returns true if `memory` points into the arena. Takes time in proportion to the number of
+ * blocks. */
 bool br_arena_has(const struct br_arena *arena, const void *memory);
 
-/* Returns a terminated copy of `len` bytes; NULL as br_arena_alloc. */
+/* Returns a terminated copy of `len` bytes, or NULL if memory runs out or the maximum is
+ * reached. */
 char *br_arena_strndup(struct br_arena *arena, const char *text, size_t len);
 
-/* Formats a text as printf does, into the arena. Returns NULL as br_arena_alloc does. */
+/* Returns a text formatted as by printf, or NULL if memory runs out or the maximum is reached. */
 char *br_arena_printf(struct br_arena *arena, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The arena as protobuf-c's allocator: unpacking fails cleanly at the arena's maximum and
- * protobuf_c_message_free_unpacked need not be called. Lives as long as `arena` stays where it is.
- */
+/* Returns an allocator for protobuf-c that allocates from the arena. Unpacking fails cleanly at
+ * the arena's maximum, and protobuf_c_message_free_unpacked need not be called. The allocator is
+ * valid until `arena` is released or moved. */
 ProtobufCAllocator *br_arena_pb(struct br_arena *arena);

@@ -9,36 +9,39 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-/* Four classes to a power of two, from 256 bytes up: at most a fifth of a buffer is slack. */
+/* Four size classes per power of two, from 256 bytes up: at most a fifth of a buffer is unused. */
 #define CLASS_MIN_LOG2 8u
 #define CLASSES 84u
-#define CLASS_NONE CLASSES /* of a size of its own: never kept for another use */
+#define CLASS_NONE CLASSES /* an exact size, never reused */
 #define ROPE_MAX (1u << 24)
-#define IDLE_SHARE 16u /* of the memory limit is the most that unused buffers may hold */
-#define RELEASE_SLICE (512u << 10)          /* at least, */
-#define RELEASE_TURNS 256u                  /* or such a part of all that leaves */
-#define RELEASE_ALIGN ((uintptr_t)64 << 10) /* a multiple of every system's pages */
-#define RELEASE_FROM (1u << 20)             /* what is larger goes in slices */
-#define FOREIGN_FROM (8u << 10)             /* what is smaller leaves its pages to malloc */
-#define COPIED_MAX (2u << 20)               /* a larger one is moved by its pages */
+#define IDLE_SHARE 16u /* unused buffers take at most this fraction of the memory limit */
+/* br_pool_release_some frees at least this many bytes, */
+#define RELEASE_SLICE (512u << 10)
+#define RELEASE_TURNS 256u                  /* or this fraction of the delayed buffers */
+#define RELEASE_ALIGN ((uintptr_t)64 << 10) /* a multiple of the page size of every system */
+#define RELEASE_FROM (1u << 20)             /* larger buffers are freed gradually */
+#define FOREIGN_FROM (8u << 10)             /* malloc keeps the pages of smaller buffers */
+/* larger buffers are moved with mremap instead of being copied */
+#define COPIED_MAX (2u << 20)
 
 struct idle {
     struct idle *next;
 };
 
-#define BLOCK_STEP 32u                      /* bytes between two sizes of blocks */
-#define BLOCK_SIZES 32u                     /* larger ones are not kept */
-#define BLOCKS_IDLE_MAX ((size_t)256 << 10) /* in unused ones */
+#define BLOCK_STEP 32u                      /* bytes between two block sizes */
+#define BLOCK_SIZES 32u                     /* number of block sizes that are reused */
+#define BLOCKS_IDLE_MAX ((size_t)256 << 10) /* bytes in unused blocks */
 
-/* Before a block. */
+/* Precedes each block. */
 struct block {
-    _Alignas(16) size_t size; /* of what comes after it: a multiple of BLOCK_STEP, or larger */
+    /* bytes of the block: a multiple of BLOCK_STEP up to BLOCK_SIZES of them, else exact */
+    _Alignas(16) size_t size;
 };
 
-/* At the beginning of a large block that goes back to the system, slice by slice from its end. */
+/* Written over the beginning of a large buffer that is being freed, slice by slice from its end. */
 struct leaving {
     struct leaving *next;
-    size_t size; /* of the buffer */
+    size_t size; /* capacity of the buffer */
     size_t left; /* bytes of the block that still have pages */
 };
 
@@ -52,7 +55,7 @@ struct br_pool {
     struct idle *free[CLASSES];
     size_t idle_blocks; /* bytes */
     struct idle *blocks[BLOCK_SIZES];
-    struct br_pool *heir; /* of br_pool_watch; NULL: it is not watched */
+    struct br_pool *heir; /* set by br_pool_watch; NULL: not watched */
     void (*on_last)(const struct br_buf *buf, void *arg);
     void *on_last_arg;
 };
@@ -74,14 +77,14 @@ static size_t buf_class_size(uint32_t size_class)
     return ((size_t)1 << log2) + (((size_t)1 << (log2 - 2)) * ((size_class - 1) % 4 + 1));
 }
 
-/* What a buffer with room for `size` bytes takes. */
+/* Returns the bytes to allocate for a buffer of capacity `size`. */
 static size_t buf_block_size(size_t size)
 {
     return sizeof(struct br_buf) + size + BR_BUF_SLACK;
 }
 
-/* A large one in the C library's heap would be copied when it grows, which takes a millisecond for
- * each MiB. */
+/* A large buffer in the C library's heap would be copied when it grows, which takes a
+ * millisecond per MiB. Large buffers are therefore mapped. */
 static void *buf_block_new(size_t size)
 {
     size_t all = buf_block_size(size);
@@ -104,7 +107,7 @@ struct br_pool *br_pool_new(size_t max_idle)
     return pool;
 }
 
-/* Pools that keep something share what may be kept. */
+/* The pools that keep unused buffers divide the permitted amount among them. */
 static void buf_pool_count_in(const struct br_pool *pool, int count)
 {
     if (pool->memory && pool->max_idle)
@@ -142,7 +145,8 @@ void br_pool_linger(struct br_pool *pool)
     pool->lingers = true;
 }
 
-/* Frees the first block, or only the last `most` bytes of what it has. Returns how many. */
+/* Frees the first delayed buffer, or only the last `most` bytes that it still has. Returns how
+ * many bytes it freed. */
 static size_t buf_pool_release(struct br_pool *pool, size_t most)
 {
     struct leaving *leaving = pool->leaving;
@@ -224,7 +228,7 @@ size_t br_pool_live(const struct br_pool *pool)
     return pool->live;
 }
 
-/* Counts `size` bytes more (or less) as held by a pool's buffers. */
+/* Adds `size` bytes, which may be negative, to those in use in the pool's buffers. */
 static void buf_pool_count(struct br_pool *pool, uint8_t holder, int64_t size)
 {
     pool->live += (size_t)size;
@@ -242,7 +246,8 @@ static struct br_buf *buf_pool_take(struct br_pool *pool, uint32_t size_class, s
     return (struct br_buf *)(void *)i;
 }
 
-/* The most that the pool may keep: its share of what all may. */
+/* Returns the most bytes of unused buffers that the pool may keep: its share of what all pools
+ * may. */
 static size_t buf_pool_idle_max(const struct br_pool *pool)
 {
     if (!pool->memory || !pool->max_idle)
@@ -275,7 +280,7 @@ static bool buf_pool_keep(struct br_pool *pool, struct br_buf *buf)
 
 /* --- Blocks ----------------------------------------------------------------------------------- */
 
-/* Those of one size lie in pool->blocks at this place. */
+/* Returns the index in pool->blocks of the unused blocks of this size. */
 static unsigned buf_block_place(size_t size)
 {
     return (unsigned)((size - 1) / BLOCK_STEP);
@@ -367,7 +372,7 @@ size_t br_buf_room(size_t cap)
     return buf_class_size(buf_class_of(cap));
 }
 
-/* Makes a buffer of memory for `size` bytes, which may be NULL. */
+/* Initialises a buffer of capacity `size` in memory that may be NULL. */
 static struct br_buf *buf_begin(struct br_buf *buf, struct br_pool *pool, uint32_t size_class,
                                 size_t size)
 {
@@ -423,8 +428,8 @@ struct br_buf *br_buf_ref(struct br_buf *buf)
     return buf;
 }
 
-/* Gives the pages inside back. glibc keeps those of a thread's heap until all in it is free, and
- * then gives 64 MiB back in one call, which takes ten milliseconds. */
+/* Returns the buffer's pages to the system. glibc keeps the pages of a thread's heap until all
+ * of the heap is free. It then returns 64 MiB in one call, which takes ten milliseconds. */
 static void buf_release_pages(const struct br_buf *buf)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)buf->data,
@@ -433,7 +438,7 @@ static void buf_release_pages(const struct br_buf *buf)
         (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
-/* The system takes a millisecond for two to twelve megabytes of pages. */
+/* The system needs a millisecond to free two to twelve megabytes. */
 static void buf_free(struct br_buf *buf)
 {
     struct br_pool *pool = buf->pool;
@@ -481,8 +486,7 @@ struct br_buf *br_buf_discard(struct br_buf *buf)
     return NULL;
 }
 
-/* Gives a large buffer another size where it is, or where the system maps it to: nothing is copied.
- */
+/* Resizes a large buffer in place, or by mapping its pages elsewhere. Nothing is copied. */
 static int buf_resize(struct br_buf **buf, uint32_t size_class)
 {
     size_t size = buf_class_size(size_class), before = (*buf)->cap;
@@ -496,8 +500,8 @@ static int buf_resize(struct br_buf **buf, uint32_t size_class)
     return 0;
 }
 
-/* An unused buffer has its pages already. And if nobody took it, the pool would fill with sizes
- * that buffers only grow to. */
+/* An unused buffer already has its pages. If growing buffers never reused them, the pool would
+ * fill with the sizes that buffers grow to. */
 static bool buf_is_worth_copying(const struct br_buf *buf, size_t cap)
 {
     return buf->len <= COPIED_MAX && br_pool_has(buf->pool, cap);

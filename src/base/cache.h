@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The places of a cache of fixed size: it says at which place of the holder's array the entry of a
- * hash is. A hash has one or two places, and the newest entries stay. It never grows and never has
- * to be cleaned. The holder hashes with the cache's secret (br_cache_hash), so that nobody outside
- * can choose texts that displace one another, and compares in full.
+ * A cache of fixed size in an array of the caller. It returns the entry of a hash: each hash has
+ * one or two entries, and the most recent ones stay. It never grows and needs no cleaning. The
+ * caller hashes with the cache's secret (br_cache_hash), so that clients cannot choose texts that
+ * displace one another, and compares whole keys.
  */
 #pragma once
 
@@ -14,26 +14,26 @@
 
 #include "base/hash.h"
 
-#define BR_CACHE_ENTRY_MAX 64u /* bytes of an entry */
+#define BR_CACHE_ENTRY_MAX 64u /* bytes of the largest entry */
 
 struct br_cache {
-    void *entries; /* all zero: empty */
+    void *entries; /* all bytes of an empty entry are zero */
     size_t entry_size;
     uint32_t n_sets;
-    uint32_t ways; /* entries of a set, one or two; the first is the one used last */
+    uint32_t ways; /* entries of a set, one or two; the first was used last */
     uint64_t secret[2];
 };
 
-/* True when the entry, which may be an empty one, is the one of `key`. */
+/* Returns true if `entry`, which may be empty, is the entry of `key`. */
 typedef bool br_cache_equal_fn(const void *entry, const void *key);
 
-/* Prepares a cache of `n_sets` times `ways` (1 or 2) entries of `entry_size` bytes
- * (BR_CACHE_ENTRY_MAX at most) in a zeroed array, which stays the holder's. */
+/* Prepares a cache of `n_sets` times `ways` (1 or 2) entries of `entry_size` bytes (at most
+ * BR_CACHE_ENTRY_MAX) in a zeroed array, which the caller owns. */
 void br_cache_init(struct br_cache *cache, void *entries, size_t entry_size, uint32_t n_sets,
                    uint32_t ways);
 
-/* Prepares a cache with a secret out of br_random_bytes that the holder has already: a small
- * profile, for which a cache is made, would mostly wait for the system's random bytes. */
+/* Prepares a cache with a secret that the caller has already got from br_random_bytes. Reading
+ * random bytes from the system would take most of the time for a small profile. */
 void br_cache_init_keyed(struct br_cache *cache, void *entries, size_t entry_size, uint32_t n_sets,
                          uint32_t ways, const uint64_t secret[2]);
 
@@ -50,7 +50,7 @@ static inline void *br_cache_set(const struct br_cache *cache, uint64_t hash)
     return (unsigned char *)cache->entries + set * cache->ways * cache->entry_size;
 }
 
-/* Lets the first two entries of a set change places. */
+/* Swaps the first two entries of a set. */
 static inline void br_cache_swap(const struct br_cache *cache, void *set)
 {
     unsigned char moved[BR_CACHE_ENTRY_MAX], *second = (unsigned char *)set + cache->entry_size;
@@ -59,8 +59,7 @@ static inline void br_cache_swap(const struct br_cache *cache, void *set)
     memcpy(second, moved, cache->entry_size);
 }
 
-/* Returns the entry of this hash that equals `key`, NULL where there is none. Lives until the next
- * call. */
+/* Returns the entry of this hash that equals `key`, or NULL. It is valid until the next call. */
 static inline void *br_cache_find(const struct br_cache *cache, uint64_t hash,
                                   br_cache_equal_fn *equal, const void *key)
 {
@@ -73,8 +72,8 @@ static inline void *br_cache_find(const struct br_cache *cache, uint64_t hash,
     return set;
 }
 
-/* Returns the entry to keep something new of this hash in. It still holds what has to go, or zeros:
- * the holder releases that, and overwrites it before the next call. */
+/* Returns the entry in which to store a new key of this hash. It contains the entry to evict, or
+ * zeros. The caller releases that and overwrites it before the next call. */
 static inline void *br_cache_take(const struct br_cache *cache, uint64_t hash)
 {
     void *set = br_cache_set(cache, hash);

@@ -31,7 +31,7 @@ bool br_file_head(const char *path, char out[BR_CGROUP_TEXT_MAX])
     return len > 0;
 }
 
-/* The group at `path`, and every one above it up to `mount`. */
+/* Reads the file in the group at `path` and in every group above it up to `mount`. */
 static void cgroup_climb(const struct walk *walk, const char *mount, const char *group,
                          const char *name)
 {
@@ -50,7 +50,7 @@ static void cgroup_climb(const struct walk *walk, const char *mount, const char 
     }
 }
 
-/* A line of /proc/self/cgroup: "0::/group" of v2, "7:memory:/group" of v1. */
+/* Parses a line of /proc/self/cgroup: "0::/group" in version 2, "7:memory:/group" in version 1. */
 static void cgroup_read_line(const struct walk *walk, const char *root, char *line)
 {
     char mount[PATH_SIZE];

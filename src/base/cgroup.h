@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the limits of the control groups (cgroups(7)) that the process is in. Each group sets
+ * Reads the limits of the control groups (cgroups(7)) that contain the process. Each group sets
  * limits, and so does every group above it.
  */
 #pragma once
@@ -9,17 +9,19 @@
 
 #define BR_CGROUP_TEXT_MAX 5120
 
-/* A file of a controller: its name in version 2, and in version 1 (NULL: not looked at). */
+/* A file of a controller: its name in version 2, and in version 1 (NULL: not read). */
 struct br_cgroup_file {
     const char *v2, *v1_controller, *v1;
 };
 
 typedef void br_cgroup_fn(const char *text, void *arg);
 
-/* Calls `fn` with the content of the file in each group, from the process's own upwards; groups
- * without it are passed over. `root` goes before "/proc" and "/sys", for tests; otherwise "". */
+/* Calls `fn` with the content of the file in each group, from that of the process upwards.
+ * Groups without the file are skipped. `root` is put before "/proc" and "/sys" in tests, and is
+ * otherwise "". */
 void br_cgroup_each(const char *root, const struct br_cgroup_file *file, br_cgroup_fn *fn,
                     void *arg);
 
-/* Reads the beginning of a file, terminated. False when there is none, or nothing in it. */
+/* Reads the beginning of a file as a terminated text. Returns false if it cannot be read or is
+ * empty. */
 bool br_file_head(const char *path, char out[BR_CGROUP_TEXT_MAX]);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The digits are found as in R. Giulietti, "The Schubfach way to render doubles" (2020). A double
- * c * 2^q is what everything between its neighbours' middles reads as; k is the largest number such
- * that a multiple of 10^k lies in there for sure. Then at most one multiple of 10^(k+1) does, and
- * every shorter text is one. So it is enough to look at the multiples of 10^(k+1) and of 10^k on
- * both sides of the value.
+ * The digits are found as in R. Giulietti, "The Schubfach way to render doubles" (2020). A decimal
+ * reads back as the double c * 2^q if it lies between the midpoints to the double's neighbours. Let
+ * k be the largest number for which that interval certainly contains a multiple of 10^k. The
+ * interval then contains at most one multiple of 10^(k+1), and every shorter decimal is one. It is
+ * therefore enough to examine the multiples of 10^(k+1) and of 10^k on both sides of the value.
  *
- * The value and both middles are compared with those multiples four times as large and divided by
- * 10^k, as integers that keep the bits which count: what is cut off leaves only its being there, in
- * the lowest bit. 126 bits of the power of ten are enough for that (section 9.10); here are 128.
+ * The value and both midpoints are multiplied by four, divided by 10^k and compared with those
+ * multiples as integers. Only the significant bits are kept; the lowest bit indicates whether the
+ * bits cut off contained a 1. Section 9.10 shows that 126 bits of the power of ten are enough; this
+ * file uses 128.
  */
 #include "base/double.h"
 
@@ -20,7 +21,7 @@
 #define MANTISSA_BITS 52
 #define MANTISSA_MASK ((UINT64_C(1) << MANTISSA_BITS) - 1)
 #define EXPONENT_MASK 0x7ff
-#define EXPONENT_LEAST (-1074) /* of subnormals */
+#define EXPONENT_LEAST (-1074) /* least exponent of a subnormal */
 #define TEXT_SIZE 352          /* a sign, "0.", 323 zeros and 17 digits */
 
 __extension__ typedef unsigned __int128 double_product;
@@ -41,8 +42,9 @@ static int double_floor_log2_pow10(int exponent)
     return (exponent * 1741647) >> 19;
 }
 
-/* power * factor / 2^128, with the lowest bit set where that is no integer. The power may be too
- * large by less than its last bit, so that the last of the bits below is 1 for an integer, too. */
+/* Returns power * factor / 2^128, with the lowest bit set if the result is not an integer. The
+ * power may be too large by less than its last bit. The last of the bits cut off can therefore
+ * be 1 for an integer, too. */
 static uint64_t double_round_to_odd(const uint64_t power[2], uint64_t factor)
 {
     double_product low = (double_product)power[1] * factor;
@@ -50,14 +52,16 @@ static uint64_t double_round_to_odd(const uint64_t power[2], uint64_t factor)
     return (uint64_t)(high >> 64) | ((uint64_t)high > 1);
 }
 
-/* The decimal nearest to mantissa * 2^exponent among the shortest, as a multiple of 10^k. */
+/* Returns the shortest decimal that reads back as mantissa * 2^exponent, and among those the
+ * nearest, as a multiple of 10^k. */
 static uint64_t double_decimal(uint64_t mantissa, int exponent, bool near_below, int *ret_k)
 {
     int k = near_below ? double_floor_log10_three_quarters_pow2(exponent)
                        : double_floor_log10_pow2(exponent);
     int shift = exponent + double_floor_log2_pow10(-k) + 1;
     const uint64_t *power = double_powers[-k - POWERS_FIRST];
-    uint64_t odd = mantissa & 1; /* then the middles read as a neighbour, which is even */
+    /* the midpoints then read back as the neighbour, whose mantissa is even */
+    uint64_t odd = mantissa & 1;
     uint64_t least =
         double_round_to_odd(power, (4 * mantissa - (near_below ? 1 : 2)) << shift) + odd;
     uint64_t value = double_round_to_odd(power, 4 * mantissa << shift);
@@ -82,7 +86,7 @@ int br_double_shortest(double value, char digits[BR_DOUBLE_DIGITS_MAX], int *ret
     memcpy(&bits, &value, sizeof bits);
     uint64_t c = bits & MANTISSA_MASK;
     int exponent = (int)(bits >> MANTISSA_BITS) & EXPONENT_MASK, k, n = 0;
-    /* What is below a power of two is half as far away as what is above. */
+    /* Below a power of two, the next double is half as far away as above it. */
     bool near_below = c == 0 && exponent > 1;
     if (exponent)
         c |= UINT64_C(1) << MANTISSA_BITS;

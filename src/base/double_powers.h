@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The powers of ten from 10^-292 to 10^324 for base/double.c, each as its 128 leading bits, rounded up:
- * the upper 64, the lower 64. `scripts/powers` writes this file.
+ * The powers of ten from 10^-292 to 10^324 for base/double.c, each as its 128 leading bits, rounded
+ * up: the upper 64, the lower 64. `scripts/powers` writes this file.
  */
 #pragma once
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Error codes and the one structure that carries an error's text upwards.
+ * Error codes, and the structure that returns the text of an error to the caller.
  *
- * A function that can fail returns 0 or one of the negative codes below. Where a person has to read
- * why, it also takes `struct br_err *err` as its last parameter: filled once, where the cause is
- * known, and left alone on success. Outer frames may only prefix context. `err` may be NULL.
+ * A function that can fail returns 0 or one of the negative codes below. If a user has to see the
+ * reason, it also takes `struct br_err *err` as its last parameter. `err` is filled once, by the
+ * function that finds the cause, and is unchanged on success. Callers may only add a prefix. `err`
+ * may be NULL.
  */
 #pragma once
 
@@ -33,23 +34,23 @@ enum br_code {
 };
 
 struct br_err {
-    int code;       /* one of enum br_code, BR_OK while nothing failed */
-    int line, col;  /* 1-based, 0 where no file is involved */
-    char file[256]; /* as the user wrote it; empty where no file is involved */
-    char path[192]; /* exporters::otlp/tempo::endpoint; empty where none */
-    char text[512]; /* a sentence: what is wrong and what would be right */
+    int code;       /* one of enum br_code; BR_OK if nothing failed */
+    int line, col;  /* 1-based; 0: not about a file */
+    char file[256]; /* as the user wrote it; empty: not about a file */
+    char path[192]; /* as in exporters::otlp/tempo::endpoint; may be empty */
+    char text[512]; /* a sentence: the problem, and what would be right */
 };
 
-/* Returns the fixed sentence of a code. Never NULL. */
+/* Returns the text of a code. Never NULL. */
 const char *br_strerror(int code);
 
-/* Fills `err` (may be NULL) with a code and a printf-style sentence; returns `code`. */
+/* Fills `err` (may be NULL) with a code and a printf-style sentence. Returns `code`. */
 int br_err_set(struct br_err *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Puts a printf-style prefix before the sentence that `err` (may be NULL) already has. */
+/* Puts a printf-style prefix before the sentence in `err` (may be NULL). */
 void br_err_prefix(struct br_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Writes `file:line:col: path: text`, leaving out what is empty, into `out`; always terminated.
- * Returns `out`. */
+/* Writes `file:line:col: path: text` to `out`, without the parts that are empty, always
+ * terminated. Returns `out`. */
 const char *br_err_format(const struct br_err *err, char *out, size_t size);

@@ -15,13 +15,13 @@ int br_file_open(const char *path, int flags)
     flags |= O_WRONLY | O_CLOEXEC;
     int fd = open(path, flags | O_CREAT | O_EXCL, OWNER_ONLY);
     if (fd >= 0) {
-        (void)fchmod(fd, OWNER_ONLY); /* the umask may have taken from us, too */
+        (void)fchmod(fd, OWNER_ONLY); /* the umask may have removed bits from the mode */
         return fd;
     }
     if (errno != EEXIST)
         return -1;
     fd = open(path, flags);
-    /* A link to what is not there yet. */
+    /* The path is a symbolic link to a file that does not exist yet. */
     return fd < 0 && errno == ENOENT ? open(path, flags | O_CREAT, OWNER_ONLY) : fd;
 }
 
@@ -29,8 +29,11 @@ int br_file_check(const char *path)
 {
     struct stat st;
     char folder[4096];
-    if (stat(path, &st) == 0)
-        return S_ISDIR(st.st_mode) ? EISDIR : access(path, W_OK) ? errno : 0;
+    if (stat(path, &st) == 0) {
+        if (S_ISDIR(st.st_mode))
+            return EISDIR;
+        return access(path, W_OK) ? errno : 0;
+    }
     if (errno != ENOENT)
         return errno;
     if (strlen(path) >= sizeof folder)

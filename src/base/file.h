@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens files and makes folders that only this user may read, whatever the umask is. */
+/* Opens files and makes directories that only the user of the process may read, whatever the
+ * umask. */
 #pragma once
 
 #include <sys/types.h>
 
-/* Opens a file for writing with O_CLOEXEC and further `flags` of open (O_APPEND, O_TRUNC), and
- * makes it with mode 0600 where there is none; one that is there keeps its mode. Returns a
+/* Opens a file for writing with O_CLOEXEC and further `flags` of open (O_APPEND, O_TRUNC).
+ * Creates it with mode 0600 if it does not exist; an existing file keeps its mode. Returns a
  * descriptor, or -1 with errno. */
 int br_file_open(const char *path, int flags);
 
-/* Makes a folder of exactly this mode. Returns 0, also where there is one, or an errno. */
+/* Makes a directory with exactly this mode. Returns 0, also if it exists, or an errno value. */
 int br_folder_make(const char *path, mode_t mode);
 
-/* Tells whether br_file_open could now, without doing it: the file may be written, or be made in
- * its folder. Returns 0 or an errno. */
+/* Checks, without changing anything, whether br_file_open would succeed: the file must be
+ * writable, or its directory must allow creating it. Returns 0 or an errno value. */
 int br_file_check(const char *path);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A keyed hash for tables and caches on hot paths, where br_siphash (base/map.h) would be most of
- * the work: folded 64 x 64 multiplications, 16 bytes a step, two chains for long texts, as wyhash
- * does it. Whoever does not know the secret cannot choose texts that meet.
+ * A keyed hash for tables and caches on hot paths, where br_siphash (base/map.h) would take most of
+ * the time. It folds 64 x 64 bit products, 16 bytes per step, with two chains for long texts, as
+ * wyhash does. Without the secret nobody can choose texts that collide.
  */
 #pragma once
 
@@ -32,7 +32,7 @@ static inline uint64_t br_hash_mix(uint64_t left, uint64_t right)
     return (uint64_t)r ^ (uint64_t)(r >> 64);
 }
 
-/* Returns the hash of `len` bytes under a secret out of br_random_bytes. */
+/* Returns the hash of `len` bytes with a secret from br_random_bytes. */
 static inline uint64_t br_hash_keyed(const uint64_t secret[2], const void *data, size_t len)
 {
     const uint8_t *p = data;
@@ -66,8 +66,9 @@ static inline uint64_t br_hash_keyed(const uint64_t secret[2], const void *data,
     return h;
 }
 
-/* Returns the hash of a number. One multiplication would not do: numbers in a row stay in a row by
- * it, and with one secret in twenty or so they lie in few places of a table. */
+/* Returns the hash of a number. A single multiplication is not enough: it maps consecutive
+ * numbers to an arithmetic sequence, which with one secret in about twenty covers few slots of a
+ * table. */
 static inline uint64_t br_hash_number(const uint64_t secret[2], uint64_t number)
 {
     return br_hash_mix(br_hash_mix(number ^ secret[1], secret[0]) ^ secret[0], secret[1]);

@@ -7,9 +7,10 @@
 #include "base/map.h"
 #include "base/steps.h"
 
-#define COUNT_MIN 42u /* entries in the first slots, of which there are 65 */
+#define COUNT_MIN 42u /* entries that the first 65 slots are for */
 
-/* Two more than a half more: at most two thirds full, and a probe always ends. */
+/* One and a half slots per entry and two more: at most two thirds are used, so a probe always
+ * ends. */
 static size_t index_slots_for(size_t count)
 {
     return count + count / 2 + 2;
@@ -26,7 +27,7 @@ void br_index_init(struct br_index *index, uint32_t max, enum br_holder holder)
     br_random_bytes(index->secret, sizeof index->secret);
 }
 
-/* BR_HOLDER_PROCESS holds what no other claims. */
+/* BR_HOLDER_PROCESS contains all memory that is not counted in another category. */
 static uint32_t *index_alloc(const struct br_index *index, size_t n_slots)
 {
     return index->holder == BR_HOLDER_PROCESS
@@ -62,8 +63,9 @@ int br_index_reserve(struct br_index *index, uint32_t count)
     return index->slots ? 0 : BR_ENOMEM;
 }
 
-/* Slots for twice as many entries as `count`, within the maximum, with those in it. The slots that
- * were there are not needed for it: the new ones take their memory. */
+/* Replaces the slots by enough for twice `count` entries, within the maximum, and adds the
+ * entries again. The old slots are not read, so that their memory can be reused for the new
+ * ones. */
 static int index_grow(struct br_index *index, uint32_t count, br_index_hash_fn *rehash,
                       const void *entries)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A hash index over an array that its holder keeps. It finds the place of an entry in the array; of
- * the entries it keeps nothing but four bytes a slot. Open addressing, linear probing,
- * at most two thirds full: 6 to 12 bytes an entry while it grows, 6 where the number is known
- * before.
+ * A hash index over an array that the caller owns. It finds the position of an entry in the array
+ * and stores only four bytes per slot. It uses open addressing with linear probing and is at most
+ * two thirds full. It takes 6 to 12 bytes per entry while it grows, and 6 if the number of entries
+ * is known in advance.
  *
- * Entries are never taken out. The holder hashes with the index's secret (br_index_hash), so that
- * input cannot be chosen to collide, or with what nobody outside can guess.
+ * Entries cannot be removed. The caller hashes with the index's secret (br_index_hash), so that
+ * clients cannot choose input that collides, or with another hash that clients cannot guess.
  */
 #pragma once
 
@@ -23,32 +23,32 @@
 struct br_index {
     uint32_t *slots; /* place + 1; 0: empty */
     size_t n_slots;
-    uint32_t max; /* entries */
+    uint32_t max; /* most entries */
     enum br_holder holder;
     uint64_t secret[2];
 };
 
-/* True when the entry at `place` of the array `entries` is the one of `key`. */
+/* Returns true if the entry at `place` of the array `entries` is that of `key`. */
 typedef bool br_index_equal_fn(const void *entries, uint32_t place, const void *key);
 
-/* The hash of the entry at `place`, the same that it was added with. */
+/* Returns the hash with which the entry at `place` was added. */
 typedef uint64_t br_index_hash_fn(const void *entries, uint32_t place);
 
-/* Prepares an empty index of at most `max` entries (BR_INDEX_MAX where that is less), whose slots
- * count for `holder`. Allocates nothing. */
+/* Prepares an empty index of at most `max` entries (at most BR_INDEX_MAX) whose slots are
+ * counted in the memory category `holder`. Allocates nothing. */
 void br_index_init(struct br_index *index, uint32_t max, enum br_holder holder);
 
-/* Gives the slots back; what is left is as after br_index_init. Accepts a zeroed index. */
+/* Frees the slots and leaves the index as br_index_init does. Accepts a zeroed index. */
 void br_index_release(struct br_index *index);
 
-/* Makes slots for `count` entries at once, in an empty index without slots. Returns 0, BR_EFULL
- * (more than the maximum) or BR_ENOMEM. */
+/* Allocates slots for `count` entries in an empty index without slots. Returns 0, BR_EFULL (more
+ * than the maximum) or BR_ENOMEM. */
 int br_index_reserve(struct br_index *index, uint32_t count);
 
-/* Returns the bytes that br_index_reserve takes. */
+/* Returns the bytes that br_index_reserve allocates. */
 size_t br_index_bytes_for(size_t count);
 
-/* Returns the bytes of the slots. */
+/* Returns the bytes of the slots in use. */
 static inline size_t br_index_bytes(const struct br_index *index)
 {
     return index->n_slots * sizeof *index->slots;
@@ -60,7 +60,8 @@ static inline uint64_t br_index_hash(const struct br_index *index, const void *d
     return br_hash_keyed(index->secret, data, len);
 }
 
-/* Returns the first slot to look at: by the hash's upper half, for any number of slots. */
+/* Returns the first slot to probe. It uses the upper half of the hash and works for any number
+ * of slots. */
 static inline size_t br_index_home(const struct br_index *index, uint64_t hash)
 {
     return (size_t)((hash >> 32) * index->n_slots >> 32);
@@ -71,8 +72,8 @@ static inline size_t br_index_after(const struct br_index *index, size_t at)
     return at + 1 < index->n_slots ? at + 1 : 0;
 }
 
-/* Returns the place of the entry with this hash that equals `key`; BR_INDEX_NONE where there is
- * none. `entries` and `key` are handed to `equal`. */
+/* Returns the position of the entry with this hash that equals `key`, or BR_INDEX_NONE.
+ * `entries` and `key` are passed to `equal`. */
 static inline uint32_t br_index_find(const struct br_index *index, uint64_t hash,
                                      br_index_equal_fn *equal, const void *entries, const void *key)
 {
@@ -85,11 +86,11 @@ static inline uint32_t br_index_find(const struct br_index *index, uint64_t hash
     return BR_INDEX_NONE;
 }
 
-/* Enters `place`, which is the number of entries so far, with its hash, after br_index_find did not
- * find its entry: each equal one would cost a step whenever they are looked for. Where slots run
- * short they become twice as many, and `rehash` is asked for the hashes of all places before it,
- * which are entered again. With reserved slots places may be left out. Each slot that is
- * passed is a step (base/steps.h). Returns 0, BR_EFULL (the
- * maximum is reached) or BR_ENOMEM; on failure nothing changed. */
+/* Adds the entry at `place`, which is the number of entries so far. Call br_index_find first:
+ * equal entries would slow down every search for them. If there are too few slots, their number
+ * is doubled and all earlier entries are added again with the hashes that `rehash` returns. With
+ * reserved slots, positions may be skipped. Each slot that is probed counts as a step
+ * (base/steps.h). Returns 0, BR_EFULL (the maximum is reached) or BR_ENOMEM; on failure nothing
+ * changes. */
 int br_index_add(struct br_index *index, uint64_t hash, uint32_t place, br_index_hash_fn *rehash,
                  const void *entries);

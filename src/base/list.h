@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An intrusive doubly linked list: the link is a member of the thing, `br_container_of` goes back.
- * A head and an unlinked link point at themselves.
+ * An intrusive doubly linked list. The link is a member of the listed structure, and
+ * `br_container_of` returns the structure. A list head and an unlinked link point to themselves.
  */
 #pragma once
 
@@ -21,7 +21,7 @@ static inline bool br_list_empty(const struct br_list *list)
     return list->next == list;
 }
 
-/* Puts `list` last in the list of `head`. */
+/* Appends `list` to the list of `head`. */
 static inline void br_list_append(struct br_list *head, struct br_list *list)
 {
     list->prev = head->prev;
@@ -30,7 +30,7 @@ static inline void br_list_append(struct br_list *head, struct br_list *list)
     head->prev = list;
 }
 
-/* Takes `list` out of its list; harmless on an unlinked, initialised link. */
+/* Removes `list` from its list. Does nothing to an unlinked, initialised link. */
 static inline void br_list_remove(struct br_list *list)
 {
     list->prev->next = list->next;
@@ -38,7 +38,7 @@ static inline void br_list_remove(struct br_list *list)
     br_list_init(list);
 }
 
-/* Takes the first link out and returns it; NULL when the list is empty. */
+/* Removes and returns the first link, or returns NULL if the list is empty. */
 static inline struct br_list *br_list_shift(struct br_list *head)
 {
     if (br_list_empty(head))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,9 +9,11 @@
 #include <time.h>
 
 #include "base/log_sink.h"
+#include "base/mem.h"
 #include "base/str.h"
+#include "base/time.h"
 
-/* The sink, set once before threads start. */
+/* Configured once before threads start. */
 static struct {
     enum br_log_level level;
     bool json;
@@ -63,37 +66,44 @@ bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms
     return true;
 }
 
-static size_t log_stamp(char *out, size_t size)
+static uint64_t log_now_ns(void)
 {
     struct timespec now;
-    struct tm tm;
     clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &tm);
-    int n = snprintf(out, size, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", tm.tm_year + 1900,
-                     tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
-                     now.tv_nsec / 1000000);
-    return n < 0 ? 0 : (size_t)n;
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* What moves a cursor, hides text or turns it round instead of showing: C0, DEL, C1, and the marks
- * of line and direction (Unicode 3.1 general categories Cc, Zl, Zp and the Bidi_Control property).
- */
+/* Returns true for characters that move a cursor, hide text or change its direction: C0, DEL,
+ * C1, and the marks of line and direction (Unicode 3.1 general categories Cc, Zl, Zp and the
+ * Bidi_Control property). */
 static bool log_is_control(uint32_t code)
 {
-    return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x61c || code == 0x200e ||
-           code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
-           (code >= 0x2066 && code <= 0x2069);
+    static const struct {
+        uint32_t first, last;
+    } ranges[] = {{0, 0x1f},        {0x7f, 0x9f},     {0x61c, 0x61c},
+                  {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}};
+    for (size_t i = 0; i < BR_COUNT(ranges); i++)
+        if (code >= ranges[i].first && code <= ranges[i].last)
+            return true;
+    return false;
 }
 
-/* The first character of valid UTF-8, of up to three bytes; 0xffff for one of four. */
+/* Returns the first character of valid UTF-8 of up to three bytes, or 0xffff for one of four
+ * bytes. */
 static uint32_t log_code_of(const unsigned char *letter, size_t *ret_len)
 {
-    *ret_len = letter[0] < 0x80 ? 1 : letter[0] < 0xe0 ? 2 : letter[0] < 0xf0 ? 3 : 4;
-    return *ret_len == 1   ? letter[0]
-           : *ret_len == 2 ? (letter[0] & 0x1fu) << 6 | (letter[1] & 0x3fu)
-           : *ret_len == 3
-               ? (letter[0] & 0x0fu) << 12 | (letter[1] & 0x3fu) << 6 | (letter[2] & 0x3fu)
-               : 0xffff;
+    if (letter[0] < 0x80) {
+        *ret_len = 1;
+        return letter[0];
+    }
+    if (letter[0] < 0xe0) {
+        *ret_len = 2;
+        return (letter[0] & 0x1fu) << 6 | (letter[1] & 0x3fu);
+    }
+    *ret_len = letter[0] < 0xf0 ? 3 : 4;
+    if (*ret_len == 4)
+        return 0xffff;
+    return (letter[0] & 0x0fu) << 12 | (letter[1] & 0x3fu) << 6 | (letter[2] & 0x3fu);
 }
 
 static void log_add_valid(struct br_str *str, const char *text, size_t len)
@@ -116,8 +126,7 @@ static void log_add_valid(struct br_str *str, const char *text, size_t len)
     br_str_add(str, text + done, len - done);
 }
 
-/* One message is one line: what came from outside must not forge another, nor command a terminal.
- */
+/* Text from outside must not forge another line or send commands to a terminal. */
 static void log_add_text(struct br_str *str, const char *text, size_t len)
 {
     for (;;) {
@@ -131,7 +140,7 @@ static void log_add_text(struct br_str *str, const char *text, size_t len)
     }
 }
 
-/* Puts the line together; false when it did not fit. */
+/* Assembles the line. Returns false if it does not fit. */
 static bool log_make_line(struct br_str *str, const char *when, const char *level, const char *name,
                           const char *text, size_t len)
 {
@@ -153,15 +162,16 @@ static bool log_make_line(struct br_str *str, const char *when, const char *leve
     return !str->failed;
 }
 
-/* Escapes may need six bytes for one: the end of the text goes, never the end of the line. */
+/* An escaped byte may take six bytes. If the line is too long, the text is shortened and the
+ * rest of the line is kept. */
 static size_t log_make(char line[BR_LOG_LINE_MAX + 1], const struct br_log *log,
                        enum br_log_level level, const char *text)
 {
-    char when[64];
+    char when[BR_RFC3339_SIZE];
     const char *name = log && log->name ? log->name : "";
     struct br_str str = {.data = line, .cap = BR_LOG_LINE_MAX + 1, .fixed = true};
     size_t len = strlen(text);
-    log_stamp(when, sizeof when);
+    br_rfc3339(log_now_ns(), 3, when);
     while (!log_make_line(&str, when, level_names[level], name, text, len) && len > 0)
         len = len * 3 / 4;
     return str.len;
@@ -200,4 +210,21 @@ bool br_log_stop(uint64_t wait_ms)
 uint64_t br_log_dropped(void)
 {
     return br_log_sink_dropped();
+}
+
+bool br_log_limited(const struct br_log *log, enum br_log_level level, struct br_log_limit *limit,
+                    uint64_t now_ms, uint64_t every_ms, const char *fmt, ...)
+{
+    char text[BR_LOG_LINE_MAX], more[64] = "";
+    uint64_t n_held;
+    va_list ap;
+    if (!br_log_allow(limit, now_ms, every_ms, &n_held))
+        return false;
+    if (n_held)
+        (void)snprintf(more, sizeof more, " (%" PRIu64 " more since the last such line)", n_held);
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    BR_LOG_AT(log, level, "%s%s", text, more);
+    return true;
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes the log: one line of text or JSON per message, to stderr. Every node has a logger of its
- * own, named by where it stands (`traces/exporter/otlp/tempo`). Thread-safe: a line is one write,
- * and holds no control characters (C0, DEL, C1, Unicode's marks of line and direction): JSON has
- * them as \uXXXX, text has blanks instead; what is no UTF-8 becomes U+FFFD.
+ * Writes the log: one line of text or JSON per message, to stderr. Each node has a logger, named by
+ * its place in the graph (`traces/exporter/otlp/tempo`). All functions are thread-safe. A line is
+ * one write and contains no control characters (C0, DEL, C1, Unicode's marks of line and
+ * direction). JSON has \uXXXX in their place, text has blanks. Invalid UTF-8 becomes U+FFFD.
  *
- * Between br_log_start and br_log_stop nobody who logs waits for whoever reads the log: lines go
- * into a ring of 256 KiB, in their order, and a thread of its own writes them. When the ring is
- * full, lines are dropped and counted, and once it is empty again a line says how many. Before and
- * after, whoever logs writes.
+ * Between br_log_start and br_log_stop, logging never blocks: lines are queued in order in a ring
+ * of 256 KiB, and a separate thread writes them. When the ring is full, lines are dropped and
+ * counted. Once it is empty again, a line reports how many were dropped. Before br_log_start and
+ * after br_log_stop, the calling thread writes the line.
  *
- * Library layers do not log above debug; the component that decides logs, once. Nothing is logged
- * per item above trace. Repeats go through a br_log_limit.
+ * Library layers do not log above debug; the component that decides logs once. Nothing is logged
+ * per item above trace. Repeated messages are limited with br_log_limited.
  */
 #pragma once
 
@@ -24,44 +24,53 @@ struct br_log {
     const char *name; /* borrowed; NULL: no name */
 };
 
-/* Lets one message through in each `every_ms`, and says with it how many were held back. */
+/* Limits how often a message is logged and counts the messages held back. */
 struct br_log_limit {
     uint64_t next_ms;
     uint64_t held;
 };
 
-/* Sets what the sink does, for the whole process: the highest level that is written, JSON instead
- * of text, and the file descriptor (2 by default). Before any other thread runs. */
+/* Configures the log for the whole process: the highest level that is written, JSON instead of
+ * text, and the file descriptor (2 by default). Call it before any other thread runs. */
 void br_log_setup(enum br_log_level level, bool json, int fd);
 
-/* Starts the log's thread. What is left in the ring when the process crashes (SIGSEGV, SIGABRT and
- * their like) is written by the crash, as far as that does not wait. False when there is no thread;
- * then lines are written as before. Once, before any other thread runs. */
+/* Starts the thread that writes the log. If the process crashes (SIGSEGV, SIGABRT and similar
+ * signals), a handler writes the lines left in the ring as far as that does not block. Returns
+ * false if the thread cannot be created; lines are then written as before. Call it once, before
+ * any other thread runs. */
 bool br_log_start(void);
 
-/* Ends the thread when it has written everything, or after `wait_ms`: then false is returned, what
- * is left and what comes counts as dropped, and nothing waits for the thread any more. After all
- * other threads. */
+/* Ends the thread once it has written everything, and returns true. Returns false if that takes
+ * longer than `wait_ms`: the remaining and all later lines then count as dropped, and nothing
+ * waits for the thread any more. Call it after all other threads have ended. */
 bool br_log_stop(uint64_t wait_ms);
 
-/* Lines that were dropped since the process began; from any thread. */
+/* Returns the number of lines dropped since the process started. Any thread may call it. */
 uint64_t br_log_dropped(void);
 
-/* Returns true when a message of this level would be written. */
+/* Returns true if a message of this level would be written. */
 bool br_log_on(enum br_log_level level);
 
-/* Writes one printf-style line. `log` may be NULL. Lines over 4 KiB are cut. */
+/* Writes one printf-style line. `log` may be NULL. Lines of more than 4 KiB are cut. */
 void br_log_write(const struct br_log *log, enum br_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Reads "error", "warn", "info", "debug" or "trace" (any case; "warning", "fatal" and "panic" too);
- * false when it is none of them. */
+/* Parses "error", "warn", "info", "debug" or "trace" in any case ("warning", "fatal" and "panic"
+ * are accepted, too). Returns false for other names. */
 bool br_log_parse_level(const char *name, enum br_log_level *ret);
 
-/* Returns true when the message may go out now, at most once in `every_ms`; `*ret_held` is how many
- * were held back since the last. `now_ms` is monotonic. */
+/* Returns true if the message may be logged now: at most once per `every_ms`. `*ret_held` is the
+ * number held back since the last one. `now_ms` is monotonic. */
 bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms,
                   uint64_t *ret_held);
+
+#define BR_LOG_EVERY_MS 60000 /* usual interval of repeated warnings */
+
+/* Writes a line as br_log_write does if br_log_allow permits it, and appends the number of lines
+ * held back since the last one. Returns true if it was permitted. */
+bool br_log_limited(const struct br_log *log, enum br_log_level level, struct br_log_limit *limit,
+                    uint64_t now_ms, uint64_t every_ms, const char *fmt, ...)
+    __attribute__((format(printf, 6, 7)));
 
 #define BR_LOG_AT(log, level, ...)                                                                 \
     (br_log_on(level) ? br_log_write((log), (level), __VA_ARGS__) : (void)0)

@@ -14,14 +14,14 @@
 #define CRASHES 5
 
 enum mode {
-    DIRECT, /* whoever has a line writes it */
-    QUEUED, /* the thread does */
-    STUCK,  /* the thread could not be ended: nobody does */
+    DIRECT, /* the calling thread writes */
+    QUEUED, /* the log's thread writes */
+    STUCK,  /* the log's thread did not end in time: nothing is written any more */
 };
 
 static const int crashes[CRASHES] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 
-/* Law 10: the log's sink is the process's. */
+/* There is one log per process (law 10). */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t more, done;
@@ -31,13 +31,14 @@ static struct {
     _Atomic int mode;
     bool stopping, stopped;
     _Atomic size_t head,
-        tail; /* bytes that went in, and out; a crash looks at them without the lock */
+        /* bytes that were queued, and written; the crash handler reads them without the lock */
+        tail;
     uint64_t dropped, told;
     struct sigaction before[CRASHES];
     char ring[RING_BYTES];
 } sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Writes a line in one piece where that is possible. Waits as long as nobody reads. */
+/* Writes a line, in one call if possible. Blocks until it is written. */
 static bool log_sink_write_line(int fd, const char *line, size_t len)
 {
     while (len) {
@@ -55,7 +56,7 @@ static bool log_sink_write_line(int fd, const char *line, size_t len)
     return true;
 }
 
-/* Copies the line that begins at `at` of the ring; its length. */
+/* Copies the line that begins at offset `at` of the ring. Returns its length. */
 static size_t log_sink_copy_line(size_t at, size_t end, char line[BR_LOG_LINE_MAX])
 {
     size_t n = 0;
@@ -69,7 +70,7 @@ static size_t log_sink_copy_line(size_t at, size_t end, char line[BR_LOG_LINE_MA
 
 /* --- The thread ------------------------------------------------------------------------------- */
 
-/* Writes without the lock, which it has before and after. */
+/* Unlocks while it writes: the caller holds the lock. */
 static bool log_sink_write_out(const char *line, size_t len)
 {
     pthread_mutex_unlock(&sink.lock);
@@ -87,7 +88,7 @@ static void log_sink_write_next(void)
         sink.dropped++;
 }
 
-/* Once somebody reads again: what was dropped came after all that is written by now. */
+/* Called when the ring is empty: the dropped lines came after all lines written so far. */
 static void log_sink_write_notice(void)
 {
     char line[BR_LOG_LINE_MAX + 1];
@@ -118,9 +119,9 @@ static void *log_sink_run(void *arg)
 
 /* --- Crashes ---------------------------------------------------------------------------------- */
 
-/* Says what is still in the ring, as far as that does not wait, and lets the crash go on. Without
- * the lock, which nobody may give back any more; the thread may write the same lines a second time.
- */
+/* Writes the lines left in the ring, as far as that does not block, and lets the crash proceed.
+ * It does not lock, because the crashed thread may hold the lock. The log's thread may write the
+ * same lines a second time. */
 static void log_sink_on_crash(int number, siginfo_t *info, void *context)
 {
     char line[BR_LOG_LINE_MAX];
@@ -136,7 +137,7 @@ static void log_sink_on_crash(int number, siginfo_t *info, void *context)
             break;
         at += len;
     }
-    if (info->si_code <= 0) /* sent by somebody: nothing here would fail once more by itself */
+    if (info->si_code <= 0) /* sent by kill or raise: returning would not repeat the fault */
         (void)raise(number);
 }
 
@@ -156,7 +157,7 @@ static void log_sink_release_crashes(void)
 
 /* --- For log.c -------------------------------------------------------------------------------- */
 
-/* True when it went in. */
+/* Returns true if the line fits into the ring. */
 static bool log_sink_queue(const char *line, size_t len)
 {
     size_t at = sink.head % RING_BYTES;
@@ -198,7 +199,7 @@ bool br_log_sink_start(int fd, size_t (*notice)(uint64_t n, char line[BR_LOG_LIN
     (void)pthread_cond_init(&sink.done, &clock);
     (void)pthread_condattr_destroy(&clock);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the first worker's */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the first worker handles signals */
     bool started = pthread_create(&sink.thread, NULL, log_sink_run, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!started)
@@ -208,7 +209,7 @@ bool br_log_sink_start(int fd, size_t (*notice)(uint64_t n, char line[BR_LOG_LIN
     return true;
 }
 
-/* True when the thread has written everything within the time. */
+/* Returns true if the thread wrote everything within the time. */
 static bool log_sink_wait_done(uint64_t wait_ms)
 {
     struct timespec until;

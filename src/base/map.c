@@ -20,7 +20,7 @@ struct br_map {
     uint8_t secret[16];
     struct entry *entries;
     uint32_t count, cap;
-    uint32_t *slots; /* entry index + 1, open addressing; at most half full */
+    uint32_t *slots; /* entry index + 1, 0: empty; open addressing, at most half full */
     size_t n_slots;
 };
 
@@ -108,7 +108,8 @@ void br_map_free(struct br_map *map, void (*release)(void *value))
     br_free(map);
 }
 
-/* The slot of the key, or the empty one where it would go. Needs slots. */
+/* Returns the slot of the key, or the empty slot where it would be inserted. The map must have
+ * slots. */
 static size_t map_find(const struct br_map *map, uint64_t hash, const void *key, size_t len)
 {
     size_t i = hash & (map->n_slots - 1);
@@ -180,7 +181,7 @@ int br_map_put(struct br_map *map, const void *key, size_t len, void *value, voi
     return 0;
 }
 
-/* Empties slot `index` and moves back what probed past it. */
+/* Empties slot `index` and moves entries back that were probed past it. */
 static void map_vacate(struct br_map *map, size_t index)
 {
     size_t mask = map->n_slots - 1, j = index;

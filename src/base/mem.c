@@ -13,16 +13,16 @@
 #include "base/memory.h"
 #include "base/steps.h"
 
-/* What the C library keeps in front of a block. */
+/* Bytes that the C library keeps in front of a block. */
 #define BLOCK_HEAD sizeof(size_t)
 #define TRIM_MIN (4u << 20)
 #define TRIM_MAX (64u << 20)
-#define TRIM_SHARE 32u /* of the memory limit */
+#define TRIM_SHARE 32u /* fraction of the memory limit */
 
 static const struct br_mem_hooks libc_hooks = {malloc, realloc, free, NULL};
 static const struct br_mem_hooks *hooks = &libc_hooks;
 
-/* A thread's figures that the process's do not have yet, and what it works on. */
+/* A thread's figures that are not yet added to those of the process, and its innermost scope. */
 static _Thread_local struct {
     int64_t live;
     int64_t held[BR_HOLDERS];
@@ -37,12 +37,15 @@ void br_mem_set_hooks(const struct br_mem_hooks *mem_hooks)
     hooks = mem_hooks ? mem_hooks : &libc_hooks;
 }
 
-/* Setting the thresholds also keeps the library from raising them as blocks are freed, after which
- * large blocks would stay in the heaps of the threads that had them. */
+/* Setting the thresholds also prevents the library from raising them when blocks are freed.
+ * Large blocks would then stay in the heaps of their threads. */
 void br_mem_tune(size_t limit)
 {
     size_t keep = limit / TRIM_SHARE;
-    keep = keep < TRIM_MIN ? TRIM_MIN : keep > TRIM_MAX ? TRIM_MAX : keep;
+    if (keep < TRIM_MIN)
+        keep = TRIM_MIN;
+    if (keep > TRIM_MAX)
+        keep = TRIM_MAX;
     (void)mallopt(M_MMAP_THRESHOLD, BR_MEM_MAPPED);
     (void)mallopt(M_TRIM_THRESHOLD, (int)keep);
 }
@@ -112,7 +115,8 @@ void br_mem_hold(enum br_holder holder, int64_t bytes)
         mem_add(&process_held[holder], &meter.held[holder]);
 }
 
-/* What a block is counted as: its size as the C library rounds it, with what keeps it. */
+/* Returns the bytes that a block counts with: its size as rounded by the C library, and its
+ * header. */
 static size_t mem_block(const void *memory)
 {
     if (!memory)
@@ -172,7 +176,7 @@ void br_mem_scope_end(struct br_mem_scope *scope)
         outer->wanted = mem_positive(outer->used - scope->used) + scope->wanted;
 }
 
-/* True when the work may take `size` bytes more. */
+/* Returns true if the innermost scope may allocate `size` more bytes. */
 static bool mem_admitted(size_t size)
 {
     struct br_mem_scope *scope = meter.scope;
@@ -210,7 +214,9 @@ void br_mem_scope_give(size_t bytes)
 
 void *br_malloc(size_t size)
 {
-    void *p = mem_admitted(size) ? hooks->alloc(size ? size : 1) : NULL;
+    if (!mem_admitted(size))
+        return NULL;
+    void *p = hooks->alloc(size ? size : 1);
     if (p)
         br_mem_count((int64_t)mem_block(p));
     return p;

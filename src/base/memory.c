@@ -12,9 +12,9 @@
 #include "base/mem.h"
 
 #define PATH_SIZE 1024
-#define INTAKE_SHARE 8u /* of the limit is for sending only */
+#define INTAKE_SHARE 8u /* fraction of the hard limit that is reserved for sending */
 
-/* "max", and what is not a number, set no limit. */
+/* "max" and other texts that are not a number set no limit. */
 static void memory_lower_total(const char *text, void *arg)
 {
     uint64_t *total = arg;
@@ -53,7 +53,8 @@ size_t br_memory_resident(void)
         return 0;
     text[len] = '\0';
     char *pages;
-    (void)strtoull(text, &pages, 10); /* the size; the resident part is the second figure */
+    /* skips the total size; the resident set is the second number */
+    (void)strtoull(text, &pages, 10);
     return (size_t)strtoull(pages, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
@@ -159,7 +160,7 @@ size_t br_memory_largest(const struct br_memory *memory)
     return intake > floor ? intake - floor : 0;
 }
 
-/* What is held for peers, and goes when it has been sent. */
+/* Returns the bytes held for clients, which are freed once they are sent. */
 static size_t memory_payload(void)
 {
     static const enum br_holder holders[] = {BR_HOLDER_REQUESTS, BR_HOLDER_BATCHES,

@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counts the work that is done on texts, so that a test can show on any machine that it grows no
- * faster than the input. A step is one byte that is hashed, compared, checked, converted or copied.
- * What handles texts counts them where it touches them; a reader adds what it does by hand for each
- * element.
+ * Counts the work done on texts, so that a test can show on any machine that it grows in proportion
+ * to the input. A step is one byte that is hashed, compared, checked, converted or copied.
+ * Functions that process texts count their bytes; a reader also counts its work per element.
  *
- * The count is a thread's own and always there; it costs one addition for each text. In builds with
- * a sanitizer (BR_COUNT_FIELDS) each protobuf field that is read is a step, too, so that a message
- * that is read again for each reference to it shows.
+ * Each thread has a counter, which is always compiled in and costs one addition per text. In builds
+ * with a sanitizer (BR_COUNT_FIELDS), each protobuf field that is read is a step, too. This reveals
+ * a message that is read again for each reference to it.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-extern _Thread_local uint64_t br_steps_taken; /* for the two below only */
+extern _Thread_local uint64_t br_steps_taken; /* used only by the functions below */
 
-/* Counts `count` more steps of this thread. */
+/* Adds `count` steps to this thread's counter. */
 static inline void br_steps_add(size_t count)
 {
     br_steps_taken += count;
 }
 
-/* Counts a field. */
+/* Counts one protobuf field. */
 static inline void br_steps_add_field(void)
 {
 #ifdef BR_COUNT_FIELDS
@@ -30,7 +29,7 @@ static inline void br_steps_add_field(void)
 #endif
 }
 
-/* Returns the steps of this thread since it started; a test takes the difference of two. */
+/* Returns the steps of this thread since it started. A test subtracts two results. */
 static inline uint64_t br_steps(void)
 {
     return br_steps_taken;

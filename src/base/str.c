@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/steps.h"
 
@@ -26,7 +27,7 @@ void br_str_clear(struct br_str *str)
         str->data[0] = '\0';
 }
 
-/* Room for `len` more bytes and the terminator; how many of them fit. */
+/* Makes room for `len` more bytes and the terminator. Returns how many of the bytes fit. */
 static size_t str_room(struct br_str *str, size_t len)
 {
     size_t max = str->max ? str->max : STR_MAX;
@@ -98,7 +99,7 @@ void br_str_printf(struct br_str *str, const char *fmt, ...)
     va_end(again);
 }
 
-/* Valid UTF-8, escaped. */
+/* Appends valid UTF-8, escaped. */
 static void str_add_escaped(struct br_str *str, const char *text, size_t len)
 {
     size_t done = 0;
@@ -135,9 +136,9 @@ void br_str_json(struct br_str *str, const char *text, size_t len)
 
 void br_str_hex(struct br_str *str, const uint8_t *data, size_t len)
 {
-    static const char digits[] = "0123456789abcdef";
     for (size_t i = 0; i < len; i++) {
-        char pair[2] = {digits[data[i] >> 4], digits[data[i] & 15]};
+        char pair[2];
+        br_hex_encode(&data[i], 1, pair);
         br_str_add(str, pair, 2);
     }
 }
@@ -158,7 +159,7 @@ void br_str_base64(struct br_str *str, const uint8_t *data, size_t len)
     }
 }
 
-/* The value of a digit, + 1; 0: it is none. */
+/* The value of a hex digit plus 1; 0: not a digit. */
 static const uint8_t str_hex_digits[256] = {
     ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
     ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
@@ -246,7 +247,7 @@ long br_base64_decode(const char *text, size_t len, uint8_t *out)
     return n;
 }
 
-/* Length of the sequence that starts at `p`, 0 when it is not valid there. */
+/* Returns the length of the valid sequence that starts at `p`, or 0. */
 static size_t str_utf8_sequence(const uint8_t *p, size_t left)
 {
     uint8_t c = p[0];
@@ -271,7 +272,7 @@ static size_t str_utf8_sequence(const uint8_t *p, size_t left)
     return 0;
 }
 
-/* Words that overlap at the end, so that no byte is looked at alone. */
+/* Reads words that overlap at the end, so that no byte is read separately. */
 static inline bool str_is_ascii(const uint8_t *data, size_t len)
 {
     uint64_t word, all = 0;
@@ -391,11 +392,9 @@ bool br_parse_int(const char *digits, unsigned base, bool negative, int64_t *ret
     if (!*digits)
         return false;
     for (const char *s = digits; *s; s++) {
-        static const char all[] = "0123456789abcdef";
-        const char *at = strchr(all, *s | (*s >= 'A' ? 0x20 : 0));
-        uint64_t digit = at ? (uint64_t)(at - all) : base;
-        if (digit >= base || __builtin_mul_overflow(v, base, &v) ||
-            __builtin_add_overflow(v, digit, &v))
+        int digit = br_hex_value(*s);
+        if (digit < 0 || (unsigned)digit >= base || __builtin_mul_overflow(v, base, &v) ||
+            __builtin_add_overflow(v, (uint64_t)digit, &v))
             return false;
     }
     if (v > (uint64_t)INT64_MAX + negative)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A growable, always terminated string with a maximum, and the few string helpers that C lacks.
- * Appending past the maximum or without memory sets `failed` and leaves the content as it was, so
- * that a caller checks once, at the end.
+ * A growable, always terminated string with a maximum length, and a few string helpers that C
+ * lacks. If the maximum is reached or memory runs out, appending sets `failed` and leaves the
+ * content unchanged. A caller therefore checks once, at the end.
  */
 #pragma once
 
@@ -11,17 +11,17 @@
 #include <stdint.h>
 
 struct br_str {
-    char *data; /* NULL while nothing was appended, unless `fixed` */
+    char *data; /* NULL until something is appended, unless `fixed` */
     size_t len, cap;
-    size_t max;  /* bytes without the terminator; 0: 64 MiB */
-    bool fixed;  /* `data` is the caller's and `cap` (at least 1) bytes large; cuts, never grows */
-    bool failed; /* something did not fit, or there was no memory */
+    size_t max;  /* most bytes without the terminator; 0: 64 MiB */
+    bool fixed;  /* `data` is the caller's buffer of `cap` bytes (at least 1); text is cut to fit */
+    bool failed; /* a text did not fit, or memory ran out */
 };
 
-/* Frees what the string holds; usable again. Accepts a zeroed one. */
+/* Frees the string's memory. The string is usable again. Accepts a zeroed one. */
 void br_str_release(struct br_str *str);
 
-/* Empties it, keeping the memory, and forgets `failed`. */
+/* Empties the string, keeps its memory, and clears `failed`. */
 void br_str_clear(struct br_str *str);
 
 void br_str_add(struct br_str *str, const void *data, size_t len);
@@ -29,44 +29,43 @@ void br_str_puts(struct br_str *str, const char *text);
 void br_str_putc(struct br_str *str, char letter);
 void br_str_printf(struct br_str *str, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Appends `len` bytes as a quoted JSON string; invalid UTF-8 becomes U+FFFD. */
+/* Appends `len` bytes as a quoted JSON string. Invalid UTF-8 becomes U+FFFD. */
 void br_str_json(struct br_str *str, const char *text, size_t len);
 
-/* Appends lower-case hex, or base64 with padding (RFC 4648 section 4). */
+/* Append lower-case hex, and base64 with padding (RFC 4648 section 4). */
 void br_str_hex(struct br_str *str, const uint8_t *data, size_t len);
 void br_str_base64(struct br_str *str, const uint8_t *data, size_t len);
 
-/* Decodes hex of either case into `out` of `size` bytes. Returns the number of bytes, or -1 when a
- * character is not hex, the length is odd or it does not fit. */
+/* Decodes hex of either case into `out` of `size` bytes. Returns the number of bytes, or -1 if a
+ * character is not hex, the length is odd or the result does not fit. */
 long br_hex_decode(const char *text, size_t len, uint8_t *out, size_t size);
 
-/* Reads an id of `size` bytes (at most 16) written as hex in whatever way: of either case, blanks
- * around it, shorter and padded with zeros, or with too many of them. False (and `out` is
- * undefined) when it is not hex, too long, or nothing but zeros, which is no id. */
+/* Parses an id of `size` bytes (at most 16) in hex. Accepts either case, surrounding blanks,
+ * missing leading zeros and additional leading zeros. Returns false, with `out` undefined, if it
+ * is not hex, too long, or all zeros. */
 bool br_hex_id(const char *text, size_t len, uint8_t *out, size_t size);
 
-/* Decodes base64, standard or URL alphabet, padding optional. `out` needs len / 4 * 3 + 3 bytes.
- * Returns the number of bytes, or -1 when it is not base64. */
+/* Decodes base64 with the standard or the URL alphabet and optional padding. `out` needs len / 4
+ * * 3 + 3 bytes. Returns the number of bytes, or -1 if the text is not base64. */
 long br_base64_decode(const char *text, size_t len, uint8_t *out);
 
-/* Reads the digits of a number in base 2 to 16, in either case, up to the end of the string; false
- * when there are none, another character, or more than an int64_t holds with the sign that
- * `negative` says. */
+/* Parses a number in base 2 to 16, in either case, up to the end of the string; `negative` makes
+ * it negative. Returns false if the string is empty, has another character, or does not fit into
+ * an int64_t. */
 bool br_parse_int(const char *digits, unsigned base, bool negative, int64_t *ret);
 
-/* Returns the length of the longest valid UTF-8 prefix (RFC 3629: no surrogates, nothing
- * overlong). Equal to `len` when all of it is valid. */
+/* Returns the length of the longest valid UTF-8 prefix (RFC 3629: no surrogates or overlong
+ * sequences). It is `len` if all of the text is valid. */
 size_t br_utf8_valid(const uint8_t *data, size_t len);
 
-/* Copies `len` bytes to `out`, which must have room (three times `len` is enough), with each byte
- * that starts no valid sequence replaced by U+FFFD; with `out` NULL only measures. Returns the
- * bytes that the result takes: `len` for what is valid. */
+/* Copies `len` bytes to `out`, replacing each byte that does not start a valid sequence by
+ * U+FFFD. `out` needs up to three times `len` bytes; NULL: nothing is copied. Returns the length
+ * of the result, which is `len` for valid text. */
 size_t br_utf8_mend(const uint8_t *data, size_t len, uint8_t *out);
 
-/* Returns the edit distance (insert, delete, replace, swap of neighbours), ASCII case ignored; for
- * "did you mean". Strings over 64 bytes give 64. */
+/* Returns the edit distance (insert, delete, replace, swap of neighbours), ignoring ASCII case.
+ * Strings of more than 64 bytes give 64. */
 unsigned br_str_distance(const char *left, const char *right);
 
-/* Returns the one of `count` names nearest to `name`, or NULL when none is near enough to be
- * meant. */
+/* Returns the nearest of `count` names to `name`, or NULL if none is similar enough to suggest. */
 const char *br_str_nearest(const char *name, const char *const *names, size_t count);

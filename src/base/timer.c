@@ -1,43 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/timer.h"
+#include "base/heap.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 
 #define TIMERS_MAX (1u << 22)
 
-static void timer_place(struct br_timers *ts, uint32_t index, struct br_timer *timer)
+static bool timer_is_before(const void *one, const void *other, const void *arg)
 {
-    ts->heap[index] = timer;
-    timer->slot = index + 1;
+    struct br_timer *const *first = one, *const *second = other;
+    (void)arg;
+    return (*first)->due_ms < (*second)->due_ms;
 }
 
-static void timer_sift_up(struct br_timers *ts, uint32_t index)
+static void timer_on_moved(void *entry, size_t place)
 {
-    struct br_timer *timer = ts->heap[index];
-    while (index > 0 && ts->heap[(index - 1) / 2]->due_ms > timer->due_ms) {
-        timer_place(ts, index, ts->heap[(index - 1) / 2]);
-        index = (index - 1) / 2;
-    }
-    timer_place(ts, index, timer);
+    struct br_timer *const *timer = entry;
+    (*timer)->slot = (uint32_t)place + 1;
 }
 
-static void timer_sift_down(struct br_timers *ts, uint32_t index)
-{
-    struct br_timer *timer = ts->heap[index];
-    for (;;) {
-        uint32_t child = 2 * index + 1;
-        if (child >= ts->count)
-            break;
-        if (child + 1 < ts->count && ts->heap[child + 1]->due_ms < ts->heap[child]->due_ms)
-            child++;
-        if (ts->heap[child]->due_ms >= timer->due_ms)
-            break;
-        timer_place(ts, index, ts->heap[child]);
-        index = child;
-    }
-    timer_place(ts, index, timer);
-}
+static const struct br_heap_kind timers_kind = {sizeof(struct br_timer *), timer_is_before,
+                                                timer_on_moved};
 
 int br_timers_arm(struct br_timers *ts, struct br_timer *timer, uint64_t due_ms, br_timer_fn *fn)
 {
@@ -48,8 +32,8 @@ int br_timers_arm(struct br_timers *ts, struct br_timer *timer, uint64_t due_ms,
         return BR_ENOMEM;
     timer->fn = fn;
     timer->due_ms = due_ms;
-    timer_place(ts, ts->count++, timer);
-    timer_sift_up(ts, ts->count - 1);
+    ts->heap[ts->count++] = timer;
+    br_heap_rise(timers_kind, ts->heap, ts->count - 1, NULL);
     return 0;
 }
 
@@ -62,9 +46,9 @@ void br_timers_disarm(struct br_timers *ts, struct br_timer *timer)
     struct br_timer *last = ts->heap[--ts->count];
     if (last == timer)
         return;
-    timer_place(ts, i, last);
-    timer_sift_up(ts, i);
-    timer_sift_down(ts, last->slot - 1);
+    ts->heap[i] = last;
+    br_heap_rise(timers_kind, ts->heap, i, NULL);
+    br_heap_sink(timers_kind, ts->heap, ts->count, last->slot - 1, NULL);
 }
 
 uint64_t br_timers_next(const struct br_timers *ts)
@@ -74,7 +58,7 @@ uint64_t br_timers_next(const struct br_timers *ts)
 
 void br_timers_run(struct br_timers *ts, uint64_t now_ms)
 {
-    /* A bound, so that a timer which arms itself for now cannot keep the loop here. */
+    /* Limits the calls, so that a timer that arms itself for now cannot block the loop. */
     uint32_t most = ts->count;
     while (most-- > 0 && ts->count && ts->heap[0]->due_ms <= now_ms) {
         struct br_timer *timer = ts->heap[0];

@@ -140,6 +140,12 @@ bool br_host_over_limit(const struct br_host *host)
     return used > unused && used - unused > br_memory_soft(host->memory);
 }
 
+size_t br_host_share(const struct br_host *host, size_t total)
+{
+    size_t n_workers = host->n_workers ? host->n_workers : 1;
+    return total / n_workers + (host->worker < total % n_workers);
+}
+
 double br_host_random(struct br_host *host)
 {
     /* xorshift64*; its state is never 0. */

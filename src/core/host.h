@@ -136,5 +136,9 @@ void br_host_set_memory(struct br_host *host, struct br_memory *memory);
  * before their bodies are read. */
 bool br_host_over_limit(const struct br_host *host);
 
+/* Returns this worker's share of a total that all workers divide among them. The shares of all
+ * workers add up to `total`. */
+size_t br_host_share(const struct br_host *host, size_t total);
+
 /* Returns a number in [0, 1), for jitter and sampling; not for secrets. */
 double br_host_random(struct br_host *host);

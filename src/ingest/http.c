@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "net/hosts.h"
 #include "wire/grpc.h"
 
@@ -34,21 +35,17 @@ const struct br_option br_http_keepalive_options[] = {
 void br_endpoint_check(const char *endpoint, const char *transport, const struct br_yaml *node,
                        const char *path, struct br_errs *errs)
 {
-    char at[256], host[256];
+    char host[256];
     unsigned port;
     if (strcmp(transport, "tcp") != 0 && strcmp(transport, "tcp4") != 0 &&
-        strcmp(transport, "tcp6") != 0 && strcmp(transport, "unix") != 0) {
-        (void)snprintf(at, sizeof at, "%s::transport", path);
-        br_errs_add(errs, br_yaml_get(node, "transport"), at, "must be tcp or unix, got \"%s\"",
-                    transport);
-    } else if (strcmp(transport, "unix") != 0 && !br_endpoint_parse(endpoint, host, &port)) {
-        const struct br_yaml *where = br_yaml_get(node, "endpoint");
-        (void)snprintf(at, sizeof at, "%s::endpoint", path);
-        br_errs_add(
-            errs, where ? where : node, at,
+        strcmp(transport, "tcp6") != 0 && strcmp(transport, "unix") != 0)
+        br_errs_add_key(errs, node, path, "transport", "must be tcp or unix, got \"%s\"",
+                        transport);
+    else if (strcmp(transport, "unix") != 0 && !br_endpoint_parse(endpoint, host, &port))
+        br_errs_add_key(
+            errs, node, path, "endpoint",
             "must be host:port with a port from 0 to 65535, such as localhost:4317, got \"%s\"",
             endpoint);
-    }
 }
 
 size_t br_http_max_body(const struct br_http_config *http)
@@ -272,7 +269,7 @@ void br_http_reply(const struct br_http_config *http, struct br_request *request
 bool br_grpc_is(const struct br_request *request)
 {
     const char *type = br_request_header(request, "content-type");
-    return type && request->http2 && strncasecmp(type, "application/grpc", 16) == 0 &&
+    return type && request->http2 && br_text_starts_nocase(type, "application/grpc") &&
            type[16] != '-';
 }
 

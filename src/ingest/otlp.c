@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ingest/otlp.h"
 
+#include "base/bytes.h"
 #include "ingest/pieces.h"
 
 #include <string.h>
@@ -250,7 +251,7 @@ static bool ingest_otlp_read_type(const struct br_request *request, bool more,
     const char *type = br_request_header(request, "content-type");
     size_t n = type ? strcspn(type, "; \t") : 0;
     for (size_t i = 0; i < BR_COUNT(types); i++) {
-        if (strlen(types[i].type) != n || strncasecmp(types[i].type, type, n) != 0)
+        if (!br_bytes_are_nocase(type, n, types[i].type))
             continue;
         *ret = types[i].format;
         return more || !types[i].more;

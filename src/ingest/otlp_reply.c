@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/str.h"
 #include "ingest/otlp.h"
 #include "otlp/fields.h"
@@ -110,7 +111,7 @@ void br_otlp_refuse(struct br_request *request, unsigned code, const char *why,
 {
     struct br_outcome outcome = br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "%s", why);
     const char *type = br_request_header(request, "content-type");
-    if (type && strcspn(type, "; \t") == 16 && strncasecmp(type, "application/json", 16) == 0)
+    if (type && br_bytes_are_nocase(type, strcspn(type, "; \t"), "application/json"))
         reply_json(request, BR_TRACES, code, &outcome, http);
     else
         reply_protobuf(request, code, &outcome, http);

@@ -27,13 +27,10 @@ void br_ingest_log_refused(struct br_ingest *ingest, const struct br_request *re
                            enum br_status status, const char *why)
 {
     struct br_node *node = ingest->node;
-    uint64_t suppressed;
-    if (!br_log_allow(&ingest->refused_log, br_host_mono_ms(node->host), REFUSED_EVERY_MS,
-                      &suppressed))
-        return;
-    br_warn(&node->log, "rejected a request from %s: %s: %s (%llu more since the last such line)",
-            request->peer[0] ? request->peer : "a local client", br_status_name(status), why,
-            (unsigned long long)suppressed);
+    br_log_limited(&node->log, BR_LOG_WARN, &ingest->refused_log, br_host_mono_ms(node->host),
+                   REFUSED_EVERY_MS, "rejected a request from %s: %s: %s",
+                   request->peer[0] ? request->peer : "a local client", br_status_name(status),
+                   why);
 }
 
 void br_ingest_log_unknown(struct br_ingest *ingest, const struct br_request *request,

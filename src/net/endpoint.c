@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "net/client.h"
 
 static bool endpoint_starts(const char **text, const char *prefix)
 {
-    size_t n = strlen(prefix);
-    if (strncmp(*text, prefix, n) != 0)
+    if (!br_text_starts(*text, prefix))
         return false;
-    *text += n;
+    *text += strlen(prefix);
     return true;
 }
 

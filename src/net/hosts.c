@@ -5,6 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
+
 #define HOST_SIZE 256
 
 enum host_kind { NAME, ADDRESS, LOOPBACK };
@@ -73,7 +75,7 @@ bool br_hosts_allow(const struct br_hosts *hosts, const struct br_request *reque
     const char *shown =
         request->scheme_host[0] ? request->scheme_host : br_request_header(request, "host");
     char host[HOST_SIZE];
-    if (!shown || !shown[0] || (hosts->transport && strncmp(hosts->transport, "unix", 4) == 0))
+    if (!shown || !shown[0] || (hosts->transport && br_text_starts(hosts->transport, "unix")))
         return true;
     bool local = br_endpoint_is_loopback(hosts->endpoint);
     if (!local && (!hosts->allowed || hosts->allowed->count == 0))

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 
 #define BACKLOG 1024
@@ -29,7 +30,6 @@
 #define KEEPALIVE_IDLE_S 15
 #define KEEPALIVE_INTERVAL_S 15
 #define KEEPALIVE_PROBES 9
-#define WARN_EVERY_MS 60000
 
 /* The message that hands an accepted connection to another worker. */
 struct handover {
@@ -199,11 +199,9 @@ static void listener_put_off(struct br_listener *listener, int error)
 {
     if (error == EAGAIN || error == EINTR || error == ECONNABORTED)
         return;
-    uint64_t now = br_host_mono_ms(&listener->loop->host);
-    if (!listener->warned_ms || now - listener->warned_ms > WARN_EVERY_MS) {
-        listener->warned_ms = now;
-        br_warn(listener->log, "cannot accept connections: %s", strerror(error));
-    }
+    br_log_limited(listener->log, BR_LOG_WARN, &listener->log_limit,
+                   br_host_mono_ms(&listener->loop->host), BR_LOG_EVERY_MS,
+                   "cannot accept connections: %s", strerror(error));
     bool descriptors = error == EMFILE || error == ENFILE;
     if (descriptors)
         br_net_shed(listener->loop, SHED_AT_ONCE);
@@ -376,7 +374,7 @@ int br_listener_open(struct br_loop *loop, const struct br_server_config *config
     struct br_listener *listener = br_calloc(1, sizeof *listener);
     if (!listener)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    bool local = config->transport && strncmp(config->transport, "unix", 4) == 0;
+    bool local = config->transport && br_text_starts(config->transport, "unix");
     listener->fd = -1;
     listener->loop = loop;
     pthread_mutex_init(&listener->lock, NULL);

@@ -41,8 +41,8 @@ struct br_listener {
     char path[108]; /* of a unix socket, unlinked at the end; "" for TCP */
     bool open;
     const struct br_log *log;
-    struct br_timer again; /* resumes accepting after a shortage of descriptors or memory */
-    uint64_t warned_ms;    /* when that was last logged; 0: never */
+    struct br_timer again;         /* resumes accepting after a shortage of descriptors or memory */
+    struct br_log_limit log_limit; /* limits the warning of that shortage */
     struct br_net_server *targets[BR_WORKERS_MAX]; /* indexed by worker; set before threads start */
     unsigned n_targets, next;
     unsigned max, max_per_address; /* limits of connections; 0: none */

@@ -9,8 +9,6 @@
 #include "net/net_internal.h"
 #include "net/url.h"
 
-#define LOG_EVERY_MS 60000
-
 struct target {
     struct br_list link;
     struct br_endpoint server;
@@ -200,17 +198,15 @@ static void redirect_leave_target(struct br_hops *hops)
 static void redirect_log(struct br_redirects *redirects, const struct br_exchange *exchange,
                          const struct br_url *url, bool stripped)
 {
-    uint64_t held;
-    if (!br_log_allow(&redirects->limit, br_host_mono_ms(redirects->host), LOG_EVERY_MS, &held))
-        return;
-    BR_LOG_AT(redirects->config->log, stripped ? BR_LOG_WARN : BR_LOG_INFO,
-              "HTTP %u redirects to %s://%s%s; each request is sent twice; set the endpoint "
-              "to that URL%s",
-              exchange->http_status, url->server.tls ? "https" : "http", url->server.authority,
-              url->path,
-              stripped ? "; it is another server, so the headers and the client certificate of the "
-                         "config are not sent to it"
-                       : "");
+    br_log_limited(
+        redirects->config->log, stripped ? BR_LOG_WARN : BR_LOG_INFO, &redirects->limit,
+        br_host_mono_ms(redirects->host), BR_LOG_EVERY_MS,
+        "HTTP %u redirects to %s://%s%s; each request is sent twice; set the endpoint "
+        "to that URL%s",
+        exchange->http_status, url->server.tls ? "https" : "http", url->server.authority, url->path,
+        stripped ? "; it is another server, so the headers and the client certificate of the "
+                   "config are not sent to it"
+                 : "");
 }
 
 /* Returns why a redirect is not followed, or NULL and the URL in `*ret`. */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/str.h"
 
 #define USER_MAX 256 /* bytes of "user:password" after decoding */
@@ -95,7 +96,7 @@ static bool route_is_below(const char *host, const char *domain)
 
 static bool route_name_matches(const char *name, const char *host)
 {
-    if (strncmp(name, "*.", 2) == 0)
+    if (br_text_starts(name, "*."))
         name++;
     if (name[0] == '.')
         return route_is_below(host, name);
@@ -157,40 +158,18 @@ bool br_proxies_skip(const char *no_proxy, const char *host, unsigned port)
 
 /* --- A proxy's URL ---------------------------------------------------------------------------- */
 
-static int route_hex(char digit)
-{
-    if (digit >= '0' && digit <= '9')
-        return digit - '0';
-    digit |= 0x20;
-    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
-}
-
 /* Decodes "user" or "user:password" (RFC 3986 section 2.1). Returns the number of bytes, or -1
  * if the text is invalid or too long. */
 static int route_decode_user(const char *text, size_t len, char ret[USER_MAX + 1])
 {
-    size_t n = 0;
-    bool colon = false;
-    for (size_t i = 0; i < len; i++) {
-        char c = text[i];
-        colon = colon || c == ':';
-        if (c == '%') {
-            int high = i + 2 < len ? route_hex(text[i + 1]) : -1;
-            int low = high >= 0 ? route_hex(text[i + 2]) : -1;
-            if (low < 0)
-                return -1;
-            c = (char)(high << 4 | low);
-            i += 2;
-        }
-        if (n == USER_MAX)
-            return -1;
-        ret[n++] = c;
-    }
-    if (!colon) { /* Basic credentials always contain a colon (RFC 7617 section 2) */
-        if (n == USER_MAX)
-            return -1;
-        ret[n++] = ':';
-    }
+    char plain[3 * USER_MAX + 1];
+    long n = len < sizeof plain ? br_percent_decode(text, len, false, plain) : -1;
+    /* Basic credentials always contain a colon (RFC 7617 section 2) */
+    if (n >= 0 && !memchr(text, ':', len))
+        plain[n++] = ':';
+    if (n > USER_MAX)
+        return -1;
+    memcpy(ret, plain, n < 0 ? 0 : (size_t)n);
     return (int)n;
 }
 
@@ -221,9 +200,9 @@ static int route_read_proxy(const char *url, bool needs_scheme, struct br_route 
     const char *at = memrchr(rest, '@', len), *host = at ? at + 1 : rest;
     size_t host_len = len - (size_t)(host - rest);
     char text[sizeof ret->proxy.authority + 16];
-    if (scheme_end && strncasecmp(url, "http://", 7) != 0) {
+    if (scheme_end && !br_text_starts_nocase(url, "http://")) {
         size_t scheme_len = (size_t)(scheme_end - url);
-        bool known = strncasecmp(url, "https://", 8) == 0 || strncasecmp(url, "socks5", 6) == 0;
+        bool known = br_text_starts_nocase(url, "https://") || br_text_starts_nocase(url, "socks5");
         return br_err_set(err, known ? BR_EUNSUPPORTED : BR_EINVAL,
                           "%.*s:// proxies are not supported; must be "
                           "http://[user:password@]host[:port]",

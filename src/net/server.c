@@ -11,7 +11,6 @@
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define PREFACE_LEN 24u
-#define COMPLAIN_EVERY_MS 60000
 
 static const char *const tls_complaints[BR_GUESSES] = {
     [BR_GUESS_HTTP1] = "this port accepts only TLS; use https://, or remove tls::insecure"};
@@ -129,11 +128,9 @@ static void server_on_complaint(struct br_stream *stream, const char *complaint)
 {
     struct br_peer *peer = stream->owner;
     struct br_net_server *server = peer->server;
-    uint64_t held;
-    if (br_log_allow(&server->complaints, uv_now(&server->loop->uv), COMPLAIN_EVERY_MS, &held))
-        br_warn(server->config.log,
-                "%s: rejected a connection from %s (%llu more since the last warning): %s",
-                server->config.what, peer->name, (unsigned long long)held, complaint);
+    br_log_limited(server->config.log, BR_LOG_WARN, &server->complaints, uv_now(&server->loop->uv),
+                   BR_LOG_EVERY_MS, "%s: rejected a connection from %s: %s", server->config.what,
+                   peer->name, complaint);
 }
 
 static const struct br_stream_events events = {server_detect, server_on_progress, server_on_closed,

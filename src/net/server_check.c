@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "net/listener.h"
 
 #define FREE_PORTS 1024 /* lower ports may require root */
@@ -114,7 +115,7 @@ int br_server_check(const struct br_server_config *config, struct br_server_plac
     static const char *const alpn[] = {"h2", "http/1.1", NULL};
     struct br_tls_context *tls = NULL;
     struct br_server_place place = {.port = 0};
-    bool local = config->transport && strncmp(config->transport, "unix", 4) == 0;
+    bool local = config->transport && br_text_starts(config->transport, "unix");
     (void)snprintf(place.name, sizeof place.name, "%s", config->name);
     int rc = config->tls ? br_tls_context_new(config->tls, true, alpn, &tls, err) : 0;
     br_tls_context_free(tls);

@@ -16,8 +16,7 @@
 #include "base/mem.h"
 #include "net/server_internal.h"
 
-#define LOOK_AT_MOST 4096 /* streams to examine for one that can be evicted */
-#define WARN_EVERY_MS 60000
+#define LOOK_AT_MOST 4096   /* streams to examine for one that can be evicted */
 #define SPARE_CONNECTIONS 8 /* per server and worker, so that probes still get through */
 
 /* --- The order of eviction -------------------------------------------------------------------- */
@@ -148,11 +147,9 @@ static void server_limit_refuse(struct br_net_server *server, const struct br_ar
                                 enum br_ending why, const char *text)
 {
     br_server_drop(server, arrival, why);
-    uint64_t held;
-    if (br_log_allow(&server->refusals, uv_now(&server->loop->uv), WARN_EVERY_MS, &held))
-        br_warn(server->config.log,
-                "%s: rejected a connection from %s (%llu more since the last warning): %s",
-                server->config.what, arrival->peer, (unsigned long long)held, text);
+    br_log_limited(server->config.log, BR_LOG_WARN, &server->refusals, uv_now(&server->loop->uv),
+                   BR_LOG_EVERY_MS, "%s: rejected a connection from %s: %s", server->config.what,
+                   arrival->peer, text);
 }
 
 bool br_server_refuse_over(struct br_net_server *server, const struct br_arrival *arrival)

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
+
 static bool url_is_clean(const char *text)
 {
     for (; *text; text++)
@@ -101,14 +103,14 @@ int br_url_resolve(const struct br_endpoint *server, const char *path, const cha
     if (!url_is_clean(reference))
         return BR_EINVAL;
     if (scheme_len) {
-        tls = scheme_len == 6 && strncasecmp(reference, "https:", 6) == 0;
-        if (!tls && (scheme_len != 5 || strncasecmp(reference, "http:", 5) != 0))
+        tls = br_bytes_are_nocase(reference, scheme_len, "https:");
+        if (!tls && !br_bytes_are_nocase(reference, scheme_len, "http:"))
             return BR_EINVAL;
         reference += scheme_len;
-        if (strncmp(reference, "//", 2) != 0)
+        if (!br_text_starts(reference, "//"))
             return BR_EINVAL;
     }
-    if (strncmp(reference, "//", 2) != 0) {
+    if (!br_text_starts(reference, "//")) {
         ret->server = *server;
         ret->server.path[0] = '\0';
         return url_set_path(path, reference, ret->path);

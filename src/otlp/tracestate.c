@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "otlp/trace_id.h"
@@ -26,7 +27,7 @@ static bool tracestate_digit(char letter)
 
 static bool tracestate_is(struct br_tracestate_text text, const char *word)
 {
-    return text.len == strlen(word) && memcmp(text.data, word, text.len) == 0;
+    return br_bytes_are(text.data, text.len, word);
 }
 
 /* Parses hex digits of either case. Returns false if the text is empty or has another character. */
@@ -34,10 +35,10 @@ static bool tracestate_parse_hex(struct br_tracestate_text text, uint64_t *ret)
 {
     uint64_t v = 0;
     for (size_t i = 0; i < text.len; i++) {
-        char c = (char)(text.data[i] | 0x20);
-        if (!tracestate_digit(text.data[i]) && (c < 'a' || c > 'f'))
+        int digit = br_hex_value((char)text.data[i]);
+        if (digit < 0)
             return false;
-        v = v << 4 | (uint64_t)(tracestate_digit(text.data[i]) ? text.data[i] - '0' : c - 'a' + 10);
+        v = v << 4 | (uint64_t)digit;
     }
     *ret = v;
     return text.len > 0;

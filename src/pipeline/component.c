@@ -6,8 +6,6 @@
 
 #include "base/mem.h"
 
-#define LOG_EVERY_MS 60000
-
 const struct br_component *br_component_find(const struct br_component *const *registry,
                                              enum br_kind kind, const char *name)
 {
@@ -64,17 +62,13 @@ struct br_histogram *br_node_size_histogram(struct br_node *node, const char *na
 void br_node_drop(struct br_node *node, struct br_item *item, const char *reason,
                   const struct br_outcome *why, struct br_log_limit *limit)
 {
-    uint64_t held;
     uint32_t n = item->n_pending;
     br_item_report(item, BR_RESULT_DROPPED, reason, n);
-    if (!n || !br_log_allow(limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        return;
-    char more[64] = "";
-    if (held)
-        (void)snprintf(more, sizeof more, " (%llu similar messages suppressed)",
-                       (unsigned long long)held);
-    br_error(&node->log, "dropped %u %s (%s): %s: %s%s", n, br_signal_records(item->signal), reason,
-             br_status_name(why->status), why->text, more);
+    if (n)
+        br_log_limited(&node->log, BR_LOG_ERROR, limit, br_host_mono_ms(node->host),
+                       BR_LOG_EVERY_MS, "dropped %u %s (%s): %s: %s", n,
+                       br_signal_records(item->signal), reason, br_status_name(why->status),
+                       why->text);
 }
 
 void br_node_drop_unsent(struct br_node *node, struct br_item *item)
@@ -86,11 +80,9 @@ void br_node_drop_unsent(struct br_node *node, struct br_item *item)
 void br_node_log_partial(struct br_node *node, const struct br_item *item,
                          const struct br_outcome *outcome, struct br_log_limit *limit)
 {
-    uint64_t held;
-    if (outcome->n_rejected &&
-        br_log_allow(limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "dropped %u of %u %s (partial success): %s", outcome->n_rejected,
-                item->n_records, br_signal_records(item->signal), outcome->text);
+    if (outcome->n_rejected)
+        br_node_warn(node, limit, "dropped %u of %u %s (partial success): %s", outcome->n_rejected,
+                     item->n_records, br_signal_records(item->signal), outcome->text);
 }
 
 void br_node_drained(struct br_node *node)

@@ -129,6 +129,11 @@ struct br_node {
 /* Sends an item to the next component for its signal. */
 void br_node_forward(struct br_node *node, struct br_item *item);
 
+/* Logs a printf-style warning at most once a minute for each `limit`; see br_log_limited. */
+#define br_node_warn(node, limit, ...)                                                             \
+    br_log_limited(&(node)->log, BR_LOG_WARN, (limit), br_host_mono_ms((node)->host),              \
+                   BR_LOG_EVERY_MS, __VA_ARGS__)
+
 /* Returns a counter or gauge with labels `<kind>="<id>"` and, unless NULL, one more. */
 double *br_node_metric(struct br_node *node, enum br_metric_type type, const char *name,
                        const char *label, const char *value);

@@ -10,7 +10,6 @@
 #define HELD_WINDOW 16 /* most held items that are offered to one destination at once */
 #define HELD_FIRST_MS 50
 #define HELD_MAX_MS 1000
-#define LOG_EVERY_MS 60000
 #define DETACHED_COST 1024 /* bytes of a detached delivery beside its data */
 
 struct destination {
@@ -107,16 +106,14 @@ static void fanout_fold(struct br_outcome *into, const struct br_outcome *outcom
 static void fanout_count_dropped(struct destination *destination, enum br_signal signal,
                                  uint32_t count, const char *why)
 {
-    uint64_t held;
     *destination->dropped[signal] += count;
     if (destination->hold.closing)
         destination->n_unsent[signal] += count;
-    else if (count && br_log_allow(&destination->log_limit,
-                                   br_host_mono_ms(destination->fanout->host), LOG_EVERY_MS, &held))
-        br_error(
-            &destination->log,
-            "dropped %u %s that other destinations accepted: %s (%llu similar messages suppressed)",
-            count, br_signal_records(signal), why, (unsigned long long)held);
+    else if (count)
+        br_log_limited(&destination->log, BR_LOG_ERROR, &destination->log_limit,
+                       br_host_mono_ms(destination->fanout->host), BR_LOG_EVERY_MS,
+                       "dropped %u %s that other destinations accepted: %s", count,
+                       br_signal_records(signal), why);
 }
 
 static void fanout_drop(struct destination *destination, struct br_item *item, const char *reason,
@@ -595,7 +592,6 @@ static bool fanout_init_destination(struct destination *destination,
                                     const struct br_fanout_config *config)
 {
     struct br_host *host = destination->fanout->host;
-    unsigned n_workers = host->n_workers ? host->n_workers : 1;
     struct br_hold_config hold = {
         .host = host,
         .next = destination->config.next,
@@ -603,7 +599,7 @@ static bool fanout_init_destination(struct destination *destination,
                    .first_delay_ms = HELD_FIRST_MS,
                    .max_delay_ms = HELD_MAX_MS,
                    .window = HELD_WINDOW,
-                   .max_bytes = config ? (size_t)config->hold_size / n_workers : 0,
+                   .max_bytes = config ? br_host_share(host, (size_t)config->hold_size) : 0,
                    .max_age_ms = config ? config->hold_time / 1000000 : 0},
         .end = fanout_on_hold_end};
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {

@@ -349,13 +349,11 @@ static void queue_make_gauges(struct br_queue *queue)
     }
 }
 
-/* Returns this worker's share of `total`. The shares of all workers add up to the total, or to
- * the number of workers if that is larger. */
+/* Returns this worker's share of a queue's size, which is at least 1. */
 static size_t queue_share(const struct br_host *host, int64_t total)
 {
-    size_t n = host->n_workers ? host->n_workers : 1, all = (size_t)total;
-    size_t mine = all / n + (host->worker < all % n);
-    return mine ? mine : 1;
+    size_t share = br_host_share(host, (size_t)total);
+    return share ? share : 1;
 }
 
 struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config *config,

@@ -5,7 +5,6 @@
 #include "otlp/dictionary/dictionary.h"
 #include "pipeline/exporter.h"
 
-#define LOG_EVERY_MS 60000
 #define AGAIN_MS 1000
 /* milliseconds without an answer, after which the next answer wakes the waiting items */
 #define SILENCE_MS 5000
@@ -179,26 +178,23 @@ static void retry_end_silence(struct br_retry *retry, enum br_signal signal)
 static void retry_log_failure(struct br_retry *retry, const struct br_outcome *outcome,
                               uint64_t now, uint64_t delay_ms)
 {
-    uint64_t held;
     if (!retry->failing_since_ms)
         retry->failing_since_ms = now;
-    if (!br_log_allow(&retry->log_limit, now, LOG_EVERY_MS, &held))
-        return;
-    retry->logged = true;
-    br_warn(&retry->node->log, "not delivered, next try in %.1f s: %s: %s", (double)delay_ms / 1e3,
-            br_status_name(outcome->status), outcome->text);
+    if (br_node_warn(retry->node, &retry->log_limit, "not delivered, next try in %.1f s: %s: %s",
+                     (double)delay_ms / 1e3, br_status_name(outcome->status), outcome->text))
+        retry->logged = true;
 }
 
 /* Notes an answer of the server. Ignores it right after a failure, because the request can have
  * been sent before. */
 static void retry_note_answer(struct br_retry *retry)
 {
-    uint64_t now = br_host_mono_ms(retry->node->host), held;
+    uint64_t now = br_host_mono_ms(retry->node->host);
     if (!retry->failing_since_ms || now - retry->failing_since_ms < AGAIN_MS)
         return;
-    if (retry->logged && br_log_allow(&retry->back_limit, now, LOG_EVERY_MS, &held))
-        br_info(&retry->node->log, "sending again after %.1f s",
-                (double)(now - retry->failing_since_ms) / 1e3);
+    if (retry->logged)
+        br_log_limited(&retry->node->log, BR_LOG_INFO, &retry->back_limit, now, BR_LOG_EVERY_MS,
+                       "sending again after %.1f s", (double)(now - retry->failing_since_ms) / 1e3);
     retry->logged = false;
     retry->failing_since_ms = 0;
 }

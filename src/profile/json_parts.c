@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/json_parts.h"
 
-#include <string.h>
+#include "base/bytes.h"
 
 #define TEXT_MAX 64u
 #define ESCAPED_MAX (6u * TEXT_MAX) /* longest form of such a text with every character escaped */
@@ -17,7 +17,7 @@ bool br_json_part_is(const struct br_json_token *token, const char *text)
         len = br_json_plain(p, len, plain);
         p = plain;
     }
-    return len == strlen(text) && memcmp(p, text, len) == 0;
+    return br_bytes_are(p, len, text);
 }
 
 int br_json_members(struct br_json_scan *scan, br_json_member_fn *fn, void *arg)

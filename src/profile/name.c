@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/str.h"
 #include "wire/protobuf.h"
 
@@ -32,7 +33,7 @@ static struct span name_trim(const char *p, const char *end)
 
 static bool name_equals(struct span span, const char *text)
 {
-    return span.len == strlen(text) && memcmp(span.p, text, span.len) == 0;
+    return br_bytes_are(span.p, span.len, text);
 }
 
 static bool name_allowed(char letter, bool app)
@@ -192,8 +193,8 @@ static char *name_repaired(struct br_arena *arena, const char *p, size_t len, si
 static bool name_is_overridden(const struct br_label *labels, size_t count, size_t index)
 {
     for (size_t k = index + 1; k < count; k++)
-        if (labels[k].name_len == labels[index].name_len &&
-            memcmp(labels[k].name, labels[index].name, labels[index].name_len) == 0)
+        if (br_bytes_equal(labels[k].name, labels[k].name_len, labels[index].name,
+                           labels[index].name_len))
             return true;
     return false;
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/sum.h"
 #include "profile/name.h"
 
 #define NS_PER_S 1000000000ull
@@ -120,8 +121,8 @@ uint64_t br_app_time(const char *text, size_t len, uint64_t now_ns)
     if (!sign)
         return now_ns;
     uint64_t seconds = (uint64_t)name_time_read_offset(sign + 1, end);
-    uint64_t ns = seconds > UINT64_MAX / NS_PER_S ? UINT64_MAX : seconds * NS_PER_S;
+    uint64_t ns = br_product_unsigned(seconds, NS_PER_S);
     if (*sign == '-')
         return ns > now_ns ? 0 : now_ns - ns;
-    return ns > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + ns;
+    return br_sum_unsigned(now_ns, ns);
 }

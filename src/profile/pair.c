@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/pair.h"
 
-#include <string.h>
+#include "base/bytes.h"
 
 bool br_text_is(struct br_entry entry, const char *text)
 {
-    return entry.len == strlen(text) &&
-           (entry.len == 0 || memcmp(entry.data, text, entry.len) == 0);
+    return br_bytes_are(entry.data, entry.len, text);
 }
 
 const uint8_t *br_pair_next(const uint8_t *p, const uint8_t *end, uint32_t field,

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "wire/protobuf.h"
@@ -90,8 +91,7 @@ const char *br_profile_known_mistake(const uint8_t *data, size_t len)
          "the client sent the text \"[object FormData]\" instead of the fields of its form"},
     };
     for (size_t i = 0; i < BR_COUNT(mistakes); i++)
-        if (len >= strlen(mistakes[i].start) &&
-            memcmp(data, mistakes[i].start, strlen(mistakes[i].start)) == 0)
+        if (br_bytes_start(data, len, mistakes[i].start))
             return mistakes[i].why;
     return NULL;
 }

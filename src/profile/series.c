@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "attribute/value_text.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "otlp/dictionary/resolve.h"
 #include "profile/pair.h"
@@ -123,8 +124,8 @@ static const char *series_sanitized(struct br_arena *arena, const char *name, si
 static void series_put(struct labels *labels, const struct br_label *label)
 {
     for (uint32_t i = 0; i < labels->count; i++)
-        if (labels->labels[i].name_len == label->name_len &&
-            memcmp(labels->labels[i].name, label->name, label->name_len) == 0)
+        if (br_bytes_equal(labels->labels[i].name, labels->labels[i].name_len, label->name,
+                           label->name_len))
             return;
     if (labels->count < labels->max)
         labels->labels[labels->count++] = *label;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "base/mem.h"
 #include "base/sum.h"
 
@@ -37,19 +38,6 @@ static int64_t flamebearer_weight(const struct br_flame_node *node)
 
 /* --- Selection of nodes ----------------------------------------------------------------------- */
 
-static void flamebearer_sift(int64_t *heap, size_t count, size_t at)
-{
-    for (size_t child; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && heap[child + 1] < heap[child])
-            child++;
-        if (heap[at] <= heap[child])
-            return;
-        int64_t value = heap[at];
-        heap[at] = heap[child];
-        heap[child] = value;
-    }
-}
-
 /* Stores the `max_nodes`-th largest total of the nodes from `first` on, or 0 if there are at
  * most that many. */
 static int flamebearer_least(const struct br_flame *flame, uint32_t first, uint32_t max_nodes,
@@ -66,11 +54,11 @@ static int flamebearer_least(const struct br_flame *flame, uint32_t first, uint3
     for (uint32_t i = 0; i < max_nodes; i++)
         heap[i] = flamebearer_weight(&nodes[i]);
     for (size_t i = max_nodes / 2 + 1; i-- > 0;)
-        flamebearer_sift(heap, max_nodes, i);
+        br_heap_sink(br_heap_least, heap, max_nodes, i, NULL);
     for (uint32_t i = max_nodes; i < n_nodes; i++)
         if (flamebearer_weight(&nodes[i]) > heap[0]) {
             heap[0] = flamebearer_weight(&nodes[i]);
-            flamebearer_sift(heap, max_nodes, 0);
+            br_heap_sink(br_heap_least, heap, max_nodes, 0, NULL);
         }
     *ret = heap[0];
     return 0;

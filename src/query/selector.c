@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "attribute/regex.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -98,38 +99,15 @@ static int selector_word(struct selector *selector, const char **ret)
     return 0;
 }
 
-static size_t selector_put_utf8(char *out, uint32_t code)
-{
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    static const uint8_t heads[] = {0, 0, 0xc0, 0xe0, 0xf0}; /* by length */
-    size_t len = 2;
-    if (code >= 0x800)
-        len = code < 0x10000 ? 3 : 4;
-    for (size_t i = len - 1; i > 0; i--, code >>= 6)
-        out[i] = (char)(0x80 | (code & 0x3f));
-    out[0] = (char)(heads[len] | code);
-    return len;
-}
-
-static int selector_digit(char letter)
-{
-    if (letter >= '0' && letter <= '9')
-        return letter - '0';
-    letter |= 0x20;
-    return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : 99;
-}
-
 /* Parses the digits of \x41, \u00e9, \U0001f600 or \101. */
 static int selector_code(struct selector *selector, unsigned base, unsigned digits, uint32_t *ret)
 {
     uint32_t code = 0;
     for (; digits; digits--) {
-        if (selector->p == selector->end || selector_digit(*selector->p) >= (int)base)
+        int digit = selector->p < selector->end ? br_hex_value(*selector->p) : -1;
+        if (digit < 0 || digit >= (int)base)
             return selector_fail(selector, "an escape in a string has too few digits");
-        code = code * base + (uint32_t)selector_digit(*selector->p);
+        code = code * base + (uint32_t)digit;
         selector_advance(selector);
     }
     *ret = code;
@@ -164,7 +142,7 @@ static int selector_escape(struct selector *selector, char quote, char *out, siz
         if (!rc && (code > 0x10ffff || (letter != 'x' && code >= 0xd800 && code < 0xe000)))
             rc = selector_fail(selector, "an escape is not a Unicode character");
         if (!rc && letter != 'x')
-            *ret_len = selector_put_utf8(out, code);
+            *ret_len = br_utf8_encode(code, out);
         else
             *out = (char)code;
     } else {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -73,8 +74,7 @@ static bool compare_same(const struct br_traceql_value *first,
     if (first->type != second->type)
         return false;
     if (first->type == BR_TRACEQL_STRING)
-        return first->len == second->len &&
-               (!first->len || memcmp(first->text, second->text, first->len) == 0);
+        return br_bytes_equal(first->text, first->len, second->text, second->len);
     if (first->type == BR_TRACEQL_BOOL)
         return first->boolean == second->boolean;
     /* or the bits of the double */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/str.h"
 #include "query/traceql_internal.h"
 
@@ -74,23 +75,6 @@ static void traceql_lex_blanks(struct br_traceql_lexer *lexer)
 
 /* --- Strings ---------------------------------------------------------------------------------- */
 
-/* Writes a code point as UTF-8 and returns its bytes. */
-static size_t traceql_lex_put_rune(char *out, unsigned long rune)
-{
-    if (rune < 0x80) {
-        out[0] = (char)rune;
-        return 1;
-    }
-    static const unsigned char heads[] = {0, 0, 0xc0, 0xe0, 0xf0}; /* by length */
-    size_t len = 2;
-    if (rune >= 0x800)
-        len = rune < 0x10000 ? 3 : 4;
-    for (size_t i = len - 1; i > 0; i--, rune >>= 6)
-        out[i] = (char)(0x80 | (rune & 0x3f));
-    out[0] = (char)(heads[len] | rune);
-    return len;
-}
-
 /* Returns the number of hex digits after the letter of a numeric escape, or 0 for other letters. */
 static size_t traceql_lex_escape_digits(char letter)
 {
@@ -127,7 +111,7 @@ static size_t traceql_lex_escape(const char *p, size_t remaining, char *out, siz
     unsigned long rune = strtoul(hex, NULL, 16);
     if (rune > 0x10ffff || (rune >= 0xd800 && rune < 0xe000))
         return 0;
-    *ret_len = digits == 2 ? 1 : traceql_lex_put_rune(out, rune);
+    *ret_len = digits == 2 ? 1 : br_utf8_encode((uint32_t)rune, out);
     if (digits == 2)
         out[0] = (char)rune;
     return digits + 1;
@@ -189,7 +173,7 @@ static double traceql_lex_unit_ns(const char *text, size_t len)
                  {"ms", 1e6},    {"s", 1e9},      {"m", 60e9},        {"h", 3600e9},
                  {"d", 86400e9}, {"w", 604800e9}, {"y", 31536000e9}};
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
-        if (strlen(units[i].name) == len && memcmp(units[i].name, text, len) == 0)
+        if (br_bytes_are(text, len, units[i].name))
             return units[i].ns;
     return 0;
 }
@@ -329,11 +313,6 @@ static int traceql_lex_name(struct br_traceql_lexer *lexer, struct br_traceql_va
     return rc;
 }
 
-static bool traceql_lex_is(const char *text, size_t len, const char *word)
-{
-    return strlen(word) == len && memcmp(text, word, len) == 0;
-}
-
 /* Parses the scope before a point. Returns false if it is not one. */
 static bool traceql_lex_scope(const char *text, size_t len, enum br_traceql_scope *ret)
 {
@@ -346,7 +325,7 @@ static bool traceql_lex_scope(const char *text, size_t len, enum br_traceql_scop
                   {"link", BR_TRACEQL_LINK},
                   {"instrumentation", BR_TRACEQL_INSTRUMENTATION}};
     for (size_t i = 0; i < sizeof scopes / sizeof scopes[0]; i++) {
-        if (traceql_lex_is(text, len, scopes[i].name)) {
+        if (br_bytes_are(text, len, scopes[i].name)) {
             *ret = scopes[i].scope;
             return true;
         }
@@ -368,7 +347,7 @@ static int traceql_lex_word(struct br_traceql_lexer *lexer, struct br_traceql_to
     size_t len = traceql_lex_word_len(lexer->at, lexer->end);
     const char *after = lexer->at + len;
     bool point = after < lexer->end && *after == '.';
-    if (point && traceql_lex_is(lexer->at, len, "parent"))
+    if (point && br_bytes_are(lexer->at, len, "parent"))
         return br_traceql_fail(lexer->err, BR_EUNSUPPORTED, lexer->line, lexer->col,
                                "parent. is not supported; {...} > {...} compares with the parent");
     if (point && traceql_lex_scope(lexer->at, len, &ret->scope)) {

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "query/traceql_internal.h"
@@ -50,8 +51,8 @@ static bool traceql_parse_is(const struct parser *parser, const char *op)
 
 static bool traceql_parse_is_word(const struct parser *parser, const char *word)
 {
-    return parser->token.kind == BR_TRACEQL_WORD && strlen(word) == parser->token.len &&
-           memcmp(parser->token.text, word, parser->token.len) == 0;
+    return parser->token.kind == BR_TRACEQL_WORD &&
+           br_bytes_are(parser->token.text, parser->token.len, word);
 }
 
 static int traceql_parse_expect(struct parser *parser, const char *op)
@@ -146,8 +147,7 @@ static bool traceql_parse_same(const struct br_traceql_attribute *first,
         return false;
     if (first->scope == BR_TRACEQL_INTRINSIC)
         return first->intrinsic == second->intrinsic;
-    return first->name_len == second->name_len &&
-           memcmp(first->name, second->name, first->name_len) == 0;
+    return br_bytes_equal(first->name, first->name_len, second->name, second->name_len);
 }
 
 /* Records the data that evaluating an attribute requires. */

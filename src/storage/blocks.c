@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "attribute/value_text.h"
+#include "base/bytes.h"
 #include "base/hash.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -175,8 +176,8 @@ static bool blocks_operation_key(struct br_blocks *blocks, uint32_t service, con
 /* Returns the number of the current service's operation with this name. */
 static uint32_t blocks_operation(struct br_blocks *blocks, struct br_entry name)
 {
-    if (blocks->name.data && blocks->name.len == name.len &&
-        (!name.len || memcmp(blocks->name.data, name.data, name.len) == 0))
+    if (blocks->name.data &&
+        br_bytes_equal(blocks->name.data, blocks->name.len, name.data, name.len))
         return blocks->operation;
     struct br_entry cut = {name.data, name.len < NAME_BYTES_MAX ? name.len : NAME_BYTES_MAX};
     if (!blocks_operation_key(blocks, blocks->service_number, cut.data, cut.len)) {
@@ -381,7 +382,7 @@ static bool blocks_read_service(struct br_blocks *blocks, const uint8_t *p, size
     if (!blocks_set_service(blocks, "unknown_service", strlen("unknown_service")))
         return false;
     while ((p = br_keyvalue_next(p, end, BR_RESOURCE_ATTRIBUTES, &at))) {
-        if (at.key_len != strlen("service.name") || memcmp(at.key, "service.name", at.key_len) != 0)
+        if (!br_bytes_are(at.key, at.key_len, "service.name"))
             continue;
         const char *text = blocks_value_text(blocks, at.value, &len);
         if (len && !blocks_set_service(blocks, text, len))

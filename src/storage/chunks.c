@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
@@ -504,8 +505,7 @@ static int chunks_make_series(struct br_chunks *chunks, uint32_t *ret)
         struct br_label label = chunks->base[i];
         /* This label is an instruction to a server that computes differences, and does not
          * describe the stored values. */
-        if (label.name_len == strlen("__delta__") &&
-            !memcmp(label.name, "__delta__", label.name_len))
+        if (br_bytes_are(label.name, label.name_len, "__delta__"))
             continue;
         labels[count++] = label;
     }
@@ -688,14 +688,6 @@ static int chunks_read_sample(struct br_chunks *chunks, const uint8_t *p, const 
     return rc ? chunks_no_memory(chunks) : 0;
 }
 
-static int64_t chunks_multiply(int64_t value, int64_t factor)
-{
-    int64_t product;
-    if (!__builtin_mul_overflow(value, factor, &product))
-        return product;
-    return (value < 0) == (factor < 0) ? INT64_MAX : INT64_MIN;
-}
-
 static int chunks_add_row(struct br_chunks *chunks, const struct br_sample_row *sample,
                           uint64_t time_ns, int64_t value)
 {
@@ -727,13 +719,13 @@ static int chunks_add_rows(struct br_chunks *chunks, const struct br_sample_row 
     if (chunks->n_times && (chunks->n_values == chunks->n_times || !chunks->n_values)) {
         for (uint32_t i = 0; i < chunks->n_times && !rc; i++)
             rc = chunks_add_row(chunks, sample, chunks->times[i],
-                                chunks_multiply(chunks->n_values ? chunks->values[i] : 1, factor));
+                                br_product(chunks->n_values ? chunks->values[i] : 1, factor));
         return rc;
     }
     for (uint32_t i = 0; i < chunks->n_values; i++)
         sum = br_sum(sum, chunks->values[i]);
     return chunks_add_row(chunks, sample, chunks->n_times ? chunks->times[0] : time_ns,
-                          chunks_multiply(sum, factor));
+                          br_product(sum, factor));
 }
 
 static int chunks_add_sample(struct br_chunks *chunks, const struct br_field *field)

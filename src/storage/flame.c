@@ -250,8 +250,7 @@ static uint64_t flame_weight(const struct br_flame_node *node)
     for (unsigned side = 0; side < BR_FLAME_SIDES; side++) {
         int64_t total = node->total[side];
         uint64_t size = total < 0 ? -(uint64_t)total : (uint64_t)total;
-        if (__builtin_add_overflow(weight, size, &weight))
-            weight = UINT64_MAX;
+        weight = br_sum_unsigned(weight, size);
     }
     return weight;
 }

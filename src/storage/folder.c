@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -161,7 +162,7 @@ bool br_store_parse_number(const char *name, uint32_t *ret)
     static const char before[] = "partition-", after[] = BR_PARTITION_SUFFIX;
     const size_t digits = 8, len = sizeof before - 1;
     uint8_t bytes[4];
-    if (strlen(name) != len + digits + sizeof after - 1 || strncmp(name, before, len) != 0 ||
+    if (strlen(name) != len + digits + sizeof after - 1 || !br_text_starts(name, before) ||
         strcmp(name + len + digits, after) != 0 ||
         strspn(name + len, "0123456789abcdef") < digits ||
         br_hex_decode(name + len, digits, bytes, sizeof bytes) != sizeof bytes)
@@ -212,7 +213,7 @@ static bool folder_is_scratch(const char *name)
 {
     static const char before[] = BR_SLICE_SCRATCH ".";
     const size_t random = 6;
-    if (strncmp(name, before, sizeof before - 1) != 0)
+    if (!br_text_starts(name, before))
         return false;
     name += sizeof before - 1;
     for (size_t i = 0; i < random; i++)

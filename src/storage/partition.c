@@ -10,6 +10,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/time.h"
 #include "storage/internal.h"
 #include "storage/tree.h"
 
@@ -514,15 +515,11 @@ static int64_t store_newest_written(const struct br_store *store)
 
 static void store_warn_of_clock(const struct br_store *store, int64_t now_ns, int64_t newest_ns)
 {
-    char now[32] = "", newest[32] = "";
-    time_t seconds[] = {now_ns / 1000000000, newest_ns / 1000000000};
-    struct tm parts[2];
-    (void)strftime(now, sizeof now, "%FT%TZ", gmtime_r(&seconds[0], &parts[0]));
-    (void)strftime(newest, sizeof newest, "%FT%TZ", gmtime_r(&seconds[1], &parts[1]));
+    char now[BR_RFC3339_SIZE], newest[BR_RFC3339_SIZE];
     br_warn(&store->log,
             "the clock is at %s but the newest data was written at %s: ages are counted from the "
             "earlier time, and nothing is removed because of its age now",
-            now, newest);
+            br_rfc3339((uint64_t)now_ns, 0, now), br_rfc3339((uint64_t)newest_ns, 0, newest));
 }
 
 void br_store_partitions_date(struct br_store *store)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "base/mem.h"
 #include "otlp/fields.h"
 #include "storage/blocks.h"
@@ -329,27 +330,16 @@ static bool spans_is_too_late(const struct spans_query *spans, int64_t rank)
     return limit && spans->n_ranks == limit && rank < spans->ranks[0];
 }
 
-/* Moves a rank down the heap, from `at`, to its place. */
-static void spans_sink_rank(struct spans_query *spans, uint32_t at, int64_t rank)
-{
-    int64_t *heap = spans->ranks;
-    for (uint32_t child; (child = 2 * at + 1) < spans->n_ranks; at = child) {
-        child += child + 1 < spans->n_ranks && heap[child + 1] < heap[child];
-        if (heap[child] >= rank)
-            break;
-        heap[at] = heap[child];
-    }
-    heap[at] = rank;
-}
-
 static int spans_note_rank(struct spans_query *spans, int64_t rank)
 {
     uint32_t limit = spans->filter->limit, at = spans->n_ranks, before = spans->cap_ranks;
     if (!limit)
         return 0;
     if (at == limit) {
-        if (rank > spans->ranks[0])
-            spans_sink_rank(spans, 0, rank);
+        if (rank > spans->ranks[0]) {
+            spans->ranks[0] = rank;
+            br_heap_sink(br_heap_least, spans->ranks, spans->n_ranks, 0, NULL);
+        }
         return 0;
     }
     if (br_grow(&spans->ranks, &spans->cap_ranks, (size_t)at + 1, sizeof *spans->ranks,
@@ -357,21 +347,23 @@ static int spans_note_rank(struct spans_query *spans, int64_t rank)
         return spans_no_memory(spans->err);
     br_store_query_count_bytes(spans->query, (int64_t)(spans->cap_ranks - before) *
                                                  (int64_t)sizeof *spans->ranks);
-    for (spans->n_ranks++; at && spans->ranks[(at - 1) / 2] > rank; at = (at - 1) / 2)
-        spans->ranks[at] = spans->ranks[(at - 1) / 2];
-    spans->ranks[at] = rank;
+    spans->ranks[spans->n_ranks++] = rank;
+    br_heap_rise(br_heap_least, spans->ranks, at, NULL);
     return 0;
 }
 
-static bool spans_before(const struct br_span_filter *filter, const struct br_stored_span *left,
-                         const struct br_stored_span *right)
+static bool spans_before(const void *one, const void *other, const void *arg)
 {
+    const struct br_span_filter *filter = arg;
+    const struct br_stored_span *left = one, *right = other;
     int64_t first = spans_rank(filter, left), second = spans_rank(filter, right);
     if (first != second)
         return first > second;
     return left->start_ns != right->start_ns ? left->start_ns > right->start_ns
                                              : left->span_id < right->span_id;
 }
+
+static const struct br_heap_kind spans_kind = {sizeof(struct br_stored_span), spans_before, NULL};
 
 static int spans_push(struct spans_query *spans, const struct br_stored_span *span)
 {
@@ -382,29 +374,16 @@ static int spans_push(struct spans_query *spans, const struct br_stored_span *sp
         return spans_no_memory(spans->err);
     br_store_query_count_bytes(spans->query, (int64_t)(spans->cap_pending - before) *
                                                  (int64_t)sizeof *spans->pending);
-    struct br_stored_span *heap = spans->pending;
-    for (spans->n_pending++; at && spans_before(spans->filter, span, &heap[(at - 1) / 2]);
-         at = (at - 1) / 2)
-        heap[at] = heap[(at - 1) / 2];
-    heap[at] = *span;
+    spans->pending[spans->n_pending++] = *span;
+    br_heap_rise(spans_kind, spans->pending, at, spans->filter);
     return 0;
 }
 
 static struct br_stored_span spans_pop(struct spans_query *spans)
 {
     struct br_stored_span *heap = spans->pending, top = heap[0];
-    struct br_stored_span last = heap[--spans->n_pending];
-    uint32_t at = 0, child;
-    while ((child = 2 * at + 1) < spans->n_pending) {
-        if (child + 1 < spans->n_pending &&
-            spans_before(spans->filter, &heap[child + 1], &heap[child]))
-            child++;
-        if (!spans_before(spans->filter, &heap[child], &last))
-            break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = last;
+    heap[0] = heap[--spans->n_pending];
+    br_heap_sink(spans_kind, heap, spans->n_pending, 0, spans->filter);
     return top;
 }
 

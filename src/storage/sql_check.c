@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "storage/pack.h"
 #include "storage/sql_internal.h"
@@ -33,7 +34,7 @@ void br_sql_confine(sqlite3 *db)
 static bool sql_check_has(const char *text)
 {
     const char *at = text ? strstr(br_sql_schema(), text) : NULL;
-    return at && strncmp(text, "CREATE ", 7) == 0 && at[strlen(text)] == ';';
+    return at && br_text_starts(text, "CREATE ") && at[strlen(text)] == ';';
 }
 
 static int sql_check_count(int version)

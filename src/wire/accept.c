@@ -3,7 +3,8 @@
 
 #include <stddef.h>
 #include <string.h>
-#include <strings.h>
+
+#include "base/bytes.h"
 
 static const char *accept_skip_space(const char *p, const char *end)
 {
@@ -41,7 +42,6 @@ static double accept_weight(const char *p, const char *end)
 
 double br_accept_quality(const char *header, const char *name)
 {
-    size_t len = strlen(name);
     double best = -1;
     while (header && *header) {
         const char *end = header + strcspn(header, ","), *at = accept_skip_space(header, end);
@@ -49,7 +49,7 @@ double br_accept_quality(const char *header, const char *name)
         const char *last = stop ? stop : end;
         while (last > at && (last[-1] == ' ' || last[-1] == '\t'))
             last--;
-        if ((size_t)(last - at) == len && strncasecmp(at, name, len) == 0) {
+        if (br_bytes_are_nocase(at, (size_t)(last - at), name)) {
             double weight = stop ? accept_weight(stop + 1, end) : 1;
             best = weight > best ? weight : best;
         }

@@ -3,15 +3,15 @@
 
 #include <isa-l/igzip_lib.h>
 #include <libdeflate.h>
-#include <string.h>
-#include <strings.h>
 
 /* For the allocator functions only. */
 #define ZSTD_STATIC_LINKING_ONLY
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
+#include "base/sum.h"
 #include "wire/protobuf.h"
 #include "wire/snappy.h"
 
@@ -89,7 +89,7 @@ bool br_encoding_parse(const char *name, size_t len, enum br_encoding *ret)
         {"snappy", BR_ENCODING_SNAPPY}, {"x-snappy-framed", BR_ENCODING_SNAPPY},
     };
     for (size_t i = 0; i < BR_COUNT(names); i++) {
-        if (len == strlen(names[i].name) && strncasecmp(name, names[i].name, len) == 0) {
+        if (br_bytes_are_nocase(name, len, names[i].name)) {
             *ret = names[i].encoding;
             return true;
         }
@@ -215,19 +215,12 @@ static int compression_make_inflate(struct br_codec *codec, struct sink *sink)
     return codec->inflate ? 0 : br_err_set(sink->err, BR_ENOMEM, "out of memory for a decoder");
 }
 
-/* Returns `len` times `factor`, or SIZE_MAX if that overflows. */
-static size_t compression_times(size_t len, size_t factor)
-{
-    size_t product;
-    return br_size_mul(len, factor, &product) ? product : SIZE_MAX;
-}
-
 /* Returns a first guess from the size in the trailer of the last member (RFC 1952 section
  * 2.3.1). The sender may state any size, it is modulo 2^32, and earlier members are not
  * included. */
 static size_t compression_gzip_guess(const uint8_t *data, size_t len)
 {
-    size_t most = compression_times(len, RATIO_DEFLATE_MAX);
+    size_t most = br_product_unsigned(len, RATIO_DEFLATE_MAX);
     size_t size = len < 4 ? 0 : br_load32(data + len - 4);
     if (size < len)
         size = len;
@@ -240,7 +233,7 @@ static int compression_decode_gzip(struct br_codec *codec, const uint8_t *data, 
     /* A member larger than its stated size is damaged. Thus a plausible stated size above the
      * limit is rejected without decoding. */
     size_t stated = len < 4 ? 0 : br_load32(data + len - 4);
-    if (stated > sink->limit && stated <= compression_times(len, RATIO_DEFLATE_MAX))
+    if (stated > sink->limit && stated <= br_product_unsigned(len, RATIO_DEFLATE_MAX))
         return compression_too_big(sink);
     int rc = compression_make_inflate(codec, sink);
     if (!rc)
@@ -271,7 +264,7 @@ static int compression_decode_deflate(struct br_codec *codec, const uint8_t *dat
     size_t used = 0;
     int rc = compression_make_inflate(codec, sink);
     if (!rc)
-        rc = compression_sink_open(sink, compression_times(len, RATIO_GUESS));
+        rc = compression_sink_open(sink, br_product_unsigned(len, RATIO_GUESS));
     if (!rc)
         rc = compression_inflate_one(codec, fn, data, len, sink, &used);
     if (!rc && used != len)
@@ -320,12 +313,12 @@ static int compression_reserve_frame(const uint8_t *data, size_t len, uint64_t s
     uint64_t most = ZSTD_decompressBound(data, len);
     size_t left = sink->limit - sink->buf->len;
     if (size != ZSTD_CONTENTSIZE_UNKNOWN) {
-        if (size > compression_times(len / ZSTD_BLOCK_MIN, ZSTD_BLOCK_CONTENT_MAX))
+        if (size > br_product_unsigned(len / ZSTD_BLOCK_MIN, ZSTD_BLOCK_CONTENT_MAX))
             return br_err_set(sink->err, BR_EINVAL, "the compressed body is damaged or truncated");
         return size > left ? compression_too_big(sink)
                            : compression_sink_reserve(sink, sink->buf->len + (size_t)size);
     }
-    size_t usual = compression_times(len, ZSTD_RATIO_GUESS);
+    size_t usual = br_product_unsigned(len, ZSTD_RATIO_GUESS);
     size_t want = most < usual ? (size_t)most : usual;
     return compression_sink_reserve(sink, want < left ? sink->buf->len + want : sink->limit);
 }

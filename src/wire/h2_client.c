@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -195,7 +196,7 @@ static int h2_client_on_header(nghttp2_session *session, const nghttp2_frame *fr
         h2_client_take_status(call, (unsigned)h2_client_number(v, 0));
     else if (call->interim)
         return 0;
-    else if (strncmp(n, "grpc-", 5) == 0 && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
+    else if (br_text_starts(n, "grpc-") && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
         h2_client_take_trailer(exchange, n, v, value_len);
     else if (strcmp(n, "content-type") == 0)
         (void)snprintf(exchange->response_type, sizeof exchange->response_type, "%s", v);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "wire/http1_internal.h"
 
@@ -272,24 +273,15 @@ static bool http1_valid_extensions(const char *text, size_t at, size_t len)
     return true;
 }
 
-static int http1_hex_value(char letter)
-{
-    if (letter >= '0' && letter <= '9')
-        return letter - '0';
-    if (letter >= 'a' && letter <= 'f')
-        return letter - 'a' + 10;
-    return letter >= 'A' && letter <= 'F' ? letter - 'A' + 10 : -1;
-}
-
 static bool http1_chunk_size(struct br_http1 *parser, const struct line *line)
 {
     struct br_http1_impl *i = parser->impl;
     uint64_t size = 0;
     size_t n = 0;
-    for (; n < line->len && http1_hex_value(line->data[n]) >= 0; n++) {
+    for (; n < line->len && br_hex_value(line->data[n]) >= 0; n++) {
         if (size >> 59)
             return br_http1_refuse(parser, 400, "a chunk size is 2^63 or more");
-        size = size << 4 | (unsigned)http1_hex_value(line->data[n]);
+        size = size << 4 | (unsigned)br_hex_value(line->data[n]);
     }
     if (n == 0)
         return br_http1_refuse(parser, 400, "a chunk size is not hexadecimal");

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "wire/http1_internal.h"
 
@@ -286,9 +287,9 @@ static bool http1_head_on_connection(struct br_http1 *parser, const char *value)
             n--;
         if (!http1_head_all(token, n, br_http1_is_tchar))
             return br_http1_refuse(parser, 400, "Connection is malformed");
-        if (n == 5 && strncasecmp(token, "close", 5) == 0)
+        if (br_bytes_are_nocase(token, n, "close"))
             parser->impl->seen |= SEEN_CLOSE;
-        if (n == 10 && strncasecmp(token, "keep-alive", 10) == 0)
+        if (br_bytes_are_nocase(token, n, "keep-alive"))
             parser->impl->seen |= SEEN_KEEP_ALIVE;
         s += len + (s[len] == ',');
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/steps.h"
 
 /* --- Content-Type and Content-Disposition ----------------------------------------------------- */
@@ -93,8 +94,7 @@ static int multipart_next_parameter(struct text *text, struct parameter *ret)
 
 static bool multipart_parameter_is(const struct parameter *parameter, const char *name)
 {
-    return parameter->name_len == strlen(name) &&
-           strncasecmp(parameter->name, name, parameter->name_len) == 0;
+    return br_bytes_are_nocase(parameter->name, parameter->name_len, name);
 }
 
 /* Skips `word`, which must precede the parameters. Returns false if the text has another word. */
@@ -253,11 +253,6 @@ static bool multipart_is_plain(struct text text)
     return false;
 }
 
-static bool multipart_header_is(const char *line, size_t len, const char *name)
-{
-    return len == strlen(name) && strncasecmp(line, name, len) == 0;
-}
-
 static bool multipart_has_control(const char *line, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -276,13 +271,13 @@ static int multipart_read_header(const char *line, size_t len, bool *disposed,
     if (n == 0 || n == len || line[n] != ':' || multipart_has_control(line, len))
         return br_err_set(err, BR_EINVAL, "a part of the form has a malformed header");
     struct text value = {line + n + 1, line + len};
-    if (multipart_header_is(line, n, "content-disposition")) {
+    if (br_bytes_are_nocase(line, n, "content-disposition")) {
         if (*disposed)
             return br_err_set(err, BR_EINVAL, "a part of the form has two dispositions");
         *disposed = true;
         return multipart_read_disposition(value, ret, err);
     }
-    if (multipart_header_is(line, n, "content-transfer-encoding") && !multipart_is_plain(value))
+    if (br_bytes_are_nocase(line, n, "content-transfer-encoding") && !multipart_is_plain(value))
         return br_err_set(err, BR_EINVAL,
                           "a part of the form has an unsupported Content-Transfer-Encoding");
     return 0;

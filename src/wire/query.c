@@ -2,27 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/str.h"
 #include "wire/multipart.h"
-
-/* Decodes into `out`, which has `len` bytes. Returns the decoded length, or -1 if an escape is
- * malformed. */
-static long query_decode(const char *text, size_t len, char *out)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < len; i++) {
-        if (text[i] != '%') {
-            out[n++] = text[i] == '+' ? ' ' : text[i];
-            continue;
-        }
-        uint8_t byte;
-        if (len - i < 3 || br_hex_decode(text + i + 1, 2, &byte, 1) != 1)
-            return -1;
-        out[n++] = (char)byte;
-        i += 2;
-    }
-    return (long)n;
-}
 
 /* Returns true if the decoded text is `name`. No name in use is longer than the buffer. */
 static bool query_is_name(const char *text, size_t len, const char *name)
@@ -30,8 +12,8 @@ static bool query_is_name(const char *text, size_t len, const char *name)
     char plain[64];
     if (len > 3 * strlen(name) || len > sizeof plain)
         return false;
-    long n = query_decode(text, len, plain);
-    return n >= 0 && (size_t)n == strlen(name) && memcmp(plain, name, (size_t)n) == 0;
+    long n = br_percent_decode(text, len, true, plain);
+    return n >= 0 && br_bytes_are(plain, (size_t)n, name);
 }
 
 int br_query_get(const char *query, const char *name, struct br_arena *arena, const char **ret,
@@ -47,7 +29,7 @@ int br_query_get(const char *query, const char *name, struct br_arena *arena, co
             char *out = br_arena_alloc(arena, value_len + 1);
             if (!out)
                 return BR_ENOMEM;
-            long n = query_decode(value, value_len, out);
+            long n = br_percent_decode(value, value_len, true, out);
             if (n >= 0) {
                 out[n] = '\0';
                 *ret = out;
@@ -104,7 +86,7 @@ static int query_read_pair(const char *pair, size_t len, struct br_query_param *
     char *out = br_arena_alloc(arena, len + 1);
     if (!out)
         return BR_ENOMEM;
-    long value_len = query_decode(value, (size_t)(pair + len - value), out);
+    long value_len = br_percent_decode(value, (size_t)(pair + len - value), true, out);
     if (value_len < 0)
         return query_refuse(err, p->name, "has a % that two hexadecimal digits do not follow");
     if ((fault = query_fault_of(out, (size_t)value_len)))

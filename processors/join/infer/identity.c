@@ -9,6 +9,7 @@
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"
 #include "processors/join/sample_view.h"
+#include "profile/pair.h"
 
 static const struct {
     const char *key;
@@ -113,11 +114,6 @@ static struct pair join_identity_service_pair_of(const struct br_keyvalue *kv,
                          join_identity_service_text_of(kv->value, texts)};
 }
 
-static bool join_identity_service_text_is(struct br_entry entry, const char *text)
-{
-    return entry.len == strlen(text) && memcmp(entry.data, text, entry.len) == 0;
-}
-
 size_t join_cut(const uint8_t *text, size_t len)
 {
     return len <= JOIN_VALUE_MAX ? len : br_utf8_valid(text, JOIN_VALUE_MAX);
@@ -138,9 +134,9 @@ struct join_service join_service_of(const struct br_part *part, struct join_text
     const uint8_t *p = br_part_resource(part, &len), *end = br_mem_end(p, len);
     while ((p = br_keyvalue_next(p, end, BR_RESOURCE_ATTRIBUTES, &kv))) {
         struct pair pair = join_identity_service_pair_of(&kv, texts);
-        if (join_identity_service_text_is(pair.key, "service.name"))
+        if (br_text_is(pair.key, "service.name"))
             name = pair.value;
-        else if (join_identity_service_text_is(pair.key, "service.instance.id"))
+        else if (br_text_is(pair.key, "service.instance.id"))
             instance = pair.value;
     }
     service.name = name.text.data;

@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
+#include "base/sum.h"
 #include "otlp/fields.h"
 #include "processors/join/infer/identity.h"
 #include "processors/join/join.h"
@@ -339,19 +340,13 @@ static bool join_local_credit_read_numbers(struct join_credit *credit,
     return true;
 }
 
-static uint64_t join_local_credit_sum(uint64_t total, uint64_t value)
-{
-    uint64_t sum;
-    return __builtin_add_overflow(total, value, &sum) ? UINT64_MAX : sum;
-}
-
 /* Returns the sum of the values; negative ones count as 0. */
 static uint64_t join_local_credit_sum_of(const uint64_t *values, uint64_t count)
 {
     uint64_t sum = 0;
     for (uint64_t i = 0; i < count; i++)
         if ((int64_t)values[i] > 0)
-            sum = join_local_credit_sum(sum, values[i]);
+            sum = br_sum_unsigned(sum, values[i]);
     return sum;
 }
 

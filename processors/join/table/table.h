@@ -189,9 +189,6 @@ struct join_sample {
 void join_value_type_apply(const struct join_value_type *value_type, uint64_t value, bool has_value,
                            uint64_t n_times, struct join_sample *ret);
 
-/* Returns `count` times `unit`, or UINT64_MAX if the product overflows. */
-uint64_t join_saturated_product(uint64_t count, uint64_t unit);
-
 enum join_result {
     JOIN_FOUND,
     JOIN_UNKNOWN,  /* the span has not arrived */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Totals of samples. */
+#include "base/sum.h"
 #include "processors/join/table/internal.h"
 
 struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
@@ -59,8 +60,7 @@ static void totals_add_count(uint32_t *sum, uint32_t count)
 
 static void totals_add_amount(uint64_t *sum, uint64_t count)
 {
-    if (__builtin_add_overflow(*sum, count, sum))
-        *sum = UINT64_MAX;
+    *sum = br_sum_unsigned(*sum, count);
 }
 
 /* --- Functions -------------------------------------------------------------------------- */
@@ -207,19 +207,13 @@ void join_totals_add_top(struct join_totals *into, struct join_top *into_top, un
         totals_add_top(into_top, max, &into->n_top, from_top[i].function, from_top[i].value);
 }
 
-uint64_t join_saturated_product(uint64_t count, uint64_t unit)
-{
-    uint64_t product;
-    return __builtin_mul_overflow(count, unit, &product) ? UINT64_MAX : product;
-}
-
 void join_value_type_apply(const struct join_value_type *value_type, uint64_t value, bool has_value,
                            uint64_t n_times, struct join_sample *ret)
 {
     uint64_t time_ns = 0, count = n_times ? n_times : 1;
     if (value_type->unit_ns) {
-        time_ns = has_value ? join_saturated_product(value, value_type->unit_ns)
-                            : join_saturated_product(n_times, value_type->period_ns);
+        time_ns = has_value ? br_product_unsigned(value, value_type->unit_ns)
+                            : br_product_unsigned(n_times, value_type->period_ns);
         if (!n_times && value_type->period_ns)
             count = time_ns / value_type->period_ns +
                     (time_ns % value_type->period_ns >= (value_type->period_ns + 1) / 2);
@@ -227,7 +221,7 @@ void join_value_type_apply(const struct join_value_type *value_type, uint64_t va
         count = value;
     }
     if (value_type->measure < JOIN_OTHER && !value_type->unit_ns)
-        time_ns = join_saturated_product(count, value_type->period_ns);
+        time_ns = br_product_unsigned(count, value_type->period_ns);
     ret->measure = value_type->measure;
     ret->time_ns = time_ns;
     ret->count = count <= UINT32_MAX ? (uint32_t)count : UINT32_MAX;

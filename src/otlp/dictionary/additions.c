@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "core/host.h"
@@ -47,8 +48,8 @@ static bool additions_is_wanted(const void *entries, uint32_t place, const void 
     const struct br_additions *additions = entries;
     const struct br_added *added = &additions->added[place];
     const struct wanted *wanted = key;
-    return added->table == wanted->table && added->len == wanted->len &&
-           (!wanted->len || memcmp(additions->bytes + added->at, wanted->entry, wanted->len) == 0);
+    return added->table == wanted->table &&
+           br_bytes_equal(additions->bytes + added->at, added->len, wanted->entry, wanted->len);
 }
 
 static uint64_t additions_hash(const struct br_additions *additions, enum br_table table,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "google/protobuf/any.pb-c.h"
 #include "google/protobuf/duration.pb-c.h"
 #include "otlp/json/json.h"
@@ -163,11 +164,6 @@ static int decode_read_integer(struct reader *reader, const struct br_json_token
     return 0;
 }
 
-static bool decode_is_text(const char *text, size_t len, const char *want)
-{
-    return len == strlen(want) && memcmp(text, want, len) == 0;
-}
-
 static int decode_read_double(struct reader *reader, const struct br_json_token *value,
                               const struct path *path, uint64_t *ret)
 {
@@ -175,11 +171,11 @@ static int decode_read_double(struct reader *reader, const struct br_json_token 
     double d;
     size_t len = 0;
     const char *text = decode_short_text(value, plain, &len);
-    if (text && decode_is_text(text, len, "NaN"))
+    if (text && br_bytes_are(text, len, "NaN"))
         d = __builtin_nan("");
-    else if (text && decode_is_text(text, len, "Infinity"))
+    else if (text && br_bytes_are(text, len, "Infinity"))
         d = __builtin_inf();
-    else if (text && decode_is_text(text, len, "-Infinity"))
+    else if (text && br_bytes_are(text, len, "-Infinity"))
         d = -__builtin_inf();
     else if (!decode_is_number(text, len))
         return decode_fail(reader, path, BR_EINVAL,
@@ -215,7 +211,7 @@ static int decode_read_enum(struct reader *reader, const ProtobufCEnumDescriptor
     size_t len = 0;
     const char *text = decode_short_text(value, plain, &len);
     for (unsigned i = 0; text && i < desc->n_values; i++) {
-        if (decode_is_text(text, len, desc->values[i].name)) {
+        if (br_bytes_are(text, len, desc->values[i].name)) {
             *ret = (uint64_t)(int64_t)desc->values[i].value;
             return 0;
         }

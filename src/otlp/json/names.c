@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/steps.h"
 #include "google/protobuf/any.pb-c.h"
 #include "google/rpc/error_details.pb-c.h"
@@ -63,7 +64,7 @@ bool br_json_is_name(const ProtobufCFieldDescriptor *field, const char *name, si
     br_steps_add(same + 1);
     if (same == len && *p == '\0')
         return true;
-    return same && strlen(field->name) == len && memcmp(field->name, name, len) == 0;
+    return same && br_bytes_are(name, len, field->name);
 }
 
 size_t br_json_id_size(const ProtobufCFieldDescriptor *field)

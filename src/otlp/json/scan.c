@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "base/str.h"
@@ -36,14 +37,6 @@ static inline char scan_peek(struct br_json_scan *scan)
     return p < scan->end ? *p : '\0';
 }
 
-static int scan_hex_digit(char letter)
-{
-    if (letter >= '0' && letter <= '9')
-        return letter - '0';
-    letter |= 0x20;
-    return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
-}
-
 /* Returns the value of the four digits of a \u escape, or -1 if they are invalid. */
 static long scan_hex4(const char *p, const char *end)
 {
@@ -51,7 +44,7 @@ static long scan_hex4(const char *p, const char *end)
     if (end - p < 4)
         return -1;
     for (int i = 0; i < 4; i++) {
-        int d = scan_hex_digit(p[i]);
+        int d = br_hex_value(p[i]);
         if (d < 0)
             return -1;
         v = v << 4 | d;
@@ -93,28 +86,6 @@ static const char *scan_escape(const char *p, const char *end, uint32_t *ret)
     return p + 12;
 }
 
-static size_t scan_utf8_size(uint32_t code_point)
-{
-    if (code_point < 0x80)
-        return 1;
-    if (code_point < 0x800)
-        return 2;
-    return code_point < 0x10000 ? 3 : 4;
-}
-
-static size_t scan_put_utf8(char *out, uint32_t code_point)
-{
-    size_t n = scan_utf8_size(code_point);
-    if (n == 1) {
-        out[0] = (char)code_point;
-        return 1;
-    }
-    for (size_t i = n; i-- > 1; code_point >>= 6)
-        out[i] = (char)(0x80 | (code_point & 0x3f));
-    out[0] = (char)(0xf00 >> n | code_point);
-    return n;
-}
-
 size_t br_json_plain(const char *text, size_t len, char *out)
 {
     const char *end = br_mem_end(text, len);
@@ -131,7 +102,7 @@ size_t br_json_plain(const char *text, size_t len, char *out)
         text = scan_escape(stop, end, &c);
         if (!text)
             break; /* unreachable: the scan has accepted the escapes */
-        n += scan_put_utf8(out + n, c);
+        n += br_utf8_encode(c, out + n);
     }
     return n;
 }
@@ -170,7 +141,7 @@ static int scan_string(struct br_json_scan *scan, struct br_json_token *ret)
         const char *after = scan_escape(scan->at, scan->end, &c);
         if (!after)
             return br_json_scan_fail(scan, "invalid escape");
-        saved += (size_t)(after - scan->at) - scan_utf8_size(c);
+        saved += (size_t)(after - scan->at) - br_utf8_size(c);
         scan->at = scan_run(after, scan->end);
     }
     if (scan->at == scan->end)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "otlp/json/tree.h"
 
-#include <string.h>
-
+#include "base/bytes.h"
 #include "base/mem.h"
 
 #define NAME_MAX_ESCAPED 384u /* the longest name in use, with six bytes for each character */
@@ -126,5 +125,5 @@ bool br_json_string_is(const struct br_json_tree *tree, const struct br_json_nod
         len = br_json_unescape(tree, node, plain);
         text = plain;
     }
-    return len == strlen(name) && memcmp(text, name, len) == 0;
+    return br_bytes_are(text, len, name);
 }

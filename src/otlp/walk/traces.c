@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "core/host.h"
 #include "otlp/keyvalue.h"
@@ -104,11 +105,10 @@ static bool walk_status(struct br_walker *walker, const uint8_t *p, const uint8_
 static inline void walk_traces_note_thread(const uint8_t *key, size_t key_len, const uint8_t *value,
                                            size_t len, struct br_span *span)
 {
-    static const char id[] = "thread.id", name[] = "thread.name";
-    if (key_len == sizeof id - 1 && memcmp(key, id, sizeof id - 1) == 0) {
+    if (br_bytes_are(key, key_len, "thread.id")) {
         span->thread_id = value;
         span->thread_id_len = (uint32_t)len;
-    } else if (key_len == sizeof name - 1 && memcmp(key, name, sizeof name - 1) == 0) {
+    } else if (br_bytes_are(key, key_len, "thread.name")) {
         span->thread_name = value;
         span->thread_name_len = (uint32_t)len;
     }

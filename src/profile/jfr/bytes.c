@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/bytes.h"
 #include "profile/jfr/jfr.h"
 
 #include "base/steps.h"
@@ -102,24 +103,8 @@ void br_jfr_skip_string(struct br_jfr_in *in)
 
 static void jfr_bytes_add_point(struct br_str *out, uint32_t code_point)
 {
-    char b[4];
-    size_t n = 0;
-    if (code_point < 0x80) {
-        b[n++] = (char)code_point;
-    } else if (code_point < 0x800) {
-        b[n++] = (char)(0xc0 | code_point >> 6);
-    } else {
-        if (code_point < 0x10000) {
-            b[n++] = (char)(0xe0 | code_point >> 12);
-        } else {
-            b[n++] = (char)(0xf0 | code_point >> 18);
-            b[n++] = (char)(0x80 | (code_point >> 12 & 0x3f));
-        }
-        b[n++] = (char)(0x80 | (code_point >> 6 & 0x3f));
-    }
-    if (code_point >= 0x80)
-        b[n++] = (char)(0x80 | (code_point & 0x3f));
-    br_str_add(out, b, n);
+    char bytes[BR_UTF8_MAX];
+    br_str_add(out, bytes, br_utf8_encode(code_point, bytes));
 }
 
 static void jfr_bytes_add_latin1(struct br_jfr_in *in, struct br_str *out)

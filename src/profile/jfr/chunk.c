@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sum.h"
 
 #define MAGIC 0x464c5200u /* "FLR\0" */
 #define NS 1000000000u
@@ -99,7 +100,7 @@ uint64_t br_jfr_time(const struct br_jfr_chunk *chunk, uint64_t ticks)
         return before < chunk->start_ns ? chunk->start_ns - before : 0;
     }
     uint64_t after = jfr_chunk_scale(ticks - chunk->start_ticks, chunk->ticks_per_second);
-    return after > UINT64_MAX - chunk->start_ns ? UINT64_MAX : chunk->start_ns + after;
+    return br_sum_unsigned(chunk->start_ns, after);
 }
 
 int64_t br_jfr_ticks_ns(const struct br_jfr_chunk *chunk, uint64_t ticks)

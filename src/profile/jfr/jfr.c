@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "profile/jfr/convert.h"
 
@@ -54,7 +55,7 @@ static struct short_text jfr_read_short(const struct recording *recording, uint6
 
 static bool jfr_text_is(const struct short_text *short_text, const char *text)
 {
-    return short_text->len == strlen(text) && memcmp(short_text->data, text, short_text->len) == 0;
+    return br_bytes_are(short_text->data, short_text->len, text);
 }
 
 static int jfr_read_text(struct recording *recording, uint64_t at, struct br_str *out)

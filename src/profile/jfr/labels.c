@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "profile/jfr/convert.h"
@@ -81,7 +82,7 @@ static uint32_t jfr_labels_key_of(struct br_jfr_labels *labels, uint32_t string)
 static bool jfr_labels_is_key(const struct br_jfr_labels *labels, uint32_t string, const char *name)
 {
     const struct br_jfr_string *jfr_string = &labels->strings[string];
-    return jfr_string->len == strlen(name) && memcmp(jfr_string->text, name, jfr_string->len) == 0;
+    return br_bytes_are(jfr_string->text, jfr_string->len, name);
 }
 
 /* Parses the value of a label whose key names an ID. Old agents send the IDs of a span as

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/cache.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -206,7 +207,7 @@ static enum kind pprof_labels_kind_of(const struct br_pprof *pprof, uint64_t key
     size_t len;
     const uint8_t *text = br_pprof_text(pprof, key, &len);
     for (size_t i = 0; text && i < BR_COUNT(kinds); i++)
-        if (len == strlen(kinds[i].key) && memcmp(text, kinds[i].key, len) == 0)
+        if (br_bytes_are(text, len, kinds[i].key))
             return kinds[i].kind;
     return KIND_OTHER;
 }

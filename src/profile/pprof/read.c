@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "otlp/edit/times.h"
 #include "profile/pprof/internal.h"
@@ -384,7 +385,7 @@ static bool pprof_read_is_cumulative(const struct br_pprof *pprof, const char *t
         if (source->types[i].type && !strcmp(source->types[i].type, type) &&
             source->types[i].cumulative)
             return true;
-    return source->cumulative && strncmp(type, "inuse_", strlen("inuse_")) != 0;
+    return source->cumulative && !br_text_starts(type, "inuse_");
 }
 
 static int pprof_read_period(struct br_pprof *pprof, struct br_build_profile *profile)

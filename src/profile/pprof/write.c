@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/pprof/write.h"
+#include "base/bytes.h"
+#include "base/sum.h"
 
 #include "base/mem.h"
 #include "core/host.h"
@@ -43,29 +45,11 @@ struct cursor {
     const uint8_t *p, *end;
 };
 
-/* Adds two numbers. A sum that overflows becomes the largest or smallest number. */
-static int64_t pprof_write_add(int64_t total, int64_t value)
-{
-    int64_t sum;
-    if (!__builtin_add_overflow(total, value, &sum))
-        return sum;
-    return value < 0 ? INT64_MIN : INT64_MAX;
-}
-
-/* Multiplies a value by the period, with the same treatment of overflows. */
-static int64_t pprof_write_multiply(int64_t value, int64_t period)
-{
-    int64_t product;
-    if (!__builtin_mul_overflow(value, period, &product))
-        return product;
-    return (value < 0) == (period < 0) ? INT64_MAX : INT64_MIN;
-}
-
 static void pprof_write_read_values(struct sample *sample, const uint8_t *p, const uint8_t *end)
 {
     uint64_t v;
     for (; p < end && (p = br_scan_varint(p, end, &v)); sample->n_values++)
-        sample->value = pprof_write_add(sample->value, (int64_t)v);
+        sample->value = br_sum(sample->value, (int64_t)v);
 }
 
 /* Usually the attributes are one packed field. If there are several fields, they are searched
@@ -97,7 +81,7 @@ static void pprof_write_read_other_fields(struct sample *sample, const uint8_t *
             sample->link = field.value;
             break;
         case BR_SCAN_VARINT(BR_SAMPLE_VALUES):
-            sample->value = pprof_write_add(sample->value, (int64_t)field.value);
+            sample->value = br_sum(sample->value, (int64_t)field.value);
             sample->n_values++;
             break;
         case BR_SCAN_LEN(BR_SAMPLE_VALUES):
@@ -171,8 +155,9 @@ static bool pprof_write_same_attributes(const struct sample *sample, const struc
     struct br_pprof_indices indices = sample->attributes, others = other->attributes;
     uint32_t index, other_index;
     size_t len = (size_t)(indices.packed_end - indices.packed);
-    if (!indices.p && !others.p && len == (size_t)(others.packed_end - others.packed) &&
-        (len == 0 || memcmp(indices.packed, others.packed, len) == 0))
+    if (!indices.p && !others.p &&
+        br_bytes_equal(indices.packed, len, others.packed,
+                       (size_t)(others.packed_end - others.packed)))
         return true;
     for (;;) {
         bool more = br_pprof_index_next(&indices, BR_SAMPLE_ATTRIBUTES, &index),
@@ -393,7 +378,7 @@ static int64_t pprof_write_value_of(const struct br_pprof_head *head, uint32_t i
     const struct br_pprof_type *type = &head->types[index];
     int64_t value = sample->n_values ? sample->value : (int64_t)sample->n_times;
     if (type->times_period || (!sample->n_values && type->is_period))
-        value = pprof_write_multiply(value, head->period);
+        value = br_product(value, head->period);
     return value;
 }
 

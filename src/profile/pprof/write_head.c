@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/pprof/write_head.h"
+#include "base/bytes.h"
 
 #include <ctype.h>
 
@@ -16,7 +17,7 @@ static struct br_entry pprof_head_entry(const char *text)
 
 static bool pprof_head_same(struct br_entry text, struct br_entry other)
 {
-    return text.len == other.len && (text.len == 0 || memcmp(text.data, other.data, text.len) == 0);
+    return br_bytes_equal(text.data, text.len, other.data, other.len);
 }
 
 /* --- Profiles -------------------------------------------------------------------------------- */

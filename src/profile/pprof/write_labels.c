@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "attribute/value_text.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "profile/pprof/write_tables.h"
 
@@ -135,12 +136,8 @@ static bool pprof_write_labels_is_zero(const uint8_t *p, size_t len)
 static uint32_t pprof_write_labels_hex_text(struct br_pprof_tables *tables, const uint8_t *id,
                                             size_t len)
 {
-    static const char digits[] = "0123456789abcdef";
     char text[32];
-    for (size_t i = 0; i < len; i++) {
-        text[2 * i] = digits[id[i] >> 4];
-        text[2 * i + 1] = digits[id[i] & 15];
-    }
+    br_hex_encode(id, len, text);
     return br_pprof_tables_text(tables, text, 2 * len);
 }
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "profile/text/gecko_table.h"
@@ -149,10 +150,10 @@ static bool gecko_stacks_address(const char *text, size_t len, uint64_t *ret)
     if (len < 3 || len > 18 || text[0] != '0' || text[1] != 'x')
         return false;
     for (size_t i = 2; i < len; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (!isxdigit(c))
+        int digit = br_hex_value(text[i]);
+        if (digit < 0)
             return false;
-        v = v << 4 | (uint64_t)(isdigit(c) ? c - '0' : (c | 32) - 'a' + 10);
+        v = v << 4 | (uint64_t)digit;
     }
     *ret = v;
     return v != 0;

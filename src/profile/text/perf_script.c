@@ -12,6 +12,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "profile/timed.h"
 
@@ -164,7 +165,7 @@ static bool perf_script_head(struct span line, struct perf_head *perf_head)
 
 static bool perf_script_span_is(struct span span, const char *text)
 {
-    return (size_t)(span.end - span.p) == strlen(text) && memcmp(span.p, text, strlen(text)) == 0;
+    return br_bytes_are(span.p, (size_t)(span.end - span.p), text);
 }
 
 /* Returns true for software clocks, which count nanoseconds of CPU time. */
@@ -244,8 +245,8 @@ static bool perf_script_frame(struct span line, uint64_t *ret_address, struct sp
     struct span address = perf_script_word(&line);
     uint64_t v = 0;
     const char *p = address.p;
-    for (; p < address.end && isxdigit((unsigned char)*p) && v < UINT64_C(1) << 60; p++)
-        v = v << 4 | (uint64_t)(isdigit((unsigned char)*p) ? *p - '0' : (*p | 32) - 'a' + 10);
+    for (; p < address.end && br_hex_value(*p) >= 0 && v < UINT64_C(1) << 60; p++)
+        v = v << 4 | (uint64_t)br_hex_value(*p);
     if (p == address.p || p < address.end)
         return false;
     *ret_address = v;

@@ -11,8 +11,8 @@
  * - sampling rates other than 100 Hz, which do not affect times
  */
 #include <math.h>
-#include <string.h>
 
+#include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "otlp/keyvalue.h"
@@ -486,7 +486,7 @@ static bool speedscope_is_label(const struct br_field *attribute, const char *ke
 {
     struct br_keyvalue kv;
     (void)br_keyvalue_read(attribute->data, (size_t)attribute->value, &kv);
-    return kv.key_len == strlen(key) && memcmp(kv.key, key, kv.key_len) == 0;
+    return br_bytes_are(kv.key, kv.key_len, key);
 }
 
 /* Copies all attributes except those with a certain key. */

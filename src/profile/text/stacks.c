@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "profile/name.h"
@@ -140,18 +141,11 @@ static int64_t stacks_period_ns(double rate)
     return period >= 1 ? (int64_t)period : 1;
 }
 
-static bool stacks_ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
 static const char *stacks_unit_of(const char *type)
 {
-    if (stacks_ends_with(type, "_space") || stacks_ends_with(type, "bytes"))
+    if (br_text_ends(type, "_space") || br_text_ends(type, "bytes"))
         return "bytes";
-    return stacks_ends_with(type, "delay") || stacks_ends_with(type, "_duration") ? "nanoseconds"
-                                                                                  : "count";
+    return br_text_ends(type, "delay") || br_text_ends(type, "_duration") ? "nanoseconds" : "count";
 }
 
 /* Returns the `__name__` that an application name with this type as its suffix would have. */

@@ -31,7 +31,8 @@ static void a_maximum_holds(void **state)
     size_t got = 0;
     while (br_arena_alloc(&a, 100))
         got += 100;
-    /* 112 bytes each, and less than that lost at the end of each of two blocks. */
+    /* An allocation takes 112 bytes, and less than that is lost at the end of each of two
+     * blocks. */
     assert_in_range(got, (10000 / 112 - 2) * 100, 10000);
     assert_true(a.used <= 10000);
     assert_null(br_arena_alloc(&a, 5000));
@@ -44,8 +45,8 @@ static void a_maximum_holds(void **state)
     br_arena_release(&a);
 }
 
-/* Small blocks are memory of its own, large ones buffers that the pool gets back and gives again.
- */
+/* The arena allocates small blocks itself. Large ones are buffers of the pool, which reuses
+ * them. */
 static void large_blocks_are_the_pools(void **state)
 {
     (void)state;

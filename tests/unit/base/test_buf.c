@@ -61,14 +61,14 @@ static void a_large_buffer_may_be_exact(void **state)
     assert_int_equal(br_buf_append(&b, "x", 1, BR_BUF_MAX), 0);
     assert_true(b->cap > cap && b->data[cap] == 'x');
     br_buf_unref(b);
-    b = br_buf_new_exact(*state, 100); /* small ones are as all others */
+    b = br_buf_new_exact(*state, 100); /* small buffers are not exact */
     assert_int_equal(b->cap, br_buf_room(100));
     br_buf_unref(b);
     assert_null(br_buf_new_exact(*state, SIZE_MAX));
 }
 
-/* What grows to a large size takes it from those who had it before: else the pool fills with
- * buffers that nobody asks for. */
+/* A buffer that grows reuses an unused large buffer. Otherwise the pool would fill with buffers
+ * that are never requested. */
 static void grown_buffers_are_taken_again(void **state)
 {
     (void)state;
@@ -304,8 +304,8 @@ static void a_flat_rope_is_its_own_buffer_where_it_can_be(void **state)
     br_buf_unref(a);
 }
 
-/* The end of a large buffer takes the system milliseconds: at most 1 MiB of it at a time. What is
- * measured is the process, and a little else may come and go in it. */
+/* The system needs milliseconds to free a large buffer, so at most 1 MiB is freed at a time. The
+ * test measures the whole process, whose memory may vary a little. */
 static void a_large_buffer_leaves_in_slices(void **state)
 {
     const size_t mib = 1u << 20, size = 40 * mib;

@@ -23,7 +23,7 @@ static struct known *find(const struct br_cache *cache, uint32_t key)
     return br_cache_find(cache, hash_of(cache, key), known_is, &key);
 }
 
-/* What had to go. */
+/* Returns the evicted key. */
 static uint32_t put(const struct br_cache *cache, uint64_t hash, uint32_t key)
 {
     struct known *known = br_cache_take(cache, hash);
@@ -61,13 +61,13 @@ static void of_two_the_one_used_last_stays(void **state)
     assert_null(br_cache_find(&cache, 0, known_is, &keys[1]));
     assert_non_null(br_cache_find(&cache, 0, known_is, &keys[2]));
     assert_int_equal(put(&cache, 0, 4), 1);
-    /* other sets hold nothing of it, the last one too */
+    /* other sets, including the last one, are unchanged */
     assert_null(br_cache_find(&cache, UINT64_MAX, known_is, &keys[2]));
     assert_int_equal(put(&cache, UINT64_MAX, 5), 0);
     assert_int_equal(entries[6].key, 5);
 }
 
-/* Every entry is used, and none beyond them: a thousand keys in seven sets of two. */
+/* Every entry is used, and no memory beyond them: a thousand keys in seven sets of two. */
 static void it_has_a_size(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Digits of doubles are compared with what printf and strtod say: there is no text with fewer
- * digits that reads back, the text does, and none of as many is nearer.
+ * Compares the digits of doubles with printf and strtod. The text reads back as the double, no text
+ * with fewer digits does, and none with as many digits is nearer.
  */
 #include <math.h>
 
@@ -24,7 +24,8 @@ static uint64_t to_bits(double value)
     return bits;
 }
 
-/* The digits of `value` rounded to `count`, as a number, and its last digit's exponent. */
+/* Returns the digits of `value` rounded to `count`, as a number, and the exponent of its last
+ * digit. */
 static long long rounded(double value, int count, int *ret_exponent)
 {
     char text[40], digits[24] = "", *e;
@@ -44,8 +45,8 @@ static bool reads_back(long long digits, int exponent, double value)
     return to_bits(strtod(text, NULL)) == to_bits(value);
 }
 
-/* Where the nearest text of `count` digits does not read back, the next one may still, above a
- * power of two: what reads as it reaches twice as far up as down. */
+/* If the nearest text of `count` digits does not read back, the next one may do so above a power
+ * of two. There, the interval of texts that read back extends twice as far up as down. */
 static bool has_digits(double value, int count, long long *ret_digits, int *ret_exponent)
 {
     long long nearest = rounded(value, count, ret_exponent);
@@ -74,7 +75,7 @@ static void check(double value)
                  (unsigned long long)to_bits(value), digits, point - n, want, exponent);
 }
 
-/* The value and those before and after it. */
+/* Checks the value and its two neighbours. */
 static void check_around(double value)
 {
     for (uint64_t bits = to_bits(value), i = 0; i < 5; i++) {
@@ -153,7 +154,7 @@ static void integers(void **state)
         check_around((double)(UINT64_C(1) << i));
 }
 
-/* As Go's strconv prints them with precision -1 and ECMAScript with toString. */
+/* Texts as printed by Go's strconv with precision -1 and ECMAScript's toString. */
 static void known_texts(void **state)
 {
     (void)state;

@@ -11,7 +11,7 @@ struct numbers {
     struct br_index index;
     uint64_t values[NUMBERS_MAX];
     uint32_t count;
-    bool same_hash; /* every entry meets every other */
+    bool same_hash; /* all entries have the same hash */
 };
 
 static uint64_t numbers_hash_of(const struct numbers *numbers, uint64_t value)

@@ -31,7 +31,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* What was written, terminated. */
+/* Returns the terminated text that was written. */
 static const char *written(void)
 {
     static char text[65536];
@@ -90,7 +90,8 @@ static void one_message_is_one_line(void **state)
     assert_null(strchr(text, '\x1b'));
 }
 
-/* Whatever a terminal obeys: C0, DEL, C1 in UTF-8 and as bytes, marks of line and direction. */
+/* Characters that control a terminal: C0, DEL, C1 in UTF-8 and as bytes, marks of line and
+ * direction. */
 static void nothing_commands_a_terminal(void **state)
 {
     static const struct {
@@ -157,7 +158,7 @@ static void json_lines_are_json(void **state)
     json_decref(line);
 }
 
-/* Whatever is in it, a long message is cut, and the line still is one. */
+/* A long message is cut whatever it contains, and the result is still a valid line. */
 static void long_lines_are_cut_to_4_kib(void **state)
 {
     (void)state;
@@ -217,12 +218,31 @@ static void repeats_are_held_back_and_counted(void **state)
     assert_int_equal(held, 1);
 }
 
+static bool log_it(struct br_log_limit *limit, uint64_t now_ms)
+{
+    return br_log_limited(&node, BR_LOG_WARN, limit, now_ms, 1000, "%s is %d", "this", 7);
+}
+
+static void limited_lines_count_those_that_were_held_back(void **state)
+{
+    (void)state;
+    struct br_log_limit limit = {0};
+    assert_true(log_it(&limit, 5000));
+    assert_non_null(strstr(written(), "\tthis is 7\n"));
+    assert_false(log_it(&limit, 5998) || log_it(&limit, 5999));
+    assert_string_equal(written(), "");
+    assert_true(log_it(&limit, 6000));
+    assert_non_null(strstr(written(), "\tthis is 7 (2 more since the last such line)\n"));
+    assert_true(log_it(&limit, 7000));
+    assert_non_null(strstr(written(), "\tthis is 7\n"));
+}
+
 /* --- With a thread ---------------------------------------------------------------------------- */
 
 #define BATCH 5000
 
-/* Who reads the log, until its end: whether each line is the next of its writer, how many came, and
- * what they say of those that did not. */
+/* Reads the log to its end. Checks that each line is the next one of its writer, and counts the
+ * lines and those reported as dropped. */
 struct reader {
     pthread_t thread;
     unsigned next[4], came, dropped;
@@ -253,7 +273,7 @@ static void *read_log(void *arg)
     return NULL;
 }
 
-/* A pipe that waits, and holds a page. */
+/* A blocking pipe with a capacity of one page. */
 static int setup_pipe(void **state)
 {
     (void)state;
@@ -285,7 +305,7 @@ static void nobody_waits_for_who_reads_the_log(void **state)
     uint64_t before = br_log_dropped();
     (void)state;
     assert_true(br_log_start());
-    for (unsigned i = 0; i < BATCH; i++) /* 20 times what the ring holds */
+    for (unsigned i = 0; i < BATCH; i++) /* 20 times the capacity of the ring */
         br_info(&node, "line %u of 0%1000s", i, "");
     uint64_t dropped = br_log_dropped() - before;
     assert_in_range(dropped, BATCH - 300, BATCH - 200);
@@ -337,7 +357,7 @@ static void what_cannot_be_written_is_counted(void **state)
     close(fds[1]);
 }
 
-/* The last lines before a crash are those that are wanted. */
+/* The last lines before a crash are the most important ones. */
 static void a_crash_loses_no_line(void **state)
 {
     struct reader r = {.came = 0};
@@ -357,11 +377,11 @@ static void a_crash_loses_no_line(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
     assert_int_equal(WTERMSIG(status), SIGABRT);
-    assert_true(r.came >= 100); /* some may be there twice */
+    assert_true(r.came >= 100); /* some lines may be written twice */
     assert_int_equal(r.next[0], 100);
 }
 
-/* The last one: the thread goes on when the test is over. */
+/* Runs last, because the thread continues after the test. */
 static void the_end_does_not_wait_for_ever(void **state)
 {
     uint64_t before = br_log_dropped();
@@ -372,7 +392,7 @@ static void the_end_does_not_wait_for_ever(void **state)
     assert_int_equal(br_log_dropped(), before);
     assert_false(br_log_stop(1));
     uint64_t left = br_log_dropped() - before;
-    assert_in_range(left, 90, 100); /* the pipe may have a few */
+    assert_in_range(left, 90, 100); /* the pipe may contain a few lines */
     br_info(&node, "nobody will read this");
     assert_int_equal(br_log_dropped() - before, left + 1);
 }
@@ -390,6 +410,7 @@ SUITE(log)
         TEST(long_lines_are_cut_to_4_kib),
         TEST(levels_have_names),
         TEST(repeats_are_held_back_and_counted),
+        TEST(limited_lines_count_those_that_were_held_back),
         PIPE_TEST(nobody_waits_for_who_reads_the_log),
         PIPE_TEST(lines_of_threads_keep_their_order),
         PIPE_TEST(what_cannot_be_written_is_counted),

@@ -5,8 +5,9 @@
 #include "tests/support/fake_sink.h"
 #include "tests/support/test.h"
 
-/* Key 00..0f, input 00, 01, ...; from a second implementation, in Python, that gives
- * e545be4961ca29a1 for 15 bytes with two and four rounds, as the paper's appendix A says. */
+/* Key 00..0f, input 00, 01, ... The expected values are from a second implementation, in Python.
+ * It gives e545be4961ca29a1 for 15 bytes with two and four rounds, as in appendix A of the
+ * paper. */
 static void siphash_with_one_and_three_rounds(void **state)
 {
     (void)state;
@@ -41,7 +42,7 @@ static void what_is_put_is_found(void **state)
     assert_ptr_equal(old, &a);
     assert_ptr_equal(br_map_get(m, "k", 1), &b);
     assert_int_equal(br_map_count(m), 1);
-    /* Length counts, and so do zeros; the empty key is a key. */
+    /* The length and zero bytes are significant. The empty key is valid. */
     assert_null(br_map_get(m, "k\0", 2));
     assert_int_equal(br_map_put(m, "k\0", 2, &a, NULL), 0);
     assert_int_equal(br_map_put(m, "", 0, &a, NULL), 0);
@@ -80,7 +81,7 @@ static void a_full_map_takes_no_new_key(void **state)
         assert_int_equal(br_map_put(m, "more", 4, &v, NULL), BR_EFULL);
         assert_null(br_map_get(m, "more", 4));
         if (max) {
-            assert_int_equal(br_map_put(m, &k, sizeof k, &w, NULL), 0); /* a known one */
+            assert_int_equal(br_map_put(m, &k, sizeof k, &w, NULL), 0); /* an existing key */
             assert_ptr_equal(br_map_remove(m, &k, sizeof k), &w);
             assert_int_equal(br_map_put(m, "more", 4, &v, NULL), 0);
         }
@@ -130,7 +131,7 @@ static void freeing_hands_every_value_out(void **state)
     assert_int_equal(n_released, 11);
 }
 
-/* Against a plain array: puts, gets and removals in any order. */
+/* Compares the map with a plain array: puts, gets and removals in any order. */
 static void it_is_a_map(void **state)
 {
     (void)state;

@@ -131,8 +131,8 @@ static void sizes_of_arrays_do_not_overflow(void **state)
     assert_int_equal(cap, 0);
 }
 
-/* A block of the C library's heap would be copied when it grows. The heap has room of this size
- * here, below a block that stays. */
+/* A block in the C library's heap would be copied when it grows. The heap has a free range of
+ * this size here, below a block in use. */
 static void mapped_blocks_keep_content_and_are_counted_by_pages(void **state)
 {
     (void)state;

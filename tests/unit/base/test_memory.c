@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The meter and the scopes of base/mem.h, and the process's budget. */
+/* Tests the counters and the scopes of base/mem.h, and the memory budget. */
 #include <pthread.h>
 
 #include "base/arena.h"
@@ -11,8 +11,8 @@
 #define KIB 1024u
 #define MIB (1u << 20)
 
-/* What the C library adds to a block at the most: its own word, and rounding up to 16 bytes, or to
- * a page where the block is mapped on its own. */
+/* The most bytes that the C library adds to a block: its header, and rounding up to 16 bytes, or
+ * to a page if the block is mapped separately. */
 #define ROUNDING 64u
 #define PAGE 4096u
 
@@ -38,7 +38,7 @@ static void *allocate_there(void *arg)
     return NULL;
 }
 
-/* What one thread takes and another gives back cancels out. */
+/* Memory allocated in one thread and freed in another cancels out. */
 static void threads_share_the_count(void **state)
 {
     (void)state;
@@ -60,7 +60,7 @@ static size_t sum_of_holders(void)
     return sum;
 }
 
-/* A buffer moves from holder to holder, and to the pool; all of them are what is held. */
+/* A buffer moves between memory categories and to the pool. The categories add up to the total. */
 static void holders_add_up(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void a_scope_counts_for_the_one_around_it(void **state)
     br_free(b);
 }
 
-/* The largest maximum is one that nothing reaches, whatever is held. */
+/* A scope with the largest maximum never reaches it, whatever it holds. */
 static void a_scope_may_have_the_largest_maximum(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void a_scope_may_have_the_largest_maximum(void **state)
     }
 }
 
-/* A buffer that was used before counts as one that is allocated. */
+/* A reused buffer counts like an allocated one. */
 static void buffers_from_the_pool_count_in_a_scope(void **state)
 {
     (void)state;
@@ -200,8 +200,8 @@ static void marks(void **state)
     br_memory_limit(&m, 60 * MIB, 80 * MIB);
     assert_int_equal(br_memory_soft(&m), 60 * MIB);
     assert_int_equal(br_memory_hard(&m), 80 * MIB);
-    assert_int_equal(br_memory_intake(&m), 70 * MIB); /* an eighth is for sending */
-    br_memory_limit(&m, 70 * MIB, 90 * MIB);          /* the lower ones stay */
+    assert_int_equal(br_memory_intake(&m), 70 * MIB); /* an eighth is reserved for sending */
+    br_memory_limit(&m, 70 * MIB, 90 * MIB);          /* limits are only lowered */
     assert_int_equal(br_memory_soft(&m), 60 * MIB);
     assert_int_equal(br_memory_hard(&m), 80 * MIB);
     size_t used = br_memory_used(&m);
@@ -211,7 +211,8 @@ static void marks(void **state)
     assert_int_equal(br_memory_largest(&m), 70 * MIB - used);
 }
 
-/* What is resident and not counted is overhead, measured when the count has moved by a 64th. */
+/* Overhead is resident memory that is not counted. It is measured when the count has changed by
+ * 1/64 of the limit. */
 static void overhead_is_what_is_resident_beside_the_count(void **state)
 {
     (void)state;
@@ -222,32 +223,32 @@ static void overhead_is_what_is_resident_beside_the_count(void **state)
     assert_int_equal(br_memory_used(&m), live + 5 * MIB);
     void *little = br_malloc(512 * KIB);
     resident_bytes = live + 20 * MIB;
-    assert_int_equal(br_memory_used(&m), br_mem_live() + 5 * MIB); /* not looked at yet */
+    assert_int_equal(br_memory_used(&m), br_mem_live() + 5 * MIB); /* not measured yet */
     void *more = br_malloc(MIB);
     assert_int_equal(br_memory_used(&m), resident_bytes);
-    resident_bytes = 0; /* memory that nobody touched yet is held all the same */
+    resident_bytes = 0; /* memory counts even if it was never written to */
     br_memory_look(&m);
     assert_int_equal(br_memory_used(&m), br_mem_live());
     br_free(little);
     br_free(more);
 }
 
-/* What an idle process holds is found anew when something is refused, but not while others hold
- * something: that goes. */
+/* The memory that is never freed is measured again after a refusal, but not while other requests
+ * hold memory, which will be freed. */
 static void what_is_left_for_one_request_follows_what_is_held(void **state)
 {
     (void)state;
     struct br_memory m = {.resident = resident};
     size_t live = br_mem_live();
     resident_bytes = live + 5 * MIB;
-    br_memory_limit(&m, 48 * MIB, 64 * MIB); /* 56 MiB are for taking */
+    br_memory_limit(&m, 48 * MIB, 64 * MIB); /* 56 MiB may be used to read requests */
     assert_int_equal(br_memory_largest(&m), 51 * MIB - live);
     struct br_pool *pool = br_pool_new(0);
     struct br_buf *other = br_buf_new(pool, 8 * MIB);
     resident_bytes = br_mem_live() + 20 * MIB;
     br_memory_settle(&m, 0);
     assert_int_equal(br_memory_largest(&m), 51 * MIB - live);
-    br_memory_settle(&m, 8 * MIB); /* it is the request's own */
+    br_memory_settle(&m, 8 * MIB); /* the request itself holds them */
     size_t rest = br_mem_live() - other->cap;
     assert_int_equal(br_memory_largest(&m), 36 * MIB - rest);
     br_buf_unref(other);
@@ -258,8 +259,8 @@ static void what_is_left_for_one_request_follows_what_is_held(void **state)
     br_pool_free(pool);
 }
 
-/* What went on without what was refused first, and fails for want of memory that others hold, can
- * succeed later; and the other way round. */
+/* If work goes on after a refusal for its maximum and then fails because others hold memory, a
+ * retry can succeed. The reverse order is tested, too. */
 static void the_last_refusal_counts(void **state)
 {
     (void)state;
@@ -278,7 +279,7 @@ static void the_last_refusal_counts(void **state)
     br_mem_scope_end(&scope);
 }
 
-/* However many workers there are, their unused buffers are a sixteenth of the limit. */
+/* The unused buffers of all workers together take at most a sixteenth of the limit. */
 static void pools_share_what_they_may_keep(void **state)
 {
     (void)state;
@@ -311,7 +312,7 @@ static void the_resident_set_can_be_read(void **state)
     assert_int_equal(br_memory_resident() % PAGE, 0);
 }
 
-/* Unused buffers are given back before anybody is refused for them. */
+/* Unused buffers are freed before a request is refused. */
 static void a_pool_gives_way(void **state)
 {
     (void)state;
@@ -319,7 +320,7 @@ static void a_pool_gives_way(void **state)
     struct br_pool *pool = br_pool_new(8 * MIB);
     br_pool_set_memory(pool, &m);
     br_memory_limit(&m, br_mem_live() + 8 * MIB, br_mem_live() + 64 * MIB);
-    br_buf_unref(br_buf_new(pool, 4 * MIB)); /* kept: a sixteenth of the limit */
+    br_buf_unref(br_buf_new(pool, 4 * MIB)); /* kept, because it is a sixteenth of the limit */
     assert_true(br_mem_held(BR_HOLDER_POOL) >= 4 * MIB);
     size_t room = br_memory_intake(&m) - br_mem_live();
     assert_true(br_pool_fits(pool, room));
@@ -327,12 +328,12 @@ static void a_pool_gives_way(void **state)
     assert_true(br_pool_fits(pool, room + 2 * MIB));
     assert_int_equal(br_mem_held(BR_HOLDER_POOL), 0);
     assert_false(br_pool_fits(pool, room + 8 * MIB));
-    br_buf_unref(br_buf_new(pool, 6 * MIB)); /* more than a sixteenth is not kept */
+    br_buf_unref(br_buf_new(pool, 6 * MIB)); /* not kept, because it is more than a sixteenth */
     assert_int_equal(br_mem_held(BR_HOLDER_POOL), 0);
     br_pool_free(pool);
 }
 
-/* An allocation in a scope that the process has no room for. */
+/* The process has no room for the allocation in the scope. */
 static void a_scope_obeys_the_budget(void **state)
 {
     (void)state;
@@ -344,7 +345,7 @@ static void a_scope_obeys_the_budget(void **state)
     br_mem_scope_end(&scope);
     assert_true(scope.refused);
     assert_false(scope.full);
-    void *p = br_malloc(15 * MIB); /* what is no intake is not refused */
+    void *p = br_malloc(15 * MIB); /* allocations outside a scope are not refused */
     assert_non_null(p);
     br_free(p);
 }

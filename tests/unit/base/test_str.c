@@ -18,7 +18,7 @@ static void appending(void **state)
     (void)state;
     struct br_str s = {0};
     br_str_puts(&s, "");
-    assert_non_null(s.data); /* terminated from the first on */
+    assert_non_null(s.data); /* terminated from the first append on */
     br_str_puts(&s, "ab");
     br_str_putc(&s, 'c');
     br_str_add(&s, "de\0f", 2);
@@ -46,7 +46,7 @@ static void a_maximum_leaves_the_content_as_it_was(void **state)
     br_str_puts(&s, "def");
     assert_true(s.failed);
     assert_string_equal(s.data, "abc");
-    br_str_puts(&s, "de"); /* what fits is still taken */
+    br_str_puts(&s, "de"); /* shorter texts still fit */
     assert_string_equal(s.data, "abcde");
     br_str_clear(&s);
     assert_false(s.failed);
@@ -216,7 +216,7 @@ static void utf8_of_rfc_3629(void **state)
         {"\xf5\x80\x80\x80", 4, 0},
         {"\xff", 1, 0},
         {"\x80", 1, 0},
-        {"\xbf", 1, 0}, /* no first byte */
+        {"\xbf", 1, 0}, /* not a valid first byte */
         {"a\xc3", 2, 1},
         {"a\xe2\x82", 3, 1},
         {"a\xf0\x9f\x98", 4, 1}, /* cut off */
@@ -235,7 +235,7 @@ static void utf8_of_rfc_3629(void **state)
                          cases[i].valid);
 }
 
-/* Wherever the one byte is that is not ASCII, in a text of any length around a word's. */
+/* The byte that is not ASCII is at any offset of texts whose lengths are around that of a word. */
 static void utf8_is_whole_up_to_the_odd_byte(void **state)
 {
     (void)state;
@@ -249,7 +249,7 @@ static void utf8_is_whole_up_to_the_odd_byte(void **state)
         }
 }
 
-/* Every code point, by arithmetic. */
+/* Computes the UTF-8 of every code point. */
 static void utf8_takes_every_code_point_and_no_surrogate(void **state)
 {
     (void)state;

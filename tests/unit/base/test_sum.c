@@ -21,11 +21,34 @@ static void differences_that_do_not_fit_are_the_nearest_that_do(void **state)
     assert_true(br_difference(INT64_MAX, -1) == INT64_MAX);
 }
 
+static void products_that_do_not_fit_are_the_nearest_that_do(void **state)
+{
+    (void)state;
+    assert_int_equal(br_product(-3, 7), -21);
+    assert_true(br_product(INT64_MIN, 1) == INT64_MIN && br_product(INT64_MAX, 0) == 0);
+    assert_true(br_product(INT64_MIN, -1) == INT64_MAX);
+    assert_true(br_product(INT64_MAX, 2) == INT64_MAX && br_product(-2, INT64_MIN) == INT64_MAX);
+    assert_true(br_product(INT64_MAX, -2) == INT64_MIN && br_product(2, INT64_MIN) == INT64_MIN);
+}
+
+static void unsigned_results_that_do_not_fit_are_the_largest_number(void **state)
+{
+    (void)state;
+    assert_int_equal(br_sum_unsigned(2, 5), 7);
+    assert_true(br_sum_unsigned(UINT64_MAX, 0) == UINT64_MAX);
+    assert_true(br_sum_unsigned(UINT64_MAX, 1) == UINT64_MAX);
+    assert_int_equal(br_product_unsigned(3, 7), 21);
+    assert_true(br_product_unsigned(1ull << 32, (1ull << 32) - 1) == UINT64_MAX - UINT32_MAX);
+    assert_true(br_product_unsigned(1ull << 32, 1ull << 32) == UINT64_MAX);
+}
+
 SUITE(sum)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_that_do_not_fit_are_the_nearest_that_do),
         cmocka_unit_test(differences_that_do_not_fit_are_the_nearest_that_do),
+        cmocka_unit_test(products_that_do_not_fit_are_the_nearest_that_do),
+        cmocka_unit_test(unsigned_results_that_do_not_fit_are_the_largest_number),
     };
     return RUN(tests, NULL, NULL);
 }

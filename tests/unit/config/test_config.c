@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Merging, ${...}, the whole service, printing, and every allocation failing once. Expectations are
- * from the Collector's confmap (merge of maps, lists replaced, later wins; types of ${...}) and
- * from app/config.h. */
+/* Tests merging, ${...}, whole services and printing, and makes every allocation fail once.
+ * Expectations are from the Collector's confmap (maps are merged, lists replaced, the later
+ * source wins; types of ${...}) and from app/config.h. */
 #include <unistd.h>
 
 #include "app/config.h"
@@ -65,7 +65,7 @@ static void done(struct fixture *f)
     br_arena_release(&f->arena);
 }
 
-/* The node at "a::b::c". */
+/* Returns the node at a path such as "a::b::c". */
 static const struct br_yaml *at(const struct br_yaml *node, const char *path)
 {
     char part[64];
@@ -113,7 +113,7 @@ static void test_merge(void **state)
     done(&f);
 }
 
-/* A path may have as many names as maps may be nested. */
+/* A path may have as many names as maps may have levels. */
 static void test_set_depth(void **state)
 {
     (void)state;
@@ -189,7 +189,7 @@ static void test_expand_types(void **state)
     done(&f);
 }
 
-/* What stands in quotes is a text whatever comes, but for a number or a truth value. */
+/* In quotes the result of ${...} is a text, except for numbers and booleans. */
 static void test_expand_quoted(void **state)
 {
     (void)state;
@@ -237,7 +237,8 @@ static void test_expand_text(void **state)
     expect(&f, "two", "43174317");
     expect(&f, "default", "fall back");
     expect(&f, "set", "4317");
-    assert_int_equal(at(f.tree, "empty")->type, BR_YAML_NULL); /* set, though to nothing */
+    /* the variable is set to an empty text */
+    assert_int_equal(at(f.tree, "empty")->type, BR_YAML_NULL);
     expect(&f, "no_text", "");
     expect(&f, "no_text2", "");
     assert_int_equal(at(f.tree, "no_text3")->type, BR_YAML_NULL);
@@ -552,7 +553,7 @@ static void test_print(void **state)
     done(&f);
 }
 
-/* Counts down to the allocation that fails, and counts what is alive. */
+/* Counts down to the allocation that fails, and counts the blocks in use. */
 static long fail_in, n_alive;
 
 static void *failing_alloc(size_t size)
@@ -581,7 +582,7 @@ static void counting_release(void *p)
 
 static const struct br_mem_hooks failing = {failing_alloc, failing_resize, counting_release, NULL};
 
-/* One load and print; true when the armed failure was not reached. */
+/* Loads and prints once. Returns true if the n-th allocation was not reached. */
 static bool run_with_failure(const char *const *uris, size_t n_uris, int want, long n)
 {
     const char *const sets[] = {"service.workers=3", "processors::shape::extra=[1, {a: b}]"};

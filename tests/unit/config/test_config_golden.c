@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every case of tests/conformance/config; its README says what the files are. */
+/* Runs every case of tests/conformance/config; the README there describes the files. */
 #include <dirent.h>
 #include <unistd.h>
 

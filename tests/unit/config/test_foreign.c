@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the Collector has under other names, what changes no data, and what Braid has not. */
+/* Tests components of the Collector that Braid has under another name, that change no data, or
+ * that Braid does not support. */
 #include "app/config.h"
 #include "app/registry.h"
 #include "base/mem.h"
@@ -14,7 +15,7 @@ static const char *no_env(const char *name, void *arg)
     return NULL;
 }
 
-/* Reads `text` with the real registry; `ret` gets the errors, then the warnings. */
+/* Reads `text` with the real registry. Appends the errors and then the warnings to `ret`. */
 static struct br_config *load(const char *text, struct br_str *ret)
 {
     char *uri = malloc(strlen(text) + 6), line[1200];
@@ -73,13 +74,11 @@ static void test_accepted(void **state)
         "warning: yaml:12:13: exporters::logging::logLevel: is read and has no effect: use "
         "verbosity\n"
         "warning: yaml:17:3: extensions::pprof: is read and has no effect: it shows Go's own "
-        "profiles; the receiver pprof is another thing\n"
-        "warning: yaml:18:3: extensions::zpages: is read and has no effect: it shows pages about "
-        "the "
-        "Collector; /metrics is here\n"
+        "profiles; the receiver pprof is a different component\n"
+        "warning: yaml:18:3: extensions::zpages: is read and has no effect: it shows pages "
+        "about the Collector; Braid has /metrics\n"
         "warning: yaml:19:3: extensions::opamp: is read and has no effect: it reports to a "
-        "management "
-        "server, and Braid does not\n"
+        "management server, and Braid does not\n"
         "warning: yaml:20:3: extensions::healthcheckv2: is read as the extension "
         "\"health_check\"\n");
     assert_non_null(config);
@@ -89,8 +88,8 @@ static void test_accepted(void **state)
     br_str_release(&said);
 }
 
-/* Keys of the Collector 0.165: those without a value mean nothing, those that tune Go or a way that
- * Braid does not have are named, and the others are in force. */
+/* Keys of the Collector 0.165. Keys without a value are ignored. Keys that tune Go, or a method
+ * that Braid does not support, are reported. The others take effect. */
 static void test_newest_keys(void **state)
 {
     (void)state;
@@ -119,14 +118,14 @@ static void test_newest_keys(void **state)
         &said);
     assert_string_equal(
         said.data,
-        "warning: yaml:5:63: receivers::otlp::protocols::http::dialer: is read and has no effect: "
-        "a server does not open connections\n"
+        "warning: yaml:5:63: receivers::otlp::protocols::http::dialer: is read and has no "
+        "effect: a server does not open connections\n"
         "warning: yaml:7:54: processors::memory_limiter::garbage_collector: is read and has no "
         "effect: Braid has no garbage collector\n"
-        "warning: yaml:8:37: processors::queue_batch::batch::partition::idle_timeout: is read and "
-        "has no effect: an idle partition is removed when a new one needs its place\n"
-        "warning: yaml:14:41: exporters::otlp_http::keepalive::max_idle_conns: is read and has no "
-        "effect: max_conns_per_host limits unused connections\n"
+        "warning: yaml:8:37: processors::queue_batch::batch::partition::idle_timeout: is read "
+        "and has no effect: an idle partition is removed when a new one needs its place\n"
+        "warning: yaml:14:41: exporters::otlp_http::keepalive::max_idle_conns: is read and has "
+        "no effect: max_conns_per_host limits unused connections\n"
         "warning: yaml:15:5: exporters::otlp_http::disable_keep_alives: is an older spelling; "
         "write keepalive::enabled with the opposite value\n");
     assert_non_null(config);
@@ -158,22 +157,21 @@ static void test_lacking(void **state)
              &said));
     assert_string_equal(
         said.data,
-        "yaml:1:39: receivers::otlp::protocols::grpc: \"auth\": Braid does not check who sends. "
-        "Listen "
-        "on loopback, ask for client certificates (tls: client_ca_file), or put a proxy in front.\n"
-        "yaml:2:14: processors: \"k8sattributes\": Braid does not support this processor, which "
-        "adds k8s.* "
-        "attributes "
-        "to resources by asking the Kubernetes API. Set them by the downward API in "
-        "OTEL_RESOURCE_ATTRIBUTES, or keep a Collector in front that adds them.\n"
-        "yaml:3:37: exporters::otlp: \"auth\": Braid has no authenticators: put the headers that "
-        "it "
-        "sends into `headers`, such as headers: {Authorization: \"Bearer ${env:TOKEN}\"}; "
-        "--skip-unsupported and migrate do so where they are fixed\n");
+        "yaml:1:39: receivers::otlp::protocols::grpc: \"auth\": Braid does not authenticate "
+        "clients. Listen on loopback, ask for client certificates (tls: client_ca_file), or "
+        "put a proxy in front.\n"
+        "yaml:2:14: processors: \"k8sattributes\": Braid does not support this processor, "
+        "which adds k8s.* attributes to resources by asking the Kubernetes API. Set them by "
+        "the downward API in OTEL_RESOURCE_ATTRIBUTES, or keep a Collector in front that adds "
+        "them.\n"
+        "yaml:3:37: exporters::otlp: \"auth\": Braid has no authenticators: put the headers "
+        "that it sends into `headers`, such as headers: {Authorization: \"Bearer "
+        "${env:TOKEN}\"}; --skip-unsupported and migrate do so where they are fixed\n");
     br_str_release(&said);
 }
 
-/* What is a misspelling of a name that only the Collector has is none of another. */
+/* A misspelt name of a component that only the Collector has must not be corrected to another
+ * one. */
 static void test_misspelt(void **state)
 {
     (void)state;
@@ -185,14 +183,13 @@ static void test_misspelt(void **state)
                      &said));
     assert_string_equal(
         said.data,
-        "yaml:1:20: receivers: unknown receiver \"zipkn\"; did you mean \"zipkin\"? Braid does not "
-        "support it: it takes spans from Zipkin's clients\n"
+        "yaml:1:20: receivers: unknown receiver \"zipkn\"; did you mean \"zipkin\"? Braid does "
+        "not support it: it takes spans from Zipkin's clients\n"
         "yaml:2:14: processors: unknown processor \"k8sattribute\"; did you mean "
-        "\"k8sattributes\"? Braid does not support it: it adds k8s.* attributes to resources by "
-        "asking the Kubernetes "
-        "API\n"
-        "yaml:2:30: processors: unknown processor \"resorce\"; did you mean \"resource\"? \"braid "
-        "components\" lists all\n"
+        "\"k8sattributes\"? Braid does not support it: it adds k8s.* attributes to resources "
+        "by asking the Kubernetes API\n"
+        "yaml:2:30: processors: unknown processor \"resorce\"; did you mean \"resource\"? "
+        "\"braid components\" lists all\n"
         "warning: yaml:1:18: receivers::nop: receives nothing\n");
     br_str_release(&said);
 }
@@ -212,7 +209,7 @@ static void test_lacking_without_a_value(void **state)
     br_str_release(&said);
 }
 
-/* Numbers are written out. */
+/* Numbers are written without an exponent. */
 static void test_range(void **state)
 {
     (void)state;
@@ -228,7 +225,7 @@ static void test_range(void **state)
     br_str_release(&said);
 }
 
-/* A row must not hide what the registry has. */
+/* A row must not hide a component of the registry. */
 static void test_rows(void **state)
 {
     (void)state;

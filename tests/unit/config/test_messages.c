@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The usual mistakes, and for each the line that names it: place, path, problem, and the way out.
- */
+/* Common mistakes, each with the line that reports it: place, path, problem, and what would be
+ * right. */
 #include "app/config.h"
 #include "app/registry.h"
 #include "base/mem.h"
@@ -12,7 +12,7 @@
 #define WITH(processors)                                                                           \
     "service: {pipelines: {traces: {receivers: [otlp], processors: [" processors                   \
     "], exporters: [otlp]}}}\n"
-/* The line 4 is the one in question. */
+/* The tested line is line 4. */
 #define EXPORTER(line) RECEIVERS "exporters:\n  otlp:\n    " line "\n    endpoint: a:1\n" SERVICE
 #define PROCESSORS(section, list)                                                                  \
     RECEIVERS "processors: {" section "}\nexporters: {otlp: {endpoint: 'a:1'}}\n" WITH(list)
@@ -22,23 +22,27 @@ static const struct {
 } cases[] = {
     /* Templates of Helm */
     {"in a value", EXPORTER("timeout: {{ .Values.timeout }}"),
-     "yaml:4:14: the template \"{{ .Values.timeout }}\" is left in; render the file first, as "
+     "yaml:4:14: the template \"{{ .Values.timeout }}\" was not rendered; render the file first, "
+     "as "
      "\"helm "
      "template\" does\n"},
     {"in a map", EXPORTER("headers: {X: {{ .Values.token }}}"),
-     "yaml:4:18: the template \"{{ .Values.token }}\" is left in; render the file first, as \"helm "
+     "yaml:4:18: the template \"{{ .Values.token }}\" was not rendered; render the file first, as "
+     "\"helm "
      "template\" does\n"},
     {"in quotes", EXPORTER("authority: \"{{ .Release.Name }}:1\""),
-     "yaml:4:16: the template \"{{ .Release.Name }}\" is left in; render the file first, as \"helm "
+     "yaml:4:16: the template \"{{ .Release.Name }}\" was not rendered; render the file first, as "
+     "\"helm "
      "template\" does\n"},
     {"a condition",
      EXPORTER("timeout: 5s\n{{- if .Values.gzip }}\n    compression: gzip\n{{- end }}"),
-     "yaml:5:1: the template \"{{- if .Values.gzip }}\" is left in; render the file first, as "
+     "yaml:5:1: the template \"{{- if .Values.gzip }}\" was not rendered; render the file first, "
+     "as "
      "\"helm "
      "template\" does\n"},
     {"a block", EXPORTER("timeout: 5s\n{{ toYaml .Values.more | indent 4 }}"),
-     "yaml:5:1: the template \"{{ toYaml .Values.more | indent 4 }}\" is left in; render the file "
-     "first, as \"helm template\" does\n"},
+     "yaml:5:1: the template \"{{ toYaml .Values.more | indent 4 }}\" was not rendered; render the "
+     "file first, as \"helm template\" does\n"},
     {"other braces are text", EXPORTER("authority: '{{a}}'"), ""},
 
     /* Texts that need quotes */
@@ -61,19 +65,19 @@ static const struct {
     {"a double quote",
      EXPORTER("authority: \xe2\x80\x9c"
               "a\xe2\x80\x9d"),
-     "yaml:4:16: a typographic quote (\xe2\x80\x9c) stands here; YAML wants \" or '\n"},
+     "yaml:4:16: a typographic quote (\xe2\x80\x9c) is not a quote in YAML; use \" or '\n"},
     {"a single quote",
      EXPORTER("headers: {X: \xe2\x80\x98"
               "a\xe2\x80\x99}"),
-     "yaml:4:18: a typographic quote (\xe2\x80\x98) stands here; YAML wants \" or '\n"},
+     "yaml:4:18: a typographic quote (\xe2\x80\x98) is not a quote in YAML; use \" or '\n"},
     {"a quote of a key",
      EXPORTER("\xe2\x80\x9c"
               "authority\xe2\x80\x9d: a"),
-     "yaml:4:5: a typographic quote (\xe2\x80\x9c) stands here; YAML wants \" or '\n"},
+     "yaml:4:5: a typographic quote (\xe2\x80\x9c) is not a quote in YAML; use \" or '\n"},
     {"a quote and a colon",
      EXPORTER("authority: \xe2\x80\x9c"
               "a: b\xe2\x80\x9d"),
-     "yaml:4:16: a typographic quote (\xe2\x80\x9c) stands here; YAML wants \" or '\n"},
+     "yaml:4:16: a typographic quote (\xe2\x80\x9c) is not a quote in YAML; use \" or '\n"},
     {"an apostrophe inside is text", EXPORTER("authority: it\xe2\x80\x99s"), ""},
 
     /* Variables */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Option tables, durations (expectations from Go's time.ParseDuration and its documentation) and
- * endpoints (net.SplitHostPort). The sentences of errors are in tests/conformance/config. */
+/* Tests option tables, durations (expectations from Go's time.ParseDuration and its
+ * documentation) and endpoints (net.SplitHostPort). The texts of errors are in
+ * tests/conformance/config. */
 #include "base/mem.h"
 #include "config/option.h"
 #include "tests/support/fake_registry.h"
@@ -12,7 +13,7 @@ struct fixture {
     int rc;
 };
 
-/* A struct of every kind that starts as rubbish, as the contract allows. */
+/* Reads into a struct that is not initialised, as br_options_read allows. */
 static struct fixture read_into(const struct br_option *table, const char *text, void *out,
                                 size_t size)
 {
@@ -150,7 +151,7 @@ static void test_secrets(void **state)
     done(&f);
 }
 
-/* No sentence about a secret shows it. */
+/* Errors never contain a secret. */
 static void test_secrets_stay(void **state)
 {
     (void)state;
@@ -175,7 +176,7 @@ static void test_secrets_stay(void **state)
     }
 }
 
-/* YAML 1.1 groups digits, and so does the reader of the Collector. */
+/* Digits may be grouped, as in YAML 1.1 and the Collector's reader. */
 static void test_grouped_digits(void **state)
 {
     (void)state;
@@ -382,7 +383,7 @@ static void test_endpoint(void **state)
     assert_false(br_endpoint_parse(longest, host, &port));
 }
 
-/* Older spellings set the field of the key that they stand for, with a warning. */
+/* Older spellings set the field of the current key, with a warning. */
 static void test_older_spellings(void **state)
 {
     (void)state;
@@ -448,7 +449,7 @@ static void test_older_spellings(void **state)
     }
 }
 
-/* The texts are exact, and the shortest that Go's ParseDuration reads as the same. */
+/* The texts are exact, and the shortest that Go's ParseDuration reads as the same duration. */
 static void test_duration_format(void **state)
 {
     (void)state;

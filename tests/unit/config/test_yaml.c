@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trees and their places. Expectations are from YAML 1.2.2 (chapters 6 to 10), from the limits in
- * config/yaml.h, and by counting lines and columns. */
+/* Tests trees and the positions of nodes. Expectations are from YAML 1.2.2 (chapters 6 to 10),
+ * from the limits in config/yaml.h, and from counting lines and columns. */
 #include <dirent.h>
 
 #include "app/config.h"
@@ -163,8 +163,8 @@ static void test_aliases(void **state)
     assert_int_equal(br_yaml_get(f.root, "c")->count, 2);
     expect_text(br_yaml_get(f.root, "e"), "new", false);
     done(&f);
-    expect_error("a: &x [1, *x]\n", BR_EINVAL, 1, 11, "inside its own anchor");
-    expect_error("a: &x {b: {c: *x}}\n", BR_EINVAL, 1, 15, "inside its own anchor");
+    expect_error("a: &x [1, *x]\n", BR_EINVAL, 1, 11, "inside the anchor that it refers to");
+    expect_error("a: &x {b: {c: *x}}\n", BR_EINVAL, 1, 15, "inside the anchor that it refers to");
     expect_error("a: *x\n", BR_EINVAL, 1, 4, "no anchor");
 }
 
@@ -187,9 +187,9 @@ static void test_merge_keys(void **state)
     expect_text(br_yaml_get(two, "d"), "5", false);
     expect_text(br_yaml_get(br_yaml_get(f.root, "text"), "<<"), "plain", false);
     done(&f);
-    expect_error("a: {<<: 5}\n", BR_EINVAL, 1, 9, "wants a map");
-    expect_error("a: {<<: [{b: 1}, 5]}\n", BR_EINVAL, 1, 18, "wants a map");
-    expect_error("a: {<<: }\n", BR_EINVAL, 1, 9, "wants a map");
+    expect_error("a: {<<: 5}\n", BR_EINVAL, 1, 9, "requires a map");
+    expect_error("a: {<<: [{b: 1}, 5]}\n", BR_EINVAL, 1, 18, "requires a map");
+    expect_error("a: {<<: }\n", BR_EINVAL, 1, 9, "requires a map");
 }
 
 static void test_refused(void **state)
@@ -211,7 +211,7 @@ static void test_refused(void **state)
     expect_error("a:\n    b: 1\n  c: 2\n", BR_EINVAL, 3, 3, "starts at line 1");
 }
 
-/* 100 levels are allowed and 101 are not; a repeated level counts where it lands. */
+/* 100 levels are allowed and 101 are not. The levels of an alias count from its place. */
 static void test_depth(void **state)
 {
     (void)state;
@@ -295,7 +295,8 @@ static const char *no_env(const char *name, void *arg)
     return NULL;
 }
 
-/* Every file of the fuzzer's corpus, whole and cut at every byte, ends in a config or in errors. */
+/* Parses a file of the fuzzer's corpus, whole and cut at every byte. The result is a config or
+ * errors. */
 static void replay(const char *path)
 {
     static char text[65536];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Changes to YAML texts. What the tree becomes by taking a pair out is what the text has to mean
- * afterwards, for each pair and item of every text alone, and for many of them at once.
+ * Tests changes to YAML texts. Removing a pair from the text must have the same result as removing
+ * it from the tree. Each pair and item of every text is removed alone, and many of them together.
  */
 #include <dirent.h>
 
@@ -49,8 +49,8 @@ static bool same(const struct br_yaml *a, const struct br_yaml *b)
     return true;
 }
 
-/* Takes each pair and item with `chance` of 1000 out of the tree; the n-th one of all where `only`
- * is not 0. */
+/* Removes each pair and item with a probability of `chance` / 1000 from the tree, or only the
+ * one numbered `only` if that is not 0. */
 static void cut(struct br_yaml *node, struct br_edits *edits, unsigned *seed, unsigned chance,
                 unsigned only, unsigned *count)
 {
@@ -68,7 +68,7 @@ static void cut(struct br_yaml *node, struct br_edits *edits, unsigned *seed, un
     }
 }
 
-/* Returns how many there were, or 0 when the text is none. */
+/* Returns the number of pairs and items, or 0 if the text is not valid. */
 static unsigned check(const char *text, unsigned seed, unsigned chance, unsigned only,
                       const char *name)
 {
@@ -94,7 +94,7 @@ static unsigned check(const char *text, unsigned seed, unsigned chance, unsigned
     return count;
 }
 
-/* An anchor that goes takes its aliases' meaning along: such texts are for test_migrate. */
+/* Removing an anchor also changes its aliases. Such texts are tested in test_migrate. */
 static void check_text(const char *text, const char *name)
 {
     if (strchr(text, '&'))
@@ -180,7 +180,7 @@ static void test_set_and_put(void **state)
                             {BR_EDIT_PUT, 4, 1, "k", "v"},
                             {BR_EDIT_PUT, 5, 1, "k", "v"}},
          5, "a: \"2\" # x\nb: {k: v}\nc: {k: v}\nd: {k: v, e: 1}\nf:\n  k: v\n  g: 1\n");
-    /* A pair that is added stays when the first one goes, and comments stay with their pairs. */
+    /* An added pair is kept if the first one is removed, and comments stay with their pairs. */
     edit("a: # x\n  # of b\n  b: 1\n  c: 2\nd: {}\ne:\n  - f\n  - g\n",
          (struct br_edit[]){{BR_EDIT_PUT, 1, 1, "k", "v"},
                             {BR_EDIT_PUT, 1, 1, "l", "w"},

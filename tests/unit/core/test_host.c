@@ -47,6 +47,20 @@ static void on_timer(struct br_timer *t)
     }
 }
 
+static void the_shares_of_all_workers_add_up_to_the_total(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t total, shares[3];
+    } known[] = {{10, {4, 3, 3}}, {11, {4, 4, 3}}, {9, {3, 3, 3}}, {2, {1, 1, 0}}, {0, {0, 0, 0}}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        for (unsigned worker = 0; worker < 3; worker++) {
+            struct br_host host = {.worker = worker, .n_workers = 3};
+            assert_int_equal(br_host_share(&host, known[i].total), known[i].shares[worker]);
+        }
+    assert_int_equal(br_host_share(&(struct br_host){.n_workers = 0}, 7), 7);
+}
+
 static void deferred_work_runs_once_per_iteration(void **state)
 {
     struct fake_host *h = *state;
@@ -272,6 +286,7 @@ static void occasional_requests_trim_the_pool_seldom(void **state)
 SUITE(host)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_shares_of_all_workers_add_up_to_the_total),
         TEST(deferred_work_runs_once_per_iteration),
         TEST(work_deferred_by_deferred_work_runs_in_the_same_iteration),
         TEST(endless_deferred_work_continues_in_the_next_iteration),

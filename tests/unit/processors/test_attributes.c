@@ -307,13 +307,15 @@ static void configs(void **state)
          "test.yaml:1:11: x::actions[0]: insert needs one of value, from_attribute, from_context, "
          "default_value\n"},
         {"actions: [{key: a, action: delete}, {key: b, action: extract, pattern: '('}]",
-         "test.yaml:1:72: x::actions[1]::pattern: is no regular expression: missing closing "
+         "test.yaml:1:72: x::actions[1]::pattern: is not a valid regular expression: missing "
+         "closing "
          "parenthesis, at character 2\n"},
         {"{actions: [{key: a, action: delete}], include: {match_type: strict}}",
          "test.yaml:1:48: x::include: has no criterion, such as services, attributes or "
          "resources\n"},
         {"{actions: [{key: a, action: delete}], exclude: {match_type: regexp, services: ['[']}}",
-         "test.yaml:1:80: x::exclude::services[0]: is no regular expression: missing terminating ] "
+         "test.yaml:1:80: x::exclude::services[0]: is not a valid regular expression: missing "
+         "terminating ] "
          "for character class, at character 2\n"},
         {"{actions: [{key: a, action: delete}], apply_to: spans}",
          "test.yaml:1:49: x::apply_to: must be one of both, samples, profiles, got \"spans\"\n"},

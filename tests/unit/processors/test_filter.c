@@ -546,10 +546,12 @@ static void configs(void **state)
          "test.yaml:1:19: x::spans::include: has no criterion, such as services, attributes or "
          "resources\n"},
         {"{spans: {exclude: {match_type: regexp, services: [a, '(']}}}",
-         "test.yaml:1:54: x::spans::exclude::services[1]: is no regular expression: missing "
+         "test.yaml:1:54: x::spans::exclude::services[1]: is not a valid regular expression: "
+         "missing "
          "closing parenthesis, at character 2\n"},
         {"{spans: {exclude: {match_type: regexp, attributes: [{key: a, value: '['}]}}}",
-         "test.yaml:1:69: x::spans::exclude::attributes[0]::value: is no regular expression: "
+         "test.yaml:1:69: x::spans::exclude::attributes[0]::value: is not a valid regular "
+         "expression: "
          "missing terminating ] for character class, at character 2\n"},
         {"{spans: {exclude: {match_type: regexp, attributes: [{key: a, value: 1}]}}}",
          "test.yaml:1:69: x::spans::exclude::attributes[0]::value: needs to be a text where "
@@ -575,29 +577,25 @@ static void configs(void **state)
          "5}, services: [a]}}}",
          "warning: test.yaml:1:49: x::spans::include::regexp::cacheenabled: is read and has no "
          "effect: patterns are compiled and not cached\n"
-         "warning: test.yaml:1:69: x::spans::include::regexp::cachemaxnumentries: is read and has "
-         "no effect: patterns are compiled and not cached\n"},
+         "warning: test.yaml:1:69: x::spans::include::regexp::cachemaxnumentries: is read and "
+         "has no effect: patterns are compiled and not cached\n"},
         {"{traces: {span: ['attributes[\"a\"] == 1']}}", ""},
         {"{trace_conditions: ['span.name == \"a\"', name]}",
-         "test.yaml:1:41: x::trace_conditions[1]: at character 1: the path name has to start with "
+         "test.yaml:1:41: x::trace_conditions[1]: at character 1: the path name must start with "
          "span, resource or scope\n"},
         {"{profiles: {profile: ['duration > 1'], resource: ['attributes == nil']}}",
-         "test.yaml:1:51: x::profiles::resource[0]: at character 11: attributes as a whole cannot "
-         "be "
-         "compared: write attributes[\"key\"]\n"
-         "test.yaml:1:23: x::profiles::profile[0]: at character 1: the path duration is none that "
-         "is "
-         "known here\n"},
+         "test.yaml:1:51: x::profiles::resource[0]: at character 11: attributes as a whole "
+         "cannot be compared: write attributes[\"key\"]\n"
+         "test.yaml:1:23: x::profiles::profile[0]: at character 1: the path duration is "
+         "unknown\n"},
         {"{profile_conditions: ['profile.period > 1', 'sample.name == 1']}",
-         "test.yaml:1:45: x::profile_conditions[1]: at character 1: the path sample.name is none "
-         "that "
-         "is known here\n"},
+         "test.yaml:1:45: x::profile_conditions[1]: at character 1: the path sample.name is "
+         "unknown\n"},
         {"{trace_conditions: [{conditions: ['span.name == \"a\"', name]}, {a: b}]}",
          "test.yaml:1:63: x::trace_conditions[1]: must be conditions, or maps with a list of "
          "conditions under \"conditions\"\n"
-         "test.yaml:1:55: x::trace_conditions[0]::conditions[1]: at character 1: the path name has "
-         "to start with "
-         "span, resource or scope\n"},
+         "test.yaml:1:55: x::trace_conditions[0]::conditions[1]: at character 1: the path name "
+         "must start with span, resource or scope\n"},
         {"{traces: {span: ['IsMatch(name, \"a\") == 1']}}",
          "test.yaml:1:18: x::traces::span[0]: at character 20: a function can be == or != true or "
          "false here\n"},
@@ -606,13 +604,12 @@ static void configs(void **state)
          "spans "
          "are\n"},
         {"{trace_conditions: ['spanevent.name == \"a\"', 'span.spanevent == \"a\"']}",
-         "test.yaml:1:21: x::trace_conditions[0]: at character 1: events of spans are not dropped "
-         "here; only whole spans are\n"
-         "test.yaml:1:46: x::trace_conditions[1]: at character 1: the path span.spanevent is none "
-         "that is known here\n"},
+         "test.yaml:1:21: x::trace_conditions[0]: at character 1: events of spans are not "
+         "dropped here; only whole spans are\n"
+         "test.yaml:1:46: x::trace_conditions[1]: at character 1: the path span.spanevent is "
+         "unknown\n"},
         {"{traces: {span: [\"name == 'a'\"]}}",
-         "test.yaml:1:18: x::traces::span[0]: at character 9: a text stands in double quotes "
-         "here\n"},
+         "test.yaml:1:18: x::traces::span[0]: at character 9: a text must be in double quotes\n"},
         {"{traces: {span: ['(name == \"a\"']}}", "test.yaml:1:18: x::traces::span[0]: at character "
                                                  "13: the \"(\" at character 1 has no \")\"\n"},
         {"{traces: {span: ['end_time_unix_nano - start_time_unix_nano > 5']}}",
@@ -622,49 +619,46 @@ static void configs(void **state)
          "here, or "
          "the end\n"},
         {"{traces: {span: ['Len(name) > 3']}}",
-         "test.yaml:1:18: x::traces::span[0]: at character 1: the function Len is not known here; "
-         "IsMatch and IsRootSpan are\n"},
+         "test.yaml:1:18: x::traces::span[0]: at character 1: the function Len is unknown; use "
+         "IsMatch or IsRootSpan\n"},
         {"{traces: {span: ['IsMatch(name, \"(\")']}}",
-         "test.yaml:1:18: x::traces::span[0]: at character 15: the pattern is no regular "
-         "expression: "
-         "missing closing parenthesis, at character 2\n"},
+         "test.yaml:1:18: x::traces::span[0]: at character 15: invalid regular expression: missing "
+         "closing parenthesis, at character 2\n"},
         {"{traces: {span: ['name == \"a', 'name', '', 'name == \"\\d\"']}}",
-         "test.yaml:1:18: x::traces::span[0]: at character 9: the quote that opens here is never "
-         "closed\n"
-         "test.yaml:1:32: x::traces::span[1]: at character 5: a comparison is missing: ==, !=, <, "
-         "<=, > "
-         "or >=\n"
-         "test.yaml:1:40: x::traces::span[2]: at character 1: a path or a literal has to stand "
+         "test.yaml:1:18: x::traces::span[0]: at character 9: the quote that opens here is "
+         "never closed\n"
+         "test.yaml:1:32: x::traces::span[1]: at character 5: a comparison is missing: ==, !=, "
+         "<, <=, > or >=\n"
+         "test.yaml:1:40: x::traces::span[2]: at character 1: a path or a literal is required "
          "here\n"
-         "test.yaml:1:44: x::traces::span[3]: at character 10: this escape is none that a text "
-         "has: "
-         "write \\\\ for a backslash\n"},
+         "test.yaml:1:44: x::traces::span[3]: at character 10: unknown escape; write \\\\ for "
+         "a backslash\n"},
         {"{error_mode: ignore, logs: {}, metrics: {}}",
          "warning: test.yaml:1:2: x::error_mode: is read and has no effect: conditions are "
          "checked at startup and cannot fail later\n"
-         "warning: test.yaml:1:22: x::logs: is read and has no effect: option of "
-         "the Collector for a signal that Braid does not support\n"
-         "warning: test.yaml:1:32: x::metrics: is read and has no effect: option of "
-         "the Collector for a signal that Braid does not support\n"
-         "warning: test.yaml:1:1: x: it has neither include, exclude nor conditions: nothing is "
-         "dropped\n"},
+         "warning: test.yaml:1:22: x::logs: is read and has no effect: option of the Collector "
+         "for a signal that Braid does not support\n"
+         "warning: test.yaml:1:32: x::metrics: is read and has no effect: option of the "
+         "Collector for a signal that Braid does not support\n"
+         "warning: test.yaml:1:1: x: it has neither include, exclude nor conditions: nothing "
+         "is dropped\n"},
         {"{spans: {exclude: {match_type: regexp, libraries: [{name: a}, {name: b, version: "
          "'('}]}}}",
-         "test.yaml:1:82: x::spans::exclude::libraries[1]::version: is no regular expression: "
+         "test.yaml:1:82: x::spans::exclude::libraries[1]::version: is not a valid regular "
+         "expression: "
          "missing closing parenthesis, at character 2\n"},
         {"{profiles: {include: {match_type: regexp, resources: [{key: a, value: '*'}]}}}",
-         "test.yaml:1:71: x::profiles::include::resources[0]::value: is no regular expression: "
+         "test.yaml:1:71: x::profiles::include::resources[0]::value: is not a valid regular "
+         "expression: "
          "quantifier does not follow a repeatable item, at character 1\n"},
         {"{profiles: {exclude: {match_type: strict, sample_types: cpu}}}", ""},
         {"{spans: {include: {match_type: strict}}, profiles: {exclude: {match_type: strict}}, "
          "traces: {span: nothing}}",
          "test.yaml:1:19: x::spans::include: has no criterion, such as services, attributes or "
          "resources\n"
-         "test.yaml:1:62: x::profiles::exclude: has no criterion, such as services, attributes or "
-         "resources\n"
-         "test.yaml:1:100: x::traces::span[0]: at character 1: the path nothing is none that is "
-         "known "
-         "here\n"},
+         "test.yaml:1:62: x::profiles::exclude: has no criterion, such as services, attributes "
+         "or resources\n"
+         "test.yaml:1:100: x::traces::span[0]: at character 1: the path nothing is unknown\n"},
     };
     rig_expect_errors(&br_filter_processor, cases, BR_COUNT(cases));
 }

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Times as text. */
+#pragma once
+
+#include <stdint.h>
+
+#define BR_RFC3339_SIZE 32 /* bytes of the longest result of br_rfc3339, with terminator */
+
+/* Writes a time, in nanoseconds since 1970, as RFC 3339 in UTC (2026-01-31T23:59:59.123Z) with
+ * `digits` digits after the decimal point (0 to 9), cutting off the others. Returns `out`. */
+const char *br_rfc3339(uint64_t unix_ns, unsigned digits, char out[BR_RFC3339_SIZE]);
