@@ -483,6 +483,26 @@ static void receivers_hear_what_processors_want(void **state)
     assert_true(!in2->in_pipeline[BR_TRACES] && in2->in_pipeline[BR_PROFILES]);
 }
 
+/* Only a processor that reads spans makes its receivers list them. */
+static void test_spans_are_not_listed_for_other_processors(void **state)
+{
+    (void)state;
+    run("receivers: {in: }\nprocessors: {pass: }\nexporters: {sink: }\n"
+        "service:\n  pipelines:\n"
+        "    traces: {receivers: [in], processors: [pass], exporters: [sink]}\n");
+    assert_false(bed->receivers[0]->spans_wanted);
+}
+
+/* Spans are listed for traces, not for profiles that the same processor gets. */
+static void test_spans_are_not_listed_for_profiles(void **state)
+{
+    (void)state;
+    run("receivers: {in: }\nprocessors: {hold: }\nexporters: {sink: }\n"
+        "service:\n  pipelines:\n"
+        "    profiles: {receivers: [in], processors: [hold], exporters: [sink]}\n");
+    assert_false(bed->receivers[0]->spans_wanted);
+}
+
 static void extensions_live_in_the_first_worker_only(void **state)
 {
     (void)state;
@@ -617,6 +637,8 @@ SUITE(graph)
         TEST(signals_go_their_own_ways),
         TEST(a_signal_without_pipeline_is_rejected),
         TEST(receivers_hear_what_processors_want),
+        TEST(test_spans_are_not_listed_for_other_processors),
+        TEST(test_spans_are_not_listed_for_profiles),
         TEST(extensions_live_in_the_first_worker_only),
         TEST(a_create_that_fails_leaves_nothing),
         TEST(a_start_that_fails_can_be_freed),

@@ -222,8 +222,29 @@ static void test_messages(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* Advice is about exporters that a pipeline uses, not about an endpoint that nothing connects to.
+ */
+static void test_no_advice_about_unused_exporters(void **state)
+{
+    static const char text[] =
+        "yaml:" RECEIVERS "exporters: {debug: , otlp: {endpoint: 'localhost:2'}}\n"
+        "service: {pipelines: {traces: {receivers: [otlp], exporters: "
+        "[debug]}}}\n";
+    const char *uris[] = {text};
+    struct br_config_sources sources = {.uris = uris, .n_uris = 1, .getenv = no_env};
+    struct br_config *config = NULL;
+    struct br_errs errs = {0};
+    (void)state;
+    assert_int_equal(br_config_load(&sources, br_components, &config, &errs), 0);
+    for (size_t i = 0; i < errs.n_warnings; i++)
+        assert_null(strstr(errs.warnings[i].text, "TLS is on"));
+    br_config_free(config);
+    br_errs_release(&errs);
+}
+
 SUITE(messages)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_messages)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_messages),
+                                       cmocka_unit_test(test_no_advice_about_unused_exporters)};
     return RUN(tests, NULL, NULL);
 }

@@ -484,6 +484,24 @@ static void ends_by_itself(void **state)
     end(&f);
 }
 
+/* An override whose time is over is freed then, not only by the next request. */
+static void test_is_freed_at_its_end(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, CONFIG);
+    f.t.all = true;
+    expect(&f, "POST", PATH, "{\"service\":\"a\",\"duration\":\"2m\"}", 201, "");
+    expect(&f, "POST", PATH, MINUTE, 201, "");
+    for (int minute = 1; minute <= 2; minute++) {
+        fake_host_advance(f.rig.h, 59999);
+        size_t live = br_mem_live();
+        fake_host_advance(f.rig.h, 1);
+        assert_true(br_mem_live() < live);
+    }
+    end(&f);
+}
+
 static void is_ended(void **state)
 {
     struct fixture f;
@@ -806,7 +824,7 @@ SUITE(control)
         cmocka_unit_test(clients_may_go_away),   cmocka_unit_test(destroyed_with_requests),
         cmocka_unit_test(not_at_the_end),        cmocka_unit_test(without_memory),
         cmocka_unit_test(wrong_configs),         cmocka_unit_test(the_token_is_not_printed),
-        cmocka_unit_test(cannot_listen),
+        cmocka_unit_test(cannot_listen),         cmocka_unit_test(test_is_freed_at_its_end),
     };
     return RUN(tests, NULL, NULL);
 }

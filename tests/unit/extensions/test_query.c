@@ -586,6 +586,35 @@ static void every_answer_is_whole_or_an_error(void **state)
     end_stored(&f);
 }
 
+/* Names are those of the time that is asked about: the items' time is in ALL, not before it. */
+static void test_names_have_a_time_range(void **state)
+{
+    static const struct {
+        const char *body;
+        bool found;
+    } cases[] = {
+        {"{" ALL "}", true},
+        {"{\"start\":1767225590000,\"end\":1767225591000}", false},
+        {"{\"start\":1767225620000,\"end\":1767225630000}", false},
+    };
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{}");
+    write_items(&f);
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct fake_request *r = fake_request_new(f.rig.h, "query", METHOD("LabelNames"));
+        fake_request_method(r, "POST");
+        fake_request_header(r, "content-type", "application/json");
+        fake_request_send(r, cases[i].body, strlen(cases[i].body));
+        fake_host_turn(f.rig.h);
+        assert_int_equal(fake_request_reply(r)->status, 200);
+        if (!strstr(fake_request_reply(r)->body, "service_name") == cases[i].found)
+            fail_msg("%s gave %s", cases[i].body, fake_request_reply(r)->body);
+        fake_request_free(r);
+    }
+    end_stored(&f);
+}
+
 static struct fake_request *begin_slice(struct stored *f)
 {
     struct fake_request *r = begin_get(f, "/api/braid/slice");
@@ -674,6 +703,7 @@ SUITE(query)
         cmocka_unit_test(ends_what_nobody_waits_for),
         cmocka_unit_test(may_be_destroyed_under_way),
         cmocka_unit_test(streams_until_the_end),
+        cmocka_unit_test(test_names_have_a_time_range),
         cmocka_unit_test(who_reads_slowly_makes_room),
         cmocka_unit_test(answers_have_a_share_of_the_memory),
         cmocka_unit_test(tails_take_no_place_of_others),

@@ -326,6 +326,41 @@ static void compares(void **state)
     expect_all(cases, BR_COUNT(cases));
 }
 
+/* Numbers of a nested set: a walk through the tree counts each span when it enters it (left) and
+ * when it leaves it (right). Here: 0 (1 (2 (3 (4 5) 6) 7) (8 9) 10) in the order of time. */
+static void test_nested_sets(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{nestedSetLeft = 1}", "0"},
+        {"{nestedSetLeft = 8}", "4"},
+        {"{nestedSetLeft >= 3 && nestedSetLeft <= 4}", "23"},
+        {"{nestedSetLeft < 1}", ""},
+        {"{nestedSetRight = 10}", "0"},
+        {"{nestedSetRight = 5}", "3"},
+    };
+    (void)state;
+    expect_all(cases, BR_COUNT(cases));
+}
+
+static void test_attributes_of_links(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{link.reason = \"retry\"}", "3"},
+        {"{link.reason != nil}", "3"},
+        {"{event.reason != nil || span.reason != nil}", ""},
+    };
+    struct wire *span = &spans[3], before = *span;
+    struct br_pool *pool = br_pool_new(0);
+    (void)state;
+    *span = made(pool, &opentelemetry__proto__trace__v1__span__descriptor,
+                 "{'links': [{'attributes': [{'key': 'reason', 'value': {'stringValue': "
+                 "'retry'}}]}]}");
+    expect_all(cases, BR_COUNT(cases));
+    free(span->data);
+    *span = before;
+    br_pool_free(pool);
+}
+
 static void relates(void **state)
 {
     static const char *const cases[][2] = {
@@ -679,6 +714,8 @@ SUITE(traceql)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(compares),
+        cmocka_unit_test(test_nested_sets),
+        cmocka_unit_test(test_attributes_of_links),
         cmocka_unit_test(relates),
         cmocka_unit_test(goes_through_circles_once),
         cmocka_unit_test(relates_and_groups),

@@ -229,6 +229,34 @@ static void test_lasting_in_a_query(void **state)
     assert_int_equal(store_rig_usage(rig).n_damaged, 0);
 }
 
+static int disk_is_full(sqlite3_file *file, const void *data, int len, sqlite3_int64 at)
+{
+    (void)file;
+    (void)data;
+    (void)len;
+    (void)at;
+    return SQLITE_FULL;
+}
+
+/* A full disk has a code of its own, because space may come back. */
+static void test_full_disk(void **state)
+{
+    struct store_rig *rig = *state;
+    disk_begin(NULL);
+    must_reopen(rig);
+    must_write(rig, SPANS, 10); /* opens the files, so that their methods are known */
+    for (size_t i = 0; i < BR_COUNT(disk.kinds); i++)
+        disk.kinds[i].methods.xWrite = disk_is_full;
+    assert_int_equal(store_rig_items(rig, BR_TRACES, SPANS + 10, 10), BR_EFULL);
+    assert_int_equal(rig->err.code, BR_EFULL);
+    for (size_t i = 0; i < BR_COUNT(disk.kinds); i++)
+        if (disk.kinds[i].real)
+            disk.kinds[i].methods.xWrite = disk.kinds[i].real->xWrite;
+    must_write(rig, SPANS + 10, 10);
+    check(rig, SPANS + 20, 0, 0);
+    must_reopen(rig);
+}
+
 /* --- What is not ours ------------------------------------------------------------------------ */
 
 static void run_sql(const char *path, const char *text)
@@ -674,6 +702,7 @@ SUITE(store_faults)
                                        TEST(test_numbers_wrap),
                                        TEST(test_index_cut),
                                        TEST(test_slice_during_retention),
+                                       TEST(test_full_disk),
                                        TEST(test_few_descriptors)};
     return RUN(tests, NULL, NULL);
 }
