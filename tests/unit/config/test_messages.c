@@ -242,9 +242,33 @@ static void test_no_advice_about_unused_exporters(void **state)
     br_errs_release(&errs);
 }
 
+/* A pipeline with an unknown key has its lists checked all the same, so that one run reports all.
+ */
+static void test_all_errors_of_a_pipeline(void **state)
+{
+    static const char text[] = "yaml:" RECEIVERS "exporters: {otlp: {endpoint: 'http://a:1'}}\n"
+                               "service: {pipelines: {traces: {receivers: [nowhere], exporters: "
+                               "[otlp], sinks: [otlp]}}}\n";
+    const char *uris[] = {text};
+    struct br_config_sources sources = {.uris = uris, .n_uris = 1, .getenv = no_env};
+    struct br_config *config = NULL;
+    struct br_errs errs = {0};
+    bool key = false, receiver = false;
+    (void)state;
+    assert_int_equal(br_config_load(&sources, br_components, &config, &errs), BR_EINVAL);
+    for (size_t i = 0; i < errs.n_errors; i++) {
+        key = key || strstr(errs.errors[i].text, "sinks") != NULL;
+        receiver = receiver || strstr(errs.errors[i].text, "nowhere") != NULL;
+    }
+    assert_true(key && receiver);
+    br_config_free(config);
+    br_errs_release(&errs);
+}
+
 SUITE(messages)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_messages),
-                                       cmocka_unit_test(test_no_advice_about_unused_exporters)};
+                                       cmocka_unit_test(test_no_advice_about_unused_exporters),
+                                       cmocka_unit_test(test_all_errors_of_a_pipeline)};
     return RUN(tests, NULL, NULL);
 }

@@ -837,39 +837,6 @@ static void without_memory_nothing_is_left_lying(void **state)
     }
 }
 
-/* The weight of all data is the sum of what has not ended, also when pieces cannot be made. */
-static void weighed_without_memory(void *arg)
-{
-    const enum br_signal *signal = arg;
-    size_t weight = 0;
-    struct bed *b;
-    setup((void **)&b);
-    b->config.weight = &weight;
-    b->config.max_size = 10;
-    fault_start();
-    make(b, *signal);
-    for (uint64_t i = 0; b->batcher && i < 3; i++) {
-        struct br_item *item = fake_tally_item(&b->fake.tally, &b->fake.h->host, *signal, i * 6, 6);
-        if (item) {
-            item->weight = 6;
-            br_batcher_add(b->batcher, item);
-        }
-    }
-    fake_host_advance(b->fake.h, 1150);
-    fault_stop();
-    fake_host_advance(b->fake.h, 20000);
-    assert_true(!b->batcher || br_batcher_idle(b->batcher));
-    assert_int_equal(weight, 0);
-    teardown((void **)&b);
-}
-
-static void test_weights_without_memory(void **state)
-{
-    (void)state;
-    for (enum br_signal signal = BR_TRACES; signal <= BR_PROFILES; signal++)
-        fault_each("weights of a batch", weighed_without_memory, &signal);
-}
-
 /* --- What is too large ------------------------------------------------------------------------ */
 
 static void on_large_done(struct br_item *item, void *arg)
@@ -1084,7 +1051,6 @@ SUITE(batch)
         TEST(freed_late_it_tells_the_senders),
         cmocka_unit_test(everything_arrives_once_or_somebody_was_told),
         cmocka_unit_test(without_memory_nothing_is_left_lying),
-        cmocka_unit_test(test_weights_without_memory),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -229,13 +229,20 @@ static void test_lasting_in_a_query(void **state)
     assert_int_equal(store_rig_usage(rig).n_damaged, 0);
 }
 
-static int disk_is_full(sqlite3_file *file, const void *data, int len, sqlite3_int64 at)
+static bool disk_is_full;
+
+static int disk_write(sqlite3_file *file, const void *data, int len, sqlite3_int64 offset)
 {
-    (void)file;
-    (void)data;
-    (void)len;
-    (void)at;
-    return SQLITE_FULL;
+    return disk_is_full ? SQLITE_FULL : disk.kinds[0].real->xWrite(file, data, len, offset);
+}
+
+static int disk_open_to_write(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags,
+                              int *ret)
+{
+    int rc = disk_open(vfs, name, file, flags, ret);
+    for (size_t i = 0; i < BR_COUNT(disk.kinds); i++)
+        disk.kinds[i].methods.xWrite = disk_write;
+    return rc;
 }
 
 /* A full disk has a code of its own, because space may come back. */
@@ -243,18 +250,15 @@ static void test_full_disk(void **state)
 {
     struct store_rig *rig = *state;
     disk_begin(NULL);
+    disk.vfs->xOpen = disk_open_to_write;
     must_reopen(rig);
-    must_write(rig, SPANS, 10); /* opens the files, so that their methods are known */
-    for (size_t i = 0; i < BR_COUNT(disk.kinds); i++)
-        disk.kinds[i].methods.xWrite = disk_is_full;
+    must_write(rig, SPANS, 10);
+    disk_is_full = true;
     assert_int_equal(store_rig_items(rig, BR_TRACES, SPANS + 10, 10), BR_EFULL);
     assert_int_equal(rig->err.code, BR_EFULL);
-    for (size_t i = 0; i < BR_COUNT(disk.kinds); i++)
-        if (disk.kinds[i].real)
-            disk.kinds[i].methods.xWrite = disk.kinds[i].real->xWrite;
+    disk_is_full = false;
     must_write(rig, SPANS + 10, 10);
     check(rig, SPANS + 20, 0, 0);
-    must_reopen(rig);
 }
 
 /* --- What is not ours ------------------------------------------------------------------------ */
