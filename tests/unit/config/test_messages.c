@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The usual mistakes, and for each the line that names it: place, path, problem, and the way out.
  */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "app/config.h"
 #include "app/registry.h"
 #include "base/mem.h"
@@ -265,10 +269,41 @@ static void test_all_errors_of_a_pipeline(void **state)
     br_errs_release(&errs);
 }
 
+/* A file of 1 MiB is read, a byte more is an error. */
+static void test_size_of_a_file(void **state)
+{
+    static const char config_text[] =
+        RECEIVERS "exporters: {otlp: {endpoint: 'http://a:1'}}\n" SERVICE;
+    char uri[64] = "file:/tmp/braid-config-XXXXXX";
+    const char *uris[] = {uri};
+    (void)state;
+    int fd = mkstemp(uri + strlen("file:"));
+    assert_true(fd >= 0);
+    FILE *file = fdopen(fd, "w");
+    assert_non_null(file);
+    (void)fputs(config_text, file);
+    for (size_t at = sizeof config_text - 1; at < 1u << 20; at++)
+        (void)fputc(at % 100 ? '#' : '\n', file);
+    for (int more = 0; more < 2; more++) {
+        struct br_config_sources sources = {.uris = uris, .n_uris = 1, .getenv = no_env};
+        struct br_config *config = NULL;
+        struct br_errs errs = {0};
+        assert_int_equal(fflush(file), 0);
+        assert_int_equal(br_config_load(&sources, br_components, &config, &errs) != 0, more);
+        if (more)
+            assert_non_null(strstr(errs.errors[0].text, "larger than 1 MiB"));
+        br_config_free(config);
+        br_errs_release(&errs);
+        (void)fputc('#', file);
+    }
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(unlink(uri + strlen("file:")), 0);
+}
+
 SUITE(messages)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_messages),
-                                       cmocka_unit_test(test_no_advice_about_unused_exporters),
-                                       cmocka_unit_test(test_all_errors_of_a_pipeline)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_no_advice_about_unused_exporters),
+        cmocka_unit_test(test_all_errors_of_a_pipeline), cmocka_unit_test(test_size_of_a_file)};
     return RUN(tests, NULL, NULL);
 }
