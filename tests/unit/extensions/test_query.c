@@ -615,6 +615,20 @@ static void test_names_have_a_time_range(void **state)
     end_stored(&f);
 }
 
+static void test_an_unknown_sort_is_refused(void **state)
+{
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{}");
+    struct fake_request *r = begin_get(&f, "/api/braid/spans?sort=size");
+    fake_host_turn(f.rig.h);
+    assert_int_equal(fake_request_reply(r)->status, 400);
+    assert_non_null(
+        strstr(fake_request_reply(r)->body, "must be duration, start or cpu, got \\\"size\\\""));
+    fake_request_free(r);
+    end_stored(&f);
+}
+
 static struct fake_request *begin_slice(struct stored *f)
 {
     struct fake_request *r = begin_get(f, "/api/braid/slice");
@@ -704,6 +718,7 @@ SUITE(query)
         cmocka_unit_test(may_be_destroyed_under_way),
         cmocka_unit_test(streams_until_the_end),
         cmocka_unit_test(test_names_have_a_time_range),
+        cmocka_unit_test(test_an_unknown_sort_is_refused),
         cmocka_unit_test(who_reads_slowly_makes_room),
         cmocka_unit_test(answers_have_a_share_of_the_memory),
         cmocka_unit_test(tails_take_no_place_of_others),
