@@ -96,6 +96,15 @@ def test_nothing_is_written_over(kept, tmp_path):
     assert (tmp_path / "slice").read_text() == "mine"
 
 
+@pytest.mark.parametrize("words, wrong", [
+    (["--nonsense", "slice"], "--nonsense"), (["slice", "another"], "another"), (["slice", "--directory"], "--directory"),
+])
+def test_wrong_words_are_named(tmp_path, words, wrong):
+    done = subprocess.run([BINARY, "save", *words], capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
+    assert done.returncode != 0 and "unknown or incomplete argument" in done.stderr and wrong in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def slice_url(running, query=""):
     return f"http://{running.address('http', node='extension/query')}/api/braid/slice{query}"
 

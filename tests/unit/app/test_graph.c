@@ -487,6 +487,26 @@ static void receivers_learn_the_needs_of_processors(void **state)
     assert_true(!in2->in_pipeline[BR_TRACES] && in2->in_pipeline[BR_PROFILES]);
 }
 
+/* Only a processor that reads spans makes its receivers list them. */
+static void test_spans_are_not_listed_for_other_processors(void **state)
+{
+    (void)state;
+    run("receivers: {in: }\nprocessors: {pass: }\nexporters: {sink: }\n"
+        "service:\n  pipelines:\n"
+        "    traces: {receivers: [in], processors: [pass], exporters: [sink]}\n");
+    assert_false(bed->receivers[0]->spans_wanted);
+}
+
+/* Spans are listed for traces, not for profiles that the same processor gets. */
+static void test_spans_are_not_listed_for_profiles(void **state)
+{
+    (void)state;
+    run("receivers: {in: }\nprocessors: {hold: }\nexporters: {sink: }\n"
+        "service:\n  pipelines:\n"
+        "    profiles: {receivers: [in], processors: [hold], exporters: [sink]}\n");
+    assert_false(bed->receivers[0]->spans_wanted);
+}
+
 static void extensions_run_in_the_first_worker_only(void **state)
 {
     (void)state;
@@ -623,6 +643,8 @@ SUITE(graph)
         TEST(receivers_learn_the_needs_of_processors),
         TEST(extensions_run_in_the_first_worker_only),
         TEST(a_failed_create_releases_everything),
+        TEST(test_spans_are_not_listed_for_other_processors),
+        TEST(test_spans_are_not_listed_for_profiles),
         TEST(a_start_that_fails_can_be_freed),
         TEST(a_wrapped_exporter_is_queued_and_retried),
         TEST(destroyed_with_items_everywhere),

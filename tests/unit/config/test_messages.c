@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Common mistakes, each with the line that reports it: place, path, problem, and what would be
  * right. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "app/config.h"
 #include "app/registry.h"
 #include "base/mem.h"
@@ -226,8 +230,84 @@ static void test_messages(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* Advice is about exporters that a pipeline uses, not about an endpoint that nothing connects to.
+ */
+static void test_no_advice_about_unused_exporters(void **state)
+{
+    static const char text[] =
+        "yaml:" RECEIVERS "exporters: {debug: , otlp: {endpoint: 'localhost:2'}}\n"
+        "service: {pipelines: {traces: {receivers: [otlp], exporters: "
+        "[debug]}}}\n";
+    const char *uris[] = {text};
+    struct br_config_sources sources = {.uris = uris, .n_uris = 1, .getenv = no_env};
+    struct br_config *config = NULL;
+    struct br_errs errs = {0};
+    (void)state;
+    assert_int_equal(br_config_load(&sources, br_components, &config, &errs), 0);
+    for (size_t i = 0; i < errs.n_warnings; i++)
+        assert_null(strstr(errs.warnings[i].text, "TLS is on"));
+    br_config_free(config);
+    br_errs_release(&errs);
+}
+
+/* A pipeline with an unknown key has its lists checked all the same, so that one run reports all.
+ */
+static void test_all_errors_of_a_pipeline(void **state)
+{
+    static const char text[] = "yaml:" RECEIVERS "exporters: {otlp: {endpoint: 'http://a:1'}}\n"
+                               "service: {pipelines: {traces: {receivers: [nowhere], exporters: "
+                               "[otlp], sinks: [otlp]}}}\n";
+    const char *uris[] = {text};
+    struct br_config_sources sources = {.uris = uris, .n_uris = 1, .getenv = no_env};
+    struct br_config *config = NULL;
+    struct br_errs errs = {0};
+    bool key = false, receiver = false;
+    (void)state;
+    assert_int_equal(br_config_load(&sources, br_components, &config, &errs), BR_EINVAL);
+    for (size_t i = 0; i < errs.n_errors; i++) {
+        key = key || strstr(errs.errors[i].text, "sinks") != NULL;
+        receiver = receiver || strstr(errs.errors[i].text, "nowhere") != NULL;
+    }
+    assert_true(key && receiver);
+    br_config_free(config);
+    br_errs_release(&errs);
+}
+
+/* A file of 1 MiB is read, a byte more is an error. */
+static void test_size_of_a_file(void **state)
+{
+    static const char config_text[] =
+        RECEIVERS "exporters: {otlp: {endpoint: 'http://a:1'}}\n" SERVICE;
+    char uri[64] = "file:/tmp/braid-config-XXXXXX";
+    const char *uris[] = {uri};
+    (void)state;
+    int fd = mkstemp(uri + strlen("file:"));
+    assert_true(fd >= 0);
+    FILE *file = fdopen(fd, "w");
+    assert_non_null(file);
+    (void)fputs(config_text, file);
+    for (size_t at = sizeof config_text - 1; at < 1u << 20; at++)
+        (void)fputc(at % 100 ? '#' : '\n', file);
+    for (int more = 0; more < 2; more++) {
+        struct br_config_sources sources = {.uris = uris, .n_uris = 1, .getenv = no_env};
+        struct br_config *config = NULL;
+        struct br_errs errs = {0};
+        assert_int_equal(fflush(file), 0);
+        assert_int_equal(br_config_load(&sources, br_components, &config, &errs) != 0, more);
+        if (more)
+            assert_non_null(strstr(errs.errors[0].text, "larger than 1 MiB"));
+        br_config_free(config);
+        br_errs_release(&errs);
+        (void)fputc('#', file);
+    }
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(unlink(uri + strlen("file:")), 0);
+}
+
 SUITE(messages)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_messages)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_no_advice_about_unused_exporters),
+        cmocka_unit_test(test_all_errors_of_a_pipeline), cmocka_unit_test(test_size_of_a_file)};
     return RUN(tests, NULL, NULL);
 }

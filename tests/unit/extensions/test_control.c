@@ -490,6 +490,24 @@ static void overrides_end_at_their_time(void **state)
     end(&f);
 }
 
+/* An override whose time is over is freed then, not only by the next request. */
+static void test_is_freed_at_its_end(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, CONFIG);
+    f.t.all = true;
+    expect_answer(&f, "POST", PATH, "{\"service\":\"a\",\"duration\":\"2m\"}", 201, "");
+    expect_answer(&f, "POST", PATH, MINUTE, 201, "");
+    for (int minute = 1; minute <= 2; minute++) {
+        fake_host_advance(f.rig.h, 59999);
+        size_t live = br_mem_live();
+        fake_host_advance(f.rig.h, 1);
+        assert_true(br_mem_live() < live);
+    }
+    end(&f);
+}
+
 static void overrides_can_be_withdrawn(void **state)
 {
     struct fixture f;
@@ -826,6 +844,7 @@ SUITE(control)
         cmocka_unit_test(wrong_configs),
         cmocka_unit_test(the_token_is_not_printed),
         cmocka_unit_test(cannot_listen),
+        cmocka_unit_test(test_is_freed_at_its_end),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -591,6 +591,49 @@ static void answers_are_complete_or_errors(void **state)
     end_stored(&f);
 }
 
+/* Names are those of the time that is asked about: the items' time is in ALL, not before it. */
+static void test_names_have_a_time_range(void **state)
+{
+    static const struct {
+        const char *body;
+        bool found;
+    } cases[] = {
+        {"{" ALL "}", true},
+        {"{\"start\":1767225590000,\"end\":1767225591000}", false},
+        {"{\"start\":1767225620000,\"end\":1767225630000}", false},
+    };
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{}");
+    write_items(&f);
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct fake_request *r = fake_request_new(f.rig.h, "query", METHOD("LabelNames"));
+        fake_request_method(r, "POST");
+        fake_request_header(r, "content-type", "application/json");
+        fake_request_send(r, cases[i].body, strlen(cases[i].body));
+        fake_host_turn(f.rig.h);
+        assert_int_equal(fake_request_reply(r)->status, 200);
+        if (!strstr(fake_request_reply(r)->body, "service_name") == cases[i].found)
+            fail_msg("%s gave %s", cases[i].body, fake_request_reply(r)->body);
+        fake_request_free(r);
+    }
+    end_stored(&f);
+}
+
+static void test_an_unknown_sort_is_refused(void **state)
+{
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{}");
+    struct fake_request *r = begin_get(&f, "/api/braid/spans?sort=size");
+    fake_host_turn(f.rig.h);
+    assert_int_equal(fake_request_reply(r)->status, 400);
+    assert_non_null(
+        strstr(fake_request_reply(r)->body, "must be duration, start or cpu, got \\\"size\\\""));
+    fake_request_free(r);
+    end_stored(&f);
+}
+
 static struct fake_request *begin_slice(struct stored *f)
 {
     struct fake_request *r = begin_get(f, "/api/braid/slice");
@@ -681,6 +724,8 @@ SUITE(query)
         cmocka_unit_test(may_be_destroyed_during_a_query),
         cmocka_unit_test(streams_end_with_the_server),
         cmocka_unit_test(slow_readers_are_replaced),
+        cmocka_unit_test(test_names_have_a_time_range),
+        cmocka_unit_test(test_an_unknown_sort_is_refused),
         cmocka_unit_test(answers_have_a_share_of_the_memory),
         cmocka_unit_test(tails_have_a_separate_limit),
         cmocka_unit_test(a_connection_may_have_half_of_the_answers),

@@ -414,6 +414,36 @@ static void a_replacement_may_be_empty(void **state)
     fake_host_turn(h);
 }
 
+/* Replaces each span by three of its own content. */
+static int split_in_three(void *arg, struct br_visit *visit)
+{
+    struct wire *out = arg;
+    wire_free(out);
+    *out = (struct wire){0};
+    for (int i = 0; i < 3; i++) {
+        wire_len(out, 2, visit->body, visit->len); /* ScopeSpans.spans */
+    }
+    visit->out = (struct br_addition){out->data, out->len};
+    visit->n_out = 3;
+    return BR_SPLIT;
+}
+
+static void test_a_split_adds_records(void **state)
+{
+    struct fake_host *h = *state;
+    struct wire made = {0};
+    struct br_item *item = items_new(&h->host, BR_TRACES, 1, 10);
+    assert_int_equal(br_item_rewrite(item, ITEMS, split_in_three, &made), 0);
+    assert_int_equal(item->n_records, 30);
+    assert_int_equal(item->parts[0].n_records + item->parts[1].n_records, 30);
+    struct wire bytes = gen_written(item);
+    check_walked(item, &bytes);
+    wire_free(&bytes);
+    wire_free(&made);
+    br_item_done(item);
+    fake_host_turn(h);
+}
+
 static void a_replaced_resource_is_kept(void **state)
 {
     struct fake_host *h = *state;
@@ -659,6 +689,7 @@ SUITE(rewrite)
         TEST(emptied_resources_are_dropped),
         TEST(empty_messages_are_kept),
         TEST(a_replacement_may_be_empty),
+        TEST(test_a_split_adds_records),
         TEST(a_replaced_resource_is_kept),
         TEST(a_failure_does_not_change_the_item),
         TEST(a_scope_cannot_be_dropped),

@@ -753,6 +753,34 @@ static void no_memory(void **state)
         3, 100);
 }
 
+/* A condition of the Collector that Braid does not support has an error of its own, because
+ * --skip-unsupported accepts it; the message is the first one. */
+static void test_conditions_of_events_are_unsupported(void **state)
+{
+    static const struct {
+        const char *text;
+        int rc;
+    } cases[] = {
+        {"spanevent.name == \"a\"", BR_EUNSUPPORTED},
+        {"span.name == \"a\" and spanevent.name == \"a\"", BR_EUNSUPPORTED},
+        {"span.nothing == \"a\"", BR_EINVAL},
+        {"span.nothing == \"a\" and spanevent.name == \"a\"", BR_EINVAL},
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct br_conditions conditions = {.count = 0};
+        struct br_arena arena;
+        struct br_err err = {0};
+        br_arena_init(&arena, 0);
+        int rc = br_conditions_add(&conditions, cases[i].text, BR_TRACES, BR_CONDITION_NAMED,
+                                   &arena, &err);
+        if (rc != cases[i].rc)
+            fail_msg("%s gave %d: %s", cases[i].text, rc, err.text);
+        br_conditions_release(&conditions);
+        br_arena_release(&arena);
+    }
+}
+
 SUITE(filter)
 {
     const struct CMUnitTest tests[] = {
@@ -764,6 +792,7 @@ SUITE(filter)
         cmocka_unit_test(matching_has_a_time_limit),
         cmocka_unit_test(conditions),
         cmocka_unit_test(the_depth_of_conditions_is_limited),
+        cmocka_unit_test(test_conditions_of_events_are_unsupported),
         cmocka_unit_test(conditions_on_shared_values),
         cmocka_unit_test(no_memory),
     };

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "processors/redaction/db.h"
+#include "processors/redaction/url.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -624,6 +625,37 @@ static void deep_statements(void **state)
     assert_int_equal(redact_db_clean(REDACT_DB_ES, false, text, 200, out), 200);
 }
 
+/* `_` and bytes from 0x80 on belong to words in SQL: what stands beside them is no literal. */
+static void test_sql_words_with_underscores_and_umlauts(void **state)
+{
+    static const char text[] = "SELECT _true, null_ FROM \xc3\xbctrue";
+    uint8_t out[3 * sizeof text];
+    (void)state;
+    for (int mysql = 0; mysql < 2; mysql++) {
+        size_t len =
+            redact_db_clean(REDACT_DB_SQL, mysql, (const uint8_t *)text, strlen(text), out);
+        assert_int_equal(len, strlen(text));
+        assert_memory_equal(out, text, len);
+    }
+}
+
+/* A segment of seven hex digits is the abbreviation of a commit; six may be an English word. */
+static void test_hex_segments_of_urls(void **state)
+{
+    static const char *const cases[][2] = {{"/facade", "/facade"},
+                                           {"/defaced", "/*"},
+                                           {"/defacer", "/defacer"},
+                                           {"/facades/x", "/facades/x"}};
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        uint8_t out[32];
+        const char *text = cases[i][0], *clean = cases[i][1];
+        size_t len = redact_url_clean((const uint8_t *)text, strlen(text), out);
+        assert_int_equal(len, strlen(clean));
+        assert_memory_equal(out, clean, len);
+    }
+}
+
 SUITE(redaction)
 {
     const struct CMUnitTest tests[] = {
@@ -647,6 +679,8 @@ SUITE(redaction)
         cmocka_unit_test(unusual_requests),
         cmocka_unit_test(statements_of_any_form),
         cmocka_unit_test(deep_statements),
+        cmocka_unit_test(test_sql_words_with_underscores_and_umlauts),
+        cmocka_unit_test(test_hex_segments_of_urls),
         cmocka_unit_test(configs),
         cmocka_unit_test(without_memory),
     };

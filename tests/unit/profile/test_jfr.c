@@ -469,6 +469,41 @@ static void test_encodings(void **state)
     }
 }
 
+/* The characters at which UTF-8 becomes longer (Unicode 16.0, table 3-6), as JFR's UTF-16 strings:
+ * the encoding 4, the number of code units, and each of them. */
+static void test_lengths_of_utf8(void **state)
+{
+    static const struct {
+        uint32_t n_units, units[2];
+        const char *text;
+    } cases[] = {
+        {1, {0x7f}, "\x7f"},
+        {1, {0x80}, "\xc2\x80"},
+        {1, {0x7ff}, "\xdf\xbf"},
+        {1, {0x800}, "\xe0\xa0\x80"},
+        {1, {0xffff}, "\xef\xbf\xbf"},
+        {2, {0xd800, 0xdc00}, "\xf0\x90\x80\x80"},
+        {2, {0xdbff, 0xdfff}, "\xf4\x8f\xbf\xbf"},
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct wire w = {0};
+        struct br_str text = {0};
+        for (unsigned k = 0; k < BR_JFR_HEADER; k++)
+            wire_byte(&w, 0);
+        wire_byte(&w, 4);
+        wire_number(&w, cases[i].n_units);
+        for (uint32_t k = 0; k < cases[i].n_units; k++)
+            wire_number(&w, cases[i].units[k]);
+        const struct br_jfr_chunk chunk = {.data = w.data, .size = (uint32_t)w.len, .packed = true};
+        br_jfr_text(&chunk, BR_JFR_HEADER, &text);
+        assert_int_equal(text.len, strlen(cases[i].text));
+        assert_memory_equal(text.data, cases[i].text, text.len);
+        br_str_release(&text);
+        wire_free(&w);
+    }
+}
+
 /* Equal samples in two chunks become one sample if a Pyroscope client sent them, and stay two in
  * other uploads. */
 static void test_equal_samples(void **state)
@@ -741,6 +776,7 @@ SUITE(jfr)
         cmocka_unit_test(test_events_ahead),
         cmocka_unit_test(test_corpus),
         cmocka_unit_test(test_merge_name),
+        cmocka_unit_test(test_lengths_of_utf8),
     };
     return RUN(tests, request_setup, request_teardown);
 }

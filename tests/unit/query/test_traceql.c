@@ -330,6 +330,41 @@ static void comparisons(void **state)
     expect_all(cases, BR_COUNT(cases));
 }
 
+/* Numbers of a nested set: a walk through the tree counts each span when it enters it (left) and
+ * when it leaves it (right). Here: 0 (1 (2 (3 (4 5) 6) 7) (8 9) 10) in the order of time. */
+static void test_nested_sets(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{nestedSetLeft = 1}", "0"},
+        {"{nestedSetLeft = 8}", "4"},
+        {"{nestedSetLeft >= 3 && nestedSetLeft <= 4}", "23"},
+        {"{nestedSetLeft < 1}", ""},
+        {"{nestedSetRight = 10}", "0"},
+        {"{nestedSetRight = 5}", "3"},
+    };
+    (void)state;
+    expect_all(cases, BR_COUNT(cases));
+}
+
+static void test_attributes_of_links(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{link.reason = \"retry\"}", "3"},
+        {"{link.reason != nil}", "3"},
+        {"{event.reason != nil || span.reason != nil}", ""},
+    };
+    struct wire *span = &spans[3], before = *span;
+    struct br_pool *pool = br_pool_new(0);
+    (void)state;
+    *span = encode_falling(pool, &opentelemetry__proto__trace__v1__span__descriptor,
+                 "{'links': [{'attributes': [{'key': 'reason', 'value': {'stringValue': "
+                 "'retry'}}]}]}");
+    expect_all(cases, BR_COUNT(cases));
+    free(span->data);
+    *span = before;
+    br_pool_free(pool);
+}
+
 static void structural_operators(void **state)
 {
     static const char *const cases[][2] = {
@@ -690,6 +725,8 @@ SUITE(traceql)
         cmocka_unit_test(invalid_queries_are_rejected),
         cmocka_unit_test(the_size_of_a_query_is_limited),
         cmocka_unit_test(the_time_of_a_pattern_is_limited),
+        cmocka_unit_test(test_nested_sets),
+        cmocka_unit_test(test_attributes_of_links),
         cmocka_unit_test(a_pattern_is_matched_once_with_each_text),
         cmocka_unit_test(a_span_is_read_once),
         cmocka_unit_test(the_store_gets_a_filter),

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "ingest/pieces.h"
+#include "receivers/pprof/taken.h"
 #include "tests/support/fault.h"
 #include "tests/support/pprof_wire.h"
 #include "tests/support/receiver_rig.h"
@@ -307,6 +308,36 @@ static void test_a_restart_reads_no_file_twice(void **state)
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(f->rig.n, 0);
     end(f);
+}
+
+static void count_line(void *arg, const char *name, const struct pprof_taken *taken)
+{
+    unsigned *n = arg;
+    (*n)++;
+    assert_string_equal(name, "a");
+    assert_int_equal(taken->is.size, 1);
+    assert_int_equal(taken->mark.hash, 5);
+}
+
+/* A line of the list is five numbers and a name, each after one space; others are left out. */
+static void test_invalid_lines_of_the_list(void **state)
+{
+    static const char *const lines[] = {
+        "1 2 3 4 5 a\n",  " 2 3 4 5 a\n", "1  3 4 5 a\n", "1 2 3 4  a\n",   "1 2 3 4 5\n",
+        "1 2 3 4 5 \n",   "1 2 3 4\n",    "\n",           "1 2 3 4 x5 a\n", "-1 2 3 4 5 a\n",
+        "1 2 3 4 5x a\n", " \n",          "1 2 3 4 5 a\n"};
+    struct fixture *f = *state;
+    struct pprof_taken_log *log = NULL;
+    struct br_err err = {0};
+    unsigned n = 0;
+    for (size_t i = 0; i < BR_COUNT(lines); i++)
+        append(f, "list", lines[i]);
+    assert_int_equal(pprof_taken_open(path_of(f, "list"), &log, &err), 0);
+    assert_true(pprof_taken_load(log, count_line, &n));
+    assert_int_equal(n, 2);
+    assert_int_equal(pprof_taken_lines(log), BR_COUNT(lines));
+    pprof_taken_close(log);
+    assert_int_equal(unlink(path_of(f, "list")), 0);
 }
 
 /* Names of deleted files are removed from the list. */
@@ -917,6 +948,7 @@ SUITE(pprof_folder)
         TEST(test_a_restart_reads_no_file_twice),
         TEST(test_the_list_is_rewritten),
         TEST(test_path_of_the_list),
+        TEST(test_invalid_lines_of_the_list),
         TEST(test_folded_text_that_grows),
         TEST(test_a_renamed_file_is_the_same_file),
         TEST(test_swapped_names),

@@ -229,6 +229,38 @@ static void test_permanent_read_errors_in_a_query(void **state)
     assert_int_equal(store_rig_usage(rig).n_damaged, 0);
 }
 
+static bool disk_is_full;
+
+static int disk_write(sqlite3_file *file, const void *data, int len, sqlite3_int64 offset)
+{
+    return disk_is_full ? SQLITE_FULL : disk.kinds[0].real->xWrite(file, data, len, offset);
+}
+
+static int disk_open_to_write(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags,
+                              int *ret)
+{
+    int rc = disk_open(vfs, name, file, flags, ret);
+    for (size_t i = 0; i < BR_COUNT(disk.kinds); i++)
+        disk.kinds[i].methods.xWrite = disk_write;
+    return rc;
+}
+
+/* A full disk has a code of its own, because space may come back. */
+static void test_full_disk(void **state)
+{
+    struct store_rig *rig = *state;
+    disk_begin(NULL);
+    disk.vfs->xOpen = disk_open_to_write;
+    must_reopen(rig);
+    must_write(rig, SPANS, 10);
+    disk_is_full = true;
+    assert_int_equal(store_rig_items(rig, BR_TRACES, SPANS + 10, 10), BR_EFULL);
+    assert_int_equal(rig->err.code, BR_EFULL);
+    disk_is_full = false;
+    must_write(rig, SPANS + 10, 10);
+    check(rig, SPANS + 20, 0, 0);
+}
+
 /* --- Foreign files --------------------------------------------------------------------------- */
 
 static void run_sql(const char *path, const char *text)
@@ -675,6 +707,7 @@ SUITE(store_faults)
                                        TEST(test_numbers_wrap),
                                        TEST(test_truncated_index),
                                        TEST(test_slice_during_retention),
+                                       TEST(test_full_disk),
                                        TEST(test_few_descriptors)};
     return RUN(tests, NULL, NULL);
 }
