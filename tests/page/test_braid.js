@@ -9,7 +9,7 @@ import { send } from "../../web/mock/otlp.js";
 import { program, startBraid } from "./braid.js";
 import { checkAccessibility, findBar, openPage, patience, startBrowser } from "./browser.js";
 
-/** What a page saved, opened by a Braid of its own. */
+/** Opens a file saved by a page in another Braid. */
 async function openSlice(file) {
   const child = spawn(program, ["open", file, "--set=extensions.query.endpoint=127.0.0.1:0", "--set=service.telemetry.logs.level=info"], { stdio: ["ignore", "ignore", "pipe"] });
   let log = "";

@@ -17,7 +17,7 @@ describe("page hostile", { concurrency: false }, () => {
     await server?.close();
   });
 
-  /** Everything that a person could do with the data on the page, done. */
+  /** Uses every control of the page that handles the data. */
   const pokeAt = async (page) => {
     await page.waitForLoadState("networkidle");
     await page.waitForFunction(() => !document.querySelector(".skeleton"));

@@ -13,7 +13,7 @@ let browser, server, slow;
 before(async () => {
   browser = await startBrowser();
   server = await mockOf();
-  // The slowest order: what one would click first.
+  // The slowest order, likely to be clicked first.
   slow = server.store.spans.filter((span) => span.key === "checkout/order.calculate_totals").sort((a, b) => b.durationMs - a.durationMs)[0];
 });
 after(async () => {
@@ -23,8 +23,8 @@ after(async () => {
 const open = (hash, options) => openPage(browser, server, hash, options);
 const ofSlow = (rest = "") => `#/trace/${slow.trace.id}?span=${slow.id}${rest}`;
 
-/** Waits until what was to be drawn is drawn, and hears keys: effects follow the frame that they belong to. */
-// From one share of an element's width to another, `y` below its upper edge.
+/** Waits until everything is drawn and key handlers are set: effects run after their frame. */
+// Drags between two fractions of an element's width, `y` below its upper edge.
 async function drag(page, element, from, to, y) {
   const box = await element.boundingBox();
   await page.mouse.move(box.x + box.width * from, box.y + y);
@@ -206,7 +206,7 @@ describe("page: trace", { concurrency: false }, () => {
     await page.keyboard.press("ArrowLeft");
     await shown(1);
     await page.keyboard.press("ArrowRight");
-    await shown(all - 1); // the child stays as it was
+    await shown(all - 1); // the child is unchanged
     await page.getByRole("button", { name: "Expand all" }).click();
     await shown(all);
     await page.getByRole("button", { name: "Collapse all" }).click();
@@ -236,7 +236,8 @@ describe("page: trace", { concurrency: false }, () => {
   it("draws the critical path, and takes it away by c", async () => {
     const page = await open(ofSlow());
     await page.locator(".critical").first().waitFor();
-    // The path covers the trace from its begin to its end: what it says of the root's first row alone is less.
+    // The path covers the trace from its begin to its end. The figures of the root's first row
+    // alone are smaller.
     await page.keyboard.press("c");
     await page.has("critical", "0");
     await page.waitForFunction(() => document.querySelectorAll(".critical").length === 0);
@@ -381,7 +382,7 @@ describe("page: flame graph", { concurrency: false }, () => {
     await page.keyboard.type("decimal");
     await page.locator(".found").getByText(/^[\d.]+% in \d+$/).waitFor();
     await page.has("find", "decimal");
-    // The share is that of the outermost matching bars: 29.5 s of __mul__ and what quantize has beside it.
+    // The share is that of the outermost matching bars: 29.5 s of __mul__ and the rest of quantize.
     const share = parseFloat(await page.locator(".found").textContent());
     const rows = await page.locator(".functions .row").allTextContents();
     assert.ok(rows.length >= 3 && rows.every((row) => /decimal/i.test(row)), rows.join());
@@ -595,7 +596,7 @@ describe("page: the rest", { concurrency: false }, () => {
     const page = await open(largeTrace);
     await page.locator(".waterfall").focus();
     const order = await page.evaluate(async () => {
-      // As a browser does that has had enough: Chromium drops what is more than 200 in ten seconds.
+      // Simulates a browser's limit: Chromium drops calls beyond 200 in ten seconds.
       const { replaceState } = History.prototype;
       let left = 20;
       history.replaceState = (...rest) => { if (left-- > 0) replaceState.apply(history, rest); };
@@ -739,7 +740,8 @@ describe("page: the rest", { concurrency: false }, () => {
   });
 });
 
-/** Presses Tab until it is there, and then the key: whoever has no mouse comes there, too. */
+/** Presses Tab until the element has the focus, and then the key: every control must be reachable
+ * without a mouse. */
 async function press(page, locator, key = "Enter") {
   await locator.waitFor();
   for (let i = 0; i < 80; i++) {
@@ -858,7 +860,7 @@ describe("page: everybody", { concurrency: false }, () => {
         await page.waitForFunction(() => !document.querySelector(".skeleton"));
         await checkAccessibility(page, `${name} ${size} light`);
         assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), "the page is wider than the window");
-        // Of axe's rules only the contrast of text depends on the colours.
+        // Only axe's rule about the contrast of text depends on the colours.
         await page.emulateMedia({ colorScheme: "dark" });
         await painted(page);
         await checkAccessibility(page, `${name} ${size} dark`, ["color-contrast"]);

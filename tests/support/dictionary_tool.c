@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The dictionary from the outside: `dictionary_tool OUT MODE [N] FILE...` reads export requests,
- * one a file, and writes results as OUT/<file number>-<result number>.pb:
+ * A command that runs the dictionary on files: `dictionary_tool OUT MODE [N] FILE...` reads export
+ * requests, one per file, and writes results as OUT/<file number>-<result number>.pb:
  *
  *     roundtrip           each request merged alone
  *     merge               all requests merged into one
@@ -85,7 +85,7 @@ static void same_parts(const struct br_item *a, const struct br_item *b)
     }
 }
 
-/* Takes the item. */
+/* Takes ownership of the item. */
 static int write_item(struct br_item *item, void *arg)
 {
     struct tool *t = arg;
@@ -142,7 +142,7 @@ static void split(struct tool *t, const struct br_item *item)
         die(br_strerror(rc), "split");
 }
 
-/* True when all requests make one result. */
+/* Returns true if all requests together make one result. */
 static bool one_request(struct tool *t, const char *mode, struct br_item *item)
 {
     bool merge = !strncmp(mode, "merge", 5);

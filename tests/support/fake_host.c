@@ -15,7 +15,7 @@ struct fake_server {
     struct fake_host *host;
     struct br_handler *service;
     char name[160];
-    struct br_list requests; /* begun and not ended */
+    struct br_list requests; /* requests that have begun and not ended */
     bool stopping;
     void (*on_stopped)(void *arg);
     void *on_stopped_arg;
@@ -24,13 +24,13 @@ struct fake_server {
 
 struct fake_request {
     struct br_request request;
-    struct br_list link; /* server->requests */
+    struct br_list link; /* links of server->requests */
     struct fake_server *server;
     struct br_header headers[BR_REQUEST_HEADERS_MAX];
-    char method[16], path[65536]; /* the query, terminated, behind the path */
+    char method[16], path[65536]; /* the query string, terminated, stored after the path */
     struct fake_reply reply;
-    bool reads_not;      /* what it is sent */
-    struct br_buf *kept; /* the body that it does not read */
+    bool reads_not;      /* the response body */
+    struct br_buf *kept; /* the response body that the client has not read yet */
     bool begun, over;
 };
 
@@ -265,7 +265,7 @@ struct br_handler *fake_host_service(struct fake_host *h, const char *name)
 
 /* --- Requests --------------------------------------------------------------------------------- */
 
-/* The request is over for its server: answered, or its client is gone. */
+/* The request has ended for its server: it was answered, or its client has disconnected. */
 static void leave(struct fake_request *r)
 {
     struct fake_server *s = r->server;
@@ -490,7 +490,7 @@ static bool host_work(struct br_host *base, struct br_work *w)
     return true;
 }
 
-/* It has not begun, so it never does. */
+/* The work has not begun, so it is cancelled. */
 static void host_work_leave(struct br_host *base, struct br_work *w)
 {
     (void)base;

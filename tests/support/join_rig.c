@@ -106,8 +106,7 @@ const char *join_rig_error(const char *yaml)
     return text;
 }
 
-/* The kernel needs longer to clear a table of the default size than most tests need for the rest.
- */
+/* The kernel needs longer to clear a table of the default size than most tests need otherwise. */
 #define DEFAULT_TABLE (64 << 20)
 #define SMALL_TABLE (16 << 20)
 
@@ -277,7 +276,7 @@ double join_rig_count(struct join_rig *r, const char *name, const char *type)
     return v < 0 ? 0 : v;
 }
 
-/* How many samples left with the link of a span of trace 7. */
+/* Returns how many samples were exported with the link of a span of trace 7. */
 static unsigned count_linked(const struct join_rig *r, uint64_t id)
 {
     char link[80];
@@ -415,7 +414,7 @@ static char *text_of_profiles(const void *data, size_t len)
     assert_non_null(m);
     add(&t, "%s", "");
     const Opentelemetry__Proto__Profiles__V1development__ProfilesDictionary *d = m->dictionary;
-    /* Entry 0 of a table that is there says nothing. */
+    /* Entry 0 of an existing table is empty. */
     if (d && d->n_string_table)
         assert_string_equal(d->string_table[0], "");
     if (d && d->n_link_table)
@@ -564,7 +563,7 @@ uint32_t dict_link(struct dict *d, const uint8_t *trace, const uint8_t *span)
     return d->n_links;
 }
 
-/* Each stack has two functions and two locations of its own. */
+/* Each stack has two functions and two locations that no other stack uses. */
 uint32_t dict_stack(struct dict *d, const char *leaf)
 {
     const char *const names[] = {leaf, "main"};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OTLP/JSON from the outside: `json_tool decode|encode traces|profiles|status`. Reads frames from
- * stdin (a length of four bytes, little endian, and that many bytes) and answers each with one: a
- * byte, 0 for success and 1 for failure, then the result or the sentence of the error.
+ * A command that converts OTLP/JSON: `json_tool decode|encode traces|profiles|status`. It reads
+ * frames from stdin (a length of four bytes, little endian, and that many bytes) and answers each
+ * with one: a byte, 0 for success and 1 for failure, then the result or the error message.
  */
 #include <stdio.h>
 #include <stdlib.h>

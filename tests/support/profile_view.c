@@ -68,7 +68,7 @@ static void put_labels(struct br_str *out, const Dictionary *d, const Sample *sa
     free(lines);
 }
 
-/* The number in hexadecimal text that a label's value begins with. */
+/* Parses the hexadecimal number at the start of a label's value. */
 static uint64_t hex_of(const char *value)
 {
     return strtoull(value, NULL, 16);

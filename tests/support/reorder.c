@@ -7,13 +7,13 @@
 #include "tests/support/test.h"
 #include "wire/protobuf.h"
 
-/* One field; `rank` says where it goes. */
+/* One field; fields are sorted by `rank`. */
 struct piece {
     struct br_field field;
     size_t len;
     uint64_t rank;
     unsigned index;
-    const ProtobufCMessageDescriptor *inner; /* NULL: no message */
+    const ProtobufCMessageDescriptor *inner; /* NULL: not a message */
 };
 
 const char *reorder_name(enum reorder order)

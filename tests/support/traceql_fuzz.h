@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One query of any bytes, against the trace that br_store_trace of the program gives for zeros: it
- * is refused with a place, or what it finds holds together. A span that can be judged alone is
- * judged as in its trace, and what the store is told lets through a span of what is found.
+ * Runs one query of any bytes against the trace that br_store_trace of the program returns for
+ * zeros. Either the query is rejected with a position, or its result is consistent. A span that can
+ * be evaluated alone gives the same result as in its trace. The filter passed to the store accepts
+ * every span of the result.
  */
 #pragma once
 
@@ -58,7 +59,8 @@ static inline void traceql_fuzz(const uint8_t *data, size_t len)
     int line = 0, col = 0;
     br_arena_init(&arena, 16 << 20);
     struct br_store_query store = {.arena = &arena};
-    char *text = malloc(len ? len : 1); /* exactly as long, so that reading on is noticed */
+    /* a block of exactly this length, so that reads past its end are detected */
+    char *text = malloc(len ? len : 1);
     traceql_fuzz_require(text != NULL);
     if (len)
         memcpy(text, data, len);
