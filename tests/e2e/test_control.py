@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extensions control and adaptive: more of a service for a while, and less of everything in need."""
+"""Extensions control and adaptive: temporary rules that raise the sampling of a service, and
+reduced sampling under load."""
 
 import http.client
 import json
@@ -23,7 +24,7 @@ CONTROL = {"control": {"endpoint": "127.0.0.1:0", "token": TOKEN}}
 
 
 def call(server, method="GET", path="", body=None, token=TOKEN):
-    """(status, headers, what the JSON says) of a request to /v1/profiling."""
+    """Returns (status, headers, JSON) of a request to /v1/profiling."""
     connection = http.client.HTTPConnection(server.address("http", "extension/control"), timeout=DEADLINE_S)
     try:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -33,7 +34,7 @@ def call(server, method="GET", path="", body=None, token=TOKEN):
                            else json.dumps(body), headers)
         answer = connection.getresponse()
         assert answer.headers["Content-Type"] == "application/json"
-        expected = {413: "Content Too Large", 422: "Unprocessable Content"}  # whose names changed with RFC 9110
+        expected = {413: "Content Too Large", 422: "Unprocessable Content"}  # names changed by RFC 9110
         assert answer.reason == expected.get(answer.status, http.client.responses[answer.status])
         return answer.status, answer.headers, json.loads(answer.read())
     finally:
@@ -47,7 +48,7 @@ def post(server, **override):
     return said
 
 
-# --- More of a service
+# --- Rules for a service
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def test_scrapes_at_once_and_for_a_while(braid, sink, program, workers):
 
 
 def links_of(sink, server, first):
-    """Sends a span and a sample that links to it; says whether the link came out."""
+    """Sends a span and a sample that links to it; returns whether the link was exported."""
     for signal in (TRACES, PROFILES):
         request = otlp.request_of(signal, 1, first=first)
         assert clients.grpc(server.grpc, signal, request.SerializeToString()).code == "OK"
@@ -106,7 +107,7 @@ def test_keeps_the_links_of_a_service(braid, sink, workers):
             if each["component"] == "join"} == {None: "some", "another": "all", "shop": "all"}
     assert call(server, "DELETE", f"/{override['id']}")[2] == {"ended": 1}
     assert not links_of(sink, server, 4)
-    post(server, service="shop", duration="1h", slow_threshold="5ms")  # as long as the span is
+    post(server, service="shop", duration="1h", slow_threshold="5ms")  # the limit is the span's duration
     assert links_of(sink, server, 5)
     assert call(server, "DELETE", "?service=shop")[2] == {"ended": 1}
     post(server, service="shop", duration="1h", slow_threshold="6ms")
@@ -125,7 +126,7 @@ def test_falls_back_when_the_duration_is_over(braid, sink, workers):
     post(server, service="shop", duration="3s", sampling_percentage=100)
     kept = [links_of(sink, server, n) for n in range(2, 8)]
     if time.monotonic() < begun + 3:
-        assert kept == [True] * 6  # whichever worker they came to
+        assert kept == [True] * 6  # on each of the workers
     until(lambda: call(server)[2]["overrides"] == [], "the end of the override")
     assert time.monotonic() - begun >= 3
     assert not any(links_of(sink, server, n) for n in range(8, 14))
@@ -135,7 +136,8 @@ def test_falls_back_when_the_duration_is_over(braid, sink, workers):
 
 def test_what_nobody_can_do(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), processors={"join": None}, extensions=CONTROL))
-    for override in ({"profile_types": ["cpu"]}, {"sampling_percentage": 100}):  # no target; every link is kept anyway
+    # without a target; every link is kept anyway
+    for override in ({"profile_types": ["cpu"]}, {"sampling_percentage": 100}):
         status, _, said = call(server, "POST", body={"service": "shop", "duration": "1m", **override})
         assert status == 422 and "no component can do that" in said["error"]["message"]
     status, _, said = call(server, "POST", body={"service": "shop", "duration": "2h"})
@@ -146,7 +148,7 @@ def test_what_nobody_can_do(braid, sink):
 
 
 def test_the_readme(braid, sink, program):
-    """Its first command, as it stands there but for the port."""
+    """Runs the first command of the README, with another port."""
     config_of_readme = config(sink, {"targets": target(program), "scrape_interval": "60s"}, extensions=CONTROL)
     config_of_readme["receivers"]["pprof"]["targets"][0]["labels"]["service_name"] = "checkout"
     server = braid(config_of_readme)
@@ -159,7 +161,7 @@ def test_the_readme(braid, sink, program):
     server.stop()
 
 
-# --- Who may
+# --- Authorization
 
 
 def test_without_the_token(braid, sink):
@@ -176,7 +178,7 @@ def test_without_the_token(braid, sink):
 
 
 def test_guesses_are_slowed_down(braid, sink):
-    """Not so whoever has the token, whatever others do."""
+    """A client with the token is not slowed down by the guesses of others."""
     server = braid(pipelines(exporter("grpc", sink), extensions=CONTROL))
     answers = [(call(server, token="x" * len(TOKEN)), call(server)[0]) for _ in range(40)]
     assert {right for _, right in answers} == {200}
@@ -227,13 +229,13 @@ def test_the_printed_config(tmp_path, sink):
     assert run(tmp_path, "validate", sink, token=TOKEN, endpoint="0.0.0.0:1", allow_remote=True)[0] == 0
 
 
-# --- Less of everything
+# --- Load shedding
 
 
 @pytest.mark.parametrize("shed_traces", [False, True])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_adaptive_refuses_profiles_before_traces(braid, sink, shed_traces, workers):
-    """Of a millionth of a CPU whatever it does is too much."""
+    """Any load exceeds a limit of a millionth of a CPU."""
     adaptive = {"cpus": 0.000001, "check_interval": "100ms", "shed_traces": shed_traces}
     server = braid(pipelines(exporter("grpc", sink), extensions={"adaptive": adaptive, **CONTROL}, workers=workers))
     last = 4 if shed_traces else 3

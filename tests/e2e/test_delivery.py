@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets what when one destination lags, refuses or is gone: nobody else pays for it, what was acknowledged
-late has arrived, and all accounts close whenever somebody looks."""
+"""Delivery if one destination is slow, rejects requests or is unavailable: the other destinations
+are not affected, late acknowledgements mean that the data was delivered, and the ledger balances
+at every scrape."""
 
 import random
 import threading
@@ -27,7 +28,7 @@ def ids(sink):
 
 
 class Accounts:
-    """One scrape: the ledger and the exporters' own, each of which closes."""
+    """One scrape: the accounts of the ledger and of each exporter, which must all balance."""
 
     def __init__(self, server, kind="traces"):
         self._metrics, self._kind = server.metrics(), kind
@@ -45,12 +46,13 @@ class Accounts:
         return self._read("braid_exporter", f'exporter="{name}"')
 
     def sent(self, name):
-        """By the Collector's counter, which moves when an item has ended as a whole."""
+        """Returns the Collector's counter, which grows when all records of an item have a result."""
         return self._metrics["otelcol_exporter_sent_spans"][f'exporter="{name}"']
 
 
 def test_a_full_disk_costs_its_neighbour_nothing(braid, new_sink, tmp_path):
-    """Without a queue, too, and behind a batch whose senders have their answers: it would keep sixteen batches waiting."""
+    """Also without a queue, and behind a batch whose senders have been answered: it would keep
+    sixteen batches waiting."""
     good, full = new_sink(), tmp_path / "full.json"
     full.symlink_to("/dev/full")
     server = braid(pipelines(
@@ -64,11 +66,12 @@ def test_a_full_disk_costs_its_neighbour_nothing(braid, new_sink, tmp_path):
     until(lambda: Accounts(server).ledger["held"] == 0, "the last answer")
     assert Accounts(server).of("file")["sent"] == 0 and Accounts(server).of("file")["dropped"] > 0
     channel.close()
-    server.kill()  # it would try until shutdown_timeout
+    server.kill()  # it would retry until shutdown_timeout
 
 
 def test_one_that_does_not_answer_costs_its_neighbour_nothing(braid, new_sink):
-    """Without a queue: who sends waits for a while at first, and hears that one is behind."""
+    """Without a queue: the sender waits for a while at first, and is then informed that one
+    destination is slow."""
     good, bad, gate = new_sink(), new_sink(), threading.Event()
     bad.reply = Reply(hold=gate)
     server = braid(pipelines({**exporter("grpc", bad, "/bad", timeout="0", sending_queue={"enabled": False}),
@@ -98,7 +101,7 @@ def test_a_full_exporter_costs_its_neighbour_nothing(braid, new_sink, processors
          **exporter("grpc", good, "/good")},
         signals=["traces"], processors=processors, fanout={"hold_size": 100_000}))
     channel = grpc.insecure_channel(server.grpc, clients.LOCAL)
-    for n in range(200):  # nobody is refused
+    for n in range(200):  # no request is rejected
         clients.grpc(None, TRACES, body(5, 1 + 5 * n), channel=channel).expect_ok()
     good.wait(TRACES, 1000)
     assert sorted(ids(good)) == list(range(1, 1001))
@@ -140,7 +143,8 @@ NAMES = ("otlp/slow", "otlp/mixed", "otlphttp/gone")
 
 
 class Senders:
-    """Threads that send spans of ever new ids until told to stop, and note which were acknowledged."""
+    """Threads that send spans with new ids until they are stopped, and record the acknowledged
+    ones."""
 
     def __init__(self, server, n_threads):
         self._server, self._stop, self._lock = server, threading.Event(), threading.Lock()
@@ -171,8 +175,9 @@ class Senders:
 @pytest.mark.parametrize("processors", [None, {"batch": {"timeout": "20ms", "send_batch_max_size": 40,
                                                          "send_batch_size": 30}}], ids=["direct", "batch"])
 def test_accounts_close_whenever_somebody_looks(braid, new_sink, processors):
-    """A hundred scrapes while more comes than goes: queues are full, one destination refuses halves, accepts
-    in part and postpones, one is never there, what lags is over its bound."""
+    """A hundred scrapes under overload: queues are full; one destination rejects half of the
+    requests, accepts some partially and answers others with a retryable status; one is down; and
+    the slow one exceeds its limit."""
     slow, mixed, gone = new_sink(), new_sink(), new_sink()
     tick = threading.Event()
     slow.reply = Reply(hold=tick)
@@ -217,7 +222,8 @@ def test_accounts_close_whenever_somebody_looks(braid, new_sink, processors):
 @pytest.mark.parametrize("behind", [{}, {"batch/early": {"timeout": "5ms"}}, {"join": {"hold": "20ms"}}],
                          ids=["alone", "early", "join"])
 def test_late_means_delivered(braid, sink, queue, behind):
-    """kill -9 while a destination accepts some, postpones some and refuses some: what was acknowledged is there."""
+    """kill -9 while a destination accepts some requests, delays some and rejects some: acknowledged
+    data has arrived."""
     late = {"batch/late": {"timeout": "5ms", "acknowledge": "late"}}
     sink.script = [(BUSY, REFUSE, Reply())[n % 3] for n in range(30)]
     sink.reply = BUSY
@@ -246,7 +252,7 @@ def test_late_acknowledges_nothing_that_nobody_takes(braid, sink):
 
 
 def test_late_waits_for_each_destination(braid, new_sink):
-    """One of two lags: its data is not acknowledged before it has it, too."""
+    """One of two destinations is slow: data is not acknowledged before it has arrived there, too."""
     good, bad, gate = new_sink(), new_sink(), threading.Event()
     bad.reply = Reply(hold=gate)
     server = braid(pipelines(
@@ -287,7 +293,7 @@ def test_tenants_do_not_mix_in_a_queue(braid, sink):
 
 
 def test_sizes_of_batches_are_in_the_queues_unit(braid, sink):
-    """A span of some hundred bytes is a batch of 100 bytes, and none of 100 spans."""
+    """A span of some hundred bytes fills a batch of 100 bytes, but not one of 100 spans."""
     server = braid(pipelines(exporter("grpc", sink, sending_queue={
         "sizer": "bytes", "queue_size": 1 << 20, "batch": {"flush_timeout": "1h", "min_size": 100}})))
     clients.grpc(server.grpc, TRACES, body(1, 1)).expect_ok()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests in which there is nothing that OTLP knows today: they are answered, counted, and logged once for each address."""
+"""Requests without any field of the current OTLP: they are answered, counted, and logged once for
+each address."""
 
 import json
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts in JSON that are not UTF-8: SDKs cut attributes in the middle of a character, and no batch is lost for that. What is
-not a character becomes U+FFFD, as in protobuf."""
+"""Texts in JSON that are not UTF-8: SDKs cut attributes in the middle of a character, and no batch
+may be lost because of that. Invalid bytes become U+FFFD, as in protobuf."""
 
 import base64
 import json

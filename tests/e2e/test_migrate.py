@@ -1,4 +1,4 @@
-"""braid migrate and --skip-unsupported, by the program."""
+"""braid migrate and --skip-unsupported, run as a program."""
 import os
 import pathlib
 import re
@@ -50,7 +50,7 @@ def test_skip_unsupported():
     assert "processors::k8sattributes: left out: Braid does not support this processor" in done.stderr
 
 
-# Short ones in the manner of what public repositories have: (config, what is left of its traces pipeline).
+# Short configs in the style of public repositories: (config, the rest of its traces pipeline).
 MANNERS = {
     "helm chart": ("""
         extensions: {health_check: {endpoint: "${env:MY_POD_IP}:13133"}}
@@ -101,7 +101,7 @@ MANNERS = {
 
 @pytest.mark.parametrize("manner", MANNERS)
 def test_manners_of_public_configs(tmp_path, manner):
-    """With all losses accepted, some of them are without their transform."""
+    """If all losses are accepted, some of the configs lose their transform."""
     text, (receivers, processors, exporters) = MANNERS[manner]
     env = {**os.environ, "MY_POD_IP": "127.0.0.1", "TOKEN": "t"}
     file, left = tmp_path / "collector.yaml", tmp_path / "braid.yaml"

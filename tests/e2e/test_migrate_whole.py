@@ -1,4 +1,5 @@
-"""braid migrate --rest: both files together do what the original did, for the configs in tests/data/collector."""
+"""braid migrate --rest: both files together are equivalent to the original, for the configs in
+tests/data/collector."""
 import collections
 import os
 import pathlib
@@ -50,15 +51,16 @@ def ids(config, kind):
 
 
 def is_link(config, kind, name, others):
-    """An end of a link: the original does not have it."""
+    """Returns whether it is an end of a link, which the original does not have."""
     return name.startswith(("otlp/collector", "otlp/braid")) and name not in (others.get(kind) or {})
 
 
 def paths(configs, original):
-    """Every way from a receiver to an exporter as (signal, receiver, processors, exporter): links join pipelines of
-    two files, connectors those of one. memory_limiter changes no data, and each process has its own."""
+    """Returns every path from a receiver to an exporter as (signal, receiver, processors,
+    exporter). Links join pipelines of two files, connectors those of one. memory_limiter is left
+    out: it does not change data, and each process needs one."""
     starts, found = [], collections.Counter()
-    readers = collections.defaultdict(list)  # of a link's endpoint, or of a file's connector
+    readers = collections.defaultdict(list)  # pipelines by a link's endpoint, or by a file's connector
     for part, config in enumerate(configs):
         connectors = config.get("connectors") or {}
         for name, pipeline in config["service"]["pipelines"].items():
@@ -95,7 +97,7 @@ def test_every_way_of_the_original_is_there_once(divided):
 
 
 def test_no_link_is_in_front_of_what_reads_requests_of_clients(divided):
-    """A link passes on data, and not the metadata of the requests that it came in."""
+    """A link transfers data without the metadata of the incoming requests."""
     for pipeline in divided.braid["service"]["pipelines"].values():
         linked = any(is_link(divided.braid, "receivers", name, divided.original) for name in pipeline["receivers"])
         for name in pipeline.get("processors") or []:
@@ -121,8 +123,8 @@ def test_braid_takes_its_part(divided):
 
 
 def test_the_collectors_part_is_complete(divided):
-    """By the Collector's rules: what pipelines and extensions name is defined, no pipeline lacks an end, and a connector
-    has both ends."""
+    """By the Collector's rules: everything that pipelines and extensions refer to is defined, every
+    pipeline has both ends, and so does every connector."""
     if not divided.rest:
         return
     config = divided.rest
@@ -144,7 +146,7 @@ def port_of(endpoint):
 
 
 def listeners(config):
-    """The ports of the servers that both kinds of process have."""
+    """Returns the ports of the servers that both kinds of process have."""
     defaults = {"grpc": "localhost:4317", "http": "localhost:4318"}
     for name in ids(config, "receivers"):
         settings = (config.get("receivers") or {}).get(name) or {}
@@ -170,7 +172,8 @@ def test_no_port_is_taken_twice(divided):
 
 
 def test_the_offer_is_a_config(divided, tmp_path):
-    """What the header offers is valid beside the file once it is no comment, and joins both signals."""
+    """The suggestion in the header is valid in the file once it is uncommented, and joins both
+    signals."""
     lines = divided.text.splitlines()
     offer = "\n".join(line[4:] for line in lines if line.startswith("#   "))
     signals = {name.split("/")[0] for name in divided.braid["service"]["pipelines"]}
@@ -195,7 +198,7 @@ def test_the_header_lists_all(divided):
 
 
 def test_names_that_are_taken(tmp_path):
-    """Ids of links, the name of a pipeline and a port of the original stay what they are."""
+    """Link ids, pipeline names and ports of the original are not changed."""
     text = """
 receivers: {otlp/collector: {protocols: {http: {endpoint: "localhost:24317"}}}, otlp/braid: {protocols: {grpc: }}, zipkin: }
 exporters: {otlp/braid: {endpoint: "a:1"}, datadog: , otlp/collector: {endpoint: "b:1"}}
@@ -222,7 +225,7 @@ def test_a_count_of_files():
     assert len(FILES) >= 20
 
 
-# --- What --skip-unsupported does without a Collector beside it ------------------------------------
+# --- --skip-unsupported without a Collector --------------------------------------------------------
 
 AUTH = {
     "bearertokenauth": ({"token": "${env:TOKEN}"}, {"authorization": "Bearer s3cret"}),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributes are nested as deep as the Collector takes them: 49 arrays in arrays, in every encoding. Python's protobuf reads
-100 messages in one another and no more, so what leaves is read from a file of JSON."""
+"""Attributes may be nested as deep as in the Collector: 49 arrays in arrays, in every encoding.
+Python's protobuf reads at most 100 nested messages, so the output is read from a JSON file."""
 
 import json
 from types import SimpleNamespace
@@ -45,7 +45,7 @@ def send(server, kind):
 
 
 def written(path):
-    """The value at the end of the arrays in the file's only span, and how many they are."""
+    """Returns the value inside the arrays in the file's only span, and the number of arrays."""
     until(lambda: path.exists() and path.read_bytes().endswith(b"\n"), "the file's line")
     [line] = path.read_text().splitlines()
     [span] = json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian package: built from the binary under test, installed in a root of its own, and removed again."""
+"""The Debian package: built from the binary under test, installed in a separate root directory, and
+removed again."""
 
 import json
 import os
@@ -35,7 +36,8 @@ def package(tmp_path_factory):
 
 
 def dpkg(root, *arguments):
-    """dpkg for a folder that has nothing but its own records: what the package depends on is not in it."""
+    """Runs dpkg for a directory that contains only dpkg's records: dependencies of the package are
+    not in it."""
     for folder in ("info", "updates", "triggers"):
         (root / "var/lib/dpkg" / folder).mkdir(parents=True, exist_ok=True)
     (root / "var/lib/dpkg/status").touch()
@@ -141,7 +143,7 @@ def test_manual_has_every_option(tmp_path):
 
 
 def complete(folder, *words):
-    """What the shell offers after `words`, in `folder`."""
+    """Returns the shell's completions after `words`, in `folder`."""
     script = (f'. {folder}/braid.bash; COMP_WORDS=({" ".join(words)} ""); COMP_CWORD={len(words)}; _braid; '
               'printf "%s\\n" "${COMPREPLY[@]}"')
     return run("bash", "-c", script, cwd=folder, env={"PATH": os.environ["PATH"]}).split()

@@ -1,4 +1,5 @@
-"""A start that fails because ports are taken names all of them, and the arguments that move them."""
+"""A start that fails because ports are in use lists all of them, and the arguments that change
+them."""
 import os
 import re
 import shlex
@@ -35,7 +36,7 @@ METRICS = {
 
 @pytest.fixture
 def taken():
-    """Five ports that somebody has."""
+    """Five ports in use."""
     sockets = [socket.socket() for _ in range(5)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))

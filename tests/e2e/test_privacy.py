@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GET /api/braid/privacy: what of the stored data may be private, and what was redacted on the way, by which rule."""
+"""GET /api/braid/privacy lists stored data that may be private, and redacted data with the rule
+that applied."""
 
 import json
 import urllib.request
@@ -77,7 +78,8 @@ def test_what_may_be_private_is_found_and_is_not_shown(braid, tmp_path):
 
 
 def test_what_is_suggested_takes_it_out(braid, tmp_path):
-    """The options that come with the kinds, in a redaction before the store, leave nothing to be found."""
+    """With the suggested options in a redaction before the store, no private data is found any
+    more."""
     running = start(braid, tmp_path / "first")
     send(running, private_spans(), shop.samples())
     answer = ask(running, "privacy" + RANGE)

@@ -34,7 +34,7 @@ def ask(server, path, **params):
 
 @pytest.mark.parametrize("unit", [1000, 1_000_000, 1_000_000_000], ids=["microseconds", "milliseconds", "seconds"])
 def test_times_in_another_unit(braid, sink, unit):
-    """They are of now, counted, and the log says so once."""
+    """The times are converted to the present, and counted; the log reports it once."""
     server = braid(pipelines({"otlp": {"endpoint": sink.grpc, "tls": {"insecure": True}}}))
     now = time.time_ns() // 1_000_000_000
     for n in range(2):
@@ -54,7 +54,7 @@ def test_times_in_another_unit(braid, sink, unit):
 
 
 def test_a_profile_without_a_time(braid, sink):
-    """It is dated to its arrival, and so is visible."""
+    """It gets the time of its arrival, and so is visible."""
     server = braid(pipelines({"otlp": {"endpoint": sink.grpc, "tls": {"insecure": True}}}))
     made, before = shop.Profiles().add("shop", "main;work", 1), time.time_ns()
     profile = made.request.resource_profiles[0].scope_profiles[0].profiles[0]
@@ -79,7 +79,7 @@ def test_counts_of_async_profiler(storing):
 
 
 def test_a_sample_of_several_spans(storing):
-    """It is nobody's, and join health says why."""
+    """It is not attributed to any span, and join health gives the reason."""
     clients.grpc(storing.grpc, TRACES, shop.spans().SerializeToString()).expect_ok()
     made = shop.Profiles().add("shop", "main;work", 4)
     for name in ("checkout", "price"):
@@ -96,7 +96,8 @@ def test_a_sample_of_several_spans(storing):
 
 
 def test_a_client_of_the_other_protocol(braid, sink):
-    """SDKs differ in their default protocol: the answer and the log name the right port, either way."""
+    """SDKs differ in their default protocol: the answer and the log name the right port, in both
+    directions."""
     server = braid(pipelines({"otlp": {"endpoint": sink.grpc, "tls": {"insecure": True}}}))
     answer = clients.http(server.grpc, TRACES.path, b"", "application/x-protobuf")
     assert answer.code == 415 and b"send OTLP over HTTP to 127.0.0.1:" in answer.body

@@ -23,7 +23,7 @@ DATA = pathlib.Path(__file__).parents[1] / "data"
 
 
 class Request:
-    """A profiles request under construction, with the dictionary's indices looked up."""
+    """Builds a profiles request and its dictionary's indices."""
 
     def __init__(self):
         self.message = PROFILES.request()
@@ -80,7 +80,7 @@ CPU = ("cpu", "nanoseconds")
 
 
 def cpu_request(n=1, service="shop", at=None, resource=None, **sample):
-    """n CPU profiles of a sample each, in a resource of their own; sample i has the value i + 1."""
+    """n CPU profiles of one sample each, in separate resources; sample i has the value i + 1."""
     request = Request()
     stack = request.stack(["leaf", "root"])
     for i in range(n):
@@ -111,7 +111,7 @@ def send(server, request, headers=None):
 
 
 def of_service(stored, name="service_name"):
-    """{service: sum of values}"""
+    """Returns {service: sum of values}."""
     sums = collections.Counter()
     for key, value in stored.items():
         sums[dict(key.labels)[name]] += value
@@ -129,8 +129,8 @@ def test_cpu_comes_as_its_sdk_would_push_it(through, pyroscope):
 
 
 def host_request(processes, at):
-    """What a profiler of a whole host sends: a Resource for each process, all of one time, whose samples have
-    time stamps only. Process i has i + 1 of them, at 19 Hz."""
+    """A request as a profiler of a whole host sends it: a Resource for each process, all of one
+    time, whose samples have only time stamps. Process i has i + 1 of them, at 19 Hz."""
     request = Request()
     for i, name in enumerate(processes):
         scope = request.scope({"container.id": f"c{i}", "process.pid": 100 + i,
@@ -146,8 +146,8 @@ PERIOD = 52_631_578
 
 
 def test_processes_of_a_host_are_told_apart(through, pyroscope):
-    """Their series are equal, and Pyroscope keeps one profile of a series and time; what a client sends again
-    is still kept once."""
+    """Their series would be equal, and Pyroscope keeps only one profile of a series and time. A
+    request sent again by a client is still stored once."""
     request = host_request(["java", "java", "postgres", None, "java"], NOW())
     server = through()
     for _ in range(2):
@@ -163,7 +163,7 @@ def test_processes_of_a_host_are_told_apart(through, pyroscope):
 
 
 def recorded(tables, resource, sample, period):
-    """What one sample of a profiler that counts by time stamps is: (service, stack) and its CPU time."""
+    """Returns (service, stack) and CPU time of one sample of a profiler that counts by time stamps."""
     texts = tables.string_table
     name = {each.key: each.value.string_value for each in resource.attributes}.get("process.executable.name")
     stack = []
@@ -177,7 +177,8 @@ def recorded(tables, resource, sample, period):
 
 
 def just_now(body):
-    """The same bytes with times of now, which have eight bytes each: Pyroscope takes none that are older than an hour."""
+    """Returns the same bytes with current times, which have eight bytes each: Pyroscope rejects any
+    older than an hour."""
     profiles = [profile for resource in PROFILES.request().FromString(body).resource_profiles
                 for scope in resource.scope_profiles for profile in scope.profiles]
     times = {profile.time_unix_nano for profile in profiles} | {
@@ -188,7 +189,8 @@ def just_now(body):
 
 
 def test_what_a_profiler_of_a_host_sent(through, pyroscope):
-    """Bytes of the real one: every process, function and address has the time that it had there."""
+    """Input recorded from the real profiler: every process, function and address has its recorded
+    CPU time."""
     wanted, n_profiles = collections.Counter(), 0
     server = through()
     for path in sorted((DATA / "ebpf").glob("*.pb.gz")):
@@ -213,7 +215,7 @@ def test_what_a_profiler_of_a_host_sent(through, pyroscope):
 
 
 def test_counted_cpu_samples_become_cpu_time(through, pyroscope):
-    """A profiler that counts: 3 by value, 2 by time stamps, at 20 ms each."""
+    """A profiler that counts: 3 samples by value, 2 by time stamps, at 20 ms each."""
     request = Request()
     profile = request.profile(request.scope({"service.name": "shop"}), ("samples", "count"), CPU,
                               20_000_000)
@@ -241,8 +243,8 @@ HEAP = [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", 
 
 
 def heap_request(shift=0):
-    """A heap profile of Go as a Pyroscope client pushed it: three samples of four types. shift: the
-    second type's samples begin with another stack."""
+    """A heap profile of Go as a Pyroscope client pushed it: three samples of four types. With
+    `shift` the second type's samples begin with another stack."""
     request = Request()
     scope = request.scope({"service.name": "shop", "region": "eu", "__session_id__": "a1"},
                           {"pyroscope.name": "memory", "pprof.scope.sample_type_order": [0, 1, 2, 3],
@@ -306,8 +308,9 @@ def test_links_become_labels(through, pyroscope, labels, kept):
 
 
 def test_no_string_is_there_twice(through, pyroscope):
-    """Pyroscope looks a name up once: a label whose key is a second string of that name is none. Here the
-    dictionary has the names of the ids, by an attribute that is left out, and twice."""
+    """Pyroscope looks a name up once: a label whose key is a second copy of the string is not
+    found. Here the dictionary contains the names of the ids, used by an attribute that is left
+    out, and twice."""
     request = cpu_request()
     request.message.dictionary.string_table.extend(["span_id", "trace_id", "span_id"])
     [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
@@ -374,7 +377,7 @@ def test_labels_by_choice_stay_within_what_pyroscope_takes(through, pyroscope):
 
 
 def test_labels_of_samples_count_too(through, pyroscope):
-    """Pyroscope puts them beside those of the series, and refuses what is then over 30."""
+    """Pyroscope adds them to those of the series, and rejects more than 30 in total."""
     request = cpu_request(resource={f"noise.{i:02}": str(i) for i in range(60)})
     [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
     sample.attribute_indices.extend(
@@ -382,11 +385,11 @@ def test_labels_of_samples_count_too(through, pyroscope):
     send(through(labels={"resource_attributes": ["*"], "sample_attributes": ["*"]}), request)
     pyroscope.wait(1)
     [key] = pyroscope.stored()
-    # With __name__ and __delta__, which are not kept.
+    # Includes __name__ and __delta__, which are not stored.
     assert len(key.labels) == 30 - 2 and {("a", "x"), ("b", "y")} < key.labels
 
 
-CLIENT = {"pyroscope.name": "process_cpu"}  # of the scope of what an SDK sent
+CLIENT = {"pyroscope.name": "process_cpu"}  # the scope's attributes in an SDK's request
 
 
 @pytest.mark.parametrize("labels, series, of_sample", [
@@ -485,7 +488,7 @@ def test_one_bad_profile_does_not_take_the_rest_along(through, pyroscope, whole)
     pyroscope.wait(12)
     until(lambda: server.ledger("profiles")["dropped"] == 1, "the bad one was given up")
     assert of_service(pyroscope.stored()) == {f"shop-{i}": i + 1 for i in range(13) if i != 5}
-    assert len(pyroscope.profiles()) == 12  # none of them twice
+    assert len(pyroscope.profiles()) == 12  # no duplicates
     dropped = server.metrics()["braid_ledger_dropped"]
     assert [n for labels, n in dropped.items() if 'reason="profile_rejected"' in labels] == [1]
     assert server.ledger("profiles")["sent"] == 12
@@ -493,7 +496,8 @@ def test_one_bad_profile_does_not_take_the_rest_along(through, pyroscope, whole)
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_neighbours_of_a_refused_profile_are_stored_once(through, pyroscope, status):
-    """The answer does not say which of several profiles it is about, so each has a request of its own."""
+    """The answer does not identify the profile, so each of several profiles is sent in a separate
+    request."""
     pyroscope.refuse(lambda push: push.labels["service_name"] in ("shop-1", "shop-2"), http=status, times=4,
                      message="push rate limit")
     send(through(retry_on_failure={"initial_interval": "50ms"}), cpu_request(8))
@@ -540,7 +544,8 @@ def test_tenant_of_the_client(through, pyroscope):
 
 
 def test_a_dead_endpoint_does_not_keep_the_others_from_theirs(braid, pyroscope):
-    """More requests than the queue has consumers; each would be tried at the dead one for five minutes."""
+    """There are more requests than the queue has consumers; each would be retried at the
+    unavailable endpoint for five minutes."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         dead = "http://127.0.0.1:%d" % nobody.getsockname()[1]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers about more spans than a list shows: each is exact, or says that it was cut. What is expected is arithmetic on the
-numbers of the spans."""
+"""Answers about more spans than a list shows: each is exact, or marked as truncated. Expected
+values are arithmetic on the numbers of the spans."""
 
 import struct
 
@@ -52,7 +52,7 @@ def samples(taken, service="shop", trace=trace_id):
 
 @pytest.fixture
 def start(braid, tmp_path):
-    """start(**options of the query API): a server whose store has nothing."""
+    """start(**options of the query API): a server whose store is empty."""
     def begin(**query):
         return Asked(braid(pipelines({"store": {"directory": str(tmp_path / "data")}},
                                      extensions={"query": {"endpoint": "127.0.0.1:0", **query}})))
@@ -66,8 +66,8 @@ def send_in_parts(asked, count, **how):
 
 @pytest.fixture
 def asked(start):
-    """N spans of one operation in as many traces. Span 5 took the most CPU time, then 4, 3, 2 and 1: the oldest and shortest of
-    them. All of the slowest twentieth took 1 ms."""
+    """N spans of one operation in as many traces. Span 5 has the most CPU time, then 4, 3, 2 and 1:
+    these are the oldest and shortest. Each of the slowest twentieth has 1 ms."""
     made = start()
     send_in_parts(made, N, attributes=lambda n: {"number": n, "mail": "a@example.org" if n == 3 else "none"})
     slow = [(n, 1) for n in range(N * 95 // 100 - 1, N)]
@@ -118,7 +118,7 @@ def test_time_line_and_join_health_count_every_span(asked):
 
 
 def test_every_service_has_its_operations(start):
-    """One of them has more than one answer lists."""
+    """One of the services has more operations than one answer lists."""
     asked = start()
     asked.send(spans(range(10_001), service="a", name=lambda n: f"operation {n}"))
     asked.send(spans(range(1500), service="b", name=lambda n: f"operation {n}"))
@@ -151,7 +151,7 @@ def test_series_need_memory_by_step_and_not_by_span(start):
         "profileTypeID": CPU, "labelSelector": "{}", "start": str(START // MS), "end": str(START // MS + count), "step": 10})
     points = got["series"][0]["points"]
     assert sum(float(point["value"]) for point in points) == count * MS
-    assert len(points) == count // 10_000 + 1  # one sample lies at the beginning of the first step
+    assert len(points) == count // 10_000 + 1  # one sample lies at the start of the first step
 
 
 @pytest.mark.parametrize("timeout_ms", [1, 2, 4, 8, 16])

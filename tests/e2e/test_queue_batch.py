@@ -13,7 +13,7 @@ from sink import REFUSE
 
 
 def start(braid, sink, keys, signal=TRACES, name="queue_batch", **protocol):
-    # The exporter's own queue is off, so that its answers are those of the destination.
+    # The exporter's queue is off, so that its answers are those of the destination.
     return braid(pipelines(exporter("grpc", sink, sending_queue={"enabled": False}, retry_on_failure={"enabled": False}),
                            processors={name: keys}, signals=(signal.name,), grpc=protocol))
 
@@ -40,7 +40,7 @@ def test_batches_by_size(braid, sink, signal, name, keys):
 
 
 def test_the_default_batches(braid, sink):
-    """Nothing that is given: 8192 items, and the rest at the end."""
+    """The default is 8192 records per batch, and the rest at the end."""
     server = start(braid, sink, {"batch": {"flush_timeout": "1h"}})
     for n in range(3):
         send(server, TRACES, 3000, 1 + 3000 * n).expect_ok()
@@ -49,7 +49,7 @@ def test_the_default_batches(braid, sink):
 
 
 def test_batches_by_bytes(braid, sink):
-    """The unit is the queue's where the batch has none."""
+    """A batch without a unit uses the queue's."""
     size = len(otlp.request_of(TRACES, 10).SerializeToString())
     server = start(braid, sink, {"sizer": "bytes", "batch": {"flush_timeout": "1h", "min_size": 2 * size - size // 2}})
     for n in range(4):

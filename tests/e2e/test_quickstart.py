@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`braid` without a config, alone and with the demo's shop: spans and profiles of official SDKs, and what `braid query` says."""
+"""`braid` without a config, alone and with the demo's shop: spans and profiles of official SDKs,
+and the output of `braid query`."""
 
 import json
 import os
@@ -64,7 +65,8 @@ def test_forwards_where_the_environment_says(start, sink):
 
 
 def test_marks_where_grafana_wants_them(start, tmp_path):
-    """As docs/using/grafana.md says: with a hold and exact marks Grafana's Tempo data source finds the spans with samples."""
+    """As in docs/using/grafana.md: with a hold and exact marks Grafana's Tempo data source finds
+    the spans with samples."""
     marked = start("--set=processors.join.hold=1s", "--set=processors.join.profile_hold=1s", "--set=processors.join.mark=exact")
     plain = start(XDG_DATA_HOME=str(tmp_path / "plain"))
     of_spans, of_samples = otlp.trace_request(2), otlp.profile_request(1)
@@ -96,7 +98,7 @@ def test_is_quiet(braid, tmp_path):
 
 @pytest.fixture
 def shop(start, tmp_path):
-    """The demo has run for some seconds; its pricing service and its shop are gone."""
+    """The demo has run for some seconds; its pricing service and its shop have ended."""
     running = start()
     pyroscope = running.address("http", node="receiver/pyroscope")
     with open(tmp_path / "pricing.err", "w") as err:
@@ -127,7 +129,7 @@ def test_demo(shop):
     assert {span["name"] for span in slow} == {"POST /price"}
     assert [span["duration_ns"] for span in slow] == sorted((span["duration_ns"] for span in slow), reverse=True)
 
-    # The slowest of all may have waited for a processor, and have few samples or none.
+    # The slowest spans may have waited for a processor, and have few samples or none.
     def guilty_of(span):
         trace = ask(shop, "trace", span["trace_id"])["spans"]
         profile = ask(shop, "profile", "--span", f"{span['trace_id']}/{span['span_id']}", "--type", CPU)
@@ -139,7 +141,8 @@ def test_demo(shop):
     assert {other["service"] for other in trace} == {"shop", "pricing"}
     root = next(other for other in trace if other["name"] == "POST /checkout")
     assert root["duration_ns"] >= span["duration_ns"]
-    # The bridges label every span: the child has the function, and the rest of its request has not.
+    # The bridges label every span: the child has the function, and the rest of its request does
+    # not.
     child = next(other for other in trace if other["name"] == "apply coupons" and other["parent_id"] == span["span_id"])
     for each, has in ((child, True), (span, False)):
         profile = ask(shop, "profile", "--span", f"{span['trace_id']}/{each['span_id']}", "--scope", "self", "--type", CPU)

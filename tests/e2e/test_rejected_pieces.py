@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request that is cut into pieces and rejected as a whole is answered as a small one would be, whatever brought it; one
-of which something was taken is a success with a rejected part."""
+"""A request that is split into pieces and rejected as a whole gets the answer of a small request,
+at every receiver. A request of which a part was accepted succeeds with a rejected part."""
 
 import os
 
@@ -31,7 +31,7 @@ def server(braid, sink, tmp_path):
 
 
 def send(server, what):
-    """(HTTP status, answer) of a large request."""
+    """Sends a large request. Returns (HTTP status, answer)."""
     if what == "traces":
         body = otlp.request_of(TRACES, 20_000).SerializeToString()
         answer = clients.http(server.http, TRACES.path, body)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`braid save` and `braid open`: what a store keeps, as one file, shown elsewhere under the same ids."""
+"""`braid save` and `braid open`: the content of a store as one file, shown elsewhere under the same
+ids."""
 
 import io
 import json
@@ -44,7 +45,7 @@ def span(number, start_ns):
 
 @pytest.fixture
 def kept(braid, tmp_path):
-    """A Braid that runs and has ten spans in its folder."""
+    """A running Braid that has stored ten spans."""
     running = braid(config(tmp_path / "kept"))
     now = time.time_ns() - 60_000_000_000
     body = {"resourceSpans": [{"scopeSpans": [{"spans": [span(number, now + number) for number in range(1, 11)]}]}]}
@@ -55,7 +56,7 @@ def kept(braid, tmp_path):
 
 
 def show(braid, file, **env):
-    """braid open, whose only free port is given by --set; the log says which."""
+    """Runs braid open on a free port set with --set, which the log names."""
     return braid(None, "--set=extensions.query.endpoint=127.0.0.1:0", "--set=service.telemetry.logs.level=info",
                  command=["open", str(file)], env=env)
 
@@ -121,7 +122,8 @@ def test_over_http_times_choose_partitions(kept):
 
 
 def test_a_reader_who_stops_gets_no_more_and_loses_nothing(braid, tmp_path):
-    """A file larger than what a stream may hold unread: the server waits for the reader; a second reader is told to."""
+    """A file larger than the unread part of a stream may be: the server waits for the reader; a
+    second reader is asked to wait."""
     running = braid(config(tmp_path / "kept"))
     start_ns = time.time_ns() - 60_000_000_000
     for number in range(8):
@@ -144,7 +146,7 @@ def test_a_reader_who_stops_gets_no_more_and_loses_nothing(braid, tmp_path):
     url = f"http://{shown.address('http', node='extension/query')}/api/braid/status"
     with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
         assert json.load(answer)["store"]["spans"] == 800
-    # Who goes away makes room for the next.
+    # A client that disconnects makes room for the next.
     urllib.request.urlopen(slice_url(running), timeout=DEADLINE_S).close()
 
     def again():
@@ -158,7 +160,7 @@ def test_a_reader_who_stops_gets_no_more_and_loses_nothing(braid, tmp_path):
 
 
 def test_lists_what_cannot_be_read(braid, tmp_path):
-    """A damaged partition does not keep the others from being saved, and the file lists it."""
+    """The other partitions are saved in spite of a damaged one, and the file lists it."""
     config_of = config(tmp_path / "kept")
     config_of["exporters"]["store"]["partition"] = {"rows": 1000}
     running = braid(config_of)
@@ -196,7 +198,7 @@ def test_lists_what_cannot_be_read(braid, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL], ids=lambda number: number.name)
 def test_nothing_stays_unpacked(braid, kept, tmp_path, number):
-    """Whatever ends it: the folder with what a stranger's file held goes."""
+    """The directory with the unpacked file is removed, however the process ends."""
     assert run("save", tmp_path / "slice", "--directory", kept[1]).returncode == 0
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processors that choose and change single spans and samples, in the running service: what arrives
-is read by the official protobuf classes and compared with what the rules say, worked out here."""
+"""Processors that select and change single spans and samples, in the running service. The output is
+read by the official protobuf classes and compared with results computed here from the rules."""
 
 import hashlib
 import random
@@ -92,7 +92,7 @@ def test_unlinked_samples_are_kept_unless_told_otherwise(through, sink):
 
 @each_signal
 def test_attributes(through, sink, signal):
-    """Both signals by one list of actions; what they should make of it is done here, too."""
+    """Both signals use one list of actions; the expected result is computed here, too."""
     server = through(attributes={"actions": [
         {"key": "s", "action": "hash"},
         {"key": "thread.name", "action": "hash"},
@@ -121,7 +121,7 @@ def test_attributes(through, sink, signal):
     for sample in expected:
         sample["attributes"] = {"thread.name": (hashed, ""), "copy": (hashed, ""), "new": ([1, "x"], "")}
     assert profile_view.samples(call.message) == expected
-    # 20 samples share what is new: three entries behind the two that were there
+    # 20 samples share the new attributes: three entries behind the existing two
     assert len(call.message.dictionary.attribute_table) == 5
 
 
@@ -172,7 +172,7 @@ def test_filter_samples(through, sink):
 
 @each_signal
 def test_what_is_dropped_whole_is_accepted(through, sink, signal):
-    """The client has its answer; nothing leaves, and what comes next does."""
+    """The client is answered; nothing is exported, and the next request is."""
     every = {"exclude": {"match_type": "regexp", "services": ["^cart$"]}}
     server = through(filter={"spans": every, "profiles": every})
     send(server, signal, otlp.request_of(signal, 5, service="cart"))

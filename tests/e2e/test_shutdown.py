@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGTERM while clients are in every state, and destinations in some: the process ends in time, what was
-acknowledged is sent or counted, and nobody's bad manners cost others their data."""
+"""SIGTERM with clients and destinations in various states: the process ends in time, acknowledged
+data is sent or counted, and a misbehaving peer does not cost others their data."""
 
 import contextlib
 import re
@@ -51,7 +51,7 @@ def test_idle_connections_do_not_hold_it_up(braid):
 
 
 def test_extensions_that_have_no_effect(braid):
-    """Those of the Collector that are passed over are no more in the way at the end than at the start."""
+    """The Collector's extensions that Braid ignores do not disturb the shutdown."""
     server = braid(pipelines({"nop": {}}, extensions={"pprof": {}, "zpages": {}, "opamp": {}}))
     clients.grpc(server.grpc, TRACES, BODY).expect_ok()
     _, words = timed_stop(server)
@@ -59,7 +59,8 @@ def test_extensions_that_have_no_effect(braid):
 
 
 def test_half_a_request_costs_others_nothing(braid, sink):
-    """Receivers drain first: one that waits for a slow client must not keep batches from being sent."""
+    """Receivers drain first: a receiver that waits for a slow client must not keep batches from
+    being sent."""
     server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "1h"}}),
                    "--shutdown-timeout", "15s")
     clients.grpc(server.grpc, TRACES, BODY).expect_ok()
@@ -109,7 +110,7 @@ def test_client_that_never_reads_costs_others_nothing(braid, sink):
 
 
 def test_requests_in_flight_are_answered(braid, sink):
-    """The client waits for the destination's answer, which comes after SIGTERM."""
+    """The client waits for the destination's answer, which is sent after SIGTERM."""
     server = braid(pipelines(exporter("grpc", sink, sending_queue={"enabled": False})))
     gate = threading.Event()
     sink.reply = Reply(hold=gate)
@@ -127,7 +128,7 @@ def test_requests_in_flight_are_answered(braid, sink):
     server.process.terminate()
     server.wait_log("SIGTERM: draining")
     with pytest.raises(OSError):
-        for _ in range(100):  # it listens no more, at once or very soon
+        for _ in range(100):  # the port is closed at once or very soon
             host, port = server.http.rsplit(":", 1)
             socket.create_connection((host, int(port)), timeout=1).close()
             time.sleep(0.05)
@@ -140,7 +141,8 @@ def test_requests_in_flight_are_answered(braid, sink):
 
 @pytest.fixture
 def down():
-    """down(kind, **options) makes an exporter to a port where nobody listens, nor can while the test runs."""
+    """down(kind, **options) makes an exporter to a port that is closed and reserved while the test
+    runs."""
     with contextlib.ExitStack() as stack:
         def make(kind="otlp", **options):
             nobody = stack.enter_context(socket.socket())
@@ -150,13 +152,13 @@ def down():
 
 
 def said(server, kind):
-    """How much the lines of the log say was dropped at the end."""
+    """Returns the number of records dropped during shutdown, by the lines of the log."""
     return sum(int(n) for n in re.findall(rf"\tdropped (\d+) {kind} \(shutdown\): ", server.log()))
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_destination_is_down(braid, down, workers):
-    """It tries until the timeout is over, and then says how much was not sent."""
+    """It retries until the timeout, and then logs how much was not sent."""
     server = braid(pipelines(down(), workers=workers), "--shutdown-timeout", "2s")
     for _ in range(10):
         clients.grpc(server.grpc, TRACES, BODY).expect_ok()
@@ -173,11 +175,11 @@ def test_destination_is_down(braid, down, workers):
 @pytest.mark.parametrize("kind, more", [("otlp", {}), ("otlphttp", {}), ("pyroscope", {"limits": {"max_age": 0}})],
                          ids=["otlp", "otlphttp", "pyroscope"])
 def test_last_line_agrees_with_the_others(braid, down, kind, more, processors, queue):
-    """Wherever samples were when the time was over, somebody says that they are lost, and the sum is right."""
+    """Wherever samples were at the timeout, a log line reports them as lost, and the sum is right."""
     server = braid(pipelines(down(kind, sending_queue=queue, **more), signals=("profiles", ), processors=processors),
                    "--shutdown-timeout", "500ms")
     taken = 0
-    for n in range(1, 8):  # distinct numbers: what is counted twice, or not, shows
+    for n in range(1, 8):  # distinct numbers, so that records counted twice or not at all are detected
         body = otlp.profile_request(n).SerializeToString()
         taken += n * clients.http(server.http, PROFILES.path, body, otlp.PROTOBUF).ok
         time.sleep(0.03)
@@ -189,7 +191,7 @@ def test_last_line_agrees_with_the_others(braid, down, kind, more, processors, q
 
 
 def test_who_waits_for_an_answer_is_told(braid, down):
-    """Without a queue it is the client who still has the data: they are rejected, not dropped."""
+    """If there is no queue, the client still has the data: it is rejected, not dropped."""
     server = braid(pipelines(down(sending_queue={"enabled": False})), "--shutdown-timeout", "500ms")
     answers = []
     thread = threading.Thread(target=lambda: answers.append(clients.grpc(server.grpc, TRACES, BODY)))
@@ -210,7 +212,8 @@ def test_who_waits_for_an_answer_is_told(braid, down):
 ], ids=["batch", "join", "queue", "all"])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_hung_backend_keeps_nothing_from_another(braid, sink, new_sink, processors, queue, workers):
-    """A sender of profiles waits for its backend; spans, which only wait for company, leave in the meantime."""
+    """A sender of profiles waits for its backend; spans that only wait for their batch are sent in
+    the meantime."""
     hung, gate = new_sink(), threading.Event()
     hung.reply = Reply(hold=gate)
     config = pipelines({**exporter("grpc", sink, sending_queue=queue),
@@ -247,7 +250,7 @@ def test_second_signal_ends_it_at_once(braid, down):
 
 
 def test_ends_well_as_soon_as_it_listens(braid):
-    """SIGTERM before it is ready: it takes part in the shutdown, and is not killed by it."""
+    """SIGTERM before the process is ready does not kill it: it shuts down."""
     for _ in range(20):
         server = braid(pipelines({"nop": {}}, workers=2))
         while "listening on" not in server.log():
@@ -256,7 +259,7 @@ def test_ends_well_as_soon_as_it_listens(braid):
 
 
 def test_stops_while_connections_come(braid):
-    """Sockets on their way from worker to worker when it ends."""
+    """Sockets are being passed from worker to worker when the process ends."""
     for _ in range(5):
         server = braid(pipelines({"nop": {}}, workers=3))
         addresses, stop = [server.grpc, server.http], threading.Event()

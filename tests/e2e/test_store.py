@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exporter `store` in a process that is killed, and in one that comes second."""
+"""The exporter `store` in a process that is killed, and in a second process with the same
+directory."""
 
 import json
 import subprocess
@@ -36,7 +37,7 @@ def post(server, number):
 
 
 def spans_of(server, number):
-    """How many spans of a trace are found."""
+    """Returns how many spans of a trace are found."""
     address = server.address("http", "extension/query")
     try:
         with urllib.request.urlopen(f"http://{address}/api/traces/{trace_id(number)}", timeout=DEADLINE_S) as answer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts as other tools write them, uploaded: their functions, files and numbers."""
+"""Uploads of text formats of other tools: their functions, files and numbers."""
 
 import gzip
 import pathlib
@@ -33,7 +33,7 @@ def upload(server, body, name="shop.cpu"):
 
 
 def frames(sink):
-    """Of each sample, leaf first: the function, the binary, the file and the line."""
+    """Returns, for each sample, leaf first, the function, the binary, the file and the line."""
     found = []
     for request in (call.message for call in sink.of(otlp.PROFILES)):
         table = request.dictionary

@@ -1,4 +1,4 @@
-"""braid validate finds what would fail at the start, and opens nothing for it."""
+"""braid validate detects startup failures without opening anything."""
 import os
 import socket
 import subprocess
