@@ -138,7 +138,7 @@ FLOODS_BY_COUNT = ("ping", "settings", "priority", "window updates", "unknown fr
 
 
 @pytest.mark.parametrize("name", FLOODS_BY_COUNT)
-def test_flood_is_told_to_calm_down(server, name):
+def test_flood_is_ended_with_enhance_your_calm(server, name):
     with h2(server.grpc) as attacker:
         for _, data in zip(range(FRAMES), FLOODS[name]()):
             if not attacker.send(data):
@@ -206,7 +206,7 @@ def arrived(attacker):
     attacker.wait(lambda: attacker.read() or any(f[0] == PING for f in attacker.frames()))
 
 
-def test_heads_out_of_the_table_are_bounded(braid):
+def test_memory_of_headers_from_the_table_is_bounded(braid):
     """A hundred streams with 60 KiB of header each, 20 KB on the wire: at most a mebibyte per
     connection."""
     server = braid(pipelines({"nop": {}}, workers=1))
@@ -224,7 +224,7 @@ def test_heads_out_of_the_table_are_bounded(braid):
 
 
 @pytest.mark.parametrize("streams_each", [90, 5000])
-def test_answers_that_are_not_read_are_bounded(braid, streams_each):
+def test_memory_of_unread_answers_is_bounded(braid, streams_each):
     """Windows of zero, and requests whose answers cannot be sent."""
     server = braid(pipelines({"nop": {}}, workers=1))
     message = b"\0" + len(BODY).to_bytes(4, "big") + BODY
@@ -324,7 +324,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_why_a_connection_ended_is_counted(braid, tmp_path, name):
+def test_reasons_of_closed_connections_are_counted(braid, tmp_path, name):
     port, first, breaks, reason = ENDS[name]
     pem = str(certs.self_signed(tmp_path))
     http = {"tls": {"cert_file": pem, "key_file": pem}} if reason == "tls" else {}
@@ -349,7 +349,7 @@ def test_why_a_connection_ended_is_counted(braid, tmp_path, name):
 
 
 @pytest.mark.parametrize("port", ["grpc", "http"])
-def test_few_descriptors_lock_nobody_out(braid, port):
+def test_new_clients_are_served_with_few_descriptors(braid, port):
     """Sixty descriptors, and eighty clients that connect and send nothing."""
     server = braid(pipelines({"nop": {}}, workers=2))
     healthy(server)
@@ -398,7 +398,7 @@ COMING = {
 @pytest.mark.parametrize("key", ["max_connections", "max_connections_per_address"])
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("name", COMING)
-def test_the_oldest_idle_one_makes_room(braid, key, workers, name):
+def test_the_oldest_idle_connection_is_closed_for_a_new_one(braid, key, workers, name):
     """Regardless of the workers that have the idle and the new connection."""
     server, (sent, stay) = braid(pipelines({"nop": {}}, http={key: 4}, workers=workers)), COMING[name]
     others = [h2(server.http, source="127.0.0.2") for _ in range(3 if "address" in key else 0)]
@@ -423,7 +423,7 @@ def test_the_oldest_idle_one_makes_room(braid, key, workers, name):
         client.socket.close()
 
 
-def test_promises_take_no_memory(braid):
+def test_announced_sizes_allocate_no_memory(braid):
     """A hundred streams of ten connections that announce 60 MiB each and send one byte."""
     server = braid(pipelines({"nop": {}}))
     healthy(server)
@@ -477,7 +477,7 @@ def test_idle_connections_are_small(braid):
 
 
 @pytest.mark.parametrize("port", ["grpc", "http"])
-def test_client_that_never_reads(server, port):
+def test_memory_is_bounded_for_a_client_that_never_reads(server, port):
     """It sends pipelined requests forever; the server stops reading, and holds almost no memory for
     it."""
     healthy(server)  # memory that a server allocates once for its first connections does not count
@@ -635,7 +635,7 @@ def test_smuggling_is_refused(server, port, name):
         assert b"\r\nConnection: close\r\n" in answer
 
 
-def test_a_client_that_asks_first_is_told_to_go_on(server):
+def test_expect_100_continue_is_answered(server):
     with Raw(server.http) as client:
         client.send(post(b"Expect: 100-continue", b"Content-Length: 2"))
         client.wait(lambda: client.got == b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -650,7 +650,7 @@ def test_both_ports_speak_http_2(server):
 
 
 @pytest.mark.parametrize("name", ["plain", "chunked", "upgrade", "absolute form", "blank line before"])
-def test_what_is_allowed_is_not_refused(server, name):
+def test_valid_requests_are_accepted(server, name):
     requests = {
         "plain": post(b"Content-Length: 2", body=b"{}"),
         "chunked": post(CHUNKED[:-2], body=b"1;a=\"b\"\r\n{\r\n01\r\n}\r\n0\r\nT: u\r\n\r\n"),
@@ -663,7 +663,7 @@ def test_what_is_allowed_is_not_refused(server, name):
         client.wait(lambda: client.got.count(b"HTTP/1.1 200 OK\r\n") == 3)
 
 
-def test_thousands_of_connections_leave_nothing(braid):
+def test_thousands_of_connections_leak_no_memory(braid):
     server = braid(pipelines({"nop": {}}, workers=3))
     address = {"grpc": server.grpc, "http": server.http}
 

@@ -147,7 +147,7 @@ def ours(raw):
     return resolved(raw)
 
 
-def test_every_file_is_held_against_something(raw):
+def test_every_file_is_compared(raw):
     """querier.v1 is tested with Pyroscope's client (tests/e2e/test_query_profiles.py), which has
     separate descriptors."""
     assert set(raw) == set(OFFICIAL) | {"pprof/profile.proto", "push/v1/push.proto", "querier/v1/querier.proto",
@@ -159,7 +159,7 @@ def test_same_as_official(ours, name):
     assert differences(describe(ours[name]), describe(official(name)), OFFICIAL[name][0]) == {}
 
 
-def test_profiles_are_at_the_numbering_of_1_10():
+def test_profiles_use_the_numbering_of_1_10():
     sample = describe(official("opentelemetry/proto/profiles/v1development/profiles.proto"))[
         "message opentelemetry.proto.profiles.v1development.Sample"]
     assert {k: v["number"] for k, v in sample.items()} == {
@@ -169,7 +169,7 @@ def test_profiles_are_at_the_numbering_of_1_10():
 
 @pytest.mark.parametrize("name, package, messages", [("push/v1/push.proto", "push.v1", PUSH),
                                                      ("settings/v1/setting.proto", "settings.v1", SETTINGS)])
-def test_pyroscope_s(ours, name, package, messages):
+def test_pyroscope(ours, name, package, messages):
     file = ours[name]
     assert file.package == package
     assert {m.name: " ".join(f"{f.name}={f.number}" for f in m.fields)
@@ -248,7 +248,7 @@ def field(file, name, field_name):
     (change_number, TRACE), (change_name, TRACE), (change_type, TRACE), (change_label, TRACE),
     (drop_field, TRACE), (drop_message, TRACE), (add_field, TRACE), (unpack, PROFILES),
     (leave_oneof, COMMON), (change_enum, TRACE), (change_method, SERVICE), (change_stream, SERVICE)])
-def test_a_difference_is_found(raw, change, name):
+def test_a_difference_is_detected(raw, change, name):
     files = {n: descriptor_pb2.FileDescriptorProto.FromString(f.SerializeToString())
              for n, f in raw.items() if not n.startswith(("pprof", "querier", "google"))}
     change(files[name])

@@ -50,7 +50,7 @@ def asked():
 
 
 @pytest.mark.parametrize("path, mode", asked(), ids=lambda part: getattr(part, "value", part))
-def test_answers_are_as_the_document_says(api, path, mode):
+def test_answers_match_the_document(api, path, mode):
     @hypothesis.given(case=api[path]["GET"].as_strategy(generation_mode=mode))
     @hypothesis.settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None,
                          suppress_health_check=list(hypothesis.HealthCheck))

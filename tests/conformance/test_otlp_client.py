@@ -78,7 +78,7 @@ MERCY = Reply(StatusCode.RESOURCE_EXHAUSTED, 429,
 
 @exporters
 @signals
-def test_what_is_too_big_is_never_sent_again(braid, sink, signal, kind):
+def test_a_request_that_is_too_big_is_never_retried(braid, sink, signal, kind):
     """Only its halves are sent."""
     server = braid(config(kind, sink))
     sink.script = [TOO_BIG] * 2
@@ -89,7 +89,7 @@ def test_what_is_too_big_is_never_sent_again(braid, sink, signal, kind):
 
 @exporters
 @signals
-def test_a_rate_limit_halves_nothing(braid, sink, signal, kind):
+def test_a_rate_limited_request_is_not_split(braid, sink, signal, kind):
     """RESOURCE_EXHAUSTED without RetryInfo, whose message is not about size: it is sent again
     later, in one piece."""
     server = braid(config(kind, sink))
@@ -101,7 +101,7 @@ def test_a_rate_limit_halves_nothing(braid, sink, signal, kind):
 
 @exporters
 @signals
-def test_one_item_that_is_too_big_is_dropped(braid, sink, signal, kind):
+def test_a_record_that_is_too_big_is_dropped(braid, sink, signal, kind):
     server = braid(config(kind, sink))
     sink.script = [TOO_BIG]
     send(server, signal)
@@ -120,7 +120,7 @@ def test_resource_exhausted_is_retried_with_retry_info(braid, sink, signal):
 
 @exporters
 @signals
-def test_the_servers_delay_is_kept(braid, sink, signal, kind):
+def test_the_servers_retry_delay_is_respected(braid, sink, signal, kind):
     """RetryInfo and Retry-After replace the back-off."""
     server = braid(config(kind, sink))
     sink.script = [BUSY]
@@ -146,7 +146,7 @@ def test_partial_success_is_not_retried(braid, sink, signal, kind):
 
 @exporters
 @signals
-def test_gives_up_after_max_elapsed_time(braid, sink, signal, kind):
+def test_request_is_dropped_after_max_elapsed_time(braid, sink, signal, kind):
     quick = {"initial_interval": "10ms", "max_interval": "20ms", "max_elapsed_time": "200ms"}
     server = braid(config(kind, sink, retry_on_failure=quick))
     sink.reply = Reply(StatusCode.UNAVAILABLE, 503)
@@ -158,7 +158,7 @@ def test_gives_up_after_max_elapsed_time(braid, sink, signal, kind):
 
 @exporters
 @signals
-def test_a_server_that_comes_up_late(braid, new_sink, tap, signal, kind):
+def test_requests_are_delivered_when_the_server_starts_late(braid, new_sink, tap, signal, kind):
     sink = new_sink()
     wire = tap(sink.grpc if kind == "grpc" else sink.http)
     gate = threading.Event()
@@ -192,7 +192,7 @@ def test_calls_are_concurrent(braid, sink, signal, kind):
 
 @exporters
 @signals
-def test_a_hanging_server_is_given_up_and_asked_again(braid, sink, signal, kind):
+def test_a_request_to_a_hanging_server_times_out_and_is_retried(braid, sink, signal, kind):
     server = braid(config(kind, sink, timeout="200ms"))
     gate = threading.Event()
     sink.script = [Reply(hold=gate, grpc=StatusCode.UNAVAILABLE, http=503)]

@@ -88,7 +88,7 @@ class TestSuccess:
 
     @every
     @signals
-    def test_many_requests_on_one_connection_stay_apart(self, server, sink, transport, signal):
+    def test_many_requests_on_one_connection_are_answered_separately(self, server, sink, transport, signal):
         for n in range(5):
             transport.send(server, signal, otlp.request_of(signal, 1, first=n + 1)).expect_ok()
         sink.wait(signal, 5)
@@ -98,7 +98,7 @@ class TestPartialSuccess:
     @every
     @signals
     @pytest.mark.parametrize("rejected", [2, 0], ids=["part-rejected", "warning"])
-    def test_passed_on_when_waiting_for_the_result(self, braid, sink, transport, signal, rejected):
+    def test_partial_success_is_passed_on_when_waiting_for_the_result(self, braid, sink, transport, signal, rejected):
         server = braid(pipelines(to_sink(sink, wait_for_result=True)))
         sink.reply = Reply(rejected=rejected, message="names are too long")
         answer = transport.send(server, signal, otlp.request_of(signal, 5)).expect_ok()
@@ -399,7 +399,7 @@ class TestBackPressure:
 
     @every
     @signals
-    def test_destination_refuses_for_good(self, braid, sink, transport, signal):
+    def test_destination_rejects_permanently(self, braid, sink, transport, signal):
         server = braid(pipelines(to_sink(sink, wait_for_result=True)))
         sink.reply = REFUSE
         answer = transport.send(server, signal, otlp.request_of(signal))
@@ -444,7 +444,7 @@ class TestHttpRequests:
         assert answer.code == 404 and answer.message
         assert answer.headers["content-type"] == transport.content_type
 
-    def test_query_is_no_part_of_the_path(self, server):
+    def test_query_is_not_part_of_the_path(self, server):
         assert clients.http(server.http, "/v1/traces?tenant=1", b"").code == 200
 
     @over_http
@@ -582,7 +582,7 @@ class TestGrpcRequests:
                                  "no message", "half a prefix", "almost a prefix", "cut off",
                                  "two messages", "unknown flag"
                              ])
-    def test_no_unary_message(self, server, sink, body):
+    def test_streams_without_a_single_message_are_rejected(self, server, sink, body):
         headers, _ = clients.raw_grpc(server.grpc, TRACES.method, body)
         assert headers["grpc-status"] not in ("0", "14")
         assert sink.calls == []
@@ -655,7 +655,7 @@ class TestProfilesVersion:
         assert sink.calls == []
 
     @every
-    def test_says_nothing_about_traces(self, server, transport):
+    def test_header_does_not_apply_to_traces(self, server, transport):
         headers = {"otlp-profiles-development-version": "2"}
         transport.send(server, TRACES, otlp.trace_request(), headers).expect_ok()
 
@@ -783,7 +783,7 @@ class TestJson:
 class TestListeners:
     @over_http
     @signals
-    def test_path_of_ones_own(self, braid, sink, transport, signal):
+    def test_configured_path(self, braid, sink, transport, signal):
         server = braid(pipelines(to_sink(sink), http={f"{signal.name}_url_path": "/otel/here"}))
         body = transport.encode(otlp.request_of(signal))
         clients.http(server.http, "/otel/here", body, transport.content_type).expect_ok()

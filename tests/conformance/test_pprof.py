@@ -130,7 +130,7 @@ class Ours:
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "empty"])
-def test_holds_what_go_reads(name):
+def test_conversion_equals_gos_output(name):
     raw, ours = Raw(name), Ours(convert(name))
     assert [ours.type(p["sampleType"]) for p in ours.profiles] == [t[:2] for t in raw.types]
     for k, profile in enumerate(ours.profiles):
@@ -143,7 +143,7 @@ def test_holds_what_go_reads(name):
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "empty"])
-def test_says_when_and_how(name):
+def test_time_duration_and_period(name):
     raw, ours = Raw(name), Ours(convert(name))
     when = re.sub(r"(\.\d+)? \+0000 UTC.*", "", raw.head["Time"])
     second = datetime.strptime(when, "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc).timestamp()

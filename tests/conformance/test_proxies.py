@@ -395,7 +395,7 @@ def test_flood(proxy, agreement, name):
     until(lambda: proxy.braid.ledger("traces")["held"] == 0, "the end of what was sent")
 
 
-def test_the_account_is_exact(proxy):
+def test_the_ledger_is_exact(proxy):
     """Braid's count of received records equals the number that arrived after all of these tests."""
     until(lambda: proxy.braid.ledger("traces")["held"] == 0, "the end of what was sent")
     ledger = proxy.braid.ledger("traces")

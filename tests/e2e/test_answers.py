@@ -187,7 +187,7 @@ def test_a_compressed_partial_success_over_http2(braid, backend, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["proto", "json"])
-def test_a_compressed_refusal_says_why(braid, sink, kind):
+def test_a_compressed_error_contains_the_reason(braid, sink, kind):
     """A waiting sender receives the backend's message."""
     server = braid(pipelines(exporter(kind, sink), signals=["traces"], processors=LATE))
     sink.reply = Reply(StatusCode.INVALID_ARGUMENT, 400, "a span without a name", gzip=True)
@@ -199,7 +199,7 @@ def test_a_compressed_refusal_says_why(braid, sink, kind):
     ("gzip", gzip.compress(PARTIAL.SerializeToString())[:-9]),
     ("snappy", PARTIAL.SerializeToString()),
     ("identity", PARTIAL.SerializeToString())], ids=["bomb", "cut", "unknown", "none"])
-def test_what_cannot_be_decompressed_is_an_answer_without_a_message(braid, backend, encoding, message):
+def test_an_answer_that_cannot_be_decompressed_has_no_message(braid, backend, encoding, message):
     to = backend(over_http2(as_grpc(encoding, message)))
     server = braid(pipelines(exporter("grpc", to), signals=["traces"], processors=LATE))
     assert not TRACES.response.FromString(send(server).expect_ok().body).HasField("partial_success")
@@ -223,7 +223,7 @@ def destination(kind, to, **more):
 
 
 @pytest.mark.parametrize("answer", UNREADABLE)
-def test_what_was_taken_is_not_sent_again(braid, backend, answer):
+def test_an_accepted_request_is_not_sent_again(braid, backend, answer):
     """The 2xx status alone decides, even if the body is incomplete."""
     to = backend(UNREADABLE[answer])
     server = braid(pipelines(destination("otlphttp", to), signals=["traces"], processors=LATE))
@@ -232,7 +232,7 @@ def test_what_was_taken_is_not_sent_again(braid, backend, answer):
     assert (account["sent"], account["dropped"], to.n_requests) == (5, 0, 1)
 
 
-def test_a_profile_that_was_taken_is_not_sent_again(braid, backend):
+def test_an_accepted_profile_is_not_sent_again(braid, backend):
     to = backend(UNREADABLE["long"])
     server = braid(pipelines(destination("pyroscope", to, limits={"max_age": "0"}), signals=["profiles"]))
     body = otlp.request_of(PROFILES, 5).SerializeToString()
@@ -241,7 +241,7 @@ def test_a_profile_that_was_taken_is_not_sent_again(braid, backend):
     assert (server.ledger(PROFILES)["sent"], to.n_requests) == (5, 1)
 
 
-def test_a_refusal_that_breaks_off_is_sent_again(braid, backend):
+def test_a_request_is_retried_after_an_incomplete_error_answer(braid, backend):
     to = backend(http1(100, b"abc", ends=True, status=b"503 Service Unavailable"))
     server = braid(pipelines(destination("otlphttp", to), signals=["traces"], processors=LATE))
     assert not send(server).ok
@@ -284,7 +284,7 @@ def broken_off(fields, code):
     broken_off(TAKEN, INTERNAL_ERROR), broken_off(TAKEN + [("grpc-status", "0")], INTERNAL_ERROR),
     broken_off(TAKEN + [("grpc-status", "13")], REFUSED_STREAM)],
     ids=["early-cancelled", "early-refused", "nothing", "ok", "internal"])
-def test_a_stream_that_breaks_has_no_status(braid, backend, first):
+def test_a_broken_stream_has_no_status(braid, backend, first):
     """PROTOCOL-HTTP2: Response -> (Response-Headers *Length-Prefixed-Message Trailers) /
     Trailers-Only. A status elsewhere does not count, and an interim answer is not an answer."""
     to = backend(after(first))
@@ -294,7 +294,7 @@ def test_a_stream_that_breaks_has_no_status(braid, backend, first):
     assert (account["sent"], account["rejected"], to.n_requests) == (5, 0, 2)
 
 
-def test_an_early_hint_changes_nothing(braid, backend):
+def test_an_interim_answer_is_ignored(braid, backend):
     """Only the final answer counts; the interim one is ignored."""
     def reply(state, stream):
         state.send_headers(stream, EARLY + [("grpc-status", "3"), ("retry-after", "60")])
@@ -307,7 +307,7 @@ def test_an_early_hint_changes_nothing(braid, backend):
     check_partial(server, send(server))
 
 
-def test_trailers_alone_are_an_answer(braid, backend):
+def test_trailers_only_is_an_answer(braid, backend):
     def reply(state, stream):
         state.send_headers(stream, TAKEN + [("grpc-status", "3"), ("grpc-message", "a%20span")], end_stream=True)
     to = backend(over_http2(reply))
@@ -341,7 +341,7 @@ def check_hint(braid, backend, first, n_items=5):
 
 @pytest.mark.parametrize("padded", [True, False], ids=["padded", "bare"])
 @pytest.mark.parametrize("n_bytes", [0, 400, 900, 3000, 7900])
-def test_a_hint_stands_behind_other_details(braid, backend, n_bytes, padded):
+def test_a_retry_hint_is_found_behind_other_details(braid, backend, n_bytes, padded):
     """Servers add stack traces and messages for users to the details."""
     def first(state, stream):
         state.send_headers(stream, TAKEN + [("grpc-status", "14"), ("grpc-status-details-bin", details_of(
@@ -349,7 +349,7 @@ def test_a_hint_stands_behind_other_details(braid, backend, n_bytes, padded):
     check_hint(braid, backend, first)
 
 
-def test_what_asks_for_mercy_is_not_halved(braid, backend):
+def test_a_request_rejected_with_a_retry_hint_is_not_split(braid, backend):
     """RESOURCE_EXHAUSTED with a hint concerns the rate, regardless of its message."""
     def first(state, stream):
         state.send_headers(stream, TAKEN + [
@@ -358,7 +358,7 @@ def test_what_asks_for_mercy_is_not_halved(braid, backend):
     check_hint(braid, backend, first)
 
 
-def test_details_have_a_bound(braid, backend):
+def test_long_details_are_ignored(braid, backend):
     """Details over 8 KiB are ignored; the status counts."""
     def first(state, stream):
         state.send_headers(stream, TAKEN + [("grpc-status", "14"), ("grpc-status-details-bin", details_of(
@@ -372,7 +372,7 @@ def test_details_have_a_bound(braid, backend):
 
 
 @pytest.mark.parametrize("status", ["429", "502", "503", "504"])
-def test_a_proxy_says_when_to_come_again(braid, backend, status):
+def test_retry_after_of_a_proxy_is_respected(braid, backend, status):
     """A proxy that does not support gRPC: http-grpc-status-mapping.md maps these statuses to
     UNAVAILABLE, and RFC 9110 defines Retry-After."""
     def first(state, stream):
@@ -382,7 +382,7 @@ def test_a_proxy_says_when_to_come_again(braid, backend, status):
 
 
 @pytest.mark.parametrize("status, code", [("413", "RESOURCE_EXHAUSTED"), ("404", "UNIMPLEMENTED"), ("500", "UNKNOWN")])
-def test_what_a_proxy_refuses_is_not_sent_again(braid, backend, status, code):
+def test_a_request_rejected_by_a_proxy_is_not_retried(braid, backend, status, code):
     def first(state, stream):
         state.send_headers(stream, [(":status", status), ("retry-after", "1"), ("content-type", "text/plain")],
                            end_stream=True)
@@ -438,7 +438,7 @@ UNREAD = {"cut": b'{"partialSuccess":{"rejectedSpans":"2",', "words": b"ok", "li
 
 
 @pytest.mark.parametrize("text", UNREAD.values(), ids=UNREAD)
-def test_json_that_cannot_be_read_is_told_once(braid, backend, text):
+def test_unreadable_json_is_logged_once(braid, backend, text):
     """A request accepted with 2xx is not sent again. One warning reports that its rejected part is
     unknown; it is not repeated."""
     to = backend(json_answer(text))
@@ -452,7 +452,7 @@ def test_json_that_cannot_be_read_is_told_once(braid, backend, text):
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"partialSuccess":null}', b'{"partialSuccess":{}}',
                                   b'{"partialSuccess":{"rejectedSpans":"0"}}',
                                   b'{"partialSuccess":{"rejectedSpans":null,"errorMessage":null}}'])
-def test_json_that_says_nothing_is_no_fault(braid, backend, text):
+def test_json_without_partial_success_is_not_an_error(braid, backend, text):
     to = backend(json_answer(text))
     server = braid(pipelines(exporter("json", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
     send(server).expect_ok()
@@ -485,7 +485,7 @@ def profiles_of(*n_samples):
     ((25, 25, 25, 25), 1, 25, 1), ((25, 25, 25, 25), 3, 75, 3), ((25, 25, 25, 25), 4, 100, 4),
     ((98, 1, 1), 1, 34, 2), ((98, 1, 1), 2, 67, 3), ((5,), 1, 5, 1), ((5,), 2, 5, 1), ((2, 3), 99, 5, 2)])
 @pytest.mark.parametrize("kind", ["grpc", "proto", "json"])
-def test_rejected_profiles_are_not_samples(braid, sink, kind, n_samples, rejected, lost, said):
+def test_rejected_profiles_are_converted_to_samples(braid, sink, kind, n_samples, rejected, lost, said):
     server = braid(pipelines(exporter(kind, sink), signals=["profiles"], processors=LATE))
     sink.reply = Reply(rejected=rejected, message="too old")
     answer = clients.grpc(server.grpc, PROFILES, profiles_of(*n_samples).SerializeToString())

@@ -48,7 +48,7 @@ def test_profiles(braid, sink, transport, kind, processors):
 
 
 @pytest.mark.parametrize("transport", PROFILE_TRANSPORTS)
-def test_profiles_leave_with_attributes_inline(braid, sink, transport):
+def test_profiles_are_exported_with_inline_attributes(braid, sink, transport):
     """Collectors before 0.161 and Pyroscope cannot resolve key_strindex in a resource."""
     server = braid(pipelines(exporter("grpc", sink)))
     send_profiles(transport, server)

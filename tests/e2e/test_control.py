@@ -58,7 +58,7 @@ def program():
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_scrapes_at_once_and_for_a_while(braid, sink, program, workers):
+def test_new_rule_scrapes_at_once_and_until_it_ends(braid, sink, program, workers):
     receiver = {"targets": [{**each, "on_demand": True} for each in target(program)], "scrape_interval": "1h",
                 "profiles": {**OFF, "goroutine": {"enabled": True}}}
     server = braid(config(sink, receiver, extensions=CONTROL, workers=workers))
@@ -118,7 +118,7 @@ def test_keeps_the_links_of_a_service(braid, sink, workers):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_falls_back_when_the_duration_is_over(braid, sink, workers):
+def test_rule_ends_after_its_duration(braid, sink, workers):
     join = {"join": {"keep": {"failed": False}}}
     server = braid(pipelines(exporter("grpc", sink), processors=join, extensions=CONTROL, workers=workers))
     assert not links_of(sink, server, 1)
@@ -134,7 +134,7 @@ def test_falls_back_when_the_duration_is_over(braid, sink, workers):
     server.stop()
 
 
-def test_what_nobody_can_do(braid, sink):
+def test_impossible_rules_are_rejected(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), processors={"join": None}, extensions=CONTROL))
     # without a target; every link is kept anyway
     for override in ({"profile_types": ["cpu"]}, {"sampling_percentage": 100}):
@@ -177,7 +177,7 @@ def test_without_the_token(braid, sink):
     assert TOKEN not in server.log()
 
 
-def test_guesses_are_slowed_down(braid, sink):
+def test_token_guesses_are_slowed_down(braid, sink):
     """A client with the token is not slowed down by the guesses of others."""
     server = braid(pipelines(exporter("grpc", sink), extensions=CONTROL))
     answers = [(call(server, token="x" * len(TOKEN)), call(server)[0]) for _ in range(40)]
@@ -191,7 +191,7 @@ def test_guesses_are_slowed_down(braid, sink):
     server.stop()
 
 
-def test_a_filter_that_is_not_understood_ends_nothing(braid, sink):
+def test_an_invalid_filter_ends_no_rule(braid, sink):
     join = {"join": {"keep": {"failed": False}}}
     server = braid(pipelines(exporter("grpc", sink), processors=join, extensions=CONTROL))
     override = post(server, service="shop", duration="1h", sampling_percentage=100)
@@ -217,7 +217,7 @@ def run(tmp_path, what, sink, **control):
     ({"token": TOKEN, "endpoint": ":13134"},
      "extensions::control::endpoint: is not a loopback address; set allow_remote: true"),
 ])
-def test_configs_that_are_refused(tmp_path, sink, control, error):
+def test_invalid_configs_are_rejected(tmp_path, sink, control, error):
     code, text = run(tmp_path, "validate", sink, **control)
     assert code != 0 and error in text
     assert TOKEN not in text
@@ -234,7 +234,7 @@ def test_the_printed_config(tmp_path, sink):
 
 @pytest.mark.parametrize("shed_traces", [False, True])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_adaptive_refuses_profiles_before_traces(braid, sink, shed_traces, workers):
+def test_adaptive_rejects_profiles_before_traces(braid, sink, shed_traces, workers):
     """Any load exceeds a limit of a millionth of a CPU."""
     adaptive = {"cpus": 0.000001, "check_interval": "100ms", "shed_traces": shed_traces}
     server = braid(pipelines(exporter("grpc", sink), extensions={"adaptive": adaptive, **CONTROL}, workers=workers))
@@ -257,7 +257,7 @@ def test_adaptive_refuses_profiles_before_traces(braid, sink, shed_traces, worke
     server.stop()
 
 
-def test_adaptive_lets_a_calm_process_alone(braid, sink):
+def test_adaptive_does_not_affect_an_idle_process(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), extensions={"adaptive": {"check_interval": "100ms", "cpus": 4096}}))
     until(lambda: server.metrics()["braid_adaptive_cpu_percentage"]['extension="adaptive"'] > 0, "a look")
     for signal in (TRACES, PROFILES):

@@ -50,7 +50,7 @@ class Accounts:
         return self._metrics["otelcol_exporter_sent_spans"][f'exporter="{name}"']
 
 
-def test_a_full_disk_costs_its_neighbour_nothing(braid, new_sink, tmp_path):
+def test_a_full_disk_does_not_affect_another_exporter(braid, new_sink, tmp_path):
     """Also without a queue, and behind a batch whose senders have been answered: it would keep
     sixteen batches waiting."""
     good, full = new_sink(), tmp_path / "full.json"
@@ -69,7 +69,7 @@ def test_a_full_disk_costs_its_neighbour_nothing(braid, new_sink, tmp_path):
     server.kill()  # it would retry until shutdown_timeout
 
 
-def test_one_that_does_not_answer_costs_its_neighbour_nothing(braid, new_sink):
+def test_a_hanging_destination_does_not_affect_another_exporter(braid, new_sink):
     """Without a queue: the sender waits for a while at first, and is then informed that one
     destination is slow."""
     good, bad, gate = new_sink(), new_sink(), threading.Event()
@@ -93,7 +93,7 @@ def test_one_that_does_not_answer_costs_its_neighbour_nothing(braid, new_sink):
 
 @pytest.mark.parametrize("processors", [None, {"batch": {"timeout": "5ms", "send_batch_size": 10}}],
                          ids=["direct", "batch"])
-def test_a_full_exporter_costs_its_neighbour_nothing(braid, new_sink, processors):
+def test_a_full_queue_does_not_affect_another_exporter(braid, new_sink, processors):
     good, bad, gate = new_sink(), new_sink(), threading.Event()
     bad.reply = Reply(hold=gate)
     server = braid(pipelines(
@@ -120,7 +120,7 @@ def test_a_full_exporter_costs_its_neighbour_nothing(braid, new_sink, processors
     channel.close()
 
 
-def test_what_lags_goes_out_before_it_stops(braid, new_sink):
+def test_data_for_a_slow_destination_is_sent_before_shutdown(braid, new_sink):
     good, bad, gate = new_sink(), new_sink(), threading.Event()
     bad.reply = Reply(hold=gate)
     server = braid(pipelines(
@@ -174,7 +174,7 @@ class Senders:
 
 @pytest.mark.parametrize("processors", [None, {"batch": {"timeout": "20ms", "send_batch_max_size": 40,
                                                          "send_batch_size": 30}}], ids=["direct", "batch"])
-def test_accounts_close_whenever_somebody_looks(braid, new_sink, processors):
+def test_ledger_balances_at_every_scrape_under_overload(braid, new_sink, processors):
     """A hundred scrapes under overload: queues are full; one destination rejects half of the
     requests, accepts some partially and answers others with a retryable status; one is down; and
     the slow one exceeds its limit."""
@@ -221,7 +221,7 @@ def test_accounts_close_whenever_somebody_looks(braid, new_sink, processors):
                          ids=["default", "batch", "small"])
 @pytest.mark.parametrize("behind", [{}, {"batch/early": {"timeout": "5ms"}}, {"join": {"hold": "20ms"}}],
                          ids=["alone", "early", "join"])
-def test_late_means_delivered(braid, sink, queue, behind):
+def test_late_acknowledgement_means_delivered(braid, sink, queue, behind):
     """kill -9 while a destination accepts some requests, delays some and rejects some: acknowledged
     data has arrived."""
     late = {"batch/late": {"timeout": "5ms", "acknowledge": "late"}}
@@ -242,7 +242,7 @@ def test_late_means_delivered(braid, sink, queue, behind):
     assert senders.acknowledged <= set(ids(sink))
 
 
-def test_late_acknowledges_nothing_that_nobody_takes(braid, sink):
+def test_late_acknowledgement_returns_the_rejection(braid, sink):
     sink.reply = REFUSE
     server = braid(pipelines(exporter("grpc", sink), signals=["traces"],
                              processors={"batch": {"timeout": "5ms", "acknowledge": "late"}}))
@@ -251,7 +251,7 @@ def test_late_acknowledges_nothing_that_nobody_takes(braid, sink):
     assert Accounts(server).ledger == {"received": 15, "sent": 0, "rejected": 15, "dropped": 0, "held": 0}
 
 
-def test_late_waits_for_each_destination(braid, new_sink):
+def test_late_acknowledgement_waits_for_each_destination(braid, new_sink):
     """One of two destinations is slow: data is not acknowledged before it has arrived there, too."""
     good, bad, gate = new_sink(), new_sink(), threading.Event()
     bad.reply = Reply(hold=gate)
@@ -275,12 +275,12 @@ def test_late_waits_for_each_destination(braid, new_sink):
 
 # --- Queues of batches --------------------------------------------------------------------------
 
-def test_a_queue_of_many_batches_says_what_it_may_hold(braid, sink):
+def test_warns_how_much_a_queue_of_batches_may_hold(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), signals=["traces"], processors={"batch": {}}))
     server.wait_log(r"exporter/otlp\t.*1000 requests.*8192 spans.*8192000 spans")
 
 
-def test_tenants_do_not_mix_in_a_queue(braid, sink):
+def test_tenants_are_not_mixed_in_a_queue(braid, sink):
     batch = {"flush_timeout": "50ms", "partition": {"metadata_keys": ["x-tenant"]}}
     server = braid(pipelines(exporter("grpc", sink, sending_queue={"batch": batch}), signals=["traces"],
                              grpc={"include_metadata": True}))
@@ -292,7 +292,7 @@ def test_tenants_do_not_mix_in_a_queue(braid, sink):
         assert len(numbers) == 1
 
 
-def test_sizes_of_batches_are_in_the_queues_unit(braid, sink):
+def test_batch_sizes_use_the_queues_unit(braid, sink):
     """A span of some hundred bytes fills a batch of 100 bytes, but not one of 100 spans."""
     server = braid(pipelines(exporter("grpc", sink, sending_queue={
         "sizer": "bytes", "queue_size": 1 << 20, "batch": {"flush_timeout": "1h", "min_size": 100}})))
@@ -301,7 +301,7 @@ def test_sizes_of_batches_are_in_the_queues_unit(braid, sink):
 
 
 @pytest.mark.parametrize("signal", otlp.SIGNALS, ids=lambda signal: signal.name)
-def test_requests_without_anything_are_seen(braid, sink, signal):
+def test_empty_requests_are_counted(braid, sink, signal):
     server = braid(pipelines(exporter("grpc", sink)))
     clients.grpc(server.grpc, signal, b"").expect_ok()
     clients.http(server.http, signal.path, b"").expect_ok()
@@ -311,7 +311,7 @@ def test_requests_without_anything_are_seen(braid, sink, signal):
 
 
 @pytest.mark.parametrize("acknowledge, unanswered", [("early", 0), ("late", 5)])
-def test_what_was_acknowledged_and_is_not_delivered(braid, sink, acknowledge, unanswered):
+def test_acknowledged_and_undelivered_data_is_counted(braid, sink, acknowledge, unanswered):
     """braid_ledger_held - braid_ledger_unanswered."""
     server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "1h",
                                                                            "acknowledge": acknowledge}}))

@@ -77,7 +77,7 @@ EXAMPLES = {
 FILES = sorted(path.name for path in FOLDER.glob("*.yaml") if path.name != "quickstart.yaml")  # test_quickstart.py
 
 
-def test_no_example_is_forgotten():
+def test_every_example_is_tested():
     assert FILES == sorted(EXAMPLES)
 
 

@@ -97,7 +97,7 @@ def spread():
     return times[0] - 1000, (times[half - 1] + times[half]) // 2, times[-1] + 1000
 
 
-def test_what_leaves_is_as_without_a_join(start, tmp_path):
+def test_output_equals_that_without_a_join(start, tmp_path):
     plain = start(None)
     push(plain)
     assert plain.stop()
@@ -109,7 +109,7 @@ def test_what_leaves_is_as_without_a_join(start, tmp_path):
     assert totals(tmp_path / "out") == (expected, n)
 
 
-def test_links_that_are_not_kept_fold_with_the_times(start, tmp_path):
+def test_samples_without_kept_links_are_aggregated_with_their_times(start, tmp_path):
     server = start({"keep": {"slow_threshold": "10h"}})
     push(server)
     assert server.stop()
@@ -141,7 +141,7 @@ def test_child_spans_have_their_own_samples(start, tmp_path):
     assert by_span[ROOT] == sum(value for time_ns, value in events() if time_ns < middle)
 
 
-def test_figures_of_spans_have_what_was_taken_in_each(start, tmp_path):
+def test_figures_of_spans_contain_their_own_samples(start, tmp_path):
     """Also with the root's link: a child's CPU time is attributed to the child."""
     begin, middle, end = spread()
     server = start({"hold": "1h", "window": "2h"}, "traces")

@@ -93,7 +93,7 @@ def seen(sink):
                int(view["link"][1], 16) if view["link"] else 0, said)
 
 
-def test_a_local_roots_samples_count_for_what_was_open(run, sink):
+def test_a_local_roots_samples_count_for_the_open_span(run, sink):
     """The service is known to send profiles when its spans arrive, so that they wait for their
     samples."""
     run(samples((9, 1, [99])), spans(),
@@ -107,7 +107,7 @@ def test_a_local_roots_samples_count_for_what_was_open(run, sink):
     assert {each["pyroscope.profile.id"] for name, each in marks.items() if name != "work"} == {span_id(1).hex()}
 
 
-def test_who_labels_every_span_means_the_span_that_is_named(run, sink):
+def test_labels_of_every_span_select_the_named_span(run, sink):
     """The profiler's clock is 20 ms ahead: only the names are right."""
     run(samples((9, 1, [99])), spans(), samples((2, 1, [45]), (1, 1, [25]), (1, 1, [35])), hold="1s")
     marks = {span.name: otlp.attributes_of(span.attributes) for _, _, span in sink.wait(TRACES, 4)}
@@ -117,7 +117,7 @@ def test_who_labels_every_span_means_the_span_that_is_named(run, sink):
 
 
 @pytest.mark.parametrize("hold, kept", [("1s", False), ("30s", True)])
-def test_the_end_keeps_the_marks_of_sdks(run, sink, hold, kept):
+def test_shutdown_keeps_the_marks_of_sdks(run, sink, hold, kept):
     """A span that has waited loses a mark without samples. The samples of a span released early by
     SIGTERM may still go to another gateway."""
     marked = spans([("root", 1, None, 0, 100, 1)])
@@ -129,7 +129,7 @@ def test_the_end_keeps_the_marks_of_sdks(run, sink, hold, kept):
     assert ("pyroscope.profile.id" in otlp.attributes_of(span.attributes)) == kept
 
 
-def test_sums_are_whole_whichever_worker_has_a_span(braid, sink):
+def test_sums_are_complete_across_workers(braid, sink):
     """96 spans below one root arrive over eight connections at once, at three workers; each has one
     sample."""
     children = [(f"child {n}", n, 1, 10, 50, 1) for n in range(2, 98)]
@@ -173,7 +173,7 @@ def test_one_join_in_several_pipelines(braid, sink):
     assert sum(metrics["braid_join_samples_joined"].values()) == 8
 
 
-def test_links_survive_for_spans_that_failed(run, sink):
+def test_links_are_kept_for_failed_spans(run, sink):
     """The other samples of a stack and thread become one, with all their timestamps. The ledger
     counts every sample."""
     server = run(spans(failed=["query"]), samples((3, 1, [21]), (2, 1, [11]), (2, 2, [12]), (2, 1, [13, 14])), keep={})
@@ -185,7 +185,7 @@ def test_links_survive_for_spans_that_failed(run, sink):
     assert sum(server.metrics()["braid_join_samples_folded"].values()) == 3
 
 
-def test_a_thread_tells_the_span(run, sink):
+def test_a_sample_is_joined_by_its_thread(run, sink):
     run(spans(), samples((None, 1, [15]), (None, 1, [25]), (None, 2, [26]), (None, 5, [27])), infer=True)
     inferred = {"profile.join": "inferred"}
     assert sorted(seen(sink), key=repr) == [([15], 1, 2, {"span.name": "work", **inferred}),

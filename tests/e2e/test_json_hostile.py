@@ -37,7 +37,7 @@ def memory(process):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_growth(braid, sink, name):
+def test_memory_of_one_request_is_bounded(braid, sink, name):
     body = SHAPES[name]
     server = braid(pipelines(exporter("grpc", sink), signals=["traces"], workers=1,
                              http={"max_request_body_size": 2 * SIZE}))

@@ -40,7 +40,7 @@ def test_config(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_volumes_are_there(path):
+def test_mounted_volumes_exist(path):
     """A pod mounts only its own volumes, and only ConfigMaps contained in the file."""
     maps = {document["metadata"]["name"] for document in documents(path) if document["kind"] == "ConfigMap"}
     for document in documents(path):

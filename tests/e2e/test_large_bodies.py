@@ -120,7 +120,7 @@ def test_large_and_small_together(server):
     server.stop()
 
 
-def test_the_end_while_large_bodies_are_read(server):
+def test_shutdown_while_large_bodies_are_read(server):
     each = [shape for shape in shapes(server) if len(shape[4]) > MIB]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         leaving = [pool.submit(leave, shape) for shape in each]

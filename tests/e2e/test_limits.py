@@ -88,7 +88,7 @@ def with_thread_names(request, texts):
     return request
 
 
-def test_what_cannot_be_split_is_dropped_and_counted(through, sink):
+def test_an_unsplittable_record_is_dropped_and_counted(through, sink):
     server = through(PROFILES, profile_limits={"max_profile_size": 5000})
     texts = [f"worker-{n}" for n in range(10)]
     whole = with_thread_names(otlp.profile_request(10), texts)
@@ -105,7 +105,7 @@ def test_what_cannot_be_split_is_dropped_and_counted(through, sink):
     assert value == 1
 
 
-def test_labels_have_so_many_values(through, sink):
+def test_values_of_a_label_are_limited(through, sink):
     server = through(PROFILES, profile_limits={"max_label_values": 3})
     for n, texts in enumerate((["a", "b", "a"], ["c", "d", "b"]), 1):
         send(server, PROFILES, with_thread_names(otlp.profile_request(3), texts))
@@ -166,7 +166,7 @@ def test_redaction_of_profiles(through, sink):
     assert b"/srv/shop" not in call.message.SerializeToString()
 
 
-def test_long_texts_do_not_stall(through, sink):
+def test_long_texts_do_not_block(through, sink):
     """A pattern that takes quadratic time over 2 MB: half an hour without a limit."""
     server = through(TRACES, redaction={"blocked_values": ["[a-z0-9.]+@[a-z.]+"]})
     request = otlp.trace_request(1)

@@ -77,7 +77,7 @@ def flood(server, body, max_requests, connections=4):
     return statuses
 
 
-def test_holders_add_up(limited_braid):
+def test_memory_categories_add_up(limited_braid):
     """The memory categories add up to the memory of the process, and shrink when memory is
     released."""
     server = limited_braid(limited(400))
@@ -118,7 +118,7 @@ def test_a_limit_holds_without_the_processor(limited_braid):
 
 
 @pytest.mark.parametrize("batch", [False, True], ids=["plain", "batch"])
-def test_small_requests_cost_what_they_take(limited_braid, batch):
+def test_memory_of_small_requests_is_counted(limited_braid, batch):
     """One span of 30 bytes per request, a dead backend, room for 100 million requests."""
     server = limited_braid(limited(100, **({"batch": {}} if batch else {})))
     statuses = flood(server, SPAN, 1_000_000)
@@ -127,7 +127,7 @@ def test_small_requests_cost_what_they_take(limited_braid, batch):
     assert sum(held(server).values()) >= 75 * MIB
 
 
-def test_messages_of_all_sizes_may_have_the_limit(limited_braid):
+def test_messages_of_all_sizes_can_use_the_limit(limited_braid):
     """67 KB is just over a size class of buffers."""
     server = limited_braid(limited(100))
     body = otlp.trace_request(67, size=666).SerializeToString()
@@ -138,7 +138,7 @@ def test_messages_of_all_sizes_may_have_the_limit(limited_braid):
     assert statuses["200"] * len(body) >= 55 * MIB
 
 
-def test_bodies_get_memory_as_they_come(limited_braid):
+def test_bodies_are_allocated_as_they_arrive(limited_braid):
     """Six bodies of 60 MB are announced, of which 59 MB are sent each, and the limit has room for
     one of them."""
     server = limited_braid(limited(128))
@@ -161,7 +161,7 @@ def test_bodies_get_memory_as_they_come(limited_braid):
     post(server.http, SPAN).expect_ok()
 
 
-def test_what_never_fits_is_not_to_be_sent_again(limited_braid):
+def test_a_request_that_never_fits_is_rejected_permanently(limited_braid):
     """max_request_body_size allows the request, but the memory limit cannot, with any number of
     workers."""
     config = limited(40)
@@ -173,7 +173,7 @@ def test_what_never_fits_is_not_to_be_sent_again(limited_braid):
     within(server, 40)
 
 
-def test_a_bomb_costs_its_limit(limited_braid):
+def test_a_decompression_bomb_uses_at_most_its_limit(limited_braid):
     server = limited_braid(limited(200))
     for _ in range(8):  # includes the threads of the pool
         assert post(server.http, gzip.compress(bytes(3 * MIB)), **{"Content-Encoding": "gzip"}).code == 400
@@ -185,7 +185,7 @@ def test_a_bomb_costs_its_limit(limited_braid):
     assert raw.sanitized() or peak(server) - before <= 64 * MIB + len(bomb) + 4 * MIB
 
 
-def test_large_bodies_are_taken_by_every_worker(limited_braid, sink):
+def test_large_bodies_are_accepted_by_every_worker(limited_braid, sink):
     """A request of the largest size fits, with any number of workers; others are answered
     meanwhile."""
     exporters = {"otlp": {"endpoint": sink.grpc, "tls": {"insecure": True}}}
@@ -208,7 +208,7 @@ def test_large_bodies_are_taken_by_every_worker(limited_braid, sink):
     within(server, 300)
 
 
-def test_dictionaries_are_held_for_what_they_are(limited_braid):
+def test_dictionaries_are_counted_at_their_size(limited_braid):
     server = limited_braid(limited(400, batch={"timeout": "60s", "send_batch_size": 10_000_000}))
     for n in range(20):
         clients.http(server.http, PROFILES.path, otlp.profile_request(500, first=1 + n * 500).SerializeToString()
@@ -217,7 +217,7 @@ def test_dictionaries_are_held_for_what_they_are(limited_braid):
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_what_is_refused_passes_or_never_will(braid, sink, workers):
+def test_a_rejected_body_is_accepted_on_retry_or_rejected_permanently(braid, sink, workers):
     """Bodies of a third to nearly all of the limit, one at a time: on a retry each is accepted, or
     rejected permanently."""
     limiter = {"memory_limiter": {"check_interval": "1s", "limit_mib": 64}}

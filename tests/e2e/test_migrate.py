@@ -29,7 +29,7 @@ def test_migrated_config_is_valid(tmp_path):
     assert stat.S_IMODE((tmp_path / "rest.yaml").stat().st_mode) == 0o600
 
 
-def test_rest_is_never_written_over(tmp_path):
+def test_rest_file_is_never_overwritten(tmp_path):
     (tmp_path / "rest.yaml").write_text("mine")
     done = braid("migrate", CASES / "agent.yaml", "--rest", tmp_path / "rest.yaml")
     assert done.returncode == 1 and done.stdout == ""
@@ -100,7 +100,7 @@ MANNERS = {
 
 
 @pytest.mark.parametrize("manner", MANNERS)
-def test_manners_of_public_configs(tmp_path, manner):
+def test_styles_of_public_configs(tmp_path, manner):
     """If all losses are accepted, some of the configs lose their transform."""
     text, (receivers, processors, exporters) = MANNERS[manner]
     env = {**os.environ, "MY_POD_IP": "127.0.0.1", "TOKEN": "t"}

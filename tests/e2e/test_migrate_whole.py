@@ -92,11 +92,11 @@ def paths(configs, original):
     return found
 
 
-def test_every_way_of_the_original_is_there_once(divided):
+def test_every_path_of_the_original_exists_once(divided):
     assert paths(divided.parts, divided.original) == paths([divided.original], divided.original)
 
 
-def test_no_link_is_in_front_of_what_reads_requests_of_clients(divided):
+def test_no_link_precedes_a_component_that_reads_request_metadata(divided):
     """A link transfers data without the metadata of the incoming requests."""
     for pipeline in divided.braid["service"]["pipelines"].values():
         linked = any(is_link(divided.braid, "receivers", name, divided.original) for name in pipeline["receivers"])
@@ -117,7 +117,7 @@ def test_every_component_is_named(divided):
         assert ids(divided.original, kind) <= set().union(*(ids(part, kind) for part in divided.parts))
 
 
-def test_braid_takes_its_part(divided):
+def test_braid_accepts_its_part(divided):
     done = run("validate", "--config", divided.braid_path)
     assert done.returncode == 0, done.stderr
 
@@ -162,7 +162,7 @@ def listeners(config):
     yield str(readers[0]["pull"]["exporter"]["prometheus"]["port"] if readers else 8888)
 
 
-def test_no_port_is_taken_twice(divided):
+def test_no_port_is_used_twice(divided):
     taken = [port for part in divided.parts for port in listeners(part)]
     twice = {port for port in taken if taken.count(port) > 1}
     assert all("$" in port for port in twice), taken
@@ -171,7 +171,7 @@ def test_no_port_is_taken_twice(divided):
         assert f"both Braid and the Collector would listen on 0.0.0.0:{port}" in divided.said
 
 
-def test_the_offer_is_a_config(divided, tmp_path):
+def test_the_suggested_join_is_valid(divided, tmp_path):
     """The suggestion in the header is valid in the file once it is uncommented, and joins both
     signals."""
     lines = divided.text.splitlines()
@@ -186,7 +186,7 @@ def test_the_offer_is_a_config(divided, tmp_path):
     assert "no profiles pipeline" not in done.stderr and "no traces pipeline" not in done.stderr
 
 
-def test_the_header_lists_all(divided):
+def test_the_header_lists_all_components(divided):
     if not divided.text.startswith("# Braid's part of"):
         return
     head = " ".join(line[2:] for line in divided.text.split("\n") if line.startswith("# "))
@@ -197,7 +197,7 @@ def test_the_header_lists_all(divided):
             assert name in (carried if stays else kept).replace(";", ",").replace(",", " ").split()
 
 
-def test_names_that_are_taken(tmp_path):
+def test_existing_names_are_not_changed(tmp_path):
     """Link ids, pipeline names and ports of the original are not changed."""
     text = """
 receivers: {otlp/collector: {protocols: {http: {endpoint: "localhost:24317"}}}, otlp/braid: {protocols: {grpc: }}, zipkin: }
@@ -221,7 +221,7 @@ service:
     assert made.braid["exporters"]["otlp/collector_"]["endpoint"] == "localhost:24319"
 
 
-def test_a_count_of_files():
+def test_there_are_enough_configs():
     assert len(FILES) >= 20
 
 
@@ -286,7 +286,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("command", ["validate", "migrate"])
 @pytest.mark.parametrize("case", REFUSED)
-def test_an_authenticator_that_no_header_replaces_is_refused(sink, tmp_path, case, command):
+def test_an_authenticator_without_an_equivalent_header_is_rejected(sink, tmp_path, case, command):
     _, more, name = REFUSED[case]
     config = {**with_auth(name, {}, sink), **more}
     config["service"]["extensions"] = list(more.get("extensions", {}))
@@ -317,7 +317,7 @@ LOSSY = {
 
 @pytest.mark.parametrize("command", ["validate", "migrate"])
 @pytest.mark.parametrize("name", LOSSY)
-def test_a_processor_that_matters_is_left_out_only_on_demand(tmp_path, name, command):
+def test_an_important_processor_is_left_out_only_on_request(tmp_path, name, command):
     config = {"receivers": {"otlp": {"protocols": {"http": {"endpoint": "localhost:0"}}}},
               "processors": {name: LOSSY[name], "k8sattributes": {}}, "exporters": {"debug": {}},
               "service": {"telemetry": {"metrics": {"level": "none"}},

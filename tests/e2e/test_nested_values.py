@@ -66,7 +66,7 @@ def test_arrays_in_arrays(braid, tmp_path, kind, out):
     assert written(tmp_path / "out.json") == (DEPTH, CARD)
 
 
-def test_redaction_looks_into_the_innermost(braid, tmp_path):
+def test_redaction_reaches_the_innermost_value(braid, tmp_path):
     server = braid(pipelines({"file": {"path": str(tmp_path / "out.json")}}, signals=["traces"], processors={
         "redaction": {"allow_all_keys": True, "blocked_values": ["4[0-9]{15}"]}}))
     send(server, "grpc")
@@ -84,7 +84,7 @@ def test_the_store_shows_them(braid, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["proto", "json"])
-def test_deeper_ones_are_refused_in_words(braid, sink, kind):
+def test_deeper_arrays_are_rejected_with_a_message(braid, sink, kind):
     server = braid(pipelines(exporter("proto", sink)))
     answer = clients.http(server.http, TRACES.path, *(
         (as_json(200), otlp.JSON) if kind == "json" else (request(200).SerializeToString(),)))

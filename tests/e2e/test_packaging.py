@@ -46,7 +46,7 @@ def dpkg(root, *arguments):
                f"--log={root}/dpkg.log", *arguments)
 
 
-def test_installs_and_goes(package, tmp_path):
+def test_package_installs_and_is_removed(package, tmp_path):
     dpkg(tmp_path, "--install", package)
     assert re.fullmatch(r"braid \d+\.\d+\.\d+ \(commit ([0-9a-f]{12}|unknown)\)\n", run(tmp_path / "usr/bin/braid", "--version"))
     config = tmp_path / "etc/braid/braid.yaml"
@@ -69,7 +69,7 @@ def test_its_config_is_valid(tmp_path):
     run(BINARY, "validate", "--config", f"yaml:{text}")
 
 
-def test_the_unit_names_what_the_package_has(package):
+def test_the_unit_names_files_of_the_package(package):
     files = {line.split()[-1].lstrip(".") for line in run("dpkg-deb", "--contents", package).splitlines()}
     unit = (PACKAGING / "braid.service").read_text()
     for path in re.findall(r"^Exec\w+=(\S+)", unit, re.M) + re.findall(r"--config (\S+)", unit):

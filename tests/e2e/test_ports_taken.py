@@ -51,7 +51,7 @@ def moved(port):
 
 
 @pytest.mark.parametrize("kind", METRICS)
-def test_all_are_named_with_the_argument_that_moves_them(tmp_path, taken, kind):
+def test_all_ports_in_use_are_named_with_the_argument_that_changes_them(tmp_path, taken, kind):
     file = tmp_path / "c.yaml"
     file.write_text(CONFIG.replace("{metrics}", METRICS[kind]).format(*taken))
     done = subprocess.run([BINARY, "--config", "c.yaml"], capture_output=True, text=True, timeout=DEADLINE_S,
@@ -83,7 +83,7 @@ def test_all_are_named_with_the_argument_that_moves_them(tmp_path, taken, kind):
     assert not any(re.search(rf"\b{port}\b", shown) for port in taken)
 
 
-def test_one_port_twice_in_the_config_is_no_other_process(tmp_path):
+def test_a_port_used_twice_in_the_config_is_reported_as_such(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

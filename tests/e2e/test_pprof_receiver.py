@@ -84,7 +84,7 @@ def mutex_only(**more):
     return {**OFF, "mutex": {"enabled": True, **more}}
 
 
-def test_deltas_add_up_to_what_is_cumulative(braid, new_sink, program):
+def test_deltas_add_up_to_the_cumulative_profile(braid, new_sink, program):
     """The same program is scraped in both ways: the sum of the deltas is the difference of the
     totals."""
     deltas, sums = new_sink(), new_sink()
@@ -102,7 +102,7 @@ def test_deltas_add_up_to_what_is_cumulative(braid, new_sink, program):
     assert 0 < sum(each) < growing[-1]  # waits before the first scrape are not in any of the differences
 
 
-def test_differences_by_the_program_itself(braid, sink, program):
+def test_deltas_computed_by_the_program(braid, sink, program):
     """?seconds= of net/http/pprof, and godeltaprof's profiles."""
     server = braid(config(sink, {
         "targets": target(program), "scrape_interval": "2s",
@@ -136,7 +136,7 @@ def test_authentication_over_tls(braid, new_sink, certificate, auth, header):
         assert len(re.findall("who are you", stranger.log())) == 1  # logged once
 
 
-def test_somebody_else_profiles(braid, sink, program):
+def test_scrape_is_skipped_while_another_profiler_runs(braid, sink, program):
     """net/http/pprof answers 500: the scrape is skipped, not failed."""
     with subprocess.Popen(["curl", "-s", "-o", os.devnull, f"http://{program}/debug/pprof/profile?seconds=5"]) as other:
         server = braid(config(sink, {"targets": target(program), "scrape_interval": "2s",
@@ -148,7 +148,7 @@ def test_somebody_else_profiles(braid, sink, program):
     server.stop()
 
 
-def test_a_program_that_goes_and_comes(braid, sink):
+def test_a_program_that_restarts(braid, sink):
     with go_program() as address:
         server = braid(config(sink, {"targets": target(address), "scrape_interval": "200ms",
                                      "profiles": {**OFF, "goroutine": {"enabled": True}}}))
@@ -159,7 +159,7 @@ def test_a_program_that_goes_and_comes(braid, sink):
     server.stop()
 
 
-def test_shutdown_while_a_profile_is_under_way(braid, sink, program):
+def test_shutdown_during_a_scrape(braid, sink, program):
     server = braid(config(sink, {"targets": target(program), "scrape_interval": "60s",
                                  "profiles": {**OFF, "cpu": {"enabled": True}, "goroutine": {"enabled": True}}}))
     server.metrics()
@@ -237,7 +237,7 @@ def test_recordings_in_a_folder(braid, sink, pyroscope, tmp_path):
     assert {push.profile.time_nanos // 10**9 for push in pyroscope.profiles()} == {start // 10**9 for start in starts}
 
 
-def test_each_file_that_nobody_understands_is_named(braid, sink, tmp_path):
+def test_each_unreadable_file_is_logged(braid, sink, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     names = [f"{i}.txt" for i in range(5)]
@@ -249,7 +249,7 @@ def test_each_file_that_nobody_understands_is_named(braid, sink, tmp_path):
     server.stop()
 
 
-def test_an_upload_that_nobody_understands(braid, sink):
+def test_an_unreadable_upload_is_rejected(braid, sink):
     server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
     answer = clients.http(server.address("http", "receiver/pprof"), "/v1/profiles/upload?name=shop",
                           unknown_recording(), None)
@@ -280,7 +280,7 @@ work(Date.now() + 500);
 """
 
 
-def test_what_node_writes(braid, sink, tmp_path):
+def test_cpuprofile_of_node(braid, sink, tmp_path):
     """node --cpu-prof: one sample for each of Node's, whose time is a delta and whose value is the
     interval until the next."""
     (tmp_path / "burn.js").write_text(BURN)
@@ -319,7 +319,7 @@ def firefox_frames(thread):
     return made
 
 
-def test_what_samply_writes(braid, sink, tmp_path):
+def test_profile_of_samply(braid, sink, tmp_path):
     """Each sample has the sampling interval as wall time, and the CPU time in the file. The format
     is detected by content, for files and uploads."""
     data = (TESTS / "corpus" / "gecko" / "samply.json").read_bytes()
@@ -415,7 +415,7 @@ def test_datadog(braid, sink, pack):
     ({"event": b"{}", "profile.pprof": b"\4\"M\x18lz4"}, "file profile.pprof: neither a pprof nor a JFR recording"),
     ({"event": b"{}", "profile.pprof": b"\x28\xb5\x2f\xfd"}, "file profile.pprof: "),
 ])
-def test_datadog_refused(braid, sink, fields, why):
+def test_invalid_datadog_requests_are_rejected(braid, sink, fields, why):
     kind, body = ingest.form(**fields)
     server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
     answer = ingest.http1(server.address("http", "receiver/pprof"), DATADOG, body, {"content-type": kind})

@@ -59,7 +59,7 @@ def check(options, shown, given, path, named=()):
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_every_key_of_what_is_in_use(file, tables):
+def test_every_key_of_the_used_components_is_shown(file, tables):
     merged = yaml.safe_load(run("print-config", "--config", file).stdout)
     shown = yaml.safe_load(run("print-config", "--defaults", "--config", file).stdout)
     for section, kind in SECTIONS.items():
@@ -75,13 +75,13 @@ def test_every_key_of_what_is_in_use(file, tables):
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_it_reads_as_the_same(file, tmp_path):
+def test_output_is_an_equivalent_config(file, tmp_path):
     once = run("print-config", "--defaults", "--config", file).stdout
     (tmp_path / "shown.yaml").write_text(once.replace('token: "[REDACTED]"', "token: " + 16 * "x"))
     assert run("print-config", "--defaults", "--config", tmp_path / "shown.yaml").stdout == once
 
 
-def test_what_was_set_anywhere_holds(tmp_path):
+def test_every_source_of_settings_is_shown(tmp_path):
     """Set in a second file, with --set, by the environment, with another spelling, and by a
     component's default."""
     (tmp_path / "a.yaml").write_text("""
@@ -113,7 +113,7 @@ def test_a_collectors_config(tmp_path):
     assert shown["exporters"]["otlphttp"]["headers"] == {"Authorization": "[REDACTED]"}
 
 
-def test_a_wrong_config_is_not_shown(tmp_path):
+def test_an_invalid_config_is_not_printed(tmp_path):
     (tmp_path / "a.yaml").write_text("receivers: {otlp: {protocol: }}")
     done = run("print-config", "--defaults", "--config", tmp_path / "a.yaml", code=1)
     assert done.stdout == "" and 'did you mean "protocols"?' in done.stderr

@@ -49,7 +49,7 @@ def found(answer):
     return {(each["place"], each["key"], each["kind"]): each for each in answer["found"]}
 
 
-def test_what_may_be_private_is_found_and_is_not_shown(braid, tmp_path):
+def test_private_data_is_found_and_not_shown(braid, tmp_path):
     running = start(braid, tmp_path)
     samples = shop.Profiles().add("shop", "main;mail_to_anna@example.com", 15, shop.TRACE, shop.SPAN["checkout"])
     samples.add(f"box of {MAIL}", "main", 1)
@@ -77,7 +77,7 @@ def test_what_may_be_private_is_found_and_is_not_shown(braid, tmp_path):
     assert answer["cut"] is None
 
 
-def test_what_is_suggested_takes_it_out(braid, tmp_path):
+def test_suggested_options_remove_private_data(braid, tmp_path):
     """With the suggested options in a redaction before the store, no private data is found any
     more."""
     running = start(braid, tmp_path / "first")
@@ -95,7 +95,7 @@ def test_what_is_suggested_takes_it_out(braid, tmp_path):
     assert ask(redacted, "privacy" + RANGE)["found"] == []
 
 
-def test_what_was_masked_is_told_with_its_rule(braid, tmp_path):
+def test_masked_data_is_reported_with_its_rule(braid, tmp_path):
     running = start(braid, tmp_path, {
         "blocked_values": ["4[0-9]{15}", "[a-z.]+@example"], "function_names": {"words": ["checkout", "price"]},
         "file_paths": {"patterns": ["^sho"]}, "span_names": {"words": ["reserve"]}, "blocked_key_patterns": ["^user[.]"],
@@ -126,7 +126,7 @@ def test_what_was_masked_is_told_with_its_rule(braid, tmp_path):
         assert private not in json.dumps([row["became"] for row in answer["masked"]])
 
 
-def test_what_is_not_allowed_is_told_as_gone(braid, tmp_path):
+def test_removed_keys_are_reported(braid, tmp_path):
     running = start(braid, tmp_path, {"allowed_keys": ["service.name", "step"]})
     grpc(running.grpc, TRACES, private_spans().SerializeToString()).expect_ok()
     until(lambda: ask(running, "status")["store"]["spans"] == 4)

@@ -38,7 +38,7 @@ def test_batch_waits_for_its_size(through, sink, signal):
 
 
 @each_signal
-def test_batch_sends_what_it_has_when_time_is_up(through, sink, signal):
+def test_batch_sends_a_partial_batch_after_its_timeout(through, sink, signal):
     server = through(batch={"timeout": "50ms", "send_batch_size": 1000})
     requests = send_apart(server, signal, 10)
     sink.wait(signal, 10)
@@ -47,7 +47,7 @@ def test_batch_sends_what_it_has_when_time_is_up(through, sink, signal):
 
 @each_signal
 @pytest.mark.parametrize("n_items", [7, 100, 1001])
-def test_batch_never_passes_its_maximum(through, sink, signal, n_items):
+def test_batch_never_exceeds_its_maximum(through, sink, signal, n_items):
     server = through(batch={"timeout": "50ms", "send_batch_size": 10, "send_batch_max_size": 10})
     request = otlp.request_of(signal, n_items)
     clients.grpc(server.grpc, signal, request.SerializeToString()).expect_ok()
@@ -80,7 +80,7 @@ def test_resource(through, sink, signal):
 
 
 @each_signal
-def test_resource_leaves_the_items_alone(through, sink, signal):
+def test_resource_does_not_change_the_records(through, sink, signal):
     server = through(resource={"attributes": [{"key": "x", "value": "y", "action": "insert"}]})
     [request] = send_apart(server, signal, 1)
     sink.wait(signal, 1)

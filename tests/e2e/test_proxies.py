@@ -98,7 +98,7 @@ def test_grpc_goes_through_a_tunnel(braid, sink, new_proxy, balancer):
     assert [each.line for each in proxy.passed] == ["CONNECT tempo.test:4317 HTTP/1.1"]
 
 
-def test_a_server_that_speaks_first_is_heard(braid, sink, new_proxy):
+def test_a_server_that_sends_first_is_read(braid, sink, new_proxy):
     """HTTP/2 servers may send SETTINGS at once, together with the proxy's answer."""
     proxy = new_proxy(sink.grpc)
     proxy.late = True
@@ -129,7 +129,7 @@ def test_proxy_url_has_no_exceptions(braid, sink, new_proxy):
 
 @pytest.mark.parametrize("status, words", [("407 Proxy Authentication Required", "user:password@"),
                                            ("403 Forbidden", ""), ("502 Bad Gateway", "")])
-def test_a_refusal_is_explained(braid, sink, new_proxy, status, words):
+def test_a_rejection_is_logged_with_its_reason(braid, sink, new_proxy, status, words):
     code = status[:3]
     proxy = new_proxy(sink.http, refuse=status)
     env = environment(HTTP_PROXY=proxy.address, HTTPS_PROXY=f"http://secret:secret@{proxy.address}")
@@ -145,7 +145,7 @@ def test_a_refusal_is_explained(braid, sink, new_proxy, status, words):
     assert "secret" not in server.log()
 
 
-def test_what_is_no_proxy_is_named(braid, sink):
+def test_a_server_that_is_not_a_proxy_is_logged(braid, sink):
     """A server with another protocol, and an unavailable one."""
     env = environment(HTTPS_PROXY=sink.grpc)
     server = braid(pipelines({"otlp": {"endpoint": "tempo.test:4317"}}, signals=["traces"]), env=env)
@@ -159,7 +159,7 @@ def test_what_is_no_proxy_is_named(braid, sink):
     server.kill()
 
 
-def test_a_redirect_goes_through_it_too(braid, sink, new_proxy):
+def test_a_redirect_goes_through_the_proxy(braid, sink, new_proxy):
     end = hops.Answering(hops.redirect(308, "http://moved.test/v1/traces"))
     try:
         first = new_proxy(end.address)
@@ -224,7 +224,7 @@ def test_queries(new_proxy):
     ("http://proxy/path", "must be http://[user:password@]host[:port]"),
     ("https://user:secret@proxy", "https:// proxies are not supported"),
     ("socks5://proxy:1080", "socks5:// proxies are not supported")])
-def test_a_wrong_proxy_url_is_an_error_with_its_place(tmp_path, url, words):
+def test_an_invalid_proxy_url_is_an_error_with_its_place(tmp_path, url, words):
     path = tmp_path / "config.yaml"
     path.write_text(f"""receivers: {{otlp: {{protocols: {{http: {{}}}}}}}}
 exporters:

@@ -118,7 +118,7 @@ def of_service(stored, name="service_name"):
     return dict(sums)
 
 
-def test_cpu_comes_as_its_sdk_would_push_it(through, pyroscope):
+def test_cpu_profile_equals_an_sdks_push(through, pyroscope):
     request = cpu_request()
     send(through(), request)
     [push] = pyroscope.wait(1)
@@ -145,7 +145,7 @@ def host_request(processes, at):
 PERIOD = 52_631_578
 
 
-def test_processes_of_a_host_are_told_apart(through, pyroscope):
+def test_processes_of_a_host_stay_distinct(through, pyroscope):
     """Their series would be equal, and Pyroscope keeps only one profile of a series and time. A
     request sent again by a client is still stored once."""
     request = host_request(["java", "java", "postgres", None, "java"], NOW())
@@ -188,7 +188,7 @@ def just_now(body):
     return re.sub(b"|".join(map(re.escape, moved)), lambda found: moved[found[0]], body)
 
 
-def test_what_a_profiler_of_a_host_sent(through, pyroscope):
+def test_recording_of_a_host_profiler(through, pyroscope):
     """Input recorded from the real profiler: every process, function and address has its recorded
     CPU time."""
     wanted, n_profiles = collections.Counter(), 0
@@ -268,7 +268,7 @@ def heap_multiset():
         for t, (kind, unit) in enumerate(HEAP) for i, name in enumerate("abc"))
 
 
-def test_types_of_one_pprof_go_back_into_one(through, pyroscope):
+def test_types_of_one_pprof_are_pushed_as_one(through, pyroscope):
     send(through(), heap_request())
     [push] = pyroscope.wait(1)
     assert pprof.types(push.profile) == (HEAP, ("space", "bytes"), 524288, "inuse_space")
@@ -277,7 +277,7 @@ def test_types_of_one_pprof_go_back_into_one(through, pyroscope):
                            "__session_id__": "a1"}
 
 
-def test_types_that_do_not_line_up_stay_apart(through, pyroscope):
+def test_types_with_different_samples_are_pushed_separately(through, pyroscope):
     send(through(), heap_request(shift=1))
     pushes = pyroscope.wait(3)
     assert sorted(pprof.types(push.profile)[0] for push in pushes) == sorted([HEAP[:1], HEAP[1:2], HEAP[2:]])
@@ -307,7 +307,7 @@ def test_links_become_labels(through, pyroscope, labels, kept):
     assert (key.span_id, key.trace_id) == (SPAN, TRACE)
 
 
-def test_no_string_is_there_twice(through, pyroscope):
+def test_strings_are_unique(through, pyroscope):
     """Pyroscope looks a name up once: a label whose key is a second copy of the string is not
     found. Here the dictionary contains the names of the ids, used by an attribute that is left
     out, and twice."""
@@ -339,7 +339,7 @@ def test_sample_attributes_that_would_be_series_are_left_out(through, pyroscope)
     server.wait_log("thread.id")
 
 
-def test_sample_attributes_by_choice(through, pyroscope):
+def test_configured_sample_attributes(through, pyroscope):
     request = cpu_request()
     [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
     values = {"thread.id": 17, "b": True, "d": 0.5, "l": ["x", "y"], "m": {"k": [1, "z"]},
@@ -352,7 +352,7 @@ def test_sample_attributes_by_choice(through, pyroscope):
                      ("m", '{"k":[1,"z"]}'), ("raw", "AP8=")}
 
 
-def test_a_resource_of_many_attributes_keeps_the_telling_ones(through, pyroscope):
+def test_a_resource_with_many_attributes_keeps_the_important_ones(through, pyroscope):
     resource = {"host.name": "h", "k8s.pod.name": "p", "service.instance.id": "uuid",
                 "process.pid": 7, **{f"noise.{i}": "x" for i in range(60)}}
     send(through(), cpu_request(resource=resource))
@@ -361,7 +361,7 @@ def test_a_resource_of_many_attributes_keeps_the_telling_ones(through, pyroscope
                            "host.name": "h", "k8s.pod.name": "p"}
 
 
-def test_labels_by_choice_stay_within_what_pyroscope_takes(through, pyroscope):
+def test_configured_labels_stay_within_pyroscopes_limits(through, pyroscope):
     resource = {"process.pid": 7, "": "no key", "long": "é" * 2000, "one": ["x"], "two": ["x", "y"],
                 **{f"noise.{i:02}": str(i) for i in range(60)}}
     server = through(labels={"resource_attributes": ["*"], "static": {"env": "test"}})
@@ -376,7 +376,7 @@ def test_labels_by_choice_stay_within_what_pyroscope_takes(through, pyroscope):
     server.wait_log("noise[.]")
 
 
-def test_labels_of_samples_count_too(through, pyroscope):
+def test_labels_of_samples_count_towards_the_limit(through, pyroscope):
     """Pyroscope adds them to those of the series, and rejects more than 30 in total."""
     request = cpu_request(resource={f"noise.{i:02}": str(i) for i in range(60)})
     [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
@@ -398,7 +398,7 @@ CLIENT = {"pyroscope.name": "process_cpu"}  # the scope's attributes in an SDK's
     ({"resource_attributes": [], "sample_attributes": []}, {}, {}),
     ({"sample_attributes": ["user"], "resource_attributes": ["service.*"]}, {"service.name": "tag"}, {"user": "x"}),
 ])
-def test_lists_hold_for_clients_too(through, pyroscope, labels, series, of_sample):
+def test_lists_also_apply_to_clients(through, pyroscope, labels, series, of_sample):
     request = Request()
     scope = request.scope({"service.name": "shop", "pyroscope.label.service.name": "tag", "env": "prod",
                            "region": "eu", "__session_id__": "7"}, CLIENT)
@@ -418,7 +418,7 @@ def test_an_empty_list_means_none(through, pyroscope):
     assert push.labels == {"__name__": "process_cpu", "service_name": "shop", "__delta__": "false"}
 
 
-def test_samples_of_the_wall_clock_are_no_cpu(through, pyroscope):
+def test_wall_clock_samples_are_not_cpu_time(through, pyroscope):
     request = Request()
     profile = request.profile(request.scope({"service.name": "shop"}), ("samples", "count"),
                               ("wall", "nanoseconds"), 10_000_000)
@@ -437,7 +437,7 @@ def test_sanitized_names(through, pyroscope):
 
 
 @pytest.mark.parametrize("age_s, reason", [(3700, "too_old"), (-700, "too_new")])
-def test_profiles_outside_the_window_are_dropped_before_they_are_sent(through, pyroscope, age_s,
+def test_profiles_outside_the_time_window_are_not_sent(through, pyroscope, age_s,
                                                                       reason):
     request = cpu_request(2)
     request.message.resource_profiles[0].scope_profiles[0].profiles[0].time_unix_nano -= age_s * 10**9
@@ -481,7 +481,7 @@ def test_profiles_are_divided_by_their_size(through, pyroscope):
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["2.x", "1.x"])
-def test_one_bad_profile_does_not_take_the_rest_along(through, pyroscope, whole):
+def test_a_bad_profile_does_not_affect_the_others(through, pyroscope, whole):
     pyroscope.refuse(lambda push: push.labels["service_name"] == "shop-5", whole=whole)
     server = through()
     send(server, cpu_request(13))
@@ -495,7 +495,7 @@ def test_one_bad_profile_does_not_take_the_rest_along(through, pyroscope, whole)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_neighbours_of_a_refused_profile_are_stored_once(through, pyroscope, status):
+def test_profiles_beside_a_refused_one_are_stored_once(through, pyroscope, status):
     """The answer does not identify the profile, so each of several profiles is sent in a separate
     request."""
     pyroscope.refuse(lambda push: push.labels["service_name"] in ("shop-1", "shop-2"), http=status, times=4,
@@ -507,7 +507,7 @@ def test_neighbours_of_a_refused_profile_are_stored_once(through, pyroscope, sta
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_server_is_tried_again(through, pyroscope, status):
+def test_requests_to_a_busy_server_are_retried(through, pyroscope, status):
     pyroscope.refuse(lambda push: True, http=status, times=2, whole=True)
     send(through(retry_on_failure={"initial_interval": "50ms"}), cpu_request())
     pyroscope.wait(1)
@@ -515,7 +515,7 @@ def test_a_busy_server_is_tried_again(through, pyroscope, status):
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_what_no_retry_can_mend_is_given_up(through, pyroscope, status):
+def test_permanent_failures_are_given_up(through, pyroscope, status):
     pyroscope.refuse(lambda push: True, http=status, whole=True)
     server = through()
     send(server, cpu_request(5))
@@ -543,7 +543,7 @@ def test_tenant_of_the_client(through, pyroscope):
             for push in pyroscope.wait(2)} == {"a": "team-a", "b": "default"}
 
 
-def test_a_dead_endpoint_does_not_keep_the_others_from_theirs(braid, pyroscope):
+def test_an_unavailable_endpoint_does_not_delay_the_others(braid, pyroscope):
     """There are more requests than the queue has consumers; each would be retried at the
     unavailable endpoint for five minutes."""
     with socket.socket() as nobody:

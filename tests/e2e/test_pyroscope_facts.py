@@ -202,7 +202,7 @@ def known(question):
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: f"{question[0]}-{QUESTIONS.index(question)}")
-def test_an_answer_is_pyroscope_s(answers, call, question):
+def test_answer_equals_pyroscopes(answers, call, question):
     method = question[0]
     status, expected = answers[text(question)]
     got_status, body = ask(call, question)

@@ -150,7 +150,7 @@ def test_attack(braid, name):
     assert ledger["received"] == ledger["sent"]
 
 
-def test_slow_senders(braid):
+def test_slow_senders_are_closed(braid):
     """Announced sizes cost no memory, and connections that send nothing, or a byte now and then,
     are closed."""
     process = braid(config())

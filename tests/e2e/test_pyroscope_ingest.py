@@ -89,12 +89,12 @@ def test_format(shared, name, layers, coding):
     check_one(request, "shop")
 
 
-def test_two_members_of_gzip_are_one_body(shared):
+def test_two_gzip_members_form_one_body(shared):
     body = gzip.compress(FOLDED[:12]) + gzip.compress(FOLDED[12:])
     check_one(shared.ingest("shop", body), "shop")
 
 
-def test_the_header_lies(shared):
+def test_plain_data_declared_as_gzip_is_accepted(shared):
     """As in Pyroscope, which ignores the header: old SDKs declared plain data as gzip."""
     check_one(shared.ingest("shop", make_pprof(), encoding="gzip", format="pprof"), "shop")
 
@@ -152,7 +152,7 @@ def test_sample_rate_zero(shared):
 
 @pytest.mark.parametrize("units", ["", "samples", "bytes", "lock_nanoseconds", "no such"])
 @pytest.mark.parametrize("aggregation", ["", "sum", "average", "no such"])
-def test_units_and_aggregation_change_nothing(shared, units, aggregation):
+def test_units_and_aggregation_do_not_change_values(shared, units, aggregation):
     check_one(shared.ingest("shop", FOLDED, units=units, aggregationType=aggregation), "shop")
 
 
@@ -277,7 +277,7 @@ def test_suffix(shared, suffix, form_of):
     check_one(request, "team.shop", name, (kind, unit), STACKS if kind in ("cpu", "wall") else COUNTS)
 
 
-def test_the_suffix_stays_with_formats_that_have_types(shared):
+def test_the_suffix_is_kept_in_formats_with_types(shared):
     check_one(shared.ingest("team.shop.cpu", make_pprof(), format="pprof"), "team.shop.cpu")
 
 

@@ -118,7 +118,7 @@ def test_a_burst_is_stored_once(real, through):
     assert server.functions() == sums
 
 
-def test_neighbours_of_a_bad_profile_are_stored_once(real, through):
+def test_profiles_beside_a_bad_one_are_stored_once(real, through):
     """One of 40 profiles has more labels than the server accepts."""
     server = real()
     braid = through(server, labels={"max": 60, "sample_attributes": ["*"], "resource_attributes": ["*"]})
@@ -132,7 +132,7 @@ def test_neighbours_of_a_bad_profile_are_stored_once(real, through):
 
 
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped"])
-def test_a_server_that_starts_again_has_everything_once(real, through, kill):
+def test_profiles_are_stored_once_after_a_server_restart(real, through, kill):
     server = real()
     braid = through(server)
     sums = send(braid, 10)

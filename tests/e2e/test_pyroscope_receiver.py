@@ -195,7 +195,7 @@ def test_push_connect(server, send, encoding):
 
 
 @pytest.mark.parametrize("labels, marked", [({}, True), ({"__delta__": "false"}, False), ({"__delta__": "x"}, True)])
-def test_push_says_what_goes_on(server, labels, marked):
+def test_cumulative_types_of_a_push_are_marked(server, labels, marked):
     """Without `__delta__="false"` Pyroscope takes counts of Go's runtime for totals since the
     start."""
     series = {"__name__": "memory", "service_name": "shop", **labels}
@@ -210,7 +210,7 @@ def test_push_says_what_goes_on(server, labels, marked):
     assert found == {"alloc_space": ["pprof.profile.cumulative"] if marked else [], "inuse_space": []}
 
 
-def test_a_bad_sample_costs_itself(server):
+def test_a_bad_sample_is_dropped_alone(server):
     """As in Pyroscope: a sample that refers to a missing location, or has too few values, is left
     out of its profile and counted."""
     profile = pprof.parse(make_pprof())
@@ -225,7 +225,7 @@ def test_a_bad_sample_costs_itself(server):
     server.process.wait_log("location 99 is not in the profile")
 
 
-def test_a_stray_reference_costs_its_text_alone(server):
+def test_an_invalid_string_reference_loses_only_its_text(server):
     """A comment that is missing in the string table, and two functions with one id: the real
     Pyroscope (2.x) accepts both, and shows the last function of an id."""
     profile = pprof.parse(make_pprof())
@@ -311,7 +311,7 @@ def test_push_refused(server, send, series, words):
 
 
 @every
-def test_push_partly(server, send):
+def test_push_with_an_invalid_series_keeps_the_others(server, send):
     """As with the real server valid series are kept, and the answer is an error that names the
     first invalid one."""
     data = push_request((LABELS, [(make_pprof(), ""), (b"no pprof", ""), (gzip.compress(make_pprof())[:-9], "")]),
@@ -336,7 +336,7 @@ def test_push_partly(server, send):
     assert sum(metrics["otelcol_receiver_failed_profile_samples"].values()) == 3 * 3
 
 
-def test_tenants_stay_apart(braid, tmp_path):
+def test_tenants_are_not_mixed(braid, tmp_path):
     path = tmp_path / "profiles.json"
     tree = config(path, receiver={"tenant_header": "X-Org"})
     tree["processors"] = {"batch": {"timeout": "200ms", "metadata_keys": ["x-scope-orgid"]}}
@@ -358,7 +358,7 @@ BLOCK = json.dumps({"contentions": {"display-name": "block_count"}, "delay": {"d
 @pytest.mark.parametrize("name, types", [
     ("cpu", None), ("goroutine", None), ("heap", None), ("allocs", None), ("mutex", None), ("block", BLOCK),
     ("threadcreate", None)])
-def test_back_to_pyroscope(braid, pyroscope, name, types):
+def test_pushes_are_forwarded_to_pyroscope_unchanged(braid, pyroscope, name, types):
     """Directly and through Braid the same data is stored: series, names, types, stacks, values,
     spans."""
     profile = pprof.parse((DATA / "pprof" / f"{name}.pb.gz").read_bytes())
@@ -413,7 +413,7 @@ def test_paths_and_methods(server, send):
 
 
 @every
-def test_a_destination_that_is_away_is_worth_another_try(braid, tmp_path, send):
+def test_an_unavailable_destination_gives_a_retryable_status(braid, tmp_path, send):
     exporters = {"otlp": {"endpoint": "127.0.0.1:1", "tls": {"insecure": True},
                           "sending_queue": {"enabled": False},
                           "retry_on_failure": {"enabled": False}}}
@@ -442,7 +442,7 @@ def test_requests_on_one_connection(server):
     assert names == [f"shop{number}" for number in range(1, 20, 2)]
 
 
-def test_the_account_closes(server):
+def test_ledger_balances(server):
     for body, code in ((FOLDED, 200), (b"", 200)):
         assert http1(server.address, ingest_path("shop"), body, {}).code == code
     clients.grpc(server.address, None, pushed().SerializeToString(), method=PUSH_PATH).expect_ok()

@@ -46,7 +46,7 @@ def heap(turn, **stacks):
     return made
 
 
-def test_memory_in_use_is_the_mean_of_a_process_and_the_sum_of_processes(asked):
+def test_gauges_are_averaged_per_process_and_summed_over_processes(asked):
     for turn in range(4):
         stacks = {"main_cache": 1000 + 4 * turn, **({"main_buffer": 8} if turn == 2 else {})}
         push(asked, heap(turn, **stacks), "memory", pod="a")
@@ -76,7 +76,7 @@ def test_memory_in_use_is_the_mean_of_a_process_and_the_sum_of_processes(asked):
     assert theirs["flamegraph"]["total"] == "1000"
 
 
-def test_a_goroutine_that_was_there_once_counts_by_its_share(asked):
+def test_a_goroutine_seen_once_counts_by_its_share_of_time(asked):
     """A label of samples creates a separate series, which is missing in most profiles of the
     process."""
     for turn in range(4):
@@ -106,7 +106,7 @@ def test_fractions_of_averages_add_up(asked):
     assert found["main"] == 2 and sum(found.values()) == 12
 
 
-def test_the_command_line_says_that_it_is_an_average(asked):
+def test_the_command_line_marks_averages(asked):
     push(asked, heap(0, main_cache=4096), "memory", pod="a")
     for command in ("profile", "top"):
         told = subprocess.run([BINARY, "query", command, "--url", f"http://{asked.address}", "--query", HEAP + "{}",

@@ -51,7 +51,7 @@ def span_profile(asked, name, **params):
 
 # --- Braid's API ------------------------------------------------------------------------------------------------------
 
-def test_a_span_has_a_flame_graph_of_itself_of_its_subtree_and_of_its_trace(asked):
+def test_flame_graphs_of_a_span_its_subtree_and_its_trace(asked):
     expected = {"self": ["price"], "subtree": ["price", "query"], "trace": ["checkout", "price", "query", "reserve"]}
     for scope, names in expected.items():
         got = span_profile(asked, "price", scope=scope)
@@ -91,7 +91,7 @@ def test_ids_are_hex_short_or_base64(asked):
         assert asked.braid(path) == expected
 
 
-def test_totals_agree_whichever_way_they_are_asked_for(asked):
+def test_totals_agree_between_all_queries(asked):
     spans = asked.braid("spans", **RANGE, figures="subtree")["spans"]
     whole = asked.braid("profile", query=SHOP, **RANGE)
     by_name = {span["name"]: span["profile"] for span in spans}
@@ -109,7 +109,7 @@ def test_totals_agree_whichever_way_they_are_asked_for(asked):
         5 * shop.PERIOD == whole["flamebearer"]["numTicks"]
 
 
-def test_a_duration_without_its_unit_is_refused(asked):
+def test_a_duration_without_a_unit_is_rejected(asked):
     for key in ("min_duration", "max_duration"):
         status, answer = asked.any("/api/braid/spans", **RANGE, **{key: "500"})
         assert status == 400 and f'invalid {key}: "500" has no unit; write 500ms or 500s' in json.dumps(answer).replace("\\", "")
@@ -120,7 +120,7 @@ def test_a_duration_without_its_unit_is_refused(asked):
     assert done.returncode == 2 and "--time-range requires a duration with a unit, such as 30m, got 60" in done.stderr
 
 
-def test_spans_are_listed_by_what_they_took(asked):
+def test_spans_are_listed_by_cpu_time(asked):
     by_cpu = asked.braid("spans", **RANGE, sort="cpu")["spans"]
     assert [span["name"] for span in by_cpu] == ["reserve", "query", "price", "checkout"]
     by_duration = asked.braid("spans", **RANGE)["spans"]
@@ -142,7 +142,7 @@ def test_spans_are_listed_by_what_they_took(asked):
     assert names(limit=1) == {"checkout"}
 
 
-def test_a_trace_has_its_spans_with_what_they_took(asked):
+def test_a_trace_lists_its_spans_with_cpu_time(asked):
     got = asked.braid(f"traces/{TRACE_HEX}")
     assert got["trace_id"] == TRACE_HEX
     assert {resource["service"] for resource in got["resources"]} == {"shop", "stock"}
@@ -157,7 +157,7 @@ def test_a_trace_has_its_spans_with_what_they_took(asked):
     assert asked.refused("/api/braid/traces/1")[0] == 404
 
 
-def test_samples_are_asked_for_by_the_name_of_their_span(asked):
+def test_samples_are_queried_by_span_name(asked):
     for query in ('{service_name="shop",span_name="price"}', '{service_name="shop","span.name"="price"}',
                   'shop.cpu{span_name=~"pri.*"}'):
         got = asked.braid("profile", query=query, **RANGE)
@@ -166,7 +166,7 @@ def test_samples_are_asked_for_by_the_name_of_their_span(asked):
     assert sum(bucket["cpu_ns"] for bucket in line["buckets"]) == 2 * shop.PERIOD
 
 
-def test_a_label_of_a_profiler_goes_before_the_join_s(start):
+def test_a_profilers_label_takes_precedence_over_the_joins(start):
     asked, profiles = start(), shop.Profiles()
     profiles.add("sdk", "main;own", 3)
     profiles.label("span_name", "price")
@@ -229,7 +229,7 @@ def test_slow_spans_against_typical_ones(start):
     assert "fewer than 5" in asked.braid("slow", service="shop", name="checkout", **RANGE)["why_empty"]
 
 
-def test_services_time_line_and_join_health(asked):
+def test_services_timeline_and_join_health(asked):
     services = {service["name"]: service for service in asked.braid("services", **RANGE)["services"]}
     assert services["shop"]["spans"] == 3 and services["stock"]["spans"] == 1
     assert {"name": "price", "spans": 1} in services["shop"]["operations"]
@@ -327,7 +327,7 @@ def test_health_names_likely_causes(start):
     assert hints["few"].startswith("18 % of the samples name a span")
 
 
-def test_what_is_empty_says_why(start):
+def test_empty_answers_have_a_reason(start):
     asked = start(infer=False)
     asked.send(shop.spans())
     until(lambda: asked.braid("status")["store"]["spans"] == 4, "the spans")
@@ -349,7 +349,7 @@ def test_what_is_empty_says_why(start):
         "no samples: this span lasted 10 ms, one sampling interval is 10 ms"
 
 
-def test_a_profile_is_found_in_whichever_order_it_came(start):
+def test_a_profile_is_found_in_any_order_of_arrival(start):
     asked = start()
     asked.send(shop.samples())
     asked.stored(sum(shop.COUNTS.values()))
@@ -359,7 +359,7 @@ def test_a_profile_is_found_in_whichever_order_it_came(start):
     assert shop.stacks_of(got["flamebearer"]) == shop.folded("checkout", "price", "query")
 
 
-def test_the_live_tail_tells_spans_as_they_come(start):
+def test_the_live_tail_reports_spans_as_they_arrive(start):
     asked = start()
     with urllib.request.urlopen(f"http://{asked.address}/api/braid/tail?service=shop", timeout=DEADLINE_S) as events:
         assert events.headers["content-type"] == "text/event-stream"
@@ -401,7 +401,7 @@ def test_the_live_tail_has_the_filters_of_a_list(start, filter, expected):
         assert set(told) == expected
 
 
-def test_a_filter_of_the_live_tail_that_cannot_be_understood(start):
+def test_an_invalid_filter_of_the_live_tail_is_rejected(start):
     asked = start()
     code, body = asked.refused("/api/braid/tail", q="{ name = }")
     assert code == 400 and "1:10" in body["error"]
@@ -539,7 +539,7 @@ def test_totals_are_exact_above_the_most_nodes_of_a_query(start):
     assert sum(int(sample["value"][0]) for sample in packed["sample"]) == total
 
 
-def test_samples_without_a_stack_are_no_time_of_the_root(start):
+def test_samples_without_a_stack_are_not_counted_as_the_roots(start):
     """Braid shows them as a bar; Pyroscope leaves them out of its flame graphs and counts them in
     its series."""
     asked, no_stack = start(), 3 * shop.PERIOD
@@ -614,7 +614,7 @@ def bearer_of(flamegraph):
 
 
 @pytest.mark.parametrize("transport, compression", [("proto", "none"), ("proto", "gzip"), ("json", "none")])
-def test_pyroscope_s_client_asks_every_method(asked, transport, compression):
+def test_pyroscopes_client_calls_every_method(asked, transport, compression):
     times = {"start": RANGE["start"], "end": RANGE["end"]}
     select = {"profileTypeID": CPU, "labelSelector": SHOP, **times}
     at_stock = {**select, "labelSelector": '{service_name="stock"}'}
@@ -760,7 +760,7 @@ def test_series_of_averages(start):
     assert [point["value"] for point in total[0]["points"]] == [3 * shop.PERIOD]
 
 
-def test_pyroscope_s_client_hears_what_is_wrong(asked):
+def test_pyroscopes_client_receives_errors(asked):
     select = {"profileTypeID": CPU, "labelSelector": SHOP, **RANGE}
     answers = ask_pyroscope(asked, [
         ("SelectMergeStacktraces", {**select, "profileTypeID": "nope"}),
@@ -788,7 +788,7 @@ def named(levels, names, width):
     return [[(*row[at:at + width - 1], names[row[at + width - 1]]) for at in range(0, len(row), width)] for row in levels]
 
 
-def test_flame_graphs_are_those_of_pyroscope_s_own_code(start):
+def test_flame_graphs_equal_those_of_pyroscopes_code(start):
     """data/pyroscope/flamegraphs.jsonl: trees, and the output of pkg/model of grafana/pyroscope
     1.6.0 (NewFlameGraph, NewFlamegraphDiff) for them."""
     asked, profiles = start(), shop.Profiles()
@@ -816,7 +816,7 @@ def test_flame_graphs_are_those_of_pyroscope_s_own_code(start):
         assert got["names"][0] == "total"
 
 
-def test_bodies_that_are_no_message_are_refused(asked):
+def test_invalid_bodies_are_rejected(asked):
     path = "/querier.v1.QuerierService/SelectMergeStacktraces"
 
     def status(body, kind, **headers):
@@ -848,7 +848,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("query", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_queries_are_refused_with_a_sentence(start, query):
+def test_hostile_queries_are_rejected_with_a_message(start, query):
     asked = start()
     for path, key in (("/api/braid/profile", "error"), ("/api/braid/top", "error"), ("/pyroscope/render", "message")):
         full = query if query.endswith("h{}") or key == "error" else CPU + query
@@ -859,7 +859,7 @@ def test_hostile_queries_are_refused_with_a_sentence(start, query):
         assert code == 400 and body["error"]
 
 
-def test_an_expression_that_takes_long_ends(start):
+def test_a_slow_expression_is_stopped(start):
     asked = start()
     asked.send(shop.Profiles().add("a" * 60, "main", 1).request)
     asked.stored(1)
@@ -871,7 +871,7 @@ def test_an_expression_that_takes_long_ends(start):
     assert asked.braid("profile", query='{service_name=~"a+"}', **RANGE)["samples"] == 1
 
 
-def test_a_query_that_needs_too_much_memory_says_so(braid, tmp_path):
+def test_a_query_that_needs_too_much_memory_is_rejected(braid, tmp_path):
     config = pipelines({"store": {"directory": str(tmp_path / "data")}},
                        extensions={"query": {"endpoint": "127.0.0.1:0", "max_query_memory": 1 << 20}})
     asked, profiles = Asked(braid(config)), shop.Profiles()

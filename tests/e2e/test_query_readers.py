@@ -43,7 +43,7 @@ def unread(asked, path):
     return connection, connection.recv(12)
 
 
-def test_clients_that_do_not_read_their_answers_stop_nobody(asked):
+def test_clients_that_do_not_read_do_not_block_others(asked):
     path = f"/api/braid/traces/{TRACE.hex()}/otlp"
     assert len(asked.raw(path)[1]) > 1_000_000
     with contextlib.ExitStack() as readers:
@@ -59,7 +59,7 @@ def test_clients_that_do_not_read_their_answers_stop_nobody(asked):
     until(lambda: asked.server.metrics()["braid_memory_bytes"]['holder="answers"'] == 0, "the answers to go")
 
 
-def test_tails_take_no_place_of_other_queries(asked):
+def test_tails_do_not_use_up_query_slots(asked):
     with contextlib.ExitStack() as readers:
         for _ in range(70):
             connection, head = unread(asked, "/api/braid/tail?" + urllib.parse.urlencode({"service": "nobody"}))

@@ -58,7 +58,7 @@ def test_batches_by_bytes(braid, sink):
     assert sizes(sink, TRACES) == [20, 20]
 
 
-def test_a_batch_is_cut(braid, sink):
+def test_a_large_batch_is_split(braid, sink):
     server = start(braid, sink, {"batch": {"flush_timeout": "1h", "min_size": 0, "max_size": 4}})
     send(server, TRACES, 10, 1).expect_ok()
     sink.wait(TRACES, 10)
@@ -74,14 +74,14 @@ def test_without_batches_requests_pass_unchanged(braid, sink):
 
 
 @pytest.mark.parametrize("keys, code", [({}, "OK"), ({"wait_for_result": True}, "INVALID_ARGUMENT")], ids=["early", "late"])
-def test_who_hears_of_a_refusal(braid, sink, keys, code):
+def test_status_of_a_rejected_batch(braid, sink, keys, code):
     sink.reply = REFUSE
     server = start(braid, sink, {"batch": {"flush_timeout": "1h", "min_size": 3}, **keys})
     answer = send(server, TRACES, 3, 1)
     assert answer.code == code
 
 
-def test_tenants_are_kept_apart(braid, sink):
+def test_tenants_are_not_mixed(braid, sink):
     keys = {"batch": {"flush_timeout": "1h", "min_size": 4, "partition": {"metadata_keys": ["x-tenant"], "cache_size": 10}}}
     server = start(braid, sink, keys, include_metadata=True)
     for n in range(8):
@@ -96,7 +96,7 @@ def test_tenants_are_kept_apart(braid, sink):
     ("batch: {min_size: 5, max_size: 4}", "processors::queue_batch::batch: max_size (4) must not be less than min_size (5)"),
     ("batch: {sizer: requests}", 'processors::queue_batch::batch::sizer: must be one of items, bytes, got "requests"'),
 ])
-def test_what_is_refused(tmp_path, keys, text):
+def test_invalid_options_are_rejected(tmp_path, keys, text):
     path = tmp_path / "config.yaml"
     path.write_text(f"receivers: {{nop: }}\nexporters: {{nop: }}\nprocessors: {{queue_batch: {{{keys}}}}}\nservice:\n"
                     "  pipelines: {traces: {receivers: [nop], processors: [queue_batch], exporters: [nop]}}\n")

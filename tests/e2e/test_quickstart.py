@@ -50,7 +50,7 @@ def ask(running, *words):
     return json.loads(query(running, *words, "--json"))
 
 
-def test_says_where_to_look(start, tmp_path):
+def test_output_names_the_page_and_commands(start, tmp_path):
     running = start()
     text = until(lambda: (said := running.stdout_path.read_text()).count("http://") >= 3 and said)
     for line in ("See them", "Send OTLP", "Send profiles", "Ctrl-C"):
@@ -58,13 +58,13 @@ def test_says_where_to_look(start, tmp_path):
     assert (tmp_path / "data" / "braid").is_dir()
 
 
-def test_forwards_where_the_environment_says(start, sink):
+def test_forwards_to_the_endpoints_in_the_environment(start, sink):
     running = start(TEMPO_ENDPOINT=sink.grpc)
     text = until(lambda: "Traces go on to" in (said := running.stdout_path.read_text()) and said)
     assert sink.grpc in text
 
 
-def test_marks_where_grafana_wants_them(start, tmp_path):
+def test_marks_are_found_by_grafanas_query(start, tmp_path):
     """As in docs/using/grafana.md: with a hold and exact marks Grafana's Tempo data source finds
     the spans with samples."""
     marked = start("--set=processors.join.hold=1s", "--set=processors.join.profile_hold=1s", "--set=processors.join.mark=exact")
@@ -88,7 +88,7 @@ def test_marks_where_grafana_wants_them(start, tmp_path):
     assert found(plain, "span.pyroscope.profile.id != nil") == set()
 
 
-def test_is_quiet(braid, tmp_path):
+def test_logs_nothing(braid, tmp_path):
     free = [f"--set={where}.endpoint=127.0.0.1:0" for where in PORTS]
     running = braid(None, *free, "--set=service.telemetry.metrics.level=none",
                     env={"XDG_DATA_HOME": str(tmp_path), "TEMPO_ENDPOINT": "", "PYROSCOPE_ENDPOINT": ""})

@@ -48,7 +48,7 @@ def send(server, what):
 
 
 @pytest.mark.parametrize("what", ["traces", "profiles", "ingest", "upload"])
-def test_what_is_rejected_as_a_whole_is_answered_as_rejected(server, sink, what):
+def test_a_request_rejected_as_a_whole_is_answered_as_rejected(server, sink, what):
     sink.reply = REFUSE
     answer = send(server, what)
     assert answer.code == 400 and b"refused by the sink" in answer.body, answer
@@ -58,7 +58,7 @@ def test_what_is_rejected_as_a_whole_is_answered_as_rejected(server, sink, what)
 
 
 @pytest.mark.parametrize("what", ["traces", "profiles", "ingest", "upload"])
-def test_what_is_taken_in_part_is_a_success(server, sink, what):
+def test_a_partially_accepted_request_is_a_success(server, sink, what):
     sink.script, sink.reply = [Reply()], REFUSE
     answer = send(server, what)
     assert answer.code == 200, answer
@@ -66,7 +66,7 @@ def test_what_is_taken_in_part_is_a_success(server, sink, what):
     assert account["sent"] > 0 and account["dropped"] > 0 and account["rejected"] == 0
 
 
-def test_a_file_of_which_nothing_was_delivered_stays(server, sink, tmp_path):
+def test_a_file_that_was_not_delivered_is_kept(server, sink, tmp_path):
     sink.reply = REFUSE
     for name, text in (("small.folded", b"main;f 1\n"), ("large.folded", LINES)):
         (tmp_path / "watched" / "part").write_bytes(text)

@@ -56,7 +56,7 @@ def test_headers_replace_those_of_grpc(braid, sink):
 # --- A backend's answer is passed on to the client ----------------------------------------------
 
 @pytest.mark.parametrize("kind", ["proto", "grpc"])
-def test_a_backends_429_stays_one(braid, sink, kind):
+def test_a_backends_429_is_passed_on(braid, sink, kind):
     """As in the Collector without queue and retries, whose errors.go keeps the status of the exporter's error."""
     sink.reply = Reply(StatusCode.RESOURCE_EXHAUSTED, 429, "slow down", retry_s=7)
     off = {"enabled": False}
@@ -126,7 +126,7 @@ def test_from_context_with_include_metadata(braid, sink):
 
 
 @pytest.mark.release
-def test_a_long_header_does_not_grow_without_end(braid, sink):
+def test_growth_by_a_long_header_is_bounded(braid, sink):
     """Each span would get the 15,000 bytes of the header: 260 KB would become 45 MB. One span may
     have them."""
     server = braid(pipelines(exporter("grpc", sink), processors=TENANT, signals=("traces",), http={"include_metadata": True}))
@@ -140,7 +140,7 @@ def test_a_long_header_does_not_grow_without_end(braid, sink):
 
 # --- Log lines -----------------------------------------------------------------------------------
 
-def test_refused_requests_leave_a_line(braid, sink):
+def test_rejected_requests_are_logged(braid, sink):
     """One line for many, with the peer and the reason."""
     server = braid(pipelines(exporter("grpc", sink), signals=("traces",)))
     for _ in range(20):
@@ -150,13 +150,13 @@ def test_refused_requests_leave_a_line(braid, sink):
     assert server.log().count("rejected a request") == 1
 
 
-def test_metrics_sent_here_leave_a_line(braid, sink):
+def test_metrics_sent_to_a_traces_receiver_are_logged(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), signals=("traces",)))
     assert clients.http(server.http, "/v1/metrics", b"").code == 404
     server.wait_log(r"rejected a request from 127.0.0.1:\d+: UNIMPLEMENTED: unknown path /v1/metrics; traces go to /v1/traces")
 
 
-def test_an_exporter_that_recovers_says_how_long_it_was_down(braid, sink):
+def test_a_recovering_exporter_logs_the_duration_of_the_failure(braid, sink):
     sink.script = [Reply(StatusCode.UNAVAILABLE, 503, "away")] * 8
     retry = {"initial_interval": "300ms", "max_interval": "300ms", "randomization_factor": 0}
     server = braid(pipelines(exporter("grpc", sink, retry_on_failure=retry), signals=("traces",)))
@@ -166,7 +166,7 @@ def test_an_exporter_that_recovers_says_how_long_it_was_down(braid, sink):
     assert 2.1 <= down < 60  # seven delays passed
 
 
-def test_the_last_lines_are_of_each_exporter_and_count_each_item_once(braid, new_sink):
+def test_the_last_lines_count_each_record_once_per_exporter(braid, new_sink):
     one, two = new_sink(), new_sink()
     two.reply = Reply(StatusCode.INVALID_ARGUMENT, 400, "no")
     server = braid(pipelines({**exporter("grpc", one, "/one"), **exporter("proto", two, "/two")}, signals=("traces",)))
@@ -353,7 +353,7 @@ TOKENS = ["plain", "a: b", "[a, b]", "{a: b}", "- x", "123", "true", "a$$b"]
 @pytest.mark.parametrize("value, sent, token", [
     *(("Bearer ${env:T}", "Bearer {}", token) for token in [*TOKENS, "null", "#c"]),
     *(("${env:T}", "{}", token) for token in [*TOKENS, "null", "~", "# comment"])])
-def test_a_token_is_text_whatever_it_looks_like(braid, sink, token, value, sent):
+def test_a_text_option_is_not_parsed_as_yaml(braid, sink, token, value, sent):
     """confmap keeps the original text of a reference for options that expect text; $$ is an escaped
     $."""
     config = pipelines(exporter("grpc", sink, headers={"x-token": value}), signals=("traces",))

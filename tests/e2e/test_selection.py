@@ -61,7 +61,7 @@ def by_hash(seed, percentage):
     ({"hash_seed": 22, "sampling_percentage": 30}, by_hash(22, 30), None),
     ({"sampling_percentage": 75}, by_hash(0, 75), None),
 ], ids=["proportional", "equalizing", "all", "hash", "hash-without-seed"])
-def test_a_kept_trace_keeps_its_samples(through, sink, options, kept, tracestate):
+def test_samples_of_a_kept_trace_are_kept(through, sink, options, kept, tracestate):
     ids, spans, samples = of_random_traces(1000)
     expected = [id for id in ids if kept(id)]
     server = through(probabilistic_sampler=options)
@@ -83,7 +83,7 @@ def test_a_kept_trace_keeps_its_samples(through, sink, options, kept, tracestate
         sample for sample in profile_view.samples(samples) if sample["link"][0] in set(links)]
 
 
-def test_unlinked_samples_are_kept_unless_told_otherwise(through, sink):
+def test_unlinked_samples_are_kept_by_default(through, sink):
     server = through(**{"probabilistic_sampler": {"sampling_percentage": 0}})
     send(server, PROFILES, otlp.profile_request(3, linked=False))
     send(server, PROFILES, otlp.profile_request(5))
@@ -171,7 +171,7 @@ def test_filter_samples(through, sink):
 
 
 @each_signal
-def test_what_is_dropped_whole_is_accepted(through, sink, signal):
+def test_a_request_dropped_as_a_whole_is_accepted(through, sink, signal):
     """The client is answered; nothing is exported, and the next request is."""
     every = {"exclude": {"match_type": "regexp", "services": ["^cart$"]}}
     server = through(filter={"spans": every, "profiles": every})

@@ -32,7 +32,7 @@ def send(server, signal, n_items=1, **more):
 
 
 @each_signal
-def test_ledger_closes(braid, sink, signal):
+def test_ledger_balances(braid, sink, signal):
     server = braid(pipelines(exporter("grpc", sink)))
     for n in range(1, 11):
         send(server, signal, n).expect_ok()
@@ -41,7 +41,7 @@ def test_ledger_closes(braid, sink, signal):
     assert server.ledger(signal) == {"received": 55, "sent": 55, "rejected": 0, "dropped": 0, "held": 0}
 
 
-def test_taken_port_is_an_error_before_anything_runs(tmp_path, sink):
+def test_a_port_in_use_is_a_startup_error(tmp_path, sink):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
         config = tmp_path / "config.yaml"
@@ -62,7 +62,7 @@ def test_stops_on(braid, sink, number):
 
 
 @each_signal
-def test_what_was_acknowledged_is_sent_before_it_stops(braid, sink, signal):
+def test_acknowledged_data_is_sent_before_exit(braid, sink, signal):
     """The queue is full of requests and the destination is slow when SIGTERM is sent."""
     server = braid(pipelines(exporter("grpc", sink, sending_queue={"num_consumers": 1}),
                              processors={"batch": {"timeout": "1h", "send_batch_size": 7}}))
@@ -97,7 +97,7 @@ def test_stops_while_clients_send(braid, sink):
     assert len(sink.items(TRACES)) >= sum(acknowledged)
 
 
-def test_last_lines_say_what_was_lost(braid, sink):
+def test_last_lines_report_lost_data(braid, sink):
     """The destination rejects until the end, and the client was answered with OK long before."""
     sink.reply = BUSY
     server = braid(pipelines(exporter("grpc", sink, retry_on_failure={"initial_interval": "10ms", "max_elapsed_time": "100ms"})))
@@ -156,7 +156,7 @@ def test_workers_share_the_ports(braid, sink):
     assert server.ledger("traces")["received"] == 20
 
 
-def test_a_limiter_speaks_once(braid):
+def test_a_limiter_logs_once(braid):
     """One log line, regardless of the number of pipelines and workers; another limiter logs its
     own."""
     limit = {"check_interval": "1s", "limit_mib": 100}
@@ -178,7 +178,7 @@ def status_for(address, path, host, **headers):
 
 @pytest.mark.parametrize("allowed", [None, ["braid.example"]])
 @pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0"])
-def test_foreign_hosts_are_refused(braid, sink, bound, allowed):
+def test_foreign_hosts_are_rejected(braid, sink, bound, allowed):
     """A web page whose name resolves to loopback (DNS rebinding) cannot read from Braid."""
     more = {"allowed_hosts": allowed} if allowed else {}
     token = "a-token-that-nobody-prints"
@@ -200,7 +200,7 @@ def test_foreign_hosts_are_refused(braid, sink, bound, allowed):
 
 
 @pytest.mark.parametrize("stream", ["stderr", "stdout"])
-def test_nobody_reads_what_we_write(tmp_path, sink, stream):
+def test_unread_output_does_not_block(tmp_path, sink, stream):
     """The reader of the log, or of the debug exporter, hangs: traffic continues, and shutdown
     completes."""
     config = tmp_path / "config.yaml"
@@ -243,7 +243,7 @@ NOBODY = 65534
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_no_core_dumps_unless_asked(asked):
+def test_no_core_dumps_by_default(asked):
     """Memory contains secrets. /proc files of a process that may not be dumped belong to root; this
     test checks that the owner differs."""
     user = NOBODY if os.getuid() == 0 else os.getuid()

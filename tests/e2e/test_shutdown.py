@@ -35,7 +35,7 @@ def timed_stop(server):
     return time.monotonic() - start, words
 
 
-def test_idle_connections_do_not_hold_it_up(braid):
+def test_idle_connections_do_not_delay_shutdown(braid):
     server = braid(pipelines({"nop": {}}, workers=2))
     idle = [Raw(server.http, post(len(BODY), BODY)) for _ in range(20)]
     idle += [h2(port) for port in (server.grpc, server.http) for _ in range(20)]
@@ -58,7 +58,7 @@ def test_extensions_that_have_no_effect(braid):
     assert words["traces"]["received"] == words["traces"]["sent"] == 5
 
 
-def test_half_a_request_costs_others_nothing(braid, sink):
+def test_an_incomplete_request_does_not_affect_others(braid, sink):
     """Receivers drain first: a receiver that waits for a slow client must not keep batches from
     being sent."""
     server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "1h"}}),
@@ -82,7 +82,7 @@ def test_half_a_request_costs_others_nothing(braid, sink):
         client.socket.close()
 
 
-def test_client_that_never_reads_costs_others_nothing(braid, sink):
+def test_client_that_never_reads_does_not_affect_others(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "1h"}}),
                    "--shutdown-timeout", "15s")
     clients.grpc(server.grpc, TRACES, BODY).expect_ok()
@@ -190,7 +190,7 @@ def test_last_line_agrees_with_the_others(braid, down, kind, more, processors, q
     assert said(server, "samples") == taken
 
 
-def test_who_waits_for_an_answer_is_told(braid, down):
+def test_waiting_clients_are_answered_at_shutdown(braid, down):
     """If there is no queue, the client still has the data: it is rejected, not dropped."""
     server = braid(pipelines(down(sending_queue={"enabled": False})), "--shutdown-timeout", "500ms")
     answers = []
@@ -211,7 +211,7 @@ def test_who_waits_for_an_answer_is_told(braid, down):
     ({"join": {"hold": "1m"}, "batch": {"timeout": "1h"}}, {"batch": {"flush_timeout": "1h"}}),
 ], ids=["batch", "join", "queue", "all"])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_hung_backend_keeps_nothing_from_another(braid, sink, new_sink, processors, queue, workers):
+def test_a_hanging_backend_does_not_delay_another(braid, sink, new_sink, processors, queue, workers):
     """A sender of profiles waits for its backend; spans that only wait for their batch are sent in
     the meantime."""
     hung, gate = new_sink(), threading.Event()
@@ -235,7 +235,7 @@ def test_a_hung_backend_keeps_nothing_from_another(braid, sink, new_sink, proces
     assert words["profiles"] == {"received": 2, "sent": 0, "rejected": 2, "dropped": 0, "left": 0}
 
 
-def test_second_signal_ends_it_at_once(braid, down):
+def test_a_second_signal_ends_the_process_at_once(braid, down):
     server = braid(pipelines(down(), workers=3), "--shutdown-timeout", "10m")
     clients.grpc(server.grpc, TRACES, BODY).expect_ok()
     server.process.terminate()
@@ -249,7 +249,7 @@ def test_second_signal_ends_it_at_once(braid, down):
     assert said(server, "spans") == 5
 
 
-def test_ends_well_as_soon_as_it_listens(braid):
+def test_shutdown_succeeds_as_soon_as_it_listens(braid):
     """SIGTERM before the process is ready does not kill it: it shuts down."""
     for _ in range(20):
         server = braid(pipelines({"nop": {}}, workers=2))
@@ -258,7 +258,7 @@ def test_ends_well_as_soon_as_it_listens(braid):
         assert set(server.stop()) == {"traces", "profiles"}
 
 
-def test_stops_while_connections_come(braid):
+def test_shutdown_while_connections_arrive(braid):
     """Sockets are being passed from worker to worker when the process ends."""
     for _ in range(5):
         server = braid(pipelines({"nop": {}}, workers=3))

@@ -117,7 +117,7 @@ def test_the_resource_of_the_config_is_in_target_info(braid, sink, resource, lab
     assert target == labels
 
 
-def test_a_resource_that_is_none_is_refused(tmp_path):
+def test_an_invalid_resource_is_rejected(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("receivers: {nop: }\nexporters: {nop: }\nservice:\n  pipelines: {traces: {receivers: [nop], exporters: [nop]}}\n"
                     "  telemetry: {resource: {a: {b: c}}}\n")
@@ -164,7 +164,7 @@ def ask_metrics(server, **headers):
     return clients.http(server.address("metrics", node=None), "/metrics", None, None, names, "GET").expect_ok()
 
 
-def test_prometheus_linter_has_nothing_to_say(loaded):
+def test_prometheus_linter_has_no_findings(loaded):
     """Names, units, and HELP of every family: `promtool check metrics` runs promlint."""
     done = subprocess.run([CLIENTS, "promlint"], input=scrape_text(loaded), capture_output=True, text=True,
                           timeout=DEADLINE_S)
@@ -215,7 +215,7 @@ def check_openmetrics(text):
     assert not [name for name, family in families.items() if not family.documentation]
 
 
-def test_the_form_of_a_scrape_is_the_clients_choice(loaded):
+def test_the_client_chooses_the_format_of_a_scrape(loaded):
     forms = [(PROMETHEUS_ASKS, OPENMETRICS), ("application/openmetrics-text", OPENMETRICS),
              ("text/plain;q=1, application/openmetrics-text;q=0.5", PLAIN),
              ("application/openmetrics-text;q=0", PLAIN), ("*/*", PLAIN)]
@@ -345,7 +345,7 @@ def test_sizes_are_shown_at_the_detailed_level_only(braid, sink):
     assert not [name for name, _ in scrape(server) if name in SIZES]
 
 
-def test_queue_size_is_what_waits(braid, sink):
+def test_queue_size_counts_queued_requests(braid, sink):
     gate = threading.Event()
     sink.script = [Reply(hold=gate)]
     server = braid(pipelines(exporter("grpc", sink, sending_queue={"num_consumers": 1, "queue_size": 4})))
@@ -422,7 +422,7 @@ def check_account(families, signal, before):
 
 @pytest.mark.parametrize("processors", [None, {"join": None, "batch": {"timeout": "20ms"}}], ids=["direct", "batch"])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_ledger_closes_at_every_scrape(braid, new_sink, workers, processors):
+def test_ledger_balances_at_every_scrape(braid, new_sink, workers, processors):
     """Two destinations: one alternately accepts, rejects, delays and partially accepts; one is
     unavailable."""
     mixed, gone = new_sink(), new_sink()
@@ -515,7 +515,7 @@ def test_logs_parse_and_obey_their_level(braid, sink, tmp_path, encoding, parse,
     assert server.stdout_path.read_text() == ""
 
 
-def test_nobody_there_is_said_at_once_and_once(braid, new_sink):
+def test_an_unavailable_destination_is_logged_at_once_and_once(braid, new_sink):
     gone = new_sink()
     gone.leave()
     server = braid(pipelines(exporter("grpc", gone, retry_on_failure={"initial_interval": "10ms"})),
@@ -591,7 +591,7 @@ def test_print_config_redacts(sink, tmp_path):
     {"endpoint": f"ftp://user:{SECRET}@example.com"}, {"endpoint": f"http://user:{SECRET}@example.com"},
     {"endpoint": f"user:{SECRET}@example.com:4317"},
 ], ids=str)
-def test_complaints_do_not_show_secrets(sink, tmp_path, wrong):
+def test_errors_do_not_show_secrets(sink, tmp_path, wrong):
     code, text = validate_with(sink, tmp_path, wrong)
     assert code == 1 and "exporters::otlp/a" in text
     assert SECRET not in text
@@ -612,7 +612,7 @@ def validate_with(sink, folder, options):
     return command("validate", "--config", path)
 
 
-def test_a_key_that_is_none_is_not_shown(sink, tmp_path):
+def test_an_invalid_key_is_not_shown(sink, tmp_path):
     """validate cannot detect it: the start fails."""
     config = with_secrets(sink)
     config["exporters"]["otlp/a"]["tls"] = {"key_pem": SECRET, "cert_pem": SECRET}

@@ -139,7 +139,7 @@ def api(tmp_path_factory):
         server.kill()
 
 
-def test_is_there(api):
+def test_status_endpoints(api):
     assert api.raw("/api/echo")[::2] == (200, b"echo")
     assert api.raw("/ready")[::2] == (200, b"ready\n")
     assert api.json("/api/status/buildinfo")["version"].startswith("2.")
@@ -163,7 +163,7 @@ IDS = [CHECKOUT.hex(), CHECKOUT.hex().lstrip("0"), CHECKOUT.hex().upper(), urlli
 
 
 @pytest.mark.parametrize("text", IDS, ids=["hex", "short", "upper", "base64"])
-def test_gives_a_trace(api, text):
+def test_returns_a_trace(api, text):
     """The whole trace is returned unchanged, in each of the four formats, read by the official
     classes."""
     status, headers, body = api.raw(f"/api/v2/traces/{text}", headers={"Accept": "application/protobuf"},
@@ -194,7 +194,7 @@ def test_gives_a_trace(api, text):
     assert first["status"] == {"code": "STATUS_CODE_OK"}
 
 
-def test_says_that_a_trace_is_not_there(api):
+def test_reports_a_missing_trace(api):
     """Version 2 has the field nevertheless: the plugin fails with a nil trace. Version 1 answers
     404."""
     nothing = "11111111111111111111111111111111"
@@ -274,7 +274,7 @@ def test_describes_what_it_finds(api):
     assert tempo.attributes(first["attributes"]) == {"attempt": 1, "status": "error", "kind": "client"}
 
 
-def test_keeps_to_limits_and_ranges(api):
+def test_respects_limits_and_ranges(api):
     second = BASE // 1_000_000_000
     assert api.search("{}", limit=1) == {"checkout": [1, 2, 3, 4, 5]}  # the newest
     assert api.search("{}", start=second - 10, end=second - 1) == {"other": [9]}
@@ -296,7 +296,7 @@ def test_keeps_to_limits_and_ranges(api):
     assert api.error("/api/search", q="{}", limit="x").startswith("invalid limit")
 
 
-def test_names_tags(api):
+def test_lists_tags(api):
     answer = api.json("/api/v2/search/tags", tempo.TAGS_V2, limit=5000)
     scopes = {scope["name"]: scope["tags"] for scope in answer["scopes"]}
     assert scopes["resource"] == ["service.name"]
@@ -332,7 +332,7 @@ def test_names_tags(api):
     ("span.nowhere", "string", []),
     ("duration", "string", []),
 ])
-def test_names_values(api, tag, kind, expected):
+def test_lists_values(api, tag, kind, expected):
     answer = api.json(f"/api/v2/search/tag/{urllib.parse.quote(tag)}/values", tempo.VALUES_V2, limit=5000, tag=tag)
     assert sorted(each.get("value", "") for each in answer["tagValues"]) == expected
     assert {each["type"] for each in answer["tagValues"]} <= {kind}
@@ -356,7 +356,7 @@ def test_names_values(api, tag, kind, expected):
     ("span.attempt", "{}", ["1", "2"]),
     ("span.attempt", "{ kind = }", ["1", "2"]),
 ])
-def test_names_values_of_what_a_query_finds(api, tag, q, expected):
+def test_lists_values_of_matching_spans(api, tag, q, expected):
     answer = api.json(f"/api/v2/search/tag/{tag}/values", tempo.VALUES_V2, q=q)
     assert sorted(each["value"] for each in answer["tagValues"]) == expected
 
@@ -373,12 +373,12 @@ def test_names_values_of_what_a_query_finds(api, tag, q, expected):
     ("{" * 1000, ["GET /", "GET /cart", "charge", "query", "render"]),
     ('{name = "open', ["GET /", "GET /cart", "charge", "query", "render"]),
 ])
-def test_values_for_a_query_that_is_being_typed(api, q, expected):
+def test_lists_values_for_an_incomplete_query(api, q, expected):
     answer = api.json("/api/v2/search/tag/name/values", tempo.VALUES_V2, q=q)
     assert sorted(each["value"] for each in answer["tagValues"]) == expected
 
 
-def test_tells_values_of_spans_apart_by_their_type(api):
+def test_distinguishes_values_by_type(api):
     answer = api.json("/api/v2/search/tag/.attempt/values", tempo.VALUES_V2, q="{kind = client}")
     assert answer["tagValues"] == [{"type": "int", "value": "1"}]
     answer = api.json("/api/v2/search/tag/span.ok/values", tempo.VALUES_V2, q="{kind = internal}", limit=1)
@@ -428,7 +428,7 @@ def exemplars_of(api, q, **params):
     return sorted(found)
 
 
-def test_names_spans_beside_metrics(api):
+def test_metrics_have_exemplars(api):
     """There is one exemplar for consecutive spans of a trace; counts have the value of their step."""
     checkout, other = exemplars_of(api, "{} | count_over_time()")
     assert checkout in [(CHECKOUT.hex(), 4), (CHECKOUT.hex(), 2)]  # its last span or its first one
@@ -477,12 +477,12 @@ def test_measures_durations(api):
     ('{name =~ "(((((((((("}', "invalid regular expression"),
     ('{name = "' + "x" * 60000 + '"} | nothing', "expected '{', select(), an aggregate or a metric"),
 ])
-def test_refuses_hostile_queries(api, path, q, says):
+def test_rejects_hostile_queries(api, path, q, says):
     assert says in api.error(path, q=q)
     assert api.raw("/ready")[0] == 200
 
 
-def test_refuses_a_selector_of_10_mb(api):
+def test_rejects_a_selector_of_10_mb(api):
     """The selector is not read completely, and is answered nevertheless."""
     for size in (100_000, 10_000_000):
         with raw.Raw(api.address, b"GET /api/search?q=%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (b"x" * size)) as peer:
@@ -491,7 +491,7 @@ def test_refuses_a_selector_of_10_mb(api):
     assert api.raw("/ready")[0] == 200
 
 
-def test_validate_says_which_store_is_missing(tmp_path):
+def test_validate_names_the_missing_store(tmp_path):
     """Config errors with their place: `store` names a missing exporter, one of another kind, or one
     outside all pipelines."""
     whole = config(tmp_path)
@@ -513,7 +513,7 @@ def test_validate_says_which_store_is_missing(tmp_path):
         assert not says or f"extensions::query::store: {says}" in done.stderr + done.stdout
 
 
-def test_compresses_where_that_is_wanted(api):
+def test_compresses_on_request(api):
     plain = api.raw("/api/v2/search/tags")
     status, headers, body = api.raw("/api/search", headers={"Accept-Encoding": "gzip"}, q="{}", spss=100)
     assert (status, headers["Content-Encoding"]) == (200, "gzip")
@@ -550,7 +550,7 @@ def test_streams_searches(api, channel):
     assert len(streamed(channel, "Search", Query="{}", end=second - 1)["traces"]) == 1
 
 
-def test_streams_names_and_values(api, channel):
+def test_streams_tags_and_values(api, channel):
     for method, path in (("SearchTags", "/api/search/tags"), ("SearchTagsV2", "/api/v2/search/tags")):
         asked = api.json(path)
         del asked["metrics"]
@@ -611,7 +611,7 @@ def test_speaks_http2(api):
     connection.close()
 
 
-def test_goes_through_pages(braid, tmp_path):
+def test_reads_all_pages(braid, tmp_path):
     """More spans than a page has, half of them with one start time: each is found once, and counted
     once."""
     server = braid(config(tmp_path))
@@ -639,7 +639,7 @@ def test_goes_through_pages(braid, tmp_path):
     assert only["value"] == 3000 * 3001 / 2
 
 
-def test_cuts_a_query_and_says_so(braid, tmp_path):
+def test_marks_truncated_results(braid, tmp_path):
     """Memory for one page of spans: the results so far are returned and marked incomplete, and are
     always right."""
     server = braid(config(tmp_path, max_query_memory=1 << 20))

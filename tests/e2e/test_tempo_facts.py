@@ -240,7 +240,7 @@ def comparable(fact, body):
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: f"{fact['path']} {fact.get('accept', '')} {fact['params']}")
-def test_answers_as_tempo_does(address, recorded, fact):
+def test_answer_equals_tempos(address, recorded, fact):
     """A known difference that no longer occurs must be removed from the list."""
     status, body = ask(address, fact)
     expected_status, expected = recorded(fact)

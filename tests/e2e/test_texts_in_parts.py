@@ -101,7 +101,7 @@ def test_times_of_perf_script(braid, sink):
     assert found == {name(i): ([1000], [last_ns - (N - 1 - i) * 1_000_000], i % 3) for i in range(N)}
 
 
-def test_pyroscope_takes_it_all(braid, pyroscope):
+def test_pyroscope_accepts_all_parts(braid, pyroscope):
     """Parts have equal labels and times: the exporter makes them distinct, so that the server keeps
     each."""
     body, expected = folded()
@@ -121,7 +121,7 @@ def test_pyroscope_takes_it_all(braid, pyroscope):
     assert sum(sample.value[0] for push in pushed for sample in push.profile.sample) == sum(expected.values())
 
 
-def test_what_is_larger_as_otlp_is_refused(braid, sink):
+def test_a_text_that_grows_too_much_is_rejected(braid, sink):
     """Lines of four letters grow five times; a retry would not change that."""
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
     lines = (f"{a}{b}{c}{d} 1\n" for a in letters for b in letters for c in letters for d in letters)

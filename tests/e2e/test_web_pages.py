@@ -47,7 +47,7 @@ def send(request, headers):
 
 
 @pytest.mark.parametrize("page", FOREIGN)
-def test_a_page_of_another_origin_writes_nothing(braid, sink, page):
+def test_a_page_of_another_origin_cannot_write(braid, sink, page):
     server = braid(config(sink))
     for request in requests(server):
         answer = send(request, FOREIGN[page])
@@ -55,7 +55,7 @@ def test_a_page_of_another_origin_writes_nothing(braid, sink, page):
     assert {server.ledger(kind)["received"] for kind in ("traces", "profiles")} == {0}
 
 
-def test_everybody_else_writes(braid, sink):
+def test_other_clients_can_write(braid, sink):
     server = braid(config(sink))
     for request in requests(server):
         own = {"origin": f"http://{request[0]}", "sec-fetch-site": "same-origin"}
@@ -81,7 +81,7 @@ def test_cors_names_pages(braid, sink):
         assert refused.code == 403 and "access-control-allow-credentials" not in refused.headers
 
 
-def test_answers_of_queries_stay_apart(braid, tmp_path):
+def test_answers_cannot_be_embedded(braid, tmp_path):
     """No answer to a query can be embedded by another page, or be interpreted as another type."""
     server = braid(pipelines({"store": {"directory": str(tmp_path / "data")}},
                              extensions={"query": {"endpoint": "127.0.0.1:0"}}))

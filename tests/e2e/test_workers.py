@@ -45,7 +45,7 @@ def stack():
 
 
 @pytest.mark.parametrize("what, opener", [("grpc", open_grpc), ("http", open_http)])
-def test_connections_spread_evenly(braid, sink, stack, what, opener):
+def test_connections_are_distributed_evenly(braid, sink, stack, what, opener):
     server = braid(pipelines(exporter("grpc", sink), workers=4))
     opener(server, stack, 8)
     until(lambda: connections(server, what) == [2, 2, 2, 2], "two connections at each worker")
@@ -53,7 +53,7 @@ def test_connections_spread_evenly(braid, sink, stack, what, opener):
     until(lambda: connections(server, what) == [0, 0, 0, 0], "their end")
 
 
-def test_new_connections_go_where_old_ones_have_left(braid, sink, stack):
+def test_new_connections_go_to_the_least_loaded_worker(braid, sink, stack):
     server = braid(pipelines(exporter("grpc", sink), workers=4))
     first = open_grpc(server, stack, 8)
     for channel in (first[0], first[4], first[1], first[5]):  # connections alternate: two workers are idle now
@@ -63,7 +63,7 @@ def test_new_connections_go_where_old_ones_have_left(braid, sink, stack):
     until(lambda: connections(server, "grpc") == [2, 2, 2, 2], "two connections at each worker")
 
 
-def test_every_worker_of_a_spread_delivers(braid, sink, stack):
+def test_every_worker_delivers(braid, sink, stack):
     server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "20ms"}}, workers=4))
     for n, channel in enumerate(open_grpc(server, stack, 8)):
         for signal in SIGNALS:
@@ -130,7 +130,7 @@ def test_samples_before_their_spans(ways, sink):
 
 
 @pytest.mark.parametrize("spans_first", [True, False])
-def test_spans_leave_with_the_figures_of_samples_elsewhere(ways, sink, spans_first):
+def test_spans_have_the_figures_of_another_workers_samples(ways, sink, spans_first):
     """Sample n of the requests stands for n hits, each of 10 ms of CPU. The service is already
     known to send profiles."""
     send_spans, send_samples = ways(hold="1s")

@@ -212,7 +212,7 @@ def test_unknown_paths_are_answered_with_those_that_exist(braid, sink):
                            b"/profiling/v1/input")
 
 
-def test_an_exporter_shows_that_answer(braid, receivers, key):
+def test_an_exporter_logs_that_answer(braid, receivers, key):
     endpoint = f"http://{receivers['plain'].http}/v1/traces"
     server = braid(pipelines({"otlphttp": {"endpoint": endpoint}}, signals=["traces"]))
     send(server).expect_ok()
@@ -237,7 +237,7 @@ def test_an_exporter_shows_that_answer(braid, receivers, key):
     ('otlphttp: {endpoint: "http://x:4318/v1"}', None),
     ('otlp: {endpoint: "x:4317"}', None),
 ])
-def test_endpoints_are_looked_at_before(tmp_path, exporter, words):
+def test_validate_checks_endpoints(tmp_path, exporter, words):
     path = tmp_path / "config.yaml"
     name = exporter.partition(":")[0]
     path.write_text(f"""receivers: {{otlp: {{protocols: {{http: {{}}}}}}}}

@@ -14,7 +14,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const char *fuzz_getenv(const char *name, void *arg)
 {
     (void)arg;
-    return strcmp(name, "X") == 0 ? "${Y}" : strcmp(name, "Y") == 0 ? "[1, {a: b}]" : NULL;
+    if (strcmp(name, "X") == 0)
+        return "${Y}";
+    return strcmp(name, "Y") == 0 ? "[1, {a: b}]" : NULL;
 }
 
 static void check_print(const struct br_yaml *tree)

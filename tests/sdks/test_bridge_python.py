@@ -505,7 +505,7 @@ def loop_future():
     return asyncio.get_running_loop().create_future()
 
 
-def test_task_factory_is_kept(run, tracer, check):
+def test_existing_task_factory_is_kept(run, tracer, check):
     async def main():
         loop, made = asyncio.get_running_loop(), []
 
@@ -519,7 +519,7 @@ def test_task_factory_is_kept(run, tracer, check):
     run(main())
 
 
-def test_first_step_at_once(tracer, check):
+def test_eager_first_step(tracer, check):
     """A task factory that takes the first step within create_task."""
     def factory(loop, coroutine, **options):
         contextvars.copy_context().run(coroutine.send, None)

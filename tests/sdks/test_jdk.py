@@ -59,7 +59,7 @@ def post(address, path, body, **headers):
         return answer.status
 
 
-def test_at_pyroscope(recording, server):
+def test_stored_at_pyroscope(recording, server):
     now = int(time.time())
     ingest = INGEST.format(now - 10, now)  # old profiles are not pushed
     behind, direct = Pyroscope(programs.JFR_READER), Pyroscope(programs.JFR_READER)

@@ -28,12 +28,12 @@ def join_of(path):
 
 
 @pytest.mark.parametrize("path", SHIPPED)
-def test_all_wait_alike(path):
+def test_all_configs_hold_spans_equally(path):
     """All files have the same join config, so that the results below apply to all of them."""
     assert join_of(path) == join_of(MEASURED) != {}
 
 
-def test_spans_wait_for_longer_than_profilers_gather():
+def test_spans_are_held_longer_than_the_profilers_interval():
     """Pyroscope's SDKs send every 15 s, OpenTelemetry's SDKs send spans every 5 s
     (OTEL_BSP_SCHEDULE_DELAY)."""
     waits = join_of(MEASURED)

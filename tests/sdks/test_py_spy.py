@@ -101,7 +101,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_it_says(recording, way, tmp_path):
+def test_stacks_equal_the_file(recording, way, tmp_path):
     name, data, said = recording
     receivers, send = WAYS[way]
     # Pyroscope takes seconds of several profiles in a file (here: threads) for wall time.

@@ -45,7 +45,7 @@ def push(strings, key, others=None):
     (["span_id", "profile_id"], 1, {}, True),
     (["span_id", "profile_id", "span_id"], 1, {}, False),
 ], ids=str)
-def test_which_string_counts(strings, key, others, found):
+def test_string_that_selects_the_span(strings, key, others, found):
     """With a duplicate name the totals are right, but the span has no samples. It is found only if
     a sample has another label and the span's label uses the last duplicate: the server then
     writes the strings anew."""

@@ -154,7 +154,7 @@ def check_figures(scene):
 
 
 @pytest.mark.parametrize("sdk", sorted(set(programs.SDKS) - set(LINKED)))
-def test_nothing_is_invented(scene, sdk):
+def test_unlabelled_samples_are_not_joined(scene, sdk):
     """The SDK does not label samples, so none is joined."""
     samples = profile_view.samples(*scene(sdk).profiles)
     assert samples and not any(sample["link"] for sample in samples)
@@ -208,7 +208,7 @@ def by_stack(rows):
     return found
 
 
-def test_otlp_is_pushed_on(scene):
+def test_otlp_is_forwarded(scene):
     """The agent's OTLP profiles. Pyroscope stores OTLP that it receives itself under other names."""
     samples = profile_view.samples(*scene("java-otlp").profiles)
     sent = by_stack((tuple(line[0] for frame in each["frames"] for line in frame["lines"]), sum(each["values"]))

@@ -127,9 +127,10 @@ static struct br_item *take(struct tool *t)
     struct br_item *item = br_item_new(&t->host, BR_PROFILES);
     size_t size = br_merge_size(t->merge);
     uint32_t n = br_merge_records(t->merge);
-    if (!item || br_merge_take(t->merge, item) || item->n_records != n || item->size > size ||
-        br_merge_records(t->merge) || br_merge_size(t->merge))
+    if (!item || br_merge_take(t->merge, item) || item->n_records != n || item->size > size)
         die("failed", "br_merge_take");
+    if (br_merge_records(t->merge) || br_merge_size(t->merge))
+        die("not empty afterwards", "br_merge_take");
     return item;
 }
 

@@ -74,7 +74,9 @@ static void put_answer(struct br_exchange *x, const struct fake_answer *a, struc
 {
     x->error = a->error;
     (void)snprintf(x->error_text, sizeof x->error_text, "%s", a->error ? "scripted" : "");
-    x->http_status = a->http_status ? a->http_status : a->error ? 0 : 200;
+    x->http_status = a->http_status;
+    if (!a->http_status && !a->error)
+        x->http_status = 200;
     x->grpc_status = x->grpc ? a->grpc_status : -1;
     (void)snprintf(x->grpc_message, sizeof x->grpc_message, "%s",
                    a->grpc_message ? a->grpc_message : "");
@@ -296,7 +298,9 @@ static void on_reply(struct br_request *request, const struct br_response *respo
     if (o->details_len)
         memcpy(o->details, response->grpc_details, o->details_len);
     const void *data = response->text;
-    size_t len = data ? response->text_len ? response->text_len : strlen(response->text) : 0;
+    size_t len = 0;
+    if (data)
+        len = response->text_len ? response->text_len : strlen(response->text);
     if (!data && response->body) {
         data = response->body->data;
         len = response->body->len;

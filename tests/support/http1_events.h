@@ -82,7 +82,9 @@ static inline void http1_events(enum http1_kind kind, const uint8_t *data, size_
         abort();
     bool good = true;
     for (size_t at = 0; good && at < len;) {
-        size_t want = at == 0 && first ? first : step ? step : len;
+        size_t want = step ? step : len;
+        if (at == 0 && first)
+            want = first;
         size_t n = want < len - at ? want : len - at;
         good = http1_feed(&p, data + at, n, out);
         at += n;

@@ -4,11 +4,11 @@
 #include <stdarg.h>
 
 #include "base/mem.h"
-#include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "otlp/walk/walk.h"
 #include "processors/join/join.h"
 #include "tests/support/otlp_text.h"
+#include "tests/support/profiles_pb.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -75,7 +75,8 @@ const char *join_rig_order(unsigned variant)
 
 const char *join_rig_order_falling(unsigned variant)
 {
-    return join_rig_order(variant == 0 ? REORDER_NOT : variant == 1 ? REORDER_FALLING : REORDERS);
+    static const enum reorder orders[] = {REORDER_NOT, REORDER_FALLING};
+    return join_rig_order(variant < BR_COUNT(orders) ? orders[variant] : REORDERS);
 }
 
 /* --- The node --------------------------------------------------------------------------------- */
@@ -381,10 +382,12 @@ static void add_sample(struct text *t,
                        const Opentelemetry__Proto__Profiles__V1development__ProfilesDictionary *d,
                        const Opentelemetry__Proto__Profiles__V1development__Sample *s)
 {
-    add(t, "%llu ",
-        s->n_values                 ? (unsigned long long)s->values[0]
-        : s->n_timestamps_unix_nano ? (unsigned long long)s->timestamps_unix_nano[0]
-                                    : 0);
+    unsigned long long value = 0;
+    if (s->n_values)
+        value = (unsigned long long)s->values[0];
+    else if (s->n_timestamps_unix_nano)
+        value = (unsigned long long)s->timestamps_unix_nano[0];
+    add(t, "%llu ", value);
     if (s->link_index) {
         assert_true(d && (size_t)s->link_index < d->n_link_table);
         add_id(t, d->link_table[s->link_index]->trace_id);
@@ -409,8 +412,7 @@ static char *text_of_profiles(const void *data, size_t len)
 {
     struct text t = {0};
     Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest *m =
-        opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__unpack(
-            NULL, len, data);
+        PROFILES_REQUEST(unpack)(NULL, len, data);
     assert_non_null(m);
     add(&t, "%s", "");
     const Opentelemetry__Proto__Profiles__V1development__ProfilesDictionary *d = m->dictionary;

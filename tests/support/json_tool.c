@@ -68,7 +68,8 @@ int main(int argc, char **argv)
     const ProtobufCMessageDescriptor *desc = descriptor(argv[2]);
     int rc = 0;
     while (rc == 0 && fread(&len, sizeof len, 1, stdin) == 1) {
-        char *frame = len <= FRAME_MAX ? malloc(len ? len : 1) : NULL;
+        size_t size = len ? len : 1;
+        char *frame = size <= FRAME_MAX ? malloc(size) : NULL;
         if (!frame || fread(frame, 1, len, stdin) != len)
             rc = -1;
         else if (!strcmp(argv[1], "decode"))

@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "profile/profile.h"
+#include "tests/support/profiles_pb.h"
 #include "tests/support/profiles_request.h"
 #include "tests/support/test.h"
 
@@ -18,10 +18,8 @@ typedef Opentelemetry__Proto__Profiles__V1development__Sample Sample;
 typedef Opentelemetry__Proto__Common__V1__KeyValue KeyValue;
 typedef Opentelemetry__Proto__Common__V1__AnyValue AnyValue;
 
-#define unpack                                                                                     \
-    opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__unpack
-#define free_unpacked                                                                              \
-    opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__free_unpacked
+#define unpack PROFILES_REQUEST(unpack)
+#define free_unpacked PROFILES_REQUEST(free_unpacked)
 
 /* Fields of pprof's Profile. */
 enum {
