@@ -322,7 +322,7 @@ def check_dictionary(request):
                    for e in getattr(request.dictionary, table)]
         assert entries[0] in ("", b""), table
         assert reader.used[table] == set(range(len(entries))), table
-        if table != "attribute_table":  # values are compared by their bytes, whatever the encoding
+        if table != "attribute_table":  # values are compared by their bytes, in any encoding
             assert len(set(entries)) == len(entries), table
 
 
@@ -455,7 +455,7 @@ def in_another_order(rng, request):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_merge_in_another_order(run, seed):
-    """The merged dictionary contains each entry once, whatever the order of the originals."""
+    """The merged dictionary contains each entry once, for any order of the originals."""
     rng = random.Random(seed)
     maker = Maker(rng)
     request = maker.profiles()

@@ -56,7 +56,7 @@ class Raw:
         match = re.fullmatch(r"(\d+): (\S+)/(\S+)/(\S+) (\S*) (\S*) ?((?:\[..\])*)", line)
         flags = re.findall(r"\[(..)\]", match[7])
         mapping = (*(int(match[i], 16) for i in (2, 3, 4)), match[5], match[6], flags)
-        return match[1], mapping if any(mapping) else None  # pprof adds a mapping if there is none
+        return match[1], mapping if any(mapping) else None  # pprof adds a missing mapping
 
     def read_locations(self, text):
         for line in text.splitlines():

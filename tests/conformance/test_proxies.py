@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The attacks of test_attacks.py and http1_cases.h through Debian's HAProxy and nginx, which keep
-connections to Braid and share them among clients. Whatever a proxy makes of an attack, it must
-agree with Braid about where requests end. Braid sends as many answers as the proxy sends
+connections to Braid and share them among clients. A proxy may handle an attack in any way,
+but it must agree with Braid about where requests end. Braid sends as many answers as the proxy sends
 requests. It accepts only data that the proxy saw as a request. The next client on the shared
 connection gets the answer to its request."""
 
@@ -282,7 +282,7 @@ def healthy(proxy):
 
 
 def differences(proxy, asked, n_answers, names):
-    """Returns the differences between the proxy and Braid since these counts; "" if there are none."""
+    """Returns the differences between the proxy and Braid since these counts; "" if they agree."""
     new = proxy.asked()[asked:]
     taken = sorted(name for name in proxy.names()[names:] if name in (FOLLOWS, INSIDE))
     meant = sorted(name for status, request in new for name in (FOLLOWS, INSIDE)

@@ -70,7 +70,7 @@ def test_a_full_disk_does_not_affect_another_exporter(braid, new_sink, tmp_path)
 
 
 def test_a_hanging_destination_does_not_affect_another_exporter(braid, new_sink):
-    """Without a queue: the sender waits for a while at first, and is then informed that one
+    """The exporter does not have a queue. The sender waits for a while at first, and is then informed that one
     destination is slow."""
     good, bad, gate = new_sink(), new_sink(), threading.Event()
     bad.reply = Reply(hold=gate)

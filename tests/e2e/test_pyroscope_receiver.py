@@ -196,8 +196,8 @@ def test_push_connect(server, send, encoding):
 
 @pytest.mark.parametrize("labels, marked", [({}, True), ({"__delta__": "false"}, False), ({"__delta__": "x"}, True)])
 def test_cumulative_types_of_a_push_are_marked(server, labels, marked):
-    """Without `__delta__="false"` Pyroscope takes counts of Go's runtime for totals since the
-    start."""
+    """Pyroscope takes counts of Go's runtime for totals since the start, unless
+    `__delta__="false"` is set."""
     series = {"__name__": "memory", "service_name": "shop", **labels}
     data = [make_pprof((kind, "bytes")) for kind in ("alloc_space", "inuse_space")]
     body = push_request((series, [(each, "") for each in data])).SerializeToString()

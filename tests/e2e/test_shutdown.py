@@ -191,7 +191,7 @@ def test_last_line_agrees_with_the_others(braid, down, kind, more, processors, q
 
 
 def test_waiting_clients_are_answered_at_shutdown(braid, down):
-    """If there is no queue, the client still has the data: it is rejected, not dropped."""
+    """The exporter does not have a queue, so the client still has the data: it is rejected, not dropped."""
     server = braid(pipelines(down(sending_queue={"enabled": False})), "--shutdown-timeout", "500ms")
     answers = []
     thread = threading.Thread(target=lambda: answers.append(clients.grpc(server.grpc, TRACES, BODY)))

@@ -38,7 +38,7 @@ class Asked:
         return failure.value.code, json.loads(failure.value.read())
 
     def any(self, path, **params):
-        """Returns (status, JSON) of an answer, whatever the status."""
+        """Returns (status, JSON) of an answer with any status."""
         try:
             return 200, self.get(path, **params)
         except urllib.error.HTTPError as failure:

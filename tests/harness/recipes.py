@@ -123,7 +123,7 @@ def addresses(server):
     return f"http://{server.http}", "http://" + server.address("http", node="receiver/pyroscope")
 
 
-# --- What is stored ---------------------------------------------------------------------------------------------------
+# --- Stored data ------------------------------------------------------------------------------------------------------
 
 def ask(server, *words):
     """Returns the answer of `braid query`, or None if it is empty."""

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// $BRAID, or build/braid, for tests of what the browser does with it.
+// Starts $BRAID, or build/braid, for tests in a browser.
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

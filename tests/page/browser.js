@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the page share: a browser, a mock server, and what must never happen on any page.
+// Shared by the tests of the page: a browser, a mock server, and checks that apply to every page.
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";

@@ -57,7 +57,7 @@ describe("web SDK", { concurrency: false, skip: existsSync(program) ? false : `n
   const names = async (braid) => (await (await fetch(`${braid.url}api/braid/spans`)).json()).spans.map((span) => span.name);
 
   for (const [version, type] of versions) {
-    it(`${version}: its spans arrive where cors names the origin`, async () => {
+    it(`${version}: its spans arrive if cors names the origin`, async () => {
       const braid = await startBraid(`, cors: {allowed_origins: ["${page.origin}"]}`);
       assert.equal(await send(version, braid), type);
       const end = Date.now() + patience;

@@ -191,7 +191,7 @@ def idle(folder, fast):
 # --- 17
 
 GETS = b"GET /nowhere HTTP/1.1\r\nHost: h\r\n\r\n" * 2000
-SLOW = {  # the first bytes, and then a byte each second; "" is none
+SLOW = {  # the first bytes, and then a byte each second; "" sends nothing
     "head": ("http", b"POST /v1/traces HTTP/1.1\r\nHost: h\r\nX: ", b"x"),
     "body": ("http", b"POST /v1/traces HTTP/1.1\r\nHost: h\r\nContent-Length: 999999\r\n\r\n", b"x"),
     "nothing": ("grpc", b"", b""),

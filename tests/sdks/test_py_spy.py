@@ -55,7 +55,7 @@ def raw_stacks(data):
 
 def speedscope_stacks(data):
     """Returns the same for a speedscope file: a profile per thread, whose samples are periods,
-    whatever its weights are."""
+    for any weights."""
     whole, found = json.loads(data), collections.Counter()
     names = [frame["name"] for frame in whole["shared"]["frames"]]
     for profile in whole["profiles"]:

@@ -6,5 +6,5 @@
 
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 
-#define PROFILES_REQUEST(suffix)                                                                   \
-    opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__##suffix
+#define PROFILES_REQUEST(x)                                                                        \
+    opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__##x
