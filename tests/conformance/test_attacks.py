@@ -177,7 +177,7 @@ def pairs(name, value, settings={"header table": 1, "streams": 3, "window": 4}):
     return settings[name].to_bytes(2, "big") + value.to_bytes(4, "big")
 
 
-def crowd(server, port, n, first, prepare=lambda attacker, i: None, **options):
+def connect_attackers(server, port, n, first, prepare=lambda attacker, i: None, **options):
     """n attackers at once, after each has sent its data."""
     attackers = []
     for i in range(n):
@@ -213,7 +213,7 @@ def test_memory_of_headers_from_the_table_is_bounded(braid):
     table = block(TRACES.method, GRPC) + b"\x40" + literal(b"x", b"y" * 4000)[1:]
 
     def attack():
-        attackers = crowd(server, "grpc", 20, raw.PREFACE + frame(SETTINGS))
+        attackers = connect_attackers(server, "grpc", 20, raw.PREFACE + frame(SETTINGS))
         for attacker in attackers:
             for n in range(1, 200, 2):
                 more = table if n == 1 else block(TRACES.method, GRPC)
@@ -230,7 +230,7 @@ def test_memory_of_unread_answers_is_bounded(braid, streams_each):
     message = b"\0" + len(BODY).to_bytes(4, "big") + BODY
 
     def attack():
-        attackers = crowd(server, "grpc", 100, raw.PREFACE + frame(SETTINGS, payload=pairs("window", 0)))
+        attackers = connect_attackers(server, "grpc", 100, raw.PREFACE + frame(SETTINGS, payload=pairs("window", 0)))
         for attacker in attackers:
             for n in range(1, 2 * streams_each, 2):
                 if not attacker.send(request(n) + frame(DATA, END_STREAM, n, message)):
@@ -298,7 +298,7 @@ def test_slow_clients_are_closed(braid, tmp_path, name):
         clients.grpc(server.grpc, TRACES, BODY).expect_ok()
     check()
     before = raw.memory_kib(server.process.pid)
-    attackers = crowd(server, "http", MANY, first)
+    attackers = connect_attackers(server, "http", MANY, first)
     check()
     each = (raw.memory_kib(server.process.pid) - before) / MANY
     until(lambda: closed(server, reason) == MANY, f"{MANY} connections to be closed for {reason}")
@@ -354,7 +354,7 @@ def test_new_clients_are_served_with_few_descriptors(braid, port):
     server = braid(pipelines({"nop": {}}, workers=2))
     healthy(server)
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (60, 60))
-    attackers = crowd(server, port, 80, H2)
+    attackers = connect_attackers(server, port, 80, H2)
     for _ in range(5):
         healthy(server)
     until(lambda: closed(server, "made_room") >= 20, "idle connections to make room")
@@ -367,7 +367,7 @@ def test_connections_have_a_limit(braid, key):
     """The limit is for all workers together. A busy connection is kept; an idle one is closed to
     make room."""
     server = braid(pipelines({"nop": {}}, http={key: 8}, workers=3))
-    idle = crowd(server, "http", 8, b"")
+    idle = connect_attackers(server, "http", 8, b"")
     busy = []
     for n in range(7):
         busy.append(Raw(server.http, H2 + BEGUN))

@@ -54,6 +54,6 @@ def test_answers_match_the_document(api, path, mode):
     @hypothesis.given(case=api[path]["GET"].as_strategy(generation_mode=mode))
     @hypothesis.settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None,
                          suppress_health_check=list(hypothesis.HealthCheck))
-    def ask(case):
+    def run_case(case):
         case.call_and_validate(timeout=DEADLINE_S, checks=CHECKS)
-    ask()
+    run_case()

@@ -238,5 +238,5 @@ def test_profiles_carry_their_version(braid, sink, signal, kind):
     server = braid(config(kind, sink))
     send(server, signal)
     sink.wait(signal, 1)
-    said = sink.of(signal)[0].headers.get("otlp-profiles-development-version")
-    assert said == ("1" if signal is otlp.PROFILES else None)
+    declared = sink.of(signal)[0].headers.get("otlp-profiles-development-version")
+    assert declared == ("1" if signal is otlp.PROFILES else None)

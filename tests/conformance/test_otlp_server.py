@@ -694,7 +694,7 @@ class TestTransparency:
 class TestInvalidUtf8:
     """Protobuf strings must be UTF-8; invalid ones are handled as configured."""
 
-    def ask(self, braid, sink, transport, signal, policy):
+    def send_invalid(self, braid, sink, transport, signal, policy):
         server = braid(pipelines(to_sink(sink), receiver={"invalid_utf8": policy}))
         body = otlp.request_of(signal, 2).SerializeToString()
         return transport.send(server, signal, body.replace(b"shop", b"s\xc3(p"))
@@ -702,7 +702,7 @@ class TestInvalidUtf8:
     @binary
     @signals
     def test_repaired(self, braid, sink, transport, signal):
-        self.ask(braid, sink, transport, signal, "repair").expect_ok()
+        self.send_invalid(braid, sink, transport, signal, "repair").expect_ok()
         sink.wait(signal, 2)
         for resource in otlp.resources_of(signal, sink.of(signal)[0].message):
             assert otlp.attributes_of(resource.resource.attributes) == {"service.name": "s\ufffd(p"}
@@ -710,7 +710,7 @@ class TestInvalidUtf8:
     @binary
     @signals
     def test_rejected(self, braid, sink, transport, signal):
-        expect_bad(self.ask(braid, sink, transport, signal, "reject"))
+        expect_bad(self.send_invalid(braid, sink, transport, signal, "reject"))
         assert sink.calls == []
 
     @signals
@@ -799,9 +799,9 @@ class TestListeners:
             "max_age": 600
         }
         server = braid(pipelines(to_sink(sink), http={"cors": cors}))
-        ask = {"origin": origin, "access-control-request-method": "POST",
-               "access-control-request-headers": "content-type,x-tenant"}
-        answer = clients.http(server.http, TRACES.path, None, None, ask, "OPTIONS")
+        preflight = {"origin": origin, "access-control-request-method": "POST",
+                     "access-control-request-headers": "content-type,x-tenant"}
+        answer = clients.http(server.http, TRACES.path, None, None, preflight, "OPTIONS")
         assert answer.code in (200, 204)
         granted = answer.headers.get("access-control-allow-origin")
         assert granted == (origin if allowed else None)

@@ -284,12 +284,12 @@ def healthy(proxy):
 def differences(proxy, asked, n_answers, names):
     """Returns the differences between the proxy and Braid since these counts; "" if they agree."""
     new = proxy.asked()[asked:]
-    taken = sorted(name for name in proxy.names()[names:] if name in (FOLLOWS, INSIDE))
+    accepted = sorted(name for name in proxy.names()[names:] if name in (FOLLOWS, INSIDE))
     meant = sorted(name for status, request in new for name in (FOLLOWS, INSIDE)
                    if status == 200 and f"?{name} " in request)
     if proxy.n_answers() - n_answers > len(new):
         return f"{proxy.n_answers() - n_answers} answers to {len(new)} requests"
-    return "" if taken == meant else f"{taken} taken, {meant} sent"
+    return "" if accepted == meant else f"{accepted} accepted, {meant} sent"
 
 
 @pytest.fixture

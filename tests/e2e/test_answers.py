@@ -149,11 +149,11 @@ def test_a_long_text_stays_utf8(braid, sink, kind, first):
     for sink.reply in (Reply(rejected=2, message=text), Reply(StatusCode.INVALID_ARGUMENT, 400, text)):
         of_grpc, of_http = clients.grpc(server.grpc, TRACES, body), clients.http(server.http, TRACES.path, body)
         if sink.reply.rejected:
-            said = [TRACES.response.FromString(each.expect_ok().body).partial_success.error_message
+            reported = [TRACES.response.FromString(each.expect_ok().body).partial_success.error_message
                     for each in (of_grpc, of_http)]
         else:
-            said = [Status.FromString(of_http.body).message]
-        for each in said:
+            reported = [Status.FromString(of_http.body).message]
+        for each in reported:
             assert "\u00fc" * 50 in each or "\\u00fc" * 10 in each  # JSON text is quoted unchanged
 
 
@@ -426,8 +426,8 @@ def test_a_partial_success_in_json(braid, backend, text):
     server = braid(pipelines(exporter("json", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
     answer = send(server)
     check_partial(server, answer)
-    said = TRACES.response.FromString(answer.body).partial_success.error_message
-    assert said.startswith("why") or b"why" not in text
+    reported = TRACES.response.FromString(answer.body).partial_success.error_message
+    assert reported.startswith("why") or b"why" not in text
     assert to.n_requests == 1
 
 
@@ -481,15 +481,15 @@ def profiles_of(*n_samples):
 
 # A quarter of 100 samples each; 100/3 and 200/3 of them; a count larger than all of them, from a
 # backend that counts differently.
-@pytest.mark.parametrize("n_samples, rejected, lost, said", [
+@pytest.mark.parametrize("n_samples, rejected, lost, reported", [
     ((25, 25, 25, 25), 1, 25, 1), ((25, 25, 25, 25), 3, 75, 3), ((25, 25, 25, 25), 4, 100, 4),
     ((98, 1, 1), 1, 34, 2), ((98, 1, 1), 2, 67, 3), ((5,), 1, 5, 1), ((5,), 2, 5, 1), ((2, 3), 99, 5, 2)])
 @pytest.mark.parametrize("kind", ["grpc", "proto", "json"])
-def test_rejected_profiles_are_converted_to_samples(braid, sink, kind, n_samples, rejected, lost, said):
+def test_rejected_profiles_are_converted_to_samples(braid, sink, kind, n_samples, rejected, lost, reported):
     server = braid(pipelines(exporter(kind, sink), signals=["profiles"], processors=LATE))
     sink.reply = Reply(rejected=rejected, message="too old")
     answer = clients.grpc(server.grpc, PROFILES, profiles_of(*n_samples).SerializeToString())
-    assert PROFILES.response.FromString(answer.expect_ok().body).partial_success.rejected_profiles == said
+    assert PROFILES.response.FromString(answer.expect_ok().body).partial_success.rejected_profiles == reported
     account = server.ledger(PROFILES)
     n = sum(n_samples)
     assert (account["received"], account["sent"], account["rejected"] + account["dropped"]) == (n, n - lost, lost)

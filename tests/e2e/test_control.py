@@ -42,10 +42,10 @@ def call(server, method="GET", path="", body=None, token=TOKEN):
 
 
 def post(server, **override):
-    status, headers, said = call(server, "POST", body=override)
-    assert status == 201, said
-    assert headers["Location"] == f"/v1/profiling/{said['id']}"
-    return said
+    status, headers, reply = call(server, "POST", body=override)
+    assert status == 201, reply
+    assert headers["Location"] == f"/v1/profiling/{reply['id']}"
+    return reply
 
 
 # --- Rules for a service
@@ -68,11 +68,11 @@ def test_new_rule_scrapes_at_once_and_until_it_ends(braid, sink, program, worker
     override = post(server, service="shop", profile_types=["mutex", "goroutine"], interval="1s", duration="3s")
     until(lambda: len({each["profile"][0] for each in of_type(sink, ("goroutine", "goroutine"))}) > 1,
           "goroutines, twice")
-    _, _, said = call(server)
+    _, _, reply = call(server)
     if time.monotonic() < begun + 2:
-        assert [each["id"] for each in said["overrides"]] == [override["id"]]
-        assert {each["profile_type"] for each in said["collected"]} == {"mutex", "goroutine"}
-        for each in said["collected"]:
+        assert [each["id"] for each in reply["overrides"]] == [override["id"]]
+        assert {each["profile_type"] for each in reply["collected"]} == {"mutex", "goroutine"}
+        for each in reply["collected"]:
             assert (each["service"], each["because"], each["override"]) == ("shop", "override", override["id"])
             assert (each["target"], each["interval"]) == (f"http://{program}", "1s")
     until(lambda: call(server)[2]["collected"] == [] == call(server)[2]["overrides"], "the end of the override")
@@ -138,10 +138,10 @@ def test_impossible_rules_are_rejected(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), processors={"join": None}, extensions=CONTROL))
     # without a target; every link is kept anyway
     for override in ({"profile_types": ["cpu"]}, {"sampling_percentage": 100}):
-        status, _, said = call(server, "POST", body={"service": "shop", "duration": "1m", **override})
-        assert status == 422 and "no component can do that" in said["error"]["message"]
-    status, _, said = call(server, "POST", body={"service": "shop", "duration": "2h"})
-    assert (status, said["error"]["field"]) == (400, "duration")
+        status, _, reply = call(server, "POST", body={"service": "shop", "duration": "1m", **override})
+        assert status == 422 and "no component can do that" in reply["error"]["message"]
+    status, _, reply = call(server, "POST", body={"service": "shop", "duration": "2h"})
+    assert (status, reply["error"]["field"]) == (400, "duration")
     assert call(server, "POST", body="{" * 5000)[0] == 400
     assert call(server, "POST", body=" " * 8193)[0] == 413
     server.stop()
@@ -167,9 +167,9 @@ def test_the_readme(braid, sink, program):
 def test_without_the_token(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), extensions=CONTROL))
     for token in (None, "", TOKEN[:-1], TOKEN + "x", TOKEN.upper()):
-        status, headers, said = call(server, token=token)
+        status, headers, reply = call(server, token=token)
         assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
-        assert TOKEN not in json.dumps(said)
+        assert TOKEN not in json.dumps(reply)
     assert call(server)[0] == 200
     assert server.metrics()["braid_control_unauthorized"] == {'extension="control"': 5}
     server.stop()
@@ -196,8 +196,8 @@ def test_an_invalid_filter_ends_no_rule(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), processors=join, extensions=CONTROL))
     override = post(server, service="shop", duration="1h", sampling_percentage=100)
     for query in ("?service=%zz", "?service=", "?service=a&service=b", "?servic=a"):
-        status, _, said = call(server, "DELETE", query)
-        assert status == 400 and said["error"]["message"]
+        status, _, reply = call(server, "DELETE", query)
+        assert status == 400 and reply["error"]["message"]
     assert [each["id"] for each in call(server)[2]["overrides"]] == [override["id"]]
     server.stop()
 

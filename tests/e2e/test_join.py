@@ -46,7 +46,7 @@ def spans(tree=TREE, failed=()):
     return request
 
 
-def samples(*taken):
+def samples(*rows):
     """One CPU profile of (span id or None, thread, times in ms) each; a sample without times took
     10 ms."""
     request = otlp.profile_request(0, service="shop")
@@ -56,7 +56,7 @@ def samples(*taken):
     tables.string_table.append("thread.id")
     key, profile = len(tables.string_table) - 1, resource.scope_profiles[0].profiles[0]
     threads = {}
-    for span, thread, times in taken:
+    for span, thread, times in rows:
         if thread not in threads:
             tables.attribute_table.add(key_strindex=key, value=otlp.attribute("", thread).value)
             threads[thread] = len(tables.attribute_table) - 1
@@ -88,9 +88,9 @@ def seen(sink):
     """Returns (times in ms, thread, number of the linked span or 0, the join's result) of each
     sample, in order."""
     for view in profile_view.samples(*(call.message for call in sink.of(PROFILES))):
-        said = {key: value for key, (value, _) in view["attributes"].items()}
-        yield ([(at - START) // MS for at in view["timestamps"]], said.pop("thread.id"),
-               int(view["link"][1], 16) if view["link"] else 0, said)
+        added = {key: value for key, (value, _) in view["attributes"].items()}
+        yield ([(at - START) // MS for at in view["timestamps"]], added.pop("thread.id"),
+               int(view["link"][1], 16) if view["link"] else 0, added)
 
 
 def test_a_local_roots_samples_count_for_the_open_span(run, sink):

@@ -104,7 +104,7 @@ def test_styles_of_public_configs(tmp_path, manner):
     """If all losses are accepted, some of the configs lose their transform."""
     text, (receivers, processors, exporters) = MANNERS[manner]
     env = {**os.environ, "MY_POD_IP": "127.0.0.1", "TOKEN": "t"}
-    file, left = tmp_path / "collector.yaml", tmp_path / "braid.yaml"
+    file, converted = tmp_path / "collector.yaml", tmp_path / "braid.yaml"
     file.write_text(textwrap.dedent(text))
 
     def run(*args):
@@ -113,9 +113,9 @@ def test_styles_of_public_configs(tmp_path, manner):
         return done.stdout
     assert subprocess.run([BINARY, "validate", "--config", str(file)], capture_output=True, env=env).returncode == 1
     run("validate", "--skip-unsupported", "--accept-loss", "--config", str(file))
-    left.write_text(run("migrate", "--accept-loss", str(file)))
-    run("validate", "--config", str(left))
-    shown = run("print-config", "--config", str(left))
+    converted.write_text(run("migrate", "--accept-loss", str(file)))
+    run("validate", "--config", str(converted))
+    shown = run("print-config", "--config", str(converted))
     traces = shown[shown.index("    traces:"):]
     assert "metrics:" not in traces and "logs:" not in traces
     found = {kind: re.findall(r"- (\S+)", block) for kind, block in

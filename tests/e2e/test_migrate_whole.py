@@ -31,7 +31,7 @@ class Divided:
         self.braid_path, rest_path = folder / "braid.yaml", folder / "rest.yaml"
         done = run("migrate", file, "--rest", rest_path)
         assert done.returncode == 0, done.stderr
-        self.said = done.stderr
+        self.messages = done.stderr
         self.braid_path.write_text(done.stdout)
         self.text, self.rest_text = done.stdout, rest_path.read_text() if rest_path.exists() else ""
         self.braid, self.rest = yaml.safe_load(self.text), yaml.safe_load(self.rest_text)
@@ -163,12 +163,12 @@ def listeners(config):
 
 
 def test_no_port_is_used_twice(divided):
-    taken = [port for part in divided.parts for port in listeners(part)]
-    twice = {port for port in taken if taken.count(port) > 1}
-    assert all("$" in port for port in twice), taken
+    used_ports = [port for part in divided.parts for port in listeners(part)]
+    twice = {port for port in used_ports if used_ports.count(port) > 1}
+    assert all("$" in port for port in twice), used_ports
     for port in twice:
         assert f"::endpoint: 0.0.0.0:{port}" in divided.rest_text[:divided.rest_text.index("\nreceivers:")]
-        assert f"both Braid and the Collector would listen on 0.0.0.0:{port}" in divided.said
+        assert f"both Braid and the Collector would listen on 0.0.0.0:{port}" in divided.messages
 
 
 def test_the_suggested_join_is_valid(divided, tmp_path):

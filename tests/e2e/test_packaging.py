@@ -53,8 +53,8 @@ def test_package_installs_and_is_removed(package, tmp_path):
     assert config.is_file()
     assert "Status: install ok installed" in (tmp_path / "var/lib/dpkg/status").read_text()
     dpkg(tmp_path, "--purge", "braid")
-    left = [path for path in tmp_path.rglob("*") if path.is_file() and "braid" in path.name]
-    assert left == []
+    remaining = [path for path in tmp_path.rglob("*") if path.is_file() and "braid" in path.name]
+    assert remaining == []
 
 
 def test_depends_on_what_it_is_linked_with(package):

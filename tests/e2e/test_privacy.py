@@ -16,7 +16,7 @@ MAIL = "anna.berg@example.com"
 CARD = "4111111111111111"
 
 
-def ask(running, path):
+def fetch(running, path):
     url = f"http://{running.address('http', node='extension/query')}/api/braid/{path}"
     with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
         return json.load(answer)
@@ -42,7 +42,7 @@ def private_spans():
 def send(running, spans, samples):
     for signal, request in ((TRACES, spans), (PROFILES, samples)):
         grpc(running.grpc, signal, request.SerializeToString()).expect_ok()
-    until(lambda: ask(running, "status")["store"]["samples"] >= sum(shop.COUNTS.values()))
+    until(lambda: fetch(running, "status")["store"]["samples"] >= sum(shop.COUNTS.values()))
 
 
 def found(answer):
@@ -54,7 +54,7 @@ def test_private_data_is_found_and_not_shown(braid, tmp_path):
     samples = shop.Profiles().add("shop", "main;mail_to_anna@example.com", 15, shop.TRACE, shop.SPAN["checkout"])
     samples.add(f"box of {MAIL}", "main", 1)
     send(running, private_spans(), samples.request)
-    answer = ask(running, "privacy" + RANGE)
+    answer = fetch(running, "privacy" + RANGE)
     rows = found(answer)
     assert {key: row["count"] for key, row in rows.items()} == {
         ("span", "user.id", "person, by its key"): 1,
@@ -82,7 +82,7 @@ def test_suggested_options_remove_private_data(braid, tmp_path):
     more."""
     running = start(braid, tmp_path / "first")
     send(running, private_spans(), shop.samples())
-    answer = ask(running, "privacy" + RANGE)
+    answer = fetch(running, "privacy" + RANGE)
     named = {each["kind"] for each in answer["found"]}
     config = {}
     for kind in answer["kinds"]:
@@ -92,7 +92,7 @@ def test_suggested_options_remove_private_data(braid, tmp_path):
     redacted = start(braid, tmp_path / "second", config)
     send(redacted, private_spans(), shop.samples())
     assert len(answer["found"]) == 6
-    assert ask(redacted, "privacy" + RANGE)["found"] == []
+    assert fetch(redacted, "privacy" + RANGE)["found"] == []
 
 
 def test_masked_data_is_reported_with_its_rule(braid, tmp_path):
@@ -106,7 +106,7 @@ def test_masked_data_is_reported_with_its_rule(braid, tmp_path):
     send(running, spans, samples.request)
     again = private_spans()
     grpc(running.grpc, TRACES, again.SerializeToString()).expect_ok()
-    answer = ask(running, "privacy" + RANGE)
+    answer = fetch(running, "privacy" + RANGE)
     assert answer["processors"] == ["redaction"]
     rows = {(row["place"], row["key"], row["rule"], row["became"]): row["count"] for row in answer["masked"]}
     mask = "[REDACTED]"
@@ -129,8 +129,8 @@ def test_masked_data_is_reported_with_its_rule(braid, tmp_path):
 def test_removed_keys_are_reported(braid, tmp_path):
     running = start(braid, tmp_path, {"allowed_keys": ["service.name", "step"]})
     grpc(running.grpc, TRACES, private_spans().SerializeToString()).expect_ok()
-    until(lambda: ask(running, "status")["store"]["spans"] == 4)
-    rows = {(row["place"], row["key"], row["rule"], row["became"], row["count"]) for row in ask(running, "privacy" + RANGE)["masked"]}
+    until(lambda: fetch(running, "status")["store"]["spans"] == 4)
+    rows = {(row["place"], row["key"], row["rule"], row["became"], row["count"]) for row in fetch(running, "privacy" + RANGE)["masked"]}
     assert rows == {("span", key, "allowed_keys", "", 1) for key in ("user.id", "password", "note", "order.items", "payment")} | {
         ("resource", "host.folder", "allowed_keys", "", 1), ("event", "exception.message", "allowed_keys", "", 1)}
 
@@ -142,7 +142,7 @@ def test_the_table_is_bounded(braid, tmp_path):
     for number in range(1200):
         span.attributes.append(otlp.attribute(f"secret {number} {'x' * 300}", "y"))
     grpc(running.grpc, TRACES, request.SerializeToString()).expect_ok()
-    until(lambda: ask(running, "status")["store"]["spans"] == 4)
-    answer = ask(running, "privacy" + RANGE)
+    until(lambda: fetch(running, "status")["store"]["spans"] == 4)
+    answer = fetch(running, "privacy" + RANGE)
     assert len(answer["masked"]) == 1000 and answer["masked_left_out"] == 200
     assert all(len(row["key"]) == 200 for row in answer["masked"])

@@ -25,7 +25,7 @@ def storing(braid, tmp_path):
                            extensions={"query": {"endpoint": "127.0.0.1:0"}}))
 
 
-def ask(server, path, **params):
+def fetch(server, path, **params):
     query = "&".join(f"{key}={value}" for key, value in params.items())
     answer = clients.http(server.address("http", "extension/query"), f"/api/braid/{path}?{query}", None, None, method="GET")
     assert answer.code == 200, answer.body
@@ -71,10 +71,10 @@ def test_counts_of_async_profiler(storing):
     clients.http(storing.http, PROFILES.path, (DATA / "itimer.otlp").read_bytes(), "application/x-protobuf").expect_ok()
 
     def service():
-        found = ask(storing, "services", start=0, end=4102444800000)["services"]
+        found = fetch(storing, "services", start=0, end=4102444800000)["services"]
         return next((each for each in found if each["name"] == "javasvc"), None)
     assert until(service)["profile_types"] == [CPU]
-    profile = ask(storing, "profile", query='%7Bservice_name%3D%22javasvc%22%7D', type=CPU, start=0, end=4102444800000)
+    profile = fetch(storing, "profile", query='%7Bservice_name%3D%22javasvc%22%7D', type=CPU, start=0, end=4102444800000)
     assert profile["flamebearer"]["numTicks"] == 3_030_000_000
 
 
@@ -86,8 +86,8 @@ def test_a_sample_of_several_spans(storing):
         made.label("span_id", SPAN[name].hex())
         made.label("trace_id", TRACE.hex())
     clients.grpc(storing.grpc, PROFILES, made.request.SerializeToString()).expect_ok()
-    until(lambda: ask(storing, "status")["store"]["samples"] >= 4, "the samples")
-    health = {each["name"]: each for each in ask(storing, "join", **RANGE)["services"]}["shop"]
+    until(lambda: fetch(storing, "status")["store"]["samples"] >= 4, "the samples")
+    health = {each["name"]: each for each in fetch(storing, "join", **RANGE)["services"]}["shop"]
     assert (health["samples"], health["samples_with_span"], health["samples_ambiguous"]) == (4, 0, 4)
     assert health["hint"].startswith("100 % of the samples name several spans at once")
     metrics = storing.metrics()

@@ -30,7 +30,7 @@ def text(value):
     return json.dumps(value, sort_keys=True)
 
 
-def ask(call, question):
+def answer_of(call, question):
     """Returns (status, body) of an answer; call: as peers.Peer.call."""
     method, asked, accept = question
     if method.startswith("/"):
@@ -54,7 +54,7 @@ def real_answers(folder):
         peers.ready(server, lambda: server.call("/querier.v1.QuerierService/ProfileTypes", b"{}")[0] == 200, "Pyroscope")
         push(lambda *request: peers.ready(server, lambda: accepted(server.call(*request)), "Pyroscope's push"))
         return {text(question): [status, peers.as_json(body)]
-                for question in QUESTIONS for status, body in [ask(server.call, question)]}
+                for question in QUESTIONS for status, body in [answer_of(server.call, question)]}
     finally:
         server.stop()
 
@@ -205,7 +205,7 @@ def known(question):
 def test_answer_equals_pyroscopes(answers, call, question):
     method = question[0]
     status, expected = answers[text(question)]
-    got_status, body = ask(call, question)
+    got_status, body = answer_of(call, question)
     got = peers.as_json(body)
     equal = (got_status == 200) == (status == 200) and (status != 200 or shape(method, got) == shape(method, expected))
     if known(question):

@@ -208,12 +208,12 @@ def test_times_from_now(shared, query, ago):
     assert abs(profile.duration_nano - ago * 10**9) < 10**9
 
 
-@pytest.mark.parametrize("said, expected", [
+@pytest.mark.parametrize("given, expected", [
     (START_NS + 5, START_NS + 5),           # the profile's time is preferred
     (0, START_NS), (START_NS // 1000, START_NS), (1, START_NS),  # fixTime: times of 1970 are ignored
 ])
-def test_time_of_pprof(shared, said, expected):
-    request = shared.ingest("shop", make_pprof(time_ns=said), format="pprof", **{"from": 1767225600})
+def test_time_of_pprof(shared, given, expected):
+    request = shared.ingest("shop", make_pprof(time_ns=given), format="pprof", **{"from": 1767225600})
     profile = flat(request)[0][4]
     assert (profile.time_unix_nano, profile.duration_nano) == (expected, 10 * 10**9)
 
@@ -307,15 +307,15 @@ def test_metric_name(shared, types, display, name):
     assert [(each[1], each[2], each[5]) for each in found] == [(name, kind, COUNTS) for kind in types]
 
 
-@pytest.mark.parametrize("said, marked", [
+@pytest.mark.parametrize("given, marked", [
     ({}, []), ({"alloc_space": {"cumulative": True}}, ["alloc_space"]),
     ({"alloc_space": {"cumulative": False}, "inuse_space": None}, []),
     ({"alloc_space": {"Cumulative": True, "units": "bytes", "aggregation": "sum", "sampled": True, "more": [1]},
       "inuse_space": {"cumulative": True}}, ["alloc_space", "inuse_space"]),
 ])
-def test_cumulative(shared, said, marked):
+def test_cumulative(shared, given, marked):
     kind, data = form(profile=make_pprof(("alloc_space", "bytes"), ("inuse_space", "bytes"), values=((1, 2), (3, 4))),
-                      sample_type_config=json.dumps(said).encode())
+                      sample_type_config=json.dumps(given).encode())
     samples = profile_view.samples(shared.ingest("shop", data, kind))
     found = {each["type"][0] for each in samples if "pprof.profile.cumulative" in each["profile"][3]}
     assert len(samples) == 4 and sorted(found) == marked

@@ -109,9 +109,9 @@ def test_fractions_of_averages_add_up(asked):
 def test_the_command_line_marks_averages(asked):
     push(asked, heap(0, main_cache=4096), "memory", pod="a")
     for command in ("profile", "top"):
-        told = subprocess.run([BINARY, "query", command, "--url", f"http://{asked.address}", "--query", HEAP + "{}",
+        done = subprocess.run([BINARY, "query", command, "--url", f"http://{asked.address}", "--query", HEAP + "{}",
                                "--start", str(NOW_S - 60), "--end", str(NOW_S + 60)], capture_output=True, text=True, check=True)
-        assert "average over the time" in told.stdout and "4.0" in told.stdout, told.stdout
+        assert "average over the time" in done.stdout and "4.0" in done.stdout, done.stdout
 
 
 def test_samples_are_counted_by_the_period(asked):

@@ -113,10 +113,10 @@ def test_a_duration_without_a_unit_is_rejected(asked):
     for key in ("min_duration", "max_duration"):
         status, answer = asked.any("/api/braid/spans", **RANGE, **{key: "500"})
         assert status == 400 and f'invalid {key}: "500" has no unit; write 500ms or 500s' in json.dumps(answer).replace("\\", "")
-    ask = [BINARY, "query", "spans", "--url", f"http://{asked.address}"]
-    done = subprocess.run([*ask, "--min-duration", "1.5"], capture_output=True, text=True, timeout=DEADLINE_S)
+    command = [BINARY, "query", "spans", "--url", f"http://{asked.address}"]
+    done = subprocess.run([*command, "--min-duration", "1.5"], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 1 and 'invalid min_duration: "1.5" has no unit; write 1.5ms or 1.5s' in done.stderr
-    done = subprocess.run([*ask, "--time-range", "60"], capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run([*command, "--time-range", "60"], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 2 and "--time-range requires a duration with a unit, such as 30m, got 60" in done.stderr
 
 
@@ -392,13 +392,13 @@ def test_the_live_tail_has_the_filters_of_a_list(start, filter, expected):
     address = f"http://{asked.address}/api/braid/tail?{urllib.parse.urlencode(filter)}"
     with urllib.request.urlopen(address, timeout=DEADLINE_S) as events:
         assert events.readline().startswith(b":")
-        told = []
+        announced = []
         asked.send(as_of(shop.spans(), int(asked.braid("status")["now_unix_ns"])))
-        while set(told) < expected:
+        while set(announced) < expected:
             line = events.readline()
             if line.startswith(b"data: "):
-                told += [span["name"] for span in json.loads(line[6:])]
-        assert set(told) == expected
+                announced += [span["name"] for span in json.loads(line[6:])]
+        assert set(announced) == expected
 
 
 def test_an_invalid_filter_of_the_live_tail_is_rejected(start):

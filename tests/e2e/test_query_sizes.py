@@ -39,11 +39,11 @@ def spans(numbers, service="shop", name=lambda n: "work", trace=trace_id, parent
     return request
 
 
-def samples(taken, service="shop", trace=trace_id):
+def samples(rows, service="shop", trace=trace_id):
     """A CPU sample for each (span, milliseconds)."""
     request = otlp.profile_request(0, service=service)
     tables, profile = request.dictionary, request.resource_profiles[0].scope_profiles[0].profiles[0]
-    for n, ms in taken:
+    for n, ms in rows:
         tables.link_table.add(trace_id=trace(n), span_id=span_id(n))
         profile.samples.add(stack_index=1, link_index=len(tables.link_table) - 1, values=[ms * MS],
                             timestamps_unix_nano=[START + n * MS])

@@ -46,13 +46,13 @@ def query(running, *words):
     return done.stdout
 
 
-def ask(running, *words):
+def run_query(running, *words):
     return json.loads(query(running, *words, "--json"))
 
 
 def test_output_names_the_page_and_commands(start, tmp_path):
     running = start()
-    text = until(lambda: (said := running.stdout_path.read_text()).count("http://") >= 3 and said)
+    text = until(lambda: (printed := running.stdout_path.read_text()).count("http://") >= 3 and printed)
     for line in ("See them", "Send OTLP", "Send profiles", "Ctrl-C"):
         assert line in text
     assert (tmp_path / "data" / "braid").is_dir()
@@ -60,7 +60,7 @@ def test_output_names_the_page_and_commands(start, tmp_path):
 
 def test_forwards_to_the_endpoints_in_the_environment(start, sink):
     running = start(TEMPO_ENDPOINT=sink.grpc)
-    text = until(lambda: "Traces go on to" in (said := running.stdout_path.read_text()) and said)
+    text = until(lambda: "Traces go on to" in (printed := running.stdout_path.read_text()) and printed)
     assert sink.grpc in text
 
 
@@ -121,23 +121,23 @@ def shop(start, tmp_path):
 
 def test_demo(shop):
     def guilty():
-        top = ask(shop, "top", "--query", '{service_name="pricing"}', "--type", CPU, "--sort", "total")
+        top = run_query(shop, "top", "--query", '{service_name="pricing"}', "--type", CPU, "--sort", "total")
         return [function["name"] for function in top["functions"] if "match_coupons" in function["name"]]
 
     until(guilty, "the pricing service's profile")
-    slow = ask(shop, "spans", "--service", "pricing", "--name", "POST /price", "--limit", "20")["spans"]
+    slow = run_query(shop, "spans", "--service", "pricing", "--name", "POST /price", "--limit", "20")["spans"]
     assert {span["name"] for span in slow} == {"POST /price"}
     assert [span["duration_ns"] for span in slow] == sorted((span["duration_ns"] for span in slow), reverse=True)
 
     # The slowest spans may have waited for a processor, and have few samples or none.
     def guilty_of(span):
-        trace = ask(shop, "trace", span["trace_id"])["spans"]
-        profile = ask(shop, "profile", "--span", f"{span['trace_id']}/{span['span_id']}", "--type", CPU)
+        trace = run_query(shop, "trace", span["trace_id"])["spans"]
+        profile = run_query(shop, "profile", "--span", f"{span['trace_id']}/{span['span_id']}", "--type", CPU)
         return (any(other["name"] == "POST /checkout" for other in trace) and
                 any("match_coupons" in name for name in profile["flamebearer"]["names"]))
 
     span = until(lambda: next(filter(guilty_of, slow), None), "a slow span's own flame graph")
-    trace = ask(shop, "trace", span["trace_id"])["spans"]
+    trace = run_query(shop, "trace", span["trace_id"])["spans"]
     assert {other["service"] for other in trace} == {"shop", "pricing"}
     root = next(other for other in trace if other["name"] == "POST /checkout")
     assert root["duration_ns"] >= span["duration_ns"]
@@ -145,7 +145,7 @@ def test_demo(shop):
     # not.
     child = next(other for other in trace if other["name"] == "apply coupons" and other["parent_id"] == span["span_id"])
     for each, has in ((child, True), (span, False)):
-        profile = ask(shop, "profile", "--span", f"{span['trace_id']}/{each['span_id']}", "--scope", "self", "--type", CPU)
+        profile = run_query(shop, "profile", "--span", f"{span['trace_id']}/{each['span_id']}", "--scope", "self", "--type", CPU)
         assert any("match_coupons" in name for name in profile["flamebearer"]["names"]) == has
     text = query(shop, "spans", "--service", "pricing", "--name", "POST /price", "--limit", "1")
     assert re.search(r"pricing +POST /price +[0-9a-f]{32}/[0-9a-f]{16}$", text, re.M)

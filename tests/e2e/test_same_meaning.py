@@ -36,10 +36,10 @@ def test_headers_replace_those_of_http(braid, sink, tap):
     lines = [tuple(line.split(": ", 1)) for line in head]
     names = [name.lower() for name, _ in lines]
     assert len(names) == len(set(names)), head
-    said = {name.lower(): value for name, value in lines}
-    assert {name: said[name.lower()] for name in ("Host", "User-Agent", "Content-Type", "X-Plain")} == {
+    fields = {name.lower(): value for name, value in lines}
+    assert {name: fields[name.lower()] for name in ("Host", "User-Agent", "Content-Type", "X-Plain")} == {
         name: OWN_WORDS[name] for name in ("Host", "User-Agent", "Content-Type", "X-Plain")}
-    assert int(said["content-length"]) > 1
+    assert int(fields["content-length"]) > 1
 
 
 def test_headers_replace_those_of_grpc(braid, sink):
@@ -175,8 +175,8 @@ def test_the_last_lines_count_each_record_once_per_exporter(braid, new_sink):
     until(lambda: server.exporter_ledger("otlphttp/two", "traces")["dropped"] == 7, "the refusal")
     until(lambda: server.exporter_ledger("otlp/one", "traces")["sent"] == 7, "the answer")
     server.stop()
-    said = [line.split("\t")[-1] for line in server.log().splitlines()[-4:]]
-    assert said == ["exporter otlp/one: traces: 7 spans received, 7 sent, 0 rejected, 0 dropped, 0 left",
+    last = [line.split("\t")[-1] for line in server.log().splitlines()[-4:]]
+    assert last == ["exporter otlp/one: traces: 7 spans received, 7 sent, 0 rejected, 0 dropped, 0 left",
                     "exporter otlphttp/two: traces: 7 spans received, 0 sent, 0 rejected, 7 dropped, 0 left",
                     "traces: 7 spans received, 7 sent, 0 rejected, 0 dropped, 0 left",
                     "profiles: 0 samples received, 0 sent, 0 rejected, 0 dropped, 0 left"]

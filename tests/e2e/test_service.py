@@ -42,8 +42,8 @@ def test_ledger_balances(braid, sink, signal):
 
 
 def test_a_port_in_use_is_a_startup_error(tmp_path, sink):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
         config = tmp_path / "config.yaml"
         config.write_text(json.dumps(pipelines(exporter("grpc", sink), grpc={"endpoint": endpoint})))
         done = subprocess.run([BINARY, "--config", str(config)], capture_output=True, text=True,
@@ -164,8 +164,8 @@ def test_a_limiter_logs_once(braid):
     server = braid(pipelines({"nop": {}}, processors=processors, workers=3))
     server.wait_log("ready: 3 workers")
     server.stop()
-    said = re.findall(r"processor/(\S+)\thard limit (\d+) MiB", server.log())
-    assert sorted(said) == [("memory_limiter", "100"), ("memory_limiter/more", "200")]
+    logged = re.findall(r"processor/(\S+)\thard limit (\d+) MiB", server.log())
+    assert sorted(logged) == [("memory_limiter", "100"), ("memory_limiter/more", "200")]
 
 
 def status_for(address, path, host, **headers):
@@ -214,17 +214,17 @@ def test_unread_output_does_not_block(tmp_path, sink, stream):
     process = subprocess.Popen([BINARY, "--config", str(config)], stdin=subprocess.DEVNULL, **log)
     try:
         fcntl.fcntl(getattr(process, stream), fcntl.F_SETPIPE_SZ, 4096)
-        said = b""
+        logged = b""
 
         def ready():
-            nonlocal said
+            nonlocal logged
             if stream == "stderr":
-                said += process.stderr.readline()
+                logged += process.stderr.readline()
             else:
-                said = (tmp_path / "stderr").read_bytes()
-            return b"ready: " in said
+                logged = (tmp_path / "stderr").read_bytes()
+            return b"ready: " in logged
         until(ready, "the start")
-        http, metrics = (re.search(rb"\t%s listening on (\S+)" % what, said).group(1).decode()
+        http, metrics = (re.search(rb"\t%s listening on (\S+)" % what, logged).group(1).decode()
                          for what in (b"http", b"metrics"))
         body = otlp.trace_request(5).SerializeToString()
         for _ in range(5000 if stream == "stderr" else 50):  # closing a connection logs a line

@@ -151,7 +151,7 @@ def down():
         yield make
 
 
-def said(server, kind):
+def logged(server, kind):
     """Returns the number of records dropped during shutdown, by the lines of the log."""
     return sum(int(n) for n in re.findall(rf"\tdropped (\d+) {kind} \(shutdown\): ", server.log()))
 
@@ -165,7 +165,7 @@ def test_destination_is_down(braid, down, workers):
     took, words = timed_stop(server)
     assert 1.5 < took < 12
     assert words["traces"] == {"received": 50, "sent": 0, "rejected": 0, "dropped": 50, "left": 0}
-    assert said(server, "spans") == 50
+    assert logged(server, "spans") == 50
 
 
 @pytest.mark.parametrize("queue", [{}, {"queue_size": 2, "num_consumers": 1}, {"batch": {"min_size": 0}}],
@@ -178,16 +178,16 @@ def test_last_line_agrees_with_the_others(braid, down, kind, more, processors, q
     """Wherever samples were at the timeout, a log line reports them as lost, and the sum is right."""
     server = braid(pipelines(down(kind, sending_queue=queue, **more), signals=("profiles", ), processors=processors),
                    "--shutdown-timeout", "500ms")
-    taken = 0
+    accepted = 0
     for n in range(1, 8):  # distinct numbers, so that records counted twice or not at all are detected
         body = otlp.profile_request(n).SerializeToString()
-        taken += n * clients.http(server.http, PROFILES.path, body, otlp.PROTOBUF).ok
+        accepted += n * clients.http(server.http, PROFILES.path, body, otlp.PROTOBUF).ok
         time.sleep(0.03)
     received = server.ledger("profiles")["received"]
     words = server.stop()["profiles"]
-    assert taken and received == sum(range(1, 8))
-    assert words == {"received": received, "sent": 0, "rejected": received - taken, "dropped": taken, "left": 0}
-    assert said(server, "samples") == taken
+    assert accepted and received == sum(range(1, 8))
+    assert words == {"received": received, "sent": 0, "rejected": received - accepted, "dropped": accepted, "left": 0}
+    assert logged(server, "samples") == accepted
 
 
 def test_waiting_clients_are_answered_at_shutdown(braid, down):
@@ -201,7 +201,7 @@ def test_waiting_clients_are_answered_at_shutdown(braid, down):
     thread.join()
     assert not answers[0].ok
     assert words["traces"] == {"received": 5, "sent": 0, "rejected": 5, "dropped": 0, "left": 0}
-    assert said(server, "spans") == 0
+    assert logged(server, "spans") == 0
 
 
 @pytest.mark.parametrize("processors, queue", [
@@ -246,7 +246,7 @@ def test_a_second_signal_ends_the_process_at_once(braid, down):
     took, words = timed_stop(server)
     assert took < 10
     assert words["traces"] == {"received": 5, "sent": 0, "rejected": 0, "dropped": 5, "left": 0}
-    assert said(server, "spans") == 5
+    assert logged(server, "spans") == 5
 
 
 def test_shutdown_succeeds_as_soon_as_it_listens(braid):
