@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the programs beside this share: the clock, an end with a word, a file. */
+/* Helpers shared by the benchmark programs: clock, fatal errors, files. */
 #pragma once
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 
-/* CPU time that this process has used, in nanoseconds. */
+/* Returns the CPU time that this process has used, in nanoseconds. */
 static inline double cpu_ns(void)
 {
     struct timespec t;
@@ -28,7 +28,7 @@ static _Noreturn inline void die(const char *what, const char *name)
     exit(1);
 }
 
-/* A whole file, at most BR_BUF_MAX bytes; ends the program where it cannot be read. */
+/* Reads a whole file of at most BR_BUF_MAX bytes. Ends the program if it cannot be read. */
 static inline struct br_buf *read_file(struct br_pool *pool, const char *path)
 {
     FILE *f = fopen(path, "rb");

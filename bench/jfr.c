@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fast a recording becomes OTLP: reads a file (plain, not gzip) over and over, as what a
- * Pyroscope client sent, and prints events (those that are samples) per CPU second, one row a line:
- * name, a tab, the figure. The row `upload` is the same file as an upload: nothing is folded.
+ * Measures the conversion of a recording to OTLP. Reads a file (plain, not gzip) repeatedly, as if
+ * a Pyroscope client had sent it. Prints events (those that are samples) per CPU second, one row a
+ * line: name, a tab, the figure. The row `upload` reads the same file as an upload, without
+ * aggregation.
  *
  *     jfr FILE [SECONDS]
  */

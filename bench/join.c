@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a span costs in the join's table: different spans without end, 200 at a time, into a table
- * that is full; and what looking one up costs, as samples do. Prints the best round's nanoseconds.
+ * Measures the cost of a span in the join's table: different spans, 200 at a time, are inserted
+ * into a full table. Then measures lookups, as for samples. Prints the best round's nanoseconds.
  *
  *     join [MEBIBYTES [ROUNDS [shared]]]
  */
@@ -37,10 +37,11 @@ struct bench {
     struct join_tally tally;
 };
 
-/* Nanoseconds a span; ids are made outside of them. */
+/* Returns nanoseconds per span; the time for making ids is not included. */
 static double enter(struct bench *b)
 {
-    static const uint8_t body[64] = "GET /api/v1/orders/{id}"; /* and what comes after a name */
+    /* including the fields behind the name */
+    static const uint8_t body[64] = "GET /api/v1/orders/{id}";
     static struct br_span spans[CHUNK];
     static const struct join_origin origin = {
         .service = (const uint8_t *)"checkout", .service_len = 8, .service_hash = 77};
@@ -60,7 +61,7 @@ static double enter(struct bench *b)
     return took / SPANS;
 }
 
-/* Nanoseconds for `n` samples of different spans, likewise. */
+/* Returns nanoseconds for `n` samples of different spans, without the time for making ids. */
 static double look_up(struct bench *b, unsigned n)
 {
     static struct br_span_head heads[LOOKUPS];
@@ -76,7 +77,7 @@ static double look_up(struct bench *b, unsigned n)
     return cpu_ns() - start;
 }
 
-/* Spans until the oldest leave, with pages made ahead of them as the join has them made. */
+/* Inserts spans until the oldest are evicted, with pages prepared in advance as the join does. */
 static void fill(struct bench *b)
 {
     struct join_pages pages;

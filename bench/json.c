@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fast OTLP/JSON becomes protobuf: makes a few requests of some MiB, as SDKs write them,
- * decodes each over and over and prints the best round's MB of text a second. With a signal and a
- * file it decodes that instead.
+ * Measures the conversion of OTLP/JSON to protobuf. Makes a few requests of some MiB, as SDKs write
+ * them, decodes each repeatedly, and prints the best round's MB of text per second. With a signal
+ * and a file it decodes that file instead.
  *
  *     json [ROUNDS [traces|profiles FILE]]
  */

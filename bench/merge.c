@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fast profiles requests are merged: reads a folder of export requests (one a file), merges 40
- * of them a batch, over and over, and prints samples per CPU second.
+ * Measures the merging of profiles requests. Reads a directory of export requests (one per file),
+ * repeatedly merges 40 of them into a batch, and prints samples per CPU second.
  *
- *     merge FOLDER [SECONDS [REQUESTS_PER_BATCH]]
+ *     merge DIRECTORY [SECONDS [REQUESTS_PER_BATCH]]
  */
 #include <dirent.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fast a pprof becomes OTLP, and OTLP a pprof: reads a file (plain, not gzip) over and over,
- * then writes what was read over and over, and prints samples of the pprof per CPU second, one row
- * a line: name, a tab, the figure.
+ * Measures the conversion of a pprof to OTLP and back. Reads a file (plain, not gzip) repeatedly,
+ * then repeatedly writes the result. Prints samples of the pprof per CPU second, one row a line:
+ * name, a tab, the figure.
  *
  *     pprof FILE [SECONDS]
  */
@@ -13,7 +13,7 @@
 #include "profile/profile.h"
 #include "wire/protobuf.h"
 
-/* Conversions between two looks at the clock, at most. */
+/* Largest number of conversions between two clock reads. */
 #define LOOK_EACH 64
 
 struct bench {
@@ -39,7 +39,7 @@ static struct br_item *read_pprof(struct bench *b)
     return item;
 }
 
-/* One conversion; samples of the pprof. */
+/* Converts once. Returns the number of samples of the pprof. */
 static uint32_t parse_pprof(struct bench *b)
 {
     struct br_item *item = read_pprof(b);
@@ -69,7 +69,8 @@ static void measure(struct bench *b, const char *name, uint32_t (*work)(struct b
     uint64_t samples = 0;
     (void)work(b);
     double start = cpu_seconds(), end = start;
-    /* The clock is a call of the system's, which is much beside a profile of a dozen samples. */
+    /* Reading the clock is a system call, which is expensive compared with a profile of a dozen
+     * samples. */
     for (uint64_t some = 1; end - start < seconds;) {
         for (uint64_t i = 0; i < some; i++)
             samples += work(b);
@@ -81,7 +82,7 @@ static void measure(struct bench *b, const char *name, uint32_t (*work)(struct b
     printf("%s\t%.0f\n", name, (double)samples / (end - start));
 }
 
-/* Sample types of the file, by its first fields. */
+/* Returns the number of sample types of the file, read from its first fields. */
 static uint32_t count_types(const struct bench *b)
 {
     const uint8_t *p = b->file->data, *end = p + b->file->len;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What looking at a text costs the redaction processor: values of some 40 bytes of which none is to
- * be masked, against four patterns and four words. At first of texts that are new, then of a
- * thousand that come again and again. Prints the best round's nanoseconds.
+ * Measures the redaction processor's search of a text: values of about 40 bytes that need no
+ * masking, against four patterns and four words. The first row is for new texts, the second for a
+ * thousand repeated ones. Prints the best round's nanoseconds.
  *
  *     redaction [ROUNDS]
  */
@@ -18,7 +18,7 @@ struct text {
     char data[60];
 };
 
-/* Nanoseconds a text, of the first `n` of them, over and over. */
+/* Returns nanoseconds per text, for the first `n` texts repeatedly. */
 static double round_of(struct redact_rules *r, const struct text *texts, uint32_t n)
 {
     double start = cpu_ns();

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A bare TCP relay, for what a byte costs that is only passed on: each connection to FROM is
- * connected to TO, and what comes from either side is written to the other. One thread, poll, a
- * buffer a direction.
+ * A plain TCP relay, to measure the cost of forwarding a byte. Each connection to FROM is connected
+ * to TO, and bytes are copied in both directions. One thread, poll, one buffer per direction.
  *
  *     relay FROM TO          ports on 127.0.0.1; until SIGTERM
  */
@@ -22,8 +21,8 @@
 
 struct direction {
     int from, to;
-    size_t at, len; /* of what was read and is not written yet */
-    bool ended;     /* `from` has ended, and `to` was told */
+    size_t at, len; /* range of the buffer that was read and not yet written */
+    bool ended;     /* `from` has reached its end, and `to` was shut down */
     unsigned char data[BUFFER];
 };
 
@@ -84,7 +83,7 @@ static bool is_later(ssize_t n)
     return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
 }
 
-/* Reads where there is nothing to write, and writes; false when the connection is broken. */
+/* Reads if the buffer is empty, then writes. Returns false if the connection is broken. */
 static bool direction_move(struct direction *d)
 {
     if (!d->len && !d->ended) {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store: how fast it takes spans and samples, what they take on the disk, and how long queries
- * take. bench/store FOLDER [SPANS [SAMPLES]]; by default a million and ten million, of one hour.
+ * Measures the store: speed of writing spans and samples, disk space, and time of queries.
+ * bench/store DIRECTORY [SPANS [SAMPLES]]; by default a million and ten million, of one hour.
  *
- * 50 services, of which some are much larger than others; 20 operations each; ten spans a trace,
- * each about 300 bytes as OTLP with six attributes, of which two are different in every span. A
- * profile has 1000 samples of one service in 10 s, over 2000 stacks of its own, with ten samples a
- * span.
+ * 50 services of very different sizes; 20 operations each; ten spans a trace, each about 300 bytes
+ * as OTLP with six attributes, of which two are different in every span. A profile has 1000 samples
+ * of one service in 10 s, over that service's 2000 stacks, with ten samples a span.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,14 +55,14 @@ static void bench_fail(const char *what)
     exit(1);
 }
 
-/* A service's share is one over its number. */
+/* The share of service number n is proportional to 1 / n. */
 static unsigned bench_service(struct bench *bench)
 {
     unsigned range = 1u << bench_random(bench) % 7;
     return (unsigned)(bench_random(bench) % range) % SERVICES;
 }
 
-/* Ids can be made again by their number. */
+/* Ids can be computed again from their number. */
 static uint64_t bench_id(uint64_t number)
 {
     uint64_t id = (number + 1) * UINT64_C(0x9E3779B97F4A7C15);
@@ -136,8 +135,8 @@ static struct br_item *bench_item(struct bench *bench, enum br_signal signal, st
     return item;
 }
 
-/* Ten spans of a trace are one after the other, of one service each trace; a request has traces of
- * several. */
+/* The ten spans of a trace are consecutive and of one service; a request has traces of several
+ * services. */
 static struct br_item *bench_spans(struct bench *bench, struct wire *w, uint64_t first,
                                    uint64_t count)
 {
@@ -203,7 +202,7 @@ static void bench_put_dictionary(struct bench *bench, struct wire *w, unsigned s
     wire_close(w, dictionary);
 }
 
-/* One service's profile of ten seconds. */
+/* Makes one service's profile of ten seconds. */
 static struct br_item *bench_profile(struct bench *bench, struct wire *w, uint64_t first)
 {
     unsigned service = bench_service(bench);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fast export requests are walked: reads a folder of them (one a file), walks all, over and
- * over, and prints the best round's nanoseconds an item (span or sample). Each request is copied
- * first, as a receiver's is, so that it is as warm as there.
+ * Measures the walk over export requests. Reads a directory of them (one per file), walks all
+ * repeatedly, and prints the best round's nanoseconds per record (span or sample). Each request is
+ * copied first, so that it is in the cache like one that a receiver has just read.
  *
- *     walk traces|profiles FOLDER [ROUNDS]
+ *     walk traces|profiles DIRECTORY [ROUNDS]
  */
 #include <dirent.h>
 #include <string.h>

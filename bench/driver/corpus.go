@@ -12,20 +12,20 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// shape says what a corpus of export requests looks like.
+// shape describes a corpus of export requests.
 type shape struct {
 	requests, items  int
-	services         int // different names; 0: those of `services`
+	services         int // number of different names; 0: those of `services`
 	seed             uint64
 	linked, shuffled bool
 }
 
-// signalKind is what differs between traces and profiles.
+// signalKind holds the differences between traces and profiles.
 type signalKind struct {
 	name     string
-	method   string             // gRPC
-	path     string             // HTTP
-	itemPath []protowire.Number // from the export request down to a span or a sample
+	method   string             // gRPC method
+	path     string             // HTTP path
+	itemPath []protowire.Number // field numbers from the export request down to a span or a sample
 	corpus   func(shape) ([][]byte, error)
 }
 
@@ -47,7 +47,7 @@ var profiles = signalKind{
 
 const spansPerTrace = 16
 
-// service is one application of the make-believe library that all requests come from.
+// service is one application of the fictional library that sends all requests.
 type service struct {
 	name, route, table string
 }
@@ -63,7 +63,7 @@ var services = []service{
 	{"reminders", "/v1/reminders", "outbox"},
 }
 
-// pick returns the service of a request; of `s.services`, each has its turn.
+// pick returns the service of a request; the first `s.services` services alternate.
 func pick(s shape, request int, rng *rand.Rand) service {
 	from := services[rng.IntN(len(services))]
 	if s.services > 0 {
@@ -75,14 +75,14 @@ func pick(s shape, request int, rng *rand.Rand) service {
 func newRand(s shape) *rand.Rand { return rand.New(rand.NewPCG(s.seed, 0x62726169642d)) }
 
 // mix is a bijection that spreads numbers over all 64 bits (the finalizer of splitmix64), so that
-// identifiers are different, look random, and can be told from their number.
+// identifiers are different, look random, and can be computed from their number.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
 
-// spanIDs are those of the n-th span of the corpus with this seed, in whichever signal names it.
+// spanIDs returns the ids of the n-th span of the corpus with this seed, the same for both signals.
 func spanIDs(seed, n uint64) (trace pcommon.TraceID, span pcommon.SpanID) {
 	number := n/spansPerTrace + 1
 	binary.BigEndian.PutUint64(trace[:8], mix(number+seed<<40))
@@ -91,7 +91,7 @@ func spanIDs(seed, n uint64) (trace pcommon.TraceID, span pcommon.SpanID) {
 	return trace, span
 }
 
-// fillResource writes what an SDK in a Kubernetes pod reports about itself.
+// fillResource writes the attributes that an SDK in a Kubernetes pod reports.
 func fillResource(r pcommon.Resource, s service, rng *rand.Rand) {
 	a := r.Attributes()
 	a.PutStr("service.name", s.name)

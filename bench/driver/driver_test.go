@@ -21,7 +21,7 @@ func must[T any](t *testing.T, v T, err error) T {
 	return v
 }
 
-// Pdata is the peer: it must read as many items as were asked for and as the sink's walk counts.
+// Pdata is the reference: it must read as many records as requested and as the sink counts.
 func TestCorpusHoldsWhatWasAskedFor(t *testing.T) {
 	s := shape{requests: 5, items: 37, seed: 3}
 	for _, kind := range []signalKind{traces, profiles} {
@@ -44,7 +44,7 @@ func TestCorpusHoldsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// `-requests 6000 -items 200` promises more than a million different spans.
+// `-requests 6000 -items 200` must give more than a million different spans.
 func TestSpanIDsDiffer(t *testing.T) {
 	const n = 1_200_000
 	seen := make(map[pcommon.SpanID]bool, n)
@@ -94,7 +94,7 @@ func freeAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// With the sink as the server, everything that is acknowledged must have been counted.
+// With the sink as the server, every acknowledged record must have been counted.
 func TestLoadStraightIntoTheSink(t *testing.T) {
 	for _, kind := range []signalKind{traces, profiles} {
 		for _, http := range []bool{false, true} {

@@ -18,26 +18,26 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// refusalPause keeps a driver that is refused from spinning.
+// refusalPause keeps a driver whose requests are rejected from spinning.
 const refusalPause = 20 * time.Millisecond
 
 // sendFunc sends one export request and returns nil when the server acknowledged it.
 type sendFunc func(ctx context.Context, body []byte) error
 
-// load keeps conns x inflight requests outstanding, or fewer on all of them in turns, going round the
-// corpus, until the time or the count is up.
+// load keeps conns x inflight requests outstanding, distributed over the connections in turn. It
+// repeats the corpus until the time or the count is reached.
 type load struct {
 	o      options
 	corpus [][]byte
 	next   atomic.Int64
 	warned atomic.Bool
-	places chan struct{} // as many as requests may be outstanding; who waits for one comes in order
+	places chan struct{} // limits the outstanding requests; waiting senders are served in order
 }
 
-// tally is what one sender, or all of them together, saw.
+// tally holds the counts of one sender, or the sum of all.
 type tally struct {
 	acked, refused int64
-	latencies      []float64 // ms
+	latencies      []float64 // in milliseconds
 	seconds        float64
 }
 
@@ -49,9 +49,10 @@ func newLoad(o options, corpus [][]byte) *load {
 	return &load{o: o, corpus: corpus, places: make(chan struct{}, places)}
 }
 
-// run stops sending when the duration is over or ctx is cancelled. Requests under way are then waited
-// for, so that what was acknowledged is known, but not longer than -drain: a server may hang. That limit
-// is a cancellation and no deadline, because gRPC would announce a deadline in every request.
+// run stops sending when the duration is over or ctx is cancelled. It then waits for outstanding
+// requests, so that the acknowledged ones are known, but not longer than -drain: a server may hang.
+// That limit is a cancellation instead of a deadline, because gRPC would announce a deadline in
+// every request.
 func (l *load) run(ctx context.Context, duration time.Duration) (tally, error) {
 	sending, stop := context.WithTimeout(ctx, duration)
 	defer stop()
@@ -134,7 +135,8 @@ func (l *load) dial() (sendFunc, func(), error) {
 	return send, func() { conn.Close() }, nil
 }
 
-// dialHTTP: HTTP/1.1 has one request at a time on a connection, so this one is as many as are in flight.
+// dialHTTP opens as many connections as requests are in flight: HTTP/1.1 has one request at a time
+// on a connection.
 func (l *load) dialHTTP() (sendFunc, func(), error) {
 	transport := &http.Transport{MaxConnsPerHost: l.o.inflight, MaxIdleConnsPerHost: l.o.inflight}
 	client := &http.Client{Transport: transport}
@@ -159,7 +161,7 @@ func (l *load) dialHTTP() (sendFunc, func(), error) {
 	return send, transport.CloseIdleConnections, nil
 }
 
-// percentile: nearest rank; latencies are sorted.
+// percentile uses the nearest rank; latencies are sorted.
 func (t tally) percentile(p int) float64 {
 	if len(t.latencies) == 0 {
 		return 0

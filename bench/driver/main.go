@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Driver measures what an OTLP pipeline server costs: it starts the server named after the flags,
-// keeps it busy with export requests made beforehand, receives what it forwards, and prints one line
-// of JSON: items per CPU second of the server, latency, memory, and whether everything arrived.
+// Driver measures the cost of an OTLP pipeline server. It starts the server named after the flags,
+// keeps it busy with export requests made beforehand, and receives the forwarded data. It prints
+// one line of JSON: items per CPU second of the server, latency, memory, and whether everything
+// arrived.
 //
-// It is written in Go because pdata, the Collector's own data model, makes the requests: the format
-// both servers are measured with is the Collector's, not ours.
+// It is written in Go because pdata, the Collector's data model, makes the requests. Both servers
+// are thus measured with the Collector's format.
 package main
 
 import (
@@ -23,7 +24,7 @@ import (
 	"time"
 )
 
-// settle is how long a started server is left alone before its idle memory is read.
+// settle is the pause after the start of a server before its idle memory is read.
 const settle = time.Second
 
 type options struct {
@@ -96,7 +97,7 @@ func parse() options {
 	return o
 }
 
-// report is the line that is printed. Latencies are of acknowledged requests, as their sender saw them.
+// report is the printed line. Latencies are those of acknowledged requests, measured by the sender.
 type report struct {
 	Kind            string  `json:"kind"`
 	ItemsPerRequest int     `json:"items_per_request"`
@@ -116,7 +117,7 @@ type report struct {
 	RSSPeak         float64 `json:"rss_peak_mib"`
 }
 
-// measure returns early, with an error and no process left behind, when ctx is cancelled.
+// measure returns early, with an error and without child processes, when ctx is cancelled.
 func measure(ctx context.Context, o options) (report, error) {
 	var r report
 	snk, err := newSink(o.signal, o.sinkGRPC, o.sinkHTTP, o.sinkCompression)
@@ -179,7 +180,7 @@ func measure(ctx context.Context, o options) (report, error) {
 	return r, nil
 }
 
-// writeCorpus gives every request a file of its own, for the benchmarks that measure a part alone.
+// writeCorpus writes each request to a separate file, for the benchmarks of single parts.
 func writeCorpus(o options) error {
 	corpus, err := o.signal.corpus(o.shape)
 	if err != nil {
@@ -199,7 +200,8 @@ func writeCorpus(o options) error {
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("driver: ")
-	// The corpus is large and never garbage: collecting often would only take the server's cores.
+	// The corpus is large and never becomes garbage: frequent collections would only use the
+	// server's cores.
 	debug.SetGCPercent(400)
 	o := parse()
 	if o.folder != "" {

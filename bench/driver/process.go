@@ -18,12 +18,12 @@ import (
 const (
 	portTimeout = 20 * time.Second
 	stopTimeout = 15 * time.Second
-	// USER_HZ: the unit of /proc/PID/stat's times, 100 on every Linux this runs on.
+	// USER_HZ: the unit of /proc/PID/stat's times, 100 on every supported Linux.
 	ticksPerSecond = 100
 )
 
-// server is the process under measurement. A nil server is one that somebody else runs: alive, and
-// without figures.
+// server is the process under measurement. A nil server was not started by the driver: it counts as
+// alive and has no figures.
 type server struct {
 	cmd     *exec.Cmd
 	started time.Time
@@ -36,8 +36,8 @@ func startServer(argv []string, showOutput bool) (*server, error) {
 	if showOutput {
 		s.cmd.Stderr = os.Stderr
 	}
-	// The kernel ends the server should the driver be killed; that is bound to the thread that
-	// starts it, so this one is kept.
+	// The kernel ends the server if the driver is killed. That is bound to the thread that starts
+	// the server, so this thread is kept.
 	runtime.LockOSThread()
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	s.started = time.Now()
@@ -78,7 +78,7 @@ func (s *server) stop() {
 	}
 }
 
-// waitPort returns the milliseconds from fork until addr took a connection.
+// waitPort returns the milliseconds from fork until addr accepted a connection.
 func (s *server) waitPort(addr string) (float64, error) {
 	for time.Since(s.started) < portTimeout {
 		c, err := net.DialTimeout("tcp", addr, 100*time.Millisecond)
@@ -94,7 +94,7 @@ func (s *server) waitPort(addr string) (float64, error) {
 	return 0, fmt.Errorf("%s did not open within %v", addr, portTimeout)
 }
 
-// cpuSeconds is user and system time of all the server's threads so far.
+// cpuSeconds returns the user and system time of all the server's threads so far.
 func (s *server) cpuSeconds() float64 {
 	if s == nil {
 		return 0
@@ -103,8 +103,8 @@ func (s *server) cpuSeconds() float64 {
 	if err != nil {
 		return 0
 	}
-	// The command's name, in parentheses, may hold blanks; utime and stime are fields 14 and 15,
-	// 12th and 13th after it.
+	// The command's name, in parentheses, may contain blanks. utime and stime are fields 14 and 15,
+	// the 12th and 13th after it.
 	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	user, _ := strconv.ParseFloat(string(f[11]), 64)
 	system, _ := strconv.ParseFloat(string(f[12]), 64)

@@ -22,7 +22,7 @@ const (
 	window          = 10 * time.Second
 )
 
-// table is a dictionary under construction. Entry 0 of every table is the empty one, as OTLP wants.
+// table is a dictionary under construction. Entry 0 of every table is empty, as OTLP requires.
 type table struct {
 	pprofile.ProfilesDictionary
 }
@@ -43,8 +43,9 @@ func (t table) str(s string) int32 {
 	return int32(t.StringTable().Len() - 1)
 }
 
-// addCode enters the application's functions, a location each: in the same order in every request, as
-// profilers do that write the symbol table out, or shuffled, as those do that write what they meet.
+// addCode enters the application's functions, with one location each. Profilers that write the
+// whole symbol table use the same order in every request; others write functions as they occur,
+// here shuffled.
 func (t table) addCode(rng *rand.Rand, shuffled bool) {
 	m := t.MappingTable().AppendEmpty()
 	m.SetMemoryStart(0x5500_0000_0000)
@@ -80,7 +81,7 @@ func (t table) addThreads() {
 	}
 }
 
-// addStacks enters n stacks, each a stride through the functions from a random start.
+// addStacks enters n stacks, each with a random start and a fixed step through the functions.
 func (t table) addStacks(n int, rng *rand.Rand) {
 	for range n {
 		depth := minDepth + rng.IntN(maxDepth-minDepth+1)

@@ -14,7 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	_ "google.golang.org/grpc/encoding/gzip" // lets the sink read what is compressed
+	_ "google.golang.org/grpc/encoding/gzip" // enables the sink to read compressed messages
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
@@ -23,7 +23,7 @@ import (
 
 const maxMessage = 64 << 20
 
-// rawCodec hands message bytes through gRPC as they are, by reference.
+// rawCodec passes message bytes through gRPC unchanged, by reference.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -32,7 +32,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
 }
 
-// Unmarshal gives the receiver the buffers themselves; it frees them.
+// Unmarshal passes the buffers themselves to the receiver, which frees them.
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if out, ok := v.(*mem.BufferSlice); ok {
 		data.Ref()
@@ -41,7 +41,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// sink is an OTLP backend that counts the items of one signal and forgets them.
+// sink is an OTLP backend that counts the records of one signal and discards them.
 type sink struct {
 	signal                 signalKind
 	want                   string // compression; "": any
@@ -69,14 +69,14 @@ func newSink(kind signalKind, addrGRPC, addrHTTP, want string) (*sink, error) {
 	return s, nil
 }
 
-// arrived is what the sink has counted so far.
+// arrived returns the number of records counted so far.
 type arrived struct{ items, requests, bytes int64 }
 
 func (s *sink) arrived() arrived {
 	return arrived{s.items.Load(), s.requests.Load(), s.bytes.Load()}
 }
 
-// await returns when so many items have arrived, or nothing more is to be expected.
+// await returns when that many records have arrived, or no more are expected.
 func (s *sink) await(ctx context.Context, items int64, limit time.Duration, srv *server) {
 	for t := time.Now(); s.items.Load() < items && time.Since(t) < limit && srv.alive() && ctx.Err() == nil; {
 		time.Sleep(10 * time.Millisecond)
@@ -148,7 +148,7 @@ func (s *sink) checkCompression(seen string) error {
 	return nil
 }
 
-// compressionSpy notes a call's compression, which gRPC tells nobody but a stats handler.
+// compressionSpy records a call's compression, which gRPC reports only to a stats handler.
 type compressionSpy struct{}
 
 type spyKey struct{}
@@ -167,8 +167,8 @@ func (compressionSpy) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context
 
 func (compressionSpy) HandleConn(context.Context, stats.ConnStats) {}
 
-// count returns how many submessages there are at the end of path, a field number for each level. It
-// steps over everything else by its length.
+// count returns the number of submessages at the end of path, a field number for each level. It
+// skips everything else by its length.
 func count(b []byte, path []protowire.Number) int {
 	n := 0
 	for len(b) > 0 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Measures Pyroscope's own reader of recordings, as it does what a Pyroscope client sent:
+// Measures Pyroscope's reader of recordings, with the options for a recording from a Pyroscope
+// client:
 //
-//	jfr FILE [SECONDS]
+// jfr FILE [SECONDS]
 //
 // Prints events (those that are samples) per CPU second, one row a line: name, a tab, the figure.
 package main
@@ -26,14 +27,14 @@ func check(err error) {
 	}
 }
 
-// cpuSeconds is what the whole process took, the collector's threads too.
+// cpuSeconds returns the CPU time of the whole process, including the garbage collector's threads.
 func cpuSeconds() float64 {
 	var u syscall.Rusage
 	check(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// countEvents counts what becomes a sample.
+// countEvents counts the events that become samples.
 func countEvents(data []byte) int {
 	p, n := parser.NewParser(data, parser.Options{}), 0
 	for {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Makes a pprof for the benchmark, and measures Go's own reader and writer on one:
+// Makes a pprof for the benchmark, and measures Go's reader and writer with one:
 //
-//	pprof make FILE [SAMPLES]
-//	pprof bench FILE [SECONDS]
+// pprof make FILE [SAMPLES] pprof bench FILE [SECONDS]
 //
 // Prints samples per CPU second, one row a line: name, a tab, the figure.
 package main
@@ -28,7 +27,7 @@ func check(err error) {
 	}
 }
 
-// cpuSeconds is what the whole process took, the collector's threads too.
+// cpuSeconds returns the CPU time of the whole process, including the garbage collector's threads.
 func cpuSeconds() float64 {
 	var u syscall.Rusage
 	check(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
@@ -80,13 +79,13 @@ func makeFile(path string, samples int) {
 	check(f.Close())
 }
 
-// lookEach is how many conversions there are between two looks at the clock, at most.
+// lookEach is the largest number of conversions between two clock reads.
 const lookEach = 64
 
 // measure calls work until the time is up and prints samples per CPU second.
 func measure(name string, seconds float64, samples int, work func()) {
 	work()
-	// As Braid's side does: the clock is a call of the system's.
+	// As in bench/pprof.c: reading the clock is a system call.
 	start, rounds, some := cpuSeconds(), 0, 1
 	for end := start; end-start < seconds; {
 		for i := 0; i < some; i++ {

@@ -14,7 +14,7 @@ const { createRequire } = require('node:module');
 const { setImmediate: turn, setTimeout: sleep } = require('node:timers/promises');
 const { install } = require('./index.js');
 
-const PHASES = 80; // of each 0.25 s; the bridge is off, on, on, off, …
+const PHASES = 80; // number of segments of 0.25 s each; the bridge is off, on, on, off, …
 const CONNECTIONS = 16;
 const [, , what, ...words] = process.argv;
 
@@ -46,7 +46,7 @@ function start(samplingIntervalMicros) {
   };
 }
 
-// Sends requests without end, one at a time on each connection.
+// Sends requests continuously, one at a time on each connection.
 function client(port) {
   const request = 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n';
   for (let i = 0; i < CONNECTIONS; i++) {

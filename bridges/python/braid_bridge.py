@@ -31,7 +31,8 @@ class _State:
         self.thread = object()  # identifies the thread; threading.get_ident() values are reused
 
     def label(self, span):
-        """Labels the calling thread with a span, or with none. A signal handler or a finalizer may interrupt it and call it."""
+        """Labels the calling thread with a span, or with none. A signal handler or a finalizer may
+        interrupt this function and call it again."""
         self.wanted = span
         while not self.busy and self.span is not self.wanted:
             self.busy = True

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints what the bridge costs: microseconds of CPU time per span and per step of a task, without it and with it.
+"""Measures the cost of the bridge: microseconds of CPU time per span and per step of a task,
+without it and with it.
 
     python measure.py      in an environment with this package, and with uvloop if it should be measured"""
 

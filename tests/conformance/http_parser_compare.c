@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs the messages that must be refused (tests/support/http1_cases.h) through another parser,
- * Debian's libhttp-parser 2.9.4, and prints which of them it accepts. For docs/decisions/http1.md;
- * no part of the build:
+ * Runs the messages that must be rejected (tests/support/http1_cases.h) through another parser,
+ * Debian's libhttp-parser 2.9.4, and prints which of them it accepts. The results are in
+ * docs/decisions/http1.md. It is not part of the build:
  *
  *     gcc -Itests tests/conformance/http_parser_compare.c -lhttp_parser_strict -o /tmp/compare
  *     gcc -Itests tests/conformance/http_parser_compare.c -lhttp_parser -o /tmp/compare
  *
- * A case counts as refused when the parser reports an error at any byte, when it stops (which it
- * does for Upgrade and CONNECT, and a caller then has to), or when the message is never complete.
- * Input goes in whole and in single bytes, and both have to be refused.
+ * A case counts as rejected if the parser reports an error at any byte, if it stops (which it does
+ * for Upgrade and CONNECT, and a caller must then do as well), or if the message is never complete.
+ * Input is passed as a whole and in single bytes, and both must be rejected.
  */
 #include <http_parser.h>
 #include <stdio.h>
@@ -24,7 +24,8 @@ static int on_complete(http_parser *p)
     return 0;
 }
 
-/* The number of messages that it took for complete and good, 0 when it refused in the end. */
+/* Returns the number of messages that were accepted as complete, 0 if the parser failed in the
+ * end. */
 static unsigned accepted(const struct http1_case *c, size_t step)
 {
     unsigned n = 0;

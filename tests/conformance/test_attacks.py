@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that mean harm: HTTP/2 floods (CVE-2019-9511 to -9518, 2023-44487, 2024-28182, 2025-8671),
-HPACK bombs, request smuggling, and connections in numbers. The server ends them, stays small, and
-serves everybody else meanwhile."""
+"""Malicious clients: HTTP/2 floods (CVE-2019-9511 to -9518, 2023-44487, 2024-28182, 2025-8671),
+HPACK bombs, request smuggling, and large numbers of connections. The server closes them, uses
+little memory, and serves all other clients meanwhile."""
 
 import itertools
 import resource
@@ -23,7 +23,9 @@ from raw import (CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, P
 
 pytestmark = pytest.mark.release
 
-FRAMES = 20000  # at most: what a client may do in a second is allowed for as long as it does it
+# an upper bound: the server tolerates the frames of one second for as long as the client keeps to
+# that rate
+FRAMES = 20000
 ENHANCE_YOUR_CALM = 11
 GRPC = (b"content-type", b"application/grpc")
 BODY = otlp.trace_request(3).SerializeToString()
@@ -47,7 +49,7 @@ def healthy(server):
 
 
 def streams(make):
-    """Frames for one stream after the other: 1, 3, 5, ..."""
+    """Makes frames for consecutive streams: 1, 3, 5, ..."""
     return lambda: (make(stream) for stream in itertools.count(1, 2))
 
 
@@ -90,7 +92,7 @@ FLOODS = {
     "empty continuations": repeated(frame(CONTINUATION, 0, 1), first=frame(HEADERS, 0, 1)),
     "more streams than allowed": streams(request),
     "hpack bomb": lambda: itertools.chain(
-        # 4 KiB into the table, then referred to (index 62) 16,000 times a request: 64 MB of header.
+        # 4 KiB in the table, referenced (index 62) 16,000 times per request: 64 MB of header.
         [frame(HEADERS, END_HEADERS | END_STREAM, 1, block(TRACES.method) + b"\x40" + literal(b"x", b"y" * 4000)[1:])],
         (frame(HEADERS, END_HEADERS | END_STREAM, n, block(TRACES.method) + b"\xbe" * 16000)
          for n in itertools.count(3, 2))),
@@ -136,7 +138,7 @@ FLOODS_BY_COUNT = ("ping", "settings", "priority", "window updates", "unknown fr
 
 
 @pytest.mark.parametrize("name", FLOODS_BY_COUNT)
-def test_flood_is_told_to_calm_down(server, name):
+def test_flood_is_ended_with_enhance_your_calm(server, name):
     with h2(server.grpc) as attacker:
         for _, data in zip(range(FRAMES), FLOODS[name]()):
             if not attacker.send(data):
@@ -146,7 +148,8 @@ def test_flood_is_told_to_calm_down(server, name):
 
 
 def test_attackers_cost_little(braid):
-    """Twenty of each at once, at their worst: a mebibyte each at the most, and others are served."""
+    """Twenty attackers of each kind at once, at their peak: each costs at most a mebibyte, and
+    others are served."""
     server = braid(pipelines({"nop": {}}))
     for _ in range(3):
         healthy(server)
@@ -174,8 +177,8 @@ def pairs(name, value, settings={"header table": 1, "streams": 3, "window": 4}):
     return settings[name].to_bytes(2, "big") + value.to_bytes(4, "big")
 
 
-def crowd(server, port, n, first, prepare=lambda attacker, i: None, **options):
-    """n attackers at once, who have sent what they send."""
+def connect_attackers(server, port, n, first, prepare=lambda attacker, i: None, **options):
+    """n attackers at once, after each has sent its data."""
     attackers = []
     for i in range(n):
         attackers.append(Raw(getattr(server, port), first, **options))
@@ -184,7 +187,8 @@ def crowd(server, port, n, first, prepare=lambda attacker, i: None, **options):
 
 
 def check_growth(server, n, most_kib, attack):
-    """What n attackers cost while they are connected; others are served meanwhile."""
+    """Checks the memory that n attackers cost while they are connected; others are served
+    meanwhile."""
     healthy(server)
     before = raw.memory_kib(server.process.pid)
     attackers = attack()
@@ -197,18 +201,19 @@ def check_growth(server, n, most_kib, attack):
 
 
 def arrived(attacker):
-    """The server has read everything."""
+    """Waits until the server has read everything."""
     attacker.send(frame(PING, payload=b"are here"))
     attacker.wait(lambda: attacker.read() or any(f[0] == PING for f in attacker.frames()))
 
 
-def test_heads_out_of_the_table_are_bounded(braid):
-    """A hundred streams with 60 KiB of header each, 20 KB on the wire: a mebibyte a connection."""
+def test_memory_of_headers_from_the_table_is_bounded(braid):
+    """A hundred streams with 60 KiB of header each, 20 KB on the wire: at most a mebibyte per
+    connection."""
     server = braid(pipelines({"nop": {}}, workers=1))
     table = block(TRACES.method, GRPC) + b"\x40" + literal(b"x", b"y" * 4000)[1:]
 
     def attack():
-        attackers = crowd(server, "grpc", 20, raw.PREFACE + frame(SETTINGS))
+        attackers = connect_attackers(server, "grpc", 20, raw.PREFACE + frame(SETTINGS))
         for attacker in attackers:
             for n in range(1, 200, 2):
                 more = table if n == 1 else block(TRACES.method, GRPC)
@@ -219,13 +224,13 @@ def test_heads_out_of_the_table_are_bounded(braid):
 
 
 @pytest.mark.parametrize("streams_each", [90, 5000])
-def test_answers_that_are_not_read_are_bounded(braid, streams_each):
-    """Windows of nothing, and requests whose answers wait."""
+def test_memory_of_unread_answers_is_bounded(braid, streams_each):
+    """Windows of zero, and requests whose answers cannot be sent."""
     server = braid(pipelines({"nop": {}}, workers=1))
     message = b"\0" + len(BODY).to_bytes(4, "big") + BODY
 
     def attack():
-        attackers = crowd(server, "grpc", 100, raw.PREFACE + frame(SETTINGS, payload=pairs("window", 0)))
+        attackers = connect_attackers(server, "grpc", 100, raw.PREFACE + frame(SETTINGS, payload=pairs("window", 0)))
         for attacker in attackers:
             for n in range(1, 2 * streams_each, 2):
                 if not attacker.send(request(n) + frame(DATA, END_STREAM, n, message)):
@@ -244,7 +249,7 @@ BEGUN, WHOLE = (frame(HEADERS, END_HEADERS | flag, 1, HEAD) for flag in (0, END_
 POST = b"POST /v1/traces HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
 CLIENT_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(20)
 
-# What they send, before they only wait; and why they are closed.
+# The data sent before a client only waits, and the reason for closing the connection.
 SLOW = {
     "nothing": (b"", "handshake_timeout"),
     "half a preface": (raw.PREFACE[:12], "handshake_timeout"),
@@ -280,7 +285,8 @@ def connections(server, port):
 
 @pytest.mark.parametrize("name", SLOW)
 def test_slow_clients_are_closed(braid, tmp_path, name):
-    """A thousand of a kind: they cost little and go when their time is up, and others are served."""
+    """A thousand of a kind: they cost little memory and are closed after the timeout, and others
+    are served."""
     raise_descriptors()
     first, reason = SLOW[name]
     pem = str(certs.self_signed(tmp_path))
@@ -292,7 +298,7 @@ def test_slow_clients_are_closed(braid, tmp_path, name):
         clients.grpc(server.grpc, TRACES, BODY).expect_ok()
     check()
     before = raw.memory_kib(server.process.pid)
-    attackers = crowd(server, "http", MANY, first)
+    attackers = connect_attackers(server, "http", MANY, first)
     check()
     each = (raw.memory_kib(server.process.pid) - before) / MANY
     until(lambda: closed(server, reason) == MANY, f"{MANY} connections to be closed for {reason}")
@@ -303,7 +309,8 @@ def test_slow_clients_are_closed(braid, tmp_path, name):
         assert each <= 256, f"{each:.0f} KiB each"
 
 
-# What ends at once, by the client's doing: (port, what is sent, whether it breaks the connection, the reason).
+# Connections that the client ends at once: (port, data, whether it breaks the connection, the
+# reason).
 LAST = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 ENDS = {
     "a client that leaves": ("http", b"", False, "client"),
@@ -317,7 +324,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_why_a_connection_ended_is_counted(braid, tmp_path, name):
+def test_reasons_of_closed_connections_are_counted(braid, tmp_path, name):
     port, first, breaks, reason = ENDS[name]
     pem = str(certs.self_signed(tmp_path))
     http = {"tls": {"cert_file": pem, "key_file": pem}} if reason == "tls" else {}
@@ -330,7 +337,7 @@ def test_why_a_connection_ended_is_counted(braid, tmp_path, name):
     until(lambda: connections(server, port) == 1, "the connection")
     client.send(first)
     if breaks:
-        time.sleep(0.1)  # it is read
+        time.sleep(0.1)  # the server has read it
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     elif first:
         client.wait()
@@ -338,16 +345,16 @@ def test_why_a_connection_ended_is_counted(braid, tmp_path, name):
     until(lambda: counted() == 1, f"a connection to be counted as {reason}")
 
 
-# --- Room ------------------------------------------------------------------------------------------
+# --- Limits of connections -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("port", ["grpc", "http"])
-def test_few_descriptors_lock_nobody_out(braid, port):
-    """Sixty descriptors, and eighty clients that connect and do nothing."""
+def test_new_clients_are_served_with_few_descriptors(braid, port):
+    """Sixty descriptors, and eighty clients that connect and send nothing."""
     server = braid(pipelines({"nop": {}}, workers=2))
     healthy(server)
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (60, 60))
-    attackers = crowd(server, port, 80, H2)
+    attackers = connect_attackers(server, port, 80, H2)
     for _ in range(5):
         healthy(server)
     until(lambda: closed(server, "made_room") >= 20, "idle connections to make room")
@@ -357,9 +364,10 @@ def test_few_descriptors_lock_nobody_out(braid, port):
 
 @pytest.mark.parametrize("key", ["max_connections", "max_connections_per_address"])
 def test_connections_have_a_limit(braid, key):
-    """Over all workers; who uses a connection keeps it, who does not makes room."""
+    """The limit is for all workers together. A busy connection is kept; an idle one is closed to
+    make room."""
     server = braid(pipelines({"nop": {}}, http={key: 8}, workers=3))
-    idle = crowd(server, "http", 8, b"")
+    idle = connect_attackers(server, "http", 8, b"")
     busy = []
     for n in range(7):
         busy.append(Raw(server.http, H2 + BEGUN))
@@ -369,7 +377,7 @@ def test_connections_have_a_limit(braid, key):
     until(lambda: connections(server, "http") == 7, "that client to be gone")
     last = Raw(server.http, H2 + BEGUN)
     arrived(last)
-    with Raw(server.http) as late:  # all eight have requests under way
+    with Raw(server.http) as late:  # all eight have outstanding requests
         late.wait()
     assert closed(server, "limit") == 1
     assert not any(attacker.read() for attacker in busy)
@@ -377,7 +385,8 @@ def test_connections_have_a_limit(braid, key):
         attacker.socket.close()
 
 
-# Ten connections come one after another where four may be; after which of them who sends what, and who stays.
+# Ten connections are opened where four are allowed: which of them send data at which point, and
+# which are kept.
 COMING = {
     "they do nothing": ({}, [6, 7, 8, 9]),
     "each has a request": ({n: (n, WHOLE) for n in range(10)}, [6, 7, 8, 9]),
@@ -389,11 +398,11 @@ COMING = {
 @pytest.mark.parametrize("key", ["max_connections", "max_connections_per_address"])
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("name", COMING)
-def test_the_oldest_idle_one_makes_room(braid, key, workers, name):
-    """Whichever worker has it, and whichever the new one comes to."""
+def test_the_oldest_idle_connection_is_closed_for_a_new_one(braid, key, workers, name):
+    """Regardless of the workers that have the idle and the new connection."""
     server, (sent, stay) = braid(pipelines({"nop": {}}, http={key: 4}, workers=workers)), COMING[name]
     others = [h2(server.http, source="127.0.0.2") for _ in range(3 if "address" in key else 0)]
-    for other in others:  # older, but not of the address
+    for other in others:  # older, but at another address
         arrived(other)
     came = []
     for n in range(10):
@@ -414,8 +423,8 @@ def test_the_oldest_idle_one_makes_room(braid, key, workers, name):
         client.socket.close()
 
 
-def test_promises_take_no_memory(braid):
-    """A hundred streams of ten connections that announce 60 MiB each and send a byte of it."""
+def test_announced_sizes_allocate_no_memory(braid):
+    """A hundred streams of ten connections that announce 60 MiB each and send one byte."""
     server = braid(pipelines({"nop": {}}))
     healthy(server)
     before = raw.memory_kib(server.process.pid)
@@ -444,7 +453,7 @@ def test_promises_take_no_memory(braid):
 
 
 def test_idle_connections_are_small(braid):
-    """16 KiB each at the most, after a request on each."""
+    """At most 16 KiB each, after a request on each."""
     server = braid(pipelines({"nop": {}}, workers=1))
     healthy(server)
     address, message = server.grpc, b"\0" + len(BODY).to_bytes(4, "big") + BODY
@@ -468,9 +477,10 @@ def test_idle_connections_are_small(braid):
 
 
 @pytest.mark.parametrize("port", ["grpc", "http"])
-def test_client_that_never_reads(server, port):
-    """It pipelines for ever; the server stops reading, and holds next to nothing for it."""
-    healthy(server)  # what a server takes for its first connections is no connection's
+def test_memory_is_bounded_for_a_client_that_never_reads(server, port):
+    """It sends pipelined requests forever; the server stops reading, and holds almost no memory for
+    it."""
+    healthy(server)  # memory that a server allocates once for its first connections does not count
     before = raw.memory_kib(server.process.pid)
     deaf = Raw(getattr(server, port), receive_buffer=4096)
     requests = b"GET /nowhere HTTP/1.1\r\nHost: h\r\n\r\n" * 1000
@@ -495,7 +505,8 @@ def test_client_that_never_reads(server, port):
 
 
 def call(server, *data, headers=(), kind=GRPC):
-    """The trailers of a call whose DATA frames are given, and whether the connection still serves."""
+    """Returns the trailers of a call with the given DATA frames, and whether the connection still
+    works."""
     with h2(server.grpc) as client:
         client.send(frame(HEADERS, END_HEADERS, 1, block(TRACES.method, kind, *headers)))
         for n, piece in enumerate(data):
@@ -609,22 +620,22 @@ SMUGGLING = {
 @pytest.mark.parametrize("port", ["grpc", "http"])
 @pytest.mark.parametrize("name", SMUGGLING)
 def test_smuggling_is_refused(server, port, name):
-    """One refusal, then the end: nothing of what follows is ever read as a request."""
+    """One error answer, then the end: none of the following bytes is ever read as a request."""
     with Raw(getattr(server, port)) as client:
         client.send(SMUGGLING[name] + NEXT * 3)
         client.wait()
         answer = bytes(client.got)
         if b"HTTP/" not in SMUGGLING[name].split(b"\n")[0]:
             assert answer.count(b"HTTP/1.1 ") <= 1, answer
-            return  # what does not speak HTTP need not be answered in it
+            return  # data that is not HTTP need not be answered in HTTP
         assert answer.count(b"HTTP/1.1 ") == 1, answer
         refusals = (400, 414, 417, 431, 501, 505)
-        # The gRPC port refuses HTTP/1.1 by its head, before it sees what is wrong with the body.
+        # The gRPC port rejects HTTP/1.1 by its head, before it reads the malformed body.
         assert int(answer[9:12]) in (refusals if port == "http" else refusals + (415, )), answer
         assert b"\r\nConnection: close\r\n" in answer
 
 
-def test_a_client_that_asks_first_is_told_to_go_on(server):
+def test_expect_100_continue_is_answered(server):
     with Raw(server.http) as client:
         client.send(post(b"Expect: 100-continue", b"Content-Length: 2"))
         client.wait(lambda: client.got == b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -639,7 +650,7 @@ def test_both_ports_speak_http_2(server):
 
 
 @pytest.mark.parametrize("name", ["plain", "chunked", "upgrade", "absolute form", "blank line before"])
-def test_what_is_allowed_is_not_refused(server, name):
+def test_valid_requests_are_accepted(server, name):
     requests = {
         "plain": post(b"Content-Length: 2", body=b"{}"),
         "chunked": post(CHUNKED[:-2], body=b"1;a=\"b\"\r\n{\r\n01\r\n}\r\n0\r\nT: u\r\n\r\n"),
@@ -652,7 +663,7 @@ def test_what_is_allowed_is_not_refused(server, name):
         client.wait(lambda: client.got.count(b"HTTP/1.1 200 OK\r\n") == 3)
 
 
-def test_thousands_of_connections_leave_nothing(braid):
+def test_thousands_of_connections_leak_no_memory(braid):
     server = braid(pipelines({"nop": {}}, workers=3))
     address = {"grpc": server.grpc, "http": server.http}
 
@@ -666,14 +677,14 @@ def test_thousands_of_connections_leave_nothing(braid):
     def connections():
         return sum(server.metrics()["braid_server_connections"].values())
     def grown():
-        """By 3000 connections, in KiB."""
+        """Returns the growth by 3000 connections, in KiB."""
         before = raw.memory_kib(server.process.pid)
         come_and_go(3000)
         until(lambda: connections() <= 1, "the connections to be gone")
         return raw.memory_kib(server.process.pid) - before
     come_and_go(3000)
     times = [grown()]
-    while times[-1] >= 2048 and len(times) < 4:  # which worker keeps what for later settles within some rounds
+    while times[-1] >= 2048 and len(times) < 4:  # the memory that workers keep for reuse settles within some rounds
         times.append(grown())
     if not raw.sanitized(server.process.pid):
         assert times[-1] < 2048, times

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our schemas against the official ones: what the published packages were compiled from."""
+"""Braid's schemas compared with the official ones, from which the published packages were compiled."""
 
 import importlib
 import pathlib
@@ -14,7 +14,8 @@ pytestmark = pytest.mark.release_only
 
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
 
-# Our file: the official module, and whether ours holds all of its messages or a choice.
+# Braid's file: the official module, and whether Braid's contains all of its messages or a
+# selection.
 OFFICIAL = {
     "opentelemetry/proto/common/v1/common.proto": ("all", "common.v1.common"),
     "opentelemetry/proto/resource/v1/resource.proto": ("all", "resource.v1.resource"),
@@ -31,7 +32,7 @@ OFFICIAL = {
     "google/rpc/error_details.proto": ("some", "google.rpc.error_details"),
 }
 
-# pprof publishes no package. Source: github.com/google/pprof, proto/profile.proto.
+# pprof does not publish a package. Source: github.com/google/pprof, proto/profile.proto.
 PPROF = {
     "Profile": "sample_type=1 sample=2 mapping=3 location=4 function=5 string_table=6 drop_frames=7 "
                "keep_frames=8 time_nanos=9 duration_nanos=10 period_type=11 period=12 comment=13 "
@@ -46,21 +47,21 @@ PPROF = {
     "Function": "id=1 name=2 system_name=3 filename=4 start_line=5",
 }
 
-# Nor does Pyroscope. Source: github.com/grafana/pyroscope, api/push/v1/push.proto and types/v1.
+# Neither does Pyroscope. Source: github.com/grafana/pyroscope, api/push/v1/push.proto and types/v1.
 PUSH = {
     "PushRequest": "series=1", "PushResponse": "", "RawProfileSeries": "labels=1 samples=2",
     "LabelPair": "name=1 value=2", "RawSample": "raw_profile=1 ID=2",
 }
 
 
-# Source: api/settings/v1/setting.proto of the same.
+# Source: api/settings/v1/setting.proto of the same repository.
 SETTINGS = {
     "GetSettingsRequest": "", "GetSettingsResponse": "settings=1", "Setting": "name=1 value=2 modifiedAt=3",
 }
 
 
 def compile_ours(folder):
-    """Our files as a FileDescriptorSet, by the compiler that the build uses."""
+    """Returns Braid's files as a FileDescriptorSet, from the compiler that the build uses."""
     out = folder / "ours.bin"
     files = sorted(str(f.relative_to(PROTO)) for f in PROTO.rglob("*.proto"))
     subprocess.run(["protoc-c", "-I", str(PROTO), f"--descriptor_set_out={out}", *files],
@@ -70,7 +71,7 @@ def compile_ours(folder):
 
 
 def resolved(files):
-    """Descriptors in a pool of their own, where defaults (packed, JSON names) are worked out."""
+    """Returns descriptors in a separate pool, which computes defaults (packed, JSON names)."""
     pool = descriptor_pool.DescriptorPool()
     pending = dict(files)
     while pending:
@@ -95,7 +96,7 @@ def describe_field(f):
 
 
 def describe(file):
-    """Everything that decides what is on the wire, by full name."""
+    """Returns everything that affects the wire format, by full name."""
     out = {"package": file.package}
     proto = descriptor_pb2.FileDescriptorProto()
     file.CopyToProto(proto)
@@ -146,8 +147,9 @@ def ours(raw):
     return resolved(raw)
 
 
-def test_every_file_is_held_against_something(raw):
-    """querier.v1 is asked by Pyroscope's own client (tests/e2e/test_query_profiles.py), which has its own descriptors."""
+def test_every_file_is_compared(raw):
+    """querier.v1 is tested with Pyroscope's client (tests/e2e/test_query_profiles.py), which has
+    separate descriptors."""
     assert set(raw) == set(OFFICIAL) | {"pprof/profile.proto", "push/v1/push.proto", "querier/v1/querier.proto",
                                     "settings/v1/setting.proto", "tempo/tempo.proto"}
 
@@ -157,7 +159,7 @@ def test_same_as_official(ours, name):
     assert differences(describe(ours[name]), describe(official(name)), OFFICIAL[name][0]) == {}
 
 
-def test_profiles_are_at_the_numbering_of_1_10():
+def test_profiles_use_the_numbering_of_1_10():
     sample = describe(official("opentelemetry/proto/profiles/v1development/profiles.proto"))[
         "message opentelemetry.proto.profiles.v1development.Sample"]
     assert {k: v["number"] for k, v in sample.items()} == {
@@ -167,7 +169,7 @@ def test_profiles_are_at_the_numbering_of_1_10():
 
 @pytest.mark.parametrize("name, package, messages", [("push/v1/push.proto", "push.v1", PUSH),
                                                      ("settings/v1/setting.proto", "settings.v1", SETTINGS)])
-def test_pyroscope_s(ours, name, package, messages):
+def test_pyroscope(ours, name, package, messages):
     file = ours[name]
     assert file.package == package
     assert {m.name: " ".join(f"{f.name}={f.number}" for f in m.fields)
@@ -175,7 +177,7 @@ def test_pyroscope_s(ours, name, package, messages):
 
 
 def test_tempo(ours):
-    """A map is on the wire what a list of its entries is."""
+    """On the wire a map is a list of its entries."""
     def fields(message):
         return {field.name: (field.number, field.type, field.is_repeated) for field in message.fields}
     found = {message.name: fields(message) for message in ours["tempo/tempo.proto"].message_types_by_name.values()}
@@ -246,7 +248,7 @@ def field(file, name, field_name):
     (change_number, TRACE), (change_name, TRACE), (change_type, TRACE), (change_label, TRACE),
     (drop_field, TRACE), (drop_message, TRACE), (add_field, TRACE), (unpack, PROFILES),
     (leave_oneof, COMMON), (change_enum, TRACE), (change_method, SERVICE), (change_stream, SERVICE)])
-def test_a_difference_is_found(raw, change, name):
+def test_a_difference_is_detected(raw, change, name):
     files = {n: descriptor_pb2.FileDescriptorProto.FromString(f.SerializeToString())
              for n, f in raw.items() if not n.startswith(("pprof", "querier", "google"))}
     change(files[name])

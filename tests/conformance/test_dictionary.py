@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Merging and splitting against an independent reader: random requests, encoded in every legal way,
-must mean the same before and after. Needs the build folder: BRAID_BUILD, by default build/."""
+"""Merging and splitting compared with an independent reader: random requests, encoded in every
+legal way, must have the same meaning before and after. Needs the build directory: BRAID_BUILD,
+by default build/."""
 
 import math
 import os
@@ -32,7 +33,8 @@ TABLES = ["mapping_table", "location_table", "function_table", "link_table", "st
 
 
 class Maker:
-    """Random valid requests. Those of one maker share a vocabulary, so that merging finds equals."""
+    """Makes random valid requests. Those of one maker share a vocabulary, so that merging finds
+    equal entries."""
 
     def __init__(self, rng):
         self.rng = rng
@@ -42,7 +44,7 @@ class Maker:
         return range(self.rng.randrange(most + 1))
 
     def index(self, table):
-        """Any entry; the zero one is as good as another."""
+        """Returns the index of any entry, including the zero one."""
         return self.rng.randrange(len(table))
 
     def indices(self, table, most):
@@ -74,7 +76,7 @@ class Maker:
                 self.pair(into.kvlist_value.values.add(), depth + 1)
 
     def pair(self, into, depth=0):
-        """A KeyValue, its key inline, referred to, or both."""
+        """Writes a KeyValue, its key inline, referenced, or both."""
         how = self.rng.choice(["inline", "reference", "both"])
         if how != "reference":
             into.key = self.rng.choice(self.words)
@@ -193,7 +195,7 @@ def unknown(message):
 
 
 class Reader:
-    """A request with every reference followed, and what of the dictionary that took."""
+    """A request with every reference resolved, and the dictionary entries used for that."""
 
     def __init__(self, request):
         self.request, self.d = request, request.dictionary
@@ -278,7 +280,7 @@ class Reader:
                 unknown(p))
 
     def samples(self):
-        """Every sample with all that is above it, in order; what is empty counts as one."""
+        """Returns every sample with everything above it, in order; an empty part counts as one."""
         out = []
         for r in self.request.resource_profiles:
             resource = self.resource(r)
@@ -298,7 +300,7 @@ def profiles_of(request):
 
 
 def meaning(requests):
-    """What requests say, and each original payload once."""
+    """Returns the meaning of requests, and each original payload once."""
     payloads = [(p.original_payload_format, p.original_payload)
                 for q in requests for p in profiles_of(q) if p.original_payload]
     other = [u for q in requests for u in unknown(q)]
@@ -310,7 +312,8 @@ def n_samples(request):
 
 
 def check_dictionary(request):
-    """Only what is used, each once, nothing by reference, and zero entries first."""
+    """The dictionary contains only used entries, each once, without references, and zero entries
+    first."""
     reader = Reader(request)
     reader.samples()
     assert reader.references == 0
@@ -319,7 +322,7 @@ def check_dictionary(request):
                    for e in getattr(request.dictionary, table)]
         assert entries[0] in ("", b""), table
         assert reader.used[table] == set(range(len(entries))), table
-        if table != "attribute_table":  # values are told apart by their bytes, in whatever encoding
+        if table != "attribute_table":  # values are compared by their bytes, in any encoding
             assert len(set(entries)) == len(entries), table
 
 
@@ -345,7 +348,7 @@ def make(seed, method):
     rng = random.Random(seed)
     maker = Maker(rng)
     requests = [getattr(maker, method)() for _ in range(rng.randint(1, 6))]
-    if len(requests) > 2:  # what a sender says twice, and more each time
+    if len(requests) > 2:  # entries that a sender repeats, more each time
         requests[1] = type(requests[0]).FromString(requests[0].SerializeToString())
         if method == "profiles":
             requests[1].dictionary.string_table.extend(["more", "and more"])
@@ -355,7 +358,7 @@ def make(seed, method):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_encoder(seed):
-    """The test's own encoder says what the runtime says."""
+    """The test's encoder gives the same result as the runtime's."""
     rng = random.Random(seed)
     request = Maker(rng).profiles()
     assert Profiles.FromString(encode(request, Style(rng, unknown=0))) == request
@@ -372,7 +375,7 @@ def test_merge(run, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_roundtrip(run, seed):
-    """One merger, emptied between requests."""
+    """One merger is used for all requests, and emptied between them."""
     bodies, requests = make(seed, "profiles")
     results, _ = run("roundtrip", bodies)
     assert [meaning([r]) for r in results] == [meaning([q]) for q in requests]
@@ -382,8 +385,8 @@ def test_roundtrip(run, seed):
 
 
 def change(rng, maker, request):
-    """What a sender changes in its dictionary from one request to the next: more at the end, or
-    another entry somewhere, on which others may depend."""
+    """Changes a sender's dictionary as between two requests: more entries at the end, or another
+    entry somewhere, on which others may depend."""
     d = request.dictionary
     maker.strings = d.string_table
     for _ in maker.some(3):
@@ -401,7 +404,7 @@ def change(rng, maker, request):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_merge_like_before(run, seed):
-    """What is remembered of the dictionary before must not outlive a change."""
+    """Cached results of the previous dictionary must not survive a change."""
     rng = random.Random(seed)
     maker = Maker(rng)
     request = maker.profiles()
@@ -422,7 +425,7 @@ REFERS_TO = {"stack_index": "stack_table", "link_index": "link_table", "mapping_
 
 
 def refer(message, places):
-    """Every index in a message, and in those below it, becomes the one that `places` has for it."""
+    """Replaces every index in a message and its submessages by its entry in `places`."""
     for field, value in message.ListFields():
         table = "string_table" if field.name.endswith("_strindex") else REFERS_TO.get(field.name)
         repeated = hasattr(value, "extend")
@@ -436,7 +439,7 @@ def refer(message, places):
 
 
 def in_another_order(rng, request):
-    """The same, but for the order of all tables."""
+    """Returns the same request with all tables in another order."""
     request = Profiles.FromString(request.SerializeToString())
     places = {}
     for table in TABLES:
@@ -452,7 +455,7 @@ def in_another_order(rng, request):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_merge_in_another_order(run, seed):
-    """Whatever the order of a dictionary, the merged one has each entry once, and so no more of them."""
+    """The merged dictionary contains each entry once, for any order of the originals."""
     rng = random.Random(seed)
     maker = Maker(rng)
     request = maker.profiles()
@@ -460,7 +463,7 @@ def test_merge_in_another_order(run, seed):
         request = maker.profiles()
     requests = [request, *(in_another_order(rng, request) for _ in range(5))]
     assert meaning(requests[1:2]) == meaning([request])
-    bodies = [each.SerializeToString() for each in requests]  # values are told apart by their bytes
+    bodies = [each.SerializeToString() for each in requests]  # values are compared by their bytes
     merged, _ = run("merge", bodies)
     assert meaning(merged) == meaning(requests)
     check_dictionary(merged[0])
@@ -506,7 +509,7 @@ def test_merge_and_split(run, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_inline(run, seed):
-    """Nothing but the references changes: the tables keep their length."""
+    """Only the references change: the tables keep their length."""
     bodies, requests = make(seed, "profiles")
     results, _ = run("inline", bodies)
     assert [meaning([r]) for r in results] == [meaning([q]) for q in requests]
@@ -544,6 +547,7 @@ def test_traces_split(run, seed, mode, n):
 
 
 def test_common_is_current():
-    """The reader knows the references: key_strindex and string_value_strindex came with 1.10."""
+    """The reader supports the references: key_strindex and string_value_strindex were added in
+    1.10."""
     assert common_pb2.KeyValue.DESCRIPTOR.fields_by_name["key_strindex"].number == 3
     assert profiles_pb2.Sample.DESCRIPTOR.fields_by_name["values"].number == 4

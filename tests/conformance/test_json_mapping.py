@@ -141,7 +141,8 @@ def official_json(message):
 
 
 def same(text):
-    """For comparison: 1 is 1.0, but 0.0 is not -0.0 (hence the repr), and the order counts."""
+    """Makes texts comparable: 1 equals 1.0, but 0.0 differs from -0.0 (hence the repr), and the
+    order counts."""
     return repr(json.loads(text, parse_int=float))
 
 
@@ -152,7 +153,7 @@ def test_encode(kind, encode):
         assert same(text) == same(json.dumps(official_json(message)))
 
 
-# --- The same message in other bytes
+# --- The same message encoded differently
 
 
 def varint(v):
@@ -196,7 +197,7 @@ def write_field(number, wire, payload):
 
 
 def elements(field, payload):
-    """(wire type, bytes) of each element of a packed list."""
+    """Returns (wire type, bytes) of each element of a packed list."""
     at = 0
     while at < len(payload):
         if field.type in (F.TYPE_FIXED64, F.TYPE_DOUBLE):
@@ -248,11 +249,11 @@ def test_encode_mangled(kind, encode):
     assert n_changed > ROUNDS / 4
 
 
-# --- The same JSON in other words
+# --- The same JSON spelled differently
 
 
 class Marker:
-    """A number as it is to be spelled."""
+    """A number with its spelling."""
 
     def __init__(self, text):
         self.text = text

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Braid's own query API against its OpenAPI document: schemathesis makes requests out of it, valid ones and others,
-and holds the answers against it."""
+"""Braid's query API compared with its OpenAPI document: schemathesis generates requests from it,
+valid and invalid ones, and checks the answers."""
 
 import json
 import pathlib
@@ -18,10 +18,10 @@ import shop
 from braid import DEADLINE_S, pipelines, until
 from otlp import PROFILES, TRACES
 
-EXAMPLES = 25  # of an operation
+EXAMPLES = 25  # per operation
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 DOCUMENT = json.loads((pathlib.Path(__file__).parents[2] / "extensions/query/openapi.json").read_text())
-PATHS = [path for path in DOCUMENT["paths"] if not path.endswith("/tail")]  # which does not end
+PATHS = [path for path in DOCUMENT["paths"] if not path.endswith("/tail")]  # its answer does not end
 
 
 @pytest.fixture
@@ -41,7 +41,8 @@ def api(braid, tmp_path):
 
 
 def asked():
-    """Each path with valid requests, and with others where it has parameters that could be wrong."""
+    """Each path with valid requests, and with invalid ones if it has parameters that could be
+    wrong."""
     for path in PATHS:
         yield path, schemathesis.GenerationMode.POSITIVE
         if DOCUMENT["paths"][path]["get"].get("parameters"):
@@ -49,10 +50,10 @@ def asked():
 
 
 @pytest.mark.parametrize("path, mode", asked(), ids=lambda part: getattr(part, "value", part))
-def test_answers_are_as_the_document_says(api, path, mode):
+def test_answers_match_the_document(api, path, mode):
     @hypothesis.given(case=api[path]["GET"].as_strategy(generation_mode=mode))
     @hypothesis.settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None,
                          suppress_health_check=list(hypothesis.HealthCheck))
-    def ask(case):
+    def run_case(case):
         case.call_and_validate(timeout=DEADLINE_S, checks=CHECKS)
-    ask()
+    run_case()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What OTLP asks of a client (opentelemetry-proto docs/specification.md 1.11): both exporters."""
+"""OTLP's requirements for clients (opentelemetry-proto docs/specification.md 1.11), tested with
+both exporters."""
 
 import threading
 import time
@@ -27,7 +28,7 @@ def send(server, signal, n_items=1):
 
 
 def refusal(code):
-    """A Reply with a gRPC status, or an HTTP code."""
+    """Returns a Reply with a gRPC status, or an HTTP code."""
     if isinstance(code, int):
         return Reply(StatusCode.UNKNOWN, code, "as the test says")
     return Reply(StatusCode[code], 500, "as the test says")
@@ -58,7 +59,7 @@ def test_retried(braid, sink, signal, kind, code):
 @signals
 @pytest.mark.parametrize("kind, code", PERMANENT)
 def test_not_retried(braid, sink, signal, kind, code):
-    """Dropped and counted; the next request goes through."""
+    """The request is dropped and counted; the next one succeeds."""
     server = braid(config(kind, sink))
     sink.script = [refusal(code)]
     send(server, signal, 5)
@@ -70,15 +71,15 @@ def test_not_retried(braid, sink, signal, kind, code):
 
 TOO_BIG = Reply(StatusCode.RESOURCE_EXHAUSTED, 413,
                 "grpc: received message larger than max (5242880 vs. 4194304)")
-# Tempo's words for a backend that asks for mercy.
+# Tempo's message when a backend is overloaded.
 MERCY = Reply(StatusCode.RESOURCE_EXHAUSTED, 429,
               "RATE_LIMITED: ingestion rate limit (15000000 bytes) exceeded while adding 99 bytes")
 
 
 @exporters
 @signals
-def test_what_is_too_big_is_never_sent_again(braid, sink, signal, kind):
-    """But its halves are."""
+def test_a_request_that_is_too_big_is_never_retried(braid, sink, signal, kind):
+    """Only its halves are sent."""
     server = braid(config(kind, sink))
     sink.script = [TOO_BIG] * 2
     send(server, signal, 8)
@@ -88,8 +89,9 @@ def test_what_is_too_big_is_never_sent_again(braid, sink, signal, kind):
 
 @exporters
 @signals
-def test_a_rate_limit_halves_nothing(braid, sink, signal, kind):
-    """RESOURCE_EXHAUSTED without RetryInfo that does not speak of size: later, and in one piece."""
+def test_a_rate_limited_request_is_not_split(braid, sink, signal, kind):
+    """RESOURCE_EXHAUSTED without RetryInfo, whose message is not about size: it is sent again
+    later, in one piece."""
     server = braid(config(kind, sink))
     sink.script = [MERCY] * 3
     send(server, signal, 8)
@@ -99,7 +101,7 @@ def test_a_rate_limit_halves_nothing(braid, sink, signal, kind):
 
 @exporters
 @signals
-def test_one_item_that_is_too_big_is_dropped(braid, sink, signal, kind):
+def test_a_record_that_is_too_big_is_dropped(braid, sink, signal, kind):
     server = braid(config(kind, sink))
     sink.script = [TOO_BIG]
     send(server, signal)
@@ -118,8 +120,8 @@ def test_resource_exhausted_is_retried_with_retry_info(braid, sink, signal):
 
 @exporters
 @signals
-def test_the_servers_delay_is_kept(braid, sink, signal, kind):
-    """RetryInfo and Retry-After win over the back-off."""
+def test_the_servers_retry_delay_is_respected(braid, sink, signal, kind):
+    """RetryInfo and Retry-After replace the back-off."""
     server = braid(config(kind, sink))
     sink.script = [BUSY]
     start = time.monotonic()
@@ -144,7 +146,7 @@ def test_partial_success_is_not_retried(braid, sink, signal, kind):
 
 @exporters
 @signals
-def test_gives_up_after_max_elapsed_time(braid, sink, signal, kind):
+def test_request_is_dropped_after_max_elapsed_time(braid, sink, signal, kind):
     quick = {"initial_interval": "10ms", "max_interval": "20ms", "max_elapsed_time": "200ms"}
     server = braid(config(kind, sink, retry_on_failure=quick))
     sink.reply = Reply(StatusCode.UNAVAILABLE, 503)
@@ -156,7 +158,7 @@ def test_gives_up_after_max_elapsed_time(braid, sink, signal, kind):
 
 @exporters
 @signals
-def test_a_server_that_comes_up_late(braid, new_sink, tap, signal, kind):
+def test_requests_are_delivered_when_the_server_starts_late(braid, new_sink, tap, signal, kind):
     sink = new_sink()
     wire = tap(sink.grpc if kind == "grpc" else sink.http)
     gate = threading.Event()
@@ -164,11 +166,11 @@ def test_a_server_that_comes_up_late(braid, new_sink, tap, signal, kind):
     server = braid(config(kind, wire))
     send(server, signal, 2)
     sink.wait(signal, 2)
-    until(lambda: server.ledger(signal)["sent"] == 2, "the answer")  # so that none is cut off
+    until(lambda: server.ledger(signal)["sent"] == 2, "the answer")  # so that no answer is interrupted
     sink.script = [Reply(hold=gate, grpc=StatusCode.UNAVAILABLE, http=503)]
     send(server, signal)
     until(lambda: not sink.script, "the call that hangs")
-    wire.cut()  # the answer cannot come any more
+    wire.cut()  # the answer cannot arrive any more
     sink.wait(signal, 3)
     gate.set()
 
@@ -176,7 +178,7 @@ def test_a_server_that_comes_up_late(braid, new_sink, tap, signal, kind):
 @exporters
 @signals
 def test_calls_are_concurrent(braid, sink, signal, kind):
-    """Four requests are under way before the first is answered."""
+    """Four requests are outstanding before the first is answered."""
     server = braid(config(kind, sink, sending_queue={"num_consumers": 4}))
     gates = [threading.Event() for _ in range(4)]
     sink.script = [Reply(hold=gate) for gate in gates]
@@ -190,7 +192,7 @@ def test_calls_are_concurrent(braid, sink, signal, kind):
 
 @exporters
 @signals
-def test_a_hanging_server_is_given_up_and_asked_again(braid, sink, signal, kind):
+def test_a_request_to_a_hanging_server_times_out_and_is_retried(braid, sink, signal, kind):
     server = braid(config(kind, sink, timeout="200ms"))
     gate = threading.Event()
     sink.script = [Reply(hold=gate, grpc=StatusCode.UNAVAILABLE, http=503)]
@@ -213,7 +215,7 @@ def test_headers(braid, sink, signal, kind):
 @exporters
 @signals
 def test_destinations_are_independent(braid, new_sink, signal, kind):
-    """One queue and retry per destination: a broken one holds up no other."""
+    """Each destination has a separate queue and retry: a failing one does not delay the others."""
     good, bad = new_sink(), new_sink()
     bad.reply = BUSY
     quick = {"initial_interval": "10ms", "max_elapsed_time": "500ms"}
@@ -224,7 +226,7 @@ def test_destinations_are_independent(braid, new_sink, signal, kind):
     good.wait(signal, 5)
     bad.reply = REFUSE
     until(lambda: server.ledger(signal)["held"] == 0, "the end")
-    account = server.ledger(signal)  # the good one has them all
+    account = server.ledger(signal)  # the working destination has them all
     assert account["received"] == account["sent"] == 5
     assert server.exporter_ledger("otlphttp/bad" if kind != "grpc" else "otlp/bad", signal)["sent"] == 0
 
@@ -232,9 +234,9 @@ def test_destinations_are_independent(braid, new_sink, signal, kind):
 @exporters
 @signals
 def test_profiles_carry_their_version(braid, sink, signal, kind):
-    """As Collectors from 0.163 on say which schema they wrote."""
+    """Collectors from 0.163 on declare the version of their schema in the same way."""
     server = braid(config(kind, sink))
     send(server, signal)
     sink.wait(signal, 1)
-    said = sink.of(signal)[0].headers.get("otlp-profiles-development-version")
-    assert said == ("1" if signal is otlp.PROFILES else None)
+    declared = sink.of(signal)[0].headers.get("otlp-profiles-development-version")
+    assert declared == ("1" if signal is otlp.PROFILES else None)

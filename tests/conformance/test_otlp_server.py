@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What OTLP asks of a server (opentelemetry-proto docs/specification.md 1.11, gRPC's wire protocol
-and compression documents, RFC 9110), rule by rule, over each transport."""
+"""OTLP's requirements for servers (opentelemetry-proto docs/specification.md 1.11, gRPC's wire
+protocol and compression documents, RFC 9110), rule by rule, over each transport."""
 
 import gzip
 import http.client as http_client
@@ -31,7 +31,7 @@ binary = pytest.mark.parametrize("transport", BINARY, ids=str)
 
 
 def to_sink(sink, **queue):
-    """An exporter that tells at once what became of a request."""
+    """An exporter that reports the result of a request at once."""
     return exporter("grpc", sink, compression="none", sending_queue=queue or {"enabled": False},
                     retry_on_failure={"enabled": False})
 
@@ -42,7 +42,7 @@ def server(braid, sink):
 
 
 def expect_bad(answer):
-    """Bad data: INVALID_ARGUMENT, or 400 with a google.rpc.Status that says why."""
+    """Bad data: INVALID_ARGUMENT, or 400 with a google.rpc.Status that gives the reason."""
     assert answer.code in ("INVALID_ARGUMENT", 400), answer
     assert answer.message
     assert answer.retry_info is None and "retry-after" not in answer.headers
@@ -55,7 +55,7 @@ def expect_too_big(answer):
 
 
 def expect_retry(answer):
-    """SHOULD be UNAVAILABLE, or 503, and the hint is there that MAY be."""
+    """SHOULD be UNAVAILABLE, or 503; the optional hint (MAY) is present."""
     assert answer.code in ("UNAVAILABLE", 503), answer
     if answer.code == 503:
         assert int(answer.headers["retry-after"]) >= 1
@@ -88,7 +88,7 @@ class TestSuccess:
 
     @every
     @signals
-    def test_many_requests_on_one_connection_stay_apart(self, server, sink, transport, signal):
+    def test_many_requests_on_one_connection_are_answered_separately(self, server, sink, transport, signal):
         for n in range(5):
             transport.send(server, signal, otlp.request_of(signal, 1, first=n + 1)).expect_ok()
         sink.wait(signal, 5)
@@ -98,18 +98,18 @@ class TestPartialSuccess:
     @every
     @signals
     @pytest.mark.parametrize("rejected", [2, 0], ids=["part-rejected", "warning"])
-    def test_passed_on_when_waiting_for_the_result(self, braid, sink, transport, signal, rejected):
+    def test_partial_success_is_passed_on_when_waiting_for_the_result(self, braid, sink, transport, signal, rejected):
         server = braid(pipelines(to_sink(sink, wait_for_result=True)))
         sink.reply = Reply(rejected=rejected, message="names are too long")
         answer = transport.send(server, signal, otlp.request_of(signal, 5)).expect_ok()
         partial = transport.decode(signal, answer).partial_success
-        has = 5 if signal is TRACES else 1  # of profiles there is one, of five samples
+        has = 5 if signal is TRACES else 1  # there is one profile, of five samples
         assert getattr(partial, signal.rejected) == min(rejected, has)
         assert "names are too long" in partial.error_message
 
 
 def _request_with(transport, signal, name, value):
-    """A request of which one id is wrong: a span's, or a link's."""
+    """A request with one invalid id: a span's, or a link's."""
     request = otlp.request_of(signal)
     if signal is TRACES:
         [(_, _, holder)] = otlp.spans_of(request)
@@ -330,7 +330,7 @@ class TestEncodings:
         sink.wait(TRACES, 7)
 
     def test_unknown_over_grpc(self, server):
-        """UNIMPLEMENTED, and grpc-accept-encoding says what would do."""
+        """UNIMPLEMENTED, and grpc-accept-encoding lists the supported encodings."""
         headers, _ = clients.raw_grpc(server.grpc, TRACES.method,
                                       clients.frame(b"x", compressed=True),
                                       {"grpc-encoding": "snail"})
@@ -339,7 +339,7 @@ class TestEncodings:
         assert {"identity", "gzip"} <= accepted and "snail" not in accepted
 
     def test_compressed_flag_without_encoding(self, server):
-        """INTERNAL, says gRPC's compression document."""
+        """INTERNAL by gRPC's compression document."""
         headers, _ = clients.raw_grpc(server.grpc, TRACES.method,
                                       clients.frame(b"x", compressed=True))
         assert headers["grpc-status"] == "13"
@@ -399,7 +399,7 @@ class TestBackPressure:
 
     @every
     @signals
-    def test_destination_refuses_for_good(self, braid, sink, transport, signal):
+    def test_destination_rejects_permanently(self, braid, sink, transport, signal):
         server = braid(pipelines(to_sink(sink, wait_for_result=True)))
         sink.reply = REFUSE
         answer = transport.send(server, signal, otlp.request_of(signal))
@@ -444,7 +444,7 @@ class TestHttpRequests:
         assert answer.code == 404 and answer.message
         assert answer.headers["content-type"] == transport.content_type
 
-    def test_query_is_no_part_of_the_path(self, server):
+    def test_query_is_not_part_of_the_path(self, server):
         assert clients.http(server.http, "/v1/traces?tenant=1", b"").code == 200
 
     @over_http
@@ -503,14 +503,14 @@ class TestHttpRequests:
 
 
 def head(server, transport, length, *lines):
-    """The head of a request with so many bytes of body."""
+    """Returns the head of a request with a body of that many bytes."""
     return "\r\n".join([f"POST {TRACES.path} HTTP/1.1", f"Host: {server.http}",
                         f"Content-Type: {transport.content_type}", f"Content-Length: {length}",
                         *lines, "", ""]).encode()
 
 
 class http1:
-    """A connection on which the test writes and reads HTTP/1.1 itself."""
+    """A connection on which the test itself writes and reads HTTP/1.1."""
 
     def __init__(self, server):
         host, port = server.http.rsplit(":", 1)
@@ -531,7 +531,7 @@ class http1:
         return self._file.readline().rstrip(b"\r\n")
 
     def answer(self):
-        """(status, headers, body) of an answer with Content-Length."""
+        """Returns (status, headers, body) of an answer with Content-Length."""
         status = int(self.line().split()[1])
         headers = {}
         while line := self.line():
@@ -560,7 +560,7 @@ class TestGrpcRequests:
         assert headers["content-type"].startswith("application/grpc")
 
     def test_other_content_type(self, server):
-        """HTTP 415, so that other clients are not puzzled by a 200."""
+        """HTTP 415: a 200 would confuse other clients."""
         headers, _ = clients.raw_grpc(server.grpc, TRACES.method, b"{}",
                                       {"content-type": "application/json"})
         assert headers[":status"] == "415"
@@ -582,7 +582,7 @@ class TestGrpcRequests:
                                  "no message", "half a prefix", "almost a prefix", "cut off",
                                  "two messages", "unknown flag"
                              ])
-    def test_no_unary_message(self, server, sink, body):
+    def test_streams_without_a_single_message_are_rejected(self, server, sink, body):
         headers, _ = clients.raw_grpc(server.grpc, TRACES.method, body)
         assert headers["grpc-status"] not in ("0", "14")
         assert sink.calls == []
@@ -590,7 +590,7 @@ class TestGrpcRequests:
     @every
     @signals
     def test_100_calls_at_once(self, server, sink, transport, signal):
-        """gRPC: on one connection; HTTP: on one each."""
+        """gRPC: on one connection; HTTP: on one connection each."""
         bodies = [transport.encode(otlp.request_of(signal, 1, first=n + 1)) for n in range(100)]
         if transport.is_grpc:
             with grpcio.insecure_channel(server.grpc, clients.LOCAL) as channel:
@@ -632,7 +632,7 @@ class TestHttp2OnTheHttpPort:
 
 
 class TestProfilesVersion:
-    """otlp-profiles-development-version: absent means 1; repeated or other values are refused."""
+    """otlp-profiles-development-version: absent means 1; repeated or other values are rejected."""
 
     @every
     @pytest.mark.parametrize("version", ["1", None])
@@ -655,13 +655,13 @@ class TestProfilesVersion:
         assert sink.calls == []
 
     @every
-    def test_says_nothing_about_traces(self, server, transport):
+    def test_header_does_not_apply_to_traces(self, server, transport):
         headers = {"otlp-profiles-development-version": "2"}
         transport.send(server, TRACES, otlp.trace_request(), headers).expect_ok()
 
 
 class TestTransparency:
-    """What Braid has no reason to touch leaves byte for byte as it came."""
+    """Data that Braid need not change is exported byte for byte."""
 
     @binary
     @signals
@@ -692,9 +692,9 @@ class TestTransparency:
 
 
 class TestInvalidUtf8:
-    """Protobuf strings are UTF-8 by the language's rules; what else comes is treated as configured."""
+    """Protobuf strings must be UTF-8; invalid ones are handled as configured."""
 
-    def ask(self, braid, sink, transport, signal, policy):
+    def send_invalid(self, braid, sink, transport, signal, policy):
         server = braid(pipelines(to_sink(sink), receiver={"invalid_utf8": policy}))
         body = otlp.request_of(signal, 2).SerializeToString()
         return transport.send(server, signal, body.replace(b"shop", b"s\xc3(p"))
@@ -702,7 +702,7 @@ class TestInvalidUtf8:
     @binary
     @signals
     def test_repaired(self, braid, sink, transport, signal):
-        self.ask(braid, sink, transport, signal, "repair").expect_ok()
+        self.send_invalid(braid, sink, transport, signal, "repair").expect_ok()
         sink.wait(signal, 2)
         for resource in otlp.resources_of(signal, sink.of(signal)[0].message):
             assert otlp.attributes_of(resource.resource.attributes) == {"service.name": "s\ufffd(p"}
@@ -710,12 +710,12 @@ class TestInvalidUtf8:
     @binary
     @signals
     def test_rejected(self, braid, sink, transport, signal):
-        expect_bad(self.ask(braid, sink, transport, signal, "reject"))
+        expect_bad(self.send_invalid(braid, sink, transport, signal, "reject"))
         assert sink.calls == []
 
     @signals
     def test_passed(self, braid, new_sink, signal):
-        """To another Braid, since the classes of the sink would refuse it."""
+        """The destination is another Braid, since the sink's classes would reject the string."""
         far = new_sink()
         second = braid(pipelines(to_sink(far), receiver={"invalid_utf8": "repair"}))
         server = braid(pipelines(to_sink(second), receiver={"invalid_utf8": "pass"}))
@@ -726,7 +726,7 @@ class TestInvalidUtf8:
 
 
 class TestJson:
-    """The JSON encoding's own rules."""
+    """The rules of the JSON encoding."""
 
     def span(self, server, sink, fields):
         body = {"resourceSpans": [{"scopeSpans": [{"spans": [fields]}]}]}
@@ -771,7 +771,7 @@ class TestJson:
 
     @pytest.mark.parametrize("name", ["traceState", "trace_state"])
     def test_names_are_lower_camel_case_or_the_schemas(self, server, sink, name):
-        """The Collector reads the second, too, which OTLP does not ask for and ProtoJSON does."""
+        """The Collector accepts the schema's names, too, as ProtoJSON requires and OTLP does not."""
         assert self.span(server, sink, {"name": "n", name: "a=b"}).trace_state == "a=b"
 
     def test_white_space(self, server, sink):
@@ -783,7 +783,7 @@ class TestJson:
 class TestListeners:
     @over_http
     @signals
-    def test_path_of_ones_own(self, braid, sink, transport, signal):
+    def test_configured_path(self, braid, sink, transport, signal):
         server = braid(pipelines(to_sink(sink), http={f"{signal.name}_url_path": "/otel/here"}))
         body = transport.encode(otlp.request_of(signal))
         clients.http(server.http, "/otel/here", body, transport.content_type).expect_ok()
@@ -799,9 +799,9 @@ class TestListeners:
             "max_age": 600
         }
         server = braid(pipelines(to_sink(sink), http={"cors": cors}))
-        ask = {"origin": origin, "access-control-request-method": "POST",
-               "access-control-request-headers": "content-type,x-tenant"}
-        answer = clients.http(server.http, TRACES.path, None, None, ask, "OPTIONS")
+        preflight = {"origin": origin, "access-control-request-method": "POST",
+                     "access-control-request-headers": "content-type,x-tenant"}
+        answer = clients.http(server.http, TRACES.path, None, None, preflight, "OPTIONS")
         assert answer.code in (200, 204)
         granted = answer.headers.get("access-control-allow-origin")
         assert granted == (origin if allowed else None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pprofs written by Go's runtime and by the SDKs of other languages, as Go's own `pprof -raw` prints them
-and as we convert them.
+"""pprofs of Go's runtime and of the SDKs of other languages: the output of Go's `pprof -raw`
+compared with Braid's conversion.
 
-tests/data/pprof holds both, and make.go and make_sdks.py, which made them.
+tests/data/pprof contains both, and the programs that made them: make.go and make_sdks.py.
 """
 
 import json
@@ -56,7 +56,7 @@ class Raw:
         match = re.fullmatch(r"(\d+): (\S+)/(\S+)/(\S+) (\S*) (\S*) ?((?:\[..\])*)", line)
         flags = re.findall(r"\[(..)\]", match[7])
         mapping = (*(int(match[i], 16) for i in (2, 3, 4)), match[5], match[6], flags)
-        return match[1], mapping if any(mapping) else None  # one that pprof gives to those without
+        return match[1], mapping if any(mapping) else None  # pprof adds a missing mapping
 
     def read_locations(self, text):
         for line in text.splitlines():
@@ -65,7 +65,7 @@ class Raw:
                 self.locations[match[1]] = (address, mapping, frames)
                 line = match[4]
             if match := re.fullmatch(r" *(.*?) (<.*>|\S*):(\d+):(\d+) s=(\d+)(?:\((.*)\))?", line):
-                system = match[1] if match[6] is None else match[6]  # in brackets where it is another
+                system = match[1] if match[6] is None else match[6]  # the system name is in brackets if it differs
                 frames.append((match[1], system, match[2], *(int(match[i]) for i in (3, 4, 5))))
 
 
@@ -73,7 +73,7 @@ class Raw:
 
 
 class Ours:
-    """An export request with its indices followed."""
+    """An export request with its indices resolved."""
 
     FLAGS = {"functions": "FN", "filenames": "FL", "line_numbers": "LN", "inline_frames": "IN"}
 
@@ -130,7 +130,7 @@ class Ours:
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "empty"])
-def test_holds_what_go_reads(name):
+def test_conversion_equals_gos_output(name):
     raw, ours = Raw(name), Ours(convert(name))
     assert [ours.type(p["sampleType"]) for p in ours.profiles] == [t[:2] for t in raw.types]
     for k, profile in enumerate(ours.profiles):
@@ -143,7 +143,7 @@ def test_holds_what_go_reads(name):
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "empty"])
-def test_says_when_and_how(name):
+def test_time_duration_and_period(name):
     raw, ours = Raw(name), Ours(convert(name))
     when = re.sub(r"(\.\d+)? \+0000 UTC.*", "", raw.head["Time"])
     second = datetime.strptime(when, "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
@@ -165,7 +165,7 @@ def test_says_when_and_how(name):
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "empty"])
 def test_links(name):
-    """Labels' ids, which are the ones that Go reads; short ones are numbers."""
+    """Ids in labels as Go reads them; short ones are numbers."""
     found = set()
     for profile in (ours := Ours(convert(name))).profiles:
         for sample in profile["samples"]:

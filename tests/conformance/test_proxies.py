@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attacks of test_attacks.py and http1_cases.h through Debian's HAProxy and nginx, which keep connections to
-us and share them among clients. Whatever a proxy makes of an attack, it and we must agree on where requests end:
-we never answer more often than it asks, nothing is taken that it did not see as a request, and whoever comes next
-on the shared connection gets the answer to its own question."""
+"""The attacks of test_attacks.py and http1_cases.h through Debian's HAProxy and nginx, which keep
+connections to Braid and share them among clients. A proxy may handle an attack in any way,
+but it must agree with Braid about where requests end. Braid sends as many answers as the proxy sends
+requests. It accepts only data that the proxy saw as a request. The next client on the shared
+connection gets the answer to its request."""
 
 import ast
 import dataclasses
@@ -28,7 +29,7 @@ from tap import Tap
 HERE = pathlib.Path(__file__).resolve().parent
 CASES = HERE.parent / "support" / "http1_cases.h"
 PROXIES = ("haproxy", "haproxy lenient", "nginx")
-FRAMES = 1000  # a proxy may take them all
+FRAMES = 1000  # few enough for a proxy to accept them all
 
 
 def load(path):
@@ -42,13 +43,13 @@ attacks = load(HERE / "test_attacks.py")
 
 
 def literals(text, macros):
-    """The bytes of string literals and macros in a row, as C joins them."""
+    """Returns the bytes of adjacent string literals and macros, joined as in C."""
     tokens = re.findall(r'"(?:[^"\\]|\\.)*"|\w+', text)
     return b"".join(ast.literal_eval("b" + token) if token[0] == '"' else macros[token] for token in tokens)
 
 
 def requests_of_http1_cases():
-    """{what: bytes} of the requests in tests/support/http1_cases.h."""
+    """Returns {name: bytes} of the requests in tests/support/http1_cases.h."""
     text, macros = CASES.read_text(), {}
     for name, value in re.findall(r'^#define (\w+) (".*)$', text, re.MULTILINE):
         macros[name] = literals(value, macros)
@@ -64,7 +65,7 @@ def body_of(name):
 
 
 def post(name, *lines):
-    """A good request, whose span and query have this name."""
+    """A valid request, whose span and query have this name."""
     body = body_of(name)
     head = [b"POST /v1/traces?%s HTTP/1.1" % name.encode(), b"Host: h", b"Content-Type: application/json",
             b"Content-Length: %d" % len(body), *lines]
@@ -75,8 +76,9 @@ FOLLOWS, INSIDE = "follows", "inside"
 
 
 def hidden(*lines, before=b"", after=b""):
-    """A request whose body has another one, for whoever takes the other of two lengths. As protobuf, of which
-    nothing is a good request too: whoever sees no body answers 200 and reads on."""
+    """A request whose body contains another one, for a server that uses the other of two lengths.
+    The content type is protobuf, for which an empty body is valid, too: a server that sees no
+    body answers 200 and reads on."""
     return (b"POST /v1/traces HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-protobuf\r\n"
             + b"".join(line + b"\r\n" for line in lines) + b"\r\n" + before + post(INSIDE) + after)
 
@@ -86,7 +88,7 @@ def chunk(data):
 
 
 LONG = b"Content-Length: %d" % (5 + len(post(INSIDE)))
-SHAPES = {  # of Transfer-Encoding, that one side may take for chunked and the other not
+SHAPES = {  # values of Transfer-Encoding that one side may take for chunked and the other not
     "plain": b"Transfer-Encoding: chunked", "blank before the colon": b"Transfer-Encoding : chunked",
     "tab": b"Transfer-Encoding:\tchunked", "vertical tab": b"Transfer-Encoding:\x0bchunked",
     "xchunked": b"Transfer-Encoding: xchunked", "folded": b"Transfer-Encoding:\r\n chunked",
@@ -176,24 +178,24 @@ def program(name):
 
 @dataclasses.dataclass
 class Proxy:
-    """A proxy in front of a Braid of its own, with a tap between the two."""
+    """A proxy in front of a Braid process, with a tap between the two."""
     braid: Braid
     sink: Sink
     tap: Tap  # on the HTTP/1.1 side
     log: pathlib.Path
     process: subprocess.Popen
-    http1: str  # clients speak HTTP/1.1, and it does
-    down: str   # clients speak HTTP/2, it speaks HTTP/1.1
-    h2: str     # both speak HTTP/2
+    http1: str  # clients use HTTP/1.1, and so does the proxy
+    down: str   # clients use HTTP/2, the proxy uses HTTP/1.1
+    h2: str     # both use HTTP/2
     n_victims: int = 0
 
     def asked(self):
-        """[(status, request line)] of the requests that it has sent to us as HTTP/1.1."""
+        """Returns [(status, request line)] of the proxy's HTTP/1.1 requests to Braid."""
         lines = re.findall(r'^seen (\S+) (\d+) "(.*)"$', self.log.read_text(errors="replace"), re.MULTILINE)
         return [(int(status), request) for to, status, request in lines if to in ("http1/braid", self.tap.http)]
 
     def n_answers(self):
-        """How often we answered, interim answers aside."""
+        """Returns the number of Braid's answers, without interim answers."""
         return sum(count_answers(bytes(data)) for data in self.tap.received)
 
     def names(self):
@@ -215,7 +217,8 @@ def count_answers(data):
 
 
 def start(name, folder, sockets, braid, tap):
-    """The program, on sockets that we have bound: no port is free for certain otherwise."""
+    """Starts the program on sockets that the test has bound: otherwise a port might not be free any
+    more."""
     values = {"http": tap.http, "grpc": braid.grpc, "folder": folder}
     if name.startswith("haproxy"):
         lenient = "option accept-invalid-http-request" if "lenient" in name else ""
@@ -253,18 +256,19 @@ def proxy(request, tmp_path_factory):
         healthy(made)
         braid.stop()
     finally:
-        process.terminate()  # what nginx forks dies with it, but not of its SIGKILL
+        process.terminate()  # nginx's child processes end with it, but not if it gets SIGKILL
         process.wait(DEADLINE_S)
         braid.kill()
         tap.close()
         sink.close()
 
 
-# --- What must hold
+# --- Checks
 
 
 def healthy(proxy):
-    """Requests of others, over whichever connection the proxy has to us: each gets its own answer."""
+    """Other clients' requests, over any of the proxy's connections to Braid: each gets the right
+    answer."""
     for _ in range(2):
         proxy.n_victims += 1
         name = f"victim{proxy.n_victims}"
@@ -272,24 +276,25 @@ def healthy(proxy):
         assert (answer.code, answer.body) == (200, b"{}"), answer
         until(lambda n=name: proxy.names().count(n) == 1, f"{name} at the sink")
         until(lambda n=name: any(f"?{n} " in request for _, request in proxy.asked()), f"{name} in the log")
-    # A proxy may still have the connection that we ended: it refuses a stream then, which clients send again (RFC 9113, 8.7).
+    # A proxy may still use a connection that Braid has closed. It then rejects a stream, which
+    # clients send again (RFC 9113, 8.7).
     until(lambda: clients.grpc(proxy.h2, TRACES, otlp.trace_request(1).SerializeToString()).ok, "an answer over gRPC")
 
 
 def differences(proxy, asked, n_answers, names):
-    """What the proxy and we do not agree on, of what came since there were so many of each; "" is nothing."""
+    """Returns the differences between the proxy and Braid since these counts; "" if they agree."""
     new = proxy.asked()[asked:]
-    taken = sorted(name for name in proxy.names()[names:] if name in (FOLLOWS, INSIDE))
+    accepted = sorted(name for name in proxy.names()[names:] if name in (FOLLOWS, INSIDE))
     meant = sorted(name for status, request in new for name in (FOLLOWS, INSIDE)
                    if status == 200 and f"?{name} " in request)
     if proxy.n_answers() - n_answers > len(new):
         return f"{proxy.n_answers() - n_answers} answers to {len(new)} requests"
-    return "" if taken == meant else f"{taken} taken, {meant} sent"
+    return "" if accepted == meant else f"{accepted} accepted, {meant} sent"
 
 
 @pytest.fixture
 def agreement(proxy):
-    """After the test, however it ended for the attacker."""
+    """Checks after the test, however it ended for the attacker."""
     before = (len(proxy.asked()), proxy.n_answers(), len(proxy.names()))
     yield
     healthy(proxy)
@@ -380,7 +385,8 @@ def test_smuggling_from_http2(proxy, agreement, name):
 
 @pytest.mark.parametrize("name", attacks.FLOODS)
 def test_flood(proxy, agreement, name):
-    """The proxy may take it, pass it on or end it; others are served all the while, and we hold nothing of it."""
+    """The proxy may accept it, forward it or end it; others are served all the time, and Braid
+    holds no memory for it."""
     with h2(proxy.h2) as attacker:
         for _, data in zip(range(FRAMES), attacks.FLOODS[name]()):
             if not attacker.send(data):
@@ -389,8 +395,8 @@ def test_flood(proxy, agreement, name):
     until(lambda: proxy.braid.ledger("traces")["held"] == 0, "the end of what was sent")
 
 
-def test_the_account_is_exact(proxy):
-    """What we count as received is what has arrived, after all of that."""
+def test_the_ledger_is_exact(proxy):
+    """Braid's count of received records equals the number that arrived after all of these tests."""
     until(lambda: proxy.braid.ledger("traces")["held"] == 0, "the end of what was sent")
     ledger = proxy.braid.ledger("traces")
     assert ledger["received"] == ledger["sent"] == len(proxy.names())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The resource processor beside a second implementation of its actions, written here from the
-documentation of the Collector's attributes processor: random rules on random resources."""
+"""The resource processor compared with a second implementation of its actions, written here from
+the documentation of the Collector's attributes processor: random rules on random resources."""
 
 import base64
 import decimal
@@ -227,7 +227,7 @@ def post(braid, signal, request, **headers):
 
 
 def records(path):
-    """The requests in a file of `format: proto`, which has each with its length in front."""
+    """Returns the requests in a file of `format: proto`, each behind its length."""
     data = path.read_bytes()
     while data:
         size = int.from_bytes(data[:4], "big")
@@ -236,7 +236,7 @@ def records(path):
 
 
 def by_reference(request, resource, attributes):
-    """Attributes with their texts in the dictionary."""
+    """Writes attributes with their texts in the dictionary."""
     words = request.dictionary.string_table
 
     def index(text):
@@ -277,7 +277,7 @@ def test_random_rules(braid, tmp_path, seed):
         after = dict(before)
         for rule in rules:
             apply(rule, after, headers)
-        for _ in range(rng.randrange(1, 3)):  # the second time from what is remembered
+        for _ in range(rng.randrange(1, 3)):  # the second time from the cache
             post(server, signal, request, **headers)
             sent.append((signal, before, after, headers))
     got = list(records(out))
@@ -293,7 +293,7 @@ def test_random_rules(braid, tmp_path, seed):
 
 
 def test_metadata_of_several_processors(braid, tmp_path):
-    """Each processor gets the headers that it asks for, and batches are kept apart by theirs alone."""
+    """Each processor gets the headers that it needs, and batches are separated only by these."""
     out = tmp_path / "out"
     server = braid(pipelines(
         {"file": {"path": str(out), "format": "proto"}}, http={"include_metadata": True},

@@ -37,7 +37,7 @@ def test_rules_use_metrics_that_exist():
     assert used <= catalogue()
 
 
-def test_the_page_describes_each_alert():
+def test_the_document_describes_each_alert():
     alerts = re.findall(r"- alert: (\w+)", RULES.read_text())
     assert len(alerts) == 10
     described = re.findall(r"^\| `(Braid\w+)`", (ROOT / "docs/operating/metrics.md").read_text(), re.M)
@@ -53,7 +53,7 @@ def test_the_dashboard_uses_metrics_that_exist():
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
-def test_the_page_lists_each_metric():
+def test_the_document_lists_each_metric():
     done = subprocess.run([ROOT / "scripts/metrics", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     page = (ROOT / "docs/operating/metrics.md").read_text()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of backends that a client has to read although it did not ask for their form: compressed ones, too long
-ones, and ones that break off."""
+"""Unusual answers of backends that a client must handle: compressed answers, answers that are too
+long, and incomplete answers."""
 
 import base64
 import gzip
@@ -34,7 +34,7 @@ QUICK = {"initial_interval": "10ms", "max_interval": "20ms", "max_elapsed_time":
 
 
 class Backend:
-    """Calls answer(socket) for each connection, on a thread of its own."""
+    """Calls answer(socket) for each connection, each on a separate thread."""
 
     def __init__(self, answer):
         self.n_requests, self._answer = 0, answer
@@ -64,7 +64,7 @@ class Backend:
 
 @pytest.fixture
 def backend():
-    """backend(answer) makes a Backend that dies with the test."""
+    """backend(answer) makes a Backend that ends with the test."""
     made = []
 
     def make(answer):
@@ -76,7 +76,7 @@ def backend():
 
 
 def over_http2(reply, tls=None):
-    """An answer to each request of a connection: reply(connection, stream id)."""
+    """Answers each request of a connection with reply(connection, stream id)."""
     def serve(backend, sock):
         sock = tls.wrap_socket(sock, server_side=True) if tls else sock
         state = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
@@ -107,7 +107,7 @@ def as_grpc(encoding, message):
 
 
 def over_http1(head, body, ends):
-    """That answer to each request; then the connection ends, or waits."""
+    """Sends the same answer to each request; then the connection ends, or stays open."""
     def serve(backend, sock):
         stream = sock.makefile("rb")
         while stream.readline():
@@ -124,7 +124,7 @@ def over_http1(head, body, ends):
 
 
 def check_partial(server, answer):
-    """Two of five were rejected, and the sender hears it."""
+    """Two of five records were rejected, and the sender's answer reports it."""
     heard = TRACES.response.FromString(answer.expect_ok().body)
     assert heard.partial_success.rejected_spans == 2
     account = server.ledger(TRACES)
@@ -137,10 +137,11 @@ def send(server, n_items=5):
 
 # --- Texts --------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("first", ["", "a"])  # a text is cut after an even or an odd number of bytes
+@pytest.mark.parametrize("first", ["", "a"])  # the text is cut after an even or an odd number of bytes
 @pytest.mark.parametrize("kind", ["grpc", "proto", "json"])
 def test_a_long_text_stays_utf8(braid, sink, kind, first):
-    """A string of protobuf that is not UTF-8 makes the whole answer unreadable, and its client sends again."""
+    """A protobuf string that is not UTF-8 makes the whole answer unreadable, and the client would
+    send the request again."""
     server = braid(pipelines(exporter(kind, sink, retry_on_failure={"enabled": False}), signals=["traces"],
                              processors=LATE))
     body = otlp.request_of(TRACES, 5).SerializeToString()
@@ -148,12 +149,12 @@ def test_a_long_text_stays_utf8(braid, sink, kind, first):
     for sink.reply in (Reply(rejected=2, message=text), Reply(StatusCode.INVALID_ARGUMENT, 400, text)):
         of_grpc, of_http = clients.grpc(server.grpc, TRACES, body), clients.http(server.http, TRACES.path, body)
         if sink.reply.rejected:
-            said = [TRACES.response.FromString(each.expect_ok().body).partial_success.error_message
+            reported = [TRACES.response.FromString(each.expect_ok().body).partial_success.error_message
                     for each in (of_grpc, of_http)]
         else:
-            said = [Status.FromString(of_http.body).message]
-        for each in said:
-            assert "\u00fc" * 50 in each or "\\u00fc" * 10 in each  # JSON is told as it came
+            reported = [Status.FromString(of_http.body).message]
+        for each in reported:
+            assert "\u00fc" * 50 in each or "\\u00fc" * 10 in each  # JSON text is quoted unchanged
 
 
 # --- Compressed ---------------------------------------------------------------------------------
@@ -186,8 +187,8 @@ def test_a_compressed_partial_success_over_http2(braid, backend, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["proto", "json"])
-def test_a_compressed_refusal_says_why(braid, sink, kind):
-    """A sender that waits hears the backend's words."""
+def test_a_compressed_error_contains_the_reason(braid, sink, kind):
+    """A waiting sender receives the backend's message."""
     server = braid(pipelines(exporter(kind, sink), signals=["traces"], processors=LATE))
     sink.reply = Reply(StatusCode.INVALID_ARGUMENT, 400, "a span without a name", gzip=True)
     assert "a span without a name" in send(server).message
@@ -198,7 +199,7 @@ def test_a_compressed_refusal_says_why(braid, sink, kind):
     ("gzip", gzip.compress(PARTIAL.SerializeToString())[:-9]),
     ("snappy", PARTIAL.SerializeToString()),
     ("identity", PARTIAL.SerializeToString())], ids=["bomb", "cut", "unknown", "none"])
-def test_what_cannot_be_decompressed_is_an_answer_without_a_message(braid, backend, encoding, message):
+def test_an_answer_that_cannot_be_decompressed_has_no_message(braid, backend, encoding, message):
     to = backend(over_http2(as_grpc(encoding, message)))
     server = braid(pipelines(exporter("grpc", to), signals=["traces"], processors=LATE))
     assert not TRACES.response.FromString(send(server).expect_ok().body).HasField("partial_success")
@@ -222,8 +223,8 @@ def destination(kind, to, **more):
 
 
 @pytest.mark.parametrize("answer", UNREADABLE)
-def test_what_was_taken_is_not_sent_again(braid, backend, answer):
-    """A 2xx decides, whatever becomes of its body."""
+def test_an_accepted_request_is_not_sent_again(braid, backend, answer):
+    """The 2xx status alone decides, even if the body is incomplete."""
     to = backend(UNREADABLE[answer])
     server = braid(pipelines(destination("otlphttp", to), signals=["traces"], processors=LATE))
     send(server).expect_ok()
@@ -231,7 +232,7 @@ def test_what_was_taken_is_not_sent_again(braid, backend, answer):
     assert (account["sent"], account["dropped"], to.n_requests) == (5, 0, 1)
 
 
-def test_a_profile_that_was_taken_is_not_sent_again(braid, backend):
+def test_an_accepted_profile_is_not_sent_again(braid, backend):
     to = backend(UNREADABLE["long"])
     server = braid(pipelines(destination("pyroscope", to, limits={"max_age": "0"}), signals=["profiles"]))
     body = otlp.request_of(PROFILES, 5).SerializeToString()
@@ -240,14 +241,14 @@ def test_a_profile_that_was_taken_is_not_sent_again(braid, backend):
     assert (server.ledger(PROFILES)["sent"], to.n_requests) == (5, 1)
 
 
-def test_a_refusal_that_breaks_off_is_sent_again(braid, backend):
+def test_a_request_is_retried_after_an_incomplete_error_answer(braid, backend):
     to = backend(http1(100, b"abc", ends=True, status=b"503 Service Unavailable"))
     server = braid(pipelines(destination("otlphttp", to), signals=["traces"], processors=LATE))
     assert not send(server).ok
     assert to.n_requests > 1
 
 
-# --- gRPC: what a status is ---------------------------------------------------------------------
+# --- gRPC: where the status is ------------------------------------------------------------------
 
 TAKEN = [(":status", "200"), ("content-type", "application/grpc")]
 EARLY = [(":status", "103"), ("link", "</style.css>")]
@@ -255,7 +256,8 @@ REFUSED_STREAM, INTERNAL_ERROR, CANCEL = 7, 2, 8
 
 
 def after(first):
-    """first(connection, stream id) answers the first request, and success the others."""
+    """Calls first(connection, stream id) for the first request, and answers the others with
+    success."""
     requests = []
 
     def reply(state, stream):
@@ -270,7 +272,7 @@ def after(first):
 
 
 def broken_off(fields, code):
-    """Fields that do not end the stream, and then its reset."""
+    """Sends fields that do not end the stream, and then its reset."""
     def reply(state, stream):
         state.send_headers(stream, fields)
         state.reset_stream(stream, code)
@@ -282,9 +284,9 @@ def broken_off(fields, code):
     broken_off(TAKEN, INTERNAL_ERROR), broken_off(TAKEN + [("grpc-status", "0")], INTERNAL_ERROR),
     broken_off(TAKEN + [("grpc-status", "13")], REFUSED_STREAM)],
     ids=["early-cancelled", "early-refused", "nothing", "ok", "internal"])
-def test_a_stream_that_breaks_has_no_status(braid, backend, first):
-    """PROTOCOL-HTTP2: Response -> (Response-Headers *Length-Prefixed-Message Trailers) / Trailers-Only. A status
-    elsewhere is none, and an interim answer is no answer."""
+def test_a_broken_stream_has_no_status(braid, backend, first):
+    """PROTOCOL-HTTP2: Response -> (Response-Headers *Length-Prefixed-Message Trailers) /
+    Trailers-Only. A status elsewhere does not count, and an interim answer is not an answer."""
     to = backend(after(first))
     server = braid(pipelines(exporter("grpc", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
     send(server).expect_ok()
@@ -292,8 +294,8 @@ def test_a_stream_that_breaks_has_no_status(braid, backend, first):
     assert (account["sent"], account["rejected"], to.n_requests) == (5, 0, 2)
 
 
-def test_an_early_hint_changes_nothing(braid, backend):
-    """The final answer counts, whatever an interim one says."""
+def test_an_interim_answer_is_ignored(braid, backend):
+    """Only the final answer counts; the interim one is ignored."""
     def reply(state, stream):
         state.send_headers(stream, EARLY + [("grpc-status", "3"), ("retry-after", "60")])
         state.send_headers(stream, TAKEN)
@@ -305,7 +307,7 @@ def test_an_early_hint_changes_nothing(braid, backend):
     check_partial(server, send(server))
 
 
-def test_trailers_alone_are_an_answer(braid, backend):
+def test_trailers_only_is_an_answer(braid, backend):
     def reply(state, stream):
         state.send_headers(stream, TAKEN + [("grpc-status", "3"), ("grpc-message", "a%20span")], end_stream=True)
     to = backend(over_http2(reply))
@@ -314,10 +316,10 @@ def test_trailers_alone_are_an_answer(braid, backend):
     assert to.n_requests == 1
 
 
-# --- When to come again -------------------------------------------------------------------------
+# --- Retry hints --------------------------------------------------------------------------------
 
 def details_of(code, n_bytes, padded):
-    """A Status that asks for a second, behind n_bytes of other details."""
+    """A Status with a RetryInfo of one second behind n_bytes of other details."""
     status = Status(code=code.value[0], message="busy")
     status.details.add().Pack(DebugInfo(detail="x" * n_bytes))
     status.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=1)))
@@ -326,7 +328,8 @@ def details_of(code, n_bytes, padded):
 
 
 def check_hint(braid, backend, first, n_items=5):
-    """The second attempt comes after a second, where the retry would not wait so long, and is the last."""
+    """The second attempt is sent after one second, longer than the configured retry delay, and is
+    the last."""
     to = backend(after(first))
     server = braid(pipelines(exporter("grpc", to, retry_on_failure={**QUICK, "max_elapsed_time": "5s"}),
                              signals=["traces"], processors=LATE))
@@ -338,16 +341,16 @@ def check_hint(braid, backend, first, n_items=5):
 
 @pytest.mark.parametrize("padded", [True, False], ids=["padded", "bare"])
 @pytest.mark.parametrize("n_bytes", [0, 400, 900, 3000, 7900])
-def test_a_hint_stands_behind_other_details(braid, backend, n_bytes, padded):
-    """Servers send stack traces and words for users with it."""
+def test_a_retry_hint_is_found_behind_other_details(braid, backend, n_bytes, padded):
+    """Servers add stack traces and messages for users to the details."""
     def first(state, stream):
         state.send_headers(stream, TAKEN + [("grpc-status", "14"), ("grpc-status-details-bin", details_of(
             StatusCode.UNAVAILABLE, n_bytes, padded))], end_stream=True)
     check_hint(braid, backend, first)
 
 
-def test_what_asks_for_mercy_is_not_halved(braid, backend):
-    """RESOURCE_EXHAUSTED with a hint is about the rate, whatever its message says."""
+def test_a_request_rejected_with_a_retry_hint_is_not_split(braid, backend):
+    """RESOURCE_EXHAUSTED with a hint concerns the rate, regardless of its message."""
     def first(state, stream):
         state.send_headers(stream, TAKEN + [
             ("grpc-status", "8"), ("grpc-message", "received message larger than max (9 vs. 8)"),
@@ -355,8 +358,8 @@ def test_what_asks_for_mercy_is_not_halved(braid, backend):
     check_hint(braid, backend, first)
 
 
-def test_details_have_a_bound(braid, backend):
-    """Over 8 KiB they are passed over; the status counts."""
+def test_long_details_are_ignored(braid, backend):
+    """Details over 8 KiB are ignored; the status counts."""
     def first(state, stream):
         state.send_headers(stream, TAKEN + [("grpc-status", "14"), ("grpc-status-details-bin", details_of(
             StatusCode.UNAVAILABLE, 8193, True))], end_stream=True)
@@ -369,8 +372,9 @@ def test_details_have_a_bound(braid, backend):
 
 
 @pytest.mark.parametrize("status", ["429", "502", "503", "504"])
-def test_a_proxy_says_when_to_come_again(braid, backend, status):
-    """One that knows no gRPC; http-grpc-status-mapping.md calls these UNAVAILABLE, RFC 9110 has Retry-After."""
+def test_retry_after_of_a_proxy_is_respected(braid, backend, status):
+    """A proxy that does not support gRPC: http-grpc-status-mapping.md maps these statuses to
+    UNAVAILABLE, and RFC 9110 defines Retry-After."""
     def first(state, stream):
         state.send_headers(stream, [(":status", status), ("retry-after", "1"), ("content-type", "text/plain")],
                            end_stream=True)
@@ -378,7 +382,7 @@ def test_a_proxy_says_when_to_come_again(braid, backend, status):
 
 
 @pytest.mark.parametrize("status, code", [("413", "RESOURCE_EXHAUSTED"), ("404", "UNIMPLEMENTED"), ("500", "UNKNOWN")])
-def test_what_a_proxy_refuses_is_not_sent_again(braid, backend, status, code):
+def test_a_request_rejected_by_a_proxy_is_not_retried(braid, backend, status, code):
     def first(state, stream):
         state.send_headers(stream, [(":status", status), ("retry-after", "1"), ("content-type", "text/plain")],
                            end_stream=True)
@@ -391,8 +395,8 @@ def test_what_a_proxy_refuses_is_not_sent_again(braid, backend, status, code):
 
 # --- JSON ---------------------------------------------------------------------------------------
 
-# By protobuf.dev/programming-guides/json: both names of a field, and integers as numbers or texts, also with an
-# exponent or a fraction of zeros. The texts that follow are none that JSON or UTF-8 have.
+# By protobuf.dev/programming-guides/json: both names of a field, and integers as numbers or texts,
+# also with an exponent or a fraction of zeros. The last texts are not valid JSON or UTF-8.
 PARTIALS = {
     "number": b'{"partialSuccess":{"rejectedSpans":2}}',
     "text": b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why"}}',
@@ -422,8 +426,8 @@ def test_a_partial_success_in_json(braid, backend, text):
     server = braid(pipelines(exporter("json", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
     answer = send(server)
     check_partial(server, answer)
-    said = TRACES.response.FromString(answer.body).partial_success.error_message
-    assert said.startswith("why") or b"why" not in text
+    reported = TRACES.response.FromString(answer.body).partial_success.error_message
+    assert reported.startswith("why") or b"why" not in text
     assert to.n_requests == 1
 
 
@@ -434,8 +438,9 @@ UNREAD = {"cut": b'{"partialSuccess":{"rejectedSpans":"2",', "words": b"ok", "li
 
 
 @pytest.mark.parametrize("text", UNREAD.values(), ids=UNREAD)
-def test_json_that_cannot_be_read_is_told_once(braid, backend, text):
-    """What a 2xx took is not sent again; that nobody knows of a part that was rejected is said, and not each time."""
+def test_unreadable_json_is_logged_once(braid, backend, text):
+    """A request accepted with 2xx is not sent again. One warning reports that its rejected part is
+    unknown; it is not repeated."""
     to = backend(json_answer(text))
     server = braid(pipelines(exporter("json", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
     for _ in range(3):
@@ -447,7 +452,7 @@ def test_json_that_cannot_be_read_is_told_once(braid, backend, text):
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"partialSuccess":null}', b'{"partialSuccess":{}}',
                                   b'{"partialSuccess":{"rejectedSpans":"0"}}',
                                   b'{"partialSuccess":{"rejectedSpans":null,"errorMessage":null}}'])
-def test_json_that_says_nothing_is_no_fault(braid, backend, text):
+def test_json_without_partial_success_is_not_an_error(braid, backend, text):
     to = backend(json_answer(text))
     server = braid(pipelines(exporter("json", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
     send(server).expect_ok()
@@ -458,7 +463,7 @@ def test_json_that_says_nothing_is_no_fault(braid, backend, text):
 # --- Profiles -----------------------------------------------------------------------------------
 
 def profiles_of(*n_samples):
-    """A profile of each of these numbers of samples, in two ResourceProfiles."""
+    """A profile for each of these numbers of samples, in two ResourceProfiles."""
     request = otlp.request_of(PROFILES, 1)
     request.resource_profiles.add().CopyFrom(request.resource_profiles[0])
     pattern = request.resource_profiles[0].scope_profiles[0].profiles[0]
@@ -474,17 +479,17 @@ def profiles_of(*n_samples):
     return request
 
 
-# By arithmetic: of 100 samples a quarter each; 100/3 and 200/3 of them; more than there are, of a backend that counts
-# otherwise.
-@pytest.mark.parametrize("n_samples, rejected, lost, said", [
+# A quarter of 100 samples each; 100/3 and 200/3 of them; a count larger than all of them, from a
+# backend that counts differently.
+@pytest.mark.parametrize("n_samples, rejected, lost, reported", [
     ((25, 25, 25, 25), 1, 25, 1), ((25, 25, 25, 25), 3, 75, 3), ((25, 25, 25, 25), 4, 100, 4),
     ((98, 1, 1), 1, 34, 2), ((98, 1, 1), 2, 67, 3), ((5,), 1, 5, 1), ((5,), 2, 5, 1), ((2, 3), 99, 5, 2)])
 @pytest.mark.parametrize("kind", ["grpc", "proto", "json"])
-def test_rejected_profiles_are_not_samples(braid, sink, kind, n_samples, rejected, lost, said):
+def test_rejected_profiles_are_converted_to_samples(braid, sink, kind, n_samples, rejected, lost, reported):
     server = braid(pipelines(exporter(kind, sink), signals=["profiles"], processors=LATE))
     sink.reply = Reply(rejected=rejected, message="too old")
     answer = clients.grpc(server.grpc, PROFILES, profiles_of(*n_samples).SerializeToString())
-    assert PROFILES.response.FromString(answer.expect_ok().body).partial_success.rejected_profiles == said
+    assert PROFILES.response.FromString(answer.expect_ok().body).partial_success.rejected_profiles == reported
     account = server.ledger(PROFILES)
     n = sum(n_samples)
     assert (account["received"], account["sent"], account["rejected"] + account["dropped"]) == (n, n - lost, lost)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the official SDKs send arrives complete, through every exporter and coding."""
+"""Data of the official SDKs arrives complete, through every exporter and compression."""
 
 import pytest
 
@@ -48,8 +48,8 @@ def test_profiles(braid, sink, transport, kind, processors):
 
 
 @pytest.mark.parametrize("transport", PROFILE_TRANSPORTS)
-def test_profiles_leave_with_attributes_inline(braid, sink, transport):
-    """Collectors before 0.161 and Pyroscope cannot follow key_strindex in a resource."""
+def test_profiles_are_exported_with_inline_attributes(braid, sink, transport):
+    """Collectors before 0.161 and Pyroscope cannot resolve key_strindex in a resource."""
     server = braid(pipelines(exporter("grpc", sink)))
     send_profiles(transport, server)
     sink.wait(otlp.PROFILES, 23)
@@ -80,13 +80,13 @@ def test_grpc_codings_of_the_exporter(braid, sink, tap, signal, coding):
 
 
 def test_zstd_over_grpc(braid, sink, tap):
-    """grpcio knows no zstd, so one Braid sends it to another."""
+    """grpcio does not support zstd, so one Braid sends it to another."""
     second = braid(pipelines(exporter("grpc", sink)))
     check_coding(braid, sink, tap, otlp.TRACES, "grpc", "zstd", far=second)
 
 
 def check_coding(braid, sink, tap, signal, kind, coding, far=None):
-    """What arrives is what was sent, and few bytes cross the wire when they are compressed."""
+    """The data arrives unchanged, and compressed data takes few bytes on the wire."""
     wire = tap(getattr(far or sink, "grpc" if kind == "grpc" else "http"))
     server = braid(pipelines(exporter(kind, wire, compression=coding)))
     request = otlp.request_of(signal, 20, size=10_000)

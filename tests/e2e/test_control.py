@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extensions control and adaptive: more of a service for a while, and less of everything in need."""
+"""Extensions control and adaptive: temporary rules that raise the sampling of a service, and
+reduced sampling under load."""
 
 import http.client
 import json
@@ -23,7 +24,7 @@ CONTROL = {"control": {"endpoint": "127.0.0.1:0", "token": TOKEN}}
 
 
 def call(server, method="GET", path="", body=None, token=TOKEN):
-    """(status, headers, what the JSON says) of a request to /v1/profiling."""
+    """Returns (status, headers, JSON) of a request to /v1/profiling."""
     connection = http.client.HTTPConnection(server.address("http", "extension/control"), timeout=DEADLINE_S)
     try:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -33,7 +34,7 @@ def call(server, method="GET", path="", body=None, token=TOKEN):
                            else json.dumps(body), headers)
         answer = connection.getresponse()
         assert answer.headers["Content-Type"] == "application/json"
-        expected = {413: "Content Too Large", 422: "Unprocessable Content"}  # whose names changed with RFC 9110
+        expected = {413: "Content Too Large", 422: "Unprocessable Content"}  # names changed by RFC 9110
         assert answer.reason == expected.get(answer.status, http.client.responses[answer.status])
         return answer.status, answer.headers, json.loads(answer.read())
     finally:
@@ -41,13 +42,13 @@ def call(server, method="GET", path="", body=None, token=TOKEN):
 
 
 def post(server, **override):
-    status, headers, said = call(server, "POST", body=override)
-    assert status == 201, said
-    assert headers["Location"] == f"/v1/profiling/{said['id']}"
-    return said
+    status, headers, reply = call(server, "POST", body=override)
+    assert status == 201, reply
+    assert headers["Location"] == f"/v1/profiling/{reply['id']}"
+    return reply
 
 
-# --- More of a service
+# --- Rules for a service
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def program():
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_scrapes_at_once_and_for_a_while(braid, sink, program, workers):
+def test_new_rule_scrapes_at_once_and_until_it_ends(braid, sink, program, workers):
     receiver = {"targets": [{**each, "on_demand": True} for each in target(program)], "scrape_interval": "1h",
                 "profiles": {**OFF, "goroutine": {"enabled": True}}}
     server = braid(config(sink, receiver, extensions=CONTROL, workers=workers))
@@ -67,11 +68,11 @@ def test_scrapes_at_once_and_for_a_while(braid, sink, program, workers):
     override = post(server, service="shop", profile_types=["mutex", "goroutine"], interval="1s", duration="3s")
     until(lambda: len({each["profile"][0] for each in of_type(sink, ("goroutine", "goroutine"))}) > 1,
           "goroutines, twice")
-    _, _, said = call(server)
+    _, _, reply = call(server)
     if time.monotonic() < begun + 2:
-        assert [each["id"] for each in said["overrides"]] == [override["id"]]
-        assert {each["profile_type"] for each in said["collected"]} == {"mutex", "goroutine"}
-        for each in said["collected"]:
+        assert [each["id"] for each in reply["overrides"]] == [override["id"]]
+        assert {each["profile_type"] for each in reply["collected"]} == {"mutex", "goroutine"}
+        for each in reply["collected"]:
             assert (each["service"], each["because"], each["override"]) == ("shop", "override", override["id"])
             assert (each["target"], each["interval"]) == (f"http://{program}", "1s")
     until(lambda: call(server)[2]["collected"] == [] == call(server)[2]["overrides"], "the end of the override")
@@ -81,7 +82,7 @@ def test_scrapes_at_once_and_for_a_while(braid, sink, program, workers):
 
 
 def links_of(sink, server, first):
-    """Sends a span and a sample that links to it; says whether the link came out."""
+    """Sends a span and a sample that links to it; returns whether the link was exported."""
     for signal in (TRACES, PROFILES):
         request = otlp.request_of(signal, 1, first=first)
         assert clients.grpc(server.grpc, signal, request.SerializeToString()).code == "OK"
@@ -106,7 +107,7 @@ def test_keeps_the_links_of_a_service(braid, sink, workers):
             if each["component"] == "join"} == {None: "some", "another": "all", "shop": "all"}
     assert call(server, "DELETE", f"/{override['id']}")[2] == {"ended": 1}
     assert not links_of(sink, server, 4)
-    post(server, service="shop", duration="1h", slow_threshold="5ms")  # as long as the span is
+    post(server, service="shop", duration="1h", slow_threshold="5ms")  # the limit is the span's duration
     assert links_of(sink, server, 5)
     assert call(server, "DELETE", "?service=shop")[2] == {"ended": 1}
     post(server, service="shop", duration="1h", slow_threshold="6ms")
@@ -117,7 +118,7 @@ def test_keeps_the_links_of_a_service(braid, sink, workers):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_falls_back_when_the_duration_is_over(braid, sink, workers):
+def test_rule_ends_after_its_duration(braid, sink, workers):
     join = {"join": {"keep": {"failed": False}}}
     server = braid(pipelines(exporter("grpc", sink), processors=join, extensions=CONTROL, workers=workers))
     assert not links_of(sink, server, 1)
@@ -125,7 +126,7 @@ def test_falls_back_when_the_duration_is_over(braid, sink, workers):
     post(server, service="shop", duration="3s", sampling_percentage=100)
     kept = [links_of(sink, server, n) for n in range(2, 8)]
     if time.monotonic() < begun + 3:
-        assert kept == [True] * 6  # whichever worker they came to
+        assert kept == [True] * 6  # on each of the workers
     until(lambda: call(server)[2]["overrides"] == [], "the end of the override")
     assert time.monotonic() - begun >= 3
     assert not any(links_of(sink, server, n) for n in range(8, 14))
@@ -133,20 +134,21 @@ def test_falls_back_when_the_duration_is_over(braid, sink, workers):
     server.stop()
 
 
-def test_what_nobody_can_do(braid, sink):
+def test_impossible_rules_are_rejected(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), processors={"join": None}, extensions=CONTROL))
-    for override in ({"profile_types": ["cpu"]}, {"sampling_percentage": 100}):  # no target; every link is kept anyway
-        status, _, said = call(server, "POST", body={"service": "shop", "duration": "1m", **override})
-        assert status == 422 and "no component can do that" in said["error"]["message"]
-    status, _, said = call(server, "POST", body={"service": "shop", "duration": "2h"})
-    assert (status, said["error"]["field"]) == (400, "duration")
+    # without a target; every link is kept anyway
+    for override in ({"profile_types": ["cpu"]}, {"sampling_percentage": 100}):
+        status, _, reply = call(server, "POST", body={"service": "shop", "duration": "1m", **override})
+        assert status == 422 and "no component can do that" in reply["error"]["message"]
+    status, _, reply = call(server, "POST", body={"service": "shop", "duration": "2h"})
+    assert (status, reply["error"]["field"]) == (400, "duration")
     assert call(server, "POST", body="{" * 5000)[0] == 400
     assert call(server, "POST", body=" " * 8193)[0] == 413
     server.stop()
 
 
 def test_the_readme(braid, sink, program):
-    """Its first command, as it stands there but for the port."""
+    """Runs the first command of the README, with another port."""
     config_of_readme = config(sink, {"targets": target(program), "scrape_interval": "60s"}, extensions=CONTROL)
     config_of_readme["receivers"]["pprof"]["targets"][0]["labels"]["service_name"] = "checkout"
     server = braid(config_of_readme)
@@ -159,15 +161,15 @@ def test_the_readme(braid, sink, program):
     server.stop()
 
 
-# --- Who may
+# --- Authorization
 
 
 def test_without_the_token(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), extensions=CONTROL))
     for token in (None, "", TOKEN[:-1], TOKEN + "x", TOKEN.upper()):
-        status, headers, said = call(server, token=token)
+        status, headers, reply = call(server, token=token)
         assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
-        assert TOKEN not in json.dumps(said)
+        assert TOKEN not in json.dumps(reply)
     assert call(server)[0] == 200
     assert server.metrics()["braid_control_unauthorized"] == {'extension="control"': 5}
     server.stop()
@@ -175,8 +177,8 @@ def test_without_the_token(braid, sink):
     assert TOKEN not in server.log()
 
 
-def test_guesses_are_slowed_down(braid, sink):
-    """Not so whoever has the token, whatever others do."""
+def test_token_guesses_are_slowed_down(braid, sink):
+    """A client with the token is not slowed down by the guesses of others."""
     server = braid(pipelines(exporter("grpc", sink), extensions=CONTROL))
     answers = [(call(server, token="x" * len(TOKEN)), call(server)[0]) for _ in range(40)]
     assert {right for _, right in answers} == {200}
@@ -189,13 +191,13 @@ def test_guesses_are_slowed_down(braid, sink):
     server.stop()
 
 
-def test_a_filter_that_is_not_understood_ends_nothing(braid, sink):
+def test_an_invalid_filter_ends_no_rule(braid, sink):
     join = {"join": {"keep": {"failed": False}}}
     server = braid(pipelines(exporter("grpc", sink), processors=join, extensions=CONTROL))
     override = post(server, service="shop", duration="1h", sampling_percentage=100)
     for query in ("?service=%zz", "?service=", "?service=a&service=b", "?servic=a"):
-        status, _, said = call(server, "DELETE", query)
-        assert status == 400 and said["error"]["message"]
+        status, _, reply = call(server, "DELETE", query)
+        assert status == 400 and reply["error"]["message"]
     assert [each["id"] for each in call(server)[2]["overrides"]] == [override["id"]]
     server.stop()
 
@@ -215,7 +217,7 @@ def run(tmp_path, what, sink, **control):
     ({"token": TOKEN, "endpoint": ":13134"},
      "extensions::control::endpoint: is not a loopback address; set allow_remote: true"),
 ])
-def test_configs_that_are_refused(tmp_path, sink, control, error):
+def test_invalid_configs_are_rejected(tmp_path, sink, control, error):
     code, text = run(tmp_path, "validate", sink, **control)
     assert code != 0 and error in text
     assert TOKEN not in text
@@ -227,13 +229,13 @@ def test_the_printed_config(tmp_path, sink):
     assert run(tmp_path, "validate", sink, token=TOKEN, endpoint="0.0.0.0:1", allow_remote=True)[0] == 0
 
 
-# --- Less of everything
+# --- Load shedding
 
 
 @pytest.mark.parametrize("shed_traces", [False, True])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_adaptive_refuses_profiles_before_traces(braid, sink, shed_traces, workers):
-    """Of a millionth of a CPU whatever it does is too much."""
+def test_adaptive_rejects_profiles_before_traces(braid, sink, shed_traces, workers):
+    """Any load exceeds a limit of a millionth of a CPU."""
     adaptive = {"cpus": 0.000001, "check_interval": "100ms", "shed_traces": shed_traces}
     server = braid(pipelines(exporter("grpc", sink), extensions={"adaptive": adaptive, **CONTROL}, workers=workers))
     last = 4 if shed_traces else 3
@@ -255,7 +257,7 @@ def test_adaptive_refuses_profiles_before_traces(braid, sink, shed_traces, worke
     server.stop()
 
 
-def test_adaptive_lets_a_calm_process_alone(braid, sink):
+def test_adaptive_does_not_affect_an_idle_process(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), extensions={"adaptive": {"check_interval": "100ms", "cpus": 4096}}))
     until(lambda: server.metrics()["braid_adaptive_cpu_percentage"]['extension="adaptive"'] > 0, "a look")
     for signal in (TRACES, PROFILES):

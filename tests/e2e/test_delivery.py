@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets what when one destination lags, refuses or is gone: nobody else pays for it, what was acknowledged
-late has arrived, and all accounts close whenever somebody looks."""
+"""Delivery if one destination is slow, rejects requests or is unavailable: the other destinations
+are not affected, late acknowledgements mean that the data was delivered, and the ledger balances
+at every scrape."""
 
 import random
 import threading
@@ -27,7 +28,7 @@ def ids(sink):
 
 
 class Accounts:
-    """One scrape: the ledger and the exporters' own, each of which closes."""
+    """One scrape: the accounts of the ledger and of each exporter, which must all balance."""
 
     def __init__(self, server, kind="traces"):
         self._metrics, self._kind = server.metrics(), kind
@@ -45,12 +46,13 @@ class Accounts:
         return self._read("braid_exporter", f'exporter="{name}"')
 
     def sent(self, name):
-        """By the Collector's counter, which moves when an item has ended as a whole."""
+        """Returns the Collector's counter, which grows when all records of an item have a result."""
         return self._metrics["otelcol_exporter_sent_spans"][f'exporter="{name}"']
 
 
-def test_a_full_disk_costs_its_neighbour_nothing(braid, new_sink, tmp_path):
-    """Without a queue, too, and behind a batch whose senders have their answers: it would keep sixteen batches waiting."""
+def test_a_full_disk_does_not_affect_another_exporter(braid, new_sink, tmp_path):
+    """Also without a queue, and behind a batch whose senders have been answered: it would keep
+    sixteen batches waiting."""
     good, full = new_sink(), tmp_path / "full.json"
     full.symlink_to("/dev/full")
     server = braid(pipelines(
@@ -64,11 +66,12 @@ def test_a_full_disk_costs_its_neighbour_nothing(braid, new_sink, tmp_path):
     until(lambda: Accounts(server).ledger["held"] == 0, "the last answer")
     assert Accounts(server).of("file")["sent"] == 0 and Accounts(server).of("file")["dropped"] > 0
     channel.close()
-    server.kill()  # it would try until shutdown_timeout
+    server.kill()  # it would retry until shutdown_timeout
 
 
-def test_one_that_does_not_answer_costs_its_neighbour_nothing(braid, new_sink):
-    """Without a queue: who sends waits for a while at first, and hears that one is behind."""
+def test_a_hanging_destination_does_not_affect_another_exporter(braid, new_sink):
+    """The exporter does not have a queue. The sender waits for a while at first, and is then informed that one
+    destination is slow."""
     good, bad, gate = new_sink(), new_sink(), threading.Event()
     bad.reply = Reply(hold=gate)
     server = braid(pipelines({**exporter("grpc", bad, "/bad", timeout="0", sending_queue={"enabled": False}),
@@ -90,7 +93,7 @@ def test_one_that_does_not_answer_costs_its_neighbour_nothing(braid, new_sink):
 
 @pytest.mark.parametrize("processors", [None, {"batch": {"timeout": "5ms", "send_batch_size": 10}}],
                          ids=["direct", "batch"])
-def test_a_full_exporter_costs_its_neighbour_nothing(braid, new_sink, processors):
+def test_a_full_queue_does_not_affect_another_exporter(braid, new_sink, processors):
     good, bad, gate = new_sink(), new_sink(), threading.Event()
     bad.reply = Reply(hold=gate)
     server = braid(pipelines(
@@ -98,7 +101,7 @@ def test_a_full_exporter_costs_its_neighbour_nothing(braid, new_sink, processors
          **exporter("grpc", good, "/good")},
         signals=["traces"], processors=processors, fanout={"hold_size": 100_000}))
     channel = grpc.insecure_channel(server.grpc, clients.LOCAL)
-    for n in range(200):  # nobody is refused
+    for n in range(200):  # no request is rejected
         clients.grpc(None, TRACES, body(5, 1 + 5 * n), channel=channel).expect_ok()
     good.wait(TRACES, 1000)
     assert sorted(ids(good)) == list(range(1, 1001))
@@ -117,7 +120,7 @@ def test_a_full_exporter_costs_its_neighbour_nothing(braid, new_sink, processors
     channel.close()
 
 
-def test_what_lags_goes_out_before_it_stops(braid, new_sink):
+def test_data_for_a_slow_destination_is_sent_before_shutdown(braid, new_sink):
     good, bad, gate = new_sink(), new_sink(), threading.Event()
     bad.reply = Reply(hold=gate)
     server = braid(pipelines(
@@ -140,7 +143,8 @@ NAMES = ("otlp/slow", "otlp/mixed", "otlphttp/gone")
 
 
 class Senders:
-    """Threads that send spans of ever new ids until told to stop, and note which were acknowledged."""
+    """Threads that send spans with new ids until they are stopped, and record the acknowledged
+    ones."""
 
     def __init__(self, server, n_threads):
         self._server, self._stop, self._lock = server, threading.Event(), threading.Lock()
@@ -170,9 +174,10 @@ class Senders:
 
 @pytest.mark.parametrize("processors", [None, {"batch": {"timeout": "20ms", "send_batch_max_size": 40,
                                                          "send_batch_size": 30}}], ids=["direct", "batch"])
-def test_accounts_close_whenever_somebody_looks(braid, new_sink, processors):
-    """A hundred scrapes while more comes than goes: queues are full, one destination refuses halves, accepts
-    in part and postpones, one is never there, what lags is over its bound."""
+def test_ledger_balances_at_every_scrape_under_overload(braid, new_sink, processors):
+    """A hundred scrapes under overload: queues are full; one destination rejects half of the
+    requests, accepts some partially and answers others with a retryable status; one is down; and
+    the slow one exceeds its limit."""
     slow, mixed, gone = new_sink(), new_sink(), new_sink()
     tick = threading.Event()
     slow.reply = Reply(hold=tick)
@@ -216,8 +221,9 @@ def test_accounts_close_whenever_somebody_looks(braid, new_sink, processors):
                          ids=["default", "batch", "small"])
 @pytest.mark.parametrize("behind", [{}, {"batch/early": {"timeout": "5ms"}}, {"join": {"hold": "20ms"}}],
                          ids=["alone", "early", "join"])
-def test_late_means_delivered(braid, sink, queue, behind):
-    """kill -9 while a destination accepts some, postpones some and refuses some: what was acknowledged is there."""
+def test_late_acknowledgement_means_delivered(braid, sink, queue, behind):
+    """kill -9 while a destination accepts some requests, delays some and rejects some: acknowledged
+    data has arrived."""
     late = {"batch/late": {"timeout": "5ms", "acknowledge": "late"}}
     sink.script = [(BUSY, REFUSE, Reply())[n % 3] for n in range(30)]
     sink.reply = BUSY
@@ -236,7 +242,7 @@ def test_late_means_delivered(braid, sink, queue, behind):
     assert senders.acknowledged <= set(ids(sink))
 
 
-def test_late_acknowledges_nothing_that_nobody_takes(braid, sink):
+def test_late_acknowledgement_returns_the_rejection(braid, sink):
     sink.reply = REFUSE
     server = braid(pipelines(exporter("grpc", sink), signals=["traces"],
                              processors={"batch": {"timeout": "5ms", "acknowledge": "late"}}))
@@ -245,8 +251,8 @@ def test_late_acknowledges_nothing_that_nobody_takes(braid, sink):
     assert Accounts(server).ledger == {"received": 15, "sent": 0, "rejected": 15, "dropped": 0, "held": 0}
 
 
-def test_late_waits_for_each_destination(braid, new_sink):
-    """One of two lags: its data is not acknowledged before it has it, too."""
+def test_late_acknowledgement_waits_for_each_destination(braid, new_sink):
+    """One of two destinations is slow: data is not acknowledged before it has arrived there, too."""
     good, bad, gate = new_sink(), new_sink(), threading.Event()
     bad.reply = Reply(hold=gate)
     server = braid(pipelines(
@@ -269,12 +275,12 @@ def test_late_waits_for_each_destination(braid, new_sink):
 
 # --- Queues of batches --------------------------------------------------------------------------
 
-def test_a_queue_of_many_batches_says_what_it_may_hold(braid, sink):
+def test_warns_how_much_a_queue_of_batches_may_hold(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), signals=["traces"], processors={"batch": {}}))
     server.wait_log(r"exporter/otlp\t.*1000 requests.*8192 spans.*8192000 spans")
 
 
-def test_tenants_do_not_mix_in_a_queue(braid, sink):
+def test_tenants_are_not_mixed_in_a_queue(braid, sink):
     batch = {"flush_timeout": "50ms", "partition": {"metadata_keys": ["x-tenant"]}}
     server = braid(pipelines(exporter("grpc", sink, sending_queue={"batch": batch}), signals=["traces"],
                              grpc={"include_metadata": True}))
@@ -286,8 +292,8 @@ def test_tenants_do_not_mix_in_a_queue(braid, sink):
         assert len(numbers) == 1
 
 
-def test_sizes_of_batches_are_in_the_queues_unit(braid, sink):
-    """A span of some hundred bytes is a batch of 100 bytes, and none of 100 spans."""
+def test_batch_sizes_use_the_queues_unit(braid, sink):
+    """A span of some hundred bytes fills a batch of 100 bytes, but not one of 100 spans."""
     server = braid(pipelines(exporter("grpc", sink, sending_queue={
         "sizer": "bytes", "queue_size": 1 << 20, "batch": {"flush_timeout": "1h", "min_size": 100}})))
     clients.grpc(server.grpc, TRACES, body(1, 1)).expect_ok()
@@ -295,7 +301,7 @@ def test_sizes_of_batches_are_in_the_queues_unit(braid, sink):
 
 
 @pytest.mark.parametrize("signal", otlp.SIGNALS, ids=lambda signal: signal.name)
-def test_requests_without_anything_are_seen(braid, sink, signal):
+def test_empty_requests_are_counted(braid, sink, signal):
     server = braid(pipelines(exporter("grpc", sink)))
     clients.grpc(server.grpc, signal, b"").expect_ok()
     clients.http(server.http, signal.path, b"").expect_ok()
@@ -305,7 +311,7 @@ def test_requests_without_anything_are_seen(braid, sink, signal):
 
 
 @pytest.mark.parametrize("acknowledge, unanswered", [("early", 0), ("late", 5)])
-def test_what_was_acknowledged_and_is_not_delivered(braid, sink, acknowledge, unanswered):
+def test_acknowledged_and_undelivered_data_is_counted(braid, sink, acknowledge, unanswered):
     """braid_ledger_held - braid_ledger_unanswered."""
     server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "1h",
                                                                            "acknowledge": acknowledge}}))

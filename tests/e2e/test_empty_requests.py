@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests in which there is nothing that OTLP knows today: they are answered, counted, and logged once for each address."""
+"""Requests without any field of the current OTLP: they are answered, counted, and logged once for
+each address."""
 
 import json
 
@@ -22,7 +23,7 @@ def empty(server, signal):
 @pytest.mark.parametrize("signal, body, kind", [
     (TRACES, json.dumps(OLD).encode(), otlp.JSON), (TRACES, b'{"spans":[{}]}', otlp.JSON),
     (TRACES, UNKNOWN_FIELD, otlp.PROTOBUF), (PROFILES, UNKNOWN_FIELD, otlp.PROTOBUF), (TRACES, UNKNOWN_FIELD, None)])
-def test_bytes_without_a_record_are_said(braid, sink, signal, body, kind):
+def test_requests_with_bytes_but_without_records_are_logged(braid, sink, signal, body, kind):
     server = braid(pipelines(exporter("proto", sink)))
     for _ in range(3):
         if kind:
@@ -35,7 +36,7 @@ def test_bytes_without_a_record_are_said(braid, sink, signal, body, kind):
     assert f"127.0.0.1 with {len(body)} bytes" in line and f"no {signal.name[:-1].replace('trace', 'span')}" in line
 
 
-def test_a_request_without_bytes_or_with_records_is_not(braid, sink):
+def test_requests_without_bytes_or_with_records_are_not_logged(braid, sink):
     server = braid(pipelines(exporter("proto", sink)))
     clients.grpc(server.grpc, TRACES, b"").expect_ok()
     clients.grpc(server.grpc, TRACES, otlp.request_of(TRACES, 1).SerializeToString()).expect_ok()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every shipped config, with nothing changed but hosts, ports and folders, delivers what the official SDKs send."""
+"""Every shipped config, with only hosts, ports and directories changed, delivers the data of the
+official SDKs."""
 
 import dataclasses
 import http.client
@@ -22,7 +23,8 @@ from braid import BINARY, DEADLINE_S, exporter, pipelines
 
 FOLDER = pathlib.Path(__file__).parents[2] / "config" / "examples"
 SERVICE = "shop-python"
-N_SPANS, N_SAMPLES, N_LINKED = 102, 23, 20  # of the scene, of a profiles request, and of these with links
+# records of the scene, of a profiles request, and those of the latter with links
+N_SPANS, N_SAMPLES, N_LINKED = 102, 23, 20
 STATUSES = ("unset", "ok", "error")
 KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 CONTROL_TOKEN = "sixteen-or-longer"
@@ -31,20 +33,20 @@ READER = "[{pull: {exporter: {prometheus: {host: 127.0.0.1, port: 0}}}}]"
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """How a config is driven, and what it promises."""
-    traces: str = ""            # host:port in the file that spans go to; "": they go to files
-    profiles: str = ""          # and samples
-    spans_by: tuple = ("grpc",)  # what of receiver/otlp takes spans, run after run
-    samples_by: tuple = (("otlp", "grpc"),)  # receivers and transports that take profiles
+    """Input of a config, and its expected properties."""
+    traces: str = ""            # host:port in the file that receives spans; "": they go to files
+    profiles: str = ""          # the same for samples
+    spans_by: tuple = ("grpc",)  # protocols of receiver/otlp for spans, one per run
+    samples_by: tuple = (("otlp", "grpc"),)  # receivers and transports for profiles
     by_http: bool = False       # the exporters are otlphttp
-    copied: tuple | None = ()   # what samples get beside span.name; None: nothing is joined
-    figures: bool = False       # spans wait for their samples, leave with what these add up to, and are marked
-    authorization: str | None = None  # at the destination of spans, which is https
+    copied: tuple | None = ()   # attributes copied to samples in addition to span.name; None: nothing is joined
+    figures: bool = False       # spans wait for their samples, and are exported with the sums and a mark
+    authorization: str | None = None  # header at the destination of spans, which is https
     health: bool = False
-    pushed: bool = False        # profiles come and go by Pyroscope's protocols
-    selective: bool = False     # it keeps a part of what comes: test_production_example
-    zstd: bool = False          # over gRPC, which the sink's library does not know: another Braid does
-    gauges: dict = dataclasses.field(default_factory=dict)  # bounds of the file that metrics show
+    pushed: bool = False        # profiles are received and exported by Pyroscope's protocols
+    selective: bool = False     # only a part of the data is kept: test_production_example
+    zstd: bool = False          # over gRPC, which the sink's library does not support: another Braid receives it
+    gauges: dict = dataclasses.field(default_factory=dict)  # limits in the file that metrics show
 
 
 EXAMPLES = {
@@ -60,7 +62,7 @@ EXAMPLES = {
     "pyroscope.yaml": Example(traces="http://tempo:4317", profiles="http://pyroscope:4040", pushed=True),
     "files.yaml": Example(
         spans_by=("grpc", "http"), samples_by=(("otlp", "grpc"), ("otlp", "proto")), figures=True),
-    "scrape.yaml": Example(  # the rest of it is driven by test_pprof_receiver.py
+    "scrape.yaml": Example(  # test_pprof_receiver.py tests the rest of it
         traces="tempo:4317", profiles="pyroscope:4040", spans_by=("grpc", "http"),
         samples_by=(("otlp", "grpc"), ("otlp", "proto")), figures=True),
     "sidecar.yaml": Example(
@@ -75,13 +77,13 @@ EXAMPLES = {
 FILES = sorted(path.name for path in FOLDER.glob("*.yaml") if path.name != "quickstart.yaml")  # test_quickstart.py
 
 
-def test_no_example_is_forgotten():
+def test_every_example_is_tested():
     assert FILES == sorted(EXAMPLES)
 
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory):
-    """A PEM file with the key and the certificate of localhost, which is its own authority."""
+    """A PEM file with the key and the certificate of localhost, which is self-signed."""
     path = tmp_path_factory.mktemp("tls") / "localhost.pem"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
                     "-nodes", "-keyout", path, "-out", path.with_suffix(".crt"), "-days", "2", "-subj",
@@ -92,7 +94,7 @@ def certificate(tmp_path_factory):
 
 
 class Run:
-    """One example, with sinks (or files) at its other end."""
+    """One example, with sinks (or files) as its destinations."""
 
     def __init__(self, name, example, start, new_sink, certificate, folder):
         self.example, self.sinks, self.start = example, {}, start
@@ -109,7 +111,7 @@ class Run:
         self.braid = start(text.replace("/var/lib/braid", str(folder)), *sets, env=env)
 
     def _point(self, text, place, new_sink, certificate):
-        """The config with a sink in the stead of a destination."""
+        """The config with a sink in place of a destination."""
         scheme, host, path = re.fullmatch(r"(https?://)?([^/]+)(/.*)?", place).groups("")
         tls = scheme == "https://"
         sink = self.sinks[place] = new_sink(certificate=certificate if tls else None, prefix=path)
@@ -123,7 +125,7 @@ class Run:
         return text.replace(place, scheme + address + path)
 
     def arrived(self, signal):
-        """The requests that came out at the other end so far."""
+        """The requests exported so far."""
         if self.sinks[signal]:
             return [call.message for call in self.sinks[signal].of(signal)]
         lines = (self.braid.stdout_path.parent / "braid-out" / f"{signal.name}.json").read_text().splitlines()
@@ -134,7 +136,7 @@ class Run:
             self.sinks[otlp.PROFILES].wait(otlp.PROFILES, n)
 
     def send_spans(self, transport):
-        """Returns the (trace id, span id) of what was sent, in the order that the client printed."""
+        """Returns the (trace id, span id) of the sent spans, in the order printed by the client."""
         return scene.send_traces(f"python-{transport}", self.braid)
 
     def send_profiles(self, receiver, transport, spans):
@@ -143,7 +145,7 @@ class Run:
 
 
 def warnings(process):
-    """What it warns of, but for the target of scrape.yaml, which nobody serves."""
+    """Returns the warnings, except that about the target of scrape.yaml, which does not exist here."""
     return [line for line in process.log().splitlines()
             if re.search(r"\t(warn|error)\t", line) and not re.search("receiver/pprof\t.*: cannot connect to ", line)]
 
@@ -164,7 +166,7 @@ def test_example(name, braid, new_sink, certificate, tmp_path):
     assert warnings(run.braid) == []
     n_spans, n_samples = N_SPANS * len(ids), N_SAMPLES * len(sent)
     nothing_else = {"rejected": 0, "dropped": 0, "left": 0}
-    # Once, also where they go to files and to debug.
+    # Counted once, even if they go to files and to debug.
     assert words == {"traces": {"received": n_spans, "sent": n_spans, **nothing_else},
                      "profiles": {"received": n_samples, "sent": n_samples, **nothing_else}}
     if health:
@@ -179,7 +181,8 @@ def test_example(name, braid, new_sink, certificate, tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in FILES if EXAMPLES[name].pushed])
 def test_pushed_example(name, braid, new_sink, pyroscope):
-    """A Pyroscope SDK's profiles of two tenants, joined with spans that came before, on their way to Pyroscope."""
+    """A Pyroscope SDK's profiles of two tenants are joined with earlier spans, and exported to
+    Pyroscope."""
     example, spans = EXAMPLES[name], new_sink()
     text = re.sub(r"\b0\.0\.0\.0:\d+$", "127.0.0.1:0", (FOLDER / name).read_text(), flags=re.M)
     assert example.traces in text and example.profiles in text
@@ -207,8 +210,8 @@ def test_pushed_example(name, braid, new_sink, pyroscope):
 
 
 def mixed(signal):
-    """Spans 1 to 3 of 5 ms, and a sample of n times 10 ms for each. The first's trace is one of those four that are
-    sampled, by its last 56 bits; the third failed."""
+    """Spans 1 to 3 of 5 ms, and a sample of n times 10 ms for each. The first one's trace is the
+    one of four that is sampled, by its last 56 bits; the third failed."""
     request, now = otlp.request_of(signal, 3), time.time_ns()
 
     def trace_of(n):
@@ -237,7 +240,7 @@ def ask_control(process, method, rule=None):
 
 
 def by_span(push):
-    """{span id: (CPU time, span name)} of a pushed profile; "" for what has none."""
+    """Returns {span id: (CPU time, span name)} of a pushed profile; "" for samples without a span."""
     found = {}
     for sample in push.profile.sample:
         labels = dict(pprof.labels_of(push.profile, sample))
@@ -248,8 +251,8 @@ def by_span(push):
 
 
 def test_production_example(braid, sink, pyroscope):
-    """One trace of four and what is unusual is kept, totals are exact, nothing leaves that must not, and control
-    brings back what is asked for."""
+    """One trace of four is kept, and all slow and failed ones. Totals are exact, private data is
+    not exported, and control raises the sampling on request."""
     example = EXAMPLES["production.yaml"]
     text = re.sub(r"\b(localhost|0\.0\.0\.0):\d+$", "127.0.0.1:0", (FOLDER / "production.yaml").read_text(), flags=re.M)
     text = text.replace(example.traces, "http://" + sink.grpc).replace(example.profiles, pyroscope.url)
@@ -265,7 +268,7 @@ def test_production_example(braid, sink, pyroscope):
     assert by_span(push) == {ids[1]: (10_000_000, "span 1"), ids[3]: (30_000_000, "span 3"), "": (20_000_000, "span 2")}
     assert {each for each in push.profile.string_table if each.endswith("cart.go")} == {"[REDACTED]/cart.go"}
     sink.wait(otlp.TRACES, 1)
-    send(otlp.TRACES)  # of a service that is known as a profiled one: they wait for their figures
+    send(otlp.TRACES)  # the service is known to send profiles: its spans wait for their figures
     rule = {"service": "shop", "duration": "1m", "sampling_percentage": 100}
     assert ask_control(process, "POST", rule)["service"] == "shop"
     assert {(each["component"], each.get("service"), each["state"]) for each in ask_control(process, "GET")["collected"]
@@ -280,7 +283,7 @@ def test_production_example(braid, sink, pyroscope):
     assert attributes["profile.top_functions"] == ["priceCart"]
     metrics = process.metrics()
     seconds = metrics["braid_join_span_cpu_seconds"]
-    assert sorted(round(value, 6) for value in seconds.values()) == [0.02, 0.04, 0.06]  # of both times
+    assert sorted(round(value, 6) for value in seconds.values()) == [0.02, 0.04, 0.06]  # of both requests
     assert set(metrics["braid_adaptive_step"].values()) == {0}
     words = process.stop()
     assert warnings(process) == []
@@ -289,8 +292,8 @@ def test_production_example(braid, sink, pyroscope):
 
 
 def drive(run):
-    """Spans, and profiles with links to them, again and again. The profiles of a run come to the other end
-    before its successor's spans are sent, so that the service is known as a profiled one."""
+    """Sends spans, and profiles with links to them, repeatedly. The profiles of a run are exported
+    before the next run's spans are sent, so that the service is known to send profiles."""
     ids, sent = [], []
     by, to = run.example.spans_by, run.example.samples_by
     for n in range(max(len(by), len(to))):
@@ -302,7 +305,7 @@ def drive(run):
 
 
 def check_spans(run, ids):
-    """Every span is there once, complete. Returns {(trace id, span id): span}."""
+    """Checks that every span arrived once, complete. Returns {(trace id, span id): span}."""
     arrived = [item for message in run.arrived(otlp.TRACES) for item in otlp.spans_of(message)]
     by_trace = {}
     for resource, scope, span in arrived:
@@ -319,7 +322,7 @@ MARKS = ("pyroscope.profile.id", "profile.id", "profile.type", "profile.sample_c
 
 
 def unmarked(span):
-    """A copy without what the join adds."""
+    """Returns a copy without the attributes that the join adds."""
     copy = type(span)()
     copy.CopyFrom(span)
     kept = [pair for pair in span.attributes if pair.key not in MARKS]
@@ -329,8 +332,8 @@ def unmarked(span):
 
 
 def check_marks(example, spans, ids):
-    """The last run's spans are those of a service that is known to be profiled. Sample n has n + 1 times 10 ms of
-    its span; a span has those of the spans below it, too."""
+    """In the last run the service is known to send profiles. Sample n has n + 1 times 10 ms of its
+    span; a span's figures include those of its descendants."""
     below = {}
     for n, (trace, span) in enumerate(ids[-1]):
         at = span if n < N_LINKED else ""
@@ -352,7 +355,8 @@ def check_marks(example, spans, ids):
 
 
 def check_samples(run, spans, sent):
-    """Every sample is there once, as it was sent but for what the join adds, which is its span's."""
+    """Every sample arrived once and unchanged, except for the attributes of its span that the join
+    adds."""
     arrived = profile_view.samples(*run.arrived(otlp.PROFILES))
     copied = run.example.copied
     for sample in arrived:
@@ -366,7 +370,7 @@ def check_samples(run, spans, sent):
 
 
 def expected(span, copied):
-    """What a sample of the span gets."""
+    """Returns the attributes added to a sample of the span."""
     attributes = otlp.attributes_of(span.attributes)
     own = {"span.kind": KINDS[span.kind], "span.status": STATUSES[span.status.code],
            "http.route": attributes.get("http.route")}
@@ -375,7 +379,7 @@ def expected(span, copied):
 
 @pytest.mark.parametrize("name", FILES)
 def test_example_takes_backends_from_the_environment(name):
-    """Every endpoint that is somebody else's comes from a variable, and has a default."""
+    """Every external endpoint is set by a variable, and has a default."""
     section = re.search(r"^exporters:\n((?: .*\n|\n)*)", (FOLDER / name).read_text(), flags=re.M).group(1)
     for endpoint in re.findall(r"endpoint: (.*)", section):
         assert re.fullmatch(r"\$\{env:[A-Z_]+:-[^}]+\}", endpoint), endpoint
@@ -387,7 +391,7 @@ def ports(name, protocol):
 
 @pytest.mark.parametrize("name", FILES)
 def test_example_has_usual_ports(name):
-    """An OTLP SDK that knows its protocol only finds the right server: 4317 is gRPC, 4318 HTTP."""
+    """An OTLP SDK configured only with a protocol finds the right server: 4317 is gRPC, 4318 HTTP."""
     assert "4318" not in ports(name, "grpc") and "4317" not in ports(name, "http")
 
 
@@ -400,8 +404,8 @@ def test_example_is_valid_as_it_is_shipped(name, tmp_path):
 
 
 def test_compose_runs_braid(tmp_path):
-    """The compose file of docs/using/grafana.md: what it mounts is there, Braid takes its arguments, and its exporters and
-    Grafana's data sources go to services that it has."""
+    """The compose file of docs/using/grafana.md: mounted files exist, Braid accepts its arguments,
+    and its exporters and Grafana's data sources refer to existing services."""
     folder = FOLDER.parents[1] / "demo" / "grafana"
     services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
     mounts = [mount.split(":")[:2] for service in services.values() for mount in service.get("volumes", [])]

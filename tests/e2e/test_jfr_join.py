@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recordings of Pyroscope's Java agent in front of a join: each sample has its time and thread there, so that one which names
-its local root finds the deepest span, and what leaves is folded as Pyroscope folds it."""
+"""Recordings of Pyroscope's Java agent in front of a join: each sample has its time and thread. A
+sample that names its local root is therefore linked to the deepest span, and the output is
+aggregated as in Pyroscope."""
 
 import gzip
 import pathlib
@@ -25,7 +26,7 @@ def read(name):
 
 
 def events():
-    """(time, ns) of each CPU sample that names the root, as the JDK's reader says."""
+    """Returns (time, ns) of each CPU sample that names the root, as read by the JDK's reader."""
     found, inside = [], False
     for line in read("agent-itimer.events").decode().splitlines():
         if line.startswith("# "):
@@ -37,8 +38,8 @@ def events():
 
 
 def totals(path):
-    """{(name, type, unit, period type, period unit): {(span, stack, labels): value}} of what a file exporter wrote, and the
-    number of samples."""
+    """Returns {(name, type, unit, period type, period unit): {(span, stack, labels): value}} from a
+    file exporter's output, and the number of samples."""
     found, n = {}, 0
     for line in path.read_text().splitlines():
         for each in profile_view.samples(otlp.from_json(PROFILES.request, line)):
@@ -89,13 +90,14 @@ def send_spans(server, begin, middle, end):
 
 
 def spread():
-    """(begin, middle, end): times around the events, between two of them in the middle."""
+    """Returns (begin, middle, end): times around the events, and one between two of them in the
+    middle."""
     times = [time_ns for time_ns, _ in events()]
     half = len(times) // 2
     return times[0] - 1000, (times[half - 1] + times[half]) // 2, times[-1] + 1000
 
 
-def test_what_leaves_is_as_without_a_join(start, tmp_path):
+def test_output_equals_that_without_a_join(start, tmp_path):
     plain = start(None)
     push(plain)
     assert plain.stop()
@@ -107,7 +109,7 @@ def test_what_leaves_is_as_without_a_join(start, tmp_path):
     assert totals(tmp_path / "out") == (expected, n)
 
 
-def test_links_that_are_not_kept_fold_with_the_times(start, tmp_path):
+def test_samples_without_kept_links_are_aggregated_with_their_times(start, tmp_path):
     server = start({"keep": {"slow_threshold": "10h"}})
     push(server)
     assert server.stop()
@@ -123,7 +125,7 @@ def test_links_that_are_not_kept_fold_with_the_times(start, tmp_path):
 
 
 def test_child_spans_have_their_own_samples(start, tmp_path):
-    """Though the agent's labels name the root alone."""
+    """The agent's labels name only the root."""
     begin, middle, end = spread()
     server = start({"local_root": {"link": "span"}})
     send_spans(server, begin, middle, end)
@@ -139,8 +141,8 @@ def test_child_spans_have_their_own_samples(start, tmp_path):
     assert by_span[ROOT] == sum(value for time_ns, value in events() if time_ns < middle)
 
 
-def test_figures_of_spans_have_what_was_taken_in_each(start, tmp_path):
-    """With the root's link, too: a child's own CPU time is on the child."""
+def test_figures_of_spans_contain_their_own_samples(start, tmp_path):
+    """Also with the root's link: a child's CPU time is attributed to the child."""
     begin, middle, end = spread()
     server = start({"hold": "1h", "window": "2h"}, "traces")
     push(server)

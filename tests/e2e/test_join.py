@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The join in the binary: local roots, links that survive, inferred spans, counters by span name. How it joins by
-id is tested with the examples and with more than one worker."""
+"""The join in the binary: local roots, links that are preserved, inferred spans, counters by span
+name. Joining by id is tested with the examples and with more than one worker."""
 
 import collections
 import concurrent.futures
@@ -46,8 +46,9 @@ def spans(tree=TREE, failed=()):
     return request
 
 
-def samples(*taken):
-    """One CPU profile of (span id or None, thread, times in ms) each; one without times took 10 ms."""
+def samples(*rows):
+    """One CPU profile of (span id or None, thread, times in ms) each; a sample without times took
+    10 ms."""
     request = otlp.profile_request(0, service="shop")
     tables, resource = request.dictionary, request.resource_profiles[0]
     for key, value in {"host.id": "h1", "process.pid": 42}.items():
@@ -55,7 +56,7 @@ def samples(*taken):
     tables.string_table.append("thread.id")
     key, profile = len(tables.string_table) - 1, resource.scope_profiles[0].profiles[0]
     threads = {}
-    for span, thread, times in taken:
+    for span, thread, times in rows:
         if thread not in threads:
             tables.attribute_table.add(key_strindex=key, value=otlp.attribute("", thread).value)
             threads[thread] = len(tables.attribute_table) - 1
@@ -70,7 +71,7 @@ def samples(*taken):
 
 @pytest.fixture
 def run(braid, sink):
-    """run(spans, samples, **options): what comes out of a join between them, and the server."""
+    """run(spans, samples, **options) returns the output of a join between them, and the server."""
     def start(*steps, **options):
         server = braid(pipelines(exporter("grpc", sink), processors={"join": options}))
         for step in steps:
@@ -84,15 +85,17 @@ def run(braid, sink):
 
 
 def seen(sink):
-    """(times in ms, thread, number of the span that is linked or 0, what the join says) of each sample, in order."""
+    """Returns (times in ms, thread, number of the linked span or 0, the join's result) of each
+    sample, in order."""
     for view in profile_view.samples(*(call.message for call in sink.of(PROFILES))):
-        said = {key: value for key, (value, _) in view["attributes"].items()}
-        yield ([(at - START) // MS for at in view["timestamps"]], said.pop("thread.id"),
-               int(view["link"][1], 16) if view["link"] else 0, said)
+        added = {key: value for key, (value, _) in view["attributes"].items()}
+        yield ([(at - START) // MS for at in view["timestamps"]], added.pop("thread.id"),
+               int(view["link"][1], 16) if view["link"] else 0, added)
 
 
-def test_a_local_roots_samples_count_for_what_was_open(run, sink):
-    """The service is known as a profiled one when its spans come, so that they wait for their samples."""
+def test_a_local_roots_samples_count_for_the_open_span(run, sink):
+    """The service is known to send profiles when its spans arrive, so that they wait for their
+    samples."""
     run(samples((9, 1, [99])), spans(),
         samples((1, 1, [5]), (1, 1, [15, 25]), (1, 2, [25]), (1, 3, [25]), (2, 1, [])), hold="1s")
     marks = {span.name: otlp.attributes_of(span.attributes) for _, _, span in sink.wait(TRACES, 4)}
@@ -104,7 +107,7 @@ def test_a_local_roots_samples_count_for_what_was_open(run, sink):
     assert {each["pyroscope.profile.id"] for name, each in marks.items() if name != "work"} == {span_id(1).hex()}
 
 
-def test_who_labels_every_span_means_the_span_that_is_named(run, sink):
+def test_labels_of_every_span_select_the_named_span(run, sink):
     """The profiler's clock is 20 ms ahead: only the names are right."""
     run(samples((9, 1, [99])), spans(), samples((2, 1, [45]), (1, 1, [25]), (1, 1, [35])), hold="1s")
     marks = {span.name: otlp.attributes_of(span.attributes) for _, _, span in sink.wait(TRACES, 4)}
@@ -114,9 +117,9 @@ def test_who_labels_every_span_means_the_span_that_is_named(run, sink):
 
 
 @pytest.mark.parametrize("hold, kept", [("1s", False), ("30s", True)])
-def test_the_end_keeps_the_marks_of_sdks(run, sink, hold, kept):
-    """A span that has waited loses a mark without samples. Samples of one that SIGTERM releases early may still come, to
-    another gateway."""
+def test_shutdown_keeps_the_marks_of_sdks(run, sink, hold, kept):
+    """A span that has waited loses a mark without samples. The samples of a span released early by
+    SIGTERM may still go to another gateway."""
     marked = spans([("root", 1, None, 0, 100, 1)])
     marked.resource_spans[0].scope_spans[0].spans[0].attributes.append(otlp.attribute("pyroscope.profile.id", span_id(1).hex()))
     server = run(samples((9, 1, [99])), marked, hold=hold, mark="exact")
@@ -126,14 +129,15 @@ def test_the_end_keeps_the_marks_of_sdks(run, sink, hold, kept):
     assert ("pyroscope.profile.id" in otlp.attributes_of(span.attributes)) == kept
 
 
-def test_sums_are_whole_whichever_worker_has_a_span(braid, sink):
-    """96 spans below one root come over eight connections at once, to three workers; each has a sample of its own."""
+def test_sums_are_complete_across_workers(braid, sink):
+    """96 spans below one root arrive over eight connections at once, at three workers; each has one
+    sample."""
     children = [(f"child {n}", n, 1, 10, 50, 1) for n in range(2, 98)]
     server = braid(pipelines(exporter("grpc", sink), processors={"join": {"hold": "2s"}}, workers=3))
 
     def send(signal, request):
         clients.grpc(server.grpc, signal, request.SerializeToString()).expect_ok()
-    send(PROFILES, samples((98, 1, [99])))  # the service is a profiled one
+    send(PROFILES, samples((98, 1, [99])))  # the service is known to send profiles
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: send(TRACES, spans(children[n * 12:(n + 1) * 12])), range(8)))
     send(TRACES, spans([("root", 1, None, 0, 100, 1)]))
@@ -146,7 +150,7 @@ def test_sums_are_whole_whichever_worker_has_a_span(braid, sink):
 
 
 def test_one_join_in_several_pipelines(braid, sink):
-    """Spans that came through any of them are known to samples that come through any other, and counted once."""
+    """Samples in any pipeline match spans received in any other, and are counted once."""
     config = pipelines(exporter("grpc", sink), processors={"join": None})
     config["receivers"]["otlp/more"] = {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}
     of = config["service"]["pipelines"]
@@ -169,8 +173,9 @@ def test_one_join_in_several_pipelines(braid, sink):
     assert sum(metrics["braid_join_samples_joined"].values()) == 8
 
 
-def test_links_survive_for_spans_that_failed(run, sink):
-    """The other samples of a stack and thread become one, with all their timestamps. None is lost from the account."""
+def test_links_are_kept_for_failed_spans(run, sink):
+    """The other samples of a stack and thread become one, with all their timestamps. The ledger
+    counts every sample."""
     server = run(spans(failed=["query"]), samples((3, 1, [21]), (2, 1, [11]), (2, 2, [12]), (2, 1, [13, 14])), keep={})
     work = {"span.name": "work"}
     assert sorted(seen(sink), key=repr) == [([11, 13, 14], 1, 0, work), ([12], 2, 0, work),
@@ -180,7 +185,7 @@ def test_links_survive_for_spans_that_failed(run, sink):
     assert sum(server.metrics()["braid_join_samples_folded"].values()) == 3
 
 
-def test_a_thread_tells_the_span(run, sink):
+def test_a_sample_is_joined_by_its_thread(run, sink):
     run(spans(), samples((None, 1, [15]), (None, 1, [25]), (None, 2, [26]), (None, 5, [27])), infer=True)
     inferred = {"profile.join": "inferred"}
     assert sorted(seen(sink), key=repr) == [([15], 1, 2, {"span.name": "work", **inferred}),
@@ -189,7 +194,8 @@ def test_a_thread_tells_the_span(run, sink):
 
 
 def recorded():
-    """What the eBPF profiler sent of a host: requests, and {pid: time stamps of its samples}."""
+    """Returns recorded requests of the eBPF profiler of a host, and {pid: time stamps of its
+    samples}."""
     bodies = [gzip.decompress(path.read_bytes()) for path in sorted(EBPF.glob("*.pb.gz"))]
     times = collections.defaultdict(list)
     for body in bodies:
@@ -201,8 +207,9 @@ def recorded():
 
 
 def spans_of_processes(times):
-    """In each process spans of half a second one after the other, each with a child of a quarter in its middle, on the
-    thread whose id is the process's; Python's say a number of their own, and the thread's name."""
+    """In each process consecutive spans of half a second, each with a child of a quarter second in
+    its middle, on the thread whose id is the process's. Python's spans have a different thread
+    id, and the thread's name."""
     request, wanted = otlp.traces.ExportTraceServiceRequest(), {}
     begin, end = min(map(min, times.values())), max(map(max, times.values()))
     for pid, stamps in times.items():
@@ -227,7 +234,8 @@ def spans_of_processes(times):
 
 
 def test_a_profiler_of_a_host_is_joined_by_thread_and_time(braid, sink):
-    """The real one's bytes: every time stamp is the deepest span's that was open on its thread."""
+    """Input recorded from the real profiler: every time stamp is attributed to the deepest span
+    open on its thread."""
     bodies, times = recorded()
     request, wanted = spans_of_processes(times)
     server = braid(pipelines(exporter("grpc", sink), processors={

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OTLP/JSON of shapes that cost more than they say: what the process takes for one request."""
+"""OTLP/JSON that needs much more memory than its size suggests: the memory of the process during
+one request."""
 
 import gzip
 
@@ -11,7 +12,7 @@ from braid import exporter, pipelines
 from otlp import TRACES
 
 SIZE = 16 << 20
-SHADOWED = 1 << 40  # address sanitizers reserve terabytes, and their shadows count
+SHADOWED = 1 << 40  # address sanitizers reserve terabytes, including their shadow memory
 SPANS = b'{"resourceSpans":[{"scopeSpans":[{"spans":[%s]}]}]}'
 
 
@@ -30,13 +31,13 @@ SHAPES = {
 
 
 def memory(process):
-    """What it has, and the most that it has had: bytes by the system's names."""
+    """Returns the current and largest memory in bytes, by the kernel's names."""
     with open(f"/proc/{process.process.pid}/status", encoding="ascii") as file:
         return {words[0]: int(words[1]) << 10 for words in map(str.split, file) if words[0].startswith("Vm")}
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_growth(braid, sink, name):
+def test_memory_of_one_request_is_bounded(braid, sink, name):
     body = SHAPES[name]
     server = braid(pipelines(exporter("grpc", sink), signals=["traces"], workers=1,
                              http={"max_request_body_size": 2 * SIZE}))

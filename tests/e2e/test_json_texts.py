@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts in JSON that are not UTF-8: SDKs cut attributes in the middle of a character, and no batch is lost for that. What is
-not a character becomes U+FFFD, as in protobuf."""
+"""Texts in JSON that are not UTF-8: SDKs cut attributes in the middle of a character, and no batch
+may be lost because of that. Invalid bytes become U+FFFD, as in protobuf."""
 
 import base64
 import json
@@ -30,20 +30,20 @@ def name_of(server, sink, text):
     (b"cut \xf0\x9f", "cut \ufffd\ufffd"), (b"\xff", "\ufffd"), (b"latin \xe9", "latin \ufffd"),
     ("\u00e9".encode(), "\u00e9"),
 ])
-def test_what_is_no_character_is_replaced(braid, sink, text, name):
+def test_invalid_bytes_are_replaced(braid, sink, text, name):
     server = braid(pipelines(exporter("proto", sink)))
     assert name_of(server, sink, text) == name
     repaired = sum(server.metrics()["braid_receiver_repaired_strings"].values())
     assert repaired == (0 if text.isascii() or text == "\u00e9".encode() else 1)
 
 
-def test_a_strict_receiver_refuses_bytes(braid, sink):
+def test_a_strict_receiver_rejects_invalid_bytes(braid, sink):
     server = braid(pipelines(exporter("proto", sink), receiver={"invalid_utf8": "reject"}))
     answer = clients.http(server.http, TRACES.path, BEFORE + b"\xff" + AFTER, otlp.JSON)
     assert answer.code == 400 and "UTF-8" in answer.message
 
 
-def test_json_that_is_not_whole_is_refused_as_such(braid, sink):
+def test_incomplete_json_is_rejected_as_incomplete(braid, sink):
     server = braid(pipelines(exporter("proto", sink)))
     answer = clients.http(server.http, TRACES.path, BEFORE + b"\xff", otlp.JSON)
     assert answer.code == 400 and "not JSON" in answer.message

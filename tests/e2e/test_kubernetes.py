@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifests of packaging/kubernetes: valid by Kubernetes' own schemas, and with configs that Braid takes."""
+"""The manifests of packaging/kubernetes: they are valid by Kubernetes' schemas, and Braid accepts
+their configs."""
 
 import pathlib
 import re
@@ -39,8 +40,8 @@ def test_config(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_volumes_are_there(path):
-    """A pod mounts only what it has, and has only ConfigMaps that the file brings."""
+def test_mounted_volumes_exist(path):
+    """A pod mounts only its own volumes, and only ConfigMaps contained in the file."""
     maps = {document["metadata"]["name"] for document in documents(path) if document["kind"] == "ConfigMap"}
     for document in documents(path):
         if document["kind"] != "Deployment":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies that threads read, of all kinds, with small ones between them, at several workers; some clients go
-away. What is held for them is given back, as the metrics say."""
+"""Bodies of all kinds that threads parse, mixed with small ones, at several workers; some clients
+disconnect. All memory is released afterwards, by the metrics."""
 
 import concurrent.futures
 import gzip
@@ -19,10 +19,10 @@ UPLOAD = "/v1/profiles/upload?name=shop&format=folded"
 
 
 def otlp_body(signal, size):
-    """A request of about so many bytes, one of each signal, and how many items it has."""
+    """Returns a request of about that many bytes with one signal, and its number of records."""
     one = otlp.request_of(signal, 1, size=1000).SerializeToString()
     n = size // len(one)
-    return one * n, n  # requests that follow one another are one
+    return one * n, n  # concatenated requests form one request
 
 
 def folded(size):
@@ -35,14 +35,14 @@ def folded(size):
 
 
 def zstd(body):
-    """As an encoder of streams writes it, which does not know the size."""
+    """Compressed by a streaming encoder, which does not know the size."""
     parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=23)
     stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     return stream.compress(body) + stream.flush()
 
 
 def shapes(server):
-    """(address, path, content type, encoding, body) of every kind, large and small."""
+    """Returns (address, path, content type, encoding, body) of every kind, large and small."""
     uploads = server.address("http", "receiver/pprof")
     made = []
     for size in (20_000, 3 * MIB, 9 * MIB, 18 * MIB):
@@ -68,7 +68,7 @@ def post(shape):
 
 
 def leave(shape):
-    """All of a request, and nobody who waits for its answer."""
+    """Sends a whole request, and disconnects before the answer."""
     address, path, kind, encoding, body = shape
     host, port = address.rsplit(":", 1)
     head = f"POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {len(body)}\r\n"
@@ -88,7 +88,7 @@ def server(braid):
 
 
 def holders(server):
-    """What holds bytes for requests: all of it goes when they have."""
+    """Memory held for requests: all of it must be released after them."""
     metrics = server.metrics()["braid_memory_bytes"]
     return {labels: value for labels, value in metrics.items()
             if any(f'"{name}"' in labels for name in ("requests", "batches", "queues", "items"))}
@@ -109,7 +109,8 @@ def send_all(server, each):
 
 
 def test_large_and_small_together(server):
-    """Each batcher keeps some room for the next batch, and no more after three rounds than after one."""
+    """Each batcher keeps some memory for the next batch, and no more after three rounds than after
+    one."""
     each = shapes(server)
     for _ in range(3):
         send_all(server, each)
@@ -119,7 +120,7 @@ def test_large_and_small_together(server):
     server.stop()
 
 
-def test_the_end_while_large_bodies_are_read(server):
+def test_shutdown_while_large_bodies_are_read(server):
     each = [shape for shape in shapes(server) if len(shape[4]) > MIB]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         leaving = [pool.submit(leave, shape) for shape in each]

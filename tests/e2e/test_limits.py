@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""redaction and profile_limits in the running service, read by the official classes."""
+"""redaction and profile_limits in the running service; the output is read by the official classes."""
 
 import copy
 import hashlib
@@ -28,7 +28,7 @@ def send(server, signal, request):
 
 
 def deep_request(depths):
-    """A sample of value n for the n-th depth, with frames f1 (the leaf), f2 ... on its stack."""
+    """Sample number n has the value n and as many frames f1 (the leaf), f2 ... as the n-th depth."""
     request = otlp.profile_request(0)
     tables = request.dictionary
     first = len(tables.location_table)
@@ -64,7 +64,7 @@ def test_deep_stacks_keep_their_leaves(through, sink):
 
 
 def test_large_requests_are_split(through, sink):
-    """Everything arrives, and nothing in a request that is too large or has too many samples."""
+    """All records arrive, and no request is too large or has too many samples."""
     server = through(PROFILES, profile_limits={"max_profile_size": 5000, "max_samples": 70})
     request = otlp.profile_request(1000)
     size = len(request.SerializeToString())
@@ -79,7 +79,7 @@ def test_large_requests_are_split(through, sink):
 
 
 def with_thread_names(request, texts):
-    """Sample n gets the n-th text as its thread.name."""
+    """Sets the thread.name of sample n to the n-th text."""
     tables = request.dictionary
     for (_, _, sample), text in zip(otlp.samples_of(request), texts):
         tables.attribute_table.add(key_strindex=3, value=otlp.attribute("", text).value)
@@ -88,7 +88,7 @@ def with_thread_names(request, texts):
     return request
 
 
-def test_what_cannot_be_split_is_dropped_and_counted(through, sink):
+def test_an_unsplittable_record_is_dropped_and_counted(through, sink):
     server = through(PROFILES, profile_limits={"max_profile_size": 5000})
     texts = [f"worker-{n}" for n in range(10)]
     whole = with_thread_names(otlp.profile_request(10), texts)
@@ -105,7 +105,7 @@ def test_what_cannot_be_split_is_dropped_and_counted(through, sink):
     assert value == 1
 
 
-def test_labels_have_so_many_values(through, sink):
+def test_values_of_a_label_are_limited(through, sink):
     server = through(PROFILES, profile_limits={"max_label_values": 3})
     for n, texts in enumerate((["a", "b", "a"], ["c", "d", "b"]), 1):
         send(server, PROFILES, with_thread_names(otlp.profile_request(3), texts))
@@ -146,7 +146,7 @@ def test_redaction_of_profiles(through, sink):
         "function_names": {"words": ["pricecart"]}, "file_paths": {"patterns": ["/srv/[a-z]+"]},
         "blocked_key_words": ["THREAD"]})
     request = otlp.profile_request(5)
-    # A label that is called like a function is none.
+    # A label with the name of a function must not be taken for one.
     tables = request.dictionary
     tables.attribute_table.add(key_strindex=5, value=otlp.attribute("", "main").value)
     for _, _, sample in otlp.samples_of(request):
@@ -166,8 +166,8 @@ def test_redaction_of_profiles(through, sink):
     assert b"/srv/shop" not in call.message.SerializeToString()
 
 
-def test_long_texts_do_not_stall(through, sink):
-    """A pattern that is quadratic over 2 MB: half an hour, if all of it were done."""
+def test_long_texts_do_not_block(through, sink):
+    """A pattern that takes quadratic time over 2 MB: half an hour without a limit."""
     server = through(TRACES, redaction={"blocked_values": ["[a-z0-9.]+@[a-z.]+"]})
     request = otlp.trace_request(1)
     [(_, _, span)] = otlp.spans_of(request)

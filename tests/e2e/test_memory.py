@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory budget of the running service: what is held, by whom, and what comes over the limit."""
+"""The memory budget of the running service: held memory by category, and requests over the limit."""
 
 import contextlib
 import gzip
@@ -26,7 +26,7 @@ SPAN = b"\x0a\x1c\x12\x1a\x12\x18\x0a\x10" + bytes(range(1, 17)) + b"\x2a\x04wor
 
 @pytest.fixture
 def limited_braid(braid):
-    """Starts one that does not wait for its dead backend at the end."""
+    """Starts a Braid that does not wait for its dead backend during shutdown."""
     return lambda config: braid(config, "--shutdown-timeout", "1s")
 
 
@@ -36,13 +36,13 @@ def limited(limit_mib, exporters=None, **more):
 
 
 def peak(server):
-    """The most that was resident at any time, in bytes."""
+    """Returns the peak resident size in bytes."""
     with open(f"/proc/{server.process.pid}/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
 
 
 def held(server):
-    """{holder: bytes}"""
+    """Returns {memory category: bytes}."""
     return {re.fullmatch(r'holder="(\w+)"', labels).group(1): value
             for labels, value in server.metrics()["braid_memory_bytes"].items()}
 
@@ -52,12 +52,12 @@ def post(address, body, **headers):
 
 
 def within(server, limit_mib):
-    """No more than the limit and a twentieth; the sanitizers' builds take memory of their own."""
+    """At most the limit plus a twentieth; sanitizer builds need additional memory."""
     assert raw.sanitized() or peak(server) <= limit_mib * MIB * 1.05, f"{peak(server) / MIB:.1f} MiB"
 
 
 def flood(server, body, max_requests, connections=4):
-    """Pipelined requests until one is refused. Returns the statuses that were answered."""
+    """Sends pipelined requests until one is rejected. Returns the received statuses."""
     head = (f"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
             f"Content-Length: {len(body)}\r\n\r\n").encode()
     per_round = max(1, min(500, 4 * MIB // len(body)))
@@ -68,7 +68,7 @@ def flood(server, body, max_requests, connections=4):
             for stream in streams:
                 stream.send((head + body) * per_round)
                 sent += per_round
-            for stream in streams:  # a refusal before its body ends the connection
+            for stream in streams:  # a rejection before the end of its body closes the connection
                 for status in stream.statuses(per_round):
                     statuses[status] = statuses.get(status, 0) + 1
     finally:
@@ -77,8 +77,9 @@ def flood(server, body, max_requests, connections=4):
     return statuses
 
 
-def test_holders_add_up(limited_braid):
-    """What is held for each purpose is what the process has, and goes back when it is not needed."""
+def test_memory_categories_add_up(limited_braid):
+    """The memory categories add up to the memory of the process, and shrink when memory is
+    released."""
     server = limited_braid(limited(400))
     start = held(server)
     body = otlp.trace_request(2000, size=500).SerializeToString()
@@ -94,7 +95,7 @@ def test_holders_add_up(limited_braid):
 
 
 def memory_of_this_process():
-    """Bytes: the machine's, or what a cgroup above this process leaves of them."""
+    """Returns the machine's memory in bytes, or the limit of a cgroup above this process."""
     least = int(re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text()).group(1)) * 1024
     for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
         _, kinds, path = line.split(":", 2)
@@ -117,8 +118,8 @@ def test_a_limit_holds_without_the_processor(limited_braid):
 
 
 @pytest.mark.parametrize("batch", [False, True], ids=["plain", "batch"])
-def test_small_requests_cost_what_they_take(limited_braid, batch):
-    """One span of 30 bytes a request, a dead backend, room for 100 million requests."""
+def test_memory_of_small_requests_is_counted(limited_braid, batch):
+    """One span of 30 bytes per request, a dead backend, room for 100 million requests."""
     server = limited_braid(limited(100, **({"batch": {}} if batch else {})))
     statuses = flood(server, SPAN, 1_000_000)
     assert set(statuses) == {"200", "503"}
@@ -126,8 +127,8 @@ def test_small_requests_cost_what_they_take(limited_braid, batch):
     assert sum(held(server).values()) >= 75 * MIB
 
 
-def test_messages_of_all_sizes_may_have_the_limit(limited_braid):
-    """67 KB is just over a class of buffers."""
+def test_messages_of_all_sizes_can_use_the_limit(limited_braid):
+    """67 KB is just over a size class of buffers."""
     server = limited_braid(limited(100))
     body = otlp.trace_request(67, size=666).SerializeToString()
     assert 66_000 < len(body) < 70_000
@@ -137,8 +138,9 @@ def test_messages_of_all_sizes_may_have_the_limit(limited_braid):
     assert statuses["200"] * len(body) >= 55 * MIB
 
 
-def test_bodies_get_memory_as_they_come(limited_braid):
-    """Six times 60 MB are promised, and 59 MB sent, to a limit that one of them fits into."""
+def test_bodies_are_allocated_as_they_arrive(limited_braid):
+    """Six bodies of 60 MB are announced, of which 59 MB are sent each, and the limit has room for
+    one of them."""
     server = limited_braid(limited(128))
     head = ("POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
             "Content-Length: 60000000\r\n\r\n").encode()
@@ -159,8 +161,9 @@ def test_bodies_get_memory_as_they_come(limited_braid):
     post(server.http, SPAN).expect_ok()
 
 
-def test_what_never_fits_is_not_to_be_sent_again(limited_braid):
-    """max_request_body_size allows it, the memory limit never does, with however many workers."""
+def test_a_request_that_never_fits_is_rejected_permanently(limited_braid):
+    """max_request_body_size allows the request, but the memory limit cannot, with any number of
+    workers."""
     config = limited(40)
     config["service"]["workers"] = 4
     server = limited_braid(config)
@@ -170,9 +173,9 @@ def test_what_never_fits_is_not_to_be_sent_again(limited_braid):
     within(server, 40)
 
 
-def test_a_bomb_costs_its_limit(limited_braid):
+def test_a_decompression_bomb_uses_at_most_its_limit(limited_braid):
     server = limited_braid(limited(200))
-    for _ in range(8):  # the pool's threads are there, too
+    for _ in range(8):  # includes the threads of the pool
         assert post(server.http, gzip.compress(bytes(3 * MIB)), **{"Content-Encoding": "gzip"}).code == 400
     before = peak(server)
     bomb = gzip.compress(bytes(512 * MIB), 6)
@@ -182,8 +185,9 @@ def test_a_bomb_costs_its_limit(limited_braid):
     assert raw.sanitized() or peak(server) - before <= 64 * MIB + len(bomb) + 4 * MIB
 
 
-def test_large_bodies_are_taken_by_every_worker(limited_braid, sink):
-    """A request of the largest size fits, whatever the number of workers; others are answered meanwhile."""
+def test_large_bodies_are_accepted_by_every_worker(limited_braid, sink):
+    """A request of the largest size fits, with any number of workers; others are answered
+    meanwhile."""
     exporters = {"otlp": {"endpoint": sink.grpc, "tls": {"insecure": True}}}
     config = limited(300, exporters)
     config["service"]["workers"] = 4
@@ -204,7 +208,7 @@ def test_large_bodies_are_taken_by_every_worker(limited_braid, sink):
     within(server, 300)
 
 
-def test_dictionaries_are_held_for_what_they_are(limited_braid):
+def test_dictionaries_are_counted_at_their_size(limited_braid):
     server = limited_braid(limited(400, batch={"timeout": "60s", "send_batch_size": 10_000_000}))
     for n in range(20):
         clients.http(server.http, PROFILES.path, otlp.profile_request(500, first=1 + n * 500).SerializeToString()
@@ -213,8 +217,9 @@ def test_dictionaries_are_held_for_what_they_are(limited_braid):
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_what_is_refused_passes_or_never_will(braid, sink, workers):
-    """Bodies of a third to nearly all of the limit, one at a time: sent again, each passes, or is told that it never will."""
+def test_a_rejected_body_is_accepted_on_retry_or_rejected_permanently(braid, sink, workers):
+    """Bodies of a third to nearly all of the limit, one at a time: on a retry each is accepted, or
+    rejected permanently."""
     limiter = {"memory_limiter": {"check_interval": "1s", "limit_mib": 64}}
     server = braid(pipelines(exporter("grpc", sink), processors=limiter, workers=workers))
     one = otlp.trace_request(1000).SerializeToString()

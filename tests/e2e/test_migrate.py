@@ -1,4 +1,4 @@
-"""braid migrate and --skip-unsupported, by the program."""
+"""braid migrate and --skip-unsupported, run as a program."""
 import os
 import pathlib
 import re
@@ -29,7 +29,7 @@ def test_migrated_config_is_valid(tmp_path):
     assert stat.S_IMODE((tmp_path / "rest.yaml").stat().st_mode) == 0o600
 
 
-def test_rest_is_never_written_over(tmp_path):
+def test_rest_file_is_never_overwritten(tmp_path):
     (tmp_path / "rest.yaml").write_text("mine")
     done = braid("migrate", CASES / "agent.yaml", "--rest", tmp_path / "rest.yaml")
     assert done.returncode == 1 and done.stdout == ""
@@ -50,7 +50,7 @@ def test_skip_unsupported():
     assert "processors::k8sattributes: left out: Braid does not support this processor" in done.stderr
 
 
-# Short ones in the manner of what public repositories have: (config, what is left of its traces pipeline).
+# Short configs in the style of public repositories: (config, the rest of its traces pipeline).
 MANNERS = {
     "helm chart": ("""
         extensions: {health_check: {endpoint: "${env:MY_POD_IP}:13133"}}
@@ -100,11 +100,11 @@ MANNERS = {
 
 
 @pytest.mark.parametrize("manner", MANNERS)
-def test_manners_of_public_configs(tmp_path, manner):
-    """With all losses accepted, some of them are without their transform."""
+def test_styles_of_public_configs(tmp_path, manner):
+    """If all losses are accepted, some of the configs lose their transform."""
     text, (receivers, processors, exporters) = MANNERS[manner]
     env = {**os.environ, "MY_POD_IP": "127.0.0.1", "TOKEN": "t"}
-    file, left = tmp_path / "collector.yaml", tmp_path / "braid.yaml"
+    file, converted = tmp_path / "collector.yaml", tmp_path / "braid.yaml"
     file.write_text(textwrap.dedent(text))
 
     def run(*args):
@@ -113,9 +113,9 @@ def test_manners_of_public_configs(tmp_path, manner):
         return done.stdout
     assert subprocess.run([BINARY, "validate", "--config", str(file)], capture_output=True, env=env).returncode == 1
     run("validate", "--skip-unsupported", "--accept-loss", "--config", str(file))
-    left.write_text(run("migrate", "--accept-loss", str(file)))
-    run("validate", "--config", str(left))
-    shown = run("print-config", "--config", str(left))
+    converted.write_text(run("migrate", "--accept-loss", str(file)))
+    run("validate", "--config", str(converted))
+    shown = run("print-config", "--config", str(converted))
     traces = shown[shown.index("    traces:"):]
     assert "metrics:" not in traces and "logs:" not in traces
     found = {kind: re.findall(r"- (\S+)", block) for kind, block in

@@ -1,4 +1,5 @@
-"""braid migrate --rest: both files together do what the original did, for the configs in tests/data/collector."""
+"""braid migrate --rest: both files together are equivalent to the original, for the configs in
+tests/data/collector."""
 import collections
 import os
 import pathlib
@@ -30,7 +31,7 @@ class Divided:
         self.braid_path, rest_path = folder / "braid.yaml", folder / "rest.yaml"
         done = run("migrate", file, "--rest", rest_path)
         assert done.returncode == 0, done.stderr
-        self.said = done.stderr
+        self.messages = done.stderr
         self.braid_path.write_text(done.stdout)
         self.text, self.rest_text = done.stdout, rest_path.read_text() if rest_path.exists() else ""
         self.braid, self.rest = yaml.safe_load(self.text), yaml.safe_load(self.rest_text)
@@ -50,15 +51,16 @@ def ids(config, kind):
 
 
 def is_link(config, kind, name, others):
-    """An end of a link: the original does not have it."""
+    """Returns whether it is an end of a link, which the original does not have."""
     return name.startswith(("otlp/collector", "otlp/braid")) and name not in (others.get(kind) or {})
 
 
 def paths(configs, original):
-    """Every way from a receiver to an exporter as (signal, receiver, processors, exporter): links join pipelines of
-    two files, connectors those of one. memory_limiter changes no data, and each process has its own."""
+    """Returns every path from a receiver to an exporter as (signal, receiver, processors,
+    exporter). Links join pipelines of two files, connectors those of one. memory_limiter is left
+    out: it does not change data, and each process needs one."""
     starts, found = [], collections.Counter()
-    readers = collections.defaultdict(list)  # of a link's endpoint, or of a file's connector
+    readers = collections.defaultdict(list)  # pipelines by a link's endpoint, or by a file's connector
     for part, config in enumerate(configs):
         connectors = config.get("connectors") or {}
         for name, pipeline in config["service"]["pipelines"].items():
@@ -90,12 +92,12 @@ def paths(configs, original):
     return found
 
 
-def test_every_way_of_the_original_is_there_once(divided):
+def test_every_path_of_the_original_exists_once(divided):
     assert paths(divided.parts, divided.original) == paths([divided.original], divided.original)
 
 
-def test_no_link_is_in_front_of_what_reads_requests_of_clients(divided):
-    """A link passes on data, and not the metadata of the requests that it came in."""
+def test_no_link_precedes_a_component_that_reads_request_metadata(divided):
+    """A link transfers data without the metadata of the incoming requests."""
     for pipeline in divided.braid["service"]["pipelines"].values():
         linked = any(is_link(divided.braid, "receivers", name, divided.original) for name in pipeline["receivers"])
         for name in pipeline.get("processors") or []:
@@ -115,14 +117,14 @@ def test_every_component_is_named(divided):
         assert ids(divided.original, kind) <= set().union(*(ids(part, kind) for part in divided.parts))
 
 
-def test_braid_takes_its_part(divided):
+def test_braid_accepts_its_part(divided):
     done = run("validate", "--config", divided.braid_path)
     assert done.returncode == 0, done.stderr
 
 
 def test_the_collectors_part_is_complete(divided):
-    """By the Collector's rules: what pipelines and extensions name is defined, no pipeline lacks an end, and a connector
-    has both ends."""
+    """By the Collector's rules: everything that pipelines and extensions refer to is defined, every
+    pipeline has both ends, and so does every connector."""
     if not divided.rest:
         return
     config = divided.rest
@@ -144,7 +146,7 @@ def port_of(endpoint):
 
 
 def listeners(config):
-    """The ports of the servers that both kinds of process have."""
+    """Returns the ports of the servers that both kinds of process have."""
     defaults = {"grpc": "localhost:4317", "http": "localhost:4318"}
     for name in ids(config, "receivers"):
         settings = (config.get("receivers") or {}).get(name) or {}
@@ -160,17 +162,18 @@ def listeners(config):
     yield str(readers[0]["pull"]["exporter"]["prometheus"]["port"] if readers else 8888)
 
 
-def test_no_port_is_taken_twice(divided):
-    taken = [port for part in divided.parts for port in listeners(part)]
-    twice = {port for port in taken if taken.count(port) > 1}
-    assert all("$" in port for port in twice), taken
+def test_no_port_is_used_twice(divided):
+    used_ports = [port for part in divided.parts for port in listeners(part)]
+    twice = {port for port in used_ports if used_ports.count(port) > 1}
+    assert all("$" in port for port in twice), used_ports
     for port in twice:
         assert f"::endpoint: 0.0.0.0:{port}" in divided.rest_text[:divided.rest_text.index("\nreceivers:")]
-        assert f"both Braid and the Collector would listen on 0.0.0.0:{port}" in divided.said
+        assert f"both Braid and the Collector would listen on 0.0.0.0:{port}" in divided.messages
 
 
-def test_the_offer_is_a_config(divided, tmp_path):
-    """What the header offers is valid beside the file once it is no comment, and joins both signals."""
+def test_the_suggested_join_is_valid(divided, tmp_path):
+    """The suggestion in the header is valid in the file once it is uncommented, and joins both
+    signals."""
     lines = divided.text.splitlines()
     offer = "\n".join(line[4:] for line in lines if line.startswith("#   "))
     signals = {name.split("/")[0] for name in divided.braid["service"]["pipelines"]}
@@ -183,7 +186,7 @@ def test_the_offer_is_a_config(divided, tmp_path):
     assert "no profiles pipeline" not in done.stderr and "no traces pipeline" not in done.stderr
 
 
-def test_the_header_lists_all(divided):
+def test_the_header_lists_all_components(divided):
     if not divided.text.startswith("# Braid's part of"):
         return
     head = " ".join(line[2:] for line in divided.text.split("\n") if line.startswith("# "))
@@ -194,8 +197,8 @@ def test_the_header_lists_all(divided):
             assert name in (carried if stays else kept).replace(";", ",").replace(",", " ").split()
 
 
-def test_names_that_are_taken(tmp_path):
-    """Ids of links, the name of a pipeline and a port of the original stay what they are."""
+def test_existing_names_are_not_changed(tmp_path):
+    """Link ids, pipeline names and ports of the original are not changed."""
     text = """
 receivers: {otlp/collector: {protocols: {http: {endpoint: "localhost:24317"}}}, otlp/braid: {protocols: {grpc: }}, zipkin: }
 exporters: {otlp/braid: {endpoint: "a:1"}, datadog: , otlp/collector: {endpoint: "b:1"}}
@@ -218,11 +221,11 @@ service:
     assert made.braid["exporters"]["otlp/collector_"]["endpoint"] == "localhost:24319"
 
 
-def test_a_count_of_files():
+def test_there_are_enough_configs():
     assert len(FILES) >= 20
 
 
-# --- What --skip-unsupported does without a Collector beside it ------------------------------------
+# --- --skip-unsupported without a Collector --------------------------------------------------------
 
 AUTH = {
     "bearertokenauth": ({"token": "${env:TOKEN}"}, {"authorization": "Bearer s3cret"}),
@@ -283,7 +286,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("command", ["validate", "migrate"])
 @pytest.mark.parametrize("case", REFUSED)
-def test_an_authenticator_that_no_header_replaces_is_refused(sink, tmp_path, case, command):
+def test_an_authenticator_without_an_equivalent_header_is_rejected(sink, tmp_path, case, command):
     _, more, name = REFUSED[case]
     config = {**with_auth(name, {}, sink), **more}
     config["service"]["extensions"] = list(more.get("extensions", {}))
@@ -314,7 +317,7 @@ LOSSY = {
 
 @pytest.mark.parametrize("command", ["validate", "migrate"])
 @pytest.mark.parametrize("name", LOSSY)
-def test_a_processor_that_matters_is_left_out_only_on_demand(tmp_path, name, command):
+def test_an_important_processor_is_left_out_only_on_request(tmp_path, name, command):
     config = {"receivers": {"otlp": {"protocols": {"http": {"endpoint": "localhost:0"}}}},
               "processors": {name: LOSSY[name], "k8sattributes": {}}, "exporters": {"debug": {}},
               "service": {"telemetry": {"metrics": {"level": "none"}},

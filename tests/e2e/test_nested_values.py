@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributes are nested as deep as the Collector takes them: 49 arrays in arrays, in every encoding. Python's protobuf reads
-100 messages in one another and no more, so what leaves is read from a file of JSON."""
+"""Attributes may be nested as deep as in the Collector: 49 arrays in arrays, in every encoding.
+Python's protobuf reads at most 100 nested messages, so the output is read from a JSON file."""
 
 import json
 from types import SimpleNamespace
@@ -45,7 +45,7 @@ def send(server, kind):
 
 
 def written(path):
-    """The value at the end of the arrays in the file's only span, and how many they are."""
+    """Returns the value inside the arrays in the file's only span, and the number of arrays."""
     until(lambda: path.exists() and path.read_bytes().endswith(b"\n"), "the file's line")
     [line] = path.read_text().splitlines()
     [span] = json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]
@@ -66,7 +66,7 @@ def test_arrays_in_arrays(braid, tmp_path, kind, out):
     assert written(tmp_path / "out.json") == (DEPTH, CARD)
 
 
-def test_redaction_looks_into_the_innermost(braid, tmp_path):
+def test_redaction_reaches_the_innermost_value(braid, tmp_path):
     server = braid(pipelines({"file": {"path": str(tmp_path / "out.json")}}, signals=["traces"], processors={
         "redaction": {"allow_all_keys": True, "blocked_values": ["4[0-9]{15}"]}}))
     send(server, "grpc")
@@ -84,7 +84,7 @@ def test_the_store_shows_them(braid, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["proto", "json"])
-def test_deeper_ones_are_refused_in_words(braid, sink, kind):
+def test_deeper_arrays_are_rejected_with_a_message(braid, sink, kind):
     server = braid(pipelines(exporter("proto", sink)))
     answer = clients.http(server.http, TRACES.path, *(
         (as_json(200), otlp.JSON) if kind == "json" else (request(200).SerializeToString(),)))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian package: built from the binary under test, installed in a root of its own, and removed again."""
+"""The Debian package: built from the binary under test, installed in a separate root directory, and
+removed again."""
 
 import json
 import os
@@ -35,7 +36,8 @@ def package(tmp_path_factory):
 
 
 def dpkg(root, *arguments):
-    """dpkg for a folder that has nothing but its own records: what the package depends on is not in it."""
+    """Runs dpkg for a directory that contains only dpkg's records: dependencies of the package are
+    not in it."""
     for folder in ("info", "updates", "triggers"):
         (root / "var/lib/dpkg" / folder).mkdir(parents=True, exist_ok=True)
     (root / "var/lib/dpkg/status").touch()
@@ -44,15 +46,15 @@ def dpkg(root, *arguments):
                f"--log={root}/dpkg.log", *arguments)
 
 
-def test_installs_and_goes(package, tmp_path):
+def test_package_installs_and_is_removed(package, tmp_path):
     dpkg(tmp_path, "--install", package)
     assert re.fullmatch(r"braid \d+\.\d+\.\d+ \(commit ([0-9a-f]{12}|unknown)\)\n", run(tmp_path / "usr/bin/braid", "--version"))
     config = tmp_path / "etc/braid/braid.yaml"
     assert config.is_file()
     assert "Status: install ok installed" in (tmp_path / "var/lib/dpkg/status").read_text()
     dpkg(tmp_path, "--purge", "braid")
-    left = [path for path in tmp_path.rglob("*") if path.is_file() and "braid" in path.name]
-    assert left == []
+    remaining = [path for path in tmp_path.rglob("*") if path.is_file() and "braid" in path.name]
+    assert remaining == []
 
 
 def test_depends_on_what_it_is_linked_with(package):
@@ -67,7 +69,7 @@ def test_its_config_is_valid(tmp_path):
     run(BINARY, "validate", "--config", f"yaml:{text}")
 
 
-def test_the_unit_names_what_the_package_has(package):
+def test_the_unit_names_files_of_the_package(package):
     files = {line.split()[-1].lstrip(".") for line in run("dpkg-deb", "--contents", package).splitlines()}
     unit = (PACKAGING / "braid.service").read_text()
     for path in re.findall(r"^Exec\w+=(\S+)", unit, re.M) + re.findall(r"--config (\S+)", unit):
@@ -141,7 +143,7 @@ def test_manual_has_every_option(tmp_path):
 
 
 def complete(folder, *words):
-    """What the shell offers after `words`, in `folder`."""
+    """Returns the shell's completions after `words`, in `folder`."""
     script = (f'. {folder}/braid.bash; COMP_WORDS=({" ".join(words)} ""); COMP_CWORD={len(words)}; _braid; '
               'printf "%s\\n" "${COMPREPLY[@]}"')
     return run("bash", "-c", script, cwd=folder, env={"PATH": os.environ["PATH"]}).split()

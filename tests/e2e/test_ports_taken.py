@@ -1,4 +1,5 @@
-"""A start that fails because ports are taken names all of them, and the arguments that move them."""
+"""A start that fails because ports are in use lists all of them, and the arguments that change
+them."""
 import os
 import re
 import shlex
@@ -34,8 +35,8 @@ METRICS = {
 
 
 @pytest.fixture
-def taken():
-    """Five ports that somebody has."""
+def used_ports():
+    """Five ports in use."""
     sockets = [socket.socket() for _ in range(5)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
@@ -50,15 +51,15 @@ def moved(port):
 
 
 @pytest.mark.parametrize("kind", METRICS)
-def test_all_are_named_with_the_argument_that_moves_them(tmp_path, taken, kind):
+def test_all_ports_in_use_are_named_with_the_argument_that_changes_them(tmp_path, used_ports, kind):
     file = tmp_path / "c.yaml"
-    file.write_text(CONFIG.replace("{metrics}", METRICS[kind]).format(*taken))
+    file.write_text(CONFIG.replace("{metrics}", METRICS[kind]).format(*used_ports))
     done = subprocess.run([BINARY, "--config", "c.yaml"], capture_output=True, text=True, timeout=DEADLINE_S,
                           cwd=tmp_path)
     assert done.returncode == 1
     found = dict(re.findall(r"\terror\t(?:service\t)?(\S+ \S+): \S+: address already in use by another process; "
                             r"set another with --set (.*)", done.stderr))
-    a, b, c, d, e = taken
+    a, b, c, d, e = used_ports
     last = (f"service.telemetry.metrics.address=localhost:{moved(e)}" if kind == "address" else
             "service.telemetry.metrics.readers="
             f"'[{{pull: {{exporter: {{prometheus: {{host: \"localhost\", port: {moved(e)}}}}}}}}}]'")
@@ -79,10 +80,10 @@ def test_all_are_named_with_the_argument_that_moves_them(tmp_path, taken, kind):
     assert (done.returncode, done.stderr) == (0, "")
     shown = subprocess.run([BINARY, "print-config", "--config", "c.yaml", *sets], capture_output=True, text=True,
                            timeout=DEADLINE_S, cwd=tmp_path).stdout
-    assert not any(re.search(rf"\b{port}\b", shown) for port in taken)
+    assert not any(re.search(rf"\b{port}\b", shown) for port in used_ports)
 
 
-def test_one_port_twice_in_the_config_is_no_other_process(tmp_path):
+def test_a_port_used_twice_in_the_config_is_reported_as_such(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

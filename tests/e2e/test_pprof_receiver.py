@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receiver pprof: a Go program scraped over the network, a folder, uploads."""
+"""Receiver pprof: a Go program scraped over the network, a directory, uploads."""
 
 import gzip
 import itertools
@@ -32,7 +32,7 @@ def program():
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A PEM file with the key and the certificate of 127.0.0.1, which is its own authority."""
+    """A PEM file with the key and the certificate of 127.0.0.1, which is self-signed."""
     path = tmp_path_factory.mktemp("tls") / "program.pem"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                     "-keyout", path, "-out", path.with_suffix(".crt"), "-days", "2", "-subj", "/CN=program", "-addext",
@@ -42,7 +42,7 @@ def certificate(tmp_path_factory):
 
 
 def wait_for(sink, kind, function):
-    """Samples of the kind that have the function, once there are any."""
+    """Waits for samples of the kind that contain the function, and returns them."""
     return until(lambda: [each for each in of_type(sink, kind) if f"main.{function}" in functions(each)],
                  f"{function} in {kind}")
 
@@ -61,10 +61,10 @@ def test_every_profile_of_a_go_program(braid, sink, program):
     [cpu, *_] = wait_for(sink, ("process_cpu", "cpu"), "burnCPU")
     assert cpu["resource"] == {"instance": program, "env": "prod", "service.name": "shop"}
     assert cpu["type"] == ("cpu", "nanoseconds") and cpu["period"] == 10_000_000
-    assert cpu["profile"][1] > 0.9e9  # seconds=1, and what a busy machine adds
+    assert cpu["profile"][1] > 0.9e9  # seconds=1, and delays of a busy machine
     assert cpu["values"][0] % cpu["period"] == 0
     made = [each["values"][0] for each in wait_for(sink, ("memory", "alloc_space"), "allocate")
-            if each["attributes"]["bytes"][0] == 65536]  # as often as allocate was called since
+            if each["attributes"]["bytes"][0] == 65536]  # the number of calls of allocate since the last scrape
     assert made and all(value > 0 and value % 65536 == 0 for value in made)
     wait_for(sink, ("mutex", "contentions"), "contend")
     wait_for(sink, ("block", "delay"), "contend")
@@ -73,7 +73,7 @@ def test_every_profile_of_a_go_program(braid, sink, program):
 
 
 def counts(sink):
-    """What contend waited for, as often as it says: one number a profile."""
+    """Returns the counted waits of contend, one number per profile."""
     totals = {}
     for each in of_type(sink, ("mutex", "contentions")):
         totals[each["profile"][0]] = totals.get(each["profile"][0], 0) + each["values"][0]
@@ -84,8 +84,9 @@ def mutex_only(**more):
     return {**OFF, "mutex": {"enabled": True, **more}}
 
 
-def test_deltas_add_up_to_what_is_cumulative(braid, new_sink, program):
-    """The same program scraped both ways: the sum of differences is a difference of sums."""
+def test_deltas_add_up_to_the_cumulative_profile(braid, new_sink, program):
+    """The same program is scraped in both ways: the sum of the deltas is the difference of the
+    totals."""
     deltas, sums = new_sink(), new_sink()
     ways = [(deltas, True), (sums, False)]
     servers = [braid(config(sink, {"targets": target(program), "scrape_interval": "500ms", "delta": delta,
@@ -98,10 +99,10 @@ def test_deltas_add_up_to_what_is_cumulative(braid, new_sink, program):
     marked = {"pprof.profile.cumulative"}
     assert all(marked <= set(sample["profile"][3]) for sample in samples(sums))
     assert not any(marked & set(sample["profile"][3]) for sample in samples(deltas))
-    assert 0 < sum(each) < growing[-1]  # what was there before the first scrape is in none of the differences
+    assert 0 < sum(each) < growing[-1]  # waits before the first scrape are not in any of the differences
 
 
-def test_differences_by_the_program_itself(braid, sink, program):
+def test_deltas_computed_by_the_program(braid, sink, program):
     """?seconds= of net/http/pprof, and godeltaprof's profiles."""
     server = braid(config(sink, {
         "targets": target(program), "scrape_interval": "2s",
@@ -132,11 +133,11 @@ def test_authentication_over_tls(braid, new_sink, certificate, auth, header):
         distrustful = braid(config(sink, {**common, **auth}))
         distrustful.wait_log(r"pprof/goroutine: .*certificate")
         until(lambda: scrapes(stranger, "failed") >= 3, "failures")
-        assert len(re.findall("who are you", stranger.log())) == 1  # news once
+        assert len(re.findall("who are you", stranger.log())) == 1  # logged once
 
 
-def test_somebody_else_profiles(braid, sink, program):
-    """net/http/pprof answers 500: a skip, not a failure."""
+def test_scrape_is_skipped_while_another_profiler_runs(braid, sink, program):
+    """net/http/pprof answers 500: the scrape is skipped, not failed."""
     with subprocess.Popen(["curl", "-s", "-o", os.devnull, f"http://{program}/debug/pprof/profile?seconds=5"]) as other:
         server = braid(config(sink, {"targets": target(program), "scrape_interval": "2s",
                                      "profiles": {**OFF, "cpu": {"enabled": True}}}))
@@ -147,7 +148,7 @@ def test_somebody_else_profiles(braid, sink, program):
     server.stop()
 
 
-def test_a_program_that_goes_and_comes(braid, sink):
+def test_a_program_that_restarts(braid, sink):
     with go_program() as address:
         server = braid(config(sink, {"targets": target(address), "scrape_interval": "200ms",
                                      "profiles": {**OFF, "goroutine": {"enabled": True}}}))
@@ -158,7 +159,7 @@ def test_a_program_that_goes_and_comes(braid, sink):
     server.stop()
 
 
-def test_shutdown_while_a_profile_is_under_way(braid, sink, program):
+def test_shutdown_during_a_scrape(braid, sink, program):
     server = braid(config(sink, {"targets": target(program), "scrape_interval": "60s",
                                  "profiles": {**OFF, "cpu": {"enabled": True}, "goroutine": {"enabled": True}}}))
     server.metrics()
@@ -175,7 +176,7 @@ def test_targets_are_spread_over_workers(braid, sink, program):
     server.stop()
 
 
-# --- A folder and uploads
+# --- A directory and uploads
 
 
 def test_folder(braid, sink, tmp_path):
@@ -202,7 +203,7 @@ def recording(name):
 
 
 def unknown_recording():
-    """Of events that nobody knows."""
+    """A recording whose events are all unknown."""
     data = recording("jdk17-default")
     for name in (b"ExecutionSample", b"ObjectAllocation", b"JavaMonitorEnter", b"ThreadPark"):
         data = data.replace(b"jdk." + name, b"xdk." + name)
@@ -210,8 +211,8 @@ def unknown_recording():
 
 
 def test_recordings_in_a_folder(braid, sink, pyroscope, tmp_path):
-    """What a recording says of itself counts: when it was, what a sample stands for; each event has the name that
-    Pyroscope gives it. What nobody understands stays, and is named."""
+    """Times and periods come from the recording; each event has the name that Pyroscope uses. Files
+    that cannot be read are kept and logged."""
     folder = tmp_path / "in"
     folder.mkdir()
     for name in ("jdk17-default", "agent-both", "agent-wall"):
@@ -236,7 +237,7 @@ def test_recordings_in_a_folder(braid, sink, pyroscope, tmp_path):
     assert {push.profile.time_nanos // 10**9 for push in pyroscope.profiles()} == {start // 10**9 for start in starts}
 
 
-def test_each_file_that_nobody_understands_is_named(braid, sink, tmp_path):
+def test_each_unreadable_file_is_logged(braid, sink, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     names = [f"{i}.txt" for i in range(5)]
@@ -248,7 +249,7 @@ def test_each_file_that_nobody_understands_is_named(braid, sink, tmp_path):
     server.stop()
 
 
-def test_an_upload_that_nobody_understands(braid, sink):
+def test_an_unreadable_upload_is_rejected(braid, sink):
     server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
     answer = clients.http(server.address("http", "receiver/pprof"), "/v1/profiles/upload?name=shop",
                           unknown_recording(), None)
@@ -279,8 +280,9 @@ work(Date.now() + 500);
 """
 
 
-def test_what_node_writes(braid, sink, tmp_path):
-    """node --cpu-prof: a sample for each of its own, at its distance to the last, weighing until the next."""
+def test_cpuprofile_of_node(braid, sink, tmp_path):
+    """node --cpu-prof: one sample for each of Node's, whose time is a delta and whose value is the
+    interval until the next."""
     (tmp_path / "burn.js").write_text(BURN)
     subprocess.run(["node", "--cpu-prof", "--cpu-prof-name=x.cpuprofile", "burn.js"], cwd=tmp_path, check=True,
                    timeout=DEADLINE_S)
@@ -304,7 +306,8 @@ def test_what_node_writes(braid, sink, tmp_path):
 
 
 def firefox_frames(thread):
-    """Of each stack, leaf first: (name, library, address); a name or an address."""
+    """Returns, for each stack, leaf first, (name, library, address); a frame has a name or an
+    address."""
     stacks, frames, funcs = thread["stackTable"], thread["frameTable"], thread["funcTable"]
     strings, resources, made = thread["stringArray"], thread["resourceTable"], []
     for prefix, frame in zip(stacks["prefix"], stacks["frame"]):
@@ -316,8 +319,9 @@ def firefox_frames(thread):
     return made
 
 
-def test_what_samply_writes(braid, sink, tmp_path):
-    """Each sample is the sampling interval of wall time, and the CPU time that the file says; by content, from both."""
+def test_profile_of_samply(braid, sink, tmp_path):
+    """Each sample has the sampling interval as wall time, and the CPU time in the file. The format
+    is detected by content, for files and uploads."""
     data = (TESTS / "corpus" / "gecko" / "samply.json").read_bytes()
     server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"},
                                  "file": {"path": str(tmp_path), "poll_interval": "50ms", "after": "delete"}}))
@@ -352,7 +356,7 @@ def test_what_samply_writes(braid, sink, tmp_path):
         assert len(found) == len(want)
         for ours, his in zip(found, sorted(want, key=repr)):
             assert ours[:2] == his[:2] and ours[3] == his[3]
-            assert abs(ours[2] - his[2] * 1000) <= 2000 and abs(ours[4] - his[4]) <= 1  # his are doubles
+            assert abs(ours[2] - his[2] * 1000) <= 2000 and abs(ours[4] - his[4]) <= 1  # the file's numbers are doubles
 
 
 # --- Datadog's profilers
@@ -363,7 +367,7 @@ EVENT = {"version": "4", "family": "python", "attachments": ["profile.pprof"],
 
 
 def datadog_pprof():
-    """A sample in a span, whose id is over 2^63, of the thread's CPU time; one of memory; one of nothing."""
+    """Three samples: CPU time in a span whose id is over 2^63; memory; only zeros."""
     profile = pprof.Profile(time_nanos=START_NS, duration_nanos=10**9, period=1)
     strings = ["", "cpu-time", "nanoseconds", "cpu-samples", "count", "alloc-space", "bytes", "gpu-time", "main",
                "span id", "local root span id", "thread name", "MainThread", "12"]
@@ -411,7 +415,7 @@ def test_datadog(braid, sink, pack):
     ({"event": b"{}", "profile.pprof": b"\4\"M\x18lz4"}, "file profile.pprof: neither a pprof nor a JFR recording"),
     ({"event": b"{}", "profile.pprof": b"\x28\xb5\x2f\xfd"}, "file profile.pprof: "),
 ])
-def test_datadog_refused(braid, sink, fields, why):
+def test_invalid_datadog_requests_are_rejected(braid, sink, fields, why):
     kind, body = ingest.form(**fields)
     server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
     answer = ingest.http1(server.address("http", "receiver/pprof"), DATADOG, body, {"content-type": kind})
@@ -420,7 +424,7 @@ def test_datadog_refused(braid, sink, fields, why):
 
 
 def test_files_of_gos_runtime(braid, sink):
-    """Its totals are marked, what is in use or was sampled is not."""
+    """Cumulative types are marked; those of memory in use and of sampling are not."""
     server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
     address = server.address("http", "receiver/pprof")
     for name in ("allocs", "block", "cpu", "goroutine", "heap", "mutex", "threadcreate"):
@@ -437,7 +441,7 @@ def test_files_of_gos_runtime(braid, sink):
 
 
 def test_the_example(braid, sink, program, tmp_path):
-    """config/examples/scrape.yaml, with nothing changed but hosts, ports and its folder."""
+    """config/examples/scrape.yaml, with only hosts, ports and its directory changed."""
     (tmp_path / "profiles").mkdir()
     text = re.sub(r"\blocalhost:\d+$", "127.0.0.1:0", EXAMPLE.read_text(), flags=re.M)
     for old, new in (("127.0.0.1:6060", program), ("/var/lib/braid/profiles", str(tmp_path / "profiles")),

@@ -1,4 +1,5 @@
-"""braid print-config --defaults shows what holds in this config: every key of what is in use, with its value."""
+"""braid print-config --defaults shows the effective config: every key of the components in use,
+with its value."""
 import json
 import os
 import pathlib
@@ -12,8 +13,8 @@ DEADLINE_S = 60
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "config" / "examples").glob("*.yaml"))
 ENV = {"TOKEN": "s3cret", "BACKEND_TOKEN": "s3cret", "BRAID_CONTROL_TOKEN": "0123456789abcdef"}
-# Values that follow from others, by the README of the component.
-DERIVED = {"processors::redaction::allow_all_keys": True}  # neither this nor allowed_keys is there
+# Values that depend on others, as documented in the README of the component.
+DERIVED = {"processors::redaction::allow_all_keys": True}  # neither this nor allowed_keys is set
 SECTIONS = {"receivers": "receiver", "processors": "processor", "exporters": "exporter", "extensions": "extension"}
 
 
@@ -33,7 +34,8 @@ def tables():
 
 
 def check(options, shown, given, path, named=()):
-    """`shown` has every key of the table: the file's value where it has one, the table's default elsewhere."""
+    """`shown` has every key of the table: with the file's value if it has one, else with the
+    table's default."""
     names = set()
     given = given if isinstance(given, dict) else {}
     for option in options:
@@ -57,7 +59,7 @@ def check(options, shown, given, path, named=()):
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_every_key_of_what_is_in_use(file, tables):
+def test_every_key_of_the_used_components_is_shown(file, tables):
     merged = yaml.safe_load(run("print-config", "--config", file).stdout)
     shown = yaml.safe_load(run("print-config", "--defaults", "--config", file).stdout)
     for section, kind in SECTIONS.items():
@@ -73,14 +75,15 @@ def test_every_key_of_what_is_in_use(file, tables):
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_it_reads_as_the_same(file, tmp_path):
+def test_output_is_an_equivalent_config(file, tmp_path):
     once = run("print-config", "--defaults", "--config", file).stdout
     (tmp_path / "shown.yaml").write_text(once.replace('token: "[REDACTED]"', "token: " + 16 * "x"))
     assert run("print-config", "--defaults", "--config", tmp_path / "shown.yaml").stdout == once
 
 
-def test_what_was_set_anywhere_holds(tmp_path):
-    """From a second file, from --set, from the environment, by another spelling, and by a component's own default."""
+def test_every_source_of_settings_is_shown(tmp_path):
+    """Set in a second file, with --set, by the environment, with another spelling, and by a
+    component's default."""
     (tmp_path / "a.yaml").write_text("""
 receivers: {otlp_grpc: , otlp: {protocols: {grpc: {endpoint: "localhost:1"}}}}
 processors: {batch: {timeout: 90s}, batch/unused: }
@@ -110,7 +113,7 @@ def test_a_collectors_config(tmp_path):
     assert shown["exporters"]["otlphttp"]["headers"] == {"Authorization": "[REDACTED]"}
 
 
-def test_a_wrong_config_is_not_shown(tmp_path):
+def test_an_invalid_config_is_not_printed(tmp_path):
     (tmp_path / "a.yaml").write_text("receivers: {otlp: {protocol: }}")
     done = run("print-config", "--defaults", "--config", tmp_path / "a.yaml", code=1)
     assert done.stdout == "" and 'did you mean "protocols"?' in done.stderr

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GET /api/braid/privacy: what of the stored data may be private, and what was redacted on the way, by which rule."""
+"""GET /api/braid/privacy lists stored data that may be private, and redacted data with the rule
+that applied."""
 
 import json
 import urllib.request
@@ -15,7 +16,7 @@ MAIL = "anna.berg@example.com"
 CARD = "4111111111111111"
 
 
-def ask(running, path):
+def fetch(running, path):
     url = f"http://{running.address('http', node='extension/query')}/api/braid/{path}"
     with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
         return json.load(answer)
@@ -41,19 +42,19 @@ def private_spans():
 def send(running, spans, samples):
     for signal, request in ((TRACES, spans), (PROFILES, samples)):
         grpc(running.grpc, signal, request.SerializeToString()).expect_ok()
-    until(lambda: ask(running, "status")["store"]["samples"] >= sum(shop.COUNTS.values()))
+    until(lambda: fetch(running, "status")["store"]["samples"] >= sum(shop.COUNTS.values()))
 
 
 def found(answer):
     return {(each["place"], each["key"], each["kind"]): each for each in answer["found"]}
 
 
-def test_what_may_be_private_is_found_and_is_not_shown(braid, tmp_path):
+def test_private_data_is_found_and_not_shown(braid, tmp_path):
     running = start(braid, tmp_path)
     samples = shop.Profiles().add("shop", "main;mail_to_anna@example.com", 15, shop.TRACE, shop.SPAN["checkout"])
     samples.add(f"box of {MAIL}", "main", 1)
     send(running, private_spans(), samples.request)
-    answer = ask(running, "privacy" + RANGE)
+    answer = fetch(running, "privacy" + RANGE)
     rows = found(answer)
     assert {key: row["count"] for key, row in rows.items()} == {
         ("span", "user.id", "person, by its key"): 1,
@@ -76,11 +77,12 @@ def test_what_may_be_private_is_found_and_is_not_shown(braid, tmp_path):
     assert answer["cut"] is None
 
 
-def test_what_is_suggested_takes_it_out(braid, tmp_path):
-    """The options that come with the kinds, in a redaction before the store, leave nothing to be found."""
+def test_suggested_options_remove_private_data(braid, tmp_path):
+    """With the suggested options in a redaction before the store, no private data is found any
+    more."""
     running = start(braid, tmp_path / "first")
     send(running, private_spans(), shop.samples())
-    answer = ask(running, "privacy" + RANGE)
+    answer = fetch(running, "privacy" + RANGE)
     named = {each["kind"] for each in answer["found"]}
     config = {}
     for kind in answer["kinds"]:
@@ -90,10 +92,10 @@ def test_what_is_suggested_takes_it_out(braid, tmp_path):
     redacted = start(braid, tmp_path / "second", config)
     send(redacted, private_spans(), shop.samples())
     assert len(answer["found"]) == 6
-    assert ask(redacted, "privacy" + RANGE)["found"] == []
+    assert fetch(redacted, "privacy" + RANGE)["found"] == []
 
 
-def test_what_was_masked_is_told_with_its_rule(braid, tmp_path):
+def test_masked_data_is_reported_with_its_rule(braid, tmp_path):
     running = start(braid, tmp_path, {
         "blocked_values": ["4[0-9]{15}", "[a-z.]+@example"], "function_names": {"words": ["checkout", "price"]},
         "file_paths": {"patterns": ["^sho"]}, "span_names": {"words": ["reserve"]}, "blocked_key_patterns": ["^user[.]"],
@@ -104,7 +106,7 @@ def test_what_was_masked_is_told_with_its_rule(braid, tmp_path):
     send(running, spans, samples.request)
     again = private_spans()
     grpc(running.grpc, TRACES, again.SerializeToString()).expect_ok()
-    answer = ask(running, "privacy" + RANGE)
+    answer = fetch(running, "privacy" + RANGE)
     assert answer["processors"] == ["redaction"]
     rows = {(row["place"], row["key"], row["rule"], row["became"]): row["count"] for row in answer["masked"]}
     mask = "[REDACTED]"
@@ -124,11 +126,11 @@ def test_what_was_masked_is_told_with_its_rule(braid, tmp_path):
         assert private not in json.dumps([row["became"] for row in answer["masked"]])
 
 
-def test_what_is_not_allowed_is_told_as_gone(braid, tmp_path):
+def test_removed_keys_are_reported(braid, tmp_path):
     running = start(braid, tmp_path, {"allowed_keys": ["service.name", "step"]})
     grpc(running.grpc, TRACES, private_spans().SerializeToString()).expect_ok()
-    until(lambda: ask(running, "status")["store"]["spans"] == 4)
-    rows = {(row["place"], row["key"], row["rule"], row["became"], row["count"]) for row in ask(running, "privacy" + RANGE)["masked"]}
+    until(lambda: fetch(running, "status")["store"]["spans"] == 4)
+    rows = {(row["place"], row["key"], row["rule"], row["became"], row["count"]) for row in fetch(running, "privacy" + RANGE)["masked"]}
     assert rows == {("span", key, "allowed_keys", "", 1) for key in ("user.id", "password", "note", "order.items", "payment")} | {
         ("resource", "host.folder", "allowed_keys", "", 1), ("event", "exception.message", "allowed_keys", "", 1)}
 
@@ -140,7 +142,7 @@ def test_the_table_is_bounded(braid, tmp_path):
     for number in range(1200):
         span.attributes.append(otlp.attribute(f"secret {number} {'x' * 300}", "y"))
     grpc(running.grpc, TRACES, request.SerializeToString()).expect_ok()
-    until(lambda: ask(running, "status")["store"]["spans"] == 4)
-    answer = ask(running, "privacy" + RANGE)
+    until(lambda: fetch(running, "status")["store"]["spans"] == 4)
+    answer = fetch(running, "privacy" + RANGE)
     assert len(answer["masked"]) == 1000 and answer["masked_left_out"] == 200
     assert all(len(row["key"]) == 200 for row in answer["masked"])

@@ -14,14 +14,14 @@ each_signal = pytest.mark.parametrize("signal", SIGNALS, ids=str)
 
 @pytest.fixture
 def through(braid, sink):
-    """through(processors) starts Braid with them in front of the sink; every worker has batches of
-    its own, so that there is one."""
+    """through(processors) starts Braid with them in front of the sink. It has one worker, since
+    each worker makes separate batches."""
     return lambda **processors: braid(
         pipelines(exporter("grpc", sink), processors=processors, workers=1))
 
 
 def send_apart(server, signal, n_requests, **more):
-    """One item in each request, all different; returns the requests."""
+    """Sends one record in each request, all different; returns the requests."""
     requests = [otlp.request_of(signal, 1, first=n + 1, **more) for n in range(n_requests)]
     for request in requests:
         clients.grpc(server.grpc, signal, request.SerializeToString()).expect_ok()
@@ -38,7 +38,7 @@ def test_batch_waits_for_its_size(through, sink, signal):
 
 
 @each_signal
-def test_batch_sends_what_it_has_when_time_is_up(through, sink, signal):
+def test_batch_sends_a_partial_batch_after_its_timeout(through, sink, signal):
     server = through(batch={"timeout": "50ms", "send_batch_size": 1000})
     requests = send_apart(server, signal, 10)
     sink.wait(signal, 10)
@@ -47,7 +47,7 @@ def test_batch_sends_what_it_has_when_time_is_up(through, sink, signal):
 
 @each_signal
 @pytest.mark.parametrize("n_items", [7, 100, 1001])
-def test_batch_never_passes_its_maximum(through, sink, signal, n_items):
+def test_batch_never_exceeds_its_maximum(through, sink, signal, n_items):
     server = through(batch={"timeout": "50ms", "send_batch_size": 10, "send_batch_max_size": 10})
     request = otlp.request_of(signal, n_items)
     clients.grpc(server.grpc, signal, request.SerializeToString()).expect_ok()
@@ -57,7 +57,7 @@ def test_batch_never_passes_its_maximum(through, sink, signal, n_items):
 
 
 def test_batched_profiles_share_one_dictionary(through, sink):
-    """100 requests name the same functions: each name is there once."""
+    """100 requests contain the same functions: each name is in the output once."""
     server = through(batch={"timeout": "1h", "send_batch_size": 100})
     send_apart(server, otlp.PROFILES, 100)
     sink.wait(otlp.PROFILES, 100)
@@ -80,7 +80,7 @@ def test_resource(through, sink, signal):
 
 
 @each_signal
-def test_resource_leaves_the_items_alone(through, sink, signal):
+def test_resource_does_not_change_the_records(through, sink, signal):
     server = through(resource={"attributes": [{"key": "x", "value": "y", "action": "insert"}]})
     [request] = send_apart(server, signal, 1)
     sink.wait(signal, 1)
@@ -92,7 +92,7 @@ def test_resource_leaves_the_items_alone(through, sink, signal):
 
 
 def check_same(signal, calls, requests):
-    """The calls hold the items of the requests, whatever way they were put together."""
+    """The calls contain the records of the requests, however they were merged."""
     arrived = [call.message for call in calls]
     if signal is otlp.PROFILES:
         assert profile_view.samples(*arrived) == profile_view.samples(*requests)

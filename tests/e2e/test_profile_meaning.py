@@ -25,7 +25,7 @@ def storing(braid, tmp_path):
                            extensions={"query": {"endpoint": "127.0.0.1:0"}}))
 
 
-def ask(server, path, **params):
+def fetch(server, path, **params):
     query = "&".join(f"{key}={value}" for key, value in params.items())
     answer = clients.http(server.address("http", "extension/query"), f"/api/braid/{path}?{query}", None, None, method="GET")
     assert answer.code == 200, answer.body
@@ -34,7 +34,7 @@ def ask(server, path, **params):
 
 @pytest.mark.parametrize("unit", [1000, 1_000_000, 1_000_000_000], ids=["microseconds", "milliseconds", "seconds"])
 def test_times_in_another_unit(braid, sink, unit):
-    """They are of now, counted, and the log says so once."""
+    """The times are converted to the present, and counted; the log reports it once."""
     server = braid(pipelines({"otlp": {"endpoint": sink.grpc, "tls": {"insecure": True}}}))
     now = time.time_ns() // 1_000_000_000
     for n in range(2):
@@ -54,7 +54,7 @@ def test_times_in_another_unit(braid, sink, unit):
 
 
 def test_a_profile_without_a_time(braid, sink):
-    """It is dated to its arrival, and so is visible."""
+    """It gets the time of its arrival, and so is visible."""
     server = braid(pipelines({"otlp": {"endpoint": sink.grpc, "tls": {"insecure": True}}}))
     made, before = shop.Profiles().add("shop", "main;work", 1), time.time_ns()
     profile = made.request.resource_profiles[0].scope_profiles[0].profiles[0]
@@ -71,23 +71,23 @@ def test_counts_of_async_profiler(storing):
     clients.http(storing.http, PROFILES.path, (DATA / "itimer.otlp").read_bytes(), "application/x-protobuf").expect_ok()
 
     def service():
-        found = ask(storing, "services", start=0, end=4102444800000)["services"]
+        found = fetch(storing, "services", start=0, end=4102444800000)["services"]
         return next((each for each in found if each["name"] == "javasvc"), None)
     assert until(service)["profile_types"] == [CPU]
-    profile = ask(storing, "profile", query='%7Bservice_name%3D%22javasvc%22%7D', type=CPU, start=0, end=4102444800000)
+    profile = fetch(storing, "profile", query='%7Bservice_name%3D%22javasvc%22%7D', type=CPU, start=0, end=4102444800000)
     assert profile["flamebearer"]["numTicks"] == 3_030_000_000
 
 
 def test_a_sample_of_several_spans(storing):
-    """It is nobody's, and join health says why."""
+    """It is not attributed to any span, and join health gives the reason."""
     clients.grpc(storing.grpc, TRACES, shop.spans().SerializeToString()).expect_ok()
     made = shop.Profiles().add("shop", "main;work", 4)
     for name in ("checkout", "price"):
         made.label("span_id", SPAN[name].hex())
         made.label("trace_id", TRACE.hex())
     clients.grpc(storing.grpc, PROFILES, made.request.SerializeToString()).expect_ok()
-    until(lambda: ask(storing, "status")["store"]["samples"] >= 4, "the samples")
-    health = {each["name"]: each for each in ask(storing, "join", **RANGE)["services"]}["shop"]
+    until(lambda: fetch(storing, "status")["store"]["samples"] >= 4, "the samples")
+    health = {each["name"]: each for each in fetch(storing, "join", **RANGE)["services"]}["shop"]
     assert (health["samples"], health["samples_with_span"], health["samples_ambiguous"]) == (4, 0, 4)
     assert health["hint"].startswith("100 % of the samples name several spans at once")
     metrics = storing.metrics()
@@ -96,7 +96,8 @@ def test_a_sample_of_several_spans(storing):
 
 
 def test_a_client_of_the_other_protocol(braid, sink):
-    """SDKs differ in their default protocol: the answer and the log name the right port, either way."""
+    """SDKs differ in their default protocol: the answer and the log name the right port, in both
+    directions."""
     server = braid(pipelines({"otlp": {"endpoint": sink.grpc, "tls": {"insecure": True}}}))
     answer = clients.http(server.grpc, TRACES.path, b"", "application/x-protobuf")
     assert answer.code == 415 and b"send OTLP over HTTP to 127.0.0.1:" in answer.body

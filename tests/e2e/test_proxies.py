@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests through an HTTP proxy: of the environment, and of proxy_url. The proxy of the tests brings everything to one
-address, so that the servers can have names that exist nowhere: a client that reached them by itself would fail."""
+"""Requests through an HTTP proxy set by the environment or by proxy_url. The test proxy forwards
+everything to one address, and the servers have names that do not exist: a client that bypassed
+the proxy would fail."""
 
 import base64
 import re
@@ -17,13 +18,13 @@ from braid import BINARY, DEADLINE_S, pipelines, until
 from otlp import PROFILES, TRACES
 from scraped import OFF, config, of_type, target
 
-USER = "user:p%40ss@"  # and what becomes of it
+USER = "user:p%40ss@"  # the Authorization header for it
 BASIC = "Basic " + base64.b64encode(b"user:p@ss").decode()
 
 
 @pytest.fixture
 def new_proxy():
-    """new_proxy(target, **options) makes a proxy that dies with the test."""
+    """new_proxy(target, **options) makes a proxy that ends with the test."""
     made = []
 
     def make(*args, **options):
@@ -35,7 +36,7 @@ def new_proxy():
 
 
 def environment(**variables):
-    """Without those that the tests run with."""
+    """Returns the environment with its proxy variables replaced by these."""
     names = ("http_proxy", "https_proxy", "no_proxy")
     return {**{name: "" for name in names}, **{name.upper(): "" for name in names}, **variables}
 
@@ -80,13 +81,13 @@ def test_https_goes_through_a_tunnel(braid, new_sink, new_proxy, tmp_path, varia
     send(server).expect_ok()
     send(server).expect_ok()
     assert sink.of(TRACES)[0].headers["host"] == "tempo.test:443"
-    assert [each.line for each in proxy.passed] == ["CONNECT tempo.test:443 HTTP/1.1"]  # one connection, kept
+    assert [each.line for each in proxy.passed] == ["CONNECT tempo.test:443 HTTP/1.1"]  # one connection, reused
     assert proxy.passed[0].headers == {"host": "tempo.test:443", "proxy-authorization": BASIC}
 
 
 @pytest.mark.parametrize("balancer", ["round_robin", "pick_first"])
 def test_grpc_goes_through_a_tunnel(braid, sink, new_proxy, balancer):
-    """Also without TLS, through the proxy of https: as grpc-go."""
+    """Also without TLS, through the proxy for https: as grpc-go does."""
     proxy = new_proxy(sink.grpc)
     server = braid(pipelines({"otlp": at_once(endpoint="tempo.test:4317", tls={"insecure": True}, balancer_name=balancer)},
                              signals=["traces"]),
@@ -97,8 +98,8 @@ def test_grpc_goes_through_a_tunnel(braid, sink, new_proxy, balancer):
     assert [each.line for each in proxy.passed] == ["CONNECT tempo.test:4317 HTTP/1.1"]
 
 
-def test_a_server_that_speaks_first_is_heard(braid, sink, new_proxy):
-    """HTTP/2 servers may send SETTINGS at once: together with the proxy's answer."""
+def test_a_server_that_sends_first_is_read(braid, sink, new_proxy):
+    """HTTP/2 servers may send SETTINGS at once, together with the proxy's answer."""
     proxy = new_proxy(sink.grpc)
     proxy.late = True
     server = braid(pipelines({"otlp": at_once(endpoint="tempo.test:4317", tls={"insecure": True})}, signals=["traces"]),
@@ -128,7 +129,7 @@ def test_proxy_url_has_no_exceptions(braid, sink, new_proxy):
 
 @pytest.mark.parametrize("status, words", [("407 Proxy Authentication Required", "user:password@"),
                                            ("403 Forbidden", ""), ("502 Bad Gateway", "")])
-def test_a_refusal_is_explained(braid, sink, new_proxy, status, words):
+def test_a_rejection_is_logged_with_its_reason(braid, sink, new_proxy, status, words):
     code = status[:3]
     proxy = new_proxy(sink.http, refuse=status)
     env = environment(HTTP_PROXY=proxy.address, HTTPS_PROXY=f"http://secret:secret@{proxy.address}")
@@ -144,8 +145,8 @@ def test_a_refusal_is_explained(braid, sink, new_proxy, status, words):
     assert "secret" not in server.log()
 
 
-def test_what_is_no_proxy_is_named(braid, sink):
-    """A server that speaks something else, and one that is not there."""
+def test_a_server_that_is_not_a_proxy_is_logged(braid, sink):
+    """A server with another protocol, and an unavailable one."""
     env = environment(HTTPS_PROXY=sink.grpc)
     server = braid(pipelines({"otlp": {"endpoint": "tempo.test:4317"}}, signals=["traces"]), env=env)
     send(server).expect_ok()
@@ -158,7 +159,7 @@ def test_what_is_no_proxy_is_named(braid, sink):
     server.kill()
 
 
-def test_a_redirect_goes_through_it_too(braid, sink, new_proxy):
+def test_a_redirect_goes_through_the_proxy(braid, sink, new_proxy):
     end = hops.Answering(hops.redirect(308, "http://moved.test/v1/traces"))
     try:
         first = new_proxy(end.address)
@@ -223,7 +224,7 @@ def test_queries(new_proxy):
     ("http://proxy/path", "must be http://[user:password@]host[:port]"),
     ("https://user:secret@proxy", "https:// proxies are not supported"),
     ("socks5://proxy:1080", "socks5:// proxies are not supported")])
-def test_a_wrong_proxy_url_is_an_error_with_its_place(tmp_path, url, words):
+def test_an_invalid_proxy_url_is_an_error_with_its_place(tmp_path, url, words):
     path = tmp_path / "config.yaml"
     path.write_text(f"""receivers: {{otlp: {{protocols: {{http: {{}}}}}}}}
 exporters:

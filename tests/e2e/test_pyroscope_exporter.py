@@ -23,7 +23,7 @@ DATA = pathlib.Path(__file__).parents[1] / "data"
 
 
 class Request:
-    """A profiles request under construction, with the dictionary's indices looked up."""
+    """Builds a profiles request and its dictionary's indices."""
 
     def __init__(self):
         self.message = PROFILES.request()
@@ -80,7 +80,7 @@ CPU = ("cpu", "nanoseconds")
 
 
 def cpu_request(n=1, service="shop", at=None, resource=None, **sample):
-    """n CPU profiles of a sample each, in a resource of their own; sample i has the value i + 1."""
+    """n CPU profiles of one sample each, in separate resources; sample i has the value i + 1."""
     request = Request()
     stack = request.stack(["leaf", "root"])
     for i in range(n):
@@ -111,14 +111,14 @@ def send(server, request, headers=None):
 
 
 def of_service(stored, name="service_name"):
-    """{service: sum of values}"""
+    """Returns {service: sum of values}."""
     sums = collections.Counter()
     for key, value in stored.items():
         sums[dict(key.labels)[name]] += value
     return dict(sums)
 
 
-def test_cpu_comes_as_its_sdk_would_push_it(through, pyroscope):
+def test_cpu_profile_equals_an_sdks_push(through, pyroscope):
     request = cpu_request()
     send(through(), request)
     [push] = pyroscope.wait(1)
@@ -129,8 +129,8 @@ def test_cpu_comes_as_its_sdk_would_push_it(through, pyroscope):
 
 
 def host_request(processes, at):
-    """What a profiler of a whole host sends: a Resource for each process, all of one time, whose samples have
-    time stamps only. Process i has i + 1 of them, at 19 Hz."""
+    """A request as a profiler of a whole host sends it: a Resource for each process, all of one
+    time, whose samples have only time stamps. Process i has i + 1 of them, at 19 Hz."""
     request = Request()
     for i, name in enumerate(processes):
         scope = request.scope({"container.id": f"c{i}", "process.pid": 100 + i,
@@ -145,9 +145,9 @@ def host_request(processes, at):
 PERIOD = 52_631_578
 
 
-def test_processes_of_a_host_are_told_apart(through, pyroscope):
-    """Their series are equal, and Pyroscope keeps one profile of a series and time; what a client sends again
-    is still kept once."""
+def test_processes_of_a_host_stay_distinct(through, pyroscope):
+    """Their series would be equal, and Pyroscope keeps only one profile of a series and time. A
+    request sent again by a client is still stored once."""
     request = host_request(["java", "java", "postgres", None, "java"], NOW())
     server = through()
     for _ in range(2):
@@ -163,7 +163,7 @@ def test_processes_of_a_host_are_told_apart(through, pyroscope):
 
 
 def recorded(tables, resource, sample, period):
-    """What one sample of a profiler that counts by time stamps is: (service, stack) and its CPU time."""
+    """Returns (service, stack) and CPU time of one sample of a profiler that counts by time stamps."""
     texts = tables.string_table
     name = {each.key: each.value.string_value for each in resource.attributes}.get("process.executable.name")
     stack = []
@@ -177,7 +177,8 @@ def recorded(tables, resource, sample, period):
 
 
 def just_now(body):
-    """The same bytes with times of now, which have eight bytes each: Pyroscope takes none that are older than an hour."""
+    """Returns the same bytes with current times, which have eight bytes each: Pyroscope rejects any
+    older than an hour."""
     profiles = [profile for resource in PROFILES.request().FromString(body).resource_profiles
                 for scope in resource.scope_profiles for profile in scope.profiles]
     times = {profile.time_unix_nano for profile in profiles} | {
@@ -187,8 +188,9 @@ def just_now(body):
     return re.sub(b"|".join(map(re.escape, moved)), lambda found: moved[found[0]], body)
 
 
-def test_what_a_profiler_of_a_host_sent(through, pyroscope):
-    """Bytes of the real one: every process, function and address has the time that it had there."""
+def test_recording_of_a_host_profiler(through, pyroscope):
+    """Input recorded from the real profiler: every process, function and address has its recorded
+    CPU time."""
     wanted, n_profiles = collections.Counter(), 0
     server = through()
     for path in sorted((DATA / "ebpf").glob("*.pb.gz")):
@@ -213,7 +215,7 @@ def test_what_a_profiler_of_a_host_sent(through, pyroscope):
 
 
 def test_counted_cpu_samples_become_cpu_time(through, pyroscope):
-    """A profiler that counts: 3 by value, 2 by time stamps, at 20 ms each."""
+    """A profiler that counts: 3 samples by value, 2 by time stamps, at 20 ms each."""
     request = Request()
     profile = request.profile(request.scope({"service.name": "shop"}), ("samples", "count"), CPU,
                               20_000_000)
@@ -241,8 +243,8 @@ HEAP = [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", 
 
 
 def heap_request(shift=0):
-    """A heap profile of Go as a Pyroscope client pushed it: three samples of four types. shift: the
-    second type's samples begin with another stack."""
+    """A heap profile of Go as a Pyroscope client pushed it: three samples of four types. With
+    `shift` the second type's samples begin with another stack."""
     request = Request()
     scope = request.scope({"service.name": "shop", "region": "eu", "__session_id__": "a1"},
                           {"pyroscope.name": "memory", "pprof.scope.sample_type_order": [0, 1, 2, 3],
@@ -266,7 +268,7 @@ def heap_multiset():
         for t, (kind, unit) in enumerate(HEAP) for i, name in enumerate("abc"))
 
 
-def test_types_of_one_pprof_go_back_into_one(through, pyroscope):
+def test_types_of_one_pprof_are_pushed_as_one(through, pyroscope):
     send(through(), heap_request())
     [push] = pyroscope.wait(1)
     assert pprof.types(push.profile) == (HEAP, ("space", "bytes"), 524288, "inuse_space")
@@ -275,7 +277,7 @@ def test_types_of_one_pprof_go_back_into_one(through, pyroscope):
                            "__session_id__": "a1"}
 
 
-def test_types_that_do_not_line_up_stay_apart(through, pyroscope):
+def test_types_with_different_samples_are_pushed_separately(through, pyroscope):
     send(through(), heap_request(shift=1))
     pushes = pyroscope.wait(3)
     assert sorted(pprof.types(push.profile)[0] for push in pushes) == sorted([HEAP[:1], HEAP[1:2], HEAP[2:]])
@@ -305,9 +307,10 @@ def test_links_become_labels(through, pyroscope, labels, kept):
     assert (key.span_id, key.trace_id) == (SPAN, TRACE)
 
 
-def test_no_string_is_there_twice(through, pyroscope):
-    """Pyroscope looks a name up once: a label whose key is a second string of that name is none. Here the
-    dictionary has the names of the ids, by an attribute that is left out, and twice."""
+def test_strings_are_unique(through, pyroscope):
+    """Pyroscope looks a name up once: a label whose key is a second copy of the string is not
+    found. Here the dictionary contains the names of the ids, used by an attribute that is left
+    out, and twice."""
     request = cpu_request()
     request.message.dictionary.string_table.extend(["span_id", "trace_id", "span_id"])
     [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
@@ -336,7 +339,7 @@ def test_sample_attributes_that_would_be_series_are_left_out(through, pyroscope)
     server.wait_log("thread.id")
 
 
-def test_sample_attributes_by_choice(through, pyroscope):
+def test_configured_sample_attributes(through, pyroscope):
     request = cpu_request()
     [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
     values = {"thread.id": 17, "b": True, "d": 0.5, "l": ["x", "y"], "m": {"k": [1, "z"]},
@@ -349,7 +352,7 @@ def test_sample_attributes_by_choice(through, pyroscope):
                      ("m", '{"k":[1,"z"]}'), ("raw", "AP8=")}
 
 
-def test_a_resource_of_many_attributes_keeps_the_telling_ones(through, pyroscope):
+def test_a_resource_with_many_attributes_keeps_the_important_ones(through, pyroscope):
     resource = {"host.name": "h", "k8s.pod.name": "p", "service.instance.id": "uuid",
                 "process.pid": 7, **{f"noise.{i}": "x" for i in range(60)}}
     send(through(), cpu_request(resource=resource))
@@ -358,7 +361,7 @@ def test_a_resource_of_many_attributes_keeps_the_telling_ones(through, pyroscope
                            "host.name": "h", "k8s.pod.name": "p"}
 
 
-def test_labels_by_choice_stay_within_what_pyroscope_takes(through, pyroscope):
+def test_configured_labels_stay_within_pyroscopes_limits(through, pyroscope):
     resource = {"process.pid": 7, "": "no key", "long": "é" * 2000, "one": ["x"], "two": ["x", "y"],
                 **{f"noise.{i:02}": str(i) for i in range(60)}}
     server = through(labels={"resource_attributes": ["*"], "static": {"env": "test"}})
@@ -373,8 +376,8 @@ def test_labels_by_choice_stay_within_what_pyroscope_takes(through, pyroscope):
     server.wait_log("noise[.]")
 
 
-def test_labels_of_samples_count_too(through, pyroscope):
-    """Pyroscope puts them beside those of the series, and refuses what is then over 30."""
+def test_labels_of_samples_count_towards_the_limit(through, pyroscope):
+    """Pyroscope adds them to those of the series, and rejects more than 30 in total."""
     request = cpu_request(resource={f"noise.{i:02}": str(i) for i in range(60)})
     [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
     sample.attribute_indices.extend(
@@ -382,11 +385,11 @@ def test_labels_of_samples_count_too(through, pyroscope):
     send(through(labels={"resource_attributes": ["*"], "sample_attributes": ["*"]}), request)
     pyroscope.wait(1)
     [key] = pyroscope.stored()
-    # With __name__ and __delta__, which are not kept.
+    # Includes __name__ and __delta__, which are not stored.
     assert len(key.labels) == 30 - 2 and {("a", "x"), ("b", "y")} < key.labels
 
 
-CLIENT = {"pyroscope.name": "process_cpu"}  # of the scope of what an SDK sent
+CLIENT = {"pyroscope.name": "process_cpu"}  # the scope's attributes in an SDK's request
 
 
 @pytest.mark.parametrize("labels, series, of_sample", [
@@ -395,7 +398,7 @@ CLIENT = {"pyroscope.name": "process_cpu"}  # of the scope of what an SDK sent
     ({"resource_attributes": [], "sample_attributes": []}, {}, {}),
     ({"sample_attributes": ["user"], "resource_attributes": ["service.*"]}, {"service.name": "tag"}, {"user": "x"}),
 ])
-def test_lists_hold_for_clients_too(through, pyroscope, labels, series, of_sample):
+def test_lists_also_apply_to_clients(through, pyroscope, labels, series, of_sample):
     request = Request()
     scope = request.scope({"service.name": "shop", "pyroscope.label.service.name": "tag", "env": "prod",
                            "region": "eu", "__session_id__": "7"}, CLIENT)
@@ -415,7 +418,7 @@ def test_an_empty_list_means_none(through, pyroscope):
     assert push.labels == {"__name__": "process_cpu", "service_name": "shop", "__delta__": "false"}
 
 
-def test_samples_of_the_wall_clock_are_no_cpu(through, pyroscope):
+def test_wall_clock_samples_are_not_cpu_time(through, pyroscope):
     request = Request()
     profile = request.profile(request.scope({"service.name": "shop"}), ("samples", "count"),
                               ("wall", "nanoseconds"), 10_000_000)
@@ -434,7 +437,7 @@ def test_sanitized_names(through, pyroscope):
 
 
 @pytest.mark.parametrize("age_s, reason", [(3700, "too_old"), (-700, "too_new")])
-def test_profiles_outside_the_window_are_dropped_before_they_are_sent(through, pyroscope, age_s,
+def test_profiles_outside_the_time_window_are_not_sent(through, pyroscope, age_s,
                                                                       reason):
     request = cpu_request(2)
     request.message.resource_profiles[0].scope_profiles[0].profiles[0].time_unix_nano -= age_s * 10**9
@@ -478,22 +481,23 @@ def test_profiles_are_divided_by_their_size(through, pyroscope):
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["2.x", "1.x"])
-def test_one_bad_profile_does_not_take_the_rest_along(through, pyroscope, whole):
+def test_a_bad_profile_does_not_affect_the_others(through, pyroscope, whole):
     pyroscope.refuse(lambda push: push.labels["service_name"] == "shop-5", whole=whole)
     server = through()
     send(server, cpu_request(13))
     pyroscope.wait(12)
     until(lambda: server.ledger("profiles")["dropped"] == 1, "the bad one was given up")
     assert of_service(pyroscope.stored()) == {f"shop-{i}": i + 1 for i in range(13) if i != 5}
-    assert len(pyroscope.profiles()) == 12  # none of them twice
+    assert len(pyroscope.profiles()) == 12  # no duplicates
     dropped = server.metrics()["braid_ledger_dropped"]
     assert [n for labels, n in dropped.items() if 'reason="profile_rejected"' in labels] == [1]
     assert server.ledger("profiles")["sent"] == 12
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_neighbours_of_a_refused_profile_are_stored_once(through, pyroscope, status):
-    """The answer does not say which of several profiles it is about, so each has a request of its own."""
+def test_profiles_beside_a_refused_one_are_stored_once(through, pyroscope, status):
+    """The answer does not identify the profile, so each of several profiles is sent in a separate
+    request."""
     pyroscope.refuse(lambda push: push.labels["service_name"] in ("shop-1", "shop-2"), http=status, times=4,
                      message="push rate limit")
     send(through(retry_on_failure={"initial_interval": "50ms"}), cpu_request(8))
@@ -503,7 +507,7 @@ def test_neighbours_of_a_refused_profile_are_stored_once(through, pyroscope, sta
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_server_is_tried_again(through, pyroscope, status):
+def test_requests_to_a_busy_server_are_retried(through, pyroscope, status):
     pyroscope.refuse(lambda push: True, http=status, times=2, whole=True)
     send(through(retry_on_failure={"initial_interval": "50ms"}), cpu_request())
     pyroscope.wait(1)
@@ -511,7 +515,7 @@ def test_a_busy_server_is_tried_again(through, pyroscope, status):
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_what_no_retry_can_mend_is_given_up(through, pyroscope, status):
+def test_permanent_failures_are_given_up(through, pyroscope, status):
     pyroscope.refuse(lambda push: True, http=status, whole=True)
     server = through()
     send(server, cpu_request(5))
@@ -539,8 +543,9 @@ def test_tenant_of_the_client(through, pyroscope):
             for push in pyroscope.wait(2)} == {"a": "team-a", "b": "default"}
 
 
-def test_a_dead_endpoint_does_not_keep_the_others_from_theirs(braid, pyroscope):
-    """More requests than the queue has consumers; each would be tried at the dead one for five minutes."""
+def test_an_unavailable_endpoint_does_not_delay_the_others(braid, pyroscope):
+    """There are more requests than the queue has consumers; each would be retried at the
+    unavailable endpoint for five minutes."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         dead = "http://127.0.0.1:%d" % nobody.getsockname()[1]

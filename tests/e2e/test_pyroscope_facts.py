@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same profiles, asked for in the same words: what a real Pyroscope answered, and what we answer.
+"""The same queries for the same profiles: recorded answers of a real Pyroscope compared with
+Braid's.
 
-harness/pyroscope_scene.py has profiles and questions; data/pyroscope/answers.jsonl the answers of Pyroscope 2 (commit
-3fe6a45 of August 2026, one process, storage v2) to them. With PYROSCOPE=<binary> that server is started and asked instead;
-with RECORD=1 as well, its answers are written to the file. What is different is said here, and in the README of
-extensions/query."""
+harness/pyroscope_scene.py has profiles and queries; data/pyroscope/answers.jsonl the answers of
+Pyroscope 2 (commit 3fe6a45 of August 2026, one process, storage v2) to them. With
+PYROSCOPE=<binary> that server is started and queried instead; with RECORD=1 as well, its answers
+are written to the file. Known differences are listed here, and in the README of extensions/query."""
 
 import base64
 import collections
@@ -29,8 +30,8 @@ def text(value):
     return json.dumps(value, sort_keys=True)
 
 
-def ask(call, question):
-    """(status, body) of an answer; call: as peers.Peer.call."""
+def answer_of(call, question):
+    """Returns (status, body) of an answer; call: as peers.Peer.call."""
     method, asked, accept = question
     if method.startswith("/"):
         return call(f"{method}?{urllib.parse.urlencode(asked)}", accept=accept)
@@ -53,14 +54,14 @@ def real_answers(folder):
         peers.ready(server, lambda: server.call("/querier.v1.QuerierService/ProfileTypes", b"{}")[0] == 200, "Pyroscope")
         push(lambda *request: peers.ready(server, lambda: accepted(server.call(*request)), "Pyroscope's push"))
         return {text(question): [status, peers.as_json(body)]
-                for question in QUESTIONS for status, body in [ask(server.call, question)]}
+                for question in QUESTIONS for status, body in [answer_of(server.call, question)]}
     finally:
         server.stop()
 
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
-    """{question: [status, answer]} of Pyroscope."""
+    """Returns {query: [status, answer]} of Pyroscope."""
     if not peers.PYROSCOPE:
         return dict(map(json.loads, ANSWERS.read_text().splitlines()))
     found = real_answers(tmp_path_factory.mktemp("pyroscope"))
@@ -92,10 +93,10 @@ def call(tmp_path_factory):
         server.kill()
 
 
-# --- What of an answer is compared: nothing that has no order is compared in its order --------------------------------
+# --- Compared parts of an answer: unordered values are compared without their order ------------------------------------
 
 def bars(flame, step=4):
-    """{path of names: (total, self)}; of a difference with both sides."""
+    """Returns {path of names: (total, self)}; for a difference with both sides."""
     names, levels, above, found = flame.get("names", []), flame.get("levels", []), [], {}
     for level in levels:
         values = [int(value) for value in (level.get("values", []) if isinstance(level, dict) else level)]
@@ -131,7 +132,7 @@ def labels(pairs):
 
 
 def point(each):
-    """Ids of profiles are the server's own."""
+    """Ids of profiles differ between servers."""
     found = [round(each.get("value", 0), 3)]
     for exemplar in each.get("exemplars", []):
         found.append((exemplar["value"], exemplar["timestamp"], exemplar.get("spanId"), labels(exemplar.get("labels"))))
@@ -145,7 +146,7 @@ def slots(series):
 
 
 def shape(method, answer):
-    """What is compared of an answer with status 200."""
+    """Returns the compared parts of an answer with status 200."""
     if isinstance(answer, str):
         return answer
     if method in ("SelectMergeStacktraces", "SelectMergeSpanProfile") and not ("pprof" in answer or "tree" in answer):
@@ -181,7 +182,7 @@ def shape(method, answer):
 
 
 def known(question):
-    """Why the answer to a question is another one; None: it is not."""
+    """Returns the reason why Braid's answer to a query differs; None: it does not."""
     method, asked, _ = question
     if asked.get("format") in ("PROFILE_FORMAT_DOT", "dot"):
         return "drawings of Graphviz are not made"
@@ -201,10 +202,10 @@ def known(question):
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: f"{question[0]}-{QUESTIONS.index(question)}")
-def test_an_answer_is_pyroscope_s(answers, call, question):
+def test_answer_equals_pyroscopes(answers, call, question):
     method = question[0]
     status, expected = answers[text(question)]
-    got_status, body = ask(call, question)
+    got_status, body = answer_of(call, question)
     got = peers.as_json(body)
     equal = (got_status == 200) == (status == 200) and (status != 200 or shape(method, got) == shape(method, expected))
     if known(question):

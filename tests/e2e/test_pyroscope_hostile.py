@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receiver pyroscope under requests that are made to hurt: little on the wire, much in memory or time. Each has to be
-answered soon, within a bound of memory, and leave nothing behind."""
+"""Receiver pyroscope with malicious requests: small on the wire, expensive in memory or time. Each
+must be answered soon, with limited memory, and all of it must be released."""
 
 import gzip
 import socket
@@ -12,9 +12,9 @@ import clients
 from ingest import NODE, ingest_path, form, http1, make_pprof
 from pyroscope import PUSH_PATH
 
-LIMIT = 4 << 20   # of a body; the receiver's own memory is 16 MiB or four times that
-ROOM = 110 << 20  # the limit's buffers, the receiver's, and what the process has anyway
-SECONDS = 5       # also with sanitizers on a machine that is busy; without they take a tenth of one
+LIMIT = 4 << 20   # largest body in bytes; the receiver may use 16 MiB or four times that
+ROOM = 110 << 20  # the limit's buffers, the receiver's, and the memory of an idle process
+SECONDS = 5       # enough for sanitizers on a busy machine; without them it takes a tenth of a second
 
 
 def varint(number):
@@ -62,7 +62,7 @@ def nested(data, layers):
     return data
 
 
-# name: (path, content type, body, what may be answered); all go with Content-Encoding: gzip
+# name: (path, content type, body, allowed answers); all are sent with Content-Encoding: gzip
 ATTACKS = {
     "bomb": (ingest_path("a"), None, BOMB, {413}),
     "bombs in bombs": (ingest_path("a"), None, nested(BOMB, 2), {413}),
@@ -125,7 +125,7 @@ def config():
 
 
 def check_memory(running):
-    """The most that it has had. Address sanitizers reserve terabytes, and their shadows count."""
+    """Checks the peak memory. Address sanitizers reserve terabytes, including their shadow memory."""
     with open(f"/proc/{running.process.pid}/status", encoding="ascii") as file:
         sizes = {words[0]: int(words[1]) << 10 for words in map(str.split, file) if words[0] in ("VmHWM:", "VmPeak:")}
     assert sizes["VmHWM:"] < ROOM or sizes["VmPeak:"] > 1 << 40
@@ -150,8 +150,9 @@ def test_attack(braid, name):
     assert ledger["received"] == ledger["sent"]
 
 
-def test_slow_senders(braid):
-    """Sizes that are only claimed cost nothing, and who sends nothing, or a byte now and then, is closed."""
+def test_slow_senders_are_closed(braid):
+    """Announced sizes cost no memory, and connections that send nothing, or a byte now and then,
+    are closed."""
     process = braid(config())
     address = process.address("http", NODE)
     host, port = address.rsplit(":", 1)

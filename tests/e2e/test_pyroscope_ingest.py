@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receiver pyroscope: what of /ingest becomes what, line by line. Expectations come from Pyroscope's source (pkg/og,
-api/model/labelset; named where it says so) and arithmetic."""
+"""Receiver pyroscope: the conversion of /ingest requests. Expected values come from Pyroscope's
+source (pkg/og, api/model/labelset; named in the comments) and arithmetic."""
 
 import datetime
 import gzip
@@ -22,7 +22,7 @@ from ingest import (OCTETS, START_NS, STACKS, Server, check_one, config, flat, f
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 FOLDED = b"main;work 1\nmain 3\n"
-# Nodes in order of depth first: length and bytes of a name, value, number of children.
+# Nodes in depth-first order: length and bytes of a name, value, number of children.
 TREE = b"\x00\x00\x01" b"\x04main\x03\x01" b"\x04work\x01\x00"
 TRIE = b"\x00\x00\x01" b"\x04main\x03\x01" b"\x05;work\x01\x00"
 SPEEDSCOPE = json.dumps({
@@ -34,7 +34,7 @@ SPEEDSCOPE = json.dumps({
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """One process for all rows that are taken; take() is what the last one became."""
+    """One process for all accepted requests; take() returns the result of the last one."""
     folder = tmp_path_factory.mktemp("ingest")
     process = Braid(config(folder / "profiles.json"), folder / "braid")
     yield Shared(process, folder / "profiles.json")
@@ -47,7 +47,8 @@ class Shared(Server):
         self._at = 0
 
     def take(self):
-        """What came since the last time: one request, which was there before its answer."""
+        """Returns the one request received since the last call. It arrives before the answer is
+        sent."""
         with open(self._path, "rb") as file:
             file.seek(self._at)
             [line] = file.read().splitlines()
@@ -88,13 +89,13 @@ def test_format(shared, name, layers, coding):
     check_one(request, "shop")
 
 
-def test_two_members_of_gzip_are_one_body(shared):
+def test_two_gzip_members_form_one_body(shared):
     body = gzip.compress(FOLDED[:12]) + gzip.compress(FOLDED[12:])
     check_one(shared.ingest("shop", body), "shop")
 
 
-def test_the_header_lies(shared):
-    """As there, where nobody looks at it: old SDKs said gzip of what was plain."""
+def test_plain_data_declared_as_gzip_is_accepted(shared):
+    """As in Pyroscope, which ignores the header: old SDKs declared plain data as gzip."""
     check_one(shared.ingest("shop", make_pprof(), encoding="gzip", format="pprof"), "shop")
 
 
@@ -144,20 +145,20 @@ def test_sample_rate(shared, rate, period, form_of):
 
 
 def test_sample_rate_zero(shared):
-    """Put: what has no rate is not multiplied, and stays samples of count."""
+    """Put: without a rate the values are not multiplied, and stay samples of count."""
     check_one(shared.ingest("shop", FOLDED, sampleRate=0), "shop", kind=("samples", "count"),
               stacks={("work", "main"): [1], ("main", ): [3]})
 
 
 @pytest.mark.parametrize("units", ["", "samples", "bytes", "lock_nanoseconds", "no such"])
 @pytest.mark.parametrize("aggregation", ["", "sum", "average", "no such"])
-def test_units_and_aggregation_change_nothing(shared, units, aggregation):
+def test_units_and_aggregation_do_not_change_values(shared, units, aggregation):
     check_one(shared.ingest("shop", FOLDED, units=units, aggregationType=aggregation), "shop")
 
 
 @pytest.mark.parametrize("spy, file, stacks", [
     ("", "app.py", STACKS), ("gospy", "app.py", STACKS), ("nodespy", "app.py", STACKS),
-    ("pyspy", "/app.py", STACKS),  # FixFunctionNamesForScriptingLanguages: absolute paths stay away
+    ("pyspy", "/app.py", STACKS),  # FixFunctionNamesForScriptingLanguages: absolute paths are left out
     *((spy, "app.py", {("app.py work", "app.py main"): [10_000_000], ("app.py main", ): [30_000_000]})
       for spy in ("pyspy", "rbspy", "scripting")),
     ("rbspy", "/a.rb", {("/a.rb work", "/a.rb main"): [10_000_000], ("/a.rb main", ): [30_000_000]}),
@@ -170,7 +171,7 @@ def test_spy(shared, spy, file, stacks):
 
 @pytest.mark.parametrize("spy", ["dotnetspy", "unknown"])
 def test_dotnet(shared, spy):
-    """fixSampleTypes; an unknown spy is .NET's when its config says inuse-space."""
+    """fixSampleTypes; an unknown spy is .NET's when its config has inuse-space."""
     kind, body = form(profile=make_pprof(("inuse-space", "bytes"), values=((1, ), (3, ))),
                       sample_type_config=b'{"inuse-space":{"units":"bytes"}}')
     check_one(shared.ingest("shop", body, kind, spyName=spy), "shop", "memory", ("inuse_space", "bytes"),
@@ -184,7 +185,8 @@ def stamp(text):
 
 @pytest.mark.parametrize("start, end, expected", [
     *((str(START_NS)[:n], str(START_NS + 10 * 10**9)[:n], (START_NS, 10 * 10**9)) for n in (10, 13, 16, 19)),
-    (str(START_NS)[:10], str(START_NS + 10 * 10**9), (START_NS, 10 * 10**9)),  # each by its own digits
+    # each time's unit is derived from its number of digits
+    (str(START_NS)[:10], str(START_NS + 10 * 10**9), (START_NS, 10 * 10**9)),
     ("20260101", "20260102", (stamp("20260101"), 86400 * 10**9)),
     ("1767225600", "1767225590", (START_NS, 0)),  # Go's SDK when it is stopped
 ])
@@ -206,19 +208,19 @@ def test_times_from_now(shared, query, ago):
     assert abs(profile.duration_nano - ago * 10**9) < 10**9
 
 
-@pytest.mark.parametrize("said, expected", [
-    (START_NS + 5, START_NS + 5),           # the profile's own time is better
-    (0, START_NS), (START_NS // 1000, START_NS), (1, START_NS),  # fixTime: 1970 is none
+@pytest.mark.parametrize("given, expected", [
+    (START_NS + 5, START_NS + 5),           # the profile's time is preferred
+    (0, START_NS), (START_NS // 1000, START_NS), (1, START_NS),  # fixTime: times of 1970 are ignored
 ])
-def test_time_of_pprof(shared, said, expected):
-    request = shared.ingest("shop", make_pprof(time_ns=said), format="pprof", **{"from": 1767225600})
+def test_time_of_pprof(shared, given, expected):
+    request = shared.ingest("shop", make_pprof(time_ns=given), format="pprof", **{"from": 1767225600})
     profile = flat(request)[0][4]
     assert (profile.time_unix_nano, profile.duration_nano) == (expected, 10 * 10**9)
 
 
 # --- Names ---------------------------------------------------------------------------------------
 
-# name: what becomes of it with text, and with pprof where that differs
+# name: result with text, and with pprof if it differs
 NAMES = {
     "shop": {"service.name": "shop"},
     "shop{}": {"service.name": "shop"},
@@ -275,7 +277,7 @@ def test_suffix(shared, suffix, form_of):
     check_one(request, "team.shop", name, (kind, unit), STACKS if kind in ("cpu", "wall") else COUNTS)
 
 
-def test_the_suffix_stays_with_formats_that_have_types(shared):
+def test_the_suffix_is_kept_in_formats_with_types(shared):
     check_one(shared.ingest("team.shop.cpu", make_pprof(), format="pprof"), "team.shop.cpu")
 
 
@@ -305,15 +307,15 @@ def test_metric_name(shared, types, display, name):
     assert [(each[1], each[2], each[5]) for each in found] == [(name, kind, COUNTS) for kind in types]
 
 
-@pytest.mark.parametrize("said, marked", [
+@pytest.mark.parametrize("given, marked", [
     ({}, []), ({"alloc_space": {"cumulative": True}}, ["alloc_space"]),
     ({"alloc_space": {"cumulative": False}, "inuse_space": None}, []),
     ({"alloc_space": {"Cumulative": True, "units": "bytes", "aggregation": "sum", "sampled": True, "more": [1]},
       "inuse_space": {"cumulative": True}}, ["alloc_space", "inuse_space"]),
 ])
-def test_cumulative(shared, said, marked):
+def test_cumulative(shared, given, marked):
     kind, data = form(profile=make_pprof(("alloc_space", "bytes"), ("inuse_space", "bytes"), values=((1, 2), (3, 4))),
-                      sample_type_config=json.dumps(said).encode())
+                      sample_type_config=json.dumps(given).encode())
     samples = profile_view.samples(shared.ingest("shop", data, kind))
     found = {each["type"][0] for each in samples if "pprof.profile.cumulative" in each["profile"][3]}
     assert len(samples) == 4 and sorted(found) == marked
@@ -325,7 +327,7 @@ LABELS = [
     ({"span_id": SPAN, "trace_id": TRACE}, (TRACE, SPAN)), ({"span_id": SPAN}, (ZEROS, SPAN)),
     ({"profile_id": SPAN}, (ZEROS, SPAN)), ({"profile_id": SPAN, "trace_id": TRACE, "span": "GET /"}, (TRACE, SPAN)),
     ({"span_id": SPAN, "profile_id": OTHER}, (ZEROS, SPAN)), ({"span_id": SPAN.upper()}, (ZEROS, SPAN)),
-    ({"span_id": SPAN[2:], "trace_id": TRACE[1:]}, ("0" + TRACE[1:], SPAN)),  # zeros that went missing in front
+    ({"span_id": SPAN[2:], "trace_id": TRACE[1:]}, ("0" + TRACE[1:], SPAN)),  # missing leading zeros
     ({"span_id": SPAN, "trace_id": "1" + TRACE}, (ZEROS, SPAN)), ({"trace_id": TRACE}, None),
     ({"span_id": "1" + SPAN}, None), ({"span_id": "x" * 16}, None),
     ({"span_id": "0" * 16}, None),
@@ -336,7 +338,7 @@ LABELS = [
 
 @pytest.mark.parametrize("labels, link", LABELS)
 def test_labels(shared, labels, link):
-    """All labels stay, numbers with their unit; those that name a span are a link as well."""
+    """All labels are kept, numbers with their unit; those that name a span also become a link."""
     kept = {key: (value, "") if isinstance(value, str) else value for key, value in labels.items()}
     for sample in profile_view.samples(shared.ingest("shop", make_pprof(labels=labels), format="pprof")):
         assert (sample["attributes"], sample["link"]) == (kept, link)
@@ -350,7 +352,7 @@ def test_period(shared, period):
 
 @pytest.mark.parametrize("name", ["allocs", "block", "cpu", "goroutine", "heap", "mutex", "threadcreate"])
 def test_go(shared, name):
-    """Each value of Go's own files, beside an independent reader."""
+    """Each value in files of Go's runtime, compared with an independent reader."""
     raw = (DATA / "pprof" / f"{name}.pb.gz").read_bytes()
     profile = pprof.parse(raw)
     kinds, period_type, period, default = pprof.types(profile)
@@ -373,7 +375,8 @@ def test_go(shared, name):
 # --- JFR -----------------------------------------------------------------------------------------
 
 def jfr_view(request):
-    """{(name, type, unit, period type, period unit): {(stack, labels): value}}, and the resource."""
+    """Returns {(name, type, unit, period type, period unit): {(stack, labels): value}}, and the
+    resource."""
     found = {}
     for each in profile_view.samples(request):
         key = each["scope"][1]["pyroscope.name"], *each["type"], *each["period_type"]
@@ -387,7 +390,7 @@ def jfr_view(request):
 
 
 def jfr_expected(name):
-    """What Pyroscope's jfr-parser says, in the same form (tests/data/jfr/README.md)."""
+    """Returns the result of Pyroscope's jfr-parser, in the same form (tests/data/jfr/README.md)."""
     found, text = {}, gzip.decompress((DATA / "jfr" / f"{name}.expected.gz").read_bytes()).decode()
     for line in text.splitlines()[1:]:
         if line.startswith("# "):
@@ -403,7 +406,7 @@ def jfr_expected(name):
                          ids=["plain", "gzip", "gzip twice"])
 @pytest.mark.parametrize("coding", [None, "gzip", "zstd"])
 def test_jfr_form(shared, pack, coding):
-    """io.pyroscope's Java agent: service_name from its labels, the name's suffix stays."""
+    """io.pyroscope's Java agent: service_name comes from its labels, and the name's suffix is kept."""
     recording = gzip.decompress((DATA / "jfr" / "agent-itimer.jfr.gz").read_bytes())
     labels = (DATA / "jfr" / "agent-itimer.labels.pb").read_bytes()
     kind, body = form(jfr=pack(recording), labels=pack(labels))
@@ -419,7 +422,8 @@ def test_jfr_form(shared, pack, coding):
 @pytest.mark.parametrize("coding", [None, "gzip", "zstd"])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 def test_jfr_raw(shared, pack, coding):
-    """The whole body, which the real server takes plain only; without labels there are none but ids."""
+    """The recording is the whole body, which the real server accepts only uncompressed; without
+    labels only ids remain."""
     recording = pack(gzip.decompress((DATA / "jfr" / "agent-itimer.jfr.gz").read_bytes()))
     request = shared.ingest("shop", CODINGS[coding](recording), encoding=coding, format="jfr", sampleRate=100)
     found, expected = jfr_view(request), jfr_expected("agent-itimer")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles on their way to a real Pyroscope that refuses some, is away, or starts again: each is stored once, by the sums of
-its functions, before anything is compacted. PYROSCOPE=<binary> names the server (harness/peers.py); a stand-in that refuses
-in the same way is in test_pyroscope_exporter.py."""
+"""Profiles sent to a real Pyroscope that rejects some, is unavailable, or restarts. Each is stored
+once, by the sums of its functions before compaction. PYROSCOPE=<binary> names the server
+(harness/peers.py); test_pyroscope_exporter.py has a stand-in that rejects in the same way."""
 
 import collections
 import json
@@ -23,7 +23,7 @@ WAIT_S = 120
 
 
 class Server:
-    """A real Pyroscope that can be stopped and started again at its address."""
+    """A real Pyroscope that can be stopped and restarted at its address."""
 
     def __init__(self, folder, **flags):
         self.folder, self.flags, self.ports = folder, flags, peers.free_ports(4)
@@ -38,7 +38,7 @@ class Server:
         peers.ready(self.peer, lambda: self.peer.call(PUSH, body, "application/proto")[0] == 200, "Pyroscope")
 
     def functions(self):
-        """{function: value} of all that is stored of the services under test."""
+        """Returns {function: value} of all stored data of the services under test."""
         now = int(time.time() * 1000)
         status, body = self.peer.call("/querier.v1.QuerierService/SelectMergeProfile", json.dumps(
             {"profileTypeID": CPU, "labelSelector": '{service_name=~"shop.*"}', "start": now - 3_600_000,
@@ -69,7 +69,7 @@ def real(tmp_path):
 def through(braid):
     def begin(server, **options):
         return braid({"receivers": {"pyroscope": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
-                      "processors": {"batch": {"timeout": "500ms"}},  # so that many profiles leave at once
+                      "processors": {"batch": {"timeout": "500ms"}},  # so that many profiles are sent at once
                       "exporters": {"pyroscope": {"endpoint": f"http://{server.peer.address}",
                                                   "retry_on_failure": {"initial_interval": "500ms"}, **options}},
                       "service": {"pipelines": {"profiles": {"receivers": ["pyroscope"], "processors": ["batch"],
@@ -80,12 +80,12 @@ def through(braid):
 
 
 def name_of(n, k):
-    """Function k of profile n; the first 50 are in all profiles."""
+    """Returns the name of function k of profile n; the first 50 are in all profiles."""
     return f"github.com/example/shop/internal/service.(*Handler).function-{k if k < 50 else f'{n}-{k}'}-{'x' * 80}"
 
 
 def send(braid, count, n_functions=FUNCTIONS, labels=None):
-    """Pushes so many profiles, and returns what they add up to by function."""
+    """Pushes that many profiles, and returns their sums by function."""
     sums, address = collections.Counter(), braid.address("http", "receiver/pyroscope")
     for n in range(count):
         made = Made([("cpu", "nanoseconds")], ("cpu", "nanoseconds", PERIOD), int(time.time()) - n)
@@ -108,7 +108,8 @@ def delivered(braid, n_samples):
 
 
 def test_a_burst_is_stored_once(real, through):
-    """The server takes 1 MiB at once and half a MiB a second; it refuses what is over that with 429, whichever profile it is."""
+    """The server accepts 1 MiB at once and half a MiB per second, and rejects any profile above
+    that with 429."""
     server = real(distributor__ingestion_rate_limit_mb="0.5", distributor__ingestion_burst_size_mb="1")
     braid = through(server)
     sums = send(braid, PROFILES)
@@ -117,8 +118,8 @@ def test_a_burst_is_stored_once(real, through):
     assert server.functions() == sums
 
 
-def test_neighbours_of_a_bad_profile_are_stored_once(real, through):
-    """One of 40 has more labels than the server takes."""
+def test_profiles_beside_a_bad_one_are_stored_once(real, through):
+    """One of 40 profiles has more labels than the server accepts."""
     server = real()
     braid = through(server, labels={"max": 60, "sample_attributes": ["*"], "resource_attributes": ["*"]})
     many = {f"label{i}": "x" for i in range(40)}
@@ -131,7 +132,7 @@ def test_neighbours_of_a_bad_profile_are_stored_once(real, through):
 
 
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped"])
-def test_a_server_that_starts_again_has_everything_once(real, through, kill):
+def test_profiles_are_stored_once_after_a_server_restart(real, through, kill):
     server = real()
     braid = through(server)
     sums = send(braid, 10)

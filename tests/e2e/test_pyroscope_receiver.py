@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receiver pyroscope in the running service: requests as the SDKs send them, over each transport, and the
-OTLP that comes of them, read from the file exporter by the official classes."""
+"""Receiver pyroscope in the running service: requests as the SDKs send them, over each transport.
+The resulting OTLP is read from the file exporter's output by the official classes."""
 
 import base64
 import gzip
@@ -39,8 +39,9 @@ def server(braid, tmp_path):
 
 @every
 def test_python_0_8(server, send):
-    """pyroscope-io before 1.0: gzip'd pprof, and Content-Encoding says it once more. The real server puts the
-    file's name in front of a function's for spies of scripting languages, unless its path is absolute."""
+    """pyroscope-io before 1.0: a gzip'd pprof, declared again in Content-Encoding. For spies of
+    scripting languages the real server prepends the file's name to a function's, unless its path
+    is absolute."""
     path = ingest_path("shop{env=prod}", **{"from": 1767225600, "until": 1767225610},
                        format="pprof", sampleRate=100, spyName="pyspy")
     body = gzip.compress(make_pprof(time_ns=START_NS // 1000))  # its times are microseconds
@@ -64,7 +65,7 @@ def test_gzip_inside_gzip(server, send):
 
 @every
 def test_go(server, send):
-    """pyroscope-go: a form without a format; the suffix stays, the session's id too."""
+    """pyroscope-go: a form without a format; the suffix and the session's id are kept."""
     types = {"contentions": {"units": "lock_samples", "display-name": "block_count",
                              "aggregation": "sum", "cumulative": False, "sampled": False},
              "delay": {"units": "lock_nanoseconds", "display-name": "block_duration"}}
@@ -103,7 +104,7 @@ FOLDED = b"main;work 1\nmain 3\n"
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 @pytest.mark.parametrize("encoding", [None, "gzip", "zstd"])
 def test_folded(server, send, pack, encoding):
-    """py-spy's raw output and every coding of it; the real server loses what gzip'd text says."""
+    """py-spy's raw output in every compression; the real server loses the content of gzip'd text."""
     data = pack(FOLDED)
     if encoding:
         data = gzip.compress(data) if encoding == "gzip" else zstandard.compress(data)
@@ -194,8 +195,9 @@ def test_push_connect(server, send, encoding):
 
 
 @pytest.mark.parametrize("labels, marked", [({}, True), ({"__delta__": "false"}, False), ({"__delta__": "x"}, True)])
-def test_push_says_what_goes_on(server, labels, marked):
-    """Without `__delta__="false"` Pyroscope takes what Go's runtime counts for totals since the start."""
+def test_cumulative_types_of_a_push_are_marked(server, labels, marked):
+    """Pyroscope takes counts of Go's runtime for totals since the start, unless
+    `__delta__="false"` is set."""
     series = {"__name__": "memory", "service_name": "shop", **labels}
     data = [make_pprof((kind, "bytes")) for kind in ("alloc_space", "inuse_space")]
     body = push_request((series, [(each, "") for each in data])).SerializeToString()
@@ -208,9 +210,9 @@ def test_push_says_what_goes_on(server, labels, marked):
     assert found == {"alloc_space": ["pprof.profile.cumulative"] if marked else [], "inuse_space": []}
 
 
-def test_a_bad_sample_costs_itself(server):
-    """As in Pyroscope: what refers to a location that is not there, or has too few values, is left out of its
-    profile; it is counted."""
+def test_a_bad_sample_is_dropped_alone(server):
+    """As in Pyroscope: a sample that refers to a missing location, or has too few values, is left
+    out of its profile and counted."""
     profile = pprof.parse(make_pprof())
     profile.sample.add(location_id=[99], value=[1] * len(profile.sample_type))
     profile.sample.add(location_id=[0], value=[1] * len(profile.sample_type))
@@ -223,9 +225,9 @@ def test_a_bad_sample_costs_itself(server):
     server.process.wait_log("location 99 is not in the profile")
 
 
-def test_a_stray_reference_costs_its_text_alone(server):
-    """A comment that is not in the table of texts, and a function whose id comes twice: the real Pyroscope (2.x) takes both, and
-    shows the last function of an id."""
+def test_an_invalid_string_reference_loses_only_its_text(server):
+    """A comment that is missing in the string table, and two functions with one id: the real
+    Pyroscope (2.x) accepts both, and shows the last function of an id."""
     profile = pprof.parse(make_pprof())
     profile.comment.append(999)
     profile.string_table.append("other")
@@ -277,7 +279,7 @@ def test_push_grpc_web(server, send, packed):
 
 
 def split_frames(body):
-    """gRPC-Web's frames: (flags, payload)."""
+    """Returns the frames of a gRPC-Web body: (flags, payload)."""
     frames = []
     while body:
         flags, size = struct.unpack(">BI", body[:5])
@@ -309,8 +311,9 @@ def test_push_refused(server, send, series, words):
 
 
 @every
-def test_push_partly(server, send):
-    """As with the real server the good ones are kept, and the answer is an error that names the first bad one."""
+def test_push_with_an_invalid_series_keeps_the_others(server, send):
+    """As with the real server valid series are kept, and the answer is an error that names the
+    first invalid one."""
     data = push_request((LABELS, [(make_pprof(), ""), (b"no pprof", ""), (gzip.compress(make_pprof())[:-9], "")]),
                         ({"service_name": "nameless"}, [(make_pprof(), "")]),
                         ({"__name__": "memory"}, [(make_pprof(("inuse_space", "bytes")), "")])).SerializeToString()
@@ -333,7 +336,7 @@ def test_push_partly(server, send):
     assert sum(metrics["otelcol_receiver_failed_profile_samples"].values()) == 3 * 3
 
 
-def test_tenants_stay_apart(braid, tmp_path):
+def test_tenants_are_not_mixed(braid, tmp_path):
     path = tmp_path / "profiles.json"
     tree = config(path, receiver={"tenant_header": "X-Org"})
     tree["processors"] = {"batch": {"timeout": "200ms", "metadata_keys": ["x-scope-orgid"]}}
@@ -347,7 +350,7 @@ def test_tenants_stay_apart(braid, tmp_path):
     assert sorted(batches) == [["four"], ["one", "three"], ["two"]]
 
 
-# --- And on to Pyroscope -------------------------------------------------------------------------
+# --- Forwarding to Pyroscope ---------------------------------------------------------------------
 
 BLOCK = json.dumps({"contentions": {"display-name": "block_count"}, "delay": {"display-name": "block_duration"}})
 
@@ -355,10 +358,11 @@ BLOCK = json.dumps({"contentions": {"display-name": "block_count"}, "delay": {"d
 @pytest.mark.parametrize("name, types", [
     ("cpu", None), ("goroutine", None), ("heap", None), ("allocs", None), ("mutex", None), ("block", BLOCK),
     ("threadcreate", None)])
-def test_back_to_pyroscope(braid, pyroscope, name, types):
-    """Directly and through Braid the same is stored: series, names, types, stacks, values, spans."""
+def test_pushes_are_forwarded_to_pyroscope_unchanged(braid, pyroscope, name, types):
+    """Directly and through Braid the same data is stored: series, names, types, stacks, values,
+    spans."""
     profile = pprof.parse((DATA / "pprof" / f"{name}.pb.gz").read_bytes())
-    profile.time_nanos = time.time_ns()  # what is old would be refused
+    profile.time_nanos = time.time_ns()  # old times would be rejected
     fields = {"profile": gzip.compress(profile.SerializeToString())}
     kind, body = form(**fields, **({"sample_type_config": types.encode()} if types else {}))
     path = ingest_path("shop.api{env=prod,otel.scope.name=x,service.name=tag,__session_id__=7}", spyName="gospy")
@@ -409,7 +413,7 @@ def test_paths_and_methods(server, send):
 
 
 @every
-def test_a_destination_that_is_away_is_worth_another_try(braid, tmp_path, send):
+def test_an_unavailable_destination_gives_a_retryable_status(braid, tmp_path, send):
     exporters = {"otlp": {"endpoint": "127.0.0.1:1", "tls": {"insecure": True},
                           "sending_queue": {"enabled": False},
                           "retry_on_failure": {"enabled": False}}}
@@ -425,7 +429,7 @@ def test_a_destination_that_is_away_is_worth_another_try(braid, tmp_path, send):
 
 
 def test_requests_on_one_connection(server):
-    """Bad ones between good ones change nothing."""
+    """Invalid requests do not affect the valid ones between them."""
     connection = http.client.HTTPConnection(server.address, timeout=30)
     for number in range(20):
         body = FOLDED if number % 2 else b"\xff\xfe no count"
@@ -438,7 +442,7 @@ def test_requests_on_one_connection(server):
     assert names == [f"shop{number}" for number in range(1, 20, 2)]
 
 
-def test_the_account_closes(server):
+def test_ledger_balances(server):
     for body, code in ((FOLDED, 200), (b"", 200)):
         assert http1(server.address, ingest_path("shop"), body, {}).code == code
     clients.grpc(server.address, None, pushed().SerializeToString(), method=PUSH_PATH).expect_ok()

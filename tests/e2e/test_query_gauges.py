@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What values of profiles mean: gauges are averaged over time, and samples are counted by the period. What is expected
-is arithmetic."""
+"""The meaning of profile values: gauges are averaged over time, and samples are counted by the
+period. Expected values are arithmetic."""
 
 import json
 import subprocess
@@ -46,7 +46,7 @@ def heap(turn, **stacks):
     return made
 
 
-def test_memory_in_use_is_the_mean_of_a_process_and_the_sum_of_processes(asked):
+def test_gauges_are_averaged_per_process_and_summed_over_processes(asked):
     for turn in range(4):
         stacks = {"main_cache": 1000 + 4 * turn, **({"main_buffer": 8} if turn == 2 else {})}
         push(asked, heap(turn, **stacks), "memory", pod="a")
@@ -64,7 +64,7 @@ def test_memory_in_use_is_the_mean_of_a_process_and_the_sum_of_processes(asked):
     part = {"start": NOW_S + 30, "end": NOW_S + 46}
     got = asked.braid("profile", query=HEAP + "{}", **part)
     assert stacks_of(got["flamebearer"]) == {"main;cache": 1010 + 500, "main;buffer": 4}
-    # A difference has averages on both sides, and what is allocated is added up.
+    # A difference has averages on both sides; allocations are added up.
     sides = [urllib.parse.urlencode({"query": HEAP + '{pod="%s"}' % pod, **RANGE}) for pod in "ab"]
     both = asked.braid("diff", left=sides[0], right=sides[1])
     assert (both["average"], both["left"]["total"], both["right"]["total"]) == (True, 1008, 500)
@@ -76,8 +76,9 @@ def test_memory_in_use_is_the_mean_of_a_process_and_the_sum_of_processes(asked):
     assert theirs["flamegraph"]["total"] == "1000"
 
 
-def test_a_goroutine_that_was_there_once_counts_by_its_share(asked):
-    """A label of samples makes a series of its own, which is missing in most profiles of the process."""
+def test_a_goroutine_seen_once_counts_by_its_share_of_time(asked):
+    """A label of samples creates a separate series, which is missing in most profiles of the
+    process."""
     for turn in range(4):
         made = Made([("goroutine", "count")], ("goroutine", "count", 1), NOW_S + 15 * turn)
         made.add("main;wait", [10])
@@ -105,16 +106,17 @@ def test_fractions_of_averages_add_up(asked):
     assert found["main"] == 2 and sum(found.values()) == 12
 
 
-def test_the_command_line_says_that_it_is_an_average(asked):
+def test_the_command_line_marks_averages(asked):
     push(asked, heap(0, main_cache=4096), "memory", pod="a")
     for command in ("profile", "top"):
-        told = subprocess.run([BINARY, "query", command, "--url", f"http://{asked.address}", "--query", HEAP + "{}",
+        done = subprocess.run([BINARY, "query", command, "--url", f"http://{asked.address}", "--query", HEAP + "{}",
                                "--start", str(NOW_S - 60), "--end", str(NOW_S + 60)], capture_output=True, text=True, check=True)
-        assert "average over the time" in told.stdout and "4.0" in told.stdout, told.stdout
+        assert "average over the time" in done.stdout and "4.0" in done.stdout, done.stdout
 
 
 def test_samples_are_counted_by_the_period(asked):
-    """120 ms in one value are 12 samples of 10 ms; where a profile says no period, values are counted."""
+    """120 ms in one value are 12 samples of 10 ms; in a profile without a period the values are
+    counted."""
     made = Made([("samples", "count"), ("cpu", "nanoseconds")], ("cpu", "nanoseconds", 10_000_000), NOW_S)
     made.add("main;work", [12, 120_000_000])
     made.add("main", [1, 10_000_000])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles asked for: the way from OTLP over the join and the store to Pyroscope's API, to the queries by application
-and to Braid's own. What is expected is the arithmetic of harness/shop.py."""
+"""Queries for profiles: from OTLP over the join and the store to Pyroscope's API, the queries by
+application and Braid's API. Expected values are the arithmetic of harness/shop.py."""
 
 import base64
 import gzip
@@ -23,7 +23,7 @@ from otlp import PROFILES, TRACES
 from shop import CPU, MS, SPAN, START, TRACE
 
 GO_CLIENTS = os.environ.get("GO_CLIENTS", str(pathlib.Path(__file__).parents[2] / "build" / "clients"))
-RANGE = {"start": START // MS - 1000, "end": START // MS + 1000}  # ms
+RANGE = {"start": START // MS - 1000, "end": START // MS + 1000}  # in ms
 SHOP = '{service_name="shop"}'
 TRACE_HEX = TRACE.hex()
 
@@ -38,7 +38,7 @@ def start(braid, tmp_path):
 
 @pytest.fixture
 def asked(start):
-    """A server that has the trace of the shop and its samples."""
+    """A server that stores the trace of the shop and its samples."""
     made = start()
     made.send(shop.spans(), shop.samples())
     made.stored(sum(shop.COUNTS.values()))
@@ -49,9 +49,9 @@ def span_profile(asked, name, **params):
     return asked.braid(f"spans/{TRACE_HEX}/{SPAN[name].hex()}/profile", **params)
 
 
-# --- Braid's own ------------------------------------------------------------------------------------------------------
+# --- Braid's API ------------------------------------------------------------------------------------------------------
 
-def test_a_span_has_a_flame_graph_of_itself_of_its_subtree_and_of_its_trace(asked):
+def test_flame_graphs_of_a_span_its_subtree_and_its_trace(asked):
     expected = {"self": ["price"], "subtree": ["price", "query"], "trace": ["checkout", "price", "query", "reserve"]}
     for scope, names in expected.items():
         got = span_profile(asked, "price", scope=scope)
@@ -91,7 +91,7 @@ def test_ids_are_hex_short_or_base64(asked):
         assert asked.braid(path) == expected
 
 
-def test_totals_agree_whichever_way_they_are_asked_for(asked):
+def test_totals_agree_between_all_queries(asked):
     spans = asked.braid("spans", **RANGE, figures="subtree")["spans"]
     whole = asked.braid("profile", query=SHOP, **RANGE)
     by_name = {span["name"]: span["profile"] for span in spans}
@@ -103,24 +103,24 @@ def test_totals_agree_whichever_way_they_are_asked_for(asked):
         for scope, said in (("self", figures), ("subtree", figures["subtree"])):
             got = span_profile(asked, name, scope=scope)
             assert (got["samples"], got["flamebearer"]["numTicks"]) == (said["samples"], said["cpu_ns"])
-    assert by_name["checkout"]["subtree"]["samples"] == 6  # without what the other service did
+    assert by_name["checkout"]["subtree"]["samples"] == 6  # without the samples of the other service
     assert shop.stacks_of(whole["flamebearer"]) == shop.folded("checkout", "price", "query", None)
     assert sum(by_name[name]["cpu_ns"] for name in ("checkout", "price", "query")) + \
         5 * shop.PERIOD == whole["flamebearer"]["numTicks"]
 
 
-def test_a_duration_without_its_unit_is_refused(asked):
+def test_a_duration_without_a_unit_is_rejected(asked):
     for key in ("min_duration", "max_duration"):
         status, answer = asked.any("/api/braid/spans", **RANGE, **{key: "500"})
         assert status == 400 and f'invalid {key}: "500" has no unit; write 500ms or 500s' in json.dumps(answer).replace("\\", "")
-    ask = [BINARY, "query", "spans", "--url", f"http://{asked.address}"]
-    done = subprocess.run([*ask, "--min-duration", "1.5"], capture_output=True, text=True, timeout=DEADLINE_S)
+    command = [BINARY, "query", "spans", "--url", f"http://{asked.address}"]
+    done = subprocess.run([*command, "--min-duration", "1.5"], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 1 and 'invalid min_duration: "1.5" has no unit; write 1.5ms or 1.5s' in done.stderr
-    done = subprocess.run([*ask, "--time-range", "60"], capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run([*command, "--time-range", "60"], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 2 and "--time-range requires a duration with a unit, such as 30m, got 60" in done.stderr
 
 
-def test_spans_are_listed_by_what_they_took(asked):
+def test_spans_are_listed_by_cpu_time(asked):
     by_cpu = asked.braid("spans", **RANGE, sort="cpu")["spans"]
     assert [span["name"] for span in by_cpu] == ["reserve", "query", "price", "checkout"]
     by_duration = asked.braid("spans", **RANGE)["spans"]
@@ -142,7 +142,7 @@ def test_spans_are_listed_by_what_they_took(asked):
     assert names(limit=1) == {"checkout"}
 
 
-def test_a_trace_has_its_spans_with_what_they_took(asked):
+def test_a_trace_lists_its_spans_with_cpu_time(asked):
     got = asked.braid(f"traces/{TRACE_HEX}")
     assert got["trace_id"] == TRACE_HEX
     assert {resource["service"] for resource in got["resources"]} == {"shop", "stock"}
@@ -157,7 +157,7 @@ def test_a_trace_has_its_spans_with_what_they_took(asked):
     assert asked.refused("/api/braid/traces/1")[0] == 404
 
 
-def test_samples_are_asked_for_by_the_name_of_their_span(asked):
+def test_samples_are_queried_by_span_name(asked):
     for query in ('{service_name="shop",span_name="price"}', '{service_name="shop","span.name"="price"}',
                   'shop.cpu{span_name=~"pri.*"}'):
         got = asked.braid("profile", query=query, **RANGE)
@@ -166,7 +166,7 @@ def test_samples_are_asked_for_by_the_name_of_their_span(asked):
     assert sum(bucket["cpu_ns"] for bucket in line["buckets"]) == 2 * shop.PERIOD
 
 
-def test_a_label_of_a_profiler_goes_before_the_join_s(start):
+def test_a_profilers_label_takes_precedence_over_the_joins(start):
     asked, profiles = start(), shop.Profiles()
     profiles.add("sdk", "main;own", 3)
     profiles.label("span_name", "price")
@@ -197,14 +197,14 @@ def test_the_difference_of_two_spans(asked):
     assert got["left"] == {"total": 2 * shop.PERIOD, "samples": 2}
     assert got["right"] == {"total": 3 * shop.PERIOD, "samples": 3}
     assert [bearer["names"][row[6]] for row in bearer["levels"]] == ["total", "main", "checkout", "price", "sql"]
-    # offset, total and self of the left, then of the right; sql begins behind what price has itself
+    # offset, total and self of the left side, then of the right; sql begins behind price's self
     assert bearer["levels"][3][:6] == [0, 2 * shop.PERIOD, 2 * shop.PERIOD, 0, 3 * shop.PERIOD, 0]
     assert bearer["levels"][4][:6] == [2 * shop.PERIOD, 0, 0, 0, 3 * shop.PERIOD, 3 * shop.PERIOD]
 
 
 def test_slow_spans_against_typical_ones(start):
-    """20 spans of 1 to 20 ms; each takes a sample for every 10 ms that it is long in `work`, and the slowest one four
-    more in `retry`."""
+    """20 spans of 1 to 20 times 10 ms; each has a sample in `work` for every 10 ms of its duration,
+    and the slowest one four more in `retry`."""
     asked, spans, profiles = start(), shop.spans(), shop.Profiles()
     for n in range(1, 21):
         trace = (0x100 + n).to_bytes(16, "big")
@@ -229,7 +229,7 @@ def test_slow_spans_against_typical_ones(start):
     assert "fewer than 5" in asked.braid("slow", service="shop", name="checkout", **RANGE)["why_empty"]
 
 
-def test_services_time_line_and_join_health(asked):
+def test_services_timeline_and_join_health(asked):
     services = {service["name"]: service for service in asked.braid("services", **RANGE)["services"]}
     assert services["shop"]["spans"] == 3 and services["stock"]["spans"] == 1
     assert {"name": "price", "spans": 1} in services["shop"]["operations"]
@@ -271,7 +271,8 @@ def test_a_trace_as_a_file_has_every_field(start):
 
 
 def call(request, n, client, server, skew, parent=b""):
-    """A client span of 100 ms, and the server span of 40 ms that it called: 30 ms later by the same clock."""
+    """A client span of 100 ms, and the server span of 40 ms that it called, 30 ms later by the same
+    clock."""
     for k, (service, kind, begin, end) in enumerate(((client, 3, 0, 100), (server, 2, 30 + skew, 70 + skew))):
         resource = request.resource_spans.add()
         resource.resource.attributes.append(otlp.attribute("service.name", service))
@@ -299,7 +300,8 @@ def test_clocks_are_compared_by_calls(start, skew, outside):
 
 
 def test_health_names_likely_causes(start):
-    """Only first spans labelled; few samples with a span. Both halves: nothing is said where children have samples."""
+    """Only first spans are labelled; few samples have a span. Both halves: nothing is reported if
+    children have samples."""
     asked = start(infer=False)
     request = otlp.traces.ExportTraceServiceRequest()
     for service in ("roots", "all", "few"):
@@ -325,7 +327,7 @@ def test_health_names_likely_causes(start):
     assert hints["few"].startswith("18 % of the samples name a span")
 
 
-def test_what_is_empty_says_why(start):
+def test_empty_answers_have_a_reason(start):
     asked = start(infer=False)
     asked.send(shop.spans())
     until(lambda: asked.braid("status")["store"]["spans"] == 4, "the spans")
@@ -347,7 +349,7 @@ def test_what_is_empty_says_why(start):
         "no samples: this span lasted 10 ms, one sampling interval is 10 ms"
 
 
-def test_a_profile_is_found_in_whichever_order_it_came(start):
+def test_a_profile_is_found_in_any_order_of_arrival(start):
     asked = start()
     asked.send(shop.samples())
     asked.stored(sum(shop.COUNTS.values()))
@@ -357,7 +359,7 @@ def test_a_profile_is_found_in_whichever_order_it_came(start):
     assert shop.stacks_of(got["flamebearer"]) == shop.folded("checkout", "price", "query")
 
 
-def test_the_live_tail_tells_spans_as_they_come(start):
+def test_the_live_tail_reports_spans_as_they_arrive(start):
     asked = start()
     with urllib.request.urlopen(f"http://{asked.address}/api/braid/tail?service=shop", timeout=DEADLINE_S) as events:
         assert events.headers["content-type"] == "text/event-stream"
@@ -390,16 +392,16 @@ def test_the_live_tail_has_the_filters_of_a_list(start, filter, expected):
     address = f"http://{asked.address}/api/braid/tail?{urllib.parse.urlencode(filter)}"
     with urllib.request.urlopen(address, timeout=DEADLINE_S) as events:
         assert events.readline().startswith(b":")
-        told = []
+        announced = []
         asked.send(as_of(shop.spans(), int(asked.braid("status")["now_unix_ns"])))
-        while set(told) < expected:
+        while set(announced) < expected:
             line = events.readline()
             if line.startswith(b"data: "):
-                told += [span["name"] for span in json.loads(line[6:])]
-        assert set(told) == expected
+                announced += [span["name"] for span in json.loads(line[6:])]
+        assert set(announced) == expected
 
 
-def test_a_filter_of_the_live_tail_that_cannot_be_understood(start):
+def test_an_invalid_filter_of_the_live_tail_is_rejected(start):
     asked = start()
     code, body = asked.refused("/api/braid/tail", q="{ name = }")
     assert code == 400 and "1:10" in body["error"]
@@ -416,7 +418,7 @@ def test_queries_by_application(asked):
     query = BY_APP % SPAN["query"].hex()
     answers = [asked.get("/api/v1/query", **{"query": query, "from": (START - 10 ** 9) // unit,
                                               "until": (START + 10 ** 9) // unit, "format": "json"})
-               for unit in (1, MS, 10 ** 9)]  # ns, ms, s
+               for unit in (1, MS, 10 ** 9)]  # in ns, ms, s
     assert answers[0]["flamebearer"]["names"] == ["total", "main", "checkout", "price", "sql"]
     for got in answers:
         assert shop.stacks_of(got["flamebearer"]) == shop.folded("query")
@@ -479,7 +481,8 @@ def test_renders_of_pyroscope(asked):
 
 
 def many_stacks(first, n_stacks, depth):
-    """A profile with a stack of its own for each sample, of so many frames: n_stacks * depth nodes."""
+    """A profile in which each sample has a different stack of that many frames: n_stacks * depth
+    nodes."""
     made = shop.Profiles().add("shop", "main", 1)
     tables, profile = made.request.dictionary, made.request.resource_profiles[0].scope_profiles[0].profiles[0]
     frames = [made._location(f"frame {n}") for n in range(depth - 1)]
@@ -490,7 +493,8 @@ def many_stacks(first, n_stacks, depth):
 
 
 def test_functions_are_summed_over_the_whole_tree(start):
-    """20,000 nodes, more than Pyroscope shows: what "frame 0" has in 198 small bars is its whole time, in each answer."""
+    """20,000 nodes, more than Pyroscope shows: the 198 small bars of "frame 0" add up to its whole
+    time, in each answer."""
     asked = start()
     asked.send(*(many_stacks(first, 99, 100) for first in (0, 99)))
     asked.stored(200)
@@ -510,10 +514,11 @@ def test_functions_are_summed_over_the_whole_tree(start):
 
 
 def test_totals_are_exact_above_the_most_nodes_of_a_query(start):
-    """262,144 nodes are added up at a time; of more, small stacks are shown as "other"."""
+    """At most 262,144 nodes are added up at a time; if there are more, small stacks are shown as
+    "other"."""
     asked, n = start(), 2500
     asked.send(*(many_stacks(first, 99, 120) for first in range(0, n, 99)), shop.Profiles().add("shop", "main;hot", 500).request)
-    n_samples = -(-n // 99) * 100 + 500  # with one of `main` in each request
+    n_samples = -(-n // 99) * 100 + 500  # and one of `main` in each request
     asked.stored(n_samples)
     total = n_samples * shop.PERIOD
     times = {"from": START // MS - 1000, "until": START // MS + 1000}
@@ -534,8 +539,9 @@ def test_totals_are_exact_above_the_most_nodes_of_a_query(start):
     assert sum(int(sample["value"][0]) for sample in packed["sample"]) == total
 
 
-def test_samples_without_a_stack_are_no_time_of_the_root(start):
-    """Braid gives them a bar; Pyroscope leaves them out of its flame graphs and counts them in its series."""
+def test_samples_without_a_stack_are_not_counted_as_the_roots(start):
+    """Braid shows them as a bar; Pyroscope leaves them out of its flame graphs and counts them in
+    its series."""
     asked, no_stack = start(), 3 * shop.PERIOD
     asked.send(shop.Profiles().add("shop", "", 3).add("shop", "main;hot", 2).request)
     asked.stored(5)
@@ -558,7 +564,7 @@ def test_samples_without_a_stack_are_no_time_of_the_root(start):
 
 
 def test_labels_are_named_as_pyroscope_names_them(start):
-    """service_name under two names; the session of a client is not shown."""
+    """service_name has two names; a client's session id is not shown."""
     asked, profiles = start(), shop.Profiles().add("shop", "main", 1).add("stock", "main", 1)
     profiles.label("__session_id__", "77e425ea48b3919f")
     asked.send(profiles.request)
@@ -585,7 +591,7 @@ def test_calls_that_pyroscope_answers_without_a_condition(asked):
     assert asked.post("/settings.v1.SettingsService/Get", {}) == {}
     assert asked.post("/querier.v1.QuerierService/AnalyzeQuery", {"query": SHOP, **RANGE}) == {}
     every = asked.post("/querier.v1.QuerierService/SelectMergeSpanProfile", select)
-    assert int(every["flamegraph"]["total"]) == 11 * shop.PERIOD  # no span is named: all samples
+    assert int(every["flamegraph"]["total"]) == 11 * shop.PERIOD  # without a span: all samples
     other = {**select, "profileTypeID": "wall:wall:nanoseconds:wall:nanoseconds"}
     diff = asked.post("/querier.v1.QuerierService/Diff", {"left": select, "right": other})["flamegraph"]
     assert (int(diff["leftTicks"]), int(diff.get("rightTicks", 0))) == (11 * shop.PERIOD, 0)
@@ -608,7 +614,7 @@ def bearer_of(flamegraph):
 
 
 @pytest.mark.parametrize("transport, compression", [("proto", "none"), ("proto", "gzip"), ("json", "none")])
-def test_pyroscope_s_client_asks_every_method(asked, transport, compression):
+def test_pyroscopes_client_calls_every_method(asked, transport, compression):
     times = {"start": RANGE["start"], "end": RANGE["end"]}
     select = {"profileTypeID": CPU, "labelSelector": SHOP, **times}
     at_stock = {**select, "labelSelector": '{service_name="stock"}'}
@@ -646,12 +652,13 @@ def test_pyroscope_s_client_asks_every_method(asked, transport, compression):
     (one,) = line["series"]
     assert one["labels"] == [{"name": "service_name", "value": "shop"}]
     assert sum(point["value"] for point in one["points"]) == 11 * shop.PERIOD
-    # a point has what came after the one before it, up to its own time: START itself, and what came in the second after
+    # a point covers the time from the previous one up to its own time stamp: START itself, and the
+    # second after
     assert [(int(point["timestamp"]) - START // MS) for point in one["points"]] == [0, 1000]
     assert shop.stacks_of(bearer_of(whole["flamegraph"])) == shop.folded("checkout", "price", "query", None)
     assert shop.stacks_of(bearer_of(traced["flamegraph"])) == shop.folded("checkout", "price", "query")
     assert shop.stacks_of(bearer_of(spans["flamegraph"])) == shop.folded("price", "query")
-    # of main 11, checkout 6, price 5, gc 5, sql 3 the two largest stay
+    # of main 11, checkout 6, price 5, gc 5, sql 3 the two largest remain
     assert shop.stacks_of(bearer_of(small["flamegraph"])) == {
         "main;checkout": shop.PERIOD, "main;checkout;other": 5 * shop.PERIOD, "main;other": 5 * shop.PERIOD}
     assert shop.stacks_of(bearer_of(site["flamegraph"])) == shop.folded(None)
@@ -665,7 +672,7 @@ def test_pyroscope_s_client_asks_every_method(asked, transport, compression):
 
 
 def spans_beside(exemplars):
-    """{span: (value, its own label)}; each names its trace."""
+    """Returns {span: (value, its label)}; each names its trace."""
     names = {SPAN[name].hex(): name for name in SPAN}
     assert {exemplar["traceId"] for exemplar in exemplars} <= {TRACE_HEX}
     labels = [{label["name"]: label["value"] for label in exemplar["labels"]} for exemplar in exemplars]
@@ -674,7 +681,8 @@ def spans_beside(exemplars):
 
 @pytest.mark.parametrize("transport", ["proto", "json"])
 def test_heatmaps_lead_from_profiles_to_traces(asked, transport):
-    """Rows of a twentieth from the least to the most that a span took in a step: 10 to 30 ms, or 40 with the other service."""
+    """Rows of a twentieth from the lowest to the highest value of a span in a step: 10 to 30 ms, or
+    40 with the other service."""
     heatmap = {"profileTypeID": CPU, "labelSelector": SHOP, **RANGE, "step": 1, "queryType": "HEATMAP_QUERY_TYPE_SPAN",
                "exemplarType": "EXEMPLAR_TYPE_SPAN"}
     one, two, plain, top = (answer["response"] for answer in ask_pyroscope(asked, [
@@ -710,7 +718,7 @@ def test_points_of_series_lead_to_spans(asked):
 
 
 def test_points_and_heatmaps_lead_to_profiles(start):
-    """A profile is what a series has at one time; its id gives its flame graph."""
+    """A profile is a series' data at one time; its id leads to its flame graph."""
     asked, profiles = start(), shop.Profiles()
     for stack, count, at in (("main;a", 1, 1), ("main;b", 1, 1), ("main;c", 1, 5)):
         profiles.add("shop", stack, count, at=START + at * MS)
@@ -739,7 +747,7 @@ def test_points_and_heatmaps_lead_to_profiles(start):
 
 
 def test_series_of_averages(start):
-    """A profile's samples have its time: one of 20 ms and one of 10 ms are 15 ms on average."""
+    """Samples have the time of their profile: one of 20 ms and one of 10 ms are 15 ms on average."""
     asked, profiles = start(), shop.Profiles()
     for stack, at in (("main;a", 1), ("main;b", 1), ("main;a", 5)):
         profiles.add("shop", stack, 1, at=START + at * MS)
@@ -752,7 +760,7 @@ def test_series_of_averages(start):
     assert [point["value"] for point in total[0]["points"]] == [3 * shop.PERIOD]
 
 
-def test_pyroscope_s_client_hears_what_is_wrong(asked):
+def test_pyroscopes_client_receives_errors(asked):
     select = {"profileTypeID": CPU, "labelSelector": SHOP, **RANGE}
     answers = ask_pyroscope(asked, [
         ("SelectMergeStacktraces", {**select, "profileTypeID": "nope"}),
@@ -776,13 +784,13 @@ FACTS = pathlib.Path(__file__).parents[1] / "data" / "pyroscope" / "flamegraphs.
 
 
 def named(levels, names, width):
-    """Rows of bars with their names instead of numbers: these may be in another order."""
+    """Rows of bars with their names instead of numbers, whose order may differ."""
     return [[(*row[at:at + width - 1], names[row[at + width - 1]]) for at in range(0, len(row), width)] for row in levels]
 
 
-def test_flame_graphs_are_those_of_pyroscope_s_own_code(start):
-    """data/pyroscope/flamegraphs.jsonl: trees, and what pkg/model of grafana/pyroscope 1.6.0 (NewFlameGraph,
-    NewFlamegraphDiff) makes of them."""
+def test_flame_graphs_equal_those_of_pyroscopes_code(start):
+    """data/pyroscope/flamegraphs.jsonl: trees, and the output of pkg/model of grafana/pyroscope
+    1.6.0 (NewFlameGraph, NewFlamegraphDiff) for them."""
     asked, profiles = start(), shop.Profiles()
     facts = [json.loads(line) for line in FACTS.read_text().splitlines()]
     for n, fact in enumerate(facts):
@@ -808,7 +816,7 @@ def test_flame_graphs_are_those_of_pyroscope_s_own_code(start):
         assert got["names"][0] == "total"
 
 
-def test_bodies_that_are_no_message_are_refused(asked):
+def test_invalid_bodies_are_rejected(asked):
     path = "/querier.v1.QuerierService/SelectMergeStacktraces"
 
     def status(body, kind, **headers):
@@ -840,7 +848,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("query", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_queries_are_refused_with_a_sentence(start, query):
+def test_hostile_queries_are_rejected_with_a_message(start, query):
     asked = start()
     for path, key in (("/api/braid/profile", "error"), ("/api/braid/top", "error"), ("/pyroscope/render", "message")):
         full = query if query.endswith("h{}") or key == "error" else CPU + query
@@ -851,7 +859,7 @@ def test_hostile_queries_are_refused_with_a_sentence(start, query):
         assert code == 400 and body["error"]
 
 
-def test_an_expression_that_takes_long_ends(start):
+def test_a_slow_expression_is_stopped(start):
     asked = start()
     asked.send(shop.Profiles().add("a" * 60, "main", 1).request)
     asked.stored(1)
@@ -863,7 +871,7 @@ def test_an_expression_that_takes_long_ends(start):
     assert asked.braid("profile", query='{service_name=~"a+"}', **RANGE)["samples"] == 1
 
 
-def test_a_query_that_needs_too_much_memory_says_so(braid, tmp_path):
+def test_a_query_that_needs_too_much_memory_is_rejected(braid, tmp_path):
     config = pipelines({"store": {"directory": str(tmp_path / "data")}},
                        extensions={"query": {"endpoint": "127.0.0.1:0", "max_query_memory": 1 << 20}})
     asked, profiles = Asked(braid(config)), shop.Profiles()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that ask and do not read: they cost those who send data nothing, and those who ask no more than a moment."""
+"""Clients that send queries and do not read: they do not affect senders of data, and other queries
+only for a moment."""
 
 import contextlib
 import socket
@@ -13,13 +14,13 @@ from asked import Asked
 from braid import DEADLINE_S, pipelines, until
 
 SPANS = 1000
-SIZE = 1000  # bytes of each
+SIZE = 1000  # bytes per item
 TRACE = bytes(range(16))
 
 
 @pytest.fixture
 def asked(braid, tmp_path):
-    """A server of 80 MiB, whose answer to all traces is a megabyte."""
+    """A server limited to 80 MiB, whose answer with all traces has a megabyte."""
     made = Asked(braid(pipelines({"store": {"directory": str(tmp_path / "data")}},
                                  processors={"memory_limiter": {"check_interval": "1s", "limit_mib": 80}},
                                  extensions={"query": {"endpoint": "127.0.0.1:0"}})))
@@ -32,7 +33,7 @@ def asked(braid, tmp_path):
 
 
 def unread(asked, path):
-    """A connection on which an answer has begun, whose rest is not read."""
+    """A connection on which an answer has begun and is not read further."""
     host, port = asked.address.rsplit(":", 1)
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -42,7 +43,7 @@ def unread(asked, path):
     return connection, connection.recv(12)
 
 
-def test_clients_that_do_not_read_their_answers_stop_nobody(asked):
+def test_clients_that_do_not_read_do_not_block_others(asked):
     path = f"/api/braid/traces/{TRACE.hex()}/otlp"
     assert len(asked.raw(path)[1]) > 1_000_000
     with contextlib.ExitStack() as readers:
@@ -58,7 +59,7 @@ def test_clients_that_do_not_read_their_answers_stop_nobody(asked):
     until(lambda: asked.server.metrics()["braid_memory_bytes"]['holder="answers"'] == 0, "the answers to go")
 
 
-def test_tails_take_no_place_of_other_queries(asked):
+def test_tails_do_not_use_up_query_slots(asked):
     with contextlib.ExitStack() as readers:
         for _ in range(70):
             connection, head = unread(asked, "/api/braid/tail?" + urllib.parse.urlencode({"service": "nobody"}))

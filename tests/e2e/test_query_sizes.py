@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers about more spans than a list shows: each is exact, or says that it was cut. What is expected is arithmetic on the
-numbers of the spans."""
+"""Answers about more spans than a list shows: each is exact, or marked as truncated. Expected
+values are arithmetic on the numbers of the spans."""
 
 import struct
 
@@ -39,11 +39,11 @@ def spans(numbers, service="shop", name=lambda n: "work", trace=trace_id, parent
     return request
 
 
-def samples(taken, service="shop", trace=trace_id):
+def samples(rows, service="shop", trace=trace_id):
     """A CPU sample for each (span, milliseconds)."""
     request = otlp.profile_request(0, service=service)
     tables, profile = request.dictionary, request.resource_profiles[0].scope_profiles[0].profiles[0]
-    for n, ms in taken:
+    for n, ms in rows:
         tables.link_table.add(trace_id=trace(n), span_id=span_id(n))
         profile.samples.add(stack_index=1, link_index=len(tables.link_table) - 1, values=[ms * MS],
                             timestamps_unix_nano=[START + n * MS])
@@ -52,7 +52,7 @@ def samples(taken, service="shop", trace=trace_id):
 
 @pytest.fixture
 def start(braid, tmp_path):
-    """start(**options of the query API): a server whose store has nothing."""
+    """start(**options of the query API): a server whose store is empty."""
     def begin(**query):
         return Asked(braid(pipelines({"store": {"directory": str(tmp_path / "data")}},
                                      extensions={"query": {"endpoint": "127.0.0.1:0", **query}})))
@@ -66,8 +66,8 @@ def send_in_parts(asked, count, **how):
 
 @pytest.fixture
 def asked(start):
-    """N spans of one operation in as many traces. Span 5 took the most CPU time, then 4, 3, 2 and 1: the oldest and shortest of
-    them. All of the slowest twentieth took 1 ms."""
+    """N spans of one operation in as many traces. Span 5 has the most CPU time, then 4, 3, 2 and 1:
+    these are the oldest and shortest. Each of the slowest twentieth has 1 ms."""
     made = start()
     send_in_parts(made, N, attributes=lambda n: {"number": n, "mail": "a@example.org" if n == 3 else "none"})
     slow = [(n, 1) for n in range(N * 95 // 100 - 1, N)]
@@ -76,7 +76,7 @@ def asked(start):
     return made
 
 
-def test_slow_against_typical_looks_at_every_span(asked):
+def test_slow_against_typical_uses_every_span(asked):
     got = asked.braid("slow", service="shop", name="work", **RANGE)
     assert (got["slow"]["spans"], got["typical"]["spans"]) == (N // 20 + 1, N // 5 + 1)
     assert got["slow"]["min_duration_ns"] == N * 95 // 100 * 1000
@@ -85,7 +85,7 @@ def test_slow_against_typical_looks_at_every_span(asked):
     assert (got["why_empty"], got["cut"]) == (None, None)
 
 
-def test_the_most_cpu_time_of_all_spans_comes_first(asked):
+def test_spans_with_the_most_cpu_time_are_first(asked):
     got = asked.braid("spans", sort="cpu", limit=6, **RANGE)
     assert [each["span_id"] for each in got["spans"]] == [span_id(n).hex() for n in (5, 4, 3, 2, 1, N - 1)]
     assert [each["profile"]["cpu_ns"] for each in got["spans"]] == [105 * MS, 104 * MS, 103 * MS, 102 * MS, 101 * MS, MS]
@@ -104,7 +104,7 @@ def test_a_query_finds_spans_among_all(asked, sort, query):
     assert [each["span_id"] for each in narrow["spans"]] == [span_id(n).hex() for n in (1, 0)]
 
 
-def test_privacy_looks_at_every_span_and_at_profiles(asked):
+def test_privacy_reads_every_span_and_profiles(asked):
     got = asked.braid("privacy", **RANGE)
     assert [(each["key"], each["kind"], each["count"], each["span_id"]) for each in got["found"]] == [
         ("mail", "mail address", 1, span_id(3).hex())]
@@ -112,13 +112,13 @@ def test_privacy_looks_at_every_span_and_at_profiles(asked):
     assert got["looked_at"]["functions"] > 0 and got["cut"] is None
 
 
-def test_time_line_and_join_health_count_every_span(asked):
+def test_timeline_and_join_health_count_every_span(asked):
     assert sum(bucket["spans"] for bucket in asked.braid("timeline", **RANGE)["buckets"]) == N
     assert [each["spans"] for each in asked.braid("join", **RANGE)["services"]] == [N]
 
 
-def test_every_service_has_its_operations(start):
-    """One of them has more than one answer lists."""
+def test_every_service_lists_its_operations(start):
+    """One of the services has more operations than one answer lists."""
     asked = start()
     asked.send(spans(range(10_001), service="a", name=lambda n: f"operation {n}"))
     asked.send(spans(range(1500), service="b", name=lambda n: f"operation {n}"))
@@ -129,7 +129,7 @@ def test_every_service_has_its_operations(start):
     assert got["cut"] == "there are more operations than one response can list"
 
 
-def test_a_trace_of_50_000_spans_is_whole(start):
+def test_a_trace_of_50_000_spans_is_complete(start):
     asked, count = start(), 50_000
     send_in_parts(asked, count, trace=lambda n: trace_id(0), parent=lambda n: span_id(0) if n else b"")
     asked.send(samples([(n, 2) for n in range(1, count, 5)], trace=lambda n: trace_id(0)))
@@ -142,7 +142,7 @@ def test_a_trace_of_50_000_spans_is_whole(start):
     assert row["profile"]["subtree"]["cpu_ns"] == count // 5 * 2 * MS
 
 
-def test_series_need_memory_by_step_and_not_by_span(start):
+def test_memory_of_series_depends_on_steps_not_on_spans(start):
     asked, count = start(max_query_memory=4 << 20), 60_000
     for begin in range(0, count, 10_000):
         asked.send(samples([(n, 1) for n in range(begin, begin + 10_000)]))
@@ -151,11 +151,11 @@ def test_series_need_memory_by_step_and_not_by_span(start):
         "profileTypeID": CPU, "labelSelector": "{}", "start": str(START // MS), "end": str(START // MS + count), "step": 10})
     points = got["series"][0]["points"]
     assert sum(float(point["value"]) for point in points) == count * MS
-    assert len(points) == count // 10_000 + 1  # one sample lies at the beginning of the first step
+    assert len(points) == count // 10_000 + 1  # one sample lies at the start of the first step
 
 
 @pytest.mark.parametrize("timeout_ms", [1, 2, 4, 8, 16])
-def test_a_query_that_takes_too_long_says_so(start, timeout_ms):
+def test_a_query_that_takes_too_long_is_stopped(start, timeout_ms):
     asked = start(query_timeout=f"{timeout_ms}ms")
     send_in_parts(asked, 10_000, attributes=lambda n: {"number": n})
     code, body = asked.any("/api/braid/spans", q="{ span.number >= 0 }", **RANGE)

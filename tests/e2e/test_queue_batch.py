@@ -13,7 +13,7 @@ from sink import REFUSE
 
 
 def start(braid, sink, keys, signal=TRACES, name="queue_batch", **protocol):
-    # The exporter's own queue is off, so that its answers are those of the destination.
+    # The exporter's queue is off, so that its answers are those of the destination.
     return braid(pipelines(exporter("grpc", sink, sending_queue={"enabled": False}, retry_on_failure={"enabled": False}),
                            processors={name: keys}, signals=(signal.name,), grpc=protocol))
 
@@ -40,7 +40,7 @@ def test_batches_by_size(braid, sink, signal, name, keys):
 
 
 def test_the_default_batches(braid, sink):
-    """Nothing that is given: 8192 items, and the rest at the end."""
+    """The default is 8192 records per batch, and the rest at the end."""
     server = start(braid, sink, {"batch": {"flush_timeout": "1h"}})
     for n in range(3):
         send(server, TRACES, 3000, 1 + 3000 * n).expect_ok()
@@ -49,7 +49,7 @@ def test_the_default_batches(braid, sink):
 
 
 def test_batches_by_bytes(braid, sink):
-    """The unit is the queue's where the batch has none."""
+    """A batch without a unit uses the queue's."""
     size = len(otlp.request_of(TRACES, 10).SerializeToString())
     server = start(braid, sink, {"sizer": "bytes", "batch": {"flush_timeout": "1h", "min_size": 2 * size - size // 2}})
     for n in range(4):
@@ -58,7 +58,7 @@ def test_batches_by_bytes(braid, sink):
     assert sizes(sink, TRACES) == [20, 20]
 
 
-def test_a_batch_is_cut(braid, sink):
+def test_a_large_batch_is_split(braid, sink):
     server = start(braid, sink, {"batch": {"flush_timeout": "1h", "min_size": 0, "max_size": 4}})
     send(server, TRACES, 10, 1).expect_ok()
     sink.wait(TRACES, 10)
@@ -74,14 +74,14 @@ def test_without_batches_requests_pass_unchanged(braid, sink):
 
 
 @pytest.mark.parametrize("keys, code", [({}, "OK"), ({"wait_for_result": True}, "INVALID_ARGUMENT")], ids=["early", "late"])
-def test_who_hears_of_a_refusal(braid, sink, keys, code):
+def test_status_of_a_rejected_batch(braid, sink, keys, code):
     sink.reply = REFUSE
     server = start(braid, sink, {"batch": {"flush_timeout": "1h", "min_size": 3}, **keys})
     answer = send(server, TRACES, 3, 1)
     assert answer.code == code
 
 
-def test_tenants_are_kept_apart(braid, sink):
+def test_tenants_are_not_mixed(braid, sink):
     keys = {"batch": {"flush_timeout": "1h", "min_size": 4, "partition": {"metadata_keys": ["x-tenant"], "cache_size": 10}}}
     server = start(braid, sink, keys, include_metadata=True)
     for n in range(8):
@@ -96,7 +96,7 @@ def test_tenants_are_kept_apart(braid, sink):
     ("batch: {min_size: 5, max_size: 4}", "processors::queue_batch::batch: max_size (4) must not be less than min_size (5)"),
     ("batch: {sizer: requests}", 'processors::queue_batch::batch::sizer: must be one of items, bytes, got "requests"'),
 ])
-def test_what_is_refused(tmp_path, keys, text):
+def test_invalid_options_are_rejected(tmp_path, keys, text):
     path = tmp_path / "config.yaml"
     path.write_text(f"receivers: {{nop: }}\nexporters: {{nop: }}\nprocessors: {{queue_batch: {{{keys}}}}}\nservice:\n"
                     "  pipelines: {traces: {receivers: [nop], processors: [queue_batch], exporters: [nop]}}\n")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`braid` without a config, alone and with the demo's shop: spans and profiles of official SDKs, and what `braid query` says."""
+"""`braid` without a config, alone and with the demo's shop: spans and profiles of official SDKs,
+and the output of `braid query`."""
 
 import json
 import os
@@ -45,26 +46,27 @@ def query(running, *words):
     return done.stdout
 
 
-def ask(running, *words):
+def run_query(running, *words):
     return json.loads(query(running, *words, "--json"))
 
 
-def test_says_where_to_look(start, tmp_path):
+def test_output_names_the_page_and_commands(start, tmp_path):
     running = start()
-    text = until(lambda: (said := running.stdout_path.read_text()).count("http://") >= 3 and said)
+    text = until(lambda: (printed := running.stdout_path.read_text()).count("http://") >= 3 and printed)
     for line in ("See them", "Send OTLP", "Send profiles", "Ctrl-C"):
         assert line in text
     assert (tmp_path / "data" / "braid").is_dir()
 
 
-def test_forwards_where_the_environment_says(start, sink):
+def test_forwards_to_the_endpoints_in_the_environment(start, sink):
     running = start(TEMPO_ENDPOINT=sink.grpc)
-    text = until(lambda: "Traces go on to" in (said := running.stdout_path.read_text()) and said)
+    text = until(lambda: "Traces go on to" in (printed := running.stdout_path.read_text()) and printed)
     assert sink.grpc in text
 
 
-def test_marks_where_grafana_wants_them(start, tmp_path):
-    """As docs/using/grafana.md says: with a hold and exact marks Grafana's Tempo data source finds the spans with samples."""
+def test_marks_are_found_by_grafanas_query(start, tmp_path):
+    """As in docs/using/grafana.md: with a hold and exact marks Grafana's Tempo data source finds
+    the spans with samples."""
     marked = start("--set=processors.join.hold=1s", "--set=processors.join.profile_hold=1s", "--set=processors.join.mark=exact")
     plain = start(XDG_DATA_HOME=str(tmp_path / "plain"))
     of_spans, of_samples = otlp.trace_request(2), otlp.profile_request(1)
@@ -86,7 +88,7 @@ def test_marks_where_grafana_wants_them(start, tmp_path):
     assert found(plain, "span.pyroscope.profile.id != nil") == set()
 
 
-def test_is_quiet(braid, tmp_path):
+def test_logs_nothing(braid, tmp_path):
     free = [f"--set={where}.endpoint=127.0.0.1:0" for where in PORTS]
     running = braid(None, *free, "--set=service.telemetry.metrics.level=none",
                     env={"XDG_DATA_HOME": str(tmp_path), "TEMPO_ENDPOINT": "", "PYROSCOPE_ENDPOINT": ""})
@@ -96,7 +98,7 @@ def test_is_quiet(braid, tmp_path):
 
 @pytest.fixture
 def shop(start, tmp_path):
-    """The demo has run for some seconds; its pricing service and its shop are gone."""
+    """The demo has run for some seconds; its pricing service and its shop have ended."""
     running = start()
     pyroscope = running.address("http", node="receiver/pyroscope")
     with open(tmp_path / "pricing.err", "w") as err:
@@ -119,30 +121,31 @@ def shop(start, tmp_path):
 
 def test_demo(shop):
     def guilty():
-        top = ask(shop, "top", "--query", '{service_name="pricing"}', "--type", CPU, "--sort", "total")
+        top = run_query(shop, "top", "--query", '{service_name="pricing"}', "--type", CPU, "--sort", "total")
         return [function["name"] for function in top["functions"] if "match_coupons" in function["name"]]
 
     until(guilty, "the pricing service's profile")
-    slow = ask(shop, "spans", "--service", "pricing", "--name", "POST /price", "--limit", "20")["spans"]
+    slow = run_query(shop, "spans", "--service", "pricing", "--name", "POST /price", "--limit", "20")["spans"]
     assert {span["name"] for span in slow} == {"POST /price"}
     assert [span["duration_ns"] for span in slow] == sorted((span["duration_ns"] for span in slow), reverse=True)
 
-    # The slowest of all may have waited for a processor, and have few samples or none.
+    # The slowest spans may have waited for a processor, and have few samples or none.
     def guilty_of(span):
-        trace = ask(shop, "trace", span["trace_id"])["spans"]
-        profile = ask(shop, "profile", "--span", f"{span['trace_id']}/{span['span_id']}", "--type", CPU)
+        trace = run_query(shop, "trace", span["trace_id"])["spans"]
+        profile = run_query(shop, "profile", "--span", f"{span['trace_id']}/{span['span_id']}", "--type", CPU)
         return (any(other["name"] == "POST /checkout" for other in trace) and
                 any("match_coupons" in name for name in profile["flamebearer"]["names"]))
 
     span = until(lambda: next(filter(guilty_of, slow), None), "a slow span's own flame graph")
-    trace = ask(shop, "trace", span["trace_id"])["spans"]
+    trace = run_query(shop, "trace", span["trace_id"])["spans"]
     assert {other["service"] for other in trace} == {"shop", "pricing"}
     root = next(other for other in trace if other["name"] == "POST /checkout")
     assert root["duration_ns"] >= span["duration_ns"]
-    # The bridges label every span: the child has the function, and the rest of its request has not.
+    # The bridges label every span: the child has the function, and the rest of its request does
+    # not.
     child = next(other for other in trace if other["name"] == "apply coupons" and other["parent_id"] == span["span_id"])
     for each, has in ((child, True), (span, False)):
-        profile = ask(shop, "profile", "--span", f"{span['trace_id']}/{each['span_id']}", "--scope", "self", "--type", CPU)
+        profile = run_query(shop, "profile", "--span", f"{span['trace_id']}/{each['span_id']}", "--scope", "self", "--type", CPU)
         assert any("match_coupons" in name for name in profile["flamebearer"]["names"]) == has
     text = query(shop, "spans", "--service", "pricing", "--name", "POST /price", "--limit", "1")
     assert re.search(r"pricing +POST /price +[0-9a-f]{32}/[0-9a-f]{16}$", text, re.M)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Redirects that HTTP clients get: 307 and 308 are followed, without credentials to another server; all others end the
-request, and the log names the place."""
+"""Redirects of HTTP clients: 307 and 308 are followed, without credentials to another server. All
+others end the request, and the log names the location."""
 
 import re
 import subprocess
@@ -21,7 +21,7 @@ SECRET = {"authorization": "Bearer secret", "Cookie": "id=secret", "X-Api-Key": 
 
 @pytest.fixture
 def answering():
-    """answering(answer, **options) makes a server that dies with the test."""
+    """answering(answer, **options) makes a server that ends with the test."""
     made = []
 
     def make(*args, **options):
@@ -47,7 +47,7 @@ def send(server, signal=TRACES):
 
 @pytest.mark.parametrize("status", [307, 308])
 @pytest.mark.parametrize("signal", [TRACES, PROFILES], ids=str)
-def test_the_same_request_goes_where_the_answer_points(braid, sink, answering, status, signal):
+def test_the_same_request_is_sent_to_the_location(braid, sink, answering, status, signal):
     first = redirecting(answering, status, f"http://{sink.http}{signal.path}")
     server = braid(pipelines(otlphttp(f"http://{first.address}")))
     send(server, signal).expect_ok()
@@ -63,8 +63,8 @@ def test_the_same_request_goes_where_the_answer_points(braid, sink, answering, s
 
 @pytest.mark.parametrize("location", ["/other/v1/traces?x=1", "../other/v1/traces?x=1", "//{address}/other/v1/traces?x=1",
                                       "http://{address}/other/v1/traces?x=1#fragment"])
-def test_on_the_same_server_everything_is_kept(braid, answering, location):
-    """Relative Locations (RFC 3986 section 5), also those to itself; credentials go along."""
+def test_credentials_are_kept_on_the_same_server(braid, answering, location):
+    """Relative Locations (RFC 3986 section 5), including the same URL; credentials are kept."""
     def answer(asked):
         if asked.target == "/v1/traces":
             return 307, {"location": location.format(address=asked.headers["host"])}, b""
@@ -80,7 +80,7 @@ def test_on_the_same_server_everything_is_kept(braid, answering, location):
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 def test_another_server_gets_no_credentials(braid, sink, answering, host):
-    """Another host, and another port of the same one."""
+    """Another host, and another port of the same host."""
     port = sink.http.rpartition(":")[2]
     first = redirecting(answering, 308, f"http://{host}:{port}{TRACES.path}")
     server = braid(pipelines(otlphttp(f"http://{first.address}", headers={**SECRET, "X-Scope-OrgID": "team"}),
@@ -90,11 +90,11 @@ def test_another_server_gets_no_credentials(braid, sink, answering, host):
     for name, value in SECRET.items():
         assert asked[name.lower()] == value
     assert "secret" not in str(headers)
-    assert headers["x-scope-orgid"] == "team"  # the tenant is a name, and the data is its own
+    assert headers["x-scope-orgid"] == "team"  # the tenant is not a credential, and the data belongs to it
     server.wait_log(r"\twarn\t.*redirects to .*; it is another server, so the headers")
 
 
-def test_back_on_the_first_server_they_stay_away(braid, answering):
+def test_credentials_are_not_restored_on_the_first_server(braid, answering):
     def answer(asked):
         if asked.target == "/v1/traces":
             return 307, {"location": f"http://{other.address}/"}, b""
@@ -108,8 +108,8 @@ def test_back_on_the_first_server_they_stay_away(braid, answering):
     assert "secret" not in str(first.asked[1].headers)
 
 
-def test_from_http_to_https_they_go_along(braid, new_sink, answering, tmp_path):
-    """As a server does that wants TLS; the certificate is checked."""
+def test_credentials_are_kept_from_http_to_https(braid, new_sink, answering, tmp_path):
+    """As a server that requires TLS does; the certificate is checked."""
     key = certs.self_signed(tmp_path)
     sink = new_sink(certificate=key)
     first = redirecting(answering, 308, f"https://{sink.http}{TRACES.path}")
@@ -120,7 +120,7 @@ def test_from_http_to_https_they_go_along(braid, new_sink, answering, tmp_path):
 
 
 @pytest.mark.parametrize("headers", [SECRET, {}])
-def test_from_https_to_http_only_without(braid, sink, answering, tmp_path, headers):
+def test_credentials_are_dropped_from_https_to_http(braid, sink, answering, tmp_path, headers):
     key = certs.self_signed(tmp_path)
     first = redirecting(answering, 308, f"http://{sink.http}{TRACES.path}", certificate=key)
     server = braid(pipelines(otlphttp(f"https://{first.address}", headers=headers,
@@ -133,7 +133,7 @@ def test_from_https_to_http_only_without(braid, sink, answering, tmp_path, heade
 
 
 @pytest.mark.parametrize("n_redirects", [3, 4])
-def test_three_are_followed(braid, answering, n_redirects):
+def test_three_redirects_are_followed(braid, answering, n_redirects):
     def answer(asked):
         n = int(asked.target.rpartition("/")[2])
         return (307, {"location": f"/{n + 1}"}, b"") if n < n_redirects else (200, {}, b"")
@@ -150,7 +150,7 @@ def test_three_are_followed(braid, answering, n_redirects):
     (301, "http://elsewhere.test/v1/traces"), (302, "/x"), (303, "http://elsewhere.test/"), (300, "/x"), (308, None),
     (308, "ftp://elsewhere.test/"), (307, "http://user:password@elsewhere.test/"), (307, "http://elsewhere.test:0/"),
     (308, "/" + "x" * 600)])
-def test_others_are_permanent_and_named(braid, answering, status, location):
+def test_other_redirects_are_permanent_errors_that_name_the_location(braid, answering, status, location):
     first = redirecting(answering, status, location)
     server = braid(pipelines({"otlphttp": {"endpoint": f"http://{first.address}"}}, signals=["traces"]))
     send(server).expect_ok()
@@ -159,8 +159,8 @@ def test_others_are_permanent_and_named(braid, answering, status, location):
     assert len(first.asked) == 1
 
 
-def test_a_place_that_is_down_is_tried_again(braid, sink, answering):
-    """A redirect that leads to a refused connection is a failure like any other."""
+def test_a_redirect_to_an_unavailable_server_is_retried(braid, sink, answering):
+    """A redirect to a refused connection is a failure like any other."""
     places = ["http://127.0.0.1:1/v1/traces", f"http://{sink.http}/v1/traces"]
     first = answering(lambda asked: (307, {"location": places.pop(0)}, b""))
     server = braid(pipelines({"otlphttp": {"endpoint": f"http://{first.address}",
@@ -169,8 +169,8 @@ def test_a_place_that_is_down_is_tried_again(braid, sink, answering):
     sink.wait(TRACES, 3)
 
 
-def test_many_places_are_no_leak(braid, answering):
-    """Each answer names another server; a few clients are kept for them."""
+def test_many_redirects_do_not_leak(braid, answering):
+    """Each answer names another server; a few clients are cached for them."""
     ends = [answering(lambda asked: (200, {}, b"")) for _ in range(7)]
     places = [f"http://{ends[i % 7].address}/" for i in range(21)]
     first = answering(lambda asked: (307, {"location": places.pop()}, b""))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request that is cut into pieces and rejected as a whole is answered as a small one would be, whatever brought it; one
-of which something was taken is a success with a rejected part."""
+"""A request that is split into pieces and rejected as a whole gets the answer of a small request,
+at every receiver. A request of which a part was accepted succeeds with a rejected part."""
 
 import os
 
@@ -31,7 +31,7 @@ def server(braid, sink, tmp_path):
 
 
 def send(server, what):
-    """(HTTP status, answer) of a large request."""
+    """Sends a large request. Returns (HTTP status, answer)."""
     if what == "traces":
         body = otlp.request_of(TRACES, 20_000).SerializeToString()
         answer = clients.http(server.http, TRACES.path, body)
@@ -48,7 +48,7 @@ def send(server, what):
 
 
 @pytest.mark.parametrize("what", ["traces", "profiles", "ingest", "upload"])
-def test_what_is_rejected_as_a_whole_is_answered_as_rejected(server, sink, what):
+def test_a_request_rejected_as_a_whole_is_answered_as_rejected(server, sink, what):
     sink.reply = REFUSE
     answer = send(server, what)
     assert answer.code == 400 and b"refused by the sink" in answer.body, answer
@@ -58,7 +58,7 @@ def test_what_is_rejected_as_a_whole_is_answered_as_rejected(server, sink, what)
 
 
 @pytest.mark.parametrize("what", ["traces", "profiles", "ingest", "upload"])
-def test_what_is_taken_in_part_is_a_success(server, sink, what):
+def test_a_partially_accepted_request_is_a_success(server, sink, what):
     sink.script, sink.reply = [Reply()], REFUSE
     answer = send(server, what)
     assert answer.code == 200, answer
@@ -66,7 +66,7 @@ def test_what_is_taken_in_part_is_a_success(server, sink, what):
     assert account["sent"] > 0 and account["dropped"] > 0 and account["rejected"] == 0
 
 
-def test_a_file_of_which_nothing_was_delivered_stays(server, sink, tmp_path):
+def test_a_file_that_was_not_delivered_is_kept(server, sink, tmp_path):
     sink.reply = REFUSE
     for name, text in (("small.folded", b"main;f 1\n"), ("large.folded", LINES)):
         (tmp_path / "watched" / "part").write_bytes(text)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`braid save` and `braid open`: what a store keeps, as one file, shown elsewhere under the same ids."""
+"""`braid save` and `braid open`: the content of a store as one file, shown elsewhere under the same
+ids."""
 
 import io
 import json
@@ -44,7 +45,7 @@ def span(number, start_ns):
 
 @pytest.fixture
 def kept(braid, tmp_path):
-    """A Braid that runs and has ten spans in its folder."""
+    """A running Braid that has stored ten spans."""
     running = braid(config(tmp_path / "kept"))
     now = time.time_ns() - 60_000_000_000
     body = {"resourceSpans": [{"scopeSpans": [{"spans": [span(number, now + number) for number in range(1, 11)]}]}]}
@@ -55,7 +56,7 @@ def kept(braid, tmp_path):
 
 
 def show(braid, file, **env):
-    """braid open, whose only free port is given by --set; the log says which."""
+    """Runs braid open on a free port set with --set, which the log names."""
     return braid(None, "--set=extensions.query.endpoint=127.0.0.1:0", "--set=service.telemetry.logs.level=info",
                  command=["open", str(file)], env=env)
 
@@ -82,14 +83,14 @@ def test_it_is_a_tar_of_databases(kept, tmp_path):
     assert (tmp_path / "slice").stat().st_mode & 0o777 == 0o600
 
 
-def test_times_choose_partitions(kept, tmp_path):
+def test_time_range_selects_partitions(kept, tmp_path):
     done = run("save", tmp_path / "slice", "--directory", kept[1], "--time-range", "1s")
     assert done.returncode == 1 and "no data of that time" in done.stderr
     assert not (tmp_path / "slice").exists()
     assert run("save", tmp_path / "slice", "--directory", kept[1], "--time-range", "10m").returncode == 0
 
 
-def test_nothing_is_written_over(kept, tmp_path):
+def test_existing_files_are_not_overwritten(kept, tmp_path):
     (tmp_path / "slice").write_text("mine")
     done = run("save", tmp_path / "slice", "--directory", kept[1])
     assert done.returncode == 1 and "File exists" in done.stderr
@@ -123,14 +124,15 @@ def test_saved_over_http_and_opened_elsewhere(braid, kept, tmp_path):
     assert spans_of(shown) == spans_of(running)
 
 
-def test_over_http_times_choose_partitions(kept):
+def test_time_range_selects_partitions_over_http(kept):
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(slice_url(kept[0], "?start=now-1s"), timeout=DEADLINE_S)
     assert refused.value.code == 404 and "no data of that time" in json.load(refused.value)["error"]
 
 
-def test_a_reader_who_stops_gets_no_more_and_loses_nothing(braid, tmp_path):
-    """A file larger than what a stream may hold unread: the server waits for the reader; a second reader is told to."""
+def test_a_reader_that_pauses_loses_nothing(braid, tmp_path):
+    """A file larger than the unread part of a stream may be: the server waits for the reader; a
+    second reader is asked to wait."""
     running = braid(config(tmp_path / "kept"))
     start_ns = time.time_ns() - 60_000_000_000
     for number in range(8):
@@ -153,7 +155,7 @@ def test_a_reader_who_stops_gets_no_more_and_loses_nothing(braid, tmp_path):
     url = f"http://{shown.address('http', node='extension/query')}/api/braid/status"
     with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
         assert json.load(answer)["store"]["spans"] == 800
-    # Who goes away makes room for the next.
+    # A client that disconnects makes room for the next.
     urllib.request.urlopen(slice_url(running), timeout=DEADLINE_S).close()
 
     def again():
@@ -166,8 +168,8 @@ def test_a_reader_who_stops_gets_no_more_and_loses_nothing(braid, tmp_path):
     until(again)
 
 
-def test_lists_what_cannot_be_read(braid, tmp_path):
-    """A damaged partition does not keep the others from being saved, and the file lists it."""
+def test_unreadable_partitions_are_listed(braid, tmp_path):
+    """The other partitions are saved in spite of a damaged one, and the file lists it."""
     config_of = config(tmp_path / "kept")
     config_of["exporters"]["store"]["partition"] = {"rows": 1000}
     running = braid(config_of)
@@ -204,8 +206,8 @@ def test_lists_what_cannot_be_read(braid, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL], ids=lambda number: number.name)
-def test_nothing_stays_unpacked(braid, kept, tmp_path, number):
-    """Whatever ends it: the folder with what a stranger's file held goes."""
+def test_unpacked_files_are_removed(braid, kept, tmp_path, number):
+    """The directory with the unpacked file is removed, however the process ends."""
     assert run("save", tmp_path / "slice", "--directory", kept[1]).returncode == 0
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -241,7 +243,7 @@ def archive_of(*members):
     archive_of(*((f"partition-{n:08x}.db", tarfile.REGTYPE) for n in range(10001))), archive_of()],
     ids=["empty", "short", "no header", "traversal", "absolute", "other name", "link", "twice", "cut", "upper case",
          "twice in other case", "too many", "none"])
-def test_other_files_are_refused(data, tmp_path):
+def test_other_files_are_rejected(data, tmp_path):
     (tmp_path / "slice").write_bytes(data)
     (tmp_path / "temporary").mkdir()
     done = run("open", tmp_path / "slice", TMPDIR=str(tmp_path / "temporary"))

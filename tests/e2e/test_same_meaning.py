@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that mean what they mean in the Collector."""
+"""Options with the same meaning as in the Collector."""
 
 import json
 import os
@@ -27,7 +27,7 @@ OWN_WORDS = {"Host": "backend.example:1", "User-Agent": "mine/1", "Content-Type"
 
 
 def test_headers_replace_those_of_http(braid, sink, tap):
-    """Go's server answers 400 to a Host that comes twice; confighttp sets Request.Host and Header.Set."""
+    """Go's server answers 400 to a repeated Host; confighttp sets Request.Host and Header.Set."""
     wire = tap(sink.http)
     server = braid(pipelines(exporter("proto", wire, headers=OWN_WORDS), signals=("traces",)))
     send(server).expect_ok()
@@ -36,14 +36,14 @@ def test_headers_replace_those_of_http(braid, sink, tap):
     lines = [tuple(line.split(": ", 1)) for line in head]
     names = [name.lower() for name, _ in lines]
     assert len(names) == len(set(names)), head
-    said = {name.lower(): value for name, value in lines}
-    assert {name: said[name.lower()] for name in ("Host", "User-Agent", "Content-Type", "X-Plain")} == {
+    fields = {name.lower(): value for name, value in lines}
+    assert {name: fields[name.lower()] for name in ("Host", "User-Agent", "Content-Type", "X-Plain")} == {
         name: OWN_WORDS[name] for name in ("Host", "User-Agent", "Content-Type", "X-Plain")}
-    assert int(said["content-length"]) > 1
+    assert int(fields["content-length"]) > 1
 
 
 def test_headers_replace_those_of_grpc(braid, sink):
-    """HTTP/2 has one :authority and no host; the content type is gRPC's own."""
+    """HTTP/2 has one :authority and no host; the content type is always gRPC's."""
     server = braid(pipelines(exporter("grpc", sink, headers=OWN_WORDS), signals=("traces",)))
     send(server).expect_ok()
     sink.wait(TRACES, 1)
@@ -53,11 +53,11 @@ def test_headers_replace_those_of_grpc(braid, sink):
     assert "host" not in call.headers
 
 
-# --- What a backend says reaches the client -----------------------------------------------------
+# --- A backend's answer is passed on to the client ----------------------------------------------
 
 @pytest.mark.parametrize("kind", ["proto", "grpc"])
-def test_a_backends_429_stays_one(braid, sink, kind):
-    """Without queue and retries, as in the Collector: errors.go keeps the status of the exporter's error."""
+def test_a_backends_429_is_passed_on(braid, sink, kind):
+    """As in the Collector without queue and retries, whose errors.go keeps the status of the exporter's error."""
     sink.reply = Reply(StatusCode.RESOURCE_EXHAUSTED, 429, "slow down", retry_s=7)
     off = {"enabled": False}
     server = braid(pipelines(exporter(kind, sink, sending_queue=off, retry_on_failure=off), signals=("traces",)))
@@ -73,7 +73,7 @@ def test_a_backends_429_stays_one(braid, sink, kind):
 # --- batch ---------------------------------------------------------------------------------------
 
 def test_batch_without_a_size_sends_at_once(braid, sink):
-    """A timeout that never comes: what arrives was sent at once, cut by the maximum."""
+    """With a timeout that never expires: all data is sent at once, split by the maximum size."""
     batch = {"timeout": "1h", "send_batch_size": 0, "send_batch_max_size": 4}
     server = braid(pipelines(exporter("grpc", sink), processors={"batch": batch}, signals=("traces",)))
     send(server, 10).expect_ok()
@@ -99,7 +99,7 @@ def tenants(braid, sink, **protocol):
 
 
 def test_from_context_needs_include_metadata(braid, sink):
-    """As in the Collector, where client.Metadata is empty without it; here a warning says so."""
+    """As in the Collector, where client.Metadata is empty without it; Braid logs a warning."""
     found, log = tenants(braid, sink)
     assert found == []
     assert 'processor attributes reads the client metadata "x-tenant"' in log and "include_metadata: true" in log
@@ -107,11 +107,12 @@ def test_from_context_needs_include_metadata(braid, sink):
 
 @pytest.mark.parametrize("keys, warned", [([], True), (["X-Other"], True), (["x-TENANT"], False)])
 def test_partitions_behind_batch_need_its_metadata_keys(braid, sink, keys, warned):
-    """A request of several clients has no tenant; a batch without the key made it of them."""
+    """A batch without the key merges requests of several clients, and the result does not have a
+    tenant."""
     config = pipelines(exporter("grpc", sink, sending_queue={"batch": {"partition": {"metadata_keys": ["x-tenant"]}}}),
                        processors={"batch": {"metadata_keys": keys}} if keys else {"batch": {}})
     server = braid(config)
-    assert server.grpc  # it has started
+    assert server.grpc  # the process has started
     log = server.log()
     [warning] = [line for line in log.splitlines() if "which is lost here" in line] or [""]
     assert bool(warning) == warned, log
@@ -125,8 +126,9 @@ def test_from_context_with_include_metadata(braid, sink):
 
 
 @pytest.mark.release
-def test_a_long_header_does_not_grow_without_end(braid, sink):
-    """Each span would get the 15,000 bytes of the header: 45 MB of 260 KB. One span may have them."""
+def test_growth_by_a_long_header_is_bounded(braid, sink):
+    """Each span would get the 15,000 bytes of the header: 260 KB would become 45 MB. One span may
+    have them."""
     server = braid(pipelines(exporter("grpc", sink), processors=TENANT, signals=("traces",), http={"include_metadata": True}))
     headers = {"X-Tenant": "x" * 15000}
     answer = clients.http(server.http, TRACES.path, otlp.trace_request(3000).SerializeToString(), headers=headers)
@@ -136,10 +138,10 @@ def test_a_long_header_does_not_grow_without_end(braid, sink):
     sink.wait(TRACES, 1)
 
 
-# --- What the log says ---------------------------------------------------------------------------
+# --- Log lines -----------------------------------------------------------------------------------
 
-def test_refused_requests_leave_a_line(braid, sink):
-    """One for many, with the peer and the reason."""
+def test_rejected_requests_are_logged(braid, sink):
+    """One line for many, with the peer and the reason."""
     server = braid(pipelines(exporter("grpc", sink), signals=("traces",)))
     for _ in range(20):
         assert clients.http(server.http, TRACES.path, b"\xff\xff").code == 400
@@ -148,13 +150,13 @@ def test_refused_requests_leave_a_line(braid, sink):
     assert server.log().count("rejected a request") == 1
 
 
-def test_metrics_sent_here_leave_a_line(braid, sink):
+def test_metrics_sent_to_a_traces_receiver_are_logged(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), signals=("traces",)))
     assert clients.http(server.http, "/v1/metrics", b"").code == 404
     server.wait_log(r"rejected a request from 127.0.0.1:\d+: UNIMPLEMENTED: unknown path /v1/metrics; traces go to /v1/traces")
 
 
-def test_an_exporter_that_recovers_says_how_long_it_was_down(braid, sink):
+def test_a_recovering_exporter_logs_the_duration_of_the_failure(braid, sink):
     sink.script = [Reply(StatusCode.UNAVAILABLE, 503, "away")] * 8
     retry = {"initial_interval": "300ms", "max_interval": "300ms", "randomization_factor": 0}
     server = braid(pipelines(exporter("grpc", sink, retry_on_failure=retry), signals=("traces",)))
@@ -164,7 +166,7 @@ def test_an_exporter_that_recovers_says_how_long_it_was_down(braid, sink):
     assert 2.1 <= down < 60  # seven delays passed
 
 
-def test_the_last_lines_are_of_each_exporter_and_count_each_item_once(braid, new_sink):
+def test_the_last_lines_count_each_record_once_per_exporter(braid, new_sink):
     one, two = new_sink(), new_sink()
     two.reply = Reply(StatusCode.INVALID_ARGUMENT, 400, "no")
     server = braid(pipelines({**exporter("grpc", one, "/one"), **exporter("proto", two, "/two")}, signals=("traces",)))
@@ -173,8 +175,8 @@ def test_the_last_lines_are_of_each_exporter_and_count_each_item_once(braid, new
     until(lambda: server.exporter_ledger("otlphttp/two", "traces")["dropped"] == 7, "the refusal")
     until(lambda: server.exporter_ledger("otlp/one", "traces")["sent"] == 7, "the answer")
     server.stop()
-    said = [line.split("\t")[-1] for line in server.log().splitlines()[-4:]]
-    assert said == ["exporter otlp/one: traces: 7 spans received, 7 sent, 0 rejected, 0 dropped, 0 left",
+    last = [line.split("\t")[-1] for line in server.log().splitlines()[-4:]]
+    assert last == ["exporter otlp/one: traces: 7 spans received, 7 sent, 0 rejected, 0 dropped, 0 left",
                     "exporter otlphttp/two: traces: 7 spans received, 0 sent, 0 rejected, 7 dropped, 0 left",
                     "traces: 7 spans received, 7 sent, 0 rejected, 0 dropped, 0 left",
                     "profiles: 0 samples received, 0 sent, 0 rejected, 0 dropped, 0 left"]
@@ -202,7 +204,8 @@ def lines_of(file):
 
 
 def test_file_groups_by_an_attribute(braid, tmp_path):
-    """A file for each value, no more than one open; what has no value is dropped; no value leads out."""
+    """One file for each value, at most one of them open. Data without a value is dropped, and no
+    value leads out of the directory."""
     folder = tmp_path / "out"
     group_by = {"enabled": True, "resource_attribute": "team", "max_open_files": 1}
     server = braid(pipelines({"file": {"path": f"{folder}/x-*/spans.json", "group_by": group_by}}, signals=("traces",)))
@@ -238,7 +241,7 @@ def test_file_groups_need_one_star(tmp_path, path):
 
 # --- redaction: url_sanitizer -------------------------------------------------------------------
 
-# The first six are those of the Collector's own test, sanitizer_test.go.
+# The first six are those of the Collector's test, sanitizer_test.go.
 URLS = [("/api/users/123e4567-e89b-12d3-a456-426614174000", "/api/users/*"), ("/api/users/12345", "/api/users/*"),
         ("/api/users/123/posts/456", "/api/users/*/posts/*"), ("/api/users", "/api/users"),
         ("/api/users?id=123&name=john", "/api/users"), ("", ""),
@@ -275,7 +278,7 @@ def test_url_sanitizer(braid, sink):
 
 # --- redaction: db_sanitizer --------------------------------------------------------------------
 
-# What Collector 0.155 makes of them, but for the last of each system, which its README names.
+# The output of Collector 0.155, except for the last of each system, which its README contains.
 STATEMENTS = [
     ("postgresql", "SELECT * FROM users WHERE id = 42", "SELECT * FROM users WHERE id = ?"),
     ("PostgreSQL", "SELECT a FROM t WHERE id = 42 AND name='O''Brien'", "SELECT a FROM t WHERE id = ? AND name=??"),
@@ -301,7 +304,7 @@ SYSTEMS = ["sql", "redis", "valkey", "memcached", "mongo", "opensearch", "es"]
 
 
 def sanitized(braid, sink, spans, **more):
-    """Sends spans as (kind, name, attributes); what came of them: (name, attributes)."""
+    """Sends spans as (kind, name, attributes); returns the output: (name, attributes)."""
     systems = {system: {"enabled": True, "attributes": ["db.statement", "db.query.text"]} for system in SYSTEMS}
     redaction = {"allow_all_keys": True, "db_sanitizer": {**systems, **more}}
     server = braid(pipelines(exporter("grpc", sink), processors={"redaction": redaction}, signals=("traces",)))
@@ -350,8 +353,9 @@ TOKENS = ["plain", "a: b", "[a, b]", "{a: b}", "- x", "123", "true", "a$$b"]
 @pytest.mark.parametrize("value, sent, token", [
     *(("Bearer ${env:T}", "Bearer {}", token) for token in [*TOKENS, "null", "#c"]),
     *(("${env:T}", "{}", token) for token in [*TOKENS, "null", "~", "# comment"])])
-def test_a_token_is_text_whatever_it_looks_like(braid, sink, token, value, sent):
-    """confmap keeps the original text of a reference for whoever wants text; $$ stands for $ in it."""
+def test_a_text_option_is_not_parsed_as_yaml(braid, sink, token, value, sent):
+    """confmap keeps the original text of a reference for options that expect text; $$ is an escaped
+    $."""
     config = pipelines(exporter("grpc", sink, headers={"x-token": value}), signals=("traces",))
     server = braid(config, env={"T": token})
     send(server).expect_ok()

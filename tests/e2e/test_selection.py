@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processors that choose and change single spans and samples, in the running service: what arrives
-is read by the official protobuf classes and compared with what the rules say, worked out here."""
+"""Processors that select and change single spans and samples, in the running service. The output is
+read by the official protobuf classes and compared with results computed here from the rules."""
 
 import hashlib
 import random
@@ -61,7 +61,7 @@ def by_hash(seed, percentage):
     ({"hash_seed": 22, "sampling_percentage": 30}, by_hash(22, 30), None),
     ({"sampling_percentage": 75}, by_hash(0, 75), None),
 ], ids=["proportional", "equalizing", "all", "hash", "hash-without-seed"])
-def test_a_kept_trace_keeps_its_samples(through, sink, options, kept, tracestate):
+def test_samples_of_a_kept_trace_are_kept(through, sink, options, kept, tracestate):
     ids, spans, samples = of_random_traces(1000)
     expected = [id for id in ids if kept(id)]
     server = through(probabilistic_sampler=options)
@@ -83,7 +83,7 @@ def test_a_kept_trace_keeps_its_samples(through, sink, options, kept, tracestate
         sample for sample in profile_view.samples(samples) if sample["link"][0] in set(links)]
 
 
-def test_unlinked_samples_are_kept_unless_told_otherwise(through, sink):
+def test_unlinked_samples_are_kept_by_default(through, sink):
     server = through(**{"probabilistic_sampler": {"sampling_percentage": 0}})
     send(server, PROFILES, otlp.profile_request(3, linked=False))
     send(server, PROFILES, otlp.profile_request(5))
@@ -92,7 +92,7 @@ def test_unlinked_samples_are_kept_unless_told_otherwise(through, sink):
 
 @each_signal
 def test_attributes(through, sink, signal):
-    """Both signals by one list of actions; what they should make of it is done here, too."""
+    """Both signals use one list of actions; the expected result is computed here, too."""
     server = through(attributes={"actions": [
         {"key": "s", "action": "hash"},
         {"key": "thread.name", "action": "hash"},
@@ -121,7 +121,7 @@ def test_attributes(through, sink, signal):
     for sample in expected:
         sample["attributes"] = {"thread.name": (hashed, ""), "copy": (hashed, ""), "new": ([1, "x"], "")}
     assert profile_view.samples(call.message) == expected
-    # 20 samples share what is new: three entries behind the two that were there
+    # 20 samples share the new attributes: three entries behind the existing two
     assert len(call.message.dictionary.attribute_table) == 5
 
 
@@ -171,8 +171,8 @@ def test_filter_samples(through, sink):
 
 
 @each_signal
-def test_what_is_dropped_whole_is_accepted(through, sink, signal):
-    """The client has its answer; nothing leaves, and what comes next does."""
+def test_a_request_dropped_as_a_whole_is_accepted(through, sink, signal):
+    """The client is answered; nothing is exported, and the next request is."""
     every = {"exclude": {"match_type": "regexp", "services": ["^cart$"]}}
     server = through(filter={"spans": every, "profiles": every})
     send(server, signal, otlp.request_of(signal, 5, service="cart"))

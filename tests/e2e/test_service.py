@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process: ports, metrics, stopping, and what the exporters without a peer write."""
+"""The process: ports, metrics, shutdown, and the output of exporters without a peer."""
 
 import fcntl
 import json
@@ -32,7 +32,7 @@ def send(server, signal, n_items=1, **more):
 
 
 @each_signal
-def test_ledger_closes(braid, sink, signal):
+def test_ledger_balances(braid, sink, signal):
     server = braid(pipelines(exporter("grpc", sink)))
     for n in range(1, 11):
         send(server, signal, n).expect_ok()
@@ -41,9 +41,9 @@ def test_ledger_closes(braid, sink, signal):
     assert server.ledger(signal) == {"received": 55, "sent": 55, "rejected": 0, "dropped": 0, "held": 0}
 
 
-def test_taken_port_is_an_error_before_anything_runs(tmp_path, sink):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
+def test_a_port_in_use_is_a_startup_error(tmp_path, sink):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
         config = tmp_path / "config.yaml"
         config.write_text(json.dumps(pipelines(exporter("grpc", sink), grpc={"endpoint": endpoint})))
         done = subprocess.run([BINARY, "--config", str(config)], capture_output=True, text=True,
@@ -62,8 +62,8 @@ def test_stops_on(braid, sink, number):
 
 
 @each_signal
-def test_what_was_acknowledged_is_sent_before_it_stops(braid, sink, signal):
-    """The queue is full of requests and the destination slow when SIGTERM comes."""
+def test_acknowledged_data_is_sent_before_exit(braid, sink, signal):
+    """The queue is full of requests and the destination is slow when SIGTERM is sent."""
     server = braid(pipelines(exporter("grpc", sink, sending_queue={"num_consumers": 1}),
                              processors={"batch": {"timeout": "1h", "send_batch_size": 7}}))
     gate = threading.Event()
@@ -77,7 +77,8 @@ def test_what_was_acknowledged_is_sent_before_it_stops(braid, sink, signal):
 
 
 def test_stops_while_clients_send(braid, sink):
-    """Whatever got an OK has arrived; whoever comes too late is told so."""
+    """Every request answered with OK has arrived; a request that is too late is answered with an
+    error."""
     server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "20ms"}}))
     address, body = server.grpc, otlp.trace_request(10).SerializeToString()
     acknowledged = []
@@ -96,8 +97,8 @@ def test_stops_while_clients_send(braid, sink):
     assert len(sink.items(TRACES)) >= sum(acknowledged)
 
 
-def test_last_lines_say_what_was_lost(braid, sink):
-    """The destination refuses until the end, and the client had its OK long ago."""
+def test_last_lines_report_lost_data(braid, sink):
+    """The destination rejects until the end, and the client was answered with OK long before."""
     sink.reply = BUSY
     server = braid(pipelines(exporter("grpc", sink, retry_on_failure={"initial_interval": "10ms", "max_elapsed_time": "100ms"})))
     send(server, TRACES, 42).expect_ok()
@@ -155,19 +156,20 @@ def test_workers_share_the_ports(braid, sink):
     assert server.ledger("traces")["received"] == 20
 
 
-def test_a_limiter_speaks_once(braid):
-    """However many pipelines and workers it stands in; another limiter speaks for itself."""
+def test_a_limiter_logs_once(braid):
+    """One log line, regardless of the number of pipelines and workers; another limiter logs its
+    own."""
     limit = {"check_interval": "1s", "limit_mib": 100}
     processors = {"memory_limiter": limit, "memory_limiter/more": {**limit, "limit_mib": 200}}
     server = braid(pipelines({"nop": {}}, processors=processors, workers=3))
     server.wait_log("ready: 3 workers")
     server.stop()
-    said = re.findall(r"processor/(\S+)\thard limit (\d+) MiB", server.log())
-    assert sorted(said) == [("memory_limiter", "100"), ("memory_limiter/more", "200")]
+    logged = re.findall(r"processor/(\S+)\thard limit (\d+) MiB", server.log())
+    assert sorted(logged) == [("memory_limiter", "100"), ("memory_limiter/more", "200")]
 
 
 def status_for(address, path, host, **headers):
-    """Of a GET with a Host of its own, which no library would send."""
+    """Returns the status of a GET with a custom Host, which no library would send."""
     lines = [f"GET {path} HTTP/1.1", f"Host: {host}", *(f"{name}: {value}" for name, value in headers.items())]
     with Raw(address, ("\r\n".join(lines) + "\r\n\r\n").encode()) as client:
         client.wait(lambda: len(client.got) > 12)
@@ -176,8 +178,8 @@ def status_for(address, path, host, **headers):
 
 @pytest.mark.parametrize("allowed", [None, ["braid.example"]])
 @pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0"])
-def test_foreign_hosts_are_refused(braid, sink, bound, allowed):
-    """A page whose name was bound to us anew (DNS rebinding) gets nothing from what is on loopback."""
+def test_foreign_hosts_are_rejected(braid, sink, bound, allowed):
+    """A web page whose name resolves to loopback (DNS rebinding) cannot read from Braid."""
     more = {"allowed_hosts": allowed} if allowed else {}
     token = "a-token-that-nobody-prints"
     reader = {"pull": {"exporter": {"prometheus": {"host": bound, "port": 0}}}}
@@ -198,8 +200,9 @@ def test_foreign_hosts_are_refused(braid, sink, bound, allowed):
 
 
 @pytest.mark.parametrize("stream", ["stderr", "stdout"])
-def test_nobody_reads_what_we_write(tmp_path, sink, stream):
-    """The log's reader, or that of the debug exporter, hangs: traffic goes on, and the end comes."""
+def test_unread_output_does_not_block(tmp_path, sink, stream):
+    """The reader of the log, or of the debug exporter, hangs: traffic continues, and shutdown
+    completes."""
     config = tmp_path / "config.yaml"
     telemetry = {"logs": {"level": "debug"}, "metrics": {"readers": [
         {"pull": {"exporter": {"prometheus": {"host": "127.0.0.1", "port": 0}}}}]}}
@@ -211,20 +214,20 @@ def test_nobody_reads_what_we_write(tmp_path, sink, stream):
     process = subprocess.Popen([BINARY, "--config", str(config)], stdin=subprocess.DEVNULL, **log)
     try:
         fcntl.fcntl(getattr(process, stream), fcntl.F_SETPIPE_SZ, 4096)
-        said = b""
+        logged = b""
 
         def ready():
-            nonlocal said
+            nonlocal logged
             if stream == "stderr":
-                said += process.stderr.readline()
+                logged += process.stderr.readline()
             else:
-                said = (tmp_path / "stderr").read_bytes()
-            return b"ready: " in said
+                logged = (tmp_path / "stderr").read_bytes()
+            return b"ready: " in logged
         until(ready, "the start")
-        http, metrics = (re.search(rb"\t%s listening on (\S+)" % what, said).group(1).decode()
+        http, metrics = (re.search(rb"\t%s listening on (\S+)" % what, logged).group(1).decode()
                          for what in (b"http", b"metrics"))
         body = otlp.trace_request(5).SerializeToString()
-        for _ in range(5000 if stream == "stderr" else 50):  # closing a connection is a line
+        for _ in range(5000 if stream == "stderr" else 50):  # closing a connection logs a line
             clients.http(http, TRACES.path, body).expect_ok()
         if stream == "stderr":
             text = clients.http(metrics, "/metrics", None, None, method="GET").body.decode()
@@ -240,9 +243,9 @@ NOBODY = 65534
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_no_core_dumps_unless_asked(asked):
-    """Secrets are in memory. What is in /proc of a process that may not be dumped belongs to root; so this one
-    is somebody else's."""
+def test_no_core_dumps_by_default(asked):
+    """Memory contains secrets. /proc files of a process that may not be dumped belong to root; this
+    test checks that the owner differs."""
     user = NOBODY if os.getuid() == 0 else os.getuid()
     sanitizers = {name: os.environ.get(name, "") + ":disable_coredump=0" for name in ("ASAN_OPTIONS", "TSAN_OPTIONS")}
     with tempfile.TemporaryDirectory() as folder:
@@ -252,7 +255,7 @@ def test_no_core_dumps_unless_asked(asked):
         process = subprocess.Popen(
             [binary, "--config", "yaml:" + json.dumps(config), *(["--core-dumps"] if asked else [])],
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, user=user, cwd="/",
-            env=os.environ | sanitizers,  # which set the soft limit to 0 themselves
+            env=os.environ | sanitizers,  # sanitizers set the soft limit to 0 themselves
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (4096, 4096)))
         try:
             until(lambda: b"ready: " in process.stderr.readline(), "the start")

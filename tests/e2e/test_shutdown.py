@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGTERM while clients are in every state, and destinations in some: the process ends in time, what was
-acknowledged is sent or counted, and nobody's bad manners cost others their data."""
+"""SIGTERM with clients and destinations in various states: the process ends in time, acknowledged
+data is sent or counted, and a misbehaving peer does not cost others their data."""
 
 import contextlib
 import re
@@ -35,7 +35,7 @@ def timed_stop(server):
     return time.monotonic() - start, words
 
 
-def test_idle_connections_do_not_hold_it_up(braid):
+def test_idle_connections_do_not_delay_shutdown(braid):
     server = braid(pipelines({"nop": {}}, workers=2))
     idle = [Raw(server.http, post(len(BODY), BODY)) for _ in range(20)]
     idle += [h2(port) for port in (server.grpc, server.http) for _ in range(20)]
@@ -51,15 +51,16 @@ def test_idle_connections_do_not_hold_it_up(braid):
 
 
 def test_extensions_that_have_no_effect(braid):
-    """Those of the Collector that are passed over are no more in the way at the end than at the start."""
+    """The Collector's extensions that Braid ignores do not disturb the shutdown."""
     server = braid(pipelines({"nop": {}}, extensions={"pprof": {}, "zpages": {}, "opamp": {}}))
     clients.grpc(server.grpc, TRACES, BODY).expect_ok()
     _, words = timed_stop(server)
     assert words["traces"]["received"] == words["traces"]["sent"] == 5
 
 
-def test_half_a_request_costs_others_nothing(braid, sink):
-    """Receivers drain first: one that waits for a slow client must not keep batches from being sent."""
+def test_an_incomplete_request_does_not_affect_others(braid, sink):
+    """Receivers drain first: a receiver that waits for a slow client must not keep batches from
+    being sent."""
     server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "1h"}}),
                    "--shutdown-timeout", "15s")
     clients.grpc(server.grpc, TRACES, BODY).expect_ok()
@@ -81,7 +82,7 @@ def test_half_a_request_costs_others_nothing(braid, sink):
         client.socket.close()
 
 
-def test_client_that_never_reads_costs_others_nothing(braid, sink):
+def test_client_that_never_reads_does_not_affect_others(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "1h"}}),
                    "--shutdown-timeout", "15s")
     clients.grpc(server.grpc, TRACES, BODY).expect_ok()
@@ -109,7 +110,7 @@ def test_client_that_never_reads_costs_others_nothing(braid, sink):
 
 
 def test_requests_in_flight_are_answered(braid, sink):
-    """The client waits for the destination's answer, which comes after SIGTERM."""
+    """The client waits for the destination's answer, which is sent after SIGTERM."""
     server = braid(pipelines(exporter("grpc", sink, sending_queue={"enabled": False})))
     gate = threading.Event()
     sink.reply = Reply(hold=gate)
@@ -127,7 +128,7 @@ def test_requests_in_flight_are_answered(braid, sink):
     server.process.terminate()
     server.wait_log("SIGTERM: draining")
     with pytest.raises(OSError):
-        for _ in range(100):  # it listens no more, at once or very soon
+        for _ in range(100):  # the port is closed at once or very soon
             host, port = server.http.rsplit(":", 1)
             socket.create_connection((host, int(port)), timeout=1).close()
             time.sleep(0.05)
@@ -140,7 +141,8 @@ def test_requests_in_flight_are_answered(braid, sink):
 
 @pytest.fixture
 def down():
-    """down(kind, **options) makes an exporter to a port where nobody listens, nor can while the test runs."""
+    """down(kind, **options) makes an exporter to a port that is closed and reserved while the test
+    runs."""
     with contextlib.ExitStack() as stack:
         def make(kind="otlp", **options):
             nobody = stack.enter_context(socket.socket())
@@ -149,21 +151,21 @@ def down():
         yield make
 
 
-def said(server, kind):
-    """How much the lines of the log say was dropped at the end."""
+def logged(server, kind):
+    """Returns the number of records dropped during shutdown, by the lines of the log."""
     return sum(int(n) for n in re.findall(rf"\tdropped (\d+) {kind} \(shutdown\): ", server.log()))
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_destination_is_down(braid, down, workers):
-    """It tries until the timeout is over, and then says how much was not sent."""
+    """It retries until the timeout, and then logs how much was not sent."""
     server = braid(pipelines(down(), workers=workers), "--shutdown-timeout", "2s")
     for _ in range(10):
         clients.grpc(server.grpc, TRACES, BODY).expect_ok()
     took, words = timed_stop(server)
     assert 1.5 < took < 12
     assert words["traces"] == {"received": 50, "sent": 0, "rejected": 0, "dropped": 50, "left": 0}
-    assert said(server, "spans") == 50
+    assert logged(server, "spans") == 50
 
 
 @pytest.mark.parametrize("queue", [{}, {"queue_size": 2, "num_consumers": 1}, {"batch": {"min_size": 0}}],
@@ -173,23 +175,23 @@ def test_destination_is_down(braid, down, workers):
 @pytest.mark.parametrize("kind, more", [("otlp", {}), ("otlphttp", {}), ("pyroscope", {"limits": {"max_age": 0}})],
                          ids=["otlp", "otlphttp", "pyroscope"])
 def test_last_line_agrees_with_the_others(braid, down, kind, more, processors, queue):
-    """Wherever samples were when the time was over, somebody says that they are lost, and the sum is right."""
+    """Wherever samples were at the timeout, a log line reports them as lost, and the sum is right."""
     server = braid(pipelines(down(kind, sending_queue=queue, **more), signals=("profiles", ), processors=processors),
                    "--shutdown-timeout", "500ms")
-    taken = 0
-    for n in range(1, 8):  # distinct numbers: what is counted twice, or not, shows
+    accepted = 0
+    for n in range(1, 8):  # distinct numbers, so that records counted twice or not at all are detected
         body = otlp.profile_request(n).SerializeToString()
-        taken += n * clients.http(server.http, PROFILES.path, body, otlp.PROTOBUF).ok
+        accepted += n * clients.http(server.http, PROFILES.path, body, otlp.PROTOBUF).ok
         time.sleep(0.03)
     received = server.ledger("profiles")["received"]
     words = server.stop()["profiles"]
-    assert taken and received == sum(range(1, 8))
-    assert words == {"received": received, "sent": 0, "rejected": received - taken, "dropped": taken, "left": 0}
-    assert said(server, "samples") == taken
+    assert accepted and received == sum(range(1, 8))
+    assert words == {"received": received, "sent": 0, "rejected": received - accepted, "dropped": accepted, "left": 0}
+    assert logged(server, "samples") == accepted
 
 
-def test_who_waits_for_an_answer_is_told(braid, down):
-    """Without a queue it is the client who still has the data: they are rejected, not dropped."""
+def test_waiting_clients_are_answered_at_shutdown(braid, down):
+    """The exporter does not have a queue, so the client still has the data: it is rejected, not dropped."""
     server = braid(pipelines(down(sending_queue={"enabled": False})), "--shutdown-timeout", "500ms")
     answers = []
     thread = threading.Thread(target=lambda: answers.append(clients.grpc(server.grpc, TRACES, BODY)))
@@ -199,7 +201,7 @@ def test_who_waits_for_an_answer_is_told(braid, down):
     thread.join()
     assert not answers[0].ok
     assert words["traces"] == {"received": 5, "sent": 0, "rejected": 5, "dropped": 0, "left": 0}
-    assert said(server, "spans") == 0
+    assert logged(server, "spans") == 0
 
 
 @pytest.mark.parametrize("processors, queue", [
@@ -209,8 +211,9 @@ def test_who_waits_for_an_answer_is_told(braid, down):
     ({"join": {"hold": "1m"}, "batch": {"timeout": "1h"}}, {"batch": {"flush_timeout": "1h"}}),
 ], ids=["batch", "join", "queue", "all"])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_hung_backend_keeps_nothing_from_another(braid, sink, new_sink, processors, queue, workers):
-    """A sender of profiles waits for its backend; spans, which only wait for company, leave in the meantime."""
+def test_a_hanging_backend_does_not_delay_another(braid, sink, new_sink, processors, queue, workers):
+    """A sender of profiles waits for its backend; spans that only wait for their batch are sent in
+    the meantime."""
     hung, gate = new_sink(), threading.Event()
     hung.reply = Reply(hold=gate)
     config = pipelines({**exporter("grpc", sink, sending_queue=queue),
@@ -232,7 +235,7 @@ def test_a_hung_backend_keeps_nothing_from_another(braid, sink, new_sink, proces
     assert words["profiles"] == {"received": 2, "sent": 0, "rejected": 2, "dropped": 0, "left": 0}
 
 
-def test_second_signal_ends_it_at_once(braid, down):
+def test_a_second_signal_ends_the_process_at_once(braid, down):
     server = braid(pipelines(down(), workers=3), "--shutdown-timeout", "10m")
     clients.grpc(server.grpc, TRACES, BODY).expect_ok()
     server.process.terminate()
@@ -243,11 +246,11 @@ def test_second_signal_ends_it_at_once(braid, down):
     took, words = timed_stop(server)
     assert took < 10
     assert words["traces"] == {"received": 5, "sent": 0, "rejected": 0, "dropped": 5, "left": 0}
-    assert said(server, "spans") == 5
+    assert logged(server, "spans") == 5
 
 
-def test_ends_well_as_soon_as_it_listens(braid):
-    """SIGTERM before it is ready: it takes part in the shutdown, and is not killed by it."""
+def test_shutdown_succeeds_as_soon_as_it_listens(braid):
+    """SIGTERM before the process is ready does not kill it: it shuts down."""
     for _ in range(20):
         server = braid(pipelines({"nop": {}}, workers=2))
         while "listening on" not in server.log():
@@ -255,8 +258,8 @@ def test_ends_well_as_soon_as_it_listens(braid):
         assert set(server.stop()) == {"traces", "profiles"}
 
 
-def test_stops_while_connections_come(braid):
-    """Sockets on their way from worker to worker when it ends."""
+def test_shutdown_while_connections_arrive(braid):
+    """Sockets are being passed from worker to worker when the process ends."""
     for _ in range(5):
         server = braid(pipelines({"nop": {}}, workers=3))
         addresses, stop = [server.grpc, server.http], threading.Event()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files behind which a disk, or the reader of a FIFO, has stopped: the requests for them wait or are refused, and
-everything else goes on."""
+"""Files on a disk that does not respond, or a FIFO whose reader has stopped: requests for them wait
+or are rejected, and everything else continues."""
 
 import contextlib
 import os
@@ -47,7 +47,7 @@ def beside(exporters, **more):
 
 
 def serves(server):
-    """Everything but the file: other requests, health, metrics."""
+    """Checks everything except the file: other requests, health, metrics."""
     profiles = otlp.profile_request(2).SerializeToString()
     for _ in range(3):
         clients.http(server.http, otlp.PROFILES.path, profiles, otlp.PROTOBUF).expect_ok()
@@ -64,7 +64,8 @@ def in_background(function, *args):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_disk_behind_the_file_exporter(braid, stall, tmp_path, workers):
-    """One write does not return: other data, health and metrics do not wait for it. Then all is written."""
+    """One write does not return: other data, health and metrics do not wait for it. Afterwards
+    everything is written."""
     path = tmp_path / "disk" / "t.json"
     disk = stall(["writev"], path)
     server = braid(beside({"file": {"path": str(path), "create_directory": True}}, workers=workers), env=disk.env)
@@ -85,7 +86,7 @@ def test_disk_behind_the_file_exporter(braid, stall, tmp_path, workers):
 
 
 def test_fifo_behind_the_file_exporter(braid, tmp_path):
-    """Without a reader the process starts, refuses what is for the FIFO, and serves the rest."""
+    """The process starts without a reader, rejects data for the FIFO, and serves the rest."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
     server = braid(beside({"file": {"path": str(path)}}))
@@ -105,7 +106,8 @@ def test_fifo_behind_the_file_exporter(braid, tmp_path):
 
 
 def test_directory_that_is_watched(braid, stall, tmp_path):
-    """It cannot be listed for a while, nor its files be opened: nothing else waits, and then they are taken."""
+    """The directory cannot be listed for a while, nor its files be opened: nothing else waits, and
+    the files are read later."""
     watched = tmp_path / "watched"
     watched.mkdir()
     disk = stall(["opendir", "stat", "open"], watched)
@@ -126,7 +128,7 @@ def test_directory_that_is_watched(braid, stall, tmp_path):
 
 
 def test_disk_behind_the_debug_exporter(braid, stall, tmp_path):
-    """Requests do not wait for the text of those before them, which is written when it can be."""
+    """Requests do not wait for the output of earlier requests, which is written when it can be."""
     path = tmp_path / "text"
     disk = stall(["write"], path)
     server = braid(beside({"debug": {"output_paths": [str(path)]}}), env=disk.env)
@@ -142,7 +144,7 @@ def test_disk_behind_the_debug_exporter(braid, stall, tmp_path):
 
 
 def test_old_partition_that_cannot_be_removed(braid, stall, tmp_path):
-    """Neither the figures of the store nor anything else waits until its file is gone."""
+    """Neither the metrics of the store nor anything else waits for the removal of its file."""
     disk = stall(["unlink"], tmp_path / "store" / "partition-00000001.db$")
     config = beside({"store": {"directory": str(tmp_path / "store"), "partition": {"rows": 1000},
                                "retention": {"max_age": "1ms"}}})
@@ -175,7 +177,8 @@ def certificate(address):
 
 
 def test_certificates(braid, stall, tmp_path):
-    """Files of TLS that cannot be read hold nobody up; the new ones are taken when they can be."""
+    """Unreadable TLS files do not block anything; the new ones are used as soon as they can be
+    read."""
     file = self_signed(tmp_path)
     disk = stall(["stat", "fopen"], file)
     tls = {"cert_file": str(file), "key_file": str(file), "reload_interval": "10ms"}
@@ -201,7 +204,7 @@ def test_certificates(braid, stall, tmp_path):
 
 
 def send(server):
-    """A request that nobody answers, perhaps."""
+    """Sends a request that may not be answered."""
     with contextlib.suppress(OSError):
         clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF)
 
@@ -217,7 +220,8 @@ SENT = {"received": 5, "sent": 5, "rejected": 0, "dropped": 0, "left": 0}
 @pytest.mark.parametrize("exporter, call", [("store", "fdatasync"), ("store", "pwrite"), ("file", "writev")])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_shutdown_while_a_write_waits(braid, stall, tmp_path, exporter, call, workers):
-    """The disk never answers. The process ends all the same, and its last lines say what was not written."""
+    """The disk never responds. The process ends nevertheless, and its last lines report the data
+    that was not written."""
     path = tmp_path / "disk"
     disk = stall([call], path)
     path.mkdir()
@@ -253,7 +257,7 @@ def test_shutdown_while_a_query_reads(braid, stall, tmp_path):
 
 
 def test_shutdown_while_the_store_is_closed(braid, stall, tmp_path):
-    """All is stored, and the last checkpoint waits for the disk."""
+    """All data is stored, and the last checkpoint waits for the disk."""
     disk = stall(["fdatasync"], tmp_path / "disk")
     server = braid(store(tmp_path / "disk"), "--shutdown-timeout", "500ms", env=disk.env)
     clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF).expect_ok()
@@ -263,7 +267,7 @@ def test_shutdown_while_the_store_is_closed(braid, stall, tmp_path):
 
 
 def test_shutdown_during_the_start(braid, stall, tmp_path):
-    """The directory of the store cannot be listed: it never listens, and ends when it is told to."""
+    """The directory of the store cannot be listed: the process never listens, and ends on SIGTERM."""
     disk = stall(["opendir"], tmp_path / "disk")
     disk.begin()
     server = braid(store(tmp_path / "disk"), "--shutdown-timeout", "500ms", env=disk.env)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exporter `store` in a process that is killed, and in one that comes second."""
+"""The exporter `store` in a process that is killed, and in a second process with the same
+directory."""
 
 import json
 import subprocess
@@ -36,7 +37,7 @@ def post(server, number):
 
 
 def spans_of(server, number):
-    """How many spans of a trace are found."""
+    """Returns how many spans of a trace are found."""
     address = server.address("http", "extension/query")
     try:
         with urllib.request.urlopen(f"http://{address}/api/traces/{trace_id(number)}", timeout=DEADLINE_S) as answer:
@@ -47,7 +48,7 @@ def spans_of(server, number):
     return sum(len(scope["spans"]) for batch in found["batches"] for scope in batch["scopeSpans"])
 
 
-def test_what_was_acknowledged_survives_kill_9(tmp_path):
+def test_acknowledged_data_survives_kill_9(tmp_path):
     acknowledged, number = [], 0
     for turn in range(3):
         server = Braid(config(tmp_path), tmp_path / str(turn))
@@ -80,7 +81,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path):
     server.stop()
 
 
-def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path):
+def test_a_second_process_fails_with_the_pid_of_the_first(tmp_path):
     server = Braid(config(tmp_path), tmp_path / "first")
     server.address("http", "extension/query")
     (tmp_path / "second.yaml").write_text(json.dumps(config(tmp_path)))

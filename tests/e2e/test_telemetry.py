@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Braid says about itself: metrics, the ledger, logs, and what none of them may show."""
+"""Braid's telemetry: metrics, the ledger, logs, and secrets that may not appear in any of them."""
 
 import datetime
 import gzip
@@ -38,7 +38,8 @@ def scrape_text(server):
 
 
 def scrape(server):
-    """{(family, type): {labels: value}} by the official parser, which no series may confuse."""
+    """Returns {(family, type): {labels: value}} as read by the official parser. Every series must
+    be unique."""
     families = {}
     for family in text_string_to_metric_families(scrape_text(server)):
         assert (family.name, family.type) not in families
@@ -116,7 +117,7 @@ def test_the_resource_of_the_config_is_in_target_info(braid, sink, resource, lab
     assert target == labels
 
 
-def test_a_resource_that_is_none_is_refused(tmp_path):
+def test_an_invalid_resource_is_rejected(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("receivers: {nop: }\nexporters: {nop: }\nservice:\n  pipelines: {traces: {receivers: [nop], exporters: [nop]}}\n"
                     "  telemetry: {resource: {a: {b: c}}}\n")
@@ -140,7 +141,8 @@ def with_reader(config, **keys):
 
 @pytest.fixture
 def loaded(braid, sink):
-    """A server with everything that has metrics and has seen both signals, whose names have their suffixes."""
+    """A server with every component that has metrics. It has received both signals, and its metric
+    names have suffixes."""
     exporters = {**exporter("grpc", sink), "pyroscope": {"endpoint": f"http://{sink.http}"}, "nop": None}
     extensions = {"adaptive": None, "control": {"endpoint": "127.0.0.1:0", "token": "x" * 16}}
     config = pipelines(exporters, processors=LOADED, extensions=extensions)
@@ -162,14 +164,15 @@ def ask_metrics(server, **headers):
     return clients.http(server.address("metrics", node=None), "/metrics", None, None, names, "GET").expect_ok()
 
 
-def test_prometheus_linter_has_nothing_to_say(loaded):
-    """Names, units, and HELP of every family: promlint is what `promtool check metrics` runs."""
+def test_prometheus_linter_has_no_findings(loaded):
+    """Names, units, and HELP of every family: `promtool check metrics` runs promlint."""
     done = subprocess.run([CLIENTS, "promlint"], input=scrape_text(loaded), capture_output=True, text=True,
                           timeout=DEADLINE_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-# Taken from a Collector 0.165 with each reader: suffixes are off only if both keys are true, which is the default.
+# Observed with Collector 0.165 and each reader: suffixes are off only if both keys are true, which
+# is the default.
 @pytest.mark.parametrize("keys, suffixes", [
     ({}, False), ({"without_type_suffix": True}, False), ({"without_type_suffix": True, "without_units": True}, False),
     ({"without_scope_info": False}, False), ({"without_type_suffix": False}, True), ({"without_units": False}, True),
@@ -212,7 +215,7 @@ def check_openmetrics(text):
     assert not [name for name, family in families.items() if not family.documentation]
 
 
-def test_the_form_of_a_scrape_is_the_clients_choice(loaded):
+def test_the_client_chooses_the_format_of_a_scrape(loaded):
     forms = [(PROMETHEUS_ASKS, OPENMETRICS), ("application/openmetrics-text", OPENMETRICS),
              ("text/plain;q=1, application/openmetrics-text;q=0.5", PLAIN),
              ("application/openmetrics-text;q=0", PLAIN), ("*/*", PLAIN)]
@@ -229,7 +232,8 @@ def test_the_form_of_a_scrape_is_the_clients_choice(loaded):
 
 
 def test_every_metric_of_the_sources_is_described():
-    """A name in the sources, or its beginning where the rest is put in, has its line in metric_help.c."""
+    """Every metric name in the sources, or its prefix if the rest is generated, has its line in
+    metric_help.c."""
     catalogue = set(re.findall(r'\{"(\w+)"', (ROOT / "src/app/metric_help.c").read_text()))
     named = {name for folder in ("src", "receivers", "processors", "exporters", "extensions")
              for file in (ROOT / folder).rglob("*.c") if file.name != "metric_help.c"
@@ -237,13 +241,13 @@ def test_every_metric_of_the_sources_is_described():
     assert len(named) > 40
     patterns = {name: re.compile(re.sub("%s", "[a-z_]+", name)) for name in named}
     assert not [name for name, pattern in patterns.items() if not any(map(pattern.fullmatch, catalogue))]
-    made = ("braid_ledger_", "braid_exporter_")  # core/metrics.c puts these names together
+    made = ("braid_ledger_", "braid_exporter_")  # core/metrics.c generates these names
     assert not [row for row in catalogue if not row.startswith(made)
                 and not any(pattern.fullmatch(row) for pattern in patterns.values())]
 
 
 def test_every_metric_of_the_documents_exists():
-    """A name in the documents is one of metric_help.c: it has no suffix, because none is there by default."""
+    """Every metric name in the documents is one of metric_help.c. It has no suffix, as by default."""
     catalogue = set(re.findall(r'\{"(\w+)"', (ROOT / "src/app/metric_help.c").read_text()))
     named = {(str(file.relative_to(ROOT)), name) for folder in (".", "docs/using", "docs/operating", "docs/contributing", "docs/decisions", "receivers/*", "processors/*", "exporters/*", "extensions/*")
              for file in ROOT.glob(f"{folder}/*.md")
@@ -254,7 +258,7 @@ def test_every_metric_of_the_documents_exists():
 
 @each_signal
 def test_values(braid, sink, signal):
-    """Three ways in, one out."""
+    """Three receivers, one exporter."""
     server = braid(pipelines(exporter("grpc", sink, sending_queue={"queue_size": 77})))
     send(server, signal, 4).expect_ok()
     for kind, n_items in ((otlp.PROTOBUF, 5), (otlp.JSON, 6)):
@@ -275,7 +279,8 @@ def test_values(braid, sink, signal):
 
 
 def test_samples_are_counted_by_their_type(braid, sink):
-    """Labels as the Collector's otlp receiver writes them; types that a client makes up share one at last."""
+    """Labels as the Collector's otlp receiver writes them; beyond a limit, further types of clients
+    share one label."""
     server = braid(pipelines(exporter("grpc", sink), signals=["profiles"], workers=1))
     request = otlp.profile_request(3)
     strings = request.dictionary.string_table
@@ -304,7 +309,7 @@ SIZES = ["otelcol_exporter_enqueue_size", "otelcol_exporter_enqueue_size_bytes",
 
 
 def test_sizes_of_requests_and_batches(braid, sink):
-    """Names, labels and buckets of the Collector, at the level at which it shows them."""
+    """Names, labels and buckets of the Collector, at the telemetry level at which it shows them."""
     queue = {"batch": {"flush_timeout": "1h", "min_size": 40}}
     config = pipelines(exporter("grpc", sink, sending_queue=queue), signals=["traces"], processors={
         "batch": {"timeout": "0", "send_batch_size": 0}, "queue_batch": {"batch": {"flush_timeout": "1h", "min_size": 20}}})
@@ -340,12 +345,12 @@ def test_sizes_are_shown_at_the_detailed_level_only(braid, sink):
     assert not [name for name, _ in scrape(server) if name in SIZES]
 
 
-def test_queue_size_is_what_waits(braid, sink):
+def test_queue_size_counts_queued_requests(braid, sink):
     gate = threading.Event()
     sink.script = [Reply(hold=gate)]
     server = braid(pipelines(exporter("grpc", sink, sending_queue={"num_consumers": 1, "queue_size": 4})))
     answers = [send(server, TRACES, 1).code for _ in range(6)]
-    assert answers == ["OK"] * 4 + ["UNAVAILABLE"] * 2  # the one under way still has its place
+    assert answers == ["OK"] * 4 + ["UNAVAILABLE"] * 2  # the current one still occupies its place
     families = scrape(server)
     assert total(families, "otelcol_exporter_queue_size", data_type="traces") == 4
     assert total(families, "otelcol_exporter_queue_size", data_type="profiles") == 0
@@ -362,7 +367,7 @@ MIXED = [ACCEPT, ACCEPT, Reply(rejected=1, message="one of them is odd"), ACCEPT
 
 
 class Traffic:
-    """Threads that send spans and samples on connections of their own until told to stop."""
+    """Threads that send spans and samples on separate connections until they are stopped."""
 
     def __init__(self, server, n_threads):
         self._server, self._stop, self._lock = server, threading.Event(), threading.Lock()
@@ -394,7 +399,7 @@ class Traffic:
 
 
 def of_exporter(families, name, signal):
-    """What came to one exporter: it is all accounted for at this very moment."""
+    """Checks that the ledger accounts for all records passed to one exporter."""
     labels = {"exporter": name, "signal": signal.name}
     account = {entry: total(families, f"braid_exporter_{entry}", **labels)
                for entry in ("received", "sent", "rejected", "dropped", "held")}
@@ -403,7 +408,7 @@ def of_exporter(families, name, signal):
 
 
 def check_account(families, signal, before):
-    """received = sent + rejected + dropped + held at this very moment; and nothing but `held` shrinks."""
+    """received = sent + rejected + dropped + held at every scrape, and only `held` decreases."""
     account = {entry: total(families, f"braid_ledger_{entry}", signal=signal.name)
                for entry in ("received", "sent", "rejected", "held")}
     dropped = sum(value for (name, _), series in families.items() if name == "braid_ledger_dropped"
@@ -417,8 +422,9 @@ def check_account(families, signal, before):
 
 @pytest.mark.parametrize("processors", [None, {"join": None, "batch": {"timeout": "20ms"}}], ids=["direct", "batch"])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_ledger_closes_at_every_scrape(braid, new_sink, workers, processors):
-    """Two destinations: one accepts, refuses, postpones and takes parts in turn; one is never there."""
+def test_ledger_balances_at_every_scrape(braid, new_sink, workers, processors):
+    """Two destinations: one alternately accepts, rejects, delays and partially accepts; one is
+    unavailable."""
     mixed, gone = new_sink(), new_sink()
     mixed.script = list(itertools.islice(itertools.cycle(MIXED), 100_000))
     gone.reply = Reply(StatusCode.UNAVAILABLE, 503, "gone")
@@ -450,7 +456,7 @@ def test_ledger_closes_at_every_scrape(braid, new_sink, workers, processors):
 
 
 def check_end(families, signal, traffic, account, sink):
-    """The account is what clients and destination have counted themselves."""
+    """The ledger agrees with the counts of clients and destination."""
     offered, accepted = traffic.offered[signal.name], traffic.accepted[signal.name]
     assert account["received"] == offered
     arrived = len(sink.items(signal))
@@ -485,7 +491,7 @@ def parse_json(line):
 @pytest.mark.parametrize("encoding, parse", [("console", parse_text), ("json", parse_json)])
 @pytest.mark.parametrize("level", LEVELS)
 def test_logs_parse_and_obey_their_level(braid, sink, tmp_path, encoding, parse, level):
-    """The quiet levels do not say where the ports are: a unix socket needs none."""
+    """The quiet levels do not log the ports; a unix socket needs none."""
     sink.reply = Reply(StatusCode.INVALID_ARGUMENT, 400, HOSTILE)
     address = f"{tmp_path}/grpc.sock"
     config = pipelines(exporter("proto", sink), grpc={"endpoint": address, "transport": "unix"})
@@ -504,12 +510,12 @@ def test_logs_parse_and_obey_their_level(braid, sink, tmp_path, encoding, parse,
         time_text, its_level, _ = parse(line)
         assert datetime.datetime.fromisoformat(time_text).tzinfo == datetime.UTC
         shown.add(its_level)
-    assert shown == set(LEVELS[:LEVELS.index(level) + 1]) - {"trace"}  # nothing is that chatty yet
+    assert shown == set(LEVELS[:LEVELS.index(level) + 1]) - {"trace"}  # no message has that level yet
     assert "SIGHUP" in server.log() or level == "error"
     assert server.stdout_path.read_text() == ""
 
 
-def test_nobody_there_is_said_at_once_and_once(braid, new_sink):
+def test_an_unavailable_destination_is_logged_at_once_and_once(braid, new_sink):
     gone = new_sink()
     gone.leave()
     server = braid(pipelines(exporter("grpc", gone, retry_on_failure={"initial_interval": "10ms"})),
@@ -528,7 +534,7 @@ SECRET = "canary-1b7e"
 
 
 def with_secrets(sink):
-    """A config with a secret wherever one may stand."""
+    """A config with a secret in every place that allows one."""
     headers = {"authorization": f"Bearer {SECRET}", "x-api-key": SECRET}
     return pipelines({**exporter("grpc", sink, "/a", headers=headers),
                       **exporter("proto", sink, "/b", headers=headers)})
@@ -540,13 +546,14 @@ def command(name, *args, env=None):
 
 
 def test_secrets_are_sent_and_never_shown(braid, sink):
-    """Neither ours, from the config, nor our clients', in their requests, whatever goes wrong."""
+    """Neither Braid's secrets, in the config, nor its clients', in their requests, are shown after
+    any error."""
     config = with_secrets(sink)
     config["service"]["telemetry"]["logs"] = {"level": "trace"}
     server = braid(config, "--set=service.workers=2", "--shutdown-timeout=1s")
     metadata = {"authorization": f"Bearer {SECRET}", "x-api-key": SECRET}
     shown = []
-    bodies = [otlp.trace_request(1).SerializeToString(), b"\xff\xff"]  # one that is no protobuf
+    bodies = [otlp.trace_request(1).SerializeToString(), b"\xff\xff"]  # the second is not protobuf
     replies = [ACCEPT, Reply(StatusCode.UNAUTHENTICATED, 401, "who are you?"),
                Reply(StatusCode.UNAVAILABLE, 503, "busy", retry_s=0.01), ACCEPT]
     sink.script = [reply for reply in replies for _ in range(2)]
@@ -558,7 +565,7 @@ def test_secrets_are_sent_and_never_shown(braid, sink):
     assert all(call.headers["authorization"] == f"Bearer {SECRET}" == "Bearer " + call.headers["x-api-key"]
                for call in sink.calls) and sink.calls
     shown.append(scrape_text(server))
-    sink.leave()  # and now there is nobody
+    sink.leave()  # the destination is unavailable from now on
     shown.append(send(server, TRACES))
     server.wait_log("exporter/otlp/a\tconnection to .* refused")
     server.stop()
@@ -584,7 +591,7 @@ def test_print_config_redacts(sink, tmp_path):
     {"endpoint": f"ftp://user:{SECRET}@example.com"}, {"endpoint": f"http://user:{SECRET}@example.com"},
     {"endpoint": f"user:{SECRET}@example.com:4317"},
 ], ids=str)
-def test_complaints_do_not_show_secrets(sink, tmp_path, wrong):
+def test_errors_do_not_show_secrets(sink, tmp_path, wrong):
     code, text = validate_with(sink, tmp_path, wrong)
     assert code == 1 and "exporters::otlp/a" in text
     assert SECRET not in text
@@ -605,8 +612,8 @@ def validate_with(sink, folder, options):
     return command("validate", "--config", path)
 
 
-def test_a_key_that_is_none_is_not_shown(sink, tmp_path):
-    """What validate cannot see: the start fails."""
+def test_an_invalid_key_is_not_shown(sink, tmp_path):
+    """validate cannot detect it: the start fails."""
     config = with_secrets(sink)
     config["exporters"]["otlp/a"]["tls"] = {"key_pem": SECRET, "cert_pem": SECRET}
     path = tmp_path / "config.yaml"

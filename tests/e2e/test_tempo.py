@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tempo's API of the extension query: OTLP in, through the store, and asked for as Grafana's Tempo source asks.
+"""Tempo's API of the extension query: OTLP is stored, and queried as Grafana's Tempo data source
+does.
 
 The trace `CHECKOUT`, whose id begins with zeros:
 
@@ -37,7 +38,7 @@ import wire
 from braid import BINARY, DEADLINE_S, WORKERS, Braid, pipelines
 
 MS = 1_000_000
-BASE = (int(time.time()) // 10 * 10 - 60) * 1_000_000_000  # so that steps of ten seconds begin with it
+BASE = (int(time.time()) // 10 * 10 - 60) * 1_000_000_000  # a multiple of ten seconds, so that steps begin with it
 CHECKOUT = bytes.fromhex("000f7651916cd43dd8448eb211c80319")
 OTHER = bytes.fromhex("5b8efff798038103d269b633813fc60c")
 KINDS = otlp_trace.Span.SpanKind
@@ -106,7 +107,7 @@ class Api:
         return body.decode().rstrip("\n")
 
     def search(self, q=None, **params):
-        """{trace: numbers of the matched spans} of an answer."""
+        """Returns {trace: numbers of the matched spans} of an answer."""
         if q is not None:
             params["q"] = q
         answer = self.json("/api/search", tempo.SEARCH, **{"spss": 100, **params})
@@ -127,7 +128,7 @@ def config(folder, workers=WORKERS, **options):
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory):
-    """What all tests ask that send nothing."""
+    """The server of all tests that send no data."""
     folder = tmp_path_factory.mktemp("tempo")
     server = Braid(config(folder), folder / "braid")
     try:
@@ -138,7 +139,7 @@ def api(tmp_path_factory):
         server.kill()
 
 
-def test_is_there(api):
+def test_status_endpoints(api):
     assert api.raw("/api/echo")[::2] == (200, b"echo")
     assert api.raw("/ready")[::2] == (200, b"ready\n")
     assert api.json("/api/status/buildinfo")["version"].startswith("2.")
@@ -147,7 +148,7 @@ def test_is_there(api):
 
 
 def sent(trace_id):
-    """{span id: (service, span)} of what was sent."""
+    """Returns {span id: (service, span)} of the sent spans."""
     return {each.span_id: (part.resource.attributes[0].value.string_value, each)
             for part in request().resource_spans for scope in part.scope_spans for each in scope.spans
             if each.trace_id == trace_id}
@@ -162,8 +163,9 @@ IDS = [CHECKOUT.hex(), CHECKOUT.hex().lstrip("0"), CHECKOUT.hex().upper(), urlli
 
 
 @pytest.mark.parametrize("text", IDS, ids=["hex", "short", "upper", "base64"])
-def test_gives_a_trace(api, text):
-    """All of it as it was sent, by the official classes, in the four forms that there are."""
+def test_returns_a_trace(api, text):
+    """The whole trace is returned unchanged, in each of the four formats, read by the official
+    classes."""
     status, headers, body = api.raw(f"/api/v2/traces/{text}", headers={"Accept": "application/protobuf"},
                                     start=int(BASE / 1e9) - 60, end=int(BASE / 1e9) + 60)
     assert (status, headers["Content-Type"]) == (200, "application/protobuf")
@@ -185,15 +187,16 @@ def test_gives_a_trace(api, text):
     assert set(answer) == {"batches"}
     old = json_format.ParseDict({"resourceSpans": answer["batches"]}, otlp_trace.TracesData())
     assert spans_of(old.resource_spans) == sent(CHECKOUT)
-    # As the documents' script reads it: base64 ids, enums by name.
+    # As the documented script reads it: base64 ids, enums by name.
     first = answer["batches"][0]["scopeSpans"][0]["spans"][0]
     assert base64.b64decode(first["spanId"]) in sent(CHECKOUT)
     assert first["startTimeUnixNano"] == str(BASE) and first["kind"] == "SPAN_KIND_SERVER"
     assert first["status"] == {"code": "STATUS_CODE_OK"}
 
 
-def test_says_that_a_trace_is_not_there(api):
-    """Version 2 has the field all the same, or the plugin falls over a nil trace; version 1 says 404."""
+def test_reports_a_missing_trace(api):
+    """Version 2 has the field nevertheless: the plugin fails with a nil trace. Version 1 answers
+    404."""
     nothing = "11111111111111111111111111111111"
     status, _, body = api.raw(f"/api/v2/traces/{nothing}", headers={"Accept": "application/protobuf"})
     assert (status, body) == (200, b"\x0a\x00")
@@ -254,7 +257,7 @@ def test_searches_by_tags(api, params, expected):
 
 
 def test_describes_what_it_finds(api):
-    """The shape to the letter, with what was asked for as attributes."""
+    """The exact format, with the queried fields as attributes."""
     second = BASE // 1_000_000_000
     answer = api.json("/api/search", tempo.SEARCH, q='{name="charge" && span.attempt > 0} | select(status, kind)',
                       limit=20, spss=1, start=second - 10, end=second + 10)
@@ -271,7 +274,7 @@ def test_describes_what_it_finds(api):
     assert tempo.attributes(first["attributes"]) == {"attempt": 1, "status": "error", "kind": "client"}
 
 
-def test_keeps_to_limits_and_ranges(api):
+def test_respects_limits_and_ranges(api):
     second = BASE // 1_000_000_000
     assert api.search("{}", limit=1) == {"checkout": [1, 2, 3, 4, 5]}  # the newest
     assert api.search("{}", start=second - 10, end=second - 1) == {"other": [9]}
@@ -293,7 +296,7 @@ def test_keeps_to_limits_and_ranges(api):
     assert api.error("/api/search", q="{}", limit="x").startswith("invalid limit")
 
 
-def test_names_tags(api):
+def test_lists_tags(api):
     answer = api.json("/api/v2/search/tags", tempo.TAGS_V2, limit=5000)
     scopes = {scope["name"]: scope["tags"] for scope in answer["scopes"]}
     assert scopes["resource"] == ["service.name"]
@@ -329,7 +332,7 @@ def test_names_tags(api):
     ("span.nowhere", "string", []),
     ("duration", "string", []),
 ])
-def test_names_values(api, tag, kind, expected):
+def test_lists_values(api, tag, kind, expected):
     answer = api.json(f"/api/v2/search/tag/{urllib.parse.quote(tag)}/values", tempo.VALUES_V2, limit=5000, tag=tag)
     assert sorted(each.get("value", "") for each in answer["tagValues"]) == expected
     assert {each["type"] for each in answer["tagValues"]} <= {kind}
@@ -347,13 +350,13 @@ def test_names_values(api, tag, kind, expected):
     ("rootName", '{name = "query"}', ["GET /cart"]),
     ("event.exception.type", '{name = "charge"}', ["Timeout"]),
     ("name", '{name = "GET /cart"} > {}', ["charge", "render"]),
-    ("status", "{kind = server}", ["error", "ok", "unset"]),  # whatever there is, as of Tempo
-    # Nothing to filter by: nothing, everything, what somebody has not written to its end.
+    ("status", "{kind = server}", ["error", "ok", "unset"]),  # all values, as in Tempo
+    # Queries that are empty, match everything, or are incomplete.
     ("span.attempt", "", ["1", "2"]),
     ("span.attempt", "{}", ["1", "2"]),
     ("span.attempt", "{ kind = }", ["1", "2"]),
 ])
-def test_names_values_of_what_a_query_finds(api, tag, q, expected):
+def test_lists_values_of_matching_spans(api, tag, q, expected):
     answer = api.json(f"/api/v2/search/tag/{tag}/values", tempo.VALUES_V2, q=q)
     assert sorted(each["value"] for each in answer["tagValues"]) == expected
 
@@ -366,16 +369,16 @@ def test_names_values_of_what_a_query_finds(api, tag, q, expected):
     ('{span.attempt > && name = "charge"', ["charge"]),
     ('{name = "a && b = " && kind = }', []),
     ("{kind = }", ["GET /", "GET /cart", "charge", "query", "render"]),
-    ('{name = "charge" &&', ["GET /", "GET /cart", "charge", "query", "render"]),  # no query
+    ('{name = "charge" &&', ["GET /", "GET /cart", "charge", "query", "render"]),  # invalid query
     ("{" * 1000, ["GET /", "GET /cart", "charge", "query", "render"]),
     ('{name = "open', ["GET /", "GET /cart", "charge", "query", "render"]),
 ])
-def test_values_for_a_query_that_is_being_typed(api, q, expected):
+def test_lists_values_for_an_incomplete_query(api, q, expected):
     answer = api.json("/api/v2/search/tag/name/values", tempo.VALUES_V2, q=q)
     assert sorted(each["value"] for each in answer["tagValues"]) == expected
 
 
-def test_tells_values_of_spans_apart_by_their_type(api):
+def test_distinguishes_values_by_type(api):
     answer = api.json("/api/v2/search/tag/.attempt/values", tempo.VALUES_V2, q="{kind = client}")
     assert answer["tagValues"] == [{"type": "int", "value": "1"}]
     answer = api.json("/api/v2/search/tag/span.ok/values", tempo.VALUES_V2, q="{kind = internal}", limit=1)
@@ -388,7 +391,8 @@ def series_of(answer):
 
 
 def test_counts_over_time(api):
-    """Six spans: one five seconds before BASE, one with it, four after it. A step ends with its time stamp."""
+    """Six spans: one five seconds before BASE, one at BASE, four after it. A step ends at its time
+    stamp."""
     second = BASE // 1_000_000_000
     first, before, after = (second - 10) * 1000, second * 1000, (second + 10) * 1000
     where = {"start": second - 10, "end": second + 10, "step": "10s"}
@@ -404,14 +408,14 @@ def test_counts_over_time(api):
         (("name", "charge"), ("span.attempt", "1")): {first: 0, before: 0, after: 0.1},
         (("name", "query"), ("span.attempt", "nil")): {first: 0, before: 0, after: 0.1}}
     answer = api.json("/api/metrics/query_range", tempo.RANGE, q="{} | rate()", start=second - 10, end=second + 10)
-    assert len(answer["series"][0]["samples"]) == 21  # a second at the least
+    assert len(answer["series"][0]["samples"]) == 21  # the step is at least a second
     assert "steps" in api.error("/api/metrics/query_range", q="{} | rate()", **{**where, "step": "1ms"})
     assert "must be a metric" in api.error("/api/metrics/query_range", q="{}", **where)
     assert "/api/metrics/query_range" in api.error("/api/search", q="{} | rate()")
 
 
 def exemplars_of(api, q, **params):
-    """(trace, value) of the spans that stand beside the only series."""
+    """Returns (trace, value) of the exemplars of the only series."""
     second = BASE // 1_000_000_000
     where = {"start": second - 10, "end": second + 10, "step": "10s", **params}
     [only] = api.json("/api/metrics/query_range", tempo.RANGE, q=q, **where)["series"]
@@ -424,8 +428,8 @@ def exemplars_of(api, q, **params):
     return sorted(found)
 
 
-def test_names_spans_beside_metrics(api):
-    """Of the spans of a trace that follow each other one; counted ones with the value of their step."""
+def test_metrics_have_exemplars(api):
+    """There is one exemplar for consecutive spans of a trace; counts have the value of their step."""
     checkout, other = exemplars_of(api, "{} | count_over_time()")
     assert checkout in [(CHECKOUT.hex(), 4), (CHECKOUT.hex(), 2)]  # its last span or its first one
     assert other == (OTHER.hex(), 2)
@@ -442,7 +446,7 @@ def test_names_spans_beside_metrics(api):
 
 
 def test_measures_durations(api):
-    """In seconds; 0.5 and 0.6 s are in the bucket up to 2^29 ns and the one up to 2^30 ns."""
+    """In seconds; 0.5 and 0.6 s are in the buckets up to 2^29 ns and 2^30 ns."""
     second = BASE // 1_000_000_000
     where = {"start": second, "end": second + 10}
     charge = '{name="charge"} | '
@@ -473,13 +477,13 @@ def test_measures_durations(api):
     ('{name =~ "(((((((((("}', "invalid regular expression"),
     ('{name = "' + "x" * 60000 + '"} | nothing', "expected '{', select(), an aggregate or a metric"),
 ])
-def test_refuses_hostile_queries(api, path, q, says):
+def test_rejects_hostile_queries(api, path, q, says):
     assert says in api.error(path, q=q)
     assert api.raw("/ready")[0] == 200
 
 
-def test_refuses_a_selector_of_10_mb(api):
-    """It is not read to its end, and answered all the same."""
+def test_rejects_a_selector_of_10_mb(api):
+    """The selector is not read completely, and is answered nevertheless."""
     for size in (100_000, 10_000_000):
         with raw.Raw(api.address, b"GET /api/search?q=%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (b"x" * size)) as peer:
             got = bytes(peer.wait().got)
@@ -487,8 +491,9 @@ def test_refuses_a_selector_of_10_mb(api):
     assert api.raw("/ready")[0] == 200
 
 
-def test_validate_says_which_store_is_missing(tmp_path):
-    """As a config error with its place: `store` names no exporter, one of another kind, or one in no pipeline."""
+def test_validate_names_the_missing_store(tmp_path):
+    """Config errors with their place: `store` names a missing exporter, one of another kind, or one
+    outside all pipelines."""
     whole = config(tmp_path)
     lacking = json.loads(json.dumps(whole))
     lacking["extensions"]["query"]["store"] = "store/other"
@@ -508,7 +513,7 @@ def test_validate_says_which_store_is_missing(tmp_path):
         assert not says or f"extensions::query::store: {says}" in done.stderr + done.stdout
 
 
-def test_compresses_where_that_is_wanted(api):
+def test_compresses_on_request(api):
     plain = api.raw("/api/v2/search/tags")
     status, headers, body = api.raw("/api/search", headers={"Accept-Encoding": "gzip"}, q="{}", spss=100)
     assert (status, headers["Content-Encoding"]) == (200, "gzip")
@@ -525,13 +530,14 @@ def channel(api):
 
 
 def streamed(channel, method, **fields):
-    """The only message of a call, as ProtoJSON has it."""
+    """Returns the only message of a call as ProtoJSON."""
     [message] = tempopb.ask(channel, method, DEADLINE_S, **fields)
     return json_format.MessageToDict(message)
 
 
 def test_streams_searches(api, channel):
-    """With streaming on, Grafana asks over gRPC, on the same port: it hears what HTTP answers."""
+    """With streaming, Grafana sends queries over gRPC to the same port, and gets the same answers
+    as over HTTP."""
     second = BASE // 1_000_000_000
     asked = api.json("/api/search", tempo.SEARCH, q="{name=`charge`} | select(span.attempt)", spss=1, limit=5, start=second - 10, end=second + 10)
     got = streamed(channel, "Search", Query="{name=`charge`} | select(span.attempt)", SpansPerSpanSet=1, Limit=5,
@@ -544,7 +550,7 @@ def test_streams_searches(api, channel):
     assert len(streamed(channel, "Search", Query="{}", end=second - 1)["traces"]) == 1
 
 
-def test_streams_names_and_values(api, channel):
+def test_streams_tags_and_values(api, channel):
     for method, path in (("SearchTags", "/api/search/tags"), ("SearchTagsV2", "/api/v2/search/tags")):
         asked = api.json(path)
         del asked["metrics"]
@@ -564,7 +570,7 @@ def test_streams_metrics(api, channel):
     nanoseconds = {"start": (second - 10) * 10**9, "end": (second + 10) * 10**9}
     asked = api.json("/api/metrics/query_range", q="{} | count_over_time() by (name)", start=second - 10, end=second + 10, step="10s")
     got = streamed(channel, "MetricsQueryRange", query="{} | count_over_time() by (name)", step=10 * 10**9, **nanoseconds)
-    for answer in (asked, got):  # a zero is not written
+    for answer in (asked, got):  # zeros are omitted
         for series in answer["series"]:
             for sample in series["samples"]:
                 sample["value"] = sample.get("value", 0)
@@ -605,8 +611,9 @@ def test_speaks_http2(api):
     connection.close()
 
 
-def test_goes_through_pages(braid, tmp_path):
-    """More spans than a page has, half of them of one start: each is found once, and counted once."""
+def test_reads_all_pages(braid, tmp_path):
+    """More spans than a page has, half of them with one start time: each is found once, and counted
+    once."""
     server = braid(config(tmp_path))
     message = service.ExportTraceServiceRequest()
     part = message.resource_spans.add()
@@ -632,8 +639,9 @@ def test_goes_through_pages(braid, tmp_path):
     assert only["value"] == 3000 * 3001 / 2
 
 
-def test_cuts_a_query_and_says_so(braid, tmp_path):
-    """Memory for a page of spans and no more: what was found comes, and the answer is not complete; never a lie."""
+def test_marks_truncated_results(braid, tmp_path):
+    """Memory for one page of spans: the results so far are returned and marked incomplete, and are
+    always right."""
     server = braid(config(tmp_path, max_query_memory=1 << 20))
     message = service.ExportTraceServiceRequest()
     part = message.resource_spans.add()

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same spans, asked for in the same words: what a real Tempo answered, and what we answer.
+"""The same queries for the same spans: recorded answers of a real Tempo compared with Braid's.
 
-data/tempo/spans.json is one OTLP request; answers.jsonl has requests to Tempo 3.1.0-dev (commit ad33aa8, one process,
-local storage) after it was sent, and the answers, without statistics and exemplars. With TEMPO=<binary> that server is
-started and asked instead, with spans of the last minute: it does not search older ones before they are in its storage. What is different is said here, and in the README of extensions/query.
+data/tempo/spans.json is one OTLP request. answers.jsonl has requests to Tempo 3.1.0-dev (commit
+ad33aa8, one process, local storage) after it was sent, and the answers, without statistics and
+exemplars. With TEMPO=<binary> that server is started and queried instead, with spans of the last
+minute: it does not search older ones before they are in its storage. Known differences are listed
+here, and in the README of extensions/query.
 """
 
 import base64
@@ -27,15 +29,15 @@ DATA = pathlib.Path(__file__).parents[1] / "data" / "tempo"
 FACTS = [json.loads(line) for line in (DATA / "answers.jsonl").read_text().splitlines()]
 
 
-LAST_S = 1795375900  # after it no span starts
-SHIFT_S = (int(time.time()) - LAST_S) // 60 * 60 if peers.TEMPO else 0  # of all times
-TWO_ROOTS = "e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1"  # which of them is the root of the trace is nobody's promise
+LAST_S = 1795375900  # the last start of a span
+SHIFT_S = (int(time.time()) - LAST_S) // 60 * 60 if peers.TEMPO else 0  # added to all times
+TWO_ROOTS = "e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1"  # which of the two is the trace's root is not specified
 
-UNSUPPORTED = ("pipeline in brackets", "arithmetic of metrics")  # each is refused by its name
+UNSUPPORTED = ("pipeline in brackets", "arithmetic of metrics")  # each is rejected with its name in the error
 
-# The same spans are found, and their attributes are not the same.
+# The same spans are found, with different attributes.
 OTHER_ATTRIBUTES = {
-    # Tempo has only the values of a list that were asked for, and says what is not there, as nil or empty.
+    # Tempo returns only the queried values of a list, and lists missing ones as nil or empty.
     '{span.tags="red"}', '{span.tags=~"bl.*"}', "{span.sizes=2}", "{span.sizes>2}", '{event:name="retry"}',
     "{event:timeSinceStart>10ms}", "{event:timeSinceStart=7ms}", "{span.attempt=nil}", "{resource.region=nil}",
     "{span.nowhere=nil}", '{name="charge"} | select(duration, name, status, statusMessage)',
@@ -44,41 +46,42 @@ OTHER_ATTRIBUTES = {
 
 OURS_FINDS_MORE = {
     '{!(name="charge")}', "{span.k^2=9}",
-    "{resource.host.cpus>3.5}", "{span.share<1}", "{span.weight>=1}", "{span.weight=1}",  # whole numbers and others
+    # integers compared with fractions
+    "{resource.host.cpus>3.5}", "{span.share<1}", "{span.weight>=1}", "{span.weight=1}",
     '{name="step"} ~ {name="step"}', '{name="step" && status=error} ~ {}',  # in a trace without a root
     '{name="GET /cart"} !>> {}', '{name="render"} !~ {}',
-    '{link:traceID="000f7651916cd43dd8448eb211c80319"}',  # with its zeros
+    '{link:traceID="000f7651916cd43dd8448eb211c80319"}',  # with leading zeros
     "{childCount>2}", '{ name = "charge" } # another',
     '{\n  resource.service.name = "shop"   # the service\n  && name = "charge"\n  && duration > 500ms\n}',
 }
 OURS_FINDS_LESS = {
-    '{span.tags!="red"}', '{event:name!="retry"}',  # all values of a list have to be others
-    '{name="first"} ~ {name="second"}',  # roots are nobody's children
-    '{trace:id="f7651916cd43dd8448eb211c80319"}',  # without its zeros
+    '{span.tags!="red"}', '{event:name!="retry"}',  # no value of a list may match
+    '{name="first"} ~ {name="second"}',  # roots are not siblings
+    '{trace:id="f7651916cd43dd8448eb211c80319"}',  # without leading zeros
 }
 OTHER_VALUES = {
-    # Values are lists of texts, where no query is given: "402" is a number, 1.0 is 1.
+    # In the answer to a request without a query, values are lists of texts: "402" is a number, 1.0 is 1.
     "span.http.status_code", ".http.status_code", "span.weight",
-    # The root that the other has of two; durations.
+    # Values of the other one of two roots; durations.
     "rootName", "trace:rootName", "trace:duration", "event:timeSinceStart",
-    # Without a scope it is taken for an attribute.
+    # A name without a scope is taken for an attribute.
     "service.name", "env", "nowhere", "bad.", "root.name",
 }
-OTHER_FILTERS = {  # a value has its type; either scope has an attribute without one
+OTHER_FILTERS = {  # Braid's values have a type; Braid searches both scopes for an attribute without one
     ("span.http.status_code", '{name="charge"}'),
     ("name", '{.env="production"}')}
-OTHER_METRICS = {  # 0 and 1 are in a bucket; a list counts with its first value
+OTHER_METRICS = {  # 0 and 1 are in a bucket; the first value of a list counts
     '{resource.service.name="steps"} | quantile_over_time(span.k, .5)',
     '{resource.service.name="steps"} | histogram_over_time(span.k)', 
-    "{} | avg_over_time(name)"}  # a number is wanted
+    "{} | avg_over_time(name)"}  # Braid requires a number
 
 
 def is_different(fact):
-    """Whether our answer is known to be another one."""
+    """Returns whether Braid's answer is known to differ."""
     path, params = fact["path"], fact["params"]
     q = params.get("q")
     if path == "/api/search" and q == "{}":
-        return params["start"] > LAST_S  # Tempo goes by the range of a block
+        return params["start"] > LAST_S  # Tempo compares with the time range of a block
     if path == "/api/search":
         return q in OURS_FINDS_MORE | OURS_FINDS_LESS or q == "{} | rate()" or \
             params.get("tags") in ("service.name=shop attempt=1", "ok=true", "nonsense")
@@ -102,14 +105,14 @@ def send(address):
 
 
 def found(server):
-    """How many traces a search for everything finds."""
+    """Returns the number of traces found by a search for everything."""
     status, body = server.call(f"/api/search?q=%7B%7D&limit=1000&start={LAST_S + SHIFT_S - 6000}&end={LAST_S + SHIFT_S}")
     return len(peers.as_json(body).get("traces", [])) if status == 200 else 0
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A function of a fact: (status, body) of Tempo's answer."""
+    """Returns a function from a fact to (status, body) of Tempo's answer."""
     if not peers.TEMPO:
         yield lambda fact: (fact["status"], base64.b64decode(fact["protobuf"]) if "protobuf" in fact else
                             text(fact["answer"]).encode() if "answer" in fact else fact["text"].encode())
@@ -140,7 +143,7 @@ def address(tmp_path_factory):
 
 
 def ask(address, fact):
-    """(status, body) of our answer."""
+    """Returns (status, body) of Braid's answer."""
     params = "?" + urllib.parse.urlencode(shifted(fact["params"])) if fact["params"] else ""
     request = urllib.request.Request(f"http://{address}{urllib.parse.quote(fact['path'])}{params}",
                                      headers={"Accept": fact.get("accept", "application/json")})
@@ -151,7 +154,7 @@ def ask(address, fact):
         return failure.code, failure.read()
 
 
-# --- What of an answer is compared: nothing that has no order is compared in its order ---------------------------------
+# --- Compared parts of an answer: unordered values are compared without their order -------------------------------------
 
 def text(value):
     return json.dumps(value, sort_keys=True)
@@ -162,7 +165,8 @@ def pairs(found):
 
 
 def traces(answer, whole=True, attributes=True):
-    """By trace id; spans by their ids. Zeros and empty texts may be left out. `whole`: with the spans."""
+    """Returns traces by id, and spans by id. Zeros and empty texts may be left out. `whole`: with
+    the spans."""
     found = {}
     for trace in answer.get("traces", []):
         found[trace["traceID"]] = {key: value for key, value in trace.items()
@@ -179,14 +183,15 @@ def traces(answer, whole=True, attributes=True):
 
 
 def span_of(span, attributes):
-    """Without its name, which Tempo says where the query has it, and we always."""
+    """The span's name is left out: Tempo returns it only if the query contains it, Braid always."""
     return {**{key: value for key, value in span.items() if key != "name" and value not in ("0", "")},
             "attributes": pairs(span.get("attributes", [])) if attributes else None}
 
 
 def series(answer):
-    """compare() has the ten most frequent values of an attribute: which of equally frequent names is nobody's promise, nor which
-    root a trace with two has. Tempo counts nine children of a span that has three."""
+    """compare() returns the ten most frequent values of an attribute. The choice among equally
+    frequent names is unspecified, and so is the root of a trace with two. Tempo counts nine
+    children of a span that has three."""
     found = {}
     for each in answer.get("series", []):
         labels = {label["key"] for label in each["labels"]}
@@ -198,7 +203,7 @@ def series(answer):
 
 
 def spans(resources):
-    """Each span with its resource and scope: how they are grouped, and in which order, is nobody's promise."""
+    """Returns each span with its resource and scope: their grouping and order are unspecified."""
     def plain(message):
         rest = {key: value for key, value in message.items() if key != "attributes" and value != {}}
         return pairs(message.get("attributes", [])), text(rest)
@@ -212,7 +217,7 @@ def spans_of_protobuf(data):
 
 
 def comparable(fact, body):
-    """What is the same in two answers that mean the same."""
+    """Returns the parts that are equal in two equivalent answers."""
     path = fact["path"]
     if "protobuf" in fact:
         if "/v2/" in path:
@@ -235,8 +240,8 @@ def comparable(fact, body):
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: f"{fact['path']} {fact.get('accept', '')} {fact['params']}")
-def test_answers_as_tempo_does(address, recorded, fact):
-    """A difference that is none any more is one to strike out."""
+def test_answer_equals_tempos(address, recorded, fact):
+    """A known difference that no longer occurs must be removed from the list."""
     status, body = ask(address, fact)
     expected_status, expected = recorded(fact)
     if status == 400 and expected_status == 200 and b"not supported" in body:

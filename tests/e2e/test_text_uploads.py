@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts as other tools write them, uploaded: their functions, files and numbers."""
+"""Uploads of text formats of other tools: their functions, files and numbers."""
 
 import gzip
 import pathlib
@@ -33,7 +33,7 @@ def upload(server, body, name="shop.cpu"):
 
 
 def frames(sink):
-    """Of each sample, leaf first: the function, the binary, the file and the line."""
+    """Returns, for each sample, leaf first, the function, the binary, the file and the line."""
     found = []
     for request in (call.message for call in sink.of(otlp.PROFILES)):
         table = request.dictionary
@@ -75,7 +75,7 @@ def test_folded_text(braid, sink, mark, text, want):
     assert all(stack[-1][0] == "main" for stack in frames(sink))
 
 
-def test_a_type_is_no_part_of_the_service(braid, sink):
+def test_a_type_is_not_part_of_the_service(braid, sink):
     """As in the README, which uploads a pprof."""
     server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
     body = (DATA / "pprof" / "cpu.pb.gz").read_bytes()
@@ -97,7 +97,7 @@ def test_a_pprof_that_is_compressed_twice(braid, sink):
 
 
 @pytest.mark.parametrize("body, why", [(b"\x04\x22\x4d\x18" + b"a" * 50, "LZ4"), (b"[object FormData]", "[object FormData]")])
-def test_what_is_no_profile_is_named(braid, sink, body, why):
+def test_a_file_that_is_not_a_profile_is_named(braid, sink, body, why):
     server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
     answer = upload(server, body)
     assert answer.code == 400 and why in answer.body.decode(), answer

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of many short stacks that differ: as OTLP, and with the tables that find equal ones, they are more than four
-times as large, so that they are read in parts. What comes of them all is what was sent, by arithmetic."""
+"""Texts of many short and different stacks: as OTLP, with the tables that find equal ones, they are
+more than four times as large, and are therefore read in parts. The output as a whole equals the
+input, by arithmetic."""
 
 import json
 
@@ -12,7 +13,7 @@ from braid import until
 from scraped import config, functions, samples
 
 N = 45_000
-PERIOD_NS = 10_000_000  # of 100 Hz
+PERIOD_NS = 10_000_000  # at 100 Hz
 START_S, END_S = 1_700_000_000, 1_700_000_060
 
 
@@ -21,7 +22,7 @@ def name(number):
 
 
 def folded():
-    """Each stack twice, far apart."""
+    """Returns each stack twice, far apart."""
     lines = [f"main;run;{name(i)} {i % 7 + 1}\n" for i in range(N)]
     expected = {("main", "run", name(i)): 2 * (i % 7 + 1) * PERIOD_NS for i in range(N)}
     return "".join(lines + lines), expected
@@ -47,7 +48,7 @@ def sampled():
 
 
 def evented():
-    """main is open all the time, and by itself for a nanosecond after each function."""
+    """main is open all the time, and has a nanosecond of self time after each function."""
     events = [{"type": "O", "at": 0, "frame": 0}]
     for i in range(N):
         events += [{"type": "O", "at": 4 * i, "frame": i + 1}, {"type": "C", "at": 4 * i + 3, "frame": i + 1}]
@@ -61,7 +62,7 @@ TEXTS = {"folded": (folded, "folded"), "lines": (lines, "lines"), "sampled": (sa
 
 
 def totals(arrived):
-    """By stack, root first."""
+    """Returns totals by stack, root first."""
     found = {}
     for each in arrived:
         stack = tuple(reversed(functions(each)))
@@ -89,7 +90,8 @@ def test_totals(braid, sink, text):
 
 
 def test_times_of_perf_script(braid, sink):
-    """The last sample of the whole text is when the upload ends; the others come before it by the file's clock."""
+    """The last sample has the time at which the upload ends; the others precede it by the file's
+    clock."""
     lines = [f"app 1/{i % 3} {5 + i / 1000:.6f}: 1000 cpu-clock:\n\t1 {name(i)} (app)\n\n" for i in range(N)]
     arrived = uploaded(braid, sink, "".join(lines), "")
     assert len(arrived) == N
@@ -99,13 +101,14 @@ def test_times_of_perf_script(braid, sink):
     assert found == {name(i): ([1000], [last_ns - (N - 1 - i) * 1_000_000], i % 3) for i in range(N)}
 
 
-def test_pyroscope_takes_it_all(braid, pyroscope):
-    """Parts have equal labels and times: the exporter tells them apart, so that the server keeps each."""
+def test_pyroscope_accepts_all_parts(braid, pyroscope):
+    """Parts have equal labels and times: the exporter makes them distinct, so that the server keeps
+    each."""
     body, expected = folded()
     settings = {
         "receivers": {"pyroscope": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
         "exporters": {"pyroscope": {"endpoint": pyroscope.url, "limits": {"max_age": "0"}}},
-        "service": {"telemetry": {"metrics": {"level": "none"}},  # of which the default has a port of its own
+        "service": {"telemetry": {"metrics": {"level": "none"}},  # its default port may be in use
                     "pipelines": {"profiles": {"receivers": ["pyroscope"], "exporters": ["pyroscope"]}}}}
     server = braid(settings)
     path = f"/ingest?name=shop.cpu&from={START_S}&until={END_S}"
@@ -118,8 +121,8 @@ def test_pyroscope_takes_it_all(braid, pyroscope):
     assert sum(sample.value[0] for push in pushed for sample in push.profile.sample) == sum(expected.values())
 
 
-def test_what_is_larger_as_otlp_is_refused(braid, sink):
-    """Four letters a line are five times as much; no other time would change that."""
+def test_a_text_that_grows_too_much_is_rejected(braid, sink):
+    """Lines of four letters grow five times; a retry would not change that."""
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
     lines = (f"{a}{b}{c}{d} 1\n" for a in letters for b in letters for c in letters for d in letters)
     server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))

@@ -1,4 +1,4 @@
-"""braid validate finds what would fail at the start, and opens nothing for it."""
+"""braid validate detects startup failures without opening anything."""
 import os
 import socket
 import subprocess
@@ -54,7 +54,7 @@ def expect(done, words):
     assert words in done.stderr
 
 
-def test_right_one(tmp_path, pki):
+def test_valid_tls_files(tmp_path, pki):
     tls = CERT.format(dir=pki)
     done = validate(tmp_path, protocols=f"http: {{endpoint: 'localhost:0', tls: {{{tls}}}}}")
     assert (done.returncode, done.stderr) == (0, "")
@@ -112,7 +112,7 @@ def test_foreign_address(tmp_path):
     expect(done, "receivers::otlp: http: cannot listen on 192.0.2.7:4318: Cannot assign requested address")
 
 
-def test_port_of_the_one_that_runs(tmp_path):
+def test_port_of_a_running_process(tmp_path):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         s.listen()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Web pages of other origins write nothing to a server that only the user's machine reaches, unless CORS names them. The
-requests are those that browsers send (Fetch Standard; w3.org/TR/fetch-metadata)."""
+"""Web pages of other origins cannot write to a server that only the user's machine reaches, unless
+CORS names them. The requests are those that browsers send (Fetch Standard;
+w3.org/TR/fetch-metadata)."""
 
 import pytest
 
@@ -15,7 +16,7 @@ FOREIGN = {  # name: headers
     "sandboxed": {"origin": "null"},
     "embedded": {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"},
     "another port": {"origin": "http://127.0.0.1:1", "sec-fetch-site": "same-site"},
-    # The page's name resolves to our address: its origin is our Host.
+    # The page's name resolves to Braid's address: its origin equals the Host.
     "rebound": {"origin": "http://evil.example", "host": "evil.example", "sec-fetch-site": "same-origin"},
 }
 
@@ -30,7 +31,7 @@ def config(sink, **http):
 
 
 def requests(server):
-    """[(address, path, body, content type)] of each receiver's ways in."""
+    """Returns [(address, path, body, content type)] of each receiver's endpoints."""
     pyroscope, uploads = server.address("http", "receiver/pyroscope"), server.address("http", "receiver/pprof")
     push = ingest.push_request(({"__name__": "process_cpu", "service_name": "shop"}, [(ingest.make_pprof(), "")]))
     return [(server.http, TRACES.path, otlp.request_of(TRACES, 3).SerializeToString(), otlp.PROTOBUF),
@@ -46,7 +47,7 @@ def send(request, headers):
 
 
 @pytest.mark.parametrize("page", FOREIGN)
-def test_a_page_of_another_origin_writes_nothing(braid, sink, page):
+def test_a_page_of_another_origin_cannot_write(braid, sink, page):
     server = braid(config(sink))
     for request in requests(server):
         answer = send(request, FOREIGN[page])
@@ -54,7 +55,7 @@ def test_a_page_of_another_origin_writes_nothing(braid, sink, page):
     assert {server.ledger(kind)["received"] for kind in ("traces", "profiles")} == {0}
 
 
-def test_everybody_else_writes(braid, sink):
+def test_other_clients_can_write(braid, sink):
     server = braid(config(sink))
     for request in requests(server):
         own = {"origin": f"http://{request[0]}", "sec-fetch-site": "same-origin"}
@@ -64,7 +65,7 @@ def test_everybody_else_writes(braid, sink):
 
 
 def test_cors_names_pages(braid, sink):
-    """With credentials, as the Collector answers: sendBeacon of the web SDK always sends them."""
+    """With credentials, as the Collector answers: sendBeacon in the web SDK always sends them."""
     server = braid(config(sink, cors={"allowed_origins": ["https://*.example"]}))
     headers = {"origin": "https://shop.example", "sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"}
     for request in requests(server):
@@ -80,8 +81,8 @@ def test_cors_names_pages(braid, sink):
         assert refused.code == 403 and "access-control-allow-credentials" not in refused.headers
 
 
-def test_answers_of_queries_stay_apart(braid, tmp_path):
-    """Whatever a query is answered, no other page embeds it, and no browser takes it for another type."""
+def test_answers_cannot_be_embedded(braid, tmp_path):
+    """No answer to a query can be embedded by another page, or be interpreted as another type."""
     server = braid(pipelines({"store": {"directory": str(tmp_path / "data")}},
                              extensions={"query": {"endpoint": "127.0.0.1:0"}}))
     address = server.address("http", "extension/query")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More than one event loop: connections spread over them, and the join is one for all."""
+"""More than one event loop: connections are distributed over them, and all share one join."""
 
 import contextlib
 import http.client as http_client
@@ -15,13 +15,13 @@ from otlp import PROFILES, SIGNALS, TRACES
 
 
 def connections(server, what):
-    """How many each worker has of one port's, by its gauge."""
+    """Returns each worker's number of connections of one port, by its gauge."""
     metrics = server.metrics()["braid_server_connections"]
     return sorted(value for labels, value in metrics.items() if f'server="receiver/otlp {what}"' in labels)
 
 
 def open_grpc(server, stack, n=1):
-    """Channels with a connection of their own each, closed with the stack or before."""
+    """Opens channels with a separate connection each, closed with the stack or before."""
     made = []
     for _ in range(n):
         channel = grpc.insecure_channel(server.grpc, clients.LOCAL)
@@ -45,7 +45,7 @@ def stack():
 
 
 @pytest.mark.parametrize("what, opener", [("grpc", open_grpc), ("http", open_http)])
-def test_connections_spread_evenly(braid, sink, stack, what, opener):
+def test_connections_are_distributed_evenly(braid, sink, stack, what, opener):
     server = braid(pipelines(exporter("grpc", sink), workers=4))
     opener(server, stack, 8)
     until(lambda: connections(server, what) == [2, 2, 2, 2], "two connections at each worker")
@@ -53,17 +53,17 @@ def test_connections_spread_evenly(braid, sink, stack, what, opener):
     until(lambda: connections(server, what) == [0, 0, 0, 0], "their end")
 
 
-def test_new_connections_go_where_old_ones_have_left(braid, sink, stack):
+def test_new_connections_go_to_the_least_loaded_worker(braid, sink, stack):
     server = braid(pipelines(exporter("grpc", sink), workers=4))
     first = open_grpc(server, stack, 8)
-    for channel in (first[0], first[4], first[1], first[5]):  # they took turns: two workers are idle now
+    for channel in (first[0], first[4], first[1], first[5]):  # connections alternate: two workers are idle now
         channel.close()
     until(lambda: connections(server, "grpc") == [0, 0, 2, 2], "two idle workers")
     open_grpc(server, stack, 4)
     until(lambda: connections(server, "grpc") == [2, 2, 2, 2], "two connections at each worker")
 
 
-def test_every_worker_of_a_spread_delivers(braid, sink, stack):
+def test_every_worker_delivers(braid, sink, stack):
     server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "20ms"}}, workers=4))
     for n, channel in enumerate(open_grpc(server, stack, 8)):
         for signal in SIGNALS:
@@ -81,7 +81,8 @@ N = 5
 
 @pytest.fixture
 def apart(braid, sink, stack):
-    """apart(**options) starts two workers with a join, and gives the ways to send to one and the other."""
+    """apart(**options) starts two workers with a join, and returns functions that send to the first
+    and the second."""
     def start(**options):
         server = braid(pipelines(exporter("grpc", sink), processors={"join": options}, workers=2))
         one, other = open_grpc(server, stack, 2)
@@ -98,7 +99,7 @@ def apart(braid, sink, stack):
 
 @pytest.fixture(params=["spans at the first", "spans at the second"])
 def ways(request, apart):
-    """ways(**options): how to send spans, and samples, which go to different workers."""
+    """ways(**options) returns functions that send spans and samples to different workers."""
     return lambda **options: apart(**options)[::1 if request.param == "spans at the first" else -1]
 
 
@@ -118,7 +119,7 @@ def test_spans_before_their_samples(ways, sink):
 
 
 def test_samples_before_their_spans(ways, sink):
-    """They wait for what has not come."""
+    """Samples wait for spans that have not arrived."""
     send_spans, send_samples = ways(profile_hold="1s")
     send_samples(PROFILES)
     send_spans(TRACES)
@@ -129,9 +130,9 @@ def test_samples_before_their_spans(ways, sink):
 
 
 @pytest.mark.parametrize("spans_first", [True, False])
-def test_spans_leave_with_the_figures_of_samples_elsewhere(ways, sink, spans_first):
-    """Sample n of the requests stands for n hits, one each 10 ms of CPU. That the service is profiled is known
-    before."""
+def test_spans_have_the_figures_of_another_workers_samples(ways, sink, spans_first):
+    """Sample n of the requests stands for n hits, each of 10 ms of CPU. The service is already
+    known to send profiles."""
     send_spans, send_samples = ways(hold="1s")
     send_samples(PROFILES, first=100)
     sink.wait(PROFILES, N)

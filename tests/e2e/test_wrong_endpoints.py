@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endpoints of another protocol: one line of the log names the mistake and the fix, on our side and, where the server is
-Braid, on the other side; receivers answer unknown paths with those that exist."""
+"""Endpoints of another protocol: one line of the log names the mistake and the fix, in the client
+and, if the server is Braid, in the server. Receivers answer unknown paths with the list of
+existing ones."""
 
 import json
 import socket
@@ -33,7 +34,7 @@ def key(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def servers(key):
-    """Name -> host:port of servers that no Braid is."""
+    """Name -> host:port of servers other than Braid."""
     page = hops.redirect(404, None)
     web, secure_web = hops.Answering(page), hops.Answering(page, certificate=key)
     rpc = grpc.server(futures.ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
@@ -50,8 +51,8 @@ def servers(key):
         each.close()
 
 
-# First answers of servers that are not here: Go's net/http and nginx to plaintext at a TLS port (nginx-h2: to the preface
-# of HTTP/2), and an alert (RFC 8446 section 6), which OpenSSL sends.
+# First answers of servers that are not installed: Go's net/http and nginx to plaintext at a TLS
+# port (nginx-h2: to the preface of HTTP/2), and an alert (RFC 8446 section 6), which OpenSSL sends.
 SPOKEN = {
     "go": b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
     "nginx": b"HTTP/1.1 400 Bad Request\r\nServer: nginx\r\nContent-Length: 53\r\nConnection: close\r\n\r\n"
@@ -64,7 +65,7 @@ SPOKEN = {
 
 
 class Speaking(hops.Accepting):
-    """A server that reads a little of each connection, says one thing, and closes."""
+    """A server that reads a little of each connection, sends one answer, and closes."""
 
     def __init__(self, text):
         self._text = text
@@ -75,7 +76,7 @@ class Speaking(hops.Accepting):
         client.recv(1 << 16)
         client.sendall(self._text)
         client.shutdown(socket.SHUT_WR)
-        while client.recv(1 << 16):  # so that the text is read, and not reset
+        while client.recv(1 << 16):  # so that the text is read before the connection is reset
             pass
 
 
@@ -135,7 +136,7 @@ def receivers(braid, key):
         tls = {"tls": {"cert_file": str(key), "key_file": str(key)}} if name == "tls" else {}
         made[name] = braid(pipelines({"debug": None}, signals=["traces"], grpc=tls, http=tls))
     for server in made.values():
-        server.wait_log("\tready: ")  # one that is not used would be stopped before it can be
+        server.wait_log("\tready: ")  # a process that is not used would be stopped before it is ready
     return made
 
 
@@ -165,7 +166,7 @@ def test_both_sides_name_the_mistake(braid, receivers, key, kind, scheme, where,
 
 
 def test_other_clients_are_answered_in_http(receivers):
-    """What curl and Go's client show."""
+    """The message that curl and Go's client show."""
     address = receivers["tls"].http
     answer = clients.http(address, TRACES.path, b"")
     assert (answer.code, answer.body) == (400, b"this port accepts only TLS; use https://, or remove tls::insecure\n")
@@ -211,7 +212,7 @@ def test_unknown_paths_are_answered_with_those_that_exist(braid, sink):
                            b"/profiling/v1/input")
 
 
-def test_an_exporter_shows_that_answer(braid, receivers, key):
+def test_an_exporter_logs_that_answer(braid, receivers, key):
     endpoint = f"http://{receivers['plain'].http}/v1/traces"
     server = braid(pipelines({"otlphttp": {"endpoint": endpoint}}, signals=["traces"]))
     send(server).expect_ok()
@@ -236,7 +237,7 @@ def test_an_exporter_shows_that_answer(braid, receivers, key):
     ('otlphttp: {endpoint: "http://x:4318/v1"}', None),
     ('otlp: {endpoint: "x:4317"}', None),
 ])
-def test_endpoints_are_looked_at_before(tmp_path, exporter, words):
+def test_validate_checks_endpoints(tmp_path, exporter, words):
     path = tmp_path / "config.yaml"
     name = exporter.partition(":")[0]
     path.write_text(f"""receivers: {{otlp: {{protocols: {{http: {{}}}}}}}}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rules of extension control: what is accepted keeps within its bounds, and can be said in JSON. */
+/* Rules of extension control: an accepted rule respects its bounds, and can be written as JSON. */
 #include <stdlib.h>
 #include <string.h>
 

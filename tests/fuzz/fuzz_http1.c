@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/1.1: the first byte says what is parsed (q requests, r responses), the second how the rest
- * is cut. However it is cut, the events are the same. */
+/* HTTP/1.1: the first byte selects the kind (q requests, r responses), the second the division
+ * of the rest into reads. The events do not depend on the division. */
 #include "support/http1_events.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);

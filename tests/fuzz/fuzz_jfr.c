@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A recording, as a Pyroscope client's and as an upload. What comes behind its first chunk is also
- * tried as the labels beside it. */
+/* A recording, as a Pyroscope client's and as an upload. The bytes behind its first chunk are
+ * also used as the labels sent with it. */
 #include "fuzz/profile_fuzz.h"
 #include "profile/jfr/jfr.h"
 

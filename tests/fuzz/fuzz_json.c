@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first byte says what the rest is: bit 0 the signal, bit 1 wire bytes instead of JSON. JSON
- * that is accepted must come out of its own encoding as the same bytes; wire bytes must only not
- * crash.
+ * Bits of the first byte select the input: bit 0 the signal, bit 1 wire bytes instead of JSON.
+ * Accepted JSON must encode to the same bytes after a round trip; wire bytes must only not crash.
  */
 #include <stdlib.h>
 #include <string.h>

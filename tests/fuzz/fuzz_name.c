@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pyroscope's names: what is accepted keeps within its maxima, and its attributes are a Resource.
- */
+/* Pyroscope's names: an accepted name respects the limits, and its attributes form a Resource. */
 #include <stdlib.h>
 
 #include "opentelemetry/proto/resource/v1/resource.pb-c.h"
@@ -30,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (br_app_type_find(name.app, name.app_len, &type, NULL) != 0)
             type.app_len = name.app_len;
         require(br_app_labels(&name, type.app_len, size & 1, &arena, &labels, &n) == 0);
-        /* the added label may be one too many */
+        /* the added label may exceed the limit */
         if (br_labels_resource(&arena, labels, n, &a) == 0) {
             Opentelemetry__Proto__Resource__V1__Resource *r =
                 opentelemetry__proto__resource__v1__resource__unpack(NULL, a.len, a.data);

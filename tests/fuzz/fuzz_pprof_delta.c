@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Differences of pprofs: the input is two of them, one behind the other, cut where its first two
- * bytes say. A difference is a pprof again. */
+/* Differences of pprofs: the input is two concatenated pprofs, divided at the offset in its
+ * first two bytes. A difference is a pprof again. */
 #include "fuzz/profile_fuzz.h"
 #include "pprof/profile.pb-c.h"
 #include "receivers/pprof/delta.h"
@@ -16,7 +16,7 @@ static void check_difference(const uint8_t *data, size_t len)
     perftools__profiles__profile__free_unpacked(p, NULL);
 }
 
-/* Returns the length of the difference; 0 when there is none. */
+/* Returns the length of the difference; 0 without one. */
 static size_t take(struct pprof_delta *d, const uint8_t *data, size_t len)
 {
     struct br_arena arena = {0};
@@ -40,7 +40,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cut = cut < size ? cut : size;
     struct pprof_delta *d = pprof_delta_new();
     require(d != NULL);
-    require(take(d, data, cut) == 0); /* the first has no difference */
+    /* the first pprof has no predecessor, so there cannot be a difference */
+    require(take(d, data, cut) == 0);
     (void)take(d, data + cut, size - cut);
     pprof_delta_free(d);
     return 0;

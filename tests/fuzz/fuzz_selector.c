@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Label selectors, and what else a query names: what is accepted keeps within its maxima, is UTF-8,
- * and reads the same when it is written down again. */
+/* Label selectors and the other names in a query: an accepted one respects the limits, is UTF-8,
+ * and is read as the same after it was written. */
 #include <stdlib.h>
 #include <string.h>
 

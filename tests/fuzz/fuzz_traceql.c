@@ -44,7 +44,7 @@ int br_store_trace(struct br_store_query *query, const uint8_t id[16], br_span_f
     return 0;
 }
 
-/* {a: 1, b: "x"} of every span, and an event. */
+/* Every span has {a: 1, b: "x"} and an event. */
 int br_store_span_bytes(struct br_store_query *query, const struct br_stored_span *span,
                         struct br_span_bytes *ret, struct br_err *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locations of redirects, which a server chooses, and proxies: a URL that is accepted can be
- * requested as it is, and resolves to itself. */
+/* Locations of redirects, which a server chooses, and proxies. An accepted URL can be requested
+ * unchanged, and resolves to itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static void require(bool ok)
         abort();
 }
 
-/* A path that a config or an earlier redirect may have. */
+/* Returns whether a config or an earlier redirect may have this path. */
 static bool is_path(const char *text)
 {
     size_t len = strlen(text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a configuration: parse, merge, expand, load, and print what came out. Printing must
- * load again, but for what is redacted. Links tests/support/fake_registry.c. */
+/* Any bytes as a configuration: parse, merge, expand, load, and print. The printed text must
+ * load again, except for redacted values. Links tests/support/fake_registry.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,11 +10,13 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Neither the environment nor files of the machine decide what is found. */
+/* The result must not depend on the environment or files of the machine. */
 static const char *fuzz_getenv(const char *name, void *arg)
 {
     (void)arg;
-    return strcmp(name, "X") == 0 ? "${Y}" : strcmp(name, "Y") == 0 ? "[1, {a: b}]" : NULL;
+    if (strcmp(name, "X") == 0)
+        return "${Y}";
+    return strcmp(name, "Y") == 0 ? "[1, {a: b}]" : NULL;
 }
 
 static void check_print(const struct br_yaml *tree)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the fuzz targets of profile formats share: what a reader accepts must be a request that the
- * walk accepts, strings and indices and all. */
+/* Shared by the fuzz targets of profile formats: a profile that a reader accepts must become a
+ * valid request, including its strings and indices. */
 #pragma once
 
 #include <stdlib.h>

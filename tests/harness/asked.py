@@ -38,7 +38,7 @@ class Asked:
         return failure.value.code, json.loads(failure.value.read())
 
     def any(self, path, **params):
-        """(status, JSON) of an answer, whichever it is."""
+        """Returns (status, JSON) of an answer with any status."""
         try:
             return 200, self.get(path, **params)
         except urllib.error.HTTPError as failure:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of the binary: start it on a config with port 0, find its ports in its log, stop it."""
+"""Runs the binary: starts it on a config with port 0, finds its ports in its log, and stops it."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = str(pathlib.Path(os.environ.get("BRAID", ROOT / "build" / "braid")).resolve())
-WORKERS = int(os.environ.get("BRAID_WORKERS", "1"))  # of pipelines() that do not say
-DEADLINE_S = 30.0  # generous: the sanitizers' builds run on busy machines too
+WORKERS = int(os.environ.get("BRAID_WORKERS", "1"))  # for pipelines() without an argument
+DEADLINE_S = 30.0  # generous: sanitizer builds run on busy machines, too
 
 
 def until(condition, what="the condition", deadline_s=DEADLINE_S):
-    """Waits until condition() is true and returns what it returned."""
+    """Waits until condition() is true and returns its result."""
     end = time.monotonic() + deadline_s
     while True:
         result = condition()
@@ -29,7 +29,8 @@ def until(condition, what="the condition", deadline_s=DEADLINE_S):
 
 
 def exporter(kind, sink, name="", **options):
-    """One exporter of a config, to a sink or what has its addresses. kind: grpc, proto or json."""
+    """Returns one exporter of a config, to a sink or another object with its addresses. kind: grpc,
+    proto or json."""
     if kind == "grpc":
         return {"otlp" + name: {"endpoint": sink.grpc, "tls": {"insecure": True}, **options}}
     return {"otlphttp" + name: {"endpoint": f"http://{sink.http}", "encoding": kind, **options}}
@@ -40,7 +41,8 @@ EXPORTERS = ("grpc", "proto", "json")
 
 def pipelines(exporters, *, signals=("traces", "profiles"), grpc=None, http=None, processors=None,
               extensions=None, receiver=None, **service):
-    """A config with one otlp receiver on free ports, and the same pipeline for every signal."""
+    """Returns a config with one otlp receiver on free ports, and the same pipeline for every
+    signal."""
     protocols = {"grpc": {"endpoint": "127.0.0.1:0", **(grpc or {})},
                  "http": {"endpoint": "127.0.0.1:0", **(http or {})}}
     pipeline = {"receivers": ["otlp"], "processors": list(processors or {}),
@@ -59,13 +61,13 @@ def pipelines(exporters, *, signals=("traces", "profiles"), grpc=None, http=None
 
 
 def check_closed(account):
-    """received is the sum of what became of it."""
+    """Checks that received is the sum of all results."""
     assert account["received"] == sum(account.values()) - account["received"], account
     return account
 
 
 def last_words(line):
-    """(signal, account) of a line that says at the end what became of everything, or None."""
+    """Returns (signal, account) of a summary line of the log at shutdown, or None."""
     found = re.search(r"\t(\w+): (\d+) (?:spans|samples) received, (.*)$", line)
     if not found:
         return None
@@ -75,7 +77,8 @@ def last_words(line):
 
 
 class Braid:
-    """config: YAML text, or a dict that is written as JSON, which YAML contains; None: without --config."""
+    """config: YAML text, or a dict that is written as JSON, a subset of YAML; None: without
+    --config."""
 
     def __init__(self, config, folder, *args, command=(), env=None):
         self.stopping = self.killed = False
@@ -103,7 +106,7 @@ class Braid:
         return until(look, f"/{pattern}/ in the log")
 
     def address(self, what, node="receiver/otlp"):
-        """host:port where `what` (grpc, http, metrics ...) of a node listens."""
+        """Returns host:port of the listener `what` (grpc, http, metrics ...) of a node."""
         prefix = f"\t{re.escape(node)}\t" if node else r"\t"
         return self.wait_log(rf"{prefix}{what} listening on (\S+)").group(1)
 
@@ -116,8 +119,8 @@ class Braid:
         return self.address("http")
 
     def metrics(self):
-        """The scrape: {name: {labels as text: value}}; counters without their suffix, as the official
-        parser has them."""
+        """Returns a scrape: {name: {labels as text: value}}; counters without their suffix, as in
+        the official parser."""
         url = f"http://{self.address('metrics', node=None)}/metrics"
         with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
             text = answer.read().decode()
@@ -129,7 +132,7 @@ class Braid:
         return metrics
 
     def ledger(self, kind):
-        """What became of the items of a signal, by the metrics; the account must close."""
+        """Returns the results of a signal's records by the metrics; the account must balance."""
         metrics, label = self.metrics(), f'signal="{kind}"'
         account = {
             entry: sum(value for labels, value in metrics.get(f"braid_ledger_{entry}", {}).items()
@@ -139,12 +142,13 @@ class Braid:
         return check_closed(account)
 
     def terminate(self, number=signal.SIGTERM):
-        """Asks it to stop; asked a second time it would not wait for what it holds."""
+        """Sends the signal once; a second signal would end the process without waiting for queued
+        data."""
         self.stopping = True
         self.process.send_signal(number)
 
     def exporter_ledger(self, name, kind):
-        """The same of what came to one exporter."""
+        """Returns the same for the records passed to one exporter."""
         metrics, labels = self.metrics(), (f'exporter="{name}"', f'signal="{kind}"')
         account = {
             entry: sum(value for text, value in metrics.get(f"braid_exporter_{entry}", {}).items()
@@ -154,8 +158,8 @@ class Braid:
         return check_closed(account)
 
     def stop(self, code=0):
-        """SIGTERM; the process must end with `code`. Returns what the last lines of the log say became of
-        the items of each signal: {signal: {"received": n, ...}}."""
+        """Sends SIGTERM; the process must end with `code`. Returns the results of each signal's
+        records by the last lines of the log: {signal: {"received": n, ...}}."""
         expected = code
         if not self.stopping:
             self.terminate()
@@ -164,7 +168,7 @@ class Braid:
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"did not stop after SIGTERM:\n{self.log()}") from None
-        self.killed = code == expected != 0  # it has ended as it should
+        self.killed = code == expected != 0  # it has ended as expected
         assert code == expected, f"exit code {code}:\n{self.log()}"
         return dict(filter(None, map(last_words, self.log().splitlines()[-2:])))
 

@@ -7,7 +7,7 @@ DEADLINE_S = 30
 
 
 def self_signed(folder):
-    """A PEM file with the key and the certificate of 127.0.0.1, which is its own authority."""
+    """Writes a PEM file with the key and the certificate of 127.0.0.1, which is self-signed."""
     key, certificate = folder / "server.pem", folder / "server.crt"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
                     "-nodes", "-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=127.0.0.1",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that send bytes as they are told to, over gRPC and HTTP, and say what came back."""
+"""Clients that send arbitrary bytes over gRPC and HTTP, and return the answer."""
 
 import dataclasses
 import http.client as http_client
@@ -25,7 +25,7 @@ class Answer:
     code: object  # grpc.StatusCode name, or the HTTP code
     body: bytes   # the response message
     headers: dict = dataclasses.field(default_factory=dict)
-    status: status_pb2.Status = None  # google.rpc.Status of a refusal
+    status: status_pb2.Status = None  # google.rpc.Status of an error
     message: str = ""
 
     @property
@@ -47,7 +47,7 @@ class Answer:
 
 
 def grpc(address, signal, body, metadata=(), compression=None, method=None, channel=None):
-    """One unary call with a body of our own."""
+    """Sends one unary call with a body chosen by the test."""
     own = channel or grpcio.insecure_channel(address, LOCAL)
     try:
         call = own.unary_unary(method or signal.method)
@@ -65,7 +65,8 @@ def grpc(address, signal, body, metadata=(), compression=None, method=None, chan
 
 
 def parse_http(code, headers, body):
-    """An Answer; the body of a refusal is a google.rpc.Status in the content type that it names, unless it is Connect's."""
+    """Returns an Answer. The body of an error is a google.rpc.Status in its content type, unless it
+    is Connect's."""
     status, kind = None, headers.get("content-type")
     connect = kind == otlp.JSON and re.match(rb'\{"code":"', body)
     if code >= 400 and body and kind in (otlp.PROTOBUF, otlp.JSON) and not connect:
@@ -81,7 +82,7 @@ def http_exchange(connection, method, path, body, headers):
 
 
 def http(address, path, body, content_type=otlp.PROTOBUF, headers=None, method="POST"):
-    """One request on a connection of its own. body: bytes, or an iterable for chunks."""
+    """Sends one request on a new connection. body: bytes, or an iterable for chunks."""
     connection = http_client.HTTPConnection(address, timeout=TIMEOUT_S)
     try:
         kind = {"content-type": content_type} if content_type else {}
@@ -115,7 +116,7 @@ class H2:
         return stream
 
     def send(self, stream, data, chunk=16384, end=True):
-        """Sends DATA frames of `chunk` bytes within the windows that the server grants."""
+        """Sends DATA frames of `chunk` bytes within the server's flow-control windows."""
         view = memoryview(data)
         while view:
             room = min(self.state.local_flow_control_window(stream), chunk, len(view),
@@ -155,7 +156,7 @@ class H2:
             parts["ended"] = True
 
     def receive(self, stream):
-        """The whole response: headers (with trailers) and body."""
+        """Returns the whole response: headers (with trailers) and body."""
         parts = {"headers": {}, "body": b"", "ended": False}
         while not parts["ended"]:
             self._receive(parts, stream)
@@ -177,7 +178,7 @@ def frame(message, compressed=False):
 
 
 def raw_grpc(address, method, body, headers=None, chunk=16384):
-    """A gRPC call whose frames are the caller's. Returns headers with trailers, and the body."""
+    """Makes a gRPC call with the caller's frames. Returns headers with trailers, and the body."""
     connection = H2(address)
     try:
         return connection.request(method, {**GRPC_HEADERS, **(headers or {})}, body, chunk=chunk)

@@ -21,8 +21,8 @@ class Asked:
 
 
 class Answering:
-    """An HTTP server that notes each request and answers by `answer(asked)`: (status, headers, body).
-    certificate: a PEM file with its key, for HTTPS."""
+    """An HTTP server that records each request and answers with `answer(asked)`: (status, headers,
+    body). certificate: a PEM file with its key, for HTTPS."""
 
     def __init__(self, answer, certificate=None, host="127.0.0.1"):
         self.asked, self.answer = [], answer
@@ -64,13 +64,14 @@ def redirect(status, location):
 
 @dataclasses.dataclass(frozen=True)
 class Passed:
-    """A request that came to a proxy: its start line, and its headers."""
+    """A request received by a proxy: its start line, and its headers."""
     line: str
     headers: dict
 
 
 class Accepting:
-    """A server on a free port. `_handle(client)` has each connection in a thread, and closes it at its end."""
+    """A server on a free port. `_handle(client)` runs in a thread for each connection, which is
+    closed when it returns."""
 
     def __init__(self):
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -99,9 +100,10 @@ class Accepting:
 
 
 class Proxy(Accepting):
-    """An HTTP proxy for CONNECT and absolute URLs, one request a connection of the latter. It passes everything on to
-    `target`, whatever server was named, so that names need not exist; with `targets`, to one after the other. refuse: a
-    status line to answer instead. late: it answers CONNECT together with the server's first bytes."""
+    """An HTTP proxy for CONNECT and absolute URLs; the latter one request per connection. It
+    forwards everything to `target`, whatever server was named, so that names need not exist;
+    with `targets`, to one after the other. refuse: a status line to answer instead. late: it
+    answers CONNECT together with the server's first bytes."""
 
     def __init__(self, target, refuse=None):
         self.passed, self.target, self.refuse, self.targets, self.late = [], target, refuse, [], False
@@ -149,7 +151,7 @@ def _read_head(sock):
 
 
 def _pump(one, other):
-    """Copies both ways until one side ends."""
+    """Copies bytes in both directions until one side ends."""
     while True:
         for ready in select.select([one, other], [], [], DEADLINE_S)[0]:
             data = ready.recv(65536)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the HTTP servers of the tests have in common."""
+"""Shared base of the tests' HTTP servers."""
 
 import http.server
 import sys
@@ -9,7 +9,7 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, client_address):
-        """A client that went away is no error here: some tests cut the wire."""
+        """A disconnected client is not an error here: some tests cut the connection."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -21,7 +21,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def body(self):
-        """The request's body, whether its length is said or it comes in chunks."""
+        """Returns the request's body, with Content-Length or in chunks."""
         if self.headers.get("transfer-encoding", "") != "chunked":
             return self.rfile.read(int(self.headers.get("content-length", 0)))
         body = b""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What profilers send to Pyroscope, over each transport, and what came of it, read from the file exporter by
-the official classes."""
+"""Profilers' requests to Pyroscope, over each transport, and the results, read from the file
+exporter's output by the official classes."""
 
 import collections
 import hashlib
@@ -26,8 +26,8 @@ OCTETS = "binary/octet-stream"
 
 def make_pprof(*types, values=((10_000_000, ), (30_000_000, )), labels=None, time_ns=START_NS,
                file="app.py", period=None):
-    """A pprof by the independent schema: stacks main;work and main. labels: text, or (number, unit); period:
-    (type, unit, number)."""
+    """Returns a pprof by the independent schema: stacks main;work and main. labels: text, or
+    (number, unit); period: (type, unit, number)."""
     profile = pprof.Profile(time_nanos=time_ns, duration_nanos=10 * 10**9)
     strings = profile.string_table
     strings.append("")
@@ -56,7 +56,8 @@ def make_pprof(*types, values=((10_000_000, ), (30_000_000, )), labels=None, tim
 
 def form(**fields):
     """multipart/form-data as Go's mime/multipart writes it. Returns (content type, body)."""
-    boundary = hashlib.sha256(repr(fields).encode()).hexdigest()  # the same in each process that collects the tests
+    # the same in each process that collects the tests: parametrised ids must not differ
+    boundary = hashlib.sha256(repr(fields).encode()).hexdigest()
     parts = [(f"--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"; "
               f"filename=\"{name}.bin\"\r\nContent-Type: application/octet-stream\r\n\r\n").encode()
              + data + b"\r\n" for name, data in fields.items()]
@@ -130,12 +131,12 @@ class Server:
         self.address = process.address("http", NODE)
 
     def requests(self):
-        """What the file has, as export requests."""
+        """Returns the content of the file as export requests."""
         lines = self._path.read_text().splitlines() if self._path.exists() else []
         return [otlp.from_json(PROFILES.request, line) for line in lines]
 
     def take(self):
-        """The one request that came."""
+        """Returns the one request received."""
         requests = until(self.requests, "a request in the file")
         assert len(requests) == 1
         return requests[0]
@@ -146,7 +147,7 @@ def attributes(pairs):
 
 
 def flat(request):
-    """[(resource attributes, pyroscope.name, type, unit, profile, {stack: value})]."""
+    """Returns [(resource attributes, pyroscope.name, type, unit, profile, {stack: value})]."""
     tables = request.dictionary
     text = tables.string_table
 

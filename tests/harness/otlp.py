@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OTLP as the tests see it: the two signals by the official classes, OTLP/JSON, and requests."""
+"""OTLP for the tests: the two signals by the official classes, OTLP/JSON, and requests."""
 
 import base64
 import dataclasses
@@ -14,8 +14,8 @@ from opentelemetry.proto.common.v1 import common_pb2 as common
 @dataclasses.dataclass(frozen=True)
 class Signal:
     name: str
-    method: str  # of gRPC
-    path: str    # of HTTP
+    method: str  # gRPC method
+    path: str    # HTTP path
     request: type
     response: type
     rejected: str  # the field of partial_success
@@ -76,7 +76,7 @@ def attribute(key, value):
 
 
 def value_of(any_value):
-    """An AnyValue as Python's value."""
+    """Returns an AnyValue as a Python value."""
     kind = any_value.WhichOneof("value")
     if kind == "array_value":
         return [value_of(each) for each in any_value.array_value.values]
@@ -90,7 +90,8 @@ def attributes_of(pairs):
 
 
 def trace_request(n_spans=1, service="shop", first=1, size=0):
-    """Spans with everything that a span can have; `first` numbers their ids, `size` pads each."""
+    """Returns spans with every field that a span can have; their ids count from `first`, and `size`
+    pads each."""
     request = traces.ExportTraceServiceRequest()
     resource = request.resource_spans.add(schema_url="https://opentelemetry.io/schemas/1.30.0")
     resource.resource.attributes.append(attribute("service.name", service))
@@ -120,7 +121,7 @@ def trace_request(n_spans=1, service="shop", first=1, size=0):
 
 
 def profile_request(n_samples=1, service="shop", first=1, linked=True, size=0):
-    """One CPU profile; sample n links to span n of trace_request."""
+    """Returns one CPU profile; sample n links to span n of trace_request."""
     request = profiles.ExportProfilesServiceRequest()
     words = ["", "cpu", "nanoseconds", "thread.name", "main", "priceCart", "cart.go", "/srv/shop",
              "x" * size]
@@ -168,7 +169,7 @@ def resources_of(signal, request):
 
 
 def spans_of(request):
-    """(resource, scope, span) of every span."""
+    """Returns (resource, scope, span) of every span."""
     for resource in request.resource_spans:
         for scope in resource.scope_spans:
             for span in scope.spans:
@@ -176,7 +177,7 @@ def spans_of(request):
 
 
 def samples_of(request):
-    """(resource, profile, sample) of every sample."""
+    """Returns (resource, profile, sample) of every sample."""
     for resource in request.resource_profiles:
         for scope in resource.scope_profiles:
             for profile in scope.profiles:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real servers to compare with, where their binaries are given: PYROSCOPE and TEMPO name programs that were built from
-github.com/grafana/pyroscope (2.x) and github.com/grafana/tempo (3.x). They listen on loopback alone."""
+"""Real servers for comparisons, if their binaries are given: PYROSCOPE and TEMPO name programs
+built from github.com/grafana/pyroscope (2.x) and github.com/grafana/tempo (3.x). They listen
+only on loopback."""
 
 import json
 import os
@@ -17,7 +18,7 @@ START_S = 60.0
 
 
 def free_ports(count):
-    """Ports that nobody listens on now: these servers cannot say which they got."""
+    """Returns ports that are free now: these servers do not report the port that the system chose."""
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
@@ -38,7 +39,7 @@ class Peer:
                                         stderr=subprocess.STDOUT)
 
     def call(self, path, body=None, kind="application/json", **headers):
-        """(status, body) of a GET, or of a POST of `body`."""
+        """Returns (status, body) of a GET, or of a POST of `body`."""
         request = urllib.request.Request(f"http://{self.address}{path}", body,
                                          {**({"content-type": kind} if body is not None else {}), **headers})
         try:
@@ -59,8 +60,9 @@ class Peer:
 
 
 def pyroscope(folder, ports=None, **flags):
-    """A Pyroscope that takes profiles of any age. flags: further options, `_` for `-` and `__` for `.`. With the same
-    folder and ports (of `free_ports(4)`) it goes on where another one stopped."""
+    """Starts a Pyroscope that accepts profiles of any age. flags: further options, `_` for `-` and
+    `__` for `.`. With the same folder and ports (of `free_ports(4)`) it continues with the data
+    of an earlier process."""
     http, grpc, raft, gossip = ports or free_ports(4)
     options = {
         "server.http-listen-address": "127.0.0.1", "server.http-listen-port": http,
@@ -97,7 +99,7 @@ backend_scheduler: {local_work_path: FOLDER/work}
 
 
 def tempo(folder):
-    """(a Tempo, the address of its OTLP/HTTP receiver)."""
+    """Starts a Tempo. Returns it and the address of its OTLP/HTTP receiver."""
     http, grpc, otlp, gossip = free_ports(4)
     folder.mkdir(parents=True, exist_ok=True)
     config = (TEMPO_CONFIG % (http, grpc, otlp, gossip)).replace("FOLDER", str(folder))
@@ -106,7 +108,7 @@ def tempo(folder):
 
 
 def ready(peer, condition, what):
-    """Waits for condition(); says what the process wrote if it ended."""
+    """Waits for condition(); fails with the process' output if it ended."""
     def look():
         if peer.process.poll() is not None:
             raise AssertionError(f"exit code {peer.process.returncode}: {what}")

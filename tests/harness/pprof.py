@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pprof as its documentation has it, read without any code of ours.
-Source: github.com/google/pprof, proto/profile.proto."""
+"""Reads pprofs by their documentation, independently of Braid's code. Source:
+github.com/google/pprof, proto/profile.proto."""
 
 import collections
 import gzip
@@ -27,7 +27,7 @@ _PPROF = {
 
 
 def messages(package, schema):
-    """{name: class} of messages that are described as above."""
+    """Returns {name: class} of messages described as above."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package,
                                               syntax="proto3")
@@ -58,14 +58,14 @@ Sample = collections.namedtuple("Sample", "type unit stack value labels")
 
 
 def parse(data):
-    """A Profile out of plain or gzip'd bytes, with everything that it refers to being there."""
+    """Parses a Profile from plain or gzip'd bytes, and checks that all its references exist."""
     profile = Profile.FromString(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     check(profile)
     return profile
 
 
 def check(profile):
-    """What google/pprof's CheckValid asks for, and that no id is given twice."""
+    """Checks the conditions of google/pprof's CheckValid, and that ids are unique."""
     strings = profile.string_table
     assert strings and strings[0] == "", "the first string is not empty"
     assert len(profile.sample_type) > 0
@@ -88,7 +88,7 @@ def check(profile):
 
 
 def frames(profile):
-    """{location id: ((function, file, line) ...)}, innermost first."""
+    """Returns {location id: ((function, file, line) ...)}, innermost first."""
     strings, functions = profile.string_table, {each.id: each for each in profile.function}
 
     def frame(line):
@@ -106,7 +106,7 @@ def labels_of(profile, sample):
 
 
 def samples(profile):
-    """A multiset (Counter) of Sample: its value is how often each occurs."""
+    """Returns a multiset (Counter) of Sample: its value is how often each occurs."""
     strings, found = profile.string_table, frames(profile)
     many = collections.Counter()
     for sample in profile.sample:
@@ -118,7 +118,7 @@ def samples(profile):
 
 
 def types(profile):
-    """[(type, unit)], (period type, unit), period, default type."""
+    """Returns [(type, unit)], (period type, unit), period, default type."""
     strings = profile.string_table
     return ([(strings[each.type], strings[each.unit]) for each in profile.sample_type],
             (strings[profile.period_type.type], strings[profile.period_type.unit]),

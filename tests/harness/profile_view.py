@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles with every reference to the dictionary followed, so that two requests can be compared
-whatever their tables look like."""
+"""Profiles with every dictionary reference resolved, so that two requests can be compared whatever
+their tables contain."""
 
 from otlp import value_of
 
@@ -68,7 +68,7 @@ class View:
                 "timestamps": list(sample.timestamps_unix_nano)}
 
     def samples(self):
-        """One dict per sample, with all that holds for it."""
+        """Returns one dict per sample, with all its attributes and those of its parents."""
         for resource in self._request.resource_profiles:
             for scope in resource.scope_profiles:
                 for profile in scope.profiles:
@@ -86,5 +86,5 @@ class View:
 
 
 def samples(*requests):
-    """All samples of the requests in an order that does not depend on how they were split."""
+    """Returns all samples of the requests in an order that does not depend on how they were split."""
     return sorted((sample for request in requests for sample in View(request).samples()), key=repr)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of tests/sdks: how to run them, and how to have what they sent pushed elsewhere."""
+"""The programs of tests/sdks: runs them, and sends their recorded requests to another server."""
 
 import json
 import os
@@ -15,17 +15,17 @@ JFR_READER = str(_BUILT / "jfr-reader")
 PYROSCOPE_READER = str(_BUILT / "pyroscope-reader")
 PY_SPY = str(_BUILT / "python" / "bin" / "py-spy")
 SECONDS = "3"
-TRACE, ROOT, CHILD = "0a" * 16, "0b" * 8, "0c" * 8  # of programs that have no tracer of their own
+TRACE, ROOT, CHILD = "0a" * 16, "0b" * 8, "0c" * 8  # for programs without a tracer
 
 
 def _agent(**options):
-    """What the Java agent reads, and the program's own variables beside it."""
+    """Returns the Java agent's variables and the program's."""
     return lambda env: {"PYROSCOPE_APPLICATION_NAME": "shop", "PYROSCOPE_SERVER_ADDRESS": env["PYROSCOPE"],
                         "PYROSCOPE_UPLOAD_INTERVAL": "1s", "PYROSCOPE_LABELS": "env=test,region=eu west",
                         "PYROSCOPE_PROFILER_EVENT": "itimer", **options}
 
 
-# Name: command, and what makes more of its environment.
+# Name: command, and a function that extends its environment.
 SDKS = {
     "go": ([str(_BUILT / "go")], None),
     "python": ([str(_BUILT / "python" / "bin" / "python"), str(_HERE / "python" / "scene.py")], None),
@@ -40,8 +40,9 @@ SDKS = {
 
 
 def run(name, pyroscope, otlp, requests=0):
-    """Runs a program against the two addresses; returns [(trace id, span id, name)], the root first. requests: so many
-    short ones instead of a slow one, with profiles as often as the SDK sends them (Go and Python)."""
+    """Runs a program with the two addresses; returns [(trace id, span id, name)], the root first.
+    requests: that many short ones instead of a slow one, with profiles at the SDK's interval (Go
+    and Python)."""
     command, more = SDKS[name]
     env = {"PYROSCOPE": f"http://{pyroscope}", "OTLP": f"http://{otlp}", "SECONDS": SECONDS, "REQUESTS": str(requests)}
     env.update(more(env) if more else {})
@@ -49,7 +50,7 @@ def run(name, pyroscope, otlp, requests=0):
 
 
 def datadog(address, language):
-    """Runs a program under Datadog's profiler for python or go, whose agent is at the address."""
+    """Runs a program under Datadog's profiler for python or go, with the address as its agent."""
     command = {"python": [str(_BUILT / "python-datadog" / "bin" / "python"), str(_HERE / "python" / "datadog.py")],
                "go": [str(_BUILT / "datadog")]}[language]
     return _said(command, {"DD_TRACE_AGENT_URL": f"http://{address}", "DD_SERVICE": "shop", "DD_ENV": "test",
@@ -70,7 +71,7 @@ def _said(command, env):
 
 
 def record(path):
-    """Runs a program under the JDK's own recorder, which writes to `path`."""
+    """Runs a program under the JDK's recorder, which writes to `path`."""
     done = subprocess.run(["java", f"-XX:StartFlightRecording=filename={path},settings=profile", "-cp",
                            f"{_BUILT}/java/classes", "Jdk"], env={**os.environ, "SECONDS": SECONDS},
                           capture_output=True, text=True, timeout=120)
@@ -78,7 +79,8 @@ def record(path):
 
 
 def replay(tap, address):
-    """Sends what clients sent through `tap` once more, byte for byte, elsewhere. Returns the status codes."""
+    """Sends the clients' requests that `tap` recorded, byte for byte, to another address. Returns
+    the status codes."""
     host, port = address.rsplit(":", 1)
     codes = []
     for sent in tap.sent:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for Pyroscope's ingest side: /ingest and push.v1, by the rules of the real server (2.x).
-It keeps what the real one would have stored, in a form that two ways of getting there can be
-compared by, and refuses what it is told to."""
+"""A stand-in for Pyroscope's ingest side: /ingest and push.v1, by the rules of the real server
+(2.x). It keeps the data that the real one would have stored, in a form that can be compared, and
+rejects requests on demand."""
 
 import base64
 import collections
@@ -32,19 +32,19 @@ _CODES = {400: "invalid_argument", 401: "unauthenticated", 403: "permission_deni
           404: "not_found", 429: "resource_exhausted", 500: "unknown", 503: "unavailable"}
 _IDS = {"span_id": 16, "trace_id": 32}  # hex digits; any other length is ignored
 
-# What one unit of value belongs to. type: "process_cpu:cpu:nanoseconds:cpu:nanoseconds".
+# The series and stack of a value. type: "process_cpu:cpu:nanoseconds:cpu:nanoseconds".
 Key = collections.namedtuple("Key", "labels type stack span_id trace_id")
 
 
 @dataclasses.dataclass(frozen=True)
 class Push:
-    """One pprof (or, of /ingest, any payload) and what came with it."""
-    labels: dict         # of its series, __name__ among them
-    profile: object      # pprof.Profile, or None for what is not pprof
+    """One pprof (or any payload of /ingest) and the parameters sent with it."""
+    labels: dict         # labels of its series, including __name__
+    profile: object      # pprof.Profile, or None for other formats
     raw: bytes
     id: str = ""
     headers: dict = dataclasses.field(default_factory=dict)
-    query: dict = dataclasses.field(default_factory=dict)  # of /ingest
+    query: dict = dataclasses.field(default_factory=dict)  # query parameters of /ingest
 
     def names(self):
         return [kind for kind, _ in pprof.types(self.profile)[0]]
@@ -52,8 +52,9 @@ class Push:
 
 @dataclasses.dataclass
 class Rule:
-    """How pushes that match are answered instead. whole: nothing of their request is stored, as of servers before 2.0;
-    else the others of the request are. Neither message says which it was. times: how often, None: always."""
+    """The answer to matching pushes. whole: nothing of their request is stored, as in servers
+    before 2.0; else the other pushes of the request are. Neither message names the push. times:
+    number of uses, None: unlimited."""
     match: object
     http: int = 400
     message: str = "refused by the stand-in"
@@ -69,7 +70,7 @@ class Refused(Exception):
 
 
 def metric_name(types, config=None):
-    """__name__ of a pprof on /ingest."""
+    """Returns the __name__ of a pprof on /ingest."""
     config = config or {"samples": {"display-name": "cpu"}, "goroutine": {"display-name": "goroutines"},
                         "contentions": {"display-name": "mutex_count"},
                         "delay": {"display-name": "mutex_duration"}}
@@ -90,8 +91,9 @@ def metric_name(types, config=None):
 
 
 def repair(profile, spy):
-    """What the server does to pprofs of /ingest: no '-' in types, and for scripting languages the file as
-    part of a function's name, unless it is an absolute path of Python's."""
+    """Changes a pprof of /ingest as the server does. '-' is removed from types. For scripting
+    languages a function's name gets its file as a prefix, unless the file is an absolute path of
+    Python's."""
     strings = profile.string_table
     for kind in profile.sample_type:
         strings[kind.type] = strings[kind.type].replace("-", "_")
@@ -102,7 +104,7 @@ def repair(profile, spy):
 
 
 def parse_name(name):
-    """(application, labels) of `app{key=value,...}`."""
+    """Returns (application, labels) of `app{key=value,...}`."""
     app, _, rest = name.partition("{")
     labels = {}
     for pair in rest.rstrip("}").split(","):
@@ -125,11 +127,12 @@ def check_labels(labels):
 
 
 class _Labels:
-    """What the server makes of the labels of a pprof's samples. It looks a name up in the string table once. What is
-    kept out of the series has the last string that is equal to `span_id` as its key, and a sample's id is what has the
-    first one; but where any sample has a label for the series, only the labels that are kept out are left then, in a
-    table of strings that is written anew (pprof.RenameLabel, LabelKeysByString, LabelID, SampleExporter).
-    tests/sdks/test_pyroscope_reader.py has it by the server's own code."""
+    """Interprets the labels of a pprof's samples as the server does, which looks a name up in the
+    string table once. Labels kept out of the series have as key the last string equal to
+    `span_id`; a sample's id is that of the first one. If any sample has a label for the series,
+    only the labels kept out remain, in a table of strings that is written anew
+    (pprof.RenameLabel, LabelKeysByString, LabelID, SampleExporter).
+    tests/sdks/test_pyroscope_reader.py checks this with the server's code."""
 
     def __init__(self, profile):
         self._strings = [*profile.string_table]
@@ -147,7 +150,7 @@ class _Labels:
         return self._renamed.get(label.key, label.key)
 
     def of(self, sample):
-        """(what becomes a label of the series, {"span_id": ..., "trace_id": ...})"""
+        """Returns (labels of the series, {"span_id": ..., "trace_id": ...})."""
         labels, ids = {}, {}
         for label in sample.label:
             key, text = self._key(label), self._strings[label.str]
@@ -160,7 +163,8 @@ class _Labels:
 
 
 def with_samples(push):
-    """The labels of each series that a push becomes: text labels of samples are labels of the series."""
+    """Returns the labels of each series made from a push: text labels of samples are labels of the
+    series."""
     made = [push.labels]
     if push.profile:
         labels = _Labels(push.profile)
@@ -169,8 +173,8 @@ def with_samples(push):
 
 
 def stored(push):
-    """{Key: sum of values} of a pprof: every text label but the ids makes a series of its own. Labels that
-    are for the server itself are not kept (memdb.Head.Ingest)."""
+    """Returns {Key: sum of values} of a pprof: every text label except the ids makes a separate
+    series. Labels intended for the server are not kept (memdb.Head.Ingest)."""
     kept = collections.Counter()
     kinds, (period_type, period_unit), _, _ = pprof.types(push.profile)
     assert all((kind, unit) for kind, unit in kinds)
@@ -190,7 +194,7 @@ def stored(push):
 
 
 class Pyroscope:
-    """Listens on a free port. pushes: all that was stored, in order. rules: see Rule."""
+    """Listens on a free port. pushes: everything stored, in order. rules: see Rule."""
 
     def __init__(self, jfr_reader=None):
         """jfr_reader: the program of tests/sdks/jfr-reader; without it recordings are kept unread."""
@@ -211,7 +215,7 @@ class Pyroscope:
         self.rules.append(Rule(match, **how))
 
     def take(self, pushes):
-        """One request. Raises Refused when it is answered with an error."""
+        """Processes one request. Raises Refused if it is answered with an error."""
         with self._lock:
             self.n_requests += 1
             failed, good = None, []
@@ -222,7 +226,7 @@ class Pyroscope:
                     self._apply_rules(push)
                     good.append(push)
                 except Refused as error:
-                    failed = failed or error  # 2.x answers with the innermost error alone
+                    failed = failed or error  # 2.x answers only with the innermost error
                 except _Whole as error:
                     raise Refused(error.status, str(error), error.retry_after) from None
             self.pushes += good
@@ -242,8 +246,9 @@ class Pyroscope:
             return list(self.pushes)
 
     def stored(self):
-        """All that the real server would answer queries from: {Key: value}. Of profiles of one series and
-        time its compaction keeps one (block.DedupeProfileRowIterator)."""
+        """Returns all data that the real server would answer queries from: {Key: value}. Its
+        compaction keeps one of several profiles of one series and time
+        (block.DedupeProfileRowIterator)."""
         total, seen = collections.Counter(), set()
         for push in self.profiles():
             if push.profile is None:
@@ -256,7 +261,7 @@ class Pyroscope:
         return total
 
     def wait(self, n_profiles):
-        """Waits until so many profiles were stored, and returns them."""
+        """Waits until that many profiles were stored, and returns them."""
         until(lambda: len(self.profiles()) >= n_profiles, f"{n_profiles} profiles at Pyroscope")
         return self.profiles()
 
@@ -270,14 +275,14 @@ def _plain(data):
 
 
 def _form(content_type, body):
-    """{name: bytes} of a multipart form."""
+    """Returns {name: bytes} of a multipart form."""
     message = email.message_from_bytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body)
     return {part.get_param("name", header="content-disposition"): part.get_payload(decode=True)
             for part in message.get_payload()}
 
 
 def _read_jfr(reader, form, query, more):
-    """The pushes of a recording, by Pyroscope's own reader."""
+    """Returns the pushes of a recording, made by Pyroscope's reader."""
     app, labels = parse_name(query.get("name", ""))
     request = {"JFR": _plain(form["jfr"]), "Labels": _plain(form.get("labels", b"")), "App": app,
                "Spy": query.get("spyName") or "unknown", "Series": labels,
@@ -295,7 +300,7 @@ def _base64(data):
 
 
 def _ingest(query, headers, body, jfr_reader=None):
-    """The pushes of a request to /ingest."""
+    """Returns the pushes of a request to /ingest."""
     app, labels = parse_name(query.get("name", ""))
     kind, content_type = query.get("format", ""), headers.get("content-type", "")
     config, data, form = None, body, {"jfr": body}
@@ -327,7 +332,7 @@ def _ingest(query, headers, body, jfr_reader=None):
 
 
 def _push(headers, body):
-    """The pushes of a request to push.v1."""
+    """Returns the pushes of a request to push.v1."""
     if headers.get("content-encoding", "identity") == "gzip":
         body = gzip.decompress(body)
     elif headers.get("content-encoding", "identity") != "identity":

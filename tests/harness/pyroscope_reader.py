@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Pyroscope has of what was pushed to its stand-in, by the server's own code (tests/sdks/pyroscope-reader)."""
+"""Data that Pyroscope would store of the pushes to its stand-in, computed by the server's code
+(tests/sdks/pyroscope-reader)."""
 
 import base64
 import collections
@@ -10,12 +11,13 @@ import programs
 
 
 def _pprof(push):
-    """What /ingest makes of a body is the stand-in's work."""
+    """The stand-in has already converted bodies of /ingest."""
     return push.profile.SerializeToString() if push.query else push.raw
 
 
 def stacks(pyroscope):
-    """{(type, span): {functions, the leaf first: value}}; the span "" stands for all samples of the type."""
+    """Returns {(type, span): {functions, the leaf first: value}}; the span "" stands for all
+    samples of the type."""
     pushes = [{"labels": push.labels, "pprof": base64.b64encode(_pprof(push)).decode()}
               for push in pyroscope.profiles() if push.profile is not None]
     done = subprocess.run([programs.PYROSCOPE_READER], input=json.dumps(pushes), capture_output=True, text=True)
@@ -32,7 +34,8 @@ def totals(found):
 
 
 def totals_of_stored(stored):
-    """The same of what the stand-in has. What has no stack is in no flame graph."""
+    """Returns the same for the data of the stand-in. Samples without a stack are not in any flame
+    graph."""
     found = collections.Counter()
     for key, value in stored.items():
         for span in {"", key.span_id} if key.stack else ():

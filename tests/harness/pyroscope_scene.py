@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles of four services as SDKs push them, and questions about them in Pyroscope's API: for a real Pyroscope and
-for Braid alike. Nothing in it is random, and all times are fixed."""
+"""Profiles of four services as SDKs push them, and queries for them in Pyroscope's API: for a real
+Pyroscope and for Braid alike. Nothing is random, and all times are fixed."""
 
 import hashlib
 import random
@@ -50,7 +50,7 @@ class Made:
         return self.functions[name]
 
     def add(self, stack, values, **labels):
-        """stack: names with `;` between them, the root first; "": a sample without one."""
+        """Adds a sample. stack: names separated by `;`, the root first; "": a sample without one."""
         sample = self.profile.sample.add(location_id=[self.location(name) for name in reversed(stack.split(";")) if name],
                                          value=values)
         for key, value in labels.items():
@@ -62,7 +62,7 @@ def go(turn, time_s, rng):
     for n, stack in enumerate(("main.main;main.serve;main.work", "main.main;main.serve;main.work;main.hash",
                                "main.main;main.serve;main.child", "runtime.mcall;runtime.schedule;runtime.findRunnable",
                                "main.main;main.serve;main.work;main.hash;crypto.sum;crypto.block;crypto.round")):
-        samples = 5 * rng.randrange(1, 5) + n  # no two of a turn are equal
+        samples = 5 * rng.randrange(1, 5) + n  # different for each n of a round
         labels = {"span__name": "child" if "child" in stack else "GET /r"} if stack.startswith("main") else {}
         if n == 1 and turn == 3:
             labels |= {"span_id": SPAN, "trace_id": TRACE}
@@ -109,7 +109,7 @@ def checkout(turn, time_s, rng):
 
 
 def series():
-    """[(labels, [(pprof, id)])], for ingest.push_request."""
+    """Returns [(labels, [(pprof, id)])], for ingest.push_request."""
     for service in (go, py, node, checkout):
         rng = random.Random(service.__name__)
         for turn in range(TURNS):
@@ -119,7 +119,7 @@ def series():
                 yield labels, [(profile.SerializeToString(), number)]
 
 
-# --- Questions ---------------------------------------------------------------------------------------------------------
+# --- Queries -----------------------------------------------------------------------------------------------------------
 
 SERVICES = 'service_name=~"go-steady|py-steady|node-steady|checkout-service|rust-service"'
 RANGE = {"start": START_MS, "end": END_MS}
@@ -251,6 +251,6 @@ def rendered():
 
 
 def questions():
-    """[(method or path, message or parameters, Accept)]."""
+    """Returns [(method or path, message or parameters, Accept)]."""
     for question in (*names(), *stacktraces(), *over_time(), *differences(), *rendered()):
         yield question if len(question) == 3 else (*question, "application/json")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes on a socket that no library would send, and HTTP/2 frames by hand (RFC 9113 section 4.1)."""
+"""Raw bytes on a socket that no library would send, and HTTP/2 frames by hand (RFC 9113 section
+4.1)."""
 
 import re
 import select
@@ -20,7 +21,7 @@ def frame(kind, flags=0, stream=0, payload=b""):
 
 
 def literal(name, value):
-    """A header field without indexing, with a new name: RFC 7541 section 6.2.2."""
+    """Returns a header field without indexing, with a new name: RFC 7541 section 6.2.2."""
     def text(data):
         if len(data) < 127:
             return bytes([len(data)]) + data
@@ -33,14 +34,14 @@ def literal(name, value):
 
 
 def block(path, *more, method=b"POST"):
-    """The header block of a request."""
+    """Returns the header block of a request."""
     fields = [(b":method", method), (b":scheme", b"http"), (b":path", path.encode()), (b":authority", b"h"),
               *more]
     return b"".join(literal(*field) for field in fields)
 
 
 def ready(sock, events, timeout_s):
-    """Waits a while for a socket; with poll, which knows descriptors over 1023."""
+    """Waits for a socket with poll, which supports descriptors over 1023."""
     poll = select.poll()
     if sock:
         poll.register(sock, events)
@@ -48,7 +49,7 @@ def ready(sock, events, timeout_s):
 
 
 class Raw:
-    """A connection that remembers what came."""
+    """A connection that keeps the received bytes."""
 
     def __init__(self, address, first=b"", receive_buffer=None, source=None):
         host, port = address.rsplit(":", 1)
@@ -72,7 +73,7 @@ class Raw:
         self.socket.close()
 
     def read(self):
-        """Takes what is there; True once the peer has ended."""
+        """Reads the available bytes; returns True once the peer has closed the connection."""
         try:
             while not self.ended:
                 data = self.socket.recv(1 << 16)
@@ -85,7 +86,8 @@ class Raw:
         return self.ended
 
     def send(self, data):
-        """Sends all, unless the peer ends first. Returns whether all went out."""
+        """Sends all data, unless the peer closes the connection first. Returns whether all was
+        sent."""
         view, end = memoryview(data), time.monotonic() + DEADLINE_S
         while view and not self.read():
             assert time.monotonic() < end, "the peer neither reads nor ends"
@@ -100,19 +102,20 @@ class Raw:
         return not view
 
     def wait(self, condition=None, deadline_s=DEADLINE_S):
-        """Until condition() holds, or the peer ended (without one)."""
+        """Waits until condition() holds or, without one, until the peer closes the connection."""
         waited, before = 0, time.monotonic()
         while not (self.read() if condition is None else condition()):
             assert waited < deadline_s, f"in vain; got {bytes(self.got[-300:])!r}"
             ready(None if self.ended else self.socket, select.POLLIN, 0.02)
             now = time.monotonic()
-            waited += min(now - before, 0.1)  # a machine that stood still gave the peer no time either
+            waited += min(now - before, 0.1)  # if the machine was suspended, so was the peer
             before = now
             self.read()
         return self
 
     def statuses(self, n):
-        """Takes the next n answers of HTTP/1.1, or those until the peer ended: their statuses, as text."""
+        """Reads the next n answers of HTTP/1.1, or those until the peer closed: returns their
+        statuses as text."""
         found = []
         while len(found) < n:
             heads = list(re.finditer(rb"HTTP/1\.1 (\d+) ", self.got))
@@ -126,7 +129,7 @@ class Raw:
         return found
 
     def frames(self):
-        """[(kind, flags, stream, payload)] of what came."""
+        """Returns [(kind, flags, stream, payload)] of the received frames."""
         at, frames = 0, []
         while at + 9 <= len(self.got):
             size = int.from_bytes(self.got[at:at + 3], "big")
@@ -138,7 +141,7 @@ class Raw:
         return frames
 
     def goaway(self):
-        """The error code of the last GOAWAY, or None."""
+        """Returns the error code of the last GOAWAY, or None."""
         codes = [int.from_bytes(f[3][4:8], "big") for f in self.frames() if f[0] == GOAWAY]
         return codes[-1] if codes else None
 
@@ -153,8 +156,8 @@ def memory_kib(pid):
 
 
 def sanitized(_=None):
-    """Whether the binary under test is one of a sanitizer's builds, of which memory says nothing. By its
-    file: what a process has mapped is nobody's business but root's."""
+    """Returns whether the binary under test is a sanitizer build, whose memory is not comparable.
+    Reads the file, because only root may read the mappings of the process."""
     with open(BINARY, "rb") as binary:
         text = binary.read()
     return any(name in text for name in (b"__asan_init", b"__tsan_init", b"__msan_init"))

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes of docs/using/recipes.md: their files and commands, taken from the page and run as they are, and checks of what Braid
-stores of them.
+"""The recipes of docs/using/recipes.md: their files and commands, taken from the page and run
+unchanged, and checks of the data that Braid stores.
 
-Every program has the same service: GET /checkout is a span with a child `price`, which computes in match_coupons, and a
-child `wait for stock`, which sleeps; GET /report is a span with an error. Both compute in render themselves. The answers
-list the spans with the CPU time that each used itself, as the program measured it."""
+Every program has the same service: GET /checkout is a span with a child `price`, which computes in
+match_coupons, and a child `wait for stock`, which sleeps; GET /report is a span with an error. Both
+compute in render themselves. The answers list the spans with the CPU time that each used itself, as
+the program measured it."""
 
 import concurrent.futures
 import json
@@ -30,7 +31,7 @@ PORTS = ("receivers.otlp.protocols.grpc", "receivers.otlp.protocols.http", "rece
 
 
 def section(heading):
-    """The text under a heading of the page, with what is below it."""
+    """Returns the text under a heading of the page, with its subsections."""
     text = PAGE.read_text()
     begin = re.search(rf"^(#+) {re.escape(heading)}$", text, re.M)
     assert begin, f"docs/using/recipes.md has no heading {heading}"
@@ -39,7 +40,8 @@ def section(heading):
 
 
 def files(text):
-    """Name -> content of each code block whose paragraph above names a file last; and the shell blocks, in order."""
+    """Returns name -> content of each code block whose paragraph above ends with the name of a
+    file; and the shell blocks, in order."""
     found, commands = {}, []
     for fence in FENCE.finditer(text):
         above = text[:fence.start()].rstrip().rsplit("\n\n", 1)[-1]
@@ -58,7 +60,8 @@ def free_port():
 
 
 class Service:
-    """A recipe's service: its files in a folder, its commands run there, the last of them in the foreground."""
+    """A recipe's service: its files in a directory, its commands run there, the last of them in the
+    foreground."""
 
     def __init__(self, heading, folder, otlp, pyroscope, env=None, address=None):
         written, commands = files(section(heading))
@@ -70,7 +73,7 @@ class Service:
         self.address = f"127.0.0.1:{free_port()}"
         self.log = folder / "log"
         script = "set -e\n" + "\n".join(commands).rstrip()
-        # The last command takes the place of the shell, so that it gets the signals.
+        # The last command replaces the shell, so that it gets the signals.
         lines = script.rsplit("\n", 1)
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
@@ -86,7 +89,7 @@ class Service:
             return probe.connect_ex((host, int(port))) == 0
 
     def get(self, path):
-        """(status, JSON) of a request."""
+        """Returns (status, JSON) of a request."""
         try:
             with urllib.request.urlopen(f"http://{self.address}{path}", timeout=60) as answer:
                 return answer.status, json.load(answer)
@@ -120,25 +123,27 @@ def addresses(server):
     return f"http://{server.http}", "http://" + server.address("http", node="receiver/pyroscope")
 
 
-# --- What is stored ---------------------------------------------------------------------------------------------------
+# --- Stored data ------------------------------------------------------------------------------------------------------
 
 def ask(server, *words):
-    """The answer of `braid query`, or None if there is none yet."""
+    """Returns the answer of `braid query`, or None if it is empty."""
     url = "http://" + server.address("http", node="extension/query")
     done = subprocess.run([BINARY, "query", *words, "--url", url, "--json"], capture_output=True, text=True, timeout=60)
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
 def seconds_of(server, span, function=None, profile_type=CPU):
-    """The CPU seconds of a span itself, in all or with a function in the stack, by its flame graph."""
+    """Returns the CPU seconds of a span itself by its flame graph, in total or with a function in
+    the stack."""
     profile = ask(server, "profile", "--span", f"{span['trace_id']}/{span['span_id']}", "--scope", "self", "--type", profile_type)
     stacks = shop.stacks_of(profile["flamebearer"]) if profile else {}
     return sum(value for stack, value in stacks.items() if function is None or function in stack) / 1e9
 
 
 def faults(server, spans, profile_type=CPU, period=0.01, sleeping=0):
-    """What is wrong with the flame graphs of spans, as (whether it is an inexact figure, text): each has its function with the
-    CPU time that it used, give or take a twentieth and a sample, and a span that sleeps has at most `sleeping` seconds."""
+    """Returns the faults in the flame graphs of spans, as (whether it is an inexact figure, text).
+    Each must have its function with the CPU time that it used, up to a twentieth and a sample; a
+    span that sleeps has at most `sleeping` seconds."""
     found = []
     for span in spans:
         used, function = span["cpu_seconds"], FUNCTIONS[span["name"]]
@@ -154,7 +159,8 @@ def faults(server, spans, profile_type=CPU, period=0.01, sleeping=0):
 
 
 def run(server, service):
-    """Sends concurrent requests and stops the service. Returns the spans that the answers list, once they are stored."""
+    """Sends concurrent requests and stops the service. Returns the spans that the answers list,
+    once they are stored."""
     answers = service.get_together("/checkout", "/checkout", "/report") + service.get_together("/checkout", "/report")
     assert [status for status, _ in answers] == [200, 200, 500, 200, 500]
     assert service.stop() == 0, service.log.read_text()
@@ -172,8 +178,8 @@ def run(server, service):
 
 
 def measure(server, spans, **how):
-    """Waits until the profiles are stored, of which a span may have several, and the flame graphs are right. Returns what is
-    still wrong at the deadline."""
+    """Waits until the profiles are stored, of which a span may have several, and the flame graphs
+    are right. Returns the faults that remain at the deadline."""
     left = []
 
     def right():
@@ -187,10 +193,11 @@ def measure(server, spans, **how):
 
 
 def check(server, start, **how):
-    """Runs the service that `start` starts, and compares the flame graphs with the CPU time that the program measured.
+    """Runs the service that `start` starts, and compares the flame graphs with the CPU time that
+    the program measured.
 
-    A profiler's timer and the CPU clock of a thread disagree where a hypervisor takes the processor away, so that a figure which
-    is only inexact is measured again, twice."""
+    A profiler's timer and the CPU clock of a thread disagree when a hypervisor takes the processor
+    away. A figure that is only inexact is therefore measured again, twice."""
     for _ in range(3):
         left = measure(server, run(server, start()), **how)
         if not left:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real clients of e2e/clients: what runs them, and what their scene looks like when it arrives."""
+"""The real clients of e2e/clients: runs them, and checks their scene when it arrives."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def send_traces(client, braid, coding="none"):
 
 
 def send_profiles(transport, endpoint, coding="none", service=None, spans=None):
-    """Runs the Go client; returns the request that it printed. Samples link to `spans`, in turn."""
+    """Runs the Go client; returns the request that it printed. Samples link to `spans` in rotation."""
     command = [_GO, "profiles", "-endpoint", endpoint, "-transport", transport, "-compression", coding]
     if service:
         command += ["-service", service]
@@ -48,7 +48,7 @@ def send_profiles(transport, endpoint, coding="none", service=None, spans=None):
 
 
 def check(spans, language, sent):
-    """The scene of clients/README.md, with the ids that were sent."""
+    """Checks the scene of clients/README.md, with the ids that were sent."""
     assert {(span.trace_id.hex(), span.span_id.hex()) for _, _, span in spans} == sent
     assert len({trace for trace, _ in sent}) == 1
     for resource, scope, span in spans:

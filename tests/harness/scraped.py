@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Go program that serves pprof, Braid in front of it, and what comes out."""
+"""A Go program that serves pprof, Braid in front of it, and the exported samples."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ OFF = {name: {"enabled": False} for name in ("cpu", "allocs", "goroutine", "bloc
 
 @contextlib.contextmanager
 def go_program(*args):
-    """Runs the program; gives its host:port."""
+    """Runs the program; yields its host:port."""
     with subprocess.Popen([PROGRAM, "pprof", *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         try:
             address = program.stdout.readline().strip()
@@ -41,7 +41,7 @@ def target(address, scheme="http", **labels):
 
 
 def samples(sink):
-    """All that came; each request is looked at once."""
+    """Returns all samples received so far; each request is decoded once."""
     seen = vars(sink).setdefault("seen", [])
     calls = sink.of(otlp.PROFILES)
     seen.extend(list(profile_view.View(call.message).samples()) for call in calls[len(seen):])
@@ -53,6 +53,6 @@ def functions(sample):
 
 
 def of_type(sink, kind):
-    """Samples of (name, type): ("process_cpu", "cpu")."""
+    """Returns samples of (name, type): ("process_cpu", "cpu")."""
     return [each for each in samples(sink)
             if (each["scope"][1].get("pyroscope.name"), each["type"][0]) == kind]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace and its samples whose sums can be done by hand, for tests of what is stored and asked.
+"""A trace and its samples whose sums can be computed by hand, for tests of the store and its
+queries.
 
     checkout 0-100 ms (shop)          10 ms in main;checkout
       price 10-60 ms (shop)           20 ms in main;checkout;price
@@ -26,7 +27,7 @@ PERIOD = 10 * MS
 
 
 def spans():
-    """The trace, a ResourceSpans for each service."""
+    """Returns the trace, a ResourceSpans for each service."""
     request = otlp.traces.ExportTraceServiceRequest()
     for service in ("shop", "stock"):
         resource = request.resource_spans.add()
@@ -80,7 +81,8 @@ class Profiles:
         return self._profiles[service]
 
     def add(self, service, stack, count, trace=None, span=None, at=START):
-        """`count` samples of a stack, written from the root down ("": none), under a span or none."""
+        """Adds `count` samples of a stack, written from the root down ("": none), with a span or
+        without."""
         tables, profile = self._tables, self._profile(service)
         tables.stack_table.add(location_indices=[self._location(name) for name in reversed(stack.split(";")) if name])
         if span:
@@ -92,13 +94,13 @@ class Profiles:
         return self
 
     def add_values(self, service, stacks):
-        """Samples of {stack: value}, under no span."""
+        """Adds samples of {stack: value}, without a span."""
         for stack, value in stacks.items():
             self.add(service, stack, 1)
             self._profiles[service].samples[-1].values[0] = value
 
     def label(self, key, text):
-        """Gives every sample so far an attribute."""
+        """Adds an attribute to every sample so far."""
         self._tables.attribute_table.add(key_strindex=self._string(key), value=otlp.attribute("", text).value)
         for profile in self._profiles.values():
             for sample in profile.samples:
@@ -106,7 +108,7 @@ class Profiles:
 
 
 def samples():
-    """The samples of the trace."""
+    """Returns the samples of the trace."""
     made, begins = Profiles(), {name: begin for name, _, _, begin, _ in TREE}
     for name, stack in STACKS.items():
         made.add("stock" if name == "reserve" else "shop", stack, COUNTS[name], TRACE, SPAN.get(name),
@@ -115,13 +117,14 @@ def samples():
 
 
 def folded(*names):
-    """The stacks of these spans (None: of none), as {stack: ns}."""
+    """Returns the stacks of these spans (None: samples without a span), as {stack: ns}."""
     return {STACKS[name]: COUNTS[name] * PERIOD for name in names}
 
 
 def stacks_of(flamebearer):
-    """What the bars of a flamebearer have themselves, as {stack: value}, with the arithmetic of the format checked:
-    bars of a row do not overlap, children lie inside their parent, and a bar is what it has itself and its children."""
+    """Returns the self values of the bars of a flamebearer, as {stack: value}. Checks the
+    arithmetic of the format: bars of a row do not overlap, children lie inside their parent, and
+    a bar's total is its self value plus its children."""
     names, found, parents = flamebearer["names"], {}, [(0, flamebearer["numTicks"], 0, ())]
     for depth, row in enumerate(flamebearer["levels"]):
         end, bars, filled = 0, [], {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An OTLP receiver that keeps what it gets and answers as it is told."""
+"""An OTLP receiver that keeps the requests and answers as the test chooses."""
 
 import dataclasses
 import gzip
@@ -22,11 +22,11 @@ from braid import DEADLINE_S, until
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-    """What the sink answers. hold: an Event to wait for before it answers at all."""
+    """An answer of the sink. hold: an Event to wait for before answering."""
     grpc: StatusCode = StatusCode.OK
     http: int = 200
     message: str = ""
-    retry_s: float | None = None  # RetryInfo, Retry-After
+    retry_s: float | None = None  # for RetryInfo, Retry-After
     rejected: int = 0             # partial success; with message alone it is a warning
     hold: threading.Event | None = None
     gzip: bool = False            # over HTTP: the answer is compressed
@@ -52,8 +52,8 @@ def _decompress(encoding, body):
 
 
 class Sink:
-    """Listens for gRPC and HTTP on free ports. Answers by `script`, and when it is empty by `reply`.
-    certificate: a PEM file with its key, for an HTTP that is HTTPS. prefix: what stands before /v1/..."""
+    """Listens for gRPC and HTTP on free ports. Answers by `script`, and with `reply` when it is
+    empty. certificate: a PEM file with its key, for HTTPS. prefix: the path before /v1/..."""
 
     def __init__(self, max_message=64 << 20, certificate=None, prefix=""):
         self.calls, self.reply, self.script = [], ACCEPT, []
@@ -84,7 +84,8 @@ class Sink:
             self._kept.pop().close()
 
     def leave(self):
-        """Stops, and keeps its ports until it is closed: who connects is refused, and no other server gets them."""
+        """Stops, and keeps its ports reserved until it is closed: connections are refused, and no
+        other server gets the ports."""
         self.close()
         for address in (self.grpc, self.http):
             self._kept.append(socket.socket())
@@ -92,7 +93,7 @@ class Sink:
             self._kept[-1].bind(("127.0.0.1", int(address.rpartition(":")[2])))
 
     def take(self, call):
-        """Notes a call (kept only if it is accepted) and says what to answer."""
+        """Records a call (kept only if it is accepted) and returns the answer."""
         with self._lock:
             reply = self.script.pop(0) if self.script else self.reply
         if reply.hold:
@@ -110,7 +111,7 @@ class Sink:
         return [item for call in self.of(signal) for item in otlp.items_of(signal, call.message)]
 
     def wait(self, signal, n_items):
-        """Waits until exactly n_items spans or samples have come, and returns them."""
+        """Waits until exactly n_items records have arrived, and returns them."""
         until(lambda: len(self.items(signal)) >= n_items, f"{n_items} items of {signal}")
         items = self.items(signal)
         assert len(items) == n_items
@@ -125,7 +126,7 @@ class Sink:
 
 
 def _status(reply):
-    """google.rpc.Status of a refusal."""
+    """Returns the google.rpc.Status of an error."""
     status = status_pb2.Status(code=reply.grpc.value[0], message=reply.message)
     if reply.retry_s is not None:
         delay = duration_pb2.Duration()

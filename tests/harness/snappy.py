@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snappy after github.com/google/snappy's format_description.txt (a block) and framing_format.txt (a stream of chunks)."""
+"""Snappy by github.com/google/snappy's format_description.txt (a block) and framing_format.txt (a
+stream of chunks)."""
 
 import struct
 
-CHUNK = 1 << 16  # bytes, at most
+CHUNK = 1 << 16  # largest size in bytes
 
 
 def _varint(number):
@@ -15,13 +16,14 @@ def _varint(number):
 
 
 def block(data):
-    """Of literals alone, of up to 64 KiB."""
+    """Returns a block of literals alone, of up to 64 KiB."""
     parts = (data[at:at + CHUNK] for at in range(0, len(data), CHUNK))
     return _varint(len(data)) + b"".join(bytes([61 << 2]) + struct.pack("<H", len(part) - 1) + part for part in parts)
 
 
 def zeros(size):
-    """A block of so many zeros (a multiple of 64): copies of 64 bytes from the byte before."""
+    """Returns a block of that many zeros (a multiple of 64): copies of 64 bytes from the byte
+    before."""
     return _varint(size) + b"\x00\x00" + b"\xfa\x01\x00" + b"\xfe\x01\x00" * (size // 64 - 1)
 
 
@@ -36,7 +38,7 @@ def _masked_sum(data):
 
 
 def framed(data):
-    """Of compressed chunks."""
+    """Returns a stream of compressed chunks."""
     out = [b"\xff\x06\0\0sNaPpY"]
     for at in range(0, len(data), CHUNK):
         part = data[at:at + CHUNK]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk that stops answering: tests/support/stall.c in the process under test, and the switch of it."""
+"""A disk that stops responding: tests/support/stall.c in the process under test, and its control."""
 
 import pathlib
 import subprocess
@@ -10,7 +10,8 @@ SOURCE = pathlib.Path(__file__).resolve().parents[1] / "support" / "stall.c"
 
 
 class Stall:
-    """Calls named in `calls` on files whose path contains `path` (or ends with it, where it ends in $) wait while the disk is stalled."""
+    """Calls named in `calls` on files whose path contains `path` (or ends with it, if it ends in $)
+    wait while the disk is stalled."""
 
     def __init__(self, folder, calls, path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -28,5 +29,5 @@ class Stall:
         self._gate.unlink(missing_ok=True)
 
     def wait(self):
-        """Waits until a call waits."""
+        """Waits until a call is blocked."""
         until(self._seen.exists, "a call that waits for the disk")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP relay, between a client and Braid or Braid and a sink: it keeps what was sent and can cut the wire."""
+"""A TCP relay between a client and Braid, or Braid and a sink. It records the traffic and can cut
+the connections."""
 
 import socket
 import threading
@@ -10,12 +11,12 @@ class Tap:
         host, port = target.rsplit(":", 1)
         self._target = (host, int(port))
         self._server = socket.create_server((near, 0))
-        # The names of a sink's addresses, so that it can stand for one.
+        # The same attributes as a sink, so that it can replace one.
         self.grpc = self.http = f"{near}:{self._server.getsockname()[1]}"
         self.n_sent = 0         # bytes from Braid to the sink
         self.n_connections = 0
-        self.sent = []          # of each connection, the bytes from near to far
-        self.received = []      # and those from far to near
+        self.sent = []          # bytes from near to far, of each connection
+        self.received = []      # bytes from far to near
         self._sockets = []
         threading.Thread(target=self._accept, daemon=True).start()
 

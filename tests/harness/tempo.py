@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tempo's answers read as strictly as Grafana's source reads them: an unknown field, or one of another JSON type, fails.
+"""Reads Tempo's answers as strictly as Grafana's data source: an unknown field, or one of another
+JSON type, fails.
 
-The messages are those of tempopb (pkg/tempopb/tempo.proto) that the HTTP API answers with, under the names and JSON
-types of its gogo/jsonpb: 64-bit integers are strings.
+The messages are those of tempopb (pkg/tempopb/tempo.proto) that the HTTP API answers with, under
+the names and JSON types of its gogo/jsonpb: 64-bit integers are strings.
 """
 
 import re
@@ -70,7 +71,7 @@ INSTANT = {"series": List({"labels": List(KEY_VALUE), "value": _is_double}), "me
 
 
 def check(value, shape, at="answer"):
-    """Returns the value; fails where it is not of the shape."""
+    """Returns the value; fails if it does not have the shape."""
     if isinstance(shape, dict):
         assert isinstance(value, dict), (at, value)
         for name, each in value.items():
@@ -90,7 +91,7 @@ def check(value, shape, at="answer"):
 
 
 def python(any_value):
-    """An AnyValue in JSON as Python's value."""
+    """Returns an AnyValue in JSON as a Python value."""
     [(kind, value)] = any_value.items()
     if kind == "arrayValue":
         return [python(each) for each in value["values"]]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of Tempo's gRPC API, from its schema: grafana/tempo, pkg/tempopb/tempo.proto. `*` stands for repeated, and a
-map is written {value}; only what a client of StreamingQuerier sends and reads is here."""
+"""Messages of Tempo's gRPC API, from its schema: grafana/tempo, pkg/tempopb/tempo.proto. `*` stands
+for repeated, and a map is written {value}. Contains only the messages of a client of
+StreamingQuerier."""
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from opentelemetry.proto.common.v1 import common_pb2
@@ -80,7 +81,7 @@ CLASSES = make()
 
 
 def ask(channel, method, timeout, **fields):
-    """The messages of the stream."""
+    """Returns the messages of the stream."""
     request, answer = (CLASSES[name] for name in ANSWERS[method])
     call = channel.unary_stream(f"/tempopb.StreamingQuerier/{method}", request_serializer=request.SerializeToString,
                                 response_deserializer=answer.FromString)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OTLP's three transports behind one call, so that a rule is tested once for all of them."""
+"""OTLP's three transports with one interface, so that a rule is tested once for all of them."""
 
 import dataclasses
 
@@ -30,11 +30,11 @@ class Transport:
         return otlp.encode(message, self.content_type)
 
     def decode(self, signal, answer):
-        """The export response."""
+        """Returns the export response."""
         return otlp.decode(signal.response, self.content_type, answer.body)
 
     def send(self, braid, signal, body, headers=None):
-        """body: a message, or bytes, or over HTTP pieces to send as chunks."""
+        """Sends a body: a message, bytes, or over HTTP pieces to send as chunks."""
         if isinstance(body, Message):
             body = self.encode(body)
         if self.is_grpc:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protobuf wire bytes by hand, for what no library would write."""
+"""Protobuf wire bytes by hand, for messages that no library would write."""
 
 from google.protobuf.descriptor import FieldDescriptor
 
@@ -26,12 +26,12 @@ def read_varint(data, at):
 
 
 def field(number, payload):
-    """A length-delimited field."""
+    """Returns a length-delimited field."""
     return varint(number << 3 | 2) + varint(len(payload)) + payload
 
 
 def fields(data):
-    """(number, wire type, whole field, payload) of each field."""
+    """Returns (number, wire type, whole field, payload) of each field."""
     at = 0
     while at < len(data):
         start = at
@@ -47,8 +47,8 @@ def fields(data):
 
 
 def rewrite(descriptor, data, change):
-    """Rebuilds a message from the inside out: change(full name, [(number, field bytes)]) gives
-    what a message's fields become."""
+    """Rebuilds a message from the inside out: change(full name, [(number, field bytes)]) returns
+    the new fields of a message."""
     parts = []
     for number, kind, whole, payload in fields(data):
         known = descriptor.fields_by_number.get(number)
@@ -59,21 +59,21 @@ def rewrite(descriptor, data, change):
 
 
 def descending(message):
-    """The message with the fields of every message in descending order, as some SDKs write them;
-    the order within a repeated field stays."""
+    """Returns the message with the fields of every message in descending order, as some SDKs write
+    them; the order within a repeated field does not change."""
     return rewrite(message.DESCRIPTOR, message.SerializeToString(),
                    lambda _, parts: sorted(parts, key=lambda part: -part[0]))
 
 
 def with_unknown_fields(message, number=4000):
-    """The message with a field that no schema knows at the end of every message in it."""
+    """Returns the message with an unknown field at the end of every message in it."""
     extra = field(number, b"from the future \xff\0")
     return rewrite(message.DESCRIPTOR, message.SerializeToString(),
                    lambda _, parts: [*parts, (number, extra)])
 
 
 def with_long_lengths(message):
-    """The message with every length written in five bytes, as async-profiler does."""
+    """Returns the message with every length written in five bytes, as async-profiler does."""
     def change(_, parts):
         for number, whole in parts:
             key, at = read_varint(whole, 0)
@@ -88,7 +88,7 @@ def with_long_lengths(message):
 
 
 def numbered_as_1_9(request):
-    """A profiles request in the numbering of OTLP 1.8 and 1.9: in Sample, values are 2,
+    """Returns a profiles request in the numbering of OTLP 1.8 and 1.9: in Sample, values are 2,
     attribute_indices 3 and link_index 4."""
     moved = {4: 2, 2: 3, 3: 4}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// $BRAID, or build/braid, for tests of what the browser does with it.
+// Starts $BRAID, or build/braid, for tests in a browser.
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -7,7 +7,8 @@ import { join } from "node:path";
 
 export const program = process.env.BRAID ?? new URL("../../build/braid", import.meta.url).pathname;
 
-/** Braid with a store in a new folder, and ports that the system chose. `http`: further options of the OTLP receiver. */
+/** Starts Braid with a store in a new directory, on ports that the system chooses. `http`:
+ * further options of the OTLP receiver. */
 export async function startBraid(http = "") {
   const folder = mkdtempSync(join(tmpdir(), "braid-page-"));
   const config = join(folder, "config.yaml");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the page share: a browser, a mock server, and what must never happen on any page.
+// Shared by the tests of the page: a browser, a mock server, and checks that apply to every page.
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -10,7 +10,7 @@ const require = createRequire(import.meta.url);
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const programs = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
-/** Long enough for a slow machine; nothing waits for it where all is well. */
+/** Long enough for a slow machine; a test that passes does not wait for it. */
 export const patience = 60000;
 export const now = Date.parse("2026-11-22T15:00:00Z");
 export const dist = process.env.PAGE_DIST;
@@ -23,13 +23,15 @@ export async function startBrowser() {
 
 export const mockOf = (options = {}) => startMock({ now, dist, traces: 1500, ...options });
 
-/** A page, and what went wrong on it: errors, violations of the policy, requests to others, dialogs. */
+/** A page, and its problems: errors, violations of the policy, requests to other origins,
+ * dialogs. */
 export async function openPage(browser, server, hash = "", { clock = true, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, timezoneId: "UTC", reducedMotion: "reduce", permissions: ["clipboard-read", "clipboard-write"], acceptDownloads: true, ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(patience);
   const faults = [];
-  // The clock of the data: "today" is the day of the mock's spans. It stops performance.now, too.
+  // The clock of the data: "today" is the day of the mock's spans. The fake clock stops
+  // performance.now, too.
   if (clock) await page.clock.setFixedTime(now);
   await page.addInitScript(() => {
     window.violations = [];
@@ -48,24 +50,27 @@ export async function openPage(browser, server, hash = "", { clock = true, ...op
   };
   page.to = async (fragment) => { await page.evaluate((to) => { location.hash = to; }, fragment); };
   page.query = async () => new URLSearchParams((await page.evaluate(() => location.hash)).split("?")[1] ?? "");
-  /** Waits until the fragment has a key with a value that passes. */
+  /** Waits until the fragment has a key whose value passes. */
   page.has = (key, value) => page.waitForFunction(([k, v]) => (new URLSearchParams(location.hash.split("?")[1] ?? "").get(k) ?? "") === v, [key, value]);
   return page;
 }
 
-/** Fails if axe finds a violation, of some of its rules or of any. The debugger evaluates it, since the page's policy forbids that to scripts. */
+/** Fails if axe finds a violation, of the given rules or of any. The debugger evaluates it, since
+ * the page's policy forbids that to scripts. */
 export async function checkAccessibility(page, what, rules = null) {
   await page.evaluate(axe);
   const found = await page.evaluate(async (only) => {
     const result = await window.axe.run(document, { resultTypes: ["violations", "incomplete"], ...(only && { runOnly: only }) });
-    // Text of the colour of its ground is no violation to axe: it may be hidden on purpose. Nothing is, here.
+    // axe ignores text in the colour of its background, which may be hidden on purpose. The page
+    // has no such text.
     const unseen = result.incomplete.filter(({ id }) => id === "color-contrast").map((found) => ({ ...found, nodes: found.nodes.filter((node) => node.any.some(({ data }) => data?.messageKey === "equalRatio")) }));
     return [...result.violations, ...unseen.filter(({ nodes }) => nodes.length)].map((violation) => `${violation.id}: ${violation.nodes.slice(0, 3).map((node) => `${node.target} ${node.failureSummary}`).join(" | ")}`);
   }, rules);
   assert.deepEqual(found, [], what);
 }
 
-/** Where on the canvas the bar of a name lies, found by asking the page as the mouse would. */
+/** Returns the position of the bar with a name on the canvas, found by moving the mouse over the
+ * page. */
 export async function findBar(page, name, flame = page.locator(".flame").first()) {
   await flame.waitFor();
   const box = await flame.locator("canvas").boundingBox();

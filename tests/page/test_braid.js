@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page as Braid itself serves it, on what it stored: $BRAID, or build/braid.
+// The page served by Braid, with data that it stored: $BRAID, or build/braid.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -9,7 +9,7 @@ import { send } from "../../web/mock/otlp.js";
 import { program, startBraid } from "./braid.js";
 import { checkAccessibility, findBar, openPage, patience, startBrowser } from "./browser.js";
 
-/** What a page saved, opened by a Braid of its own. */
+/** Opens a file saved by a page in another Braid. */
 async function openSlice(file) {
   const child = spawn(program, ["open", file, "--set=extensions.query.endpoint=127.0.0.1:0", "--set=service.telemetry.logs.level=info"], { stdio: ["ignore", "ignore", "pipe"] });
   let log = "";
@@ -52,7 +52,7 @@ describe("page on Braid", { concurrency: false, skip: existsSync(program) ? fals
   });
   const open = (hash, options) => openPage(browser, server, hash, { clock: false, ...options });
 
-  it("is served with its policy, compressed, and to be kept", async () => {
+  it("is served with its policy, compressed, and with caching headers", async () => {
     const index = await fetch(server.url);
     const policy = index.headers.get("content-security-policy");
     for (const rule of ["default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:", "connect-src 'self'", "font-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "require-trusted-types-for 'script'", "trusted-types 'none'"]) assert.ok(policy.split("; ").includes(rule), rule);
@@ -116,7 +116,7 @@ describe("page on Braid", { concurrency: false, skip: existsSync(program) ? fals
     await page.finish();
   });
 
-  it("tells what makes slow ones slow", async () => {
+  it("shows the causes of slow spans", async () => {
     const page = await open("#/compare/slow?service=checkout&name=order.calculate_totals");
     await page.locator(".slow-why em").waitFor();
     const first = await page.locator(".deltas tbody th").first().textContent();
@@ -150,7 +150,7 @@ describe("page on Braid", { concurrency: false, skip: existsSync(program) ? fals
     await page.finish();
   });
 
-  it("compares, shows a service's profile, its join health, and refuses bad TraceQL in words", async () => {
+  it("compares, shows a service's profile, its join health, and rejects bad TraceQL with a message", async () => {
     const page = await open("#/compare");
     await page.locator(".flame canvas").waitFor();
     await page.to(`#/profile?query=${encodeURIComponent('{service_name="checkout"}')}`);
@@ -183,14 +183,14 @@ describe("page on Braid", { concurrency: false, skip: existsSync(program) ? fals
     await page.finish();
   });
 
-  it("shows what may be private", async () => {
+  it("shows data that may be private", async () => {
     const page = await open("#/privacy");
     await page.getByRole("row", { name: /customer\.email/ }).getByText("person, by its key").waitFor();
     await page.getByText("No redaction processor in this configuration").waitFor();
     await page.finish();
   });
 
-  it("follows live", async () => {
+  it("shows new spans live", async () => {
     const page = await open("#/spans?live=1&service=web");
     await page.getByText("Waiting for spans").waitFor();
     const fresh = shop({ traces: 20, endMs: Date.now(), lengthMs: 1000, seed: 11 });
@@ -199,7 +199,7 @@ describe("page on Braid", { concurrency: false, skip: existsSync(program) ? fals
     await page.finish();
   });
 
-  it("axe finds nothing on it", async () => {
+  it("has no axe violations", async () => {
     for (const hash of ["#/spans", `#/trace/${slow.trace.id}?span=${slow.id}`, "#/health", "#/privacy"]) {
       const page = await open(hash);
       await page.waitForLoadState("networkidle");

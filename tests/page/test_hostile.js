@@ -17,7 +17,7 @@ describe("page hostile", { concurrency: false }, () => {
     await server?.close();
   });
 
-  /** Everything that a person could do with the data on the page, done. */
+  /** Uses every control of the page that handles the data. */
   const pokeAt = async (page) => {
     await page.waitForLoadState("networkidle");
     await page.waitForFunction(() => !document.querySelector(".skeleton"));
@@ -40,7 +40,7 @@ describe("page hostile", { concurrency: false }, () => {
     ["what may be private, and rules", () => "#/privacy"],
     ["links of mail", () => { const mail = server.store.spans.find((one) => one.name === "mail.Send"); return `#/trace/${mail.trace.id}?span=${mail.id}&tab=links`; }],
   ]) {
-    it(`${name}: text stays text`, async () => {
+    it(`${name}: is shown as text`, async () => {
       const page = await openPage(browser, server, hash());
       await pokeAt(page);
       const text = await page.locator("body").innerText();
@@ -49,14 +49,14 @@ describe("page hostile", { concurrency: false }, () => {
     });
   }
 
-  it("spans that come live", async () => {
+  it("live spans are shown as text", async () => {
     const page = await openPage(browser, server, "#/spans?live=1");
     await page.locator(".spans .row").first().waitFor();
     await page.waitForFunction(() => document.querySelector(".spans").innerText.includes("<"));
     await page.finish();
   });
 
-  it("links: every part of the fragment", async () => {
+  it("every part of a link's fragment is shown as text", async () => {
     const evil = encodeURIComponent(payload);
     for (const hash of [`#/${evil}`, `#/trace/${evil}`, `#/trace/${evil}/../../x?span=${evil}`, `#/spans?service=${evil}&name=${evil}&q=${evil}&min=${evil}&status=${evil}&sort=${evil}&start=${evil}&end=${evil}`,
       `#/profile?query=${evil}&type=${evil}&find=${evil}&zoom=${evil}&of=${evil}&show=${evil}&color=${evil}`, `#/profile?trace=${evil}&span=${evil}&scope=${evil}`, `#/compare?left=${evil}&right=${evil}&scale=${evil}`,
@@ -69,7 +69,7 @@ describe("page hostile", { concurrency: false }, () => {
     }
   });
 
-  it("what is saved: a time that is none, and names in the config that is suggested", async () => {
+  it("an invalid time is not saved, and names in the suggested config are quoted", async () => {
     const page = await openPage(browser, server, `#/spans?start=${encodeURIComponent(payload)}&end=javascript:1`);
     await page.getByRole("button", { name: "Save this data" }).click();
     await page.getByText("This time range is invalid").waitFor();
@@ -83,7 +83,7 @@ describe("page hostile", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("no link leads to a script", async () => {
+  it("no link runs a script", async () => {
     const page = await openPage(browser, server, "#/spans");
     await page.locator(".spans .row").first().waitFor();
     const targets = await page.locator("a").evaluateAll((links) => links.map((link) => new URL(link.href).protocol));
@@ -91,7 +91,7 @@ describe("page hostile", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("texts that turn around or are very long do not break a row", async () => {
+  it("right-to-left and very long texts do not break a row", async () => {
     const page = await openPage(browser, server, "#/spans");
     await page.locator(".spans .row").first().waitFor();
     const heights = await page.locator(".spans .row").evaluateAll((rows) => [...new Set(rows.map((row) => row.offsetHeight))]);

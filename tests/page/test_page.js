@@ -13,7 +13,7 @@ let browser, server, slow;
 before(async () => {
   browser = await startBrowser();
   server = await mockOf();
-  // The slowest order: what one would click first.
+  // The slowest order, likely to be clicked first.
   slow = server.store.spans.filter((span) => span.key === "checkout/order.calculate_totals").sort((a, b) => b.durationMs - a.durationMs)[0];
 });
 after(async () => {
@@ -23,8 +23,8 @@ after(async () => {
 const open = (hash, options) => openPage(browser, server, hash, options);
 const ofSlow = (rest = "") => `#/trace/${slow.trace.id}?span=${slow.id}${rest}`;
 
-/** Waits until what was to be drawn is drawn, and hears keys: effects follow the frame that they belong to. */
-// From one share of an element's width to another, `y` below its upper edge.
+/** Waits until everything is drawn and key handlers are set: effects run after their frame. */
+// Drags between two fractions of an element's width, `y` below its upper edge.
 async function drag(page, element, from, to, y) {
   const box = await element.boundingBox();
   await page.mouse.move(box.x + box.width * from, box.y + y);
@@ -59,7 +59,7 @@ describe("page: spans", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("asks by TraceQL, and shows the server's sentence about a bad one", async () => {
+  it("queries with TraceQL, and shows the server's error for an invalid query", async () => {
     const page = await open("#/spans");
     await page.locator(".spans .row").first().waitFor();
     await page.keyboard.press("/");
@@ -85,7 +85,7 @@ describe("page: spans", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("shows a badge where samples are, and none where not", async () => {
+  it("shows a badge only on spans with samples", async () => {
     const page = await open("#/spans?service=cart");
     await page.locator(".spans .row").first().waitFor();
     assert.equal(await page.locator(".spans .badge").count(), 0);
@@ -139,7 +139,7 @@ describe("page: spans", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("follows live, and holds no more than it shows", async () => {
+  it("shows new spans live, and keeps only the visible ones", async () => {
     const page = await open("#/spans");
     await page.locator(".spans .row").first().waitFor();
     await page.keyboard.press("l");
@@ -154,7 +154,7 @@ describe("page: spans", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("follows live what fits the filters, and says why it cannot", async () => {
+  it("shows new spans that match the filters live, and explains filters that it cannot apply", async () => {
     const page = await open("#/spans?live=1&status=error");
     await page.locator(".spans .row").first().waitFor();
     const all = (cells) => page.waitForFunction(([selector, wanted]) => { const found = [...document.querySelectorAll(selector)]; return found.length > 0 && found.every((cell) => cell.textContent === wanted); }, cells);
@@ -171,7 +171,7 @@ describe("page: spans", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("leads to slow against typical by one click, and by t", async () => {
+  it("opens slow against typical by one click, and by t", async () => {
     const page = await open(checkout);
     await page.getByRole("link", { name: /Why are slow ones slow/ }).click();
     await page.waitForFunction(() => location.hash.startsWith("#/compare/slow"));
@@ -206,7 +206,7 @@ describe("page: trace", { concurrency: false }, () => {
     await page.keyboard.press("ArrowLeft");
     await shown(1);
     await page.keyboard.press("ArrowRight");
-    await shown(all - 1); // the child stays as it was
+    await shown(all - 1); // the child is unchanged
     await page.getByRole("button", { name: "Expand all" }).click();
     await shown(all);
     await page.getByRole("button", { name: "Collapse all" }).click();
@@ -233,10 +233,11 @@ describe("page: trace", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("draws the critical path, and takes it away by c", async () => {
+  it("draws the critical path, and hides it by c", async () => {
     const page = await open(ofSlow());
     await page.locator(".critical").first().waitFor();
-    // The path covers the trace from its begin to its end: what it says of the root's first row alone is less.
+    // The path covers the trace from its begin to its end. The figures of the root's first row
+    // alone are smaller.
     await page.keyboard.press("c");
     await page.has("critical", "0");
     await page.waitForFunction(() => document.querySelectorAll(".critical").length === 0);
@@ -245,7 +246,7 @@ describe("page: trace", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("looks at a part of the trace", async () => {
+  it("zooms into a part of the trace", async () => {
     const page = await open(ofSlow());
     const overview = page.locator(".overview");
     await overview.waitFor();
@@ -256,7 +257,7 @@ describe("page: trace", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("says what a span's time was spent on", async () => {
+  it("shows how a span's time was spent", async () => {
     const page = await open(ofSlow());
     const cpu = slow.samples * 10; // 10 ms a sample
     const children = slow.trace.spans.filter((span) => span.parent === slow).map((span) => [span.startMs, span.startMs + span.durationMs]).sort((a, b) => a[0] - b[0]);
@@ -305,7 +306,7 @@ describe("page: trace", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("says why there are no samples", async () => {
+  it("explains missing samples", async () => {
     const short = slow.trace.spans.find((span) => span.name === "HGETALL cart");
     const page = await open(`#/trace/${slow.trace.id}?span=${short.id}`);
     await page.getByText("come without span ids").waitFor();
@@ -342,7 +343,7 @@ describe("page: flame graph", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("is walked by arrows; Enter zooms, s shows callers and callees, Escape goes back", async () => {
+  it("moves by arrow keys; Enter zooms, s shows callers and callees, Escape goes back", async () => {
     const page = await open(range("checkout", "&show=flame"));
     const flame = page.locator(".flame").first();
     await flame.waitFor();
@@ -372,7 +373,7 @@ describe("page: flame graph", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("finds functions, with the share of what matches", async () => {
+  it("finds functions, with the share of the matching ones", async () => {
     const page = await open(range("checkout"));
     await page.locator(".flame canvas").waitFor();
     await painted(page);
@@ -381,7 +382,7 @@ describe("page: flame graph", { concurrency: false }, () => {
     await page.keyboard.type("decimal");
     await page.locator(".found").getByText(/^[\d.]+% in \d+$/).waitFor();
     await page.has("find", "decimal");
-    // The share is that of the outermost matching bars: 29.5 s of __mul__ and what quantize has beside it.
+    // The share is that of the outermost matching bars: 29.5 s of __mul__ and the rest of quantize.
     const share = parseFloat(await page.locator(".found").textContent());
     const rows = await page.locator(".functions .row").allTextContents();
     assert.ok(rows.length >= 3 && rows.every((row) => /decimal/i.test(row)), rows.join());
@@ -391,7 +392,7 @@ describe("page: flame graph", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("has a table of functions that leads to bars, and a tree of calls", async () => {
+  it("has a table of functions with links to bars, and a tree of calls", async () => {
     const page = await open(range("checkout"));
     const row = page.locator(".functions .row").first();
     await row.waitFor();
@@ -455,7 +456,7 @@ describe("page: flame graph", { concurrency: false }, () => {
 });
 
 describe("page: compare", { concurrency: false }, () => {
-  it("tells what makes slow ones slow", async () => {
+  it("shows the causes of slow spans", async () => {
     const page = await open("#/compare/slow?service=checkout&name=order.calculate_totals");
     await page.locator(".slow-why em").waitFor();
     assert.match(await page.locator(".slow-why h2").textContent(), /A slow one spends .* more in /);
@@ -486,7 +487,7 @@ describe("page: compare", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("gives changes one unit in every view", async () => {
+  it("shows changes in the same unit in every view", async () => {
     const page = await open("#/compare?show=both");
     await page.locator(".flame canvas").waitFor();
     const change = /^[+−]?\d+\.\d\d pp$/;
@@ -500,7 +501,7 @@ describe("page: compare", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("compares labels that one writes", async () => {
+  it("compares labels entered by the user", async () => {
     const page = await open("#/compare");
     await page.locator(".flame canvas").waitFor();
     await page.getByLabel("B: Label selector").fill('{service_name="payment"}');
@@ -526,7 +527,7 @@ describe("page: compare", { concurrency: false }, () => {
   });
 });
 
-describe("page: the rest", { concurrency: false }, () => {
+describe("page: other views", { concurrency: false }, () => {
   it("shows join health with hints", async () => {
     const page = await open("#/health");
     await page.getByText("Profiles of cart come without span ids").waitFor();
@@ -534,7 +535,7 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("shows what may be private and what redaction took out, and writes the config for the rest", async () => {
+  it("shows data that may be private, data that redaction removed, and the config for the rest", async () => {
     const page = await open("#/spans");
     await page.locator(".spans .row").first().waitFor();
     await page.keyboard.press("5");
@@ -558,7 +559,7 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("saves what is shown: the time of the view, and of a trace its own", async () => {
+  it("saves the time range of the view, or that of the trace", async () => {
     const page = await open("#/spans?start=now-15m");
     const save = page.getByRole("button", { name: "Save this data" });
     await save.focus();
@@ -591,11 +592,11 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("hears every key of one that is held down, however often it repeats", async () => {
+  it("handles every repetition of a key that is held down", async () => {
     const page = await open(largeTrace);
     await page.locator(".waterfall").focus();
     const order = await page.evaluate(async () => {
-      // As a browser does that has had enough: Chromium drops what is more than 200 in ten seconds.
+      // Simulates a browser's limit: Chromium drops calls beyond 200 in ten seconds.
       const { replaceState } = History.prototype;
       let left = 20;
       history.replaceState = (...rest) => { if (left-- > 0) replaceState.apply(history, rest); };
@@ -613,7 +614,7 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("leads back to what was left, also right after a change", async () => {
+  it("restores the previous view, also right after a change", async () => {
     const page = await open(largeTrace);
     await page.locator(".waterfall").focus();
     for (let i = 0; i < 7; i++) await page.keyboard.press("ArrowDown");
@@ -626,7 +627,7 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("goes between views by keys, shows the help and closes it", async () => {
+  it("switches views by keys, shows the help and closes it", async () => {
     const page = await open("#/spans?start=now-6h");
     await page.locator(".spans .row").first().waitFor();
     for (const [key, view] of [["2", "profile"], ["3", "compare/slow"], ["4", "health"], ["5", "privacy"], ["1", "spans"]]) {
@@ -641,7 +642,7 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("copies a link to what is shown", async () => {
+  it("copies a link to the view", async () => {
     const page = await open(range("checkout", "&find=Decimal"));
     await page.locator(".flame canvas").waitFor();
     await page.getByRole("button", { name: "Copy the link" }).click();
@@ -664,7 +665,7 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("gives a service the colour of its name, whatever was seen before", async () => {
+  it("gives a service a colour that depends only on its name", async () => {
     const marks = async (page) => Object.fromEntries(await page.locator(".spans .col-service").filter({ has: page.locator("i") }).evaluateAll((cells) => cells.map((cell) => [cell.textContent, getComputedStyle(cell.querySelector("i")).backgroundColor])));
     const seen = {};
     const page = await open("#/spans");
@@ -705,7 +706,7 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("asks again by r", async () => {
+  it("reloads by r", async () => {
     const page = await open("#/health");
     await page.locator(".health tbody").waitFor();
     const before = server.requests.filter((request) => request.startsWith("/api/braid/join")).length;
@@ -716,7 +717,7 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("says what to do while nothing has come", async (t) => {
+  it("shows instructions while the store is empty", async (t) => {
     const none = await mockOf({ empty: true });
     t.after(() => none.close());
     const page = await openPage(browser, none, "#/spans");
@@ -724,7 +725,7 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("says that the server is gone, and goes on when it is back", async (t) => {
+  it("reports that the server is unavailable, and continues when it is back", async (t) => {
     const server2 = await mockOf({ traces: 50 });
     t.after(() => server2.close());
     const page = await openPage(browser, server2, "#/health");
@@ -739,7 +740,8 @@ describe("page: the rest", { concurrency: false }, () => {
   });
 });
 
-/** Presses Tab until it is there, and then the key: whoever has no mouse comes there, too. */
+/** Presses Tab until the element has the focus, and then the key: every control must be reachable
+ * without a mouse. */
 async function press(page, locator, key = "Enter") {
   await locator.waitFor();
   for (let i = 0; i < 80; i++) {
@@ -773,7 +775,7 @@ describe("page: by keyboard alone", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("chooses whose samples and which type, and exports", async () => {
+  it("selects the source and type of samples, and exports", async () => {
     const page = await open(ofSlow());
     await page.locator(".flame canvas").waitFor();
     await press(page, button(page, "With descendants"));
@@ -829,7 +831,7 @@ describe("page: by keyboard alone", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("copies a link, changes the theme, goes from join health to spans, asks again after an error", async () => {
+  it("copies a link, changes the theme, goes from join health to spans, retries after an error", async () => {
     const page = await open("#/health");
     await page.locator(".health tbody tr").first().waitFor();
     await press(page, page.getByRole("button", { name: /link/i }).first());
@@ -849,16 +851,16 @@ describe("page: by keyboard alone", { concurrency: false }, () => {
   });
 });
 
-describe("page: everybody", { concurrency: false }, () => {
+describe("page: accessibility", { concurrency: false }, () => {
   for (const [name, hash] of [["spans", () => checkout], ["a trace", () => ofSlow()], ["attributes", () => ofSlow("&tab=attributes")], ["a profile", () => range("checkout")], ["a call tree", () => range("checkout", "&show=tree")], ["callers and callees", () => range("checkout", "&of=DiscountEngine.apply")], ["slow against typical", () => "#/compare/slow?service=checkout&name=order.calculate_totals"], ["two selections", () => "#/compare"], ["join health", () => "#/health"], ["privacy", () => "#/privacy"], ["privacy of no time", () => "#/privacy?start=0&end=1000"], ["an error", () => "#/spans?q=x"]]) {
     for (const [size, viewport] of [["wide", { width: 1280, height: 800 }], ["phone", { width: 390, height: 844 }]]) {
-      it(`axe finds nothing in ${name}, ${size}`, async () => {
+      it(`${name} has no axe violations, ${size}`, async () => {
         const page = await open(hash(), { colorScheme: "light", viewport });
         await page.waitForLoadState("networkidle");
         await page.waitForFunction(() => !document.querySelector(".skeleton"));
         await checkAccessibility(page, `${name} ${size} light`);
         assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), "the page is wider than the window");
-        // Of axe's rules only the contrast of text depends on the colours.
+        // Only axe's rule about the contrast of text depends on the colours.
         await page.emulateMedia({ colorScheme: "dark" });
         await painted(page);
         await checkAccessibility(page, `${name} ${size} dark`, ["color-contrast"]);
@@ -867,7 +869,7 @@ describe("page: everybody", { concurrency: false }, () => {
     }
   }
 
-  it("axe finds nothing in the help and the time range", async () => {
+  it("the help and the time range have no axe violations", async () => {
     const page = await open("#/health");
     await page.getByRole("button", { name: /^Time range/ }).click();
     await checkAccessibility(page, "time range");

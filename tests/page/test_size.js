@@ -18,7 +18,7 @@ describe("page size", { concurrency: false }, () => {
     await server?.close();
   });
 
-  it("at most 60 kB compressed, with gzip and with brotli", () => {
+  it("is at most 60 kB compressed, with gzip and with brotli", () => {
     let gzip = 0, brotli = 0;
     for (const [, data] of filesOf(dist)) {
       const packed = compressed(data);
@@ -71,7 +71,7 @@ describe("page size", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("holds a trace of 10,000 spans in few rows", async () => {
+  it("shows a trace of 10,000 spans with few rows in the document", async () => {
     const page = await openPage(browser, server, "#/trace/0af7651916cd43dd8448eb211c80319c");
     await page.locator(".waterfall .span").first().waitFor();
     assert.equal(await page.locator(".waterfall").getAttribute("aria-rowcount"), "10001");
@@ -82,7 +82,7 @@ describe("page size", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("memory stays where it is while live", async () => {
+  it("memory does not grow while live", async () => {
     const page = await openPage(browser, server, "#/spans?live=1", { clock: false });
     await page.locator(".spans .row").first().waitFor();
     const held = () => page.evaluate(() => Number(/[\d,]+/.exec(document.querySelector(".foot").textContent)[0].replace(",", "")));
@@ -104,10 +104,10 @@ describe("page size", { concurrency: false }, () => {
     await page.finish();
   });
 
-  // The server tells at most every 500 ms what has come (TAIL_AGAIN_MS): 7,200 events in an hour. Here they come 50
-  // times as fast, the page's timers and clock go 50 times as fast, and every event is drawn.
-  // An hour, which takes more than a minute here: LIVE_MINUTES=60.
-  it("memory stays where it is over ten minutes of live tail", async (t) => {
+  // The server reports new data at most every 500 ms (TAIL_AGAIN_MS): 7,200 events in an hour. Here
+  // the events and the page's timers and clock run 50 times as fast, and every event is drawn. An
+  // hour, which takes more than a minute here: LIVE_MINUTES=60.
+  it("memory does not grow over ten minutes of live tail", async (t) => {
     const speed = 50, spans = 50, minutes = Number(process.env.LIVE_MINUTES ?? 10), wanted = minutes * 120;
     const busy = await mockOf({ tailSpans: spans, tailMs: 500 / speed });
     t.after(() => busy.close());
@@ -138,7 +138,8 @@ describe("page size", { concurrency: false }, () => {
     console.log(`# live, at each sixth of ${minutes} minutes with ${wanted * spans} spans: ${at.map(({ heap }) => (heap / 1e6).toFixed(1)).join(", ")} MB; ${at.map(({ nodes }) => nodes).join(", ")} nodes`);
     const [first, last] = [at[0], at[at.length - 1]];
     assert.ok(last.heap < first.heap + 3e6, `heap: ${first.heap} to ${last.heap}`);
-    // The browser has freed the rows of the drawing before, about 700 nodes, or it has not: a leak is a node an event.
+    // The browser may or may not have freed the rows of the previous drawing, about 700 nodes. A
+    // leak would be a node per event.
     assert.ok(last.nodes < first.nodes + (wanted * 5) / 6, `nodes: ${first.nodes} to ${last.nodes}`);
     assert.ok(last.listeners < first.listeners + 100, `listeners: ${first.listeners} to ${last.listeners}`);
     await page.finish();

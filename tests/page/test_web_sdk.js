@@ -9,9 +9,9 @@ import { build } from "../../web/node_modules/vite/dist/node/index.js";
 import { program, startBraid } from "./braid.js";
 import { patience, startBrowser } from "./browser.js";
 
-const versions = [["old", "ping"], ["new", "fetch"]]; // the type of their requests
+const versions = [["old", "ping"], ["new", "fetch"]]; // the content type of their requests
 
-/** A page of an origin of its own, /old and /new with that version of the SDK. */
+/** A page of another origin, whose paths /old and /new use that version of the SDK. */
 async function startPage() {
   const bundles = {};
   for (const [version] of versions) {
@@ -42,7 +42,8 @@ describe("web SDK", { concurrency: false, skip: existsSync(program) ? false : `n
     await page?.close();
   });
 
-  /** The type of the request with which a version sent its span, and the names of the spans that `braid` has then. */
+  /** Returns the content type of a version's request with its span, and the names of the spans in
+   * `braid` afterwards. */
   async function send(version, braid) {
     const tab = await browser.newPage();
     const sent = tab.waitForEvent("request", { predicate: (request) => request.url().endsWith("/v1/traces"), timeout: patience });
@@ -56,7 +57,7 @@ describe("web SDK", { concurrency: false, skip: existsSync(program) ? false : `n
   const names = async (braid) => (await (await fetch(`${braid.url}api/braid/spans`)).json()).spans.map((span) => span.name);
 
   for (const [version, type] of versions) {
-    it(`${version}: its spans arrive where cors names the origin`, async () => {
+    it(`${version}: its spans arrive if cors names the origin`, async () => {
       const braid = await startBraid(`, cors: {allowed_origins: ["${page.origin}"]}`);
       assert.equal(await send(version, braid), type);
       const end = Date.now() + patience;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bad network on this machine alone: a TUN device in a network namespace of its own.
+"""Simulates a bad network on this machine: a TUN device in a separate network namespace.
 
-What is sent to FAR comes back from FAR to NEAR, as both addresses of each packet change places; the sums of the
-packets stay right with that. Whoever listens on NEAR is reached over the bad network at FAR."""
+Packets to FAR are returned from FAR to NEAR: both addresses of each packet are exchanged, which
+does not change its checksums. A listener on NEAR is thus reached over the bad network at FAR."""
 
 import fcntl
 import heapq
@@ -16,11 +16,11 @@ import time
 
 NEAR, FAR = "10.9.0.1", "10.9.0.2"
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454ca, 1, 0x1000
-QUEUE_S = 0.5  # what waits for a slow line longer than that is thrown away
+QUEUE_S = 0.5  # packets that wait longer for a slow line are dropped
 
 
 class BadNetwork:
-    """Only in a namespace of its own (unshare --net), with the right to set it up."""
+    """Works only in a separate namespace (unshare --net), with the permission to configure it."""
 
     def __init__(self):
         self._tun = os.open("/dev/net/tun", os.O_RDWR)
@@ -38,7 +38,7 @@ class BadNetwork:
         self.loss, self.latency_s, self.bits_per_s, self.cut = 0.0, 0.0, 0.0, False
 
     def forget(self):
-        """All connections that there are lose their other end, which nobody hears of."""
+        """All existing connections lose their other end, without any notification."""
         self._dead |= self._flows
 
     def _take(self, packet):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line about what a healthy client waits beside one slow peer, very many, and a backend that is down."""
+"""Measures a healthy client's latency beside one slow peer, very many of them, and a backend that
+is down."""
 
 import contextlib
 import multiprocessing
@@ -16,7 +17,7 @@ from memory import peers
 from otlp import TRACES
 
 ROUNDS, REQUESTS = 11, 200
-TURN_MS = 5  # the longest turn that a loop may have; who comes in the middle of one waits for its end
+TURN_MS = 5  # longest allowed loop iteration; a request that arrives during one waits for its end
 UNFINISHED = 26 * MIB
 QUEUED = 60 * MIB
 TRICKLING = 800
@@ -29,7 +30,7 @@ def started(folder, exporters):
 
 
 class Healthy:
-    """A client with a connection that stays; what each of its small requests waited."""
+    """A client with a persistent connection, and the latency of each of its small requests."""
 
     BODY = otlp.trace_request(1).SerializeToString()
 
@@ -46,13 +47,14 @@ class Healthy:
         self.waited.append(time.perf_counter() - begun if good else float("inf"))
 
     def percentile(self, n):
-        """Of each round; the median of these, since what else the machine does comes in bursts."""
+        """Returns the median of all rounds' percentiles, since other load on the machine comes in
+        bursts."""
         rounds = (sorted(self.waited[at:at + REQUESTS]) for at in range(0, len(self.waited), REQUESTS))
         return statistics.median(each[REQUESTS * n // 100] for each in rounds) * 1000
 
 
 def compared(name, alone, beside):
-    """Both are asked in turns, so that what else the machine does is in both."""
+    """Both are measured alternately, so that other load on the machine affects both."""
     calm, busy = Healthy(alone.http), Healthy(beside.http)
     with calm.socket, busy.socket:
         for _ in range(ROUNDS * REQUESTS):
@@ -75,7 +77,7 @@ def unfinished(server):
 
 
 def trickle(address, begun, over):
-    """Bodies of which a byte comes every now and then."""
+    """Sends bodies one byte now and then."""
     made = list(peers(TRICKLING, address, lambda peer: peer.sendall(HEAD % 999999)))
     while not over.wait(0.2):
         for each in made:
@@ -86,7 +88,7 @@ def trickle(address, begun, over):
 
 @contextlib.contextmanager
 def trickling(server):
-    """In a process of its own: it shares a lock with the healthy client otherwise."""
+    """Runs in a separate process: otherwise it shares a lock with the healthy client."""
     begun, over = multiprocessing.Event(), multiprocessing.Event()
     process = multiprocessing.Process(target=trickle, args=(server.http, begun, over), daemon=True)
     process.start()
@@ -99,7 +101,7 @@ def trickling(server):
 
 
 def queued(server):
-    """Requests for a backend that refuses connections, until 60 MB wait."""
+    """Sends requests for a backend that refuses connections, until 60 MB are queued."""
     body = otlp.trace_request(5000, size=200).SerializeToString()
     for n in range(QUEUED // len(body) + 1):
         clients.http(server.http, TRACES.path, body).expect_ok()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that are made to grow in whoever reads them."""
+"""Requests made to grow in the memory of their reader."""
 
 import dataclasses
 import gzip
@@ -22,7 +22,7 @@ class Bomb:
     content_type: str
     encoding: str
     body: bytes
-    plain: int  # bytes, decompressed, as far as a server has to look
+    plain: int  # decompressed bytes that a server has to read
     node: str = "receiver/otlp"
     exporter: str = "otlp"
 
@@ -40,7 +40,7 @@ def field(number, data):
 
 
 def number_of(message, *names):
-    """Numbers of fields, each in the message of the one before."""
+    """Returns the numbers of fields, each in the message of the one before."""
     numbers, descriptor = [], message.DESCRIPTOR
     for name in names:
         numbers.append(descriptor.fields_by_name[name].number)
@@ -49,7 +49,8 @@ def number_of(message, *names):
 
 
 def filled(message, names, size):
-    """`size` bytes of empty messages (or strings) in the innermost of the fields, the others once."""
+    """Returns `size` bytes of empty messages (or strings) in the innermost of the fields, the
+    others once."""
     *outer, inner = number_of(message, *names)
     empty = varint(inner << 3 | 2) + b"\0"
     data = empty * ((size - 64) // len(empty))
@@ -59,7 +60,7 @@ def filled(message, names, size):
 
 
 def nested_value(size):
-    """An AnyValue in an AnyValue in an AnyValue ..., in an attribute of a resource."""
+    """Returns an AnyValue in an AnyValue in an AnyValue ..., in an attribute of a resource."""
     data = b""
     while len(data) < min(size, 30000):
         data = field(5, field(1, data))
@@ -67,7 +68,7 @@ def nested_value(size):
 
 
 def zeros(encoding, size):
-    """1 GiB, or whatever is 16 times the limit, in little."""
+    """Returns 1 GiB, or 16 times the limit, in a small compressed body."""
     one = bytes(MIB)
     squeeze = zlib.compressobj(9, zlib.DEFLATED, 31) if encoding == "gzip" else zstandard.ZstdCompressor().compressobj()
     return b"".join([*(squeeze.compress(one) for _ in range(16 * size // MIB)), squeeze.flush()])
@@ -78,7 +79,7 @@ def many(text, size, before, after):
 
 
 def shapes(size):
-    """All of them, of so many bytes before compression."""
+    """Returns all shapes, of that many bytes before compression."""
     traces, profiles = TRACES.request, PROFILES.request
     protobuf = {
         "empty ResourceSpans": (TRACES, filled(traces, ["resource_spans"], size)),
@@ -117,7 +118,7 @@ FORM = "multipart/form-data; boundary=x"
 
 
 def numbered(size, form):
-    """Of form % 0, form % 1 ..., as many as there is room for."""
+    """Returns form % 0, form % 1 ..., up to the size."""
     texts, n = [], 0
     for number in itertools.count():
         texts.append(form % number)
@@ -127,17 +128,17 @@ def numbered(size, form):
 
 
 def leaf(name):
-    return varint(len(name)) + name + b"\1\0"  # counted once, without children
+    return varint(len(name)) + name + b"\1\0"  # a count of one, without children
 
 
 def tree(size):
-    """A root, and below it siblings of names of their own."""
+    """Returns a root, and below it siblings with different names."""
     names = [b"%07x" % i for i in range(size // 10)]
     return b"\0\0" + varint(len(names)) + b"".join(map(leaf, names))
 
 
 def trie(size):
-    """Each byte of a name has a node of its own, and so has what follows its semicolon."""
+    """Returns a trie with a node for each byte of a name, and another one after its semicolon."""
     def below(depth, width):
         return b"".join(leaf(bytes([65 + i])) if depth == 1 else varint(2) + bytes([65 + i, 59]) + b"\1" + varint(width) +
                         below(depth - 1, width) for i in range(width))
@@ -158,7 +159,7 @@ def number(n, value):
 
 
 def pprof(size):
-    """Samples of a function each, whose names differ."""
+    """Returns samples with one function each, whose names differ."""
     texts = [field(6, b""), field(6, b"cpu"), field(6, b"ns")]
     parts, n = [field(1, number(1, 1) + number(2, 2))], 64
     for i in itertools.count(1):
@@ -171,7 +172,7 @@ def pprof(size):
 
 
 def labelled(size):
-    """A pprof of samples that differ in a label alone."""
+    """Returns a pprof of samples that differ only in a label."""
     head = b"".join([field(1, number(1, 1) + number(2, 2)), *(field(6, text) for text in (b"", b"cpu", b"ns", b"k"))])
     samples, n = [head], len(head)
     for i in itertools.count(1):
@@ -182,7 +183,7 @@ def labelled(size):
 
 
 def dense(size):
-    """A pprof of samples of eight bytes with two values each: nothing makes more of less."""
+    """Returns a pprof of samples of eight bytes with two values each: the largest growth per byte."""
     head = b"".join([field(1, number(1, 1) + number(2, 2)), field(1, number(1, 3) + number(2, 4)),
                      *(field(6, text) for text in (b"", b"samples", b"count", b"cpu", b"nanoseconds", b"f")),
                      field(5, number(1, 1) + number(2, 5)), field(4, number(1, 1) + field(4, number(1, 1)))])
@@ -191,7 +192,7 @@ def dense(size):
 
 
 def profiles(size):
-    """As uploads and as what Pyroscope's clients push, as they are and by gzip."""
+    """Returns them as uploads and as pushes of Pyroscope's clients, uncompressed and with gzip."""
     def upload(kind):
         return f"/v1/profiles/upload?name=shop&format={kind}"
     form = b'--x\r\nContent-Disposition: form-data; name="profile"; filename="a"\r\n\r\n%s\r\n--x--\r\n'
@@ -214,10 +215,10 @@ def profiles(size):
         yield Bomb(name, "/ingest?name=shop", FORM, "identity", form % packed, len(data), "receiver/pyroscope")
 
 
-# --- What is cut -----------------------------------------------------------------------------------
+# --- Requests that are split ---------------------------------------------------------------------
 
 def repeated(size):
-    """Small spans below a resource or a scope that is a part of the request: pieces repeat it."""
+    """Returns small spans below a large resource or scope, which every piece repeats."""
     long_text, span = b"x" * (size // 2), field(2, SPAN_IDS + field(5, b"GET /carts"))
     spans = span * (size // 2 // len(span))
     made = {
@@ -228,10 +229,10 @@ def repeated(size):
         yield Bomb(name, TRACES.path, otlp.PROTOBUF, "identity", data, len(data))
 
 
-# --- What grows on its way out -------------------------------------------------------------------
+# --- Requests that grow in an exporter -----------------------------------------------------------
 
 def dictionary(*texts, **tables):
-    """A dictionary, each of whose tables begins with the entry that stands for none."""
+    """Returns a dictionary, each of whose tables begins with the empty entry."""
     names = ["mapping", "location", "function", "link", "string", "attribute", "stack"]
     tables["string"] = [text.encode() for text in texts]
     return field(2, b"".join(field(1 + names.index(name), entry) for name in names
@@ -239,13 +240,13 @@ def dictionary(*texts, **tables):
 
 
 def profile(samples, more=b""):
-    """A profile of one type, in a scope, in a resource."""
+    """Returns a profile of one type, in a scope, in a resource."""
     kind = field(1, number(1, 1) + number(2, 2))
     return field(1, field(2, field(2, kind + samples + more)))
 
 
 def exported(size):
-    """Requests that are made to grow in an exporter, with its name."""
+    """Returns requests that grow in an exporter, with its name."""
     function, location, stack = [number(1, 3)], [field(3, number(1, 1))], [field(1, b"\1" * (size // 3))]
     sample, labelled = field(2, number(1, 1) + field(4, b"\1")), field(2, field(2, b"\1") + field(4, b"\1"))
     lines = [field(3, number(1, 1)) * (size // 8)]

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A line of the scorecard: a number, what it is about, its target, and a function that measures it."""
+"""A line of the scorecard: a number, its subject, its target, and a function that measures it."""
 
 import dataclasses
 from collections.abc import Callable
 
 LINES = {}
-OPTIONS = {}  # minutes: how long the lines take that can be as long as one likes
+OPTIONS = {}  # minutes: duration of the lines whose duration can be chosen
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
     text: str
-    good: bool  # the target is met, all of it
+    good: bool  # the whole target is met
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Line:
 
 
 def line(number, name, target, fast=False):
-    """Makes a line of a function that takes a folder of its own, and whether only the fast lines are asked for."""
+    """Makes a line from a function whose arguments are a temporary directory, and whether only the
+    fast lines are run."""
     def register(function):
         LINES[number] = Line(number, name, target, fast, function)
         return function
@@ -36,5 +37,5 @@ def minutes(otherwise):
 
 
 def joined(*figures):
-    """One figure of several: good when all are."""
+    """Combines several figures into one: good if all are."""
     return Figure("; ".join(each.text for each in figures), all(each.good for each in figures))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines about what we speak, and what we say to those who speak it badly."""
+"""Lines about protocol conformance, and about error messages for mistakes of peers."""
 
 import os
 import pathlib
@@ -51,7 +51,7 @@ def http2(folder, fast):
 
 
 def pytest(folder, *paths):
-    """(passed, all) of test files."""
+    """Returns (passed, all) of test files."""
     junit = folder / "junit.xml"
     subprocess.run([sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *paths], cwd=ROOT,
                    capture_output=True, stdin=subprocess.DEVNULL)
@@ -79,11 +79,12 @@ def attacks(folder, fast):
 # --- 20
 
 SOME = "a-token-of-some-length"
-FREE = ("authorization", "service_name")  # keys of a map that takes any: headers, labels
+FREE = ("authorization", "service_name")  # keys of maps that accept any key: headers, labels
 
 
 def misspelt(text):
-    """[(line, word, config)]: each key of an example of the README with two of its letters swapped."""
+    """Returns [(line, word, config)]: each key of an example of the README with two of its letters
+    swapped."""
     lines = text.splitlines()
     for number, each in enumerate(lines):
         found = re.fullmatch(r"(\s+(?:- )?)([a-z_]{5,})(:.*)", each)
@@ -121,12 +122,12 @@ def configs(folder, fast):
 
 
 def accepts(address, context, talk=True):
-    """Whether a client of this context gets an answer."""
+    """Returns whether a client with this context gets an answer."""
     host, port = address.rsplit(":", 1)
     try:
         with socket.create_connection((host, int(port)), 10) as plain, \
                 context.wrap_socket(plain, server_hostname="localhost") as secure:
-            if talk:  # with TLS 1.3 the server looks at the client's certificate after the handshake
+            if talk:  # with TLS 1.3 the server checks the client's certificate after the handshake
                 secure.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
                 return secure.recv(100).startswith(b"HTTP/1.1 ")
             return True
@@ -161,7 +162,8 @@ def testssl(address, folder):
     subprocess.run([found, "--quiet", "--jsonfile", out, address], capture_output=True, stdin=subprocess.DEVNULL,
                    timeout=600)
     bad = re.findall(r'"id"\s*:\s*"([^"]*)"[^}]*"severity"\s*:\s*"(?:MEDIUM|HIGH|CRITICAL)"', out.read_text())
-    # The certificate is the test's, and there is no page for which a browser wants headers.
+    # The certificate is the test's, and Braid has no page here for which a browser expects these
+    # headers.
     ours = [each for each in bad if not each.startswith("cert") and each != "security_headers"]
     return Figure(f"testssl: {len(ours)} findings above LOW {' '.join(ours)}".strip(), not ours)
 
@@ -180,7 +182,7 @@ def tls(folder, fast):
             try:
                 context = client(ours, version, ciphers)
             except ssl.SSLError:
-                weak.append(False)  # not even we can speak that
+                weak.append(False)  # the test's client does not support it either
                 continue
             weak.append(accepts(server.http, context, talk=False))
         new = [accepts(server.http, client(ours, version)) for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines about what becomes of what was taken."""
+"""Lines about the delivery of accepted data."""
 
 import re
 import threading
@@ -93,7 +93,7 @@ def stopped_under_load(folder, up):
         load.stop()
         words = server.stop()["traces"]
         arrived = len(sink.items(TRACES))
-        unsaid = load.spans - arrived - words["dropped"]  # acknowledged, gone, and not told
+        unsaid = load.spans - arrived - words["dropped"]  # acknowledged, lost, and not reported
         late_line = re.search(r"received", server.log().splitlines()[-1]) is not None
         return Figure(f"{'up' if up else 'down'}: {load.spans} acknowledged, {arrived} arrived, {words['dropped']} "
                       f"reported as dropped, exit after {took:.1f} s",

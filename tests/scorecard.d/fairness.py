@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line about long work: what a healthy client waits, and how long a turn of the loop is, while another client
-sends the largest bodies there may be."""
+"""The line about long work: a healthy client's latency, and the length of loop iterations, while
+another client sends the largest possible bodies."""
 
 import collections
 import contextlib
@@ -44,7 +44,7 @@ def repeated(one, size):
 
 
 def spans(size):
-    """Requests that follow one another are one."""
+    """Concatenated requests form one request."""
     return repeated(otlp.trace_request(min(20000, size // 600), size=100).SerializeToString(), size)
 
 
@@ -55,24 +55,25 @@ def json_spans(size):
 
 
 def small_spans(size):
-    """Spans of little more than their ids, in one ResourceSpans."""
+    """Returns spans of little more than their ids, in one ResourceSpans."""
     one = b"".join(field(2, field(1, struct.pack(">QQ", 7, n)) + field(2, struct.pack(">Q", n)) + field(5, b"GET /")
                          + struct.pack("<BQBQ", 0x39, START_NS, 0x41, START_NS + n)) for n in range(1, 100_001))
     return field(1, field(2, repeated(one, size - 64)))
 
 
 def near(n, functions, depth=20):
-    """A stack: those that follow one another have much in common, as a profiler's have."""
+    """Returns a stack: consecutive ones have much in common, as a profiler's do."""
     return [(n // 50 * 13 + i * i + (n % 50) * (i == 0)) % functions + 1 for i in range(depth)]
 
 
 def scattered(n, functions, depth=20):
-    """Each has frames from all over the dictionary: pieces of such a profile have most of it each."""
+    """Returns a stack with frames from all over the dictionary: each piece of such a profile
+    contains most of it."""
     return [(n * 31 + i * i * 7 + i) % functions + 1 for i in range(depth)]
 
 
 def profile(size, stack_of=near):
-    """A sample for each stack, of names that take a tenth of the bytes, or so."""
+    """Returns a profile with a sample for each stack; the names take about a tenth of the bytes."""
     request = otlp.profile_request(0)
     tables, functions = request.dictionary, size // 400
     first = len(tables.string_table)
@@ -111,7 +112,7 @@ def folded(size):
 
 
 def shapes(size):
-    """(name, what makes a Shape of its name), one body at a time in memory."""
+    """Returns (name, function that makes a Shape), so that only one body at a time is in memory."""
     def traces(make, kind=otlp.PROTOBUF, encoding=""):
         return lambda name: Shape(name, "receiver/otlp", TRACES.path, kind, encoding,
                                   gzip.compress(make(size), 1) if encoding else make(size))
@@ -133,10 +134,10 @@ def shapes(size):
     }
 
 
-# --- The turns of a loop -------------------------------------------------------------------------
+# --- Loop iterations -----------------------------------------------------------------------------
 
 class Turns:
-    """What turns.c counts in a process that was started with `env`."""
+    """Reads the counts of turns.c in a process that was started with `env`."""
 
     BINS = 16
 
@@ -147,7 +148,7 @@ class Turns:
         self.env = {"LD_PRELOAD": str(library), "TURNS_FILE": str(self.path)}
 
     def take(self):
-        """The longest since the last time, in milliseconds of CPU time."""
+        """Returns the longest iteration since the last call, in milliseconds of CPU time."""
         with open(self.path, "r+b") as file:
             _, longest, *_ = struct.unpack(f"<{3 + self.BINS}Q", file.read())
             file.seek(0)
@@ -158,8 +159,9 @@ class Turns:
 # --- Clients -------------------------------------------------------------------------------------
 
 def healthy(addresses, state, pipe):
-    """Small requests to an idle server and to the one that is sent bodies, in turns, on connections that stay: what
-    each waited while bodies were sent. So what the machine's other work takes, bodies' sender and backend, is in both."""
+    """Sends small requests alternately to an idle server and to the one that receives bodies, on
+    persistent connections, and records the latencies while bodies are sent. Other load on the
+    machine thus affects both."""
     asked = [Healthy(address) for address in addresses]
     while (now := state.value) != END:
         for each in asked:
@@ -172,7 +174,7 @@ def healthy(addresses, state, pipe):
 
 @contextlib.contextmanager
 def beside(addresses, state):
-    """The healthy client in a process of its own; what it waited is what the pipe has afterwards."""
+    """Runs the healthy client in a separate process, which writes its latencies to the pipe."""
     pipe, other = multiprocessing.Pipe(False)
     process = multiprocessing.Process(target=healthy, args=(addresses, state, other), daemon=True)
     process.start()
@@ -209,9 +211,10 @@ def at_rest(server):
 
 
 def measure(idle, server, turns, act, rounds, rest=at_rest):
-    """(longest iteration, answers, (waits at the idle server, and at the one with the bodies)). `act` sends bodies and
-    returns the codes of the answers; `rest` tells when all of them have left. The turn is that of the middle round:
-    what a host takes from its guest counts as CPU time, too."""
+    """Returns (longest loop iteration, answers, (latencies at the idle server, and at the one with
+    the bodies)). `act` sends bodies and returns the codes of the answers; `rest` reports when
+    all have been exported. The iteration is that of the median round: time that a hypervisor
+    takes from its guest counts as CPU time, too."""
     state, longest, answers = multiprocessing.Value("i", CALM, lock=False), [], collections.Counter()
     with beside((idle.http, server.http), state) as pipe:
         for _ in range(rounds):
@@ -227,7 +230,7 @@ def measure(idle, server, turns, act, rounds, rest=at_rest):
 
 
 def judge(name, measured, codes):
-    """(the text of a case, whether it is good)"""
+    """Returns (the text of a case, whether it is good)."""
     longest, answers, (calm, busy) = measured
     p50, p99 = ([percentile(waits, n) for waits in (calm, busy)] for n in (50, 99))
     right = set(answers) <= codes
@@ -238,7 +241,8 @@ def judge(name, measured, codes):
 
 
 def stalled(folder, rounds):
-    """The same with files that make whoever reads or writes them wait; nobody waits for what is left of them."""
+    """As above with files whose reader or writer is blocked; the run does not wait for the
+    remaining data."""
     for n, (name, case) in enumerate(stalling.CASES.items()):
         if name not in card.OPTIONS.get("shapes", [name]):
             continue

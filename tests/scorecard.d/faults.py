@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines about backends that refuse, disks and files that fail, and clients that hinder others."""
+"""Lines about backends that reject, disks and files that fail, and clients that disturb others."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ def checks(folder, what, paths, names=""):
 
 
 def store_checks(what, pattern):
-    """The tests of the store's faults whose names match."""
+    """Runs the tests of the store's faults whose names match."""
     program = pathlib.Path(BINARY).resolve().parent / "tests" / "unit" / "storage"
     done = subprocess.run([program, "--filter", pattern, "store_faults"], cwd=ROOT, capture_output=True, text=True)
     n = int(re.search(r"(\d+) test\(s\) run", done.stdout + done.stderr)[1])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line about what small requests cost: each row is an attack that once took a hundred times its bytes."""
+"""The line about the cost of small requests: each row is an attack that once cost a hundred times
+its bytes."""
 
 import collections
 import contextlib
@@ -21,14 +22,14 @@ from otlp import PROFILES, TRACES
 from raw import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, block, frame, literal
 
 RECORDING = ROOT / "tests" / "corpus" / "jfr" / "packed"
-SMALL_EVENT = 103  # of eight bytes, there
+SMALL_EVENT = 103  # type of an event of eight bytes in that recording
 SPAN = b"\x0a\x1c\x12\x1a\x12\x18\x0a\x10" + bytes(range(1, 17)) + b"\x2a\x04work"
 
 
-# --- What the rows have in common ----------------------------------------------------------------
+# --- Shared by the rows --------------------------------------------------------------------------
 
 def dead():
-    """A backend that refuses connections, with a queue that never is full."""
+    """Returns a backend that refuses connections, with an unlimited queue."""
     return {"otlp": {"endpoint": "127.0.0.1:1", "tls": {"insecure": True}, "retry_on_failure": {"max_elapsed_time": "0s"},
                      "sending_queue": {"queue_size": 100_000_000}}}
 
@@ -46,7 +47,7 @@ def limited(limit_mib, **more):
 def running(config, folder):
     server = Braid(config, folder, "--shutdown-timeout", "1s")
     try:
-        server.http  # it listens
+        server.http  # waits until it listens
         yield server
     finally:
         server.kill()
@@ -57,7 +58,7 @@ def peak_mib(server):
 
 
 def within(server, limit_mib, what, good=True):
-    """The most that it held, which may be a twentieth more than the limit."""
+    """Checks the peak memory, which may exceed the limit by a twentieth."""
     most = peak_mib(server)
     return f"{most:.0f} MiB{what}", good and most <= limit_mib * 1.05
 
@@ -77,7 +78,7 @@ def one_request(folder, name, path, kind, encoding, body, plain, allowed_mib, wa
 # --- The rows ------------------------------------------------------------------------------------
 
 def empty_parts(folder):
-    """8 KB of gzip four times: nothing is kept of them."""
+    """8 KB of gzip four times: no memory is kept for them."""
     body = gzip.compress(b"\x0a\0" * 4_194_303, 9)
     with running(limited(200), folder) as server:
         clients.http(server.http, TRACES.path, SPAN).expect_ok()
@@ -89,7 +90,8 @@ def empty_parts(folder):
 
 
 def too_many_parts(folder):
-    """More parts than a request may have, each with content: it never succeeds, so it is never 503."""
+    """More parts than a request may have, each with content: it can never succeed, so the answer is
+    never 503."""
     body = gzip.compress(SPAN * (16 * MIB // len(SPAN)), 1)
     with running(limited(200), folder) as server:
         code = clients.http(server.http, TRACES.path, body, headers={"content-encoding": "gzip"}).code
@@ -97,7 +99,7 @@ def too_many_parts(folder):
 
 
 def heads(folder):
-    """Six heads with 60 MB, then 59 MB each."""
+    """Six heads announce 60 MB each, then 59 MB are sent for each."""
     with running(limited(64), folder) as server:
         head = (f"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: {otlp.PROTOBUF}\r\n"
                 "Content-Length: 60000000\r\n\r\n").encode()
@@ -130,7 +132,7 @@ def header_tables(folder):
         streams = [raw.Raw(server.grpc, PREFACE + frame(SETTINGS) + first + rest) for _ in range(20)]
         for stream in streams:
             stream.wait(lambda: stream.got)
-        clients.http(server.http, TRACES.path, SPAN).expect_ok()  # it has read what came before
+        clients.http(server.http, TRACES.path, SPAN).expect_ok()  # the server has read everything before it
         grown = (memory_mib(server.process.pid, "VmRSS") - before) / len(streams)
         for stream in streams:
             stream.socket.close()
@@ -148,7 +150,7 @@ def number(data, at):
 
 
 def events(size):
-    """A recording in which a small event is repeated; what its header says of places moves along."""
+    """A recording in which a small event is repeated; the offsets in its header are adjusted."""
     data, at = RECORDING.read_bytes(), 68
     length, pools, metadata = struct.unpack(">QQQ", data[8:32])
     while True:
@@ -172,7 +174,8 @@ def recording(folder):
 
 
 def references(folder):
-    """Resource attributes that all refer to one string of 1 MiB: inline for a backend they are 200."""
+    """Resource attributes that all refer to one string of 1 MiB: inlined for a backend they are 200
+    MiB."""
     request = PROFILES.request()
     request.dictionary.string_table.extend(["", "k", "x" * MIB])
     for table in ("mapping_table", "location_table", "function_table", "link_table", "attribute_table", "stack_table"):
@@ -219,7 +222,7 @@ def unread(folder):
 
 
 def pipelined(server, body, most):
-    """Requests ahead of their answers, until one is refused: {status: n}"""
+    """Sends pipelined requests until one is rejected: {status: n}"""
     head = (f"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: {otlp.PROTOBUF}\r\n"
             f"Content-Length: {len(body)}\r\n\r\n").encode()
     per_round, statuses, sent = max(1, min(500, 4 * MIB // len(body))), collections.Counter(), 0
@@ -244,7 +247,7 @@ def small_requests(**more):
 
 
 def medium_requests(folder):
-    """67 KB is just over a class of buffers."""
+    """67 KB is just over a size class of buffers."""
     body = otlp.trace_request(67, size=666).SerializeToString()
     with running(limited(100), folder) as server:
         statuses = pipelined(server, body, 10_000)
@@ -253,7 +256,7 @@ def medium_requests(folder):
 
 
 def dictionaries(folder):
-    """Profiles of names of their own, merged into one batch that never leaves."""
+    """Profiles with different names, merged into one batch that is never sent."""
     with running(limited(100, batch={"timeout": "60s", "send_batch_size": 100_000_000}), folder) as server:
         codes_, n = collections.Counter(), 0
         while n < 400 and not codes_[503]:
@@ -300,7 +303,7 @@ def table(folder, fast):
     for n, (name, (wanted, measure)) in enumerate(ROWS.items()):
         try:
             figure, met = measure(folder / str(n))
-        except Exception as error:  # the others are measured all the same
+        except Exception as error:  # the other rows are measured nevertheless
             figure, met = f"no figure: {type(error).__name__} {str(error)[:100]}", False
         print(f"        {'ok' if met else 'MISS':4} {name}: wanted {wanted}; {figure}", flush=True)
         good += met

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the lines share: load, a backend that is not there yet, what a process takes."""
+"""Shared by the lines: load, a backend that is not available yet, the memory of a process."""
 
 import collections
 import gzip
@@ -13,13 +13,13 @@ from tap import Tap
 
 
 def memory_mib(pid, what):
-    """VmRSS, or VmHWM: the most that it ever was."""
+    """Returns VmRSS, or VmHWM: the peak."""
     with open(f"/proc/{pid}/status") as status:
         return next(int(each.split()[1]) for each in status if each.startswith(what)) / 1024
 
 
 class Late(Tap):
-    """Stands for a backend that refuses connections until it is opened."""
+    """A backend that refuses connections until it is opened."""
 
     def __init__(self, target):
         host, port = target.rsplit(":", 1)
@@ -36,14 +36,14 @@ class Late(Tap):
 
 
 class Load:
-    """Clients that send for as long as they are let, each its kind, and count what they are told."""
+    """Clients that send requests of different kinds until they are stopped, and count the answers."""
 
     def __init__(self, server, n_items, clients_each=1):
         traces, profiles = (otlp.request_of(signal, n_items) for signal in (TRACES, PROFILES))
         gz = {"content-encoding": "gzip"}
         self.answers = collections.Counter()
-        self.wrong = collections.Counter()  # refusals that are not of overload, or say not when to come again
-        self.spans = 0                      # in requests that were taken
+        self.wrong = collections.Counter()  # rejections other than overload, or without a retry hint
+        self.spans = 0                      # in accepted requests
         self._stop = threading.Event()
         grpc, http = server.grpc, server.http
         kinds = [
@@ -89,5 +89,5 @@ class Load:
         return self
 
     def all_taken(self):
-        """Whether one of each kind is taken now."""
+        """Returns whether one of each kind is accepted now."""
         return all(send().ok for send in self._kinds)

@@ -43,7 +43,7 @@ def row(line, figure, where, command):
 
 
 def write(figures, options):
-    """Replaces the rows of the lines that were measured."""
+    """Replaces the rows of the measured lines."""
     text, where = PAGE.read_text(), commit()
     before, table, after = re.fullmatch(r"(.*?)(\| # \|.*?\n)(\n.*|)", text, re.DOTALL).groups()
     rows = {int(each.split("|")[1]): each + "\n" for each in table.splitlines()[2:]}
@@ -57,7 +57,7 @@ def measure(line, fast):
     with tempfile.TemporaryDirectory(prefix="scorecard-") as folder:
         try:
             return line.measure(pathlib.Path(folder), fast)
-        except Exception as error:  # whatever went wrong: there is no figure, and the next line is measured
+        except Exception as error:  # after any error the line has no figure, and the next line is measured
             return card.Figure(f"no figure: {type(error).__name__}: {str(error)[:300]}", False)
 
 
@@ -69,7 +69,7 @@ def main():
     parser.add_argument("lines", nargs="*", type=int, metavar="line")
     args = parser.parse_args()
     card.OPTIONS["minutes"] = args.minutes
-    # Not by choices: Python 3.11 holds the empty list against them.
+    # Does not use `choices`: Python 3.11 rejects the empty list with them.
     unknown = set(args.lines) - set(card.LINES)
     if unknown:
         parser.error(f"no line {min(unknown)}; there are {', '.join(map(str, sorted(card.LINES)))}")

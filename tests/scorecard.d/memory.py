@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines about memory, and about connections that take it."""
+"""Lines about memory, and about connections that use it."""
 
 import contextlib
 import itertools
@@ -63,7 +63,7 @@ def overload(folder, fast):
 
 
 def growing(exporter, address, folder, limit_mib):
-    """A config with all receivers; to a backend that is not there, or to an exporter without one."""
+    """Returns a config with all receivers, and an unavailable backend or an exporter without one."""
     exporters = {"otlp": {"endpoint": address, "tls": {"insecure": True}},
                  "debug": {"verbosity": "detailed", "output_paths": [str(folder / "debug.txt")]},
                  "store": {"directory": str(folder / "store")},
@@ -78,7 +78,8 @@ def growing(exporter, address, folder, limit_mib):
 
 
 def growth_mib(bomb, folder, address, limit_mib=200):
-    """(MiB, answer) of one request to a Braid of its own, which has read something small of its format before."""
+    """Returns (MiB, answer) of one request to a new Braid, which has read a small request of that
+    format before."""
     server = Braid(growing(bomb.exporter, address, folder, limit_mib), folder)
     try:
         clients.http(server.http, TRACES.path, BODY)
@@ -87,7 +88,7 @@ def growth_mib(bomb, folder, address, limit_mib=200):
         if bomb.node != "receiver/otlp":
             clients.http(server.address("http", bomb.node), bomb.path, bytes(300_000), bomb.content_type)
         before = memory_mib(server.process.pid, "VmHWM")
-        if not sanitized():  # whoever grows without end is to fail, and not the machine
+        if not sanitized():  # unlimited growth should fail the process, not the machine
             resource.prlimit(server.process.pid, resource.RLIMIT_AS, (4096 * MIB, 4096 * MIB))
         answer = clients.http(server.address("http", bomb.node), bomb.path, bomb.body, bomb.content_type,
                               {"content-encoding": bomb.encoding}).code
@@ -106,7 +107,8 @@ def growth(folder, fast):
         nobody.bind(("127.0.0.1", 0))
         for bomb in itertools.chain(bombs.shapes(size), bombs.profiles(size), bombs.repeated(MIB),
                                     bombs.repeated(2 * MIB), bombs.exported(4 * MIB)):
-            limit_mib = 200 if bomb.node == "receiver/otlp" else 8 * size // MIB + 100  # theirs is what is looked for
+            # other receivers: their growth is the subject
+            limit_mib = 200 if bomb.node == "receiver/otlp" else 8 * size // MIB + 100
             grown, code = growth_mib(bomb, folder / str(n), "127.0.0.1:%d" % nobody.getsockname()[1], limit_mib)
             allowed = bomb.plain / MIB * (1 if bomb.name.endswith("bomb") else 4) + 1
             n += 1
@@ -121,13 +123,13 @@ def growth(folder, fast):
 
 
 def peers(n, address, each, receive_buffer=None):
-    """n connections from addresses of loopback's own, for what is limited by address."""
+    """Opens n connections from different loopback addresses, for limits per address."""
     host, port = address.rsplit(":", 1)
     for i in range(n):
         made = socket.socket()
         if receive_buffer:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)  # keeps the server's buffer small, too
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)  # also limits the server's buffer
         made.bind((f"127.0.{1 + i // 200 % 250}.1", 0))
         made.connect((host, int(port)))
         each(made)
@@ -142,7 +144,7 @@ def whole_request():
 
 
 def answered(data):
-    """Whether the trailers of an answer are among these frames."""
+    """Returns whether the trailers of an answer are among these frames."""
     at = 0
     while at + 9 <= len(data):
         if data[at + 3] == HEADERS and data[at + 4] & END_STREAM:
@@ -189,7 +191,7 @@ def idle(folder, fast):
 # --- 17
 
 GETS = b"GET /nowhere HTTP/1.1\r\nHost: h\r\n\r\n" * 2000
-SLOW = {  # what comes first, and then a byte each second; "" is nothing
+SLOW = {  # the first bytes, and then a byte each second; "" sends nothing
     "head": ("http", b"POST /v1/traces HTTP/1.1\r\nHost: h\r\nX: ", b"x"),
     "body": ("http", b"POST /v1/traces HTTP/1.1\r\nHost: h\r\nContent-Length: 999999\r\n\r\n", b"x"),
     "nothing": ("grpc", b"", b""),
@@ -197,13 +199,13 @@ SLOW = {  # what comes first, and then a byte each second; "" is nothing
     "half a frame": ("grpc", PREFACE + frame(SETTINGS)[:5], b""),
     "h2 body": ("grpc", whole_request()[:-len(BODY)], b""),
     "TLS": ("tls", bytes.fromhex("160301020001"), b"\0"),
-    "reader": ("http", GETS, GETS),  # that reads nothing
+    "reader": ("http", GETS, GETS),  # a client that does not read
 }
 
 
 def p99(*addresses, rounds=11, n=100):
-    """Of each, asked in turns, so that what else the machine does is in all of them: the median of
-    rounds, since it comes in bursts."""
+    """Measures all alternately, so that other load on the machine affects all. Returns the median
+    of the rounds for each, since such load comes in bursts."""
     took = {each: [] for each in addresses}
     for _ in range(rounds * n):
         for address in addresses:
@@ -212,7 +214,7 @@ def p99(*addresses, rounds=11, n=100):
                 clients.http(address, TRACES.path, BODY).expect_ok()
                 took[address].append(time.monotonic() - begun)
             except OSError:
-                took[address].append(float("inf"))  # it was not served at all
+                took[address].append(float("inf"))  # not served at all
     return [statistics.median(sorted(each[at:at + n])[n * 99 // 100] for at in range(0, rounds * n, n))
             for each in took.values()]
 
@@ -228,7 +230,7 @@ def slow_peers(kind, n, addresses):
 
 
 def trickle(crowd, seconds):
-    """{kind: seconds until its last one was closed}, and how many of each were not."""
+    """Returns {kind: seconds until its last one was closed}, and how many of each were not."""
     begun = time.monotonic()
     poll, kinds, left, last = select.poll(), {}, {}, {}
     for kind, sockets in crowd.items():
@@ -265,11 +267,11 @@ def slow(folder, fast):
     try:
         addresses = {"http": server.http, "grpc": server.grpc, "tls": server.address("http", "receiver/otlp/tls")}
         clients.http(server.http, TRACES.path, BODY).expect_ok()
-        held = {}  # KiB, by kind
+        held = {}  # in KiB, by kind
         for kind in SLOW:
             before = memory_mib(server.process.pid, "VmRSS")
             crowd[kind] = slow_peers(kind, 1000, addresses)
-            clients.http(server.http, TRACES.path, BODY).expect_ok()  # all that came before it was read
+            clients.http(server.http, TRACES.path, BODY).expect_ok()  # the server has read everything before it
             held[kind] = (memory_mib(server.process.pid, "VmRSS") - before) * 1024 / 1000
         calm, busy = p99(alone.http, server.http)
         most = max(held, key=held.get)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line about bad networks. It is measured by a process in a network namespace of its own, which this file is, too."""
+"""The line about bad networks. It is measured by a process in a separate network namespace, which
+also runs this file."""
 
 import json
 import os
@@ -26,7 +27,8 @@ SENDERS, SPANS, LOAD_S, PATIENCE_S = 4, 5, 10, 60
 
 
 class Senders:
-    """Clients over the bad network. Each request has spans of its own, is sent once, and is kept when it is taken."""
+    """Clients over the bad network. Each request has different spans, is sent once, and is recorded
+    when it is accepted."""
 
     def __init__(self, address):
         self.taken, self.failed = set(), 0
@@ -53,17 +55,17 @@ class Senders:
         return self
 
     def stop(self):
-        """Those that wait for an answer end by themselves."""
+        """Stops the clients; those that wait for an answer end by themselves."""
         self._stop.set()
 
 
 def far(address):
-    """The same port over the bad network."""
+    """Returns the same port over the bad network."""
     return f"{FAR}:{address.rsplit(':', 1)[1]}"
 
 
 def trouble(name, network, tap):
-    """One kind of it, for as long as there is load."""
+    """Makes one kind of trouble while there is load."""
     def hold(**what):
         for key, value in what.items():
             setattr(network, key, value)
@@ -71,11 +73,11 @@ def trouble(name, network, tap):
     if name == "10 % loss":
         hold(loss=0.1)
     elif name == "200 ms":
-        hold(latency_s=0.1)  # there, and back
+        hold(latency_s=0.1)  # in both directions
     elif name == "2 Mbit":
         hold(bits_per_s=2e6)
     elif name == "partition":
-        hold(latency_s=0.02)  # so that it comes in the middle of requests
+        hold(latency_s=0.02)  # so that it happens in the middle of requests
         hold(cut=True)
     elif name == "RST":
         for _ in range(LOAD_S * 2):
@@ -95,7 +97,8 @@ def connections(server):
 
 
 def measure_one(name, network, sink, folder):
-    """[spans taken, lost, times that the last took, seconds until nothing was held, until no connection was left]."""
+    """Returns [spans accepted, lost, delivered more than once, seconds until nothing was held,
+    until no connection was left]."""
     tap = Tap(sink.grpc, NEAR)
     here = {"endpoint": f"{NEAR}:0"}
     config = pipelines({"otlp": {**exporter("grpc", tap)["otlp"], "endpoint": far(tap.grpc)}}, grpc=here, http=here)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates by the openssl command: an authority, and what it signs, good and bad."""
+"""Makes certificates with the openssl command: an authority, and valid and invalid certificates
+signed by it."""
 
 import dataclasses
 import pathlib
@@ -64,7 +65,7 @@ class Authority:
         return self.issue(name, ["extendedKeyUsage=clientAuth"])
 
     def bad_clients(self):
-        """{why: certificate} that say they are from us, and are not good."""
+        """Returns {reason: certificate} of invalid client certificates."""
         alone = self._request("alone", "/CN=client", "-x509", "-days", 30, out="alone.pem")
         middle = self.issue("middle", ["basicConstraints=CA:false", "extendedKeyUsage=clientAuth"])
         openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",

@@ -17,7 +17,7 @@ CANARY = "canary-5c0re-d41d8cd9"
 
 
 def tests_run(*suites, **environment):
-    """The last line of tests/run."""
+    """Returns the last line of tests/run."""
     done = subprocess.run(["tests/run", *suites], capture_output=True, text=True, stdin=subprocess.DEVNULL,
                           env={**os.environ, **environment})
     last = done.stdout.strip().splitlines()[-1]
@@ -31,7 +31,7 @@ def fuzzing(folder, fast):
 
 
 def valgrind():
-    """Over the unit tests of build/."""
+    """Runs valgrind over the unit tests of build/."""
     tool = "valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite"
     done = subprocess.run(["meson", "test", "-C", "build", "-t", "100", "--no-rebuild", "--wrapper", tool],
                           capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -40,7 +40,7 @@ def valgrind():
 
 
 def analyzer():
-    """gcc's, over the product."""
+    """Runs gcc's analyzer over the product."""
     if not os.path.exists("build-analyzer"):
         subprocess.run(["meson", "setup", "build-analyzer", "-Dc_args=-fanalyzer"], capture_output=True, check=True)
     done = subprocess.run(["ninja", "-C", "build-analyzer", "braid"], capture_output=True, text=True, stdin=subprocess.DEVNULL)

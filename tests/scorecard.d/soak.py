@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line about hours of mixed load, with faults that come at random."""
+"""The line about hours of mixed load, with faults at random times."""
 
 import contextlib
 import os
@@ -17,12 +17,12 @@ from tap import Tap
 
 RETRY = {"retry_on_failure": {"initial_interval": "50ms", "max_interval": "1s", "max_elapsed_time": "5s"}}
 LIMIT = {"memory_limiter": {"limit_mib": 200, "check_interval": "1s"}}
-ROUND_S = 20  # load with faults; then rest, and figures
-REST_S = 25  # a worker gives memory back after 20 s at rest, in which scrapes are work, too
+ROUND_S = 20  # load with faults; then a pause, and figures
+REST_S = 25  # a worker releases memory after 20 s without work; scrapes count as work
 
 
 def slope_per_hour(samples):
-    """Least squares over (seconds, MiB)."""
+    """Returns the least squares slope over (seconds, MiB)."""
     n = len(samples)
     at, mib = (sum(each[i] for each in samples) / n for i in (0, 1))
     spread = sum((each[0] - at) ** 2 for each in samples)
@@ -30,7 +30,7 @@ def slope_per_hour(samples):
 
 
 class Faults:
-    """One after the other, for as long as there is load; the backends are well again afterwards."""
+    """Causes faults one after the other, while there is load; the backends work again afterwards."""
 
     def __init__(self, sinks, taps):
         self.n = 0
@@ -104,7 +104,7 @@ def soak(folder, fast):
         while time.monotonic() - begun < 60 * minutes:
             one_round(server, sinks, taps, tally)
             samples.append((time.monotonic() - begun, memory_mib(server.process.pid, "VmRSS")))
-        settled = samples[len(samples) // 4:]  # the first rounds fill what is kept for good
+        settled = samples[len(samples) // 4:]  # the first rounds fill caches that are kept
         grown = slope_per_hour(settled)
         for each in taps:
             each.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What line 27 has beside large bodies: files that make whoever reads or writes them wait."""
+"""The second part of line 27: files whose reader or writer is blocked."""
 
 import contextlib
 import os
@@ -22,7 +22,8 @@ BODY = otlp.profile_request(5).SerializeToString()
 
 
 def config(exporters, receivers=None):
-    """Traces, which the healthy client sends, and the profiles of the case, through exporters that differ."""
+    """Returns a config with traces, which the healthy client sends, and the profiles of the case,
+    through different exporters."""
     made = pipelines({**exporters, "nop": {}}, workers=1)
     made["receivers"].update(receivers or {})
     made["service"]["pipelines"] = {
@@ -39,7 +40,7 @@ def send(server):
 def full_fifo(folder):
     path = folder / "fifo"
     os.mkfifo(path)
-    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # and reads nothing
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opened, but never read
     yield config({"file": {"path": str(path)}}), {}, lambda server: [send(server) for _ in range(REQUESTS)]
     os.close(reader)
 
@@ -84,7 +85,7 @@ def stalled_certificates(folder):
 
 @contextlib.contextmanager
 def many_files(folder):
-    """Each look reads the whole directory; files are taken meanwhile."""
+    """Each poll reads the whole directory; files are accepted meanwhile."""
     with tempfile.TemporaryDirectory(dir=folder) as watched:
         for n in range(FILES):
             (pathlib.Path(watched) / f"f{n}").write_bytes(b"main;work 1\n")

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loaded before a program's libraries: of its allocations, those of libraries included, STARVE_FOR
- * fail, from the STARVE_AT-th on. How many there were in all goes to the file STARVE_COUNT at the
- * end. Where it crashes goes to stderr.
+ * A preloaded library that makes allocations of a program and its libraries fail: STARVE_FOR of
+ * them, from number STARVE_AT on. At the end it writes the total number to the file STARVE_COUNT.
+ * In a crash it writes the place to stderr.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -80,7 +80,7 @@ void *realloc(void *old, size_t size)
     return starves() ? NULL : __libc_realloc(old, size);
 }
 
-/* What the C library maps for itself does not come through here. */
+/* Memory that the C library maps for itself does not pass through these functions. */
 void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset)
 {
     if ((flags & MAP_ANONYMOUS) && starves())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line about memory that runs out, anywhere in the process."""
+"""The line about allocation failures anywhere in the process."""
 
 import gzip
 import http.client
@@ -35,7 +35,8 @@ class Scene:
                         "batch": {"timeout": "10ms"}})
 
     def run(self, at, n):
-        """How it went: "no start" (it said why), "well", or what is wrong."""
+        """Returns the result: "no start" (with an error message), "well", or a description of the
+        fault."""
         self.n += 1
         env = {"LD_PRELOAD": str(self.library), "STARVE_AT": str(at), "STARVE_FOR": str(n), "STARVE_COUNT": str(self.count)}
         server = Braid(self.config, self.folder / str(self.n), "--shutdown-timeout", "15s", env=env)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loaded before libuv: how long the turns of its loops are, from the return of epoll_wait to the
- * next call, in CPU time of their thread, which others on the machine do not change. The figures
- * are in the file TURNS_FILE, which whoever reads it may overwrite with zeros: a new count.
- * TURNS_STACKS=3500:FILE adds to FILE where each turn was when it had lasted 3500 microseconds.
+ * A library preloaded before libuv that measures loop iterations, from the return of epoll_wait to
+ * the next call, in CPU time of their thread: other processes do not affect it. The figures are in
+ * the file TURNS_FILE; a reader may overwrite it with zeros to start a new count.
+ * TURNS_STACKS=3500:FILE appends to FILE the stack of each iteration at 3500 microseconds.
  */
 #include <execinfo.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BINS 16 /* the n-th: below 2^n times 62.5 microseconds */
+#define BINS 16 /* entry n counts iterations below 2^n times 62.5 microseconds */
 #define BIN_NS 62500u
 #define FRAMES 24
 
@@ -63,7 +63,7 @@ __attribute__((constructor)) static void begin(void)
     if (colon)
         stacks_fd = open(colon + 1, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     stacks_us = stacks_fd >= 0 ? atol(stacks) : 0;
-    (void)backtrace(frames, 1); /* loads what it needs */
+    (void)backtrace(frames, 1); /* loads the unwinder in advance */
     if (stacks_us)
         (void)signal(SIGPROF, on_long);
 }

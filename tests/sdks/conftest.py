@@ -6,20 +6,21 @@ import recipes
 
 @pytest.fixture
 def quickstart(braid, tmp_path):
-    """`braid` without a config."""
+    """Starts `braid` without a config."""
     return recipes.quickstart(braid, tmp_path / "data")
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Where the files of a recipe go."""
+    """The directory for the files of a recipe."""
     (tmp_path / "recipe").mkdir()
     return tmp_path / "recipe"
 
 
 @pytest.fixture
 def recipe(quickstart, folder):
-    """start(heading) runs the recipe under a heading. Files of `also`, another heading, are there, too."""
+    """start(heading) runs the recipe under a heading, together with the files of `also`, another
+    heading."""
     started = []
 
     def start(heading, also=None, **env):

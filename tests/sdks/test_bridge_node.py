@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bridge for Node.js (bridges/node) with a profiler whose samples the test takes: node-bridge/test_bridge.js."""
+"""The bridge for Node.js (bridges/node) with a fake profiler controlled by the test:
+node-bridge/test_bridge.js."""
 
 import pathlib
 import subprocess

@@ -29,7 +29,7 @@ BRIDGE = pathlib.Path(__file__).parents[2] / "bridges" / "python"
 
 
 class Labels:
-    """Stands in for the module pyroscope. `interrupts` are called after the next changes, one each."""
+    """Replaces the module pyroscope. `interrupts` are called after the next changes, one each."""
 
     def __init__(self):
         self.of_thread = collections.defaultdict(set)
@@ -59,7 +59,7 @@ class Labels:
 
 
 def patched():
-    """(owner, name) of everything that install() replaces."""
+    """Returns (owner, name) of everything that install() replaces."""
     found = [(context_api, "_RUNTIME_CONTEXT"), (asyncio.Handle, "_run"), (asyncio.BaseEventLoop, "create_task"),
              (concurrent.futures.ThreadPoolExecutor, "submit")]
     if importlib.util.find_spec("anyio"):
@@ -226,7 +226,7 @@ def test_generator(tracer, check):
 
 
 def test_context_entered_unnoticed(tracer, check):
-    """A thread that runs a context by hand is not left with the labels of that context."""
+    """A thread that runs a context manually does not keep the labels of that context."""
     def inside():
         with tracer.start_as_current_span("b") as b:
             check(b)
@@ -339,7 +339,8 @@ def test_context_in_another_thread(tracer, check, way):
 
 def test_fork(tracer, check, labels):
     with tracer.start_as_current_span("a"):
-        labels.of_thread, kept = collections.defaultdict(set), labels.of_thread  # as the profiler's labels in a child
+        # a copy, like the profiler's labels in a child process
+        labels.of_thread, kept = collections.defaultdict(set), labels.of_thread
         child = os.fork()
         if child == 0:
             status = 1
@@ -504,7 +505,7 @@ def loop_future():
     return asyncio.get_running_loop().create_future()
 
 
-def test_task_factory_is_kept(run, tracer, check):
+def test_existing_task_factory_is_kept(run, tracer, check):
     async def main():
         loop, made = asyncio.get_running_loop(), []
 
@@ -518,7 +519,7 @@ def test_task_factory_is_kept(run, tracer, check):
     run(main())
 
 
-def test_first_step_at_once(tracer, check):
+def test_eager_first_step(tracer, check):
     """A task factory that takes the first step within create_task."""
     def factory(loop, coroutine, **options):
         contextvars.copy_context().run(coroutine.send, None)
@@ -546,7 +547,7 @@ def test_unchanged_labels_cost_no_call(labels, tracer):
             before = labels.changes
             for _ in range(10):
                 await asyncio.sleep(0)
-            assert labels.changes - before <= 10 * 4  # taken off and put on once a step
+            assert labels.changes - before <= 10 * 4  # removed and set once per step
     asyncio.run(main())
 
 

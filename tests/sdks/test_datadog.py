@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dd-trace-py and dd-trace-go, unchanged, with Braid as their agent: what their profilers send is joined by its span ids."""
+"""dd-trace-py and dd-trace-go, unchanged, with Braid as their agent: their profiles are joined by
+span id."""
 
 import pytest
 
@@ -15,8 +16,8 @@ def functions(sample):
     return {line[0] for frame in sample["frames"] for line in frame["lines"]}
 
 
-# What only the span does, and the types that a profile has. Python's profiler says wall time, too, and has names of its own
-# for types; Go's are those of its runtime.
+# Functions called only by the span, and the types in a profile. Python's profiler also reports wall
+# time, and has different names for types; Go's are those of its runtime.
 WORK = {"python": {"root_work", "<genexpr>"}, "go": {"main.rootWork"}}
 TYPES = {"python": {"wall", "cpu"}, "go": {"samples", "cpu", "alloc_space", "inuse_space"}}
 
@@ -42,7 +43,8 @@ def test_datadog(language, tmp_path):
     cpu = [each for each in samples if each["type"] == ("cpu", "nanoseconds")]
     linked = [each for each in cpu if each["link"]]
     assert linked and {each["link"][1] for each in linked} == {span}
-    working = [each for each in linked if functions(each) & WORK[language]]  # others begin and end the span
+    # other samples are in the code that begins and ends the span
+    working = [each for each in linked if functions(each) & WORK[language]]
     assert sum(each["values"][0] for each in working) > sum(each["values"][0] for each in linked) / 2
     assert sum(each["values"][0] for each in linked) > sum(each["values"][0] for each in cpu) / 2
     if language == "python":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recordings of the JDK's own recorder, posted as they are: what Pyroscope behind Braid has of one is what it
-would have had without it, what an upload becomes is, event by event, what the JDK's own tool prints, and events
-go to the spans that were open on their threads."""
+"""Recordings of the JDK's recorder, posted unchanged. Pyroscope behind Braid stores the same as
+without Braid. An upload is converted event by event to the output of the JDK's tool, and events
+are attributed to the spans open on their threads."""
 
 import collections
 import datetime
@@ -59,9 +59,9 @@ def post(address, path, body, **headers):
         return answer.status
 
 
-def test_at_pyroscope(recording, server):
+def test_stored_at_pyroscope(recording, server):
     now = int(time.time())
-    ingest = INGEST.format(now - 10, now)  # what is too old is not pushed
+    ingest = INGEST.format(now - 10, now)  # old profiles are not pushed
     behind, direct = Pyroscope(programs.JFR_READER), Pyroscope(programs.JFR_READER)
     try:
         braid = server({"pyroscope": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
@@ -80,7 +80,7 @@ def test_at_pyroscope(recording, server):
 
 
 def printed(recording, event):
-    """[fields] of the events, by `jfr print`."""
+    """Returns [fields] of the events, by `jfr print`."""
     done = subprocess.run(["jfr", "print", "--json", "--stack-depth", "64", "--events", event, str(recording)],
                           capture_output=True, text=True, check=True)
     return [each["values"] for each in json.loads(done.stdout)["recording"]["events"]]
@@ -92,14 +92,14 @@ def frames_of(trace):
 
 
 def when(text):
-    """Nanoseconds of "2026-11-21T08:00:06.123456789Z"."""
+    """Returns the nanoseconds of "2026-11-21T08:00:06.123456789Z"."""
     text, _, zone = text.partition("+")
     seconds, _, part = text.rstrip("Z").partition(".")
     moment = datetime.datetime.fromisoformat(seconds + "+" + (zone or "00:00"))
     return int(moment.timestamp()) * 10**9 + int(part.ljust(9, "0"))
 
 
-NO_THREAD = {"javaName": None, "javaThreadId": None}  # of an event whose thread the recorder did not write down
+NO_THREAD = {"javaName": None, "javaThreadId": None}  # of an event whose thread the recorder did not write
 
 
 def theirs(recording, event, thread, value):
@@ -128,7 +128,8 @@ def test_as_upload(recording, server, tmp_path):
     samples = profile_view.samples(*(otlp.from_json(otlp.PROFILES.request, line)
                                      for line in (tmp_path / "out").read_text().splitlines()))
     assert {s["resource"]["service.name"] for s in samples} == {"shop"}
-    assert {s["period"] for s in samples if s["type"] == ("cpu", "nanoseconds")} == {10_000_000}  # as `profile` has it
+    # as in the recorder's config `profile`
+    assert {s["period"] for s in samples if s["type"] == ("cpu", "nanoseconds")} == {10_000_000}
     cpu = dotted(theirs(recording, "jdk.ExecutionSample", "sampledThread", lambda e: 10_000_000))
     assert ours(samples, ("cpu", "nanoseconds")) == cpu
     assert any("Jdk.rootWork" in str(frames) and name == "main" for frames, name, *_ in cpu)
@@ -137,7 +138,8 @@ def test_as_upload(recording, server, tmp_path):
 
 
 def spans_of(pid, thread, *spans):
-    """As a Java agent of OpenTelemetry's says them. spans: (id, parent, begin and end in nanoseconds)."""
+    """Returns spans as OpenTelemetry's Java agent sends them. spans: (id, parent, begin and end in
+    nanoseconds)."""
     request = otlp.trace_request(len(spans))
     [resource] = request.resource_spans
     del resource.resource.attributes[:]
@@ -153,8 +155,8 @@ def spans_of(pid, thread, *spans):
 
 
 def test_joined(recording, server, tmp_path):
-    """The recorder names no spans: each event belongs to the span that was open then on its thread. Which process and
-    threads these are, and when it was, is what the JDK's own tool says."""
+    """The recorder does not name spans: each event belongs to the span that was open on its thread.
+    Process, threads and times come from the JDK's tool."""
     events = [(e["sampledThread"]["javaThreadId"], when(e["startTime"]))
               for e in printed(recording, "jdk.ExecutionSample") if (e["sampledThread"] or NO_THREAD)["javaName"] == "main"]
     main, times = events[0][0], sorted(time for _, time in events)

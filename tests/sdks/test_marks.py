@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The join as it is shipped, from a start without any data, before Pyroscope's SDKs as they are: every span with
-samples has its button in Grafana, no button is dead, and no sample is without its span's name."""
+"""The join with its shipped config, started without data, with unchanged Pyroscope SDKs. Every span
+with samples has its button in Grafana, every button leads to samples, and every sample has its
+span's name."""
 
 import re
 
@@ -20,20 +21,21 @@ REQUESTS = 120  # a third of a second each
 
 
 def join_of(path):
-    """What a file says of its first join, without comments."""
+    """Returns a file's first join config, without comments."""
     indent, section = re.search(r"^( +)join:\n((?:\1  .*\n)*)", (ROOT / path).read_text(), flags=re.M).groups()
     lines = re.findall(rf"^{indent}  (\w+): *(.*?) *(?:#.*)?$", section, flags=re.M)
     return {key: value for key, value in lines if key in ("hold", "profile_hold", "mark", "local_root")}
 
 
 @pytest.mark.parametrize("path", SHIPPED)
-def test_all_wait_alike(path):
-    """What is measured below holds for all of them."""
+def test_all_configs_hold_spans_equally(path):
+    """All files have the same join config, so that the results below apply to all of them."""
     assert join_of(path) == join_of(MEASURED) != {}
 
 
-def test_spans_wait_for_longer_than_profilers_gather():
-    """Pyroscope's SDKs send every 15 s, the SDKs of OpenTelemetry spans every 5 s (OTEL_BSP_SCHEDULE_DELAY)."""
+def test_spans_are_held_longer_than_the_profilers_interval():
+    """Pyroscope's SDKs send every 15 s, OpenTelemetry's SDKs send spans every 5 s
+    (OTEL_BSP_SCHEDULE_DELAY)."""
     waits = join_of(MEASURED)
     assert int(waits["hold"].removesuffix("s")) > 15 and int(waits["profile_hold"].removesuffix("s")) > 5
 
@@ -42,14 +44,15 @@ def test_spans_wait_for_longer_than_profilers_gather():
 def test_marks(sdk, tmp_path):
     sink, pyroscope = Sink(), Pyroscope()
     text = re.sub(r"\b0\.0\.0\.0:\d+$", "127.0.0.1:0", (ROOT / MEASURED).read_text(), flags=re.M)
-    # Longer than the shipped values, so that a slow machine changes nothing. That the shipped values fit how often SDKs send
-    # is what tests/unit/join/test_join_defaults.c shows, by a clock of its own.
+    # Longer than the shipped values, so that the result does not depend on the machine's speed.
+    # tests/unit/join/test_join_defaults.c shows with a fake clock that the shipped values match the
+    # SDKs' intervals.
     waits = [f"--set=processors.join.{key}={wait}" for key, wait in (("window", "10m"), ("hold", "30s"), ("profile_hold", "15s"))]
     braid = Braid(text, tmp_path, "--set=service.telemetry.metrics.level=none", *waits,
                   env={"TEMPO_ENDPOINT": f"http://{sink.grpc}", "PYROSCOPE_ENDPOINT": pyroscope.url})
     try:
         said = programs.run(sdk, braid.address("http", node="receiver/pyroscope"), braid.http, REQUESTS)
-        # The end would release spans early, with the marks of the SDK.
+        # Shutdown would release spans early, with the marks of the SDK.
         until(lambda: len(sink.items(otlp.TRACES)) == len(said), "all spans", 3 * DEADLINE_S)
         braid.stop()
         marks = {span.span_id.hex(): otlp.attributes_of(span.attributes).get("pyroscope.profile.id")

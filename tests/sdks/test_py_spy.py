@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What py-spy writes of a program that knows nothing of it, as an upload, as a file in a folder and as Pyroscope's
-clients send it: what comes out, and what Pyroscope has of it, is what its lines say."""
+"""py-spy's output for an unmodified program, as an upload, as a file in a directory, and as
+Pyroscope's clients send it: the exported data, and the data in Pyroscope, equal the lines of the
+file."""
 
 import collections
 import json
@@ -44,7 +45,7 @@ def record(path, form_of):
 
 
 def raw_stacks(data):
-    """{frames, the leaf first: nanoseconds}: a count behind the last space of each line."""
+    """Returns {frames, the leaf first: nanoseconds}: a count behind the last space of each line."""
     found = collections.Counter()
     for line in data.decode().splitlines():
         frames, _, count = line.rpartition(" ")
@@ -53,7 +54,8 @@ def raw_stacks(data):
 
 
 def speedscope_stacks(data):
-    """The same of a speedscope file: a profile per thread, whose samples are periods, whatever its weights are."""
+    """Returns the same for a speedscope file: a profile per thread, whose samples are periods,
+    for any weights."""
     whole, found = json.loads(data), collections.Counter()
     names = [frame["name"] for frame in whole["shared"]["frames"]]
     for profile in whole["profiles"]:
@@ -69,7 +71,7 @@ READERS = {"raw": raw_stacks, "speedscope": speedscope_stacks}
 
 @pytest.fixture(scope="module", params=READERS)
 def recording(request, tmp_path_factory):
-    """(its name, its bytes, what they say)."""
+    """Returns (its name, its bytes, the expected stacks)."""
     data = record(tmp_path_factory.mktemp("py-spy") / "out", request.param)
     said = READERS[request.param](data)
     assert any("work" in frame for stack in said for frame in stack)
@@ -82,7 +84,7 @@ def upload(address, name, data):
 
 
 def as_client(address, name, data):
-    """`curl` with what Pyroscope's documentation says of scripts."""
+    """Runs `curl` as Pyroscope's documentation describes for scripts."""
     query = {"spyName": "pyspy", "sampleRate": RATE, "from": int(time.time()) - 2, "until": int(time.time())}
     path = ingest.ingest_path("shop{env=test}", **query, **({"format": name} if name == "speedscope" else {}))
     answer = ingest.http1(address, path, data, {"Content-Type": "text/plain"})
@@ -99,10 +101,10 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_it_says(recording, way, tmp_path):
+def test_stacks_equal_the_file(recording, way, tmp_path):
     name, data, said = recording
     receivers, send = WAYS[way]
-    # To Pyroscope seconds of several profiles in a file (here: threads) are wall time.
+    # Pyroscope takes seconds of several profiles in a file (here: threads) for wall time.
     kind = "wall" if (name, way) == ("speedscope", "pyroscope") else "cpu"
     behind = Pyroscope()
     (tmp_path / "in").mkdir()

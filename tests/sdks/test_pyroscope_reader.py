@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""By which of its strings Pyroscope finds a sample's span, by its own code; and that its stand-in has the same."""
+"""Which of several equal strings Pyroscope uses to find a sample's span, by its own code; the
+stand-in behaves the same."""
 
 import pytest
 
@@ -13,7 +14,8 @@ ALL, OF_SPAN = 40_000_000, 10_000_000
 
 
 def push(strings, key, others=None):
-    """A pprof with these strings; the first sample names the span by that one of them."""
+    """Returns a pprof with these strings; the first sample names the span by the string with index
+    `key`."""
     profile = pprof.parse(ingest.make_pprof(values=((OF_SPAN, ), (ALL - OF_SPAN, )), labels=others))
     first = len(profile.string_table)
     profile.string_table.extend([*strings, SPAN])
@@ -43,9 +45,10 @@ def push(strings, key, others=None):
     (["span_id", "profile_id"], 1, {}, True),
     (["span_id", "profile_id", "span_id"], 1, {}, False),
 ], ids=str)
-def test_which_string_counts(strings, key, others, found):
-    """A name that is there twice: totals stay, and the span has nothing. Only where a sample has another label, and
-    the span's is by the last of them, it is found: the server writes the strings anew then."""
+def test_string_that_selects_the_span(strings, key, others, found):
+    """With a duplicate name the totals are right, but the span has no samples. It is found only if
+    a sample has another label and the span's label uses the last duplicate: the server then
+    writes the strings anew."""
     pyroscope = push(strings, key, others)
     expected = {(TYPE, ""): ALL, **({(TYPE, SPAN): OF_SPAN} if found else {})}
     stacks = pyroscope_reader.stacks(pyroscope)

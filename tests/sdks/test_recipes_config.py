@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The config of docs/using/recipes.md for profilers that are scraped, write files, or upload: it runs as it is but for its ports and
-its directory, and takes what these profilers send."""
+"""The config of docs/using/recipes.md for profilers that are scraped, write files, or upload. It
+runs with only its ports and its directory changed, and accepts the data of these profilers."""
 
 import gzip
 import json
@@ -26,7 +26,7 @@ RAW = "main (shop.py:9);work (shop.py:2) 40\nmain (shop.py:9) 2\n"  # as py-spy 
 
 @pytest.fixture
 def scraped():
-    """The address of the program that is scraped."""
+    """Returns the address of the scraped program."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -50,7 +50,7 @@ def server(braid, tmp_path, directory, scraped):
 
 
 def wait_for_cpu(server, service):
-    """Until CPU samples of a service are stored; answers its profile types."""
+    """Waits until CPU samples of a service are stored; returns its profile types."""
     def types():
         url = f"http://{server.address('http', node='extension/query')}/api/braid/services"
         with urllib.request.urlopen(url, timeout=60) as answer:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's programs of docs/using/recipes.md, run to the letter against `braid` without a config.
+"""Python's programs of docs/using/recipes.md, run unchanged with `braid` without a config.
 
-py-spy, which is Pyroscope's profiler for Python, takes samples at random times, each of the thread that holds the GIL. A thread
-that holds the GIL and waits for a core is counted, too. So the samples of a span are between the CPU time that it used and the
-time that it took, give or take four standard errors (the root of their number), and a twentieth. On an idle machine the two
-bounds are equal for a request that runs alone. Together, all spans of a process have at most the time that passed, because only
-one thread holds the GIL."""
+py-spy, which is Pyroscope's profiler for Python, takes samples at random times, each of the thread
+that holds the GIL. A thread that holds the GIL and waits for a core is counted, too. The samples of
+a span are therefore between its CPU time and its duration, up to four standard errors (the root of
+their number) and a twentieth. On an idle machine the two bounds are equal for a request that runs
+alone. Together, all spans of a process have at most the time that passed, because only one thread
+holds the GIL."""
 
 import math
 import os
@@ -27,7 +28,7 @@ def noise(seconds, rate=RATE):
 
 
 def stored(server, trace_id):
-    """{span id: (begin, end) in seconds, and its time without its children's} of a trace."""
+    """Returns {span id: (begin, end) in seconds, and its time without its children's} of a trace."""
     found = ask(server, "trace", trace_id)
     spans = {each["span_id"]: each for each in found["spans"]} if found else {}
     own = {key: each["duration_ns"] / 1e9 for key, each in spans.items()}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every SDK, unchanged, pointed at Braid instead of Pyroscope: its samples end up joined, and Pyroscope
-behind Braid has what it would have had without it."""
+"""Every SDK, unchanged, with Braid as its Pyroscope server: its samples are joined, and Pyroscope
+behind Braid stores the same as without Braid."""
 
 import collections
 import functools
@@ -21,10 +21,10 @@ from tap import Tap
 
 ROOT = "POST /checkout"
 
-# What the join adds to samples, and Pyroscope therefore makes labels of.
+# Attributes that the join adds to samples, and Pyroscope therefore makes labels of.
 ADDED = {"span.name"}
 
-# The SDKs whose samples name the local root span: a bridge, or a user who labels by hand.
+# The SDKs whose samples name the local root span, by a bridge or by manual labels.
 LINKED = ("go", "python", "python-old", "node", "node-old", "java-jfr", "rust")
 
 
@@ -56,8 +56,8 @@ def config(tmp_path, joined, plain):
 
 
 class Scene:
-    """One run of an SDK: what it said, what came out of Braid, and what Pyroscope had: joined, plain (through
-    Braid without the join) and direct (without Braid)."""
+    """One run of an SDK: its output, Braid's output, and the data stored in Pyroscope: joined,
+    plain (through Braid without the join) and direct (without Braid)."""
 
     def __init__(self, sdk, folder):
         stand_ins = self.joined, self.plain, self.direct = [Pyroscope(programs.JFR_READER) for _ in range(3)]
@@ -82,7 +82,7 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory):
-    """scene(sdk): its run, which happens once."""
+    """scene(sdk) returns its run, which happens once."""
     @functools.cache
     def made(sdk):
         return Scene(sdk, tmp_path_factory.mktemp(sdk))
@@ -94,14 +94,14 @@ def read(path, signal):
 
 
 def make_known(address):
-    """A sample of a span that never comes: spans wait for samples of services that are known to be profiled, and
-    old SDKs may send their first samples after the spans."""
+    """Sends a sample of a span that never arrives. Spans wait for samples only of services known to
+    send profiles, and old SDKs may send their first samples after the spans."""
     kind, body = ingest.form(profile=ingest.make_pprof(labels={"span_id": "0d" * 8}, time_ns=time.time_ns()))
     assert ingest.http1(address, ingest.ingest_path("shop"), body, {"content-type": kind}).code == 200
 
 
 def send_spans(address, spans):
-    """For an SDK without a tracer: its spans, as any would have sent them."""
+    """Sends the spans of an SDK without a tracer."""
     request = otlp.trace_request(len(spans))
     for span, (trace, own, name) in zip(request.resource_spans[0].scope_spans[0].spans, spans):
         span.trace_id, span.span_id, span.name = bytes.fromhex(trace), bytes.fromhex(own), name
@@ -111,14 +111,15 @@ def send_spans(address, spans):
 
 
 def of_root(scene):
-    """The samples that are linked to the root span."""
+    """Returns the samples that are linked to the root span."""
     return [sample for sample in profile_view.samples(*scene.profiles)
             if sample["link"] and sample["link"][1] == scene.root[1]]
 
 
 @pytest.mark.parametrize("sdk", LINKED)
 def test_samples_are_joined(scene, sdk):
-    """All that name the root, by what Pyroscope has without Braid, and no others."""
+    """All samples that name the root are joined, by the data in Pyroscope without Braid, and no
+    others."""
     linked, named = collections.Counter(), collections.Counter()
     for sample in of_root(scene(sdk)):
         assert sample["attributes"]["span.name"] == (ROOT, "")
@@ -130,8 +131,8 @@ def test_samples_are_joined(scene, sdk):
 
 
 def figures_of(samples):
-    """(number, microseconds) of CPU time, else of wall time: each sample's periods, to the nearest and at least
-    one."""
+    """Returns (number, microseconds) of CPU time, else of wall time: each sample's periods,
+    rounded, at least one."""
     times = [sample for sample in samples if sample["type"][1] == "nanoseconds"]
     spent = [(sum(sample["values"]), sample["period"])
              for sample in [each for each in times if each["type"][0] == "cpu"] or times]
@@ -153,14 +154,14 @@ def check_figures(scene):
 
 
 @pytest.mark.parametrize("sdk", sorted(set(programs.SDKS) - set(LINKED)))
-def test_nothing_is_invented(scene, sdk):
-    """The SDK labels nothing, so nothing is joined."""
+def test_unlabelled_samples_are_not_joined(scene, sdk):
+    """The SDK does not label samples, so none is joined."""
     samples = profile_view.samples(*scene(sdk).profiles)
     assert samples and not any(sample["link"] for sample in samples)
 
 
 def without(added, stored):
-    """As if the join had not been there."""
+    """Returns the stored data without the join's additions."""
     kept = collections.Counter()
     for key, value in stored.items():
         labels = frozenset(pair for pair in key.labels if pair[0] not in added)
@@ -183,14 +184,14 @@ def test_round_trip(scene, sdk):
 
 @pytest.mark.parametrize("sdk", sorted(set(programs.SDKS) - {"java-otlp"}))
 def test_round_trip_joined(scene, sdk):
-    """Where a label names only the span, the join knows its trace too."""
+    """If a label names only the span, the join adds its trace."""
     joined = without(ADDED, scene(sdk).joined.stored())
     assert without_traces(joined) == without_traces(scene(sdk).direct.stored())
 
 
 @pytest.mark.parametrize("sdk", sorted(set(programs.SDKS) - {"java-otlp"}))
 def test_spans_at_pyroscope(scene, sdk):
-    """By the server's own code each span has behind Braid, stack by stack, what it has without it."""
+    """By the server's code each span has the same stacks behind Braid as without it."""
     made = scene(sdk)
     direct = pyroscope_reader.stacks(made.direct)
     assert (made.root[1] in {span for _, span in direct}) == (sdk in LINKED)
@@ -200,15 +201,15 @@ def test_spans_at_pyroscope(scene, sdk):
 
 
 def by_stack(rows):
-    """{(functions, the leaf first): sum}."""
+    """Returns {(functions, the leaf first): sum}."""
     found = collections.Counter()
     for frames, value in rows:
         found[frames] += value
     return found
 
 
-def test_otlp_is_pushed_on(scene):
-    """The agent's OTLP profiles. Pyroscope itself files them under other names when it takes OTLP."""
+def test_otlp_is_forwarded(scene):
+    """The agent's OTLP profiles. Pyroscope stores OTLP that it receives itself under other names."""
     samples = profile_view.samples(*scene("java-otlp").profiles)
     sent = by_stack((tuple(line[0] for frame in each["frames"] for line in frame["lines"]), sum(each["values"]))
                     for each in samples)
@@ -220,8 +221,7 @@ def test_otlp_is_pushed_on(scene):
 
 
 class Served:
-    """A Go program with the bridge and net/http/pprof: nothing is pushed, Braid comes and asks. joined: as of a
-    Scene."""
+    """A Go program with the bridge and net/http/pprof, scraped by Braid. joined: as in a Scene."""
 
     def __init__(self, folder):
         self.joined = Pyroscope()

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What holds for any bytes that are decoded, for the unit test and the fuzz target. The first byte
- * says which coding, the second how much may come out. What is decoded is within the limit, and
- * survives being encoded and decoded again; nothing is left behind. */
+/* Properties of decoding that hold for any input, shared by the unit test and the fuzz target.
+ * The first byte of the input selects the coding, the second the size limit of the output.
+ * Decoded data stays within the limit, and survives a round trip through encoder and decoder
+ * without a leak. */
 #pragma once
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replays the seeds in tests/corpus: every file of a folder goes through `fn`, so that what a fuzz
- * target once found is a unit test from then on. BR_TEST_CORPUS comes from the build. */
+/* Replays the seeds in tests/corpus: every file of a directory goes through `fn`. An input that
+ * a fuzz target once found is thus a unit test from then on. BR_TEST_CORPUS comes from the
+ * build. */
 #pragma once
 
 #include <dirent.h>

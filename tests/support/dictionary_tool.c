@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The dictionary from the outside: `dictionary_tool OUT MODE [N] FILE...` reads export requests,
- * one a file, and writes results as OUT/<file number>-<result number>.pb:
+ * A command that runs the dictionary on files: `dictionary_tool OUT MODE [N] FILE...` reads export
+ * requests, one per file, and writes results as OUT/<file number>-<result number>.pb:
  *
  *     roundtrip           each request merged alone
  *     merge               all requests merged into one
@@ -85,7 +85,7 @@ static void same_parts(const struct br_item *a, const struct br_item *b)
     }
 }
 
-/* Takes the item. */
+/* Takes ownership of the item. */
 static int write_item(struct br_item *item, void *arg)
 {
     struct tool *t = arg;
@@ -127,9 +127,10 @@ static struct br_item *take(struct tool *t)
     struct br_item *item = br_item_new(&t->host, BR_PROFILES);
     size_t size = br_merge_size(t->merge);
     uint32_t n = br_merge_records(t->merge);
-    if (!item || br_merge_take(t->merge, item) || item->n_records != n || item->size > size ||
-        br_merge_records(t->merge) || br_merge_size(t->merge))
+    if (!item || br_merge_take(t->merge, item) || item->n_records != n || item->size > size)
         die("failed", "br_merge_take");
+    if (br_merge_records(t->merge) || br_merge_size(t->merge))
+        die("not empty afterwards", "br_merge_take");
     return item;
 }
 
@@ -142,7 +143,7 @@ static void split(struct tool *t, const struct br_item *item)
         die(br_strerror(rc), "split");
 }
 
-/* True when all requests make one result. */
+/* Returns true if all requests together make one result. */
 static bool one_request(struct tool *t, const char *mode, struct br_item *item)
 {
     bool merge = !strncmp(mode, "merge", 5);

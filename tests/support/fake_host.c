@@ -15,7 +15,7 @@ struct fake_server {
     struct fake_host *host;
     struct br_handler *service;
     char name[160];
-    struct br_list requests; /* begun and not ended */
+    struct br_list requests; /* requests that have begun and not ended */
     bool stopping;
     void (*on_stopped)(void *arg);
     void *on_stopped_arg;
@@ -24,13 +24,13 @@ struct fake_server {
 
 struct fake_request {
     struct br_request request;
-    struct br_list link; /* server->requests */
+    struct br_list link; /* links of server->requests */
     struct fake_server *server;
     struct br_header headers[BR_REQUEST_HEADERS_MAX];
-    char method[16], path[65536]; /* the query, terminated, behind the path */
+    char method[16], path[65536]; /* the query string, terminated, stored after the path */
     struct fake_reply reply;
-    bool reads_not;      /* what it is sent */
-    struct br_buf *kept; /* the body that it does not read */
+    bool reads_not;      /* the response body */
+    struct br_buf *kept; /* the response body that the client has not read yet */
     bool begun, over;
 };
 
@@ -74,7 +74,9 @@ static void put_answer(struct br_exchange *x, const struct fake_answer *a, struc
 {
     x->error = a->error;
     (void)snprintf(x->error_text, sizeof x->error_text, "%s", a->error ? "scripted" : "");
-    x->http_status = a->http_status ? a->http_status : a->error ? 0 : 200;
+    x->http_status = a->http_status;
+    if (!a->http_status && !a->error)
+        x->http_status = 200;
     x->grpc_status = x->grpc ? a->grpc_status : -1;
     (void)snprintf(x->grpc_message, sizeof x->grpc_message, "%s",
                    a->grpc_message ? a->grpc_message : "");
@@ -265,7 +267,7 @@ struct br_handler *fake_host_service(struct fake_host *h, const char *name)
 
 /* --- Requests --------------------------------------------------------------------------------- */
 
-/* The request is over for its server: answered, or its client is gone. */
+/* The request has ended for its server: it was answered, or its client has disconnected. */
 static void leave(struct fake_request *r)
 {
     struct fake_server *s = r->server;
@@ -296,7 +298,9 @@ static void on_reply(struct br_request *request, const struct br_response *respo
     if (o->details_len)
         memcpy(o->details, response->grpc_details, o->details_len);
     const void *data = response->text;
-    size_t len = data ? response->text_len ? response->text_len : strlen(response->text) : 0;
+    size_t len = 0;
+    if (data)
+        len = response->text_len ? response->text_len : strlen(response->text);
     if (!data && response->body) {
         data = response->body->data;
         len = response->body->len;
@@ -490,7 +494,7 @@ static bool host_work(struct br_host *base, struct br_work *w)
     return true;
 }
 
-/* It has not begun, so it never does. */
+/* The work has not begun, so it is cancelled. */
 static void host_work_leave(struct br_host *base, struct br_work *w)
 {
     (void)base;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A host for tests: no sockets, and a clock that only the test moves. Its servers take requests
- * that the test makes, its clients answer as the test says. Its own bookkeeping is in the C
- * library's memory, so that tests which count or fail br_malloc see the code under test alone.
+ * A host for tests: no sockets, and a clock that only the test moves. The test creates the requests
+ * to its servers and sets the answers of its clients. The host's own memory comes from the C
+ * library. Tests that count or fail br_malloc therefore see only the code under test.
  */
 #pragma once
 
@@ -19,21 +19,22 @@
 
 struct fake_request;
 
-/* What a fake client says to an exchange. All zero is success: HTTP 200, or gRPC OK, no body. */
+/* The answer of a fake client to an exchange. All zero is success: HTTP 200, or gRPC OK, no
+ * body. */
 struct fake_answer {
-    bool never;           /* stays open until it is cancelled or the client is freed */
-    uint64_t delay_ms;    /* 0: at the end of the turn */
-    int error;            /* a code: there is no response */
-    unsigned http_status; /* 0: 200, or none with an error */
+    bool never;           /* the exchange stays open until it is cancelled or the client is freed */
+    uint64_t delay_ms;    /* delay of the answer; 0: at the end of the loop iteration */
+    int error;            /* a BR_ error code instead of a response */
+    unsigned http_status; /* HTTP status; 0: 200, or no response if there is an error */
     int grpc_status;
     const char *grpc_message;
-    const char *type;     /* of the body; NULL: application/x-protobuf */
-    const char *encoding; /* of the body, or of gRPC's message; NULL: none */
+    const char *type;     /* type of the body; NULL: application/x-protobuf */
+    const char *encoding; /* the body, or gRPC's message; NULL: none */
     const void *body;
     size_t len;
     const void *details; /* grpc-status-details-bin */
     size_t details_len;
-    const char *location; /* of a redirect that is not followed */
+    const char *location; /* target of a redirect that is not followed */
     bool has_retry_after;
     int64_t retry_after_s;
 };
@@ -41,45 +42,47 @@ struct fake_answer {
 typedef struct fake_answer fake_answer_fn(const struct br_exchange *x, void *arg);
 
 struct fake_host {
-    struct br_host host;     /* first */
-    struct br_memory memory; /* the host's budget: no limit at first */
+    struct br_host host;     /* must be the first member */
+    struct br_memory memory; /* the host's memory budget: unlimited by default */
     uint64_t now_ms;         /* starts at 1,000,000 */
     uint64_t unix_ns;        /* starts at 2026-01-01T00:00:00Z; moves with now_ms */
-    uint64_t cpu_ns;         /* that the process is said to have used */
+    uint64_t cpu_ns;         /* CPU time that the process reports */
     fake_answer_fn *answer;  /* NULL: success at once */
     void *answer_arg;
     bool refuse_serve, refuse_connect; /* the next serve or connect fails with BR_EIO */
     struct br_list servers, clients;
-    bool threads;             /* work waits for fake_host_work; otherwise it is done at once */
-    struct br_work *works[8]; /* that waits */
+    /* true: work is deferred until fake_host_work; otherwise it is done at once */
+    bool threads;
+    struct br_work *works[8]; /* deferred work */
     unsigned n_works;
-    unsigned n_waits;                /* times that somebody waited for one of them */
-    unsigned n_exchanges;            /* that clients were given */
-    unsigned n_wanted;               /* that were said to be sent again (br_client_want) */
-    void (*on_reachable)(void *arg); /* of the last client that was made */
+    unsigned n_waits;                /* times that a caller waited for deferred work */
+    unsigned n_exchanges;            /* exchanges that clients were given */
+    unsigned n_wanted;               /* exchanges announced as retries (br_client_want) */
+    void (*on_reachable)(void *arg); /* options of the last client that was made */
     void *on_reachable_arg;
-    struct br_rope last_body; /* of the last one, as slices */
+    struct br_rope last_body; /* body of the last exchange, as slices */
     char last_path[256];
 };
 
-/* A host whose random numbers are the same in every run. Aborts without memory. */
+/* Returns a host whose random numbers are the same in every run. Aborts without memory. */
 struct fake_host *fake_host_new(void);
 
-/* Fails the test when a buffer is still alive or a server or client was not freed. */
+/* Frees the host. Fails the test if a buffer is still allocated or a server or client was not
+ * freed. */
 void fake_host_free(struct fake_host *h);
 
-/* Runs what is due now, finished items and deferred work, until nothing is left; fails the test
- * when that does not end. */
+/* Runs everything that is due now: finished items and deferred work. Returns when nothing is
+ * left; fails the test if that never happens. */
 void fake_host_turn(struct fake_host *h);
 
-/* Asks a node to drain, and turns. */
+/* Starts draining a node, and runs the loop. */
 void fake_host_drain(struct fake_host *h, struct br_node *node);
 
-/* Ends all of a test: destroys the node, gives its state and the arena back, fails the test unless
- * the ledger closes, and frees the host. */
+/* Ends a test: destroys the node, releases its state and the arena, and frees the host. Fails
+ * the test unless the ledger balances. */
 void fake_host_end(struct fake_host *h, struct br_node *node, struct br_arena *arena);
 
-/* Does the work that waits, as a thread of the pool would. Returns how much there was. */
+/* Runs the deferred work, as a thread of the pool would. Returns the number of tasks run. */
 unsigned fake_host_work(struct fake_host *h);
 
 /* Moves the clock by `ms`, stopping at each timer on the way. */
@@ -87,53 +90,55 @@ void fake_host_advance(struct fake_host *h, uint64_t ms);
 
 /* --- The ledger ------------------------------------------------------------------------------- */
 
-/* Sum of dropped{reason}; `reason` NULL: of all. */
+/* Returns the sum of dropped{reason}; `reason` NULL: of all reasons. */
 double fake_host_dropped(struct fake_host *h, enum br_signal signal, const char *reason);
 
-/* received == sent + rejected + dropped + held, for both signals. */
+/* Returns whether received == sent + rejected + dropped + held, for both signals. */
 bool fake_host_ledger_closes(struct fake_host *h);
 
-/* Fails the test unless the ledger closes with nothing held. */
+/* Fails the test unless the ledger balances and holds nothing. */
 void fake_host_check_ledger(struct fake_host *h);
 
-/* The value of a metric as a scrape shows it; -1 when there is none. `labels` as br_metric takes
- * them. */
+/* Returns the value of a metric as a scrape shows it, or -1 if it does not exist. `labels` has the
+ * form that br_metric expects. */
 double fake_host_metric(struct fake_host *h, const char *name, const char *labels);
 
 /* --- Servers ---------------------------------------------------------------------------------- */
 
-/* The service behind a server, by a piece of its name ("grpc"); NULL when none listens. */
+/* Returns the service of the server whose name contains the text ("grpc"), or NULL if none
+ * listens. */
 struct br_handler *fake_host_service(struct fake_host *h, const char *name);
 
-/* A request for the server whose name contains `server`, or NULL when none listens; POST. What
- * follows a `?` in the path is its query. */
+/* Returns a POST request for the server whose name contains `server`, or NULL if none listens.
+ * The part of the path after a `?` is the query string. */
 struct fake_request *fake_request_new(struct fake_host *h, const char *server, const char *path);
 void fake_request_method(struct fake_request *r, const char *method);
 void fake_request_host(struct fake_request *r,
                        const char *host); /* borrowed; "localhost" unless set */
 void fake_request_header(struct fake_request *r, const char *name, const char *value);
 
-/* Plays it: begin and, unless it was answered there, body with a copy of the bytes. */
+/* Runs the request: begin and, unless it was answered there, body with a copy of the bytes. */
 void fake_request_send(struct fake_request *r, const void *body, size_t len);
 
-/* begin only; and then a body that ended in an error. */
+/* Runs begin only; the second function then reports that the body ended in an error. */
 void fake_request_begin(struct fake_request *r);
 void fake_request_fail(struct fake_request *r, enum br_body_error error);
 
-/* From now on the client reads nothing: what a stream sends waits, and the body of an answer is
- * held until the client has gone. */
+/* The client stops reading: data of a stream is queued, and the body of an answer is held until
+ * the client disconnects. */
 void fake_request_stop_reading(struct fake_request *r);
 
-/* So many bytes of the stream wait for it. */
+/* Returns the number of bytes of the stream that are queued for the client. */
 void fake_request_set_unread(struct fake_request *r, size_t bytes);
 
-/* It came on this connection, whose `wake` is set. */
+/* Sets the connection of the request, whose `wake` is set. */
 void fake_request_on(struct fake_request *r, struct br_conn *conn);
 
-/* The client goes away. */
+/* Disconnects the client. */
 void fake_request_gone(struct fake_request *r);
 
-/* What was answered. Answers after the client went, and second answers, fail the test. */
+/* The answer of the server. A second answer, or one after the client has disconnected, fails the
+ * test. */
 struct fake_reply {
     bool came, grpc;
     unsigned status;
@@ -144,13 +149,13 @@ struct fake_reply {
     size_t details_len;
     char *body; /* terminated */
     size_t body_len;
-    char headers[1024]; /* "name: value\n" each */
-    bool streaming;     /* the body is not at its end */
-    bool broken;        /* it ended before it was whole */
-    size_t unread;      /* bytes that wait for a client that does not read */
+    char headers[1024]; /* a "name: value\n" for each */
+    bool streaming;     /* the end of the body has not been sent */
+    bool broken;        /* the body ended before it was complete */
+    size_t unread;      /* bytes queued for a client that does not read */
 };
 
 const struct fake_reply *fake_request_reply(const struct fake_request *r);
 
-/* Goes away if it was not answered, and frees. Accepts NULL. */
+/* Disconnects the client if the request was not answered, and frees the request. Accepts NULL. */
 void fake_request_free(struct fake_request *r);

@@ -32,8 +32,8 @@ struct fake_receiver_config {
     struct fake_protocols protocols;
 };
 
-/* Processor "shape": both signals. Processor "sampler": traces only. Processor "pair": one for both
- * signals. */
+/* Processor "shape": both signals. Processor "sampler": traces only. Processor "pair": one
+ * instance for both signals. */
 struct fake_processor_config {
     uint64_t timeout;
     int64_t size;
@@ -48,7 +48,7 @@ struct fake_processor_config {
 
 /* Exporter "sink", alias "fake_sink": both signals. Exporter "flames": profiles only. */
 struct fake_exporter_config {
-    const char *endpoint; /* required; the check wants host:port */
+    const char *endpoint; /* required; must be host:port */
     struct br_secret token;
     struct br_headers headers;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A folder that stands for /, for what reads the files of proc(5) and cgroups(7). Everything
- * asserts.
+ * A directory that replaces / for code that reads the files of proc(5) and cgroups(7). Any failure
+ * fails the test.
  */
 #pragma once
 
@@ -11,8 +11,8 @@ struct fake_root {
 
 struct fake_root fake_root_new(void);
 
-/* Writes a file at an absolute path below the root, and the folders on the way. */
+/* Writes a file at an absolute path below the root, and creates its parent directories. */
 void fake_root_put(const struct fake_root *root, const char *path, const char *text);
 
-/* Removes it and all that is in it. */
+/* Removes the directory and its content. */
 void fake_root_free(struct fake_root *root);

@@ -53,7 +53,7 @@ struct br_item *fake_tally_item(struct fake_tally *t, struct br_host *h, enum br
     return item;
 }
 
-/* The bytes of an item, in the C library's memory. */
+/* Returns the bytes of an item, in the C library's memory. */
 static uint8_t *flatten(const struct br_item *item, size_t *ret_len)
 {
     struct wire w = {0};
@@ -64,14 +64,14 @@ static uint8_t *flatten(const struct br_item *item, size_t *ret_len)
     if (edited && br_item_write(item, &rope) == 0)
         for (uint32_t i = 0; i < rope.count; i++)
             wire_raw(&w, rope.slices[i].data, rope.slices[i].len);
-    for (uint32_t i = 0; !edited && i < item->n_parts; i++) /* allocates nothing of br_malloc's */
+    for (uint32_t i = 0; !edited && i < item->n_parts; i++) /* makes no allocation with br_malloc */
         wire_raw(&w, item->parts[i].raw, item->parts[i].raw_len);
     br_rope_release(&rope);
     *ret_len = w.len;
     return w.data;
 }
 
-/* The numbers of an item, until the next call. */
+/* Returns the record numbers of an item, valid until the next call. */
 static const uint64_t *numbers_of(const struct br_item *item, size_t *ret_n)
 {
     static uint64_t numbers[FAKE_SINK_NUMBERS];

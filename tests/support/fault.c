@@ -6,7 +6,7 @@
 
 static struct {
     bool counting, failed, from_there_on;
-    unsigned long n, at; /* allocations counted; the one that fails, 0: none */
+    unsigned long n, at; /* allocations counted, and the number of the one that fails (0: none) */
     size_t alive;
 } fault;
 
@@ -91,7 +91,7 @@ bool fault_nth_stop(void)
     return fault.failed;
 }
 
-/* One run; the number of allocations it made. */
+/* Runs the scenario once. Returns the number of allocations made. */
 static unsigned long run(const char *what, void (*scenario)(void *arg), void *arg, unsigned long at,
                          bool from_there_on)
 {

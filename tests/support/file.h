@@ -5,8 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What is in the file, and a NUL behind it; the caller frees it. NULL when it cannot be opened.
- * `ret_len` (may be NULL) is its length. Out of memory, and a file that cannot be read, abort. */
+/* Returns the content of the file with a NUL behind it; the caller frees it. Returns NULL if the
+ * file cannot be opened. `ret_len` (may be NULL) receives its length. Aborts without memory and
+ * on read errors. */
 static inline char *file_read(const char *path, size_t *ret_len)
 {
     FILE *f = fopen(path, "rb");
@@ -25,7 +26,7 @@ static inline char *file_read(const char *path, size_t *ret_len)
     return data;
 }
 
-/* The same of a file that has to be there: aborts when it is not. */
+/* As above for a required file: aborts if it cannot be opened. */
 static inline char *file_text(const char *path)
 {
     char *text = file_read(path, NULL);

@@ -9,7 +9,7 @@ unsigned gen_below(struct gen *g, unsigned n)
     return (unsigned)(fake_random(&g->random) % n);
 }
 
-/* Ends a message, now and then with a length of five bytes, as async-profiler writes it. */
+/* Ends a message, sometimes with a length of five bytes, as async-profiler writes it. */
 static void close_message(struct gen *g, size_t start)
 {
     if (gen_below(g, 3)) {
@@ -23,7 +23,7 @@ static void close_message(struct gen *g, size_t start)
         g->w->data[start + i] = (uint8_t)((len >> (7 * i) & 0x7f) | (i < 4 ? 0x80 : 0));
 }
 
-/* A field that no schema knows, of a random wire type. */
+/* Writes a field that is not in any schema, of a random wire type. */
 static void unknown(struct gen *g)
 {
     uint32_t field = 500 + gen_below(g, 3);
@@ -130,7 +130,8 @@ static void resource(struct gen *g)
 static void resources(struct gen *g)
 {
     size_t at = wire_open(g->w, 1);
-    unsigned where = gen_below(g, 4); /* first, last, in the middle, nowhere */
+    /* positions of the field: first, last, in the middle, absent */
+    unsigned where = gen_below(g, 4);
     unknown(g);
     if (where == 0)
         resource(g);
@@ -175,7 +176,7 @@ struct wire gen_written(struct br_item *item)
     struct br_rope rope = {0};
     struct wire w = {0};
     assert_int_equal(br_item_write(item, &rope), 0);
-    size_t heads = 0; /* of additions, which are written as a part of another dictionary */
+    size_t heads = 0; /* size of additions, which are written as a part of another dictionary */
     for (uint32_t i = 0; i < item->n_parts; i++)
         heads += item->parts[i].additions ? item->parts[i].body_at : 0;
     assert_in_range(rope.len, item->size - heads, item->size);

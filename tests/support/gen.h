@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random requests of either signal for tests of what is rewritten: fields in odd orders and
- * numbers, unknown ones, lengths of five bytes; and protobuf-c, which reads what came of them.
+ * Random requests of either signal for tests of rewriting code: unusual field orders and numbers,
+ * unknown fields, lengths of five bytes. protobuf-c reads the results.
  */
 #pragma once
 
@@ -16,16 +16,17 @@ struct gen {
     enum br_signal signal;
 };
 
-/* A random number below `n`. */
+/* Returns a random number below `n`. */
 unsigned gen_below(struct gen *g, unsigned n);
 
-/* Makes `w` a valid request; all indices in samples are 0. */
+/* Fills `w` with a valid request; all indices in samples are 0. */
 void gen_request(struct gen *g);
 
-/* What protobuf-c unpacks, to be freed by protobuf_c_message_free_unpacked; and packs. The test
- * fails where it does not. */
+/* Unpacks with protobuf-c, to be freed by protobuf_c_message_free_unpacked; and packs. Either
+ * fails the test on an error. */
 void *gen_decode(const ProtobufCMessageDescriptor *d, const void *data, size_t len);
 struct wire gen_encode(const void *message);
 
-/* The item's bytes. The test fails unless they are as many as the item says (additions apart). */
+/* Returns the item's bytes. Fails the test unless their number is the item's size (additions
+ * excepted). */
 struct wire gen_written(struct br_item *item);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A service on an HTTP/2 server that writes down what it is told, and checks that it is told by the
- * rules of wire/request.h. By the path: /grpc asks for one gRPC message; /now is answered in begin,
- * /later by h2_check_answer, /never not at all, all others when the body is there.
+ * A service on an HTTP/2 server that records its callbacks, and checks their order against
+ * wire/request.h. The path selects the behaviour: /grpc expects one gRPC message; /now is answered
+ * in begin, /later by h2_check_answer, /never not at all, all others after the body.
  */
 #pragma once
 
@@ -18,15 +18,15 @@
 #define H2_CHECK_MAX 4096 /* requests on one connection */
 
 struct h2_check {
-    struct br_handler service; /* first */
+    struct br_handler service; /* must be the first member */
     struct br_pool *pool;
     struct br_conn *conn;
-    struct br_rope out; /* what the server sent */
+    struct br_rope out; /* bytes sent by the server */
     struct br_str log;  /* "begin /path; body 5 abcde; gone; " */
     size_t max_body;    /* 0: 4,096 */
-    size_t reply_bytes; /* of a body; 0: "done" */
+    size_t reply_bytes; /* length of a response body; 0: "done" */
     unsigned n_begun, n_bodies, n_gone, n_replied;
-    struct br_request *waiting[H2_CHECK_MAX]; /* for h2_check_answer */
+    struct br_request *waiting[H2_CHECK_MAX]; /* requests for h2_check_answer */
     unsigned n_waiting;
     uint64_t now_ms;
 };
@@ -47,7 +47,9 @@ static inline void h2_check_reply(struct h2_check *c, struct br_request *r)
     static const struct br_header more = {"x-more", "1"};
     static const char body[65536];
     bool fail = h2_check_is(r, "/grpc/fail");
-    const char *text = c->reply_bytes ? body : h2_check_is(r, "/empty") ? NULL : "done";
+    const char *text = h2_check_is(r, "/empty") ? NULL : "done";
+    if (c->reply_bytes)
+        text = body;
     r->user = NULL;
     c->n_replied++;
     br_request_reply(r, &(struct br_response){.status = 200,
@@ -63,12 +65,13 @@ static inline void h2_check_reply(struct h2_check *c, struct br_request *r)
 static inline void h2_check_begin(struct br_handler *self, struct br_request *r)
 {
     struct h2_check *c = (struct h2_check *)(void *)self;
-    h2_check_require(r->method && r->path && r->query && r->peer[0] && !r->replied && !r->body);
+    h2_check_require(r->method && r->path && r->query && r->peer[0]);
+    h2_check_require(!r->replied && !r->body);
     br_str_printf(&c->log, "begin %.64s; ", r->path);
     c->n_begun++;
     r->max_body = c->max_body ? c->max_body : 4096;
     r->grpc = h2_check_is(r, "/grpc");
-    r->user = c; /* somebody waits */
+    r->user = c; /* a request is waiting */
     if (h2_check_is(r, "/now"))
         h2_check_reply(c, r);
 }
@@ -118,7 +121,7 @@ static inline void h2_check_wake(struct br_conn *conn, void *owner)
     (void)owner;
 }
 
-/* False without memory. */
+/* Returns false without memory. */
 static inline bool h2_check_init_with(struct h2_check *c, const struct br_conn_limits *limits)
 {
     *c = (struct h2_check){
@@ -137,7 +140,7 @@ static inline bool h2_check_init(struct h2_check *c)
     return h2_check_init_with(c, &(struct br_conn_limits){0});
 }
 
-/* Takes what the server has to send. Returns 0 or what output said. */
+/* Reads the server's output. Returns 0 or the result of output. */
 static inline int h2_check_pull(struct h2_check *c)
 {
     size_t before;
@@ -150,8 +153,8 @@ static inline int h2_check_pull(struct h2_check *c)
     return 0;
 }
 
-/* Feeds bytes as they would come from a socket: in pieces of at most `piece` (0: at once), output
- * taken after each. Returns 0, or the code that ended the connection. */
+/* Feeds bytes as a socket would: in pieces of at most `piece` bytes (0: all at once), with the
+ * output read after each. Returns 0, or the code that ended the connection. */
 static inline int h2_check_feed(struct h2_check *c, const uint8_t *data, size_t len, size_t piece)
 {
     while (len > 0) {
@@ -168,7 +171,7 @@ static inline int h2_check_feed(struct h2_check *c, const uint8_t *data, size_t 
     return 0;
 }
 
-/* Frees; every request was answered or is gone. */
+/* Frees the connection; every request must have been answered or closed. */
 static inline void h2_check_release(struct h2_check *c)
 {
     if (c->conn)
@@ -182,8 +185,8 @@ static inline void h2_check_release(struct h2_check *c)
     br_pool_free(c->pool);
 }
 
-/* Any frames after the preface: the first byte says how they are cut. What the service hears does
- * not depend on it, as long as the connection lives. */
+/* Feeds arbitrary frames after the preface; the first byte selects their division into reads.
+ * The service's callbacks do not depend on the division, as long as the connection is open. */
 static inline void h2_fuzz(const uint8_t *data, size_t len)
 {
     static const uint8_t preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";

@@ -46,7 +46,7 @@ static inline void h2_preface(struct wire *w)
     h2_frame(w, H2_SETTINGS, 0, 0, NULL, 0);
 }
 
-/* One literal header field; lengths below 127. */
+/* Appends one literal header field; lengths below 127. */
 static inline void h2_field(struct wire *w, const char *name, const char *value)
 {
     wire_byte(w, 0);
@@ -56,7 +56,7 @@ static inline void h2_field(struct wire *w, const char *name, const char *value)
     wire_raw(w, value, strlen(value));
 }
 
-/* A field whose value is `len` bytes (128 to 16,510) of 'a'. */
+/* Appends a field whose value is `len` bytes (128 to 16,510) of 'a'. */
 static inline void h2_long_field(struct wire *w, const char *name, size_t len)
 {
     wire_byte(w, 0);
@@ -68,7 +68,7 @@ static inline void h2_long_field(struct wire *w, const char *name, size_t len)
         wire_byte(w, 'a');
 }
 
-/* The fields of a POST. */
+/* Appends the fields of a POST. */
 static inline void h2_request(struct wire *fields, const char *path, const char *type)
 {
     h2_field(fields, ":method", "POST");
@@ -78,7 +78,7 @@ static inline void h2_request(struct wire *fields, const char *path, const char 
     h2_field(fields, "content-type", type);
 }
 
-/* HEADERS of a POST to `path`, complete. */
+/* Appends a complete HEADERS frame of a POST to `path`. */
 static inline void h2_headers(struct wire *w, uint32_t stream, const char *path, unsigned flags)
 {
     struct wire fields = {0};
@@ -87,7 +87,7 @@ static inline void h2_headers(struct wire *w, uint32_t stream, const char *path,
     wire_free(&fields);
 }
 
-/* A gRPC message with its prefix. */
+/* Appends a gRPC message with its prefix. */
 static inline void h2_message(struct wire *w, unsigned compressed, const void *data, size_t len)
 {
     wire_byte(w, compressed);

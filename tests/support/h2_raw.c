@@ -214,7 +214,7 @@ bool h2_server_turn(struct h2_server *s)
     const uint8_t *data;
     ssize_t n;
     while (!eof && (n = nghttp2_session_mem_send(s->session, &data)) > 0)
-        (void)net_try(s->peer, data, (size_t)n); /* small: the socket takes it whole */
+        (void)net_try(s->peer, data, (size_t)n); /* small: fits into the socket's buffer */
     return !eof;
 }
 

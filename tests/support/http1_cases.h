@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages that must be refused: what requests and responses are smuggled with, and what is simply
- * wrong. `section` is where RFC 9112 or RFC 9110 says so, `status` what a server answers. The unit
- * test holds our parser to them, and tests/conformance/http_parser_compare.c another one. */
+/* Messages that must be rejected: those used for smuggling, and malformed ones. `section` is the
+ * section of RFC 9112 or RFC 9110, `status` the server's answer. The unit test runs them through
+ * Braid's parser, tests/conformance/http_parser_compare.c through another one. */
 #pragma once
 
 #include <stddef.h>
@@ -29,7 +29,7 @@ struct http1_case {
 #define OK_CHUNKED "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 static const struct http1_case http1_invalid[] = {
-    /* Two lengths, or none that is sure. */
+    /* Two lengths, or an ambiguous one. */
     Q(400, "9112 6.1", "Content-Length, then chunked",
       POST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
     Q(400, "9112 6.1", "chunked, then Content-Length",
@@ -101,7 +101,7 @@ static const struct http1_case http1_invalid[] = {
     Q(400, "9110 5.5", "NUL behind a length", POST "Content-Length: 3\0\r\n\r\nabc"),
     Q(400, "9110 5.5", "BEL in a value", GET "X: a\ab\r\n\r\n"),
     Q(400, "9110 5.5", "DEL in a value", GET "X: a\177b\r\n\r\n"),
-    /* Whose request it is. */
+    /* The authority of a request. */
     Q(400, "9112 3.2", "no Host", "GET / HTTP/1.1\r\nX: a\r\n\r\n"),
     Q(400, "9112 3.2", "two Hosts", GET "Host: b\r\n\r\n"),
     Q(400, "9112 3.2", "two equal Hosts", GET "Host: a\r\n\r\n"),
@@ -172,7 +172,7 @@ static const struct http1_case http1_invalid[] = {
     Q(400, "9112 7.1.2", "folded trailer", CHUNKED "0\r\nX: a\r\n b\r\n\r\n"),
     Q(400, "9112 7.1.2", "NUL in a trailer", CHUNKED "0\r\nX: a\0\r\n\r\n"),
     Q(400, "9112 7.1.2", "trailer without a colon", CHUNKED "0\r\nGET / HTTP/1.1\r\n\r\n"),
-    /* What follows a message. */
+    /* Bytes after a message. */
     Q(400, "9112 3", "garbage behind a request", GET "\r\n\0\0\0\0"),
     Q(400, "9112 2.2", "a body without a length, two empty lines", POST "\r\n\r\n\r\nabc"),
     /* Responses. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs bytes through the HTTP/1.1 parser and writes down what it says, for the unit test and the
- * fuzz target: the same bytes must give the same text however they are cut. */
+/* Runs bytes through the HTTP/1.1 parser and records its events as text, for the unit test and
+ * the fuzz target. The text must not depend on how the bytes are divided. */
 #pragma once
 
 #include <stdbool.h>
@@ -45,7 +45,7 @@ static inline bool http1_write_event(const struct br_http1 *p, enum br_http1_eve
     return event != BR_HTTP1_ERROR && event != BR_HTTP1_MORE;
 }
 
-/* Feeds one piece, in a block of exactly its size. False once the parser has failed. */
+/* Feeds one piece, in a block of exactly its size. Returns false once the parser has failed. */
 static inline bool http1_feed(struct br_http1 *p, const uint8_t *piece, size_t len,
                               struct br_str *out)
 {
@@ -61,18 +61,19 @@ static inline bool http1_feed(struct br_http1 *p, const uint8_t *piece, size_t l
         event = br_http1_next(p, &data, &left, &body, &body_len);
         if (event == BR_HTTP1_BODY) {
             if (body_len == 0 || body < block || body + body_len != data)
-                abort(); /* a piece of the body is a part of the input, and what was just used */
+                /* a piece of the body lies in the input, at the end of the bytes just consumed */
+                abort();
             br_str_add(out, body, body_len);
         }
         if (data + left != block + len || (event == BR_HTTP1_MORE && left) || ++calls > len * 2 + 8)
-            abort(); /* MORE means that all was used; and it always gets on */
+            abort(); /* MORE means that all bytes were consumed; any other result makes progress */
     } while (http1_write_event(p, event, out));
     free(block);
     return event != BR_HTTP1_ERROR;
 }
 
-/* Feeds `first` bytes, then pieces of `step` (0: all the rest), then the end. The caller releases
- * `out`. */
+/* Feeds `first` bytes, then pieces of `step` bytes (0: the rest at once), then the end. The
+ * caller releases `out`. */
 static inline void http1_events(enum http1_kind kind, const uint8_t *data, size_t len, size_t first,
                                 size_t step, struct br_str *out)
 {
@@ -81,7 +82,9 @@ static inline void http1_events(enum http1_kind kind, const uint8_t *data, size_
         abort();
     bool good = true;
     for (size_t at = 0; good && at < len;) {
-        size_t want = at == 0 && first ? first : step ? step : len;
+        size_t want = step ? step : len;
+        if (at == 0 && first)
+            want = first;
         size_t n = want < len - at ? want : len - at;
         good = http1_feed(&p, data + at, n, out);
         at += n;

@@ -5,7 +5,7 @@
 #include "tests/support/test.h"
 #include "wire/protobuf.h"
 
-#define STRINGS 8 /* of each profiles request, without the empty one */
+#define STRINGS 8 /* counts of the entries of each profiles request, without the empty ones */
 
 static void big_endian(uint8_t out[8], uint64_t v)
 {
@@ -38,7 +38,7 @@ static void put_span(struct wire *w, uint64_t n)
     wire_close(w, at);
 }
 
-/* How many of `n` items resource `r` of `resources` gets. */
+/* Returns how many of `n` records resource `r` of `resources` gets. */
 static uint32_t share(uint32_t n, uint32_t r, uint32_t resources)
 {
     return n / resources + (r < n % resources);
@@ -71,9 +71,9 @@ static void put_sample(struct wire *w, uint64_t n)
     wire_close(w, at);
 }
 
-/* Mapping 0 and 1, locations 0 to 2, functions 0 to 2, links 0 to 2, attributes 0 and 1, stacks 0
- * to 2; string 3, a function's name, differs by `base`, so that requests have some entries in
- * common and others not. */
+/* Writes mappings 0 and 1, locations 0 to 2, functions 0 to 2, links 0 to 2, attributes 0 and 1,
+ * stacks 0 to 2. String 3, a function's name, depends on `base`: requests have only some entries
+ * in common. */
 static void put_dictionary(struct wire *w, uint64_t base)
 {
     size_t d = wire_open(w, 2);
@@ -250,7 +250,7 @@ static uint64_t sample_number(const uint8_t *p, const uint8_t *end)
     return v;
 }
 
-/* Messages in field 2 of messages in field 2 ... down to the items. */
+/* Nested messages, each in field 2 of its parent, down to the records. */
 static void descend(struct numbers *o, const uint8_t *p, const uint8_t *end, int levels)
 {
     struct br_field f;

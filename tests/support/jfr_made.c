@@ -76,14 +76,14 @@ static const struct {
     {MONITOR,
      "jdk.JavaMonitorEnter",
      {{"startTime", LONG, false, false},
-      {"flags", SHORT, false, true}, /* fields that nobody knows are gone over */
+      {"flags", SHORT, false, true}, /* readers skip unknown fields */
       {"share", DOUBLE, false, false},
       {"frame", FRAME, false, false},
       {"duration", LONG, false, false},
       {"eventThread", THREAD, true, false},
       {"stackTrace", TRACE, true, false}}},
     {OTHER, "jdk.CPULoad", {{"startTime", LONG, false, false}, {"user", FLOAT, false, false}}},
-    {CPU_TIME, /* the last one is not always there */
+    {CPU_TIME, /* the last field is optional */
      "jdk.CPUTimeSample",
      {{"startTime", LONG, false, false},
       {"stackTrace", TRACE, true, false},
@@ -110,7 +110,7 @@ void jfr_patch(struct wire *w, size_t at, unsigned n, uint64_t v)
         w->data[at + i] = (uint8_t)(v >> 8 * (n - 1 - i));
 }
 
-/* An integer of `n` bytes when it is not compressed. */
+/* Writes an integer, of `n` bytes if it is not compressed. */
 static void integer(const struct maker *m, unsigned n, uint64_t v)
 {
     if (!m->how->packed) {
@@ -132,7 +132,7 @@ static void longs(const struct maker *m, uint64_t v)
     integer(m, 8, v);
 }
 
-/* `s` is ASCII, or for UTF-16 text of the Latin-1 range in UTF-8. */
+/* `s` is ASCII; for UTF-16 it is UTF-8 text within the Latin-1 range. */
 static void string(const struct maker *m, const char *s)
 {
     size_t n = strlen(s), units = 0;
@@ -154,11 +154,11 @@ static void string(const struct maker *m, const char *s)
     }
 }
 
-/* Bytes that begin with their own length. */
+/* Writes bytes behind their length. */
 static void sized(const struct maker *m, const struct wire *body)
 {
     size_t at = m->w->len, size;
-    for (size = body->len + 1;; size++) { /* the length of the length is part of it */
+    for (size = body->len + 1;; size++) { /* the length includes its own size */
         m->w->len = at;
         ints(m, size);
         if (m->w->len - at + body->len == size)
@@ -272,7 +272,7 @@ static void first_pools(const struct maker *m)
     pool(m, THREAD, 1);
     longs(m, 1);
     string(m, "native");
-    wire_byte(m->w, 2); /* in the pool of strings */
+    wire_byte(m->w, 2); /* an index into the pool of strings */
     longs(m, 1);
     longs(m, 7);
     pool(m, STRING, 1);
@@ -322,7 +322,7 @@ static void later_pools(const struct maker *m)
     ints(m, 2);
     frame(m, 1, 12);
     frame(m, 2, 0);
-    longs(m, 0xffffffffffffff02); /* ids are any number */
+    longs(m, 0xffffffffffffff02); /* ids need not be consecutive */
     wire_byte(m->w, 1);
     ints(m, 1);
     frame(m, 2, 0);
@@ -330,7 +330,7 @@ static void later_pools(const struct maker *m)
 
 typedef void pools_fn(const struct maker *m);
 
-/* `back`: how far before this checkpoint the earlier one is; 0: there is none. */
+/* `back` is the distance in bytes to the earlier checkpoint; 0: this is the first. */
 static void checkpoint(const struct maker *m, uint64_t n_pools, pools_fn *first, pools_fn *later,
                        size_t back)
 {

@@ -98,7 +98,7 @@ struct wire *jfr_shape_open(struct jfr_shape *s, enum jfr_shape_type type)
     return &s->event;
 }
 
-/* What begins with its own length, which is part of it. */
+/* Writes content behind its length, which includes its own size. */
 static void put_sized(struct wire *w, const struct wire *body)
 {
     size_t size = body->len + 1;
@@ -122,7 +122,7 @@ static void put_pair(struct wire *w, struct wire *texts, unsigned *n_texts, unsi
     ++*n_texts;
 }
 
-/* Numbers of the texts that come first. */
+/* Ids of the predefined texts. */
 enum { ROOT, METADATA, CLASS, FIELD, ID, NAME, POOL, DIMENSION };
 
 static void put_field(struct wire *w, struct wire *texts, unsigned *n_texts, const struct field *f)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recordings of one chunk with any events and any constants, for what no machine writes: texts of a
- * megabyte, thousands of references to one. Integers are compressed. Memory is the C library's, as
- * wire.h's.
+ * Recordings of one chunk with arbitrary events and constants, for inputs that no JVM writes: texts
+ * of a megabyte, thousands of references to one. Integers are compressed. Memory is the C
+ * library's, as wire.h's.
  *
  * The fields of each type, in the order in which they are written:
  *
@@ -13,7 +13,7 @@
  *   State    name
  *   Trace    frames of: method, lineNumber
  *   Method   type, name
- *   Class    extra (bytes that nobody reads), name
+ *   Class    extra (bytes that readers skip), name
  *   Symbol   string
  */
 #pragma once
@@ -46,21 +46,21 @@ struct jfr_shape {
     struct wire whole;
 };
 
-/* A long text in Latin-1 of `len` bytes `c`. */
+/* Writes a text in Latin-1 of `len` bytes `c`. */
 void jfr_shape_latin1(struct wire *w, unsigned c, size_t len);
 
-/* A text in UTF-8, and one that stands in the pool of strings. */
+/* Write a text in UTF-8, and a reference to one in the pool of strings. */
 void jfr_shape_text(struct wire *w, const char *text);
 void jfr_shape_pooled(struct wire *w, uint64_t id);
 
-/* Begins a pool of `n` entries in s->pools; each is its id and its fields. */
+/* Begins a pool of `n` entries in s->pools; each consists of its id and its fields. */
 void jfr_shape_pool(struct jfr_shape *s, enum jfr_shape_type type, unsigned n);
 
-/* Begins an event: its fields go to the result until jfr_shape_close. */
+/* Begins an event: its fields are written to the result until jfr_shape_close. */
 struct wire *jfr_shape_open(struct jfr_shape *s, enum jfr_shape_type type);
 void jfr_shape_close(struct jfr_shape *s);
 
-/* Puts the chunk of what was gathered behind s->whole, and forgets it. */
+/* Appends the chunk made so far to s->whole, and starts a new one. */
 void jfr_shape_chunk(struct jfr_shape *s);
 
 void jfr_shape_free(struct jfr_shape *s);

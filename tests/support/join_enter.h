@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spans for the join's table, without a request that they came in. */
+/* Inserts spans into the join's table without a request that contains them. */
 #pragma once
 
 #include <assert.h>
@@ -19,8 +19,8 @@ static inline uint32_t enter_thread(uint8_t *p, uint32_t number)
     return (uint32_t)(br_put_varint(p + 1, number) - p);
 }
 
-/* Enters spans as they shall be found, but that the thread is a number, which is found as its hash
- * (join_table_hash_int); `where` of each, or NULL for none. */
+/* Inserts spans with their keys, except that the thread is a number: it is looked up by its hash
+ * (join_table_hash_int). `where` receives the position of each span, or may be NULL. */
 static inline void enter_spans(struct join_table *t, const struct join_span *spans, size_t n,
                                uint64_t service_hash, const struct join_identity *where,
                                uint64_t now, struct join_tally *tally)

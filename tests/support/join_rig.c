@@ -4,11 +4,11 @@
 #include <stdarg.h>
 
 #include "base/mem.h"
-#include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "otlp/walk/walk.h"
 #include "processors/join/join.h"
 #include "tests/support/otlp_text.h"
+#include "tests/support/profiles_pb.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -75,7 +75,8 @@ const char *join_rig_order(unsigned variant)
 
 const char *join_rig_order_falling(unsigned variant)
 {
-    return join_rig_order(variant == 0 ? REORDER_NOT : variant == 1 ? REORDER_FALLING : REORDERS);
+    static const enum reorder orders[] = {REORDER_NOT, REORDER_FALLING};
+    return join_rig_order(variant < BR_COUNT(orders) ? orders[variant] : REORDERS);
 }
 
 /* --- The node --------------------------------------------------------------------------------- */
@@ -106,8 +107,7 @@ const char *join_rig_error(const char *yaml)
     return text;
 }
 
-/* The kernel needs longer to clear a table of the default size than most tests need for the rest.
- */
+/* The kernel needs longer to clear a table of the default size than most tests need otherwise. */
 #define DEFAULT_TABLE (64 << 20)
 #define SMALL_TABLE (16 << 20)
 
@@ -277,7 +277,7 @@ double join_rig_count(struct join_rig *r, const char *name, const char *type)
     return v < 0 ? 0 : v;
 }
 
-/* How many samples left with the link of a span of trace 7. */
+/* Returns how many samples were exported with the link of a span of trace 7. */
 static unsigned count_linked(const struct join_rig *r, uint64_t id)
 {
     char link[80];
@@ -382,10 +382,12 @@ static void add_sample(struct text *t,
                        const Opentelemetry__Proto__Profiles__V1development__ProfilesDictionary *d,
                        const Opentelemetry__Proto__Profiles__V1development__Sample *s)
 {
-    add(t, "%llu ",
-        s->n_values                 ? (unsigned long long)s->values[0]
-        : s->n_timestamps_unix_nano ? (unsigned long long)s->timestamps_unix_nano[0]
-                                    : 0);
+    unsigned long long value = 0;
+    if (s->n_values)
+        value = (unsigned long long)s->values[0];
+    else if (s->n_timestamps_unix_nano)
+        value = (unsigned long long)s->timestamps_unix_nano[0];
+    add(t, "%llu ", value);
     if (s->link_index) {
         assert_true(d && (size_t)s->link_index < d->n_link_table);
         add_id(t, d->link_table[s->link_index]->trace_id);
@@ -410,12 +412,11 @@ static char *text_of_profiles(const void *data, size_t len)
 {
     struct text t = {0};
     Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest *m =
-        opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__unpack(
-            NULL, len, data);
+        PROFILES_REQUEST(unpack)(NULL, len, data);
     assert_non_null(m);
     add(&t, "%s", "");
     const Opentelemetry__Proto__Profiles__V1development__ProfilesDictionary *d = m->dictionary;
-    /* Entry 0 of a table that is there says nothing. */
+    /* Entry 0 of an existing table is empty. */
     if (d && d->n_string_table)
         assert_string_equal(d->string_table[0], "");
     if (d && d->n_link_table)
@@ -564,7 +565,7 @@ uint32_t dict_link(struct dict *d, const uint8_t *trace, const uint8_t *span)
     return d->n_links;
 }
 
-/* Each stack has two functions and two locations of its own. */
+/* Each stack has two functions and two locations that no other stack uses. */
 uint32_t dict_stack(struct dict *d, const char *leaf)
 {
     const char *const names[] = {leaf, "main"};

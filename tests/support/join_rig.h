@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The join between a test and a sink, on a fake host; requests made for it, and what comes out of
- * it as text, read by protobuf-c. What is the test's own is in the C library's memory.
+ * The join between a test and a sink, on a fake host; requests made for it; and its output as text,
+ * read by protobuf-c. The rig's own memory is the C library's.
  */
 #pragma once
 
@@ -19,9 +19,9 @@ enum join_rig_sink { RIG_DONE, RIG_RETRY, RIG_REJECT, RIG_KEEP };
 struct join_out {
     enum br_signal signal;
     struct wire bytes;
-    char *text;        /* join_text of them */
-    uint64_t at_ms;    /* when it came */
-    char metadata[64]; /* of the item: its first name and value, name=value */
+    char *text;        /* join_text of the item */
+    uint64_t at_ms;    /* time at which the item arrived */
+    char metadata[64]; /* the item's first metadata entry, name=value */
 };
 
 struct join_rig {
@@ -30,73 +30,77 @@ struct join_rig {
     struct br_node node;
     struct br_consumer sink;
     enum join_rig_sink verdict;
-    bool blind; /* the sink does not look at what comes: it needs memory for it */
-    struct join_out out[JOIN_RIG_OUT_MAX]; /* items that came to the sink, also those it refused */
+    bool blind; /* true: the sink does not read the items, which would need memory */
+    /* items received by the sink, including those it rejected */
+    struct join_out out[JOIN_RIG_OUT_MAX];
     unsigned n_out;
-    struct br_item *kept[JOIN_RIG_OUT_MAX]; /* RIG_KEEP: not finished */
+    struct br_item *kept[JOIN_RIG_OUT_MAX]; /* RIG_KEEP: items not finished */
     unsigned n_kept;
-    unsigned n_done, n_retry, n_reject; /* how items that were sent in ended */
-    enum reorder order; /* of the fields of what is sent; as the test wrote them by default */
-    uint64_t random;    /* that shuffles them */
+    unsigned n_done, n_retry, n_reject; /* results of the items sent in */
+    enum reorder order; /* field order of the requests sent; by default the test's */
+    uint64_t random;    /* state of the generator that shuffles them */
     bool drained;
 };
 
 /* Variants of a suite (RUN_VARIANTS): each value of enum reorder, as the order of new rigs. */
 const char *join_rig_order(unsigned variant);
 
-/* The same with REORDER_NOT and REORDER_FALLING alone, for suites that take long. */
+/* As above, with REORDER_NOT and REORDER_FALLING alone, for suites that take long. */
 const char *join_rig_order_falling(unsigned variant);
 
-/* A started join with the YAML as its config, on a host of its own. `shared` (may be NULL) is what
- * it shares with others. */
+/* Returns a started join with the YAML as its config, on a new host. `shared` (may be NULL) is
+ * the state that it shares with other joins. */
 struct join_rig *join_rig_new(const char *yaml, struct br_shared *shared, unsigned worker);
 
-/* As join_rig_new, without having created its node, and creates it: for tests that run out of
- * memory. What was not created must still be freed, with join_rig_destroy. */
+/* The two halves of join_rig_new, for tests that run out of memory: everything before the
+ * creation of the node, and the creation. The caller frees the rig with join_rig_destroy in any
+ * case. */
 struct join_rig *join_rig_prepare(const char *yaml, struct br_shared *shared, unsigned worker);
 bool join_rig_create(struct join_rig *r);
 
-/* Drains, destroys, and fails the test when something is left or the ledger does not close. */
+/* Drains and destroys the join. Fails the test if memory is leaked or the ledger does not
+ * balance. */
 void join_rig_free(struct join_rig *r);
 
-/* Starts to drain; destroys without having drained. */
+/* Start to drain; destroy without having drained. */
 void join_rig_drain(struct join_rig *r);
 void join_rig_destroy(struct join_rig *r);
 
-/* What the config is refused with; "" when it is not. Lives until the next call. */
+/* Returns the error of an invalid config; "" if it is valid. Lives until the next call. */
 const char *join_rig_error(const char *yaml);
 
-/* Sends a request through and turns. `spans`: with the list of spans that a receiver would make. */
+/* Sends a request through the join and runs the loop. `spans`: with the list of spans that a
+ * receiver would make. */
 void join_rig_send(struct join_rig *r, enum br_signal signal, const struct wire *w, bool spans);
 struct br_item *join_rig_item(struct join_rig *r, enum br_signal signal, const struct wire *w,
                               bool spans);
 void join_rig_consume(struct join_rig *r, struct br_item *item);
 
-/* As join_rig_send, of a request in OTLP/JSON (tests/support/otlp_text.h), which is a format of
- * printf. */
+/* As join_rig_send, for a request in OTLP/JSON (tests/support/otlp_text.h), which is a printf
+ * format. */
 void join_rig_send_text(struct join_rig *r, enum br_signal signal, bool spans, const char *format,
                         ...) __attribute__((format(printf, 4, 5)));
 
-/* Finishes what the sink keeps. */
+/* Finishes the items that the sink keeps. */
 void join_rig_release(struct join_rig *r, enum join_rig_sink verdict);
 
-/* The text of the last item that came out; "" when none did. */
+/* Returns the text of the last output item; "" without output. */
 const char *join_rig_last(const struct join_rig *r);
 
-/* A counter of the join; with `type`, of that profile type. 0 when there is none. */
+/* Returns a counter of the join; with `type`, for that profile type. 0 if it does not exist. */
 double join_rig_count(struct join_rig *r, const char *name, const char *type);
 
-/* What the last output says of a span's attribute; -1: it does not. */
+/* Returns the value of a span's attribute in the last output; -1: absent. */
 long long join_rig_span_int(const struct join_rig *r, const char *span, const char *key);
 
-/* What one of the outputs says of it; -1: none does. */
+/* Returns its value in any of the outputs; -1: absent from all. */
 long long join_rig_said(struct join_rig *r, const char *span, const char *key);
 
-/* What a request says, a line an item:
+/* Returns a request as text, one line per record:
  *   NAME SPAN_ID: key=value ...
  *   VALUE TRACE_ID/SPAN_ID: key=value ...
- * A sample's value is its first one, or its first timestamp; without a link it has "-". The caller
- * frees the text. */
+ * A sample's value is its first one, or its first timestamp; without a link it has "-". The
+ * caller frees the text. */
 char *join_text(enum br_signal signal, const void *data, size_t len);
 
 /* --- Requests --------------------------------------------------------------------------------- */
@@ -105,11 +109,11 @@ struct ids {
     uint8_t trace[16], span[8];
 };
 
-/* Ids out of numbers: the trace id ends in `trace`, big-endian, the span id is `span`. */
+/* Make ids from numbers: the trace id ends in `trace`, big-endian, the span id is `span`. */
 struct ids join_ids(uint64_t trace, uint64_t span);
 
-/* Opens a ResourceSpans or ResourceProfiles of that service (NULL: without) and a scope in it;
- * `key` and `value` are a further attribute of the resource, unless NULL. Then spans or profiles
+/* Open a ResourceSpans or ResourceProfiles of that service (NULL: without) and a scope in it.
+ * `key` and `value` are another attribute of the resource, unless NULL. Spans or profiles
  * follow. */
 struct open {
     size_t resource, scope;
@@ -118,8 +122,8 @@ struct open open_resource(struct wire *w, const char *service, const char *insta
                           const char *key, const char *value);
 void close_resource(struct wire *w, struct open o);
 
-/* As open_resource, of a resource with these attributes: `n` times key and value, a value NULL:
- * without that attribute. */
+/* As open_resource, for a resource with `n` attributes: pairs of key and value; an attribute
+ * whose value is NULL is left out. */
 struct open open_resource_of(struct wire *w, const char *const (*attributes)[2], size_t n);
 
 struct span_in {
@@ -133,7 +137,7 @@ struct span_in {
 };
 void put_span(struct wire *w, const struct span_in *s);
 
-/* A request with one resource of `service` and one span without attributes. */
+/* Writes a request with one resource of `service` and one span without attributes. */
 void put_one_span(struct wire *w, const char *service, uint64_t trace, uint64_t span,
                   const char *name);
 
@@ -147,10 +151,10 @@ uint32_t dict_attribute(struct dict *d, const char *key, const char *value);
 uint32_t dict_attribute_int(struct dict *d, const char *key, int64_t value);
 uint32_t dict_link(struct dict *d, const uint8_t *trace, const uint8_t *span);
 
-/* A stack of two frames: that function, called by `main`. */
+/* Adds a stack of two frames: that function, called by `main`. */
 uint32_t dict_stack(struct dict *d, const char *leaf);
 
-/* Appends it to the request, and frees it. */
+/* Appends the dictionary to the request, and frees it. */
 void dict_put(struct wire *w, struct dict *d);
 
 struct profile_in {
@@ -160,7 +164,7 @@ struct profile_in {
 };
 size_t open_profile(struct wire *w, struct dict *d, const struct profile_in *p);
 
-/* With timestamps and without `values`, values other than the first are 0. */
+/* A sample with timestamps and without `values` has only values of 0 after the first. */
 struct sample_in {
     uint32_t link;
     uint32_t stack;
@@ -173,17 +177,18 @@ struct sample_in {
 };
 void put_sample(struct wire *w, const struct sample_in *s);
 
-/* A request with one sample of samples:count of `service`, linked. */
+/* Writes a request with one sample of samples:count of `service`, linked. */
 void put_one_sample(struct wire *w, const char *service, uint64_t trace, uint64_t span,
                     uint64_t value);
 
-/* Spans with a mark, and those of them whose figures say that they are partial. */
+/* Counts of spans with pyroscope.profile.id, and of those among them whose figures are marked
+ * partial. */
 struct join_rig_marks {
     unsigned n, n_partial;
 };
 
-/* Fails the test if the span, number `id` of trace 7, left with the mark pyroscope.profile.id and
- * no sample left with its link, or not as many as it says, unless it says that it is partial. Each
- * sample has one timestamp. Counts the mark. */
+/* Checks the span with number `id` of trace 7. If it has the attribute pyroscope.profile.id, the
+ * number of samples with its link must be at least 1 and match its figures, unless it is marked
+ * partial. Each sample has one timestamp. Counts the attribute. */
 void join_rig_check_mark(struct join_rig *r, const char *span, uint64_t id,
                          struct join_rig_marks *marks);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps that tests of the join are made of: one span or one sample sent, and counters read. */
+/* Steps for tests of the join: send one span or one sample, and read counters. */
 #pragma once
 
 #include "tests/support/join_rig.h"
@@ -9,12 +9,14 @@
 #define S42 "000000000000002a"
 #define CPU "samples:count"
 
-/* A request with one span, or one sample of samples:count, as put_one_span and put_one_sample. */
+/* Send a request with one span, or one sample of samples:count, as put_one_span and
+ * put_one_sample. */
 void join_steps_send_span(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
                           const char *name);
 void join_steps_send_sample(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
                             uint64_t value);
 
-/* The counters of samples of a type, in the order joined, late, unknown, too late, unlinked. */
+/* Checks the counters of samples of a type, in the order joined, late, unknown, too late,
+ * unlinked. */
 void join_steps_check_counts(struct join_rig *r, const char *type, int joined, int late,
                              int unknown, int too_late, int unlinked);

@@ -9,8 +9,8 @@ static void put64(uint8_t *out, uint64_t v)
     memcpy(out, &v, 8);
 }
 
-/* As SDKs make them: numbers one after the other would be spread less evenly. Different for
- * different numbers, and 0 for 0. */
+/* Ids are scattered as SDKs make them: consecutive numbers would be distributed less evenly.
+ * Different numbers give different ids, and 0 gives 0. */
 static uint64_t look_random(uint64_t n)
 {
     n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9u;

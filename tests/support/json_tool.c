@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OTLP/JSON from the outside: `json_tool decode|encode traces|profiles|status`. Reads frames from
- * stdin (a length of four bytes, little endian, and that many bytes) and answers each with one: a
- * byte, 0 for success and 1 for failure, then the result or the sentence of the error.
+ * A command that converts OTLP/JSON: `json_tool decode|encode traces|profiles|status`. It reads
+ * frames from stdin (a length of four bytes, little endian, and that many bytes) and answers each
+ * with one: a byte, 0 for success and 1 for failure, then the result or the error message.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +68,8 @@ int main(int argc, char **argv)
     const ProtobufCMessageDescriptor *desc = descriptor(argv[2]);
     int rc = 0;
     while (rc == 0 && fread(&len, sizeof len, 1, stdin) == 1) {
-        char *frame = len <= FRAME_MAX ? malloc(len ? len : 1) : NULL;
+        size_t size = len ? len : 1;
+        char *frame = size <= FRAME_MAX ? malloc(size) : NULL;
         if (!frame || fread(frame, 1, len, stdin) != len)
             rc = -1;
         else if (!strcmp(argv[1], "decode"))

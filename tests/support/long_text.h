@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A text that usual patterns take quadratic time over: minutes, which nobody would wait for. */
+/* A text for which common patterns take quadratic time, that is, minutes. */
 #pragma once
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LONG_TEXT_PATTERN "[a-z0-9.]+@[a-z.]+" /* one of them */
+#define LONG_TEXT_PATTERN "[a-z0-9.]+@[a-z.]+" /* one of these patterns */
 
-/* A megabyte of it, "abcdabcd...", between two texts; to be freed. Out of memory aborts. */
+/* Returns a megabyte of "abcdabcd..." between two texts, to be freed. Aborts without memory. */
 static inline char *long_text_in(const char *head, const char *tail)
 {
     enum { N = 1 << 20 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the seeds of tests/corpus/{traces,profiles,grpc,jfr}: make_seeds <folder of the corpora>.
- * They are in the repository; this says how they came about. */
+/* Writes the seeds of tests/corpus/{traces,profiles,grpc,jfr}: make_seeds <directory of the
+ * corpora>. The results are in the repository; this program documents how they were made. */
 #include <stdio.h>
 
 #include "tests/support/h2_frames.h"
@@ -171,7 +171,7 @@ static void grpc(void)
     wire_free(&body);
 }
 
-/* In all the ways in which a chunk may be written, labels behind it; and two chunks. */
+/* Every encoding of a chunk, with labels behind it; and two chunks. */
 static void jfr(void)
 {
     static const struct {

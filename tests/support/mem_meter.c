@@ -26,7 +26,7 @@ static void release(void *p)
     free(block);
 }
 
-/* What is mapped on its own: the system moves it without a copy (mremap). */
+/* Large blocks are mapped separately: the system moves them without a copy (mremap). */
 static void *remap(void *p, size_t old, size_t size)
 {
     if (mem_meter.fail_at && --mem_meter.fail_at == 0)

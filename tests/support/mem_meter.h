@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much memory is taken, in bytes, by br_mem_set_hooks(&mem_meter_hooks) around the C library's
- * allocator. Whoever sets them clears the meter first. */
+/* Measures allocated memory, in bytes: br_mem_set_hooks(&mem_meter_hooks) wraps the C library's
+ * allocator. The caller clears the meter before setting the hooks. */
 #pragma once
 
 #include "base/mem.h"
 
 struct mem_meter {
-    size_t live, peak; /* now, and at the most */
-    long fail_at;      /* so many allocations on, one fails; 0: none does */
+    size_t live, peak; /* current and largest size */
+    long fail_at;      /* the allocation that fails, counted from now; 0: none */
 };
 
 extern struct mem_meter mem_meter;

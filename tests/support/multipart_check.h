@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What holds for any bytes that are read as a form, for the unit test and the fuzz target: up to
- * the first line end the content type, then the body. Every field lies inside the body, in order,
- * and none holds a delimiter; the same fields written anew are read as the same. */
+/* Properties of reading a form that hold for any bytes, shared by the unit test and the fuzz
+ * target. The input is the content type up to the first line end, then the body. Every field
+ * lies inside the body, in order, and does not contain a delimiter. Writing the fields again and
+ * reading the result gives the same fields. */
 #pragma once
 
 #include <stdlib.h>
@@ -29,7 +30,8 @@ static inline size_t multipart_puts(uint8_t *out, size_t at, const char *text)
     return multipart_put(out, at, text, strlen(text));
 }
 
-/* Quoted as RFC 7578 section 2 leaves it to RFC 2183: backslashes before quotes and backslashes. */
+/* Quoted by RFC 2183, to which RFC 7578 section 2 refers: backslashes before quotes and
+ * backslashes. */
 static inline size_t multipart_put_name(uint8_t *out, size_t at, const char *name)
 {
     for (; *name; name++) {

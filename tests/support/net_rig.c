@@ -204,7 +204,8 @@ struct net_peer *net_peer_of(int fd)
     struct net_peer *p = calloc(1, sizeof *p);
     assert_non_null(p);
     int one = 1;
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* a unix socket has none */
+    /* a unix socket does not have a port */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     p->fd = fd;
     assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
     return p;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pprofs written by hand, after profile.proto, and what they are read as, which has to pass the
- * walk: for unit tests of the pprof reader, each of which includes this once, as it does
- * profiles_request.h. What a test makes is freed with done().
+ * pprofs written by hand from profile.proto, and the results of reading them, which must pass the
+ * walk: for unit tests of the pprof reader, each of which includes this file once, as it does
+ * profiles_request.h. A test frees its data with done().
  */
 #pragma once
 
-#include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "profile/profile.h"
+#include "tests/support/profiles_pb.h"
 #include "tests/support/profiles_request.h"
 #include "tests/support/test.h"
 
@@ -18,10 +18,8 @@ typedef Opentelemetry__Proto__Profiles__V1development__Sample Sample;
 typedef Opentelemetry__Proto__Common__V1__KeyValue KeyValue;
 typedef Opentelemetry__Proto__Common__V1__AnyValue AnyValue;
 
-#define unpack                                                                                     \
-    opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__unpack
-#define free_unpacked                                                                              \
-    opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__free_unpacked
+#define unpack PROFILES_REQUEST(unpack)
+#define free_unpacked PROFILES_REQUEST(free_unpacked)
 
 /* Fields of pprof's Profile. */
 enum {
@@ -46,7 +44,7 @@ struct read {
     struct br_err err;
     struct br_profile_source source;
     size_t arena_max, build_max;
-    Request *request; /* NULL: nothing came of it */
+    Request *request; /* NULL: reading failed */
 };
 
 static inline int run(struct read *r, const uint8_t *data, size_t len)
@@ -93,7 +91,7 @@ static inline int run(struct read *r, const uint8_t *data, size_t len)
     return rc;
 }
 
-/* The bytes at the end of memory of their own, so that a sanitizer sees what reads past them. */
+/* The bytes lie at the end of a separate block, so that a sanitizer detects reads past them. */
 static inline int read_message(struct read *r, const struct message *m)
 {
     uint8_t *exact = malloc(m->len ? m->len : 1);
@@ -125,7 +123,7 @@ static inline size_t n_profiles(const struct read *r)
     return r->request->resource_profiles[0]->scope_profiles[0]->n_profiles;
 }
 
-/* The value of a scope attribute, or NULL. */
+/* Returns the value of a scope attribute, or NULL. */
 static inline AnyValue *scope_value(const struct read *r, const char *key)
 {
     (void)profile_at(r, 0);
@@ -137,7 +135,7 @@ static inline AnyValue *scope_value(const struct read *r, const char *key)
     return NULL;
 }
 
-/* The value of an attribute among those with these indices, or NULL; and its unit. */
+/* Return the value of an attribute among those with these indices, or NULL; and its unit. */
 static inline AnyValue *value_of(const struct read *r, const int32_t *indices, size_t n,
                                  const char *key, const char **ret_unit)
 {
@@ -241,13 +239,13 @@ static inline struct message *label(uint64_t key, uint64_t str, uint64_t num, ui
     return nest(3, number(1, key), number(2, str), number(3, num), number(4, unit), END);
 }
 
-/* A sample of location 1 with two values and what is given. */
+/* Writes a sample of location 1 with two values and the given fields. */
 static inline struct message *sample(struct message *more)
 {
     return nest(SAMPLE, number(1, 1), bytes(2, "\1\2", 2), more ? more : new_message(0), END);
 }
 
-/* One function, mapping and location; strings; two types. */
+/* Writes one function, mapping and location; strings; two types. */
 static inline struct message *around(struct message *samples)
 {
     struct message *m = join(type(SAMPLES, COUNT), type(CPU, NANOSECONDS));

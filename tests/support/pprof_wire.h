@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Small pprofs written by hand (field numbers: google/pprof proto/profile.proto). The ids of
- * locations and functions, and the strings' places, are the test's to shuffle: they mean something
- * within one profile only.
+ * Small pprofs written by hand (field numbers: google/pprof proto/profile.proto). The test may
+ * shuffle the ids of locations and functions, and the indices of strings, which have a meaning only
+ * within one profile.
  */
 #pragma once
 
@@ -15,16 +15,16 @@
 struct pprof_wire_sample {
     const char *function; /* NULL: the end of the list */
     int64_t values[4];
-    int64_t bytes; /* a label, as Go's heap profiles have it; 0: none */
+    int64_t bytes; /* value of a numeric label, as in Go's heap profiles; 0: none */
 };
 
 struct pprof_wire {
     const char *types[4][2]; /* type and unit */
     size_t n_types;
     struct pprof_wire_sample samples[PPROF_WIRE_MAX];
-    uint64_t more_id; /* ids of locations and functions begin at this and 1 */
+    uint64_t more_id; /* first id of locations and functions */
     int64_t time_ns, duration_ns;
-    bool padded; /* a string more before all others */
+    bool padded; /* true: an additional string before all others */
 };
 
 static inline size_t pprof_wire_types(struct wire *w, const struct pprof_wire *p, size_t at)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Other formats as fuzzers have them: the first byte picks what goes with the bytes. What is
- * accepted must pass the walk as it is, with as many samples as were built.
+ * Fuzzes the readers of other profile formats: the first byte selects the options. An accepted
+ * profile must pass the walk, with as many samples as were built.
  */
 #pragma once
 
@@ -76,7 +76,7 @@ static inline void profile_fuzz(br_profile_read_fn *read, const uint8_t *data, s
     enum br_profile_format format;
     profile_fuzz_require(item != NULL);
     (void)br_profile_guess(source.data, source.len, &format);
-    /* A second one after what the first has built, as a request of several profiles has it. */
+    /* Adds a second profile to the first, as in a request with several. */
     bool twice = data[0] & 16;
     int rc = read(b, &source, &arena, NULL);
     if (!rc && twice)

@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "core/host.h"
-#include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
+#include "tests/support/profiles_pb.h"
 
 typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
     Request;
@@ -156,9 +156,7 @@ char *profile_text(const struct br_item *item)
     require(f && br_item_write(item, &rope) == 0);
     struct br_buf *buf = br_rope_flat(&rope, item->host->pool, &data);
     require(buf || rope.len == 0);
-    Request *request =
-        opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__unpack(
-            NULL, rope.len, data);
+    Request *request = PROFILES_REQUEST(unpack)(NULL, rope.len, data);
     require(request != NULL);
     print_request(f, request);
     protobuf_c_message_free_unpacked(&request->base, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A profiles item as text that a test can write down: unpacked by protobuf-c, which shares no code
- * with what made it. One line each:
+ * A profiles item as text that a test can contain: unpacked by protobuf-c, which shares no code
+ * with the encoder. One line each:
  *
  *   resource service.name=shop          attributes in order
  *   scope pyroscope.name=process_cpu
@@ -12,5 +12,5 @@
 
 #include "core/item.h"
 
-/* The caller frees it (free). Aborts when the item is not what a decoder accepts. */
+/* Returns the text, which the caller frees (free). Aborts if the item cannot be decoded. */
 char *profile_text(const struct br_item *item);

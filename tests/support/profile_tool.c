@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Other formats from the outside: `profile_tool FORMAT FILE [key=value...]` reads a file (gunzipped
- * when it is gzip) as a receiver would and prints the OTLP/JSON of what came of it; an error is a
- * sentence on stderr and exit status 1. FORMAT is pprof, jfr, folded, lines, trie, tree,
- * speedscope, perf, cpuprofile, firefox, or guess. Keys:
+ * A command that converts other profile formats: `profile_tool FORMAT FILE [key=value...]` reads a
+ * file (decompressed if it is gzip) as a receiver would, and prints the resulting OTLP/JSON. On an
+ * error it prints a message on stderr and exits with status 1. FORMAT is pprof, jfr, folded, lines,
+ * trie, tree, speedscope, perf, cpuprofile, firefox, or guess. Keys:
  *
  *     pyroscope_name, spy_name, type, units   texts of br_profile_source
  *     from_pyroscope, cumulative              1
@@ -152,7 +152,7 @@ static void set(struct tool *t, const char *key, const char *value)
 
 /* --- The result ------------------------------------------------------------------------------- */
 
-/* Prints the item, which has to be what the walk finds in its bytes. */
+/* Prints the item, which must equal the result of the walk over its bytes. */
 static void print(struct tool *t, const struct br_item *item)
 {
     struct br_rope rope = {0};

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
+#include "tests/support/profiles_pb.h"
 
 typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
     Request;
@@ -68,7 +68,7 @@ static void put_labels(struct br_str *out, const Dictionary *d, const Sample *sa
     free(lines);
 }
 
-/* The number in hexadecimal text that a label's value begins with. */
+/* Parses the hexadecimal number at the start of a label's value. */
 static uint64_t hex_of(const char *value)
 {
     return strtoull(value, NULL, 16);
@@ -146,9 +146,7 @@ static const char *text_of(KeyValue *const *attributes, size_t n, const char *ke
 
 void profile_view(const uint8_t *data, size_t len, struct br_str *out)
 {
-    Request *r =
-        opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__unpack(
-            NULL, len, data);
+    Request *r = PROFILES_REQUEST(unpack)(NULL, len, data);
     need(r != NULL);
     struct line lines[64];
     size_t n = 0;
@@ -174,6 +172,5 @@ void profile_view(const uint8_t *data, size_t len, struct br_str *out)
         br_str_puts(out, lines[i].text);
         free(lines[i].text);
     }
-    opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__free_unpacked(
-        r, NULL);
+    PROFILES_REQUEST(free_unpacked)(r, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests written field by field, after the .proto files, and results as bytes: for unit tests of
- * the dictionary, each of which includes this once. A group of tests runs between request_setup and
- * request_teardown.
+ * Requests written field by field from the .proto files, and results as bytes: for unit tests of
+ * the dictionary, each of which includes this file once. A group of tests runs between
+ * request_setup and request_teardown.
  */
 #pragma once
 
@@ -81,7 +81,7 @@ static inline struct message *text(uint32_t field, const char *s)
 
 #define END ((struct message *)NULL)
 
-/* A field whose message is the fields given, in this order. */
+/* Writes a field whose message consists of the given fields, in this order. */
 static inline struct message *nest(uint32_t field, ...)
 {
     struct message *body = new_message(ROOM);
@@ -155,7 +155,7 @@ static inline struct flat flatten(const struct br_item *item)
     return f;
 }
 
-/* Frees `item`; it must be the bytes of `m`. */
+/* Frees `item`, whose bytes must be those of `m`. */
 static inline void assert_is(struct br_item *item, const struct message *m)
 {
     struct flat f = flatten(item);
@@ -195,7 +195,7 @@ static const struct br_mem_hooks failing = {failing_alloc, failing_resize, free,
 
 typedef int work_fn(void *arg);
 
-/* Lets every allocation fail once; afterwards the work must succeed. */
+/* Fails every allocation once; afterwards the work must succeed. */
 static inline void with_failures(work_fn *work, void *arg)
 {
     int rc = BR_ENOMEM;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Receiver pyroscope on a fake host, in front of a consumer that keeps what comes as JSON and ends
- * it as the test says; requests made for it, and its answers.
+ * Receiver pyroscope on a fake host, in front of a consumer that keeps the items as JSON and
+ * finishes them as the test chooses; requests made for it, and its answers.
  */
 #pragma once
 
@@ -19,26 +19,27 @@ extern const struct br_component br_pyroscope_receiver;
 #define INGEST "/ingest?name=app&from=1767225600&until=1767225610"
 #define PPROF INGEST "&format=pprof"
 #define FORM "multipart/form-data; boundary=x"
-#define LIMIT 65536 /* of pyroscope_setup's receiver, for a body */
+#define LIMIT 65536 /* body limit of pyroscope_setup's receiver, in bytes */
 
 struct fixture {
     struct fake_host *h;
     struct br_arena arena;
     struct br_node node;
     struct br_consumer sink;
-    struct br_outcome outcome; /* what items end with */
+    struct br_outcome outcome; /* the result with which items are finished */
     struct br_strings keys;
     struct br_codec *codec;
     bool drained;
-    bool quiet;                   /* keep nothing of what comes */
-    unsigned n;                   /* items that came */
-    struct br_str json, metadata; /* of the last one, and what goes with it: name=value; */
+    bool quiet;                   /* true: the consumer keeps no text of the items */
+    unsigned n;                   /* items received */
+    struct br_str json, metadata; /* JSON of the last item, and its metadata as name=value; */
     struct wire body;
 };
 
 void pyroscope_start(struct fixture *f, const char *yaml);
 
-/* Drains, destroys, and fails the test when something is left or the ledger does not close. */
+/* Drains and destroys the receiver. Fails the test if memory is leaked or the ledger does not
+ * balance. */
 void pyroscope_end(struct fixture *f);
 
 /* cmocka's setup and teardown of a test, with a receiver whose bodies are limited to LIMIT. */
@@ -52,39 +53,41 @@ int pyroscope_teardown(void **state);
 
 struct ask {
     const char *path, *type, *encoding, *method;
-    const char *header, *value; /* one more */
+    const char *header, *value; /* one more header */
 };
 
-extern struct fake_reply pyroscope_last; /* its body is the program's to free */
+extern struct fake_reply pyroscope_last; /* the caller frees its body */
 
-/* Sends and waits for the answer, which is kept in pyroscope_last; returns its HTTP status. */
+/* Sends the request and waits for the answer, which is kept in pyroscope_last. Returns its HTTP
+ * status. */
 unsigned pyroscope_ask(struct fixture *f, struct ask a, const void *body, size_t len);
 unsigned pyroscope_ask_text(struct fixture *f, struct ask a, const char *body);
 unsigned pyroscope_ask_wire(struct fixture *f, struct ask a, const struct wire *w);
 
-/* Replaces what is in it by its gzip. */
+/* Replaces the content by its gzip. */
 void pyroscope_gzip(struct fixture *f, struct wire *w);
 
-/* A pprof with one sample of 10 ms in `main`. */
+/* Writes a pprof with one sample of 10 ms in `main`. */
 void pyroscope_put_pprof(struct wire *w, const char *type, const char *unit);
 
 #define ID "00112233-4455-6677-8899-aabbccddeeff"
 
-/* Fields of a series of a PushRequest: a label; a sample that is no pprof; and one with that pprof,
- * packed by gzip or not. */
+/* Write fields of a series of a PushRequest: a label; an invalid pprof as a sample; and a sample
+ * with that pprof, compressed with gzip or not. */
 void pyroscope_put_label(struct wire *w, const char *name, const char *value);
 void pyroscope_put_bad_sample(struct wire *w);
 void pyroscope_put_sample(struct fixture *f, struct wire *w, bool packed, const char *id);
 
-/* A PushRequest of two series; the first has two samples. */
+/* Writes a PushRequest of two series; the first has two samples. */
 void pyroscope_put_push(struct fixture *f, struct wire *w);
 
-/* A field of a form whose boundary is FORM's. */
+/* Writes a field of a form with the boundary of FORM. */
 void pyroscope_put_field(struct wire *w, const char *name, const struct wire *data);
 
 /* --- What came -------------------------------------------------------------------------------- */
 
-/* The text is in the JSON of the last item; so is a string attribute; the key is not. */
+/* Check that the JSON of the last item contains the text; that it contains the string attribute;
+ * that it does not contain the key. */
 void pyroscope_expect_out(struct fixture *f, const char *text);
 void pyroscope_expect_attribute(struct fixture *f, const char *key, const char *value);
 void pyroscope_expect_no_key(struct fixture *f, const char *key);

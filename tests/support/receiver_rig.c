@@ -88,7 +88,7 @@ void receiver_rig_drain(struct receiver_rig *r)
 void receiver_rig_end(struct receiver_rig *r)
 {
     r->node.component->destroy(&r->node);
-    assert_int_equal(r->h->n_waits, r->h->n_works); /* threads look at the receiver */
+    assert_int_equal(r->h->n_waits, r->h->n_works); /* worker threads read the receiver */
     br_free(r->node.state);
     if (r->held)
         receiver_rig_finish(r);

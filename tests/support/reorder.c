@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/reorder.h"
 
-#include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "tests/support/fake_sink.h"
+#include "tests/support/profiles_pb.h"
 #include "tests/support/test.h"
 #include "wire/protobuf.h"
 
-/* One field; `rank` says where it goes. */
+/* One field; fields are sorted by `rank`. */
 struct piece {
     struct br_field field;
     size_t len;
     uint64_t rank;
     unsigned index;
-    const ProtobufCMessageDescriptor *inner; /* NULL: no message */
+    const ProtobufCMessageDescriptor *inner; /* NULL: not a message */
 };
 
 const char *reorder_name(enum reorder order)
@@ -47,9 +47,9 @@ static uint64_t piece_group(const ProtobufCMessageDescriptor *type,
 static uint64_t piece_rank(uint64_t group, enum reorder order, uint64_t salt)
 {
     uint64_t random = salt ^ group * 0x9e3779b97f4a7c15u;
-    return order == REORDER_RISING    ? group
-           : order == REORDER_FALLING ? ~group
-                                      : fake_random(&random);
+    if (order == REORDER_RISING)
+        return group;
+    return order == REORDER_FALLING ? ~group : fake_random(&random);
 }
 
 static unsigned read_pieces(const struct wire *w, const ProtobufCMessageDescriptor *type,
@@ -105,10 +105,9 @@ void reorder_message(struct wire *w, const ProtobufCMessageDescriptor *type, enu
 
 void reorder_request(struct wire *w, enum br_signal signal, enum reorder order, uint64_t *random)
 {
-    reorder_message(
-        w,
-        signal == BR_TRACES
-            ? &opentelemetry__proto__collector__trace__v1__export_trace_service_request__descriptor
-            : &opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__descriptor,
-        order, random);
+    const ProtobufCMessageDescriptor *type = &PROFILES_REQUEST(descriptor);
+    if (signal == BR_TRACES)
+        type =
+            &opentelemetry__proto__collector__trace__v1__export_trace_service_request__descriptor;
+    reorder_message(w, type, order, random);
 }

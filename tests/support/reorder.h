@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The same request with its fields in another order. Protobuf lets a sender write a message's
- * fields in any: most write them rising; Go's pdata, and with it every Collector, writes them
- * falling. Source: protobuf.dev/programming-guides/encoding, "Field Order".
+ * Writes the same request with its fields in another order. Protobuf allows any order: most
+ * encoders write fields in rising order, Go's pdata, and with it every Collector, in falling order.
+ * Source: protobuf.dev/programming-guides/encoding, "Field Order".
  */
 #pragma once
 
@@ -17,11 +17,11 @@ enum reorder { REORDER_NOT, REORDER_RISING, REORDER_FALLING, REORDER_SHUFFLED, R
 const char *reorder_name(enum reorder order);
 
 /* Writes every message of `*w`, a message of that type, with its fields in that order, at every
- * depth. What a message means stays: fields of one number, and those of a oneof, keep their order
- * among each other. `*random` is the state of what shuffles. The test fails when `*w` is malformed.
- */
+ * depth. The meaning of the message does not change: fields of one number, and those of a oneof,
+ * keep their relative order. `*random` is the state of the shuffle. Fails the test if `*w` is
+ * malformed. */
 void reorder_message(struct wire *w, const ProtobufCMessageDescriptor *type, enum reorder order,
                      uint64_t *random);
 
-/* The same for an export request. */
+/* As above, for an export request. */
 void reorder_request(struct wire *w, enum br_signal signal, enum reorder order, uint64_t *random);

@@ -25,7 +25,7 @@ const char *rig_order_not_rising(unsigned variant)
     return rig_order(variant < REORDER_RISING ? variant : variant + 1);
 }
 
-/* The bytes with their fields in another order. */
+/* Rewrites the bytes with their fields in another order. */
 static struct br_buf *reordered(struct br_pool *pool, enum br_signal signal, enum reorder order,
                                 const void *data, size_t len)
 {
@@ -54,8 +54,8 @@ static uint64_t unix_ns(struct br_host *h)
 
 static const struct br_host_ops ops = {.mono_ms = mono_ms, .unix_ns = unix_ns};
 
-/* Bytes that the item's size may be above what is written: additions to a dictionary go on the
- * wire without the tag and the length of their parts. */
+/* The item's size may exceed the bytes written by this number: additions to a dictionary are
+ * written without the tag and the length of their parts. */
 static size_t slack(const struct br_item *item)
 {
     size_t n = 0;
@@ -302,7 +302,8 @@ struct br_item *rig_item(struct rig *r, enum br_signal signal, const char *json)
     return received(r, item);
 }
 
-/* An item of those bytes as a receiver would make it; NULL when it would not. */
+/* Returns an item of these bytes as a receiver would make it; NULL if a receiver would reject
+ * them. */
 static struct br_item *walked(struct rig *r, enum br_signal signal, struct br_buf *buf,
                               struct br_err *err)
 {
@@ -382,7 +383,7 @@ const char *rig_run(struct rig *r, enum br_signal signal, const char *json)
     return r->n_out > before && r->out.data ? r->out.data : "";
 }
 
-/* Once, with the n-th allocation failing; whether there was an n-th. */
+/* Runs once with the n-th allocation failing. Returns whether there was an n-th. */
 static bool run_short(const struct rig_shortage *s, unsigned long n, unsigned *refused)
 {
     struct rig *r = rig_new(s->component, s->yaml);

@@ -116,8 +116,8 @@ static int run_suite(const struct test_suite *suite)
     return run.n_selected > 0 || run.mode ? SUITE_PASSED : SUITE_EMPTY;
 }
 
-/* A suite that runs in a process of its own: a crash, a limit or an allocator hook of one does not
- * affect the others. What it prints is kept until it ends, so that suites that run at the same time
+/* A suite that runs in a separate process: a crash, a limit or an allocator hook of one does not
+ * affect the others. Its output is kept until it ends, so that suites that run at the same time
  * do not mix their lines. */
 struct job {
     const struct test_suite *suite;
@@ -136,7 +136,8 @@ static void start_job(struct job *job, const struct test_suite *suite)
         abort();
     if (job->process > 0)
         return;
-    if (dup2(fileno(job->output), STDOUT_FILENO) < 0 || dup2(fileno(job->output), STDERR_FILENO) < 0)
+    if (dup2(fileno(job->output), STDOUT_FILENO) < 0 ||
+        dup2(fileno(job->output), STDERR_FILENO) < 0)
         abort();
     int code = run_suite(suite);
     exit(code); /* runs the leak check */
@@ -185,7 +186,7 @@ static void print_help(const char *program)
     printf("\n");
 }
 
-/* Returns false if there is an unknown suite among them. */
+/* Returns false if one of the suites is unknown. */
 static bool check_suites(char **names)
 {
     for (; *names; names++) {
@@ -244,7 +245,7 @@ static bool wait_for_job(size_t n_jobs)
 
 static int run_all(char **names)
 {
-    /* More than there are processors: many suites only wait for a timer. */
+    /* More processes than processors: many suites only wait for a timer. */
     size_t n_jobs = run.lists ? 1 : (size_t)get_nprocs() * 4;
     n_jobs = n_jobs < JOBS_MAX ? n_jobs : JOBS_MAX;
     for (const struct test_suite *suite = test_suites; suite->name; suite++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loaded before a program's libraries: calls on files whose path contains STALL_PATH (or ends with
- * it, where that ends in $) do not return for as long as the file STALL_WHILE exists, as with a
- * disk that does not answer. STALL_CALLS names the calls (of those below), between commas. The file
- * STALL_SEEN is made when the first call waits.
+ * A preloaded library that simulates a disk that does not respond. Calls on files whose path
+ * contains STALL_PATH (or ends with it, if it ends in $) do not return while the file STALL_WHILE
+ * exists. STALL_CALLS lists the affected calls (of those below), separated by commas. The file
+ * STALL_SEEN is created when the first call waits.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

@@ -9,5 +9,5 @@
 #include "base/mem.h"
 #include "tests/support/runner.h"
 
-/* A test between the file's own setup() and teardown(). */
+/* A test between the file's setup() and teardown(). */
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

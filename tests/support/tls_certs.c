@@ -13,7 +13,7 @@ static char dir[64];
 struct br_pool *tls_pool;
 
 struct cert_spec {
-    const char *name, *issuer; /* files <name>.pem and <name>.key; issuer NULL: itself */
+    const char *name, *issuer; /* stored as <name>.pem and <name>.key; issuer NULL: self-signed */
     const char *san, *eku;     /* NULL: none */
     bool ca;
     long from, to; /* seconds from now; both 0: yesterday to tomorrow */
@@ -156,7 +156,7 @@ static const struct cert_spec specs[] = {
     {.name = "leaf", .issuer = "middle", .san = "DNS:localhost", .eku = "serverAuth"},
 };
 
-/* The leaf before its issuer, as servers need it, and the other way round. */
+/* The leaf before its issuer, as servers need it, and in the reverse order. */
 static void make_chains(void)
 {
     char *leaf = tls_read("leaf.pem"), *middle = tls_read("middle.pem");

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One query of any bytes, against the trace that br_store_trace of the program gives for zeros: it
- * is refused with a place, or what it finds holds together. A span that can be judged alone is
- * judged as in its trace, and what the store is told lets through a span of what is found.
+ * Runs one query of any bytes against the trace that br_store_trace of the program returns for
+ * zeros. Either the query is rejected with a position, or its result is consistent. A span that can
+ * be evaluated alone gives the same result as in its trace. The filter passed to the store accepts
+ * every span of the result.
  */
 #pragma once
 
@@ -18,22 +19,28 @@ static inline void traceql_fuzz_require(bool ok)
         abort();
 }
 
-static inline bool traceql_fuzz_lets(const struct br_span_filter *filter,
-                                     const struct br_stored_span *row)
+static inline bool traceql_fuzz_passes(const struct br_span_filter *filter,
+                                       const struct br_stored_span *row)
 {
-    return (!filter->service || strcmp(filter->service, row->service) == 0) &&
-           (!filter->name || strcmp(filter->name, row->name) == 0) &&
-           row->duration_ns >= filter->min_duration_ns &&
-           (!filter->max_duration_ns || row->duration_ns <= filter->max_duration_ns) &&
-           (!filter->roots || !row->parent_id) && (!filter->failed || row->status == 2);
+    if (filter->service && strcmp(filter->service, row->service) != 0)
+        return false;
+    if (filter->name && strcmp(filter->name, row->name) != 0)
+        return false;
+    if (row->duration_ns < filter->min_duration_ns)
+        return false;
+    if (filter->max_duration_ns && row->duration_ns > filter->max_duration_ns)
+        return false;
+    if (filter->roots && row->parent_id)
+        return false;
+    return !filter->failed || row->status == 2;
 }
 
-static inline void traceql_fuzz_ask(struct br_traceql *query, struct br_store_query *store)
+static inline void traceql_fuzz_run(struct br_traceql *query, struct br_store_query *store)
 {
     static const uint8_t trace_id[16];
     struct br_traceql_trace trace;
     struct br_span_filter filter = {0};
-    bool any = false, let = false;
+    bool any = false, passed = false;
     traceql_fuzz_require(br_traceql_filter(query, &filter) == 0);
     traceql_fuzz_require(br_traceql_trace_read(&trace, store, trace_id, 0, NULL) == 0);
     int rc = br_traceql_match_trace(query, store, &trace, &any, NULL);
@@ -41,13 +48,13 @@ static inline void traceql_fuzz_ask(struct br_traceql *query, struct br_store_qu
     for (uint32_t i = 0; rc == 0 && i < trace.n_spans; i++) {
         struct br_traceql_span alone = {.row = trace.spans[i].row};
         bool found = false;
-        let = let || traceql_fuzz_lets(&filter, alone.row);
+        passed = passed || traceql_fuzz_passes(&filter, alone.row);
         if (query->needs_trace || br_traceql_match_span(query, store, &alone, &found, NULL))
             continue;
         traceql_fuzz_require(found == trace.spans[i].in);
-        traceql_fuzz_require(!found || traceql_fuzz_lets(&filter, alone.row));
+        traceql_fuzz_require(!found || traceql_fuzz_passes(&filter, alone.row));
     }
-    traceql_fuzz_require(!any || let);
+    traceql_fuzz_require(!any || passed);
 }
 
 static inline void traceql_fuzz(const uint8_t *data, size_t len)
@@ -58,17 +65,20 @@ static inline void traceql_fuzz(const uint8_t *data, size_t len)
     int line = 0, col = 0;
     br_arena_init(&arena, 16 << 20);
     struct br_store_query store = {.arena = &arena};
-    char *text = malloc(len ? len : 1); /* exactly as long, so that reading on is noticed */
+    /* a block of exactly this length, so that reads past its end are detected */
+    char *text = malloc(len ? len : 1);
     traceql_fuzz_require(text != NULL);
     if (len)
         memcpy(text, data, len);
     int rc = br_traceql_parse(&query, text, len, &arena, &err);
     if (rc == 0)
-        traceql_fuzz_ask(&query, &store);
-    else if (rc != BR_ENOMEM)
-        traceql_fuzz_require((rc == BR_EINVAL || rc == BR_EUNSUPPORTED) && err.line > 0 &&
-                             err.col > 0 && sscanf(err.text, "%d:%d: ", &line, &col) == 2 &&
-                             line == err.line && col == err.col);
+        traceql_fuzz_run(&query, &store);
+    else if (rc != BR_ENOMEM) {
+        traceql_fuzz_require(rc == BR_EINVAL || rc == BR_EUNSUPPORTED);
+        traceql_fuzz_require(err.line > 0 && err.col > 0);
+        traceql_fuzz_require(sscanf(err.text, "%d:%d: ", &line, &col) == 2);
+        traceql_fuzz_require(line == err.line && col == err.col);
+    }
     br_traceql_release(&query);
     free(text);
     br_arena_release(&arena);

@@ -6,12 +6,12 @@
 #include "tests/support/fake_host.h"
 #include "tests/support/wire.h"
 
-/* The item of the last walk_check, until the next. */
+/* The item of the last walk_check, valid until the next. */
 struct walk_check {
     struct fake_host *h;
     enum br_signal signal;
     struct br_walk_options options;
-    struct br_item *item; /* NULL when the walk failed */
+    struct br_item *item; /* NULL if the walk failed */
     uint32_t repaired;
     struct br_err err;
 };
@@ -44,7 +44,7 @@ static inline int walk_check_teardown(void **state)
     return 0;
 }
 
-/* Walks the bytes, in a buffer of exactly their size. Returns what br_walk does. */
+/* Walks the bytes, in a buffer of exactly their size. Returns the result of br_walk. */
 static inline int walk_check(struct walk_check *c, const struct wire *w)
 {
     walk_check_drop(c);
@@ -52,7 +52,7 @@ static inline int walk_check(struct walk_check *c, const struct wire *w)
     if (w->len)
         memcpy(buf->data, w->data, w->len);
     buf->len = (uint32_t)w->len;
-    memset(buf->data + w->len, 0xff, BR_BUF_SLACK); /* may be read, and means nothing */
+    memset(buf->data + w->len, 0xff, BR_BUF_SLACK); /* readable, with undefined content */
     c->item = br_item_new(&c->h->host, c->signal);
     c->err = (struct br_err){0};
     int rc = br_walk(c->item, buf, buf->data, buf->len, &c->options, &c->repaired, &c->err);
@@ -62,7 +62,7 @@ static inline int walk_check(struct walk_check *c, const struct wire *w)
     return rc;
 }
 
-/* True when the item is written as `want`. */
+/* Returns true if the item is written as `want`. */
 static inline bool walk_check_writes(struct walk_check *c, const struct wire *want)
 {
     struct br_rope rope = {0};

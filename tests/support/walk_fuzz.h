@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as an export request: what has to hold when the walk takes them. For the fuzz targets
- * and the unit test that replays their corpora. Aborts when something does not hold.
+ * Properties of any bytes that the walk accepts as an export request. For the fuzz targets and the
+ * unit test that replays their corpora. Aborts if a property does not hold.
  */
 #pragma once
 
@@ -46,7 +46,7 @@ static inline struct br_item *walk_fuzz_walk(struct br_host *h, enum br_signal s
     return NULL;
 }
 
-/* The item's bytes, in one buffer that the caller owns. */
+/* Returns the item's bytes, in one buffer that the caller owns. */
 static inline struct br_buf *walk_fuzz_write(const struct br_item *item, const uint8_t **ret)
 {
     struct br_rope rope = {0};
@@ -57,7 +57,7 @@ static inline struct br_buf *walk_fuzz_write(const struct br_item *item, const u
     return flat;
 }
 
-/* What was written is a request again, of the same number of items. */
+/* The output is a request with the same number of records. */
 static inline void walk_fuzz_again(const struct br_item *item)
 {
     const uint8_t *data;
@@ -94,7 +94,7 @@ static inline void walk_fuzz_split(const struct br_item *item, uint32_t max_item
     walk_fuzz_require(rc == 0 && p.n_records == item->n_records);
 }
 
-/* Twice the same request, merged, is a request of twice the items. */
+/* A request merged with itself has twice the records. */
 static inline void walk_fuzz_merge(const struct br_item *item)
 {
     struct br_merge *m = br_merge_new(item->host, 64u << 20);
@@ -123,7 +123,7 @@ static inline void walk_fuzz(enum br_signal signal, const uint8_t *data, size_t 
     if (item) {
         const uint8_t *out;
         struct br_buf *flat = walk_fuzz_write(item, &out);
-        /* Two Resource fields are united; everything else leaves as it came. */
+        /* Two Resource fields are merged; all other bytes stay unchanged. */
         if (!repaired && item->size == len)
             walk_fuzz_require(len == 0 || memcmp(out, data, len) == 0);
         br_buf_unref(flat);

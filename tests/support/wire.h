@@ -34,7 +34,7 @@ static inline void wire_byte(struct wire *w, unsigned byte)
     wire_raw(w, &b, 1);
 }
 
-/* A bare varint: what a packed list is made of. */
+/* Appends a varint without a tag, as in a packed list. */
 static inline void wire_number(struct wire *w, uint64_t v)
 {
     for (; v >= 0x80; v >>= 7)
@@ -77,8 +77,8 @@ static inline void wire_str(struct wire *w, uint32_t field, const char *text)
     wire_len(w, field, text, strlen(text));
 }
 
-/* Begins a message in field `field`; what is written until wire_close(w, the result) is its
- * content. */
+/* Begins a message in field `field`; its content is everything written until wire_close with the
+ * result. */
 static inline size_t wire_open(struct wire *w, uint32_t field)
 {
     wire_tag(w, field, 2);
@@ -96,8 +96,8 @@ static inline void wire_close(struct wire *w, size_t start)
     free(prefix.data);
 }
 
-/* Writes an AnyValue that is a text by its last field; as many before it as fill `w` to `size`
- * bytes count for nothing. */
+/* Writes an AnyValue whose last field is a text. Ineffective fields before it fill `w` to `size`
+ * bytes. */
 static inline void wire_value_of_many_fields(struct wire *w, uint32_t field, size_t size)
 {
     size_t any = wire_open(w, field);
@@ -107,7 +107,7 @@ static inline void wire_value_of_many_fields(struct wire *w, uint32_t field, siz
     wire_close(w, any);
 }
 
-/* A KeyValue in field `field`, with a string of `len` bytes. */
+/* Writes a KeyValue in field `field`, with a string of `len` bytes. */
 static inline void wire_attribute_of(struct wire *w, uint32_t field, const char *key,
                                      const char *value, size_t len)
 {

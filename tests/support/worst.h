@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The largest size of the worst shapes in MiB: steps are counted up to 2, and a sanitizer's build, which looks for what no
- * count shows, takes ten times as long for each. WORST_MIB in the environment sets another size. */
+/* Returns the largest size of the worst shapes in MiB. Steps are counted up to 2 MiB; a
+ * sanitizer's build takes ten times as long for each. WORST_MIB in the environment sets another
+ * size. */
 #pragma once
 
 #include <stddef.h>

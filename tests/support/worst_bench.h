@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the worst shapes are sent through: an exporter, or a processor in front of a destination
- * that takes everything. */
+/* The surroundings of the worst shapes: an exporter, or a processor in front of a destination
+ * that accepts everything. */
 #pragma once
 
 #include <time.h>
@@ -18,7 +18,7 @@ struct worst_reader {
     const char *yaml;
 };
 
-/* A processor between a test and a destination that takes everything. */
+/* A processor between a test and a destination that accepts everything. */
 struct worst_bench {
     struct fake_host *h; /* of all readers */
     struct br_arena arena;
@@ -69,8 +69,8 @@ static uint64_t worst_cpu_us(void)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-/* Sends `item`, which it takes, through the reader: steps, or microseconds of CPU time.
- * `ret_verdict` is set when the item ends. */
+/* Sends `item`, whose ownership it takes, through the reader. Returns steps, or microseconds of
+ * CPU time. `ret_verdict` is set when the item ends. */
 static uint64_t worst_send(struct fake_host *h, const struct worst_reader *reader,
                            struct br_item *item, bool times, enum br_verdict *ret_verdict)
 {

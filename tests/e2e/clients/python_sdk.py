@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scene of README.md by the official Python SDK: python_sdk.py grpc|http ENDPOINT none|gzip"""
+"""Sends the scene of README.md with the official Python SDK: python_sdk.py grpc|http ENDPOINT
+none|gzip"""
 
 import json
 import sys

@@ -41,6 +41,6 @@ func main() {
 	must(json.NewEncoder(os.Stdout).Encode(ids))
 	rootWork(time.Now().Add(time.Duration(seconds * float64(time.Second))))
 	span.Finish()
-	profiler.Stop() // sends what it has: DD_PROFILING_FLUSH_ON_EXIT
+	profiler.Stop() // sends the last profile: DD_PROFILING_FLUSH_ON_EXIT
 	tracer.Stop()
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Go's profiler and tracer, joined by Grafana's bridge, at work on one slow request, or on many short ones.
+// Runs Go's profiler and tracer, connected by Grafana's bridge, with one slow request or many short
+// ones.
 package main
 
 import (
@@ -53,14 +54,14 @@ func must(err error) {
 	}
 }
 
-// lasting gives what says when so long has passed.
+// lasting returns a function that reports whether that much time has passed.
 func lasting(d time.Duration) func() bool {
 	until := time.Now().Add(d)
 	return func() bool { return !time.Now().Before(until) }
 }
 
-// push gives the profiler's end, and how long to work until a part of the work is done. uploads: how often, 0 as the SDK
-// would.
+// push returns the function that ends the profiler, and the one that reports when a part of the
+// work is done. uploads is the number of uploads, 0: the SDK's interval.
 func push(uploads time.Duration) (func(), func() func() bool) {
 	seconds, err := strconv.ParseFloat(os.Getenv("SECONDS"), 64)
 	must(err)
@@ -81,8 +82,8 @@ func push(uploads time.Duration) (func(), func() func() bool) {
 	return end, func() func() bool { return lasting(time.Duration(seconds / 2 * float64(time.Second))) }
 }
 
-// serve is push for a program whose profiles are fetched: each part of the work is done when one more of its CPU
-// was.
+// serve replaces push in a program whose profiles are fetched: each part of the work is done after
+// one more fetch of its CPU profile.
 func serve(address string) (func(), func() func() bool) {
 	var fetched atomic.Int32
 	listener, err := net.Listen("tcp", address)
@@ -99,7 +100,7 @@ func serve(address string) (func(), func() func() bool) {
 	}
 }
 
-// request has a span and one below it, which work for so long, and says them.
+// request makes a span and a child, which work for that long, and prints them.
 func request(tracer trace.Tracer, own, below func() func() bool) {
 	in, root := tracer.Start(context.Background(), "POST /checkout", trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(attribute.String("http.route", "/checkout")))
@@ -112,7 +113,7 @@ func request(tracer trace.Tracer, own, below func() func() bool) {
 	say(root, "POST /checkout")
 }
 
-// requests are short ones, of which some work for less than the profiler's interval.
+// requests makes short requests, some of which are shorter than the profiler's interval.
 func requests(tracer trace.Tracer, n int) {
 	for i := range n {
 		tick := func(k int) func() func() bool {

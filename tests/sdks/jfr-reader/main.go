@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What Pyroscope makes of a recording on /ingest, by its own reader: a request as JSON on stdin, the
-// series as JSON on stdout.
+// Converts a recording with Pyroscope's reader, as its /ingest does: a request as JSON on stdin,
+// the series as JSON on stdout.
 package main
 
 import (

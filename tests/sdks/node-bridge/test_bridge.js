@@ -24,7 +24,7 @@ class Profiler {
     this.context = context;
   }
 
-  // As @pyroscope/nodejs uses it.
+  // Used as in @pyroscope/nodejs.
   start() {
     this.started = true;
     this.state = new Uint32Array(1);
@@ -202,7 +202,7 @@ test('a profile that is sent in the middle of a span', async () => {
     profiler.sample('third');
     assert.deepStrictEqual(profiler.flush(), { second: labels('a'), third: labels('a') });
     profiler.sample('fourth');
-    profiler.sample('fifth'); // the second since the last profile, which had two
+    profiler.sample('fifth'); // the second sample since the last profile, which had two
   });
   profiler.sample('after');
   assert.deepStrictEqual(profiler.flush(), { fourth: labels('a'), fifth: labels('a'), after: {} });

@@ -17,7 +17,8 @@ function burn(ms) {
 function root_work() { burn(seconds * 500); }
 function child_work() { burn(seconds * 500); }
 
-// Work in slices, since the profiler takes its samples' labels when a turn of the loop ends.
+// Works in slices, since the profiler reads the labels of its samples at the end of a loop
+// iteration.
 async function labelled(span, work) {
   const { traceId, spanId } = span.spanContext();
   Pyroscope.wrapWithLabels({ trace_id: traceId, span_id: spanId }, work);

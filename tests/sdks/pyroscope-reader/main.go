@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What Pyroscope has of what was pushed to it, by its own code: pushes as JSON on stdin; on stdout, as JSON, what each
-// sample adds to a profile type, and to the span that it is found by.
+// Stores pushes with Pyroscope's code: pushes as JSON on stdin. On stdout, as JSON, the
+// contribution of each sample to a profile type, and to the span that it is indexed under.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 )
 
 type push struct {
-	Labels map[string]string // of its series
+	Labels map[string]string // labels of the series
 	Pprof  []byte
 }
 
@@ -42,7 +42,7 @@ func check(err error) {
 	}
 }
 
-// take is what the distributor does with a push (PushParsed, extractSampleSeries).
+// take processes a push as the distributor does (PushParsed, extractSampleSeries).
 func take(p push) []row {
 	profile, err := pprof.RawFromBytes(p.Pprof)
 	check(err)
@@ -65,7 +65,8 @@ func take(p push) []row {
 	return v.rows
 }
 
-// withoutTraces takes out what makes no series since Pyroscope 2.0: the version here does not know it.
+// withoutTraces removes labels that do not create series since Pyroscope 2.0, which the version
+// here does not know.
 func withoutTraces(p *profilev1.Profile) {
 	for _, sample := range p.Sample {
 		sample.Label = slices.DeleteFunc(sample.Label, func(l *profilev1.Label) bool {
@@ -74,7 +75,8 @@ func withoutTraces(p *profilev1.Profile) {
 	}
 }
 
-// visitor is told how a profile splits into series, each with a profile of its own, as the distributor's is.
+// visitor receives the series into which a profile is split, each with a separate profile, like the
+// distributor's.
 type visitor struct {
 	profile  *profilev1.Profile
 	exporter *pprof.SampleExporter
@@ -87,7 +89,8 @@ func (v *visitor) VisitSampleSeries(of []*typesv1.LabelPair, samples []*profilev
 	if v.exporter == nil {
 		v.exporter = pprof.NewSampleExporter(v.profile)
 	}
-	own := slices.Clone(samples) // the exporter changes it; the profile must not refer to them any more
+	// the exporter changes the labels; the profile must not refer to them any more
+	own := slices.Clone(samples)
 	clear(samples)
 	profile := pprof.NewProfile()
 	v.exporter.ExportSamples(profile.Profile, own)
@@ -96,8 +99,8 @@ func (v *visitor) VisitSampleSeries(of []*typesv1.LabelPair, samples []*profilev
 
 func (v *visitor) Discarded(profiles, bytes int) {}
 
-// ingest is what the head does with the profile of a series (Ingest, WriteProfileSymbols, Compact): it asks once for the
-// spans of all samples, and keeps what is more than nothing.
+// ingest processes the profile of a series as the head does (Ingest, WriteProfileSymbols, Compact).
+// It requests the spans of all samples once, and keeps positive values.
 func (v *visitor) ingest(p *profilev1.Profile, of phlaremodel.Labels) {
 	types, _ := labels.CreateProfileLabels(true, p, of...)
 	spans := pprof.ProfileSpans(p)
@@ -107,14 +110,14 @@ func (v *visitor) ingest(p *profilev1.Profile, of phlaremodel.Labels) {
 			span = hex.EncodeToString(binary.LittleEndian.AppendUint64(nil, spans[i]))
 		}
 		for kind, value := range sample.Value {
-			if value > 0 && len(stack) > 0 { // what has no stack is in no flame graph
+			if value > 0 && len(stack) > 0 { // samples without a stack are not in any flame graph
 				v.rows = append(v.rows, row{types[kind].Get(phlaremodel.LabelNameProfileType), span, stack, value})
 			}
 		}
 	}
 }
 
-// stackOf follows identifiers, which are indices, from one, in what was normalised.
+// stackOf resolves identifiers, which are indices, from one, in the normalised profile.
 func stackOf(p *profilev1.Profile, sample *profilev1.Sample) (names []string) {
 	for _, location := range sample.LocationId {
 		for _, line := range p.Location[location-1].Line {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pyroscope's Python SDK and its span processor (1.x or 0.8, whichever is installed), at work on one
-slow request, or on many short ones."""
+"""Pyroscope's Python SDK and its span processor (1.x or 0.8, whichever is installed), with one slow
+request, or many short ones."""
 
 import json
 import os
@@ -47,7 +47,7 @@ tracer = provider.get_tracer("scene")
 
 
 def request(own, below):
-    """A span and one below it, which work for so many seconds."""
+    """Makes a span and a child, which work for that many seconds."""
     with tracer.start_as_current_span("POST /checkout", kind=SpanKind.SERVER,
                                       attributes={"http.route": "/checkout"}) as root:
         root_work(own)

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
-// lintMetrics prints what Prometheus' own linter, which `promtool check metrics` is made of, has to
-// say about a scrape.
+// lintMetrics prints the findings of Prometheus' linter, the one in `promtool check metrics`, about
+// a scrape.
 func lintMetrics(text io.Reader) error {
 	problems, err := promlint.New(text).Lint()
 	for _, problem := range problems {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Clients sends with the official Go code: spans by the SDK's gRPC exporter, profiles by the
-// Collector's data model. It prints what it sent, so that a test can ask whether all of it arrived.
-// It also asks Prometheus' linter about a scrape, and a server of profiles by Pyroscope's client.
+// Clients sends data with the official Go libraries: spans by the SDK's gRPC exporter, profiles by
+// the Collector's data model. It prints the sent ids, so that a test can check whether all arrived.
+// It also runs Prometheus' linter on a scrape, and queries a profile server with Pyroscope's
+// client.
 package main
 
 import (
@@ -27,11 +28,11 @@ func main() {
 	certificate := flags.String("certificate", "", "pprof: PEM file with a key and its certificate: TLS")
 	_ = flags.Parse(os.Args[2:])
 
-	if os.Args[1] == "pprof" { // for as long as it is wanted
+	if os.Args[1] == "pprof" { // runs until it is stopped
 		fail(servePprof(*authorization, *certificate))
 		return
 	}
-	if os.Args[1] == "promlint" { // of what comes in
+	if os.Args[1] == "promlint" { // reads requests from stdin
 		fail(lintMetrics(os.Stdin))
 		return
 	}

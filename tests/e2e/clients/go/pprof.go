@@ -57,7 +57,7 @@ func work() {
 	}
 }
 
-// allowed is a handler that wants the header "Authorization", unless it is empty.
+// allowed is a handler that requires the header "Authorization", unless the value is empty.
 func allowed(authorization string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if authorization != "" && r.Header.Get("Authorization") != authorization {
@@ -68,7 +68,7 @@ func allowed(authorization string, next http.Handler) http.Handler {
 	})
 }
 
-// listen is on a free port, with TLS where there is a PEM file with a key and its certificate.
+// listen opens a free port, with TLS if there is a PEM file with a key and its certificate.
 func listen(certificate string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil || certificate == "" {
@@ -81,10 +81,10 @@ func listen(certificate string) (net.Listener, error) {
 	return tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}}), nil
 }
 
-// servePprof is a program with net/http/pprof and godeltaprof. It prints where it listens, and works
+// servePprof is a program with net/http/pprof and godeltaprof. It prints its address, and runs
 // until its standard input ends.
 func servePprof(authorization, certificate string) error {
-	runtime.MemProfileRate = 512 // all that allocate makes, and some of the rest
+	runtime.MemProfileRate = 512 // records all allocations of allocate, and some others
 	runtime.SetMutexProfileFraction(1)
 	runtime.SetBlockProfileRate(1)
 	listener, err := listen(certificate)

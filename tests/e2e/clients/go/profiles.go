@@ -24,7 +24,7 @@ import (
 
 const start = 1_700_000_000_000_000_000
 
-// builder makes profiles in the shapes that profilers send; the dictionary is shared by all.
+// builder makes profiles in the shapes that profilers send; all share one dictionary.
 type builder struct {
 	all pprofile.Profiles
 }
@@ -69,7 +69,7 @@ func (b builder) link(trace pcommon.TraceID, span pcommon.SpanID) int32 {
 	return int32(table.Len() - 1)
 }
 
-// stack takes functions, leaf first.
+// stack expects functions, leaf first.
 func (b builder) stack(functions ...string) int32 {
 	dic := b.all.Dictionary()
 	mapping := dic.MappingTable().AppendEmpty()
@@ -92,7 +92,7 @@ func (b builder) stack(functions ...string) int32 {
 	return int32(dic.StackTable().Len() - 1)
 }
 
-// profile adds one in a resource of its own, whose attributes travel by reference.
+// profile adds one profile in a separate resource, whose attributes are references.
 func (b builder) profile(service, kind, unit string) pprofile.Profile {
 	resource := b.all.ResourceProfiles().AppendEmpty()
 	resource.Resource().Attributes().PutStr("service.name", service)
@@ -112,11 +112,11 @@ func (b builder) profile(service, kind, unit string) pprofile.Profile {
 	return profile
 }
 
-// shapes links its samples to the spans, in turn.
+// shapes links its samples to the spans in rotation.
 func shapes(service string, spans []span) pprofile.Profiles {
 	b := newBuilder()
 
-	// What an eBPF profiler sends for CPU time: no values, one timestamp for each hit.
+	// CPU time as an eBPF profiler sends it: no values, one timestamp for each hit.
 	onCPU := b.profile("shop-oncpu", "samples", "count")
 	onCPU.PeriodType().SetTypeStrindex(b.str("cpu"))
 	onCPU.PeriodType().SetUnitStrindex(b.str("nanoseconds"))
@@ -133,7 +133,7 @@ func shapes(service string, spans []span) pprofile.Profiles {
 	waits.Values().Append(1_000, 2_000_000)
 	waits.TimestampsUnixNano().Append(start+7, start+9)
 
-	// What an SDK's profiler sends: values, and links to the spans they were taken in.
+	// Samples as an SDK's profiler sends them: values, and links to their spans.
 	linked := b.profile(service, "cpu", "nanoseconds")
 	stack := b.stack("render", "main")
 	for n := range 20 {
@@ -149,13 +149,13 @@ func shapes(service string, spans []span) pprofile.Profiles {
 	return b.all
 }
 
-// span is what a sample links to.
+// span is the target of a sample's link.
 type span struct {
 	trace pcommon.TraceID
 	span  pcommon.SpanID
 }
 
-// ownSpans are ids that no client sends spans for.
+// ownSpans are ids of spans that no client sends.
 func ownSpans() (spans []span) {
 	for n := range 20 {
 		spans = append(spans, span{pcommon.TraceID{15: 1}, pcommon.SpanID{7: byte(n + 1)}})
@@ -163,7 +163,7 @@ func ownSpans() (spans []span) {
 	return spans
 }
 
-// readSpans takes the lines that a client prints about the spans it sent.
+// readSpans parses a client's output about the spans it sent.
 func readSpans(in io.Reader) (spans []span, err error) {
 	lines := json.NewDecoder(in)
 	for {
@@ -242,7 +242,7 @@ func overHTTP(ctx context.Context, endpoint, encoding string, request pprofileot
 		_ = writer.Close()
 		body = packed.Bytes()
 	}
-	// A reader whose length net/http does not know goes out in chunks, as the Go exporters send.
+	// A body of unknown length is sent in chunks, as the Go exporters do.
 	post, err := http.NewRequestWithContext(ctx, http.MethodPost,
 		"http://"+endpoint+"/v1development/profiles", io.MultiReader(bytes.NewReader(body)))
 	if err != nil {

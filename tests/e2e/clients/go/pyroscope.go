@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A question, a line of stdin: a method, and its request as ProtoJSON.
+// A query, one line of stdin: a method, and its request as ProtoJSON.
 type question struct {
 	Method  string          `json:"method"`
 	Request json.RawMessage `json:"request"`
@@ -53,7 +53,7 @@ func unary[Q, A any, PQ message[Q], PA message[A]](call func(context.Context, *c
 	}
 }
 
-// askPyroscope asks by the client that Grafana's Pyroscope source is made of.
+// askPyroscope sends queries with the client from Grafana's Pyroscope source.
 func askPyroscope(ctx context.Context, endpoint string, inJSON, gzipped bool, in io.Reader, out io.Writer) error {
 	var options []connect.ClientOption
 	if inJSON {

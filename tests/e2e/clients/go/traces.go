@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// sendTraces makes the scene that ../README.md describes.
+// sendTraces sends the scene described in ../README.md.
 func sendTraces(ctx context.Context, endpoint string, gzip bool) error {
 	options := []otlptracegrpc.Option{otlptracegrpc.WithEndpoint(endpoint), otlptracegrpc.WithInsecure()}
 	if gzip {

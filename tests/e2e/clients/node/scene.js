@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The scene of ../README.md by the official Node SDK as OTLP/JSON: node scene.js ENDPOINT none|gzip
+// Sends the scene of ../README.md with the official Node SDK as OTLP/JSON: node scene.js ENDPOINT
+// none|gzip
 import { ROOT_CONTEXT, SpanKind, SpanStatusCode, TraceFlags, trace } from "@opentelemetry/api";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
 import { resourceFromAttributes } from "@opentelemetry/resources";
