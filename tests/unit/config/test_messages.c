@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Common mistakes, each with the line that reports it: place, path, problem, and what would be
- * right. */
+/* Common mistakes, each with the line that reports it: place, path, problem, and the correction. */
 #include "app/config.h"
 #include "app/registry.h"
 #include "base/mem.h"
