@@ -5,7 +5,7 @@
 #include "google/rpc/status.pb-c.h"
 #include "tests/support/test.h"
 
-static void memory_is_aligned_and_apart(void **state)
+static void allocations_are_aligned_and_do_not_overlap(void **state)
 {
     (void)state;
     struct br_arena a;
@@ -23,7 +23,7 @@ static void memory_is_aligned_and_apart(void **state)
     assert_null(a.blocks);
 }
 
-static void a_maximum_holds(void **state)
+static void a_maximum_is_respected(void **state)
 {
     (void)state;
     struct br_arena a;
@@ -47,11 +47,11 @@ static void a_maximum_holds(void **state)
 
 /* The arena allocates small blocks itself. Large ones are buffers of the pool, which reuses
  * them. */
-static void large_blocks_are_the_pools(void **state)
+static void large_blocks_come_from_the_pool(void **state)
 {
     (void)state;
     struct br_pool *pool = br_pool_new(4u << 20);
-    size_t held = br_mem_held(BR_HOLDER_ITEMS), taken = 0;
+    size_t held = br_mem_held(BR_HOLDER_ITEMS), idle = 0;
     for (int round = 0; round < 2; round++) {
         struct br_arena a = {.pool = pool, .holder = BR_HOLDER_ITEMS};
         assert_non_null(br_arena_alloc(&a, 100));
@@ -66,19 +66,19 @@ static void large_blocks_are_the_pools(void **state)
         br_arena_release(&a);
         assert_int_equal(br_pool_live(pool), 0);
         assert_int_equal(br_mem_held(BR_HOLDER_ITEMS), held);
-        taken = round ? taken : br_pool_idle(pool);
-        assert_true(taken >= 1u << 20);
-        assert_int_equal(br_pool_idle(pool), taken); /* the same one again */
+        idle = round ? idle : br_pool_idle(pool);
+        assert_true(idle >= 1u << 20);
+        assert_int_equal(br_pool_idle(pool), idle); /* the same buffer is reused */
     }
     br_pool_free(pool);
 }
 
-static void a_zeroed_arena_is_a_valid_one(void **state)
+static void a_zeroed_arena_is_valid(void **state)
 {
     (void)state;
     struct br_arena a = {0};
     assert_non_null(br_arena_alloc(&a, 15u << 20));
-    assert_null(br_arena_alloc(&a, 2u << 20)); /* 16 MiB is the most */
+    assert_null(br_arena_alloc(&a, 2u << 20)); /* the maximum is 16 MiB */
     br_arena_release(&a);
     br_arena_release(&a);
 }
@@ -115,7 +115,7 @@ static void *no_alloc(size_t size)
 
 static const struct br_mem_hooks nothing = {no_alloc, realloc, free, NULL};
 
-static void without_memory_nothing_comes(void **state)
+static void without_memory_allocations_fail(void **state)
 {
     (void)state;
     struct br_arena a = {0};
@@ -129,7 +129,7 @@ static void without_memory_nothing_comes(void **state)
     br_arena_release(&a);
 }
 
-static void messages_are_unpacked_into_it_or_not_at_all(void **state)
+static void messages_are_unpacked_completely_or_not_at_all(void **state)
 {
     (void)state;
     /* google.rpc.Status{code: 3, message: "abc"} */
@@ -149,14 +149,14 @@ static void messages_are_unpacked_into_it_or_not_at_all(void **state)
 SUITE(arena)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_aligned_and_apart),
-        cmocka_unit_test(a_maximum_holds),
-        cmocka_unit_test(large_blocks_are_the_pools),
-        cmocka_unit_test(a_zeroed_arena_is_a_valid_one),
+        cmocka_unit_test(allocations_are_aligned_and_do_not_overlap),
+        cmocka_unit_test(a_maximum_is_respected),
+        cmocka_unit_test(large_blocks_come_from_the_pool),
+        cmocka_unit_test(a_zeroed_arena_is_valid),
         cmocka_unit_test(sizes_do_not_overflow),
         cmocka_unit_test(text_is_copied_and_printed),
-        cmocka_unit_test(without_memory_nothing_comes),
-        cmocka_unit_test(messages_are_unpacked_into_it_or_not_at_all),
+        cmocka_unit_test(without_memory_allocations_fail),
+        cmocka_unit_test(messages_are_unpacked_completely_or_not_at_all),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -17,14 +17,14 @@ static int teardown(void **state)
     return 0;
 }
 
-static void buffers_have_the_room_that_was_asked_for(void **state)
+static void buffers_have_the_requested_capacity(void **state)
 {
     for (size_t cap = 0; cap < 5000; cap++) {
         struct br_buf *b = br_buf_new(*state, cap);
         assert_true(b->cap >= cap);
         assert_int_equal(b->len, 0);
         assert_int_equal(b->refs, 1);
-        if (cap > 256) /* four classes to a power of two */
+        if (cap > 256) /* four size classes per power of two */
             assert_true(b->cap <= cap + cap / 4);
         memset(b->data, 0xaa, b->cap + BR_BUF_SLACK);
         assert_int_equal(br_pool_live(*state), b->cap);
@@ -69,7 +69,7 @@ static void a_large_buffer_may_be_exact(void **state)
 
 /* A buffer that grows reuses an unused large buffer. Otherwise the pool would fill with buffers
  * that are never requested. */
-static void grown_buffers_are_taken_again(void **state)
+static void grown_buffers_are_reused(void **state)
 {
     (void)state;
     static uint8_t bytes[16384];
@@ -119,7 +119,7 @@ static void counting_free(void *p)
 
 static const struct br_mem_hooks counting = {counting_alloc, realloc, counting_free, NULL};
 
-static void a_pool_keeps_no_more_than_it_may(void **state)
+static void a_pool_keeps_at_most_its_maximum(void **state)
 {
     (void)state;
     br_mem_set_hooks(&counting);
@@ -134,7 +134,7 @@ static void a_pool_keeps_no_more_than_it_may(void **state)
     assert_int_equal(n_alive, 1 + 3); /* three idle buffers of 1,024 */
     for (int i = 0; i < 3; i++)
         v[i] = br_buf_new(pool, 1000);
-    assert_int_equal(n_alive, 1 + 3); /* taken from there */
+    assert_int_equal(n_alive, 1 + 3); /* one of them is reused */
     for (int i = 0; i < 3; i++)
         br_buf_unref(v[i]);
     br_pool_trim(pool);
@@ -145,7 +145,7 @@ static void a_pool_keeps_no_more_than_it_may(void **state)
     assert_int_equal(n_alive, 0);
 }
 
-static void a_recycled_buffer_is_as_good_as_new(void **state)
+static void a_reused_buffer_is_like_a_new_one(void **state)
 {
     struct br_buf *b = br_buf_new(*state, 500);
     assert_int_equal(br_buf_append(&b, "abc", 3, 500), 0);
@@ -168,7 +168,7 @@ static void appending_grows_up_to_the_maximum(void **state)
     assert_int_equal(b->len, 1000);
     for (int i = 0; i < 1000; i++)
         assert_int_equal((char)b->data[i], (char)i);
-    assert_int_equal(br_pool_live(*state), b->cap); /* the smaller ones were given back */
+    assert_int_equal(br_pool_live(*state), b->cap); /* the smaller buffers were freed */
     br_buf_unref(b);
 }
 
@@ -180,7 +180,7 @@ static void *no_alloc(size_t size)
 
 static const struct br_mem_hooks nothing = {no_alloc, realloc, free, NULL};
 
-static void a_buffer_that_cannot_grow_is_as_it_was(void **state)
+static void a_buffer_that_cannot_grow_is_unchanged(void **state)
 {
     struct br_buf *b = br_buf_new(*state, 256), *before = b;
     memset(b->data, 'x', 256);
@@ -220,7 +220,7 @@ static void assert_rope(const struct br_rope *r, const char *want)
     assert_string_equal(text, want);
 }
 
-static void neighbours_are_joined(void **state)
+static void adjacent_slices_are_merged(void **state)
 {
     struct br_rope r = {0};
     struct br_buf *a = text_buf(*state, "abcdef"), *b = text_buf(*state, "123");
@@ -229,7 +229,7 @@ static void neighbours_are_joined(void **state)
     assert_int_equal(br_rope_add(&r, a, a->data + 2, 0), 0);
     assert_int_equal(r.count, 1);
     assert_int_equal(a->refs, 2);
-    assert_int_equal(br_rope_add(&r, a, a->data + 5, 1), 0); /* a gap */
+    assert_int_equal(br_rope_add(&r, a, a->data + 5, 1), 0); /* not adjacent */
     assert_int_equal(r.count, 2);
     assert_int_equal(br_rope_add(&r, b, b->data, 3), 0);
     assert_int_equal(br_rope_add(&r, NULL, "!", 1), 0);
@@ -243,7 +243,7 @@ static void neighbours_are_joined(void **state)
     br_rope_release(&r);
 }
 
-static void dropping_gives_bytes_and_buffers_back(void **state)
+static void dropping_frees_bytes_and_buffers(void **state)
 {
     for (size_t first = 0; first <= 10; first++) {
         for (size_t second = 0; second <= 10; second++) {
@@ -282,7 +282,7 @@ static void ropes_are_appended_to_ropes(void **state)
     br_rope_release(&r);
 }
 
-static void a_flat_rope_is_its_own_buffer_where_it_can_be(void **state)
+static void a_flat_rope_shares_its_buffer_if_possible(void **state)
 {
     struct br_rope r = {0};
     const uint8_t *data;
@@ -306,7 +306,7 @@ static void a_flat_rope_is_its_own_buffer_where_it_can_be(void **state)
 
 /* The system needs milliseconds to free a large buffer, so at most 1 MiB is freed at a time. The
  * test measures the whole process, whose memory may vary a little. */
-static void a_large_buffer_leaves_in_slices(void **state)
+static void a_large_buffer_is_freed_in_slices(void **state)
 {
     const size_t mib = 1u << 20, size = 40 * mib;
     struct br_pool *pool = *state;
@@ -328,7 +328,7 @@ static void a_large_buffer_leaves_in_slices(void **state)
     assert_false(br_pool_release_some(pool));
 }
 
-static void what_leaves_makes_room_at_once(void **state)
+static void large_buffers_are_freed_when_memory_is_needed(void **state)
 {
     struct br_pool *pool = *state;
     struct br_memory memory = {0};
@@ -346,7 +346,7 @@ static void what_leaves_makes_room_at_once(void **state)
 #define RESIZE(pool, block, size) br_block_resize(pool, BR_HOLDER_CONNECTIONS, block, size)
 #define FREE(pool, block) br_block_free(pool, BR_HOLDER_CONNECTIONS, block)
 
-static void blocks_are_kept_for_the_next_of_their_size(void **state)
+static void freed_blocks_are_kept_for_their_size(void **state)
 {
     struct br_pool *pool = *state;
     size_t held = br_mem_held(BR_HOLDER_CONNECTIONS), idle = br_mem_held(BR_HOLDER_POOL);
@@ -368,7 +368,7 @@ static void blocks_are_kept_for_the_next_of_their_size(void **state)
     FREE(pool, NULL);
 }
 
-static void a_block_keeps_what_is_in_it_as_it_grows(void **state)
+static void a_block_keeps_its_content_when_it_grows(void **state)
 {
     struct br_pool *pool = *state;
     uint8_t *block = NULL;
@@ -385,7 +385,7 @@ static void a_block_keeps_what_is_in_it_as_it_grows(void **state)
     FREE(pool, block);
 }
 
-static void no_more_blocks_are_kept_than_stated(void **state)
+static void the_number_of_kept_blocks_is_limited(void **state)
 {
     struct br_pool *pool = *state;
     enum { MANY = 1000, SIZE = 1000 };
@@ -410,7 +410,7 @@ static void on_last(const struct br_buf *buf, void *arg)
     *seen = buf;
 }
 
-static void a_watched_pool_tells_and_leaves_its_buffers(void **state)
+static void a_watched_pool_reports_and_hands_over_buffers(void **state)
 {
     const struct br_buf *seen = NULL;
     struct br_pool *watched = br_pool_new(0), *heir = br_pool_new(1 << 20);
@@ -435,24 +435,24 @@ static void a_watched_pool_tells_and_leaves_its_buffers(void **state)
 SUITE(buf)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_watched_pool_tells_and_leaves_its_buffers),
-        TEST(buffers_have_the_room_that_was_asked_for),
+        cmocka_unit_test(a_watched_pool_reports_and_hands_over_buffers),
+        TEST(buffers_have_the_requested_capacity),
         TEST(a_large_buffer_may_be_exact),
-        TEST(grown_buffers_are_taken_again),
+        TEST(grown_buffers_are_reused),
         TEST(buffers_live_as_long_as_their_references),
-        TEST(a_pool_keeps_no_more_than_it_may),
-        TEST(a_recycled_buffer_is_as_good_as_new),
+        TEST(a_pool_keeps_at_most_its_maximum),
+        TEST(a_reused_buffer_is_like_a_new_one),
         TEST(appending_grows_up_to_the_maximum),
-        TEST(a_buffer_that_cannot_grow_is_as_it_was),
-        TEST(neighbours_are_joined),
-        TEST(dropping_gives_bytes_and_buffers_back),
+        TEST(a_buffer_that_cannot_grow_is_unchanged),
+        TEST(adjacent_slices_are_merged),
+        TEST(dropping_frees_bytes_and_buffers),
         TEST(ropes_are_appended_to_ropes),
-        TEST(a_flat_rope_is_its_own_buffer_where_it_can_be),
-        TEST(a_large_buffer_leaves_in_slices),
-        TEST(what_leaves_makes_room_at_once),
-        TEST(blocks_are_kept_for_the_next_of_their_size),
-        TEST(a_block_keeps_what_is_in_it_as_it_grows),
-        TEST(no_more_blocks_are_kept_than_stated),
+        TEST(a_flat_rope_shares_its_buffer_if_possible),
+        TEST(a_large_buffer_is_freed_in_slices),
+        TEST(large_buffers_are_freed_when_memory_is_needed),
+        TEST(freed_blocks_are_kept_for_their_size),
+        TEST(a_block_keeps_its_content_when_it_grows),
+        TEST(the_number_of_kept_blocks_is_limited),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ static void bytes_are_compared_with_bytes_and_texts(void **state)
     assert_false(br_bytes_are_nocase("gzi", 3, "gzip") || br_bytes_are_nocase("g@ip", 4, "g`ip"));
 }
 
-static void beginnings_and_ends_are_compared(void **state)
+static void prefixes_and_suffixes_are_compared(void **state)
 {
     (void)state;
     assert_true(br_bytes_start("env:A", 5, "env:") && br_bytes_start(NULL, 0, ""));
@@ -100,7 +100,7 @@ SUITE(bytes)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_compared_with_bytes_and_texts),
-        cmocka_unit_test(beginnings_and_ends_are_compared),
+        cmocka_unit_test(prefixes_and_suffixes_are_compared),
         cmocka_unit_test(hex_digits_have_the_values_of_rfc_4648),
         cmocka_unit_test(percent_encoding_is_decoded_as_in_rfc_3986),
         cmocka_unit_test(code_points_are_encoded_as_in_rfc_3629),

@@ -32,7 +32,7 @@ static uint32_t put(const struct br_cache *cache, uint64_t hash, uint32_t key)
     return gone;
 }
 
-static void the_newest_of_a_hash_stays(void **state)
+static void the_newest_entry_of_a_hash_is_kept(void **state)
 {
     (void)state;
     struct known entries[8] = {{0}};
@@ -45,7 +45,7 @@ static void the_newest_of_a_hash_stays(void **state)
     assert_null(find(&cache, 1));
 }
 
-static void of_two_the_one_used_last_stays(void **state)
+static void the_least_recently_used_entry_is_evicted(void **state)
 {
     (void)state;
     static const uint32_t keys[] = {1, 2, 3};
@@ -68,7 +68,7 @@ static void of_two_the_one_used_last_stays(void **state)
 }
 
 /* Every entry is used, and no memory beyond them: a thousand keys in seven sets of two. */
-static void it_has_a_size(void **state)
+static void every_entry_can_be_used(void **state)
 {
     (void)state;
     struct known entries[16] = {{0}};
@@ -97,9 +97,9 @@ static void secrets_differ(void **state)
 SUITE(cache)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_newest_of_a_hash_stays),
-        cmocka_unit_test(of_two_the_one_used_last_stays),
-        cmocka_unit_test(it_has_a_size),
+        cmocka_unit_test(the_newest_entry_of_a_hash_is_kept),
+        cmocka_unit_test(the_least_recently_used_entry_is_evicted),
+        cmocka_unit_test(every_entry_can_be_used),
         cmocka_unit_test(secrets_differ),
     };
     return RUN(tests, NULL, NULL);

@@ -10,7 +10,7 @@ static int64_t scattered(size_t i)
     return (int64_t)(i * 100 % COUNT);
 }
 
-static void entries_leave_a_heap_in_ascending_order(void **state)
+static void entries_are_removed_in_ascending_order(void **state)
 {
     (void)state;
     int64_t heap[COUNT];
@@ -62,7 +62,7 @@ static void a_kind_decides_the_order_and_follows_its_entries(void **state)
 SUITE(heap)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(entries_leave_a_heap_in_ascending_order),
+        cmocka_unit_test(entries_are_removed_in_ascending_order),
         cmocka_unit_test(a_kind_decides_the_order_and_follows_its_entries),
     };
     return RUN(tests, NULL, NULL);

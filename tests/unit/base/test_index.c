@@ -60,7 +60,7 @@ static void numbers_free(struct numbers *numbers)
     free(numbers);
 }
 
-static void what_is_added_is_found_at_its_place(void **state)
+static void added_entries_are_found_by_their_index(void **state)
 {
     (void)state;
     struct numbers *numbers = numbers_new(UINT32_MAX);
@@ -74,13 +74,13 @@ static void what_is_added_is_found_at_its_place(void **state)
         assert_int_equal(numbers_find(numbers, 3 * i), i);
         assert_int_equal(numbers_find(numbers, 3 * i + 1), BR_INDEX_NONE);
     }
-    /* 5000 entries: 42 doubled seven times, and half as many slots more, and two */
+    /* 5,000 entries need 42 doubled seven times; there are half as many slots more, and two */
     assert_int_equal(br_index_bytes(&numbers->index), br_index_bytes_for(42 << 7));
     assert_int_equal(br_index_bytes_for(42 << 7), 4 * (5376 + 2688 + 2));
     numbers_free(numbers);
 }
 
-static void equal_hashes_are_told_apart_past_the_last_slot(void **state)
+static void equal_hashes_are_distinguished_past_the_last_slot(void **state)
 {
     (void)state;
     struct numbers *numbers = numbers_new(100);
@@ -93,7 +93,7 @@ static void equal_hashes_are_told_apart_past_the_last_slot(void **state)
     numbers_free(numbers);
 }
 
-static void it_has_a_maximum(void **state)
+static void the_number_of_entries_is_limited(void **state)
 {
     (void)state;
     struct numbers *numbers = numbers_new(50);
@@ -120,7 +120,7 @@ static void reserved_slots_are_enough(void **state)
     numbers_free(numbers);
 }
 
-static void slots_count_for_their_holder(void **state)
+static void slots_count_in_their_memory_category(void **state)
 {
     (void)state;
     size_t before = br_mem_held(BR_HOLDER_REQUESTS), live = br_mem_live();
@@ -156,7 +156,7 @@ static void numbers_without_memory(void *arg)
     numbers_free(numbers);
 }
 
-static void without_memory_nothing_changes(void **state)
+static void without_memory_the_index_is_unchanged(void **state)
 {
     (void)state;
     fault_each("index", numbers_without_memory, NULL);
@@ -165,12 +165,12 @@ static void without_memory_nothing_changes(void **state)
 SUITE(index)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_added_is_found_at_its_place),
-        cmocka_unit_test(equal_hashes_are_told_apart_past_the_last_slot),
-        cmocka_unit_test(it_has_a_maximum),
+        cmocka_unit_test(added_entries_are_found_by_their_index),
+        cmocka_unit_test(equal_hashes_are_distinguished_past_the_last_slot),
+        cmocka_unit_test(the_number_of_entries_is_limited),
         cmocka_unit_test(reserved_slots_are_enough),
-        cmocka_unit_test(slots_count_for_their_holder),
-        cmocka_unit_test(without_memory_nothing_changes),
+        cmocka_unit_test(slots_count_in_their_memory_category),
+        cmocka_unit_test(without_memory_the_index_is_unchanged),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -92,7 +92,7 @@ static void one_message_is_one_line(void **state)
 
 /* Characters that control a terminal: C0, DEL, C1 in UTF-8 and as bytes, marks of line and
  * direction. */
-static void nothing_commands_a_terminal(void **state)
+static void control_characters_are_escaped(void **state)
 {
     static const struct {
         const char *text, *plain, *json;
@@ -158,7 +158,7 @@ static void json_lines_are_json(void **state)
     json_decref(line);
 }
 
-/* A long message is cut whatever it contains, and the result is still a valid line. */
+/* A long message is cut, and the result is a valid line for any content. */
 static void long_lines_are_cut_to_4_kib(void **state)
 {
     (void)state;
@@ -202,7 +202,7 @@ static void levels_have_names(void **state)
     assert_int_equal(level, BR_LOG_TRACE);
 }
 
-static void repeats_are_held_back_and_counted(void **state)
+static void repeats_are_suppressed_and_counted(void **state)
 {
     (void)state;
     struct br_log_limit limit = {0};
@@ -223,7 +223,7 @@ static bool log_it(struct br_log_limit *limit, uint64_t now_ms)
     return br_log_limited(&node, BR_LOG_WARN, limit, now_ms, 1000, "%s is %d", "this", 7);
 }
 
-static void limited_lines_count_those_that_were_held_back(void **state)
+static void limited_lines_report_the_number_suppressed(void **state)
 {
     (void)state;
     struct br_log_limit limit = {0};
@@ -245,7 +245,7 @@ static void limited_lines_count_those_that_were_held_back(void **state)
  * lines and those reported as dropped. */
 struct reader {
     pthread_t thread;
-    unsigned next[4], came, dropped;
+    unsigned next[4], n_lines, dropped;
     bool ordered;
 };
 
@@ -261,7 +261,7 @@ static void *read_log(void *arg)
         if (text && sscanf(text, "\tline %u of %u", &n, &writer) == 2 && writer < 4) {
             r->ordered = r->ordered && n >= r->next[writer] && line[strlen(line) - 1] == '\n';
             r->next[writer] = n + 1 > r->next[writer] ? n + 1 : r->next[writer];
-            r->came++;
+            r->n_lines++;
         } else if (text && sscanf(text, "\t%u line", &n) == 1) {
             r->dropped += n;
         } else {
@@ -299,9 +299,9 @@ static void read_to_the_end(struct reader *r, uint64_t wait_ms)
     assert_true(r->ordered);
 }
 
-static void nobody_waits_for_who_reads_the_log(void **state)
+static void a_slow_reader_of_the_log_does_not_block(void **state)
 {
-    struct reader r = {.came = 0};
+    struct reader r = {.n_lines = 0};
     uint64_t before = br_log_dropped();
     (void)state;
     assert_true(br_log_start());
@@ -310,7 +310,7 @@ static void nobody_waits_for_who_reads_the_log(void **state)
     uint64_t dropped = br_log_dropped() - before;
     assert_in_range(dropped, BATCH - 300, BATCH - 200);
     read_to_the_end(&r, 60000);
-    assert_int_equal(r.came, BATCH - dropped);
+    assert_int_equal(r.n_lines, BATCH - dropped);
     assert_int_equal(r.dropped, dropped);
     assert_int_equal(br_log_dropped() - before, dropped);
 }
@@ -324,7 +324,7 @@ static void *write_lines(void *arg)
 
 static void lines_of_threads_keep_their_order(void **state)
 {
-    struct reader r = {.came = 0};
+    struct reader r = {.n_lines = 0};
     pthread_t threads[4];
     unsigned numbers[4] = {0, 1, 2, 3};
     uint64_t before = br_log_dropped();
@@ -339,11 +339,11 @@ static void lines_of_threads_keep_their_order(void **state)
     close(fds[1]);
     pthread_join(r.thread, NULL);
     assert_true(r.ordered);
-    assert_int_equal(r.came + r.dropped, 4 * BATCH);
+    assert_int_equal(r.n_lines + r.dropped, 4 * BATCH);
     assert_int_equal(r.dropped, br_log_dropped() - before);
 }
 
-static void what_cannot_be_written_is_counted(void **state)
+static void lines_that_cannot_be_written_are_counted(void **state)
 {
     uint64_t before = br_log_dropped();
     (void)state;
@@ -360,7 +360,7 @@ static void what_cannot_be_written_is_counted(void **state)
 /* The last lines before a crash are the most important ones. */
 static void a_crash_loses_no_line(void **state)
 {
-    struct reader r = {.came = 0};
+    struct reader r = {.n_lines = 0};
     int status;
     (void)state;
     assert_true(fcntl(fds[1], F_SETPIPE_SZ, 1 << 20) > 0);
@@ -377,12 +377,12 @@ static void a_crash_loses_no_line(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
     assert_int_equal(WTERMSIG(status), SIGABRT);
-    assert_true(r.came >= 100); /* some lines may be written twice */
+    assert_true(r.n_lines >= 100); /* some lines may be written twice */
     assert_int_equal(r.next[0], 100);
 }
 
 /* Runs last, because the thread continues after the test. */
-static void the_end_does_not_wait_for_ever(void **state)
+static void the_end_does_not_wait_forever(void **state)
 {
     uint64_t before = br_log_dropped();
     (void)state;
@@ -391,10 +391,10 @@ static void the_end_does_not_wait_for_ever(void **state)
         br_info(&node, "line %u of 0%1000s", i, "");
     assert_int_equal(br_log_dropped(), before);
     assert_false(br_log_stop(1));
-    uint64_t left = br_log_dropped() - before;
-    assert_in_range(left, 90, 100); /* the pipe may contain a few lines */
+    uint64_t n_dropped = br_log_dropped() - before;
+    assert_in_range(n_dropped, 90, 100); /* the pipe may contain a few lines */
     br_info(&node, "nobody will read this");
-    assert_int_equal(br_log_dropped() - before, left + 1);
+    assert_int_equal(br_log_dropped() - before, n_dropped + 1);
 }
 
 #define PIPE_TEST(name) cmocka_unit_test_setup_teardown(name, setup_pipe, teardown_pipe)
@@ -405,17 +405,17 @@ SUITE(log)
         TEST(a_line_of_text),
         TEST(levels_above_the_sinks_are_not_written),
         TEST(one_message_is_one_line),
-        TEST(nothing_commands_a_terminal),
+        TEST(control_characters_are_escaped),
         TEST(json_lines_are_json),
         TEST(long_lines_are_cut_to_4_kib),
         TEST(levels_have_names),
-        TEST(repeats_are_held_back_and_counted),
-        TEST(limited_lines_count_those_that_were_held_back),
-        PIPE_TEST(nobody_waits_for_who_reads_the_log),
+        TEST(repeats_are_suppressed_and_counted),
+        TEST(limited_lines_report_the_number_suppressed),
+        PIPE_TEST(a_slow_reader_of_the_log_does_not_block),
         PIPE_TEST(lines_of_threads_keep_their_order),
-        PIPE_TEST(what_cannot_be_written_is_counted),
+        PIPE_TEST(lines_that_cannot_be_written_are_counted),
         PIPE_TEST(a_crash_loses_no_line),
-        PIPE_TEST(the_end_does_not_wait_for_ever),
+        PIPE_TEST(the_end_does_not_wait_forever),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static void siphash_with_one_and_three_rounds(void **state)
         assert_true(br_siphash(key, in, cases[i].len) == cases[i].hash);
 }
 
-static void what_is_put_is_found(void **state)
+static void added_keys_are_found(void **state)
 {
     (void)state;
     struct br_map *m = br_map_new(100);
@@ -69,7 +69,7 @@ static void keys_are_copied(void **state)
     br_map_free(m, NULL);
 }
 
-static void a_full_map_takes_no_new_key(void **state)
+static void a_full_map_rejects_new_keys(void **state)
 {
     (void)state;
     for (size_t max = 0; max < 40; max++) {
@@ -119,7 +119,7 @@ static void count_release(void *value)
     n_released += *(unsigned *)value;
 }
 
-static void freeing_hands_every_value_out(void **state)
+static void freeing_passes_every_value_to_the_callback(void **state)
 {
     (void)state;
     struct br_map *m = br_map_new(10);
@@ -132,7 +132,7 @@ static void freeing_hands_every_value_out(void **state)
 }
 
 /* Compares the map with a plain array: puts, gets and removals in any order. */
-static void it_is_a_map(void **state)
+static void random_operations_match_an_array(void **state)
 {
     (void)state;
     enum { KEYS = 300, STEPS = 200000 };
@@ -178,7 +178,7 @@ static void it_is_a_map(void **state)
     br_map_free(m, NULL);
 }
 
-static void random_bytes_are_not_the_same_twice(void **state)
+static void random_bytes_differ(void **state)
 {
     (void)state;
     uint8_t a[32] = {0}, b[32] = {0}, zero[32] = {0};
@@ -193,13 +193,13 @@ SUITE(map)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(siphash_with_one_and_three_rounds),
-        cmocka_unit_test(what_is_put_is_found),
+        cmocka_unit_test(added_keys_are_found),
         cmocka_unit_test(keys_are_copied),
-        cmocka_unit_test(a_full_map_takes_no_new_key),
+        cmocka_unit_test(a_full_map_rejects_new_keys),
         cmocka_unit_test(iteration_is_in_order_of_insertion),
-        cmocka_unit_test(freeing_hands_every_value_out),
-        cmocka_unit_test(it_is_a_map),
-        cmocka_unit_test(random_bytes_are_not_the_same_twice),
+        cmocka_unit_test(freeing_passes_every_value_to_the_callback),
+        cmocka_unit_test(random_operations_match_an_array),
+        cmocka_unit_test(random_bytes_differ),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static void sizes_of_zero_give_unique_pointers(void **state)
     br_free(NULL);
 }
 
-static void calloc_clears_and_refuses_overflow(void **state)
+static void calloc_clears_and_rejects_overflow(void **state)
 {
     (void)state;
     unsigned char *p = br_calloc(3, 5);
@@ -66,7 +66,7 @@ static void hooks_replace_the_allocator(void **state)
     assert_null(d);
 }
 
-static void sums_and_products_say_when_they_overflow(void **state)
+static void sums_and_products_report_overflow(void **state)
 {
     (void)state;
     size_t r = 7;
@@ -116,7 +116,9 @@ static void arrays_grow_by_a_share_of_their_size(void **state)
         grown += cap != last;
         last = cap;
     }
-    assert_true(grown < 64); /* by half at a time: log of 2^20 / 8 to the base 1.5 is 29 */
+    assert_true(
+        grown <
+        64); /* it grows by half each time: the logarithm of 2^20 / 8 to the base 1.5 is 29 */
     br_free(v);
 }
 
@@ -166,7 +168,7 @@ static void mapped_blocks_keep_content_and_are_counted_by_pages(void **state)
 #endif
 }
 
-static void mapped_blocks_obey_hooks_and_scopes(void **state)
+static void mapped_blocks_use_hooks_and_scopes(void **state)
 {
     (void)state;
     br_mem_set_hooks(&refuse);
@@ -187,7 +189,7 @@ static void mapped_blocks_obey_hooks_and_scopes(void **state)
     br_mem_scope_end(&scope);
 }
 
-static void container_of_goes_back(void **state)
+static void container_of_returns_the_container(void **state)
 {
     (void)state;
     struct thing {
@@ -203,16 +205,16 @@ SUITE(mem)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_of_zero_give_unique_pointers),
-        cmocka_unit_test(calloc_clears_and_refuses_overflow),
+        cmocka_unit_test(calloc_clears_and_rejects_overflow),
         cmocka_unit_test(copies_are_terminated),
         cmocka_unit_test(hooks_replace_the_allocator),
-        cmocka_unit_test(sums_and_products_say_when_they_overflow),
+        cmocka_unit_test(sums_and_products_report_overflow),
         cmocka_unit_test(arrays_grow_up_to_their_maximum),
         cmocka_unit_test(arrays_grow_by_a_share_of_their_size),
         cmocka_unit_test(sizes_of_arrays_do_not_overflow),
         cmocka_unit_test(mapped_blocks_keep_content_and_are_counted_by_pages),
-        cmocka_unit_test(mapped_blocks_obey_hooks_and_scopes),
-        cmocka_unit_test(container_of_goes_back),
+        cmocka_unit_test(mapped_blocks_use_hooks_and_scopes),
+        cmocka_unit_test(container_of_returns_the_container),
     };
     return RUN(tests, NULL, NULL);
 }

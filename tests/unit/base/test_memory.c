@@ -16,7 +16,7 @@
 #define ROUNDING 64u
 #define PAGE 4096u
 
-static void blocks_are_counted_while_they_live(void **state)
+static void blocks_are_counted_until_they_are_freed(void **state)
 {
     (void)state;
     size_t before = br_mem_live();
@@ -61,7 +61,7 @@ static size_t sum_of_holders(void)
 }
 
 /* A buffer moves between memory categories and to the pool. The categories add up to the total. */
-static void holders_add_up(void **state)
+static void memory_categories_add_up(void **state)
 {
     (void)state;
     struct br_pool *pool = br_pool_new(MIB);
@@ -102,25 +102,25 @@ static void a_scope_has_a_maximum(void **state)
     assert_non_null(a);
     assert_false(scope.full);
     assert_null(br_malloc(60 * KIB));
-    assert_null(br_realloc(a, 110 * KIB)); /* a stays */
+    assert_null(br_realloc(a, 110 * KIB)); /* the old block is unchanged */
     assert_true(scope.full);
     assert_false(scope.refused);
     br_free(a);
     a = br_malloc(90 * KIB);
     assert_non_null(a);
-    br_free(from_before); /* makes room */
+    br_free(from_before); /* makes room in the scope */
     void *b = br_malloc(40 * KIB);
     assert_non_null(b);
     br_mem_scope_end(&scope);
     assert_in_range(scope.used, 80 * KIB, 80 * KIB + 2 * ROUNDING);
-    void *after = br_malloc(200 * KIB); /* nothing limits it any more */
+    void *after = br_malloc(200 * KIB); /* no limit outside the scope */
     assert_non_null(after);
     br_free(after);
     br_free(a);
     br_free(b);
 }
 
-static void a_scope_counts_for_the_one_around_it(void **state)
+static void a_scope_counts_in_the_enclosing_scope(void **state)
 {
     (void)state;
     struct br_mem_scope outer, inner;
@@ -137,7 +137,7 @@ static void a_scope_counts_for_the_one_around_it(void **state)
     br_free(b);
 }
 
-/* A scope with the largest maximum never reaches it, whatever it holds. */
+/* A scope with the largest maximum never reaches it. */
 static void a_scope_may_have_the_largest_maximum(void **state)
 {
     (void)state;
@@ -154,7 +154,7 @@ static void a_scope_may_have_the_largest_maximum(void **state)
         assert_non_null(b);
         br_mem_scope_end(&inner);
         br_mem_scope_give(KIB);
-        br_free(from_before); /* less is held than at the beginning */
+        br_free(from_before); /* less memory is used than at the start */
         void *c = br_malloc(KIB);
         assert_non_null(c);
         br_mem_scope_end(&scope);
@@ -213,7 +213,7 @@ static void marks(void **state)
 
 /* Overhead is resident memory that is not counted. It is measured when the count has changed by
  * 1/64 of the limit. */
-static void overhead_is_what_is_resident_beside_the_count(void **state)
+static void overhead_is_resident_memory_that_is_not_counted(void **state)
 {
     (void)state;
     struct br_memory m = {.resident = resident};
@@ -235,7 +235,7 @@ static void overhead_is_what_is_resident_beside_the_count(void **state)
 
 /* The memory that is never freed is measured again after a refusal, but not while other requests
  * hold memory, which will be freed. */
-static void what_is_left_for_one_request_follows_what_is_held(void **state)
+static void the_largest_request_depends_on_the_idle_process(void **state)
 {
     (void)state;
     struct br_memory m = {.resident = resident};
@@ -249,8 +249,8 @@ static void what_is_left_for_one_request_follows_what_is_held(void **state)
     br_memory_settle(&m, 0);
     assert_int_equal(br_memory_largest(&m), 51 * MIB - live);
     br_memory_settle(&m, 8 * MIB); /* the request itself holds them */
-    size_t rest = br_mem_live() - other->cap;
-    assert_int_equal(br_memory_largest(&m), 36 * MIB - rest);
+    size_t idle_bytes = br_mem_live() - other->cap;
+    assert_int_equal(br_memory_largest(&m), 36 * MIB - idle_bytes);
     br_buf_unref(other);
     resident_bytes = br_mem_live() + 6 * MIB;
     br_memory_settle(&m, 0);
@@ -280,7 +280,7 @@ static void the_last_refusal_counts(void **state)
 }
 
 /* The unused buffers of all workers together take at most a sixteenth of the limit. */
-static void pools_share_what_they_may_keep(void **state)
+static void pools_share_the_limit_of_unused_buffers(void **state)
 {
     (void)state;
     struct br_memory m = {0};
@@ -313,7 +313,7 @@ static void the_resident_set_can_be_read(void **state)
 }
 
 /* Unused buffers are freed before a request is refused. */
-static void a_pool_gives_way(void **state)
+static void unused_buffers_are_freed_first(void **state)
 {
     (void)state;
     struct br_memory m = {0};
@@ -334,7 +334,7 @@ static void a_pool_gives_way(void **state)
 }
 
 /* The process has no room for the allocation in the scope. */
-static void a_scope_obeys_the_budget(void **state)
+static void a_scope_respects_the_budget(void **state)
 {
     (void)state;
     struct br_memory m = {0};
@@ -353,21 +353,21 @@ static void a_scope_obeys_the_budget(void **state)
 SUITE(memory)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_are_counted_while_they_live),
+        cmocka_unit_test(blocks_are_counted_until_they_are_freed),
         cmocka_unit_test(threads_share_the_count),
-        cmocka_unit_test(holders_add_up),
+        cmocka_unit_test(memory_categories_add_up),
         cmocka_unit_test(a_scope_has_a_maximum),
-        cmocka_unit_test(a_scope_counts_for_the_one_around_it),
+        cmocka_unit_test(a_scope_counts_in_the_enclosing_scope),
         cmocka_unit_test(a_scope_may_have_the_largest_maximum),
         cmocka_unit_test(buffers_from_the_pool_count_in_a_scope),
         cmocka_unit_test(marks),
-        cmocka_unit_test(what_is_left_for_one_request_follows_what_is_held),
-        cmocka_unit_test(pools_share_what_they_may_keep),
+        cmocka_unit_test(the_largest_request_depends_on_the_idle_process),
+        cmocka_unit_test(pools_share_the_limit_of_unused_buffers),
         cmocka_unit_test(the_last_refusal_counts),
-        cmocka_unit_test(overhead_is_what_is_resident_beside_the_count),
+        cmocka_unit_test(overhead_is_resident_memory_that_is_not_counted),
         cmocka_unit_test(the_resident_set_can_be_read),
-        cmocka_unit_test(a_pool_gives_way),
-        cmocka_unit_test(a_scope_obeys_the_budget),
+        cmocka_unit_test(unused_buffers_are_freed_first),
+        cmocka_unit_test(a_scope_respects_the_budget),
     };
     return RUN(tests, NULL, NULL);
 }

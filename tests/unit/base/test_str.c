@@ -38,7 +38,7 @@ static void long_printf(void **state)
     assert_str(&s, want);
 }
 
-static void a_maximum_leaves_the_content_as_it_was(void **state)
+static void exceeding_a_maximum_keeps_the_content(void **state)
 {
     (void)state;
     struct br_str s = {.max = 5};
@@ -59,7 +59,7 @@ static void a_maximum_leaves_the_content_as_it_was(void **state)
     br_str_release(&s);
 }
 
-static void a_fixed_one_cuts(void **state)
+static void a_fixed_string_is_cut(void **state)
 {
     (void)state;
     char room[8];
@@ -72,7 +72,7 @@ static void a_fixed_one_cuts(void **state)
     br_str_release(&s); /* frees nothing */
 }
 
-static void a_fixed_one_knows_its_room_without_a_maximum(void **state)
+static void a_fixed_string_needs_no_maximum(void **state)
 {
     (void)state;
     char room[16];
@@ -97,7 +97,7 @@ static void *no_resize(void *p, size_t size)
 
 static const struct br_mem_hooks refuse = {malloc, no_resize, free, NULL};
 
-static void without_memory_it_has_failed(void **state)
+static void lack_of_memory_sets_failed(void **state)
 {
     (void)state;
     struct br_str s = {0};
@@ -179,7 +179,7 @@ static void base64_of_the_rfc(void **state)
     }
 }
 
-static void base64_takes_both_alphabets_and_nothing_else(void **state)
+static void base64_accepts_only_the_two_alphabets(void **state)
 {
     (void)state;
     uint8_t out[16];
@@ -228,7 +228,7 @@ static void utf8_of_rfc_3629(void **state)
          19, 18},
         {"1234567\xc3\xa4"
          "x\xff",
-         11, 10}, /* across a word */
+         11, 10}, /* crosses a word boundary */
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++)
         assert_int_equal(br_utf8_valid((const uint8_t *)cases[i].bytes, cases[i].len),
@@ -236,7 +236,7 @@ static void utf8_of_rfc_3629(void **state)
 }
 
 /* The byte that is not ASCII is at any offset of texts whose lengths are around that of a word. */
-static void utf8_is_whole_up_to_the_odd_byte(void **state)
+static void utf8_is_valid_up_to_the_invalid_byte(void **state)
 {
     (void)state;
     uint8_t text[40];
@@ -250,12 +250,12 @@ static void utf8_is_whole_up_to_the_odd_byte(void **state)
 }
 
 /* Computes the UTF-8 of every code point. */
-static void utf8_takes_every_code_point_and_no_surrogate(void **state)
+static void utf8_accepts_every_code_point_except_surrogates(void **state)
 {
     (void)state;
     for (uint32_t c = 0; c <= 0x110000; c++) {
         uint8_t b[4];
-        size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+        size_t n = 1u + (c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
         static const uint8_t first[] = {0, 0, 0xc0, 0xe0, 0xf0};
         uint32_t v = c;
         for (size_t i = n; i-- > 1; v >>= 6)
@@ -276,7 +276,7 @@ static void distances(void **state)
     assert_int_equal(br_str_distance("abc", ""), 3);
     assert_int_equal(br_str_distance("Abc", "aBC"), 0);
     assert_int_equal(br_str_distance("kitten", "sitting"), 3);
-    assert_int_equal(br_str_distance("endpiont", "endpoint"), 1); /* neighbours swapped */
+    assert_int_equal(br_str_distance("endpiont", "endpoint"), 1); /* adjacent letters swapped */
     char big[66];
     memset(big, 'x', 65);
     big[65] = '\0';
@@ -294,7 +294,7 @@ static void the_nearest_name(void **state)
     assert_null(br_str_nearest("x", names, 0));
 }
 
-static void texts_count_their_bytes_as_steps(void **state)
+static void bytes_of_texts_count_as_steps(void **state)
 {
     (void)state;
     uint64_t before = br_steps();
@@ -313,20 +313,20 @@ SUITE(str)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(appending),
         cmocka_unit_test(long_printf),
-        cmocka_unit_test(a_maximum_leaves_the_content_as_it_was),
-        cmocka_unit_test(a_fixed_one_cuts),
-        cmocka_unit_test(a_fixed_one_knows_its_room_without_a_maximum),
-        cmocka_unit_test(without_memory_it_has_failed),
+        cmocka_unit_test(exceeding_a_maximum_keeps_the_content),
+        cmocka_unit_test(a_fixed_string_is_cut),
+        cmocka_unit_test(a_fixed_string_needs_no_maximum),
+        cmocka_unit_test(lack_of_memory_sets_failed),
         cmocka_unit_test(json_strings),
         cmocka_unit_test(hex),
         cmocka_unit_test(base64_of_the_rfc),
-        cmocka_unit_test(base64_takes_both_alphabets_and_nothing_else),
+        cmocka_unit_test(base64_accepts_only_the_two_alphabets),
         cmocka_unit_test(utf8_of_rfc_3629),
-        cmocka_unit_test(utf8_is_whole_up_to_the_odd_byte),
-        cmocka_unit_test(utf8_takes_every_code_point_and_no_surrogate),
+        cmocka_unit_test(utf8_is_valid_up_to_the_invalid_byte),
+        cmocka_unit_test(utf8_accepts_every_code_point_except_surrogates),
         cmocka_unit_test(distances),
         cmocka_unit_test(the_nearest_name),
-        cmocka_unit_test(texts_count_their_bytes_as_steps),
+        cmocka_unit_test(bytes_of_texts_count_as_steps),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 #include "base/sum.h"
 #include "tests/support/test.h"
 
-static void sums_that_do_not_fit_are_the_nearest_that_do(void **state)
+static void sums_out_of_range_are_clamped(void **state)
 {
     (void)state;
     assert_int_equal(br_sum(2, -5), -3);
@@ -11,7 +11,7 @@ static void sums_that_do_not_fit_are_the_nearest_that_do(void **state)
     assert_true(br_sum(INT64_MIN, -1) == INT64_MIN && br_sum(-1, INT64_MIN) == INT64_MIN);
 }
 
-static void differences_that_do_not_fit_are_the_nearest_that_do(void **state)
+static void differences_out_of_range_are_clamped(void **state)
 {
     (void)state;
     assert_int_equal(br_difference(2, 5), -3);
@@ -21,7 +21,7 @@ static void differences_that_do_not_fit_are_the_nearest_that_do(void **state)
     assert_true(br_difference(INT64_MAX, -1) == INT64_MAX);
 }
 
-static void products_that_do_not_fit_are_the_nearest_that_do(void **state)
+static void products_out_of_range_are_clamped(void **state)
 {
     (void)state;
     assert_int_equal(br_product(-3, 7), -21);
@@ -31,7 +31,7 @@ static void products_that_do_not_fit_are_the_nearest_that_do(void **state)
     assert_true(br_product(INT64_MAX, -2) == INT64_MIN && br_product(2, INT64_MIN) == INT64_MIN);
 }
 
-static void unsigned_results_that_do_not_fit_are_the_largest_number(void **state)
+static void unsigned_results_out_of_range_are_the_largest_number(void **state)
 {
     (void)state;
     assert_int_equal(br_sum_unsigned(2, 5), 7);
@@ -45,10 +45,10 @@ static void unsigned_results_that_do_not_fit_are_the_largest_number(void **state
 SUITE(sum)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_that_do_not_fit_are_the_nearest_that_do),
-        cmocka_unit_test(differences_that_do_not_fit_are_the_nearest_that_do),
-        cmocka_unit_test(products_that_do_not_fit_are_the_nearest_that_do),
-        cmocka_unit_test(unsigned_results_that_do_not_fit_are_the_largest_number),
+        cmocka_unit_test(sums_out_of_range_are_clamped),
+        cmocka_unit_test(differences_out_of_range_are_clamped),
+        cmocka_unit_test(products_out_of_range_are_clamped),
+        cmocka_unit_test(unsigned_results_out_of_range_are_the_largest_number),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -9,8 +9,8 @@ struct thing {
     struct br_timer timer;
     struct br_timers *ts;
     unsigned n;
-    uint64_t again_ms;   /* arms itself for then */
-    struct thing *other; /* disarms it */
+    uint64_t again_ms;   /* 0: not armed again by its callback */
+    struct thing *other; /* disarmed by the callback; NULL: none */
 };
 
 static uint64_t last_due;
@@ -44,7 +44,7 @@ static int nothing(void **state)
 #define setup reset
 #define teardown nothing
 
-static void none_is_due_never(void **state)
+static void without_timers_none_is_due(void **state)
 {
     (void)state;
     struct br_timers ts = {0};
@@ -56,7 +56,7 @@ static void none_is_due_never(void **state)
     br_timers_release(&ts);
 }
 
-static void it_fires_once_when_due(void **state)
+static void a_timer_fires_once_when_due(void **state)
 {
     (void)state;
     struct br_timers ts = {0};
@@ -71,7 +71,7 @@ static void it_fires_once_when_due(void **state)
     br_timers_release(&ts);
 }
 
-static void arming_again_moves_it(void **state)
+static void arming_again_moves_a_timer(void **state)
 {
     (void)state;
     struct br_timers ts = {0};
@@ -88,7 +88,7 @@ static void arming_again_moves_it(void **state)
     br_timers_release(&ts);
 }
 
-static void one_that_arms_itself_for_now_waits_for_the_next_run(void **state)
+static void a_timer_armed_in_its_callback_fires_in_the_next_run(void **state)
 {
     (void)state;
     struct br_timers ts = {0};
@@ -103,7 +103,7 @@ static void one_that_arms_itself_for_now_waits_for_the_next_run(void **state)
     br_timers_release(&ts);
 }
 
-static void one_may_disarm_another(void **state)
+static void a_timer_may_disarm_another(void **state)
 {
     (void)state;
     struct br_timers ts = {0};
@@ -117,7 +117,7 @@ static void one_may_disarm_another(void **state)
     br_timers_release(&ts);
 }
 
-static void a_released_heap_forgets_its_timers(void **state)
+static void releasing_the_heap_disarms_its_timers(void **state)
 {
     (void)state;
     struct br_timers ts = {0};
@@ -129,8 +129,9 @@ static void a_released_heap_forgets_its_timers(void **state)
     assert_int_equal(a.n, 0);
 }
 
-/* Against an array: arms, moves and disarms in any order; due times never go back. */
-static void they_fire_in_order_of_time(void **state)
+/* Compares with an array: timers are armed, moved and disarmed in any order. Due times never
+ * decrease. */
+static void timers_fire_in_order_of_time(void **state)
 {
     (void)state;
     enum { N = 200 };
@@ -180,7 +181,7 @@ static void *no_resize(void *p, size_t size)
 
 static const struct br_mem_hooks refuse = {malloc, no_resize, free, NULL};
 
-static void without_memory_it_is_not_armed(void **state)
+static void without_memory_a_timer_is_not_armed(void **state)
 {
     (void)state;
     struct br_timers ts = {0};
@@ -196,10 +197,14 @@ static void without_memory_it_is_not_armed(void **state)
 SUITE(timer)
 {
     const struct CMUnitTest tests[] = {
-        TEST(none_is_due_never),          TEST(it_fires_once_when_due),
-        TEST(arming_again_moves_it),      TEST(one_that_arms_itself_for_now_waits_for_the_next_run),
-        TEST(one_may_disarm_another),     TEST(a_released_heap_forgets_its_timers),
-        TEST(they_fire_in_order_of_time), TEST(without_memory_it_is_not_armed),
+        TEST(without_timers_none_is_due),
+        TEST(a_timer_fires_once_when_due),
+        TEST(arming_again_moves_a_timer),
+        TEST(a_timer_armed_in_its_callback_fires_in_the_next_run),
+        TEST(a_timer_may_disarm_another),
+        TEST(releasing_the_heap_disarms_its_timers),
+        TEST(timers_fire_in_order_of_time),
+        TEST(without_memory_a_timer_is_not_armed),
     };
     return RUN(tests, NULL, NULL);
 }

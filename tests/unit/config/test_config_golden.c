@@ -34,8 +34,8 @@ static void read_args(const char *name, struct args *a)
         assert_non_null(a->text);
         (void)snprintf(a->text, sizeof path, "config %s.yaml\n", name);
     }
-    char *rest = NULL;
-    for (char *line = strtok_r(a->text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+    char *saved = NULL;
+    for (char *line = strtok_r(a->text, "\n", &saved); line; line = strtok_r(NULL, "\n", &saved)) {
         if (strncmp(line, "config ", 7) == 0)
             add(a->uris, &a->n_uris, line + 7);
         else if (strncmp(line, "set ", 4) == 0)

@@ -40,7 +40,7 @@ static struct br_config *load(const char *text, struct br_str *ret)
 static void test_accepted(void **state)
 {
     (void)state;
-    struct br_str said = {0};
+    struct br_str messages = {0};
     struct br_config *config =
         load("receivers:\n"
              "  nop:\n"
@@ -66,9 +66,9 @@ static void test_accepted(void **state)
              "  extensions: [pprof, zpages, opamp, healthcheckv2]\n"
              "  pipelines:\n"
              "    traces: {receivers: [nop, otlp], exporters: [logging, otlp]}\n",
-             &said);
+             &messages);
     assert_string_equal(
-        said.data,
+        messages.data,
         "warning: yaml:2:7: receivers::nop: receives nothing\n"
         "warning: yaml:12:3: exporters::logging: is read as the exporter \"debug\"\n"
         "warning: yaml:12:13: exporters::logging::logLevel: is read and has no effect: use "
@@ -85,7 +85,7 @@ static void test_accepted(void **state)
     assert_int_equal(config->n_extensions, 1);
     assert_string_equal(config->extensions[0]->component->name, "health_check");
     br_config_free(config);
-    br_str_release(&said);
+    br_str_release(&messages);
 }
 
 /* Keys of the Collector 0.165. Keys without a value are ignored. Keys that tune Go, or a method
@@ -93,7 +93,7 @@ static void test_accepted(void **state)
 static void test_newest_keys(void **state)
 {
     (void)state;
-    struct br_str said = {0};
+    struct br_str messages = {0};
     struct br_config *config = load(
         "receivers:\n"
         "  otlp:\n"
@@ -115,9 +115,9 @@ static void test_newest_keys(void **state)
         "  pipelines:\n"
         "    traces: {receivers: [otlp], processors: [memory_limiter, queue_batch], exporters: "
         "[otlp_http]}\n",
-        &said);
+        &messages);
     assert_string_equal(
-        said.data,
+        messages.data,
         "warning: yaml:5:63: receivers::otlp::protocols::http::dialer: is read and has no "
         "effect: a server does not open connections\n"
         "warning: yaml:7:54: processors::memory_limiter::garbage_collector: is read and has no "
@@ -130,23 +130,23 @@ static void test_newest_keys(void **state)
         "write keepalive::enabled with the opposite value\n");
     assert_non_null(config);
     br_config_free(config);
-    br_str_release(&said);
+    br_str_release(&messages);
     assert_null(load("receivers: {nop: }\n"
                      "exporters: {otlp: {endpoint: 'a:1', middlewares: [{id: b}], "
                      "dialer_middleware: {id: c}}}\n"
                      "service: {pipelines: {traces: {receivers: [nop], exporters: [otlp]}}}\n",
-                     &said));
+                     &messages));
     assert_non_null(
-        strstr(said.data, "exporters::otlp: \"middlewares\": Braid has no middlewares"));
+        strstr(messages.data, "exporters::otlp: \"middlewares\": Braid has no middlewares"));
     assert_non_null(
-        strstr(said.data, "exporters::otlp: \"dialer_middleware\": Braid has no middlewares"));
-    br_str_release(&said);
+        strstr(messages.data, "exporters::otlp: \"dialer_middleware\": Braid has no middlewares"));
+    br_str_release(&messages);
 }
 
-static void test_lacking(void **state)
+static void test_unsupported(void **state)
 {
     (void)state;
-    struct br_str said = {0};
+    struct br_str messages = {0};
     assert_null(
         load("receivers: {otlp: {protocols: {grpc: {auth: {authenticator: b}}}}}\n"
              "processors: {k8sattributes: }\n"
@@ -154,9 +154,9 @@ static void test_lacking(void **state)
              "service:\n"
              "  pipelines:\n"
              "    traces: {receivers: [otlp], processors: [k8sattributes], exporters: [otlp]}\n",
-             &said));
+             &messages));
     assert_string_equal(
-        said.data,
+        messages.data,
         "yaml:1:39: receivers::otlp::protocols::grpc: \"auth\": Braid does not authenticate "
         "clients. Listen on loopback, ask for client certificates (tls: client_ca_file), or "
         "put a proxy in front.\n"
@@ -167,7 +167,7 @@ static void test_lacking(void **state)
         "yaml:3:37: exporters::otlp: \"auth\": Braid has no authenticators: put the headers "
         "that it sends into `headers`, such as headers: {Authorization: \"Bearer "
         "${env:TOKEN}\"}; --skip-unsupported and migrate do so where they are fixed\n");
-    br_str_release(&said);
+    br_str_release(&messages);
 }
 
 /* A misspelt name of a component that only the Collector has must not be corrected to another
@@ -175,14 +175,14 @@ static void test_lacking(void **state)
 static void test_misspelt(void **state)
 {
     (void)state;
-    struct br_str said = {0};
+    struct br_str messages = {0};
     assert_null(load("receivers: {nop: , zipkn: }\n"
                      "processors: {k8sattribute: , resorce: }\n"
                      "exporters: {nop: }\n"
                      "service: {pipelines: {traces: {receivers: [nop], exporters: [nop]}}}\n",
-                     &said));
+                     &messages));
     assert_string_equal(
-        said.data,
+        messages.data,
         "yaml:1:20: receivers: unknown receiver \"zipkn\"; did you mean \"zipkin\"? Braid does "
         "not support it: it takes spans from Zipkin's clients\n"
         "yaml:2:14: processors: unknown processor \"k8sattribute\"; did you mean "
@@ -191,38 +191,39 @@ static void test_misspelt(void **state)
         "yaml:2:30: processors: unknown processor \"resorce\"; did you mean \"resource\"? "
         "\"braid components\" lists all\n"
         "warning: yaml:1:18: receivers::nop: receives nothing\n");
-    br_str_release(&said);
+    br_str_release(&messages);
 }
 
-static void test_lacking_without_a_value(void **state)
+static void test_unsupported_without_a_value(void **state)
 {
     (void)state;
-    struct br_str said = {0};
+    struct br_str messages = {0};
     struct br_config *config =
         load("receivers: {otlp: {protocols: {http: {endpoint: 'localhost:0', auth: }}}}\n"
              "exporters: {otlp: {endpoint: 'a:1', auth: null, sending_queue: {storage: }}}\n"
              "service: {pipelines: {traces: {receivers: [otlp], exporters: [otlp]}}}\n",
-             &said);
+             &messages);
     assert_non_null(config);
-    assert_string_equal(said.data ? said.data : "", "");
+    assert_string_equal(messages.data ? messages.data : "", "");
     br_config_free(config);
-    br_str_release(&said);
+    br_str_release(&messages);
 }
 
 /* Numbers are written without an exponent. */
 static void test_range(void **state)
 {
     (void)state;
-    struct br_str said = {0};
+    struct br_str messages = {0};
     assert_null(load("receivers: {nop: }\n"
                      "exporters: {otlp: {endpoint: 'a:1', sending_queue: {queue_size: 0}}}\n"
                      "service: {pipelines: {traces: {receivers: [nop], exporters: [otlp]}}}\n",
-                     &said));
+                     &messages));
     assert_string_equal(
-        said.data, "yaml:2:65: exporters::otlp::sending_queue::queue_size: must be a whole number "
-                   "from 1 to 9007199254740992, got \"0\"\n"
-                   "warning: yaml:1:18: receivers::nop: receives nothing\n");
-    br_str_release(&said);
+        messages.data,
+        "yaml:2:65: exporters::otlp::sending_queue::queue_size: must be a whole number "
+        "from 1 to 9007199254740992, got \"0\"\n"
+        "warning: yaml:1:18: receivers::nop: receives nothing\n");
+    br_str_release(&messages);
 }
 
 /* A row must not hide a component of the registry. */
@@ -244,9 +245,9 @@ static void test_rows(void **state)
 SUITE(foreign)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepted), cmocka_unit_test(test_newest_keys),
-        cmocka_unit_test(test_lacking),  cmocka_unit_test(test_lacking_without_a_value),
-        cmocka_unit_test(test_misspelt), cmocka_unit_test(test_range),
+        cmocka_unit_test(test_accepted),    cmocka_unit_test(test_newest_keys),
+        cmocka_unit_test(test_unsupported), cmocka_unit_test(test_unsupported_without_a_value),
+        cmocka_unit_test(test_misspelt),    cmocka_unit_test(test_range),
         cmocka_unit_test(test_rows),
     };
     return RUN(tests, NULL, NULL);

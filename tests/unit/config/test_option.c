@@ -152,7 +152,7 @@ static void test_secrets(void **state)
 }
 
 /* Errors never contain a secret. */
-static void test_secrets_stay(void **state)
+static void test_errors_contain_no_secrets(void **state)
 {
     (void)state;
     struct fake_exporter_config c;
@@ -485,12 +485,18 @@ static void test_duration_format(void **state)
 SUITE(option)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_present),         cmocka_unit_test(test_secrets),
-        cmocka_unit_test(test_secrets_stay),    cmocka_unit_test(test_grouped_digits),
-        cmocka_unit_test(test_headers_at_most), cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_older_spellings), cmocka_unit_test(test_duration),
-        cmocka_unit_test(test_duration_format), cmocka_unit_test(test_endpoint),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_present),
+        cmocka_unit_test(test_secrets),
+        cmocka_unit_test(test_errors_contain_no_secrets),
+        cmocka_unit_test(test_grouped_digits),
+        cmocka_unit_test(test_headers_at_most),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_older_spellings),
+        cmocka_unit_test(test_duration),
+        cmocka_unit_test(test_duration_format),
+        cmocka_unit_test(test_endpoint),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -64,7 +64,7 @@ static void expect_error(const char *text, int rc, int line, int col, const char
     done(&f);
 }
 
-static void test_places(void **state)
+static void test_positions(void **state)
 {
     (void)state;
     struct fixture f = parse("a: 1\n"
@@ -343,7 +343,7 @@ static void test_corpus(void **state)
 SUITE(yaml)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),     cmocka_unit_test(test_scalars),
+        cmocka_unit_test(test_positions),  cmocka_unit_test(test_scalars),
         cmocka_unit_test(test_nulls),      cmocka_unit_test(test_aliases),
         cmocka_unit_test(test_merge_keys), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_depth),      cmocka_unit_test(test_sizes),
