@@ -82,6 +82,7 @@ static bool fanout_is_answered(const struct group *group)
 
 static bool fanout_sender_waits(const struct group *group)
 {
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): NULL only after detaching. */
     return group->item->sender == BR_SENDER_WAITS;
 }
 
