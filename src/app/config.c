@@ -750,6 +750,7 @@ static int loader_whole(struct loader *loader)
         loader_sections(loader, &top);
     if (!loader->no_memory)
         loader_service(loader, top.service);
+    loader->top = NULL;
     if (loader->no_memory)
         return br_errs_no_memory(loader->errs);
     if (loader_failed(loader->errs))

@@ -97,6 +97,7 @@ static unsigned graph_turn_in(const struct br_graph *graph, const struct br_inst
     unsigned turn = 0;
     for (size_t i = 0; i < config->n_pipelines && &config->pipelines[i] != pipeline; i++)
         for (size_t k = 0; k < config->pipelines[i].n_processors; k++)
+            /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a processor has one. */
             turn += config->pipelines[i].signal == pipeline->signal &&
                     config->pipelines[i].processors[k] == instance;
     return turn;

@@ -113,7 +113,7 @@ static void main_warn_gates(const char *list)
 
 /* Returns the value of an option from "--name=value" or from the next argument; NULL for another
  * option. */
-static const char *main_value_of(const char *name, int argc, char **argv, int *index)
+static const char *main_value_of(const char *name, char **argv, int *index)
 {
     const char *arg = argv[*index];
     size_t n = strlen(name);
@@ -121,31 +121,31 @@ static const char *main_value_of(const char *name, int argc, char **argv, int *i
         return NULL;
     if (arg[n] == '=')
         return arg + n + 1;
-    if (arg[n] == '\0' && *index + 1 < argc)
+    if (arg[n] == '\0' && argv[*index + 1])
         return argv[++*index];
     return NULL;
 }
 
 /* Reads one option. Returns 0, or the exit code for an invalid argument. */
-static int main_read_option(struct arguments *args, int argc, char **argv, int *index)
+static int main_read_option(struct arguments *args, char **argv, int *index)
 {
     const char *arg = argv[*index], *value;
-    if ((value = main_value_of("--config", argc, argv, index))) {
+    if ((value = main_value_of("--config", argv, index))) {
         if (args->sources.n_uris == URIS_MAX)
             return main_usage("more than 100 --config options, at", value);
         args->uris[args->sources.n_uris++] = value;
-    } else if ((value = main_value_of("--set", argc, argv, index))) {
+    } else if ((value = main_value_of("--set", argv, index))) {
         if (args->sources.n_sets == URIS_MAX)
             return main_usage("more than 100 --set options, at", value);
         args->sets[args->sources.n_sets++] = value;
-    } else if ((value = main_value_of("--shutdown-timeout", argc, argv, index))) {
+    } else if ((value = main_value_of("--shutdown-timeout", argv, index))) {
         uint64_t ns;
         if (!br_duration_parse(value, &ns))
             return main_usage("--shutdown-timeout must be a duration such as 30s, got", value);
         args->shutdown_timeout_ms = ns / 1000000;
-    } else if ((value = main_value_of("--feature-gates", argc, argv, index))) {
+    } else if ((value = main_value_of("--feature-gates", argv, index))) {
         main_warn_gates(value);
-    } else if (args->command == MIGRATE && (value = main_value_of("--rest", argc, argv, index))) {
+    } else if (args->command == MIGRATE && (value = main_value_of("--rest", argv, index))) {
         args->rest = value;
     } else if ((args->command == MIGRATE || args->command == OPEN) && arg[0] != '-' &&
                !args->file) {
@@ -437,7 +437,7 @@ int main(int argc, char **argv)
         i = 2;
     }
     for (; i < argc; i++) {
-        int code = main_read_option(&args, argc, argv, &i);
+        int code = main_read_option(&args, argv, &i);
         if (code)
             return code;
     }

@@ -97,12 +97,13 @@ static bool preflight_find_key(const struct br_option *table, const char *settin
     for (const struct br_option *option = table; option && option->name; option++) {
         const void *section = settings + option->offset;
         size_t before = path->len;
-        if (option->kind == BR_OPT_PRESENT)
+        if (option->kind == BR_OPT_PRESENT) {
             memcpy(&section, settings + option->offset, sizeof section);
-        else if (option->kind != BR_OPT_STRUCT)
+            if (!section)
+                continue;
+        } else if (option->kind != BR_OPT_STRUCT) {
             continue;
-        if (!section)
-            continue;
+        }
         br_str_printf(path, "::%s", option->name);
         const struct br_option *row = option->sub;
         while (row && row->name && strcmp(row->name, "endpoint") != 0)

@@ -19,6 +19,7 @@ const char *br_strerror(int code)
     }
 }
 
+#undef br_err_set
 int br_err_set(struct br_err *err, int code, const char *fmt, ...)
 {
     if (err) {

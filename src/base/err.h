@@ -47,6 +47,9 @@ const char *br_strerror(int code);
 /* Fills `err` (may be NULL) with a code and a printf-style sentence. Returns `code`. */
 int br_err_set(struct br_err *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+#ifdef __clang_analyzer__ /* must know that the result is not 0 where the code is not */
+#define br_err_set(err, code, ...) (br_err_set(err, code, __VA_ARGS__), (code))
+#endif
 
 /* Puts a printf-style prefix before the sentence in `err` (may be NULL). */
 void br_err_prefix(struct br_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

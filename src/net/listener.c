@@ -312,6 +312,7 @@ static void listener_note_port(struct br_listener *listener, char *shown, size_t
     socklen_t len = sizeof addr;
     if (getsockname(listener->fd, (struct sockaddr *)&addr, &len))
         return;
+    /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): getsockname has set the port. */
     listener->port = ntohs(addr.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&addr)->sin6_port
                                                       : ((struct sockaddr_in *)&addr)->sin_port);
     listener_peer_name(&addr, shown, size);

@@ -191,7 +191,7 @@ bool br_server_evict_idle(struct br_net_server *server, const struct br_arrival 
     }
     if (!stream || arrival->n_visited < server->listener->n_targets)
         other = server_limit_next(server, &next);
-    if (other == server) {
+    if (stream && other == server) {
         server_limit_close(stream);
         return true;
     }

@@ -518,7 +518,7 @@ static int traceql_parse_spanset(struct parser *parser, const struct br_traceql_
 static int traceql_parse_spansets(struct parser *parser, int least,
                                   const struct br_traceql_spanset **ret)
 {
-    const struct br_traceql_spanset *left;
+    const struct br_traceql_spanset *left = NULL;
     int rc = traceql_parse_enter(parser);
     if (!rc)
         rc = traceql_parse_spanset(parser, &left);

@@ -41,6 +41,7 @@ static bool flame_equal_name(const void *entries, uint32_t place, const void *ke
 {
     const struct br_flame *flame = entries;
     const struct flame_function *function = key;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): not NULL if `place` exists. */
     return strcmp(flame->names[place], function->name) == 0 &&
            strcmp(flame->files[place], function->file) == 0;
 }

@@ -203,6 +203,7 @@ static int references_rewrite_body(struct br_item *item, struct br_part *part,
     int rc = references_put_message(
         in, resource ? 1 : 2, part->raw + part->body_at, part->raw + part->raw_len,
         resource ? references_put_resource_field : references_put_dictionary_field);
+    in->out = NULL;
     if (rc) {
         br_buf_unref(buf);
         return rc;
@@ -221,6 +222,7 @@ static int references_rewrite_resource(struct br_item *item, struct br_part *par
         return BR_ENOMEM;
     in->out = &buf;
     int rc = br_attributes_inline(in, resource, len, BR_RESOURCE_ATTRIBUTES);
+    in->out = NULL;
     if (!rc)
         br_item_set_resource(item, part, buf, buf->data, buf->len);
     br_buf_unref(buf);

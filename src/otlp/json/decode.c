@@ -487,7 +487,7 @@ static int decode_read_value(struct reader *reader, const ProtobufCFieldDescript
             *ret_size = decode_long_size(field, len);
         return rc;
     }
-    uint64_t bits;
+    uint64_t bits = 0;
     rc = decode_read_scalar(reader, field, value, path, &bits);
     if (rc != 0 || (bits == 0 && !keep))
         return rc;
@@ -499,7 +499,7 @@ static int decode_read_element(struct reader *reader, const ProtobufCFieldDescri
                                const struct path *path, size_t *ret_size)
 {
     struct br_json_token value;
-    uint64_t bits;
+    uint64_t bits = 0;
     size_t len = 0;
     int rc = br_json_scan_value(&reader->scan, &value);
     if (rc != 0)

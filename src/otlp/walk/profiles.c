@@ -311,6 +311,7 @@ static bool walk_location(struct br_walker *walker, const uint8_t *p, const uint
         if (field.number == BR_LOCATION_MAPPING)
             ok = br_walk_index(walker, field.value, MAPPINGS);
         else if (field.number == BR_LOCATION_LINES)
+            /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): br_walk_next has set it. */
             ok = walk_line(walker, field.data, p);
         else if (field.number == BR_LOCATION_ATTRIBUTES)
             ok = walk_check_indices(walker, &field, ATTRIBUTES);

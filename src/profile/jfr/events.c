@@ -56,7 +56,7 @@ static uint32_t jfr_events_skip_one(const struct br_jfr_chunk *chunk, uint32_t a
 static uint32_t jfr_events_skip(const struct br_jfr_chunk *chunk, uint32_t at)
 {
     uint32_t last = chunk->packed && chunk->size > SHORT_MAX ? chunk->size - SHORT_MAX : 0;
-    for (uint32_t next = at;; at = next) {
+    for (uint32_t next = at;;) {
         while (next < last && jfr_events_is_skipped(chunk, chunk->data + next))
             next += chunk->data[next];
         at = next;

@@ -469,6 +469,7 @@ static void jfr_metadata_connect(struct walk *walk)
     }
     for (uint32_t i = 0; i < chunk->n_classes; i++) {
         struct br_jfr_class *k = &chunk->classes[i];
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): not NULL if there are classes. */
         if (k->type == BR_JFR_OTHER)
             continue;
         chunk->class_of[k->type] = i;

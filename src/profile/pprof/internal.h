@@ -129,6 +129,7 @@ static inline bool br_pprof_next(const uint8_t **p, const uint8_t *end, uint32_t
 {
     while (*p < end) {
         const uint8_t *at = *p;
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a range with bytes. */
         if (__builtin_expect(at[0] == tag && at[1] < 0x80, 1)) {
             *field = (struct br_field){tag >> 3, BR_WIRE_LEN, at[1], at + 2, at};
             *p = at + 2 + at[1];

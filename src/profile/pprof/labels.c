@@ -306,7 +306,7 @@ static int pprof_labels_attribute_of(struct br_pprof *pprof, const struct br_ppr
     uint64_t hash = br_cache_hash(&memo->labels, label, sizeof *label);
     struct memo_label *memo_label =
         br_cache_find(&memo->labels, hash, pprof_labels_is_label, label);
-    uint32_t key, unit, attribute;
+    uint32_t key, unit, attribute = 0;
     *ret = memo_label;
     if (memo_label)
         return 0;

@@ -118,8 +118,8 @@ static int pprof_read_value_type(struct br_pprof *pprof, const struct br_field *
 static bool pprof_read_is_dotnet(const struct br_pprof *pprof)
 {
     const struct br_profile_source *source = pprof->source;
-    if (source->spy_name && strcmp(source->spy_name, "unknown"))
-        return !strcmp(source->spy_name, "dotnetspy");
+    if (source->spy_name && strcmp(source->spy_name, "unknown") != 0)
+        return strcmp(source->spy_name, "dotnetspy") == 0;
     for (size_t i = 0; source->from_pyroscope && i < source->n_types; i++)
         if (source->types[i].type && !strcmp(source->types[i].type, "inuse-space"))
             return true;

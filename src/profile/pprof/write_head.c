@@ -239,7 +239,7 @@ static void pprof_head_make_name(struct br_pprof_head *head)
      * CPU time. */
     if (head->scope->metric.len)
         pprof_head_clean(head->scope->metric, true, head->name, sizeof head->name);
-    else if (strcmp(texts[0], "off_cpu") == 0)
+    else if (strcmp(head->types[0].text, "off_cpu") == 0)
         (void)memcpy(head->name, "off_cpu", sizeof "off_cpu");
     else if (br_text_is(head->period_type, "wall"))
         (void)memcpy(head->name, "wall", sizeof "wall");

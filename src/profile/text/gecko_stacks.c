@@ -130,8 +130,8 @@ static int gecko_stacks_text(struct br_gecko_stacks *stacks, uint32_t string, co
 static int gecko_stacks_intern(struct br_gecko_stacks *stacks, uint32_t string, uint32_t *ret)
 {
     struct br_gecko_string *entry = &stacks->string_source->strings.all[string];
-    const char *text;
-    size_t len;
+    const char *text = NULL;
+    size_t len = 0;
     int rc = entry->interned ? 0 : gecko_stacks_text(stacks, string, &text, &len);
     if (rc)
         return rc;
