@@ -608,7 +608,8 @@ static void no_group_while_busy(void **state)
                    directory);
     struct rig *r = rig_new(&br_file_exporter, yaml);
     struct br_host_ops ops = *r->host.ops;
-    r->host.shared = br_shared_new();
+    struct br_shared *shared = br_shared_new();
+    r->host.shared = shared;
     ops.work = keep_work;
     r->host.ops = &ops;
     br_consume(&r->node.input,
@@ -627,6 +628,7 @@ static void no_group_while_busy(void **state)
     assert_true(r->drained);
     assert_int_equal(*r->host.ledger.held[BR_TRACES], 0);
     rig_free(r);
+    br_shared_free(shared);
     assert_int_equal(unlink(path("t.json")), 0);
 }
 
