@@ -17,12 +17,14 @@
 #include "storage/bloom.h"
 #include "storage/columns.h"
 
-#define NAME_BYTES_MAX 65536u /* bytes of an operation's name, as it is listed */
-#define TEXT_MAX (1u << 20)   /* bytes of an attribute value as text, for the filter */
-#define LEVEL 1               /* zstd compression level */
+#define NAME_BYTES_MAX 65536u /* bytes of an operation's name in the list of operations */
+/* bytes of the text of an attribute value that is added to the filter */
+#define TEXT_MAX (1u << 20)
+#define LEVEL 1 /* zstd compression level */
 #define TRACE_SLOTS 1024u
 #define TALLY_SLOTS 2048u
-#define HEADS_SAME 16u /* previous heads that are compared with a new one */
+/* number of previous resources and scopes that are compared with a new one */
+#define HEADS_SAME 16u
 
 /* An attribute key that the partition lists. */
 struct key {
@@ -30,12 +32,12 @@ struct key {
     uint32_t n_values;
 };
 
-/* A resource or scope in `heads`. */
+/* A resource or scope that was appended to `heads`. */
 struct head {
     size_t at, len;
 };
 
-/* Counts the spans of each operation in a block, and finds the longest of each. */
+/* Counts the spans of each operation in a block, and finds the longest span of each operation. */
 struct tally {
     struct {
         uint32_t operation, n_spans;
@@ -51,11 +53,13 @@ struct br_blocks {
     struct br_pack_codec *codec;
     /* State of the partition. */
     struct br_map *operations; /* service number and name, to operation number */
-    struct br_map *services;   /* to the number that stands for all operations of the service */
-    uint32_t *service_of;      /* the service of each operation, as that number */
+    /* map from service to the number that stands for all operations of the service */
+    struct br_map *services;
+    uint32_t *service_of; /* by operation number: the number of the service in `services` */
     uint32_t last_operation, cap_service_of;
-    struct br_map *keys;     /* digit of enum br_key_scope and the key, to struct key */
-    struct br_hashes values; /* listed values */
+    /* map from a digit of enum br_key_scope, followed by the key, to struct key */
+    struct br_map *keys;
+    struct br_hashes values; /* hashes of the attribute values that the partition lists */
     int64_t last_block;
     /* State of the block under construction. */
     struct br_columns columns;
@@ -64,26 +68,27 @@ struct br_blocks {
     struct br_hashes attributes;
     struct br_pack spans, heads, packed;
     uint32_t n_heads;
-    struct head last_heads[HEADS_SAME]; /* by number, modulo HEADS_SAME */
+    struct head last_heads[HEADS_SAME]; /* the newest heads, by their number modulo HEADS_SAME */
     int64_t min_start, max_start, max_duration;
     uint32_t n_roots, n_failed;
     struct tally tally;
-    /* State of the part that is being read. */
+    /* State of the ResourceSpans and ScopeSpans that are being read. */
     struct br_entry resource, scope;
-    /* copies of `resource` and `scope` if these were too long */
+    /* copies of `resource` and `scope` without some fields, if they exceed BR_HEAD_BYTES */
     struct br_pack cut[2];
-    uint32_t resource_head, scope_head; /* number in the block; 0: not added yet */
+    /* numbers of the resource and scope in the block; 0: not added yet */
+    uint32_t resource_head, scope_head;
     uint64_t *resource_hashes;
     uint32_t n_resource_hashes, cap_resource_hashes;
     char *service;
     size_t service_len;
     uint32_t service_number;
-    struct br_entry name; /* name of the previous span, and its operation */
+    struct br_entry name; /* name of the previous span, whose operation is `operation` */
     uint32_t operation;
     struct br_str text, key_text;
     struct br_arena arena;
     struct br_err *err;
-    int rc; /* the first error */
+    int rc; /* the first error; 0: no error so far */
 };
 
 /* --- Hashes ---------------------------------------------------------------------------------- */
@@ -129,8 +134,8 @@ static bool blocks_run(struct br_blocks *blocks, sqlite3_stmt *statement)
     return rc == 0;
 }
 
-/* Lists an operation of the current service. If `name` is NULL, it stands for all operations of
- * that service. Returns its number; 0 on failure. */
+/* Lists an operation of the current service, and returns the operation's number. If `name` is
+ * NULL, the operation stands for all operations of the service. Returns 0 on failure. */
 static uint32_t blocks_new_operation(struct br_blocks *blocks, const struct br_entry *name)
 {
     uint32_t number = blocks->last_operation + 1;
@@ -162,8 +167,8 @@ static uint32_t blocks_new_operation(struct br_blocks *blocks, const struct br_e
     return blocks_run(blocks, statement) ? number : 0;
 }
 
-/* The key contains the number of the service instead of its name, which may be long and would be
- * repeated for each operation. */
+/* Writes the key of an operation to `key_text`. The key contains the number of the service
+ * instead of its name, which may be long and would be repeated for each operation. */
 static bool blocks_operation_key(struct br_blocks *blocks, uint32_t service, const void *name,
                                  size_t len)
 {
@@ -216,7 +221,7 @@ static struct key *blocks_new_key(struct br_blocks *blocks, enum br_key_scope sc
     return blocks_run(blocks, statement) ? key : NULL;
 }
 
-/* Returns the listed key, or NULL if it is not listed. */
+/* Returns the entry of an attribute key, or NULL if the partition does not list the key. */
 static struct key *blocks_key(struct br_blocks *blocks, enum br_key_scope scope,
                               const uint8_t *data, size_t len)
 {
@@ -235,7 +240,7 @@ static struct key *blocks_key(struct br_blocks *blocks, enum br_key_scope scope,
     return blocks_new_key(blocks, scope, data, len);
 }
 
-/* Lists the attribute keys in field `number` of a message. */
+/* Lists the attribute keys that a message contains in field `number`. */
 static void blocks_list_keys(struct br_blocks *blocks, enum br_key_scope scope, const uint8_t *data,
                              size_t len, uint32_t number)
 {
@@ -270,7 +275,7 @@ static void blocks_list_value(struct br_blocks *blocks, bool resource, const str
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
-/* Returns the value as text, valid until the next call. */
+/* Returns an attribute value as text, valid until the next call. */
 static const char *blocks_value_text(struct br_blocks *blocks, struct br_value value, size_t *ret)
 {
     struct br_any any = br_any_read(value);
@@ -287,7 +292,8 @@ static const char *blocks_value_text(struct br_blocks *blocks, struct br_value v
     return blocks->text.data;
 }
 
-/* Remembers the hashes of a resource: they are added to each block that contains the resource. */
+/* Remembers a hash if it belongs to a resource: the hashes of a resource are added to each block
+ * that contains the resource. */
 static void blocks_note_hash(struct br_blocks *blocks, bool resource, uint64_t hash)
 {
     if (!resource)
@@ -327,8 +333,9 @@ static void blocks_attribute(struct br_blocks *blocks, bool resource, const stru
         blocks_value(blocks, resource, &element);
 }
 
-/* Returns a resource or scope without the fields beyond BR_HEAD_BYTES. Each block contains a
- * copy, so a long one would be written as often as there are blocks. */
+/* Returns a resource or scope without the fields that do not fit within BR_HEAD_BYTES. Each
+ * block contains a copy, so a long resource or scope would be written as often as there are
+ * blocks. */
 static struct br_entry blocks_cut_head(struct br_blocks *blocks, struct br_pack *into,
                                        const uint8_t *data, size_t len)
 {
@@ -391,7 +398,8 @@ static bool blocks_read_service(struct br_blocks *blocks, const uint8_t *p, size
     return blocks_number_service(blocks);
 }
 
-/* The service is read from the whole resource: its name may be in the part that is cut off. */
+/* Reads a resource. The service name is read from the whole resource, because it may be in the
+ * fields that are cut off. */
 static bool blocks_read_resource(struct br_blocks *blocks, const uint8_t *resource, size_t len)
 {
     struct br_keyvalue at;
@@ -486,7 +494,7 @@ static bool blocks_read_id(const struct br_field *field, void *into, size_t size
     return true;
 }
 
-/* Returns true if the field is stored in the columns. */
+/* Reads a field of a span. Returns true if the field is stored in the columns. */
 static bool blocks_read_field(struct br_blocks *blocks, const struct br_field *field,
                               struct span *span)
 {
@@ -542,7 +550,8 @@ static bool blocks_read_span(struct br_blocks *blocks, const uint8_t *body, cons
     br_pack_varint(spans, blocks->resource_head);
     br_pack_varint(spans, blocks->scope_head);
     size_t length_at = spans->len;
-    br_pack_bytes(spans, room, 4); /* replaced by the length below */
+    /* room for the length of the span's other fields, which is written below */
+    br_pack_bytes(spans, room, 4);
     while (p < end) {
         const uint8_t *at = p;
         p = br_scan(p, end, &field);

@@ -11,18 +11,18 @@
  * can be searched, but are not listed. */
 #define BR_OPERATIONS_MAX 400000u
 #define BR_KEYS_MAX 2048u
-#define BR_VALUES_MAX 1000u     /* per key */
-#define BR_VALUE_BYTES_MAX 256u /* longer values are not listed */
+#define BR_VALUES_MAX 1000u     /* listed values per attribute key */
+#define BR_VALUE_BYTES_MAX 256u /* bytes of an attribute value; longer values are not listed */
 
-/* longer names are cut, because each operation repeats the name */
+/* bytes of a service name; longer names are cut, because each operation repeats the name */
 #define BR_SERVICE_BYTES_MAX 256u
-/* bytes kept of a resource or scope: fields that do not fit are left out */
+/* bytes that a block keeps of a resource or scope; fields that do not fit are left out */
 #define BR_HEAD_BYTES (64u << 10)
 
 struct br_blocks;
 
-/* Borrows `sql`, `totals` and `codec` from the writer, which outlives the result. Returns NULL
- * if memory runs out. */
+/* Creates a writer of blocks. Borrows `sql`, `totals` and `codec`, which must outlive the
+ * result. Returns NULL if memory runs out. */
 struct br_blocks *br_blocks_new(struct br_sql *sql, struct br_store_totals *totals,
                                 struct br_pack_codec *codec);
 void br_blocks_free(struct br_blocks *blocks);
@@ -31,8 +31,9 @@ void br_blocks_free(struct br_blocks *blocks);
  * BR_ENOMEM, BR_EPROTO, or a code of br_sql_fail. */
 int br_blocks_load(struct br_blocks *blocks, struct br_err *err);
 
-/* Adds the spans of a traces item that a walk has accepted. Returns 0, BR_EINVAL for a span that
- * no walk accepts or when there are too many operations, BR_ENOMEM, or a code of br_sql_fail. */
+/* Adds the spans of a traces item, which a walk must have accepted. Returns 0, BR_ENOMEM, or a
+ * code of br_sql_fail. Returns BR_EINVAL if a span is not one that a walk accepts, or if the
+ * partition has too many operations. */
 int br_blocks_add(struct br_blocks *blocks, const struct br_item *item, struct br_err *err);
 
 /* Writes the block under construction. Called before each commit. Returns 0, BR_ENOMEM or a code
@@ -42,9 +43,10 @@ int br_blocks_flush(struct br_blocks *blocks, struct br_err *err);
 /* Returns true when the partition contains so many operations that it must be sealed. */
 bool br_blocks_full(const struct br_blocks *blocks);
 
-/* Returns the hash under which a trace is stored. `secret` is that of the partition. */
+/* Returns the hash under which a trace is stored. `secret` is the hash key of the partition. */
 int64_t br_blocks_trace_hash(const uint64_t secret[2], const uint8_t trace_id[16]);
 
-/* Returns the hash of an attribute in the Bloom filter of a block. */
+/* Returns the hash under which the Bloom filter of a block contains an attribute. `secret` is
+ * the hash key of the partition. */
 uint64_t br_blocks_attribute_hash(const uint64_t secret[2], bool resource, const void *key,
                                   size_t key_len, const void *value, size_t value_len);

@@ -14,12 +14,13 @@
 
 /* The distinct hashes of one block while it is built. A zeroed struct is empty. */
 struct br_hashes {
-    uint64_t *slots; /* 0: empty */
+    uint64_t *slots; /* hash table, allocated by the set; a slot of 0 is empty */
     size_t n_slots, count;
-    bool failed; /* memory ran out */
+    bool failed; /* memory ran out, so hashes are missing */
 };
 
-/* Free the memory of a set of hashes, or empty it and keep the memory. Both accept a zeroed one. */
+/* br_hashes_release frees the memory of a set of hashes. br_hashes_clear empties the set and
+ * keeps its memory. Both accept a zeroed set. */
 void br_hashes_release(struct br_hashes *hashes);
 void br_hashes_clear(struct br_hashes *hashes);
 
@@ -29,5 +30,5 @@ bool br_hashes_add(struct br_hashes *hashes, uint64_t hash);
 /* Appends the filter of all added hashes to `into`. */
 void br_bloom_write(const struct br_hashes *hashes, struct br_pack *into);
 
-/* Returns true if the hash may have been added. Returns false for an empty filter. */
+/* Returns true if the hash may have been added to the filter. Returns false for an empty filter. */
 bool br_bloom_has(const uint8_t *filter, size_t len, uint64_t hash);

@@ -7,8 +7,8 @@
 #include "storage/samples.h"
 #include "storage/stacks.h"
 
-/* State of a node. From ON_PATH on, state - ON_PATH is the number of names that its stack
- * matches. */
+/* States of a node. States from ON_PATH on mean that the node's stack matches the first state -
+ * ON_PATH names of the call site. */
 enum { UNKNOWN, OUTSIDE, ON_PATH };
 
 _Static_assert(ON_PATH + BR_CALL_SITE_MAX <= UINT16_MAX, "states hold each depth");
@@ -58,7 +58,8 @@ static uint16_t callsite_state(const struct br_store_callsite *site,
                : OUTSIDE;
 }
 
-/* Parents have lower numbers and are in the set too, so they are visited first. */
+/* Sets the states of the nodes in the set. A node's parent has a lower number and is in the set
+ * too, so the parent is visited first. */
 static void callsite_set_states(struct br_store_callsite *site, const struct br_store_tree *tree)
 {
     for (uint32_t word = 0; word < site->unknown.n_words; word++) {
@@ -78,7 +79,7 @@ int br_store_callsite_load(struct br_store_callsite *site, struct br_store_query
     if (site->view != view && site->n_states)
         memset(site->states, 0, site->n_states * sizeof *site->states);
     site->view = view;
-    /* A damaged chunk is reported by the caller, which reads it as well. */
+    /* the caller reads the chunk as well, and reports a damaged one */
     (void)br_sample_totals_read(totals, totals_len, callsite_add_node, site);
     if (site->no_memory)
         return br_err_set(err, BR_ENOMEM, "out of memory");

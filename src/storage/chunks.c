@@ -21,32 +21,33 @@
 #include "storage/sums.h"
 
 #define LEVEL 1          /* zstd compression level */
-#define MEMO_GROWTH 16u  /* bytes of `memo` for each byte of an item */
-#define LABELS_LEN 65536 /* bytes of the labels of a series */
-/* bytes that each further line of a location counts as, according to its CPU time */
+#define MEMO_GROWTH 16u  /* bytes of `memo` that are allowed for each byte of an item */
+#define LABELS_LEN 65536 /* most bytes of all labels of a series */
+/* bytes of the budget for each line of a location after the first, chosen by its CPU time */
 #define LINE_BYTES 16u
-#define FILE_LEN 400u   /* bytes of the path of a mapped file */
-#define NAME_LEN 64u    /* bytes of a function name, once the budget is used up */
-#define LISTS_MAX 4096u /* lists of sample labels whose series is remembered */
+#define FILE_LEN 400u   /* most bytes of the path of a mapped file */
+#define NAME_LEN 64u    /* most bytes of a function name when the budget is used up */
+#define LISTS_MAX 4096u /* number of lists of sample labels whose series is cached */
 #define TYPE_TEXT_LEN 96
 #define PROFILE_TYPE_LEN (4 * TYPE_TEXT_LEN + 160)
 
-/* Kinds of sample attributes. */
+/* Kinds of sample attributes: not looked at yet, not a label, and a label of the series. */
 enum { UNKNOWN, NO_LABEL, LABEL };
 
-/* Results of reading the item's dictionary, by index, so that each entry is read once. */
+/* Results of reading the item's dictionary, so that each entry is read once. The arrays have the
+ * indexes of the dictionary's tables. */
 struct memo {
     struct br_arena arena;
     const struct br_dictionary_view *view;
-    uint32_t *functions; /* number in the partition, plus 1 */
-    uint32_t *stacks;    /* node, plus 1 */
+    uint32_t *functions; /* number of each function in the partition, plus 1; 0: not read yet */
+    uint32_t *stacks;    /* node of each stack, plus 1; 0: not read yet */
     struct link {
         bool read;
-        const uint8_t *trace_id; /* NULL: none */
+        const uint8_t *trace_id; /* NULL: the link has no trace id */
         uint64_t span_id;
     } * links;
     struct location {
-        uint32_t *frames; /* functions, the innermost first */
+        uint32_t *frames; /* function numbers of the location's lines, the innermost line first */
         uint32_t count;
         bool read;
     } * locations;
@@ -54,21 +55,23 @@ struct memo {
         bool read;
         struct br_entry file;
     } * mappings;
-    uint8_t *attributes[2]; /* kinds; the second list is for profiles from Pyroscope */
+    /* kind of each attribute; the second list is for profiles from Pyroscope */
+    uint8_t *attributes[2];
     struct label_series {
-        uint64_t type; /* the profile type in which `series` is valid, a value of `n_types` */
+        uint64_t type; /* value of `n_types` for the profile type in which `series` is valid */
         uint32_t series;
-    } * label_series; /* by attribute: the series that has only this label */
+    } * label_series; /* by attribute: the series that has only this sample label */
 };
 
 struct br_chunks {
-    uint64_t n_shortened; /* items since br_chunks_take_shortened */
+    /* number of items that lost data since the last br_chunks_take_shortened */
+    uint64_t n_shortened;
     struct br_sql *sql;
     struct br_store_totals *totals;
     struct br_pack_codec *codec;
     /* State of the partition. */
     struct br_stack_tree stacks;
-    struct br_map *series; /* encoded labels to id */
+    struct br_map *series; /* map from the encoded labels of a series to its id */
     int64_t last_chunk;
     struct br_sums *sums;
     /* State of the current item. */
@@ -81,22 +84,25 @@ struct br_chunks {
     const struct br_label *base;
     uint32_t n_base;
     char profile_type[PROFILE_TYPE_LEN];
-    char texts[4][TYPE_TEXT_LEN]; /* type, unit, period type, period unit */
-    uint64_t n_types;             /* profile types begun so far, in all items */
-    struct label_series plain;    /* the series without sample labels */
+    /* texts of the profile type: type, unit, period type, period unit */
+    char texts[4][TYPE_TEXT_LEN];
+    uint64_t n_types;          /* number of profile types begun so far, in all items */
+    struct label_series plain; /* the series without sample labels */
     struct br_str encoded, list;
-    struct br_map *lists; /* lists of several labels, to the series */
+    struct br_map *lists; /* map from a list of several sample labels to their series */
     /* bytes of labels, names and lines of locations that the item may still expand to */
     size_t budget;
-    size_t memory_budget; /* bytes of these that may still be kept in memory */
-    bool shortened;       /* the item lost data to these limits */
+    size_t memory_budget; /* bytes of the budget that may be used for data kept in memory */
+    /* the item lost labels, parts of names, or frames because the budgets were used up */
+    bool shortened;
     /* State of the current sample. */
     int64_t *values;
     uint64_t *times;
-    uint32_t *sample_labels; /* attributes that are labels */
+    uint32_t *sample_labels; /* indexes of the sample's attributes that are labels */
     uint32_t n_values, cap_values, n_times, cap_times, n_sample_labels, cap_sample_labels;
     uint64_t stack, link;
-    /* of the stack; location i is at index i modulo the size */
+    /* Outermost locations of the stack. Location i of the stack is at index i modulo the array's
+     * size */
     uint32_t locations[BR_CHUNKS_DEPTH_MAX];
     size_t n_locations;
     /* State of the chunks under construction. */
@@ -112,7 +118,8 @@ static int chunks_no_memory(struct br_chunks *chunks)
     return br_err_set(chunks->err, BR_ENOMEM, "out of memory");
 }
 
-/* Charges bytes that an item expands to. Returns false if its budget is used up. */
+/* Charges `count` bytes, to which an item expands, to the item's budget. Returns false if the
+ * budget is used up. */
 static bool chunks_spend(struct br_chunks *chunks, size_t count)
 {
     if (count > chunks->budget) {
@@ -305,8 +312,8 @@ static void chunks_add_location(struct br_chunks *chunks, uint64_t index)
         index < UINT32_MAX ? (uint32_t)index : UINT32_MAX;
 }
 
-/* Lists the locations of a stack, the leaf first; the field may be packed or repeated. Only the
- * last ones, which are the outermost, are kept. */
+/* Lists the locations of a stack, the leaf first. The field may be packed or repeated. Only the
+ * last BR_CHUNKS_DEPTH_MAX locations, which are the outermost, are kept. */
 static void chunks_list_locations(struct br_chunks *chunks, struct br_entry body)
 {
     const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
@@ -325,7 +332,8 @@ static void chunks_list_locations(struct br_chunks *chunks, struct br_entry body
     }
 }
 
-/* Returns true if this item may not add further nodes although the partition has room for them. */
+/* Returns true if the current item may not add further nodes although the partition has room for
+ * more. */
 static bool chunks_at_node_limit(const struct br_chunks *chunks)
 {
     return chunks->stacks.max_nodes < BR_STACK_NODES_MAX &&
@@ -402,7 +410,8 @@ static void chunks_encode_text(struct br_str *out, const char *text, size_t len)
     br_str_putc(out, '\0');
 }
 
-/* Encodes labels as name\0value\0, sorted. If several have the same name, the first is kept. */
+/* Sorts labels by name, and encodes them as name\0value\0. If several labels have the same name,
+ * the first is kept. */
 static void chunks_encode_labels(struct br_chunks *chunks, struct br_label *labels, uint32_t count)
 {
     br_str_clear(&chunks->encoded);
@@ -417,7 +426,8 @@ static void chunks_encode_labels(struct br_chunks *chunks, struct br_label *labe
 
 static int chunks_insert_series(struct br_chunks *chunks, int64_t id)
 {
-    static const uint8_t secret[16] = "series of labels"; /* the same in every partition */
+    /* a constant, so that a series has the same hash in every partition */
+    static const uint8_t secret[16] = "series of labels";
     uint64_t hash = br_siphash(secret, chunks->encoded.data, chunks->encoded.len);
     sqlite3_stmt *statement = br_sql_statement(chunks->sql, BR_SQL_SERIES_ADD);
     if (statement) {
@@ -430,7 +440,7 @@ static int chunks_insert_series(struct br_chunks *chunks, int64_t id)
     return br_sql_run(chunks->sql, statement, chunks->err);
 }
 
-/* Finds or inserts the series whose labels are in `encoded`. */
+/* Finds or inserts the series whose labels are in `encoded`, and stores its id in `*ret`. */
 static int chunks_series_of_labels(struct br_chunks *chunks, uint32_t *ret)
 {
     struct br_str *encoded = &chunks->encoded;
@@ -468,8 +478,9 @@ static bool chunks_is_count(const char *type, const char *unit)
     return !strcmp(unit, "count") && (!strcmp(type, "samples") || !strcmp(type, "sample"));
 }
 
-/* Writes the value of BR_SERIES_HIDDEN for the current profile type. The period is the value of
- * one sample only if it is of the same type. */
+/* Writes the value of the label BR_SERIES_HIDDEN for the current profile type. The profile's
+ * period is the value of one sample only if the period has the same type and unit as the
+ * samples. */
 static void chunks_write_hidden(const struct br_chunks *chunks, char *ret, size_t size)
 {
     static const uint8_t secret[16] = "source of series";
@@ -479,7 +490,7 @@ static void chunks_write_hidden(const struct br_chunks *chunks, char *ret, size_
         per_sample = (uint64_t)chunks->group->period;
     else if (chunks_is_count(texts[0], texts[1]))
         per_sample = 1;
-    /* the sum does not depend on the order of labels */
+    /* a sum of the labels' hashes does not depend on the order of the labels */
     for (uint32_t i = 0; i < chunks->n_base; i++) {
         const struct br_label *label = &chunks->base[i];
         source += br_siphash(secret, label->name, label->name_len) ^
@@ -488,7 +499,8 @@ static void chunks_write_hidden(const struct br_chunks *chunks, char *ret, size_
     (void)snprintf(ret, size, "%" PRIx64 " %" PRIx64, per_sample, source);
 }
 
-/* Finds or inserts the series of the current profile type with the labels of the current sample. */
+/* Finds or inserts the series of the current profile type with the labels of the current sample,
+ * and stores its id in `*ret`. */
 static int chunks_make_series(struct br_chunks *chunks, uint32_t *ret)
 {
     static const char *const names[] = {"__type__", "__unit__", "__period_type__",
@@ -503,8 +515,8 @@ static int chunks_make_series(struct br_chunks *chunks, uint32_t *ret)
         labels[count++] = chunks_label(names[i], chunks->texts[i]);
     for (uint32_t i = 0; i < chunks->n_base && i < BR_SERIES_LABELS_MAX; i++) {
         struct br_label label = chunks->base[i];
-        /* This label is an instruction to a server that computes differences, and does not
-         * describe the stored values. */
+        /* The label __delta__ is an instruction to a server that computes differences, and does
+         * not describe the stored values. */
         if (br_bytes_are(label.name, label.name_len, "__delta__"))
             continue;
         labels[count++] = label;
@@ -538,7 +550,8 @@ static int chunks_plain_series(struct br_chunks *chunks, uint32_t *ret)
     return rc;
 }
 
-/* Finds the series with one sample label. Beyond the budget, returns the series without it. */
+/* Finds or inserts the series with one sample label. If the budget is used up, returns the
+ * series without sample labels. */
 static int chunks_one_label_series(struct br_chunks *chunks, uint32_t *ret)
 {
     struct label_series *memo = &chunks->memo.label_series[chunks->sample_labels[0]];
@@ -552,8 +565,8 @@ static int chunks_one_label_series(struct br_chunks *chunks, uint32_t *ret)
     return rc;
 }
 
-/* Finds the series with several sample labels. Remembers the series of up to LISTS_MAX lists of
- * labels. */
+/* Finds or inserts the series with several sample labels. Caches the series of up to LISTS_MAX
+ * lists of labels. */
 static int chunks_labels_series(struct br_chunks *chunks, uint32_t *ret)
 {
     struct br_str *list = &chunks->list;
@@ -707,8 +720,13 @@ static int chunks_add_row(struct br_chunks *chunks, const struct br_sample_row *
     return chunks->n_rows < BR_SAMPLES_WAITING ? 0 : br_chunks_flush(chunks, chunks->err);
 }
 
-/* Adds one row for each value if there are as many times, and otherwise one row for their sum.
- * If there are only times, each counts as one. */
+/* Adds the rows of a sample:
+ *
+ * - as many values as times: one row for each value
+ * - times without values: one row with the value 1 for each time
+ * - otherwise: one row for the sum of the values
+ *
+ * All values may be multiplied by the period of the profile. */
 static int chunks_add_rows(struct br_chunks *chunks, const struct br_sample_row *sample)
 {
     const struct br_pprof_group_type *type = chunks->type;
@@ -831,7 +849,8 @@ int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct b
     chunks->memory_budget = BR_CHUNKS_HELD * item->size + BR_CHUNKS_HELD_FREE;
     br_stack_tree_allow(&chunks->stacks, item->size / BR_CHUNKS_NODE_BYTES + BR_CHUNKS_NODES_FREE);
     int rc = br_pprof_groups(chunks->reader, item, chunks_on_group, chunks);
-    /* The trace ids of rows point into the item, which is valid until the transaction ends. */
+    /* The rows keep pointers to trace ids in the item, which is valid until the transaction
+     * ends. */
     br_series_forget(chunks->labels);
     br_arena_release(&chunks->memo.arena);
     chunks->memo.view = NULL;
@@ -898,8 +917,8 @@ static int chunks_insert_id(struct br_chunks *chunks, int64_t id)
     return br_sql_run(chunks->sql, statement, chunks->err);
 }
 
-/* Inserts the ids under which queries find the chunk: those of its spans, and hashes of its
- * traces. */
+/* Inserts the ids under which queries find the chunk: the ids of its spans, and hashes of its
+ * trace ids. */
 static int chunks_insert_ids(struct br_chunks *chunks, const struct br_sample_row *rows,
                              uint32_t count)
 {

@@ -11,11 +11,13 @@
 #include "storage/internal.h"
 #include "storage/pack.h"
 
-#define BR_SERIES_MAX 100000u /* series in a partition; it is sealed at half of this */
-/* label that holds two hex numbers: per_sample and source of the series */
+/* most series in a partition, which is sealed when it has half of them */
+#define BR_SERIES_MAX 100000u
+/* name of a label whose value is two hex numbers: per_sample and source of the series */
 #define BR_SERIES_HIDDEN "__braid__"
-#define BR_CHUNK_SAMPLES 8192u    /* samples in one chunk */
-#define BR_SAMPLES_WAITING 32768u /* samples that are collected before chunks are made */
+#define BR_CHUNK_SAMPLES 8192u /* most samples in one chunk */
+/* number of samples that are collected before chunks are made of them */
+#define BR_SAMPLES_WAITING 32768u
 
 /* Limit on the bytes that an item may expand to through references: this many times its bytes, plus
  * a fixed number of bytes. It counts the labels of series that samples create, function names, and
@@ -24,18 +26,20 @@
 #define BR_CHUNKS_GROWTH 16u
 #define BR_CHUNKS_ROOM (4u << 20)
 
-/* The part of that limit that stays in memory while the partition is open, computed the same
- * way: function names, and labels of new series. */
+/* The part of the limit BR_CHUNKS_GROWTH that covers data kept in memory while the partition is
+ * open: function names, and labels of new series. The part is also this many times the item's
+ * bytes, plus a fixed number. */
 #define BR_CHUNKS_HELD 3u
 #define BR_CHUNKS_HELD_FREE (512u << 10)
 
-/* Stack nodes that an item may add: one for this many of its bytes, plus a fixed number. Beyond
- * the limit, stacks keep only the outermost frames that already exist. Except for small
- * profiles, real programs have about 25 bytes per node. */
+/* Limit on the stack nodes that an item may add: one node for this many bytes of the item, plus
+ * a fixed number of nodes. Beyond the limit, a stack keeps only its outermost frames that
+ * already exist as nodes. Real programs have about 25 bytes per node, except for small profiles. */
 #define BR_CHUNKS_NODE_BYTES 12u
 #define BR_CHUNKS_NODES_FREE 16384u
 
-#define BR_CHUNKS_DEPTH_MAX 4096u /* locations kept of a stack, the outermost ones */
+/* most locations of a stack that are stored; the innermost ones are dropped */
+#define BR_CHUNKS_DEPTH_MAX 4096u
 
 struct br_chunks;
 
@@ -54,8 +58,8 @@ int br_chunks_load(struct br_chunks *chunks, struct br_err *err);
  * series or stacks, BR_ENOMEM, or a code of br_sql_fail. */
 int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct br_err *err);
 
-/* Returns how many of the items that were added since the last call lost labels, parts of names,
- * or frames to the limits above. */
+/* Returns how many of the items added since the last call lost labels, parts of names, or frames
+ * to the limits BR_CHUNKS_GROWTH, BR_CHUNKS_HELD and BR_CHUNKS_NODE_BYTES. */
 uint64_t br_chunks_take_shortened(struct br_chunks *chunks);
 
 /* Writes the chunks and stacks under construction. Called before each commit. Returns 0, BR_ENOMEM,

@@ -10,8 +10,9 @@
 #include "base/sum.h"
 
 struct flame_lookup {
-    struct br_index names;    /* by name and file */
-    struct br_index children; /* by parent and name; places are node numbers */
+    struct br_index names; /* index of the functions by name and file */
+    /* index of the nodes by parent and function name; a place is a node number */
+    struct br_index children;
     struct br_arena texts;
 };
 
@@ -59,7 +60,8 @@ static uint64_t flame_hash_node(const void *entries, uint32_t place)
     return flame_hash_edge(&lookup->children, (struct flame_edge){node->parent, node->name});
 }
 
-/* The root is not a child, although its parent and name may equal those of one. */
+/* Returns true if the node at a place is the searched child. The root is not a child, although
+ * its parent and name may equal those of a child. */
 static bool flame_equal_node(const void *entries, uint32_t place, const void *key)
 {
     const struct br_flame *flame = entries;
@@ -107,7 +109,7 @@ int br_flame_name(struct br_flame *flame, const char *name, const char *file, ui
     return 0;
 }
 
-/* Adds a node, which may be the root. */
+/* Adds a node, which may be the root, and stores its number in `*ret`. */
 static int flame_make(struct br_flame *flame, struct flame_edge edge, uint64_t hash, uint32_t *ret)
 {
     struct flame_lookup *lookup = flame->impl;
@@ -180,7 +182,8 @@ void br_flame_add(struct br_flame *flame, uint32_t node, int64_t value)
     flame->nodes[node].self[flame->side] = br_sum(flame->nodes[node].self[flame->side], value);
 }
 
-/* Children have higher numbers than their parents, so the loop runs backwards. */
+/* Adds the values of children to their parents. Children have higher numbers than their parents,
+ * so the loop runs backwards. */
 void br_flame_total(struct br_flame *flame)
 {
     for (uint32_t i = 0; i < flame->n_nodes; i++)
@@ -280,9 +283,9 @@ struct flame_pruning {
     const struct br_flame *from;
     struct br_flame to;
     uint32_t *map;
-    bool *folded; /* nodes that are merged into another */
+    bool *folded; /* by node: true if the node is merged into another node */
     uint64_t threshold;
-    uint32_t other; /* name of the nodes that others are merged into */
+    uint32_t other; /* index of the name BR_FLAME_OTHER */
 };
 
 static int flame_move(struct flame_pruning *pruning, uint32_t index)

@@ -12,26 +12,29 @@
 
 #include "base/err.h"
 
-#define BR_FLAME_SIDES 2 /* a difference has a left and a right side */
+#define BR_FLAME_SIDES 2 /* values per node: one for each side of a difference, left and right */
 
 struct br_flame_node {
-    uint32_t parent;      /* 0 for the root as well */
-    uint32_t first_child; /* 0: none */
-    uint32_t next;        /* the next child of the same parent; 0: none */
-    uint32_t name;        /* index into names */
+    uint32_t parent;      /* node number of the parent; 0 for the root as well */
+    uint32_t first_child; /* node number; 0: the node has no children */
+    /* node number of the next child of the same parent; 0: this is the last child */
+    uint32_t next;
+    uint32_t name; /* index of the function in `names` and `files` */
     int64_t self[BR_FLAME_SIDES];
-    int64_t total[BR_FLAME_SIDES]; /* filled in by br_flame_total */
+    /* value of the node and its descendants; br_flame_total sets it */
+    int64_t total[BR_FLAME_SIDES];
 };
 
 struct br_flame {
     struct br_flame_node *nodes; /* nodes[0] is the root */
     uint32_t n_nodes, cap_nodes, max_nodes;
     const char **names; /* names[0] is "total" */
-    const char **files; /* by name; "" if the file is unknown */
+    /* file of each function, by the same index as `names`; "" if the file is unknown */
+    const char **files;
     uint32_t n_names, cap_names;
     /* the side that br_flame_add adds to: 0, or 1 for the right side of a difference */
     unsigned side;
-    void *impl; /* indexes of names and of children */
+    void *impl; /* private to flame.c: indexes of the names and of the children */
 };
 
 /* Creates a tree that contains only the root. It can hold `max_nodes` nodes including the root,
@@ -39,35 +42,39 @@ struct br_flame {
  * BR_ENOMEM; the tree is then zeroed. */
 #define BR_FLAME_TEXTS_MAX(max_nodes) ((1u << 20) + (size_t)(max_nodes)*128)
 int br_flame_init(struct br_flame *flame, uint32_t max_nodes);
-void br_flame_release(struct br_flame *flame); /* accepts a zeroed one */
+/* Frees the memory of a tree. Accepts a zeroed tree. */
+void br_flame_release(struct br_flame *flame);
 
-/* Finds or adds the function with this name and file (NULL or "": unknown), and stores its index
- * in `*ret`. Copies both strings. Returns 0, BR_EFULL or BR_ENOMEM. */
+/* Finds or adds the function with the name `name` and the file `file` (NULL or "": unknown), and
+ * stores its index in `*ret`. Copies both strings. Returns 0, BR_EFULL or BR_ENOMEM. */
 int br_flame_name(struct br_flame *flame, const char *name, const char *file, uint32_t *ret);
 
-/* Finds or adds the child of `parent` with this name. Returns 0, BR_EFULL or BR_ENOMEM. */
+/* Finds or adds the child of `parent` whose function is `name`, and stores its node number in
+ * `*ret`. Returns 0, BR_EFULL or BR_ENOMEM. */
 int br_flame_child(struct br_flame *flame, uint32_t parent, uint32_t name, uint32_t *ret);
 
 /* Adds a value to the self value of `node` on the side `flame->side`. The sum saturates. */
 void br_flame_add(struct br_flame *flame, uint32_t node, int64_t value);
 
-/* Adds both sides of `from` to `flame`, divided by `divisor`. Remainders are carried from node
- * to node, so only the last remainder is missing from the total of a side. If `files` is false,
- * functions are equal if their names are, as in Pyroscope. Returns 0, BR_EFULL or BR_ENOMEM;
- * after an error, a part may have been added. */
+/* Adds both sides of `from` to `flame`, divided by `divisor`. The remainder of a division is
+ * added to the next node, so a side's total lacks only the last remainder. If `files` is false,
+ * functions with equal names are equal whatever their files, as in Pyroscope. Returns 0,
+ * BR_EFULL or BR_ENOMEM. After an error, some nodes of `from` may have been added. */
 int br_flame_merge(struct br_flame *flame, const struct br_flame *from, bool files,
                    uint64_t divisor);
 
-/* Adds both sides of the stacks of `from` to `flame`, cut to their `n_frames` innermost frames.
- * Returns 0, BR_EFULL or BR_ENOMEM; after an error, a part may have been added. */
+/* Adds both sides of the stacks of `from` to `flame`, with only the `n_frames` innermost frames
+ * of each stack. Returns 0, BR_EFULL or BR_ENOMEM. After an error, some stacks may have been
+ * added. */
 int br_flame_keep_innermost(struct br_flame *flame, const struct br_flame *from, uint32_t n_frames);
 
-/* Computes the totals from the self values. */
+/* Computes the total of each node from the self values of the node and its descendants. */
 void br_flame_total(struct br_flame *flame);
 
-/* Shrinks a tree to the `keep` nodes with the largest totals, or fewer if totals are equal.
- * Every other node is merged into a child named BR_FLAME_OTHER of its nearest remaining
- * ancestor, so sums stay exact. `*ret_map` receives the new number of each node; the caller
- * frees it with br_free. Returns 0 or BR_ENOMEM; the tree is then unchanged. */
+/* Shrinks a tree to the `keep` nodes with the largest totals, or to fewer nodes if some totals
+ * are equal. Every other node is merged into a child named BR_FLAME_OTHER of its nearest
+ * remaining ancestor, so sums stay exact. `*ret_map` receives the new number of each node; the
+ * caller frees the map with br_free. Returns 0 or BR_ENOMEM; after BR_ENOMEM the tree is
+ * unchanged. */
 #define BR_FLAME_OTHER "other"
 int br_flame_prune(struct br_flame *flame, uint32_t keep, uint32_t **ret_map);

@@ -76,8 +76,8 @@ static int folder_in_use(const struct br_store *store, const char *path, struct 
                       *text ? text : "(unknown)");
 }
 
-/* Locks the directory itself, because a lock file can be deleted. Some file systems cannot lock
- * directories, so other errors are ignored. */
+/* Locks the directory itself, in addition to the file `lock`, because a lock file can be
+ * deleted. Some file systems cannot lock directories, so other errors of flock are ignored. */
 static int folder_lock(struct br_store *store, const char *lock_path, struct br_err *err)
 {
     struct br_store_dir *dir = &store->dir;
@@ -188,8 +188,8 @@ static int folder_compare(const void *left, const void *right)
     return second->damaged - first->damaged;
 }
 
-/* Sorts partitions by age. Numbers wrap around, so the oldest one is the one after the widest
- * gap. */
+/* Sorts partitions by age. The numbers of partitions wrap around, so the oldest partition is the
+ * one after the widest gap between numbers. */
 static void folder_sort(struct br_store_file_name *names, uint32_t count,
                         struct br_store_file_name *scratch)
 {

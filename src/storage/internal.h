@@ -17,16 +17,18 @@
 
 /* Suffixes of the names of partition files. */
 #define BR_PARTITION_SUFFIX ".db"
-#define BR_PARTITION_DAMAGED_SUFFIX ".damaged" /* follows the first suffix */
+/* follows BR_PARTITION_SUFFIX in the name of a damaged partition */
+#define BR_PARTITION_DAMAGED_SUFFIX ".damaged"
 
 /* Prefix of the temporary files in which a slice is made (slice.h). */
 #define BR_SLICE_SCRATCH "slice"
 
-/* Totals that a partition stores about itself. The times are the smallest and the largest; if
- * the smallest exceeds the largest, the partition has none. */
+/* Totals that a partition stores about itself. `span_from` and `sample_from` are the earliest
+ * times of its spans and samples, `span_until` and `sample_until` the latest, in Unix
+ * nanoseconds. If the earliest time exceeds the latest, the partition has no spans or samples. */
 struct br_store_totals {
     int64_t created_ns, written_ns;
-    uint64_t secret[2]; /* key of the hashes in it */
+    uint64_t secret[2]; /* key of the trace and attribute hashes in the partition */
     uint64_t n_spans, n_samples;
     int64_t span_from, span_until, sample_from, sample_until;
 };
@@ -54,7 +56,7 @@ static inline void br_store_totals_any(struct br_store_totals *totals)
 struct br_file_id {
     dev_t dev;
     ino_t ino;
-    bool unknown; /* stat failed */
+    bool unknown; /* stat failed, so the identity is not known */
 };
 
 /* Returns false only if the two files are known to be different. */
@@ -67,8 +69,8 @@ static inline bool br_file_id_equal(struct br_file_id left, struct br_file_id ri
 struct br_file_id br_file_id_at(const char *path, const char *suffix);
 
 enum br_partition_state {
-    BR_PARTITION_READ, /* can be read */
-    /* could not be read, or is not ours; br_store_check_partitions tries again */
+    BR_PARTITION_READ, /* the partition can be read */
+    /* the file could not be read, or is not a partition; br_store_check_partitions tries again */
     BR_PARTITION_UNREAD,
     BR_PARTITION_DAMAGED, /* br_sql_check_damage found damage; the file was renamed */
 };
@@ -78,28 +80,34 @@ enum br_partition_state {
  * report them. */
 struct br_store_partition {
     struct br_list link;
-    unsigned refs; /* one of the store while the partition is listed, and one of each query */
+    /* number of references: one of the store while the partition is listed, and one of each
+     * query */
+    unsigned refs;
     uint32_t number;
     char *path;
     struct br_file_id file;
     enum br_partition_state state;
-    int64_t checked_ns; /* CLOCK_BOOTTIME when it was last checked for damage; 0: never */
-    struct br_store_totals totals; /* of the committed data */
-    int64_t aged_from_ns;          /* CLOCK_BOOTTIME of the last write: a wall clock may jump */
+    /* CLOCK_BOOTTIME of the last check for damage; 0: the file was never checked */
+    int64_t checked_ns;
+    struct br_store_totals totals; /* totals of the committed data */
+    /* CLOCK_BOOTTIME of the last write, from which the age is counted: a wall clock may jump */
+    int64_t aged_from_ns;
     uint64_t bytes;
-    struct br_list idle; /* list of br_store_reader */
-    bool gone;           /* its file is unlinked or renamed */
-    bool expired;        /* `gone` because it exceeded the retention */
-    bool sealed;         /* is not written any more: it is of an older version, or full */
+    /* list of struct br_store_reader, each an idle connection to the partition */
+    struct br_list idle;
+    bool gone;    /* the partition's file is unlinked or renamed */
+    bool expired; /* `gone` is true because the partition exceeded the retention */
+    bool sealed;  /* the partition takes no more data: it is of an older version, or full */
 };
 
 struct br_store_tree; /* the stacks of the partition (tree.h) */
 
-/* A connection, used by one query at a time. */
+/* A connection for reading a partition, used by one query at a time. */
 struct br_store_reader {
     struct br_list link;
     struct br_sql sql;
-    struct br_store_tree *tree; /* the stacks read so far; NULL: none */
+    /* the stacks that were read through this connection; NULL: none was read */
+    struct br_store_tree *tree;
 };
 
 struct br_store_writer;
@@ -117,42 +125,44 @@ struct br_store {
     _Atomic uint64_t generation;
     struct br_store_config config;
     char *directory;
-    struct br_store_dir dir; /* protected by `writing` */
+    struct br_store_dir dir; /* locked directory; protected by `writing` */
     struct br_log log;
-    struct br_list partitions; /* the oldest first */
+    struct br_list partitions; /* list of struct br_store_partition, the oldest first */
     unsigned n_partitions, n_idle;
     /* open connections of queries, including idle ones, and their limit */
     unsigned n_readers, readers_max;
     uint64_t n_shortened; /* items that lost data to the limits of storage/chunks.h */
-    size_t idle_bytes;    /* bytes of trees cached by idle readers */
+    size_t idle_bytes;    /* bytes of the stacks that idle readers cache */
     struct br_list spare; /* readers to close after the lock is released */
     uint32_t last_number;
-    struct br_store_writer *writer; /* protected by `writing` */
+    struct br_store_writer *writer; /* state of the writing thread; protected by `writing` */
 };
 
-uint64_t br_store_now_ns(void); /* wall clock, in Unix nanoseconds */
+uint64_t br_store_now_ns(void); /* Returns the wall clock time in Unix nanoseconds. */
 
 /* --- The directory --------------------------------------------------------------------------- */
 
-/* Creates the directory if needed, and locks it. Later calls check that the locked files are
- * still the ones at their paths, and lock the new ones if not. Returns 0; BR_EINVAL if another
- * process holds the lock or the path is too long; BR_EFULL or BR_EIO. */
+/* Creates the directory if needed, and locks the directory and its file `lock`. Later calls
+ * check that the locked directory and file are still at their paths, and lock the new ones if
+ * not. Returns 0; BR_EINVAL if another process holds the lock or the path is too long; BR_EFULL
+ * or BR_EIO. */
 int br_store_lock_directory(struct br_store *store, struct br_err *err);
 
-/* Releases both locks. */
+/* Releases the locks of the directory and of its file `lock`. */
 void br_store_unlock_directory(struct br_store *store);
 
-/* The contents of the name of a partition file. */
+/* The information in the name of a partition file. */
 struct br_store_file_name {
     uint32_t number;
     bool damaged;
 };
 
-/* Reads the number from the name of a partition file. Returns false for any other name. */
+/* Reads the partition's number from the name of its file. Returns false if `name` is not the
+ * name of a partition file. */
 bool br_store_parse_number(const char *name, uint32_t *ret);
 
-/* Reads the name of a partition file, which may have the suffix of damaged ones. Returns false
- * for any other name. */
+/* Reads the name of a partition file, which may end with BR_PARTITION_DAMAGED_SUFFIX. Returns
+ * false if `name` is not the name of a partition file. */
 bool br_store_parse_name(const char *name, struct br_store_file_name *ret);
 
 /* Lists the partition files, the oldest first, and deletes temporary files that a killed process
@@ -162,17 +172,18 @@ int br_store_list_files(struct br_store *store, struct br_store_file_name **ret,
 
 /* --- Partitions ------------------------------------------------------------------------------ */
 
-/* Reads the totals of the partition. Returns 0, BR_ENOTFOUND if nothing was committed, or a code
- * of br_sql_fail. */
+/* Reads the totals of the open partition. Returns 0, BR_ENOTFOUND if nothing was committed to
+ * the partition, or a code of br_sql_fail. */
 int br_store_totals_read(struct br_sql *sql, struct br_store_totals *ret, struct br_err *err);
 
-/* Creates an empty partition, lists it and opens it for writing. Returns 0, BR_EFULL, BR_EIO,
- * BR_ENOMEM or another code of br_sql_open. */
+/* Creates an empty partition, adds it to the store's list, and opens it for writing. Returns 0,
+ * BR_EFULL, BR_EIO, BR_ENOMEM or another code of br_sql_open. */
 int br_store_partition_new(struct br_store *store, struct br_sql *sql,
                            struct br_store_partition **ret, struct br_err *err);
 
-/* Lists a partition of an earlier process, in any state, or deletes it if nothing was committed
- * to it. Returns 0 or BR_ENOMEM. */
+/* Adds a partition file of an earlier process to the store's list, also if the file is damaged
+ * or unreadable. Deletes the file instead if nothing was committed to it. Returns 0 or
+ * BR_ENOMEM. */
 int br_store_partition_load(struct br_store *store, const struct br_store_file_name *name,
                             struct br_err *err);
 
@@ -180,21 +191,21 @@ int br_store_partition_load(struct br_store *store, const struct br_store_file_n
  * could not be read. */
 void br_store_check_partitions(struct br_store *store);
 
-/* Checks a partition in which SQLite or our own code found damage, and sets it aside if the
- * check confirms that. A partition that was checked recently is not checked again. Returns true
- * if the partition was set aside, now or earlier. Takes as long as reading the whole file. */
+/* Checks a partition in which SQLite or our own code found damage, and renames its file if the
+ * check confirms the damage. A partition that was checked recently is not checked again. Returns
+ * true if the file was renamed, now or earlier. Takes as long as reading the whole file. */
 bool br_store_partition_check_damage(struct br_store *store, struct br_store_partition *partition,
                                      const char *why);
 
 /* Removes a partition from the list if its file was deleted or replaced by another program. */
 void br_store_partition_drop_lost(struct br_store *store, struct br_store_partition *partition);
 
-/* Sets the ages of the loaded partitions by the wall clock. If the clock is behind the newest
- * partition, or ahead of it by more than the retention, it may be wrong: ages are then counted
- * from the earlier of both times, and a warning is logged. */
+/* Sets the ages of the loaded partitions by the wall clock. The clock may be wrong if it is
+ * behind the newest partition, or ahead of it by more than the retention. Ages are then counted
+ * from the earlier of the two times, and a warning is logged. */
 void br_store_partitions_date(struct br_store *store);
 
-/* Removes all partitions from the list. Called when nothing reads or writes any more. */
+/* Removes all partitions from the list. Must be called when no thread reads or writes any more. */
 void br_store_partitions_close(struct br_store *store);
 
 /* Closes the idle connections to a partition. */
@@ -208,7 +219,8 @@ void br_store_partition_measure(struct br_store *store, struct br_store_partitio
 void br_store_partition_committed(struct br_store *store, struct br_store_partition *partition,
                                   const struct br_store_totals *totals, uint64_t n_shortened);
 
-/* Deletes the oldest partitions until the limits are met. Stops at `spare`, which may be NULL. */
+/* Deletes the oldest partitions until the store is within the limits of its size and age. Stops
+ * at the partition `spare`, which may be NULL. */
 void br_store_expire(struct br_store *store, const struct br_store_partition *spare);
 
 /* Returns true if the files of the partition were deleted or set aside. */
@@ -221,15 +233,15 @@ bool br_store_partition_is_expired(struct br_store *store,
 /* Releases a reference to a partition. */
 void br_store_partition_put(struct br_store *store, struct br_store_partition *partition);
 
-/* Returns how many connections queries may open, given the limit on file descriptors. */
+/* Returns the most connections that queries may have open, given the limit on file descriptors. */
 unsigned br_store_readers_max(void);
 
-/* Returns true if so many connections are open that a query must close one before it opens
- * another. */
+/* Returns true if the most connections allowed are open, so a query must close one before it
+ * opens another. */
 bool br_store_readers_full(struct br_store *store);
 
-/* Acquires a connection for reading. It is given back with br_store_reader_release. Returns 0 or
- * a code of br_sql_open. */
+/* Opens a connection to the partition, or takes an idle one. The caller returns the connection
+ * with br_store_reader_release. Returns 0 or a code of br_sql_open. */
 int br_store_reader_acquire(struct br_store *store, struct br_store_partition *partition,
                             struct br_store_reader **ret, struct br_err *err);
 void br_store_reader_release(struct br_store *store, struct br_store_partition *partition,
@@ -237,7 +249,7 @@ void br_store_reader_release(struct br_store *store, struct br_store_partition *
 
 /* --- The writer ------------------------------------------------------------------------------ */
 
-/* Create and free the state of the writing thread. br_store_writer_new returns NULL if memory runs
- * out; br_store_writer_free closes the open partition and accepts NULL. */
+/* br_store_writer_new creates the state of the writing thread, and returns NULL if memory runs
+ * out. br_store_writer_free closes the open partition and frees the state; it accepts NULL. */
 struct br_store_writer *br_store_writer_new(struct br_store *store);
 void br_store_writer_free(struct br_store_writer *writer);

@@ -11,9 +11,10 @@ struct br_store_matching {
     struct br_err *err;
     struct br_regex regex;
     struct br_regex_time time;
-    pcre2_code **patterns; /* by matcher; NULL: not a regular expression */
-    struct br_map *known;  /* hash to struct br_stored_series, of all partitions */
-    /* selected series of the current view, by id; NULL: not selected */
+    /* compiled regular expression of each matcher; NULL: the matcher has none */
+    pcre2_code **patterns;
+    struct br_map *known; /* series of all partitions: hash to struct br_stored_series */
+    /* series of the current view, by their ids; NULL: the filter does not select the series */
     const struct br_stored_series **series;
     uint32_t n_series, cap_series;
 };

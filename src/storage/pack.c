@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define ZSTD_STATIC_LINKING_ONLY /* for ZSTD_customMem */
+#define ZSTD_STATIC_LINKING_ONLY /* declares ZSTD_customMem */
 #include "storage/pack.h"
 
 #include <zstd.h>
@@ -40,7 +40,8 @@ static bool pack_grow(struct br_pack *pack, size_t more)
     return true;
 }
 
-/* Returns where `count` bytes can be written, or NULL, with `failed` set, if the pack is full. */
+/* Returns a pointer to which `count` bytes can be written. If the pack is full, sets `failed`
+ * and returns NULL. */
 static uint8_t *pack_room(struct br_pack *pack, size_t count)
 {
     if (__builtin_expect(pack->cap - pack->len < count, 0) &&

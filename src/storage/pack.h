@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Encodes and decodes the blobs of a partition: varints and raw bytes, compressed with zstd if that
- * makes them shorter. Failure is sticky, so callers check it once at the end.
+ * makes them shorter. A failure stays recorded in the struct, so callers check it once at the end.
  */
 #pragma once
 
@@ -9,12 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BR_PACK_MAX (256u << 20) /* bytes of one pack */
+#define BR_PACK_MAX (256u << 20) /* most bytes in one pack */
 
 struct br_pack {
     uint8_t *data;
     size_t len, cap;
-    bool failed; /* it exceeded BR_PACK_MAX, or memory ran out */
+    bool failed; /* a value did not fit within BR_PACK_MAX, or memory ran out */
 };
 
 /* Frees the memory of a pack, which can be used again. Accepts a zeroed one. */
@@ -23,12 +23,14 @@ void br_pack_release(struct br_pack *pack);
 /* Empties a pack but keeps its memory, and resets `failed`. */
 void br_pack_clear(struct br_pack *pack);
 
-/* Append values. On failure they set `failed`. */
+/* Append a value to a pack. If that fails, they set `failed`. */
 void br_pack_bytes(struct br_pack *pack, const void *data, size_t len);
 void br_pack_varint(struct br_pack *pack, uint64_t value);
-void br_pack_signed(struct br_pack *pack, int64_t value); /* zigzag encoding */
+/* Appends a signed number in zigzag encoding. Sets `failed` if that fails. */
+void br_pack_signed(struct br_pack *pack, int64_t value);
 
-/* A cursor over packed bytes. Truncated or malformed input sets `failed` and reads as zeros. */
+/* A cursor over packed bytes. A read from truncated or malformed input sets `failed` and returns
+ * 0. */
 struct br_unpack {
     const uint8_t *p, *end;
     bool failed;
@@ -38,7 +40,7 @@ struct br_unpack {
 uint64_t br_unpack_varint(struct br_unpack *unpack);
 int64_t br_unpack_signed(struct br_unpack *unpack);
 
-/* Returns the next `len` bytes, or NULL if there are fewer. */
+/* Returns a pointer to the next `len` bytes of the input, or NULL if fewer are left. */
 const uint8_t *br_unpack_bytes(struct br_unpack *unpack, size_t len);
 
 /* zstd contexts of one thread, created when needed. A zeroed struct is valid. */
@@ -47,8 +49,8 @@ struct br_pack_codec {
 };
 void br_pack_codec_release(struct br_pack_codec *codec);
 
-/* Appends to `into` the length of `from` and its compressed bytes. Returns false if memory runs
- * out or `into` is full. */
+/* Appends the compressed bytes of `from`, preceded by their length, to `into`. Returns false if
+ * memory runs out or `into` is full. */
 bool br_pack_compress(struct br_pack_codec *codec, int level, const struct br_pack *from,
                       struct br_pack *into);
 

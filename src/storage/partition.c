@@ -17,10 +17,11 @@
 #define NAME_MAX_LEN 64
 #define NUMBERS_TRIED 1000
 #define LOADS_MAX 2
-#define CHECK_VALID_NS 60000000000 /* for this long, a partition is not checked again */
+/* nanoseconds after a check for damage in which the partition is not checked again */
+#define CHECK_VALID_NS 60000000000
 #define READERS_MAX 64u
 #define READERS_MIN 4u
-/* file descriptors that the process must have for each reader; a reader uses three */
+/* number of file descriptors in the process's limit for each reader; a reader uses three */
 #define DESCRIPTORS_A_READER 12u
 
 uint64_t br_store_now_ns(void)
@@ -127,8 +128,8 @@ static void store_partition_close_idle(struct br_store *store, struct br_store_p
     }
 }
 
-/* Unlocks, and then closes the spare readers: closing may wait for the disk, and workers must
- * not wait for the lock meanwhile. */
+/* Unlocks the store, and then closes the spare readers: closing may wait for the disk, and
+ * workers must not wait for the lock meanwhile. */
 static void store_unlock(struct br_store *store)
 {
     struct br_list spare;
@@ -196,7 +197,8 @@ static void store_partition_unlink(const char *path)
 
 /* --- Creating and loading -------------------------------------------------------------------- */
 
-/* Creates a file under the next free number. SQLite gives its other files the same mode. */
+/* Creates a file under the next free number. SQLite gives its other files of the partition the
+ * same mode. */
 static int store_partition_make_file(struct br_store *store, struct br_store_partition **ret,
                                      struct br_err *err)
 {
@@ -331,8 +333,9 @@ static bool store_partition_rename(const char *path, const char *into)
     return true;
 }
 
-/* Renames the files of a partition to names with the damaged suffix. If the number is taken,
- * uses the next free one. Returns the partition of the renamed file, or NULL. */
+/* Renames the files of a partition to names with BR_PARTITION_DAMAGED_SUFFIX. If a file with the
+ * partition's number has this suffix already, uses the next free number. Returns the partition
+ * of the renamed file, or NULL. */
 static struct br_store_partition *store_partition_rename_damaged(struct br_store *store,
                                                                  const char *path, uint32_t number)
 {
@@ -419,8 +422,8 @@ void br_store_partition_drop_lost(struct br_store *store, struct br_store_partit
     store_unlock(store);
 }
 
-/* Returns the partition at this position of the list with a reference, and copies it to `*ret`.
- * Returns NULL after the last one. */
+/* Returns the partition at index `at` of the list with a reference, and copies the partition to
+ * `*ret`. Returns NULL if `at` is beyond the end of the list. */
 static struct br_store_partition *store_partition_at(struct br_store *store, uint32_t at,
                                                      struct br_store_partition *ret)
 {
@@ -549,8 +552,8 @@ static bool store_partition_is_over(const struct br_store *store,
            (config->max_age_ns && age > 0 && (uint64_t)age > config->max_age_ns);
 }
 
-/* Removes the oldest partition from the list if it exceeds the retention. Returns it with the
- * list's reference. */
+/* Removes the oldest partition from the list if it exceeds the retention. Returns the partition
+ * with the reference that the list held. */
 static struct br_store_partition *store_unlist_expired(struct br_store *store,
                                                        const struct br_store_partition *spare)
 {
@@ -572,12 +575,13 @@ static struct br_store_partition *store_unlist_expired(struct br_store *store,
     return oldest;
 }
 
-/* Files are deleted without the lock, because that may wait for the disk. */
+/* Files are deleted while the lock is not held, because deleting may wait for the disk. */
 void br_store_expire(struct br_store *store, const struct br_store_partition *spare)
 {
     struct br_store_partition *oldest;
     while ((oldest = store_unlist_expired(store, spare))) {
-        /* A file that replaced ours belongs to another program. */
+        /* A file that replaced the partition's file belongs to another program, and is not
+         * deleted. */
         if (br_file_id_equal(oldest->file, br_file_id_at(oldest->path, "")))
             store_partition_unlink(oldest->path);
         if (access(oldest->path, F_OK) == 0)
@@ -625,8 +629,9 @@ bool br_store_readers_full(struct br_store *store)
     return full;
 }
 
-/* Finds an idle reader of the oldest partition that has one, because most queries read the
- * newest. With `stacks`, considers only readers that cache stacks. Called with the lock held. */
+/* Finds an idle reader of the oldest partition that has an idle reader, because most queries
+ * read the newest partition. With `stacks`, considers only readers that cache stacks. Called
+ * with the lock held. */
 static struct br_store_reader *store_reader_oldest(struct br_store *store, bool stacks)
 {
     for (struct br_list *link = store->partitions.next; link != &store->partitions;
@@ -643,8 +648,8 @@ static struct br_store_reader *store_reader_oldest(struct br_store *store, bool 
     return NULL;
 }
 
-/* Removes and returns an idle reader if the limits are exceeded, otherwise returns NULL. Called
- * with the lock held. */
+/* If the limits on idle readers are exceeded, removes an idle reader and returns it. Otherwise
+ * returns NULL. Called with the lock held. */
 static struct br_store_reader *store_reader_spare(struct br_store *store)
 {
     struct br_store_reader *reader = NULL;
@@ -669,7 +674,7 @@ static void store_readers_free(struct br_list *readers)
         store_reader_free(br_container_of(link, struct br_store_reader, link));
 }
 
-/* Opens a connection, and closes idle ones if there are too many. */
+/* Opens a connection to a partition, and closes idle connections if there are too many. */
 static int store_reader_open(struct br_store *store, const struct br_store_partition *partition,
                              struct br_store_reader **ret, struct br_err *err)
 {

@@ -41,7 +41,7 @@ static int query_on_steps(void *arg)
 
 /* --- Partitions ------------------------------------------------------------------------------ */
 
-/* Reports an unreadable partition in the result; only the first one is kept. */
+/* Reports an unreadable partition in query->note. Only the first such report is kept. */
 static void query_note_unread(struct br_store_query *query, const struct br_store_view *view,
                               const char *why)
 {

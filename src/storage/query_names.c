@@ -8,11 +8,11 @@
 
 #define NAMES_MAX 1000000u
 
-/* Names found in several partitions, each once. */
+/* Distinct names found in the partitions. */
 struct names {
     struct br_store_query *query;
     struct br_err *err;
-    struct br_map *map; /* to struct name, in the query's arena */
+    struct br_map *map; /* map from name to struct name, which is in the query's arena */
 };
 
 struct name {
@@ -26,7 +26,8 @@ static int names_begin(struct names *names)
     return names->map ? 0 : br_err_set(names->err, BR_ENOMEM, "out of memory");
 }
 
-/* Adds a name. Returns false if the query is cut. */
+/* Adds `count` to the count of a name, which is new or was found before. Returns false if the
+ * query is cut. */
 static bool names_add(struct names *names, const char *text, size_t len, uint64_t count)
 {
     struct name *name = br_map_get(names->map, text, len);
@@ -84,15 +85,17 @@ static int names_end(struct names *names, br_name_fn *fn, void *arg, int rc)
 
 enum share { NONE, PART, ALL };
 
-/* Counts spans in one partition. */
+/* Counts the spans of each service or operation in one partition. */
 struct counting {
     struct names *names;
     struct br_store_view *view;
-    const char *service; /* counts the operations of this service; NULL: counts services */
+    const char *service; /* service whose operations are counted; NULL: services are counted */
     uint64_t from_ns, until_ns;
-    uint8_t *shares; /* by block: the enum share of it that is in the range */
+    /* by block: an enum share, the share of the block's spans that is in the range */
+    uint8_t *shares;
     size_t n_blocks;
-    uint64_t *counts; /* by operation: spans in blocks that are partly in the range */
+    /* by operation: number of its spans in the range, from blocks that are partly in the range */
+    uint64_t *counts;
     size_t n_operations;
 };
 
@@ -179,7 +182,7 @@ static int counting_read_parts(struct counting *counting)
     return rc;
 }
 
-/* Adds the spans of an operation in blocks that are entirely in the range. */
+/* Adds to `*count` the spans of an operation in blocks that are entirely in the range. */
 static int counting_read_blocks(struct counting *counting, int64_t operation, uint64_t *count)
 {
     struct br_sql *sql = &counting->view->reader->sql;
@@ -197,8 +200,8 @@ static int counting_read_blocks(struct counting *counting, int64_t operation, ui
               : 0;
 }
 
-/* Counts the row of an operation. The row without a name stands for the service, and has the
- * counts of all operations in each block. */
+/* Counts the spans of the operation in the current row. A row without a name stands for a
+ * service, and has the counts of all operations of that service in each block. */
 static int counting_operation(struct counting *counting, sqlite3_stmt *statement,
                               bool *may_continue)
 {

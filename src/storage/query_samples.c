@@ -22,10 +22,11 @@
 struct chunk {
     struct br_store_view *view;
     const struct br_stored_series *series;
-    bool whole; /* all its samples are in the range, and the filter does not select by span */
+    /* all samples of the chunk are in the range, and the filter does not select by span */
+    bool whole;
     uint64_t n_samples;
     int64_t min_time, max_time;
-    const uint8_t *totals, *samples; /* compressed blobs */
+    const uint8_t *totals, *samples; /* compressed blobs of the chunk */
     size_t totals_len, samples_len;
 };
 
@@ -41,19 +42,20 @@ struct samples_query {
     const struct br_sample_filter *filter;
     struct br_err *err;
     struct br_store_matching matching;
-    uint64_t *span_ids; /* sorted */
+    uint64_t *span_ids; /* span ids of the filter, sorted */
     const uint8_t (**trace_ids)[16];
     int64_t from, until;
     struct part *list;
     uint32_t n_list, cap_list;
-    struct br_pack plain[2]; /* totals and samples */
+    struct br_pack plain[2]; /* decompressed blobs: totals and samples */
     uint32_t *node_of;       /* scratch memory of br_samples_read; NULL until it is needed */
     struct br_store_callsite call_site;
-    /* Called for each chunk of a view, and after the last chunk of a view. */
+    /* `on_chunk` is called for each chunk of a view, and `on_view` after the last chunk of a
+     * view. */
     int (*on_chunk)(struct samples_query *samples, const struct chunk *chunk);
     int (*on_view)(struct samples_query *samples, struct br_store_view *view);
-    /* Returns true if a sum of chunks between these times, which are in the range, can replace
-     * the chunks; NULL: never. */
+    /* Returns true if a sum whose samples are between `min_time` and `max_time`, which are in
+     * the range, can replace its chunks. NULL: sums are not used. */
     bool (*accepts_sum)(const struct samples_query *samples, int64_t min_time, int64_t max_time);
     void *arg;
 };
@@ -147,7 +149,8 @@ static int samples_query_failed(struct samples_query *samples, struct br_store_v
     return br_err_set(samples->err, rc, "%s", *why->text ? why->text : br_strerror(rc));
 }
 
-/* A sum has the same columns as a chunk, except for the samples. */
+/* Reads a chunk or a sum, and passes it to `on_chunk`. A sum has the same columns as a chunk,
+ * except for the samples. */
 static int samples_query_read_part(struct samples_query *samples, struct br_store_view *view,
                                    const struct part *part)
 {
@@ -171,7 +174,8 @@ static int samples_query_read_part(struct samples_query *samples, struct br_stor
                       !samples_query_has_ids(samples);
         chunk.totals = sqlite3_column_blob(statement, 4);
         chunk.totals_len = (size_t)sqlite3_column_bytes(statement, 4);
-        /* SQLite reads large values from separate pages only when they are accessed. */
+        /* Read the samples only if they are needed: SQLite reads large values from separate
+         * pages when they are accessed. */
         if (!chunk.whole && !part->is_sum) {
             chunk.samples = sqlite3_column_blob(statement, 5);
             chunk.samples_len = (size_t)sqlite3_column_bytes(statement, 5);
@@ -212,8 +216,8 @@ static int samples_query_find_id(struct samples_query *samples, struct br_store_
     return rc ? rc : samples_query_failed(samples, view, sql_rc, &why);
 }
 
-/* Lists the widest sums that are acceptable. A sum is followed by the sums that it consists of,
- * which are skipped. */
+/* Lists the widest sums that `accepts_sum` allows. In the database, a sum precedes the smaller
+ * sums that it consists of, which are skipped. */
 static int samples_query_find_sums(struct samples_query *samples, struct br_store_view *view,
                                    uint32_t series)
 {
@@ -240,8 +244,8 @@ static int samples_query_find_sums(struct samples_query *samples, struct br_stor
     return rc ? rc : samples_query_failed(samples, view, sql_rc, &why);
 }
 
-/* Returns true if one of the `n_sums` sums in the list from `at` on covers the chunk. They are
- * in order. */
+/* Returns true if one of the `n_sums` sums in the list from index `at` on covers the chunk. The
+ * sums are sorted by chunk number. */
 static bool samples_query_is_in_sum(const struct samples_query *samples, uint32_t at,
                                     uint32_t n_sums, int64_t number)
 {
@@ -429,7 +433,7 @@ struct flame_query {
     struct chunk_reader reader; /* must be first */
     struct br_flame *flame;
     const struct br_store_view *view;
-    /* by node of the view; NULL: no node in the block has a sum */
+    /* by node of the view, in blocks; NULL: no node in the block has a sum */
     struct flame_query_node **blocks;
     struct br_store_node_set set; /* nodes that have a sum, and their ancestors */
     uint32_t cap_blocks, cap_words;
@@ -438,7 +442,7 @@ struct flame_query {
     bool no_memory;
 };
 
-/* Returns the entry of a node whose block exists. */
+/* Returns the entry of a node whose block is allocated. */
 static struct flame_query_node *flame_query_at(const struct flame_query *flame_query, uint32_t node)
 {
     return &flame_query->blocks[node / FLAME_QUERY_BLOCK][node % FLAME_QUERY_BLOCK];
@@ -514,8 +518,8 @@ static bool flame_query_on_sample(void *arg, const struct br_sample_read *sample
     return flame_query_add(arg, sample->node, sample->value);
 }
 
-/* Removes the lowest node from the set. Returns false if the set is empty. `*at` must be 0 at
- * first. */
+/* Removes the node with the lowest number from the set, and stores the number in `*ret`. Returns
+ * false if the set is empty. `*at` must be 0 before the first call. */
 static bool flame_query_pop(struct flame_query *flame_query, uint32_t *at, uint32_t *ret)
 {
     struct br_store_node_set *set = &flame_query->set;
@@ -538,7 +542,7 @@ static void flame_query_clear(struct flame_query *flame_query)
             flame_query_at(flame_query, node)->sum = 0;
 }
 
-/* Removes nodes from the set whose sum is 0. */
+/* Removes the nodes whose sum is 0 from the set. */
 static void flame_query_drop_zeros(struct flame_query *flame_query)
 {
     struct br_store_node_set *set = &flame_query->set;
@@ -562,7 +566,7 @@ static int flame_query_on_chunk(struct samples_query *samples, const struct chun
     return flame_query->no_memory ? samples_query_no_memory(samples) : rc;
 }
 
-/* Returns in `*ret` the index of a function's name in the flame, plus 1. */
+/* Stores in `*ret` the index of a function's name in the flame, plus 1. */
 static int flame_query_name(struct flame_query *flame_query, const struct br_store_tree *tree,
                             uint32_t function, uint32_t *ret)
 {
@@ -586,7 +590,8 @@ static int flame_query_name(struct flame_query *flame_query, const struct br_sto
     return rc;
 }
 
-/* Finds the node of the flame for a node of the tree whose parent was placed before. */
+/* Finds or adds the node of the flame that corresponds to a node of the tree. The parent of the
+ * node must have been placed before. */
 static int flame_query_place(struct flame_query *flame_query, const struct br_store_tree *tree,
                              uint32_t number)
 {
@@ -600,7 +605,7 @@ static int flame_query_place(struct flame_query *flame_query, const struct br_st
                           &flame_query_at(flame_query, number)->in_flame);
 }
 
-/* Merges the smallest stacks of a flame that is full. */
+/* Merges the smallest stacks of a full flame. */
 static int flame_query_make_room(struct flame_query *flame_query)
 {
     uint32_t *map, n_nodes = flame_query->flame->n_nodes;
@@ -794,7 +799,8 @@ static bool sum_query_call(const struct sum_query *sum_query, struct br_stored_s
     return sum_query->fn(samples, sum_query->arg);
 }
 
-/* Returns true so that reading goes on: false would report the chunk as damaged. */
+/* Passes a single sample to the caller. Always returns true, because false would report the
+ * chunk as damaged. */
 static bool sum_query_hand_out(struct sum_query *sum_query, const struct br_sample_read *sample)
 {
     struct br_stored_samples one = {.series = sum_query->reader.chunk->series,
@@ -896,7 +902,7 @@ int br_store_samples(struct br_store_query *query, const struct br_sample_filter
 /* --- Series ---------------------------------------------------------------------------------- */
 
 struct series_query {
-    struct br_map *out; /* hashes of the series that were passed to `fn` */
+    struct br_map *out; /* map of the hashes of series that were passed to `fn` */
     br_series_fn *fn;
     void *arg;
     bool stopped;

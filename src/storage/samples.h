@@ -13,10 +13,11 @@ struct br_sample_row {
     uint32_t series, node;
     int64_t value, time_ns;
     uint64_t span_id;
-    const uint8_t *trace_id; /* NULL: none */
+    const uint8_t *trace_id; /* trace id of the sample; NULL: the sample has no trace id */
 };
 
-/* Builds the blobs and reuses its memory between chunks. A zeroed struct is valid. */
+/* Builds the blobs of a chunk, and reuses the memory for the next chunk. A zeroed struct is
+ * valid. */
 struct br_sample_packer {
     uint32_t *place_of; /* index of each node in `nodes`, plus 1; 0: not added yet */
     uint32_t cap_places;
@@ -46,18 +47,19 @@ bool br_sample_packer_sum(struct br_sample_packer *packer);
 /* Receives a node and the sum of its values. Returns false to stop. */
 typedef bool br_sample_total_fn(void *arg, uint32_t node, int64_t value);
 
-/* Calls `fn` for each node of packed totals. Returns false if they are damaged. */
+/* Calls `fn` for each node in the packed totals of a chunk. Returns false if the totals are
+ * damaged. */
 bool br_sample_totals_read(const uint8_t *data, size_t len, br_sample_total_fn *fn, void *arg);
 
-/* A stored sample. */
+/* A sample that was read from a chunk. */
 struct br_sample_read {
-    const uint8_t *trace_id; /* NULL: none */
+    const uint8_t *trace_id; /* trace id of the sample; NULL: the sample has no trace id */
     uint64_t span_id;
     uint32_t node;
     int64_t value, time_ns;
 };
 
-/* Returns true if the samples of a span are to be read. */
+/* Returns true if the samples of the span are to be read. */
 typedef bool br_sample_span_fn(void *arg, const uint8_t *trace_id, uint64_t span_id);
 typedef bool br_sample_fn(void *arg, const struct br_sample_read *sample);
 

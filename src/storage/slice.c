@@ -15,17 +15,18 @@
 #include "base/str.h"
 #include "storage/internal.h"
 
-#define SLICE_BLOCK 512    /* of a tar archive */
-#define SLICE_COPY 262144  /* bytes per read */
-#define SLICE_NAME 100     /* bytes of a member's name */
-#define SLICE_SIZE_AT 124  /* offset of the size in a header, in octal digits */
-#define SLICE_SUM_AT 148   /* offset of the checksum */
-#define SLICE_MAGIC_AT 257 /* offset of "ustar" */
+#define SLICE_BLOCK 512    /* block size of a tar archive, in bytes */
+#define SLICE_COPY 262144  /* bytes that are copied with one read */
+#define SLICE_NAME 100     /* bytes of a member's name in a tar header */
+#define SLICE_SIZE_AT 124  /* offset of the member's size, in octal digits, in a tar header */
+#define SLICE_SUM_AT 148   /* offset of the checksum in a tar header */
+#define SLICE_MAGIC_AT 257 /* offset of "ustar" in a tar header */
 #define SLICE_PATH_MAX 4096
-/* virtual machine steps of SQLite between calls of `is_stopped`; a step copies a row */
+/* virtual machine steps of SQLite between calls of `is_stopped`; one of these steps copies a row */
 #define SLICE_STEPS 100
 #define SLICE_MEMBERS_MAX 10000
-#define SLICE_LIST_MAX (2 * SLICE_BLOCK) /* bytes of the list of partitions left out */
+/* most bytes of the list of partitions that were left out */
+#define SLICE_LIST_MAX (2 * SLICE_BLOCK)
 
 /* --- Headers of members (POSIX.1-2017, pax, "ustar Interchange Format") ---------------------- */
 
@@ -66,7 +67,8 @@ static bool slice_read_octal(const unsigned char *field, size_t len, uint64_t *r
     return true;
 }
 
-/* Reads the name and size of a member. Returns false if it is neither a partition nor the list. */
+/* Reads the name and size of a member from its header. Returns false if the member is neither a
+ * partition nor the list BR_SLICE_LIST. */
 static bool slice_read_header(const unsigned char header[SLICE_BLOCK], char name[SLICE_NAME + 1],
                               uint64_t *ret_size)
 {
@@ -142,16 +144,18 @@ static size_t slice_padding(uint64_t size)
 struct br_slice_reader {
     uint64_t from_ns, until_ns;
     DIR *dir;
-    int fd; /* of the current snapshot; -1: none */
+    int fd; /* descriptor of the partition's copy that is being read; -1: no copy is open */
     uint64_t left, size;
-    /* A header, padding, or the end of the archive with the list of partitions left out. */
+    /* The next bytes of the archive outside a partition: a header, padding, or the end of the
+     * archive with the list of partitions left out. */
     unsigned char block[SLICE_BLOCK + SLICE_LIST_MAX + 2 * SLICE_BLOCK];
     char list[SLICE_LIST_MAX];
     size_t list_len;
     size_t block_at, block_len;
     unsigned count, n_unread;
     bool ended;
-    bool (*is_stopped)(void *arg); /* NULL: never */
+    /* returns true if reading must stop; NULL: reading is not stopped */
+    bool (*is_stopped)(void *arg);
     void *stopped_arg;
     char directory[SLICE_PATH_MAX], scratch[SLICE_PATH_MAX];
 };
@@ -211,7 +215,7 @@ static int slice_snapshot(struct br_slice_reader *slice, struct br_sql *sql, str
     return 0;
 }
 
-/* Records that a partition is left out. The list keeps only the first ones that fit. */
+/* Adds a partition that is left out to the list BR_SLICE_LIST, unless the list is full. */
 static void slice_leave_out(struct br_slice_reader *slice, const char *name, const char *why)
 {
     size_t room = sizeof slice->list - slice->list_len;
@@ -220,8 +224,8 @@ static void slice_leave_out(struct br_slice_reader *slice, const char *name, con
     slice->n_unread++;
 }
 
-/* Returns true if the remaining partitions are to be read after a failure. A partition that
- * cannot be read, or was deleted meanwhile, does not stop the others. */
+/* Returns true if the remaining partitions are to be read after a failure. They are read if the
+ * failed partition cannot be read or was deleted meanwhile. */
 static bool slice_may_continue(const struct br_slice_reader *slice, int rc, const char *path)
 {
     bool stopped = slice->is_stopped && slice->is_stopped(slice->stopped_arg);
@@ -230,7 +234,8 @@ static bool slice_may_continue(const struct br_slice_reader *slice, int rc, cons
     return rc != BR_EFULL || access(path, F_OK) != 0;
 }
 
-/* Makes a partition the current member if it has data in the time range. */
+/* Makes a partition the current member of the archive if the partition has data in the time
+ * range. */
 static int slice_open_partition(struct br_slice_reader *slice, const char *name, struct br_err *err)
 {
     char path[SLICE_PATH_MAX];
@@ -297,7 +302,7 @@ static int slice_next(struct br_slice_reader *slice, struct br_err *err)
     return 0;
 }
 
-/* Ends the current snapshot, which is followed by padding. */
+/* Ends the current member, and adds the padding that follows it. */
 static void slice_end_member(struct br_slice_reader *slice)
 {
     (void)close(slice->fd);

@@ -18,21 +18,22 @@
 struct br_slice_reader;
 struct br_store;
 
-/* Begins to read a store as such an archive. It contains, whole, every partition that has spans
- * or samples in [from, until). The store may be in use. Each partition is copied to an unlinked
- * temporary file in the directory of the store, which needs that much free space. `*ret` is
- * freed with br_slice_end. Returns 0, BR_EIO or BR_ENOMEM, with a message. */
+/* Begins to read a store as a tar archive. The archive contains every partition that has spans
+ * or samples in [from, until), each partition as a whole. The store may be in use. Each
+ * partition is copied to an unlinked temporary file in the directory of the store, which needs
+ * free space for the copy. The caller frees `*ret` with br_slice_end. Returns 0, BR_EIO or
+ * BR_ENOMEM, with a message. */
 int br_slice_begin_store(const struct br_store *store, uint64_t from_ns, uint64_t until_ns,
                          struct br_slice_reader **ret, struct br_err *err);
 
-/* Sets a function that is called repeatedly, in the reading thread, while a snapshot is made.
- * When it returns true, br_slice_read fails with BR_ETIMEOUT. */
+/* Sets the function `is_stopped`, which the reading thread calls repeatedly while it copies a
+ * partition. When the function returns true, br_slice_read fails with BR_ETIMEOUT. */
 void br_slice_stop_when(struct br_slice_reader *slice, bool (*is_stopped)(void *arg), void *arg);
 
-/* Reads the next bytes of the archive. `*ret_len` is less than `len` only at the end, and 0
- * after it. May be called in any thread. Returns 0; BR_ENOTFOUND if no partition contains data
- * of that time; BR_EIO, BR_EFULL, BR_ETIMEOUT or BR_ENOMEM, with a message. After an error no
- * more can be read. */
+/* Reads the next bytes of the archive. `*ret_len` is less than `len` only at the end of the
+ * archive, and 0 after the end. May be called in any thread. Returns 0; BR_ENOTFOUND if no
+ * partition contains data of the time range; BR_EIO, BR_EFULL, BR_ETIMEOUT or BR_ENOMEM, with a
+ * message. After an error, no more can be read. */
 int br_slice_read(struct br_slice_reader *slice, void *data, size_t len, size_t *ret_len,
                   struct br_err *err);
 
@@ -44,17 +45,18 @@ void br_slice_end(struct br_slice_reader *slice);
 
 struct br_slice_saved {
     unsigned n_partitions;
-    unsigned n_unread; /* left out because they could not be read */
+    unsigned n_unread; /* number of partitions that were left out because they could not be read */
 };
 
 /* Writes to `file`, which must not exist, every readable partition of the directory that has
- * spans or samples in [from, until), whole. The directory may be in use. Returns 0; BR_ENOTFOUND
- * if no partition has any; BR_EIO, BR_EFULL or BR_ENOMEM, with a message. */
+ * spans or samples in [from, until), each partition as a whole. The directory may be in use.
+ * Returns 0; BR_ENOTFOUND if no partition has spans or samples in the range; BR_EIO, BR_EFULL or
+ * BR_ENOMEM, with a message. */
 int br_slice_save(const char *directory, uint64_t from_ns, uint64_t until_ns, const char *file,
                   struct br_slice_saved *ret, struct br_err *err);
 
-/* Unpacks a saved file into a directory. Rejects members other than partitions and the list, and
- * more than 10,000 members. The unpacked files are never larger than the saved file. Returns 0;
- * BR_EPROTO if the file is not a saved one or is incomplete; BR_EIO, BR_EFULL or BR_ENOMEM, with
- * a message. */
+/* Unpacks a file that br_slice_save wrote into a directory. Rejects members other than
+ * partitions and the list BR_SLICE_LIST, and more than 10,000 members. The unpacked files
+ * together are never larger than `file`. Returns 0; BR_EPROTO if the file is incomplete or was
+ * not written by br_slice_save; BR_EIO, BR_EFULL or BR_ENOMEM, with a message. */
 int br_slice_open(const char *file, const char *directory, struct br_err *err);

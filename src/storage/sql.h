@@ -13,9 +13,9 @@
 
 #include "base/err.h"
 
-/* PRAGMA user_version of a partition; older ones are read but not written */
+/* PRAGMA user_version of new partitions; partitions of older versions are read but not written */
 #define BR_SQL_VERSION 2
-#define BR_SQL_SUMS 2 /* the version that introduced the table `sums` */
+#define BR_SQL_SUMS 2 /* first version of a partition that has the table `sums` */
 
 enum br_sql_id {
     BR_SQL_BEGIN,
@@ -24,7 +24,7 @@ enum br_sql_id {
     BR_SQL_ROLLBACK,
     BR_SQL_TOTALS,
     BR_SQL_TOTALS_SET,
-    /* Spans. */
+    /* Statements for spans. */
     BR_SQL_OPERATION_ADD,
     BR_SQL_OPERATIONS,
     BR_SQL_OPERATION,
@@ -46,7 +46,7 @@ enum br_sql_id {
     BR_SQL_VALUE_ADD,
     BR_SQL_VALUES,
     BR_SQL_VALUES_ALL,
-    /* Samples. */
+    /* Statements for samples. */
     BR_SQL_SERIES_ADD,
     BR_SQL_SERIES,
     BR_SQL_FUNCTIONS_ADD,
@@ -70,8 +70,9 @@ enum br_sql_id {
 
 struct br_sql {
     sqlite3 *db;
-    int version;         /* version of the partition */
-    int64_t index_bytes; /* largest size seen of its -shm file; 0: not seen */
+    int version; /* PRAGMA user_version of the open partition */
+    /* largest size in bytes that the -shm file had so far; 0: no size is known */
+    int64_t index_bytes;
     sqlite3_stmt *statements[BR_SQL_STATEMENTS];
 };
 
@@ -109,7 +110,7 @@ int br_sql_check_damage(const char *path, struct br_err *err);
 /* Returns true if the database contains spans or samples, or cannot be read. */
 bool br_sql_has_rows(struct br_sql *sql);
 
-/* Returns a prepared statement, reset and without new values. Returns NULL if it cannot be
+/* Returns a prepared statement, reset and without bound values. Returns NULL if it cannot be
  * prepared. */
 sqlite3_stmt *br_sql_statement(struct br_sql *sql, enum br_sql_id id);
 
@@ -117,13 +118,14 @@ sqlite3_stmt *br_sql_statement(struct br_sql *sql, enum br_sql_id id);
  * NULL. */
 int br_sql_run(struct br_sql *sql, sqlite3_stmt *statement, struct br_err *err);
 
-/* Advances to the next row. Returns true if there is one; otherwise resets the statement and
- * returns false. `*rc` is then 0 at the end of the rows, or a code of br_sql_fail. `statement`
- * may be NULL. */
+/* Advances a statement to its next row. Returns true if there is such a row. Otherwise resets
+ * the statement, sets `*rc` and returns false: `*rc` is 0 at the end of the rows, or a code of
+ * br_sql_fail. `statement` may be NULL. */
 bool br_sql_row(struct br_sql *sql, sqlite3_stmt *statement, int *rc, struct br_err *err);
 
-/* Returns the last error of SQLite as a code, and its message in `err`: BR_EFULL (disk full),
- * BR_ENOMEM, BR_EPROTO (damaged), BR_ETIMEOUT (interrupted), otherwise BR_EIO. */
+/* Returns the code for the last error of SQLite, and writes the error's message to `err`:
+ * BR_EFULL (disk full), BR_ENOMEM, BR_EPROTO (damaged), BR_ETIMEOUT (interrupted), otherwise
+ * BR_EIO. */
 int br_sql_fail(struct br_sql *sql, struct br_err *err);
 
 /* Converts Unix nanoseconds to an SQLite integer. Times beyond the year 2262 saturate. */

@@ -8,13 +8,13 @@
 #include "storage/pack.h"
 #include "storage/sql_internal.h"
 
-#define SCHEMA_BYTES (16u << 20) /* bytes of memory for reading a schema */
-#define SCHEMA_STEPS 100000      /* virtual machine steps of SQLite for reading a schema */
-#define LENGTH_MAX (512 << 20)   /* bytes of a value */
-#define SUMS_TABLES 2            /* tables and indexes that BR_SQL_SUMS introduced */
-/* one page: maximum size of a database whose tables were not committed */
+#define SCHEMA_BYTES (16u << 20) /* most bytes of memory for reading a schema */
+#define SCHEMA_STEPS 100000      /* most virtual machine steps of SQLite for reading a schema */
+#define LENGTH_MAX (512 << 20)   /* most bytes of a value in an untrusted database */
+#define SUMS_TABLES 2            /* number of tables and indexes that BR_SQL_SUMS introduced */
+/* most bytes (one page) of a database whose tables were not committed */
 #define EMPTY_BYTES 8192
-/* checks that must agree before a database counts as damaged */
+/* number of checks that must find damage before a database counts as damaged */
 #define CHECKS_NEEDED 2
 
 /* --- The tables ------------------------------------------------------------------------------ */
@@ -29,8 +29,8 @@ void br_sql_confine(sqlite3 *db)
     (void)sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 1); /* needed for VACUUM INTO */
 }
 
-/* Returns true if a statement is literally one of ours: SQLite stores statements as they were
- * written. */
+/* Returns true if `text` is literally a statement of br_sql_schema: SQLite stores statements as
+ * they were written. */
 static bool sql_check_has(const char *text)
 {
     const char *at = text ? strstr(br_sql_schema(), text) : NULL;
@@ -94,8 +94,9 @@ static int sql_check_stop(void *arg)
     return 1;
 }
 
-/* Returns true if a database that seems empty is too large to be so. Reads that failed while
- * SQLite opened the file are not counted, so the size of the file is checked as well. */
+/* Returns true if a database that seems empty may contain tables, because its file is too large
+ * for an empty database. The size is checked because reads that failed while SQLite opened the
+ * file are not counted. */
 static bool sql_check_is_behind(sqlite3 *db)
 {
     struct stat info;
@@ -130,7 +131,8 @@ bool br_sql_has_rows(struct br_sql *sql)
 
 /* --- Damage ---------------------------------------------------------------------------------- */
 
-/* integrity_check reports failed reads like damage, so these are recognised by their text. */
+/* Checks the structure of a database. integrity_check reports failed reads like damage, so
+ * failed reads are recognised by the text of the report. */
 static int sql_check_structure(struct br_sql *sql, struct br_err *err)
 {
     sqlite3_stmt *statement = NULL;

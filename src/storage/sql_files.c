@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An SQLite VFS (sqlite.org/vfs.html) that passes all calls to the VFS of the system, but repeats
- * failed reads. A disk or network file system may fail once only, and SQLite reports some failed
- * reads as damage.
+ * failed reads. A read from a disk or network file system may fail once and then succeed, and
+ * SQLite reports some failed reads as damage.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 struct sql_vfs;
 
-/* Stored in the memory of an open file, after the data of the system's VFS. */
+/* Data of an open file, stored after the data of the system's VFS in the memory of the file. */
 struct sql_file {
     const sqlite3_io_methods *real;
     struct sql_vfs *vfs;

@@ -9,15 +9,15 @@
 /* Registers the VFS named SQL_VFS, which repeats failed reads. Called once per process. */
 void br_sql_files_setup(void);
 
-/* Returns how many reads of the process failed although they were repeated. SQLite may report
- * them as damage, or treat the file as empty. */
+/* Returns the number of reads in this process that failed even when they were repeated. SQLite
+ * may report such a read as damage, or treat the file as empty. */
 unsigned br_sql_files_failures(void);
 
 /* Returns the statements that create the tables of a partition. */
 const char *br_sql_schema(void);
 
-/* Restricts a connection to an untrusted database: its schema cannot use functions or virtual
- * tables, or be changed, and values larger than LENGTH_MAX are rejected. */
+/* Restricts a connection to an untrusted database. The database's schema cannot use functions or
+ * virtual tables and cannot be changed. Values of more than LENGTH_MAX bytes are rejected. */
 void br_sql_confine(sqlite3 *db);
 
 /* Checks that the database contains exactly our tables, and sets sql->version. Returns 0;

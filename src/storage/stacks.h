@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stacks of the open partition, in memory and, in packs, in the database: a list of distinct
- * functions, and a tree of distinct nodes {parent, function}. Node 0 is the root. For src/storage
- * only.
+ * The stacks of the open partition: a list of distinct functions, and a tree of distinct nodes
+ * {parent, function}. Node 0 is the root. The list and the tree are in memory, and are also stored
+ * in the database, in packs. For src/storage only.
  */
 #pragma once
 
@@ -13,11 +13,12 @@
 /* A partition is sealed at half of each limit; a write that exceeds a limit is rejected. */
 #define BR_STACK_NODES_MAX (4u << 20)
 #define BR_FUNCTIONS_MAX (1u << 20)
-#define BR_FUNCTION_BYTES_MAX (128u << 20) /* names and files together */
-#define BR_FUNCTION_NAME_MAX 4096u         /* bytes; longer names are cut */
+/* bytes of all function names and files of a partition */
+#define BR_FUNCTION_BYTES_MAX (128u << 20)
+#define BR_FUNCTION_NAME_MAX 4096u /* bytes of a function name; longer names are cut */
 
-/* Entries in one pack. Packs begin at multiples of these, so a query can read only the packs it
- * needs. */
+/* Entries in one pack, of nodes or of functions. The first entry of a pack has a number that is
+ * a multiple of this size, so a query can read only the packs it needs. */
 #define BR_STACK_PACK_NODES 1024u
 #define BR_STACK_PACK_FUNCTIONS 256u
 
@@ -26,20 +27,24 @@ struct br_stack_node {
 };
 
 struct br_stack_function {
-    uint32_t at, name_len, file_len; /* offset in `texts`: the name, followed by the file */
+    /* `at` is the offset in `texts` of the name, which the file follows */
+    uint32_t at, name_len, file_len;
 };
 
 struct br_stack_tree {
-    struct br_stack_node *nodes; /* node i + 1 is at index i */
+    struct br_stack_node *nodes; /* the node with number i + 1 is at index i */
     struct br_stack_function *functions;
     char *texts;
     uint32_t n_nodes, cap_nodes, n_functions, cap_functions, texts_len, cap_texts;
-    uint32_t max_nodes;                    /* set by br_stack_tree_allow */
-    uint32_t saved_nodes, saved_functions; /* number that is in the database */
+    /* most nodes that the tree may have; set by br_stack_tree_allow */
+    uint32_t max_nodes;
+    /* numbers of nodes and functions that are in the database */
+    uint32_t saved_nodes, saved_functions;
     struct br_index nodes_index, functions_index;
 };
 
-/* Initialize an empty tree, and free one. */
+/* br_stack_tree_init initializes an empty tree. br_stack_tree_release frees the memory of a
+ * tree. */
 void br_stack_tree_init(struct br_stack_tree *stacks);
 void br_stack_tree_release(struct br_stack_tree *stacks);
 
@@ -48,14 +53,17 @@ void br_stack_tree_release(struct br_stack_tree *stacks);
 int br_stack_tree_function(struct br_stack_tree *stacks, const void *name, size_t name_len,
                            const void *file, size_t file_len, uint32_t *ret);
 
-/* Allows `count` more nodes, up to BR_STACK_NODES_MAX in all, which is the limit at first. */
+/* Sets the limit on nodes to `count` more than the tree has, but at most BR_STACK_NODES_MAX.
+ * Before the first call, the limit is BR_STACK_NODES_MAX. */
 void br_stack_tree_allow(struct br_stack_tree *stacks, size_t count);
 
-/* Finds or adds the child of `parent` for a function. Returns 0, BR_EFULL or BR_ENOMEM. */
+/* Finds or adds the child of `parent` whose function is `function`, and stores its number in
+ * `*ret`. Returns 0, BR_EFULL or BR_ENOMEM. */
 int br_stack_tree_node(struct br_stack_tree *stacks, uint32_t parent, uint32_t function,
                        uint32_t *ret);
 
-/* Writes the entries added since the last call. Returns 0, BR_ENOMEM or a code of br_sql_fail. */
+/* Writes the functions and nodes added since the last call. Returns 0, BR_ENOMEM or a code of
+ * br_sql_fail. */
 int br_stack_tree_save(struct br_stack_tree *stacks, struct br_sql *sql,
                        struct br_pack_codec *codec, struct br_err *err);
 

@@ -33,17 +33,21 @@ struct br_store;
 
 struct br_store_config {
     const char *directory;
-    uint64_t max_bytes;        /* of all partitions; above it the oldest one is deleted */
-    uint64_t max_age_ns;       /* of the data in a partition */
-    uint64_t partition_rows;   /* spans plus a tenth of the samples; then the partition is sealed */
-    uint64_t partition_age_ns; /* age at which a partition is sealed */
-    /* fsync at each commit. Otherwise only at checkpoints: a power failure may lose the last
-     * commits, but a killed process loses nothing */
+    /* limit on the bytes of all partitions; above the limit the oldest partition is deleted */
+    uint64_t max_bytes;
+    /* nanoseconds after its last write when a partition is deleted; 0: never */
+    uint64_t max_age_ns;
+    /* a partition is sealed when its spans plus a tenth of its samples reach this number */
+    uint64_t partition_rows;
+    uint64_t partition_age_ns; /* age at which a partition is sealed, in nanoseconds */
+    /* true: fsync at each commit. false: fsync only at checkpoints, so a power failure may lose
+     * the last commits, but a killed process loses nothing */
     bool sync_full;
 };
 
-/* Returns a reference to the store that exporter `id` writes to and others read. All workers of
- * a service share it. It is closed until br_store_open. Returns NULL if memory runs out. */
+/* Returns a reference to the store that the exporter `id` writes to, and from which other
+ * components read. All workers of a service share the store. The store is closed until
+ * br_store_open. Returns NULL if memory runs out. */
 struct br_store *br_store_get(struct br_host *host, const char *id);
 
 /* Writes the default directory of a store: $XDG_DATA_HOME/braid or ~/.local/share/braid (XDG
@@ -51,13 +55,14 @@ struct br_store *br_store_get(struct br_host *host, const char *id);
  * fit. */
 bool br_store_default_directory(char *ret, size_t size);
 
-/* Releases a reference; the last one closes the store. Accepts NULL. */
+/* Releases a reference to the store. Closes the store if this was the last reference. Accepts
+ * NULL. */
 void br_store_put(struct br_host *host, struct br_store *store);
 
 /* Opens the directory for this process, and creates it if needed. A damaged partition is renamed
- * to `<name>.damaged` and reported in the log. If the store is open already, does nothing.
- * Returns 0; BR_EINVAL if another process uses the directory (the message contains its pid) or
- * the path is too long; BR_EFULL, BR_EIO or BR_ENOMEM. */
+ * to `<name>.damaged` and reported in the log. Does nothing if the store is open already.
+ * Returns 0; BR_EINVAL if the path is too long, or if another process uses the directory (the
+ * message contains the pid of that process); BR_EFULL, BR_EIO or BR_ENOMEM. */
 int br_store_open(struct br_store *store, const struct br_store_config *config,
                   const struct br_log *log, struct br_err *err);
 
@@ -66,7 +71,7 @@ bool br_store_is_open(const struct br_store *store);
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-/* Writes items of either signal in one transaction. They must not contain references
+/* Writes items of either signal in one transaction. The items must not contain references
  * (br_item_inline_references), and are not changed. If `n_items` is 0, only checks for
  * partitions that are too old. May be called in any thread; waits for other writers. Returns 0
  * if everything is committed. Otherwise nothing is committed, and the code has a message:
@@ -77,29 +82,32 @@ bool br_store_is_open(const struct br_store *store);
 int br_store_write(struct br_store *store, const struct br_item *const *items, size_t n_items,
                    struct br_err *err);
 
-/* From the oldest to the newest time; zeros mean that the store is empty. */
+/* A range of Unix times in nanoseconds, from the oldest to the newest stored time. Both are 0 if
+ * the store is empty. */
 struct br_store_range {
     uint64_t oldest_ns, newest_ns;
 };
 
-/* The contents of the store. */
+/* A summary of the contents of the store. */
 struct br_store_usage {
     uint64_t bytes, max_bytes;
-    uint64_t n_partitions; /* readable ones */
-    uint64_t n_damaged;    /* found to be damaged, and renamed */
-    uint64_t n_unread;     /* could not be read, or are not ours; tried again */
+    uint64_t n_partitions; /* number of partitions that can be read */
+    uint64_t n_damaged;    /* number of partitions that were found to be damaged, and renamed */
+    /* number of partitions that could not be read, or have foreign files; reading is tried again */
+    uint64_t n_unread;
     uint64_t n_spans, n_samples;
     /* items since the start that lost data because they expanded too much through references
      * (storage/chunks.h) */
     uint64_t n_shortened;
-    struct br_store_range spans, samples; /* of span starts and sample times */
+    /* ranges of the start times of spans and of the times of samples */
+    struct br_store_range spans, samples;
 };
 
 /* Reports the contents of the store. May be called in any thread. */
 void br_store_usage(struct br_store *store, struct br_store_usage *ret);
 
 /* Returns a number that grows by one with each commit. A reader that polls (live tail) need not
- * query again until it changes. */
+ * query again until the number changes. */
 uint64_t br_store_generation(const struct br_store *store);
 
 /* --- Reading --------------------------------------------------------------------------------- */
@@ -110,13 +118,15 @@ uint64_t br_store_generation(const struct br_store *store);
 struct br_store_query {
     struct br_store *store;
     struct br_arena *arena;
-    uint64_t deadline_ms; /* monotonic clock; the query is cut after it; 0: never */
-    size_t max_bytes;     /* limit on the memory of the query, including the arena; 0: none */
-    const char *cut;      /* why the query ended early (time, memory); NULL: it did not */
+    uint64_t deadline_ms; /* time on the monotonic clock at which the query is cut; 0: never */
+    /* limit on the memory of the query in bytes, including the arena; 0: unlimited */
+    size_t max_bytes;
+    /* why the query ended early (time, memory); NULL: the query did not end early */
+    const char *cut;
     /* why the result is incomplete or differs from the request although the query was not cut;
      * NULL: nothing to report */
     const char *note;
-    void *impl; /* open partitions and cached blocks */
+    void *impl; /* private to src/storage: open partitions and cached blocks */
 };
 
 /* Returns the message to show with an incomplete result; NULL if the result is complete. */
@@ -129,82 +139,90 @@ static inline const char *br_store_query_remark(const struct br_store_query *que
  * is not open, or BR_ENOMEM. */
 int br_store_query_begin(struct br_store_query *query, struct br_err *err);
 
-/* Ends a query, and closes or returns its connections. Does nothing if it did not begin. */
+/* Ends a query, and closes its connections or returns them to the store. Does nothing if the
+ * query did not begin. */
 void br_store_query_end(struct br_store_query *query);
 
-/* A stored span. */
+/* A span that was read from the store. */
 struct br_stored_span {
     uint8_t trace_id[16];
-    uint64_t span_id, parent_id; /* as in br_span_head */
+    uint64_t span_id, parent_id; /* ids in the byte order of br_span_head */
     uint64_t start_ns, end_ns;
     uint64_t duration_ns; /* nanoseconds; 0 if the span ends before it starts */
-    /* service is "unknown_service" if the resource has no service.name */
+    /* `service` is "unknown_service" if the resource has no service.name */
     const char *service, *name;
-    uint8_t kind, status; /* Span.SpanKind, Status.StatusCode */
-    /* this and the next two fields are its location, for br_store_span_bytes */
+    uint8_t kind, status; /* values of Span.SpanKind and Status.StatusCode */
+    /* `partition`, `block` and `index` are the location of the span, for br_store_span_bytes */
     uint32_t partition;
     int64_t block;
     uint32_t index;
 };
 
-/* The OTLP protobuf messages of a span, its scope and its resource, without tags. */
+/* The OTLP protobuf messages of a span, its scope and its resource, each without the tag and
+ * length that precede it in the enclosing message. */
 struct br_span_bytes {
     const uint8_t *span, *scope, *resource;
     size_t span_len, scope_len, resource_len;
 };
 
-/* An attribute that a span must have. Values are compared as text; values other than strings as
- * they are printed in JSON. */
+/* An attribute that a span must have. Values are compared as text; a value that is not a string
+ * is compared in its JSON form. */
 struct br_span_needle {
     const char *key, *value;
-    bool resource; /* an attribute of the resource; otherwise of the span */
+    bool resource; /* true: an attribute of the resource; false: an attribute of the span */
 };
 
 enum br_span_order { BR_SPANS_NEWEST, BR_SPANS_SLOWEST };
 
-/* All conditions must hold. A zeroed filter selects all spans. */
+/* A filter of spans. A span must fulfil all conditions. A zeroed filter selects all spans. */
 struct br_span_filter {
-    uint64_t from_ns, until_ns; /* a span starts in [from, until); until 0: no end */
-    const char *service, *name; /* exact; NULL: any */
+    /* the span starts in [from, until), in Unix nanoseconds; an `until_ns` of 0 means no end */
+    uint64_t from_ns, until_ns;
+    const char *service, *name; /* exact service and span name; NULL: any */
     uint64_t min_duration_ns;
-    uint64_t max_duration_ns;             /* 0: any */
-    bool roots;                           /* without a parent */
-    bool failed;                          /* status is ERROR */
-    const struct br_span_needle *needles; /* used only to skip blocks; the caller still compares */
+    uint64_t max_duration_ns; /* longest duration in nanoseconds; 0: unlimited */
+    bool roots;               /* selects only spans without a parent */
+    bool failed;              /* selects only spans whose status is ERROR */
+    /* attributes by which blocks are skipped; the caller must still compare the attributes of
+     * each span */
+    const struct br_span_needle *needles;
     size_t n_needles;
     enum br_span_order order;
-    uint32_t limit; /* 0: none */
+    uint32_t limit; /* most spans to return; 0: unlimited */
 };
 
-/* Receives a span, which is valid during the call. Returns false to stop. */
+/* Receives a span, which is valid during the call. Returns false to stop the iteration. */
 typedef bool br_span_fn(const struct br_stored_span *span, void *arg);
 
-/* Calls `fn` for the spans that the filter selects, in its order. Returns 0, BR_EIO or
- * BR_ENOMEM; 0 also if the query was cut. */
+/* Calls `fn` for the spans that the filter selects, in the order given by the filter. Returns 0,
+ * BR_EIO or BR_ENOMEM. If the query was cut, the result is incomplete and the function returns
+ * 0. */
 int br_store_spans(struct br_store_query *query, const struct br_span_filter *filter,
                    br_span_fn *fn, void *arg, struct br_err *err);
 
-/* Calls `fn` for each span of a trace, ordered by start. Returns 0, BR_EIO or BR_ENOMEM; 0 also
- * if the query was cut. */
+/* Calls `fn` for each span of a trace, ordered by start. Returns 0, BR_EIO or BR_ENOMEM. If the
+ * query was cut, the result is incomplete and the function returns 0. */
 int br_store_trace(struct br_store_query *query, const uint8_t trace_id[16], br_span_fn *fn,
                    void *arg, struct br_err *err);
 
-/* Returns the OTLP bytes of a span that this query returned. Returns 0, BR_EIO or BR_ENOMEM. */
+/* Finds the OTLP bytes of a span that this query returned. Returns 0, BR_EIO or BR_ENOMEM. */
 int br_store_span_bytes(struct br_store_query *query, const struct br_stored_span *span,
                         struct br_span_bytes *ret, struct br_err *err);
 
-/* Receives a name and its number of spans, or 0 if that is unknown. Returns false to stop. */
+/* Receives a name and the number of spans with this name, or 0 if the number is unknown. Returns
+ * false to stop the iteration. */
 typedef bool br_name_fn(const char *name, uint64_t count, void *arg);
 
-/* Call `fn` for the services that have spans in [from, until), or for the operations (span
- * names) of one service, with their numbers of spans. Return 0, BR_EIO or BR_ENOMEM; 0 also if
- * the query was cut. */
+/* br_store_services calls `fn` for the services that have spans in [from, until).
+ * br_store_operations calls `fn` for the operations (span names) of one service. `fn` receives
+ * the number of spans of each name. Both functions return 0, BR_EIO or BR_ENOMEM; if the query
+ * was cut, the list is incomplete and they return 0. */
 int br_store_services(struct br_store_query *query, uint64_t from_ns, uint64_t until_ns,
                       br_name_fn *fn, void *arg, struct br_err *err);
 int br_store_operations(struct br_store_query *query, const char *service, uint64_t from_ns,
                         uint64_t until_ns, br_name_fn *fn, void *arg, struct br_err *err);
 
-/* Owners of attributes. The database contains these numbers. */
+/* Kinds of objects that own attributes. The database contains these numbers. */
 enum br_key_scope {
     BR_KEYS_OF_SPANS,
     BR_KEYS_OF_RESOURCES,
@@ -214,9 +232,10 @@ enum br_key_scope {
     BR_KEYS_SCOPES
 };
 
-/* Call `fn` for the attribute keys of one scope, or for the values of one key of spans or
- * resources. They read all partitions that overlap [from, until). Return 0, BR_EIO or BR_ENOMEM;
- * 0 also if the query was cut. */
+/* br_store_span_keys calls `fn` for the attribute keys of one scope. br_store_span_values calls
+ * `fn` for the values of one key of spans or resources. Both functions read all partitions that
+ * overlap [from, until), and return 0, BR_EIO or BR_ENOMEM. If the query was cut, the list is
+ * incomplete and they return 0. */
 int br_store_span_keys(struct br_store_query *query, enum br_key_scope scope, uint64_t from_ns,
                        uint64_t until_ns, br_name_fn *fn, void *arg, struct br_err *err);
 int br_store_span_values(struct br_store_query *query, const char *key, bool resource,
@@ -240,30 +259,38 @@ struct br_series_label {
 struct br_stored_series {
     const struct br_series_label *labels;
     size_t n_labels;
-    const char *type; /* "process_cpu:cpu:nanoseconds:cpu:nanoseconds" */
-    uint64_t hash;    /* of the labels and the fields below; equal across partitions */
+    /* profile type in five parts, such as "process_cpu:cpu:nanoseconds:cpu:nanoseconds" */
+    const char *type;
+    /* hash of the labels, `source` and `per_sample`; equal series have equal hashes in all
+     * partitions */
+    uint64_t hash;
     /* hash of the labels that all samples of a profile share, so it identifies the process; 0:
      * unknown */
     uint64_t source;
     uint64_t per_sample; /* value of one sample according to the profile's period; 0: unknown */
 };
 
-/* Receives a series. Returns false to stop or, as `select_series`, to leave the series out. */
+/* Receives a series. Returns false to stop the iteration. As `select_series`, returns false to
+ * leave the series out. */
 typedef bool br_series_fn(const struct br_stored_series *series, void *arg);
 
 #define BR_CALL_SITE_MAX 1024
 
-/* All conditions must hold. A zeroed filter selects all samples. */
+/* A filter of samples. A sample must fulfil all conditions. A zeroed filter selects all samples. */
 struct br_sample_filter {
-    uint64_t from_ns, until_ns; /* until 0: no end */
-    const char *type;           /* the five parts of a profile type; NULL: any */
+    /* times in [from, until), in Unix nanoseconds; an `until_ns` of 0 means no end */
+    uint64_t from_ns, until_ns;
+    const char *type; /* profile type in five parts; NULL: any */
     const struct br_matcher *matchers;
     size_t n_matchers;
-    const uint64_t *span_ids; /* any of these */
+    /* the sample belongs to one of these spans; ignored if there are none */
+    const uint64_t *span_ids;
     size_t n_span_ids;
-    const uint8_t (*trace_ids)[16]; /* any of these */
+    /* the sample belongs to one of these traces; ignored if there are none */
+    const uint8_t (*trace_ids)[16];
     size_t n_trace_ids;
-    br_series_fn *select_series; /* selects among the matching series; NULL: all */
+    /* selects among the series that fulfil the other conditions; NULL: all of them */
+    br_series_fn *select_series;
     void *select_arg;
     /* names of the functions that stacks begin with, the outermost first; at most
      * BR_CALL_SITE_MAX */
@@ -278,21 +305,23 @@ struct br_sample_filter {
 /* The sum of samples of one series, type and span. */
 struct br_stored_samples {
     const struct br_stored_series *series;
-    uint8_t trace_id[16]; /* zeros: none */
-    uint64_t span_id;     /* 0: none */
-    uint64_t time_ns;     /* of the first sample */
-    /* number of samples: the value divided by series->per_sample, rounded, and at least 1 unless
-     * the value is 0. If per_sample is unknown, the number of stored values */
+    uint8_t trace_id[16]; /* trace of the span; zeros: the samples have no trace id */
+    uint64_t span_id;     /* span of the samples; 0: the samples have no span */
+    uint64_t time_ns;     /* Unix time of the first sample */
+    /* Number of samples: the value divided by series->per_sample, rounded, and at least 1 unless
+     * the value is 0. If per_sample is unknown, this is the number of stored values */
     uint64_t count;
     int64_t value;
 };
 
-/* Receives a sum of samples, which is valid during the call. Returns false to stop. */
+/* Receives a sum of samples, which is valid during the call. Returns false to stop the
+ * iteration. */
 typedef bool br_samples_fn(const struct br_stored_samples *samples, void *arg);
 
-/* Calls `fn` for the selected samples, summed by series, span and time step, in no order. Steps
- * begin at `from_ns`; a `step_ns` of 0 means one step for the whole range. Returns 0, BR_EINVAL
- * for an invalid regular expression, BR_EIO or BR_ENOMEM; 0 also if the query was cut. */
+/* Calls `fn` for the selected samples, summed by series, span and time step. The order of the
+ * calls is undefined. Steps begin at `from_ns`; a `step_ns` of 0 means one step for the whole
+ * range. Returns 0, BR_EINVAL for an invalid regular expression, BR_EIO or BR_ENOMEM. If the
+ * query was cut, the result is incomplete and the function returns 0. */
 int br_store_samples(struct br_store_query *query, const struct br_sample_filter *filter,
                      uint64_t step_ns, br_samples_fn *fn, void *arg, struct br_err *err);
 
@@ -304,7 +333,7 @@ int br_store_flame(struct br_store_query *query, const struct br_sample_filter *
                    struct br_flame *flame, struct br_err *err);
 
 /* Calls `fn` once for each series that matches the range, type and matchers of the filter.
- * Returns 0, BR_EINVAL for an invalid regular expression, BR_EIO or BR_ENOMEM; 0 also if the
- * query was cut. */
+ * Returns 0, BR_EINVAL for an invalid regular expression, BR_EIO or BR_ENOMEM. If the query was
+ * cut, the list is incomplete and the function returns 0. */
 int br_store_series(struct br_store_query *query, const struct br_sample_filter *filter,
                     br_series_fn *fn, void *arg, struct br_err *err);

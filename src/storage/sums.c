@@ -7,7 +7,8 @@
 
 #define LEVEL 1 /* zstd compression level */
 
-/* The maximum number of parts in a window: those of all windows below it. */
+/* The maximum number of parts (chunks, and sums of the level below) in a window. Unmerged parts
+ * move up, so a window may contain all parts of all windows below it. */
 #define PARTS_MAX (BR_SUMS_CHUNKS * BR_SUMS_WINDOWS * BR_SUMS_WINDOWS)
 
 struct br_sums {
@@ -31,7 +32,7 @@ static int sums_no_memory(struct br_err *err)
 static int sums_add_part(struct br_sums *sums, const struct br_sums_part *part,
                          struct br_sample_packer *packer, struct br_err *err)
 {
-    int rc = 0, blob = 4; /* same column in both tables */
+    int rc = 0, blob = 4; /* the totals are the same column in the tables of chunks and sums */
     sqlite3_stmt *statement = br_sql_statement(sums->sql, part->is_sum ? BR_SQL_SUM : BR_SQL_CHUNK);
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, part->id);
@@ -70,7 +71,7 @@ static int sums_insert(struct br_sums *sums, const struct br_sums_part *sum,
     return br_sql_run(sums->sql, statement, err);
 }
 
-/* Merges several parts of a series into one. */
+/* Merges several chunks or sums of a series into one sum. */
 static int sums_merge(struct br_sums *sums, const struct br_sums_part *parts, uint32_t count,
                       struct br_sample_packer *packer, struct br_sums_part *ret, struct br_err *err)
 {
@@ -116,8 +117,9 @@ static int sums_put(struct sums_window *window, const struct br_sums_part *part,
     return 0;
 }
 
-/* Completes a window: merges the parts of each series into one part of the next level. If a
- * series has few parts, they move to the next level unmerged. */
+/* Completes a window: merges the parts (chunks, or sums of the level below) of each series into
+ * one part of the next level. If a series has fewer than BR_SUMS_LEAST parts, they move to the
+ * next level unmerged. */
 static int sums_close(struct br_sums *sums, uint32_t level, struct br_sample_packer *packer,
                       struct br_err *err)
 {

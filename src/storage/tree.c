@@ -7,14 +7,14 @@
 #include "storage/stacks.h"
 
 #define TEXT_MAX (2 * BR_FUNCTION_BYTES_MAX)
-#define NOT_READ UINT32_MAX /* marks a missing parent or name offset */
+#define NOT_READ UINT32_MAX /* marks a parent or a name offset that was not read */
 
 struct tree_nodes {
     uint32_t parents[BR_STACK_PACK_NODES], functions[BR_STACK_PACK_NODES];
 };
 
 struct tree_names {
-    uint32_t at[BR_STACK_PACK_FUNCTIONS]; /* offset in `text` */
+    uint32_t at[BR_STACK_PACK_FUNCTIONS]; /* offset of each function's name in `text` */
 };
 
 /* --- Allocation ------------------------------------------------------------------------------ */
@@ -46,7 +46,8 @@ size_t br_store_tree_size(const struct br_store_tree *tree)
     return tree ? tree->bytes : 0;
 }
 
-/* Returns the block `index` of a list. Creates it if needed, with all entries set to NOT_READ. */
+/* Returns the block `index` of a list. Creates the block if needed, with all entries set to
+ * NOT_READ. */
 static void *tree_block(struct br_store_tree *tree, void ***list, uint32_t *count, uint32_t index,
                         size_t size)
 {
@@ -73,14 +74,15 @@ static void *tree_block(struct br_store_tree *tree, void ***list, uint32_t *coun
 
 struct tree_reading {
     struct br_store_tree *tree;
-    uint32_t at; /* number of the next entry: of a function, or of a node minus 1 */
+    /* index of the next entry: the number of a function, or the number of a node minus 1 */
+    uint32_t at;
 };
 
 static int tree_put_text(struct br_store_tree *tree, const void *data, size_t len)
 {
     size_t need = (size_t)tree->text_len + len + 1;
     if (need > TEXT_MAX)
-        return BR_EPROTO; /* more than is ever written */
+        return BR_EPROTO; /* the store never writes so many texts */
     if (need > tree->cap_text) {
         uint32_t cap = (uint32_t)(need < TEXT_MAX / 2 ? 2 * need : TEXT_MAX);
         char *text = br_realloc_for(BR_HOLDER_STORE, tree->text, cap);
@@ -114,7 +116,7 @@ static int tree_on_function(void *arg, const void *name, size_t name_len, const 
         return BR_ENOMEM;
     uint32_t *place = &block->at[number % BR_STACK_PACK_FUNCTIONS];
     if (*place != NOT_READ)
-        return 0; /* read before, when the pack was shorter */
+        return 0; /* the function was read before, when the pack was shorter */
     int rc = tree_put_text(tree, name, name_len);
     if (!rc)
         rc = tree_put_text(tree, file, file_len);
@@ -139,7 +141,8 @@ static int tree_on_node(void *arg, uint32_t back, uint32_t function)
     return 0;
 }
 
-/* Reads the pack that contains an entry: a function, or a node minus 1. */
+/* Reads the pack that contains the entry `wanted`: the number of a function, or the number of a
+ * node minus 1. */
 static int tree_read_pack(struct br_store_query *query, struct br_store_view *view,
                           enum br_sql_id id, uint32_t wanted, struct br_err *err)
 {
@@ -220,7 +223,7 @@ static int tree_load_node(struct br_store_query *query, struct br_store_view *vi
 }
 
 /* Loads all nodes of a set, from the highest number down. Parents have lower numbers, so a
- * parent is added to the set before its turn. */
+ * parent is in the set before the loop reaches it. */
 static int tree_load_set(struct br_store_query *query, struct br_store_view *view,
                          const struct br_store_node_set *set, struct br_err *err)
 {

@@ -11,31 +11,37 @@
 struct br_store_view {
     struct br_store_partition *partition;
     struct br_store_totals totals;
-    struct br_store_reader *reader; /* NULL: not open, or cannot be read */
-    unsigned uses;                  /* of the reader; at 0 it may be closed to open another */
+    /* connection to the partition; NULL: not open, or the partition cannot be read */
+    struct br_store_reader *reader;
+    /* calls of br_store_view_open that are not closed; at 0, the reader may be closed to open
+     * another */
+    unsigned uses;
     bool failed;
-    const char *unread; /* why the partition cannot be read, if known beforehand; NULL: it can */
-    const char **services, **names; /* of operations, by number; NULL: not read yet */
+    /* why the partition cannot be read, if known beforehand; NULL: it can be read */
+    const char *unread;
+    /* service and name of each operation, by operation number; NULL: not read yet */
+    const char **services, **names;
     uint32_t n_operations;
 };
 
-#define BR_STORE_BODIES 4 /* block bodies that a query caches */
+#define BR_STORE_BODIES 4 /* number of block bodies that a query caches */
 
 struct br_store_body {
-    struct br_store_view *view; /* NULL: none */
+    struct br_store_view *view; /* partition of the cached block; NULL: the entry is empty */
     int64_t block;
-    uint64_t used; /* for eviction: the smallest was used least recently */
+    /* number of the last use, for eviction: the entry with the smallest number is evicted */
+    uint64_t used;
     struct br_pack plain;
     uint32_t n_spans, n_heads, cap_heads;
     uint32_t spans[BR_BLOCK_SPANS]; /* offset of each span in `plain` */
     struct {
-        const uint8_t *copy; /* in the arena; NULL: not copied yet */
+        const uint8_t *copy; /* copy of the resource or scope in the arena; NULL: not copied yet */
         size_t at, len;
     } * heads;
 };
 
 struct br_store_query_state {
-    struct br_store_view *views; /* the oldest first */
+    struct br_store_view *views; /* the partitions, the oldest first */
     uint32_t n_views;
     struct br_pack_codec codec;
     struct br_pack plain;
@@ -51,21 +57,22 @@ br_store_query_state_of(const struct br_store_query *query)
     return query->impl;
 }
 
-/* Returns false, and sets query->cut, when the time or memory of the query is used up. */
+/* Returns true if the query may continue. Returns false, and sets query->cut, when the time or
+ * memory of the query is used up. */
 bool br_store_query_may_continue(struct br_store_query *query);
 
 /* Adds to the bytes that the query holds outside the arena; `bytes` may be negative. */
 void br_store_query_count_bytes(struct br_store_query *query, int64_t bytes);
 
 /* Opens the reader of a view; each successful call is paired with br_store_view_close. Returns
- * false if the partition cannot be read or the query is cut. `*rc` is then 0 if the query
- * continues without the partition, which query->note mentions, or an error code. */
+ * false if the partition cannot be read or the query is cut. `*rc` is then an error code, or 0
+ * if the query continues without the partition, which query->note mentions. */
 bool br_store_view_open(struct br_store_query *query, struct br_store_view *view, int *rc,
                         struct br_err *err);
 void br_store_view_close(struct br_store_view *view);
 
 /* Handles a failure to read a partition. Returns 0 if the query continues without the partition
- * or was cut; otherwise an error code. */
+ * or was cut. Otherwise returns an error code. */
 int br_store_view_failed(struct br_store_query *query, struct br_store_view *view, int code,
                          struct br_err *err);
 
@@ -78,8 +85,8 @@ int br_store_view_blob(struct br_store_query *query, sqlite3_stmt *statement, in
  * query->cut if the arena is full. */
 const char *br_store_view_text(struct br_store_query *query, sqlite3_stmt *statement, int column);
 
-/* Returns true if spans of these totals may start in [from, until). An `until_ns` of 0 means no
- * end. */
+/* Returns true if a partition with these totals may contain spans that start in [from, until).
+ * An `until_ns` of 0 means no end. */
 bool br_store_view_has_spans(const struct br_store_totals *totals, uint64_t from_ns,
                              uint64_t until_ns);
 
@@ -87,13 +94,13 @@ bool br_store_view_has_spans(const struct br_store_totals *totals, uint64_t from
 int br_store_view_sql_failed(struct br_store_query *query, struct br_store_view *view,
                              struct br_err *err);
 
-/* Returns true if a block can have this number: blocks are numbered consecutively, and none is
- * empty. Otherwise the partition is damaged: returns false, and `*rc` is 0 if the query
- * continues without it. */
+/* Returns true if a block of the partition can have this number: blocks are numbered
+ * consecutively, and none is empty. Otherwise the partition is damaged, and the function returns
+ * false. `*rc` is then an error code, or 0 if the query continues without the partition. */
 bool br_store_view_block(struct br_store_query *query, struct br_store_view *view, int64_t block,
                          int *rc, struct br_err *err);
 
-/* Reads the columns of a block into the query's state. `*ret` becomes true if the block exists.
+/* Reads the columns of a block into the query's state. Sets `*ret` to true if the block exists.
  * Returns 0 or a code of br_store_view_failed. */
 int br_store_view_columns(struct br_store_query *query, struct br_store_view *view, int64_t block,
                           bool *ret, struct br_err *err);

@@ -7,18 +7,21 @@
 #include "storage/internal.h"
 
 #define SAMPLES_A_ROW 10u
-#define PARTITIONS_LEAST 8u /* a partition is sealed at max_bytes divided by this */
+/* a partition is sealed when its size reaches max_bytes divided by this number */
+#define PARTITIONS_LEAST 8u
 #define TRIES_MAX 3
-#define FAILURES_MAX 8 /* consecutive failures before the next partition is tried */
+#define FAILURES_MAX 8 /* number of consecutive failures after which the next partition is tried   \
+                        */
 
 struct br_store_writer {
     struct br_store *store;
-    struct br_store_partition *partition; /* the open partition; NULL: none */
-    struct br_file_id file, log;          /* identity of its files at the first transaction */
-    unsigned n_failures;                  /* consecutive */
+    struct br_store_partition *partition; /* the open partition; NULL: no partition is open */
+    /* identity of the database and its write-ahead log at the first transaction */
+    struct br_file_id file, log;
+    unsigned n_failures; /* number of consecutive failures */
     struct br_sql sql;
     struct br_pack_codec codec;
-    struct br_store_totals totals; /* including uncommitted data */
+    struct br_store_totals totals; /* totals of the open partition, including uncommitted data */
     struct br_blocks *blocks;
     struct br_chunks *chunks;
 };
@@ -37,8 +40,8 @@ struct br_store_writer *br_store_writer_new(struct br_store *store)
     return NULL;
 }
 
-/* Closes the open partition, which stays in the list. It was sealed, or the next write opens it
- * again. */
+/* Closes the open partition, which stays in the list. If the partition is not sealed, the next
+ * write opens it again. */
 static void writer_close(struct br_store_writer *writer)
 {
     br_sql_close(&writer->sql);
@@ -76,8 +79,8 @@ static bool writer_is_full(const struct br_store *store, const struct br_store_p
     return config->max_bytes && partition->bytes >= config->max_bytes / PARTITIONS_LEAST;
 }
 
-/* Returns the newest partition with a reference. Returns NULL if the list is empty, or the
- * partition cannot take more data. */
+/* Returns the newest partition with a reference. Returns NULL if the list is empty, or if the
+ * newest partition cannot take more data. */
 static struct br_store_partition *writer_newest(struct br_store *store)
 {
     struct br_store_partition *partition = NULL;
@@ -115,7 +118,7 @@ static int writer_open(struct br_store_writer *writer, struct br_err *err)
                          writer->store->config.sync_full, err);
         if (!rc)
             rc = br_store_totals_read(&writer->sql, &writer->totals, err);
-        /* It was created, but nothing was committed to it. */
+        /* The partition was created, but nothing was committed to it. */
         if (rc == BR_ENOTFOUND && writer->sql.db && !writer->partition->totals.n_spans &&
             !writer->partition->totals.n_samples) {
             writer->totals = writer->partition->totals;
@@ -139,7 +142,7 @@ static void writer_seal(struct br_store_writer *writer)
 }
 
 /* Seals the open partition if it contains a large part of the names, series or stacks that fit
- * into one. Returns true if it was sealed. */
+ * into one partition. Returns true if the partition was sealed. */
 static bool writer_seal_if_near_limit(struct br_store_writer *writer)
 {
     if (!br_blocks_full(writer->blocks) && !br_chunks_full(writer->chunks))
@@ -201,8 +204,8 @@ static int writer_put(struct br_store_writer *writer, const struct br_item *cons
     return rc;
 }
 
-/* Closes the database, which writes the log back even if its file was deleted. Returns true if
- * all committed data is in the database afterwards. */
+/* Closes the database, which writes the write-ahead log back even if the log's file was deleted.
+ * Returns true if all committed data is in the database afterwards. */
 static bool writer_is_committed(struct br_store_writer *writer)
 {
     struct br_store_totals found = {0};
@@ -217,7 +220,7 @@ static bool writer_is_committed(struct br_store_writer *writer)
            found.n_samples == writer->totals.n_samples;
 }
 
-/* Checks that the open files are still the ones at their paths. Writes to deleted or replaced
+/* Checks that the open files are still the files at their paths. Writes to deleted or replaced
  * files would succeed, but the data would be lost. */
 static int writer_check_files(struct br_store_writer *writer, struct br_err *err)
 {
@@ -230,8 +233,8 @@ static int writer_check_files(struct br_store_writer *writer, struct br_err *err
     return br_err_set(err, BR_EIO, "%s-wal was deleted or replaced while it was written", path);
 }
 
-/* Writes items into the open partition, or opens one first. `*had_data` becomes true if the
- * partition contained data before. */
+/* Writes items into the open partition. Opens a partition first if none is open. Sets
+ * `*had_data` to true if the partition contained data before. */
 static int writer_write(struct br_store_writer *writer, const struct br_item *const *items,
                         size_t n_items, bool *had_data, struct br_err *err)
 {
@@ -242,8 +245,9 @@ static int writer_write(struct br_store_writer *writer, const struct br_item *co
     return rc ? rc : writer_check_files(writer, err);
 }
 
-/* Returns true if the next partition may accept the items: this one is damaged, was deleted,
- * cannot be opened, failed repeatedly, or had no room for their names. */
+/* Returns true if the next partition may accept the items, because the open partition is
+ * damaged, was deleted, cannot be opened, failed repeatedly, or had no room for the names in the
+ * items. */
 static bool writer_may_retry(struct br_store_writer *writer, int rc, bool had_data, const char *why)
 {
     bool opened = writer->file.ino;
@@ -260,12 +264,13 @@ static bool writer_may_retry(struct br_store_writer *writer, int rc, bool had_da
         (void)br_store_partition_check_damage(writer->store, writer->partition, why);
     }
     writer->n_failures = 0;
-    writer_seal(writer); /* also if it is not damaged, because the data read from it was */
+    /* seal the partition even if it is not damaged, because the data read from it was damaged */
+    writer_seal(writer);
     return true;
 }
 
 /* Writes items. After a failure, closes the partition, because its state in memory is uncertain.
- * `*again` becomes true if another partition may accept the items. */
+ * Sets `*again` to true if another partition may accept the items. */
 static int writer_try(struct br_store_writer *writer, const struct br_item *const *items,
                       size_t n_items, bool *again, struct br_err *err)
 {
@@ -295,7 +300,7 @@ int br_store_write(struct br_store *store, const struct br_item *const *items, s
     if (!atomic_load(&store->open))
         rc = br_err_set(&why, BR_EIO, "the store is not open");
     else if ((rc = br_store_lock_directory(store, &why)) == BR_EINVAL)
-        rc = BR_EIO; /* not an error of the items */
+        rc = BR_EIO; /* the code BR_EINVAL would mean that an item is invalid */
     struct br_store_writer *writer = store->writer;
     bool locked = !rc, again = !rc && n_items;
     for (int attempt = 0; attempt < TRIES_MAX && again; attempt++)
