@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Field numbers are those of proto/pprof/profile.proto. Each name of the flame graph becomes a
- * location and a function, whose ids are the name's index + 1. Its strings have the indices 2 *
- * id - 1 (name) and 2 * id (file). */
+/* Writes a flame graph as pprof. Field numbers are those of proto/pprof/profile.proto. Each name
+ * of the flame graph becomes a location and a function; both have the id (index of the name) +
+ * 1. The string table contains the name at index 2 * id - 1 and the file at index 2 * id. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ enum profile_field {
     PROFILE_PERIOD_TYPE = 11,
 };
 
-#define SMALL_MAX 128 /* most bytes of a message with a few numbers */
+#define SMALL_MAX 128 /* most bytes of an encoded message that contains only a few numbers */
 
 struct small {
     uint8_t bytes[SMALL_MAX];
@@ -32,7 +32,8 @@ static void flame_pprof_number(struct small *small, uint32_t field, uint64_t val
     small->len = (size_t)(br_put_varint(end, value) - small->bytes);
 }
 
-/* Writes the tag and length of a field; its `len` bytes follow. */
+/* Writes the tag and length of a length-delimited field. The caller then appends its `len`
+ * bytes. */
 static void flame_pprof_head(struct br_str *out, uint32_t field, size_t len)
 {
     uint8_t head[2 * BR_VARINT_MAX];
@@ -53,7 +54,8 @@ static void flame_pprof_varint(struct br_str *out, uint64_t value)
     br_str_add(out, bytes, (size_t)(br_put_varint(bytes, value) - bytes));
 }
 
-/* Writes a Sample: location_id 1, packed, leaf first; value 2, packed. */
+/* Writes a Sample with two packed fields: location ids (field 1), leaf first, and values (field
+ * 2). */
 static void flame_pprof_sample(struct br_str *out, const struct br_flame *flame, uint32_t node)
 {
     uint64_t value = (uint64_t)flame->nodes[node].self[0];

@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "base/sum.h"
 
-/* Name indices from the root to a node, without the root. */
+/* A path in a flame graph: the name indices of the nodes from the root to a node, without the
+ * root. */
 struct flame_path {
     uint32_t *names;
     uint32_t cap;
@@ -143,7 +144,7 @@ int br_flame_speedscope(struct br_str *out, const struct br_flame *flame, const 
 
 struct flame_tree {
     const struct br_flame *flame;
-    uint32_t *next; /* next node with the same parent, in order; 0: none */
+    uint32_t *next; /* for each node: its next sibling in sorted order; 0: last child */
     uint32_t *first;
 };
 
@@ -157,7 +158,8 @@ static int flame_tree_compare(const void *first, const void *second, void *arg)
     return strcmp(flame->names[a->name], flame->names[b->name]);
 }
 
-/* Links the children of each node in sorted order. `list` has space for all nodes. */
+/* Links the children of each node in sorted order. `list` is scratch space for as many indices
+ * as the flame graph has nodes. */
 static void flame_tree_link(struct flame_tree *tree, uint32_t *list)
 {
     const struct br_flame *flame = tree->flame;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes a flame graph in the formats of other tools. The functions append to `out` and set its
- * `failed` if it is full. They write the first side (index 0) of the tree, whose totals must be
- * filled in.
+ * Writes a flame graph in the formats of other tools. The functions append to `out`; if `out` is
+ * full, they set out->failed. They write the first side (index 0) of the flame graph, whose totals
+ * must be filled in.
  */
 #pragma once
 
@@ -14,14 +14,14 @@
 void br_flame_folded(struct br_str *out, const struct br_flame *flame);
 
 /* Writes speedscope's file format (speedscope.app/file-format-schema.json) with one sampled
- * profile. `unit` is that of pprof; speedscope has "nanoseconds" and "bytes" as well, and other
+ * profile. `unit` is a unit of pprof. speedscope supports "nanoseconds" and "bytes" too; other
  * units become "none". Returns 0 or BR_ENOMEM. */
 int br_flame_speedscope(struct br_str *out, const struct br_flame *flame, const char *name,
                         const char *unit);
 
-/* Writes `{"name":"total","self":0,"total":0,"children":[...]}`, with the largest children
- * first. Returns 0, BR_ENOMEM, or BR_ETOOBIG if stacks are deeper than BR_FLAME_TREE_DEPTH_MAX,
- * which JSON parsers might reject. */
+/* Writes the flame graph as nested JSON: `{"name":"total","self":0,"total":0,"children":[...]}`.
+ * The largest children come first. Returns 0 or BR_ENOMEM. Returns BR_ETOOBIG if stacks are
+ * deeper than BR_FLAME_TREE_DEPTH_MAX, because JSON parsers might reject deeper nesting. */
 #define BR_FLAME_TREE_DEPTH_MAX 1000
 int br_flame_tree(struct br_str *out, const struct br_flame *flame);
 

@@ -5,8 +5,9 @@
 #include "base/str.h"
 #include "storage/flame.h"
 
-/* Appends the first side of a tree whose totals are filled in (br_flame_total). Nodes are
- * written depth first: length of the name, name, self value, number of children; numbers are
- * varints. Children are sorted by name, the last one first. The name of the root is empty. A
- * tree without stacks becomes zero bytes. Returns 0 or BR_ENOMEM, also if out->failed. */
+/* Appends the first side of a flame graph whose totals are filled in (br_flame_total). Nodes are
+ * written depth first: length of the name, name, self value, number of children. The numbers are
+ * varints. Children are sorted by name, the last name first. The root's name is empty. A flame
+ * graph without stacks becomes zero bytes. Returns 0 or BR_ENOMEM; BR_ENOMEM also if
+ * out->failed. */
 int br_flame_tree_write(struct br_str *out, const struct br_flame *flame);

@@ -12,7 +12,8 @@
 #define OTHER "other"
 
 struct bar {
-    uint32_t node; /* 0 for the root, and for a bar "other" of omitted children */
+    /* index of the bar's node; 0 for the root and for a bar "other" of omitted children */
+    uint32_t node;
     uint32_t name;
     int64_t start[BR_FLAME_SIDES], total[BR_FLAME_SIDES], self[BR_FLAME_SIDES];
 };
@@ -22,11 +23,12 @@ struct layout {
     struct br_arena *arena;
     struct br_flamebearer *result;
     int64_t least;
-    uint32_t *ranks; /* rank of each of the flame graph's names in sorted order */
-    /* index + 1 in the result of each of the flame graph's names; 0: not in the result */
+    uint32_t *ranks; /* position of each name of the flame graph in sorted order */
+    /* for each name of the flame graph: index + 1 of the name in the result; 0: not in the
+     * result */
     uint32_t *renamed;
-    uint32_t *children; /* children of the current bar */
-    struct bar *bars;   /* bars, row by row */
+    uint32_t *children; /* node indices of the children of the current bar */
+    struct bar *bars;   /* all bars, row by row */
     uint32_t n_bars, max_bars;
     uint32_t other; /* index of the name "other" in the result; 0: not added yet */
 };
@@ -38,8 +40,8 @@ static int64_t flamebearer_weight(const struct br_flame_node *node)
 
 /* --- Selection of nodes ----------------------------------------------------------------------- */
 
-/* Stores the `max_nodes`-th largest total of the nodes from `first` on, or 0 if there are at
- * most that many. */
+/* Stores in `*ret` the `max_nodes`-th largest total of the nodes from index `first` on. Stores 0
+ * if there are at most `max_nodes` such nodes. */
 static int flamebearer_least(const struct br_flame *flame, uint32_t first, uint32_t max_nodes,
                              struct br_arena *arena, int64_t *ret)
 {
@@ -117,8 +119,8 @@ static int flamebearer_compare_nodes(const void *first, const void *second, void
     return a < b ? -1 : a > b;
 }
 
-/* Returns true if a node gets a bar. Like Pyroscope, merges a node named "other" into the bar of
- * the omitted nodes, except in a difference. */
+/* Returns true if a node gets a bar. As in Pyroscope, a node named "other" is merged into the
+ * bar of the omitted nodes, except in a difference. */
 static bool flamebearer_is_kept(const struct layout *layout, const struct br_flame_node *node)
 {
     return flamebearer_weight(node) >= layout->least &&
@@ -230,8 +232,8 @@ static int flamebearer_lay_out(struct layout *layout)
     return 0;
 }
 
-/* Allocates the arrays and lays the tree out. The arrays suffice, because every row contains a
- * kept bar, except the last, which may contain only "other". */
+/* Allocates the arrays and lays the flame graph out. The arrays are large enough because every
+ * row contains at least one kept bar, except the last row, which may contain only "other". */
 int br_flamebearer_make(const struct br_flame *flame, uint32_t max_nodes, bool diff,
                         struct br_arena *arena, struct br_flamebearer *ret)
 {
@@ -243,7 +245,8 @@ int br_flamebearer_make(const struct br_flame *flame, uint32_t max_nodes, bool d
     uint32_t n_kept = 1;
     for (uint32_t i = 1; i < flame->n_nodes; i++)
         n_kept += flamebearer_is_kept(&layout, &flame->nodes[i]);
-    layout.max_bars = n_kept * 2; /* each kept node can have a child "other" */
+    /* a bar for each kept node, and a bar "other" among the children of each */
+    layout.max_bars = n_kept * 2;
     layout.bars = br_arena_calloc(arena, layout.max_bars, sizeof *layout.bars);
     layout.children = br_arena_calloc(arena, n_kept, sizeof *layout.children);
     layout.renamed = br_arena_calloc(arena, flame->n_names, sizeof *layout.renamed);

@@ -9,7 +9,8 @@ struct functions {
     const struct br_flame *flame;
     enum br_function_order order;
     struct br_function *by_name;
-    uint32_t *open; /* number of frames with each name on the path to the current node */
+    /* one counter per name: frames with that name on the path to the current node */
+    uint32_t *open;
 };
 
 static void functions_enter(struct functions *functions, uint32_t at)
@@ -24,8 +25,8 @@ static void functions_enter(struct functions *functions, uint32_t at)
     functions->open[node->name]++;
 }
 
-/* Visits nodes depth first. After a leaf, continues with the next node of the nearest parent
- * that has one. */
+/* Visits nodes depth first. After a leaf, continues with its next sibling or, if the leaf is the
+ * last child, with the next sibling of the nearest ancestor that has one. */
 static void functions_walk(struct functions *functions)
 {
     const struct br_flame_node *nodes = functions->flame->nodes;

@@ -15,14 +15,14 @@ struct br_function {
 };
 
 enum br_function_order {
-    BR_FUNCTIONS_BY_SELF,  /* by self value of the first side, largest first */
-    BR_FUNCTIONS_BY_TOTAL, /* by total of the first side, largest first */
-    /* by difference of the self values of both sides, largest magnitude first */
+    BR_FUNCTIONS_BY_SELF,  /* sorts by self value of the first side, largest first */
+    BR_FUNCTIONS_BY_TOTAL, /* sorts by total of the first side, largest first */
+    /* sorts by the difference between both sides' self values, largest magnitude first */
     BR_FUNCTIONS_BY_DELTA,
 };
 
-/* Aggregates a tree whose totals are filled in. Functions with equal keys are sorted by name.
- * The root is included only if it has a self value. The array is allocated in `arena`. Returns
- * 0, BR_ENOMEM or BR_EFULL (the arena's limit). */
+/* Aggregates the flame graph `flame`, whose totals are filled in. Functions with equal sort keys
+ * are sorted by name. The root is included only if it has a self value. The array of functions
+ * is allocated in `arena`. Returns 0, BR_ENOMEM or BR_EFULL (the arena's limit). */
 int br_functions_make(const struct br_flame *flame, enum br_function_order order,
                       struct br_arena *arena, struct br_function **ret, uint32_t *ret_n);

@@ -9,8 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Parses an id of `size` bytes, 8 or 16: hex in either case, padded with zeros on the left, or
- * base64. Returns false if it is neither, or all zeros. */
+/* Parses an id of `size` bytes, which is 8 or 16. The text is hex in either case, padded with
+ * zeros on the left, or base64. Returns false if the text is neither hex nor base64, or if the
+ * id is all zeros. */
 bool br_id_parse(const char *text, size_t len, uint8_t *ret, size_t size);
 
 /* Parses a span id like br_id_parse, into the form used by the store: its bytes in memory order. */

@@ -50,7 +50,8 @@ int br_profile_type_parse(const char *text, size_t len, struct br_arena *arena,
     return 0;
 }
 
-/* Returns the unit under which readers of profiles store the application's unit. */
+/* Returns the unit under which Braid's readers of profiles store values of the application's
+ * type. */
 static const char *profile_type_unit(const struct br_app_type *app)
 {
     return !strcmp(app->type, "cpu") || !strcmp(app->type, "wall") ? "nanoseconds" : app->units;

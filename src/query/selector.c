@@ -37,7 +37,8 @@ static int selector_fail(const struct selector *selector, const char *fmt, ...)
     return rc;
 }
 
-/* Columns count characters: continuation bytes of UTF-8 are skipped. */
+/* Advances to the next byte. The column counts characters: continuation bytes of UTF-8 are not
+ * counted. */
 static void selector_advance(struct selector *selector)
 {
     if (*selector->p == '\n') {
@@ -99,7 +100,7 @@ static int selector_word(struct selector *selector, const char **ret)
     return 0;
 }
 
-/* Parses the digits of \x41, \u00e9, \U0001f600 or \101. */
+/* Parses the digits of a numeric escape: \x41, \u00e9, \U0001f600 or \101. */
 static int selector_code(struct selector *selector, unsigned base, unsigned digits, uint32_t *ret)
 {
     uint32_t code = 0;
@@ -114,7 +115,7 @@ static int selector_code(struct selector *selector, unsigned base, unsigned digi
     return 0;
 }
 
-/* Parses an escape after its backslash. */
+/* Parses an escape, from the byte after the backslash on. */
 static int selector_escape(struct selector *selector, char quote, char *out, size_t *ret_len)
 {
     static const char letters[] = "abfnrtv\\", meant[] = "\a\b\f\n\r\t\v\\";
@@ -151,7 +152,7 @@ static int selector_escape(struct selector *selector, char quote, char *out, siz
     return rc;
 }
 
-/* Parses a quoted string. The result is never longer than its source. */
+/* Parses a quoted string. The string without its escapes is never longer than its text. */
 static int selector_string(struct selector *selector, const char **ret)
 {
     char quote = *selector->p;

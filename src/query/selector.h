@@ -7,10 +7,10 @@
  *   name     = letter or "_", then letters, digits and "_"
  *   string   = "..." or '...' with Go's escapes, or `...` without escapes
  *
- * Spaces, newlines and comments (`#` to the end of the line) may be between them. A name in front
- * is a matcher of `__name__`. A name with other characters is written as a string. Regular
- * expressions match whole values. An empty selector, like "{}", matches everything. Source:
- * prometheus promql/parser/generated_parser.y, lex.go.
+ * Spaces, newlines and comments (`#` to the end of the line) may be between these elements. A name
+ * in front of the brackets is a matcher of `__name__`. A label name with other characters is
+ * written as a string. Regular expressions match whole values. An empty selector, like "{}",
+ * matches everything. Source: prometheus promql/parser/generated_parser.y, lex.go.
  */
 #pragma once
 
@@ -27,8 +27,8 @@ struct br_selector {
     size_t n_matchers;
 };
 
-/* Parses a selector; the result is allocated in `arena`. Regular expressions are checked and
- * returned unchanged. Returns 0, BR_EINVAL with the position in `err` and in its message ("1:13:
- * parse error: ..."), BR_ENOMEM or BR_EFULL (the arena's limit). */
+/* Parses a selector; the matchers are allocated in `arena`. Regular expressions are checked and
+ * returned unchanged. Returns 0, BR_EINVAL, BR_ENOMEM or BR_EFULL (the arena's limit). For
+ * BR_EINVAL, both `err` and its message contain the position: "1:13: parse error: ...". */
 int br_selector_parse(const char *text, size_t len, struct br_arena *arena, struct br_selector *ret,
                       struct br_err *err);

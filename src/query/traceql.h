@@ -43,15 +43,15 @@
 #include "storage/store.h"
 
 #define BR_TRACEQL_LENGTH_MAX (64u << 10) /* most bytes of a query */
-#define BR_TRACEQL_DEPTH_MAX 64           /* nesting of brackets and operators */
-#define BR_TRACEQL_NODES_MAX 4096         /* operators and operands */
-#define BR_TRACEQL_ATTRIBUTES_MAX 64      /* different attributes */
-#define BR_TRACEQL_PATTERNS_MAX 16        /* regular expressions */
-#define BR_TRACEQL_PATTERN_MAX 1024       /* bytes of a regular expression */
+#define BR_TRACEQL_DEPTH_MAX 64           /* most levels of nested brackets and operators */
+#define BR_TRACEQL_NODES_MAX 4096         /* most operators and operands of a query */
+#define BR_TRACEQL_ATTRIBUTES_MAX 64      /* most different attributes of a query */
+#define BR_TRACEQL_PATTERNS_MAX 16        /* most regular expressions of a query */
+#define BR_TRACEQL_PATTERN_MAX 1024       /* most bytes of a regular expression */
 #define BR_TRACEQL_STAGES_MAX 16
 #define BR_TRACEQL_BY_MAX 8
 #define BR_TRACEQL_QUANTILES_MAX 8
-#define BR_TRACEQL_AFTER_MAX 8 /* topk(), bottomk() and comparisons after a metric */
+#define BR_TRACEQL_AFTER_MAX 8 /* most topk(), bottomk() and comparisons after a metric */
 
 /* --- The query -------------------------------------------------------------------------------- */
 
@@ -60,12 +60,13 @@ enum br_traceql_type {
     BR_TRACEQL_BOOL,
     BR_TRACEQL_INT,
     BR_TRACEQL_FLOAT,
-    BR_TRACEQL_DURATION, /* nanoseconds, in `integer` */
+    BR_TRACEQL_DURATION, /* duration in nanoseconds, in `integer` */
     BR_TRACEQL_STRING,
-    BR_TRACEQL_STATUS, /* Status.StatusCode, in `integer` */
-    BR_TRACEQL_KIND,   /* Span.SpanKind, in `integer` */
-    BR_TRACEQL_LIST,   /* values of the other types: from events, links or an array */
-    BR_TRACEQL_ANY,    /* type of an expression that depends on the span */
+    BR_TRACEQL_STATUS, /* value of Status.StatusCode, in `integer` */
+    BR_TRACEQL_KIND,   /* value of Span.SpanKind, in `integer` */
+    BR_TRACEQL_LIST,   /* list of values of the types above: from events, links or an array */
+    /* type of an expression that is known only when the expression is evaluated */
+    BR_TRACEQL_ANY,
 };
 
 struct br_traceql_value {
@@ -104,14 +105,15 @@ enum br_traceql_intrinsic {
     BR_TRACEQL_SPAN_PARENT_ID,
     BR_TRACEQL_TRACE_ID,
     BR_TRACEQL_NESTED_SET_PARENT,
-    BR_TRACEQL_STATUS_MESSAGE, /* from here on, read from the span's bytes */
+    /* intrinsics from here to BR_TRACEQL_SCOPE_VERSION are read from the span's bytes */
+    BR_TRACEQL_STATUS_MESSAGE,
     BR_TRACEQL_EVENT_NAME,
-    BR_TRACEQL_EVENT_TIME, /* time since the span's start */
+    BR_TRACEQL_EVENT_TIME, /* time between the span's start and the event */
     BR_TRACEQL_LINK_TRACE_ID,
     BR_TRACEQL_LINK_SPAN_ID,
     BR_TRACEQL_SCOPE_NAME,
     BR_TRACEQL_SCOPE_VERSION,
-    BR_TRACEQL_CHILD_COUNT, /* from here on, depends on the whole trace */
+    BR_TRACEQL_CHILD_COUNT, /* this and the following intrinsics depend on the whole trace */
     BR_TRACEQL_NESTED_SET_LEFT,
     BR_TRACEQL_NESTED_SET_RIGHT,
     BR_TRACEQL_TRACE_DURATION,
@@ -119,14 +121,14 @@ enum br_traceql_intrinsic {
     BR_TRACEQL_ROOT_SERVICE,
 };
 
-/* An attribute named in a query; each is listed once. */
+/* An attribute named in a query. The query lists each attribute once. */
 struct br_traceql_attribute {
     enum br_traceql_scope scope;
     enum br_traceql_intrinsic intrinsic;
     const char *name;  /* "http.status_code"; for an intrinsic, its name in responses */
-    const char *label; /* with its scope: "span.http.status_code" */
+    const char *label; /* name with scope: "span.http.status_code" */
     size_t name_len;
-    bool shown; /* the response of a search contains it */
+    bool shown; /* the response of a search contains the attribute */
 };
 
 enum br_traceql_op {
@@ -146,16 +148,17 @@ enum br_traceql_op {
     BR_TRACEQL_DIVIDE,
     BR_TRACEQL_MODULO,
     BR_TRACEQL_POWER,
-    BR_TRACEQL_NOT,       /* operand in `left` */
-    BR_TRACEQL_NEGATE,    /* operand in `left` */
-    BR_TRACEQL_VALUE,     /* constant in `value` */
-    BR_TRACEQL_ATTRIBUTE, /* attribute with index `attribute` */
+    BR_TRACEQL_NOT,       /* the operand is in `left` */
+    BR_TRACEQL_NEGATE,    /* the operand is in `left` */
+    BR_TRACEQL_VALUE,     /* a constant, in `value` */
+    BR_TRACEQL_ATTRIBUTE, /* an attribute, whose index is in `attribute` */
 };
 
-/* A compiled regular expression, with a cache of its results: many spans have equal names. */
+/* A compiled regular expression with a cache of its results. The cache is effective because many
+ * spans have equal names. */
 struct br_traceql_pattern {
     pcre2_code *code;
-    struct br_map *known; /* text -> result; NULL: no entries yet; see traceql_ask.c */
+    struct br_map *known; /* maps a text to its result; NULL: no results yet; see traceql_ask.c */
 };
 
 struct br_traceql_expr {
@@ -164,11 +167,11 @@ struct br_traceql_expr {
     struct br_traceql_value value;
     uint32_t attribute;
     struct br_traceql_pattern *pattern; /* MATCHES, MATCHES_NOT: one of the query's patterns */
-    enum br_traceql_type type;          /* type of the result */
+    enum br_traceql_type type;          /* type of the expression's result */
 };
 
 enum br_traceql_relation {
-    BR_TRACEQL_FILTER, /* spans that match `expr`; NULL: every span */
+    BR_TRACEQL_FILTER, /* spans that match `expr`; every span if `expr` is NULL */
     BR_TRACEQL_BOTH,
     BR_TRACEQL_EITHER,
     BR_TRACEQL_CHILD,      /* spans in `right` whose parent is in `left` */
@@ -180,8 +183,9 @@ enum br_traceql_relation {
 
 struct br_traceql_spanset {
     enum br_traceql_relation relation;
-    bool negated; /* structural relation: spans in `right` that have no such relative */
-    bool unites;  /* structural relation: the related spans of both sides */
+    /* structural relation: finds the spans in `right` that do not have this relation to `left` */
+    bool negated;
+    bool unites; /* structural relation: finds the spans of both sides that have the relation */
     const struct br_traceql_spanset *left, *right;
     const struct br_traceql_expr *expr;
 };
@@ -192,10 +196,10 @@ enum br_traceql_aggregate {
     BR_TRACEQL_MAX,
     BR_TRACEQL_AVG,
     BR_TRACEQL_SUM,
-    BR_TRACEQL_RATE,       /* only in metrics */
-    BR_TRACEQL_QUANTILE,   /* only in metrics */
-    BR_TRACEQL_HISTOGRAM,  /* only in metrics */
-    BR_TRACEQL_COMPARISON, /* only in metrics: compare(), query/traceql_compare.h */
+    BR_TRACEQL_RATE,       /* valid only as a metric: rate() */
+    BR_TRACEQL_QUANTILE,   /* valid only as a metric: quantile_over_time() */
+    BR_TRACEQL_HISTOGRAM,  /* valid only as a metric: histogram_over_time() */
+    BR_TRACEQL_COMPARISON, /* valid only as a metric: compare(); see query/traceql_compare.h */
 };
 
 enum br_traceql_stage_kind {
@@ -217,11 +221,11 @@ struct br_traceql_stage {
 
 enum br_traceql_after_kind { BR_TRACEQL_TOPK, BR_TRACEQL_BOTTOMK, BR_TRACEQL_COMPARE };
 
-/* A function or comparison after a metric, which selects from its lines at each step. */
+/* A function or comparison after a metric, which keeps some of the metric's lines at each step. */
 struct br_traceql_after {
     enum br_traceql_after_kind kind;
     uint32_t count;             /* TOPK, BOTTOMK: number of lines kept at each step */
-    enum br_traceql_op compare; /* COMPARE: the operator */
+    enum br_traceql_op compare; /* COMPARE: the comparison operator */
     double value;
 };
 
@@ -229,54 +233,62 @@ struct br_traceql_metric {
     enum br_traceql_aggregate aggregate;
     struct br_traceql_after after[BR_TRACEQL_AFTER_MAX];
     size_t n_after;
-    const char *name;   /* "rate" */
+    const char *name;   /* name of the metric's function: "rate" */
     uint32_t attribute; /* index of the aggregated attribute; not used by RATE and COUNT */
     uint32_t by[BR_TRACEQL_BY_MAX];
     size_t n_by;
     double quantiles[BR_TRACEQL_QUANTILES_MAX];
     size_t n_quantiles;
-    /* compare(): the selected spans, which start in (from, until] (0: no limit), and the number
-     * of values per attribute in the response. */
-    const struct br_traceql_expr *selection; /* NULL: all spans */
+    /* Only for compare(): `selection` is the condition of the selected spans, which start in
+     * (from_ns, until_ns] (0: no limit). `top` is the number of values per attribute in the
+     * response. */
+    const struct br_traceql_expr *selection; /* NULL: selects all spans */
     uint64_t from_ns, until_ns;
     uint32_t top;
 };
 
 struct br_traceql {
-    struct br_arena *arena; /* borrowed */
+    struct br_arena *arena; /* owned by the caller of br_traceql_parse */
     struct br_traceql_attribute attributes[BR_TRACEQL_ATTRIBUTES_MAX];
     size_t n_attributes;
     const struct br_traceql_spanset *spansets;
     struct br_traceql_stage stages[BR_TRACEQL_STAGES_MAX];
     size_t n_stages;
-    const struct br_traceql_metric *metric; /* NULL: a search */
-    int32_t exemplars;                      /* with(exemplars=...); -1: not set */
-    bool needs_trace;                       /* evaluating a span requires its whole trace */
+    const struct br_traceql_metric *metric; /* NULL: the query is a search */
+    /* number in with(exemplars=...); -1: the query does not set one */
+    int32_t exemplars;
+    bool needs_trace;  /* evaluating a span requires its whole trace */
     bool needs_bytes;  /* evaluating a span requires its bytes, not only its row */
-    bool needs_nested; /* uses nestedSetLeft or nestedSetRight */
+    bool needs_nested; /* the query uses nestedSetLeft or nestedSetRight */
     struct br_regex regex;
     struct br_regex_time time;
     struct br_traceql_pattern patterns[BR_TRACEQL_PATTERNS_MAX];
     size_t n_patterns;
 };
 
-/* Parses a query into `ret`, with memory from `arena`. The caller releases it, also after a
- * failure. Returns 0, BR_EINVAL if it is not valid, BR_EUNSUPPORTED if it uses a feature of
- * Tempo that is not supported, or BR_ENOMEM. The error message begins with line:col, which are
- * also in `err`. */
+/* Parses a query into `ret`, with memory from `arena`. The caller must release `ret`, even after
+ * a failure.
+ *
+ * Returns 0 or:
+ * - BR_EINVAL: the query is not valid.
+ * - BR_EUNSUPPORTED: the query uses a feature of Tempo that is not supported.
+ * - BR_ENOMEM.
+ *
+ * The error message begins with line:col, and `err` contains both numbers as well. */
 int br_traceql_parse(struct br_traceql *ret, const char *text, size_t len, struct br_arena *arena,
                      struct br_err *err);
 void br_traceql_release(struct br_traceql *query); /* accepts a zeroed query */
 
-/* Adds an attribute whose values are to be read, like select(). `text` is written as in a query:
- * "span.http.method". `*ret` is its index. Returns the same errors as br_traceql_parse. */
+/* Adds an attribute whose values are read from each span, like select(). `text` is written as in
+ * a query: "span.http.method". Stores the attribute's index in `*ret`. Returns the same errors
+ * as br_traceql_parse. */
 int br_traceql_select(struct br_traceql *query, const char *text, size_t len, uint32_t *ret,
                       struct br_err *err);
 
-/* Sets conditions in a filter that let the store skip spans; the other fields are the caller's.
- * Each trace found by the query has at least one span that passes the filter. If
- * query->needs_trace is false, each span found by the query passes it. Needles are in the
- * query's arena. Returns 0 or BR_ENOMEM. */
+/* Sets conditions in the filter `ret` that let the store skip spans. The caller sets the other
+ * fields of the filter. Each trace found by the query has at least one span that passes the
+ * filter. If query->needs_trace is false, each span found by the query passes the filter. The
+ * filter's needles are allocated in the query's arena. Returns 0 or BR_ENOMEM. */
 int br_traceql_filter(const struct br_traceql *query, struct br_span_filter *ret);
 
 /* --- Evaluation ------------------------------------------------------------------------------- */
@@ -285,8 +297,10 @@ int br_traceql_filter(const struct br_traceql *query, struct br_span_filter *ret
 
 struct br_traceql_span {
     const struct br_stored_span *row;
-    struct br_traceql_value *values; /* values of the query's attributes; NULL: not read yet */
-    /* index of the parent; BR_TRACEQL_NO_PARENT: not in the trace */
+    /* values of the query's attributes for this span; NULL: not read yet */
+    struct br_traceql_value *values;
+    /* index of the parent span in the trace; BR_TRACEQL_NO_PARENT: the parent is not in the
+     * trace */
     uint32_t parent;
     uint32_t n_children;
     bool in; /* the query finds the span */
@@ -301,48 +315,48 @@ struct br_traceql_label {
 
 /* A set of spans that a query finds. */
 struct br_traceql_set {
-    uint32_t *spans; /* ascending indices in the trace */
+    uint32_t *spans; /* ascending indices of the set's spans in the trace */
     uint32_t n_spans;
     const struct br_traceql_label *labels; /* result of the last stage; NULL: none */
 };
 
-/* A trace, with the spans that are in the store. */
+/* A trace, as far as its spans are in the store. */
 struct br_traceql_trace {
-    struct br_traceql_set *sets; /* result of br_traceql_match_trace */
+    struct br_traceql_set *sets; /* sets of spans that br_traceql_match_trace found */
     uint32_t n_sets;
     uint32_t (*nested)[2]; /* nestedSetLeft and nestedSetRight of each span; NULL: not computed */
     struct br_traceql_span *spans; /* sorted by start time */
     uint32_t n_spans, cap_spans;
     const struct br_stored_span *root; /* first span without a parent; NULL: none is in the store */
     uint64_t start_ns, end_ns;
-    bool is_partial; /* the trace has more spans */
+    bool is_partial; /* the trace has more spans than were read */
 };
 
-/* Reads a trace into `ret`, with memory from the store's arena: at most `max_spans` spans (0: no
- * limit). Returns 0, BR_EIO or BR_ENOMEM. */
+/* Reads a trace into `ret`, with memory from the store's arena. Reads at most `max_spans` spans
+ * (0: no limit). Returns 0, BR_EIO or BR_ENOMEM. */
 int br_traceql_trace_read(struct br_traceql_trace *ret, struct br_store_query *store,
                           const uint8_t trace_id[16], uint32_t max_spans, struct br_err *err);
 
-/* Evaluates a query for a trace: sets `in` of each span, `*ret_any` if any span is found, and
- * the trace's sets, in the store's arena. Returns 0, BR_ETOOBIG if a regular expression takes
- * too long, BR_EIO or BR_ENOMEM. */
+/* Evaluates a query for a trace. Sets `in` of each span that the query finds, and `*ret_any` if
+ * there is such a span. Stores the trace's sets, which are allocated in the store's arena.
+ * Returns 0, BR_ETOOBIG if a regular expression takes too long, BR_EIO or BR_ENOMEM. */
 int br_traceql_match_trace(struct br_traceql *query, struct br_store_query *store,
                            struct br_traceql_trace *trace, bool *ret_any, struct br_err *err);
 
-/* Evaluates a query that does not need the trace for a single span. Returns the same errors as
- * br_traceql_match_trace. */
+/* Evaluates a query for a single span. query->needs_trace must be false. Returns the same errors
+ * as br_traceql_match_trace. */
 int br_traceql_match_span(struct br_traceql *query, struct br_store_query *store,
                           struct br_traceql_span *span, bool *ret, struct br_err *err);
 
-/* Evaluates an expression of the query (NULL: true) for a span of a trace. Returns the same
- * errors as br_traceql_match_trace. */
+/* Evaluates an expression of the query for a span of a trace. The result is true if `expr` is
+ * NULL. Returns the same errors as br_traceql_match_trace. */
 int br_traceql_holds(struct br_traceql *query, struct br_store_query *store,
                      struct br_traceql_trace *trace, struct br_traceql_span *span,
                      const struct br_traceql_expr *expr, bool *ret, struct br_err *err);
 
-/* Reads the values of all attributes in the query, unless they have been read. `trace` may be
- * NULL for a query that does not need it. The values are in the store's arena. Returns the same
- * errors as br_traceql_match_trace. */
+/* Reads the values of all attributes in the query, unless they have been read already. `trace`
+ * may be NULL if query->needs_trace is false. The values are allocated in the store's arena.
+ * Returns the same errors as br_traceql_match_trace. */
 int br_traceql_read_span(const struct br_traceql *query, struct br_store_query *store,
                          struct br_traceql_span *span, const struct br_traceql_trace *trace,
                          struct br_err *err);

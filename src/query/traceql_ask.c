@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evaluates queries: whether a query finds a span, and which spans of a trace. */
+/* Evaluates queries: decides whether a query finds a span, and which spans of a trace it finds. */
 #include <math.h>
 #include <string.h>
 
@@ -9,16 +9,19 @@
 #include "base/sum.h"
 #include "query/traceql_internal.h"
 
-/* Limits of the cached texts of all patterns of a query, and of the bytes of each: about 16 MiB. */
+/* Limits of the cache of regular expression results. KNOWN_MAX is the largest number of texts,
+ * for all patterns of a query together. KNOWN_LEN_MAX is the largest number of bytes of a text.
+ * The cache uses at most about 16 MiB. */
 #define KNOWN_MAX 65536
 #define KNOWN_LEN_MAX 128
 
 struct evaluation {
     struct br_traceql *query;
     struct br_store_query *store;
-    struct br_traceql_trace *trace; /* NULL: a single span */
+    /* trace that contains the span; NULL: a single span is evaluated */
+    struct br_traceql_trace *trace;
     struct br_err *err;
-    int rc; /* first error */
+    int rc; /* first error of the evaluation; 0: none */
 };
 
 /* --- Comparisons ------------------------------------------------------------------------------ */
@@ -34,7 +37,8 @@ static double traceql_eval_real(const struct br_traceql_value *value)
     return value->type == BR_TRACEQL_FLOAT ? value->real : (double)value->integer;
 }
 
-/* Returns -1, 0 or 1, or 2 if a value is NaN and they have no order. */
+/* Returns -1, 0 or 1 if `left` is less than, equal to or greater than `right`. Returns 2 if one
+ * of the values is NaN, which has no order. */
 static int traceql_eval_order(const struct br_traceql_value *left,
                               const struct br_traceql_value *right)
 {
@@ -126,8 +130,8 @@ static bool traceql_eval_pair(struct evaluation *eval, const struct br_traceql_e
     return traceql_eval_compare(expr->op, left, right);
 }
 
-/* Compares values that may be lists. One value of a list must match; with `!=` and `!~`, all of
- * them. */
+/* Compares two values that may be lists. Usually the comparison is true if it holds for one
+ * element of the list. With `!=` and `!~` it must hold for all elements. */
 static bool traceql_eval_lists(struct evaluation *eval, const struct br_traceql_expr *expr,
                                const struct br_traceql_value *left,
                                const struct br_traceql_value *right)
@@ -274,8 +278,8 @@ static bool traceql_eval_any(const struct evaluation *eval, const bool *set)
     return memchr(set, true, eval->trace->n_spans) != NULL;
 }
 
-/* Sets below[i] if an ancestor of span i is in `set`. Cycles of parents in invalid traces end
- * after one round. */
+/* Sets below[i] if an ancestor of span i is in `set`. In an invalid trace whose parents form a
+ * cycle, the walk ends after one round. */
 static bool *traceql_eval_below(struct evaluation *eval, const bool *set)
 {
     const struct br_traceql_trace *trace = eval->trace;
@@ -299,8 +303,8 @@ static bool *traceql_eval_below(struct evaluation *eval, const bool *set)
     return below;
 }
 
-/* Sets above[i] if a descendant of span i is in `set`. Each path upwards ends at an ancestor
- * that is already set. */
+/* Sets above[i] if a descendant of span i is in `set`. The walk from a span to its ancestors
+ * stops at the first ancestor that is already set. */
 static bool *traceql_eval_above(struct evaluation *eval, const bool *set)
 {
     const struct br_traceql_trace *trace = eval->trace;
@@ -425,7 +429,7 @@ static void *traceql_eval_alloc(struct evaluation *eval, size_t count, size_t si
     return items;
 }
 
-/* Makes one set of the spans in `in`, unless it is empty. */
+/* Makes one set that contains all spans i with in[i]. Makes no set if there are no such spans. */
 static void traceql_eval_begin_sets(struct evaluation *eval, const bool *in)
 {
     struct br_traceql_trace *trace = eval->trace;
@@ -470,16 +474,18 @@ void br_traceql_value_key(struct br_str *key, const struct br_traceql_value *val
     } else if (value->type == BR_TRACEQL_LIST) {
         br_str_add(key, &value->n_items, sizeof value->n_items);
         for (size_t i = 0; i < value->n_items; i++)
-            br_traceql_value_key(key, &value->items[i]); /* not recursive: lists are flat */
+            /* not recursive: the elements of a list are not lists */
+            br_traceql_value_key(key, &value->items[i]);
     } else if (value->type != BR_TRACEQL_NIL) {
-        br_str_add(key, &value->integer, sizeof value->integer); /* or the bits of the double */
+        /* for FLOAT, these are the bits of `real` */
+        br_str_add(key, &value->integer, sizeof value->integer);
     }
 }
 
 /* --- Stages ----------------------------------------------------------------------------------- */
 
-/* Adds a value of the same type. As in Tempo, the sum keeps the type of the first value, and
- * values of other types are ignored. */
+/* Adds `value` to the sum if both have the same type. As in Tempo, the sum keeps the type of the
+ * first value, and values of other types are ignored. */
 static void traceql_eval_sum(struct br_traceql_value *sum, const struct br_traceql_value *value)
 {
     if (sum->type != value->type)
@@ -500,8 +506,9 @@ static struct br_traceql_value traceql_eval_average(struct br_traceql_value sum,
     return sum;
 }
 
-/* Returns the number of spans in the set, or the min, max, avg or sum of an expression. Returns
- * NIL if no span has a number. */
+/* Returns the result of an aggregate for a set: the number of its spans, or the minimum,
+ * maximum, average or sum of an expression. Returns NIL if the expression is not a number for
+ * any span. */
 static struct br_traceql_value traceql_eval_aggregate(struct evaluation *eval,
                                                       const struct br_traceql_stage *stage,
                                                       const struct br_traceql_set *set)
@@ -547,8 +554,8 @@ static bool traceql_eval_narrow(struct evaluation *eval, const struct br_traceql
     return n > 0;
 }
 
-/* Returns the group of a value; creates it if it is new. The caller counts the spans first and
- * assigns them afterwards. */
+/* Returns the set of spans with this value of the by() expression, and creates the set if the
+ * value is new. The caller first counts the spans of each set and then stores their indices. */
 static struct br_traceql_set *traceql_eval_group(struct evaluation *eval, struct br_map *groups,
                                                  const struct br_traceql_value *value)
 {

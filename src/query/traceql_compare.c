@@ -77,7 +77,7 @@ static bool compare_same(const struct br_traceql_value *first,
         return br_bytes_equal(first->text, first->len, second->text, second->len);
     if (first->type == BR_TRACEQL_BOOL)
         return first->boolean == second->boolean;
-    /* or the bits of the double */
+    /* for FLOAT, `integer` contains the bits of `real` */
     return first->type == BR_TRACEQL_NIL || first->integer == second->integer;
 }
 
@@ -195,7 +195,8 @@ static struct br_traceql_value compare_value(struct br_value value)
     return ret;
 }
 
-/* Returns false for a name with spaces or special characters, which is written in quotes. */
+/* Returns true if an attribute's name is written without quotes. Returns false for a name with
+ * spaces or special characters. */
 static bool compare_is_plain(const uint8_t *key, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -236,7 +237,7 @@ static void compare_columns(struct comparing *comparing)
                           (struct br_traceql_value){.type = BR_TRACEQL_NIL});
 }
 
-/* Returns the first length-delimited field `number` of a message. */
+/* Returns the bytes of the first length-delimited field with this number in a message. */
 static struct br_value compare_text(const uint8_t *data, size_t len, uint32_t number)
 {
     struct br_field field;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Derives the conditions of a query that the store can evaluate. */
+/* Derives those conditions of a query that the store can evaluate. */
 #include <string.h>
 
 #include "query/traceql_internal.h"
@@ -12,7 +12,8 @@ struct needles {
     size_t n_items;
 };
 
-/* Returns the value in the form used by the store, or NULL if it cannot be compared as text. */
+/* Returns the text of a value, as the store compares it. Returns NULL if the value cannot be
+ * compared as text. */
 static const char *traceql_filter_text(const struct br_traceql_value *value)
 {
     switch (value->type) {
@@ -54,11 +55,12 @@ static void traceql_filter_duration(enum br_traceql_op op, const struct br_trace
         filter->min_duration_ns = least;
     if (most > 0 && most != UINT64_MAX &&
         (!filter->max_duration_ns || most < filter->max_duration_ns))
-        /* 0 would mean no limit; the evaluation handles that case */
+        /* 0 would mean "no limit", so a maximum of 0 is left to the evaluation of the query */
         filter->max_duration_ns = most;
 }
 
-/* Returns true if only roots, which have -1, pass the comparison of nestedSetParent. */
+/* Returns true if only roots pass the comparison of nestedSetParent with `value`.
+ * nestedSetParent is -1 for a root. */
 static bool traceql_filter_selects_roots(enum br_traceql_op op, int64_t value)
 {
     switch (op) {
@@ -117,7 +119,7 @@ static void traceql_filter_compare(struct needles *needles, const struct br_trac
     }
 }
 
-/* Adds the conditions that must all hold. */
+/* Adds the conditions of an expression to the filter: the comparisons that are combined by &&. */
 static void traceql_filter_expr(struct needles *needles, const struct br_traceql_expr *expr,
                                 struct br_span_filter *filter)
 {
@@ -127,8 +129,8 @@ static void traceql_filter_expr(struct needles *needles, const struct br_traceql
         traceql_filter_compare(needles, expr, filter);
 }
 
-/* Estimates how many spans a filter excludes: slow or failed spans are rarer than those of a
- * service or an operation. */
+/* Estimates how many spans an expression excludes; larger is more. Slow or failed spans are
+ * rarer than the spans of one service or one operation. */
 static int traceql_filter_selectivity(const struct br_traceql *query,
                                       const struct br_traceql_expr *expr)
 {
@@ -139,8 +141,9 @@ static int traceql_filter_selectivity(const struct br_traceql *query,
            2 * (filter.min_duration_ns > 0) + (needles.n_items > 0);
 }
 
-/* Returns the condition of one filter of the spansets that must match at least one span in every
- * trace found, choosing the most selective one. Returns NULL if no filter has to match. */
+/* Returns the expression of a filter that at least one span of every trace found must match. If
+ * there are several such filters, returns the most selective one. Returns NULL if no filter has
+ * to match. */
 static const struct br_traceql_expr *traceql_filter_choose(const struct br_traceql *query,
                                                            const struct br_traceql_spanset *spanset)
 {

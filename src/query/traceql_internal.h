@@ -7,14 +7,14 @@
 enum br_traceql_token_kind {
     BR_TRACEQL_END,
     BR_TRACEQL_PUNCT,   /* `op`: one to three characters */
-    BR_TRACEQL_WORD,    /* name, span:id, count_over_time */
+    BR_TRACEQL_WORD,    /* a keyword, function or intrinsic: count_over_time, name, span:id */
     BR_TRACEQL_NAME,    /* an attribute: `scope`, and its name in `value` */
-    BR_TRACEQL_LITERAL, /* a string, number or duration in `value` */
+    BR_TRACEQL_LITERAL, /* a string, number or duration; the constant is in `value` */
 };
 
 struct br_traceql_token {
     enum br_traceql_token_kind kind;
-    const char *text; /* the token's text in the query */
+    const char *text; /* first byte of the token in the query */
     size_t len;
     char op[4]; /* PUNCT: the operator */
     enum br_traceql_scope scope;
@@ -35,15 +35,16 @@ void br_traceql_lexer_init(struct br_traceql_lexer *lexer, const char *text, siz
 /* Reads the next token, or END at the end. Returns 0, BR_EINVAL, BR_EUNSUPPORTED or BR_ENOMEM. */
 int br_traceql_lexer_next(struct br_traceql_lexer *lexer, struct br_traceql_token *ret);
 
-/* Numbers the trees below the roots (nestedSetLeft and nestedSetRight), in the order of start
- * times. Spans without a root get 0. Returns 0 or BR_ENOMEM. */
+/* Numbers the spans of each tree that begins with a root (nestedSetLeft and nestedSetRight);
+ * roots are taken in the order of their start times. Spans that are not below a root get 0.
+ * Returns 0 or BR_ENOMEM. */
 int br_traceql_trace_nest(struct br_traceql_trace *trace, struct br_arena *arena);
 
 struct br_str;
 
-/* Appends bytes that are equal only for equal values. */
+/* Appends a key for the value to `key`: two values have equal keys only if the values are equal. */
 void br_traceql_value_key(struct br_str *key, const struct br_traceql_value *value);
 
-/* Reports an error at a position of the query: "line:col: ...". Returns `code`. */
+/* Reports an error with its position in the query: "line:col: ...". Returns `code`. */
 int br_traceql_fail(struct br_err *err, int code, int line, int col, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));

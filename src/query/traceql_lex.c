@@ -40,7 +40,8 @@ static int traceql_lex_fail(const struct br_traceql_lexer *lexer, const char *wh
     return br_traceql_fail(lexer->err, BR_EINVAL, lexer->line, lexer->col, "%s", what);
 }
 
-/* Advances by bytes. Columns count characters: continuation bytes of UTF-8 are skipped. */
+/* Advances the lexer by `bytes` bytes. The column counts characters: continuation bytes of UTF-8
+ * are not counted. */
 static void traceql_lex_step(struct br_traceql_lexer *lexer, size_t bytes)
 {
     for (; bytes > 0; bytes--, lexer->at++) {
@@ -75,7 +76,8 @@ static void traceql_lex_blanks(struct br_traceql_lexer *lexer)
 
 /* --- Strings ---------------------------------------------------------------------------------- */
 
-/* Returns the number of hex digits after the letter of a numeric escape, or 0 for other letters. */
+/* Returns the number of hex digits that follow `letter` in a numeric escape (\x41, \u00e9).
+ * Returns 0 for a letter that does not begin a numeric escape. */
 static size_t traceql_lex_escape_digits(char letter)
 {
     switch (letter) {
@@ -90,8 +92,8 @@ static size_t traceql_lex_escape_digits(char letter)
     }
 }
 
-/* Parses one of Go's escapes after its backslash. Returns its bytes in the query, or 0 if it is
- * unknown. */
+/* Parses one of Go's escapes, from the byte after the backslash on. Returns the number of bytes
+ * that the escape has in the query, or 0 if the escape is unknown. */
 static size_t traceql_lex_escape(const char *p, size_t remaining, char *out, size_t *ret_len)
 {
     static const char names[] = "abfnrtv\\\"'", values[] = "\a\b\f\n\r\t\v\\\"'";
@@ -117,7 +119,8 @@ static size_t traceql_lex_escape(const char *p, size_t remaining, char *out, siz
     return digits + 1;
 }
 
-/* Returns the bytes up to the closing quote, or to the end of the query. */
+/* Returns the number of bytes up to the closing quote or, if there is none, to the end of the
+ * query. */
 static size_t traceql_lex_string_len(const struct br_traceql_lexer *lexer)
 {
     const char *p = lexer->at + 1;
@@ -126,7 +129,8 @@ static size_t traceql_lex_string_len(const struct br_traceql_lexer *lexer)
     return (size_t)(p - lexer->at);
 }
 
-/* Reads a quoted string. The result is never longer than its source. */
+/* Reads a quoted string. The string without its escapes is never longer than its text in the
+ * query. */
 static int traceql_lex_string(struct br_traceql_lexer *lexer, struct br_traceql_value *ret)
 {
     char quote = *lexer->at;
@@ -168,7 +172,7 @@ static double traceql_lex_unit_ns(const char *text, size_t len)
     static const struct {
         const char *name;
         double ns;
-        /* micro sign, and the Greek letter */
+        /* two encodings of "µs": with the micro sign, and with the Greek letter */
     } units[] = {{"ns", 1},      {"us", 1e3},     {"\302\265s", 1e3}, {"\316\274s", 1e3},
                  {"ms", 1e6},    {"s", 1e9},      {"m", 60e9},        {"h", 3600e9},
                  {"d", 86400e9}, {"w", 604800e9}, {"y", 31536000e9}};
@@ -186,8 +190,8 @@ static size_t traceql_lex_digits(const char *p, const char *end)
     return n;
 }
 
-/* Returns the bytes of digits with an optional point; 0 if the text does not begin with a
- * number. */
+/* Returns the number of bytes of digits with an optional decimal point. Returns 0 if the text
+ * does not begin with a number. */
 static size_t traceql_lex_decimal(const char *p, const char *end, bool *ret_point)
 {
     size_t whole = traceql_lex_digits(p, end), fraction = 0;
@@ -217,7 +221,7 @@ static size_t traceql_lex_unit_len(const char *p, const char *end)
     return n;
 }
 
-/* Reads a duration such as 1h30m: pairs of a number and a unit. */
+/* Reads a duration such as 1h30m, which consists of pairs of a number and a unit. */
 static int traceql_lex_duration(struct br_traceql_lexer *lexer, struct br_traceql_value *ret)
 {
     const char *p = lexer->at;
@@ -240,7 +244,8 @@ static int traceql_lex_duration(struct br_traceql_lexer *lexer, struct br_traceq
     return 0;
 }
 
-/* Returns the bytes of an exponent such as "e5" or "E-3"; 0 if the text does not begin with one. */
+/* Returns the number of bytes of an exponent such as "e5" or "E-3". Returns 0 if the text does
+ * not begin with an exponent. */
 static size_t traceql_lex_exponent(const char *p, const char *end)
 {
     if (p == end || (*p != 'e' && *p != 'E'))
@@ -277,8 +282,8 @@ static int traceql_lex_number(struct br_traceql_lexer *lexer, struct br_traceql_
 
 /* --- Names ------------------------------------------------------------------------------------ */
 
-/* Returns false for a character that ends the name of an attribute, as in Tempo. A quote begins
- * a quoted part. */
+/* Returns false for a character that ends the name of an attribute, as in Tempo. A quote also
+ * ends the unquoted part of a name: it begins a quoted part. */
 static bool traceql_lex_in_name(char letter)
 {
     return letter && !isspace((unsigned char)letter) && !strchr("{}()=~!<>&|^,\"", letter);
@@ -313,7 +318,8 @@ static int traceql_lex_name(struct br_traceql_lexer *lexer, struct br_traceql_va
     return rc;
 }
 
-/* Parses the scope before a point. Returns false if it is not one. */
+/* Parses the scope in front of an attribute's name, such as "span" in span.http.method. Returns
+ * false if the text is not a scope. */
 static bool traceql_lex_scope(const char *text, size_t len, enum br_traceql_scope *ret)
 {
     static const struct {

@@ -9,9 +9,10 @@
 #include "base/str.h"
 #include "query/traceql_internal.h"
 
-#define KEY_MAX 4096 /* most bytes of all values of by() together */
+#define KEY_MAX 4096 /* most bytes of a series' key, which contains all its values of by() */
 #define NS_PER_S 1e9
-#define EXEMPLARS_IN_PART 2u /* like Tempo */
+/* most exemplars of a series in one part of the time range, as in Tempo */
+#define EXEMPLARS_IN_PART 2u
 
 void br_traceql_metrics_release(struct br_traceql_metrics *metrics)
 {
@@ -27,14 +28,14 @@ static bool traceql_metric_has_buckets(const struct br_traceql_metrics *metrics)
     return aggregate == BR_TRACEQL_QUANTILE || aggregate == BR_TRACEQL_HISTOGRAM;
 }
 
-/* Returns the value, or the first value of a list. */
+/* Returns the value itself or, if the value is a list, its first element. */
 static struct br_traceql_value traceql_metric_single(const struct br_traceql_value *value)
 {
     return value->type == BR_TRACEQL_LIST ? value->items[0] : *value;
 }
 
-/* Returns the value that distinguishes series. As in Tempo, an array counts as nil, and the
- * missing text of an intrinsic as an empty one. */
+/* Returns the value of an attribute of by() that distinguishes series. As in Tempo, an array
+ * counts as nil, and the missing text of an intrinsic as an empty text. */
 static struct br_traceql_value traceql_metric_by(const struct br_traceql_attribute *attribute,
                                                  const struct br_traceql_value *value)
 {
@@ -137,8 +138,9 @@ static bool traceql_metric_has_exemplar_of(const struct br_traceql_series *serie
     return last && memcmp(last->trace_id, row->trace_id, sizeof last->trace_id) == 0;
 }
 
-/* Keeps the span as an exemplar if its part of the time range has too few, unless the previous
- * exemplar is of the same trace. */
+/* Stores the span as an exemplar if the limits permit it. The time range is divided into equal
+ * parts, and a series has at most EXEMPLARS_IN_PART exemplars in each part. A span of the same
+ * trace as the series' previous exemplar is not stored. */
 static int traceql_metric_add_exemplar(struct br_traceql_metrics *metrics,
                                        struct br_traceql_series *series,
                                        const struct br_stored_span *row, double value)
@@ -170,7 +172,8 @@ static int traceql_metric_add_exemplar(struct br_traceql_metrics *metrics,
 
 /* --- Spans ------------------------------------------------------------------------------------ */
 
-/* Returns the bucket of a value: bucket i contains values above 2^(i-1) and up to 2^i. */
+/* Returns the index of the bucket for a value: bucket i contains values above 2^(i-1) and up to
+ * 2^i. */
 static uint32_t traceql_metric_bucket(double value)
 {
     int exponent;
@@ -207,7 +210,8 @@ static void traceql_metric_sum(enum br_traceql_aggregate aggregate, double value
         *sum += value;
 }
 
-/* Returns the aggregated number in `*ret`, or false if the span has none. */
+/* Stores in `*ret` the number that the metric aggregates, which is 1 for rate() and
+ * count_over_time(). Returns false if the span's attribute is not a finite number. */
 static bool traceql_metric_number(const struct br_traceql_metrics *metrics,
                                   const struct br_traceql_span *span, double *ret)
 {
@@ -250,7 +254,8 @@ int br_traceql_metrics_add(struct br_traceql_metrics *metrics, const struct br_t
 
 /* --- Lines ------------------------------------------------------------------------------------ */
 
-/* Returns the divisor that converts durations to seconds, or 1. */
+/* Returns the divisor that converts the metric's values to seconds if they are durations.
+ * Returns 1 for other values. */
 static double traceql_metric_unit(const struct br_traceql_metrics *metrics)
 {
     const struct br_traceql_metric *metric = metrics->query->metric;
@@ -273,7 +278,8 @@ static bool traceql_metric_has_bucket(const struct br_traceql_metrics *metrics,
     return false;
 }
 
-/* Finds the next line of the series at `line`, from `bucket` on. Returns false at the end. */
+/* Finds the first line of line->series whose quantile or bucket has at least the index `bucket`.
+ * Returns false if the series has no such line. */
 static bool traceql_metric_line_at(const struct br_traceql_metrics *metrics, uint32_t bucket,
                                    struct br_traceql_line *line)
 {
@@ -296,7 +302,8 @@ static bool traceql_metric_line_at(const struct br_traceql_metrics *metrics, uin
     return true;
 }
 
-/* Iterates over the lines: advances `*line`, which is zeroed at first. Returns false at the end. */
+/* Iterates over the lines of all series: advances `*line`, which the caller zeroes before the
+ * first call. Returns false after the last line. */
 static bool traceql_metric_next(const struct br_traceql_metrics *metrics,
                                 struct br_traceql_line *line)
 {
@@ -330,8 +337,8 @@ static double traceql_metric_quantile(const uint32_t *buckets, uint64_t count, d
     return 0;
 }
 
-/* Calculates the value of a line at a step. Returns false if the line has none there. Counts,
- * rates, quantiles and buckets have a value at every step. */
+/* Calculates the value of a line at a step. Returns false if the line has no value at that step.
+ * Counts, rates, quantiles and buckets have a value at every step. */
 static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
                                  const struct br_traceql_line *line, uint32_t step, double *ret)
 {
@@ -350,7 +357,7 @@ static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
         return true;
     case BR_TRACEQL_QUANTILE:
         *ret = count ? traceql_metric_quantile(series->buckets[step], count, line->number) / unit
-                     : 0; /* as in Tempo */
+                     : 0; /* a quantile of no spans is 0, as in Tempo */
         return true;
     case BR_TRACEQL_AVG:
         if (count)
@@ -365,8 +372,8 @@ static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
 
 /* --- Functions after a metric ----------------------------------------------------------------- */
 
-/* A line that topk() or bottomk() may keep at a step. If values are equal, the first line by its
- * labels is kept, as in Tempo. */
+/* A line that topk() or bottomk() may keep at a step. Among lines with equal values, those whose
+ * labels sort first are kept, as in Tempo. */
 struct candidate {
     uint32_t line;
     double value;
@@ -400,7 +407,7 @@ static int traceql_metric_compare_candidates(const void *first, const void *seco
                                          a->lines->n_by);
 }
 
-/* Keeps `after->count` values at a step. */
+/* Keeps the values of `after->count` lines at a step, and removes the values of the other lines. */
 static void traceql_metric_keep_top(struct br_traceql_lines *lines, struct candidate *candidates,
                                     const struct br_traceql_after *after, uint32_t step)
 {

@@ -11,12 +11,12 @@
 #define MATCH_MS 1000
 #define COMPARE_TOP_DEFAULT 10
 #define COMPARE_TOP_MAX 1000
-#define SHOWN_MAX 40 /* most characters of a token in an error message */
+#define SHOWN_MAX 40 /* most characters of a token that an error message contains */
 
 struct parser {
     struct br_traceql *query;
     struct br_traceql_lexer lexer;
-    struct br_traceql_token token; /* the next token */
+    struct br_traceql_token token; /* the next token of the query, not consumed yet */
     unsigned depth, n_nodes;
 };
 
@@ -150,7 +150,8 @@ static bool traceql_parse_same(const struct br_traceql_attribute *first,
     return br_bytes_equal(first->name, first->name_len, second->name, second->name_len);
 }
 
-/* Records the data that evaluating an attribute requires. */
+/* Records in the query whether evaluating the attribute requires the whole trace, the span's
+ * bytes, or the nested set numbers. */
 static void traceql_parse_note_needs(struct br_traceql *query,
                                      const struct br_traceql_attribute *attribute)
 {
@@ -224,7 +225,7 @@ static int traceql_parse_attribute(struct parser *parser, bool shown, uint32_t *
 
 static int traceql_parse_expr(struct parser *parser, int least, const struct br_traceql_expr **ret);
 
-/* Parses a word that is a constant. Returns false if it is not one. */
+/* Parses a word that is a constant. Returns false if the word is not a constant. */
 static bool traceql_parse_constant(const struct parser *parser, struct br_traceql_value *ret)
 {
     static const struct {
@@ -333,7 +334,7 @@ static int traceql_parse_unary(struct parser *parser, const struct br_traceql_ex
 static const struct {
     const char *text;
     enum br_traceql_op op;
-    int binds; /* precedence: larger values bind tighter */
+    int binds; /* precedence of the operator: larger values bind tighter */
 } operators[] = {
     {"&&", BR_TRACEQL_AND, 1},     {"||", BR_TRACEQL_OR, 1},
     {"=", BR_TRACEQL_EQUAL, 2},    {"!=", BR_TRACEQL_NOT_EQUAL, 2},
@@ -345,7 +346,8 @@ static const struct {
     {"%", BR_TRACEQL_MODULO, 4},   {"^", BR_TRACEQL_POWER, 5},
 };
 
-/* Returns the index of the operator that is the next token, or BR_COUNT(operators). */
+/* Returns the index in `operators` of the operator that is the next token. Returns
+ * BR_COUNT(operators) if the next token is not an operator. */
 static size_t traceql_parse_operator(const struct parser *parser)
 {
     size_t i = 0;
@@ -373,7 +375,8 @@ static int traceql_parse_compile(struct parser *parser, const struct br_traceql_
         return br_traceql_fail(parser->lexer.err, BR_EINVAL, token->line, token->col,
                                "a query may have at most %d regular expressions",
                                BR_TRACEQL_PATTERNS_MAX);
-    /* Compile the expression alone first: the added brackets could close unbalanced ones. */
+    /* First compile the user's expression without the brackets that Braid adds. Otherwise an
+     * expression such as "a)(b" would become valid. */
     const char *whole =
         br_arena_printf(query->arena, "\\A(?:%.*s)\\z", (int)value->len, value->text);
     pcre2_code *alone = NULL;
@@ -476,8 +479,8 @@ static const struct {
     {"~", BR_TRACEQL_SIBLING, 2},
 };
 
-/* Returns the index of the relation that is the next token, with an optional "!" or "&", or
- * BR_COUNT(relations). */
+/* Returns the index in `relations` of the relation that is the next token, which may begin with
+ * "!" or "&". Returns BR_COUNT(relations) if the next token is not a relation. */
 static size_t traceql_parse_relation(const struct parser *parser, bool *ret_negated,
                                      bool *ret_unites)
 {
@@ -589,7 +592,7 @@ static bool traceql_parse_is_comparison(const struct parser *parser)
            operators[i].op <= BR_TRACEQL_GREATER_EQUAL;
 }
 
-/* Parses a comparison with a number or a duration. */
+/* Parses a comparison operator and the number or duration after it. */
 static int traceql_parse_comparison(struct parser *parser, const char *expected,
                                     enum br_traceql_op *ret_op, struct br_traceql_value *ret)
 {
@@ -614,8 +617,9 @@ static int traceql_parse_comparison(struct parser *parser, const char *expected,
     return 0;
 }
 
-/* Returns the name of a stage in responses: that of the attribute, or else the text of the
- * query. */
+/* Returns the name under which responses list the result of a stage: the function with its
+ * argument in brackets. The argument is the label of an attribute, or the expression's text in
+ * the query. */
 static const char *traceql_parse_text(struct parser *parser, const char *function,
                                       const struct br_traceql_expr *expr, const char *from,
                                       const char *until)
@@ -629,7 +633,8 @@ static const char *traceql_parse_text(struct parser *parser, const char *functio
     return br_arena_printf(parser->query->arena, "%s(%.*s)", function, (int)(until - from), from);
 }
 
-/* Parses "(" expression ")" of a function, and sets the stage's expression and text. */
+/* Parses the argument of a function, "(" expression ")", and sets the stage's expression and
+ * text. */
 static int traceql_parse_of(struct parser *parser, const char *function,
                             struct br_traceql_stage *stage)
 {
@@ -888,7 +893,8 @@ static int traceql_parse_stage(struct parser *parser)
     return traceql_parse_unexpected(parser, "'{', select(), an aggregate or a metric");
 }
 
-/* Parses exemplars=<number> or exemplars=<boolean>; with true, the request sets the number. */
+/* Parses the hint exemplars=<number> or exemplars=<boolean>. With `true`, the request determines
+ * the number of exemplars. */
 static int traceql_parse_hint_exemplars(struct parser *parser)
 {
     int rc = traceql_parse_step(parser);

@@ -14,16 +14,17 @@
 #include "otlp/scan.h"
 #include "query/traceql_internal.h"
 
-#define NO_ROOT ""    /* like Tempo in queries */
-#define LIST_MAX 1024 /* most values of events, links or an array */
+/* name and service of the root of a trace that has no root, as in queries of Tempo */
+#define NO_ROOT ""
+#define LIST_MAX 1024 /* most values in a list that is read from events, links or an array */
 
-/* The span being read and the values being filled in. */
+/* State of reading a span: the span's row, and the values that are filled in. */
 struct reading {
     const struct br_traceql *query;
     struct br_traceql_value *values;
     const struct br_stored_span *row;
     struct br_arena *arena;
-    bool failed; /* out of memory */
+    bool failed; /* an allocation failed */
 };
 
 /* --- Values ----------------------------------------------------------------------------------- */
@@ -57,7 +58,8 @@ static struct br_traceql_value traceql_read_span_id(struct reading *reading, uin
     return traceql_read_id(reading, bytes, id ? sizeof bytes : 0);
 }
 
-/* Adds a value: the first one is stored as it is, further ones make a list. */
+/* Appends a value to an attribute. The first value is stored as it is; a second one turns the
+ * attribute into a list. */
 static void traceql_read_append(struct reading *reading, struct br_traceql_value *list,
                                 struct br_traceql_value value)
 {
@@ -101,8 +103,7 @@ static void traceql_read_list(struct reading *reading, const struct br_any *any,
     }
 }
 
-/* Adds the content of an AnyValue to `ret`. TraceQL cannot compare maps and bytes, so they are
- * skipped. */
+/* Adds the content of an AnyValue to `ret`. Skips maps and bytes, which TraceQL cannot compare. */
 static void traceql_read_any(struct reading *reading, struct br_value value,
                              struct br_traceql_value *ret)
 {
@@ -152,14 +153,16 @@ static bool traceql_read_wants(const struct reading *reading, enum br_traceql_sc
     return false;
 }
 
-/* Reads the attributes in field `field` of a message. For unscoped attributes, those of the span
- * replace those of the resource. */
+/* Reads the attributes in field `field` of a message. The value of an unscoped attribute is that
+ * of the span if it exists, and otherwise that of the resource. */
 static void traceql_read_attributes(struct reading *reading, const uint8_t *data, size_t len,
                                     uint32_t field, enum br_traceql_scope scope)
 {
     struct br_keyvalue pair;
     const uint8_t *p = data, *end = data ? data + len : NULL;
-    uint64_t seen = 0; /* of a repeated key in a span or resource, the first counts */
+    /* bit set of the attributes read: if a key is repeated in a span or resource, the first
+     * value counts */
+    uint64_t seen = 0;
     bool many = scope == BR_TRACEQL_EVENT || scope == BR_TRACEQL_LINK;
     bool also_unscoped = scope == BR_TRACEQL_SPAN || scope == BR_TRACEQL_RESOURCE;
     while ((p = br_keyvalue_next(p, end, field, &pair))) {
@@ -415,7 +418,8 @@ static int traceql_read_compare_positions(const void *first, const void *second)
     return one->at < other->at ? -1 : one->at > other->at;
 }
 
-/* Returns the index of the first span with an id, or BR_TRACEQL_NO_PARENT. */
+/* Returns the index of the first span with the id `id`, or BR_TRACEQL_NO_PARENT if no span has
+ * it. */
 static uint32_t traceql_read_find(const struct position *positions, uint32_t count, uint64_t id)
 {
     uint32_t low = 0, high = count;
@@ -458,9 +462,9 @@ static int traceql_read_relate(struct br_traceql_trace *trace, struct br_arena *
 int br_traceql_trace_nest(struct br_traceql_trace *trace, struct br_arena *arena)
 {
     uint32_t n_spans = trace->n_spans, number = 0;
-    /* index + 1 of the next child to visit */
+    /* for each span: index + 1 of its next child to visit; 0: no child is left */
     uint32_t *first = br_arena_calloc(arena, n_spans + 1, sizeof *first);
-    /* index + 1 of the next sibling */
+    /* for each span: index + 1 of its next sibling; 0: last child */
     uint32_t *next = br_arena_calloc(arena, n_spans + 1, sizeof *next);
     trace->nested = br_arena_calloc(arena, n_spans + 1, sizeof *trace->nested);
     if (!first || !next || !trace->nested)
@@ -477,7 +481,7 @@ int br_traceql_trace_nest(struct br_traceql_trace *trace, struct br_arena *arena
             continue;
         trace->nested[root][0] = ++number;
         for (uint32_t at = root;;) {
-            if (first[at]) { /* descend to a child that was not visited */
+            if (first[at]) { /* descend to a child that has not been visited */
                 uint32_t child = first[at] - 1;
                 first[at] = next[child];
                 trace->nested[child][0] = ++number;
