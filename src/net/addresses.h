@@ -14,14 +14,16 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#define BR_ADDRESSES_MAX 32 /* per name; further addresses are ignored */
+#define BR_ADDRESSES_MAX 32 /* addresses of one name; br_addresses_add rejects further ones */
 
 struct br_address {
-    struct sockaddr_storage addr; /* zero after `len` bytes */
+    struct sockaddr_storage addr; /* the socket address; the bytes after `len` are zero */
     socklen_t len;
-    unsigned n_failed; /* consecutive failures */
-    uint64_t due_ms;   /* end of the backoff; before it, other addresses are preferred */
-    uint64_t again_ms; /* earliest time of the next attempt as a last resort */
+    unsigned n_failed; /* failures since the last response from this address */
+    /* end of the backoff, in milliseconds; until then, other addresses are preferred */
+    uint64_t due_ms;
+    /* earliest time, in milliseconds, at which `last_resort` allows an attempt */
+    uint64_t again_ms;
 };
 
 struct br_addresses {
@@ -47,15 +49,15 @@ int br_addresses_find(const struct br_addresses *addresses, const struct br_addr
 int br_addresses_next(const struct br_addresses *addresses, uint64_t now_ms, bool last_resort,
                       bool (*is_used)(void *arg, unsigned i), void *arg);
 
-/* Registers a connection attempt. A failed address is not tried again within about one second.
- * `random` is in [0, 1). */
+/* Registers a connection attempt. If the address has failed before, it is not tried again within
+ * about one second. `random` is in [0, 1). */
 void br_addresses_tried(struct br_addresses *addresses, unsigned index, uint64_t now_ms,
                         double random);
 
-/* Registers a failure: no connection, or one without any response. Extends the backoff and moves on
- * to the next address. */
+/* Registers a failed address: no connection, or a connection without any response. Extends the
+ * address's backoff. If it was the address to try first, the next address becomes that. */
 void br_addresses_failed(struct br_addresses *addresses, unsigned index, uint64_t now_ms,
                          double random);
 
-/* Registers a response, which clears earlier failures. */
+/* Registers a response from an address, which clears its earlier failures. */
 void br_addresses_worked(struct br_addresses *addresses, unsigned index);

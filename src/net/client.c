@@ -22,19 +22,23 @@
 #define HTTP_CONNECTIONS 100
 #define CONNECT_MS 20000
 #define IDLE_MS 90000
-#define PING_MS 30000 /* default of keepalive_time_ms; applies while exchanges are in progress */
+/* default of keepalive_time_ms: silence before a PING while exchanges are in progress */
+#define PING_MS 30000
 #define PING_MAX_MS 3600000
 #define PING_TIMEOUT_MS 10000
-#define USER_TIMEOUT_MS 20000 /* as in gRPC (proposal A18) */
+#define USER_TIMEOUT_MS 20000 /* default of TCP_USER_TIMEOUT, as in gRPC (proposal A18) */
 #define SWEEP_MS 1000
 #define SWEEP_MIN_MS 10
-#define NEXT_ADDRESS_MS 2000 /* then a connection is slow, and the next address is tried */
+#define NEXT_ADDRESS_MS 2000 /* time without a connection after which the next address is tried */
 #define LOOK_UP_MS 1000      /* minimum time between two name resolutions */
-#define LOOK_UP_OLD_MS 30000 /* an older result is refreshed before a new connection */
-#define PROBE_MS 2000        /* time between connection attempts while a retry is expected */
-#define PROBE_JITTER 0.2     /* plus or minus, as a fraction of PROBE_MS */
-#define PROBE_FOR_MS 60000   /* longer than most retry delays */
-#define TIMEOUTS_MAX 2       /* consecutive timeouts after which a connection is abandoned */
+/* age of a name resolution above which it is repeated before a new connection */
+#define LOOK_UP_OLD_MS 30000
+#define PROBE_MS 2000 /* time between connection attempts while a retry is expected */
+/* random variation of PROBE_MS, as a fraction of it, in both directions */
+#define PROBE_JITTER 0.2
+/* probing ends this long after the last br_client_want; longer than most retry delays */
+#define PROBE_FOR_MS 60000
+#define TIMEOUTS_MAX 2 /* consecutive timeouts after which a connection is abandoned */
 
 /* A queued exchange. */
 struct waiting {
@@ -51,17 +55,19 @@ struct link {
     bool draining;   /* accepts no new exchanges */
     bool slow;       /* not connected after NEXT_ADDRESS_MS; another address is being tried */
     bool tunnelling; /* the proxy has not opened the tunnel yet */
-    bool used;       /* an exchange was sent on it */
-    bool no_reuse;   /* its one exchange was sent (close_after_use) */
+    bool used;       /* an exchange was sent on this connection */
+    bool no_reuse;   /* close_after_use is set, and the connection's only exchange was sent */
     bool h2;
     bool pinged;
-    unsigned n_answered, n_timeouts; /* responses noted so far; timeouts since the last response */
+    /* `n_answered`: responses that client_note_answers has registered; `n_timeouts`: timeouts
+     * since the last response */
+    unsigned n_answered, n_timeouts;
     uint64_t ping_ms, used_ms;
 };
 
 struct resolve {
     uv_getaddrinfo_t request;
-    struct client *client; /* NULL: the client was freed */
+    struct client *client; /* NULL if the client was freed during the name resolution */
 };
 
 /* The protocol that ALPN last selected. */
@@ -89,7 +95,7 @@ struct client {
     struct br_addresses addresses;
     struct br_redirects redirects;
     enum alpn_result last_alpn;
-    char why[160]; /* why the last connection attempt failed; "": it did not fail */
+    char why[160]; /* error text of the last connection attempt; "" if that attempt did not fail */
     bool fixed;    /* the addresses are literal and need no name resolution */
     bool stale;    /* a connection has ended or failed since the last name resolution */
     bool closing;
@@ -119,7 +125,7 @@ static const struct br_endpoint *client_peer(const struct client *client)
     return client->route.kind == BR_ROUTE_DIRECT ? &client->endpoint : &client->route.proxy;
 }
 
-/* Returns a failed exchange to its owner. */
+/* Calls on_done of a failed exchange, which returns the exchange to its owner. */
 static void client_end(struct br_exchange *exchange)
 {
     br_redirect_end(exchange);
@@ -180,7 +186,8 @@ static bool client_spreads(const struct client *client)
     return client->config.grpc && !client->config.pick_first;
 }
 
-/* Sets the protocol that ALPN selected; HTTP/1.1 if it selected none. */
+/* Sets up the protocol that ALPN selected, or HTTP/1.1 if ALPN selected none. Returns 0 or
+ * BR_ENOMEM. */
 static int client_apply_alpn(struct br_stream *stream)
 {
     struct link *link = stream->owner;
@@ -194,7 +201,7 @@ static int client_apply_alpn(struct br_stream *stream)
     return 0;
 }
 
-/* Called when the first bytes arrive together with the end of the handshake. */
+/* Called when the server's first bytes arrive together with the end of the TLS handshake. */
 static int client_detect(struct br_stream *stream, const uint8_t *data, size_t len)
 {
     (void)data;
@@ -202,7 +209,7 @@ static int client_detect(struct br_stream *stream, const uint8_t *data, size_t l
     return client_apply_alpn(stream);
 }
 
-/* Registers responses that have arrived since the last call. */
+/* Registers the responses that the link has received since the last call. */
 static void client_note_answers(struct link *link)
 {
     struct client *client = link->client;
@@ -234,7 +241,8 @@ static void client_on_progress(struct br_stream *stream)
     bool was_up = client_is_up(link);
     link->ready = true;
     if (link->tunnelling && br_tunnel_is_open(stream->conn)) {
-        /* calls this function again for bytes that follow the proxy's response */
+        /* client_leave_tunnel calls client_on_progress again if bytes follow the proxy's
+         * response */
         client_leave_tunnel(stream);
         return;
     }
@@ -248,7 +256,8 @@ static void client_on_progress(struct br_stream *stream)
         client_wake(link->client);
 }
 
-/* Returns the number of links that are up or being connected, without slow and draining ones. */
+/* Returns the number of links that are up or being connected, not counting slow and draining
+ * links. */
 static unsigned client_usable(const struct client *client)
 {
     unsigned n = 0;
@@ -260,7 +269,7 @@ static unsigned client_usable(const struct client *client)
     return n;
 }
 
-/* Returns the number of links that are being connected, without slow and draining ones. */
+/* Returns the number of links that are being connected, not counting slow and draining links. */
 static unsigned client_connecting(const struct client *client)
 {
     unsigned n = 0;
@@ -272,7 +281,7 @@ static unsigned client_connecting(const struct client *client)
     return n;
 }
 
-/* Returns true if at least one link is up. It may be busy with other exchanges. */
+/* Returns true if at least one link is up, even if it accepts no further exchange at the moment. */
 static bool client_serves(const struct client *client)
 {
     return client_usable(client) > client_connecting(client);
@@ -318,8 +327,9 @@ static void client_on_closed(struct br_stream *stream, const char *why)
         client_note_why(client, why);
     if (failed)
         client_address_failed(client, &address);
-    /* If no other address can be tried either, end the queued exchanges with the reason. This
-     * includes exchanges that wait for a busy link, because it may stay busy for long. */
+    /* If no other address can be tried, end the queued exchanges with the reason of the failure.
+     * This includes exchanges that wait for a busy link, because the link may stay busy for
+     * long. */
     bool must_connect = !was_up && !br_list_empty(&client->waiting);
     if (must_connect && !client_connect_next(client, false) && !client_connecting(client) &&
         !(client_spreads(client) && client_serves(client)))
@@ -511,7 +521,7 @@ static bool client_look_up_hangs(const struct client *client)
            client_now_of(client) - client->resolving_since_ms > client->config.connect_timeout_ms;
 }
 
-/* Drains the links whose addresses the name no longer has. */
+/* Drains the links to addresses that the last name resolution did not return. */
 static void client_drain_removed(struct client *client)
 {
     for (struct br_list *list = client->links.next; list != &client->links; list = list->next) {
@@ -574,7 +584,8 @@ static bool client_add_fixed(struct client *client)
            br_addresses_add(&client->addresses, &v6, sizeof v6);
 }
 
-/* Returns true if the addresses are unknown, outdated or may have changed. */
+/* Returns true if the name should be resolved now: its addresses are unknown, outdated, or may
+ * have changed. */
 static bool client_wants_look_up(const struct client *client)
 {
     uint64_t age_ms = client_now_of(client) - client->resolved_ms;
@@ -605,8 +616,9 @@ static void client_look_up(struct client *client)
 
 /* --- Exchanges ------------------------------------------------------------------------------ */
 
-/* Returns a link that accepts an exchange now, or NULL. gRPC uses its links in turn. HTTP
- * prefers the first ones, so that superfluous links become idle and are closed. */
+/* Returns a link that accepts an exchange now, or NULL. For gRPC, the links are selected
+ * round-robin. For HTTP, the first such link is selected, so that superfluous links become idle
+ * and are closed. */
 static struct link *client_free_link(struct client *client)
 {
     for (struct br_list *list = client->links.next; list != &client->links; list = list->next) {
@@ -635,7 +647,7 @@ static void client_note_draining(struct client *client)
         if (conn->leaving && !link->draining) {
             link->draining = true;
             if (conn->calm && client->ping_ms < PING_MAX_MS)
-                client->ping_ms *= 2; /* as in gRPC (proposal A8) */
+                client->ping_ms *= 2; /* after ENHANCE_YOUR_CALM, as in gRPC (proposal A8) */
         }
         if ((link->draining || link->no_reuse || !br_conn_can_send(conn)) &&
             conn->ops->idle(conn)) {
@@ -660,8 +672,8 @@ static void client_send_on(struct client *client, struct link *link, struct br_e
     }
 }
 
-/* Returns how many new connections the queue needs. One is enough while the server may select
- * HTTP/2. */
+/* Returns how many new connections the queued exchanges need. One connection is enough while the
+ * server may select HTTP/2, which carries many exchanges. */
 static unsigned client_wanted(const struct client *client)
 {
     unsigned n = 0;
@@ -747,13 +759,14 @@ static void client_send(struct br_client *base, struct br_exchange *exchange)
     client_wake(client);
 }
 
-/* Consecutive timeouts can mean that the connection is dead although it looks open. */
+/* Registers a timeout. After consecutive timeouts the link is drained, because the connection
+ * may be dead although it looks open. */
 static void client_note_timeout(struct client *client, struct link *link)
 {
     client_note_answers(link);
     link->n_timeouts++;
-    /* An HTTP/1.1 connection ends with each timeout, so two in a row are two connections. The
-     * second one had no response at all. */
+    /* An HTTP/1.1 connection ends with each timeout, so a second consecutive timeout happens on
+     * another connection. That connection has had no response at all. */
     bool first = link->h2 ? link->n_timeouts < TIMEOUTS_MAX : link->n_answered > 0;
     if (first || link->draining)
         return;
@@ -765,7 +778,7 @@ static void client_note_timeout(struct client *client, struct link *link)
 
 static void client_cancel(struct br_client *base, struct br_exchange *exchange)
 {
-    (void)base; /* a redirect may have moved the exchange to another client */
+    (void)base; /* `base` may not be the client that sent the exchange, because of redirects */
     if (exchange->conn) {
         struct br_stream *stream = exchange->conn->owner;
         struct link *link = stream->owner;
@@ -804,8 +817,8 @@ static uint64_t client_next_address_ms(const struct client *client)
     return most < NEXT_ADDRESS_MS ? most : NEXT_ADDRESS_MS;
 }
 
-/* Handles a link that is not connected yet: closes it after the connect timeout, and tries the
- * next address if it is slow. */
+/* Handles a link that is not connected yet. Closes the link after the connect timeout, and tries
+ * the next address if the link is slow. */
 static void client_check_connecting(struct client *client, struct link *link, uint64_t age_ms)
 {
     if (age_ms > client->config.connect_timeout_ms) {
@@ -840,11 +853,11 @@ static void client_on_sweep(struct br_timer *timer)
     if (client_serves(client) && client_spreads(client)) {
         if (client->stale && client_wants_look_up(client))
             client_look_up(client);
-        while (client_connect_next(client, false)) /* addresses whose backoff has ended */
+        while (client_connect_next(client, false)) /* tries all addresses whose backoff has ended */
             ;
     }
-    /* A name resolution cannot be repeated before it ends, so queued exchanges fail or use old
-     * addresses. */
+    /* A pending name resolution cannot be repeated. If it takes too long, queued exchanges use
+     * the old addresses; without old addresses they fail. */
     if (client_look_up_hangs(client)) {
         if (client->addresses.count == 0)
             client_fail_waiting(client, BR_EIO, "cannot resolve", "timeout");
@@ -864,7 +877,8 @@ static void client_probe_later(struct client *client)
                         client_on_probe);
 }
 
-/* Connects only if the queue is empty: client_pump connects for queued exchanges. */
+/* Probes for a recovered backend. Starts connections only if no exchange is queued, because
+ * client_pump starts them for queued exchanges. */
 static void client_on_probe(struct br_timer *timer)
 {
     struct client *client = br_container_of(timer, struct client, probe);
@@ -925,8 +939,8 @@ static int client_make_tls(struct client *client, struct br_err *err)
                              *const both[] = {"h2", "http/1.1", NULL};
     static const struct br_tls_config defaults;
     const struct br_tls_config *tls = client->config.tls;
-    /* Like the Collector: the scheme decides; without one (gRPC), TLS is used unless `insecure`
-     * is set. */
+    /* As in the Collector, the scheme decides whether to use TLS. Without a scheme (gRPC), TLS
+     * is used unless `insecure` is set. */
     bool want = client->endpoint.tls || (!client->endpoint.has_scheme && !(tls && tls->insecure) &&
                                          !client->endpoint.unix_socket);
     if (!want)
@@ -974,7 +988,8 @@ static void client_set_defaults(struct client *client)
     client->ping_ms = client_or_default(config->keepalive_time_ms, PING_MS);
     const uint64_t times[] = {config->connect_timeout_ms, config->idle_timeout_ms,
                               config->keepalive_timeout_ms, client->ping_ms};
-    /* A sweep is late by at most a quarter of the shortest timeout. */
+    /* The sweep, which closes overdue connections, is late by at most a quarter of the shortest
+     * timeout. */
     client->sweep_ms = SWEEP_MS;
     for (size_t i = 0; i < BR_COUNT(times); i++)
         client->sweep_ms = times[i] / 4 < client->sweep_ms ? times[i] / 4 : client->sweep_ms;

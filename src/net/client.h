@@ -39,7 +39,8 @@
  * Collector's confighttp. */
 struct br_client_keepalive {
     bool enabled;
-    uint64_t idle_conn_timeout; /* nanoseconds; 0: never close */
+    /* close a connection after this time without an exchange, in nanoseconds; 0: never */
+    uint64_t idle_conn_timeout;
 };
 
 extern const struct br_option br_client_keepalive_options[];
@@ -55,23 +56,29 @@ struct br_client_config {
                              HTTP: http(s)://host[:port][/...] */
     bool grpc;            /* HTTP/2 with gRPC framing; otherwise HTTP/1.1 */
     bool http2;           /* not gRPC: use HTTP/2 if the server selects it over TLS (ALPN) */
-    bool pick_first;      /* gRPC: use one address; otherwise all in turn */
+    /* gRPC: use one address of the name; otherwise exchanges are distributed over all addresses */
+    bool pick_first;
     const struct br_tls_config
-        /* borrowed until the client is freed; NULL: defaults, and the endpoint's scheme decides */
+        /* borrowed until the client is freed; NULL: default TLS settings, and the endpoint's
+         * scheme decides whether TLS is used */
         *tls;
-    const char *proxy_url;      /* NULL: use the proxies of the environment (net/route.h) */
-    const char *authority;      /* NULL: the endpoint's authority */
-    unsigned max_connections;   /* gRPC: per address, 0: 1; HTTP: in total, 0: 100 */
+    /* URL of an HTTP proxy; NULL: use the proxies of the environment (net/route.h) */
+    const char *proxy_url;
+    const char *authority; /* value of Host or :authority; NULL: the endpoint's authority */
+    /* maximum number of connections. gRPC: per address, 0: 1; HTTP: in total, 0: 100 */
+    unsigned max_connections;
     uint64_t keepalive_time_ms; /* HTTP/2: send a PING after this time without input; 0: 30 s */
-    /* for the answer to a PING, 0: 10 s; also TCP_USER_TIMEOUT, 0: 20 s */
+    /* time limit for the answer to a PING, 0: 10 s; also the value of TCP_USER_TIMEOUT, 0: 20 s */
     uint64_t keepalive_timeout_ms;
     bool keepalive_without_stream; /* send PINGs also while no exchange is in progress */
     uint64_t idle_timeout_ms;      /* HTTP: close unused connections after this time; 0: 90 s */
     bool close_after_use;          /* HTTP: use each connection for one exchange only */
-    /* for name resolution, and separately for connecting with TLS; 0: 20 s */
+    /* limit for a name resolution, and separately for a connection with its TLS handshake; 0: 20
+     * s */
     uint64_t connect_timeout_ms;
     const struct br_log *log;
-    /* called when a probe has connected; must not send an exchange; may be NULL */
+    /* called when the client has connected after br_client_want; must not send an exchange; may
+     * be NULL */
     void (*on_reachable)(void *arg);
     void *on_reachable_arg;
 };
@@ -95,8 +102,9 @@ void br_client_keepalive_apply(const struct br_client_keepalive *keepalive,
 int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struct br_err *err);
 
 /* Warns about a base URL that is probably wrong, because it has a query string or ends in one of
- * `added` (NULL-terminated). The exporter appends those itself. `node` is the value in the config,
- * `path` its key. `instead` completes the message with the correct way to configure a full URL. */
+ * the paths in `added` (NULL-terminated). The exporter appends those paths itself. `node` is the
+ * value in the config, `path` its key. `instead` completes the message with the correct way to
+ * configure a full URL. */
 void br_endpoint_check_base(const char *url, const char *const *added, const char *instead,
                             const struct br_yaml *node, const char *path, struct br_errs *errs);
 
@@ -115,7 +123,8 @@ struct br_client_ops {
     void (*send)(struct br_client *client, struct br_exchange *exchange);
     void (*cancel)(struct br_client *client, struct br_exchange *exchange);
     void (*free)(struct br_client *client);
-    void (*want)(struct br_client *client); /* NULL if the implementation makes no connections */
+    /* see br_client_want; NULL if the implementation makes no connections */
+    void (*want)(struct br_client *client);
 };
 
 struct br_client {
@@ -129,7 +138,8 @@ static inline void br_client_send(struct br_client *client, struct br_exchange *
     client->ops->send(client, exchange);
 }
 
-/* Cancels an exchange, queued or sent, and counts it as a timeout. on_done is not called. */
+/* Cancels a queued or sent exchange. A cancelled sent exchange counts as a timeout. on_done is
+ * not called. */
 static inline void br_client_cancel(struct br_client *client, struct br_exchange *exchange)
 {
     client->ops->cancel(client, exchange);

@@ -25,15 +25,15 @@ static bool endpoint_path_ok(const char *path)
     return true;
 }
 
-/* The text before "@" may contain a password, which must not appear in messages. */
+/* Returns true if a URL contains a user name. The text before "@" may contain a password, which
+ * must not appear in messages. */
 static bool endpoint_names_user(const char *text)
 {
     const char *scheme = strstr(text, "://"), *authority = scheme ? scheme + 3 : text;
     return memchr(authority, '@', strcspn(authority, "/?#"));
 }
 
-/* Returns true if a host is a valid name, or in brackets a valid IPv6 address with an optional
- * zone. */
+/* Returns true if a host is valid: a name, or in brackets an IPv6 address with an optional zone. */
 static bool endpoint_host_ok(const char *host, size_t len, bool brackets)
 {
     size_t address = strspn(host, "0123456789abcdefABCDEF:.");
@@ -45,7 +45,7 @@ static bool endpoint_host_ok(const char *host, size_t len, bool brackets)
     return true;
 }
 
-/* Splits "host:port", "[v6]:port" or "host"; the latter gets the port `dflt`. */
+/* Splits "host:port", "[v6]:port" or "host". If the text has no port, the port is `dflt`. */
 static bool endpoint_host_port(const char *text, size_t len, unsigned dflt, struct br_endpoint *ret)
 {
     const char *end = text + len, *host = text, *host_end = end, *port = NULL;

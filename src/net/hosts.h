@@ -25,15 +25,17 @@
 #define BR_HOSTS_REFUSAL "this Host header is not accepted; add the name to allowed_hosts"
 
 struct br_hosts {
-    const char *endpoint, *transport; /* as in struct br_server_config */
-    const struct br_strings *allowed; /* may be NULL */
+    /* endpoint and transport of the server, as in struct br_server_config */
+    const char *endpoint, *transport;
+    const struct br_strings *allowed; /* the setting allowed_hosts; may be NULL */
 };
 
 /* Returns true if an endpoint is localhost or a loopback address, or cannot be parsed. */
 bool br_endpoint_is_loopback(const char *endpoint);
 
-/* Returns false if a request must be rejected: with 403 and BR_HOSTS_REFUSAL. A 421 would make
- * the client try again on another connection, with the same result (RFC 9110 section 15.5.20). */
+/* Returns false if a request must be rejected with status 403 and the text BR_HOSTS_REFUSAL.
+ * Status 421 would make the client try again on another connection, with the same result (RFC
+ * 9110 section 15.5.20). */
 bool br_hosts_allow(const struct br_hosts *hosts, const struct br_request *request);
 
 /* Reports an error for each entry of `allowed` that is not a name or an address. Entries must not

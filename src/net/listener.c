@@ -20,12 +20,14 @@
 #define ADDRESSES_MAX (1u << 20)
 #define ACCEPTS_PER_EVENT 64
 #define PUT_OFF_MS 100
-#define SHED_MS 10 /* shorter than PUT_OFF_MS, because idle connections are being closed */
+/* milliseconds until the next accept if descriptors are exhausted; shorter than PUT_OFF_MS,
+ * because idle connections are being closed */
+#define SHED_MS 10
 #define SHED_AT_ONCE 4
 /* The defaults of Go's listeners, which the Collector uses. */
-/* TCP_USER_TIMEOUT: for a client that disappeared without closing */
+/* TCP_USER_TIMEOUT in milliseconds: closes the connection of a client that disappeared */
 #define UNACKNOWLEDGED_MS 30000
-/* TCP_NOTSENT_LOWAT: unsent output that the kernel buffers per connection */
+/* TCP_NOTSENT_LOWAT: bytes of unsent output that the kernel buffers per connection */
 #define UNSENT_BYTES (8 << 10)
 #define KEEPALIVE_IDLE_S 15
 #define KEEPALIVE_INTERVAL_S 15
@@ -46,7 +48,8 @@ static void listener_on_handover(struct br_message *message, struct br_loop *loo
     br_free(handover);
 }
 
-/* Returns the server with the fewest connections, round-robin among equals. */
+/* Returns the server with the fewest connections. Servers with equal numbers are selected
+ * round-robin. */
 static struct br_net_server *listener_choose(struct br_listener *listener)
 {
     struct br_net_server *best = NULL;
@@ -64,9 +67,9 @@ static struct br_net_server *listener_choose(struct br_listener *listener)
     return best;
 }
 
-/* Returns the server at which the search for an idle connection begins. If no worker has
- * published one, because all connections are still being handed over, it is the server with the
- * most. */
+/* Returns the server at which the search for an idle connection begins: the one that has
+ * published the earliest time of a last request. If no server has published a time, because all
+ * connections are still being handed over, it is the server with the most connections. */
 static struct br_net_server *listener_oldest(const struct br_listener *listener)
 {
     struct br_net_server *best = NULL;
@@ -193,8 +196,8 @@ static void listener_on_again(struct br_timer *timer)
     uv_poll_start(&listener->poll, UV_READABLE, listener_on_acceptable);
 }
 
-/* Pauses after a failed accept. Clients stay in the kernel's queue meanwhile; without a pause
- * the loop would retry continuously. */
+/* Pauses accepting after a failed accept. Meanwhile clients stay in the kernel's queue. The loop
+ * would otherwise retry continuously. */
 static void listener_put_off(struct br_listener *listener, int error)
 {
     if (error == EAGAIN || error == EINTR || error == ECONNABORTED)
@@ -230,8 +233,8 @@ static void listener_on_acceptable(uv_poll_t *poll_handle, int status, int event
     }
 }
 
-/* Returns true if no process listens on an existing socket file, which a crashed process left
- * behind. */
+/* Returns true if no process listens on an existing socket file. A crashed process leaves such a
+ * file behind. */
 static bool listener_is_stale(const struct sockaddr_un *addr)
 {
     struct stat st;
@@ -272,7 +275,8 @@ static int listener_listen_unix(struct br_listener *listener, const char *path, 
     return 0;
 }
 
-/* On Linux, accepted connections inherit these options (tcp(7)). */
+/* Sets TCP options on the listening socket. On Linux, accepted connections inherit them
+ * (tcp(7)). */
 static void listener_set_tcp_options(int fd)
 {
     int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S,

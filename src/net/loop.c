@@ -118,7 +118,8 @@ static void loop_on_prepare(uv_prepare_t *uv_prepare)
     struct br_loop *loop = uv_prepare->data;
     bool more = true;
     br_loop_read_unread(loop);
-    /* Answer complete requests before timers run, because a timer can take a millisecond. */
+    /* Answer complete requests before timers run, because a timer callback can take a
+     * millisecond. */
     (void)br_host_settle(&loop->host);
     br_loop_flush(loop);
     br_loop_read_slow_senders(loop);
@@ -163,7 +164,8 @@ static bool loop_post(struct br_loop *loop, struct br_message *message, unsigned
     if (accepted) {
         br_list_append(&loop->mailbox, &message->link);
         loop->n_mail++;
-        /* Under the lock, so that the loop cannot be freed before this call. */
+        /* Wake the loop under the lock, so that the loop cannot be freed before uv_async_send
+         * returns. */
         uv_async_send(&loop->doorbell);
     }
     pthread_mutex_unlock(&loop->lock);
@@ -194,7 +196,8 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
                 struct br_err *err)
 {
     if (worker == 0)
-        br_net_size_pool(n_workers); /* before any other thread can read the environment */
+        /* sets an environment variable, before any other thread can read the environment */
+        br_net_size_pool(n_workers);
     struct br_loop *loop = br_calloc(1, sizeof *loop);
     struct br_pool *pool = br_pool_new(POOL_IDLE_MAX);
     uint8_t *buffer = br_malloc(BR_READ_SIZE);
@@ -261,12 +264,14 @@ void br_loop_free(struct br_loop *loop)
 {
     if (!loop)
         return;
-    /* Run what closing the nodes has queued: callbacks of items, and closes of streams. */
+    /* Run the work that was queued when the nodes were closed: callbacks of items, and closes of
+     * streams. */
     (void)br_host_turn(&loop->host);
     br_loop_flush(loop);
     (void)br_host_turn(&loop->host);
     uv_walk(&loop->uv, loop_close_handle, NULL);
-    /* More than once: the first run may return at once because of an earlier uv_stop. */
+    /* Call uv_run until no handle is open: the first call may return at once because of an
+     * earlier uv_stop. */
     while (uv_run(&loop->uv, UV_RUN_DEFAULT))
         ;
     uv_loop_close(&loop->uv);

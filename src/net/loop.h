@@ -45,13 +45,14 @@ struct br_message {
 int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct br_loop **ret,
                 struct br_err *err);
 
-/* Number of work items of each kind, of all loops, that are in the thread pool. */
+/* Numbers of work items in the thread pool, by kind, summed over all loops. */
 struct br_net_works {
     unsigned by_kind[BR_WORK_KINDS];
 };
 
-/* Waits up to `wait_ms` until the thread pool has finished all work; called after all loops have
- * stopped. Returns true if no work is left. `*ret` receives the counts of unfinished work. */
+/* Waits up to `wait_ms` until the thread pool has finished all work. Called after all loops have
+ * stopped. Returns true if no work is left. `*ret` receives the numbers of unfinished work
+ * items. */
 bool br_net_wait_works(struct br_net *net, uint64_t wait_ms, struct br_net_works *ret);
 
 /* Starts the threads of the pool that all loops share. Must be called once, before the first
@@ -75,20 +76,20 @@ void br_loop_step(struct br_loop *loop);
  * BR_MAILBOX_MAX messages; the caller then still owns the message. */
 bool br_loop_post(struct br_loop *loop, struct br_message *message);
 
-/* Posts a message regardless of BR_MAILBOX_MAX. For messages that exist only once, and for
- * replies to posted messages. */
+/* Posts a message even if the mailbox contains BR_MAILBOX_MAX messages. For kinds of messages of
+ * which only one exists, and for replies to posted messages. */
 void br_loop_command(struct br_loop *loop, struct br_message *message);
 
 /* Runs the messages in the mailbox of a loop that has stopped. Messages own sockets and memory
  * and refer to servers, so call this before the servers are freed. */
 void br_loop_read_mail(struct br_loop *loop);
 
-/* Limits the memory of incomplete requests to about `bytes` in this loop. Above the mark,
- * connections that buffer more than their share are not read. The share is the mark less what
- * small connections buffer, divided equally among the large ones (above BR_HELD_SMALL). One
- * large connection at a time still reads, in rotation, because memory is freed only when a
- * request completes. Small connections are never paused, and data in pipelines does not count.
- * 0: no limit. */
+/* Limits the memory of incomplete requests in this loop to about `bytes`, the mark. 0: no limit.
+ * Above the mark, connections that buffer more than their share are not read. The share is the
+ * mark less the bytes that small connections buffer, divided equally among the large connections
+ * (above BR_HELD_SMALL). One large connection at a time is read nevertheless, in rotation,
+ * because memory is freed only when a request completes. Small connections are never paused, and
+ * data in pipelines does not count. */
 void br_loop_set_mark(struct br_loop *loop, size_t bytes);
 
 #define BR_HELD_SMALL (256u << 10)

@@ -14,48 +14,53 @@
 
 #define BR_READ_SIZE (256u << 10)
 #define BR_WRITE_SIZE (1u << 20)
-/* bytes per loop iteration, all server streams together; the last read may exceed it */
+/* bytes that all server streams together read per loop iteration; the last read may exceed it */
 #define BR_ITERATION_READ_MAX (1u << 20)
-/* bytes; a server stops reading from a client with more unsent output */
+/* bytes of unsent output above which a server stops reading from the client */
 #define BR_OUT_MAX (256u << 10)
 
 struct br_stream;
 
 struct br_net {
     struct br_list listeners;
-    /* of all servers, including connections on the way to another worker */
+    /* connections of all servers, including connections that are being handed to another worker */
     _Atomic unsigned n_connections;
     /* above this count, idle connections are evicted; 0: no limit */
     unsigned connections_mark;
     pthread_mutex_t works_lock; /* protects `works` */
     pthread_cond_t works_ended;
-    struct br_net_works works; /* work items that are in libuv's thread pool */
+    struct br_net_works works; /* number of work items in libuv's thread pool */
 };
 
-/* Initializes and releases the fields of a br_net that work.c uses. */
+/* Initializes the fields of a br_net that work.c uses. */
 void br_net_works_init(struct br_net *net);
+
+/* Releases the fields of a br_net that work.c uses. */
 void br_net_works_release(struct br_net *net);
 
 /* The reason why a server connection ended: the label `reason` of
  * braid_server_connections_closed. */
 enum br_ending {
     BR_END_NONE,
-    BR_END_PEER,          /* the client closed the connection */
-    BR_END_DONE,          /* the last response was sent: Connection: close, HTTP/1.0 */
-    BR_END_IDLE,          /* idle_timeout or max_connection_idle */
-    BR_END_AGE,           /* max_connection_age */
+    BR_END_PEER, /* the client closed the connection */
+    /* the last response of the connection was sent (Connection: close, or HTTP/1.0) */
+    BR_END_DONE,
+    BR_END_IDLE,          /* idle_timeout or max_connection_idle was exceeded */
+    BR_END_AGE,           /* max_connection_age was exceeded */
     BR_END_HANDSHAKE,     /* no protocol was detected within handshake_timeout_ms */
     BR_END_FIRST_REQUEST, /* no request within first_request_timeout_ms */
-    BR_END_SLOW_REQUEST,  /* a request head or a frame made no progress */
-    BR_END_SLOW_BODY,     /* a body arrived more slowly than min_body_rate */
-    BR_END_SLOW_READER,   /* the client did not read a response */
-    BR_END_KEEPALIVE,     /* a PING was not answered */
-    BR_END_EVICTED,       /* evicted while idle, in favor of a new connection */
-    BR_END_LIMIT,         /* rejected at the connection limit, with no idle connection to evict */
-    BR_END_FLOOD,         /* closed with ENHANCE_YOUR_CALM */
-    BR_END_PROTOCOL,      /* malformed input, or a protocol that the server does not accept */
+    /* a request head or a frame made no progress within the request timeout */
+    BR_END_SLOW_REQUEST,
+    BR_END_SLOW_BODY,   /* a body arrived more slowly than min_body_rate */
+    BR_END_SLOW_READER, /* the client did not read a response in time */
+    BR_END_KEEPALIVE,   /* the client did not answer a PING in time */
+    BR_END_EVICTED,     /* evicted while idle, in favor of a new connection */
+    BR_END_LIMIT,       /* rejected at the connection limit, with no idle connection to evict */
+    /* the client sent too many costly frames; closed with ENHANCE_YOUR_CALM */
+    BR_END_FLOOD,
+    BR_END_PROTOCOL, /* malformed input, or a protocol that the server does not accept */
     BR_END_TLS,
-    BR_END_NETWORK, /* reset, unreachable or truncated */
+    BR_END_NETWORK, /* the connection was reset, truncated, or its peer is unreachable */
     BR_END_MEMORY,
     BR_END_STOP, /* the server is stopping */
     BR_ENDINGS,
@@ -72,29 +77,35 @@ struct br_loop {
     pthread_mutex_t lock; /* protects `mailbox` and `n_mail` */
     struct br_list mailbox;
     unsigned n_mail;
-    struct br_list dirty; /* streams to flush: they have output, or have to be closed */
+    struct br_list dirty; /* streams to flush: each has output, or has to be closed */
     struct br_list busy;  /* server streams that may have more output; see stream.c */
     unsigned n_busy;
     uint64_t busy_resumed_ms; /* when busy streams were last resumed, by uv_now */
-    struct br_list paused;    /* server streams over their share of the mark; they are not read */
-    struct br_stream *active; /* the one stream that reads although over its share, or NULL */
-    struct br_list unread;    /* server streams to read in a later iteration */
+    /* server streams that are not read because they buffer more than their share of `mark` */
+    struct br_list paused;
+    /* the one stream that is read although it exceeds its share, or NULL */
+    struct br_stream *active;
+    struct br_list unread; /* server streams that will be read in a later iteration */
     unsigned n_unread;
     struct br_list slow_senders; /* readable server streams that send a request in small pieces */
     unsigned n_slow_senders;
     size_t read_bytes; /* bytes that server streams have read in this iteration */
     struct br_timer rotation;
-    unsigned active_ticks; /* ticks since `active` was chosen */
+    unsigned active_ticks; /* ticks of loop->rotation since `active` was chosen */
     size_t active_bytes;   /* bytes that `active` has read since the last tick */
     size_t mark;           /* upper limit for `held`, in bytes; see br_loop_set_mark */
     size_t held;           /* bytes that unfinished requests buffer */
-    size_t held_large;     /* the part of streams that buffer more than BR_HELD_SMALL */
-    unsigned n_large;      /* number of those streams */
+    /* bytes of `held` that belong to streams which buffer more than BR_HELD_SMALL */
+    size_t held_large;
+    unsigned n_large; /* number of streams that buffer more than BR_HELD_SMALL */
     double *n_pauses;
     int watchable; /* libuv's table has entries for descriptors below this number */
-    struct br_list works_waiting[BR_WORK_KINDS]; /* work.c: queued until a thread is free */
-    unsigned n_works[BR_WORK_KINDS];             /* work.c: handed to libuv and not finished */
-    uint8_t *read_buffer;                        /* BR_READ_SIZE bytes */
+    /* work.c: work items that wait for a free thread */
+    struct br_list works_waiting[BR_WORK_KINDS];
+    /* work.c: number of work items that were given to libuv and are not finished */
+    unsigned n_works[BR_WORK_KINDS];
+    /* buffer of BR_READ_SIZE bytes for reads from sockets */
+    uint8_t *read_buffer;
 };
 
 struct br_loop *br_loop_of(struct br_host *host);
@@ -124,35 +135,38 @@ struct br_stream {
     int fd;
     int polled;            /* the events that `poll` watches: UV_READABLE, UV_WRITABLE */
     struct br_rope out;    /* bytes to write to the socket */
-    struct br_list link;   /* in a list of the owner */
-    struct br_list dirty;  /* in loop->dirty */
-    struct br_list busy;   /* in loop->busy */
-    struct br_list pause;  /* in loop->paused */
-    struct br_list unread; /* in loop->unread; in loop->slow_senders if `sends_slowly` */
+    struct br_list link;   /* entry in a list of the stream's owner */
+    struct br_list dirty;  /* entry in loop->dirty */
+    struct br_list busy;   /* entry in loop->busy */
+    struct br_list pause;  /* entry in loop->paused */
+    struct br_list unread; /* entry in loop->unread, or in loop->slow_senders if `sends_slowly` */
     bool sends_slowly;
-    unsigned n_small_reads; /* consecutive small reads in the middle of a request */
-    size_t held;            /* bytes buffered by unfinished requests, as last added to loop->held */
+    /* consecutive reads of less than SMALL_READ bytes in the middle of a request */
+    unsigned n_small_reads;
+    size_t held; /* bytes buffered by unfinished requests, as last added to loop->held */
     uint8_t first[24];
     unsigned n_first;
-    /* Indexed by br_guess: the error text for each protocol that ends the stream. Clients use
-     * the entry BR_GUESS_NOTHING if the peer closes before it has sent a byte. NULL entries are
-     * accepted. */
+    /* Error texts, indexed by br_guess, for the protocols that end the stream. NULL: the
+     * protocol is accepted. A client uses the entry BR_GUESS_NOTHING if the server closes before
+     * it has sent a byte. */
     const char *const *complaints;
     enum br_guess guess;
-    /* accepted by a server: subject to the loop's mark, and half-closed before it is closed */
+    /* a server accepted this stream: it is subject to loop->mark, and is half-closed before it
+     * is closed */
     bool server;
     bool connecting;
-    bool full;         /* the socket is not writable; `writing` holds the time since then */
-    bool eof;          /* the peer has closed its side */
-    bool ending;       /* input is ignored; the stream ends once all output is sent */
-    bool half_closed;  /* all output is sent and our side is shut down; input is discarded */
+    bool full;   /* the socket is not writable; `writing` measures for how long */
+    bool eof;    /* the peer has closed its side of the connection */
+    bool ending; /* input is ignored; the stream ends once all output is sent */
+    /* all output is sent and our side of the connection is shut down; input is discarded */
+    bool half_closed;
     bool close_notify; /* TLS close_notify was requested */
     bool closing, freed;
-    enum br_ending reason; /* the first reason that was noted */
-    char why[160];         /* the same reason as text */
+    enum br_ending reason; /* why the stream ends: the first reason passed to br_stream_note */
+    char why[160];         /* text of `reason` */
     struct br_progress writing;
     uint64_t opened_ms, read_ms, half_closed_ms,
-        resumed_ms; /* by uv_now; `resumed_ms` is the end of the last pause */
+        resumed_ms; /* times by uv_now; `resumed_ms`: when the stream last left loop->paused */
 };
 
 /* Makes a stream on the non-blocking socket `fd`, which the stream then owns. Returns NULL and
@@ -185,8 +199,9 @@ void br_stream_end(struct br_stream *stream, const char *why);
 void br_loop_flush(struct br_loop *loop);
 
 /* Reads the streams in loop->unread, oldest first, until this iteration has read
- * BR_ITERATION_READ_MAX bytes. The limit lets output be sent between reads. Otherwise one iteration
- * could read from hundreds of streams before anything is forwarded, and memory would grow. */
+ * BR_ITERATION_READ_MAX bytes. The limit lets output be sent between reads. Otherwise one
+ * iteration could read from hundreds of streams before anything is forwarded, and memory would
+ * grow. */
 void br_loop_read_unread(struct br_loop *loop);
 
 /* Reads up to SLOW_SENDERS_PER_ITERATION streams of loop->slow_senders, oldest first, within
@@ -198,17 +213,19 @@ void br_loop_read_slow_senders(struct br_loop *loop);
  * there are many. Returns true if any stream was resumed. */
 bool br_loop_resume_busy(struct br_loop *loop);
 
-/* Returns true if more than BUSY_MANY streams are busy, so that they are resumed by time. */
+/* Returns true if more than BUSY_MANY streams are busy. They are then resumed per millisecond
+ * instead of per iteration. */
 bool br_loop_has_many_busy(const struct br_loop *loop);
 
 void br_loop_resume(struct br_loop *loop);
 
-/* Implement host->ops: br_net_serve is in server.c, br_net_connect in client.c. */
+/* Implement host->ops: br_net_serve is in server.c, br_net_connect in client.c, the others in
+ * work.c. */
 int br_net_serve(struct br_host *host, const struct br_server_config *config,
                  struct br_handler *service, struct br_server **ret, struct br_err *err);
 int br_net_connect(struct br_host *host, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err);
-bool br_net_work(struct br_host *host, struct br_work *work); /* in work.c */
+bool br_net_work(struct br_host *host, struct br_work *work);
 void br_net_work_leave(struct br_host *host, struct br_work *work);
 void br_net_work_wait(struct br_host *host, struct br_work *work);
 

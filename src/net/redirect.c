@@ -14,7 +14,7 @@ struct target {
     struct br_endpoint server;
     struct br_client *client;
     struct br_tls_config tls;
-    bool trusted; /* it may receive credentials */
+    bool trusted; /* requests to this target may contain credentials */
     unsigned n_exchanges;
     char url[sizeof((struct br_endpoint *)0)->authority + 16];
 };
@@ -22,10 +22,11 @@ struct target {
 /* The state of a redirected exchange, from the first redirect to its end. */
 struct br_hops {
     struct br_redirects *redirects;
-    struct target *target; /* the current target; NULL: the original client */
+    struct target *target; /* the target of the last redirect; NULL: the original client */
     unsigned count;
     bool stripped;
-    const char *path, *authority; /* original values, restored by br_redirect_end */
+    /* values of the exchange before the first redirect, restored by br_redirect_end */
+    const char *path, *authority;
     const struct br_header *headers;
     size_t n_headers;
     char url_path[BR_URL_PATH_MAX];
@@ -81,7 +82,7 @@ static bool redirect_evict_target(struct br_redirects *redirects)
     return redirects->n_targets < BR_REDIRECT_TARGETS_MAX;
 }
 
-/* Returns 0, BR_EFULL, BR_ENOMEM, or an error of br_net_connect. */
+/* Makes a client for `server`. Returns 0, BR_EFULL, BR_ENOMEM, or an error of br_net_connect. */
 static int redirect_connect(struct br_redirects *redirects, const struct br_endpoint *server,
                             bool trusted, struct target **ret)
 {
@@ -127,8 +128,8 @@ static int redirect_get_target(struct br_redirects *redirects, const struct br_e
 
 /* --- Credentials ------------------------------------------------------------------------------ */
 
-/* Returns true for a header that contains no credentials. The tenant (X-Scope-OrgID) is kept:
- * without it, the data would be stored for another tenant. */
+/* Returns true for a header that contains no credentials. X-Scope-OrgID, the tenant, is not a
+ * credential: without that header, the data would be stored for another tenant. */
 static bool redirect_is_plain(const char *name)
 {
     static const char *const plain[] = {"accept",       "connect-protocol-version",
@@ -194,7 +195,8 @@ static void redirect_leave_target(struct br_hops *hops)
     hops->target = NULL;
 }
 
-/* `stripped`: credentials were removed, because the target is another server. */
+/* Logs a redirect. `stripped` is true if credentials were removed, because the target is another
+ * server. */
 static void redirect_log(struct br_redirects *redirects, const struct br_exchange *exchange,
                          const struct br_url *url, bool stripped)
 {
@@ -209,7 +211,8 @@ static void redirect_log(struct br_redirects *redirects, const struct br_exchang
                  : "");
 }
 
-/* Returns why a redirect is not followed, or NULL and the URL in `*ret`. */
+/* Checks whether a redirect can be followed. Returns NULL and stores the URL in `*ret`, or
+ * returns the reason why it cannot. */
 static const char *redirect_check(const struct br_redirects *redirects,
                                   const struct br_endpoint *from,
                                   const struct br_exchange *exchange, struct br_url *ret)
@@ -225,8 +228,8 @@ static const char *redirect_check(const struct br_redirects *redirects,
     return NULL;
 }
 
-/* Changes an exchange to request the URL. Returns the client to send it, or NULL with the error
- * in the exchange. */
+/* Changes an exchange to request the URL. Returns the client that must send the exchange.
+ * Returns NULL after a failure, with the error in the exchange. */
 static struct br_client *redirect_set_target(struct br_redirects *redirects,
                                              struct br_client *client,
                                              const struct br_endpoint *from,

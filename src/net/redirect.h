@@ -4,10 +4,10 @@
  * BR_REDIRECTS_MAX times with the same method and body. Other 3xx responses change the method or
  * have no Location; they end the exchange.
  *
- * Each other origin gets a client; at most BR_REDIRECT_TARGETS_MAX are kept. Credentials are the
- * client certificate and all headers except a few known harmless ones. They are sent only to the
- * same origin, or to the same host from http to https. Requests with credentials are not redirected
- * from https to http.
+ * Each origin other than the configured one gets its own client. At most BR_REDIRECT_TARGETS_MAX of
+ * these clients are kept. Credentials are the client certificate and all headers except a few known
+ * harmless ones. Credentials are sent only to the same origin, or to the same host from http to
+ * https. Requests with credentials are not redirected from https to http.
  */
 #pragma once
 
@@ -31,11 +31,11 @@ void br_redirects_init(struct br_redirects *redirects, struct br_host *host,
 /* Frees all targets. Their exchanges end with BR_ECLOSED. */
 void br_redirects_release(struct br_redirects *redirects);
 
-/* Sends an exchange on to its Location. `client` has received the response, and `from` is its
- * endpoint. `redirects` belongs to the client that received the exchange from its owner. Returns
- * true if the exchange was sent again; it may already have ended. Otherwise the caller ends it:
- * `not_followed` then contains the reason, or `error` is BR_ENOMEM, BR_EFULL or an error of
- * br_net_connect. */
+/* Sends an exchange on to the Location of its response. `client` has received the response, and
+ * `from` is its endpoint. `redirects` belongs to the client that received the exchange from its
+ * owner. Returns true if the exchange was sent again; the exchange may already have ended.
+ * Returns false if the caller must end the exchange: `not_followed` then contains the reason, or
+ * `error` is BR_ENOMEM, BR_EFULL or an error of br_net_connect. */
 bool br_redirect_follow(struct br_redirects *redirects, struct br_client *client,
                         const struct br_endpoint *from, struct br_exchange *exchange);
 

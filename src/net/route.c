@@ -10,14 +10,14 @@
 #include "base/bytes.h"
 #include "base/str.h"
 
-#define USER_MAX 256 /* bytes of "user:password" after decoding */
+#define USER_MAX 256 /* bytes of a decoded "user:password" */
 
 /* --- NO_PROXY --------------------------------------------------------------------------------- */
 
 /* An IPv4 or IPv6 address. IPv4-mapped IPv6 addresses are stored as IPv4. */
 struct route_ip {
     uint8_t bytes[16];
-    unsigned len; /* 4 or 16 */
+    unsigned len; /* bytes of the address: 4 or 16 */
 };
 
 static bool route_read_ip(const char *text, struct route_ip *ret)
@@ -67,14 +67,14 @@ static bool route_read_network(const char *text, struct route_ip *ret, unsigned 
     bool v6 = strchr(address, ':') != NULL;
     if (!route_read_ip(address, ret) || bits > (v6 ? 128 : 32))
         return false;
-    if (v6 && ret->len == 4) /* the prefix of a mapped address counts all 128 bits */
+    if (v6 && ret->len == 4) /* the prefix length of an IPv4-mapped address counts all 128 bits */
         bits = bits > 96 ? bits - 96 : 0;
     *ret_bits = bits;
     return true;
 }
 
-/* Removes ":port" from an entry in place, and the brackets of an address with a port. Returns the
- * port, or "" without one. */
+/* Removes ":port" from a NO_PROXY entry in place, and the brackets of an address with a port.
+ * Returns the port, or "" if the entry has no port. */
 static const char *route_cut_port(char **entry)
 {
     char *text = *entry, *colon = strrchr(text, ':');
@@ -105,7 +105,7 @@ static bool route_name_matches(const char *name, const char *host)
            (host_len > len && host[host_len - len - 1] == '.' && route_is_below(host, name));
 }
 
-/* `ip` is NULL if the host is a name. */
+/* Returns true if a NO_PROXY entry matches a host and port. `ip` is NULL if the host is a name. */
 static bool route_entry_matches(char *entry, const char *host, const struct route_ip *ip,
                                 const char *port)
 {
@@ -123,7 +123,8 @@ static bool route_entry_matches(char *entry, const char *host, const struct rout
     return !ip && route_name_matches(entry, host);
 }
 
-/* Copies an entry without surrounding white space. Returns false if it is empty or too long. */
+/* Copies a NO_PROXY entry without surrounding white space. Returns false if the entry is empty
+ * or too long. */
 static bool route_copy_entry(const char *text, size_t len, char *ret, size_t size)
 {
     static const char space[] = " \t\r\n";
@@ -190,7 +191,8 @@ static int route_set_user(const char *text, size_t len, struct br_route *ret, st
     return 0;
 }
 
-/* Parses a proxy URL. Environment variables may omit the scheme, as in Go. */
+/* Parses a proxy URL. The scheme may be missing unless `needs_scheme` is true. Environment
+ * variables may omit it, as in Go. */
 static int route_read_proxy(const char *url, bool needs_scheme, struct br_route *ret,
                             struct br_err *err)
 {

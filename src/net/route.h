@@ -27,16 +27,18 @@ enum br_route_kind {
 
 struct br_route {
     enum br_route_kind kind;
-    struct br_endpoint proxy; /* unused if the route is direct */
+    struct br_endpoint proxy; /* the proxy's address; unused if the route is direct */
     char authorization[400];  /* value of Proxy-Authorization; "" without credentials */
-    const char *setting;      /* name of the setting, for messages: "proxy_url", "HTTPS_PROXY" */
+    /* name of the setting that selected the proxy, for messages: "proxy_url", "HTTPS_PROXY" */
+    const char *setting;
 };
 
 /* The proxy settings. Strings are borrowed; NULL and "" mean that a setting is absent. */
 struct br_proxies {
     const char *proxy_url;
     const char *http, *https, *none;
-    const char *http_name, *https_name; /* names of the variables, for messages */
+    /* names of the environment variables that were read, for messages */
+    const char *http_name, *https_name;
 };
 
 /* Reads the proxy variables of the environment into all fields except `proxy_url`. */

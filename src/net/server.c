@@ -100,7 +100,8 @@ static void server_on_progress(struct br_stream *stream)
     br_server_note_use(stream);
 }
 
-/* A protocol error of the client is the actual reason, even if the stream then ended normally. */
+/* Returns why a connection ended. A protocol error of the client takes precedence over the
+ * stream's reason, even if the stream then ended normally. */
 static enum br_ending server_ending_of(const struct br_stream *stream)
 {
     static const enum br_ending faults[] = {
@@ -155,7 +156,8 @@ static struct br_peer *server_peer_new(struct br_net_server *server,
     peer->used_ms = uv_now(&server->loop->uv);
     if (server
             ->config
-            /* gRPC A9: connections that were opened together must not all be closed together */
+            /* gRPC A9: the age limits of connections that were opened together must differ, or
+             * all of them would be closed together */
             .max_age_ms)
         peer->max_age_ms = (uint64_t)((double)server->config.max_age_ms *
                                       (0.9 + 0.2 * br_host_random(&server->loop->host)));
@@ -170,8 +172,9 @@ static void server_start_tls(struct br_net_server *server, struct br_stream *str
         br_stream_close_for(stream, BR_END_MEMORY, "out of memory");
 }
 
-/* Counts a connection that was handed over during the search for an idle one: it was not counted
- * on its way. Returns false, with the socket closed, if memory is short. */
+/* Counts a connection that was handed over during the search for an idle connection, because
+ * br_listener_hand_over did not count it. Returns false, with the socket closed, if memory is
+ * short. */
 static bool server_count_again(struct br_net_server *server, const struct br_arrival *arrival)
 {
     unsigned of_address;
@@ -266,7 +269,8 @@ static int server_make_tls(struct br_net_server *server, struct br_err *err)
     return br_tls_context_new(server->config.tls, true, alpn, &server->tls, err);
 }
 
-/* One gauge for each worker, because it shows whether connections are spread evenly. */
+/* Returns the gauge of the connections of one server on one worker. Each worker has a gauge,
+ * because the gauges show whether connections are distributed evenly. */
 static double *server_connections_of(struct br_host *host, const char *name)
 {
     char worker[16];

@@ -17,48 +17,54 @@
 #include "wire/conn.h"
 
 struct br_server_config {
-    const char *name;                /* equal on all workers: "receiver/otlp grpc" */
-    const char *what;                /* used in log messages: "grpc" */
-    const char *endpoint;            /* "localhost:4317"; port 0 selects a free port */
+    /* name of the listener, equal on all workers: "receiver/otlp grpc" */
+    const char *name;
+    const char *what; /* name of the endpoint in log messages: "grpc" */
+    /* address to listen at: "localhost:4317"; port 0 selects a free port */
+    const char *endpoint;
     const char *transport;           /* NULL, "tcp" or "unix"; with "unix", `endpoint` is a path */
     const struct br_tls_config *tls; /* NULL: plaintext; borrowed until the server is freed */
     struct br_conn_limits limits;
     /* close a connection without requests after this time; 0: never */
     uint64_t idle_timeout_ms;
-    /* from the connection until the protocol is detected; 0: 10 s, or first_request_timeout_ms
-     * if that is less */
+    /* limit from accepting a connection to the detection of its protocol; 0: 10 s, or
+     * first_request_timeout_ms if that is less */
     uint64_t handshake_timeout_ms;
-    /* for a request without progress (struct br_progress), and for a whole HTTP/1.1 head; 0: 30 s.
-     * At most 20 s of it apply to a response that is not read. */
+    /* limit for a request without progress (struct br_progress), and for a whole HTTP/1.1 head;
+     * 0: 30 s. For a response that the client does not read, the limit is this time or 20 s,
+     * whichever is less. */
     uint64_t request_timeout_ms;
     /* minimum bytes per second of a body, averaged over 10 s or request_timeout_ms, whichever is
      * less; 0: 1024; negative: no minimum */
     int64_t min_body_rate;
-    /* from the connection until the head of the first request; 0: 20 s */
+    /* limit from accepting a connection to the head of its first request; 0: 20 s */
     uint64_t first_request_timeout_ms;
-    uint64_t linger_timeout_ms; /* for the client to close after the last response; 0: 2 s */
-    /* while stopping, for clients to complete requests and read responses; 0: 5 s. Requests in
-     * the pipeline are waited for without a limit. */
+    /* how long the server waits for the client to close after the last response; 0: 2 s */
+    uint64_t linger_timeout_ms;
+    /* how long a stopping server waits for clients to complete requests and read responses; 0: 5
+     * s. Requests in the pipeline are waited for without a limit. */
     uint64_t stop_timeout_ms;
-    uint64_t max_age_ms;       /* maximum age of a connection, varied by 10 % at random; 0: none */
-    uint64_t max_age_grace_ms; /* after max_age_ms, for requests in progress; 0: no limit */
-    uint64_t ping_time_ms;     /* HTTP/2: send a PING after this time without input; 0: never */
-    uint64_t ping_timeout_ms;  /* for the answer to a PING; 0: 20 s */
-    /* Connections of all workers. Above the limit, the connection that has been idle longest is
-     * evicted; if none is idle, the new one is rejected. 0: no limit. */
+    uint64_t max_age_ms; /* maximum age of a connection, varied by 10 % at random; 0: none */
+    /* time that requests in progress have after max_age_ms; 0: no limit */
+    uint64_t max_age_grace_ms;
+    uint64_t ping_time_ms;    /* HTTP/2: send a PING after this time without input; 0: never */
+    uint64_t ping_timeout_ms; /* how long the server waits for the answer to a PING; 0: 20 s */
+    /* Maximum number of connections of all workers. Above it, the connection that has been idle
+     * longest is evicted; if none is idle, the new one is rejected. 0: no limit. */
     unsigned max_connections;
-    unsigned max_connections_per_address; /* for IPv6, per /64 network */
+    /* maximum number of connections per client address, or per /64 network for IPv6 */
+    unsigned max_connections_per_address;
     const struct br_log *log;
 };
 
 /* The address at which a server would listen. */
 struct br_server_place {
     char name[160];
-    char path[108];      /* of a unix socket; "" for TCP */
-    uint8_t address[16]; /* an IPv4 address is in the first four bytes */
+    char path[108];      /* path of a unix socket; "" for TCP */
+    uint8_t address[16]; /* the IP address; an IPv4 address is in the first four bytes */
     bool v6, every_interface;
     bool taken;    /* another process already listens there */
-    unsigned port; /* 0 for any free port, and for unix sockets */
+    unsigned port; /* the port; 0 if any free port is used, and for unix sockets */
 };
 
 /* Checks whether a server with this config could start here: that certificates load, the name
@@ -68,7 +74,7 @@ struct br_server_place {
 int br_server_check(const struct br_server_config *config, struct br_server_place *ret,
                     struct br_err *err);
 
-/* Returns true if two servers cannot listen at these addresses at the same time. */
+/* Returns true if servers at these two addresses cannot run at the same time. */
 bool br_server_places_clash(const struct br_server_place *one, const struct br_server_place *other);
 
 /* The operations of a server. Tests provide their own implementation. */

@@ -10,7 +10,7 @@
 #include "base/bytes.h"
 #include "net/listener.h"
 
-#define FREE_PORTS 1024 /* lower ports may require root */
+#define FREE_PORTS 1024 /* ports below this number may require root */
 
 static void server_check_place_set(struct br_server_place *place, const struct addrinfo *ai)
 {
@@ -30,7 +30,7 @@ static void server_check_place_set(struct br_server_place *place, const struct a
     place->every_interface = memcmp(place->address, none, sizeof none) == 0;
 }
 
-/* Sets the port to 0. The running server may already use the real one. */
+/* Sets the port to 0, because the running server may already use the configured port. */
 static void server_check_place_forget_port(struct sockaddr_storage *addr)
 {
     struct sockaddr_in v4;
@@ -46,7 +46,8 @@ static void server_check_place_forget_port(struct sockaddr_storage *addr)
     }
 }
 
-/* Binds a socket and closes it. Returns 0 or an errno value. */
+/* Checks whether an address can be bound: binds a socket and closes it. Returns 0 or an errno
+ * value. */
 static int server_check_bind(const struct sockaddr_storage *addr, const struct addrinfo *ai)
 {
     int one = 1, zero = 0;
@@ -61,7 +62,8 @@ static int server_check_bind(const struct sockaddr_storage *addr, const struct a
     return why;
 }
 
-/* Returns 0 or an errno value. A port that is in use sets `taken` and is not an error. */
+/* Checks whether a server could listen at one resolved address. Returns 0 or an errno value. A
+ * port that is in use sets `taken` and is not an error. */
 static int server_check_place_try(struct br_server_place *place, const struct addrinfo *ai)
 {
     struct sockaddr_storage addr = {0};

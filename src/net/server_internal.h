@@ -12,17 +12,19 @@ struct br_net_server {
     struct br_handler *service;
     struct br_tls_context *tls;
     struct br_tls_reload *tls_reload; /* NULL if the TLS files are never reloaded */
-    struct br_list streams;           /* ordered by the last request, least recent first */
+    /* streams of all connections, ordered by their last request, least recent first */
+    struct br_list streams;
     /* `since_ns` of the first stream; UINT64_MAX: no streams, or no connection limit */
     _Atomic uint64_t oldest_ns;
-    /* connections, including those handed over to this worker and not yet accepted */
+    /* number of connections, including those handed over to this worker and not yet accepted */
     _Atomic unsigned load;
     double *connections; /* gauge of accepted connections */
     double *closed[BR_ENDINGS];
     struct br_timer sweep;
     uint64_t sweep_ms, stop_ms;
-    uint64_t reading_ms; /* timeout for a client that does not read its response */
-    uint64_t body_ms;    /* time within which `body_progress` bytes of a body must arrive */
+    /* time limit, in milliseconds, for a client that does not read its response */
+    uint64_t reading_ms;
+    uint64_t body_ms; /* time within which `body_progress` bytes of a body must arrive */
     size_t body_progress;
     bool stopping, stopped;
     void (*on_stopped)(void *arg);
@@ -31,30 +33,34 @@ struct br_net_server {
     struct br_log_limit refusals, complaints;
 };
 
-/* The state of one server connection. Owner of its stream. */
+/* The state of one server connection, and the owner of its stream. */
 struct br_peer {
     char name[64];
     struct br_address address;
     struct br_net_server *server;
-    uint64_t n_requests; /* requests counted by br_server_note_use so far */
-    /* time of the last request, at first of the connection, by uv_hrtime; 0 without a limit */
+    uint64_t n_requests; /* requests that br_server_note_use has counted so far */
+    /* time of the last request, by uv_hrtime, or of the connection if it had none; 0 if the
+     * server has no connection limit */
     uint64_t since_ns;
-    uint64_t used_ms;    /* when a request last arrived or was in progress, by uv_now */
-    uint64_t pinged_ms;  /* when a PING was sent that is not answered yet; 0: none */
-    uint64_t retired_ms; /* when the shutdown of the connection began (GOAWAY); 0: not yet */
-    uint64_t max_age_ms; /* UINT64_MAX: no limit */
+    uint64_t used_ms;   /* time of the last request that arrived or was in progress, by uv_now */
+    uint64_t pinged_ms; /* time of the PING that is not answered yet; 0: no PING is unanswered */
+    /* time at which the graceful shutdown of the connection began (GOAWAY); 0: not begun */
+    uint64_t retired_ms;
+    uint64_t max_age_ms; /* maximum age of this connection; UINT64_MAX: no limit */
 };
 
 /* Closes the socket of a rejected connection and removes it from the counts. */
 void br_server_drop(struct br_net_server *server, const struct br_arrival *arrival,
                     enum br_ending why);
 
-/* Returns true if no request or response is in progress, or no protocol was detected yet. */
+/* Returns true if the stream has no request or response in progress. That includes a stream
+ * whose protocol was not detected yet. */
 bool br_server_stream_idle(const struct br_stream *stream);
 
 /* --- server_times.c --------------------------------------------------------------------------- */
 
-/* Sets the times that the config leaves at their defaults. */
+/* Sets the timeouts that are 0 in the config to their defaults, and computes the times that
+ * depend on them. */
 void br_server_set_times(struct br_net_server *server);
 
 /* Updates the time of last use if a request has arrived or is in progress. */
@@ -69,15 +75,17 @@ void br_server_stop_sweep(struct br_timer *timer);
 
 /* --- server_room.c ---------------------------------------------------------------------------- */
 
-/* br_server_put_last moves a stream to the end of the eviction order, because it is new or has
- * received a request. br_server_forget removes the stream. */
+/* Moves a stream to the end of the eviction order, because the stream is new or has received a
+ * request. */
 void br_server_put_last(struct br_net_server *server, struct br_stream *stream);
+
+/* Removes a stream from the eviction order. */
 void br_server_forget(struct br_net_server *server, struct br_stream *stream);
 
-/* Finds an idle connection to evict in favor of a new one: of the whole listener, or of the
- * client's address. If the longest idle connection is in this worker, closes it and returns
- * true. Otherwise returns false: the new connection was handed over to another worker, or
- * rejected because no connection is idle. */
+/* Searches for an idle connection to evict in favor of a new one, among all connections of the
+ * listener or those of the client's address. Returns true if the longest idle connection
+ * belonged to this worker and was closed. Otherwise returns false: the new connection was handed
+ * over to another worker, or was rejected because no connection is idle. */
 bool br_server_evict_idle(struct br_net_server *server, const struct br_arrival *arrival);
 
 /* Rejects a new connection while the process is above its memory limit, unless the server has

@@ -16,13 +16,15 @@
 #include "base/mem.h"
 #include "net/server_internal.h"
 
-#define LOOK_AT_MOST 4096   /* streams to examine for one that can be evicted */
-#define SPARE_CONNECTIONS 8 /* per server and worker, so that probes still get through */
+#define LOOK_AT_MOST 4096 /* maximum number of streams to examine in search of an idle one */
+/* connections per server and worker that are accepted above the memory limit, so that probes are
+ * still answered */
+#define SPARE_CONNECTIONS 8
 
 /* --- The order of eviction -------------------------------------------------------------------- */
 
-/* Servers without a limit do not need the order across workers, and their requests do not pay
- * for it. */
+/* Returns true if connections are limited. Servers with no limit do not need the order across
+ * workers, and their requests do not pay for it. */
 static bool server_limit_is_set(const struct br_net_server *server)
 {
     return server->listener->max || server->listener->max_per_address;
@@ -78,8 +80,8 @@ static bool server_limit_is_evictable(const struct br_stream *stream,
     return stream->half_closed || br_server_stream_idle(stream);
 }
 
-/* Returns the connection that has been idle longest, or NULL; only from `address` unless that is
- * NULL. */
+/* Returns the connection that has been idle longest, or NULL. If `address` is not NULL, only
+ * connections from that address are considered. */
 static struct br_stream *server_limit_oldest(struct br_net_server *server,
                                              const struct br_address *address)
 {
@@ -160,8 +162,8 @@ bool br_server_refuse_over(struct br_net_server *server, const struct br_arrival
     return true;
 }
 
-/* Returns the server to visit after `server`: the same one if it has the oldest idle connection,
- * NULL if the search is over. */
+/* Returns the server that the search visits after `server`, or NULL if the search is over.
+ * Returns `server` itself if it has the oldest idle connection. */
 static struct br_net_server *server_limit_next(const struct br_net_server *server,
                                                struct br_arrival *arrival)
 {

@@ -7,13 +7,16 @@
 #define HANDSHAKE_MS 10000
 #define FIRST_REQUEST_MS 20000
 #define REQUEST_MS 30000
-#define READING_MS 20000 /* as gRPC's limit for unacknowledged data */
-#define BODY_MS 10000    /* the period over which the rate of a body is averaged */
+/* limit for a response that the client does not read; the same as gRPC's for unacknowledged data */
+#define READING_MS 20000
+#define BODY_MS 10000 /* the period over which the rate of a body is averaged */
 #define BODY_RATE 1024
 #define LINGER_MS 2000
 #define STOP_MS 5000
 #define STOP_SWEEP_MS 10
-#define STOP_LINGER_MS 100 /* shorter than LINGER_MS: a stop does not wait for clients to close */
+/* limit for the client to close while the server stops; shorter than LINGER_MS, so that a stop
+ * is not delayed by clients */
+#define STOP_LINGER_MS 100
 #define PING_TIMEOUT_MS 20000
 
 /* --- Timeouts ----------------------------------------------------------------------------------
@@ -48,8 +51,9 @@ static bool server_times_awaits_anything(const struct br_stream *stream, uint64_
            server_times_awaits_since(stream, now, BR_AWAITS_READING) != UINT64_MAX;
 }
 
-/* A connection past its maximum age may finish its requests, within the grace period. One that
- * never completed a request head gets only the linger timeout. */
+/* Returns true if a connection must be closed although requests are in progress. A connection
+ * past its maximum age may finish its requests within the grace period. A connection that never
+ * completed a request head gets only the linger timeout. */
 static bool server_times_is_past_grace(const struct br_server_config *config,
                                        const struct br_stream *stream, uint64_t now)
 {
@@ -130,8 +134,8 @@ static void server_times_retire_unused(const struct br_net_server *server, struc
         server_times_retire(stream, BR_END_IDLE, "it was idle", now);
 }
 
-/* Sends a PING to a client that has been silent for ping_time_ms. Any input counts as the
- * answer. */
+/* Sends a PING to a client that has been silent for ping_time_ms. Any input from the client
+ * counts as the answer to the PING. */
 static void server_times_keep_alive(const struct br_net_server *server, struct br_stream *stream,
                                     uint64_t now)
 {
@@ -173,8 +177,8 @@ void br_server_sweep(struct br_timer *timer)
 /* --- Stopping ----------------------------------------------------------------------------------
  */
 
-/* Returns why a connection can be closed while the server stops, or NULL if it has to be waited
- * for. */
+/* Returns the reason for closing a connection while the server stops, or NULL if the server must
+ * wait for the connection. */
 static const char *server_times_stop_reason(const struct br_net_server *server,
                                             const struct br_stream *stream, uint64_t now)
 {
@@ -249,7 +253,8 @@ void br_server_set_times(struct br_net_server *server)
                               server_times_or_default(config->idle_timeout_ms, UINT64_MAX),
                               server_times_or_default(config->max_age_ms, UINT64_MAX),
                               server_times_or_default(config->max_age_grace_ms, UINT64_MAX)};
-    /* A sweep is late by at most a quarter of the shortest timeout. */
+    /* The sweep, which enforces the timeouts, is late by at most a quarter of the shortest
+     * timeout. */
     server->sweep_ms = SWEEP_MS;
     for (size_t i = 0; i < BR_COUNT(times); i++)
         server->sweep_ms = times[i] / 4 < server->sweep_ms ? times[i] / 4 : server->sweep_ms;

@@ -25,20 +25,28 @@
 #include "net/net_internal.h"
 
 #define IOV_PER_SEND 960
-#define SENDS_PER_ITERATION 4 /* per stream, of up to BR_WRITE_SIZE bytes each */
-#define PULLS_PER_ITERATION 2 /* pulls of a server stream; then other streams come first */
-#define PULLS_WHEN_MANY 1     /* the same with pipelined requests, if many streams are busy */
-#define BUSY_MANY 16          /* above this number of busy streams, they are resumed by time */
+/* writes per stream and iteration, of up to BR_WRITE_SIZE bytes each */
+#define SENDS_PER_ITERATION 4
+/* calls of stream_pull per server stream and iteration; then other streams are served */
+#define PULLS_PER_ITERATION 2
+/* PULLS_PER_ITERATION of a stream with pipelined requests while many streams are busy */
+#define PULLS_WHEN_MANY 1
+/* number of busy streams above which they are resumed per millisecond instead of per iteration */
+#define BUSY_MANY 16
 #define BUSY_PER_MS 8
-#define IDLE_SLICES 16             /* a longer slice array is freed while the output is empty */
-#define UNREAD_POLLED 256          /* waiting streams; above this number they are not polled */
-#define READ_LARGE_FROM (1u << 20) /* bytes of a request, above which reads are smaller: */
+/* slices; a longer array of slices is freed when no output is left */
+#define IDLE_SLICES 16
+/* number of waiting streams above which waiting streams are not polled */
+#define UNREAD_POLLED 256
+/* bytes buffered by a stream above which its reads are limited to READ_LARGE_SIZE */
+#define READ_LARGE_FROM (1u << 20)
 #define READ_LARGE_SIZE (64u << 10)
-#define SMALL_READ 1024 /* bytes */
+#define SMALL_READ 1024 /* bytes; a shorter read in the middle of a request is a small read */
 #define SMALL_READS 2u  /* consecutive small reads that make a slow sender */
 #define SLOW_SENDERS_PER_ITERATION 64
 #define TICK_MS 20
-#define ACTIVE_BYTES_MIN (64u << 10) /* per tick; an active stream that reads less is replaced */
+/* bytes per tick; an active stream that reads less is replaced by another stream */
+#define ACTIVE_BYTES_MIN (64u << 10)
 #define ACTIVE_TICKS_MAX 50
 
 static void stream_on_poll(uv_poll_t *poll_handle, int status, int events);
@@ -73,7 +81,8 @@ static bool stream_may_read(const struct br_stream *stream)
     return br_list_empty(&stream->pause);
 }
 
-/* Staying in the poller costs less than leaving and re-entering it, unless many streams wait. */
+/* Returns true if a waiting stream must not be polled. Staying in the poller costs less than
+ * leaving and re-entering it, unless many streams wait. */
 static bool stream_waits_unpolled(const struct br_stream *stream)
 {
     const struct br_loop *loop = stream->loop;
@@ -125,7 +134,7 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
     return stream;
 }
 
-/* Keep the first reason; later ones are consequences of it. */
+/* Only the first reason is kept, because later reasons are consequences of it. */
 void br_stream_note(struct br_stream *stream, enum br_ending reason, const char *why)
 {
     if (stream->reason)
@@ -200,7 +209,7 @@ static int stream_feed(void *arg, const uint8_t *data, size_t len)
         int rc = stream->events->detect(stream, data, len);
         if (rc)
             return rc == BR_EAGAIN ? 0 : rc;
-        /* The bytes that br_stream_events.detect stored while it waited for more. */
+        /* Process the bytes that br_stream_events.detect stored while it waited for more. */
         if (stream->n_first) {
             rc = stream->conn->ops->input(stream->conn, stream->first, stream->n_first,
                                           uv_now(&stream->loop->uv));
@@ -211,7 +220,8 @@ static int stream_feed(void *arg, const uint8_t *data, size_t len)
     return stream->conn->ops->input(stream->conn, data, len, uv_now(&stream->loop->uv));
 }
 
-/* Stops reading. A client closes at once; a server first sends its pending output. */
+/* Stops reading from a stream that has to end. A client's stream is closed at once; a server's
+ * stream first sends its pending output. */
 static void stream_wind_down(struct br_stream *stream, enum br_ending reason, const char *why)
 {
     if (!stream->server) {
@@ -228,7 +238,7 @@ static const char *stream_complaint(const struct br_stream *stream)
     return stream->complaints ? stream->complaints[stream->guess] : NULL;
 }
 
-/* Answers in HTTP/1.1, because most tools display such an answer. */
+/* Answers a peer of another protocol with an HTTP/1.1 response, because most tools display that. */
 static void stream_answer_complaint(struct br_stream *stream, const char *complaint)
 {
     char text[512];
@@ -242,7 +252,8 @@ static void stream_answer_complaint(struct br_stream *stream, const char *compla
     br_buf_unref(buf);
 }
 
-/* Guesses the peer's protocol from its first bytes. Returns true if that ends the stream. */
+/* Guesses the peer's protocol from its first bytes. Returns true if that protocol ends the
+ * stream. */
 static bool stream_guess(struct br_stream *stream, const uint8_t *data, size_t len)
 {
     if (!stream->complaints || stream->guess != BR_GUESS_NOTHING)
@@ -262,7 +273,8 @@ static bool stream_guess(struct br_stream *stream, const uint8_t *data, size_t l
     return true;
 }
 
-/* A server that closes before it has sent a byte probably expects another protocol. */
+/* Returns the reason for a stream that its peer closed. A server that closes before it has sent
+ * a byte probably expects another protocol. */
 static const char *stream_why_closed(struct br_stream *stream, const char *otherwise)
 {
     const char *complaint = stream_complaint(stream);
@@ -271,7 +283,8 @@ static const char *stream_why_closed(struct br_stream *stream, const char *other
     return complaint ? complaint : otherwise;
 }
 
-/* The peer has closed its side. An HTTP/1.1 client may still wait for its responses. */
+/* Handles the end of the input. The peer has closed its side, but an HTTP/1.1 client may still
+ * wait for its responses. */
 static void stream_on_eof(struct br_stream *stream, bool cut_off)
 {
     const char *why = stream_why_closed(stream, "the peer closed the connection");
@@ -283,7 +296,8 @@ static void stream_on_eof(struct br_stream *stream, bool cut_off)
             return;
         }
     }
-    /* After our own half-close all output was sent, and the peer has only followed. */
+    /* After our half-close all output was sent, and the peer has only closed its side in
+     * response. */
     br_stream_close_for(stream, stream->half_closed ? BR_END_DONE : BR_END_PEER, why);
 }
 
@@ -357,7 +371,8 @@ static void stream_activate_next(struct br_loop *loop)
     }
 }
 
-/* A stream stays active while it reads enough in each tick, for at most ACTIVE_TICKS_MAX ticks. */
+/* Replaces the active stream if it reads too little. A stream stays active while it reads at
+ * least ACTIVE_BYTES_MIN in each tick, for at most ACTIVE_TICKS_MAX ticks. */
 static void stream_on_rotation(struct br_timer *timer)
 {
     struct br_loop *loop = br_container_of(timer, struct br_loop, rotation);
@@ -377,8 +392,8 @@ void br_loop_resume(struct br_loop *loop)
         stream_activate_next(loop);
 }
 
-/* Pauses a stream that buffers too much, unless it is or becomes the active one. Returns true if
- * it may not read now. */
+/* Pauses a stream that buffers more than its share, unless it is the active stream or becomes
+ * that. Returns true if the stream may not be read now. */
 static bool stream_hold_back(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;
@@ -395,7 +410,8 @@ static bool stream_hold_back(struct br_stream *stream)
     return true;
 }
 
-/* Returns the text for a failed input: from TLS, from the protocol, or for the error code. */
+/* Returns the error text for input that failed: the text of TLS or of the protocol, or otherwise
+ * that of the error code. */
 static const char *stream_error_text(const struct br_stream *stream, int rc,
                                      const struct br_err *err)
 {
@@ -430,14 +446,15 @@ void br_stream_receive(struct br_stream *stream, const uint8_t *data, size_t len
         stream->events->on_progress(stream);
 }
 
-/* Large bodies go into fresh memory, where page faults cost more than the copy. Smaller reads
- * keep other streams from waiting for that. */
+/* Returns the maximum size of the next read. Large bodies are stored in fresh memory, where page
+ * faults cost more than the copy. Smaller reads keep other streams from waiting for these page
+ * faults. */
 static size_t stream_read_size(const struct br_stream *stream)
 {
     return stream->server && stream->held > READ_LARGE_FROM ? READ_LARGE_SIZE : BR_READ_SIZE;
 }
 
-/* Returns false if nothing more can be read now. */
+/* Reads once from the socket. Returns false if nothing more can be read now. */
 static bool stream_read_once(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;
@@ -467,8 +484,9 @@ static bool stream_read_once(struct br_stream *stream)
     return (size_t)n == size;
 }
 
-/* Puts off a read if other streams wait already, if this iteration has read enough, or if the
- * stream is a slow sender. Returns true if it was put off. */
+/* Puts off a read if other streams already wait, if this iteration has read
+ * BR_ITERATION_READ_MAX bytes, or if the stream is a slow sender. Returns true if the read was
+ * put off. */
 static bool stream_waits_to_read(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;
@@ -489,7 +507,8 @@ static void stream_read_waiting(struct br_list *waiting)
     struct br_stream *stream = br_container_of(waiting->next, struct br_stream, unread);
     stream_unread_end(stream);
     (void)stream_read_once(stream);
-    br_stream_wake(stream); /* so that it is polled again, or closed */
+    /* wakes the stream, so that its socket is polled again, or the stream is closed */
+    br_stream_wake(stream);
 }
 
 void br_loop_read_unread(struct br_loop *loop)
@@ -507,8 +526,8 @@ void br_loop_read_slow_senders(struct br_loop *loop)
     loop->read_bytes = 0;
 }
 
-/* The socket failed. A client still reads what arrived before, mainly a server's response to a
- * request that the server did not read to its end. */
+/* Handles a socket error. A client first reads the input that arrived before the error, mainly a
+ * server's response to a request that the server did not read to its end. */
 static void stream_on_broken(struct br_stream *stream, int error)
 {
     while (!stream->server && !stream->connecting && stream_read_once(stream))
@@ -520,7 +539,8 @@ static void stream_on_broken(struct br_stream *stream, int error)
 
 /* --- Writing -------------------------------------------------------------------------------- */
 
-/* Servers have many clients, and some of them do not read, so their limit is smaller. */
+/* Returns the maximum of unsent output in bytes. It is smaller for servers, because they have
+ * many clients and some of these do not read. */
 static size_t stream_out_max(const struct br_stream *stream)
 {
     return stream->server ? BR_OUT_MAX : BR_WRITE_SIZE;
@@ -531,7 +551,8 @@ static int stream_pull(struct br_stream *stream)
 {
     struct br_pool *pool = stream->loop->host.pool;
     size_t max =
-        /* positive: the caller pulls only below a quarter of the maximum */
+        /* positive, because the caller only pulls if `out` holds less than a quarter of the
+         * maximum */
         stream_out_max(stream) - stream->out.len;
     if (!stream->tls)
         return stream->conn
@@ -571,15 +592,16 @@ static int stream_send_once(struct br_stream *stream)
     return (size_t)sent == bytes ? 1 : 0;
 }
 
-/* conn->paused: the connection has more pipelined requests, which would be answered next. */
+/* Returns the number of pulls per iteration. If conn->paused is set, the connection has more
+ * pipelined requests, which are answered after the current output. */
 static unsigned stream_pulls_max(const struct br_stream *stream)
 {
     bool more = stream->conn && stream->conn->paused;
     return more && stream->loop->n_busy > BUSY_MANY ? PULLS_WHEN_MANY : PULLS_PER_ITERATION;
 }
 
-/* One pull can contain the responses to thousands of pipelined requests. Returns true if the
- * stream has to wait for a later iteration. */
+/* Returns true if the stream has to wait for a later iteration. One pull can contain the
+ * responses to thousands of pipelined requests. */
 static bool stream_must_yield(struct br_stream *stream, unsigned n_pulls)
 {
     if (!stream->server || stream->closing || stream->half_closed ||
@@ -589,7 +611,7 @@ static bool stream_must_yield(struct br_stream *stream, unsigned n_pulls)
         br_list_append(&stream->loop->busy, &stream->busy);
         stream->loop->n_busy++;
     }
-    br_list_remove(&stream->dirty); /* the pull may have marked it again */
+    br_list_remove(&stream->dirty); /* the pull may have added the stream to loop->dirty again */
     return true;
 }
 
@@ -599,8 +621,8 @@ static void stream_await_writable(struct br_stream *stream)
     br_progress_start(&stream->writing, uv_now(&stream->loop->uv));
 }
 
-/* Writes until all output is sent, the socket is full, or other streams come first. After
- * SENDS_PER_ITERATION writes the stream waits for its socket as if that were full. */
+/* Writes until all output is sent, the socket is full, or other streams must be served first.
+ * After SENDS_PER_ITERATION writes the stream waits for its socket as if the socket were full. */
 static void stream_send_all(struct br_stream *stream)
 {
     for (unsigned n_pulls = 0; !stream->connecting && !stream->full; n_pulls++) {
@@ -648,7 +670,8 @@ static bool stream_is_done(const struct br_stream *stream)
         return false;
     if (!stream->ending && !(stream->conn && stream->conn->ops->finished(stream->conn)))
         return false;
-    return stream->out.len == 0 || !stream->server; /* a finished client need not send the rest */
+    /* a client whose connection is finished need not send the rest of its output */
+    return stream->out.len == 0 || !stream->server;
 }
 
 static void stream_flush(struct br_stream *stream)
@@ -661,7 +684,8 @@ static void stream_flush(struct br_stream *stream)
     stream_send_all(stream);
     if (stream->out.len == 0 && stream->out.cap > IDLE_SLICES)
         br_rope_release(&stream->out);
-    stream_count_held(stream); /* responses end requests, including incomplete ones */
+    /* a response ends its request, even an incomplete one, and so changes the buffered bytes */
+    stream_count_held(stream);
     if (!stream_is_done(stream))
         return;
     if (stream->tls && !stream->close_notify) {
@@ -747,7 +771,7 @@ static void stream_on_poll(uv_poll_t *poll_handle, int status, int events)
         stream_on_connected(stream, status);
         return;
     }
-    if (status < 0) { /* libuv has stopped polling it */
+    if (status < 0) { /* libuv has stopped polling the socket */
         stream_on_broken(stream, stream_socket_error(stream));
         return;
     }

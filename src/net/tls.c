@@ -23,15 +23,18 @@
 struct br_tls {
     struct br_tls_context *ctx;
     SSL *ssl;
-    const uint8_t *in; /* input of the BIO: the argument of br_tls_input */
+    const uint8_t *in; /* ciphertext that the BIO reads: the argument of br_tls_input */
     size_t in_len;
-    struct br_str control; /* output of the BIO outside br_tls_output */
-    struct br_rope plain;  /* plaintext to encrypt */
-    size_t plain_left;     /* in br_tls_output: bytes of `plain` not encrypted yet */
-    struct br_pool *pool;  /* in br_tls_output; otherwise NULL */
-    struct br_rope *out;   /* in br_tls_output; otherwise NULL */
-    struct br_buf *piece;  /* in br_tls_output: being filled, not yet in `out` */
-    int in_code, out_code; /* the error that ended this direction; 0: open */
+    /* ciphertext that the BIO received while br_tls_output was not running */
+    struct br_str control;
+    struct br_rope plain; /* plaintext to encrypt */
+    size_t plain_left;    /* in br_tls_output: bytes of `plain` not encrypted yet */
+    struct br_pool *pool; /* memory pool of the current br_tls_output call; otherwise NULL */
+    struct br_rope *out;  /* argument `out` of the current br_tls_output call; otherwise NULL */
+    /* buffer that br_tls_output is filling with ciphertext, not yet in `out` */
+    struct br_buf *piece;
+    /* error code that ended the input, and that ended the output; 0: not ended */
+    int in_code, out_code;
     bool server, ready;
     bool closing; /* close_notify was requested */
     bool closed;  /* close_notify was written */
@@ -137,8 +140,9 @@ static bool net_tls_set_bio(struct br_tls *tls)
     return true;
 }
 
-/* Sets the name or address to verify. An address is not sent as SNI (RFC 6066 section 3). Fails
- * without a name, because verification would then accept every certificate. */
+/* Sets the name or address that the server's certificate must have. An address is not sent as
+ * SNI (RFC 6066 section 3). Fails without a name, because verification would then accept every
+ * certificate. */
 static bool net_tls_set_peer_name(struct br_tls *tls, const char *name)
 {
     const struct br_tls_config *config = &tls->ctx->config;
@@ -167,7 +171,8 @@ static bool net_tls_start(struct br_tls *tls, const char *server_name)
     }
     if (!net_tls_set_peer_name(tls, server_name))
         return false;
-    ERR_clear_error(); /* the check whether the name is an address leaves an error */
+    /* OpenSSL leaves an error in its queue when it finds that the name is not an address */
+    ERR_clear_error();
     SSL_set_connect_state(tls->ssl);
     return SSL_get_error(tls->ssl, SSL_do_handshake(tls->ssl)) == SSL_ERROR_WANT_READ;
 }

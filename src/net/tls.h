@@ -32,9 +32,11 @@ struct br_tls_config {
     struct br_secret cert_pem;
     const char *key_file;
     struct br_secret key_pem;
-    /* servers: request client certificates and verify them against these */
+    /* servers only: request client certificates and verify them against the CA certificates in
+     * this file */
     const char *client_ca_file;
-    const char *server_name_override; /* clients only */
+    /* clients only: the name to verify and to send as SNI instead of the host of the endpoint */
+    const char *server_name_override;
     /* "1.2" or "1.3"; NULL or "": 1.2 for the minimum, newest for the maximum */
     const char *min_version, *max_version;
     /* IANA or OpenSSL names of TLS 1.2 suites. TLS 1.3 suites are always enabled; a list with
@@ -43,30 +45,33 @@ struct br_tls_config {
     bool include_insecure_cipher_suites;
     /* "X25519", "P256", ...; curves that OpenSSL lacks are skipped, but one must remain. */
     struct br_strings curve_preferences;
-    bool insecure;             /* clients: no TLS, unless the endpoint's scheme is https */
-    bool insecure_skip_verify; /* clients only */
+    /* clients only: do not use TLS, unless the endpoint's scheme is https */
+    bool insecure;
+    bool insecure_skip_verify; /* clients only: do not verify the server's certificate */
     bool include_system_ca_certs_pool;
     bool client_ca_file_reload;
-    uint64_t reload_interval; /* nanoseconds; 0: never */
+    /* interval at which changed files are loaded, in nanoseconds; 0: never */
+    uint64_t reload_interval;
 };
 
-extern const struct br_option br_tls_server_options[]; /* for struct br_tls_config */
+extern const struct br_option br_tls_server_options[]; /* option rows for struct br_tls_config */
 extern const struct br_option br_tls_client_options[];
 
 struct br_tls_context;
 struct br_tls;
 
-/* Loads certificates and keys. `config` is copied; its strings are borrowed until
- * br_tls_context_free. `alpn` lists protocols in order of preference, NULL-terminated ({"h2",
- * "http/1.1", NULL}); NULL: none. A name has 1 to 31 bytes, and all names with one more byte
- * each at most 255. A server rejects clients that offer only other protocols, and accepts
- * clients without ALPN. Returns 0, or BR_EINVAL, BR_EIO or BR_ENOMEM with a message that names
- * the file. */
+/* Makes a TLS context and loads its certificates and keys. `config` is copied; its strings are
+ * borrowed until br_tls_context_free. `alpn` lists protocols in order of preference,
+ * NULL-terminated ({"h2", "http/1.1", NULL}). If `alpn` is NULL, ALPN is not used. Each name has
+ * 1 to 31 bytes; the sum of all lengths, with one more byte per name, is at most 255. A server
+ * rejects clients that offer only other protocols, and accepts clients without ALPN. Returns 0,
+ * or BR_EINVAL, BR_EIO or BR_ENOMEM with a message that names the file. */
 int br_tls_context_new(const struct br_tls_config *config, bool server, const char *const *alpn,
                        struct br_tls_context **ret, struct br_err *err);
 
-/* Returns true for "1.0" and "1.1", which the Collector accepts although they are insecure. As
- * min_version they mean 1.2; as max_version they are an error. Accepts NULL. */
+/* Returns true for "1.0" and "1.1", which the Collector accepts although they are insecure. In
+ * Braid, these values of min_version mean 1.2, and as max_version they are an error. Accepts
+ * NULL. */
 bool br_tls_version_is_old(const char *version);
 
 /* Checks a config without its files: versions, suites and curves that OpenSSL supports, and a
@@ -89,10 +94,11 @@ void br_tls_context_reload(struct br_tls_context *ctx);
  * May be called in any thread; each failure is reported once. */
 bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err);
 
-/* Makes a connection. A client passes the name to verify and to send (SNI): a host name, or an
- * IP address, which is verified but not sent. `server_name_override` takes precedence. Servers
- * pass NULL. The first message of a client is then available from br_tls_output. Returns NULL if
- * memory is short, or if a verifying client has no name or one above 255 bytes. */
+/* Makes a TLS connection. A client passes the name to verify and to send (SNI): a host name, or
+ * an IP address, which is verified but not sent. `server_name_override` takes precedence.
+ * Servers pass NULL. For a client, br_tls_output can then return its first handshake message.
+ * Returns NULL if memory is short, or if a verifying client has no name or a name above 255
+ * bytes. */
 struct br_tls *br_tls_new(struct br_tls_context *ctx, const char *server_name);
 void br_tls_free(struct br_tls *tls);
 
@@ -105,9 +111,9 @@ int br_tls_input(struct br_tls *tls, const uint8_t *data, size_t len,
                  int (*on_plain)(void *arg, const uint8_t *data, size_t len), void *arg,
                  struct br_err *err);
 
-/* Queues plaintext for br_tls_output, and keeps references to it until then. Returns 0,
- * BR_ENOMEM, or BR_EPROTO before br_tls_ready, after br_tls_close or after a TLS failure. Output
- * ends with the first BR_ENOMEM. */
+/* Queues plaintext for br_tls_output, and keeps references to the plaintext until br_tls_output
+ * has encrypted it. Returns 0 or BR_ENOMEM. Returns BR_EPROTO before br_tls_ready, after
+ * br_tls_close or after a TLS failure. The first BR_ENOMEM ends the output. */
 int br_tls_send(struct br_tls *tls, const struct br_rope *plain);
 
 /* Appends pending ciphertext to `out` in buffers of up to 16 KiB. Returns 0, BR_ENOMEM or
@@ -115,12 +121,13 @@ int br_tls_send(struct br_tls *tls, const struct br_rope *plain);
  * valid. */
 int br_tls_output(struct br_tls *tls, struct br_pool *pool, struct br_rope *out);
 
-/* Returns true after the handshake. */
+/* Returns true if the handshake is complete. */
 bool br_tls_ready(const struct br_tls *tls);
 
 /* Returns the protocol that ALPN selected, or "" (also before br_tls_ready). Valid until
  * br_tls_free. */
 const char *br_tls_alpn(const struct br_tls *tls);
 
-/* Queues close_notify after the plaintext that was sent. Nothing is sent before br_tls_ready. */
+/* Queues close_notify, to be sent after the queued plaintext. Nothing is sent before
+ * br_tls_ready. */
 void br_tls_close(struct br_tls *tls);

@@ -48,8 +48,8 @@ static int tls_context_set_alpn(struct br_tls_context *ctx, const char *const *a
 
 static void tls_context_set_server(struct br_tls_context *ctx, SSL_CTX *ssl)
 {
-    /* Tickets store session state at the client; a cache would store up to 20,000 sessions here.
-     * Resumption with client certificates requires a session id context. */
+    /* Session tickets store session state at the client. A session cache would store up to
+     * 20,000 sessions here. Resumption with client certificates requires a session id context. */
     static const unsigned char id[] = "braid";
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_session_id_context(ssl, id, sizeof id - 1);
@@ -68,7 +68,7 @@ static int tls_context_set_client(struct br_tls_context *ctx, SSL_CTX *ssl, stru
     return 0;
 }
 
-/* Sets everything except certificates. */
+/* Sets all properties of an SSL_CTX except its certificates. */
 static int tls_context_set_policy(struct br_tls_context *ctx, SSL_CTX *ssl, struct br_err *err)
 {
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
@@ -105,7 +105,7 @@ static int tls_context_build(struct br_tls_context *ctx, unsigned parts, SSL_CTX
         return 0;
     }
     SSL_CTX_free(ssl);
-    /* If memory is short, OpenSSL's parsers report a damaged file. */
+    /* OpenSSL's parsers report a damaged file if memory is short, so look for that cause. */
     return ERR_GET_REASON(ERR_peek_error()) == ERR_R_MALLOC_FAILURE ? br_tls_no_memory(err) : rc;
 }
 
@@ -119,7 +119,7 @@ static struct br_tls_stamp tls_context_stamp_of(const char *file)
     return (struct br_tls_stamp){st.st_dev, st.st_ino, st.st_size, st.st_mtim};
 }
 
-/* Updates the stamp. Returns true if the file has changed. */
+/* Updates the stamp of a file. Returns true if the file has changed. */
 static bool tls_context_restamp(struct br_tls_stamp *stamp, const char *file)
 {
     struct br_tls_stamp now = tls_context_stamp_of(file);
@@ -138,8 +138,8 @@ uint64_t br_tls_context_interval_ms(const struct br_tls_context *ctx)
     return ctx->config.client_ca_file_reload ? 1000 : 0;
 }
 
-/* Stamps are taken before the files are read, so that a change during the read is noticed next
- * time. */
+/* Returns the parts whose files have changed. Stamps are taken before the files are read, so
+ * that the next check notices a change during the read. */
 static unsigned tls_context_changed_parts(struct br_tls_context *ctx)
 {
     unsigned parts = 0;

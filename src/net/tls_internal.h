@@ -13,7 +13,7 @@
 
 #define BR_TLS_ALPN_MAX 32 /* bytes of a protocol name, including the terminator */
 
-/* Identifies one version of a file; all zero if there is no file. */
+/* Identifies one version of a file; all fields are zero if there is no file. */
 struct br_tls_stamp {
     dev_t dev;
     ino_t ino;
@@ -24,14 +24,15 @@ struct br_tls_stamp {
 struct br_tls_context {
     struct br_tls_config config;
     bool server;
-    uint8_t alpn[256]; /* in wire format: length, name, ... */
+    uint8_t alpn[256]; /* ALPN protocol names in wire format: length, name, length, name, ... */
     size_t alpn_len;
     BIO_METHOD *bio;
     pthread_mutex_t lock; /* protects the next three fields */
-    SSL_CTX *ssl;         /* a reload replaces it by a new one */
+    /* settings for new connections; a reload replaces this object by a new one */
+    SSL_CTX *ssl;
     bool reload_failed;
     struct br_err reload_err;
-    /* used only by the reloading thread, without the lock */
+    /* versions of the loaded files; used only by the reloading thread, without the lock */
     struct br_tls_stamp cert, key, client_ca;
 };
 
@@ -48,7 +49,7 @@ int br_tls_policy_apply(SSL_CTX *ssl, const struct br_tls_config *config, struct
  * Returns 0, BR_EINVAL, BR_EIO or BR_ENOMEM. */
 int br_tls_identity_load(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err);
 
-/* Copies the own certificate, chain and key from another SSL_CTX. Returns 0 or BR_ENOMEM. */
+/* Copies the certificate, its chain and its key from the SSL_CTX `from`. Returns 0 or BR_ENOMEM. */
 int br_tls_identity_copy(SSL_CTX *ssl, SSL_CTX *from, struct br_err *err);
 
 /* Loads the CA certificates that the peer is verified against. Returns 0, BR_EINVAL, BR_EIO or

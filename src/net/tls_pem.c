@@ -9,10 +9,10 @@
 
 #define FILE_MAX (8u << 20)
 
-/* A PEM text, and its name in messages. */
+/* A PEM text, and the name that messages use for it. */
 struct source {
     char name[320];
-    BIO *bio; /* NULL: not configured */
+    BIO *bio; /* reads the PEM text; NULL if none is configured */
 };
 
 const char *br_tls_reason(void)
@@ -62,7 +62,8 @@ static int tls_pem_open_file(struct source *source, const char *file, struct br_
     return rc;
 }
 
-/* `what` is "cert", "key", "ca" or "client_ca": the config key without "_file" or "_pem". */
+/* Opens the PEM text of a setting. `what` is "cert", "key", "ca" or "client_ca": the config key
+ * without "_file" or "_pem". */
 static int tls_pem_open_source(struct source *source, const char *what, const char *file,
                                const char *pem, struct br_err *err)
 {

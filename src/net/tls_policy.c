@@ -10,7 +10,7 @@
 /* bytes of a cipher or group list, more than a config file can contain */
 #define LIST_MAX (1u << 20)
 
-/* RFC 9325 section 4.2, in order of speed on most hardware. */
+/* TLS 1.2 ciphers recommended by RFC 9325 section 4.2, in order of speed on most hardware. */
 static const char default_ciphers[] = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
                                       "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
                                       "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
@@ -131,7 +131,7 @@ static int tls_policy_set_ciphers(SSL_CTX *ssl, const char *list, struct br_err 
     return 0;
 }
 
-/* As in Go, a list with only TLS 1.3 suites disables TLS 1.2. */
+/* Disables TLS 1.2 because the configured list has only TLS 1.3 suites, as in Go. */
 static int tls_policy_only_tls13(SSL_CTX *ssl, struct br_err *err)
 {
     if (SSL_CTX_get_max_proto_version(ssl) == TLS1_2_VERSION)

@@ -3,12 +3,13 @@
 
 #include "base/mem.h"
 
-/* May outlive br_tls_reload_stop until the thread's `done` callback. */
+/* A periodic reload. May exist after br_tls_reload_stop, until the `done` callback of the
+ * thread's work. */
 struct br_tls_reload {
     struct br_work work;
     struct br_timer timer;
     struct br_host *host;
-    struct br_tls_context *ctx; /* NULL: stopped */
+    struct br_tls_context *ctx; /* the context to reload; NULL after br_tls_reload_stop */
     const struct br_log *log;
     bool runs;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reloads the files of a TLS context periodically, in a thread. */
+/* Periodically reloads the files of a TLS context, in a thread of the pool. */
 #pragma once
 
 #include "base/log.h"

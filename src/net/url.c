@@ -27,7 +27,7 @@ static size_t url_scheme_len(const char *text)
     return text[len] == ':' ? len + 1 : 0;
 }
 
-/* Parses an authority of `len` bytes. The path is left empty, so that a user name is an error. */
+/* Parses an authority of `len` bytes. The path of `ret` is left empty. A user name is an error. */
 static int url_read_server(bool tls, const char *authority, size_t len, struct br_endpoint *ret)
 {
     char text[sizeof ret->authority + 16];
@@ -73,7 +73,8 @@ static int url_set_path(const char *base, const char *reference, char ret[BR_URL
     size_t base_len = strcspn(base, "?"), path_len = strcspn(reference, "?#");
     const char *query = reference + path_len;
     size_t dir_len = 0, query_len = *query == '?' ? strcspn(query, "#") : 0;
-    /* an empty path keeps the base's path, and its query unless there is a new one */
+    /* an empty path keeps the path of the base, and the base's query unless `reference` has a
+     * query */
     if (path_len == 0) {
         dir_len = base_len;
         query = query_len ? query : base + base_len;

@@ -9,8 +9,8 @@
 
 /* An absolute http or https URL. */
 struct br_url {
-    struct br_endpoint server;  /* its `path` is empty */
-    char path[BR_URL_PATH_MAX]; /* starts with a slash and includes the query */
+    struct br_endpoint server;  /* scheme, host and port; the `path` of this endpoint is empty */
+    char path[BR_URL_PATH_MAX]; /* path of the URL: starts with a slash and includes the query */
 };
 
 /* Resolves `reference`, absolute or relative, against the server and `path` (with its query) of

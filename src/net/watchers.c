@@ -10,9 +10,10 @@
 #include "base/mem.h"
 #include "net/net_internal.h"
 
-#define LOOP_DESCRIPTORS 1000 /* a new loop's own descriptors are below this number */
+#define LOOP_DESCRIPTORS 1000 /* a new loop opens its own descriptors below this number */
 
-/* A block for libuv. The size is stored so that `spare` can replace a smaller block. */
+/* Header of a block that libuv allocated. Its size is stored so that `spare` can replace a
+ * smaller block. */
 struct watchers_block {
     alignas(max_align_t) size_t size;
     unsigned char bytes[];
@@ -118,7 +119,8 @@ int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, 
         return BR_ENOMEM;
     int rc = uv_poll_init(&loop->uv, poll, fd);
     if (!rc)
-        (void)uv_poll_start(poll, events, fn); /* can only fail while the handle is being closed */
+        /* uv_poll_start can only fail while the handle is being closed */
+        (void)uv_poll_start(poll, events, fn);
     watchers_drop_spare();
     if (!rc && grows)
         loop->watchable = (int)watchers_count(fd) - 2;

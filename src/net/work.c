@@ -16,27 +16,29 @@
 #include "base/mem.h"
 #include "net/net_internal.h"
 
-#define POOL_THREADS 4u        /* libuv's default */
-#define POOL_THREADS_MAX 1024u /* libuv's maximum */
-#define SLOW_THREADS 2u        /* added for slow work */
-#define DISK_THREADS 4u        /* added for work that waits for disks */
-#define DISK_THREADS_LEAST 2u  /* per worker: if one disk hangs, another can still be used */
+#define POOL_THREADS 4u        /* default number of threads in libuv's pool */
+#define POOL_THREADS_MAX 1024u /* maximum number of threads in libuv's pool */
+#define SLOW_THREADS 2u        /* threads added to the pool for slow work */
+#define DISK_THREADS 4u        /* threads added to the pool for work that waits for disks */
+/* minimum of disk threads per worker: if one disk hangs, another disk can still be used */
+#define DISK_THREADS_LEAST 2u
 
 struct net_work {
     uv_work_t request;
-    struct br_list link; /* in loop->works_waiting */
+    struct br_list link; /* entry in loop->works_waiting */
     struct br_loop *loop;
     struct br_work *work;
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    bool begun; /* handed to libuv */
-    bool over;  /* `run` has returned */
+    bool begun; /* the work was given to libuv */
+    bool over;  /* `run` of the work has returned */
 };
 
 unsigned br_net_works_max(unsigned n_workers, enum br_work_kind kind)
 {
     static const struct {
-        unsigned all, least; /* threads for all workers together; minimum for one worker */
+        /* `all`: threads for all workers together; `least`: minimum for one worker */
+        unsigned all, least;
     } threads[BR_WORK_KINDS] = {
         [BR_WORK_QUICK] = {POOL_THREADS - 1, 1},
         [BR_WORK_SLOW] = {SLOW_THREADS, 1},
@@ -71,7 +73,7 @@ struct pool_trial {
 static void *pool_on_trial(void *arg)
 {
     struct pool_trial *trial = arg;
-    pthread_mutex_lock(&trial->lock); /* waits until all threads exist */
+    pthread_mutex_lock(&trial->lock); /* waits until all threads of the trial exist */
     pthread_mutex_unlock(&trial->lock);
     return NULL;
 }
@@ -86,7 +88,7 @@ static unsigned pool_count_threads(void)
     return n < (long)POOL_THREADS_MAX ? (unsigned)n : POOL_THREADS_MAX;
 }
 
-/* Returns 0 or an errno value. */
+/* Creates and ends `n_threads` threads as a trial. Returns 0 or an errno value. */
 static int pool_try_threads(unsigned n_threads)
 {
     struct pool_trial *trial = br_calloc(1, sizeof *trial);
@@ -130,7 +132,7 @@ int br_net_start_pool(struct br_loop *loop, struct br_err *err)
                           n, strerror(error ? error : ENOMEM));
     sigset_t all, before;
     sigfillset(&all);
-    /* The pool's threads inherit the mask: only workers handle signals. */
+    /* The pool's threads inherit the signal mask, so that only workers handle signals. */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     (void)uv_queue_work(&loop->uv, first, pool_on_first_work, pool_on_first_done);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -179,8 +181,8 @@ static void work_begin(struct net_work *work)
                         work_on_done); /* can only fail if work_on_run is NULL */
 }
 
-/* Starts queued work while threads are free. Work that was cancelled in the queue only needs its
- * `done` call. */
+/* Starts queued work while threads are free. For work that was cancelled in the queue, only
+ * `done` is called. */
 static void work_next(struct br_loop *loop, enum br_work_kind kind)
 {
     struct br_list *list;
