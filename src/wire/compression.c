@@ -17,22 +17,23 @@
 
 #define DEFLATE_LEVEL_DEFAULT 1
 #define DEFLATE_LEVEL_MAX 12
-#define FRAME_GUESS 64u /* approximate bytes of an empty compressed body */
-/* For smaller bodies, ISA-L sizes its hash table by the last slice, so they are passed as one
- * slice. */
+#define FRAME_GUESS 64u /* approximate size of an empty compressed body, in bytes */
+/* minimum size of a body, in bytes, that is encoded slice by slice. A smaller body is passed as
+ * one slice, because ISA-L would size its hash table by the last slice. */
 #define FAST_SLICES_FROM (64u << 10)
 #define ZSTD_LEVEL_DEFAULT 1
 #define ZSTD_WINDOW_LOG_MAX 24
 
-/* The first guess for a body that does not state its size. Telemetry decompresses to 12 to 16
- * times its compressed size. */
+/* First guess of the decoded size, as a multiple of the compressed size, for a body that does
+ * not state its size. Telemetry decompresses to 12 to 16 times its compressed size. */
 #define RATIO_GUESS 16u
-/* The same for zstd. If a frame's blocks can contain less than this, that is used, and is
- * usually close. */
+/* First guess for zstd, like RATIO_GUESS. If a frame's blocks cannot contain that much, the
+ * maximum that they can contain is used instead, and is usually close. */
 #define ZSTD_RATIO_GUESS 32u
-/* RFC 1951: 258 bytes from at least two bits. */
+/* Largest ratio of decoded to compressed size (RFC 1951): 258 bytes from at least two bits. */
 #define RATIO_DEFLATE_MAX 1032u
-/* RFC 8878 section 3.1.1.2: a block has at least three bytes, and at most 128 KiB of content. */
+/* Maximum content of a zstd block in bytes (RFC 8878 section 3.1.1.2). A block takes at least
+ * three bytes. */
 #define ZSTD_BLOCK_CONTENT_MAX (128u << 10)
 #define ZSTD_BLOCK_MIN 3u
 #define ZSTD_FRAME_MAGIC 0xFD2FB528u
@@ -53,7 +54,8 @@ struct br_codec {
     ZSTD_DCtx *zstd_d;
 };
 
-/* libdeflate 1.14 has one allocator per process, so it is set before any thread starts. */
+/* Sets libdeflate's allocator before any thread starts, because libdeflate 1.14 has one
+ * allocator per process. */
 __attribute__((constructor)) static void compression_set_deflate_allocator(void)
 {
     libdeflate_set_memory_allocator(br_malloc, br_free);
@@ -147,7 +149,8 @@ static int compression_sink_open(struct sink *sink, size_t guess)
                      : br_err_set(sink->err, BR_ENOMEM, "out of memory for the decompressed body");
 }
 
-/* Returns the number of bytes up to which the buffer may be filled. */
+/* Returns how many bytes the output buffer may contain: its capacity or the limit, whichever is
+ * less. */
 static size_t compression_sink_size(const struct sink *sink)
 {
     return sink->buf->cap < sink->limit ? sink->buf->cap : sink->limit;
@@ -158,8 +161,8 @@ static int compression_too_big(const struct sink *sink)
     return br_err_set(sink->err, BR_ETOOBIG, "decompresses to more than %zu bytes", sink->limit);
 }
 
-/* Makes room for `size` bytes in total. An empty buffer is freed first, so that a decompression
- * bomb never has two buffers. */
+/* Makes room for `size` bytes of output in total. An empty buffer is freed first, so that a
+ * decompression bomb never has two buffers. */
 static int compression_sink_reserve(struct sink *sink, size_t size)
 {
     if (size <= sink->buf->cap)
@@ -173,8 +176,8 @@ static int compression_sink_reserve(struct sink *sink, size_t size)
     return 0;
 }
 
-/* Doubles the buffer. Each doubling decodes the last member again, so the sizes tried add up to
- * less than twice the last one. */
+/* Doubles the output buffer. Each doubling decodes the last member again, so all sizes that were
+ * tried add up to less than twice the last size. */
 static int compression_sink_grow(struct sink *sink)
 {
     size_t size = compression_sink_size(sink);
@@ -186,7 +189,7 @@ static int compression_sink_grow(struct sink *sink)
 typedef enum libdeflate_result inflate_fn(struct libdeflate_decompressor *, const void *, size_t,
                                           void *, size_t, size_t *, size_t *);
 
-/* Decodes the stream at `data`. `*ret_used` is its compressed length. */
+/* Decodes the stream at `data`. `*ret_used` receives the compressed length of the stream. */
 static int compression_inflate_one(struct br_codec *codec, inflate_fn *fn, const uint8_t *data,
                                    size_t len, struct sink *sink, size_t *ret_used)
 {
@@ -215,9 +218,9 @@ static int compression_make_inflate(struct br_codec *codec, struct sink *sink)
     return codec->inflate ? 0 : br_err_set(sink->err, BR_ENOMEM, "out of memory for a decoder");
 }
 
-/* Returns a first guess from the size in the trailer of the last member (RFC 1952 section
- * 2.3.1). The sender may state any size, it is modulo 2^32, and earlier members are not
- * included. */
+/* Returns a first guess of the decoded size, from the size in the trailer of the last member
+ * (RFC 1952 section 2.3.1). The guess can be wrong: the sender may state any size, the size is
+ * modulo 2^32, and earlier members are not included. */
 static size_t compression_gzip_guess(const uint8_t *data, size_t len)
 {
     size_t most = br_product_unsigned(len, RATIO_DEFLATE_MAX);
@@ -305,8 +308,9 @@ static int compression_check_frame(const uint8_t *data, size_t len, struct sink 
     return r == 0 ? 0 : br_err_set(sink->err, BR_EINVAL, "the compressed body is truncated");
 }
 
-/* Makes room for a frame of `len` bytes: its stated size, or otherwise the most that its blocks
- * can contain, up to a usual ratio. A stated size that its blocks cannot contain is an error. */
+/* Makes room for the output of a frame of `len` bytes: the stated size, or otherwise the most
+ * that the frame's blocks can contain, up to a usual ratio. A stated size that the blocks cannot
+ * contain is an error. */
 static int compression_reserve_frame(const uint8_t *data, size_t len, uint64_t size,
                                      struct sink *sink)
 {
@@ -323,7 +327,8 @@ static int compression_reserve_frame(const uint8_t *data, size_t len, uint64_t s
     return compression_sink_reserve(sink, want < left ? sink->buf->len + want : sink->limit);
 }
 
-/* Decodes a frame of `len` bytes in one call, so that the output serves as the window. */
+/* Decodes a frame of `len` bytes in one call, so that the output buffer also serves as the
+ * decoder's window. */
 static int compression_decode_frame(struct br_codec *codec, const uint8_t *data, size_t len,
                                     struct sink *sink)
 {
@@ -375,7 +380,8 @@ static int compression_decode_zstd(struct br_codec *codec, const uint8_t *data, 
     return rc;
 }
 
-/* The stated size is used, because br_snappy_size rejects sizes that the body cannot contain. */
+/* Decodes a Snappy body. The size that the body states is used for the output buffer, because
+ * br_snappy_size rejects sizes that the body cannot contain. */
 static int compression_decode_snappy(const uint8_t *data, size_t len, struct sink *sink)
 {
     size_t size;
@@ -416,18 +422,20 @@ int br_decompress(struct br_codec *codec, enum br_encoding encoding, const uint8
         break;
     }
     if (rc) {
-        br_buf_discard(sink.buf); /* the peer determined its size, so it is not kept for reuse */
+        /* not kept for reuse, because the peer determined the size of this buffer */
+        br_buf_discard(sink.buf);
         return rc;
     }
-    br_buf_shrink(&sink.buf); /* unused memory would count for the lifetime of the item */
+    /* unused capacity would count as memory for the lifetime of the item */
+    br_buf_shrink(&sink.buf);
     *ret = sink.buf;
     return 0;
 }
 
 /* --- Encoding slice by slice ------------------------------------------------------------------ */
 
-/* Encodes one slice, and enlarges the output as needed. Returns 0 or BR_ENOMEM; encoders cannot
- * fail otherwise. */
+/* Encodes one slice, and enlarges the output as needed. Returns 0 or BR_ENOMEM; encoders do not
+ * fail for other reasons. */
 typedef int encode_slice_fn(struct br_codec *codec, const struct br_slice *slice, bool last,
                             struct br_buf **out);
 
@@ -464,7 +472,8 @@ static int compression_fast_slice(struct br_codec *codec, const struct br_slice 
                                   struct br_buf **out)
 {
     struct isal_zstream *stream = &codec->fast->stream;
-    stream->next_in = (uint8_t *)(uintptr_t)slice->data; /* ISA-L only reads it */
+    /* not const, but ISA-L only reads these bytes */
+    stream->next_in = (uint8_t *)(uintptr_t)slice->data;
     stream->avail_in = (uint32_t)slice->len;
     stream->end_of_stream = last;
     do {
@@ -523,8 +532,9 @@ static struct libdeflate_compressor *compression_deflate_of_level(struct br_code
     return codec->deflate[level];
 }
 
-/* libdeflate needs its input in one piece, and an output buffer for the worst case. Both come
- * from the pool, and the copy costs about 1 % of the compression. */
+/* Encodes gzip or deflate by libdeflate, which needs its input in one piece and an output buffer
+ * for the worst case. Both buffers are taken from the pool. The copy costs about 1 % of the
+ * compression. */
 static int compression_encode_deflate(struct br_codec *codec, bool gzip, int level,
                                       const struct br_rope *payload, size_t reserve,
                                       struct br_pool *pool, struct br_buf **ret)

@@ -49,19 +49,20 @@ enum br_encoding {
     BR_ENCODING_GZIP,
     BR_ENCODING_DEFLATE,
     BR_ENCODING_ZSTD,
-    BR_ENCODING_SNAPPY, /* decoded only */
+    BR_ENCODING_SNAPPY, /* Braid decodes this coding but never encodes it */
 };
 
 /* Parses "", "identity", "none", "gzip", "x-gzip", "deflate", "zlib", "zstd", "snappy" or
  * "x-snappy-framed", without regard to case. Returns false for any other name. */
 bool br_encoding_parse(const char *name, size_t len, enum br_encoding *ret);
 
-/* Returns "identity", "gzip", "deflate", "zstd", "snappy". */
+/* Returns the name of an encoding: "identity", "gzip", "deflate", "zstd" or "snappy". */
 const char *br_encoding_name(enum br_encoding encoding);
 
 /* Decoders and encoders with their tables, reused by one worker. */
 struct br_codec;
-struct br_codec *br_codec_new(void); /* NULL if memory is short; tables are made when first used */
+/* returns NULL if memory is short; the tables are made when first used */
+struct br_codec *br_codec_new(void);
 void br_codec_free(struct br_codec *codec);
 
 /* Decodes a whole body into a new buffer that the caller owns. `encoding` must not be

@@ -61,7 +61,7 @@ void br_exchange_set_location(struct br_exchange *exchange, const char *value)
     exchange->location_cut = len >= (int)sizeof exchange->location;
 }
 
-/* Returns a hint about the config, or NULL. */
+/* Returns a hint about the config that may solve the error, or NULL. */
 static const char *exchange_hint(const struct br_exchange *exchange)
 {
     if (exchange->http_status == 407)

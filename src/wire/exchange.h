@@ -7,9 +7,9 @@
 
 #include "wire/conn.h"
 
-#define BR_EXCHANGE_RESPONSE_MAX (4u << 20) /* bytes; the default of max_response */
+#define BR_EXCHANGE_RESPONSE_MAX (4u << 20) /* default of max_response, in bytes */
 
-#define BR_EXCHANGE_DETAILS_MAX (8u << 10) /* bytes of grpc-status-details-bin, decoded */
+#define BR_EXCHANGE_DETAILS_MAX (8u << 10) /* largest decoded grpc-status-details-bin, in bytes */
 
 /* Returns the value to send for a header that is also a field of the exchange. A value in `headers`
  * takes precedence; `own` is the field's value and may be NULL. `name` must be in lower case; names
@@ -30,11 +30,11 @@ void br_exchange_begin(struct br_exchange *exchange);
 /* Stores the Location of a response; `value` may be NULL. */
 void br_exchange_set_location(struct br_exchange *exchange, const char *value);
 
-/* Sets the error of an exchange. The text is copied and truncated if necessary. */
+/* Sets the error of an exchange. The error text is copied and truncated if necessary. */
 void br_exchange_fail(struct br_exchange *exchange, int error, const char *text);
 
-/* Appends to the response body, up to its maximum. Returns 0, or BR_EFULL or BR_ENOMEM, which is
- * also stored as the error of the exchange. */
+/* Appends received bytes to the response body, up to its maximum. Returns 0, BR_EFULL or
+ * BR_ENOMEM. Errors are also stored in the exchange. */
 int br_exchange_append(struct br_exchange *exchange, struct br_pool *pool, const uint8_t *data,
                        size_t len);
 

@@ -17,14 +17,15 @@
 /* Writes the prefix of a message of `len` bytes. */
 void br_grpc_prefix(uint8_t out[BR_GRPC_PREFIX], bool compressed, uint32_t len);
 
-/* Percent-encodes a grpc-message: all characters except printable ASCII, and '%'. */
+/* Percent-encodes a grpc-message. '%' and all characters except printable ASCII are encoded. */
 void br_grpc_encode_message(struct br_str *out, const char *text);
 
 /* Decodes a grpc-message into `out` of `size` bytes, terminated and truncated if necessary.
  * Invalid escapes are copied unchanged. */
 void br_grpc_decode_message(const char *text, size_t len, char *out, size_t size);
 
-/* Formats a timeout as grpc-timeout: at most eight digits and a unit. `out` must have 16 bytes. */
+/* Formats a timeout as a grpc-timeout header: at most eight digits and a unit. `out` must have
+ * 16 bytes. */
 void br_grpc_timeout(uint64_t timeout_ms, char *out);
 
 /* Encodes a google.rpc.Status with code and message, and with a RetryInfo if `delay_ms` is

@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 
-/* Go's net/http, nginx and Apache answer plaintext at a TLS port with 400 and one of these
- * texts. */
+/* Returns true for the response of a TLS port to plaintext. Go's net/http, nginx and Apache
+ * answer plaintext at a TLS port with 400 and one of these texts. */
 static bool guess_is_of_tls_port(const uint8_t *data, size_t len)
 {
     static const char *const sentences[] = {"to an HTTPS server", "to HTTPS port",
@@ -26,7 +26,8 @@ enum br_guess br_guess(const uint8_t *data, size_t len)
     static const uint8_t stream_0[4] = {0};
     if (len == 0)
         return BR_GUESS_NOTHING;
-    /* TLS record types (RFC 8446 section 5.1), and the first byte of the version. */
+    /* A TLS record begins with its type (RFC 8446 section 5.1) and the first byte of the
+     * version, 3. */
     if (data[0] >= 20 && data[0] <= 23 && (len == 1 || data[1] == 3))
         return BR_GUESS_TLS;
     bool is_text = data[0] >= ' ' && data[0] <= '~';

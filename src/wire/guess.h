@@ -17,5 +17,5 @@ enum br_guess {
     BR_GUESSES,
 };
 
-/* Returns the guess for the first bytes received. */
+/* Returns the guessed protocol of a peer that has sent these first bytes. */
 enum br_guess br_guess(const uint8_t *data, size_t len);

@@ -37,7 +37,7 @@ static void h1_client_fail(struct client *cl, int error, const char *text)
     cl->broken = true;
     if (!cl->exchange)
         return;
-    /* An error status counts even if the body is truncated. */
+    /* An error status counts as the result even if the body is truncated. */
     if (!cl->answered || cl->exchange->http_status < 400)
         br_exchange_fail(cl->exchange, error, cl->conn.why ? cl->conn.why : text);
     h1_client_finish(cl);
@@ -69,7 +69,7 @@ static int h1_client_input(struct br_conn *conn, const uint8_t *data, size_t len
     (void)now_ms;
     for (;;) {
         if (!cl->exchange)
-            return len ? BR_EPROTO : 0; /* input without a request */
+            return len ? BR_EPROTO : 0; /* input that does not belong to a request is an error */
         switch (br_http1_next(&cl->parser, &data, &len, &body, &body_len)) {
         case BR_HTTP1_HEAD:
             h1_client_on_head(cl);
@@ -83,7 +83,8 @@ static int h1_client_input(struct br_conn *conn, const uint8_t *data, size_t len
             }
             break;
         case BR_HTTP1_DONE:
-            /* If the response precedes the end of the request, the connection cannot be reused. */
+            /* If the response arrived before the whole request was sent, the connection cannot
+             * be reused. */
             if (cl->out.len > 0)
                 cl->broken = true;
             h1_client_finish(cl);
@@ -109,7 +110,8 @@ static void h1_client_on_eof(struct br_conn *conn)
         h1_client_fail(cl, BR_ECLOSED, "the peer closed the connection");
 }
 
-/* Moves slice by slice, so that `out` shows what was not sent when the response arrives early. */
+/* Moves output to `out` slice by slice. If the response arrives early, `cl->out` contains the
+ * bytes that were not sent. */
 static int h1_client_output(struct br_conn *conn, struct br_rope *out, size_t max)
 {
     struct client *cl = h1_client_of(conn);

@@ -11,7 +11,8 @@
 #include "wire/http1.h"
 
 #define PIPELINED_MAX (1u << 20)
-#define OUT_MAX (1u << 10) /* bytes of unsent responses, above which no further request begins */
+/* bytes of unsent responses above which the next request does not begin */
+#define OUT_MAX (1u << 10)
 
 struct server {
     struct br_conn conn;
@@ -25,15 +26,15 @@ struct server {
     bool active;      /* a request has begun and its response is not complete */
     bool has_body;    /* the request has a body */
     bool complete;    /* the whole request was read */
-    bool handed_over; /* the handler's `body` was called */
+    bool handed_over; /* the handler's `body` was called for the current request */
     bool is_http;     /* the peer was detected to speak HTTP */
     bool keep_alive;
     bool head_only;
     bool chunked;     /* a streamed response uses chunks; otherwise it ends with the connection */
     bool mid_message; /* a request was read in part */
-    bool closing;     /* close after the output is sent */
-    bool eof;         /* the client has closed its side */
-    struct br_progress coming; /* of the request, if `mid_message` */
+    bool closing;     /* close the connection after the output is sent */
+    bool eof;         /* the client has closed its side of the connection */
+    struct br_progress coming; /* progress in receiving the current request, if `mid_message` */
     uint64_t now_ms;
     struct br_buf *pipelined; /* input that cannot be processed yet */
     uint32_t pipelined_used;  /* bytes of `pipelined` already processed */
@@ -84,7 +85,8 @@ static void h1_server_put_response(struct server *srv, const struct br_response 
     else if (response->body)
         len = response->body->len;
     h1_server_put_head(srv, response, len);
-    /* After a failure no body is sent: without its head it would be read as another response. */
+    /* After a failure the body is not sent: without the head, the client would read it as
+     * another response. */
     if (len == 0 || srv->head_only || response->status == 204 || srv->closing)
         return;
     if (response->text)
@@ -93,14 +95,15 @@ static void h1_server_put_response(struct server *srv, const struct br_response 
         srv->closing = true;
 }
 
-/* After the client has closed its side, only complete requests are answered. */
+/* Closes the connection after the client has closed its side, unless a complete request or
+ * pipelined input remains. */
 static void h1_server_close_if_done(struct server *srv)
 {
     if (srv->eof && !srv->pipelined && !(srv->active && srv->complete))
         srv->closing = true;
 }
 
-/* Called when all of the response is in `out`. */
+/* Called when the whole response is in srv->out. */
 static void h1_server_end_reply(struct server *srv)
 {
     if (!srv->keep_alive)
@@ -114,7 +117,7 @@ static void h1_server_reply(struct br_request *request, const struct br_response
 {
     struct server *srv = br_container_of(request, struct server, request);
     srv->chunked = response->stream && srv->parser.minor > 0;
-    /* The rest of an unread body would be parsed as the next request. */
+    /* The unread rest of a request body would be parsed as the next request. */
     bool body_pending = srv->has_body && !srv->complete;
     bool ends_with_connection = response->stream && !srv->chunked;
     if (body_pending || ends_with_connection || response->close)
@@ -129,7 +132,8 @@ static void h1_server_reply(struct br_request *request, const struct br_response
         h1_server_end_reply(srv);
 }
 
-/* Writes a chunk (RFC 9112 section 7.1), or raw bytes for HTTP/1.0. */
+/* Writes a piece of a streamed response: a chunk (RFC 9112 section 7.1), or raw bytes for
+ * HTTP/1.0. */
 static bool h1_server_write(struct br_request *request, const void *data, size_t len, size_t max)
 {
     struct server *srv = br_container_of(request, struct server, request);
@@ -233,7 +237,7 @@ static void h1_server_body_add(struct server *srv, const uint8_t *data, size_t l
         h1_server_hand_over(srv);
 }
 
-/* Ends the request in progress, if any; the handler's `gone` is called. */
+/* Ends the request in progress, if any, and calls the handler's `gone`. */
 static void h1_server_abandon(struct server *srv)
 {
     if (srv->active && br_request_is_open(&srv->request))
@@ -243,8 +247,8 @@ static void h1_server_abandon(struct server *srv)
     srv->active = false;
 }
 
-/* A peer of another protocol, or with a broken HTTP/2 preface, would misread an HTTP/1.1
- * response. */
+/* Sends an error response to a malformed request. A peer that does not speak HTTP/1.1 would
+ * misread the response and gets none. */
 static void h1_server_put_refusal(struct server *srv)
 {
     const char *long_target = srv->parser.error_status == 414 ? srv->service->long_target : NULL;
@@ -269,7 +273,8 @@ static void h1_server_refuse(struct server *srv)
     srv->closing = true;
 }
 
-/* Returns true if the next request may begin now. */
+/* Starts to receive the next request if `len` bytes of input are present and few responses are
+ * unsent. Returns false otherwise. */
 static bool h1_server_start_message(struct server *srv, size_t len)
 {
     if (len == 0 || srv->out.len >= OUT_MAX)
@@ -279,7 +284,8 @@ static bool h1_server_start_message(struct server *srv, size_t len)
     return true;
 }
 
-/* Processes input until it is used up, responses must be sent first, or the connection ends. */
+/* Processes input until it is used up, responses must be sent before more input is processed, or
+ * the connection ends. */
 static void h1_server_advance(struct server *srv, const uint8_t **data, size_t *len)
 {
     const uint8_t *body;
@@ -328,8 +334,8 @@ static void h1_server_drop_pipelined(struct server *srv)
     srv->conn.paused = false;
 }
 
-/* Looks for "HTTP/", or "GET /" with any method in case the request line is too long to reach
- * the version. */
+/* Returns true if the input contains "HTTP/", or begins with any method and " /". The second
+ * test is for a request line that is too long to contain the version. */
 static bool h1_server_looks_like_http(const struct server *srv, const uint8_t *data, size_t len)
 {
     size_t letters = 0;
@@ -363,7 +369,7 @@ static void h1_server_on_eof(struct br_conn *conn)
     h1_server_close_if_done(srv);
 }
 
-/* Processes buffered pipelined requests as far as possible. */
+/* Processes buffered input of pipelined requests as far as possible. */
 static void h1_server_resume_pipelined(struct server *srv)
 {
     if (!srv->pipelined || (srv->active && srv->complete) || srv->out.len >= OUT_MAX)
@@ -398,7 +404,8 @@ static bool h1_server_idle(const struct br_conn *conn)
     return !h1_server_of(conn)->active && !h1_server_of(conn)->pipelined;
 }
 
-/* A head must arrive completely within the timeout; a body only has to make progress. */
+/* Implements awaits_since. A head must arrive completely within the timeout, whereas a body only
+ * has to make progress. */
 static uint64_t h1_server_awaits_since(struct br_conn *conn, uint64_t now_ms, enum br_awaited what)
 {
     struct server *srv = h1_server_of(conn);

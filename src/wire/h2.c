@@ -46,11 +46,11 @@ int br_h2_pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **s
                struct br_rope *out, size_t max)
 {
     int rc = h2_pull(session, pool, scratch, out, max);
-    *scratch = br_buf_unref(*scratch); /* so that idle connections do not keep 16 KiB */
+    *scratch = br_buf_unref(*scratch); /* released, so that idle connections do not keep 16 KiB */
     return rc;
 }
 
-/* Memory functions of a session; `user` is the pool. */
+/* Memory functions of an nghttp2 session; `user` is the pool. */
 
 static void *h2_mem_malloc(size_t size, void *user)
 {
@@ -89,7 +89,8 @@ nghttp2_session *br_h2_session(bool server, const nghttp2_session_callbacks *cal
     nghttp2_option_set_max_outbound_ack(option, 100);
     nghttp2_option_set_max_settings(option, 32);
     nghttp2_option_set_max_continuations(option, 4);
-    /* Otherwise nghttp2 keeps 224 bytes for each of the last hundred closed streams. */
+    /* With the default option nghttp2 keeps 224 bytes for each of the last hundred closed
+     * streams. */
     nghttp2_option_set_no_closed_streams(option, 1);
     nghttp2_option_set_peer_max_concurrent_streams(option, server ? 100 : 1000);
     nghttp2_session *session = NULL;

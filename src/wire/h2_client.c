@@ -15,16 +15,18 @@
 #include "wire/h2.h"
 #include "wire/request.h"
 
-/* The connection's state of an exchange in progress. */
+/* The state of one exchange that is in progress on an HTTP/2 connection. */
 struct call {
     struct br_exchange *exchange; /* NULL after h2_client_cancel */
     struct call *next, *prev;
     uint8_t prefix[BR_GRPC_PREFIX];
-    size_t promised, sent; /* bytes of prefix and body: announced to nghttp2; sent */
-    uint32_t slice;        /* the slice of the body at which `sent` is */
+    /* `promised`: bytes of prefix and body that were announced to nghttp2; `sent`: bytes that
+     * were sent */
+    size_t promised, sent;
+    uint32_t slice; /* index of the slice of the body that contains the next byte to send */
     size_t slice_at;
     size_t head_sum;
-    bool interim; /* the last :status was 1xx; its headers are ignored */
+    bool interim; /* the last :status was 1xx, an interim response, whose headers are ignored */
     bool ended;   /* the response is complete */
     size_t n_in;  /* bytes of the response's gRPC prefix received */
     uint8_t prefix_in[BR_GRPC_PREFIX];
@@ -37,8 +39,9 @@ struct client {
     struct br_buf *scratch;
     struct br_rope *pulling;
     size_t pull_max;
-    struct call calls;        /* head of a doubly linked ring */
-    unsigned n_calls, n_live; /* all calls; those that were not cancelled */
+    struct call calls; /* head of the doubly linked ring of all calls */
+    /* `n_calls`: number of all calls; `n_live`: number of calls that were not cancelled */
+    unsigned n_calls, n_live;
     bool broken, closing, ping_out;
     bool received; /* the server has sent a byte */
 };
@@ -109,8 +112,10 @@ static int h2_client_send_data(nghttp2_session *session, nghttp2_frame *frame, c
     struct client *cl = user;
     struct call *call = source->ptr;
     if (!call->exchange)
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* cancelled; only this stream ends */
-    /* Otherwise nghttp2 would continue for the whole body, and one write takes about 1 MiB. */
+        /* the exchange was cancelled; only its stream ends */
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    /* Stop at `pull_max` bytes: nghttp2 would otherwise continue for the whole body, and one
+     * write takes about 1 MiB. */
     if (cl->pulling->len >= cl->pull_max)
         return NGHTTP2_ERR_WOULDBLOCK;
     if (br_h2_put(cl->pool, &cl->scratch, cl->pulling, head, BR_H2_FRAME_HEADER))
@@ -128,7 +133,8 @@ static int h2_client_send_data(nghttp2_session *session, nghttp2_frame *frame, c
 
 /* --- Receiving ------------------------------------------------------------------------------ */
 
-/* If memory is short the details are dropped; the status is used without them. */
+/* Decodes grpc-status-details-bin. If memory is short, the details are dropped and the status is
+ * used without them. */
 static void h2_client_take_details(struct br_exchange *exchange, const char *value, size_t len)
 {
     if (len > (BR_EXCHANGE_DETAILS_MAX + 2) / 3 * 4)
@@ -165,8 +171,8 @@ static void h2_client_take_status(struct call *call, unsigned status)
         call->exchange->http_status = status;
 }
 
-/* The status must be in Trailers or Trailers-Only, which end the stream (PROTOCOL-HTTP2.md). A
- * status elsewhere is ignored, because the stream can still fail. */
+/* Stores one trailer. The gRPC status must be in Trailers or Trailers-Only, which end the stream
+ * (PROTOCOL-HTTP2.md). A status elsewhere is ignored, because the stream can still fail. */
 static void h2_client_take_trailer(struct br_exchange *exchange, const char *name,
                                    const char *value, size_t len)
 {
@@ -191,7 +197,8 @@ static int h2_client_on_header(nghttp2_session *session, const nghttp2_frame *fr
     if (call->head_sum > BR_REQUEST_HEAD_MAX)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     struct br_exchange *exchange = call->exchange;
-    const char *n = (const char *)name, *v = (const char *)value; /* nghttp2 terminates both */
+    /* nghttp2 terminates both strings */
+    const char *n = (const char *)name, *v = (const char *)value;
     if (strcmp(n, ":status") == 0)
         h2_client_take_status(call, (unsigned)h2_client_number(v, 0));
     else if (call->interim)
@@ -257,8 +264,8 @@ static int h2_client_on_stream_close(nghttp2_session *session, int32_t id, uint3
     return 0;
 }
 
-/* The response is complete. If the request is not, resets the stream, because the server will
- * not read the rest (RFC 9113 section 8.1). */
+/* Handles the end of the response. If the request was not sent completely, resets the stream,
+ * because the server will not read the rest (RFC 9113 section 8.1). */
 static void h2_client_on_end(nghttp2_session *session, int32_t id)
 {
     struct call *call = nghttp2_session_get_stream_user_data(session, id);

@@ -28,42 +28,51 @@
 #define GLITCH_PER_S 50
 #define SKIPPED_MAX 64
 #define ENDS_KEPT 16
-#define EARLY_MAX 65536u /* bytes of a body to discard before an early response is sent */
+/* bytes of a request body that are discarded before an early response is sent */
+#define EARLY_MAX 65536u
 #define LATE_DATA_MIN 1024
-#define HEADS_MAX (768u << 10) /* bytes of all unanswered request heads of a connection */
+/* maximum size of all unanswered request heads of a connection, in bytes */
+#define HEADS_MAX (768u << 10)
 #define HEAD_MIN 512
 #define FIELDS_MIN 16
-#define REPLIES_MAX (192u << 10) /* bytes of unsent responses, above which streams are refused */
-#define REPLY_COST 1024          /* bytes that an unsent response counts besides its body */
-/* streams per connection while the process is above its memory limit */
+/* bytes of unsent responses of a connection above which new streams are refused */
+#define REPLIES_MAX (192u << 10)
+/* bytes that each unsent response counts in addition to its body */
+#define REPLY_COST 1024
+/* streams that a connection may have while the process is above its memory limit */
 #define OVER_STREAMS 1
-#define PING_STRIKES 2        /* early PINGs that are tolerated between two responses */
-#define PING_IDLE_MS 7200000u /* minimum interval of PINGs without requests in progress */
+/* PINGs below the minimum interval that are tolerated between two responses */
+#define PING_STRIKES 2
+/* minimum interval of a client's PINGs, in milliseconds, without requests in progress */
+#define PING_IDLE_MS 7200000u
 
-/* WINDOW_UPDATE frames that a client may send because of our frames, counted as in Envoy. */
+/* Numbers of WINDOW_UPDATE frames that a client may send in response to our frames, counted as
+ * in Envoy. */
 #define UPDATES_FIRST 5
 #define UPDATES_PER_STREAM 2
 #define UPDATES_PER_DATA 10
 #define UPDATES_MAX 10000
 
 struct stream {
-    struct br_request request; /* the part that the handler uses */
+    struct br_request request; /* the part of the stream's state that the handler uses */
     struct server *server;
     struct br_list link;
     int32_t id;
-    bool begun;         /* the handler's `begin` was called */
-    bool ended;         /* the client sent END_STREAM */
-    bool discard;       /* handed over or refused: further body bytes are discarded */
-    bool refused;       /* being reset before the handler's `begin` */
-    bool waits_for_end; /* an early response waits for END_STREAM */
+    bool begun; /* the handler's `begin` was called */
+    bool ended; /* the client sent END_STREAM */
+    /* the request was handed over or refused, so further body bytes are discarded */
+    bool discard;
+    bool refused;       /* the stream is being reset, and the handler's `begin` was not called */
+    bool waits_for_end; /* an early response is sent after the client's END_STREAM */
     size_t thrown_away;
-    struct br_progress progress; /* of the request, then of the response */
-    size_t held;                 /* this stream's part of server->held */
-    /* names and values of the headers, each terminated; freed with the reply */
+    /* progress in receiving the request, then in sending the response */
+    struct br_progress progress;
+    size_t held; /* bytes of server->held that belong to this stream */
+    /* names and values of the request headers, each terminated; freed with the reply */
     char *head;
     size_t head_len, head_sum, reply_bytes;
     uint32_t head_cap, headers_cap;
-    struct br_header *headers; /* pointers into `head` */
+    struct br_header *headers; /* the request headers; their strings are in `head` */
     uint8_t prefix[BR_GRPC_PREFIX];
     unsigned n_prefix;
     uint32_t message_len;
@@ -72,10 +81,11 @@ struct stream {
     unsigned n_out_prefix;
     size_t out_at;         /* bytes of `out_prefix` and `out` that were sent */
     struct br_rope pieces; /* unsent body of a streamed response, instead of `out` */
-    bool pieces_end;       /* no further pieces will be added */
-    bool pieces_broken;    /* the streamed body ended incomplete */
+    /* the streamed body is complete or broken: further pieces will not be added */
+    bool pieces_end;
+    bool pieces_broken; /* the streamed body ended before it was complete */
     bool waits_for_piece;
-    struct br_str trailers; /* grpc-message, followed by the details from `details_at` on */
+    struct br_str trailers; /* the grpc-message; at `details_at` the details begin */
     size_t details_at;
     unsigned grpc_status;
 };
@@ -96,29 +106,31 @@ struct server {
     struct br_handler *service;
     struct br_pool *pool;
     struct br_buf *scratch;
-    struct br_rope *pulling; /* target of h2_server_send_data while br_h2_pull runs */
+    struct br_rope *pulling; /* rope to which h2_server_send_data appends while br_h2_pull runs */
     struct br_list streams;
     unsigned n_streams;
-    size_t held;    /* bytes of memory of incomplete requests */
-    size_t heads;   /* bytes of all request heads */
-    size_t replies; /* bytes of unsent responses */
+    size_t held;    /* bytes of memory that incomplete requests take */
+    size_t heads;   /* bytes of all request heads of the connection */
+    size_t replies; /* bytes of unsent responses of the connection */
     char peer[64];
     uint64_t now_ms;
     double tokens;
     uint64_t tokens_at_ms;
-    unsigned updates; /* WINDOW_UPDATE frames that cost no token */
+    unsigned updates; /* number of further WINDOW_UPDATE frames that cost no token */
     size_t skip;      /* input bytes until the next frame header */
     uint8_t head[BR_H2_FRAME_HEADER];
     unsigned n_head;
-    struct br_progress frame; /* of an incomplete frame */
+    struct br_progress frame; /* progress in receiving an incomplete frame */
     uint64_t ping_min_ms, pinged_ms;
     unsigned ping_strikes;
-    bool ping_without_stream, pinged, ping_waits; /* ping_waits: our own PING is unanswered */
+    /* `ping_waits`: the client has not answered our PING */
+    bool ping_without_stream, pinged, ping_waits;
     bool replied_since_ping;
     int32_t last_stream;
     struct range skipped[SKIPPED_MAX];
     unsigned n_skipped;
-    struct end ends[ENDS_KEPT]; /* ring of the last ENDS_KEPT */
+    /* ring of the last ENDS_KEPT streams that the client ended or reset */
+    struct end ends[ENDS_KEPT];
     unsigned n_ends;
     bool broken, data_since_ping;
 };
@@ -128,7 +140,7 @@ static size_t h2_server_head_bytes(const struct stream *stream)
     return stream->head_cap + stream->headers_cap * sizeof *stream->headers;
 }
 
-/* Updates the memory that an incomplete request counts. */
+/* Updates the memory that a request counts in `held`, which is 0 unless it is unfinished. */
 static void h2_server_count_held(struct stream *stream, bool unfinished)
 {
     const struct br_buf *body = stream->request.body;
@@ -191,8 +203,9 @@ static bool h2_server_take_token(struct server *srv)
     return false;
 }
 
-/* Above the memory limit a connection still gets OVER_STREAMS streams. A retryable response
- * makes well-behaved clients back off, and clients that do not read it get no further one. */
+/* Returns true if another stream is accepted beside `others` streams. Above the memory limit, a
+ * connection still gets OVER_STREAMS streams: a retryable response makes well-behaved clients
+ * back off. A client that does not read the response does not get another one. */
 static bool h2_server_accepts(const struct server *srv, unsigned others)
 {
     return others < OVER_STREAMS || !br_pool_is_over(srv->pool);
@@ -200,7 +213,8 @@ static bool h2_server_accepts(const struct server *srv, unsigned others)
 
 /* --- Headers -------------------------------------------------------------------------------- */
 
-/* Clients may resend a refused stream, because none of it was processed (RFC 9113 section 8.7). */
+/* Refuses a new stream. The client may resend its request, because none of it was processed (RFC
+ * 9113 section 8.7). */
 static int h2_server_refuse_new(nghttp2_session *session, int32_t id)
 {
     return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_REFUSED_STREAM)
@@ -228,8 +242,8 @@ static int h2_server_on_begin_headers(nghttp2_session *session, const nghttp2_fr
     return 0;
 }
 
-/* Resets a stream before `begin`. If its head is incomplete, the caller also returns an error to
- * nghttp2, which would otherwise process the rest. */
+/* Resets a stream before the handler's `begin`. If the head of the request is incomplete, the
+ * caller also returns an error to nghttp2, which would otherwise process the rest of the head. */
 static void h2_server_refuse(struct stream *stream, uint32_t code)
 {
     stream->refused = stream->discard = true;
@@ -274,7 +288,8 @@ static void h2_server_head_add(struct stream *stream, const uint8_t *text, size_
     stream->head_len += len + 1;
 }
 
-/* Appends a header. Stores offsets instead of pointers, because `head` may still move. */
+/* Appends a header to the request. Stores offsets instead of pointers, because `head` may still
+ * move. */
 static bool h2_server_field_add(struct stream *stream, const uint8_t *name, size_t name_len,
                                 const uint8_t *value, size_t value_len)
 {
@@ -305,7 +320,7 @@ static int h2_server_on_header(nghttp2_session *session, const nghttp2_frame *fr
         stream->request.n_headers >= BR_REQUEST_HEADERS_MAX)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     if (frame->headers.cat != NGHTTP2_HCAT_REQUEST)
-        return 0; /* trailers */
+        return 0; /* trailers are ignored */
     bool added = h2_server_field_add(stream, name, name_len, value, value_len);
     if (added && srv->heads <= HEADS_MAX)
         return 0;
@@ -317,7 +332,7 @@ static void h2_server_reply(struct br_request *request, const struct br_response
 static bool h2_server_write(struct br_request *request, const void *data, size_t len, size_t max);
 static void h2_server_end(struct br_request *request, bool whole);
 
-/* Converts offsets to pointers and removes the pseudo-headers. */
+/* Converts the offsets of all headers to pointers, and removes the pseudo-headers. */
 static void h2_server_finish_head(struct stream *stream)
 {
     struct br_request *request = &stream->request;
@@ -361,7 +376,7 @@ static void h2_server_begin(struct stream *stream)
     struct br_request *request = &stream->request;
     if (stream->refused)
         return;
-    /* The client may retry the stream after it has read pending responses. */
+    /* The client may retry a refused request after it has read pending responses. */
     if (srv->replies > REPLIES_MAX || !h2_server_accepts(srv, srv->n_streams - 1)) {
         h2_server_refuse(stream, NGHTTP2_REFUSED_STREAM);
         return;
@@ -418,7 +433,8 @@ static void h2_server_grpc_add(struct stream *stream, const uint8_t *data, size_
         br_request_body_add(request, data, len, stream->message_len);
 }
 
-/* Rejects a body above the limit by its Content-Length, if there is one. */
+/* Appends bytes to the body of an HTTP request. A Content-Length above the limit fails the body
+ * at once. */
 static void h2_server_http_add(struct stream *stream, const uint8_t *data, size_t len)
 {
     struct br_request *request = &stream->request;
@@ -444,7 +460,8 @@ static int h2_server_on_data_chunk(nghttp2_session *session, uint8_t flags, int3
     (void)flags;
     struct server *srv = user;
     struct stream *stream = nghttp2_session_get_stream_user_data(session, id);
-    /* Window credit is returned at once. Backpressure is applied by not reading the socket. */
+    /* Window credit is returned at once, because backpressure is applied by not reading the
+     * socket. */
     (void)nghttp2_session_consume(session, id, len);
     if (!stream)
         return 0;
@@ -505,7 +522,7 @@ static void h2_server_on_ping(struct server *srv, bool ack)
     }
     if (!ack && srv->ping_min_ms)
         h2_server_check_ping_policy(srv);
-    /* grpc-go measures the bandwidth with a PING after DATA, which costs no token. */
+    /* A PING after DATA costs no token, because grpc-go measures the bandwidth with such PINGs. */
     if (!ack && srv->data_since_ping)
         srv->data_since_ping = false;
     else
@@ -597,14 +614,16 @@ static int h2_server_on_frame_send(nghttp2_session *session, const nghttp2_frame
         srv->conn.fault = frame->goaway.error_code == NGHTTP2_ENHANCE_YOUR_CALM ? BR_FAULT_FLOOD
                                                                                 : BR_FAULT_PROTOCOL;
     if (end && (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS)) {
-        /* An early response (section 8.1): the client need not send the rest. */
+        /* The response ended before the request (section 8.1). The reset lets the client stop
+         * sending the rest of the request. */
         const struct stream *stream =
             nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
         if (stream && !stream->ended)
             (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, stream->id,
                                             NGHTTP2_NO_ERROR);
     }
-    /* A reset that the client provoked; resets after early responses carry NO_ERROR. */
+    /* The client provoked this reset. A reset after an early response has the code NO_ERROR
+     * instead. */
     if (frame->hd.type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR)
         (void)h2_server_take_token(srv);
     return 0;
@@ -656,8 +675,9 @@ static ssize_t h2_server_read_out(nghttp2_session *session, int32_t id, uint8_t 
     (void)buf;
     (void)user;
     struct stream *stream = source->ptr;
-    /* An early HTTP response waits for the end of the request, so that errors in the rest are still
-     * detected. It is sent after EARLY_MAX further bytes at the latest. */
+    /* An early HTTP response waits for the end of the request, so that errors in the rest of the
+     * request are still detected. The response is sent after EARLY_MAX further bytes at the
+     * latest. */
     if (!stream->ended && stream->thrown_away < EARLY_MAX && !stream->request.grpc) {
         stream->waits_for_end = true;
         return NGHTTP2_ERR_DEFERRED;
@@ -690,7 +710,7 @@ static ssize_t h2_server_read_pieces(nghttp2_session *session, int32_t id, uint8
     struct stream *stream = source->ptr;
     size_t left = stream->pieces.len, n = left < len ? left : len;
     if (left == 0 && stream->pieces_broken)
-        /* nghttp2 then sends RST_STREAM with INTERNAL_ERROR */
+        /* after this error nghttp2 sends RST_STREAM with INTERNAL_ERROR */
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     if (left == 0 && !stream->pieces_end) {
         stream->waits_for_piece = true;
@@ -733,7 +753,8 @@ static int h2_server_pull_out(struct stream *stream, size_t len)
     return len ? br_rope_add(srv->pulling, stream->out, data, len) : 0;
 }
 
-/* Appends a DATA frame whose payload is slices of the response; the rope keeps references. */
+/* Appends a DATA frame to the output. The payload consists of slices of the response, to which
+ * the rope keeps references. */
 static int h2_server_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head,
                                size_t len, nghttp2_data_source *source, void *user)
 {
@@ -749,8 +770,8 @@ static int h2_server_send_data(nghttp2_session *session, nghttp2_frame *frame, c
     return 0;
 }
 
-/* References the body of a response, or copies its text with the gRPC prefix to a new buffer.
- * Returns false if memory is short. */
+/* Sets the body of a response: references response->body, or copies response->text with the gRPC
+ * prefix to a new buffer. Returns false if memory is short. */
 static bool h2_server_set_out(struct stream *stream, const struct br_response *response)
 {
     const void *data = response->text;
@@ -907,7 +928,8 @@ static void h2_server_check_end(struct server *srv, uint8_t type, uint8_t flags,
         srv->ends[srv->n_ends++ % ENDS_KEPT] = (struct end){id, reset};
 }
 
-/* Counts frames by their header if nghttp2 has no callback for them. */
+/* Processes a frame header: takes a token for the frame if nghttp2 has no callback for it, and
+ * checks that its stream was not ended. */
 static void h2_server_count_frame(struct server *srv, const uint8_t head[BR_H2_FRAME_HEADER])
 {
     size_t len = (size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2];
@@ -924,7 +946,8 @@ static void h2_server_count_frame(struct server *srv, const uint8_t head[BR_H2_F
         (void)h2_server_take_token(srv);
 }
 
-/* Finds all frame headers in the input, which may be split anywhere. */
+/* Finds all frame headers in the input. The input may be split anywhere, even inside a frame
+ * header. */
 static void h2_server_count_frames(struct server *srv, const uint8_t *data, size_t len)
 {
     const uint8_t *end = data + len;

@@ -8,9 +8,9 @@
 #include "wire/http1_internal.h"
 
 #define CHUNK_LINE_MAX 1024
-#define CHUNK_EXT_MAX 16384 /* bytes of all chunk extensions of a message */
+#define CHUNK_EXT_MAX 16384 /* maximum size of all chunk extensions of a message, in bytes */
 #define LINE_MIN 256        /* minimum size of the line buffer, in bytes */
-#define IDLE_MAX 4096       /* bytes; larger buffers are freed between messages */
+#define IDLE_MAX 4096       /* largest buffers, in bytes, that are kept between messages */
 
 int br_http1_init(struct br_http1 *parser, bool responses)
 {
@@ -78,7 +78,8 @@ static void http1_begin(struct br_http1 *parser)
     *parser = (struct br_http1){.impl = i};
 }
 
-/* The strings of the head stay valid until the next call, because callers use them at DONE. */
+/* Reports the end of a message. The strings of the head stay valid until the next call, because
+ * callers use them at BR_HTTP1_DONE. */
 static enum br_http1_event http1_report(struct br_http1_impl *http1_impl)
 {
     http1_impl->state = BR_HTTP1_REPORTED;
@@ -92,7 +93,7 @@ struct line {
     size_t len;
 };
 
-/* Stores an incomplete line. */
+/* Appends an incomplete line to the line buffer. */
 static bool http1_store_line(struct br_http1 *parser, const uint8_t *data, size_t count)
 {
     struct br_http1_text *http1_text = &parser->impl->line;
@@ -105,8 +106,8 @@ static bool http1_store_line(struct br_http1 *parser, const uint8_t *data, size_
     return true;
 }
 
-/* Removes the CRLF. RFC 9112 section 2.2 also allows a bare LF, but that enables request
- * smuggling and is rejected. */
+/* Removes the CRLF of a line. RFC 9112 section 2.2 also allows a bare LF, but a bare LF enables
+ * request smuggling and is rejected. */
 static enum line_result http1_end_line(struct br_http1 *parser, const char *data, size_t len,
                                        struct line *ret)
 {
@@ -118,8 +119,9 @@ static enum line_result http1_end_line(struct br_http1 *parser, const char *data
     return LINE_WHOLE;
 }
 
-/* Takes a line of at most `max` bytes including its CRLF; `*ret` excludes the CRLF. A line that
- * arrived in one piece stays in the input, others are in the line buffer until the next call. */
+/* Takes a line of at most `max` bytes including its CRLF; `*ret` excludes the CRLF. If the line
+ * arrived in one piece, `*ret` points into the input. Otherwise it points into the line buffer,
+ * and is valid until the next call. */
 static enum line_result http1_take_line(struct br_http1 *parser, const uint8_t **data, size_t *len,
                                         size_t max, unsigned long_status, const char *long_text,
                                         struct line *ret)
@@ -202,7 +204,7 @@ static enum br_http1_event http1_read_head(struct br_http1 *parser, const uint8_
     struct br_http1_impl *i = parser->impl;
     bool head = false;
     while (!head) {
-        /* RFC 9112 section 3: a server MUST answer a target that is too long with 414. */
+        /* RFC 9112 section 3: a server MUST answer a request with 414 if its target is too long. */
         unsigned long_status = i->state == BR_HTTP1_START ? 414 : 431;
         if (http1_is_other_protocol(i, *data, *len)) {
             br_http1_refuse(parser, 400, "this is not HTTP");
@@ -250,7 +252,8 @@ static size_t http1_skip_quoted(const char *text, size_t at, size_t len)
     return at < len ? at + 1 : 0;
 }
 
-/* RFC 9112 section 7.1.1: *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ) */
+/* Returns true for valid chunk extensions. RFC 9112 section 7.1.1: *( BWS ";" BWS name [ BWS "="
+ * BWS ( token / quoted-string ) ] ) */
 static bool http1_valid_extensions(const char *text, size_t at, size_t len)
 {
     while (at < len) {

@@ -24,7 +24,7 @@
 #include "base/err.h"
 
 enum br_http1_event {
-    BR_HTTP1_MORE,  /* all input was used; more is needed */
+    BR_HTTP1_MORE,  /* all input was used; the message needs more input */
     BR_HTTP1_HEAD,  /* the start line and headers are complete, and the fields below are valid */
     BR_HTTP1_BODY,  /* `*body` and `*body_len` are the next part of the body, inside the input */
     BR_HTTP1_DONE,  /* the message is complete; the next call starts a new one */
@@ -32,8 +32,8 @@ enum br_http1_event {
 };
 
 struct br_http1_header {
-    const char *name;  /* lower case, terminated */
-    const char *value; /* without surrounding white space, terminated */
+    const char *name;  /* name of the header in lower case, terminated */
+    const char *value; /* value of the header without surrounding white space, terminated */
 };
 
 #define BR_HTTP1_HEAD_MAX 65536
@@ -41,21 +41,26 @@ struct br_http1_header {
 
 struct br_http1 {
     /* Valid from BR_HTTP1_HEAD until the call after BR_HTTP1_DONE. */
-    const char *method; /* requests: "POST" */
+    const char *method; /* requests: the method, such as "POST" */
     const char *target; /* requests: the origin-form as sent, or the path of an absolute-form */
-    unsigned status;    /* responses */
-    unsigned minor;     /* the minor version: HTTP/1.x */
+    unsigned status;    /* responses: the status code */
+    unsigned minor;     /* minor version of the message: x in HTTP/1.x */
     const struct br_http1_header *headers;
     size_t n_headers;
     bool keep_alive; /* the connection may carry another message */
     bool chunked;
     bool has_length; /* Content-Length was present */
     uint64_t content_length;
-    bool expect_continue; /* requests: there is a body, and the client waits for "100 Continue" */
+    /* requests: the request has a body, and the client waits for "100 Continue" before sending
+     * it */
+    bool expect_continue;
 
     /* Valid after BR_HTTP1_ERROR. */
-    unsigned error_status;  /* requests: 400, 414, 417, 431, 501 or 505; 503 if memory is short */
-    const char *error_text; /* a constant text, for requests and responses */
+    /* status of the error response to a request: 400, 414, 417, 431, 501 or 505; 503 if memory
+     * is short */
+    unsigned error_status;
+    /* description of the error, for requests and responses; a constant string */
+    const char *error_text;
     struct br_http1_impl *impl;
 };
 
@@ -68,15 +73,17 @@ void br_http1_release(struct br_http1 *parser);
 /* Returns the bytes of memory that the head and an incomplete line take. */
 size_t br_http1_held(const struct br_http1 *parser);
 
-/* Parses the `*len` bytes at `*data`, advances both past the input used, and returns an event.
- * Call it again with the rest until it returns BR_HTTP1_MORE. BR_HTTP1_ERROR is returned by all
- * later calls too. Interim responses are skipped, except that 101 is an error. A response
- * without a length ends at br_http1_eof. Input after a message without keep_alive is ignored. */
+/* Parses the `*len` bytes at `*data`, advances both past the input that was used, and returns an
+ * event. The caller must call it again with the rest until it returns BR_HTTP1_MORE. After
+ * BR_HTTP1_ERROR, all later calls return that too. Interim responses are skipped, except that
+ * 101 is an error. A response without a length ends at br_http1_eof. If a message has no
+ * keep_alive, all input after it is ignored. */
 enum br_http1_event br_http1_next(struct br_http1 *parser, const uint8_t **data, size_t *len,
                                   const uint8_t **body, size_t *body_len);
 
-/* Reports that the peer has closed its side. Returns BR_HTTP1_DONE if that completes a message,
- * BR_HTTP1_MORE if none was in progress, and BR_HTTP1_ERROR otherwise. */
+/* Reports that the peer has closed its side of the connection. Returns BR_HTTP1_DONE if that
+ * completes a message, BR_HTTP1_MORE if no message was in progress, and BR_HTTP1_ERROR
+ * otherwise. */
 enum br_http1_event br_http1_eof(struct br_http1 *parser);
 
 /* Returns the first value of a header, or NULL. `name` must be in lower case. Valid from

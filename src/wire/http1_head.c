@@ -8,7 +8,7 @@
 
 #define HEAD_TEXT_MIN 512
 
-/* Bits of `seen`: headers that are interpreted here. */
+/* Bits of `seen`: the headers that this parser interprets. */
 enum {
     SEEN_LENGTH = 1,
     SEEN_CODING = 2,
@@ -68,7 +68,8 @@ static bool http1_head_all(const char *text, size_t len, bool (*is)(char c))
     return true;
 }
 
-/* Appends a terminated string to the head. The strings of a line are never longer than the line. */
+/* Appends a string to the head and terminates it. The strings of a line are never longer than
+ * the line. */
 static bool http1_head_keep_text(struct br_http1 *parser, const char *text, size_t len)
 {
     struct br_http1_text *http1_text = &parser->impl->head;
@@ -115,7 +116,7 @@ static bool http1_head_absolute_target(struct br_http1 *parser, const char *text
     if (no_path && !http1_head_keep_text(parser, "/", 1))
         return false;
     if (no_path)
-        parser->impl->head.len--; /* the query directly follows the slash */
+        parser->impl->head.len--; /* the URL has no path: its query directly follows the slash */
     return http1_head_keep_text(parser, text + end, len - end) &&
            http1_head_keep_text(parser, text + scheme, end - scheme);
 }
@@ -153,7 +154,8 @@ static bool http1_head_request_line(struct br_http1 *parser, const char *line, s
            http1_head_read_target(parser, target, (size_t)(space - target), options);
 }
 
-/* RFC 9112 section 4. Many servers omit the space before an empty reason, which is accepted. */
+/* Parses a status line (RFC 9112 section 4). Many servers omit the space before an empty reason
+ * phrase, which is accepted. */
 static bool http1_head_status_line(struct br_http1 *parser, const char *line, size_t len)
 {
     bool has_status = len >= 12 && line[8] == ' ' && line[9] != '0' &&
@@ -234,8 +236,8 @@ static bool http1_head_on_content_length(struct br_http1 *parser, const char *va
     return true;
 }
 
-/* Returns true if chunked is the last coding of a list and occurs once. The framing is then
- * clear, only a coding is unknown, and RFC 9112 section 6.1 requires 501. */
+/* Returns true if chunked is the last coding of a list and occurs once. In that case the framing
+ * is clear and only a coding is unknown, for which RFC 9112 section 6.1 requires 501. */
 static bool http1_head_ends_in_chunked(const char *value)
 {
     size_t len = strlen(value);
@@ -273,8 +275,8 @@ static bool http1_head_on_host(struct br_http1 *parser, const char *value)
     return true;
 }
 
-/* Parses a list of tokens (RFC 9110 section 7.6.1), of which "close" and "keep-alive" matter.
- * Empty elements are legal (section 5.6.1). */
+/* Parses the value of Connection, a list of tokens (RFC 9110 section 7.6.1). Only "close" and
+ * "keep-alive" are interpreted. Empty elements are legal (section 5.6.1). */
 static bool http1_head_on_connection(struct br_http1 *parser, const char *value)
 {
     for (const char *s = value; *s;) {

@@ -30,14 +30,15 @@ struct br_http1_text {
 struct br_http1_impl {
     enum br_http1_state state;
     bool responses;
-    bool blank;                /* the empty line allowed before a request was skipped */
-    unsigned seen;             /* SEEN_ bits of headers that occurred */
-    uint32_t n_fields;         /* header lines of the head, or of the trailers */
-    size_t budget;             /* bytes that the head, or the trailers, may still have */
-    size_t ext_budget;         /* bytes that the chunk extensions may still have */
+    bool blank;        /* the one empty line that is allowed before a request was skipped */
+    unsigned seen;     /* SEEN_ bits of the headers that occurred in the head */
+    uint32_t n_fields; /* number of header lines of the head, or of the trailers */
+    /* bytes left for the head, or for the trailers, within BR_HTTP1_HEAD_MAX */
+    size_t budget;
+    size_t ext_budget;         /* bytes left for chunk extensions, within the limit of a message */
     uint64_t left;             /* bytes until the end of the body or chunk */
-    struct br_http1_text line; /* an incomplete line */
-    /* terminated strings: of the start line, then names and values alternately */
+    struct br_http1_text line; /* received bytes of an incomplete line */
+    /* terminated strings: those of the start line, then header names and values alternately */
     struct br_http1_text head;
     struct br_http1_header *headers;
     uint32_t headers_cap;
@@ -57,8 +58,12 @@ bool br_http1_field_line(struct br_http1 *parser, const char *line, size_t len, 
  * false after an error. */
 bool br_http1_finish_head(struct br_http1 *parser);
 
-/* Return true for characters of a class in RFC 9110: tokens (section 5.6.2), white space
- * (section 5.6.3), field values (section 5.5). Values include bytes above 0x7f. */
+/* Returns true for a character of a token (RFC 9110 section 5.6.2). */
 bool br_http1_is_tchar(char letter);
+
+/* Returns true for white space (RFC 9110 section 5.6.3). */
 bool br_http1_is_space(char letter);
+
+/* Returns true for a character of a field value (RFC 9110 section 5.5). Bytes above 0x7f are
+ * included. */
 bool br_http1_is_text(char letter);

@@ -33,7 +33,7 @@ static void multipart_skip_space(struct text *text)
 struct parameter {
     const char *name;
     size_t name_len;
-    char value[256]; /* without quotes and escapes, terminated */
+    char value[256]; /* value of the parameter without quotes and escapes, terminated */
     size_t len;
 };
 
@@ -68,7 +68,7 @@ static int multipart_next_parameter(struct text *text, struct parameter *ret)
     if (*text->p++ != ';')
         return -1;
     multipart_skip_space(text);
-    if (text->p == text->end) /* a semicolon at the end */
+    if (text->p == text->end) /* the text ends with a semicolon */
         return 0;
     ret->name = text->p;
     while (text->p < text->end && multipart_is_token(*text->p))
@@ -83,7 +83,7 @@ static int multipart_next_parameter(struct text *text, struct parameter *ret)
         if (!multipart_read_quoted(text, ret))
             return -1;
     } else {
-        /* Clients also omit the quotes around `/` and `=`. */
+        /* Clients omit the quotes even around values with `/` and `=`. */
         while (text->p < text->end && *text->p != ';' && !multipart_is_space(*text->p))
             if (!multipart_put(ret, *text->p++))
                 return -1;
@@ -97,7 +97,7 @@ static bool multipart_parameter_is(const struct parameter *parameter, const char
     return br_bytes_are_nocase(parameter->name, parameter->name_len, name);
 }
 
-/* Skips `word`, which must precede the parameters. Returns false if the text has another word. */
+/* Skips the first word of a header value if it is `word`. Returns false if it is another word. */
 static bool multipart_skip_word(struct text *text, const char *word)
 {
     size_t n = strlen(word);
@@ -153,7 +153,7 @@ int br_multipart_boundary(const char *type, char ret[BR_BOUNDARY_MAX + 1], struc
 /* --- The body --------------------------------------------------------------------------------- */
 
 struct body {
-    char needle[4 + BR_BOUNDARY_MAX + 1]; /* CRLF "--" boundary */
+    char needle[4 + BR_BOUNDARY_MAX + 1]; /* separator of the parts: CRLF, "--" and the boundary */
     size_t needle_len;
     const uint8_t *p, *end;
 };
@@ -176,9 +176,9 @@ static int multipart_after_delimiter(const struct body *body, const uint8_t *p, 
     return !last;
 }
 
-/* Finds the next delimiter at or after `body->p`, and sets that to the byte after it. `*ret` is
- * the end of the content before the delimiter. Returns 1 if a part follows, 0 at the end of the
- * form, -1 without a further delimiter. */
+/* Finds the next delimiter at or after `body->p`, and sets `body->p` to the byte after it.
+ * `*ret` is the end of the content before the delimiter. Returns 1 if a part follows, 0 at the
+ * end of the form, -1 if there is no further delimiter. */
 static int multipart_next_delimiter(struct body *body, const uint8_t **ret)
 {
     const uint8_t *p = body->p;
@@ -216,7 +216,7 @@ static int multipart_first_delimiter(struct body *body)
     return multipart_next_delimiter(body, &ignored);
 }
 
-/* Parses `form-data; name="x"; filename="y"`. */
+/* Parses a Content-Disposition such as `form-data; name="x"; filename="y"`. */
 static int multipart_read_disposition(struct text text, struct br_form_field *ret,
                                       struct br_err *err)
 {
@@ -241,7 +241,7 @@ static int multipart_read_disposition(struct text text, struct br_form_field *re
     return 0;
 }
 
-/* Returns true for an encoding that leaves the bytes unchanged. */
+/* Returns true for a Content-Transfer-Encoding that leaves the bytes unchanged. */
 static bool multipart_is_plain(struct text text)
 {
     static const char *const plain[] = {"binary", "8bit", "7bit"};
@@ -283,7 +283,8 @@ static int multipart_read_header(const char *line, size_t len, bool *disposed,
     return 0;
 }
 
-/* Parses the headers at `body->p`, and sets that to the first byte of the content. */
+/* Parses the headers of a part at `body->p`, and sets `body->p` to the first byte of the
+ * content. */
 static int multipart_read_head(struct body *body, struct br_form_field *ret, struct br_err *err)
 {
     size_t left = (size_t)(body->end - body->p);
@@ -325,7 +326,8 @@ int br_multipart_parse(const char *boundary, const uint8_t *data, size_t len,
         if (rc)
             return rc;
         ret[n].data = body.p;
-        body.p -= 2; /* without content, the CRLF of the head belongs to the delimiter */
+        /* if the part has no content, the CRLF that ends its headers belongs to the delimiter */
+        body.p -= 2;
         more = multipart_next_delimiter(&body, &end);
         if (more >= 0)
             ret[n].len = end > ret[n].data ? (size_t)(end - ret[n].data) : 0;

@@ -17,10 +17,10 @@
 #include "base/arena.h"
 #include "base/err.h"
 
-#define BR_BOUNDARY_MAX 70     /* RFC 2046 section 5.1.1 */
-#define BR_FORM_NAME_MAX 63    /* bytes of a field name */
-#define BR_FORM_HEAD_MAX 4096  /* bytes of a part's headers */
-#define BR_FORM_HEADERS_MAX 16 /* header lines of a part */
+#define BR_BOUNDARY_MAX 70     /* largest length of a boundary, in bytes (RFC 2046 section 5.1.1) */
+#define BR_FORM_NAME_MAX 63    /* largest length of a field name, in bytes */
+#define BR_FORM_HEAD_MAX 4096  /* largest size of the headers of a part, in bytes */
+#define BR_FORM_HEADERS_MAX 16 /* maximum number of header lines of a part */
 
 /* Returns true if a Content-Type is multipart/form-data, with any parameters. Accepts NULL. */
 bool br_multipart_is(const char *type);
@@ -31,7 +31,7 @@ int br_multipart_boundary(const char *type, char ret[BR_BOUNDARY_MAX + 1], struc
 
 struct br_form_field {
     char name[BR_FORM_NAME_MAX + 1];
-    const uint8_t *data; /* in the body */
+    const uint8_t *data; /* content of the field, `len` bytes inside the body of the request */
     size_t len;
 };
 
@@ -40,26 +40,28 @@ struct br_form_field {
 int br_multipart_parse(const char *boundary, const uint8_t *data, size_t len,
                        struct br_form_field *ret, size_t max, size_t *ret_n, struct br_err *err);
 
-/* Returns the first field with that name, or NULL. */
+/* Returns the first field called `name`, or NULL. */
 const struct br_form_field *br_form_find(const struct br_form_field *fields, size_t count,
                                          const char *name);
 
-/* Finds the first value of a name in the query part of a URL. The value is decoded (%XX and `+`)
- * and terminated, in the arena. Pairs with a malformed escape are ignored. Returns 0,
- * BR_ENOTFOUND or BR_ENOMEM. */
+/* Finds the first value of the parameter `name` in the query part of a URL. The value is decoded
+ * (%XX and `+`) and terminated, in the arena. A parameter with a malformed escape is ignored.
+ * Returns 0, BR_ENOTFOUND or BR_ENOMEM. */
 int br_query_get(const char *query, const char *name, struct br_arena *arena, const char **ret,
                  size_t *ret_len);
 
 /* A parameter that a query may contain. */
 struct br_query_param {
     const char *name;
-    const char *value; /* NULL if absent; otherwise terminated, in the arena */
+    /* decoded value of the parameter, terminated, in the arena; NULL if the parameter is absent */
+    const char *value;
     size_t len;
 };
 
-/* Parses a query that may only contain `params`, whose values must be NULL before. Each may
- * occur once, with a nonempty UTF-8 value without control characters. For requests for which
- * ignoring an unknown parameter would be harmful, such as a filter. Returns 0, BR_ENOMEM, or
- * BR_EINVAL with a message in `err`, and the name in `err->path` if it is one of `params`. */
+/* Parses a query that may only contain `params`, whose values must be NULL before the call. Each
+ * parameter may occur once, with a nonempty UTF-8 value without control characters. Intended for
+ * requests for which ignoring an unknown parameter, such as a filter, would be harmful. Returns
+ * 0, BR_ENOMEM, or BR_EINVAL with a message in `err`. If the error concerns one of `params`,
+ * `err->path` is its name. */
 int br_query_read(const char *query, struct br_query_param *params, size_t count,
                   struct br_arena *arena, struct br_err *err);

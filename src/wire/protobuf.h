@@ -16,8 +16,8 @@ enum br_wire { BR_WIRE_VARINT = 0, BR_WIRE_I64 = 1, BR_WIRE_LEN = 2, BR_WIRE_I32
 #define BR_TAG(field, wire) ((uint32_t)(field) << 3 | (uint32_t)(wire))
 #define BR_VARINT_MAX 10 /* bytes of the longest varint */
 
-/* Reads a varint between `p` and `end`. Returns the byte after it, or NULL if it is truncated or
- * longer than ten bytes. br_varint is faster for one-byte varints. */
+/* Reads a varint between `p` and `end`. Returns the byte after the varint, or NULL if it is
+ * truncated or longer than ten bytes. br_varint is faster for one-byte varints. */
 const uint8_t *br_varint_slow(const uint8_t *p, const uint8_t *end, uint64_t *ret);
 
 static inline const uint8_t *br_varint(const uint8_t *p, const uint8_t *end, uint64_t *ret)
@@ -41,9 +41,9 @@ static inline uint64_t br_varint_join(uint64_t bytes)
 struct br_field {
     uint32_t number;
     enum br_wire wire;
-    uint64_t value;      /* VARINT, I64, I32: the value; LEN: the length in bytes */
-    const uint8_t *data; /* LEN: the first byte; otherwise NULL */
-    const uint8_t *at;   /* the first byte of the tag */
+    uint64_t value;      /* value of a VARINT, I64 or I32 field; length of a LEN field in bytes */
+    const uint8_t *data; /* first byte of the content of a LEN field; NULL for other fields */
+    const uint8_t *at;   /* first byte of the field's tag */
 };
 
 /* Returns the end of the bytes of a LEN field; NULL for other fields. */
@@ -52,8 +52,9 @@ static inline const uint8_t *br_field_end(const struct br_field *field)
     return field->wire == BR_WIRE_LEN ? field->data + field->value : NULL;
 }
 
-/* Reads the field at `p`. Returns the byte after it. Returns NULL for a malformed field:
- * truncated, with a number of 0 or above 2^29 - 1, a group, or an unknown wire type. */
+/* Reads the field at `p`. Returns the byte after the field, or NULL if the field is malformed. A
+ * malformed field is truncated, is a group, has an unknown wire type, or a number of 0 or above
+ * 2^29 - 1. */
 const uint8_t *br_field_next(const uint8_t *p, const uint8_t *end, struct br_field *ret);
 
 /* Returns the length of a varint in bytes, 1 to 10. The number of bits is divided by seven as
@@ -94,7 +95,7 @@ static inline uint8_t *br_put_varint(uint8_t *p, uint64_t value)
 
 static inline uint8_t *br_put_bytes(uint8_t *p, const void *data, size_t len)
 {
-    if (!len) /* `p` may be NULL then */
+    if (!len) /* `p` may be NULL if `len` is 0 */
         return p;
     memcpy(p, data, len);
     return p + len;

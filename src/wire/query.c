@@ -6,7 +6,8 @@
 #include "base/str.h"
 #include "wire/multipart.h"
 
-/* Returns true if the decoded text is `name`. No name in use is longer than the buffer. */
+/* Returns true if the text, after percent-decoding, is `name`. All names in use are shorter than
+ * the buffer. */
 static bool query_is_name(const char *text, size_t len, const char *name)
 {
     char plain[64];
@@ -55,8 +56,8 @@ static int query_refuse(struct br_err *err, const char *name, const char *why)
     return rc;
 }
 
-/* Returns the error text for an invalid value, or NULL. Values must be nonempty UTF-8 without
- * control characters. */
+/* Returns why a parameter's value is invalid, as an error text, or NULL. Values must be nonempty
+ * UTF-8 without control characters. */
 static const char *query_fault_of(const char *value, size_t len)
 {
     if (len == 0)

@@ -28,39 +28,44 @@ struct br_conn;
 struct br_request;
 
 struct br_header {
-    const char *name; /* lower case */
+    const char *name; /* name of the header in lower case */
     const char *value;
 };
 
 struct br_response {
-    unsigned status;                 /* HTTP; gRPC replies are always 200 */
-    const char *content_type;        /* NULL: not sent */
+    /* status of an HTTP response; for gRPC it is not used, because gRPC replies always have 200 */
+    unsigned status;
+    const char *content_type;        /* value of Content-Type; NULL: not sent */
     const struct br_header *headers; /* additional headers */
     size_t n_headers;
-    struct br_buf *body;         /* may be NULL; the reply takes another reference */
-    const char *text;            /* copied; used instead of `body`; NULL: none */
-    size_t text_len;             /* 0: strlen(text) */
-    unsigned grpc_status;        /* gRPC: sent in the trailers */
-    const char *grpc_message;    /* gRPC: plain text; NULL or "": none */
-    const uint8_t *grpc_details; /* gRPC: an encoded google.rpc.Status; NULL: none */
+    /* body of the response; may be NULL; br_request_reply takes another reference */
+    struct br_buf *body;
+    /* body of the response as text, which is copied; used instead of `body`; NULL: use `body` */
+    const char *text;
+    size_t text_len;             /* bytes of `text`; 0: strlen(text) */
+    unsigned grpc_status;        /* gRPC: status of the call, sent in the trailers */
+    const char *grpc_message;    /* gRPC: error message as plain text; NULL or "": none */
+    const uint8_t *grpc_details; /* gRPC: an encoded google.rpc.Status with details; NULL: none */
     size_t grpc_details_len;
     bool close;  /* HTTP/1.1: close the connection after this response */
     bool stream; /* br_request_write sends the body; not for gRPC; `text` and `body` are unused */
 };
 
 struct br_handler {
-    /* Sets request->max_body, and request->grpc for gRPC framing. May reply. */
+    /* Called when the headers were received. Sets request->max_body, and request->grpc for gRPC
+     * framing. May reply to the request. */
     void (*begin)(struct br_handler *self, struct br_request *request);
     void (*body)(struct br_handler *self, struct br_request *request);
     void (*gone)(struct br_handler *self, struct br_request *request);
-    /* HTTP/1.1: text of a 400 response for a target above BR_REQUEST_HEAD_MAX, used where
-     * targets contain queries. NULL: respond with 414 (RFC 9110 section 15.5.15). Not copied. */
+    /* HTTP/1.1: text of a 400 response to a request whose target is above BR_REQUEST_HEAD_MAX.
+     * Set by handlers whose targets contain queries. NULL: respond with 414 (RFC 9110 section
+     * 15.5.15). The string is not copied. */
     const char *long_target;
 };
 
 enum br_body_error {
     BR_BODY_OK,
-    BR_BODY_TOO_BIG,   /* above max_body; the received part was freed */
+    BR_BODY_TOO_BIG,   /* the body is larger than max_body; the received bytes were freed */
     BR_BODY_MALFORMED, /* gRPC: broken framing, or more than one message */
     BR_BODY_NO_MEMORY,
 };
@@ -70,27 +75,30 @@ enum br_body_error {
 
 struct br_request {
     struct br_handler *service;
-    void *user; /* for the handler */
+    void *user; /* pointer that only the handler uses */
     struct br_pool *pool;
     const char *method;
-    const char *path;        /* without the query */
-    const char *query;       /* without '?'; "" if there is none */
-    const char *scheme_host; /* Host or :authority */
+    const char *path; /* path of the request target, without the query */
+    /* query of the request target, without '?'; "" if the target has no query */
+    const char *query;
+    const char *scheme_host; /* value of Host or :authority */
     const struct br_header *headers;
     size_t n_headers;
     char peer[64];          /* the client's address as text */
     struct br_conn *conn;   /* the connection; valid until the reply was sent; may be NULL */
-    int64_t content_length; /* -1: unknown */
+    int64_t content_length; /* value of Content-Length in bytes; -1: unknown */
     bool http2;
     bool grpc;            /* set by `begin`: the body is one length-prefixed message */
-    bool grpc_compressed; /* the compressed flag of the message */
+    bool grpc_compressed; /* gRPC: the compressed flag of the message */
     bool replied;
-    bool streaming; /* a streamed reply has not ended */
+    bool streaming; /* the handler has started a streamed reply and not ended it */
     /* set by `begin` if the reply is costly: over HTTP/1.1, a client that closes its side counts
      * as gone */
     bool leaves_at_eof;
-    size_t max_body;     /* set by `begin`, in bytes; larger bodies fail with BR_BODY_TOO_BIG */
-    struct br_buf *body; /* valid from the handler's `body` on; NULL if it is empty or has failed */
+    size_t max_body; /* set by `begin`, in bytes; larger bodies fail with BR_BODY_TOO_BIG */
+    /* valid when the handler's `body` is called and later; NULL if the body is empty or has
+     * failed */
+    struct br_buf *body;
     enum br_body_error body_error;
     /* with BR_BODY_NO_MEMORY: bytes that a buffer for the whole body needs, if known */
     size_t body_wanted;
@@ -99,13 +107,14 @@ struct br_request {
     void (*end)(struct br_request *request, bool whole);
 };
 
-/* Appends received bytes to the body. For protocols. `expected` is the announced size, 0 if
- * unknown; memory grows with the bytes received and not with the announced size. Sets body_error
- * on failure. */
+/* Appends received bytes to the body. Called by protocols. `expected` is the announced size of
+ * the body, 0 if unknown. The memory grows with the bytes received and not with the announced
+ * size. Sets body_error on failure. */
 void br_request_body_add(struct br_request *request, const uint8_t *data, size_t len,
                          size_t expected);
 
-/* Frees the body and stores why it failed. For protocols. Keeps the first error. */
+/* Frees the body and stores why it failed. Called by protocols. If the body has already failed,
+ * the first error is kept. */
 void br_request_body_fail(struct br_request *request, enum br_body_error error);
 
 /* Returns the value of a header, or NULL. `name` must be in lower case. */
@@ -122,12 +131,12 @@ bool br_request_write(struct br_request *request, const void *data, size_t len, 
 /* Ends a streamed reply. The request may be freed before the return. */
 void br_request_end(struct br_request *request);
 
-/* Ends an incomplete streamed reply, after the bytes already written. HTTP/1.1 connections are
+/* Ends an incomplete streamed reply after the bytes already written. HTTP/1.1 connections are
  * closed without a last chunk (RFC 9112 section 8); HTTP/2 streams are reset. HTTP/1.0 clients
- * cannot detect it. */
+ * cannot detect that the reply is incomplete. */
 void br_request_break(struct br_request *request);
 
-/* Returns true if the handler's `gone` must be called when the client disconnects. For
+/* Returns true if the handler's `gone` must be called when the client disconnects. Called by
  * protocols. */
 static inline bool br_request_is_open(const struct br_request *request)
 {

@@ -11,7 +11,8 @@ int64_t br_http_retry_after(const char *value)
         long s = strtol(value, &end, 10);
         return *end == '\0' && s < 1000000000 ? s : -1;
     }
-    /* RFC 9110 section 5.6.7: IMF-fixdate, and two obsolete formats that must be accepted. */
+    /* The date formats of RFC 9110 section 5.6.7: IMF-fixdate, and two obsolete formats that
+     * must be accepted. */
     static const char *const dates[] = {"%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT",
                                         "%a %b %d %H:%M:%S %Y"};
     for (size_t i = 0; i < sizeof dates / sizeof dates[0]; i++) {

@@ -9,11 +9,13 @@
 #include "base/err.h"
 #include "wire/protobuf.h"
 
-#define CHUNK_HEAD 4u               /* bytes: a type, and a length in three bytes */
-#define CHUNK_SUM 4u                /* bytes of the checksum before the data */
-#define CHUNK_PLAIN_MAX (64u << 10) /* framing_format.txt section 4.2 */
-/* A three-byte copy yields at most 64 bytes, a two-byte copy 11; the length takes at least one
- * byte. */
+/* bytes before a chunk's content: a type, and a length in three bytes */
+#define CHUNK_HEAD 4u
+#define CHUNK_SUM 4u /* bytes of the checksum before the data of a chunk */
+/* maximum of decoded bytes in a chunk (framing_format.txt section 4.2) */
+#define CHUNK_PLAIN_MAX (64u << 10)
+/* Largest ratio of decoded to compressed size. A three-byte copy yields at most 64 bytes, a
+ * two-byte copy 11. The length before the block takes at least one byte. */
 #define RATIO_MAX 32u
 
 enum { CHUNK_COMPRESSED = 0, CHUNK_PLAIN = 1, CHUNK_SKIPPED_FROM = 0x80, CHUNK_STREAM = 0xff };
@@ -22,8 +24,8 @@ static const uint8_t stream_chunk[] = {CHUNK_STREAM, 6, 0, 0, 's', 'N', 'a', 'P'
 
 struct snappy_chunk {
     uint8_t type;
-    const uint8_t *data; /* after the checksum */
-    size_t len, size;    /* bytes of `data`, and of its decoded form */
+    const uint8_t *data; /* content of the chunk after the checksum */
+    size_t len, size;    /* `len`: bytes of `data`; `size`: bytes of the decoded data */
     uint32_t sum;
 };
 
@@ -45,7 +47,7 @@ static uint32_t snappy_masked_sum(uint8_t *data, size_t len)
     return (sum >> 15 | sum << 17) + 0xa282ead8u;
 }
 
-/* Parses the head of a chunk. Returns the byte after the chunk, or NULL if it is damaged. */
+/* Parses the head of a chunk. Returns the byte after the chunk, or NULL if the chunk is damaged. */
 static const uint8_t *snappy_next(const uint8_t *at, const uint8_t *end, struct snappy_chunk *ret)
 {
     if ((size_t)(end - at) < CHUNK_HEAD)
@@ -90,7 +92,7 @@ static bool snappy_decode_block(const uint8_t *data, size_t len, uint8_t *out, s
            made == size;
 }
 
-/* Skippable chunks decode to nothing; their size is 0. */
+/* Decodes a chunk to `out`. Skippable chunks decode to nothing, because their size is 0. */
 static bool snappy_decode_chunk(const struct snappy_chunk *chunk, uint8_t *out)
 {
     if (chunk->type >= CHUNK_SKIPPED_FROM)

@@ -9,8 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Stores the decoded size that a body states in `*ret`; it is at most 32 times `len`. Returns 0,
- * or BR_EINVAL if the body is damaged or truncated. Only reads the heads of chunks. */
+/* Stores the decoded size that a body states in `*ret`; the size is at most 32 times `len`.
+ * Returns 0, or BR_EINVAL if the body is damaged or truncated. For a stream of chunks, only the
+ * heads of chunks are read. */
 int br_snappy_size(const uint8_t *data, size_t len, size_t *ret);
 
 /* Decodes a body into `out`, which has `size` bytes, the result of br_snappy_size. Returns 0, or

@@ -30,8 +30,8 @@ static int tunnel_fail(struct tunnel *tunnel, const char *why)
     return BR_EPROTO;
 }
 
-/* A 2xx response to CONNECT has no body, even with a Content-Length. The following bytes are the
- * server's. */
+/* Handles the head of the proxy's response. A 2xx response to CONNECT has no body, even with a
+ * Content-Length. The bytes that follow it were sent by the server. */
 static int tunnel_on_head(struct tunnel *tunnel, const uint8_t *data, size_t len)
 {
     unsigned status = tunnel->parser.status;
