@@ -4,7 +4,8 @@
 #include "base/bytes.h"
 
 #define TEXT_MAX 64u
-#define ESCAPED_MAX (6u * TEXT_MAX) /* longest form of such a text with every character escaped */
+/* largest size of a text of TEXT_MAX bytes with every character escaped */
+#define ESCAPED_MAX (6u * TEXT_MAX)
 
 bool br_json_part_is(const struct br_json_token *token, const char *text)
 {

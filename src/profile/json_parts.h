@@ -9,7 +9,8 @@
 #include "otlp/json/number.h"
 #include "otlp/json/scan.h"
 
-/* The start of an object or an array. `at` is NULL if the text does not contain it. */
+/* Position of an object or an array in a JSON text. `at` is NULL if the text does not contain
+ * the part. */
 struct br_json_part {
     const char *at;
 };
@@ -17,7 +18,8 @@ struct br_json_part {
 /* Returns true if a string or a member name equals `text` (less than 64 bytes). */
 bool br_json_part_is(const struct br_json_token *token, const char *text);
 
-/* Returns the next value in `scan` as a part. Its `at` is NULL if the value has another type. */
+/* Returns the position of the next value in `scan`. Its `at` is NULL unless the value has the
+ * type `type`. */
 static inline struct br_json_part br_json_part_of(const struct br_json_scan *scan,
                                                   const struct br_json_token *value,
                                                   enum br_json_type type)

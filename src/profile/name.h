@@ -14,8 +14,10 @@
 #include "base/err.h"
 #include "otlp/edit/edit.h"
 
-#define BR_APP_NAME_MAX (64 * 1024) /* bytes of the name and its labels */
-#define BR_LABELS_MAX 128           /* labels of a series; Pyroscope rejects more than 30 */
+/* largest size of an application name with its labels, in bytes */
+#define BR_APP_NAME_MAX (64 * 1024)
+/* largest number of labels of a series; Pyroscope rejects more than 30 */
+#define BR_LABELS_MAX 128
 
 struct br_label {
     const char *name;
@@ -70,8 +72,8 @@ int br_labels_resource(struct br_arena *arena, const struct br_label *labels, si
  * multiply, and stores the type "samples" with the unit "count" under the same name. */
 struct br_app_type {
     const char *name;  /* `__name__`: "process_cpu", "wall", "memory" ... */
-    const char *type;  /* for br_profile_source: "cpu", "wall", "alloc_space" ... */
-    const char *units; /* of the values in the text: "count", "bytes", "nanoseconds" */
+    const char *type;  /* value of br_profile_source.type: "cpu", "wall", "alloc_space" ... */
+    const char *units; /* unit of the values in the text: "count", "bytes", "nanoseconds" */
     size_t app_len;    /* length of the name without the suffix and its dot, in bytes */
 };
 

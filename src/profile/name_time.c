@@ -6,8 +6,9 @@
 #include "profile/name.h"
 
 #define NS_PER_S 1000000000ull
-#define TEXT_MAX 64 /* number of characters that are examined */
-/* later than 2554; small enough that adding two does not overflow */
+#define TEXT_MAX 64 /* largest number of characters of a time that are examined */
+/* Largest time in seconds. It is later than the year 2554, and so small that the sum of two such
+ * times does not overflow. */
 #define SECONDS_MAX 100000000000
 
 static bool name_time_is_digit(char letter)

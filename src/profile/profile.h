@@ -69,7 +69,7 @@ struct br_sample_type {
     bool cumulative, sampled;
 };
 
-/* Errors in a profile that was read nevertheless. */
+/* Samples and references that were left out of a profile while the rest of it was read. */
 struct br_profile_lost {
     uint32_t count;      /* number of samples left out */
     struct br_err first; /* error of the first sample left out */
@@ -81,7 +81,7 @@ struct br_profile_lost {
 
 /* Requests that a profile is read in parts, if br_profile_divides() is true for its format. */
 struct br_profile_parts {
-    uint32_t stacks; /* largest number of stacks of a part, at least 1 */
+    uint32_t stacks; /* number of stacks at which a part ends, at least 1 */
     size_t bytes;    /* a part also ends when its OTLP reaches this many bytes */
     /* Takes the part built so far, a complete request, out of the builder, so that the next part
      * begins with empty tables. The last part stays in the builder. Returns 0 or an error code,
@@ -104,10 +104,11 @@ struct br_profile_source {
      * corrected in the same way as by Pyroscope's ingestion; NULL: unknown */
     const char *spy_name;
     const uint8_t *profile_id; /* 16 bytes, ID of the first Profile; NULL: none */
-    uint64_t start_ns, end_ns; /* used if the format contains no times */
-    double sample_rate;        /* in Hz, for formats that count samples; 0: 100 */
-    const char *type;          /* text formats: "cpu", "wall", "alloc_objects" ...; NULL: "cpu" */
-    const char *units;         /* text formats: unit of the values; NULL: derived from the type */
+    /* start and end in ns since 1970, used if the format contains no times */
+    uint64_t start_ns, end_ns;
+    double sample_rate; /* sampling rate in Hz, for formats that count samples; 0: 100 */
+    const char *type;   /* text formats: "cpu", "wall", "alloc_objects" ...; NULL: "cpu" */
+    const char *units;  /* text formats: unit of the values; NULL: derived from the type */
     /* JFR with from_pyroscope: keep the time and thread of each sample for the processor join;
      * otherwise samples with equal stack and labels are merged */
     bool keeps_times;
@@ -126,7 +127,7 @@ struct br_profile_source {
     /* pprof: from a Datadog profiler, with its names of types. Most values of a sample are 0; a
      * sample is written only for the types for which its value is not 0 */
     bool datadog;
-    /* pprof and truncated JFR chunks: errors are added here; NULL: not needed */
+    /* Errors in a pprof, and truncated JFR chunks, are added here. NULL: they are not counted. */
     struct br_profile_lost *lost;
     const struct br_profile_parts *parts; /* NULL: read the profile as one request */
 };

@@ -14,8 +14,8 @@
 struct labels {
     struct br_label labels[BR_SERIES_LABELS_MAX];
     uint32_t count, max;
-    uint32_t n_more;      /* number of labels over `max` */
-    struct br_label more; /* the first label over `max` */
+    uint32_t n_more;      /* number of labels left out because there were `max` already */
+    struct br_label more; /* the first label that was left out */
 };
 
 /* Labels of a Resource or scope, read once for all its profiles. */
@@ -23,7 +23,7 @@ struct origin {
     struct br_entry body;
     bool from_pyroscope, read;
     struct labels labels;
-    struct br_arena arena; /* memory of the labels */
+    struct br_arena arena; /* memory for the texts of `labels` */
 };
 
 struct br_series {
@@ -59,7 +59,7 @@ static const char *const default_resource[] = {"service.namespace",
 /* A service has few different span names. */
 static const char *const default_sample[] = {"span_name", "span.name"};
 
-/* Pyroscope stores these with the sample; they do not create series. */
+/* Attributes that Pyroscope stores with the sample. They do not create series. */
 static const char *const ids[] = {"span_id", "trace_id", "profile_id"};
 
 /* --- Selection by the config ------------------------------------------------------------------ */

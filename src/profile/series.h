@@ -17,18 +17,19 @@
 #define BR_SERIES_NAME_MAX 1024
 
 struct br_series_config {
-    /* `items` NULL: the default list, or all for profiles of Pyroscope clients */
+    /* If `items` is NULL, the default list is used. Profiles of Pyroscope clients then keep all
+     * attributes. */
     struct br_strings resource_attributes;
     struct br_strings scope_attributes;
-    struct br_strings sample_attributes; /* `items` NULL: the default list */
+    struct br_strings sample_attributes; /* If `items` is NULL, the default list is used. */
     struct br_headers fixed;             /* labels added to every series */
-    /* largest number of labels, including those of the samples */
+    /* largest number of labels of a series, including those of the samples */
     int64_t max;
     bool sanitize; /* replace every character except letters, digits and _ in names with _ */
 };
 
-/* Builds labels. It caches the labels of the last Resource and scope for further profiles with
- * the same ones, which are recognised by their address. */
+/* Builds the labels of series. Caches the labels of the last Resource and scope for further
+ * profiles that have the same Resource or scope, which is recognised by its address. */
 struct br_series;
 
 /* Creates a builder of labels. `config` is borrowed and must outlive it. Returns NULL if there

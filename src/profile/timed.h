@@ -21,23 +21,27 @@ struct br_timed_type {
     const char *period_type, *period_unit;
     int64_t period;
     struct br_timed_block *first, *last; /* packed samples */
-    uint64_t last_ns;                    /* time of the last sample */
+    /* time of the sample added last, in ns of the file's clock */
+    uint64_t last_ns;
 };
 
 struct br_timed_sample {
     uint32_t stack, type;
-    uint32_t attributes[BR_TIMED_ATTRIBUTES]; /* indices in the builder; 0: unused */
+    /* attributes of the sample, as indices of the builder; 0: unused */
+    uint32_t attributes[BR_TIMED_ATTRIBUTES];
     int64_t value;
-    uint64_t time_ns; /* time of the file's clock */
+    uint64_t time_ns; /* time of the sample in ns of the file's clock */
 };
 
 struct br_timed {
     struct br_build *build;
     struct br_timed_type types[BR_TIMED_TYPES_MAX];
     uint32_t n_types;
-    uint32_t count;             /* number of samples */
-    uint64_t first_ns, last_ns; /* earliest and latest time of these */
-    /* Times of the whole file. Set if its samples are written in parts. */
+    uint32_t count; /* number of samples */
+    /* earliest and latest time of the samples, in ns of the file's clock */
+    uint64_t first_ns, last_ns;
+    /* clock_first_ns and clock_last_ns are the first and last time of the whole file. Set if the
+     * samples are written in parts. */
     bool has_clock;
     uint64_t clock_first_ns, clock_last_ns;
 };

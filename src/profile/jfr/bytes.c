@@ -83,8 +83,8 @@ static void jfr_bytes_skip_chars(struct br_jfr_in *in)
 void br_jfr_skip_string(struct br_jfr_in *in)
 {
     switch (br_jfr_fixed(in, 1)) {
-    case 0: /* null */
-    case 1: /* empty */
+    case 0: /* encoding of a null string */
+    case 1: /* encoding of an empty string */
         return;
     case 2: /* reference to the string pool */
         (void)br_jfr_long(in);

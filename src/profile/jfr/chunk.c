@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/sum.h"
 
-#define MAGIC 0x464c5200u /* "FLR\0" */
+#define MAGIC 0x464c5200u /* "FLR\0", the first four bytes of a chunk */
 #define NS 1000000000u
 
 static int jfr_chunk_read_header(struct br_jfr_chunk *chunk, const uint8_t *data, size_t len,
@@ -15,7 +15,8 @@ static int jfr_chunk_read_header(struct br_jfr_chunk *chunk, const uint8_t *data
     struct br_jfr_in in = {.p = data, .end = br_mem_end(data, len)};
     uint64_t magic = br_jfr_fixed(&in, 4);
     uint64_t major = br_jfr_fixed(&in, 2);
-    (void)br_jfr_fixed(&in, 2); /* minor versions only add events */
+    /* Skips the minor version: minor versions of the format only add events. */
+    (void)br_jfr_fixed(&in, 2);
     uint64_t size = br_jfr_fixed(&in, 8);
     uint64_t pools = br_jfr_fixed(&in, 8);
     uint64_t metadata = br_jfr_fixed(&in, 8);
@@ -84,7 +85,7 @@ void br_jfr_chunk_release(struct br_jfr_chunk *chunk)
     *chunk = (struct br_jfr_chunk){0};
 }
 
-/* Converts ticks to nanoseconds. Larger values become UINT64_MAX. */
+/* Converts ticks to nanoseconds. Results above UINT64_MAX become UINT64_MAX. */
 static uint64_t jfr_chunk_scale(uint64_t ticks, uint64_t per)
 {
     if (per == NS)

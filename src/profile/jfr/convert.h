@@ -39,19 +39,20 @@ struct br_jfr_label {
 };
 
 struct br_jfr_context {
-    const struct br_jfr_label *labels; /* labels sorted by key, without duplicates */
+    const struct br_jfr_label *labels; /* sorted by key; each key occurs once */
     uint32_t count;
-    bool has_span, has_trace; /* old agents send the IDs of the span as labels */
+    /* The labels contain a span ID or a trace ID: old agents send the IDs of the span as labels. */
+    bool has_span, has_trace;
     uint8_t span_id[8], trace_id[16];
 };
 
 struct br_jfr_string {
     const uint8_t *text; /* NULL if the string is missing */
     uint32_t len;
-    uint32_t key; /* string of the builder; 0: not used yet */
+    uint32_t key; /* string index of the builder for this text as a key; 0: not used as a key yet */
 };
 
-/* A key with a value. Many contexts may share it. */
+/* A label: a key with a value. Many contexts may share one pair. */
 struct br_jfr_pair {
     uint32_t attribute; /* attribute index of the builder */
     enum br_jfr_means {
@@ -61,24 +62,26 @@ struct br_jfr_pair {
         BR_JFR_TRACE_LABEL
     } means : 8;
     bool readable;  /* the value is a valid ID */
-    uint8_t id[16]; /* the ID; a span ID is in the first eight bytes */
+    uint8_t id[16]; /* the span or trace ID in the value; a span ID is in the first eight bytes */
 };
 
 struct br_jfr_labels {
     struct br_build *build;
-    size_t text_max; /* bytes that further values may have */
+    size_t text_max; /* bytes of text that the attributes built from now on may have in all */
     struct br_jfr_context *contexts;
     uint32_t n_contexts, contexts_cap;
-    struct br_jfr_string *strings; /* strings[0] means "no such string" */
+    struct br_jfr_string *strings; /* strings[0] means that a recording lacks the string */
     uint32_t n_strings, strings_cap;
     struct br_jfr_pair *pairs;
     uint32_t n_pairs, pairs_cap;
-    struct br_jfr_ids context_of, string_of; /* map IDs to indices (for contexts: index + 1) */
-    struct br_jfr_ids pair_of;               /* maps key << 32 | string to index + 1 */
+    /* map IDs of the snapshot to the index of the string, and to the index of the context + 1 */
+    struct br_jfr_ids context_of, string_of;
+    /* maps key << 32 | string to the index in `pairs` + 1 */
+    struct br_jfr_ids pair_of;
 };
 
-/* Initialises a zeroed `labels`, whose attributes may have at most `text_max` bytes of text.
- * Returns 0 or BR_ENOMEM. */
+/* Initialises a zeroed `labels`. The attributes of all labels may have at most `text_max` bytes
+ * of text. Returns 0 or BR_ENOMEM. */
 int br_jfr_labels_begin(struct br_jfr_labels *labels, struct br_build *build, size_t text_max);
 
 /* Reads a LabelsSnapshot message. Contexts with equal content share an index. `data` is borrowed
@@ -89,16 +92,18 @@ int br_jfr_labels_read(struct br_jfr_labels *labels, const uint8_t *data, size_t
                        struct br_arena *scratch, struct br_err *err);
 void br_jfr_labels_release(struct br_jfr_labels *labels);
 
-/* Returns the index of the string with this ID; 0 if it is unknown. */
+/* Returns the index in `labels->strings` of the string with this ID; 0 if the ID is unknown. */
 uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id);
 
-/* Returns in `ret` the attribute with a key and the string with this index; 0 if the string is
- * empty or missing. `key` is a string of the builder other than "span_id" and the other keys of
- * IDs. Returns 0, BR_ETOOBIG (more text than text_max), BR_ENOMEM, or the builder's error. */
+/* Returns in `ret` the builder's attribute whose key is `key` and whose value is string number
+ * `string` of `labels`; 0 if that string is empty or missing. `key` is a string index of the
+ * builder and must not be one of the keys that name IDs, such as "span_id". Returns 0,
+ * BR_ETOOBIG (more text than text_max), BR_ENOMEM, or the builder's error. */
 int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
                            uint32_t *ret);
 
-/* Returns the index of the context with this ID + 1; 0 if it is unknown. */
+/* Returns the index in `labels->contexts` + 1 of the context with this ID; 0 if the ID is
+ * unknown. */
 uint32_t br_jfr_context_of(const struct br_jfr_labels *labels, uint64_t id);
 
 /* --- Samples ---------------------------------------------------------------------------------- */
@@ -107,7 +112,7 @@ uint32_t br_jfr_context_of(const struct br_jfr_labels *labels, uint64_t id);
  * to jfr-parser. */
 enum br_jfr_kind {
     BR_JFR_CPU,
-    BR_JFR_CPU_TIME, /* jdk.CPUTimeSample */
+    BR_JFR_CPU_TIME, /* CPU time from events of the type jdk.CPUTimeSample */
     BR_JFR_WALL,
     BR_JFR_IN_TLAB,
     BR_JFR_OUT_TLAB,
@@ -115,11 +120,12 @@ enum br_jfr_kind {
     BR_JFR_MUTEX,
     BR_JFR_BLOCK,
     BR_JFR_LIVE,
-    BR_JFR_MEMORY, /* profiler.Malloc */
+    BR_JFR_MEMORY, /* native memory allocated, from events of the type profiler.Malloc */
     BR_JFR_N_KINDS
 };
 
-/* Properties in which different samples differ. */
+/* Properties of a sample by which samples are grouped or folded. Samples with equal properties
+ * belong together. */
 struct br_jfr_key {
     uint32_t stack;  /* stack index of the builder */
     uint32_t tags;   /* index into br_jfr_samples.tags; 0: none */
@@ -129,11 +135,11 @@ struct br_jfr_key {
 struct br_jfr_sample {
     struct br_jfr_key key;
     int64_t values[2];
-    uint64_t time_ns; /* 0 for folded samples */
+    uint64_t time_ns; /* time of the sample, in ns since 1970; 0 for folded samples */
 };
 
-/* Block of packed samples that are not folded. They are packed because a recording may contain
- * an event for every dozen bytes, and each becomes a sample. */
+/* Block of packed samples, used if samples are not folded. The samples are packed because a
+ * recording may contain an event for every dozen bytes, and each event becomes a sample. */
 struct br_jfr_block {
     struct br_jfr_block *next;
     uint32_t len, size;
@@ -148,19 +154,19 @@ struct br_jfr_folded {
 /* Span and labels of a sample, as written in the recording. */
 struct br_jfr_tags {
     uint64_t span_id, trace_hi, trace_lo;
-    uint32_t span_name; /* index of a string, see br_jfr_string_of */
+    uint32_t span_name; /* index of the span's name in br_jfr_labels.strings */
     uint32_t context;   /* index into br_jfr_labels.contexts + 1; 0: none */
 };
 
 struct br_jfr_thread {
-    uint32_t attributes[2]; /* attribute indices of the builder */
+    uint32_t attributes[2]; /* attributes of the thread, as attribute indices of the builder */
     uint32_t count;
 };
 
 struct br_jfr_table {
     uint32_t count;
-    struct br_jfr_block *first, *last; /* samples that are not folded */
-    uint64_t time_ns;                  /* time of the last sample */
+    struct br_jfr_block *first, *last; /* blocks of the samples, if they are not folded */
+    uint64_t time_ns;                  /* time of the sample added last, in ns since 1970 */
     struct br_jfr_folded *folded;
     uint32_t folded_cap;
     struct br_index index; /* hash index of `folded` */
@@ -178,10 +184,10 @@ struct br_jfr_cursor {
 struct br_jfr_samples {
     bool fold;
     struct br_jfr_table tables[BR_JFR_N_KINDS];
-    struct br_jfr_tags *tags; /* tags[0] means "none" */
+    struct br_jfr_tags *tags; /* tags[0] stands for a sample without tags */
     uint32_t n_tags, tags_cap;
     struct br_index tag_index;     /* hash index of `tags` except tags[0] */
-    struct br_jfr_thread *threads; /* threads[0] means "none" */
+    struct br_jfr_thread *threads; /* threads[0] stands for a sample without a thread */
     uint32_t n_threads, threads_cap;
 };
 
@@ -189,8 +195,8 @@ struct br_jfr_samples {
 int br_jfr_samples_init(struct br_jfr_samples *samples, bool fold);
 void br_jfr_samples_release(struct br_jfr_samples *samples);
 
-/* Returns in `ret` the index of these tags, which are added if necessary; 0 if all fields are 0.
- * Returns 0 or BR_ENOMEM. */
+/* Returns in `ret` the index of `tags` in `samples->tags`; 0 if all fields of `tags` are 0. Adds
+ * the tags if necessary. Returns 0 or BR_ENOMEM. */
 int br_jfr_tags_add(struct br_jfr_samples *samples, const struct br_jfr_tags *tags, uint32_t *ret);
 
 /* Adds a sample. When folding, adds its values to those of an equal sample. Returns 0, BR_ENOMEM
@@ -198,7 +204,8 @@ int br_jfr_tags_add(struct br_jfr_samples *samples, const struct br_jfr_tags *ta
 int br_jfr_sample_add(struct br_jfr_samples *samples, enum br_jfr_kind kind,
                       const struct br_jfr_sample *sample);
 
-/* Returns the next sample in the order of insertion; false at the end. */
+/* Returns in `ret` the next sample of a table, in the order in which the samples were added.
+ * Returns false at the end. */
 bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret);
 
 /* Frees memory that is needed only for adding samples. No samples may be added afterwards. */
@@ -221,21 +228,23 @@ struct br_jfr_group {
 /* Samples of a table that are not folded, sorted by group. Within a group they keep the order of
  * the recording. */
 struct br_jfr_groups {
-    struct br_jfr_group *groups; /* in the order of their first samples */
+    struct br_jfr_group *groups; /* ordered by the first sample of each group */
     uint32_t count, cap;
     uint64_t *times;
     int64_t *values;
     struct br_index index; /* hash index of `groups`, used during br_jfr_groups_make */
 };
 
-/* Groups the samples of a table. `which` selects the value (0 or 1). Returns 0 or BR_ENOMEM. The
- * caller must call br_jfr_groups_release in both cases. */
+/* Groups the samples of a table. `which` selects the value of each sample that is copied:
+ * values[0] or values[1]. Returns 0 or BR_ENOMEM. The caller must call br_jfr_groups_release in
+ * both cases. */
 int br_jfr_groups_make(struct br_jfr_groups *groups, const struct br_jfr_table *table, int which);
 void br_jfr_groups_release(struct br_jfr_groups *groups);
 
 /* --- Stacks ----------------------------------------------------------------------------------- */
 
-/* A symbol, which is part of the names of methods. Each is converted and merged only once. */
+/* A text of the recording that is part of the names of methods. The text is converted to UTF-8
+ * and merged (see br_jfr_merge_name) only once. */
 struct br_jfr_symbol {
     uint32_t at, len;
     bool converted; /* `at` is an offset in br_jfr_stacks.converted instead of the chunk */
@@ -244,11 +253,15 @@ struct br_jfr_symbol {
 /* State of resolving the stacks of one recording. */
 struct br_jfr_stacks {
     struct br_build *build;
-    bool lines_signed;     /* lines above 2^31 become 0: the JVM writes -1 for an unknown line */
-    uint32_t mapping;      /* mapping of the builder; 0: not added yet */
-    size_t name_bytes_max; /* bytes that further names may have; exceeded only by malicious input */
+    /* Line numbers above 2^31 become 0 (unknown), because the JVM writes -1 for an unknown line. */
+    bool lines_signed;
+    /* index of the builder's mapping that all locations share; 0: not added yet */
+    uint32_t mapping;
+    /* bytes that the names of further functions may have in all; only malicious input reaches
+     * this limit */
+    size_t name_bytes_max;
     struct br_str name;
-    struct br_jfr_symbol *symbols; /* symbols of the chunk; symbols[0] is empty */
+    struct br_jfr_symbol *symbols; /* symbols of the current chunk; symbols[0] is the empty text */
     uint32_t n_symbols, symbols_cap;
     struct br_str converted;
     uint32_t *locations;
@@ -258,8 +271,10 @@ struct br_jfr_stacks {
 /* Discards the symbols of the previous chunk. */
 void br_jfr_stacks_begin(struct br_jfr_stacks *stacks);
 
-/* Returns in `ret` the builder's stack for a stack trace ID. Returns 1, or 0 if the chunk does
- * not contain this trace, or BR_EINVAL with a message, or BR_ENOMEM. */
+/* Returns in `ret` the builder's index of the stack with the stack trace ID `id`. The result is:
+ * - 1: the stack was found.
+ * - 0: the chunk does not contain this stack trace.
+ * - BR_EINVAL with a message, or BR_ENOMEM. */
 int br_jfr_stack(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk, uint64_t id,
                  uint32_t *ret, struct br_err *err);
 void br_jfr_stacks_release(struct br_jfr_stacks *stacks);
@@ -267,10 +282,13 @@ void br_jfr_stacks_release(struct br_jfr_stacks *stacks);
 /* --- Writing ---------------------------------------------------------------------------------- */
 
 struct br_jfr_result {
-    struct br_jfr_samples *samples; /* each table is released after it is written */
+    /* tables of samples to be written; each table is freed after its samples are written */
+    struct br_jfr_samples *samples;
     struct br_jfr_labels *labels;
-    const char *event; /* event that async-profiler was configured to sample; NULL: not recorded */
-    int64_t period_ns[BR_JFR_N_KINDS]; /* for kinds of time: time that one sample represents */
+    /* name of the event that async-profiler was configured to sample; NULL: not recorded */
+    const char *event;
+    /* time in ns that one sample represents, for kinds that measure time */
+    int64_t period_ns[BR_JFR_N_KINDS];
     uint64_t start_ns, duration_ns;
 };
 

@@ -25,14 +25,15 @@ static unsigned jfr_events_read_size(uint64_t word, uint32_t *ret)
     return 4;
 }
 
-/* Returns the type of an event modulo BR_JFR_WANTED, which its first two bytes determine. */
+/* Returns the type ID of an event modulo BR_JFR_WANTED. The first two bytes of the encoded ID
+ * determine this number. */
 static size_t jfr_events_low_bits(uint64_t word)
 {
     return (word & 0x7f) | (word >> 1 & 0x380 & -(word >> 7 & 1));
 }
 
-/* Returns true if the event at `p` can be skipped by its first two bytes. This is the common
- * case. */
+/* Returns true if the first two bytes of the event at `p` show that the event can be skipped.
+ * This is the common case. */
 static inline bool jfr_events_is_skipped(const struct br_jfr_chunk *chunk, const uint8_t *p)
 {
     return p[0] > 1 && p[0] <= SHORT_MAX && !chunk->wanted_first[p[1]];
@@ -52,7 +53,7 @@ static uint32_t jfr_events_skip_one(const struct br_jfr_chunk *chunk, uint32_t a
     return at + size;
 }
 
-/* Returns the first position from `at` on with an event that may be wanted. */
+/* Returns the offset of the first event at or after `at` whose type may be wanted. */
 static uint32_t jfr_events_skip(const struct br_jfr_chunk *chunk, uint32_t at)
 {
     uint32_t last = chunk->packed && chunk->size > SHORT_MAX ? chunk->size - SHORT_MAX : 0;
@@ -93,8 +94,8 @@ static bool jfr_events_find(const struct br_jfr_chunk *chunk, struct br_jfr_even
     return true;
 }
 
-/* Advances both scans until the first is at an event that may be wanted, or one of them is at
- * its end. */
+/* Advances both scans. Stops when the first scan is at an event that may be wanted, when either
+ * scan is near its end, or when the second scan cannot continue. */
 static void jfr_events_skip_both(const struct br_jfr_chunk *chunk, struct br_jfr_events *events)
 {
     if (events->middle - events->at <= SHORT_MAX || chunk->size - events->ahead <= SHORT_MAX)

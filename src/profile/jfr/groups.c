@@ -17,8 +17,8 @@ static uint64_t groups_hash(const void *entries, uint32_t place)
                          sizeof groups->groups[place].key);
 }
 
-/* Returns the index of the group with a key, which is added if necessary; BR_INDEX_NONE if there
- * is not enough memory. */
+/* Returns the index of the group with the key `key`. Adds the group if necessary. Returns
+ * BR_INDEX_NONE if there is not enough memory. */
 static uint32_t groups_place(struct br_jfr_groups *groups, const struct br_jfr_key *key)
 {
     uint64_t hash = br_index_hash(&groups->index, key, sizeof *key);

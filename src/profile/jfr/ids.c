@@ -7,13 +7,17 @@
 #include "profile/jfr/jfr.h"
 
 #define BITS_MIN 6
-/* base-2 logarithm of the largest number of slots kept when a table is cleared */
+/* largest table that is kept when it is cleared, as base-2 logarithm of its number of slots */
 #define KEEP_BITS 16
-#define KEEP_SMALL 8 /* base-2 logarithm of the number of slots that are always kept */
-/* largest number of slots per entry, so that clearing costs no more than filling */
+/* largest table that is kept however few entries it had, as base-2 logarithm of its number of
+ * slots */
+#define KEEP_SMALL 8
+/* Largest number of slots per entry of a table that is kept. With this limit, clearing a table
+ * costs no more than filling it did. */
 #define KEEP_PER_ID 16
 
-/* Multiplies by a secret, so that a sender cannot choose IDs that collide. */
+/* Returns the preferred slot of an ID. The ID is multiplied by a secret, so that a sender cannot
+ * choose IDs that collide. */
 static size_t jfr_ids_home(const struct br_jfr_ids *ids, uint64_t id)
 {
     br_jfr_u128 m = (br_jfr_u128)(id ^ ids->secret >> 7) * (ids->secret | 1);

@@ -7,7 +7,7 @@
 #include "profile/jfr/convert.h"
 
 #define NS_PER_S 1e9
-#define EVENT_MAX 4096 /* longest name of the sampled event, in bytes */
+#define EVENT_MAX 4096 /* longest accepted name of the sampled event, in bytes */
 #define DEFAULT_RATE 100.0
 
 /* Values of br_jfr_entry.note for thread states. */
@@ -23,21 +23,24 @@ struct recording {
     struct br_jfr_stacks stacks;
     char event_text[EVENT_MAX + 1];
     struct br_str event, text;
-    uint64_t event_at; /* offset of the last such text in the chunk; 0: none */
+    /* offset in the chunk of the last text with the name of the sampled event; 0: none */
+    uint64_t event_at;
     bool has_event, wall;
-    /* maps the offset of a pooled string to the thread name attribute + 1 */
+    /* maps the offset of a pooled string to the index of the thread name attribute + 1 */
     struct br_jfr_ids names;
-    int64_t period_ns, wall_ns; /* from the settings in the recording; 0: not recorded */
-    int64_t cpu_time_ns;        /* time that the last jdk.CPUTimeSample represents */
+    /* sampling intervals of CPU time and wall time in the settings of the recording; 0: not
+     * recorded */
+    int64_t period_ns, wall_ns;
+    int64_t cpu_time_ns; /* CPU time in ns that the last jdk.CPUTimeSample represents */
     uint64_t start_ns, end_ns;
     uint32_t thread_name, thread_id; /* attribute keys, as string indices of the builder */
 };
 
-/* Beginning of a text that is compared with known texts. Its full length is controlled by the
- * sender, and so is the number of references to it, so it is never copied as a whole. */
+/* Beginning of a text of the recording, to be compared with known texts. The text is never
+ * copied as a whole, because the sender controls its length and the number of references to it. */
 struct short_text {
     char data[64];
-    size_t len; /* also 0 if the text is longer than `data` */
+    size_t len; /* bytes in `data`; 0 for an empty text and for a text longer than `data` */
     bool empty;
 };
 
@@ -67,7 +70,8 @@ static int jfr_read_text(struct recording *recording, uint64_t at, struct br_str
     return out->failed ? BR_ENOMEM : 0;
 }
 
-/* Parses "20 ms" or "10000000" (ns). Returns 0 for any other text. */
+/* Parses a duration such as "20 ms", or a number of nanoseconds such as "10000000". Returns it
+ * in nanoseconds, or 0 for any other text. */
 static int64_t jfr_duration_of(const char *text)
 {
     static const struct {
@@ -111,8 +115,8 @@ static void jfr_on_setting(struct recording *recording, const uint64_t *values)
     }
 }
 
-/* Reads the name of the sampled event after the last event of a chunk, because the setting may
- * be repeated and the last one counts. */
+/* Reads the name of the sampled event. Called after the last event of a chunk, because the
+ * setting may be repeated and its last value counts. */
 static int jfr_read_event_name(struct recording *recording, struct br_err *err)
 {
     int rc = recording->event_at && recording->has_event
@@ -141,8 +145,8 @@ static uint32_t jfr_state_of(struct recording *recording, uint64_t id)
     return entry ? entry->note : STATE_NEW;
 }
 
-/* Returns in `ret` the attribute for the name of a thread; 0 if it has no name. Pooled strings
- * are read only once. */
+/* Returns in `ret` the builder's attribute for the name of a thread; 0 if the thread has no
+ * name. A pooled string is read only at its first use. */
 static int jfr_name_of(struct recording *recording, uint64_t at, uint32_t *ret)
 {
     const struct br_jfr_entry *pooled = at ? br_jfr_pooled(&recording->chunk, at) : NULL;
@@ -256,7 +260,8 @@ static bool jfr_plain_kind(int type, const struct br_jfr_chunk *chunk, const uin
     }
 }
 
-/* Adds a jdk.CPUTimeSample, which contains the CPU time that it represents. */
+/* Adds a sample for an event of the type jdk.CPUTimeSample. The event contains the CPU time that
+ * it represents. */
 static int jfr_on_cpu_time(struct recording *recording, const uint64_t *values,
                            struct br_jfr_sample *sample)
 {
@@ -265,8 +270,8 @@ static int jfr_on_cpu_time(struct recording *recording, const uint64_t *values,
     return br_jfr_sample_add(&recording->samples, BR_JFR_CPU_TIME, sample);
 }
 
-/* Adds a sample of time. A sample of a running thread is CPU time. If async-profiler was
- * configured for wall time, it sampled all threads. */
+/* Adds a sample of CPU time or wall time. An event for a running thread is CPU time. If
+ * async-profiler was configured for wall time, it sampled all threads, whether running or not. */
 static int jfr_on_time(struct recording *recording, int type, const uint64_t *values,
                        struct br_jfr_sample *sample)
 {
@@ -356,8 +361,8 @@ static bool jfr_is_torn(const struct recording *recording, size_t at)
 static int64_t jfr_period_of(const struct recording *recording)
 {
     double rate = recording->source->sample_rate;
-    /* The rate that a Pyroscope client sends takes precedence over the recorded one, as in
-     * Pyroscope. */
+    /* The sampling rate that a Pyroscope client sends takes precedence over the rate in the
+     * recording, as in Pyroscope. */
     if (!(rate > 0) && !recording->source->from_pyroscope && recording->period_ns)
         return recording->period_ns;
     double ns = NS_PER_S / (rate > 0 ? rate : DEFAULT_RATE);
@@ -373,7 +378,8 @@ static int64_t jfr_wall_of(const struct recording *recording, int64_t period_ns)
 static int jfr_write(struct recording *recording, struct br_arena *scratch)
 {
     const struct br_profile_source *source = recording->source;
-    /* The times that a Pyroscope client sends take precedence over the recorded ones. */
+    /* The start and end that a Pyroscope client sends take precedence over those in the
+     * recording. */
     bool given = source->start_ns && (source->from_pyroscope || !recording->start_ns);
     uint64_t start = given ? source->start_ns : recording->start_ns;
     uint64_t end = given ? source->end_ns : recording->end_ns;
@@ -387,7 +393,8 @@ static int jfr_write(struct recording *recording, struct br_arena *scratch)
                       [BR_JFR_WALL] = jfr_wall_of(recording, period_ns)},
         .start_ns = start,
         .duration_ns = end > start ? end - start : 0};
-    /* The limit of the builder covers its output and the samples, which exist at the same time. */
+    /* The builder's memory limit covers its output and the samples, which exist at the same
+     * time. */
     br_jfr_samples_finish(&recording->samples);
     size_t samples_size = br_jfr_samples_size(&recording->samples),
            limit = br_build_limit(recording->build, SIZE_MAX);

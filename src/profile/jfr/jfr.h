@@ -40,12 +40,13 @@ __extension__ typedef unsigned __int128 br_jfr_u128; /* product of two 64-bit nu
 /* Forward reader between two pointers. */
 struct br_jfr_in {
     const uint8_t *p, *end;
-    bool packed; /* integers are LEB128; otherwise big-endian with full width */
+    /* Integers of the file are encoded as LEB128; otherwise as big-endian numbers of full width. */
+    bool packed;
     bool bad;
 };
 
-/* Decodes LEB128 of at most nine bytes; all eight bits of the ninth are used. Returns the
- * position after it, or NULL if it is truncated. */
+/* Decodes a LEB128 integer of at most nine bytes. All eight bits of the ninth byte are part of
+ * the value. Returns the position after the integer, or NULL if the integer is truncated. */
 const uint8_t *br_jfr_varint_slow(const uint8_t *p, const uint8_t *end, uint64_t *ret);
 
 /* Reads a LEB128 integer. `in` is not passed to other functions, so the compiler can keep it in
@@ -137,8 +138,8 @@ enum br_jfr_type {
 };
 #define BR_JFR_FIRST_EVENT BR_JFR_EXECUTION_SAMPLE
 
-/* Indices into the values that br_jfr_value returns. Strings and arrays are returned as their
- * offset in the chunk, references as the ID in the pool. */
+/* Indices into the array of values that br_jfr_value fills. A string or an array is stored as
+ * its offset in the chunk, and a reference as the ID of the entry in the constant pool. */
 enum br_jfr_slot {
     BR_JFR_NOWHERE,
     BR_JFR_START,
@@ -161,7 +162,7 @@ enum br_jfr_slot {
     BR_JFR_NAME,
     BR_JFR_VALUE,
     BR_JFR_TEXT,
-    BR_JFR_HOLDER,      /* class of a method */
+    BR_JFR_HOLDER,      /* class that contains a method */
     BR_JFR_SYMBOL_NAME, /* name of a class or a method */
     BR_JFR_FRAMES,
     BR_JFR_FRAME_METHOD,
@@ -171,25 +172,28 @@ enum br_jfr_slot {
     BR_JFR_JAVA_ID,
     BR_JFR_SLOTS_END
 };
-#define BR_JFR_N_SLOTS 32 /* a multiple of 8, see br_jfr_no_values */
+#define BR_JFR_N_SLOTS 32 /* size of the array of values; a multiple of 8, see br_jfr_no_values */
 _Static_assert(BR_JFR_SLOTS_END <= BR_JFR_N_SLOTS, "every slot has its place");
 
 struct br_jfr_field {
     int64_t type_id;
-    uint32_t name;  /* index of a string in the metadata */
-    uint32_t class; /* index of the type; BR_JFR_NO_CLASS: the metadata does not define it */
-    uint8_t type;   /* type of the field, an enum br_jfr_type */
-    uint8_t slot;   /* slot of the field, an enum br_jfr_slot */
+    uint32_t name; /* index of a string in the metadata */
+    /* index in br_jfr_chunk.classes of the field's type; BR_JFR_NO_CLASS: the metadata does not
+     * define it */
+    uint32_t class;
+    uint8_t type; /* type of the field, an enum br_jfr_type */
+    uint8_t slot; /* slot of the field, an enum br_jfr_slot */
     bool array, pool;
-    bool plain; /* a single integer that is LEB128 if integers are packed */
+    bool plain; /* The field is a single integer, which is LEB128 if the chunk is packed. */
 };
 #define BR_JFR_NO_CLASS UINT32_MAX
 
 struct br_jfr_class {
     int64_t id;
     uint32_t first, n_fields; /* range in br_jfr_chunk.fields */
-    uint32_t n_needed;        /* number of fields up to the last one with a slot */
-    uint8_t type;             /* an enum br_jfr_type */
+    /* number of leading fields to be read: all up to the last field with a slot */
+    uint32_t n_needed;
+    uint8_t type; /* an enum br_jfr_type */
 };
 
 /* --- IDs -------------------------------------------------------------------------------------- */
@@ -197,15 +201,17 @@ struct br_jfr_class {
 /* An entry of a constant pool. */
 struct br_jfr_entry {
     uint64_t id;
-    uint32_t at;   /* offset of its first byte in the chunk; 0: unused slot */
-    uint32_t note; /* for use by the resolver; initially 0 */
+    /* offset in the chunk of the entry's first byte; 0: the slot of the hash table is unused */
+    uint32_t at;
+    /* result of resolving the entry, whose meaning depends on the pool; 0 at first */
+    uint32_t note;
 };
 
-/* A hash table of entries. A zeroed table is empty. */
+/* A hash table of pool entries by ID. A zeroed table is empty. */
 struct br_jfr_ids {
     struct br_jfr_entry *slots;
     uint32_t count;
-    unsigned bits; /* there are 2^bits slots; 0: none */
+    unsigned bits; /* base-2 logarithm of the number of slots; 0: there are no slots */
     uint64_t secret;
 };
 
@@ -216,14 +222,15 @@ struct br_jfr_entry *br_jfr_ids_find(const struct br_jfr_ids *ids, uint64_t id);
  * Returns 0 or BR_ENOMEM. */
 int br_jfr_ids_put(struct br_jfr_ids *ids, uint64_t id, uint32_t at);
 
-/* Empties the table. Its memory is kept unless it is large, or large compared with the number of
- * entries. */
+/* Removes all entries from the table. Frees the table's memory if there are many slots, or many
+ * in proportion to the number of entries. */
 void br_jfr_ids_clear(struct br_jfr_ids *ids);
 void br_jfr_ids_release(struct br_jfr_ids *ids);
 
 /* --- Chunks ----------------------------------------------------------------------------------- */
 
-#define BR_JFR_WANTED 1024 /* 2^10; two bytes of LEB128 contain at least ten bits */
+/* Size of br_jfr_chunk.wanted: 2^10, because two bytes of LEB128 contain at least ten bits. */
+#define BR_JFR_WANTED 1024
 
 struct br_jfr_chunk {
     const uint8_t *data;
@@ -233,21 +240,24 @@ struct br_jfr_chunk {
     uint32_t middle; /* offset of a checkpoint in the second half of the chunk; 0: none */
     uint64_t start_ns, duration_ns, start_ticks, ticks_per_second;
 
-    const uint8_t *known; /* metadata from which the following fields were read */
-    uint32_t known_len;   /* 0 if no metadata was read */
+    const uint8_t *known; /* encoded metadata from which the fields below were read */
+    uint32_t known_len;   /* size of `known` in bytes; 0: no metadata was read */
     bool known_packed;
     struct br_jfr_class *classes;
     uint32_t n_classes, classes_cap;
-    struct br_jfr_ids class_of_id; /* maps class IDs to index + 1 */
+    struct br_jfr_ids class_of_id; /* maps class IDs to the index in `classes` + 1 */
     struct br_jfr_field *fields;
     uint32_t n_fields, fields_cap;
-    /* class index by type, or BR_JFR_NO_CLASS */
+    /* index in `classes` for each enum br_jfr_type, or BR_JFR_NO_CLASS */
     uint32_t class_of[BR_JFR_N_TYPES];
-    /* class IDs of events; valid if class_of is set */
+    /* class ID for each type of event; valid unless class_of of that type is BR_JFR_NO_CLASS */
     int64_t event_ids[BR_JFR_N_TYPES - BR_JFR_FIRST_EVENT];
     bool wanted[BR_JFR_WANTED]; /* true for each ID in event_ids modulo BR_JFR_WANTED */
-    bool wanted_first[256];     /* the same by the first encoded byte of the ID */
-    struct br_jfr_ids pools[BR_JFR_N_TYPES]; /* used for THREAD to SYMBOL, and STRING */
+    /* true for each value that the first encoded byte of an ID in event_ids may have */
+    bool wanted_first[256];
+    /* constant pool for each enum br_jfr_type; only those for THREAD to SYMBOL, and STRING, are
+     * filled */
+    struct br_jfr_ids pools[BR_JFR_N_TYPES];
 };
 
 /* Size of a chunk header in bytes. */
@@ -260,13 +270,16 @@ int br_jfr_chunk_open(struct br_jfr_chunk *chunk, const uint8_t *data, size_t le
                       struct br_err *err);
 void br_jfr_chunk_release(struct br_jfr_chunk *chunk);
 
-/* Returns true for the beginning of a chunk whose size is missing or beyond `len` (at least one
- * byte). */
+/* Returns true if `data` is the beginning of a chunk, and the size in the chunk's header is
+ * missing or more than `len`. `len` is at least 1. */
 bool br_jfr_is_torn(const uint8_t *data, size_t len);
 
-/* Read the types in the metadata and index the pools. Called by br_jfr_chunk_open. Return 0,
- * BR_EINVAL with a message, or BR_ENOMEM. */
+/* Reads the types in the metadata of a chunk. Called by br_jfr_chunk_open. Returns 0, BR_EINVAL
+ * with a message, or BR_ENOMEM. */
 int br_jfr_metadata(struct br_jfr_chunk *chunk, struct br_err *err);
+
+/* Indexes the constant pools of a chunk. Called by br_jfr_chunk_open after br_jfr_metadata. Returns
+ * 0, BR_EINVAL with a message, or BR_ENOMEM. */
 int br_jfr_pools(struct br_jfr_chunk *chunk, struct br_err *err);
 
 /* Returns a reader from offset `at` to the end of the chunk. */
@@ -277,7 +290,7 @@ static inline struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *chunk, uint6
     return (struct br_jfr_in){bad ? end : chunk->data + at, end, chunk->packed, bad};
 }
 
-/* Returns the class with this ID, or NULL. */
+/* Returns the class with this ID, or NULL if the metadata does not define it. */
 const struct br_jfr_class *br_jfr_class(const struct br_jfr_chunk *chunk, int64_t id);
 
 /* Clears all values. Small blocks compile to a few stores each, which is faster than one long
@@ -288,8 +301,8 @@ static inline void br_jfr_no_values(uint64_t values[BR_JFR_N_SLOTS])
         memset(values + i, 0, 8 * sizeof *values);
 }
 
-/* Reads the first `n_fields` fields of a value and stores those with a slot in `values`.
- * Structures may be nested up to eight levels deep. */
+/* Reads the first `n_fields` fields of a value of the type `class`. Stores each field that has a
+ * slot in `values`. Structures may be nested up to eight levels deep. */
 void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
                   const struct br_jfr_class *class, uint32_t n_fields,
                   uint64_t values[BR_JFR_N_SLOTS]);
@@ -317,26 +330,29 @@ void br_jfr_text(const struct br_jfr_chunk *chunk, uint64_t at, struct br_str *o
  * runs ahead from a checkpoint in the middle of the chunk and records the events it finds. If
  * the first scan does not arrive exactly at that checkpoint, the recorded events are discarded. */
 struct br_jfr_events {
-    uint32_t at;     /* offset of the next event */
-    uint32_t middle; /* offset of the checkpoint; 0: no second scan */
-    uint32_t ahead;  /* position of the second scan */
-    bool joined;     /* the first scan arrived at `middle`; recorded events are returned */
+    uint32_t at; /* offset in the chunk of the next event */
+    /* offset of the checkpoint where the second scan began; 0: there is no second scan */
+    uint32_t middle;
+    uint32_t ahead; /* offset in the chunk up to which the second scan has read */
+    /* The first scan has arrived at `middle`, and the events in `found` are returned now. */
+    bool joined;
     uint32_t n_found, n_returned;
-    uint32_t found[BR_JFR_AHEAD]; /* offsets of events that may be wanted */
+    /* offsets of the events that the second scan recorded, whose types may be wanted */
+    uint32_t found[BR_JFR_AHEAD];
 };
 
 /* Starts before the first event. Does not clear `events->found`. */
 void br_jfr_events_begin(struct br_jfr_events *events, const struct br_jfr_chunk *chunk);
 
-/* Finds the next event with a known type. Returns its type with `values` filled, 0 at the end of
- * the chunk, or BR_EINVAL with a message. */
+/* Finds the next event with a known type and reads its fields into `values`. Returns the type
+ * (an enum br_jfr_type), 0 at the end of the chunk, or BR_EINVAL with a message. */
 int br_jfr_event(const struct br_jfr_chunk *chunk, struct br_jfr_events *events,
                  uint64_t values[BR_JFR_N_SLOTS], struct br_err *err);
 
-/* Returns the time of a tick in ns since 1970. */
+/* Converts the time of an event, in ticks, to nanoseconds since 1970. */
 uint64_t br_jfr_time(const struct br_jfr_chunk *chunk, uint64_t ticks);
 
-/* Converts a number of ticks to nanoseconds. Larger values become INT64_MAX. */
+/* Converts a duration in ticks to nanoseconds. Results above INT64_MAX become INT64_MAX. */
 int64_t br_jfr_ticks_ns(const struct br_jfr_chunk *chunk, uint64_t ticks);
 
 /* --- Names ------------------------------------------------------------------------------------ */

@@ -22,7 +22,7 @@ enum { MAP_KEY = 1, MAP_VALUE = 2 };
 
 struct pair {
     uint64_t key, number;
-    const uint8_t *data; /* a string or a message; NULL: the value is `number` */
+    const uint8_t *data; /* value that is a string or a message; NULL: the value is `number` */
     size_t len;
 };
 
@@ -49,19 +49,20 @@ static bool jfr_labels_read_pair(const struct br_field *field, struct pair *ret)
 
 /* A label of the current context. */
 struct label {
-    uint32_t key, pair; /* string of the builder; index into br_jfr_labels.pairs */
+    /* key as string index of the builder; pair as index into br_jfr_labels.pairs */
+    uint32_t key, pair;
     uint32_t order;
 };
 
 struct reader {
     struct br_jfr_labels *jfr_labels;
     struct br_arena *scratch;
-    struct br_index index; /* hash index of contexts by their labels */
+    struct br_index index; /* hash index that finds contexts with equal labels */
     struct label *labels;
     uint32_t count, cap;
     struct br_jfr_label *sorted;
     uint32_t sorted_cap;
-    struct br_jfr_context context; /* IDs in the current context */
+    struct br_jfr_context context; /* span and trace ID of the context being read */
 };
 
 uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id)
@@ -104,8 +105,9 @@ static void jfr_labels_read_id(const struct br_jfr_labels *labels, uint32_t key,
                               ret->means == BR_JFR_TRACE_LABEL ? sizeof ret->id : 8);
 }
 
-/* Returns in `ret` the index in `pairs` of a label, which is added at its first use. `key` is
- * the builder's string for string number `string`. */
+/* Returns in `ret` the index in `labels->pairs` of the label with the key `key` and string
+ * number `string` as its value. Adds the label at its first use. `key` is a string index of the
+ * builder. */
 static int jfr_labels_pair_of(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
                               uint32_t value, uint32_t *ret)
 {
@@ -147,7 +149,8 @@ int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t 
     return rc;
 }
 
-/* Stores an ID given by a label. "span_id" takes precedence over "profile_id". */
+/* Stores the ID that a label contains in the context. The label "span_id" takes precedence over
+ * "profile_id". */
 static void jfr_labels_set_id(struct br_jfr_context *context, const struct br_jfr_pair *pair)
 {
     bool span = pair->means == BR_JFR_SPAN_LABEL;
@@ -201,8 +204,8 @@ static void jfr_labels_sink(struct label *label, uint32_t count, uint32_t at)
     }
 }
 
-/* Heap sort. qsort() may allocate memory in proportion to `count`, which would not be accounted
- * for. */
+/* Sorts labels by heap sort. qsort() may allocate memory in proportion to `count`, which would
+ * not be accounted for. */
 static void jfr_labels_sort(struct label *label, uint32_t count)
 {
     for (uint32_t i = count / 2; i-- > 0;)
@@ -332,7 +335,7 @@ static int jfr_labels_add_string(struct reader *reader, const struct pair *pair)
 
 typedef int add_fn(struct reader *reader, const struct pair *pair);
 
-/* Calls `add` for each entry of the map with field number `number`. */
+/* Calls `add` for each entry of the map that is field `number` of the message. */
 static int jfr_labels_each(struct reader *reader, const uint8_t *data, size_t len, uint32_t number,
                            add_fn *add)
 {
@@ -356,7 +359,8 @@ static int jfr_labels_read_maps(struct reader *reader, const uint8_t *data, size
 {
     br_index_init(&reader->index, UINT32_MAX, BR_HOLDER_REQUESTS);
     int rc = jfr_labels_each(reader, data, len, SNAPSHOT_STRINGS,
-                             jfr_labels_add_string); /* first, because contexts refer to strings */
+                             /* The strings are read first, because contexts refer to strings. */
+                             jfr_labels_add_string);
     return rc ? rc : jfr_labels_each(reader, data, len, SNAPSHOT_CONTEXTS, jfr_labels_add_context);
 }
 

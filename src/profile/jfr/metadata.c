@@ -44,7 +44,8 @@ static const char *const TYPES[BR_JFR_N_TYPES] = {
     [BR_JFR_ACTIVE_SETTING] = "jdk.ActiveSetting",
 };
 
-/* Known strings. The names of TYPES follow from FIRST_TYPE on. */
+/* Strings of the metadata that the reader knows. The names in TYPES have the numbers from
+ * FIRST_TYPE on. */
 enum word {
     NO_WORD,
     W_ROOT,
@@ -130,7 +131,8 @@ static const char *const WORDS[FIRST_TYPE] = {
 /* Fields that get a slot. A field with the same name but another type or shape has another
  * meaning and is ignored. */
 static const struct {
-    uint8_t name, type, slot; /* enum word, enum br_jfr_type, enum br_jfr_slot */
+    /* name as enum word, type as enum br_jfr_type, slot as enum br_jfr_slot */
+    uint8_t name, type, slot;
     bool pool, array;
 } SLOTS[] = {
     {W_START_TIME, BR_JFR_LONG, BR_JFR_START, false, false},
@@ -166,26 +168,28 @@ static const struct {
 
 /* A string of the metadata. Only ASCII strings are decoded. */
 struct text {
-    const uint8_t *p; /* low byte of the first character */
+    const uint8_t *p; /* points to the low byte of the first character */
     uint32_t count;
-    uint8_t step; /* bytes per character; 0: not ASCII */
-    uint8_t word; /* known string, an enum word */
+    uint8_t step; /* distance between characters, in bytes; 0: the string is not ASCII */
+    uint8_t word; /* enum word of a known string */
 };
 
 struct element {
     uint32_t name, n_attributes, n_children;
-    /* values of these attributes, as string index + 1; 0: absent */
+    /* index of the string with the value of each of these attributes + 1; 0: the element lacks
+     * it */
     uint32_t id, named, type, pool, dimension;
 };
 
-#define PLACES 512 /* several times N_WORDS, a power of two */
+/* slots in the hash table of known strings: a power of two, several times N_WORDS */
+#define PLACES 512
 
 struct walk {
     struct br_jfr_chunk *chunk;
     struct br_jfr_in in;
     struct text *texts;
     uint32_t n_texts;
-    uint8_t places[PLACES]; /* hash table of the known strings */
+    uint8_t places[PLACES]; /* hash table of the known strings, by jfr_metadata_place_of */
 };
 
 static const char *jfr_metadata_word_text(unsigned word)
@@ -241,7 +245,7 @@ static bool jfr_metadata_is(const struct walk *walk, uint32_t index, enum word w
     return walk->texts[index].word == word;
 }
 
-/* Parses an ID, which is written as decimal text. */
+/* Parses an ID, which the metadata contains as decimal text. */
 static bool jfr_metadata_number(const struct walk *walk, uint32_t index, int64_t *ret)
 {
     const struct text *text = &walk->texts[index];
@@ -360,7 +364,7 @@ static int jfr_metadata_add_class(struct walk *walk, const struct element *eleme
     if (rc)
         return rc == BR_EFULL ? BR_EINVAL : rc;
     chunk->classes[chunk->n_classes++] = k;
-    /* The first of several classes with the same ID counts. */
+    /* If several classes have the same ID, the first one is used. */
     return br_jfr_class(chunk, k.id)
                ? 0
                : br_jfr_ids_put(&chunk->class_of_id, (uint64_t)k.id, chunk->n_classes);
@@ -388,7 +392,8 @@ static int jfr_metadata_add_field(struct walk *walk, const struct element *eleme
     return 0;
 }
 
-/* Reads all elements. The stack holds the number of children that are left on each level. */
+/* Reads all elements of the tree. The stack contains, for each level, the number of children not
+ * yet read. */
 static int jfr_metadata_read_elements(struct walk *walk)
 {
     struct {
@@ -409,8 +414,8 @@ static int jfr_metadata_read_elements(struct walk *walk)
         stack[depth - 1].left--;
         if (!jfr_metadata_read_element(walk, &element) || depth == DEPTH_MAX)
             return BR_EINVAL;
-        /* Classes are accepted only on this level; a nested class would receive the fields of
-         * the outer one. */
+        /* Classes are accepted only on this level. The fields of a class inside another class
+         * would be added to the outer class. */
         bool class = depth == 2 && jfr_metadata_is(walk, element.name, W_CLASS);
         int rc = class ? jfr_metadata_add_class(walk, &element) : 0;
         if (stack[depth - 1].class && jfr_metadata_is(walk, element.name, W_FIELD))
@@ -503,7 +508,8 @@ static bool jfr_metadata_find_body(const struct br_jfr_chunk *chunk, struct br_j
     *ret = br_jfr_at(chunk, chunk->metadata_at);
     uint32_t size = br_jfr_int(ret);
     for (int i = 0; i < 4; i++)
-        (void)br_jfr_long(ret); /* type, start, duration, metadata ID */
+        /* Skips the event's type, start and duration, and the metadata ID. */
+        (void)br_jfr_long(ret);
     if (ret->bad || size > chunk->size - chunk->metadata_at ||
         ret->p > chunk->data + chunk->metadata_at + size)
         return false;

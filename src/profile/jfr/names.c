@@ -125,8 +125,8 @@ static bool jfr_names_corretto(struct cursor cursor)
     return jfr_names_library_end(&cursor);
 }
 
-/* Matches the library that one release of the Pyroscope agent unpacks; the hash is that of this
- * release. */
+/* Matches the native library that one release of the Pyroscope agent unpacks. The hash in the
+ * file name belongs to that release. */
 static bool jfr_names_async_profiler(struct cursor cursor)
 {
     static const char *const platforms[] = {"linux-arm64", "linux-musl-x64", "linux-x64", "macos"};
@@ -168,7 +168,7 @@ size_t br_jfr_merge_name(char *name, size_t len)
     if (jfr_names_async_profiler(cursor))
         return jfr_names_replace(name, "libasyncProfiler-_.so");
     len = jfr_names_cut(name, len, jfr_names_accessor(cursor, name));
-    /* A lambda in a proxy is shortened twice. */
+    /* A lambda in a proxy is shortened twice: first as a lambda, then as a proxy. */
     len = jfr_names_cut(name, len, jfr_names_lambda((struct cursor){name, name + len}, name));
     return jfr_names_cut(name, len,
                          jfr_names_spring_proxy((struct cursor){name, name + len}, name));

@@ -3,7 +3,7 @@
 
 #include "base/steps.h"
 
-/* Returns true for types whose pool is used. */
+/* Returns true if the reader uses the constant pool of this type. */
 static bool jfr_pools_wanted(uint8_t type)
 {
     return type == BR_JFR_STRING || (type >= BR_JFR_THREAD && type <= BR_JFR_SYMBOL);
@@ -51,9 +51,9 @@ static int jfr_pools_read_one(struct br_jfr_chunk *chunk, struct br_jfr_in *in)
     return in->bad ? BR_EINVAL : 0;
 }
 
-/* Reads the checkpoint at `at`, which must end before `before`. So the chain of checkpoints is
- * finite and no byte is read twice. Returns in `*ret_at` the offset of the previous checkpoint;
- * 0: none. */
+/* Reads the checkpoint at offset `at`. The checkpoint must end before offset `before`, so that
+ * the chain of checkpoints is finite and no byte is read twice. Returns in `*ret_at` the offset
+ * of the previous checkpoint; 0 if there is none. */
 static int jfr_pools_read_checkpoint(struct br_jfr_chunk *chunk, uint32_t at, uint32_t before,
                                      uint32_t *ret_at)
 {
@@ -63,9 +63,9 @@ static int jfr_pools_read_checkpoint(struct br_jfr_chunk *chunk, uint32_t at, ui
         return BR_EINVAL;
     in.end = chunk->data + at + size;
     for (int i = 0; i < 3; i++)
-        (void)br_jfr_long(&in); /* type, start, duration */
+        (void)br_jfr_long(&in); /* Skips the event's type, start and duration. */
     int64_t delta = (int64_t)br_jfr_long(&in);
-    (void)br_jfr_fixed(&in, 1); /* type of checkpoint */
+    (void)br_jfr_fixed(&in, 1); /* Skips the type of checkpoint. */
     for (uint32_t n = br_jfr_int(&in); n && !in.bad; n--) {
         int rc = jfr_pools_read_one(chunk, &in);
         if (rc)

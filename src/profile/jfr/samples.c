@@ -7,7 +7,8 @@
 
 #define BLOCK_MIN 1024u
 #define BLOCK_MAX 65536u
-/* Bytes of a packed sample, including those that decoding may read beyond its end. */
+/* Largest size of a packed sample in bytes, including bytes after its end that decoding may
+ * read. */
 #define SAMPLE_MAX (2 + 3 * 4 + 3 * 8 + 8)
 #define USUAL_VALUE 1u
 
@@ -45,7 +46,8 @@ static bool jfr_samples_tags_equal(const struct br_jfr_tags *tags, const struct 
            tags->trace_lo == other->trace_lo;
 }
 
-/* Compares tags[place + 1]: the index does not contain tags[0]. */
+/* Returns true if tags[place + 1] equals `key`. The place is one less than the index, because
+ * the hash index does not contain tags[0]. */
 static bool jfr_samples_is_tags(const void *entries, uint32_t place, const void *key)
 {
     const struct br_jfr_samples *samples = entries;
@@ -123,7 +125,7 @@ static int jfr_samples_fold(struct br_jfr_table *table, const struct br_jfr_samp
     if (place == BR_INDEX_NONE)
         return jfr_samples_new_folded(table, sample, hash);
     struct br_jfr_folded *same = &table->folded[place];
-    for (int k = 0; k < 2; k++) /* overflows wrap as in jfr-parser */
+    for (int k = 0; k < 2; k++) /* sums that overflow wrap, as in jfr-parser */
         same->values[k] = (int64_t)((uint64_t)same->values[k] + (uint64_t)sample->values[k]);
     return 0;
 }

@@ -5,8 +5,8 @@
 #include "base/steps.h"
 #include "profile/jfr/convert.h"
 
-/* Values of br_jfr_entry.note: not resolved yet, cannot be resolved, or index in the builder +
- * RESOLVED. */
+/* Values of br_jfr_entry.note for entries that become stacks, functions or symbols: the entry
+ * was not resolved yet, it cannot be resolved, or RESOLVED + its index. */
 enum { NOT_YET, NEVER, RESOLVED };
 
 #define FRAMES_MAX (1u << 20)
@@ -25,7 +25,7 @@ static int jfr_stacks_read_symbol(struct br_jfr_stacks *stacks, const struct br_
     size_t from = out->len;
     br_jfr_text(chunk, at, out);
     size_t len = out->len - from;
-    br_str_putc(out, '\0'); /* room for one more byte, which merging may add */
+    br_str_putc(out, '\0'); /* reserves one more byte, which merging may add */
     if (out->failed || out->len > UINT32_MAX)
         return BR_ENOMEM;
     out->len = from;
@@ -54,7 +54,8 @@ static int jfr_stacks_add_symbol(struct br_jfr_stacks *stacks, const struct br_j
     return 0;
 }
 
-/* Returns in `ret` the symbol for a string. Several symbols may refer to the same pooled string. */
+/* Returns in `ret` the symbol for the string at an offset. Several symbols may refer to the same
+ * pooled string. */
 static int jfr_stacks_text_of(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                               uint64_t at, uint32_t *ret)
 {
@@ -94,8 +95,8 @@ static int jfr_stacks_symbol_of(struct br_jfr_stacks *stacks, const struct br_jf
     return 0;
 }
 
-/* Finds the symbol for the name of a class. Returns 1, 0 if the chunk does not contain the
- * class, or an error. */
+/* Finds the symbol for the name of a class. Returns 1 if it was found, 0 if the chunk does not
+ * contain the class, or an error code. */
 static int jfr_stacks_class_of(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                                uint64_t id, uint32_t *ret)
 {
@@ -145,8 +146,8 @@ static int jfr_stacks_add_function(struct br_jfr_stacks *stacks, const struct br
     return 1;
 }
 
-/* Finds the builder's function for a method. Returns 1, 0 if the chunk does not contain the
- * method or its class, or an error. */
+/* Finds the builder's function for a method. Returns 1 if it was found, 0 if the chunk does not
+ * contain the method or its class, or an error code. */
 static int jfr_stacks_function_of(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                                   uint64_t id, uint32_t *ret, struct br_err *err)
 {
@@ -197,7 +198,8 @@ static uint32_t jfr_stacks_location_of(struct br_jfr_stacks *stacks, uint32_t fu
     return br_build_location(stacks->build, &location);
 }
 
-/* Reads the frames at `at` and adds their stack. A frame with an unknown method is left out. */
+/* Reads the stack frames at an offset and adds their stack to the builder. A frame with an
+ * unknown method is left out. */
 static int jfr_stacks_read_frames(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                                   uint64_t at, uint32_t *ret, struct br_err *err)
 {

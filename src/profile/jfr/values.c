@@ -44,7 +44,7 @@ static void jfr_values_skip_one(struct br_jfr_in *in, const struct br_jfr_chunk 
     case BR_JFR_LONG:
         (void)br_jfr_long(in);
         return;
-    case BR_JFR_FLOAT: /* never packed */
+    case BR_JFR_FLOAT: /* Floating-point numbers have their full width even in packed chunks. */
         br_jfr_skip(in, 4);
         return;
     case BR_JFR_DOUBLE:

@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "profile/jfr/convert.h"
 
-/* Profile for each kind, as in jfr-parser: Pyroscope's `__name__`, one or two sample types, and
- * the period type. */
+/* Description of the profile written for each kind, as in jfr-parser: the value of Pyroscope's
+ * `__name__`, one or two sample types, and the period type. */
 struct profile {
     const char *metric;
     struct {
@@ -77,14 +77,14 @@ static uint32_t jfr_write_hex_attribute(struct writer *writer, uint32_t key, con
     return br_build_attribute_text(writer->build, key, str.data, str.len);
 }
 
-/* Builds the attributes of the tags at the start of `writer->attributes`, and returns their
- * number. */
+/* Builds the attributes for the tags of a sample at the start of `writer->attributes`. Returns
+ * their number in `ret_n`, and in `ret_link` the link to the span. */
 static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_tags *tags,
                                     uint32_t *ret_link, size_t *ret_n)
 {
     struct br_jfr_labels *labels = writer->result->labels;
     uint8_t trace[16], span[8];
-    /* keys and attributes */
+    /* rows of the key and the attribute (0: not present) for each ID and the span's name */
     uint32_t ids[3][2] = {{writer->profile_id, 0}, {writer->span_name, 0}, {writer->trace_id, 0}};
     size_t n = 0;
     int rc = tags->span_name
@@ -110,7 +110,7 @@ static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_t
         span_id = span;
     *ret_link = span_id ? br_build_link(writer->build, trace_id, span_id) : 0;
     for (uint32_t i = 0; context && i < context->count; i++) {
-        bool repeated = false; /* a sample has each key once */
+        bool repeated = false; /* A sample must not have two attributes with the same key. */
         for (int k = 0; k < 3; k++)
             repeated |= ids[k][1] && ids[k][0] == context->labels[i].key;
         if (!repeated)
@@ -123,14 +123,14 @@ static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_t
     return 0;
 }
 
-/* Attributes of the previous sample, which the next one usually shares. */
+/* Attributes of the sample written last. The next sample usually has the same ones. */
 struct written_tags {
     uint32_t tags, link;
-    size_t count; /* number of attributes */
+    size_t count; /* number of attributes for `tags` */
 };
 
-/* Writes `count` samples with the same key as one, with their values and, unless NULL, their
- * times. */
+/* Writes `count` samples with the same key as one OTLP sample. This sample has their values and,
+ * unless `times_ns` is NULL, their times. */
 static int jfr_write_sample(struct writer *writer, struct written_tags *last,
                             const struct br_jfr_key *key, const int64_t *values,
                             const uint64_t *times_ns, size_t count)
@@ -177,8 +177,8 @@ static int jfr_write_samples(struct writer *writer, const struct br_jfr_table *t
     return rc;
 }
 
-/* Writes one sample per group. There are as many as folded samples, except that threads are
- * separate. */
+/* Writes one sample per group. There are as many groups as there would be folded samples, except
+ * that samples of different threads are in different groups. */
 static int jfr_write_groups(struct writer *writer, const struct br_jfr_table *table, int which,
                             int64_t multiplier)
 {
@@ -208,8 +208,9 @@ static int jfr_write_scope(struct writer *writer, const char *metric)
     return 0;
 }
 
-/* Returns the profile for a kind. If a recording samples CPU time in two ways, execution samples
- * get a separate type, because both cover the same time. */
+/* Returns the description of the profile for a kind. If a recording samples CPU time in two
+ * ways, the execution samples get a separate sample type, because both kinds of samples cover
+ * the same time. */
 static const struct profile *jfr_write_profile_of(const struct writer *writer,
                                                   enum br_jfr_kind kind)
 {

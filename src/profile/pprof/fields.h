@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Field numbers of pprof, for all code that reads or writes it by hand. Source:
- * github.com/google/pprof/proto/profile.proto; a test compares them with proto/pprof/profile.proto.
+ * Field numbers of the messages in a pprof, for all code that reads or writes pprofs by hand.
+ * Source: github.com/google/pprof/proto/profile.proto; a test compares the numbers with
+ * proto/pprof/profile.proto.
  */
 #pragma once
 

@@ -17,38 +17,42 @@
 #include "profile/pprof/fields.h"
 #include "profile/profile.h"
 
-/* Limits far above real profiles: sample types, bytes of a type's name, labels of a sample,
- * lines of a location. */
+/* Limits far above real profiles, in this order: number of sample types, bytes of a sample
+ * type's name, labels of one sample, lines of one location. */
 #define BR_PPROF_READ_TYPES_MAX 64u
 #define BR_PPROF_NAME_MAX 1024u
 #define BR_PPROF_READ_LABELS_MAX 1024u
 #define BR_PPROF_LINES_MAX 1024u
-/* Memory that reading may take: BR_PPROF_GROWTH times the body, plus BR_PPROF_SPARE. The latter
- * is 1 MiB minus memory that is not counted here (block headers, the item). */
+/* Memory that reading a pprof may take: BR_PPROF_GROWTH times the size of the body, plus
+ * BR_PPROF_SPARE. BR_PPROF_SPARE is 1 MiB minus memory that is not counted here (block headers,
+ * the item). */
 #define BR_PPROF_GROWTH 4
 #define BR_PPROF_SPARE (((size_t)1 << 20) - (16u << 10))
 
-/* Position of the first to the last field with one number. Other fields may be in between. */
+/* Range of bytes from the first to the last field with the same number. Fields with other
+ * numbers may be in between. */
 struct br_pprof_range {
     uint32_t count;
     const uint8_t *start, *end;
 };
 
-/* Maps the IDs of pprof entries, which are arbitrary numbers, to indices in the builder. IDs up
- * to about the number of entries are looked up in an array, others in a hash table. */
+/* Maps the IDs of pprof entries, which are arbitrary numbers, to indices in the builder. An
+ * array contains the IDs up to about the number of entries, and a hash table the larger IDs. */
 struct br_pprof_ids {
-    uint32_t *dense; /* index + 1; 0: no such ID */
+    uint32_t *dense; /* array by ID of the entry's index + 1; 0: no entry has the ID */
     uint32_t n_dense;
-    /* hash table of IDs, at most two thirds full, 0: empty; NULL until the first such ID */
+    /* hash table of the larger IDs, at most two thirds full; 0 is an empty slot; NULL if there
+     * are none */
     uint64_t *sparse;
-    uint32_t *places; /* index + 1 of each ID in `sparse` */
+    uint32_t *places; /* index of the entry + 1 for each ID in `sparse` */
     uint32_t n_entries, n_sparse;
     uint64_t factor;
 };
 
 struct br_pprof_string {
-    uint32_t at, len; /* offset from the beginning of the data, and length, in bytes */
-    uint32_t index;   /* index in the builder + 1; 0: not added yet */
+    /* offset of the string from the beginning of the pprof, and its length, in bytes */
+    uint32_t at, len;
+    uint32_t index; /* index in the builder + 1; 0: not added yet */
 };
 
 struct br_pprof_label {
@@ -57,18 +61,20 @@ struct br_pprof_label {
 
 struct br_pprof_memo; /* defined in profile/pprof/labels.c */
 
-/* Attributes of long strings and of lists, found by the strings they are built from. */
+/* Attributes whose value is a long string or a list of strings. Looked up by the key and the
+ * strings, so that each attribute is built once. */
 struct br_pprof_text_attributes {
     struct br_intern keys;
     struct br_budget budget;
-    uint32_t *attributes; /* attribute in the builder for each of `keys` */
+    uint32_t *attributes; /* builder's attribute index for each entry of `keys` */
     uint32_t cap;
 };
 
-/* Encoded samples, to be written once for each type. */
+/* Encoded samples. They are written once for each sample type. */
 struct br_pprof_records {
     struct br_pprof_record_block *first, *last;
-    size_t size; /* bytes that the samples of all types will take */
+    /* bytes of OTLP that the samples take when they are written for all sample types */
+    size_t size;
 };
 
 struct br_pprof {
@@ -80,32 +86,35 @@ struct br_pprof {
     uint64_t scalars[BR_PPROF_FIELDS];
     struct br_pprof_string *strings;
     uint32_t n_strings;
-    /* Copy of string 0, which the format requires to be empty, if it is not empty; else 0.
-     * References to string 0 mean this one, and a label that refers to it has no number. */
+    /* Index in `strings` of a copy of string 0 if that string is not empty, although the format
+     * requires it to be; else 0. A label without any value refers to this copy. */
     uint32_t first_string;
     struct br_pprof_ids mappings, functions, locations;
-    uint32_t n_same; /* location IDs from 1 to n_same - 1 equal their indices; 0: they do not */
-    bool dotnet;     /* the profile is from Pyroscope's .NET agent and needs corrections */
-    bool datadog;    /* the sample types are Datadog's */
-    /* Datadog: a bit for each type for which a sample has a value other than 0 */
+    /* The IDs of locations 1 to n_same - 1 equal the builder's indices; 0: some ID differs from
+     * its index. */
+    uint32_t n_same;
+    bool dotnet;  /* the profile is from Pyroscope's .NET agent and needs corrections */
+    bool datadog; /* the sample types are Datadog's */
+    /* Datadog: bit k is set if some sample has a value other than 0 for sample type k */
     uint64_t nonzero;
-    uint32_t is_folded; /* index of the attribute; 0: not used yet */
+    uint32_t is_folded; /* builder's attribute that marks a location as folded; 0: not built yet */
     struct br_build_line *lines;
     uint32_t cap_lines;
 
-    size_t max_bytes;    /* limit of the memory for reading, in bytes */
-    size_t built;        /* bytes that the builder held before reading */
-    size_t build_limit;  /* limit that the builder had before */
-    size_t arena_before; /* bytes used in the arena before reading */
+    size_t max_bytes;    /* limit of the memory that reading the pprof may take, in bytes */
+    size_t built;        /* bytes of memory that the builder used before reading */
+    size_t build_limit;  /* memory limit that the builder had before reading, in bytes */
+    size_t arena_before; /* bytes of the arena that were used before reading */
     size_t compose;      /* bytes of text that may still be composed */
-    bool full;           /* a limit was reached: memory or composed text */
+    bool full;           /* A limit was reached: `max_bytes` or `compose`. */
 
     bool sample_is_bad; /* the error in `err` affects only the current sample */
-    /* samples left out; `first` may be set by a location while `count` is still 0 */
+    /* Samples left out. A bad location may set `lost.first` while `lost.count` is still 0. */
     struct br_profile_lost lost;
 
     struct br_pprof_records records;
-    uint32_t *attributes; /* of the current sample; so are `stack` and `labels` */
+    /* Attributes of the sample being read. `stack` and `labels` belong to the same sample. */
+    uint32_t *attributes;
     uint32_t n_attributes, cap_attributes;
     uint32_t *stack;
     uint32_t cap_stack;
@@ -113,17 +122,17 @@ struct br_pprof {
     uint32_t cap_labels;
     struct br_pprof_ordered *ordered; /* `labels` sorted by key */
     uint32_t cap_ordered;
-    struct br_pprof_memo *memo; /* NULL before the first label */
+    struct br_pprof_memo *memo; /* cache of labels and links; NULL before the first label is read */
     struct br_pprof_text_attributes made;
     struct br_addition *texts; /* elements of the list attribute being built */
     uint32_t cap_texts;
-    uint8_t *composed; /* buffer for a composed string */
+    uint8_t *composed; /* buffer for a string composed from several strings */
     uint32_t cap_composed;
 };
 
 /* Finds the next length-delimited field with this tag and moves `*p` past it. Returns false at
- * the end of the range. The data was checked by the scan of the top level. The fast path handles
- * a field with a length of one byte. */
+ * the end of the range. The bounds were checked by the scan of the top level. The fast path
+ * handles a field whose length takes one byte. */
 static inline bool br_pprof_next(const uint8_t **p, const uint8_t *end, uint32_t tag,
                                  struct br_field *field)
 {
@@ -157,9 +166,9 @@ static inline bool br_pprof_short(const uint8_t **p, const uint8_t *end, uint64_
     return true;
 }
 
-/* Reads a message of varints: stores fields 1 to `count` in values[1] to values[count]. The last
- * of repeated fields counts. Other fields are skipped. Returns false if the message is
- * malformed. */
+/* Reads a message of varints: stores fields 1 to `count` in values[1] to values[count]. If a
+ * field is repeated, the last one counts. Fields with larger numbers are skipped. Returns false
+ * if the message is malformed. */
 bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values, uint32_t count);
 
 /* Grows an array in the arena to at least `need` elements. Returns false if there is not enough
@@ -169,13 +178,14 @@ bool br_pprof_grow(struct br_pprof *pprof, void *items, uint32_t *cap, size_t ne
 /* Allocates an uninitialised array in the arena. Returns NULL if there is not enough memory. */
 void *br_pprof_alloc(struct br_pprof *pprof, size_t count, size_t size);
 
-/* Returns the bytes of memory used for reading, except those of the builder. */
+/* Returns the number of bytes of memory that reading the pprof has used, except those of the
+ * builder. */
 static inline size_t br_pprof_used(const struct br_pprof *pprof)
 {
     return pprof->arena->used - pprof->arena_before + pprof->made.budget.used;
 }
 
-/* Returns the bytes of memory that are still available for reading. */
+/* Returns the number of bytes of memory that reading the pprof may still use. */
 static inline size_t br_pprof_available(const struct br_pprof *pprof)
 {
     size_t built = br_build_memory(pprof->build);
@@ -183,7 +193,8 @@ static inline size_t br_pprof_available(const struct br_pprof *pprof)
     return used < pprof->max_bytes ? pprof->max_bytes - used : 0;
 }
 
-/* Returns true if more than `more` bytes of memory are available; otherwise sets `full`. */
+/* Returns true if more than `more` bytes of memory are available. Otherwise sets `pprof->full`
+ * and returns false. */
 static inline bool br_pprof_fits(struct br_pprof *pprof, size_t more)
 {
     if (__builtin_expect(more < br_pprof_available(pprof), 1))
@@ -192,8 +203,8 @@ static inline bool br_pprof_fits(struct br_pprof *pprof, size_t more)
     return false;
 }
 
-/* Sets the limit of the builder to the available memory. To be called after other memory has
- * grown. */
+/* Sets the memory limit of the builder to the available memory. Must be called whenever memory
+ * outside the builder has grown. */
 static inline void br_pprof_limit_builder(struct br_pprof *pprof)
 {
     size_t own = br_pprof_used(pprof);
@@ -205,11 +216,13 @@ static inline void br_pprof_limit_builder(struct br_pprof *pprof)
  * message if references make the text too large. */
 int br_pprof_compose(struct br_pprof *pprof, size_t len);
 
-/* Returns the bytes of a string and their length; NULL if the index is not in the table. */
+/* Returns the bytes of string `index`, and its length in `ret_len`. Returns NULL if the index is
+ * not in the string table. */
 const uint8_t *br_pprof_text(const struct br_pprof *pprof, uint64_t index, size_t *ret_len);
 
-/* Returns the builder's index of a string, which is added at its first use. Returns false with a
- * message if the string is not in the table; `what` names the place in the message. */
+/* Returns in `ret` the builder's index of string `index` of the pprof. Adds the string to the
+ * builder at its first use. Returns false with a message if the index is not in the string
+ * table; `what` names the field in the message. */
 bool br_pprof_string_slow(struct br_pprof *pprof, uint64_t index, const char *what, uint32_t *ret);
 static inline bool br_pprof_string(struct br_pprof *pprof, uint64_t index, const char *what,
                                    uint32_t *ret)
@@ -221,13 +234,17 @@ static inline bool br_pprof_string(struct br_pprof *pprof, uint64_t index, const
     return br_pprof_string_slow(pprof, index, what, ret);
 }
 
-/* Return an optional string. An index that is not in the table is counted and treated as the
- * empty string. */
+/* Returns the builder's index of string `index` of the pprof. An index that is not in the string
+ * table is counted as invalid and treated as the empty string; `what` names the field in the
+ * message. */
 uint32_t br_pprof_string_or_empty(struct br_pprof *pprof, uint64_t index, const char *what);
+
+/* Returns the bytes of string `index` of the pprof, and its length in `ret_len`. An index that is
+ * not in the string table is treated as in br_pprof_string_or_empty. */
 const uint8_t *br_pprof_text_or_empty(struct br_pprof *pprof, uint64_t index, const char *what,
                                       size_t *ret_len);
 
-/* Returns the index of an ID + 1, or 0 if the ID is unknown. */
+/* Returns the index of the entry with this ID + 1, or 0 if the ID is unknown. */
 uint32_t br_pprof_ids_find(const struct br_pprof_ids *ids, uint64_t id);
 static inline uint32_t br_pprof_ids_get(const struct br_pprof_ids *ids, uint64_t id)
 {
@@ -236,32 +253,38 @@ static inline uint32_t br_pprof_ids_get(const struct br_pprof_ids *ids, uint64_t
     return br_pprof_ids_find(ids, id);
 }
 
-/* Read the strings, and then the mappings, functions and locations. Return 0 or a code with a
- * message. */
+/* Reads the string table. Returns 0 or a code with a message. */
 int br_pprof_read_strings(struct br_pprof *pprof);
+
+/* Reads the mappings, functions and locations. Must be called after br_pprof_read_strings. Returns
+ * 0 or a code with a message. */
 int br_pprof_read_tables(struct br_pprof *pprof);
 
 /* Reads the samples, which must have `n_types` values each. Returns 0 or a code with a message. */
 int br_pprof_read_samples(struct br_pprof *pprof, uint32_t n_types);
 
-/* Writes the samples into the open Profile, with the values of one type. */
+/* Writes the samples into the builder's open Profile, with their values of sample type `type`. */
 void br_pprof_put_samples(struct br_pprof *pprof, uint32_t type);
 
 /* Builds the attributes of the first `count` labels, and the link to the span that the labels
  * name. Returns 0 or a code with a message. */
 int br_pprof_read_labels(struct br_pprof *pprof, uint32_t count, uint32_t *ret_link);
 
-/* Builds an attribute with a string value; `key` is a string of the builder. Returns 0 or a code
- * with a message. */
+/* Builds an attribute whose key is `key`, a string index of the builder, and whose value is
+ * string number `string` of the pprof. Returns 0 or a code with a message. */
 int br_pprof_text_attribute(struct br_pprof *pprof, uint32_t key, uint64_t string, uint32_t *ret);
 
-/* Frees the memory that is not in the arena. */
+/* Frees the memory of the labels that is not in the arena. */
 void br_pprof_release_labels(struct br_pprof *pprof);
 
-/* Clears the error, and keeps the message if it is the first that affects samples. */
+/* Clears `pprof->err`. If this is the first error that affects samples, keeps its message in
+ * `pprof->lost`. */
 void br_pprof_keep_error(struct br_pprof *pprof);
 
-/* Set a message and return its code. br_pprof_no_memory: the builder's error, the limit for a
- * body of this size, or BR_ENOMEM. br_pprof_no_string: the index is not in the table. */
+/* Sets the message of a failed allocation and returns its code: the builder's error, BR_EFULL if
+ * the limit for a body of this size was reached, or BR_ENOMEM. */
 int br_pprof_no_memory(struct br_pprof *pprof);
+
+/* Sets the message that string `index` is not in the string table, and returns BR_EINVAL. `what`
+ * names the field in the message. */
 int br_pprof_no_string(struct br_pprof *pprof, uint64_t index, const char *what);

@@ -8,16 +8,18 @@
 #include "base/str.h"
 #include "profile/pprof/internal.h"
 
-/* Number of recent labels and links whose attributes are cached; samples repeat them. */
+/* Smallest and largest number of entries in the cache of labels, and in that of links. Samples
+ * repeat their labels. */
 #define MEMO_MIN 16u
 #define MEMO_MAX 1024u
-/* Largest number of labels that are compared pairwise. */
+/* Largest number of labels of a sample for which repeated keys are found by comparing all pairs. */
 #define FEW_LABELS 16u
-/* Longest string, in bytes, whose attribute is built again after it has left the cache. */
+/* Longest string, in bytes, whose attribute is not kept in br_pprof.made. The attribute is built
+ * again after the label has left the cache. */
 #define SHORT_TEXT 64u
-/* Longest text that can be an ID, including blanks around it. */
+/* Longest text of an ID, in bytes, including blanks around it. */
 #define ID_TEXT_MAX 64u
-/* Encoded bytes of a list element without its text. */
+/* Encoded size of an element in a list attribute, in bytes, without its text. */
 #define ELEMENT_SIZE 8u
 
 /* Meaning of a label. Datadog's IDs are numbers or their decimal texts; all others are
@@ -26,20 +28,22 @@ enum kind { KIND_OTHER, KIND_SPAN, KIND_PROFILE, KIND_TRACE, KIND_NUMBER, KIND_R
 
 struct memo_label {
     struct br_pprof_label label;
-    uint32_t attribute; /* index + 1; 0: empty entry */
+    uint32_t attribute; /* index of the builder's attribute + 1; 0: empty entry */
     enum kind kind;
 };
 
 struct memo_link {
-    uint64_t span, trace; /* indices of strings */
-    uint32_t link;        /* index + 1; 0: empty entry */
+    /* values of the labels with the span ID and the trace ID, as string indices of the pprof */
+    uint64_t span, trace;
+    uint32_t link; /* index of the builder's link + 1; 0: empty entry */
 };
 
 struct br_pprof_memo {
     struct br_cache labels, links; /* entries are struct memo_label and struct memo_link */
 };
 
-/* A label to be sorted by group. `order` keeps the original order within a group. */
+/* A label, to be sorted into groups with the same key. `order` is its position in the sample;
+ * labels of a group keep their order. */
 struct br_pprof_ordered {
     struct br_pprof_label label;
     uint32_t order;
@@ -56,7 +60,8 @@ static bool pprof_labels_make_cache(struct br_pprof *pprof, struct br_cache *cac
     return true;
 }
 
-/* The size depends on the number of samples, because a request may contain many small profiles. */
+/* Creates the caches of labels and links. Their size depends on the number of samples, because a
+ * request may contain many small profiles. */
 static bool pprof_labels_make_memo(struct br_pprof *pprof)
 {
     struct br_pprof_memo *memo = br_pprof_alloc(pprof, 1, sizeof *memo);
@@ -84,8 +89,8 @@ static bool pprof_labels_is_link(const void *entry, const void *key)
 
 /* --- Attributes with string values ------------------------------------------------------------ */
 
-/* Appends the key for looking the attribute up: the builder's key and the indices of the
- * strings. */
+/* Appends the bytes by which an attribute is looked up: its key in the builder and the indices
+ * of its strings. */
 static uint8_t *pprof_labels_put_key(uint8_t *out, uint32_t key,
                                      const struct br_pprof_ordered *group, size_t count)
 {
@@ -95,7 +100,7 @@ static uint8_t *pprof_labels_put_key(uint8_t *out, uint32_t key,
     return out;
 }
 
-/* Collects the strings of a group in `pprof->texts`. */
+/* Collects the texts of a group of labels with the same key in `pprof->texts`. */
 static int pprof_labels_collect_texts(struct br_pprof *pprof, const struct br_pprof_ordered *group,
                                       size_t count)
 {
@@ -125,8 +130,8 @@ static int pprof_labels_make_texts(struct br_pprof *pprof, uint32_t key,
     return 0;
 }
 
-/* Reserves room for one more attribute, in at most half of the available memory, so that the
- * builder keeps the other half. */
+/* Reserves room for one more attribute in `pprof->made`. The room takes at most half of the
+ * available memory, so that the builder keeps the other half. */
 static int pprof_labels_reserve_made(struct br_pprof *pprof, size_t count)
 {
     struct br_pprof_text_attributes *made = &pprof->made;
@@ -149,7 +154,8 @@ static int pprof_labels_no_room(struct br_pprof *pprof, int rc)
     return br_pprof_no_memory(pprof);
 }
 
-/* Returns the attribute with these strings, which is built at the first call. */
+/* Returns in `ret` the attribute with this key and the strings of a group of labels. Builds the
+ * attribute at its first use. */
 static int pprof_labels_texts_of(struct br_pprof *pprof, uint32_t key,
                                  const struct br_pprof_ordered *group, size_t count, uint32_t *ret)
 {
@@ -220,7 +226,8 @@ static bool pprof_labels_read_id(const struct br_pprof *pprof, uint64_t string, 
     return text && len <= ID_TEXT_MAX && br_hex_id((const char *)text, len, id, size);
 }
 
-/* Returns the link for the values of a span and a trace label; 0 if `span` is not a span ID. */
+/* Returns the link to the span whose ID is string `span`, in the trace whose ID is string
+ * `trace`. Returns 0 if `span` is not a span ID. */
 static uint32_t pprof_labels_link_of(struct br_pprof *pprof, uint64_t span, uint64_t trace)
 {
     uint8_t span_id[8], trace_id[16];
@@ -240,14 +247,16 @@ static uint32_t pprof_labels_link_of(struct br_pprof *pprof, uint64_t span, uint
     return link;
 }
 
-/* Span, profile and trace IDs in the labels of a sample, as indices of strings. */
+/* Span, profile and trace IDs found in the labels of a sample, as string indices of the pprof;
+ * 0: none. */
 struct label_ids {
     uint64_t span, profile, trace;
-    uint64_t number, root; /* IDs as numbers; 0: none */
-    unsigned repeated;     /* one bit per enum kind: the label occurs with different values */
+    uint64_t number, root; /* Datadog's span ID and root span ID, as numbers; 0: none */
+    /* Bit k is set if the label with enum kind k occurs with different values. */
+    unsigned repeated;
 };
 
-/* Returns the ID in a label with a number or a decimal text; 0 for any other label. */
+/* Returns the ID in a label whose value is a number or a decimal text; 0 for any other label. */
 static uint64_t pprof_labels_decimal_of(const struct br_pprof *pprof,
                                         const struct br_pprof_label *label)
 {
@@ -298,7 +307,7 @@ static bool pprof_labels_add_attribute(struct br_pprof *pprof, uint32_t attribut
     return true;
 }
 
-/* Returns the cached attribute of a label, or builds it. */
+/* Returns the attribute of a label. Takes the attribute from the cache, or builds it. */
 static int pprof_labels_attribute_of(struct br_pprof *pprof, const struct br_pprof_label *label,
                                      struct memo_label **ret)
 {
@@ -410,7 +419,7 @@ static int pprof_labels_put_group(struct br_pprof *pprof, const struct br_pprof_
     return rc;
 }
 
-/* Adds the attributes of labels that contain repeated keys. */
+/* Adds the attributes of the sample's labels. Several labels may have the same key. */
 static int pprof_labels_put_groups(struct br_pprof *pprof, uint32_t count, struct label_ids *ids)
 {
     if (!br_pprof_grow(pprof, &pprof->ordered, &pprof->cap_ordered, count, sizeof *pprof->ordered))
@@ -444,7 +453,7 @@ static int pprof_labels_put(struct br_pprof *pprof, uint32_t count, struct label
     return 0;
 }
 
-/* Returns the kind of the label that determines the span. */
+/* Returns the kind of the label that determines the span of a sample. */
 static enum kind pprof_labels_deciding_kind(const struct label_ids *ids)
 {
     if (ids->span)
@@ -454,9 +463,9 @@ static enum kind pprof_labels_deciding_kind(const struct label_ids *ids)
     return ids->number ? KIND_NUMBER : KIND_ROOT_NUMBER;
 }
 
-/* Returns the link to the span that the labels name, or 0 if they name none. Also returns 0 if
- * the deciding label has several values: SDKs label threads, and a thread may serve several
- * requests concurrently (asyncio). */
+/* Returns the link to the span that the labels name. Returns 0 if they name no span, or if the
+ * deciding label has several values: SDKs label threads, and a thread may serve several requests
+ * concurrently (asyncio). */
 static uint32_t pprof_labels_link_named(struct br_pprof *pprof, const struct label_ids *ids)
 {
     if (ids->repeated & (1u << pprof_labels_deciding_kind(ids) | 1u << KIND_TRACE))

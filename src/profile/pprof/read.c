@@ -13,9 +13,11 @@
 struct types {
     uint32_t count;
     uint32_t type[BR_PPROF_READ_TYPES_MAX],
-        unit[BR_PPROF_READ_TYPES_MAX]; /* string indices of the builder */
+        /* type and unit of each sample type, as string indices of the builder */
+        unit[BR_PPROF_READ_TYPES_MAX];
     const char *names[BR_PPROF_READ_TYPES_MAX];
-    /* Datadog: value of `__name__`; NULL: derived from the type */
+    /* Datadog: value of `__name__` for each sample type; NULL: the name of the sample type is
+     * used */
     const char *metrics[BR_PPROF_READ_TYPES_MAX];
 };
 
@@ -58,9 +60,9 @@ static bool pprof_read_is_nested(uint32_t number)
     return number <= BR_PPROF_STRING || number == BR_PPROF_PERIOD_TYPE;
 }
 
-/* Records the position of a field. Also skips the following fields with the same number if they
- * are length-delimited and shorter than 128 bytes, which most are. Returns the position after
- * them. */
+/* Records the position of a field. Also records and skips the fields after it that have the same
+ * number, are length-delimited and are shorter than 128 bytes, as most fields are. Returns the
+ * position after the last of these fields. */
 static const uint8_t *pprof_read_note(struct br_pprof *pprof, const struct br_field *field,
                                       const uint8_t *next, const uint8_t *end)
 {
@@ -126,8 +128,8 @@ static bool pprof_read_is_dotnet(const struct br_pprof *pprof)
     return false;
 }
 
-/* Returns the name of a type in the arena. For .NET and Datadog each '-' becomes '_', as in
- * "inuse_space". */
+/* Returns in `ret` the name of a sample type, which is allocated in the arena. For .NET and
+ * Datadog each '-' becomes '_', as in "inuse_space". */
 static int pprof_read_name(struct br_pprof *pprof, uint64_t index, const char **ret)
 {
     size_t len;
@@ -169,7 +171,8 @@ static int pprof_read_type(struct br_pprof *pprof, struct types *types,
     return br_pprof_string(pprof, unit, "sample type", &types->unit[types->count]) ? 0 : BR_EINVAL;
 }
 
-/* Returns true if a type has one of Datadog's names. Their Go profiler sends Go's own pprofs. */
+/* Returns true if a sample type has one of the names that Datadog's profilers use. Datadog's Go
+ * profiler does not: it sends Go's own pprofs. */
 static bool pprof_read_is_datadog(const struct br_pprof *pprof)
 {
     const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_SAMPLE_TYPE];
@@ -275,7 +278,8 @@ static uint32_t pprof_read_key_of(struct br_pprof *pprof, const char *name)
     return br_build_string(pprof->build, name, strlen(name));
 }
 
-/* Comments are read twice: counted first, then stored. */
+/* State of reading the comments. They are read twice: the first pass counts them, the second
+ * stores them. */
 struct comments {
     struct br_addition *comments; /* NULL during the first pass */
     uint32_t count;
@@ -344,7 +348,7 @@ static int pprof_read_put_comments(struct br_pprof *pprof, uint32_t *attributes,
     return 0;
 }
 
-/* Builds the attributes that all Profiles of the pprof share. */
+/* Builds the attributes that are the same for all Profiles made from this pprof. */
 static int pprof_read_attributes(struct br_pprof *pprof, uint32_t *attributes, size_t *count)
 {
     static const struct {
@@ -363,7 +367,8 @@ static int pprof_read_attributes(struct br_pprof *pprof, uint32_t *attributes, s
     return pprof_read_put_comments(pprof, attributes, count);
 }
 
-/* Returns true for counters of the Go runtime that are never reset. */
+/* Returns true if `type` is a sample type whose values are counters of the Go runtime, which are
+ * never reset. */
 static bool pprof_read_is_go_counter(const char *type)
 {
     static const char *const counted[] = {"alloc_objects", "alloc_space", "contentions", "delay"};
@@ -373,11 +378,12 @@ static bool pprof_read_is_go_counter(const char *type)
     return i < BR_COUNT(counted);
 }
 
-/* Only counters can be totals since the start; the memory in use is a momentary value. */
+/* Only counters can be totals since the process began. The memory in use is a momentary value. */
 static bool pprof_read_is_cumulative(const struct br_pprof *pprof, const char *type)
 {
     const struct br_profile_source *source = pprof->source;
-    /* The Go runtime writes a duration only into a difference (?seconds=). */
+    /* The Go runtime writes a duration only into the difference between two profiles
+     * (?seconds=). */
     if ((source->go_totals || (source->from_file && pprof->scalars[BR_PPROF_DURATION] == 0)) &&
         pprof_read_is_go_counter(type))
         return true;
@@ -418,13 +424,15 @@ static uint64_t pprof_read_time_of(const struct br_pprof *pprof)
     return pprof->source->start_ns;
 }
 
-/* Buffers are allocated at most a quarter larger than requested. */
+/* Returns the largest size of a buffer that is allocated for `len` bytes: a buffer is at most a
+ * quarter larger than requested. */
 static size_t pprof_read_buffer_size(size_t len)
 {
     return len + len / 4;
 }
 
-/* Each of Datadog's types has a scope with its own `__name__`. */
+/* Opens a scope for a sample type of Datadog. Each of these types has a scope with a different
+ * `__name__`. */
 static bool pprof_read_open_type_scope(struct br_pprof *pprof, const char *metric)
 {
     struct br_addition addition = {0};
@@ -465,7 +473,7 @@ static int pprof_read_put_profiles(struct br_pprof *pprof, const struct types *t
             attributes[profile.n_attributes++] = br_build_attribute_bool(
                 pprof->build, pprof_read_key_of(pprof, BR_PROFILE_CUMULATIVE), true);
         br_build_profile(pprof->build, &profile);
-        profile.profile_id = NULL; /* only the first Profile has the ID */
+        profile.profile_id = NULL; /* Only the first Profile made from the pprof has the ID. */
         br_pprof_put_samples(pprof, i);
         if (br_build_rc(pprof->build))
             rc = br_pprof_no_memory(pprof);
@@ -473,8 +481,8 @@ static int pprof_read_put_profiles(struct br_pprof *pprof, const struct types *t
     return rc;
 }
 
-/* Returns true if there is memory to take the request out of the builder. The arena is freed
- * before that, so it does not count. */
+/* Returns true if there is enough memory to take the finished request out of the builder. The
+ * arena is freed before the request is taken out, so the memory of the arena does not count. */
 static bool pprof_read_fits_request(struct br_pprof *pprof)
 {
     size_t built =
@@ -486,7 +494,8 @@ static bool pprof_read_fits_request(struct br_pprof *pprof)
 static int pprof_read_whole(struct br_pprof *pprof)
 {
     struct types types;
-    types.count = 0; /* Only the entries below `count` are initialised. */
+    /* Clears `types` by its count only, because entries beyond the count are not read. */
+    types.count = 0;
     int rc = br_pprof_read_strings(pprof);
     if (!rc)
         rc = pprof_read_types(pprof, &types);

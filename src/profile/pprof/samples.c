@@ -4,12 +4,13 @@
 #include "base/mem.h"
 #include "profile/pprof/internal.h"
 
-/* Size of a block of records including its header; an eighth of an arena's largest block. */
+/* Size of a block of records in bytes, including its header. It is an eighth of an arena's
+ * largest block. */
 #define BLOCK_SIZE 32768u
 
-/* Block of encoded samples. A record consists of a prefix, which is the same for all types, and
- * the values as varints. The length of the prefix precedes it as a varint. Blocks contain whole
- * records. */
+/* Block of encoded samples. A record consists of the length of a prefix, as a varint; the
+ * prefix, which is the same for all sample types; and the values as varints. A record is never
+ * split between blocks. */
 struct br_pprof_record_block {
     struct br_pprof_record_block *next;
     size_t len, cap;
@@ -18,7 +19,7 @@ struct br_pprof_record_block {
 
 /* State of reading one sample. */
 struct reading {
-    uint32_t number; /* index of the sample */
+    uint32_t number; /* index of the sample in the pprof */
     uint32_t n_stack, n_values, n_labels;
     const uint8_t *packed; /* packed locations that are not yet in `stack`; NULL: none */
     size_t packed_len;
@@ -30,8 +31,9 @@ static int pprof_samples_malformed(struct br_pprof *pprof, uint32_t sample)
     return br_err_set(pprof->err, BR_EINVAL, "pprof: sample %u is malformed", sample);
 }
 
-/* Marks the current sample as bad and returns the place for its message. NULL if there already
- * is one: only the first message is kept, because a body may contain millions of bad samples. */
+/* Marks the current sample as bad and returns the place for its error message. Returns NULL if
+ * there is a message already: only the first one is kept, because a body may contain millions of
+ * bad samples. */
 static struct br_err *pprof_samples_mark_bad(struct br_pprof *pprof)
 {
     pprof->sample_is_bad = true;
@@ -81,8 +83,9 @@ static int pprof_samples_put_locations(struct br_pprof *pprof, struct reading *r
     return 0;
 }
 
-/* Reads a packed list of locations, after pprof_samples_put_packed. The first list is only
- * recorded, because usually it is the only one and br_build_stack_packed can decode it. */
+/* Reads a packed list of location IDs. The caller must have called pprof_samples_put_packed
+ * before. The first list of a sample is only recorded: usually the sample has no other list, and
+ * br_build_stack_packed can decode it. */
 static int pprof_samples_put_list(struct br_pprof *pprof, struct reading *reading,
                                   const struct br_field *field)
 {
@@ -94,7 +97,7 @@ static int pprof_samples_put_list(struct br_pprof *pprof, struct reading *readin
     return pprof_samples_put_locations(pprof, reading, field->data, field->value);
 }
 
-/* Decodes the recorded list. */
+/* Decodes the list of locations recorded in `reading->packed` and appends it to the stack. */
 static int pprof_samples_put_packed(struct br_pprof *pprof, struct reading *reading)
 {
     const uint8_t *packed = reading->packed;
@@ -159,7 +162,8 @@ static int pprof_samples_put_values(struct br_pprof *pprof, struct reading *read
     return 0;
 }
 
-/* A label without any value has the empty string as its value, as in github.com/google/pprof. */
+/* Adds a label to the current sample. A label without any value refers to string 0. Such a label
+ * is left out if string 0 is empty. */
 static int pprof_samples_put_label(struct br_pprof *pprof, struct reading *reading,
                                    const struct br_field *field)
 {
@@ -185,7 +189,8 @@ static int pprof_samples_put_label(struct br_pprof *pprof, struct reading *readi
 
 /* --- Records ---------------------------------------------------------------------------------- */
 
-/* Returns room for a record of at most `len` bytes; NULL if there is not enough memory. */
+/* Returns room for a record of at most `len` bytes in the last block or a new block. Returns
+ * NULL if there is not enough memory. */
 static uint8_t *pprof_samples_record_room(struct br_pprof *pprof, size_t len)
 {
     struct br_pprof_records *records = &pprof->records;
@@ -234,8 +239,9 @@ static int pprof_samples_put_record(struct br_pprof *pprof, const struct reading
     return 0;
 }
 
-/* Writes the sample of the record at `at` with the value of one type. Returns the position after
- * the record. The records are trusted and not checked. */
+/* Writes the sample in the record at `at` with its value of sample type `type`. Returns the
+ * position after the record. The bounds of records are not checked, because this reader wrote
+ * them. */
 static const uint8_t *pprof_samples_put_one(struct br_pprof *pprof, const uint8_t *at,
                                             const uint8_t *end, uint32_t type, uint32_t n_types)
 {
@@ -322,14 +328,15 @@ static int pprof_samples_read_one(struct br_pprof *pprof, uint32_t number, uint3
         rc = pprof_samples_build_stack(pprof, &reading, &stack);
     if (!rc && reading.n_labels) {
         rc = br_pprof_read_labels(pprof, reading.n_labels, &link);
-        pprof->sample_is_bad = rc == BR_EINVAL; /* an invalid string reference */
+        /* BR_EINVAL: a label refers to a string that is not in the table */
+        pprof->sample_is_bad = rc == BR_EINVAL;
     }
     if (!rc && (br_build_rc(pprof->build) || !br_pprof_fits(pprof, 0)))
         rc = br_pprof_no_memory(pprof);
     return rc ? rc : pprof_samples_put_record(pprof, &reading, stack, link);
 }
 
-/* Leaves out the current sample. */
+/* Leaves out the current sample because of the error in `pprof->err`. */
 static int pprof_samples_leave_out(struct br_pprof *pprof)
 {
     br_pprof_keep_error(pprof);
@@ -360,7 +367,7 @@ int br_pprof_read_samples(struct br_pprof *pprof, uint32_t n_types)
     const uint8_t *at = range->start;
     struct br_field field;
     int rc = 0;
-    /* Every value takes at least one byte. */
+    /* Every value of a sample takes at least one byte. */
     if ((uint64_t)range->count * n_types > pprof->source->len)
         return br_err_set(pprof->err, BR_EINVAL,
                           "pprof: the samples have too few values for %u sample types", n_types);

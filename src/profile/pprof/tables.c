@@ -50,8 +50,9 @@ int br_pprof_no_string(struct br_pprof *pprof, uint64_t index, const char *what)
     return pprof_tables_no_string(pprof, index, what, pprof->err);
 }
 
-/* Counts an invalid reference. Returns the place for its message, or NULL if there already is
- * one: only the first is kept, because a body may contain millions. */
+/* Counts an invalid reference. Returns the place for its error message. Returns NULL if there is
+ * a message already: only the first one is kept, because a body may contain millions of invalid
+ * references. */
 static struct br_err *pprof_tables_count_stray(struct br_pprof *pprof)
 {
     return pprof->lost.strays++ ? NULL : &pprof->lost.first_stray;
@@ -80,7 +81,8 @@ void *br_pprof_alloc(struct br_pprof *pprof, size_t count, size_t size)
     size_t bytes;
     if (!br_size_mul(count, size, &bytes) || !br_pprof_fits(pprof, bytes))
         return NULL;
-    /* The arena may allocate a larger block; that must not exceed the available memory either. */
+    /* The arena may allocate a block larger than `bytes`. This block must not exceed the
+     * available memory either. */
     size_t max = pprof->arena->max, available = br_pprof_available(pprof);
     if (max > pprof->arena->used && available < max - pprof->arena->used)
         pprof->arena->max = pprof->arena->used + available;
@@ -205,8 +207,8 @@ uint32_t br_pprof_ids_find(const struct br_pprof_ids *ids, uint64_t id)
     return ids->places[pprof_tables_slot_of(ids, id)];
 }
 
-/* Creates the hash table, large enough for all entries. Called for the first ID beyond the
- * array. */
+/* Creates the hash table `ids->sparse`, large enough for all entries. Called for the first ID
+ * that is too large for the array `ids->dense`. */
 static bool pprof_tables_make_sparse(struct br_pprof *pprof, struct br_pprof_ids *ids)
 {
     size_t n = (size_t)ids->n_entries + ids->n_entries / 2 + 2;
@@ -222,8 +224,8 @@ static bool pprof_tables_make_sparse(struct br_pprof *pprof, struct br_pprof_ids
     return true;
 }
 
-/* Records the index of an ID. ID 0 means "none" and is not recorded. If several entries have the
- * same ID the last one counts, as in Pyroscope. */
+/* Records the index of the entry with this ID. ID 0 means "no entry" and is not recorded. If
+ * several entries have the same ID the last one counts, as in Pyroscope. */
 static int pprof_tables_ids_put(struct br_pprof *pprof, struct br_pprof_ids *ids, uint64_t id,
                                 uint32_t index, const char *what)
 {
@@ -352,7 +354,8 @@ static int pprof_tables_read_function(struct br_pprof *pprof, const struct br_fi
     return pprof_tables_ids_put(pprof, &pprof->functions, id ? id : v[ID], index, "function");
 }
 
-/* Returns the ID of a function or location, which has the same field number in both. */
+/* Returns the ID in a field of a function or of a location. The ID has the same field number in
+ * both messages. */
 static uint64_t pprof_tables_id_of(const struct br_field *field)
 {
     uint64_t id = 0;
@@ -365,9 +368,9 @@ static uint64_t pprof_tables_id_of(const struct br_field *field)
     return id;
 }
 
-/* Returns true for functions as sent by some versions of Pyroscope's .NET agent. They have no
- * IDs, and there is one function for each location in the same order. Each should have the ID of
- * its location. */
+/* Returns true if the functions lack IDs, as those sent by some versions of Pyroscope's .NET
+ * agent do. The agent sends one function for each location, in the same order. Each function
+ * should have the ID of its location. */
 static bool pprof_tables_functions_lack_ids(const struct br_pprof *pprof)
 {
     const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_FUNCTION];
@@ -476,8 +479,8 @@ static int pprof_tables_read_location(struct br_pprof *pprof, const struct br_fi
                                 br_build_location(pprof->build, &build_location), "location");
 }
 
-/* Returns the number of locations + 1 if all IDs equal the builder's indices, else 0. Most
- * writers number locations from 1, as an empty builder does. */
+/* Returns the number of locations + 1 if the IDs of all locations equal the builder's indices,
+ * else 0. Most writers number locations from 1, and so does an empty builder. */
 static uint32_t pprof_tables_count_same(const struct br_pprof *pprof)
 {
     uint32_t n = pprof->locations.n_entries + 1;

@@ -7,12 +7,14 @@
 #include "core/host.h"
 #include "profile/pprof/write_head.h"
 
-#define LATER_NS 1000000u /* time between the pieces of a split profile, in ns */
+/* time in ns between consecutive pieces of a profile that is written in pieces */
+#define LATER_NS 1000000u
 
 struct br_pprof_writer {
     struct br_host *host;
     struct br_pprof_tables tables;
-    struct br_pprof_profile profiles[BR_PPROF_TYPES_MAX]; /* the next Profiles of the scope */
+    /* the Profiles of the scope that are written next */
+    struct br_pprof_profile profiles[BR_PPROF_TYPES_MAX];
     uint32_t n_profiles;
     struct br_pprof_piece *pieces; /* labels of the current sample */
     uint32_t n_pieces, cap_pieces;
@@ -21,10 +23,10 @@ struct br_pprof_writer {
     struct br_pprof_out out;
     uint32_t n_samples; /* number of samples in the current pprof */
     uint32_t n_left_out, n_labels;
-    uint32_t n_before; /* pprofs of the same profile written before */
+    uint32_t n_before; /* number of pprofs already written from the same Profiles */
     bool too_large;
     br_pprof_fn *fn;
-    br_pprof_group_fn *group_fn; /* NULL if pprofs are written */
+    br_pprof_group_fn *group_fn; /* called instead of `fn` for groups; NULL: pprofs are written */
     void *arg;
 };
 
@@ -34,9 +36,9 @@ struct sample {
     const uint8_t *body, *end;
     struct br_pprof_indices attributes;
     uint64_t stack, link;
-    int64_t value; /* sum of all values */
+    int64_t value; /* sum of the sample's values */
     uint32_t n_values, n_times;
-    /* offset of the values in `body` if they are packed and the last field; else 0 */
+    /* offset in `body` of the values if they are packed and the last field; else 0 */
     uint32_t values_at;
 };
 
@@ -213,7 +215,7 @@ static bool pprof_write_belongs_with(const struct br_pprof_profile *first,
            pprof_write_samples_match(first, profile);
 }
 
-/* Returns how many of the next Profiles form one pprof. */
+/* Returns how many of the next Profiles of the scope are written as one pprof. */
 static uint32_t pprof_write_group_len(const struct br_pprof_writer *writer)
 {
     const struct br_pprof_profile *p = writer->profiles;
@@ -280,8 +282,8 @@ static int pprof_write_hand_out(struct br_pprof_writer *writer)
     return rc;
 }
 
-/* Returns true if a label contains another ID than the link. The link takes precedence: the
- * processor join may have found a span that the profiler did not label. */
+/* Returns true if the label of an attribute contains another ID than the link. The link takes
+ * precedence: the processor join may have found a span that the profiler did not label. */
 static bool pprof_write_contradicts(const struct br_pprof_link_fields *link,
                                     const struct br_pprof_label_fields *label)
 {
@@ -382,8 +384,8 @@ static int64_t pprof_write_value_of(const struct br_pprof_head *head, uint32_t i
     return value;
 }
 
-/* Adds a sample to the current pprof. If it does not fit, the pprof is handed out and a new one
- * begun. */
+/* Adds a sample to the current pprof. If the sample does not fit, ends the current pprof, passes
+ * it to the callback, and begins a new one. */
 static int pprof_write_add_sample(struct br_pprof_writer *writer, const struct sample *sample,
                                   const int64_t *values)
 {
@@ -487,7 +489,7 @@ static const uint8_t *pprof_write_next_profile(struct cursor *cursor, const uint
     return NULL;
 }
 
-/* Reads the next Profiles, as many as `profiles` has room for. */
+/* Reads the next Profiles of the scope into `writer->profiles`, as many as there is room for. */
 static void pprof_write_fill(struct br_pprof_writer *writer, struct cursor *cursor)
 {
     const uint8_t *body, *end;
@@ -496,7 +498,8 @@ static void pprof_write_fill(struct br_pprof_writer *writer, struct cursor *curs
         br_pprof_profile_read(&writer->profiles[writer->n_profiles++], &writer->tables, body, end);
 }
 
-/* Returns true if a Profile of the scope counts CPU time, including those not yet in `profiles`. */
+/* Returns true if any Profile of the scope counts CPU time. `further` is the position of the
+ * Profiles that are not yet in `writer->profiles`. */
 static bool pprof_write_any_is_cpu(struct br_pprof_writer *writer, struct cursor further)
 {
     struct br_pprof_profile p;

@@ -37,24 +37,25 @@ struct br_pprof_out {
     const char *types[BR_PPROF_TYPES_MAX]; /* sample types, truncated to 63 bytes */
     uint32_t n_types;
     uint32_t n_samples; /* number of samples in the pprof */
-    uint32_t n_records; /* OTLP samples they were made from */
+    uint32_t n_records; /* number of OTLP samples from which these samples were made */
     uint64_t time_ns;   /* time in ns since 1970; 0: unknown */
-    /* time in the pprof itself, which is later in the second and later pieces; 0: none */
+    /* time written in the pprof, in ns since 1970; later than time_ns in all pieces but the
+     * first; 0: none */
     uint64_t written_ns;
-    uint32_t time_at;    /* offset of this time in `buf` */
-    uint32_t n_left_out; /* labels of samples rejected by `keep_label` */
+    uint32_t time_at;    /* offset in `buf` of the encoded written_ns, in bytes */
+    uint32_t n_left_out; /* number of sample labels that `keep_label` rejected */
     /* the largest number of labels that a sample adds to the series: strings that are not IDs */
     uint32_t n_labels;
-    bool too_large; /* contains one sample and still exceeds max_bytes */
+    bool too_large; /* The pprof contains only one sample and is still larger than max_bytes. */
 };
 
 typedef int br_pprof_fn(const struct br_pprof_out *result, void *arg);
 
 struct br_pprof_options {
-    uint32_t max_samples; /* limit per pprof; 0: no limit */
-    size_t max_bytes;     /* per pprof; 0: BR_BUF_MAX / 2 */
-    /* limit of the bytes of all pprofs plus those of the dictionary entries read, which each
-     * piece reads again; 0: no limit */
+    uint32_t max_samples; /* largest number of samples of a pprof; 0: no limit */
+    size_t max_bytes;     /* largest size of a pprof in bytes; 0: BR_BUF_MAX / 2 */
+    /* Limit in bytes of the size of all pprofs of an item, plus the size of the dictionary
+     * entries that are read. Each piece reads its entries again. 0: no limit. */
     size_t max_work;
     /* Returns true if a sample attribute becomes a label. Called once per attribute in an item.
      * Not called for profiles of Pyroscope clients unless `filters_clients` is set. NULL: keep all.
@@ -64,9 +65,9 @@ struct br_pprof_options {
     void *arg;
 };
 
-/* Replaces the time in the pprof. Must be called before there are other references to the
- * buffer. Returns false without a change if the pprof has no time or the new time has another
- * encoded length. */
+/* Replaces the time in a pprof by `time_ns`. Must be called before there are other references to
+ * the buffer. Returns false and changes nothing if the pprof has no time, or if the encoded
+ * lengths of the two times differ. */
 bool br_pprof_set_time(const struct br_pprof_out *result, uint64_t time_ns);
 
 /* Creates a writer, which keeps its memory between items. Returns NULL if there is not enough
@@ -98,8 +99,9 @@ int br_pprof_write(struct br_pprof_writer *writer, const struct br_item *item,
 struct br_pprof_group_type {
     struct br_entry type, unit;
     const uint8_t *body, *end; /* encoded Profile message */
-    bool times_period;         /* a value is a number of periods */
-    bool counts_period;        /* a sample without a value counts as one period */
+    /* each value is a number of periods, so it must be multiplied by the period */
+    bool times_period;
+    bool counts_period; /* a sample without a value counts as one period */
 };
 
 /* Profiles that br_pprof_write would write as one pprof; `out->buf` is NULL. */

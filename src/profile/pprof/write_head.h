@@ -21,19 +21,21 @@ struct br_pprof_profile {
 
 struct br_pprof_scope {
     bool from_pyroscope;
-    bool ordered;              /* it was converted from a pprof */
-    bool has_cpu;              /* a Profile has the type cpu/nanoseconds */
-    struct br_entry name;      /* from_pyroscope: value of `__name__` */
-    struct br_entry metric;    /* otherwise: value of `__name__`; len 0: derived from the types */
-    struct br_entry preferred; /* default sample type; len 0: none */
+    /* The scope was converted from a pprof and contains the original order of its Profiles. */
+    bool ordered;
+    bool has_cpu;         /* some Profile of the scope has the type cpu/nanoseconds */
+    struct br_entry name; /* value of `__name__` if from_pyroscope is true */
+    /* value of `__name__` if from_pyroscope is false; len 0: derived from the types */
+    struct br_entry metric;
+    struct br_entry preferred; /* name of the default sample type; len 0: none */
 };
 
 struct br_pprof_type {
-    struct br_entry type, unit; /* type and unit as written */
+    struct br_entry type, unit; /* type and unit as written to the pprof */
     char text[PPROF_TYPE_LEN];  /* NUL-terminated copy of the type */
     char clean_unit[PPROF_TYPE_LEN];
     bool is_period;    /* values have the type and unit of the period */
-    bool times_period; /* a value is a number of periods */
+    bool times_period; /* each value is a number of periods */
 };
 
 struct br_pprof_head {

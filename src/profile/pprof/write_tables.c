@@ -6,11 +6,14 @@
 #include "base/mem.h"
 
 #define SECTION_MAX BR_BUF_MAX
-#define DOUBLED_MAX (8u << 20) /* buffers double up to this many bytes, and grow by half above */
-/* limit of the dictionary's index: this many times the item plus 1 MiB */
+/* Buffers of less than this many bytes double when they grow. Larger buffers grow by half. */
+#define DOUBLED_MAX (8u << 20)
+/* Memory limit of the dictionary's index: this many times the size of the item, plus 1 MiB. */
 #define ITEM_GROWTH 4
-#define STRINGS_GROWTH 8    /* limit of a pprof's strings and their hash table, likewise */
-#define KEEP_MAX (1u << 20) /* larger buffers, in bytes, are freed after each item */
+/* Memory limit of a pprof's strings and their hash table: this many times the size of the item,
+ * plus 1 MiB. */
+#define STRINGS_GROWTH 8
+#define KEEP_MAX (1u << 20) /* largest buffer, in bytes, that is kept for the next item */
 
 /* --- Buffers --------------------------------------------------------------------------------- */
 
@@ -295,9 +298,9 @@ static uint32_t pprof_write_tables_function(struct br_pprof_tables *tables, uint
 
 /* Properties of a mapping that are attributes in OTLP. */
 struct mapping_notes {
-    uint32_t build_id; /* index of a string */
+    uint32_t build_id; /* index of the string with the build ID */
     bool gnu;
-    bool has[4]; /* functions, filenames, line numbers, inline frames */
+    bool has[4]; /* The mapping has functions, filenames, line numbers, inline frames. */
 };
 
 static void pprof_write_tables_note_mapping(struct br_pprof_tables *tables, uint32_t attribute,
@@ -416,8 +419,8 @@ static bool pprof_write_tables_is_folded(struct br_pprof_tables *tables,
     return false;
 }
 
-/* Encodes the ID of a location for its mark: a varint of at most three bytes, and its length in
- * the fourth byte. */
+/* Encodes the ID of a location for br_pprof_mark.id: the lower three bytes are the ID as a
+ * varint, and the fourth byte is the length of the varint. */
 static uint32_t pprof_write_tables_encoded(uint32_t id)
 {
     uint8_t bytes[BR_VARINT_MAX] = {0};

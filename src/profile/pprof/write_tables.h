@@ -22,9 +22,9 @@ enum br_pprof_section {
     PPROF_MAPPINGS,
     PPROF_LOCATIONS,
     PPROF_FUNCTIONS,
-    /* number of sections that are part of the pprof, besides the strings */
+    /* number of sections that are part of the pprof, without the string table */
     PPROF_SECTIONS,
-    PPROF_CACHE = PPROF_SECTIONS, /* encoded fields of samples, for reuse */
+    PPROF_CACHE = PPROF_SECTIONS, /* buffer of encoded Sample fields, which many samples share */
     PPROF_BUFFERS,
 };
 
@@ -34,11 +34,11 @@ struct br_pprof_buffer {
 };
 
 struct br_pprof_mark {
-    uint32_t round; /* valid if equal to br_pprof_tables.round */
+    uint32_t round; /* number of the pprof for which the mark is valid: br_pprof_tables.round */
     uint32_t id;
 };
 
-/* Encoded fields of a Sample in PPROF_CACHE. */
+/* Position in PPROF_CACHE of encoded fields of a Sample. */
 struct br_pprof_piece {
     uint32_t round;
     uint32_t at, len;
@@ -50,12 +50,15 @@ struct br_pprof_label_fields {
     struct br_pprof_piece piece;
     uint8_t role;  /* an enum br_pprof_role */
     int8_t wanted; /* result of keep_label: 1: true, -1: false, 0: not called yet */
-    int8_t folded; /* marks a location as folded: 1: yes, -1: no, 0: not checked yet */
-    /* must be equal in all Profiles of a pprof; set when the attribute was read */
+    /* whether the attribute marks a location as folded: 1: yes, -1: no, 0: not checked yet */
+    int8_t folded;
+    /* The attribute must be equal in all Profiles of a pprof. Set when the attribute is read. */
     bool compared;
-    bool makes_series; /* a string that is not an ID: Pyroscope makes it a label of the series */
-    uint8_t id[16];    /* for IDs: the bytes, zeros if invalid */
-    struct br_pprof_mark text; /* string for uses other than labels, written at the first use */
+    /* The value is a string that is not an ID, so Pyroscope makes it a label of the series. */
+    bool makes_series;
+    uint8_t id[16]; /* bytes of the ID in the value; zeros if the value is not a valid ID */
+    /* string index of the value for uses other than labels; written at its first use */
+    struct br_pprof_mark text;
 };
 
 struct br_pprof_link_fields {
@@ -77,14 +80,14 @@ struct br_pprof_tables {
     struct br_pprof_label_fields *labels;
     struct br_pprof_link_fields *links;
     struct br_pprof_buffer buffers[PPROF_BUFFERS];
-    uint32_t last_trace;        /* link whose trace ID was written last */
-    uint32_t last_trace_string; /* string index of its trace ID; 0: none */
-    uint32_t id_keys[2];        /* strings "span_id" and "trace_id"; 0: not written yet */
+    uint32_t last_trace;        /* index of the link whose trace ID was written last */
+    uint32_t last_trace_string; /* string index of the trace ID of `last_trace`; 0: none */
+    uint32_t id_keys[2];        /* string indices of "span_id" and "trace_id"; 0: not written yet */
     size_t work, max_work; /* bytes written and read for all pprofs of the item, and their limit */
     int rc;
 };
 
-/* State to which br_pprof_tables_restore returns. */
+/* Sizes of the sections of a pprof, to which br_pprof_tables_restore can return. */
 struct br_pprof_state {
     size_t len[PPROF_SECTIONS];
     uint32_t strings_len;
@@ -136,7 +139,7 @@ static inline void br_pprof_tables_wrote(struct br_pprof_tables *tables, unsigne
 /* Encoded bytes of a length below BR_BUF_MAX. */
 #define PPROF_LEN_MAX 5
 
-/* Writes a varint field unless it is 0. There must be room. */
+/* Writes a varint field unless its value is 0. The caller must have made room for the field. */
 static inline uint8_t *br_pprof_put_number(uint8_t *out, uint32_t field, uint64_t value)
 {
     if (!value)
@@ -172,8 +175,8 @@ static inline bool br_pprof_tables_work(struct br_pprof_tables *tables, size_t l
     return true;
 }
 
-/* Fails with BR_EFULL if a pprof of `size` bytes would exceed the limit of the work. These bytes
- * are counted when the pprof is handed out. */
+/* Sets BR_EFULL in `tables->rc` if handing out a pprof of `size` bytes would exceed max_work.
+ * The bytes themselves are counted when the pprof is handed out. */
 static inline void br_pprof_tables_check(struct br_pprof_tables *tables, size_t size)
 {
     if (__builtin_expect(size > tables->max_work - tables->work && !tables->rc, 0))
@@ -191,10 +194,12 @@ bool br_pprof_tables_pair(struct br_pprof_tables *tables, uint32_t index, struct
 uint32_t br_pprof_tables_attribute_text(struct br_pprof_tables *tables, uint32_t index,
                                         const struct br_any *text);
 
-/* Return the string index of a text, or of entry `index` of the dictionary's strings. A string
- * is added at its first use and never twice: Pyroscope compares keys and names by index, and
- * would miss the second. */
+/* Returns the string index of a text. A string is added at its first use and never twice:
+ * Pyroscope compares keys and names by index, and would not find the second copy. */
 uint32_t br_pprof_tables_text(struct br_pprof_tables *tables, const void *data, size_t len);
+
+/* Returns the index in the pprof of string `index` of the dictionary. The string is added at its
+ * first use. */
 uint32_t br_pprof_tables_string_slow(struct br_pprof_tables *tables, uint32_t index);
 
 static inline uint32_t br_pprof_tables_string(struct br_pprof_tables *tables, uint64_t index)

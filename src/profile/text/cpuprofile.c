@@ -21,8 +21,9 @@
 
 struct node {
     struct br_json_part frame, children;
-    uint32_t id, parent;      /* parent: index of a node + 1; 0: none */
-    uint32_t location, stack; /* of the builder; stack: index + 1; 0: not added yet */
+    uint32_t id, parent; /* parent: index of a node + 1; 0: none */
+    /* location index of the builder; stack index of the builder + 1, 0: not added yet */
+    uint32_t location, stack;
 };
 
 struct cpuprofile {
@@ -35,11 +36,11 @@ struct cpuprofile {
     struct br_json_token start, end;
     struct node *nodes;
     uint32_t count, cap;
-    uint32_t *of_id; /* index of a node + 1 by ID; 0: none */
+    uint32_t *of_id; /* array by node ID of the index in `nodes` + 1; 0: no node has the ID */
     uint32_t n_ids, current;
     uint32_t *path;
     uint32_t cap_path;
-    size_t path_left; /* number of frames that further stacks may have */
+    size_t path_left; /* number of frames that the stacks added from now on may have in all */
     char *text;       /* buffer for an unescaped string */
     uint32_t cap_text;
 };

@@ -12,8 +12,9 @@ struct reader {
     struct br_stacks stacks;
     struct br_text_type type;
     const char *p, *end;
-    size_t line;        /* number of the current line, from 1 */
-    int64_t billionths; /* fractions of values that are not yet added, in billionths of a unit */
+    size_t line; /* number of the current line, from 1 */
+    /* sum of the fractions of values that are not yet added to a value, in billionths of a unit */
+    int64_t billionths;
 };
 
 /* Returns the next line without its line ending (LF or CRLF); false at the end of the text. */

@@ -29,7 +29,7 @@ enum type { WALL, CPU, BYTES, N_TYPES };
 /* Threads of the file, or of one of its `processes`. */
 struct process {
     struct br_json_part threads;
-    double start_ms; /* since 1970; sample times are relative to it */
+    double start_ms; /* start in ms since 1970; the times of samples are relative to it */
 };
 
 struct gecko {
@@ -40,7 +40,7 @@ struct gecko {
     struct br_gecko_stacks shared;
     struct br_json_part processes;
     struct process process;
-    /* factors to ns: of a weight, of threadCPUDelta (0: not a time), of a time */
+    /* nanoseconds per unit of a weight, of threadCPUDelta (0: it is not a time), and of a time */
     double interval_ns, cpu_ns, time_ns;
     uint32_t thread_name, thread_id, pid; /* attribute keys, as string indices of the builder */
 };

@@ -17,15 +17,16 @@
 #define LINE_MAX_KNOWN 1e9
 
 struct br_gecko_string {
-    uint32_t at;       /* offset of the string in the text */
+    uint32_t at;       /* offset in the JSON text of the string */
     uint32_t interned; /* string of the builder + 1; 0: not added yet */
-    /* index of a function + 1; 0: none. Only used for the Gecko format, which has no functions */
+    /* Index of the function for a location string + 1; 0: none. Used only for the Gecko format,
+     * which has no table of functions. */
     uint32_t function;
 };
 
 /* A function, or an address in a library if `address` is not 0. */
 struct br_gecko_function {
-    uint32_t function, mapping; /* indices of the builder */
+    uint32_t function, mapping; /* function and mapping, as indices of the builder */
     uint64_t address;
 };
 

@@ -13,12 +13,12 @@
 
 /* State shared by all tables of a file. */
 struct br_gecko_reading {
-    struct br_json_scan scan; /* at the start of the text, which has valid syntax */
+    struct br_json_scan scan; /* scan at the start of the JSON text, whose syntax was checked */
     struct br_build *build;
     struct br_err *err;
     uint32_t *path; /* locations of the current stack */
     uint32_t cap_path;
-    size_t path_left; /* number of frames that further stacks may have */
+    size_t path_left; /* number of frames that the stacks added from now on may have in all */
     char *text;       /* buffer for an unescaped string */
     uint32_t cap_text;
 };
@@ -30,13 +30,14 @@ struct br_gecko_strings {
 
 struct br_gecko_stacks {
     struct br_gecko_reading *reading;
-    struct br_gecko_strings strings; /* empty if the strings are shared */
+    struct br_gecko_strings strings; /* strings of these tables; empty if the strings are shared */
     /* tables with the strings and sources: these or the shared ones */
     const struct br_gecko_stacks *string_source;
-    uint32_t *sources;   /* indices of the strings with their names */
-    uint32_t *resources; /* mappings of the builder; 0: not a library */
+    uint32_t *sources; /* for each source, index of the string with its name */
+    /* for each resource, mapping of the builder; 0: the resource is not a library */
+    uint32_t *resources;
     struct br_gecko_function *functions;
-    uint32_t *frames; /* location indices of the builder */
+    uint32_t *frames; /* for each frame, location index of the builder */
     struct br_gecko_stack *all;
     uint32_t n_sources, cap_sources, n_resources, cap_resources, n_functions, cap_functions;
     uint32_t n_frames, cap_frames, count, cap;

@@ -35,13 +35,15 @@ static const struct {
                     {"milliseconds", 1e6}, {"seconds", 1e9},   {"bytes", 0}};
 
 struct profile {
-    struct br_json_token name; /* may have another type than string */
+    /* name of the profile, which may be a JSON value other than a string */
+    struct br_json_token name;
     struct br_json_part events, samples, weights;
     bool evented;
     enum unit unit;
     double start;
-    uint32_t next; /* next profile to be merged, as index + 1; 0: this is the last */
-    bool first;    /* the first of the merged profiles */
+    /* index + 1 of the next profile that is merged with this one; 0: this is the last */
+    uint32_t next;
+    bool first; /* this is the first of the profiles that are merged */
 };
 
 /* Key of profiles to be merged. */
@@ -52,19 +54,19 @@ struct group_key {
 
 /* A frame is read at its first use, and again at the first use in each later part. */
 struct known_frame {
-    uint32_t at; /* offset in the text, or NO_OBJECT */
+    uint32_t at; /* offset of the frame in the JSON text, or NO_OBJECT */
     uint32_t part, location;
 };
 
 struct reader {
-    struct br_json_scan scan; /* at the start of the text, which has valid syntax */
+    struct br_json_scan scan; /* scan at the start of the JSON text, whose syntax was checked */
     const struct br_profile_source *source;
     struct br_build *build;
     struct br_arena *scratch;
     struct br_err *err;
     uint8_t secret[16];
     struct br_json_part shared, frame_list, profile_list;
-    bool known; /* true if the schema is speedscope's */
+    bool known; /* the file declares the schema of speedscope */
     struct profile *profiles;
     uint32_t n_profiles, cap_profiles;
     struct br_map *groups; /* maps struct group_key to the index of the last profile + 1 */
@@ -74,13 +76,14 @@ struct reader {
     size_t frame_left; /* bytes of frames that may still be read */
     char *text;        /* buffer for an unescaped string */
     uint32_t cap_text;
-    size_t path_left; /* for all profiles, see br_stacks.path_left */
+    /* number of frames that further stacks of all profiles may have, see br_stacks.path_left */
+    size_t path_left;
     /* State of the current group of merged profiles: */
     struct br_profile_source group_source;
     struct br_arena *group_arena;
     struct br_stacks stacks;
     struct br_text_type type;
-    double scale;   /* factor for the values in the file */
+    double scale;   /* factor by which the values in the file are multiplied */
     double last_at; /* time of the last event */
     uint32_t node;  /* node for the frames of the current sample read so far */
     uint32_t *open; /* nodes of the open frames; their indices are in open_frames */
@@ -416,7 +419,7 @@ static void speedscope_on_member(void *arg, const struct br_json_scan *scan,
         members->profile.weights = br_json_part_of(scan, value, BR_JSON_ARRAY);
 }
 
-/* Adds the last profile to the group with the same key, or starts a group. */
+/* Adds the last profile read to the group of profiles with the same key, or starts a group. */
 static int speedscope_group_profile(struct reader *reader)
 {
     uint32_t i = reader->n_profiles - 1;

@@ -18,7 +18,8 @@
 
 struct br_stack_node {
     uint32_t parent;
-    uint32_t key;      /* distinguishes it from its siblings */
+    /* location or name of the frame, which distinguishes the node from its siblings */
+    uint32_t key;
     uint32_t location; /* location of the frame in the dictionary */
     int64_t value;     /* value of the stack that ends in this node */
 };
@@ -27,19 +28,25 @@ struct br_stacks {
     struct br_build *build;
     struct br_stack_node *nodes; /* nodes[0] is the root, which is not a frame */
     uint32_t count, cap;
-    struct br_index index; /* of all nodes except the root */
+    struct br_index index; /* hash index of all nodes except the root */
     uint32_t n_max;        /* largest number of nodes, derived from br_profile_text_max */
-    size_t text_left;      /* bytes that further names may have; names in a trie overlap */
-    /* number of frames that further stacks may have; a stack has one per ancestor */
+    /* bytes that the names added from now on may have in all; names in a trie overlap */
+    size_t text_left;
+    /* number of frames that the stacks added from now on may have in all; a stack has a frame
+     * per ancestor */
     size_t path_left;
-    uint32_t n_kept;   /* nodes that do not count for the size of a part */
-    size_t bytes_kept; /* bytes of OTLP that do not count for it */
+    /* number of nodes that were copied from the previous part and do not count for the size of
+     * this part */
+    uint32_t n_kept;
+    /* bytes of OTLP that were copied from the previous part and do not count for the size of
+     * this part */
+    size_t bytes_kept;
     int rc; /* first error: BR_EFULL, BR_ETOOBIG or BR_ENOMEM; nothing is added after it */
 };
 
 /* Initialises an empty tree for the profile in `source`. Its frames are added to the dictionary
- * of `build`, which is borrowed until br_stacks_release. Returns 0, or BR_ENOMEM, after which it
- * may be released. */
+ * of `build`, which is borrowed until br_stacks_release. Returns 0 or BR_ENOMEM. The tree may be
+ * released in both cases. */
 int br_stacks_init(struct br_stacks *stacks, struct br_build *build,
                    const struct br_profile_source *source, struct br_err *err);
 void br_stacks_release(struct br_stacks *stacks);
@@ -70,8 +77,8 @@ static inline bool br_stacks_ok(const struct br_stacks *stacks)
 struct br_text_type {
     const char *name; /* value of Pyroscope's `__name__`; NULL: none */
     const char *type, *unit;
-    int64_t scale;     /* number of units per count */
-    int64_t period_ns; /* period of type cpu; 0: none */
+    int64_t scale;     /* factor by which a number in the text is multiplied */
+    int64_t period_ns; /* period in ns, of the period type cpu; 0: the profile has no period */
 };
 
 /* Determines the type from type, units and sample rate of the source. Counts of "cpu" and "wall"
@@ -95,6 +102,6 @@ int br_stacks_divide(struct br_stacks *stacks, struct br_profile_source *source,
                      const struct br_text_type *type, struct br_arena *scratch, bool *ret_divided,
                      struct br_err *err);
 
-/* Excludes the current content from the size of this part, because it was copied from the
+/* Excludes everything in the tree now from the size of this part, because it was copied from the
  * previous part. */
 void br_stacks_keep(struct br_stacks *stacks);

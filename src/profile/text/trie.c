@@ -16,10 +16,10 @@
 #define DEPTH_MAX 65536u
 
 struct level {
-    uint32_t frame;      /* node of the last complete frame */
-    size_t text_len;     /* length of the concatenated names */
-    size_t frame_at;     /* offset of the next frame in them */
-    uint64_t n_children; /* children that are still to be read */
+    uint32_t frame;      /* tree node of the last complete frame */
+    size_t text_len;     /* length in bytes of the concatenated names from the root */
+    size_t frame_at;     /* offset in the concatenated names at which the next frame begins */
+    uint64_t n_children; /* number of children not yet read */
     uint64_t seen[4];    /* bit set: first bytes of the children's names */
 };
 
@@ -161,7 +161,7 @@ static int trie_read_all(struct reader *reader, struct br_err *err)
     while (rc == 0 && reader->p < reader->end && br_stacks_ok(&reader->stacks)) {
         rc = trie_read_next(reader, err);
         if (reader->depth == 0 && !reader->trie)
-            break; /* data after a tree is ignored; a trie may be followed by another */
+            break; /* Data after a tree is ignored. Another trie may follow a trie. */
     }
     if (rc == 0 && reader->depth > 0 && br_stacks_ok(&reader->stacks))
         rc = trie_fail(reader, "truncated: children are missing", err);
