@@ -10,7 +10,7 @@
 /* Limit of callbacks in one iteration, so that components that finish each other's items without
  * end cannot block the sockets. */
 #define TURN_MAX 100000
-#define PARKED_MS (1ull << 40) /* 34 years */
+#define PARKED_MS (1ull << 40) /* delay of a parked timer, in milliseconds: 34 years */
 
 int br_host_init(struct br_host *host, const struct br_host_ops *ops, struct br_pool *pool)
 {
@@ -148,7 +148,7 @@ size_t br_host_share(const struct br_host *host, size_t total)
 
 double br_host_random(struct br_host *host)
 {
-    /* xorshift64*; its state is never 0. */
+    /* The generator is xorshift64*, whose state must never be 0. */
     uint64_t x = host->random_state | 1;
     x ^= x >> 12;
     x ^= x << 25;

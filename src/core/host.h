@@ -24,13 +24,15 @@ struct br_client;
 struct br_client_config;
 struct br_loop;
 
-/* Work for the end of the loop iteration. A member of the structure that it is for. */
+/* Work for the end of the loop iteration. The structure is a member of the object that `fn`
+ * works on. */
 struct br_deferred {
     struct br_list link;
     void (*fn)(struct br_deferred *deferred);
 };
 
-/* Kinds of work. Each kind has a number of threads, so that it never waits for another kind. */
+/* Kinds of work. Each kind has a separate limit of threads, so that work of one kind never waits
+ * for another. */
 enum br_work_kind {
     BR_WORK_QUICK, /* computes for milliseconds; waits for nothing outside the process */
     BR_WORK_SLOW,  /* can take seconds: queries */
@@ -38,28 +40,30 @@ enum br_work_kind {
     BR_WORK_KINDS
 };
 
-/* Work for a thread of the pool. A member of the structure that it is for. `run` is called in
- * the thread, and must not touch anything that the worker uses at the same time. Then `done` is
- * called in the worker, and may free the work. */
+/* Work for a thread of the pool. The structure is a member of the object that `run` works on.
+ * `run` is called in the thread, and must not touch anything that the worker uses at the same
+ * time. Then `done` is called in the worker, and may free the work. */
 struct br_work {
     void (*run)(struct br_work *work);
     void (*done)(struct br_work *work);
-    void *impl; /* of the host */
+    void *impl; /* private data of the host that runs the work */
     enum br_work_kind kind;
-    bool left; /* br_host_work_leave was called before it ran */
+    bool left; /* br_host_work_leave was called before `run` */
 };
 
 struct br_host_ops {
     uint64_t (*mono_ms)(struct br_host *host); /* monotonic milliseconds */
     uint64_t (*unix_ns)(struct br_host *host);
-    uint64_t (*cpu_ns)(struct br_host *host); /* CPU time of the process, user and system */
+    /* CPU time of the process in nanoseconds, user and system */
+    uint64_t (*cpu_ns)(struct br_host *host);
     /* net/server.h: opens (or shares) a listener; every worker calls it with equal configs. */
     int (*serve)(struct br_host *host, const struct br_server_config *config,
                  struct br_handler *service, struct br_server **ret, struct br_err *err);
-    /* net/client.h: does not fail for an endpoint that does not answer. */
+    /* net/client.h: creates a client. It succeeds even if the endpoint does not answer. */
     int (*connect)(struct br_host *host, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err);
-    /* As br_host_work; false without memory. NULL: without threads. */
+    /* Runs work as br_host_work does. Returns false if memory is short. NULL: the host has no
+     * threads. */
     bool (*work)(struct br_host *host, struct br_work *work);
     void (*work_leave)(struct br_host *host, struct br_work *work);
     void (*work_wait)(struct br_host *host, struct br_work *work);
@@ -69,15 +73,18 @@ struct br_host {
     const struct br_host_ops *ops;
     struct br_pool *pool;
     struct br_timers timers;
-    struct br_list deferred;     /* of br_deferred */
-    struct br_list finished;     /* of br_item */
-    struct br_list overridables; /* of br_overridable (pipeline/override.h) */
+    /* list of struct br_deferred to run at the end of the loop iteration */
+    struct br_list deferred;
+    /* list of finished struct br_item whose callbacks were not called yet */
+    struct br_list finished;
+    struct br_list overridables; /* list of struct br_overridable (pipeline/override.h) */
     struct br_metrics *metrics;
     struct br_ledger ledger;
     uint64_t random_state;
     struct br_memory *memory; /* memory budget of the process; NULL: unlimited */
     unsigned worker, n_workers;
-    struct br_loop *const *loops; /* of all workers, by number; NULL: there is only one */
+    /* loops of all workers, by worker number; NULL: there is only one worker */
+    struct br_loop *const *loops;
     struct br_shed shed;
     /* a dry run of the start: no file is opened for writing, nothing outside is changed, and no
      * timer fires */
@@ -94,15 +101,16 @@ uint64_t br_host_mono_ms(struct br_host *host);
 uint64_t br_host_unix_ns(struct br_host *host);
 uint64_t br_host_cpu_ns(struct br_host *host);
 
-/* Arms `timer` to fire in `delay_ms`. Returns false without memory; the timer does not fire
- * then. */
+/* Arms `timer` to fire in `delay_ms` milliseconds. Returns false if memory is short; the timer
+ * then does not fire. */
 bool br_host_timer(struct br_host *host, struct br_timer *timer, uint64_t delay_ms,
                    br_timer_fn *fn);
 void br_host_timer_stop(struct br_host *host, struct br_timer *timer);
 
-/* Arms `timer` for a time that is never reached. Until it is stopped, br_host_timer and
- * br_host_timer_park cannot fail for it. For timers that data waits for. In its callback the
- * timer has to be armed or parked before any other timer. Returns false without memory. */
+/* Arms `timer` for a time that is never reached, which reserves its memory. Until the timer is
+ * stopped, br_host_timer and br_host_timer_park cannot fail for it. Meant for timers that held
+ * data depends on. The timer's callback must arm or park the timer again before it arms any
+ * other timer. Returns false if memory is short. */
 bool br_host_timer_park(struct br_host *host, struct br_timer *timer, br_timer_fn *fn);
 
 /* Queues `deferred` for the end of this loop iteration. Has no effect if it is queued already. */
@@ -110,8 +118,8 @@ void br_host_defer(struct br_host *host, struct br_deferred *deferred,
                    void (*fn)(struct br_deferred *deferred));
 void br_host_defer_cancel(struct br_deferred *deferred);
 
-/* Runs `work` in a thread of the pool, in the order of the calls, as far as threads are free.
- * Without threads it runs at once, including `done`. */
+/* Queues `work` for the threads of the pool, which start work in the order of the calls. If the
+ * host has no threads, `run` and `done` are called before this function returns. */
 void br_host_work(struct br_host *host, struct br_work *work);
 
 /* Cancels `work` if it has not begun; otherwise it continues. In both cases `done` is called

@@ -26,7 +26,8 @@ const char *br_signal_records(enum br_signal signal)
     return signal == BR_TRACES ? "spans" : "samples";
 }
 
-/* Counts the memory of `count` parts; negative: of freed ones. */
+/* Adds the memory of `count` parts to the counter of BR_HOLDER_ITEMS. A negative `count`
+ * subtracts it. */
 static void item_room_count(int64_t count)
 {
     br_mem_hold(BR_HOLDER_ITEMS, count * (int64_t)sizeof(struct br_part));
@@ -119,7 +120,7 @@ void br_item_move(struct br_item *item, struct br_host *host)
     item_adopt(item->spans_buf, from, host->pool);
 }
 
-/* Makes room for `need` parts. */
+/* Grows the array of parts to at least `need` parts. */
 static int item_room_for(struct br_item *item, size_t need)
 {
     uint32_t before = item->cap_parts;
@@ -142,7 +143,7 @@ int br_item_add_part(struct br_item *item, const struct br_part *part)
     return 0;
 }
 
-/* Moves up to as many pending records as the item has records. */
+/* Moves pending records from `from` to `item`, at most as many as `item` has records. */
 static void item_take_pending(struct br_item *item, struct br_item *from)
 {
     (void)br_pending_move(&item->pending, &from->pending, item->n_records);
@@ -176,8 +177,8 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     (void)br_pending_move(&into->pending, &from->pending, from->n_pending);
     from->n_parts = from->n_records = 0;
     from->size = 0;
-    /* Both lists are invalid: that of `into` is incomplete, and `from` may live until `into` is
-     * delivered, which is too long to keep its list. */
+    /* Both lists of spans are invalid now. The list of `into` is incomplete. `from` may live
+     * until `into` is delivered, which is too long to keep the memory of its list. */
     br_item_forget_spans(into);
     br_item_forget_spans(from);
     return 0;
@@ -262,7 +263,8 @@ size_t br_part_size(const struct br_part *part)
                               : part->raw_len;
 }
 
-/* Appends the part. `prefix` points to PREFIX_MAX bytes in `prefixes`, and is advanced. */
+/* Appends the part to `out`. `prefix` points to PREFIX_MAX free bytes in `prefixes`, and is
+ * advanced. */
 static int item_write_part(const struct br_part *part, struct br_buf *prefixes, uint8_t **prefix,
                            struct br_rope *out)
 {
@@ -456,7 +458,7 @@ static void item_report_rest(struct br_item *item)
     } else if (item->parent) {
         struct br_ledger *exporter = item->parent->pending.exporter;
         if (!item->pending.exporter)
-            /* a late batch had moved the records out of it */
+            /* a late batch had moved the records out of the exporter */
             br_pending_enter(&item->pending, item->signal, exporter);
         else if (item->pending.exporter != exporter)
             br_pending_leave(&item->pending, item->signal);
@@ -545,8 +547,8 @@ int br_item_edit_end(struct br_mem_scope *scope, int rc)
     return scope->full || never ? BR_EFULL : rc;
 }
 
-/* A piece that can be accepted later outweighs rejected ones: then the sender sends everything
- * again. */
+/* Folds the outcome of a piece into the parent. BR_RETRY outweighs BR_REJECT: if one piece can
+ * be accepted later, the sender sends the whole request again. */
 static void item_fold_piece(struct br_item *parent, const struct br_item *piece)
 {
     struct br_outcome *into = &parent->outcome;
@@ -580,7 +582,8 @@ static void item_lose_pieces(struct br_item *parent)
     outcome->n_rejected = lost < parent->n_records ? (uint32_t)lost : parent->n_records;
 }
 
-/* Folds the piece, and finishes the parent after its last piece if it was released. */
+/* Folds the outcome of a completed piece into the parent. Finishes the parent if this was its
+ * last piece and the parent was released. */
 static void item_complete_piece(struct br_item *parent, const struct br_item *piece)
 {
     item_fold_piece(parent, piece);

@@ -40,9 +40,9 @@ struct br_sample_types;
 enum br_signal { BR_TRACES, BR_PROFILES };
 #define BR_SIGNALS 2
 
-/* Returns the number of records, of `other`, that corresponds to `part` of `whole`, rounded up;
- * `other` if `part` is at least `whole`. OTLP counts whole profiles as rejected, and Braid
- * counts samples. */
+/* Returns `other * part / whole`, rounded up, or `other` if `part` is at least `whole`. Converts
+ * a rejected count from profiles to samples and back, because OTLP counts whole profiles as
+ * rejected and Braid counts samples. */
 static inline uint32_t br_signal_share(uint32_t part, uint32_t whole, uint32_t other)
 {
     if (part >= whole)
@@ -69,25 +69,27 @@ enum { BR_RESOURCES_RESOURCE = 1 };
 
 struct br_part {
     enum br_part_kind kind;
-    /* DICTIONARY: further entries, which are written as part of the first dictionary */
+    /* DICTIONARY: the part contains further entries for the item's last dictionary, and is
+     * written in the same field */
     bool additions;
-    uint32_t n_records; /* spans or samples in it */
+    uint32_t n_records; /* spans or samples in the part */
     struct br_buf *buf; /* keeps `raw` alive */
     const uint8_t *raw; /* tag, length and body, as received */
     uint32_t raw_len;
     uint32_t body_at;     /* offset of the body in `raw` */
-    uint32_t res_at;      /* RESOURCE: offset of its Resource field (the tag) in `raw` ... */
-    uint32_t res_len;     /* ... and its length with the tag; 0: absent */
+    uint32_t res_at;      /* RESOURCE: offset in `raw` of the tag of the Resource field */
+    uint32_t res_len;     /* RESOURCE: length of the Resource field with its tag; 0: absent */
     uint32_t res_body_at; /* offset of the Resource message in `raw` */
-    /* DICTIONARY: offset of its outline in `raw` (otlp/dictionary/outline.h); 0: absent */
+    /* DICTIONARY: offset in `raw` of the outline of the dictionary (otlp/dictionary/outline.h);
+     * 0: absent */
     uint32_t outline_at;
     struct br_buf *new_resource_buf;
     const uint8_t *new_resource; /* replaces the Resource message; NULL: unchanged */
     uint32_t new_resource_len;
 };
 
-/* The identity, parent and time of a span. An id of zeros means an absent id, because it
- * is invalid on the wire (trace.proto, Span.trace_id and span_id). */
+/* The identity, parent and time of a span. An absent id is stored as zeros, because an id of
+ * zeros is invalid on the wire (trace.proto, Span.trace_id and span_id). */
 struct br_span_head {
     uint8_t trace_id[16];
     uint64_t span_id, parent_id; /* bytes as on the wire */
@@ -100,29 +102,31 @@ static inline bool br_span_has_trace(const struct br_span_head *head)
     return memcmp(head->trace_id, none, sizeof none) != 0;
 }
 
-/* A span as the walk found it. All pointers are into the bytes of its part. Made only if a
- * component needs it (br_component.wants_spans). */
+/* A span as the walk found it. All pointers refer to bytes of the part that contains the span.
+ * Spans are listed only if a component needs them (br_component.wants_spans). */
 struct br_span {
     struct br_span_head head;
     const uint8_t *body;
     const uint8_t *name;
-    /* values (AnyValue) of the last attributes with these keys; NULL: absent */
+    /* AnyValue of the span's last attribute `thread.id` and `thread.name`; NULL: absent */
     const uint8_t *thread_id, *thread_name;
-    uint32_t thread_id_len, thread_name_len; /* valid if the pointer is not NULL */
+    uint32_t thread_id_len, thread_name_len; /* bytes; valid if the pointer is not NULL */
     uint32_t body_len, name_len;
-    uint32_t part;  /* index of its part in the item */
-    uint8_t kind;   /* Span.SpanKind */
-    uint8_t status; /* Status.StatusCode */
+    uint32_t part;  /* index in the item of the part that contains the span */
+    uint8_t kind;   /* value of Span.SpanKind */
+    uint8_t status; /* value of Status.StatusCode */
 };
 
-/* The records without a result, and where their result is reported (core/pending.h). All zero:
- * none. */
+/* The pending records of an item, which have no result yet, and where their result is reported
+ * (core/pending.h). All zero: no records are pending. */
 struct br_pending {
-    uint32_t n_pending; /* records */
-    /* of these, records of copies (br_copies); the others are reported to the worker's ledger */
+    uint32_t n_pending; /* number of pending records */
+    /* how many of n_pending belong to copies (br_copies); the others are reported to the
+     * worker's ledger */
     uint32_t n_copied;
-    struct br_copied *copied;   /* the copies that they belong to */
-    struct br_ledger *exporter; /* ledger of the exporter that has the data; NULL: none has */
+    struct br_copied *copied; /* list of the copies that n_copied records belong to */
+    /* ledger of the exporter that has the data; NULL: no exporter has the data */
+    struct br_ledger *exporter;
 };
 
 /*
@@ -143,29 +147,35 @@ struct br_pending {
  */
 enum br_item_state {
     BR_ITEM_OPEN,
-    BR_ITEM_ENDS_AS_WORST, /* a piece that ended as BR_RETRY makes the item end as BR_RETRY */
-    /* such a piece is part of the rejected records, if another piece was accepted */
+    BR_ITEM_ENDS_AS_WORST, /* if a piece ended as BR_RETRY, the item ends as BR_RETRY */
+    /* if a piece ended as BR_RETRY and another was accepted, the item ends as BR_DONE, and the
+     * records of the former are part of the rejected records */
     BR_ITEM_ENDS_AS_PART,
     BR_ITEM_FINISHED,
 };
 
-/* Determines which object reports the pending records of an item that does not end as BR_DONE,
- * and whether the parent gets the outcome. */
+/* Determines what happens to the pending records of an item that does not end as BR_DONE, and
+ * whether the parent gets the outcome. */
 enum br_item_kind {
-    BR_ITEM_WHOLE, /* no parent: the records are rejected */
-    BR_ITEM_PIECE, /* a part of its parent, which takes the records back and folds the outcome */
-    /* one try at delivering its parent, which takes the records back; only the callback gets the
-     * outcome */
+    BR_ITEM_WHOLE, /* an item without a parent: its pending records are rejected */
+    /* a part of its parent: the parent takes the pending records back and folds the outcome */
+    BR_ITEM_PIECE,
+    /* one try at delivering its parent: the parent takes the pending records back; only the
+     * callback gets the outcome */
     BR_ITEM_ATTEMPT,
-    BR_ITEM_BORROWS, /* no parent: the records stay in the item, and its callback takes them */
+    /* an item without a parent: its pending records stay in the item, and its callback takes
+     * them */
+    BR_ITEM_BORROWS,
 };
 
-/* What the sender of the data is waiting for. */
+/* The event that the sender of the data waits for. */
 enum br_sender {
-    /* an answer, which it gets when the item ends; that can be before delivery */
+    /* The sender waits for an answer, which it gets when the item ends. That can be before
+     * delivery. */
     BR_SENDER_OPEN,
-    BR_SENDER_WAITS,    /* the delivery: no component may finish the item before */
-    BR_SENDER_ANSWERED, /* nothing, because it was answered */
+    /* the sender waits for delivery: no component may finish the item earlier */
+    BR_SENDER_WAITS,
+    BR_SENDER_ANSWERED, /* the sender was answered and waits for nothing */
 };
 
 typedef void br_item_done_fn(struct br_item *item, void *arg);
@@ -173,43 +183,50 @@ typedef void br_item_done_fn(struct br_item *item, void *arg);
 struct br_item {
     struct br_host *host;
     enum br_signal signal;
-    uint32_t n_records; /* records in its parts */
+    uint32_t n_records; /* records in all parts */
     uint32_t n_sent;    /* records reported as sent by the item, its attempts and its pieces */
     union {
         struct br_pending pending;
-        uint32_t n_pending; /* the same as pending.n_pending */
+        uint32_t n_pending; /* another name of pending.n_pending */
     };
     uint32_t n_parts, cap_parts;
     struct br_part *parts;
     /* bytes of the parts on the wire; each dictionary addition counts with a tag and length that
      * are not written, so this is at least the length that br_item_write appends */
     size_t size;
-    struct br_span *spans;    /* all n_records spans in order, in spans_buf; or NULL */
-    struct br_buf *spans_buf; /* or NULL */
+    /* list of all n_records spans in order, stored in spans_buf; NULL: not listed */
+    struct br_span *spans;
+    struct br_buf *spans_buf; /* buffer that contains `spans`; NULL: not listed */
     struct br_arena arena;
     uint32_t received_records; /* n_records when the item was received */
     uint32_t n_profiles;       /* profiles: number of Profile messages; 0: unknown */
     bool odd_times;            /* profiles: there are times before 1971 (otlp/edit/times.h) */
-    uint64_t received_ms;      /* monotonic time */
-    /* Profiles, from a receiver until it has counted them: number of samples by type
-     * (otlp/sample_types.h); in the arena. NULL: unknown. */
+    uint64_t received_ms;      /* monotonic milliseconds when the item was received */
+    /* Profiles: number of samples by type (otlp/sample_types.h), allocated in the arena. Set
+     * from the time when a receiver reads the item until it has counted the samples. NULL:
+     * unknown. */
     const struct br_sample_types *sample_types;
-    /* client metadata requested by components (br_component.metadata_keys), or NULL: pairs
-     * name\0value\0, ended by an empty name; in the arena */
+    /* client metadata requested by components (br_component.metadata_keys), allocated in the
+     * arena: pairs name\0value\0, ended by an empty name; NULL: no metadata */
     const char *metadata;
-    struct br_outcome outcome; /* valid once finished */
-    br_item_done_fn *done;     /* set by the creator of the item; NULL: not called */
+    struct br_outcome outcome; /* result of the item; valid once the item is finished */
+    br_item_done_fn *done;     /* callback, set by the creator of the item; NULL: not called */
     void *done_arg;
-    struct br_item *parent;         /* folds the outcome of the item into its outcome; NULL: none */
-    uint32_t n_children;            /* pieces that have not completed */
-    uint32_t n_refused, n_given_up; /* records in pieces that ended as BR_REJECT, and as BR_RETRY */
+    /* the item that takes the pending records back and, from a piece, the outcome; NULL: no
+     * parent */
+    struct br_item *parent;
+    uint32_t n_children; /* number of pieces that have not completed */
+    /* number of records in pieces that ended as BR_REJECT, and as BR_RETRY */
+    uint32_t n_refused, n_given_up;
     enum br_item_state state;
     enum br_item_kind kind;
     enum br_sender sender;
-    bool piece_accepted; /* a piece ended as BR_DONE */
-    /* share of the size of the queue that contains the item; moved by batchers */
+    bool piece_accepted; /* at least one piece ended as BR_DONE */
+    /* size with which the item counts in the queue that contains it, in the queue's unit;
+     * batchers move it between items */
     size_t weight;
-    struct br_list link; /* for the owner of the item; then in the host's list of finished items */
+    /* a list of the owner of the item; once finished, the host's list of finished items */
+    struct br_list link;
 };
 
 /* Moves an item and its buffers to `host`. The item was made by a thread with another host and
@@ -223,8 +240,8 @@ void br_item_hold(struct br_item *item, enum br_holder holder);
  * memory. */
 struct br_item *br_item_new(struct br_host *host, enum br_signal signal);
 
-/* Counts the item's records as received in the ledger, as part of a request that is not answered
- * yet. The records are pending from then on. */
+/* Counts the item's records in the ledger as received, in a request that is not answered yet.
+ * From then on the records are pending. */
 void br_item_received(struct br_item *item);
 
 /* Notes that the sender of a received item was answered, or expects no answer. Called once for
@@ -236,15 +253,16 @@ void br_item_answered(const struct br_item *item);
 int br_item_add_part(struct br_item *item, const struct br_part *part);
 
 /* Moves all parts and pending records of `from` to the end of `into`. `from` is then empty, and
- * has to be finished. Neither has a list of spans afterwards. Returns 0, BR_ENOMEM or BR_EFULL
- * as br_item_add_part; on failure nothing was moved. */
+ * has to be finished. Afterwards neither item has a list of spans. Returns 0, BR_ENOMEM or
+ * BR_EFULL as br_item_add_part does; on failure nothing was moved. */
 int br_item_absorb(struct br_item *into, struct br_item *from);
 
 /* Returns the length of the metadata in bytes, including the empty name at its end; 0 without
  * metadata. */
 size_t br_item_metadata_len(const struct br_item *item);
 
-/* Copies the client metadata of `from` to `into`, which has none. Returns false without memory. */
+/* Copies the client metadata of `from` to `into`, which must have no metadata. Returns false if
+ * memory is short. */
 bool br_item_keep_metadata(struct br_item *into, const struct br_item *from);
 
 /* Returns the value of a key of the item's metadata, or NULL. Ignores the case of the key. */
@@ -261,50 +279,56 @@ void br_item_clear_parts(struct br_item *item);
 /* Frees the list of spans; the parts stay. */
 void br_item_forget_spans(struct br_item *item);
 
-/* Returns the Resource message of a part, or its replacement. `*ret_len` may be 0. */
+/* Returns the current Resource message of a part: the replacement if there is one, otherwise the
+ * received message. `*ret_len` may be 0. */
 const uint8_t *br_part_resource(const struct br_part *part, size_t *ret_len);
 
 /* Returns the size of a part on the wire in bytes. */
 size_t br_part_size(const struct br_part *part);
 
-/* Appends all parts of an item to a rope in wire format. Returns 0 or BR_ENOMEM; some parts may
- * have been appended then. */
+/* Appends all parts of an item to a rope in wire format. Returns 0 or BR_ENOMEM. After
+ * BR_ENOMEM, some parts may have been appended. */
 int br_item_write(const struct br_item *item, struct br_rope *out);
 
-/* Returns an item without parent and pending records that refers to all parts of `item`. Its
- * metadata is that of `item`, and borrowed as long as it lives. Returns NULL without memory. */
+/* Returns a new item without parent and pending records that refers to all parts of `item`. The
+ * new item borrows the metadata of `item`, which must outlive it. Returns NULL if memory is
+ * short. */
 struct br_item *br_item_twin(const struct br_item *item);
 
 /* Returns a child that refers to all parts of `item` and takes its pending records, for one try
- * at delivering it. `done` is called with its outcome, which is not folded into that of `item`.
- * Unless the outcome is BR_DONE, the records have been returned by then. Returns NULL without
- * memory. */
+ * at delivering it. `done` is called with the outcome of the child, which is not folded into
+ * that of `item`. Unless the outcome is BR_DONE, the pending records return to `item` before
+ * `done` is called. Returns NULL if memory is short. */
 struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg);
 
 /* Abandons an attempt that has not completed. Its callback is not called. Instead the parent
- * finishes with the attempt, and records that are pending then are dropped with `reason` (a
- * constant). */
+ * finishes when the attempt does. Records that are still pending then are dropped with `reason`,
+ * a constant. */
 void br_item_orphan(struct br_item *attempt, const char *reason);
 
 /* Makes `piece` a child of `item` and moves its share of the pending records to it. `piece` is a
- * twin of `item` or contains a part of its data. Pending records of a child that does not end as
- * BR_DONE return to the parent.
+ * twin of `item` or contains a part of its data. If a child does not end as BR_DONE, its pending
+ * records return to the parent.
  *
- * The parent finishes when its last child has completed and br_item_release_parent was called:
- * as BR_RETRY if one child ended so; else as BR_DONE if one ended so, with the records of the
- * others as the rejected part; else as BR_REJECT. */
+ * The parent finishes when its last child has completed and br_item_release_parent was called.
+ * It ends:
+ * - as BR_RETRY if a child ended as BR_RETRY;
+ * - otherwise as BR_DONE if a child ended as BR_DONE. The records of the other children are the
+ * rejected part;
+ * - otherwise as BR_REJECT. */
 void br_item_adopt(struct br_item *item, struct br_item *piece);
 
-/* Returns which share of a request `item` is, by its records: 1 if it is not a piece
- * (br_item_adopt). A limit for a request applies to the sum of its pieces. */
+/* Returns the share of a request that `item` is, measured in records: 1 if it is not a piece
+ * (br_item_adopt). Components apply a limit for a request to the sum of its pieces. */
 double br_item_share(const struct br_item *item);
 
 /* Allows the parent to finish once its children have completed. Called once after br_item_adopt. */
 void br_item_release_parent(struct br_item *item);
 
-/* As br_item_release_parent, for pieces whose retries have ended: if one piece was accepted, the
- * parent ends as BR_DONE, even if others ended as BR_RETRY. These are part of the rejected
- * records (OTLP, "Partial Success") and dropped, so that the accepted ones are not sent again. */
+/* Releases the parent like br_item_release_parent, for pieces whose retries have ended. If one
+ * piece was accepted, the parent ends as BR_DONE, even if other pieces ended as BR_RETRY. The
+ * records of those pieces are part of the rejected records (OTLP, "Partial Success") and
+ * dropped, so that the accepted ones are not sent again. */
 void br_item_release_pieces(struct br_item *item);
 
 /* Limit of a processor's allocations for changing an item: this multiple of its size, plus
@@ -312,12 +336,13 @@ void br_item_release_pieces(struct br_item *item);
 #define BR_EDIT_GROWTH 8u
 #define BR_EDIT_ROOM (8u << 20)
 
-/* Begins a processor's changes to `item`: until br_item_edit_end this thread allocates within
- * the limit above and the memory budget. `scope` must stay at its address. */
+/* Begins a processor's changes to `item`. Until br_item_edit_end, this thread can allocate
+ * BR_EDIT_GROWTH times the item's size plus BR_EDIT_ROOM bytes, within the memory budget.
+ * `scope` must not move. */
 void br_item_edit_begin(struct br_mem_scope *scope, const struct br_item *item);
 
-/* Ends the changes, before the item is passed on. Returns `rc`; BR_EFULL instead of BR_ENOMEM if
- * the same item can never succeed. */
+/* Ends the changes, before the item is passed on. Returns `rc`, but BR_EFULL instead of
+ * BR_ENOMEM if the item cannot succeed at a later attempt either. */
 int br_item_edit_end(struct br_mem_scope *scope, int rc);
 
 /* The result of a record, as reported to the ledger. */
@@ -330,11 +355,12 @@ void br_item_report(struct br_item *item, enum br_result result, const char *rea
 
 /* Finishes the item. The owner calls it exactly once and must not use the item afterwards. With
  * BR_DONE the pending records are reported as sent, except for n_rejected of them, which are
- * dropped with the reason "partial_success". Otherwise they return to the parent, or are
- * rejected without a parent (enum br_item_kind). */
+ * dropped with the reason "partial_success". With other outcomes the pending records are handled
+ * as the item's kind requires (enum br_item_kind): they return to the parent, are rejected, or
+ * stay in the item. */
 void br_item_finish(struct br_item *item, const struct br_outcome *outcome);
 
-/* Finish the item with BR_DONE, BR_RETRY or BR_REJECT, as br_item_finish. */
+/* Finish the item as br_item_finish does, with BR_DONE, BR_RETRY or BR_REJECT. */
 void br_item_done(struct br_item *item);
 void br_item_retry(struct br_item *item, enum br_status status, uint32_t delay_ms, const char *why);
 void br_item_reject(struct br_item *item, enum br_status status, const char *why);

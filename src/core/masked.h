@@ -12,26 +12,31 @@
 
 #include "core/host.h"
 
-#define BR_MASKED_MAX 1000     /* rows */
-#define BR_MASKED_TEXT_MAX 200 /* bytes of each text of a row */
-#define BR_MASKED_NODES_MAX 32 /* components that redact */
+#define BR_MASKED_MAX 1000     /* most rows of the table */
+#define BR_MASKED_TEXT_MAX 200 /* most bytes of each text of a row */
+#define BR_MASKED_NODES_MAX 32 /* most components that redact */
 
 struct br_masked;
 
 struct br_masked_row {
-    const char *node;   /* id of the component */
-    const char *rule;   /* as in the config: "blocked_values: 4[0-9]{12}" */
-    const char *place;  /* constant: "resource", "span", "event", "function" and the like */
-    const char *key;    /* of the attribute, or "" */
-    const char *became; /* the last text; names, paths and functions have one row for each text */
+    const char *node; /* id of the component */
+    const char *rule; /* rule as in the config: "blocked_values: 4[0-9]{12}" */
+    /* constant name of the place of the text: "resource", "span", "event", "function" and the
+     * like */
+    const char *place;
+    const char *key; /* key of the attribute, or "" for other texts */
+    /* result of the last redaction; for names, paths and functions, each result has a row */
+    const char *became;
     uint64_t count, last_ns;
 };
 
 /* Returns a reference to the table of the host's service, or NULL without memory. */
 struct br_masked *br_masked_get(struct br_host *host);
-void br_masked_put(struct br_host *host, struct br_masked *masked); /* Accepts NULL. */
+/* Releases a reference to the table. Accepts NULL. */
+void br_masked_put(struct br_host *host, struct br_masked *masked);
 
-/* Notes that queries will read the table. Before that only br_masked_add_node has an effect. */
+/* Notes that queries will read the table. Until this is called, only br_masked_add_node has an
+ * effect. */
 void br_masked_watch(struct br_masked *masked);
 bool br_masked_is_watched(const struct br_masked *masked);
 
@@ -44,13 +49,13 @@ struct br_masked_text {
     size_t len;
 };
 
-/* Counts one text that was masked or removed. If the table is full, it is counted as left out. */
+/* Counts one text that was masked or removed. If the table is full, the text counts as left out. */
 void br_masked_note(struct br_masked *masked, const char *node, const char *rule, const char *place,
                     struct br_masked_text key, struct br_masked_text became, uint64_t now_ns);
 
-/* Calls `fn` for each row, and `on_node` for each component that redacts. Holds the lock
- * meanwhile, so both must be quick. `fn` returns false to stop. Returns the number of texts that
- * are not in the table. */
+/* Calls `fn` for each row, and `on_node` for each component that redacts. Both functions must be
+ * quick, because the lock is held meanwhile. `fn` returns false to stop. Returns the number of
+ * texts that were left out because the table was full. */
 uint64_t br_masked_each(struct br_masked *masked,
                         bool (*fn)(const struct br_masked_row *row, void *arg),
                         void (*on_node)(const char *node, void *arg), void *arg);

@@ -12,17 +12,19 @@
 
 struct metric {
     double value;
-    struct br_histogram histogram; /* type BR_HISTOGRAM */
+    struct br_histogram histogram; /* the histogram, if the type is BR_HISTOGRAM */
     enum br_metric_type type;
     const char *name;
     const char *labels;
-    double counts[]; /* of the histogram; followed by both texts */
+    /* counts of the histogram's buckets; `name` and `labels` are stored after them */
+    double counts[];
 };
 
 struct br_metrics {
-    struct br_map *map;               /* "name\0labels" -> struct metric */
-    double lost;                      /* value of all metrics above the maximum */
-    struct br_histogram lost_figures; /* the same for histograms */
+    struct br_map *map; /* "name\0labels" -> struct metric */
+    /* shared value of all metrics above the maximum, which is not in any scrape */
+    double lost;
+    struct br_histogram lost_figures; /* shared histogram of all histograms above the maximum */
 };
 
 struct br_metrics *br_metrics_new(void)
@@ -46,8 +48,8 @@ void br_metrics_free(struct br_metrics *metrics)
     br_free(metrics);
 }
 
-/* Returns the metric of that name and labels, which is made if it is new. Returns NULL above the
- * maximum or without memory. */
+/* Returns the metric of that name and labels. Creates it if it does not exist. Returns NULL if
+ * there are already BR_METRICS_MAX metrics or if memory is short. */
 static struct metric *metrics_make(struct br_metrics *metrics, enum br_metric_type type,
                                    const char *name, const char *labels, size_t n_counts)
 {
@@ -179,8 +181,8 @@ static const char *metrics_suffix(const struct metric *metric, enum br_metrics_f
     return metric->type == BR_COUNTER && format != BR_METRICS_PLAIN ? "_total" : "";
 }
 
-/* Prints HELP and TYPE with the name of the family. For a counter that is the whole name in
- * Prometheus text, and the name without its suffix in OpenMetrics. */
+/* Prints the HELP and TYPE lines with the name of the metric family. In Prometheus text the name
+ * of a counter's family has the suffix of the counter. In OpenMetrics it does not. */
 static void metrics_print_family(const struct metric *metric, enum br_metrics_format format,
                                  const char *help, struct br_str *out)
 {
@@ -201,7 +203,8 @@ static void metrics_print_sample(const struct metric *metric, const char *suffix
     metrics_print_value(value, out);
 }
 
-/* Prints a bound as its format requires: OpenMetrics needs a decimal point. */
+/* Prints the sample of one bucket. Formats its bound as the format requires: OpenMetrics needs a
+ * decimal point. */
 static void metrics_print_bucket(const struct metric *metric, enum br_metrics_format format,
                                  double bound, double count, struct br_str *out)
 {
@@ -265,7 +268,8 @@ void br_metrics_print_target(const char *labels, enum br_metrics_format format, 
                   family, text ? "gauge" : "info", labels);
 }
 
-/* Returns a number of the ledger; without memory for its labels, one that is not in any scrape. */
+/* Returns the number of a ledger's metric. If memory for its labels is short, returns a number
+ * that is not in any scrape. */
 static double *metrics_entry(struct br_ledger *ledger, enum br_metric_type type, const char *name,
                              enum br_signal signal, const char *reason)
 {

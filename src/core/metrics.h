@@ -29,9 +29,12 @@ enum br_metrics_format {
 /* Counts how many values were at most as large as each bound. */
 struct br_histogram {
     double sum;
-    const double *bounds; /* ascending; constant for the life of the process */
+    /* upper bounds of the buckets, ascending; constant for the life of the process */
+    const double *bounds;
     size_t n_bounds;
-    double *counts; /* n_bounds + 1, not cumulative; NULL: nothing is counted */
+    /* number of values in each bucket, not cumulative; n_bounds + 1 elements, of which the last
+     * is for larger values; NULL: nothing is counted */
+    double *counts;
 };
 
 /* Returns a line that describes a metric, by its name without a suffix. NULL: unknown. */
@@ -40,33 +43,35 @@ typedef const char *br_metric_help_fn(const char *name);
 /* Returns true if scrapes leave out the metric of that name. */
 typedef bool br_metric_hidden_fn(const char *name);
 
-#define BR_METRICS_MAX 8192 /* for each worker */
+#define BR_METRICS_MAX 8192 /* most metrics of each worker */
 
 struct br_metrics *br_metrics_new(void);
 void br_metrics_free(struct br_metrics *metrics);
 
-/* Returns the value of a metric, which is made with 0 if it is new. `labels` is Prometheus text
- * without braces (`exporter="otlp/tempo"`, see br_label), or "". Both strings are copied. Never
- * returns NULL: above the maximum, or without memory, it returns a number that is not in any
- * scrape. The number lives as long as `metrics`. */
+/* Returns the value of a metric. Creates the metric with the value 0 if it does not exist.
+ * `labels` is Prometheus text without braces (`exporter="otlp/tempo"`, see br_label), or "".
+ * Both strings are copied. Never returns NULL: above the maximum, or if memory is short, it
+ * returns a number that is not in any scrape. The number lives as long as `metrics`. */
 double *br_metric(struct br_metrics *metrics, enum br_metric_type type, const char *name,
                   const char *labels);
 
-/* Returns a histogram, which is made if it is new. `bounds` must live as long as the process,
- * and be equal for all histograms of one name. */
+/* Returns a histogram. Creates it if it does not exist. `bounds` must live as long as the
+ * process, and be equal for all histograms of one name. */
 struct br_histogram *br_histogram(struct br_metrics *metrics, const char *name, const char *labels,
                                   const double *bounds, size_t n_bounds);
 void br_histogram_observe(struct br_histogram *histogram, double value);
 
-/* Appends `name="value"` to `out`, with the value escaped, after a comma unless `out` is empty. */
+/* Appends `name="value"` to `out`, with the value escaped. Puts a comma before it unless `out`
+ * is empty. */
 void br_label(struct br_str *out, const char *name, const char *value);
 
-/* Adds every number and histogram of `from` to that of the same name and labels in `into`.
+/* Adds every number and histogram of `from` to the one with the same name and labels in `into`.
  * Returns 0 or BR_ENOMEM. */
 int br_metrics_add(struct br_metrics *into, const struct br_metrics *from);
 
-/* Appends all metrics, sorted by name and labels, in one of the formats. Metrics that `help`
- * describes have a HELP line; those that are `hidden` are left out. Both functions may be NULL. */
+/* Appends all metrics to `out`, sorted by name and labels, in the given format. A metric for
+ * which `help` returns a text has a HELP line. Metrics for which `hidden` returns true are left
+ * out. Both functions may be NULL. */
 void br_metrics_print(const struct br_metrics *metrics, enum br_metrics_format format,
                       br_metric_help_fn *help, br_metric_hidden_fn *hidden, struct br_str *out);
 
@@ -80,16 +85,19 @@ void br_metrics_print_target(const char *labels, enum br_metrics_format format, 
  * arrive. */
 struct br_ledger {
     double *received[BR_SIGNALS], *sent[BR_SIGNALS], *rejected[BR_SIGNALS], *held[BR_SIGNALS];
-    double *dropped_other[BR_SIGNALS]; /* dropped for reasons that had no memory for a metric */
-    double *empty[BR_SIGNALS];         /* worker's ledger: requests without records */
+    /* records dropped for reasons for which no metric could be created */
+    double *dropped_other[BR_SIGNALS];
+    double *empty[BR_SIGNALS]; /* worker's ledger: requests without records */
     /* worker's ledger: records received in requests without an answer yet */
     double *unanswered[BR_SIGNALS];
     struct br_metrics *metrics; /* dropped{reason} is made here when a reason first occurs */
-    const char *exporter;       /* id, borrowed for the ledger's life; NULL: the worker's ledger */
+    /* id of the exporter, borrowed for the ledger's life; NULL: this is the worker's ledger */
+    const char *exporter;
 };
 
-/* Makes the metrics of the ledger: braid_ledger_*; with the id of an exporter, braid_exporter_*.
- * Returns 0, or BR_ENOMEM if one of them could not be made, because the sum would be wrong then. */
+/* Creates the metrics of the ledger: braid_exporter_* if `exporter` is an id, braid_ledger_* if
+ * it is NULL. Returns 0, or BR_ENOMEM if one of them could not be created, because the sum would
+ * then be wrong. */
 int br_ledger_init(struct br_ledger *ledger, struct br_metrics *metrics, const char *exporter);
 
 /* Counts `count` records that were dropped for a reason ("lagging", "retries_exhausted", ...). */

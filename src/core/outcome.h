@@ -10,8 +10,8 @@
 
 enum br_verdict {
     BR_DONE,   /* accepted by the next component, or delivered */
-    BR_RETRY,  /* refused for now: send the same again, after the delay */
-    BR_REJECT, /* rejected: sending the same again cannot help */
+    BR_RETRY,  /* refused for now: the same request can be sent again after the delay */
+    BR_REJECT, /* rejected: the same request will be rejected again */
 };
 
 /* gRPC status codes (grpc/doc/statuscodes.md). */
@@ -37,22 +37,22 @@ enum br_status {
 
 struct br_outcome {
     enum br_verdict verdict;
-    enum br_status status; /* the cause; OK with BR_DONE */
-    uint32_t delay_ms;     /* BR_RETRY: time until the next try; 0: no hint */
+    enum br_status status; /* the cause of the verdict; BR_STATUS_OK with BR_DONE */
+    uint32_t delay_ms;     /* BR_RETRY: milliseconds until the next try; 0: no hint */
     uint32_t n_rejected;   /* BR_DONE: records that the destination rejected */
     char text[192];        /* one sentence for users; may be empty */
 };
 
 #define BR_OUTCOME_DONE ((struct br_outcome){.verdict = BR_DONE})
 
-/* Return an outcome with a printf-style sentence. */
+/* Return an outcome with BR_RETRY or BR_REJECT and a printf-style sentence. */
 struct br_outcome br_outcome_retry(enum br_status status, uint32_t delay_ms, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 struct br_outcome br_outcome_reject(enum br_status status, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Folds the outcome of a child into its parent's. The worst verdict and its sentence win,
- * rejected counts are added, the longest delay stays. */
+/* Folds the outcome of a child into that of its parent. The parent gets the worse verdict with
+ * its sentence, the sum of the rejected counts, and the longer delay. */
 void br_outcome_fold(struct br_outcome *into, const struct br_outcome *child);
 
 /* Returns the gRPC status for a client: OK for BR_DONE. For BR_RETRY it is RESOURCE_EXHAUSTED if

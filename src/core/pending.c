@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "core/host.h"
 
-/* The copy of one destination. */
+/* The copy of the records that one destination has. */
 struct copy {
     struct br_copies *copies;
     uint32_t n_sent;
@@ -13,17 +13,17 @@ struct copy {
 struct br_copies {
     struct br_host *host;
     enum br_signal signal;
-    struct br_item *item;       /* NULL once closed */
+    struct br_item *item;       /* the item whose records were copied; NULL after br_copies_close */
     struct br_pending original; /* the pending records of the item itself */
-    uint32_t count;             /* records of each copy */
+    uint32_t count;             /* number of records in each copy */
     uint32_t n_sent;            /* records of `original` that were reported as sent */
-    uint64_t n_unreported;      /* records of all copies without a result */
-    enum br_result result;      /* the last one that was not BR_RESULT_SENT */
+    uint64_t n_unreported;      /* number of records without a result, in all copies together */
+    enum br_result result;      /* the last reported result other than BR_RESULT_SENT */
     const char *reason;
     struct copy each[];
 };
 
-/* `count` pending records that belong to a copy. */
+/* An entry of br_pending.copied: `count` pending records that belong to a copy. */
 struct br_copied {
     struct br_copied *next;
     struct copy *copy;
@@ -33,8 +33,8 @@ struct br_copied {
 /* --- Records of copies
  * -------------------------------------------------------------------------------- */
 
-/* Takes ownership of the entry. Merges neighbours of one copy, so that the list does not grow when
- * pieces return their records. */
+/* Adds an entry to the list and takes ownership of it. Merges it with the first entry if both
+ * belong to the same copy, so that the list does not grow when pieces return their records. */
 static void pending_copied_push(struct br_pending *pending, struct br_copied *copied)
 {
     struct br_copied *first = pending->copied;
@@ -67,7 +67,8 @@ static void pending_copied_move_all(struct br_pending *into, struct br_pending *
         pending_copied_push(into, p);
 }
 
-/* Moves `count` records of the first entry, which has more. Returns false without memory. */
+/* Moves `count` records of the first entry, which contains more than `count`. Returns false if
+ * memory is short. */
 static bool pending_copied_cut(struct br_pending *into, struct br_pending *from, uint32_t count)
 {
     struct br_copied *first = from->copied, *cut = br_malloc(sizeof *cut);
@@ -79,7 +80,8 @@ static bool pending_copied_cut(struct br_pending *into, struct br_pending *from,
     return true;
 }
 
-/* Returns false if there was no memory to divide an entry; the entry was moved as a whole then. */
+/* Moves `count` records of copies. If there is no memory to divide an entry, moves the whole
+ * entry and returns false. */
 static bool pending_copied_move(struct br_pending *into, struct br_pending *from, uint32_t count)
 {
     while (count && from->copied) {

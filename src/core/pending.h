@@ -5,17 +5,18 @@
  * is sent to.
  *
  * An item has `n_pending` pending records. Normally their result goes to the ledger of the worker.
- * Behind a fan-out or a late batch (br_copies_open) each destination has a copy of all of them, and
- * the result of a copy goes to a `struct br_copies`. This structure keeps the original records. It
- * reports as many of them as sent as the destination with the most sent records has sent. When the
- * last copy has ended, the rest gets the last result that was not BR_RESULT_SENT.
+ * After a fan-out or a late batch (br_copies_open), each destination has a copy of all pending
+ * records, and the result of a copy goes to a `struct br_copies`. This structure keeps the original
+ * records. It reports as many of them as sent as the destination with the most sent records has
+ * sent. When the last copy has ended, the remaining original records get the last result that was
+ * not BR_RESULT_SENT.
  *
  * An exporter has a ledger too, which counts all records that arrive there and their result, also
  * when they arrive again (br_pending_enter).
  *
  * A batch can contain pending records of several br_copies. A result is attributed to any of them,
- * because a peer does not name the spans that it has rejected. Without memory br_pending_move can
- * move more records of one copy than requested, and fewer of others; the sums stay correct.
+ * because a peer does not name the spans that it has rejected. If memory is short, br_pending_move
+ * can move more records of one copy than requested, and fewer of others; the sums stay correct.
  */
 #pragma once
 
@@ -24,24 +25,25 @@
 
 /* --- Pending records ------------------------------------------------------------------------- */
 
-/* Moves up to `count` pending records. `into` takes the exporter of `from`, unless it has one.
- * Returns false if there was no memory to divide the records of a copy; to undo, move all back. */
+/* Moves up to `count` pending records. `into` takes the exporter of `from`, unless it already
+ * has an exporter. Returns false if there was no memory to divide the records of a copy; to undo
+ * the move, move all records back. */
 bool br_pending_move(struct br_pending *into, struct br_pending *from, uint32_t count);
 
-/* Reports the result of up to `count` records. `reason` names why they were dropped (a constant);
- * NULL for other results. */
+/* Reports the result of up to `count` records. `reason` is a constant that names why the records
+ * were dropped; NULL for other results. */
 void br_pending_report(struct br_pending *pending, struct br_host *host, enum br_signal signal,
                        enum br_result result, const char *reason, uint32_t count);
 
-/* Notes that all of the records have arrived at the exporter that has this ledger. Does nothing if
- * they are there already, or if `ledger` is NULL. */
+/* Notes that all of the records have arrived at the exporter that has this ledger. Does nothing
+ * if they have already arrived there, or if `ledger` is NULL. */
 void br_pending_enter(struct br_pending *pending, enum br_signal signal, struct br_ledger *ledger);
 
 /* Notes that the exporter returns all of the records: its ledger counts them as rejected. */
 void br_pending_leave(struct br_pending *pending, enum br_signal signal);
 
-/* Discards the records without a result, after br_pending_leave. For an item that nobody has taken,
- * and that its sender still has. */
+/* Discards the pending records, after br_pending_leave. Used for an item that no component has
+ * taken, and that its sender still has. */
 void br_pending_discard(struct br_pending *pending, enum br_signal signal);
 
 /* --- Copies ---------------------------------------------------------------------------------- */
@@ -49,23 +51,23 @@ void br_pending_discard(struct br_pending *pending, enum br_signal signal);
 struct br_copies;
 
 /* Moves all pending records of `item` to a new br_copies with up to `count` copies. Returns NULL
- * without memory; nothing has changed then. */
+ * if memory is short; `item` is then unchanged. */
 struct br_copies *br_copies_open(struct br_item *item, size_t count);
 
-/* Makes copy number `index` of all records, which must not exist at the time, and writes its
- * pending records to `pending`. Returns false without memory. */
+/* Makes copy number `index`, which must not exist yet, of all records. Writes its pending
+ * records to `pending`. Returns false if memory is short. */
 bool br_copies_make(struct br_copies *copies, size_t index, struct br_pending *pending);
 
-/* Returns the number of records of each copy. */
+/* Returns the number of records in each copy. */
 uint32_t br_copies_size(const struct br_copies *copies);
 
-/* Returns the number of records of all copies that have no result yet. */
+/* Returns the number of records without a result, in all copies together. */
 uint64_t br_copies_pending(const struct br_copies *copies);
 
-/* Separates the copies from their item, which may be freed then. They free themselves when all
- * records of all copies have a result. */
+/* Separates the copies from their item, which may then be freed. The br_copies frees itself when
+ * all records of all copies have a result. */
 void br_copies_close(struct br_copies *copies);
 
-/* Returns the original records without a result to the item, and frees the copies. No copy may have
- * pending records. */
+/* Returns the original records without a result to the item, and frees the br_copies. None of
+ * the copies may have pending records. */
 void br_copies_return(struct br_copies *copies);

@@ -11,13 +11,14 @@
 struct br_shared;
 
 struct br_shared *br_shared_new(void);
-void br_shared_free(struct br_shared *shared); /* All objects must have been released. */
+/* Frees the store of shared objects. All objects must have been released. */
+void br_shared_free(struct br_shared *shared);
 
-/* Returns the object of that name, which the first caller makes by `make(arg)`. Each call takes
- * one reference. Returns NULL if `make` did, or without memory. If host->shared is NULL, each
- * call makes an object. */
+/* Returns the object of that name. The first call creates it with `make(arg)`. Each call takes
+ * one reference. Returns NULL if `make` returned NULL or if memory is short. If host->shared is
+ * NULL, each call creates an object. */
 void *br_shared_get(struct br_host *host, const char *name, void *(*make)(const void *arg),
                     const void *arg);
 
-/* Releases a reference. The last one calls `release`. */
+/* Releases a reference to `thing`. Calls `release(thing)` if it was the last reference. */
 void br_shared_put(struct br_host *host, void *thing, void (*release)(void *thing));

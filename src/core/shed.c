@@ -7,7 +7,7 @@
 
 static const struct {
     const char *text;
-    double share; /* share of profiles that is dropped */
+    double share; /* fraction of the profiles that is dropped, 0 to 1 */
 } steps[] = {
     [BR_SHED_NONE] = {"nothing is shed", 0},
     [BR_SHED_HALF] = {"one of two profiles is dropped", 0.5},

@@ -26,36 +26,38 @@ enum br_shed_step {
     BR_SHED_TRACES,   /* traces are refused, too */
 };
 
-#define BR_SHED_REASON "shed" /* in the ledger */
-/* per cent of the memory limit between the marks for a step up and down */
+#define BR_SHED_REASON "shed" /* reason of the dropped records in the ledger */
+/* distance between the marks at which a step begins and ends, in per cent of the soft limit */
 #define BR_SHED_BACK 5
 
-/* A member of the host. Zeroed: nothing is ever shed. */
+/* The state of load shedding, a member of the host. If it is zeroed, nothing is ever shed. */
 struct br_shed {
-    unsigned cpu_step;                     /* enum br_shed_step */
-    unsigned memory_percentage;            /* of the soft limit; 0: memory is not checked */
-    unsigned memory_step;                  /* the step at the last check */
-    double *dropped, *refused[BR_SIGNALS]; /* requests, once br_shed_set was called */
+    unsigned cpu_step; /* step for CPU use, of enum br_shed_step */
+    /* per cent of the soft limit at which the first step begins; 0: memory is not checked */
+    unsigned memory_percentage;
+    unsigned memory_step; /* step for memory use at the last check */
+    /* counters of dropped and refused requests; set by br_shed_set */
+    double *dropped, *refused[BR_SIGNALS];
 };
 
-/* Sets the step for the CPU and the percentage for memory. Called in the thread of the host. */
+/* Sets the step for CPU use and the percentage for memory. Called in the thread of the host. */
 void br_shed_set(struct br_host *host, unsigned cpu_step, unsigned memory_percentage);
 
-/* Returns the current step of the worker: the higher one of CPU and memory. Memory never causes
- * BR_SHED_TRACES, because the memory limit itself has that effect. */
+/* Returns the current step of the worker: the higher of the steps for CPU and for memory. Memory
+ * use never causes BR_SHED_TRACES, because the memory limit itself has that effect. */
 unsigned br_shed_step(struct br_host *host);
 
 /* Returns a description of the step. */
 const char *br_shed_text(unsigned step);
 
-/* Returns true if a new request (a scrape, a file) of the signal must not begin now, and counts
- * it. */
+/* Returns true if a new request (or scrape, or file) of the signal must not begin now. In that
+ * case counts the request as refused. */
 bool br_shed_refuses(struct br_host *host, enum br_signal signal);
 
-/* Returns true if this request of the signal is dropped, and counts it. The choice is random, so
- * that a sender with regular requests does not lose all of them. */
+/* Returns true if this request of the signal is dropped, and then counts it as dropped. The
+ * choice is random, so that a sender with regular requests does not lose all of them. */
 bool br_shed_drops(struct br_host *host, enum br_signal signal);
 
-/* Finishes a received item and drops its records with BR_SHED_REASON. The sender is informed
- * that they were not accepted and must not be sent again. Takes the item. */
+/* Takes a received item, drops its records with BR_SHED_REASON and finishes it. The sender is
+ * informed that the records were not accepted and must not be sent again. */
 void br_shed_item(struct br_item *item);

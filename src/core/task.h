@@ -31,10 +31,12 @@ struct br_task;
 typedef void br_task_fn(struct br_task *task);
 
 struct br_task {
-    struct br_work work;       /* work.kind: set after br_task_init; BR_WORK_QUICK at first */
-    struct br_host *home;      /* of the worker that started the task */
-    struct br_host host;       /* for `run`: only the pool and the memory budget are set */
-    struct br_mem_scope scope; /* for `run`, which begins and ends it */
+    /* the work that the threads run; set work.kind after br_task_init, which sets BR_WORK_QUICK */
+    struct br_work work;
+    struct br_host *home; /* host of the worker that started the task */
+    /* host for `run`, in which only the pool and the memory budget are set */
+    struct br_host host;
+    struct br_mem_scope scope; /* memory scope for `run`, which begins and ends it */
     br_task_fn *run, *done;
     bool ran; /* `run` was called; valid in `done` and after br_task_stop */
     atomic_bool cancelled;
