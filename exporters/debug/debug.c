@@ -12,35 +12,35 @@
 #include "pipeline/exporter.h"
 #include "wire/protobuf.h"
 
-#define TEXT_MAX (1u << 20)    /* bytes for one item; longer texts are truncated */
-#define WAITING_MAX (4u << 20) /* most bytes of queued text per worker */
+#define TEXT_MAX (1u << 20)    /* most bytes of text for one item; longer texts are truncated */
+#define WAITING_MAX (4u << 20) /* most bytes of text queued in one worker */
 
 enum verbosity { BASIC, NORMAL, DETAILED };
 
 struct config {
-    int verbosity; /* enum verbosity */
+    int verbosity; /* a value of enum verbosity */
     int64_t sampling_initial, sampling_thereafter;
     struct br_strings output_paths;
     struct br_exporter_config common;
 };
 
-/* Text that a thread writes. It is freed by `done`, which may run after the node is destroyed. */
+/* Text that a thread writes. `done` of the task frees it, possibly after the node is destroyed. */
 struct writing {
     struct br_task task;
-    struct state *state; /* freed if the task was cancelled */
+    struct state *state; /* state of the node, which may be freed if the task was cancelled */
     struct br_str text;
     struct debug_output *const *outputs;
     size_t n_outputs;
-    size_t failed; /* index of the first output that could not be written to ... */
-    int error;     /* ... and the errno; 0: none */
+    size_t failed; /* index of the first output that could not be written to, if `error` is not 0 */
+    int error;     /* errno of that output; 0: all outputs were written */
 };
 
 struct state {
     struct br_node *node;
     struct debug_output **outputs;
     size_t n_outputs;
-    struct br_str text;    /* of one item */
-    struct br_str waiting; /* queued text for the next write */
+    struct br_str text;    /* text of one item */
+    struct br_str waiting; /* text that is queued for the next write */
     bool busy;             /* a thread is writing */
     struct writing *writing;
     uint64_t second[BR_SIGNALS], n_in_second[BR_SIGNALS];
@@ -128,8 +128,8 @@ static int debug_start(struct br_node *node, struct br_err *err)
     return 0;
 }
 
-/* Returns true for the first sampling_initial requests of a second, then for one in
- * sampling_thereafter. */
+/* Returns true if a request is to be printed: the first sampling_initial requests of each
+ * second, and after these, one in sampling_thereafter. */
 static bool debug_sampled(struct br_node *node, enum br_signal signal)
 {
     struct state *state = node->state;
@@ -144,7 +144,8 @@ static bool debug_sampled(struct br_node *node, enum br_signal signal)
     return n <= initial || (every && (n - initial) % every == 0);
 }
 
-/* Counts the messages `depth` levels down, where each level is field 2 of the one above. */
+/* Counts the messages `depth` levels down. The messages of each level are field 2 of the message
+ * that contains them. */
 static uint32_t debug_count(const uint8_t *p, const uint8_t *end, unsigned depth)
 {
     struct br_field field;
@@ -206,7 +207,8 @@ static void debug_on_run(struct br_task *task)
 
 static void debug_write(struct state *state);
 
-/* If an output fails, only its text is lost: data is delivered by other exporters. */
+/* Logs that an output failed. Only the text for this output is lost; other exporters deliver the
+ * data. */
 static void debug_log_failure(struct state *state, size_t output, const char *why)
 {
     const struct config *config = state->node->config;

@@ -16,15 +16,15 @@
 #include "base/mem.h"
 #include "core/shared.h"
 
-#define STUCK_MS 1000 /* time that a thread waits for a reader */
+#define STUCK_MS 1000 /* milliseconds that a thread waits for the reader of an output */
 
 struct debug_output {
     pthread_mutex_t lock;
     int fd;
     bool own;
-    bool waits; /* not a regular file, so a reader may block it */
-    bool stuck; /* the reader has not read for STUCK_MS */
-    int error;  /* errno of open */
+    bool waits; /* the output is not a regular file, so its reader may block a write */
+    bool stuck; /* the reader of the output has not read for STUCK_MS */
+    int error;  /* errno with which the file could not be opened */
 };
 
 static void *debug_output_make(const void *path)
@@ -79,7 +79,8 @@ void debug_output_close(struct br_host *host, struct debug_output *output)
     br_shared_put(host, output, debug_output_release);
 }
 
-/* Waits for a reader once. After STUCK_MS, later writes do not wait until it reads again. */
+/* Waits up to STUCK_MS for the reader of an output. After a timeout, later writes do not wait
+ * until the output has room again. */
 static int debug_output_wait_writable(struct debug_output *output)
 {
     struct pollfd p = {.fd = output->fd, .events = POLLOUT};
@@ -90,7 +91,8 @@ static int debug_output_wait_writable(struct debug_output *output)
     return output->stuck ? EAGAIN : 0;
 }
 
-/* A writable pipe accepts at least PIPE_BUF bytes without blocking. */
+/* Writes a text. An output that may block receives pieces of PIPE_BUF bytes: a writable pipe
+ * accepts a piece of this size without blocking. */
 static int debug_output_put(struct debug_output *output, const char *text, size_t len)
 {
     while (len) {

@@ -9,11 +9,12 @@
 
 struct debug_output;
 
-/* Opens or shares "stdout", "stderr", or a file, which is appended to. Returns 0, or BR_EIO or
- * BR_ENOMEM with a message. */
+/* Opens the output "stdout", "stderr" or a file, or shares it if another worker has opened it.
+ * Text is appended to a file. Returns 0, or BR_EIO or BR_ENOMEM with a message. */
 int debug_output_open(struct br_host *host, const char *path, struct debug_output **ret,
                       struct br_err *err);
-void debug_output_close(struct br_host *host, struct debug_output *output); /* accepts NULL */
+/* Releases a worker's reference to the output. Accepts NULL. */
+void debug_output_close(struct br_host *host, struct debug_output *output);
 
 /* Writes the whole text. Returns 0 or an errno. */
 int debug_output_write(struct debug_output *output, const char *text, size_t len);

@@ -10,12 +10,12 @@
 
 #include "base/mem.h"
 
-#define BACKUPS_MAX 100000 /* limit for one directory */
+#define BACKUPS_MAX 100000 /* most rotated files that are listed in one directory */
 #define STAMP "dddd-dd-ddTdd-dd-dd.ddd"
 #define STAMP_LEN (sizeof STAMP - 1)
 #define DAY_MS (86400 * 1000ll)
 
-/* A path in three parts: directory/, name, .ext. */
+/* The start of a path, of the file name in it, and of the extension, which begins with ".". */
 struct parts {
     const char *path, *name, *ext;
 };
@@ -49,8 +49,9 @@ static bool backups_is_stamp(const char *text)
     return true;
 }
 
-/* Returns the time in the name of a rotated file, in ms; -1 if the file is not one. Newer
- * releases of the Collector append "-size" or another reason to the time. */
+/* Returns the time in the name of a rotated file, in Unix milliseconds; -1 if `name` is not the
+ * name of a rotated file. Newer releases of the Collector append "-size" or another reason to
+ * the time. */
 static int64_t backups_time_of(const struct parts *parts, const char *name, bool local_time)
 {
     size_t prefix = (size_t)(parts->ext - parts->name), ext = strlen(parts->ext),

@@ -14,14 +14,16 @@
 #include "pipeline/exporter.h"
 #include "wire/compression.h"
 
-#define MEGABYTE 1048576u /* bytes, as in the Collector */
+#define MEGABYTE 1048576u /* bytes of a megabyte in the configuration, as in the Collector */
 #define RETRY_MS 1000
 #define TEXT_MAX (1u << 30)
-#define TEXT_KEPT_MAX (1u << 20)  /* bytes of the text buffer that are kept between requests */
-#define JSON_SIZE_MAX (32u << 20) /* bytes of a request; its line is up to 14 times as long */
-#define WAITING_BYTES (64u << 20) /* most bytes of queued items per worker */
-#define WRITE_ITEMS 64            /* most items in one write */
-#define AGAIN_MS 100              /* delay before a full FIFO is written again */
+#define TEXT_KEPT_MAX (1u << 20) /* most bytes of the text buffer that are kept between requests   \
+                                  */
+/* most bytes of a request that is written as JSON; its line is up to 14 times as long */
+#define JSON_SIZE_MAX (32u << 20)
+#define WAITING_BYTES (64u << 20) /* most bytes of the items queued in one worker */
+#define WRITE_ITEMS 64            /* most items that one write contains */
+#define AGAIN_MS 100              /* milliseconds after which a full FIFO is written again */
 
 struct rotation {
     int64_t max_megabytes, max_days, max_backups;
@@ -42,7 +44,7 @@ struct config {
     const char *path;
     bool append;
     struct rotation *rotation;
-    int format; /* enum format */
+    int format; /* a value of enum format */
     int compression;
     struct compression_params compression_params;
     bool create_directory;
@@ -55,35 +57,37 @@ struct config {
 enum format { JSON, PROTO };
 enum { NONE, ZSTD };
 
-/* The part of an item that is written to one file: the whole item, or with group_by the records
- * of one value. */
+/* The part of an item that is written to one file. Without group_by this is the whole item; with
+ * group_by, the records that have one attribute value. */
 struct record {
     struct br_item *item;
-    struct br_rope payload; /* protobuf; the thread only reads its bytes */
-    const uint8_t *value;   /* of the attribute, in the item's memory; NULL without group_by */
+    struct br_rope payload; /* the data as protobuf; the thread only reads its bytes */
+    /* value of the group_by attribute, in the item's memory; NULL without group_by */
+    const uint8_t *value;
     size_t value_len;
     uint32_t n_items;
-    /* set in the first record of an item: spans or samples without the attribute */
+    /* number of the item's spans or samples without the group_by attribute; 0 except in the
+     * item's first record */
     uint32_t n_no_group;
     int rc;
-    int error;     /* errno, if rc is BR_EIO */
-    bool nameless; /* the value is not a valid file name */
+    int error;     /* errno of the write, if `rc` is BR_EIO */
+    bool nameless; /* `value` is not a valid file name */
 };
 
-/* One write of several records in a thread. It is freed by `done`, which may run after the node
+/* One write of several records in a thread. `done` of the task frees it, possibly after the node
  * is destroyed. */
 struct writing {
     struct br_task task;
-    struct state *state; /* freed if the task was cancelled */
+    struct state *state; /* state of the node, which may be freed if the task was cancelled */
     struct record *records;
     uint32_t n_records, cap_records;
-    uint32_t at;      /* index of the next record */
-    uint64_t unix_ns; /* start of the write */
-    bool runs;        /* `done` of the task was not called yet */
+    uint32_t at;      /* index of the record to write next */
+    uint64_t unix_ns; /* Unix time at which the write started */
+    bool runs;        /* the task was started, and its `done` was not called yet */
     /* a FIFO has accepted only a part of the record at `at`; the write continues later */
     bool unfinished;
-    bool reopened; /* a file had been deleted or replaced */
-    /* For the thread: */
+    bool reopened; /* a file had been deleted or replaced, and was opened again */
+    /* Used by the thread only. */
     struct br_codec *codec;
     struct br_str text;
     struct br_buf *encoded; /* owned copy of the record at `at`; NULL: not copied */
@@ -94,9 +98,9 @@ struct writing {
 
 struct state {
     struct br_node *node;
-    struct file_writer *writer; /* NULL with group_by */
-    struct file_groups *groups; /* NULL without group_by */
-    struct br_list waiting;     /* queued items; waiting_bytes in total */
+    struct file_writer *writer; /* writer of the single file; NULL with group_by */
+    struct file_groups *groups; /* writers by attribute value; NULL without group_by */
+    struct br_list waiting;     /* queued items, which contain `waiting_bytes` bytes */
     struct br_list current;     /* items of the current write */
     size_t waiting_bytes;
     bool busy;
@@ -306,7 +310,7 @@ static int file_exporter_compress(struct writing *writing, struct br_slice *slic
     return rc;
 }
 
-/* Writes a length prefix in big-endian order. */
+/* Writes a length prefix of four bytes, the most significant byte first. */
 static void file_exporter_put_length(uint8_t out[4], size_t len)
 {
     for (int i = 0; i < 4; i++)
@@ -350,7 +354,7 @@ static void file_exporter_release_record(struct writing *writing)
         br_str_release(&writing->text);
 }
 
-/* Writes the record at `at`. Returns false if the rest of it has to be written later. */
+/* Writes the record at `at`. Returns false if the remaining bytes have to be written later. */
 static bool file_exporter_write_record(struct writing *writing)
 {
     struct record *record = &writing->records[writing->at];
@@ -367,8 +371,8 @@ static bool file_exporter_write_record(struct writing *writing)
     return true;
 }
 
-/* Returns true if the previous record belongs to the same item and failed; then this record
- * fails, too. */
+/* Returns true if the previous record belongs to the same item and failed. The code of that
+ * failure is then copied to `record`. */
 static bool file_exporter_follows_failure(struct record *record, const struct record *first)
 {
     if (record == first || record[-1].item != record->item || !record[-1].rc)
@@ -405,14 +409,14 @@ static int file_exporter_add_record(struct state *state, struct br_item *item,
     return br_item_write(part, &record->payload);
 }
 
-/* One part of an item, for group_by. */
+/* A ResourceSpans or ResourceProfiles of an item, with its value of the group_by attribute. */
 struct grouped {
     const uint8_t *value;
     size_t len;
     uint32_t part;
 };
 
-/* Orders by value, then by position in the item. */
+/* Orders parts by attribute value, then by position in the item. */
 static int file_exporter_by_value(const void *first, const void *second)
 {
     const struct grouped *one = first, *other = second;
@@ -425,7 +429,8 @@ static int file_exporter_by_value(const void *first, const void *second)
     return one->part < other->part ? -1 : 1;
 }
 
-/* Finds the text value of an attribute in a part's Resource. Returns false if there is none. */
+/* Finds the text value of the attribute `name` in a part's Resource. Returns false if the
+ * Resource has no such value. */
 static bool file_exporter_value_of(const struct br_part *part, const char *name,
                                    struct grouped *ret)
 {
@@ -460,7 +465,7 @@ static struct br_item *file_exporter_piece(const struct br_item *item,
     return NULL;
 }
 
-/* Appends one record per value. Resources without the attribute are not written. */
+/* Appends one record per attribute value. Resources without the attribute are not written. */
 static int file_exporter_add_groups(struct state *state, struct br_item *item)
 {
     const struct config *config = state->node->config;
@@ -503,7 +508,8 @@ static void file_exporter_drop_records(struct writing *writing, uint32_t first)
 
 /* --- Results --------------------------------------------------------------------------------- */
 
-/* The client is asked to retry, because a full disk may be emptied meanwhile. */
+/* Finishes an item that was not written. The client is asked to retry, because a full disk may
+ * be emptied meanwhile. */
 static void file_exporter_fail(struct state *state, struct br_item *item, int rc, int error)
 {
     const struct config *config = state->node->config;
@@ -519,7 +525,7 @@ static void file_exporter_fail(struct state *state, struct br_item *item, int rc
     br_item_finish(item, &outcome);
 }
 
-/* Finishes the item of records[0] to records[count - 1]. */
+/* Finishes the item to which records[0] to records[count - 1] belong. */
 static void file_exporter_finish_item(struct state *state, const struct record *records,
                                       uint32_t count)
 {
@@ -531,7 +537,8 @@ static void file_exporter_finish_item(struct state *state, const struct record *
         return;
     }
     for (uint32_t i = 0; i < count; i++) {
-        failed = failed || records[i].rc; /* a retry would write the others twice */
+        /* drop the failed records only: a retry would write the others twice */
+        failed = failed || records[i].rc;
         n_dropped += records[i].rc || records[i].nameless ? records[i].n_items : 0;
     }
     if (n_dropped)
@@ -682,7 +689,8 @@ static void file_exporter_give_back(struct br_list *list)
                       "shutting down");
 }
 
-/* Keeps records that a thread has written, and returns the other items to their senders. */
+/* Finishes the items whose records a thread has written, and returns the other items to their
+ * senders. */
 static void file_exporter_stop(struct state *state)
 {
     struct writing *writing = state->writing;

@@ -13,7 +13,7 @@
 #include "core/shared.h"
 
 struct group {
-    struct br_list link; /* in groups->unused, or in no list */
+    struct br_list link; /* link in groups->unused; in no list while a worker uses the group */
     struct file_writer *writer;
     char *path;
     unsigned n_users;
@@ -23,10 +23,11 @@ struct file_groups {
     struct file_writer_config config;
     size_t max_open;
     pthread_mutex_t
-        /* for the next two fields; not held while a file is opened, written or closed */
+        /* protects `open` and `unused`; not held while a file is opened, written or closed */
         lock;
-    struct br_map *open;   /* of struct group, by path */
-    struct br_list unused; /* of struct group; the most recently used is last */
+    struct br_map *open; /* map from path to struct group */
+    /* list of struct group that no worker uses; the most recently used group is last */
+    struct br_list unused;
 };
 
 struct group_params {
@@ -41,7 +42,7 @@ static void *file_groups_make(const void *arg)
     if (!groups)
         return NULL;
     groups->config = *params->config;
-    /* a file that was closed because of max_open_files is opened again */
+    /* a file that was closed because of max_open_files is opened again and must keep its content */
     groups->config.append = true;
     groups->max_open = params->max_open;
     br_list_init(&groups->unused);
@@ -95,7 +96,7 @@ static bool file_groups_is_dots(const char *text, size_t len)
     return len == 0 || (len <= 2 && text[0] == '.' && text[len - 1] == '.');
 }
 
-/* Appends the path that a value stands for. */
+/* Appends an attribute value to a path, without the components and characters that are unsafe. */
 static void file_groups_put_value(struct br_str *out, const char *value, size_t len)
 {
     bool any = false;
@@ -144,8 +145,8 @@ static struct group *file_groups_find(struct file_groups *groups, const char *pa
     return NULL;
 }
 
-/* Removes the least recently used group above the limit and returns it to be freed; NULL: there
- * is none. */
+/* If there are too many groups, removes the least recently used group and returns it. The caller
+ * frees the group. Otherwise returns NULL. */
 static struct group *file_groups_take_oldest(struct file_groups *groups)
 {
     struct br_list *link =
@@ -175,7 +176,7 @@ int file_groups_writer(struct file_groups *groups, const void *value, size_t len
     }
     struct group *old = file_groups_take_oldest(groups);
     (void)pthread_mutex_unlock(&groups->lock);
-    file_groups_free_group(old); /* closes its file */
+    file_groups_free_group(old); /* closes the file of the group */
     br_str_release(&path);
     return group ? 0 : BR_ENOMEM;
 }

@@ -18,25 +18,27 @@
 #include "exporters/file/backups.h"
 
 #define MODE_BITS 0777
-#define NAME_TRIES 1000  /* most milliseconds by which a rotated file's name is changed */
+/* most milliseconds by which the time in a rotated file's name is moved, if the name is taken */
+#define NAME_TRIES 1000
 #define WAIT_S 1         /* seconds that a thread waits for the write of another thread */
-#define READER_MS 200    /* time that a write waits for the reader of a FIFO */
-#define REWRITES_MAX 100 /* attempts for a record whose file is deleted each time */
+#define READER_MS 200    /* milliseconds that a write waits for the reader of a FIFO */
+#define REWRITES_MAX 100 /* most attempts to write a record whose file is deleted each time */
 
 struct file_writer {
-    struct file_writer_config config; /* the writer owns its path */
+    struct file_writer_config config; /* copy of the configuration; the writer owns its `path` */
     pthread_mutex_t lock;             /* protects `busy` and `stuck`; held only briefly */
     pthread_cond_t released;
-    bool busy;    /* a thread uses the fields below */
-    bool stuck;   /* a thread has used them for WAIT_S or longer; other threads do not wait */
-    int fd;       /* -1: not open */
-    bool opened;  /* opened before; existing content is kept */
-    bool regular; /* the file has a size, and can be truncated and renamed */
+    bool busy; /* a thread uses the fields below `stuck` */
+    /* a thread has used these fields for WAIT_S or longer; other threads do not wait */
+    bool stuck;
+    int fd;       /* descriptor of the file; -1: not open */
+    bool opened;  /* the file was opened before, so its existing content is kept */
+    bool regular; /* the file is a regular one, which can be truncated and renamed */
     bool torn;    /* an incomplete record after `torn_at` could not be truncated yet */
     off_t torn_at;
-    /* a FIFO has accepted a part of this record; NULL: none */
+    /* the record of which a FIFO has accepted only the beginning; NULL: no record is unfinished */
     const struct file_record *unfinished;
-    bool idle; /* the reader has not read for READER_MS */
+    bool idle; /* the reader of the FIFO has not read for READER_MS */
 };
 
 /* --- Opening --------------------------------------------------------------------------------- */
@@ -58,8 +60,8 @@ static int file_writer_make_directories(const char *path, mode_t mode)
     return 0;
 }
 
-/* Opens the file in append mode, so that truncation by others (logrotate's copytruncate) leaves
- * no gap. */
+/* Opens the file in append mode, so that truncation by other programs (logrotate's copytruncate)
+ * leaves no gap. */
 static int file_writer_open_file(struct file_writer *writer)
 {
     const struct file_writer_config *config = &writer->config;
@@ -236,7 +238,8 @@ static int file_writer_unwritten(const struct file_record *record, struct iovec 
     return n;
 }
 
-/* Waits once for the reader of a FIFO. Later writes do not wait until it reads again. */
+/* Waits up to READER_MS for the reader of a FIFO. After a timeout, later writes do not wait
+ * until the FIFO has room again. */
 static bool file_writer_has_room(struct file_writer *writer)
 {
     struct pollfd room = {.fd = writer->fd, .events = POLLOUT};
@@ -244,7 +247,8 @@ static bool file_writer_has_room(struct file_writer *writer)
     return !writer->idle;
 }
 
-/* Writes the rest of a record. Returns 0 or an errno, EAGAIN if the reader does not read. */
+/* Writes the unwritten bytes of a record. Returns 0 or an errno: EAGAIN if the reader of a FIFO
+ * does not read. */
 static int file_writer_write_rest(struct file_writer *writer, struct file_record *record)
 {
     struct iovec pieces[3];
@@ -261,7 +265,7 @@ static int file_writer_write_rest(struct file_writer *writer, struct file_record
     return 0;
 }
 
-/* Truncates an incomplete record. */
+/* Truncates the file at the start of an incomplete record. */
 static int file_writer_truncate(struct file_writer *writer)
 {
     if (writer->torn && ftruncate(writer->fd, writer->torn_at))
@@ -270,7 +274,7 @@ static int file_writer_truncate(struct file_writer *writer)
     return 0;
 }
 
-/* Writes a record to a file that can be truncated. */
+/* Writes a record to a regular file, which can be truncated. */
 static int file_writer_put_regular(struct file_writer *writer, struct file_record *record,
                                    uint64_t unix_ns)
 {
@@ -297,8 +301,8 @@ static int file_writer_put_regular(struct file_writer *writer, struct file_recor
     return error;
 }
 
-/* Writes to a FIFO or a device. If the reader closes a FIFO, the next reader receives the whole
- * record. */
+/* Writes a record to a FIFO or a device. If the reader closes a FIFO in the middle of a record,
+ * the next reader receives the whole record. */
 static int file_writer_put_stream(struct file_writer *writer, struct file_record *record)
 {
     int error = file_writer_write_rest(writer, record);
@@ -313,7 +317,7 @@ static int file_writer_put_stream(struct file_writer *writer, struct file_record
     return error;
 }
 
-/* Closes the file if the path now names another file or none. */
+/* Closes the file if its path names another file or no file. */
 static void file_writer_close_replaced(struct file_writer *writer, struct file_record *record)
 {
     struct stat open, named;
@@ -350,7 +354,8 @@ static int file_writer_put_locked(struct file_writer *writer, struct file_record
     return ESTALE;
 }
 
-/* Returns false if the write of another thread takes too long. */
+/* Waits until no other thread uses the writer. Returns false if the write of another thread
+ * takes too long. */
 static bool file_writer_enter(struct file_writer *writer)
 {
     struct timespec until;

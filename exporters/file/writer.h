@@ -28,40 +28,46 @@ struct file_writer;
 /* `owner` is borrowed until the writer is freed; `path` is copied. */
 struct file_writer_config {
     const char *path;
-    const char *owner; /* exporter that writes to the path; two owners of one path are an error */
+    /* id of the exporter that writes to the path; two owners of one path are an error */
+    const char *owner;
     /* append at the start instead of truncating; files with rotation are always appended to */
     bool append;
-    int directory_mode;  /* mode for missing parent directories; 0: they must exist */
-    uint64_t max_bytes;  /* rotate before a record that would exceed it; 0: never */
-    int64_t max_backups; /* 0: unlimited */
-    int64_t max_days;    /* 0: unlimited */
-    bool local_time;     /* for the names of rotated files; false: UTC */
-    bool only_checks;    /* only checks that the file could be opened */
+    int directory_mode; /* mode for missing parent directories; 0: they must exist */
+    /* bytes of a file; the file is rotated before a record that would exceed this size; 0: never */
+    uint64_t max_bytes;
+    int64_t max_backups; /* number of rotated files that are kept; 0: unlimited */
+    int64_t max_days;    /* days after which rotated files are removed; 0: never */
+    bool local_time;     /* the names of rotated files contain the local time; false: UTC */
+    bool only_checks;    /* true: only check that the file could be opened */
 };
 
-/* Returns a writer that opens its file for the first record. Returns NULL if memory is short. */
+/* Returns a writer that opens its file when the first record is written. Returns NULL if memory
+ * is short. */
 struct file_writer *file_writer_new(const struct file_writer_config *config);
-void file_writer_free(struct file_writer *writer); /* accepts NULL */
+/* Closes the file and frees the writer. Accepts NULL. */
+void file_writer_free(struct file_writer *writer);
 const char *file_writer_path(const struct file_writer *writer);
 
 /* Opens the file, or shares the writer that another worker has opened. Accepts a FIFO without a
  * reader. Returns 0, BR_EINVAL, BR_EIO or BR_ENOMEM with a message. */
 int file_writer_open(struct br_host *host, const struct file_writer_config *config,
                      struct file_writer **ret, struct br_err *err);
-void file_writer_close(struct br_host *host, struct file_writer *writer); /* accepts NULL */
+/* Releases a worker's reference to the writer. Accepts NULL. */
+void file_writer_close(struct br_host *host, struct file_writer *writer);
 
 /* A record in up to three pieces. */
 struct file_record {
     const void *data[3];
     size_t len[3];
-    size_t written; /* bytes that a FIFO or terminal has accepted; 0 at first */
-    bool reopened;  /* set if the file had been deleted or replaced */
+    size_t written; /* number of bytes that a FIFO or terminal has accepted; 0 at first */
+    bool reopened;  /* the file had been deleted or replaced, and was opened again */
 };
 
 /* Writes a record, after a rotation if one is due. Returns 0, or an errno if no part of the
  * record is in the file. Returns EINPROGRESS if the reader of a FIFO stopped reading in the
- * middle of the record. Then the same `record` must be put again, and the writer accepts no
- * other until it has ended. Any thread may call it. It may block as long as the disk does. */
+ * middle of the record. The caller must then put the same `record` again, and the writer accepts
+ * no other record until this record has ended. Any thread may call this. A call may block as
+ * long as the disk does. */
 int file_writer_put(struct file_writer *writer, struct file_record *record, uint64_t unix_ns);
 
 /* Returns a text for an error of file_writer_put. */

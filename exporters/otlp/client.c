@@ -26,7 +26,8 @@ struct otlp_sender {
 
 /* --- Reading responses ----------------------------------------------------------------------- */
 
-/* The backend accepted the request; how many records it rejected stays unknown. */
+/* Logs that a response could not be read. The backend accepted the request; how many records it
+ * rejected stays unknown. */
 static void otlp_client_log_unread(struct otlp_sender *sender)
 {
     br_node_warn(sender->node, &sender->unread_limit,
@@ -55,8 +56,8 @@ static struct br_outcome otlp_client_success(const struct br_call *call,
 }
 
 /* Returns true if a gRPC error reports that the request is too large. tonic uses OUT_OF_RANGE
- * for it. Other servers use RESOURCE_EXHAUSTED, which overloaded servers also send, so the
- * message decides. */
+ * for this error. Other servers use RESOURCE_EXHAUSTED, which overloaded servers also send, so
+ * the message decides. */
 static bool otlp_client_is_too_large(const struct br_exchange *exchange, enum br_status status)
 {
     if (status != BR_STATUS_RESOURCE_EXHAUSTED && status != BR_STATUS_OUT_OF_RANGE)

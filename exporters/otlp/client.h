@@ -19,7 +19,8 @@ struct otlp_target {
     enum br_encoding compression;
     int level;
     const char *path[BR_SIGNALS];
-    struct br_client *client[BR_SIGNALS]; /* both may be the same client */
+    /* client for each signal; both signals may use the same client */
+    struct br_client *client[BR_SIGNALS];
     const struct br_headers *headers;
     const char *user_agent, *authority;
     uint64_t timeout_ms;
@@ -27,7 +28,8 @@ struct otlp_target {
 
 struct otlp_sender;
 
-/* Returns NULL if memory is short. `target` is borrowed for the life of the sender. */
+/* Creates a sender. `target` is borrowed for the life of the sender. Returns NULL if memory is
+ * short. */
 struct otlp_sender *otlp_sender_new(struct br_node *node, const struct otlp_target *target);
 
 /* Sends the item once and finishes it. */
@@ -39,7 +41,7 @@ void otlp_sender_free(struct otlp_sender *sender);
 /* Parses "gzip", "zstd", "deflate", "zlib", "none" or "". Returns false for other names. */
 bool otlp_read_compression(const char *name, enum br_encoding *ret);
 
-/* Adds an error for a compression that is not in the text `known`. A compression of the
- * Collector is reported as not supported by Braid. */
+/* Adds an error for a compression that is not in the text `known`. If the Collector has this
+ * compression, the error is that Braid does not support it. */
 void otlp_refuse_compression(struct br_errs *errs, const struct br_yaml *node, const char *path,
                              const char *known, const char *name);

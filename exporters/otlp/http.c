@@ -30,7 +30,7 @@ struct config {
 struct state {
     struct otlp_target target;
     char *path[BR_SIGNALS];
-    const char *url[BR_SIGNALS]; /* destination of each signal; NULL: not sent */
+    const char *url[BR_SIGNALS]; /* URL for each signal; NULL: the signal is not sent */
     struct br_client *client[BR_SIGNALS];
     struct otlp_sender *sender;
 };
@@ -88,7 +88,8 @@ static void otlp_http_check_url(const char *url, const char *key, const struct b
         br_endpoint_check_otlp_port(&endpoint, false, br_yaml_get(node, key), at, errs);
 }
 
-/* Only a warning, because the Collector accepts such an endpoint. */
+/* Warns about an endpoint that is probably not a base URL. This is not an error, because the
+ * Collector accepts such an endpoint. */
 static void otlp_http_check_base(const struct config *config, const struct br_yaml *node,
                                  const char *path, struct br_errs *errs)
 {
@@ -127,8 +128,8 @@ static int otlp_http_check(void *config, const struct br_yaml *node, const char 
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-/* Sets the path of a signal. The signal's own URL is used as it is; the signal's path is
- * appended to the common URL. */
+/* Sets the path of a signal. The signal's own URL, if configured, is used unchanged. Otherwise
+ * the signal's path is appended to the common URL. */
 static bool otlp_http_set_path(struct state *state, const struct config *config,
                                enum br_signal signal)
 {

@@ -11,7 +11,7 @@
 #include "otlp/fields.h"
 #include "wire/protobuf.h"
 
-/* Converts the count of an int64 field; a negative count becomes 0. */
+/* Converts a count from an int64 field; a negative count becomes 0. */
 static uint32_t partial_count(uint64_t value)
 {
     if (value > INT64_MAX)
@@ -41,7 +41,8 @@ void otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outco
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
-/* Returns the code unit of a \u escape at `text`; -1 if there is none. */
+/* Returns the code unit of a \u escape at `text`; -1 if `text` does not begin with a valid
+ * escape. */
 static long partial_escape(const char *text, size_t len)
 {
     uint8_t unit[2];
@@ -67,8 +68,8 @@ static size_t partial_repair_escape(char *text, size_t len)
     return 6;
 }
 
-/* Replaces bytes in strings that jansson does not accept, in place. Such bytes have no meaning
- * outside strings. A byte order mark may be ignored (RFC 8259 section 8.1). */
+/* Replaces, in place, bytes in strings that jansson does not accept. Bytes outside strings need
+ * no such treatment. A byte order mark may be ignored (RFC 8259 section 8.1). */
 static void partial_repair(char *text, size_t len)
 {
     for (size_t at = 0; at < len;) {
@@ -88,7 +89,7 @@ static void partial_repair(char *text, size_t len)
 
 static json_t *partial_load(const uint8_t *text, size_t len)
 {
-    /* an integer may exceed the range of jansson */
+    /* integers are read as reals, because an integer may exceed the range of jansson */
     const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL;
     json_t *root = json_loadb((const char *)text, len, flags, NULL);
     char *copy = root ? NULL : br_malloc(len);
@@ -107,7 +108,7 @@ static const json_t *partial_get(const json_t *object, const char *name, const c
     return value ? value : json_object_get(object, proto_name);
 }
 
-/* Reads an int64. Returns false if the value is not one. */
+/* Reads an int64 from a JSON value. Returns false if the value is not an int64. */
 static bool partial_read_count(const json_t *value, uint32_t *ret)
 {
     double count = json_real_value(value);

@@ -13,13 +13,15 @@
 #include "core/item.h"
 #include "core/outcome.h"
 
-/* Sets n_rejected and text of the outcome if the message contains them. */
+/* Reads an encoded response, and sets `n_rejected` and the text of the outcome if the response
+ * contains them. */
 void otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outcome);
 
-/* Does the same for JSON. Fields may have either of their names. Numbers may be strings, and may
- * have an exponent or a fraction of zeros. Invalid characters in strings (bytes that are not
- * UTF-8, unpaired surrogates, control characters) are replaced. Returns false if the JSON still
- * cannot be read. */
+/* Reads a response in JSON, and sets `n_rejected` and the text of the outcome if the response
+ * contains them. Each field may have its JSON name or its protobuf name. Numbers may be strings,
+ * and may have an exponent or a fraction of zeros. Invalid characters in strings (bytes that are
+ * not UTF-8, unpaired surrogates, control characters) are replaced. Returns false if the JSON
+ * cannot be read even so. */
 bool otlp_partial_read_json(const uint8_t *text, size_t len, enum br_signal signal,
                             struct br_outcome *outcome);
 

@@ -13,7 +13,7 @@
 #include "wire/protobuf.h"
 
 #define PUSH_PATH "/push.v1.PusherService/Push"
-/* headers that are not from the config: authorization, tenant, protocol version */
+/* number of headers that are not from the config: authorization, tenant, protocol version */
 #define OWN_HEADERS 3
 
 struct pyroscope_push {
@@ -21,8 +21,8 @@ struct pyroscope_push {
     struct pyroscope_push_config config;
     char *path;
     struct br_client *client;
-    struct br_retry *retry;    /* sends each request until it is finished */
-    struct br_consumer sender; /* called by `retry` for each attempt */
+    struct br_retry *retry;    /* sends each request until the request is finished */
+    struct br_consumer sender; /* makes one attempt to send a request; called by `retry` */
     struct br_calls calls;
     struct br_call_headers headers;
     struct br_codec *codec;
@@ -106,7 +106,7 @@ static struct br_outcome push_read_answer(const struct br_call *call)
 
 /* --- Sending --------------------------------------------------------------------------------- */
 
-/* Sets the headers of a request, in memory of its item. */
+/* Sets the headers of a request. They are allocated in memory of the request's item. */
 static int push_set_headers(struct pyroscope_push *push, struct br_call *call)
 {
     const struct pyroscope_push_config *config = &push->config;
@@ -206,7 +206,8 @@ struct br_consumer *pyroscope_push_input(struct pyroscope_push *push)
     return br_retry_input(push->retry);
 }
 
-/* Frees the innermost module first; each loop turn lets the outer one process the results. */
+/* Frees the calls, then the retries, then the client. After each of the first two, a loop
+ * iteration of the host lets the next module process the results. */
 void pyroscope_push_free(struct pyroscope_push *push)
 {
     if (!push)

@@ -29,14 +29,15 @@ struct limits {
     int64_t max_profile_size, max_samples;
 };
 
-/* Most bytes queued per worker for a failing endpoint that the other endpoints have accepted. */
+/* Most bytes queued in one worker for a failing endpoint, of data that the other endpoints have
+ * accepted. */
 #define APART_BYTES (64u << 20)
 
 struct config {
     const char *endpoint;
     struct br_strings endpoints;
     const char *tenant, *tenant_metadata;
-    struct br_strings metadata_keys; /* tenant_metadata, as a list */
+    struct br_strings metadata_keys; /* list that contains tenant_metadata */
     struct basic_auth *basic_auth;
     struct br_secret bearer_token;
     struct br_headers headers;
@@ -58,10 +59,11 @@ struct state {
     struct br_pprof_writer *writer;
     struct pyroscope_labels *labels;
     struct pyroscope_times *times;
-    struct br_list writings; /* large items in threads */
+    struct br_list writings; /* items that threads are writing (pyroscope_writing_start) */
     struct pyroscope_push *push[ENDPOINTS_MAX];
     size_t n_push;
-    struct br_fanout *fanout; /* NULL with one endpoint */
+    /* sends each request to all endpoints; NULL if there is one endpoint */
+    struct br_fanout *fanout;
     char *authorization;
     struct br_log_limit limit[REASONS];
 };
@@ -208,8 +210,8 @@ static const struct br_strings *pyroscope_exporter_metadata_keys(const void *con
 /* The requests made of one item. They are sent once all of them exist. */
 struct batch {
     struct br_node *node;
-    struct br_list requests; /* of br_item, with one profile each */
-    size_t size, max_size;   /* bytes */
+    struct br_list requests; /* list of struct br_item, each a request with one profile */
+    size_t size, max_size;   /* bytes of the requests, and the limit for these bytes */
     uint32_t n_dropped[REASONS];
     char text[REASONS][160];
 };
@@ -260,7 +262,7 @@ static int pyroscope_exporter_add_request(struct batch *batch, const struct br_p
     return br_item_add_part(request, part);
 }
 
-/* Sets a time that is unique in the profile's series. */
+/* Gives a profile a time that is unique in its series. */
 static bool pyroscope_exporter_set_time(const struct state *state,
                                         const struct br_pprof_out *result, struct br_entry labels)
 {
@@ -270,7 +272,7 @@ static bool pyroscope_exporter_set_time(const struct state *state,
                                           .time_ns = result->written_ns};
     uint64_t time_ns;
     if (!result->written_ns)
-        return true; /* Pyroscope uses the time at which it receives the profile */
+        return true; /* without a time, Pyroscope uses the time at which it receives the profile */
     if (!pyroscope_times_place(state->times, &of, &time_ns))
         return false;
     if (time_ns != result->written_ns)
@@ -360,8 +362,8 @@ static void pyroscope_exporter_batch_send(struct batch *batch, struct br_item *i
     br_item_release_pieces(item);
 }
 
-/* Frees each pprof as soon as it is copied to a request, so that there are never two copies of
- * all. */
+/* Makes the requests for the pprofs of an item, and sends them. Frees each pprof as soon as it
+ * is copied to a request, so that there are never two copies of all pprofs. */
 static bool pyroscope_exporter_on_written(struct br_node *node, struct br_item *item, int rc,
                                           struct br_pprof_out *pprofs, uint32_t count)
 {
@@ -403,7 +405,7 @@ static void pyroscope_exporter_consume(struct br_node *node, struct br_item *ite
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-/* Returns the Authorization header, "" without one. Returns NULL if memory is short. */
+/* Returns the Authorization header; "" if none is configured. Returns NULL if memory is short. */
 static char *pyroscope_exporter_authorization(const struct config *config)
 {
     struct br_str pair = {0}, out = {0};
@@ -440,7 +442,8 @@ static bool pyroscope_exporter_make_pushes(struct br_node *node)
         .max_connections = (unsigned)settings->max_conns_per_host,
         .retry = &settings->common.retry_on_failure};
     const struct br_queue_config *queue = &settings->common.sending_queue;
-    bool apart = queue->enabled && !queue->wait_for_result; /* the sender was answered already */
+    /* the sender was answered when the item was queued */
+    bool apart = queue->enabled && !queue->wait_for_result;
     size_t n = settings->endpoint ? 1 : settings->endpoints.count;
     for (; state->n_push < n; state->n_push++) {
         config.endpoint =

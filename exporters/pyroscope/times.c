@@ -7,24 +7,26 @@
 #define STEP_NS 1000u
 #define SLOTS_MIN 256u
 #define SLOTS_MAX 65536u
-/* A profile has two entries: one with its key, and one that marks the time as used. */
+/* Most entries in one table. A profile has two entries: one with the hash of the profile, and
+ * one that marks its time as used. */
 #define ENTRIES_MAX (2 * PYROSCOPE_TIMES_MAX)
 
 _Static_assert(ENTRIES_MAX <= SLOTS_MAX / 4 * 3, "slots are at most three quarters full");
 
 struct times_slot {
-    uint64_t key; /* 0: empty */
+    uint64_t key; /* hash of the entry; 0: the slot is empty */
     uint64_t time_ns;
 };
 
 struct times_table {
     struct times_slot *slots;
-    uint32_t count, n_slots; /* a power of two */
+    uint32_t count, n_slots; /* `n_slots` is a power of two */
 };
 
 struct pyroscope_times {
     uint8_t secret[16];
-    struct times_table now, before; /* `before` is full; it is freed when `now` is full */
+    /* new entries go into `now`; when it is full, it replaces `before`, which is freed */
+    struct times_table now, before;
 };
 
 struct pyroscope_times *pyroscope_times_new(void)
@@ -44,7 +46,8 @@ void pyroscope_times_free(struct pyroscope_times *times)
     br_free(times);
 }
 
-/* Returns the slot of the key, or the empty slot for it. Returns NULL if the table has no slots. */
+/* Returns the slot that contains the key, or the empty slot in which the key belongs. Returns
+ * NULL if the table has no slots. */
 static struct times_slot *times_slot(const struct times_table *table, uint64_t key)
 {
     if (!table->n_slots)
@@ -100,7 +103,7 @@ static bool times_get(const struct pyroscope_times *times, uint64_t key, uint64_
     return true;
 }
 
-/* Returns the hash of all parts, never 0. */
+/* Returns the hash of three parts. The hash is never 0. */
 static uint64_t times_key(const struct pyroscope_times *times, const uint64_t parts[3])
 {
     uint64_t key = br_siphash(times->secret, parts, 3 * sizeof *parts);
@@ -114,8 +117,8 @@ static uint64_t times_taken_key(const struct pyroscope_times *times, uint64_t la
     return times_key(times, parts);
 }
 
-/* Finds the first unused time of these labels from `time_ns` on. The entry of a used time points
- * to a later time to try. Afterwards all entries on the way point past the result, so that the
+/* Finds the first unused time of a series from `time_ns` on. The entry of a used time contains a
+ * later time to try. At the end, all entries that were tried point past the result, so that the
  * next search is short. */
 static bool times_find(struct pyroscope_times *times, uint64_t labels, uint64_t time_ns,
                        uint64_t *ret)

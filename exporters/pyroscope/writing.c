@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "core/task.h"
 
-/* requests larger than this fraction of the memory limit are worth freeing memory for */
+/* an item that needs more than the memory limit divided by this is worth freeing memory for */
 #define WRITING_LARGE 16
 #define NS_PER_MS 1000000u
 
@@ -16,15 +16,15 @@ struct writing {
     struct br_list link;
     struct br_task task;
     struct br_node *node;
-    struct br_item *item; /* finished already if the task was cancelled */
+    struct br_item *item; /* the item, which is finished already if the task was cancelled */
     struct br_pprof_options options;
     const struct br_retry_config *retry;
-    struct br_timer timer; /* until the next attempt */
+    struct br_timer timer; /* runs until the next attempt */
     uint64_t began_ms;
     bool waits;
     pyroscope_written_fn *written;
-    struct br_pprof_writer *writer; /* of the thread; NULL until a thread is needed */
-    struct br_arena arena;          /* contains the names */
+    struct br_pprof_writer *writer; /* writer of the thread; NULL until a thread is needed */
+    struct br_arena arena;          /* contains the names of the pprofs */
     struct br_pprof_out *pprofs;
     uint32_t count, cap;
     int rc;
@@ -48,7 +48,8 @@ static void writing_free(struct writing *writing)
     br_free(writing);
 }
 
-/* Most pprofs have the name of the previous one. */
+/* Returns a copy of a pprof's name. Most pprofs have the name of the previous one, and share its
+ * copy. */
 static const char *writing_name(struct writing *writing, const char *name)
 {
     if (writing->count && strcmp(writing->pprofs[writing->count - 1].name, name) == 0)
@@ -74,8 +75,8 @@ static int writing_on_pprof(const struct br_pprof_out *result, void *arg)
     return 0;
 }
 
-/* Returns true if an idle process would not have enough memory either. Frees unused memory first
- * if the item is large. */
+/* Returns true if even an idle process would not have enough memory for the item. Frees unused
+ * memory first if the item is large. */
 static bool writing_never_fits(const struct writing *writing)
 {
     const struct br_mem_scope *scope = &writing->task.scope;
@@ -88,7 +89,7 @@ static bool writing_never_fits(const struct writing *writing)
     return wanted > br_memory_largest(memory);
 }
 
-/* Writes all pprofs of the item, or keeps none. */
+/* Writes all pprofs of the item. After an error, keeps none of them. */
 static int writing_run(struct writing *writing, struct br_pprof_writer *writer)
 {
     const struct br_item *item = writing->item;
@@ -113,14 +114,14 @@ static void writing_on_run(struct br_task *task)
         writing->rc = BR_ETOOBIG;
 }
 
-/* Passes the pprofs to the callback. Returns false if memory is short. */
+/* Passes the pprofs to the callback `written`. Returns false if memory is short. */
 static bool writing_hand_on(struct writing *writing)
 {
     return writing->rc != BR_ENOMEM && writing->written(writing->node, writing->item, writing->rc,
                                                         writing->pprofs, writing->count);
 }
 
-/* Writes in the worker. Returns false if that takes too much work or memory. */
+/* Writes the item in the worker. Returns false if writing takes too much work or memory. */
 static bool writing_now(struct writing *writing, struct br_pprof_writer *writer)
 {
     if (writing->item->size > PYROSCOPE_WRITING_NOW)
@@ -137,8 +138,8 @@ static void writing_on_due(struct br_timer *timer)
     br_task_start(&writing->task);
 }
 
-/* Waits a random time for memory, so that several items do not compete for it again. Returns
- * false if retries are off or their time is over. */
+/* Waits a random time for memory, so that several items do not compete for memory at the same
+ * time again. Returns false if retries are disabled or max_elapsed_time would be exceeded. */
 static bool writing_wait(struct writing *writing)
 {
     struct br_host *home = writing->task.home;

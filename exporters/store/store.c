@@ -11,9 +11,9 @@
 #include "storage/store.h"
 
 #define RETRY_MS 1000
-#define CLEAN_MS 10000            /* interval of the removal of old data */
-#define WAITING_BYTES (64u << 20) /* most bytes of queued items per worker */
-#define WRITE_ITEMS 256u          /* most items in one transaction */
+#define CLEAN_MS 10000            /* milliseconds between removals of old data */
+#define WAITING_BYTES (64u << 20) /* most bytes of the items queued in one worker */
+#define WRITE_ITEMS 256u          /* most items that one transaction contains */
 
 struct retention {
     const char *max_bytes;
@@ -31,31 +31,32 @@ struct config {
     struct partition partition;
     int sync;
     struct br_exporter_config common;
-    uint64_t max_bytes; /* parsed from retention.max_bytes */
+    uint64_t max_bytes; /* bytes parsed from retention.max_bytes */
 };
 
 enum { NORMAL, FULL };
 
-/* One write in a thread. It is freed by `done`, which may run after the node is destroyed. */
+/* One write in a thread. `done` of the task frees it, possibly after the node is destroyed. */
 struct writing {
     struct br_task task;
-    struct state *state; /* freed if the task was cancelled */
+    struct state *state; /* state of the node, which may be freed if the task was cancelled */
     struct br_store *store;
     const struct br_item *items[WRITE_ITEMS];
     size_t n_items;
     int rc;
     struct br_err err;
-    struct br_store_usage usage; /* after the write */
+    struct br_store_usage usage; /* contents of the store after the write */
 };
 
 struct state {
     struct br_node *node;
     struct br_store *store;
-    struct br_list waiting; /* queued items; waiting_bytes in total */
+    struct br_list waiting; /* queued items, which contain `waiting_bytes` bytes */
     struct br_list current; /* items of the current write */
     size_t waiting_bytes;
     bool busy;
-    size_t n_single; /* number of next items to write one by one, to find the invalid one */
+    /* number of queued items that are still to be written one by one, to find the invalid one */
+    size_t n_single;
     struct writing *writing;
     struct br_timer timer;
     struct br_log_limit limit, shortened_limit;
@@ -119,8 +120,8 @@ static bool store_exporter_directory(const struct config *config, char *out, siz
 
 /* --- Metrics --------------------------------------------------------------------------------- */
 
-/* All workers share one store. Only the first worker sets the metrics, so that they are counted
- * once. */
+/* Sets the metrics of the store. All workers share one store, so only the first worker sets the
+ * metrics. */
 static void store_exporter_set_metrics(struct state *state)
 {
     const struct br_store_usage *usage = &state->writing->usage;
@@ -176,11 +177,12 @@ static void store_exporter_on_run(struct br_task *task)
     struct writing *writing = br_container_of(task, struct writing, task);
     writing->err = (struct br_err){.code = 0};
     writing->rc = br_store_write(writing->store, writing->items, writing->n_items, &writing->err);
-    /* not in the worker, because the store's lock is held while old partitions are removed */
+    /* read the usage in this thread: the store's lock is held while old partitions are removed */
     br_store_usage(writing->store, &writing->usage);
 }
 
-/* The client is asked to retry, because a full disk may be emptied meanwhile. */
+/* Finishes an item that was not written. The client is asked to retry, because a full disk may
+ * be emptied meanwhile. */
 static void store_exporter_fail(struct state *state, struct br_item *item)
 {
     const struct writing *writing = state->writing;
@@ -208,8 +210,8 @@ static void store_exporter_finish(struct state *state)
     }
 }
 
-/* If one of several items is invalid, queues them again to be written one by one. Returns true
- * if it did. */
+/* If one of several items in a write is invalid, queues these items again to be written one by
+ * one. Returns true if the items were queued. */
 static bool store_exporter_requeue(struct state *state)
 {
     if (state->writing->rc != BR_EINVAL || state->writing->n_items < 2)
@@ -218,7 +220,7 @@ static bool store_exporter_requeue(struct state *state)
     while (!br_list_empty(&state->current)) {
         struct br_list *link = state->current.prev;
         br_list_remove(link);
-        br_list_append(state->waiting.next, link); /* in front of the first item */
+        br_list_append(state->waiting.next, link); /* insert in front of the first queued item */
         state->waiting_bytes += br_container_of(link, struct br_item, link)->size;
     }
     return true;
@@ -277,7 +279,7 @@ static void store_exporter_consume(struct br_node *node, struct br_item *item)
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-/* Removes old data when no items arrive, by an empty write. */
+/* Writes no items, which removes old data even if no items arrive. */
 static void store_exporter_on_timer(struct br_timer *timer)
 {
     struct state *state = br_container_of(timer, struct state, timer);
@@ -332,7 +334,8 @@ static void store_exporter_give_back(struct br_list *list)
                       "shutting down");
 }
 
-/* Keeps items that a thread has written; the caller returns the others to their senders. */
+/* Finishes the items that a thread has written; the caller returns the other items to their
+ * senders. */
 static void store_exporter_stop(struct state *state)
 {
     struct writing *writing = state->writing;
