@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attributes of samples and profiles are in the dictionary, where many records share an entry. The
- * result of the rules for a list of entries is therefore computed once, and each new attribute
- * becomes a new entry.
+ * rules are therefore applied once to each list of attribute entries, and the result is stored.
+ * Each attribute that the rules change or add becomes a new entry of the dictionary.
  */
 #include <string.h>
 
@@ -13,19 +13,21 @@
 #include "processors/attributes/attributes.h"
 
 #define ARENA_MAX (64u << 20)
-#define KNOWN_MAX (1u << 13)   /* lists whose results are stored; others are computed each time */
-#define LIST_MAX 1024          /* bytes of the key of a stored list */
-#define SHORT 64               /* bytes of a value that gets a new entry each time */
-#define ENTRIES_MAX (1u << 18) /* stored entries of longer values */
+/* attribute lists whose results are stored; further lists are computed each time */
+#define KNOWN_MAX (1u << 13)
+#define LIST_MAX 1024 /* longest key of a stored attribute list, in bytes */
+/* longest value, in bytes, for which no entry is stored: each use adds a new one */
+#define SHORT 64
+#define ENTRIES_MAX (1u << 18) /* most stored entries of values longer than SHORT */
 
-/* The result for a list. */
+/* The list of attributes that the rules make from one list of attributes. */
 struct outcome {
     bool changed;
     uint32_t count;
     uint32_t indices[];
 };
 
-/* The current item. */
+/* The state of processing one profiles item. */
 struct run {
     struct attributes_state *state;
     const struct attributes_config *config;
@@ -33,8 +35,8 @@ struct run {
     const char *metadata;
     struct br_arena arena;
     struct br_additions additions;
-    struct br_map *known;   /* list -> struct outcome */
-    struct br_map *entries; /* key and long value -> index of the entry */
+    struct br_map *known;   /* attribute list -> struct outcome */
+    struct br_map *entries; /* key and long value of an attribute -> index of its entry */
     struct br_value_memo memo;
 };
 
@@ -66,8 +68,8 @@ static uint32_t attributes_profiles_make_entry(struct run *run,
     return br_additions_add(&run->additions, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
 }
 
-/* Adds the entry of an attribute that the rules made. The unit of a value is kept while the
- * value is a number. */
+/* Adds a dictionary entry for an attribute that the rules made, and returns its index. The unit
+ * of the attribute is kept if the value is a number. */
 static uint32_t attributes_profiles_add_entry(struct run *run, const struct br_attribute *attribute)
 {
     const uintptr_t key[] = {(uintptr_t)attribute->key, attribute->key_len,
@@ -88,7 +90,7 @@ static uint32_t attributes_profiles_add_entry(struct run *run, const struct br_a
     return index;
 }
 
-/* Applies the rules to the state's list. */
+/* Applies the rules to the attributes in state->list. */
 static struct outcome *attributes_profiles_apply(struct run *run, int *ret_rc)
 {
     struct br_attributes *list = &run->state->list;
@@ -120,8 +122,8 @@ static struct outcome *attributes_profiles_apply(struct run *run, int *ret_rc)
     return outcome;
 }
 
-/* Writes the entries of the state's list as a key and returns its length, or 0 if it is too long
- * to be stored. */
+/* Writes the attributes in state->list to `key` as a key for run->known. Returns the length of
+ * the key, or 0 if it is too long to be stored. */
 static size_t attributes_profiles_key_of(const struct br_attributes *list, uint8_t key[LIST_MAX])
 {
     size_t len = 0;
@@ -160,7 +162,7 @@ static const struct outcome *attributes_profiles_outcome_of(struct run *run, uin
     return outcome;
 }
 
-/* Writes the message with new indices in its field `field`. */
+/* Writes the sample or profile with new attribute indices in its field `field`. */
 static int attributes_profiles_write_message(struct run *run, struct br_visit *visit,
                                              uint32_t field, const struct outcome *outcome)
 {

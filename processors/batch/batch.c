@@ -18,8 +18,8 @@ struct config {
 struct state {
     struct br_node *node;
     struct br_consumer output;      /* forwards batches to the next component */
-    struct br_partitions *batchers; /* NULL: requests pass unchanged */
-    double *cardinality;            /* of `batch` */
+    struct br_partitions *batchers; /* batchers by partition; NULL: requests pass unchanged */
+    double *cardinality;            /* the metric for the number of batchers; only for `batch` */
 };
 
 static const char *const acknowledge[] = {"early", "late", NULL};
@@ -133,7 +133,7 @@ static void batch_processor_destroy(struct br_node *node)
     br_partitions_free(state->batchers);
 }
 
-/* Returns how many records can be gathered in one request. */
+/* Returns how many records the processor may gather into one request. */
 static uint64_t batch_processor_request_records(const void *config)
 {
     const struct config *settings = config;

@@ -13,7 +13,7 @@
 
 struct side {
     const struct br_match_config *include, *exclude;
-    struct br_strings resource, profile; /* OTTL conditions */
+    struct br_strings resource, profile; /* OTTL conditions of these contexts */
 };
 
 struct traces {
@@ -21,7 +21,8 @@ struct traces {
     const struct br_yaml *spanevent;
 };
 
-/* Conditions whose paths name their context, with the place of each in the config. */
+/* Conditions whose paths name their context, such as `span.name`. `nodes` and `paths` contain
+ * the place of each condition in the config. */
 struct named {
     struct br_strings texts;
     const struct br_yaml **nodes;
@@ -30,10 +31,12 @@ struct named {
 
 struct config {
     struct side spans, profiles;
-    uint64_t match_time; /* in nanoseconds */
+    /* processor time for regular expressions per item, in addition to 20 ns per byte; in
+     * nanoseconds */
+    uint64_t match_time;
     struct traces traces;
     const struct br_yaml *trace_conditions, *profile_conditions;
-    struct named trace_named, profile_named; /* the texts of the two lists of conditions */
+    struct named trace_named, profile_named; /* texts of trace_conditions and profile_conditions */
 };
 
 struct state {
@@ -114,10 +117,11 @@ static int filter_check_matches(const struct side *side, const struct br_yaml *n
     return rc ? rc : exclude_rc;
 }
 
-/* One list of conditions. `section` is NULL for lists at the top level. */
+/* One list of conditions in the config. `section` is NULL for a list at the top level. */
 struct list {
     const struct br_strings *texts;
-    const struct named *named; /* place of each text in the config; NULL: the list `key` */
+    /* place of each condition in the config; NULL: the conditions are the list `key` */
+    const struct named *named;
     const char *section, *key;
     enum br_signal signal;
     enum br_condition_context context;
@@ -141,7 +145,8 @@ static void filter_lists(const struct config *config, struct list ret[LISTS])
     memcpy(ret, lists, sizeof lists);
 }
 
-/* Compiles each text. Texts that cannot be compiled are reported at their place in the config. */
+/* Compiles each condition of a list. A condition that cannot be compiled is reported with its
+ * place in the config. */
 static int filter_check_list(const struct list *list, const struct br_yaml *node, const char *path,
                              struct br_arena *arena, struct br_errs *errs)
 {
@@ -205,7 +210,7 @@ static int filter_add_named(struct named *named, const struct br_yaml *text, con
     return 0;
 }
 
-/* Adds the element at `path`: a condition or a group of conditions. */
+/* Adds the list element at `path`, which is a condition or a group of conditions. */
 static int filter_add_group(struct named *named, const struct br_yaml *item, const char *path,
                             struct br_arena *arena, struct br_errs *errs)
 {
@@ -227,8 +232,8 @@ static int filter_add_group(struct named *named, const struct br_yaml *item, con
     return rc;
 }
 
-/* Reads a list of texts and groups. A group is a map with texts under `conditions`; its other
- * keys are ignored, because the paths of its conditions name their context. */
+/* Reads a list of conditions and groups. A group is a map with conditions under `conditions`;
+ * its other keys are ignored, because the paths of its conditions name their context. */
 static int filter_read_named(struct named *named, const struct br_yaml *list, const char *path,
                              const char *key, struct br_arena *arena, struct br_errs *errs)
 {
@@ -347,7 +352,7 @@ static int filter_create(struct br_node *node, struct br_err *err)
 /* The argument of filter_on_item. */
 struct filtering {
     struct br_matcher *matcher;
-    struct br_conditions *conditions; /* NULL: none */
+    struct br_conditions *conditions; /* NULL without OTTL conditions */
 };
 
 static int filter_on_item(void *arg, struct br_visit *visit)
@@ -384,7 +389,8 @@ static void filter_say(struct br_node *node, unsigned n_gave_up)
                      "matching a pattern took too long; it counts as not matching");
 }
 
-/* Returns BR_EFULL if an arena was too small for the item, which is not a lack of memory. */
+/* Returns the error code of a matcher or of conditions. Returns BR_EFULL if an arena was too
+ * small for the item, which is not a lack of memory. */
 static int filter_error_of(const struct br_matcher *matcher, const struct br_conditions *conditions)
 {
     int rc = br_arena_why(&matcher->arena);

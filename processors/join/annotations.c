@@ -21,7 +21,8 @@
 /* --- Onto samples ----------------------------------------------------------------------- */
 
 #define OTHER_VALUE "_other"
-#define SEEN_MAX (1u << 20) /* entries; values beyond that are checked each time */
+/* most distinct values that are stored; further values are checked each time */
+#define SEEN_MAX (1u << 20)
 
 void join_additions_init(struct join_additions *additions, const struct br_dictionary_view *view)
 {
@@ -121,8 +122,8 @@ static bool annotations_dropping_names_span(const struct dropping *dropping, uin
                                           dropping->labels[index].kind == JOIN_LABEL_TRACE_ID);
 }
 
-/* Writes the indices of the field that remain, one field each. The output is at most twice as
- * long as the field. */
+/* Writes the attribute indices of the field that remain, each as a separate field. The output is
+ * at most twice as long as the field. */
 static uint8_t *annotations_dropping_put(const struct dropping *dropping, uint8_t *out,
                                          const struct br_field *field)
 {
@@ -196,8 +197,8 @@ static const char *const keys[MARKS] = {"pyroscope.profile.id",
                                         "profile.top_functions",
                                         "profile.partial"};
 
-/* Returns a bit for each key that the span has already. Existing values come from an SDK's
- * bridge or another join and take precedence. */
+/* Returns one bit for each key of `keys` that the span already has. Existing values come from an
+ * SDK's bridge or another join and take precedence. */
 static unsigned annotations_mark_keys_of(const struct br_span *span)
 {
     const uint8_t *p = span->body, *end = p + span->body_len;
@@ -213,30 +214,32 @@ static unsigned annotations_mark_keys_of(const struct br_span *span)
 struct marking {
     struct join *join;
     struct br_arena arena;
-    struct join_service service; /* of the current part */
+    struct join_service service; /* service of the current part */
     struct join_locals locals;
-    struct join_infer infer;    /* only with infer */
-    struct join_identity where; /* only with infer: of the current part */
-    uint64_t n_cut;             /* spans marked without their descendants for lack of steps */
-    unsigned has;               /* keys of the current span, as bits */
-    bool exact;                 /* marks of spans without samples are removed */
-    bool dangling;              /* the current span has such a mark */
+    struct join_infer infer; /* used only if the option `infer` is set */
+    /* where the resource of the current part ran; only if `infer` is set */
+    struct join_identity where;
+    /* number of spans whose marks omit their descendants, for lack of steps */
+    uint64_t n_cut;
+    unsigned has;  /* bit set of the keys that the current span already has */
+    bool exact;    /* marks are removed from spans without samples */
+    bool dangling; /* the current span has a mark but no samples */
     int rc;
 };
 
-/* The samples of a span that are exported with the id that they name: that of the span, or that
- * of its root. */
+/* Samples of a span that are exported with the span id that they name, which is the id of the
+ * span itself or of its root. */
 struct named {
-    bool any; /* there are samples, though they may have been taken in a span below */
+    bool any; /* there are such samples, though all of them may have been taken in descendants */
     uint32_t count[JOIN_MEASURES];
 };
 
-/* Sums of samples: of the span alone, and of the span and its descendants. */
+/* Sums of samples: `own` of the span alone, `all` of the span and its descendants. */
 struct sums {
     struct join_totals own, all;
     bool any_own, any;
-    struct named named; /* part of `own` */
-    /* some of their samples were lost or are linked to other spans */
+    struct named named; /* the samples in `own` that name their span */
+    /* some samples of these spans were lost or are linked to other spans */
     bool partial;
     struct join_top top[JOIN_TOP_MAX]; /* function counters of `all` */
 };
@@ -266,7 +269,7 @@ static void annotations_mark_add_hex(struct marking *marking, struct br_addition
     annotations_mark_add_text(marking, addition, mark, hex, text.len);
 }
 
-/* Adds an attribute with the value true. */
+/* Adds the attribute of a mark with the value true. */
 static void annotations_mark_add_true(struct marking *marking, struct br_addition *addition,
                                       enum mark mark)
 {
@@ -299,7 +302,7 @@ static void annotations_mark_add_share(const struct join_totals *share, struct j
     join_totals_add_top(into, into_top, JOIN_TOP_MAX, share, join_totals_top(share));
 }
 
-/* Hashes of a span's thread.id and thread.name; 0: absent. */
+/* Hashes of a span's attributes thread.id and thread.name; 0: the attribute is absent. */
 struct thread {
     uint32_t id, name;
 };
@@ -309,8 +312,8 @@ static struct thread annotations_mark_thread_of(const struct join_relative *rela
     return (struct thread){relative->thread, relative->thread_name};
 }
 
-/* Computes where a span of the current part ran. Returns false if its thread or process is
- * unknown, or inference is off. */
+/* Computes where a span of the current part ran. Returns false if the span's thread or process
+ * is unknown, or if the option `infer` is off. */
 static bool annotations_mark_where(const struct marking *marking, const struct thread *thread,
                                    struct join_identity *ret)
 {
@@ -323,7 +326,7 @@ static bool annotations_mark_where(const struct marking *marking, const struct t
            (ret->hashes[JOIN_THREAD_ID] || ret->hashes[JOIN_THREAD_NAME]);
 }
 
-/* Returns the totals of samples that were inferred for this span; NULL: none. */
+/* Returns the totals of samples that were inferred for this span, or NULL without such samples. */
 static const struct join_totals *annotations_mark_inferred(struct marking *marking,
                                                            const uint8_t *trace_id,
                                                            const uint8_t *span_id,
@@ -335,7 +338,8 @@ static const struct join_totals *annotations_mark_inferred(struct marking *marki
                : NULL;
 }
 
-/* Returns true if samples of the span, or of its thread before it arrived, were lost. */
+/* Returns true if samples of the span were lost, or samples of its thread were lost before the
+ * span arrived. */
 static bool annotations_mark_lost(const struct marking *marking, const uint8_t *span_id,
                                   const struct thread *thread, uint64_t start_ns)
 {
@@ -348,9 +352,9 @@ static bool annotations_mark_lost(const struct marking *marking, const uint8_t *
     return join_infer_is_partial(&marking->infer, &where, start_ns);
 }
 
-/* Returns true if the totals of a span of a tree are incomplete. In addition to
- * annotations_mark_lost, timestamps of samples that name the root may have been evicted, and
- * their spans are then unknown. */
+/* Returns true if the totals of a span in a known tree are incomplete. In addition to the
+ * reasons in annotations_mark_lost, timestamps of samples that name the root may have been
+ * evicted; the spans of these samples are unknown. */
 static bool annotations_mark_is_partial(const struct marking *marking,
                                         const struct join_local *local, uint32_t root,
                                         uint32_t index)
@@ -369,8 +373,8 @@ static bool annotations_mark_is_partial(const struct marking *marking,
                                     relative->start_ns);
 }
 
-/* Returns true if the samples in the profile store under the span's id differ from its totals,
- * because some were exported before the span in which they were taken arrived. */
+/* Returns true if the samples in the profile store under the span's id differ from the span's
+ * totals, because some samples were exported before the span in which they were taken arrived. */
 static bool annotations_mark_is_elsewhere(const struct sums *sums)
 {
     unsigned measure = 0;
@@ -387,8 +391,8 @@ static uint32_t annotations_mark_root_of(const struct join_local *local, uint32_
     return index;
 }
 
-/* Adds the totals of one span, its deferred samples and its inferred samples. Sets `*named`.
- * Returns true if it has any. */
+/* Adds the totals of one span, its deferred samples and its inferred samples to `own`. Sets
+ * `*named`. Returns true if the span has any samples. */
 static bool annotations_mark_add_own(struct marking *marking, const struct br_span *span,
                                      const struct join_local *local, uint32_t index,
                                      struct join_totals *into, struct join_top *into_top,
@@ -426,7 +430,7 @@ static bool annotations_mark_add_own(struct marking *marking, const struct br_sp
     return any || share || inferred;
 }
 
-/* Computes the sums of a span whose tree is unknown: all samples that name it. */
+/* Computes the sums of a span whose tree is unknown, from all samples that name the span. */
 static void annotations_mark_add_alone(struct marking *marking, const struct br_span *span,
                                        struct sums *ret)
 {
@@ -508,8 +512,8 @@ static bool annotations_mark_is_before(const struct br_addition *addition,
     return c ? c < 0 : addition->len < other->len;
 }
 
-/* Adds the names of the functions with the largest values, in descending order; equal ones by
- * name. */
+/* Adds the names of the functions with the largest values, in descending order of value;
+ * functions with equal values are sorted by name. */
 static void annotations_mark_add_top(struct marking *marking, struct sums *sums,
                                      struct br_addition *addition)
 {
@@ -595,8 +599,8 @@ static bool annotations_mark_is_entry(const struct br_span *span)
            annotations_mark_parent_is_remote(span);
 }
 
-/* Returns true if samples that name the span keep their links. Their CPU time is known at this
- * point. */
+/* Returns true if samples that name the span keep their links. The CPU time of these samples is
+ * known at this point. */
 static bool annotations_mark_is_kept(const struct marking *marking, const struct br_span *span,
                                      const uint8_t *span_id)
 {
@@ -623,9 +627,9 @@ static bool annotations_mark_is_kept(const struct marking *marking, const struct
            join_totals_cpu_ns(&totals) > join->policy.keep->cpu_threshold;
 }
 
-/* Returns true if samples are exported with the span's id or, with `link: root`, with that of
- * its root. Samples that name a root keep its id even if all of them were taken in spans below
- * it. */
+/* Returns true if samples are exported with the span's id or, with `link: root`, with the id of
+ * its root. Samples that name a root keep the root's id even if all of them were taken in spans
+ * below the root. */
 static bool annotations_mark_is_named(const struct marking *marking, const struct sums *sums)
 {
     bool any = sums->named.any && !marking->locals.link_spans;
@@ -658,7 +662,7 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
     marking->rc = 0;
     if (sums.any)
         annotations_mark_add_totals(marking, span, &sums, &addition);
-    /* A profile store has the samples under the span id that they name. */
+    /* A profile store finds the samples under the span id that they name. */
     if (leads || likely)
         annotations_mark_add_hex(marking, &addition, MARK_PYROSCOPE_ID,
                                  leads ? sums.own.under : annotations_mark_span_id_of(span), 8);
@@ -668,12 +672,13 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
 /* --- Marks that lead nowhere --- */
 
 struct cleaning {
-    const struct br_span *spans; /* only their ids are read */
+    const struct br_span *spans; /* spans with only their ids set */
     const bool *dangling;
     struct br_arena arena;
 };
 
-/* Returns true if the field is a mark as bridges write it: the span's own id. */
+/* Returns true if the field is a mark in the form that bridges write: an attribute whose value
+ * is the span's own id. */
 static bool cleaning_is_mark(const struct br_field *field, const char *id, size_t id_len)
 {
     struct br_keyvalue kv;
@@ -706,7 +711,8 @@ static int cleaning_on_span(void *arg, struct br_visit *visit)
     return visit->out.len == visit->len ? BR_KEEP : BR_REPLACE;
 }
 
-/* Removes the marks of `dangling` spans. If there is not enough memory, they stay. */
+/* Removes the marks of the spans for which `dangling` is true. If there is not enough memory,
+ * the marks stay. */
 static void annotations_mark_clean(struct br_item *item, const struct br_span *spans,
                                    const bool *dangling)
 {

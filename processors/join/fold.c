@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Equal samples are chained by number. For each sample only its position and the next sample of its
- * chain are stored; everything else is read again from its bytes when needed. A sample therefore
- * takes 15 bytes, regardless of its size.
+ * Equal samples form a chain of sample numbers. For each sample only its position and the next
+ * sample of its chain are stored; all other data is read again from the bytes of the sample when
+ * needed. A sample therefore takes 15 bytes, regardless of its size.
  */
 #include "processors/join/fold.h"
 
@@ -18,20 +18,24 @@
 #include "wire/protobuf.h"
 
 #define ATTRIBUTES_MAX (1u << 26)
-#define JOIN_FOLD_MERGED 3 /* in addition to enum join_fold: was merged into another sample */
+/* verdict in addition to those of enum join_fold: the sample was merged into another one */
+#define JOIN_FOLD_MERGED 3
 
-/* The properties of a sample that are compared. */
+/* The properties by which samples are compared. */
 struct fold_sample {
     uint32_t stack;
-    uint32_t link; /* 0: none, or one that is not kept */
+    /* index of the sample's link; 0: the sample has no link, or its link is not kept */
+    uint32_t link;
     uint32_t n_values, n_times;
-    bool unmergeable;     /* has unknown fields, or different numbers of values and timestamps */
-    uint32_t *attributes; /* in ascending order, without those that name the span */
+    /* the sample has unknown fields, or different numbers of values and timestamps */
+    bool unmergeable;
+    /* attribute indices in ascending order, without those of labels that name the span */
+    uint32_t *attributes;
     uint32_t n_attributes, cap_attributes;
 };
 
-/* The first sample of a part, and the part's bytes. Positions of its samples are relative to
- * `base`. */
+/* The bytes of a part, and the number of its first sample. Positions of its samples are relative
+ * to `base`. */
 struct fold_range {
     uint32_t first;
     const uint8_t *base, *end;
@@ -46,11 +50,12 @@ struct fold {
     uint32_t n_ranges;
     uint32_t count;         /* number of samples */
     uint32_t profile_first; /* index of the first sample of the current profile */
-    uint32_t *at;           /* position of each sample's field */
-    /* next sample of the chain, in ascending order; the last one points to the first */
+    uint32_t *at;           /* position of each sample's field, relative to fold_range.base */
+    /* number of the next sample of each sample's chain, in ascending order; the last sample of a
+     * chain points to the first */
     uint32_t *next;
-    uint32_t *last; /* hash table: index + 1 of the last sample of a chain */
-    uint8_t *tags;  /* low bits of the hashes in `last` */
+    uint32_t *last; /* hash table of chains: number of the last sample of a chain, plus 1 */
+    uint8_t *tags;  /* for each slot of `last`, the low bits of the hash */
     uint32_t n_slots;
     struct fold_sample here, there;
     uint64_t *sums;
@@ -68,7 +73,7 @@ static bool fold_is_kept(uint8_t verdict)
     return (verdict & ~JOIN_FOLD_TIMELESS) == JOIN_FOLD_KEPT;
 }
 
-/* Returns true if samples with this verdict lose the attribute. */
+/* Returns true if samples with this verdict lose attribute `index`. */
 static bool fold_drops(const struct fold *fold, uint8_t verdict, uint64_t index)
 {
     if (index >= fold->n_labels)
@@ -170,7 +175,7 @@ static void fold_read(struct fold *fold, uint8_t verdict, const uint8_t *p, cons
     if (verdict & JOIN_FOLD_TIMELESS) {
         fold_sample->unmergeable =
             fold_sample->unmergeable || fold_sample->n_values != fold_sample->n_times;
-        fold_sample->n_values = 1; /* the sum of its values */
+        fold_sample->n_values = 1; /* the values are merged into one value, their sum */
         fold_sample->n_times = 0;
     }
     fold_sample->unmergeable =
@@ -179,7 +184,7 @@ static void fold_read(struct fold *fold, uint8_t verdict, const uint8_t *p, cons
     fold_sort(fold_sample->attributes, fold_sample->n_attributes);
 }
 
-/* Returns the body of a sample whose position is stored. */
+/* Returns the body of sample `index`, from its stored position. */
 static const uint8_t *fold_body(const struct fold *fold, uint32_t index, const uint8_t **ret_end)
 {
     uint32_t low = 0, high = fold->n_ranges;
@@ -198,8 +203,9 @@ static const uint8_t *fold_body(const struct fold *fold, uint32_t index, const u
 
 /* --- Chaining --------------------------------------------------------------------------------- */
 
-/* Returns a number that only samples of the same shape have: with timestamps and values, with
- * timestamps alone, or with the same number of values. */
+/* Returns a key for the sample's shape: samples with equal keys have the same shape. The key
+ * distinguishes samples with timestamps and values, samples with timestamps alone, and samples
+ * without timestamps by their number of values. */
 static uint32_t fold_shape(const struct fold_sample *fold_sample)
 {
     return fold_sample->n_times ? UINT32_MAX - (fold_sample->n_values > 0) : fold_sample->n_values;
@@ -219,7 +225,7 @@ static uint64_t fold_hash(const struct fold *fold)
     return br_siphash(fold->secret, &key, sizeof key);
 }
 
-/* Returns true if the current sample equals an earlier one. */
+/* Returns true if sample `index`, which is earlier in the item, equals the current sample. */
 static bool fold_same(struct fold *fold, uint32_t index)
 {
     const struct fold_sample *here = &fold->here, *there = &fold->there;
@@ -295,12 +301,13 @@ static void fold_note_all(struct fold *fold, const struct br_item *item)
 
 /* --- Writing ---------------------------------------------------------------------------------- */
 
-/* A chain, or the part of it that becomes one sample. */
+/* A chain of equal samples that becomes one sample, or a section of a chain if the sums of the
+ * whole chain would overflow. */
 struct fold_group {
     uint32_t first, last;
     uint32_t n_values, n_times;
-    size_t values_len; /* bytes of the values as varints */
-    bool folded;       /* at least one of its samples loses its link or its times */
+    size_t values_len; /* size of the values, encoded as varints, in bytes */
+    bool folded;       /* at least one sample of the group loses its link or its timestamps */
 };
 
 static bool fold_changes(uint8_t verdict)
@@ -308,8 +315,9 @@ static bool fold_changes(uint8_t verdict)
     return verdict == JOIN_FOLD_FOLDED || verdict & JOIN_FOLD_TIMELESS;
 }
 
-/* Adds the values of a sample to the sums. The values of a sample that loses its times are first
- * added to each other. With `check`, changes nothing and returns false if a sum would overflow. */
+/* Adds the values of a sample to the sums. If the sample loses its timestamps, its values are
+ * first added to each other. With `check`, changes nothing and returns false if a sum would
+ * overflow. */
 static bool fold_add(struct fold *fold, uint32_t index, bool check)
 {
     bool one = fold->folds[index] & JOIN_FOLD_TIMELESS;
@@ -374,7 +382,8 @@ static int fold_sum(struct fold *fold, struct fold_group *fold_group)
     return 0;
 }
 
-/* Computes the size of a group with timestamps, which keeps all values and timestamps. */
+/* Computes the size of a group whose samples have timestamps. Such a group keeps all values and
+ * timestamps. */
 static void fold_measure(struct fold *fold, struct fold_group *fold_group)
 {
     uint32_t index = fold_group->first;
@@ -442,7 +451,7 @@ static uint8_t *fold_write_values(const struct fold *fold, const struct fold_gro
     return out;
 }
 
-/* Copies unknown fields. A sample that has any is not merged. */
+/* Copies the unknown fields of a sample. A sample with unknown fields is not merged with others. */
 static uint8_t *fold_write_unknown(uint8_t *out, const uint8_t *p, const uint8_t *end)
 {
     struct br_field field;
@@ -467,7 +476,7 @@ static int fold_write(struct fold *fold, const struct fold_group *fold_group,
                       struct br_visit *visit)
 {
     const struct fold_sample *fold_sample = &fold->here;
-    size_t room = 8 * (1 + BR_VARINT_MAX); /* tags, lengths and the stack */
+    size_t room = 8 * (1 + BR_VARINT_MAX); /* room for tags, lengths and the stack index */
     if (fold_reserve(fold, room + fold_sample->n_attributes * 5 + fold_group->values_len +
                                (size_t)fold_group->n_times * 8 + visit->len))
         return BR_ENOMEM;
@@ -491,7 +500,8 @@ static int fold_write(struct fold *fold, const struct fold_group *fold_group,
     return BR_REPLACE;
 }
 
-/* Marks the other samples of the group as merged or, if the group stays as it is, as kept. */
+/* Sets the verdict on all samples of the group except the first: merged if the group is folded,
+ * or kept if the group stays unchanged. */
 static void fold_decide(struct fold *fold, const struct fold_group *fold_group)
 {
     for (uint32_t index = fold_group->first; index != fold_group->last;) {
@@ -500,8 +510,8 @@ static void fold_decide(struct fold *fold, const struct fold_group *fold_group)
     }
 }
 
-/* Replaces the first sample of a group by the merged sample. Samples that did not fit into its
- * sums form a new group when the first of them is visited. */
+/* Replaces the first sample of a group by the merged sample. Samples whose values would have
+ * made the sums overflow form a new group when the first of them is visited. */
 static int fold_on_sample(void *arg, struct br_visit *visit)
 {
     struct fold *fold = arg;

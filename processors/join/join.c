@@ -16,9 +16,10 @@
 /* An item that is held: spans until their samples arrive, or samples until their spans arrive. */
 struct held {
     struct br_list link;
-    struct br_item *item; /* owned; unless item->waits is set, its sender has been answered */
+    /* owned by the join; the sender has already been answered unless item->waits is set */
+    struct br_item *item;
     uint64_t came_ms, until_ms;
-    uint8_t *memo; /* profiles: the memo of join_samples */
+    uint8_t *memo; /* for profiles, the memo of join_samples */
 };
 
 static const struct br_option label_options[] = {
@@ -189,8 +190,8 @@ static const char *join_reason(const struct join_progress *progress)
            "more than `window` earlier or later, or not be sampled";
 }
 
-/* Logs the most likely reason, once, if both signals have arrived for a window and nothing was
- * joined. */
+/* Logs, once, the most likely reason if both signals have arrived for one window and no sample
+ * was joined. */
 static void join_log_reason(struct join *join)
 {
     const struct join_progress *progress = join_table_progress(join->table);

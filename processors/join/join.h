@@ -12,7 +12,7 @@
 #include "processors/join/table/table.h"
 
 #define JOIN_ATTRIBUTES_MAX (JOIN_KEYS_MAX - 2)
-#define JOIN_HOW_KEY (JOIN_KEYS_MAX - 1) /* key number of profile.join */
+#define JOIN_HOW_KEY (JOIN_KEYS_MAX - 1) /* number of the key profile.join */
 
 struct join_labels {
     struct br_strings span_id, trace_id;
@@ -32,7 +32,7 @@ struct join_config {
     uint64_t hold, profile_hold; /* ns */
     int mark;                    /* enum join_mark */
     bool infer;
-    struct join_keep *keep; /* NULL: all links are kept */
+    struct join_keep *keep; /* conditions under which links are kept; NULL: all links are kept */
     struct join_span_metrics_config span_metrics;
 };
 
@@ -60,22 +60,24 @@ struct join {
      * profile.join is at JOIN_HOW_KEY. */
     const char *keys[JOIN_KEYS_MAX];
     size_t key_lens[JOIN_KEYS_MAX];
-    uint64_t wanted_lens; /* a bit for each length below 64 that a key has */
+    uint64_t wanted_lens; /* bit set of the lengths below 64 that configured keys have */
     unsigned n_keys;
     unsigned kind_key, status_key; /* key numbers of span.kind and span.status; 0: not configured */
     struct join_table *table;
     struct join_policy policy;
     struct join_span_metrics span_metrics;
-    /* forwards held items of that signal to the next component */
+    /* forwards held items to the next component, by signal */
     struct br_consumer output[BR_SIGNALS];
-    struct br_hold sent[BR_SIGNALS]; /* released items that the next component has not accepted */
-    struct br_list held[BR_SIGNALS]; /* struct held, oldest first */
+    /* released items that the next component has not accepted yet */
+    struct br_hold sent[BR_SIGNALS];
+    struct br_list held[BR_SIGNALS]; /* list of struct held, oldest first */
     size_t held_bytes;
     struct br_timer release, housekeeping;
     struct join_paging *paging; /* the thread job that this instance started; NULL: none */
-    /* time at which both signals had arrived; 0: not yet. Used by the first worker */
+    /* monotonic time in ms at which both signals had arrived, 0: not yet; used by the first
+     * worker only */
     uint64_t both_ms;
-    bool reason_logged; /* join_log_reason has finished */
+    bool reason_logged; /* join_log_reason has logged, or found that samples are joined */
     double *counts[JOIN_TYPES][JOIN_COUNTS];
     double *folded[JOIN_TYPES], *folded_values[JOIN_TYPES];
     double *other_values, *evicted, *marked, *spans_entered, *hold_full, *trace_spans_cut,
@@ -106,25 +108,29 @@ void join_paging_start(struct join *join);
 /* Waits until the thread job of this instance has finished. */
 void join_paging_stop(struct join *join);
 
-/* Enters the item's spans into the table. Spans for which there is not enough memory are
- * skipped. */
+/* The result of join_enter_spans. */
 struct join_entered {
     bool profiled; /* at least one span belongs to a profiled service */
-    bool waits;    /* as `profiled`, or it is too early to know for one of the services */
-    bool sampled;  /* samples had arrived before at least one of the spans */
+    /* `profiled` is true, or it is too early to know whether one of the services is profiled */
+    bool waits;
+    bool sampled; /* samples had arrived before at least one of the spans */
 };
+
+/* Enters the item's spans into the table. Spans for which memory is short are skipped. */
 struct join_entered join_enter_spans(struct join *join, struct br_item *item);
 
-/* Writes marks onto the item's spans and, with `totals`, the totals of their samples so far. If
- * the spans were held (`waited`) and the config sets `mark: exact`, removes marks of spans
- * without samples. */
+/* Writes marks onto the item's spans and, with `totals`, the totals of the samples that have
+ * arrived for them. If the spans were held (`waited`) and the config sets `mark: exact`, removes
+ * marks of spans without samples. */
 void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool waited);
 
-/* A profiles item is processed once or, if it may be held, twice. */
+/* A profiles item is processed in one pass or, if it may be held, in two passes. */
 enum join_pass {
-    JOIN_PASS_ONLY,  /* adds totals, counts the samples, writes attributes and links */
-    JOIN_PASS_FIRST, /* adds totals, and stores the results in `memo` */
-    JOIN_PASS_LAST,  /* counts and writes, using the spans that have arrived by now */
+    /* the only pass: adds totals, counts the samples, writes attributes and links */
+    JOIN_PASS_ONLY,
+    JOIN_PASS_FIRST, /* the first of two passes: adds totals, and stores the results in `memo` */
+    /* the last of two passes: counts and writes, using the spans that have arrived by now */
+    JOIN_PASS_LAST,
 };
 
 /* Looks up the span of every sample. `memo` has one byte per sample (NULL with JOIN_PASS_ONLY),

@@ -11,19 +11,23 @@
 
 /*
  * Overrides keep additional links for some time (pipeline/override.h). Each worker has its own
- * copies; the component that sets an override sends it to every worker. An override always expires
- * at its time.
+ * copies; the component that sets an override sends it to every worker. An override expires at its
+ * `until_ms`.
  */
 
-#define JOIN_OVERRIDE_SERVICE_MAX 255 /* bytes; overrides with longer names are ignored */
+/* longest service name, in bytes; overrides with longer names are ignored */
+#define JOIN_OVERRIDE_SERVICE_MAX 255
 
 /* Keeps links of the service's samples if the span was slow or its trace is sampled. */
 struct join_override {
     uint64_t id;
-    uint64_t until_ms;          /* expiry, monotonic clock */
-    double sampling_percentage; /* percentage of the traces; 100: every link */
-    uint64_t slow_threshold_ns; /* shortest duration of a slow span; 0: duration does not matter */
-    uint8_t service_len;        /* 0: all services */
+    uint64_t until_ms; /* expiry time in ms of the monotonic clock */
+    /* percentage of the traces whose links are kept; 100: every link is kept */
+    double sampling_percentage;
+    /* shortest duration of a slow span, in ns; 0: duration does not matter */
+    uint64_t slow_threshold_ns;
+    /* length of the service name, in bytes; 0: the override applies to all services */
+    uint8_t service_len;
     char service[JOIN_OVERRIDE_SERVICE_MAX];
 };
 
@@ -35,8 +39,8 @@ struct join_overrides {
     struct join_override overrides[BR_OVERRIDES_MAX];
 };
 
-/* Starts accepting overrides. Without `enabled` all are ignored, because every link is kept
- * anyway. */
+/* Starts accepting overrides. If `enabled` is false, all overrides are ignored, because every
+ * link is kept anyway. */
 void join_overrides_start(struct join_overrides *overrides, const struct br_node *node,
                           bool enabled);
 void join_overrides_stop(struct join_overrides *overrides); /* accepts a zeroed struct */
@@ -55,7 +59,7 @@ struct join_keep_name {
 };
 
 struct join_keep {
-    uint64_t slow_threshold, cpu_threshold; /* in nanoseconds; 0: does not apply */
+    uint64_t slow_threshold, cpu_threshold; /* in nanoseconds; 0: the condition does not apply */
     struct br_structs span_names;           /* struct join_keep_name */
     bool failed, unknown;
     double sampling_percentage;
@@ -79,7 +83,8 @@ void join_policy_start(struct join_policy *policy, const struct br_node *node);
 enum join_verdict {
     JOIN_KEEPS,
     JOIN_FOLDS,
-    JOIN_FOLDS_UNLESS_CPU, /* unless the span used more CPU time than cpu_threshold */
+    /* removes the link unless the span used more CPU time than cpu_threshold */
+    JOIN_FOLDS_UNLESS_CPU,
 };
 
 /* Decides whether a sample's link to `span` is kept. `span` is NULL if it is unknown, and

@@ -18,7 +18,7 @@
 
 /* --- Texts ------------------------------------------------------------------------------ */
 
-#define SHORT 64 /* longest text that is parsed again each time */
+#define SHORT 64 /* longest text, in bytes, that is parsed again each time */
 
 enum { HASHED = 1, SERVICE = 2, READ_AS_SPAN = 4, READ_AS_TRACE = 8, IS_SPAN = 16, IS_TRACE = 32 };
 
@@ -431,7 +431,7 @@ static inline void sample_view_each(const struct br_field *field,
         fn(arg, value);
 }
 
-#define SHORT 64 /* longest link that is parsed again each time */
+#define SHORT 64 /* longest link, in bytes, that is parsed again each time */
 
 /* The ids of a link. NULL: absent, of a wrong length, or all zeros. */
 struct link {
@@ -574,8 +574,8 @@ void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret)
 
 /* --- Splitting --- */
 
-/* The pieces may take this many times the bytes of the sample, since they repeat what they have in
- * common. */
+/* Splitting a sample may make at most this many times its bytes, because the pieces repeat the
+ * data that they have in common. */
 #define PIECES_GROW 8u
 
 static bool sample_view_split_is_common(const struct br_field *field)
@@ -583,7 +583,8 @@ static bool sample_view_split_is_common(const struct br_field *field)
     return field->number != BR_SAMPLE_VALUES && field->number != BR_SAMPLE_TIMES;
 }
 
-/* Writes the fields that all pieces have in common and returns their length. `out` may be NULL. */
+/* Writes the fields that all pieces have in common and returns their length. If `out` is NULL,
+ * only returns the length. */
 static size_t sample_view_split_common(const struct join_sample_view *view, uint8_t *out)
 {
     const uint8_t *p = view->body;

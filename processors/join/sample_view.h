@@ -18,15 +18,15 @@
  */
 
 struct join_texts {
-    const struct join_table *table;        /* places are hashed with its secret */
+    const struct join_table *table;        /* table whose secret is used to hash the texts */
     const struct br_dictionary_view *view; /* NULL: the item has no dictionary */
     struct br_arena *arena;
     struct br_map *known; /* results by text index, at most one per text */
     bool no_memory;       /* results are missing and must not be used */
 };
 
-/* Initializes the texts of an item with the dictionary index `view`. Memory comes from `arena`,
- * which must outlive them. */
+/* Initializes `texts` for an item with the dictionary index `view`. Memory comes from `arena`,
+ * which must outlive `texts`. */
 void join_texts_init(struct join_texts *texts, const struct join_table *table,
                      const struct br_dictionary_view *view, struct br_arena *arena);
 void join_texts_release(struct join_texts *texts); /* accepts a zeroed struct */
@@ -34,8 +34,10 @@ void join_texts_release(struct join_texts *texts); /* accepts a zeroed struct */
 /* Returns text `index`, or an empty text if it does not exist or the item has no dictionary. */
 struct br_entry join_texts_at(const struct join_texts *texts, uint64_t index);
 
-/* Return a hash of text `index`, or 0 if it is empty: join_table_hash, or join_service_hash. */
+/* Returns join_table_hash of text `index`, or 0 if the text is empty. */
 uint32_t join_texts_hash(struct join_texts *texts, uint64_t index);
+
+/* Returns join_service_hash of text `index`, or 0 if the text is empty. */
 uint64_t join_texts_service(struct join_texts *texts, uint64_t index);
 
 /* --- Labels ----------------------------------------------------------------------------- */
@@ -59,11 +61,11 @@ enum join_label_kind {
 
 struct join_label {
     uint8_t kind;   /* enum join_label_kind */
-    uint8_t number; /* index of its name in the list */
+    uint8_t number; /* index of the label's name in join_label_names */
     bool several;   /* the value is a list of different ids; `id` is the first */
     uint8_t where;  /* enum join_where, independent of `kind` */
-    uint8_t id[16]; /* a span id uses 8 bytes */
-    uint32_t hash;  /* of the value, if `where` is set */
+    uint8_t id[16]; /* the id; for a span, only the first 8 bytes are used */
+    uint32_t hash;  /* hash of the value, if `where` is set */
 };
 
 /* Reads the attribute table and returns one label for each entry, in `arena`, or NULL if there
@@ -100,12 +102,12 @@ struct join_sample_view {
     const uint8_t *trace_id, *span_id; /* NULL: absent */
     uint8_t trace_number, span_number; /* index of the label name from which the id was read */
     bool linked;                       /* the span id comes from a link, not from a label */
-    /* its labels name several spans or traces; span_id and trace_id are then NULL */
+    /* the sample's labels name several spans or traces; span_id and trace_id are then NULL */
     bool ambiguous;
-    bool estimated;    /* its timestamps are estimated, so they do not identify a span */
-    uint32_t has_keys; /* a bit for each key that the join would add and the sample already has */
+    bool estimated;    /* the sample's timestamps are estimated, so they do not identify a span */
+    uint32_t has_keys; /* bit set of the keys that the join would add and the sample already has */
     uint32_t stack;
-    uint64_t value; /* sum of its values */
+    uint64_t value; /* sum of the sample's values */
     uint64_t n_values, n_times;
     struct join_identity where;
 };
@@ -130,8 +132,8 @@ uint32_t join_sample_view_split(const struct join_sample_view *view, const uint6
                                 const uint64_t *numbers, struct br_arena *arena,
                                 struct br_addition *ret, uint64_t *n_cut);
 
-/* Returns the capacity to allocate for `need` numbers. Small arrays grow often, so they get
- * more. */
+/* Returns how many elements to allocate for `need` numbers. Small arrays grow often, so they get
+ * more spare room. */
 static inline uint64_t join_numbers_cap(uint64_t need)
 {
     if (need < 32)
@@ -139,8 +141,10 @@ static inline uint64_t join_numbers_cap(uint64_t need)
     return need < 4096 ? 2 * need : need;
 }
 
-/* Copy the values and the timestamps of the sample: `n_values` and `n_times` numbers. */
+/* Copies the values of the sample, view->n_values numbers, to `ret`. */
 void join_sample_view_values(const struct join_sample_view *view, uint64_t *ret);
+
+/* Copies the timestamps of the sample, view->n_times numbers, to `ret`. */
 void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret);
 
 /* --- Functions -------------------------------------------------------------------------- */
@@ -150,7 +154,8 @@ void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret);
 struct join_leaves {
     struct join_table *table;
     const struct br_dictionary_view *view;
-    /* Results by index, each computed once; 0: not computed. NULL: no memory */
+    /* Numbers of leaf functions by index in each dictionary table, each computed once; 0: not
+     * computed yet. NULL: the array could not be allocated. */
     uint32_t *stacks, *locations, *functions;
 };
 
@@ -158,5 +163,6 @@ struct join_leaves {
 void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
                       const struct br_dictionary_view *view, struct br_arena *arena);
 
-/* Returns the table's number of a stack's leaf function, or 0 if it has no name. */
+/* Returns the number that the join's table assigned to the leaf function of a stack, or 0 if the
+ * function has no name. */
 uint32_t join_leaf_of(struct join_leaves *leaves, uint32_t stack);

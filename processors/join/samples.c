@@ -26,25 +26,27 @@ struct run_dictionary {
     struct br_dictionary_view view;
     struct join_texts texts;
     struct join_links links;
-    struct join_label *labels; /* by attribute index */
+    struct join_label *labels; /* meanings of the attributes, by attribute index */
     bool any_label;
-    struct join_leaves leaves; /* only with top_functions */
+    struct join_leaves leaves; /* leaf functions of the stacks; only with top_functions */
 };
 
 /* The current resource and profile. */
 struct run_scope {
     struct join_service service;
-    struct join_identity where; /* only with infer */
+    /* where the samples of the resource were taken; only with `infer` */
+    struct join_identity where;
     /* only with span_metrics: the best measure among the profiles of the resource */
     enum join_measure best;
-    struct join_value_type value_type; /* of the current profile */
-    bool timeless;                     /* samples of a Pyroscope client, whose times are removed */
+    struct join_value_type value_type; /* meaning of the values of the current profile */
+    /* the samples come from a Pyroscope client; their timestamps are removed */
+    bool timeless;
 };
 
 /* Which samples lose their links or times. */
 struct run_folding {
     uint8_t *verdicts; /* enum join_fold of each sample; NULL: no sample loses anything */
-    bool timeless;     /* some samples lose their times */
+    bool timeless;     /* at least one sample loses its timestamps */
     struct join_undecided undecided;
     struct {
         uint64_t samples;
@@ -59,7 +61,7 @@ struct run_counts {
     uint64_t n_other;
     uint64_t n_splits_cut;
     uint32_t n_unknown;
-    uint32_t n_named; /* samples that name a span */
+    uint32_t n_named; /* number of samples that name a span */
 };
 
 /* One pass over the samples of an item. */
@@ -67,9 +69,11 @@ struct run {
     struct join *join;
     struct br_item *item;
     enum join_pass pass;
-    uint8_t *memo;   /* byte of the next sample; NULL with JOIN_PASS_ONLY */
-    uint8_t *memos;  /* owned; set if samples were split */
-    bool *continues; /* for each sample: it continues the sample before it; NULL: none was split */
+    uint8_t *memo;  /* memo of the next sample; NULL with JOIN_PASS_ONLY */
+    uint8_t *memos; /* owned memo of all samples after splitting; NULL if no sample was split */
+    /* for each sample: it is a further piece of the same original sample; NULL: no sample was
+     * split */
+    bool *continues;
     struct {
         bool any;
         enum join_outcome outcome;
@@ -77,7 +81,7 @@ struct run {
     } noted; /* outcome of the current sample and its pieces so far */
     uint64_t came_ms, now_ms;
     uint64_t exact; /* hash of the service that was last noted as exact (join_table_note_exact) */
-    uint32_t index; /* of the next sample */
+    uint32_t index; /* index of the next sample in the item */
     struct br_arena arena;
     struct br_arena additions_arena; /* additions to samples, until they are written */
     uint8_t *room, *room_end;        /* free bytes of additions_arena for the next addition */
@@ -85,9 +89,9 @@ struct run {
     struct run_dictionary dictionary;
     struct run_scope scope;
     struct join_found found; /* the span of the current sample */
-    /* the span id of its new link, if that is not the span that the sample names; otherwise NULL */
+    /* span id for the sample's new link; NULL if the link is to the span that the sample names */
     const uint8_t *link;
-    /* samples whose labels name a different span than their link; NULL: none */
+    /* for each sample: its labels name a different span than its link. NULL: no sample does */
     bool *relabelled;
     struct join_credit credit;
     struct join_infer infer;
@@ -182,8 +186,8 @@ static uint64_t join_run_waits_ms(const struct run *run)
     return run->pass == JOIN_PASS_ONLY ? 0 : run->join->config->profile_hold / 1000000;
 }
 
-/* Defers the timestamps of the sample, and adds its deferred values to the span that it names.
- * Returns false if they cannot be deferred. */
+/* Defers the timestamps of the sample, and adds its values, as deferred, to the span that it
+ * names. Returns false if the timestamps cannot be deferred. */
 static bool join_run_defer(struct run *run, const struct join_sample_view *view,
                            enum join_result *result)
 {
@@ -310,7 +314,8 @@ static uint8_t *join_run_addition_room(struct run *run, size_t size)
     return start;
 }
 
-/* Returns the trace id that the sample names, or else that of its span; NULL if neither has one. */
+/* Returns the trace id that the sample names, or else the trace id of its span, or NULL if
+ * neither has one. */
 static const uint8_t *join_run_trace_of(const struct run *run, const struct join_sample_view *view,
                                         bool found)
 {
@@ -530,7 +535,7 @@ static void join_run_defer_inferable(struct run *run, const struct join_sample_v
     }
 }
 
-/* Adds an inferred sample to the span as deferred, because its totals are assigned by the table. */
+/* Adds an inferred sample to its span as deferred, because the table assigns its totals later. */
 static enum join_result join_run_note_inferred(struct run *run, const struct join_sample_view *view)
 {
     struct join_sample sample = run_sample_of(run, view, true);
@@ -538,8 +543,8 @@ static enum join_result join_run_note_inferred(struct run *run, const struct joi
     return join_run_add(run, view, sample);
 }
 
-/* Infers the span of a sample that names none. Returns true if that is decided. Only the last
- * pass decides, because a span that arrives later may also match. */
+/* Infers the span of a sample that names none. Returns true if the outcome of the sample is
+ * decided. Only the last pass decides, because a span that arrives later may also match. */
 static bool run_infer_sample(struct run *run, struct join_sample_view *view,
                              struct br_addition *addition)
 {
@@ -566,7 +571,7 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
     view->trace_id = span->trace_id;
     view->span_id = (const uint8_t *)&span->span_id;
     if (join_run_note_inferred(run, view) != JOIN_FOUND)
-        return false; /* the span was evicted a moment ago */
+        return false; /* the span was evicted after it was found */
     join_run_note_service(run);
     join_run_note_outcome(run, JOIN_COUNT_INFERRED);
     if (addition)

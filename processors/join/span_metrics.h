@@ -10,7 +10,8 @@
 #include "pipeline/component.h"
 #include "processors/join/table/table.h"
 
-#define JOIN_SERIES_MAX 2500 /* pairs with three counters each, within BR_METRICS_MAX */
+/* most pairs of service and span name; each has three counters, within BR_METRICS_MAX */
+#define JOIN_SERIES_MAX 2500
 
 struct join_span_metrics_config {
     bool enabled;
@@ -24,24 +25,26 @@ struct join_span_counters {
 };
 
 struct join_span_metrics {
-    struct br_node *node; /* NULL: disabled */
+    struct br_node *node; /* node that owns the counters; NULL: the metrics are disabled */
     struct join_table *table;
     size_t max_series;
-    struct br_map *known; /* service, 0, name -> join_span_counters */
+    struct br_map *known; /* counters by key: service, a zero byte, span name */
     struct join_span_counters other;
 };
 
-/* Returns 0 or BR_ENOMEM. */
+/* Initializes the metrics. Returns 0 or BR_ENOMEM. */
 int join_span_metrics_init(struct join_span_metrics *metrics,
                            const struct join_span_metrics_config *config, struct br_node *node,
                            struct join_table *table);
 void join_span_metrics_release(struct join_span_metrics *metrics);
 
-/* The resources that a sample adds to its span. For a span that has just arrived, those of all
- * samples that arrived before it. */
+/* The resources that a sample adds to its span. For a span that has just arrived, the resources
+ * of all samples that arrived before the span. */
 struct join_spent {
     uint64_t cpu_ns, allocated_bytes, samples;
 };
+
+/* Adds resources to the counters of the span's service and name. */
 void join_span_metrics_add(struct join_span_metrics *metrics, const struct join_span *span,
                            const struct join_spent *spent);
 

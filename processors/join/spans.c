@@ -14,7 +14,8 @@
 #include "wire/protobuf.h"
 
 #define CHUNK 256u
-#define TEXT_MAX (JOIN_VALUE_MAX - 1) /* bytes of a value: its length + 1 must fit into a byte */
+/* longest attribute value, in bytes: its length + 1 must fit into a byte */
+#define TEXT_MAX (JOIN_VALUE_MAX - 1)
 
 /* --- Attributes ------------------------------------------------------------------------- */
 
@@ -28,7 +29,7 @@ struct text {
 static void spans_put_text(struct text *text, const void *data, size_t len)
 {
     if (len > TEXT_MAX)
-        len = br_utf8_valid(data, TEXT_MAX); /* cut between characters */
+        len = br_utf8_valid(data, TEXT_MAX); /* truncates the text without splitting a character */
     text->data = data;
     text->used = (uint8_t)(len + 1);
 }
@@ -62,7 +63,7 @@ static void spans_read_attribute(const struct join *join, const uint8_t *data, s
             spans_put_scalar(&texts[i], kv.value);
 }
 
-/* Returns true if the key has a length that no configured key has, which holds for most keys. */
+/* Returns true if no configured key has this key's length, which excludes most keys. */
 static inline bool spans_is_unwanted(const struct join *join, const uint8_t *p, size_t len)
 {
     if (len < 2 || p[0] != BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN) || p[1] >= 64)
@@ -120,11 +121,12 @@ struct entering {
     size_t count;
     uint32_t first_part;
     struct join_origin origins[ORIGINS];
-    struct join_identity where[ORIGINS]; /* only with infer */
+    struct join_identity where[ORIGINS]; /* where each origin ran; only with `infer` */
     /* Only with sample_attributes: values of the current resource, of the current span, and the
      * encoded attributes of up to CHUNK spans. */
     struct text of_resource[JOIN_KEYS_MAX], of_span[JOIN_KEYS_MAX];
-    struct join_attributes *attributes; /* NULL: not configured */
+    /* attributes of the collected spans; NULL: no attributes are configured */
+    struct join_attributes *attributes;
     uint8_t *chunk, *at;
 };
 

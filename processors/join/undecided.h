@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples whose links are kept only if their span used much CPU time. That is known once all
- * samples of the item have been added to their spans. Takes 4 bytes per sample and 40 per span and
- * profile type.
+ * Samples whose links are kept only if their span used much CPU time. The CPU time is known once
+ * all samples of the item have been added to their spans. Takes 4 bytes per sample and 40 bytes per
+ * span and profile type.
  */
 #pragma once
 
@@ -24,12 +24,13 @@ struct join_undecided_span {
 
 /* Zero-initialized. */
 struct join_undecided {
-    /* for each sample, the index of its span + 1; 0: decided. NULL: all are decided */
+    /* for each sample, the index of its span in `spans` + 1; 0: the sample is decided. NULL: all
+     * samples are decided */
     uint32_t *of;
     uint32_t n_samples;
     struct join_undecided_span *spans;
     uint32_t count, cap;
-    struct br_index index; /* of `spans` */
+    struct br_index index; /* hash index of `spans` */
 };
 
 /* Adds sample `index` of an item with `n_samples` samples. `trace` is NULL if unknown. Returns 0
@@ -37,5 +38,5 @@ struct join_undecided {
 int join_undecided_add(struct join_undecided *undecided, uint32_t n_samples, uint32_t index,
                        const uint8_t *trace, const uint8_t *span, uint16_t type, double value);
 
-/* Releases the memory and zeroes the struct. Accepts a zeroed one. */
+/* Releases the memory and zeroes the struct. Accepts a zeroed struct. */
 void join_undecided_release(struct join_undecided *undecided);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The memory limiter sets the limits of the process's memory budget (base/memory.h). Memory is
- * counted when it is allocated, so nothing is measured at intervals. Above the soft limit (limit
- * minus spike), receivers reject a request before they read its body. A request that is already
- * being read only gets memory that is left in the budget. Requests that were accepted earlier are
+ * counted when it is allocated, so memory use is not polled. Above the soft limit (limit minus
+ * spike), receivers reject a request before they read its body. A request that is already being
+ * read gets only memory that is left in the budget. Requests that were accepted earlier are
  * processed unless the hard limit is exceeded.
  */
 #include <stdio.h>
@@ -20,15 +20,15 @@ struct config {
     int64_t limit_mib, spike_limit_mib, limit_percentage, spike_limit_percentage;
 };
 
-/* Shared by the nodes of a limiter, of which there is one per pipeline and worker. All see the
- * same memory, so only one of them logs. */
+/* Marks whether a node already logs for a limiter. A limiter has one node per pipeline and
+ * worker; all of them observe the same memory, so only one of them logs. */
 struct log_owner {
     bool taken;
 };
 
 struct state {
     struct br_node *node;
-    struct log_owner *log_owner; /* shared by all nodes with this name */
+    struct log_owner *log_owner; /* shared by all nodes of this limiter */
     double *accepted[BR_SIGNALS], *refused[BR_SIGNALS];
     struct br_timer filtering;
     bool was_over;
@@ -100,8 +100,8 @@ static void *memory_limiter_make_voice(const void *arg)
     return br_calloc(1, sizeof(struct log_owner));
 }
 
-/* Returns true for the first node that calls, and also if there is no memory to store which node
- * it was. */
+/* Returns true if this node logs for the limiter. The first node that calls logs. A node also
+ * logs if memory is too short to record that another node does. */
 static bool memory_limiter_owns_log(struct br_node *node)
 {
     struct state *state = node->state;
@@ -115,7 +115,8 @@ static bool memory_limiter_owns_log(struct br_node *node)
     return first;
 }
 
-/* Logs when the memory crosses the soft limit. The receivers reject the requests. */
+/* Logs when memory use rises above the soft limit or falls below it again. The receivers, not
+ * this node, reject requests above the limit. */
 static void memory_limiter_on_timer(struct br_timer *timer)
 {
     struct state *state = br_container_of(timer, struct state, filtering);

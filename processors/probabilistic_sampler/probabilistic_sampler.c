@@ -37,8 +37,8 @@ struct config {
 
 struct state {
     struct sampler sampler;
-    struct sampler_verdict verdict; /* of the current span */
-    struct br_buf *body;            /* the new span */
+    struct sampler_verdict verdict; /* decision about the current span */
+    struct br_buf *body;            /* the rewritten span */
     struct br_arena scratch;        /* memory for the current item */
     double *counts[BR_SIGNALS][SAMPLER_POLICIES][2];
 };
@@ -259,15 +259,17 @@ static int probabilistic_sampler_on_span(void *arg, struct br_visit *visit)
 /* The decision for the trace that a link or an attribute names. */
 enum { NO_TRACE, TRACE_KEPT, TRACE_DROPPED };
 
-/* The current profiles item. */
+/* The state of sampling one profiles item. */
 struct run {
     struct br_node *node;
     struct br_dictionary_view view;
     struct br_groups groups;
-    uint8_t *links, *attributes; /* decisions by index */
-    /* index of an attribute's name in the list; the smallest takes precedence */
+    /* decisions about the traces, by link index and by attribute index */
+    uint8_t *links, *attributes;
+    /* for each attribute, the index of its name in the configured list; the smallest takes
+     * precedence */
     uint8_t *rank;
-    bool keep_unlinked; /* of the current profile */
+    bool keep_unlinked; /* samples of the current profile that belong to no trace are kept */
     enum sampler_policy unlinked_by;
 };
 
@@ -287,7 +289,8 @@ static uint8_t probabilistic_sampler_judge_link(const struct run *run, const str
     return id && br_trace_id_valid(id) ? probabilistic_sampler_judge(run, id) : NO_TRACE;
 }
 
-/* Reads a trace id from an attribute's value: hexadecimal text, also by reference, or bytes. */
+/* Reads a trace id from an attribute's value: bytes, or hexadecimal text in the value or in the
+ * string table. */
 static bool probabilistic_sampler_read_id(const struct run *run, struct br_value value,
                                           uint8_t id[16])
 {

@@ -7,7 +7,8 @@
 #define BUCKETS 0x4000u
 #define BUCKETS_SHIFT 42
 
-#define RANDOMNESS_ALL (BR_THRESHOLD_NEVER - 1) /* passes every threshold except NEVER */
+/* a randomness that passes every threshold except BR_THRESHOLD_NEVER */
+#define RANDOMNESS_ALL (BR_THRESHOLD_NEVER - 1)
 
 void sampler_init(struct sampler *sampler, enum sampler_mode mode, double percentage, uint32_t seed,
                   unsigned precision, bool fail_closed)
@@ -40,8 +41,8 @@ static uint32_t sampler_hash(uint32_t seed, const uint8_t id[16])
     return h;
 }
 
-/* Returns a randomness value whose first 14 bits make the same decision as the hash. The other
- * bits come from the rest of the hash. */
+/* Returns a randomness value for the hash. Its first 14 bits lead to the same decision as the
+ * hash; the other bits come from the rest of the hash. */
 static uint64_t sampler_hash_randomness(uint32_t seed, const uint8_t id[16])
 {
     uint64_t h = sampler_hash(seed, id), bucket = h & (BUCKETS - 1), rest = h >> 18;
@@ -52,7 +53,9 @@ static uint64_t sampler_hash_randomness(uint32_t seed, const uint8_t id[16])
 struct draw {
     uint64_t randomness;
     enum sampler_policy policy;
-    bool error;   /* fail_closed determines the decision */
+    /* the randomness is missing or contradicts the tracestate; fail_closed determines the
+     * decision */
+    bool error;
     bool carries; /* the tracestate may be rewritten */
 };
 
@@ -98,7 +101,7 @@ static struct draw sampler_draw(const struct sampler *sampler, const struct samp
                                               : sampler_draw_by_standard(id, readable, state);
 }
 
-/* Removes a threshold from the tracestate that the span's randomness cannot have passed. */
+/* Removes the threshold from the tracestate if the span's randomness could not have passed it. */
 static void sampler_check_consistency(struct draw *draw, struct br_tracestate *state)
 {
     if (draw->error)

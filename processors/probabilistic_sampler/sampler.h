@@ -29,8 +29,8 @@ struct sampler {
     enum sampler_mode mode;
     uint32_t seed;
     unsigned precision;
-    uint64_t threshold; /* BR_THRESHOLD_NEVER: nothing is sampled */
-    double ratio;       /* for mode PROPORTIONAL */
+    uint64_t threshold; /* rejection threshold; BR_THRESHOLD_NEVER: nothing is sampled */
+    double ratio;       /* share of records to keep, 0 to 1, for mode PROPORTIONAL */
     bool fail_closed;
 };
 
@@ -41,7 +41,7 @@ void sampler_init(struct sampler *sampler, enum sampler_mode mode, double percen
 enum sampler_priority { SAMPLER_PRIORITY_NONE, SAMPLER_PRIORITY_KEEP, SAMPLER_PRIORITY_DROP };
 
 struct sampler_span {
-    const uint8_t *trace_id; /* 16 bytes; NULL or all zeros: none */
+    const uint8_t *trace_id; /* 16 bytes; NULL or all zeros: the record belongs to no trace */
     const uint8_t *tracestate;
     size_t tracestate_len;
     enum sampler_priority priority; /* value of the attribute sampling.priority */
@@ -57,5 +57,5 @@ struct sampler_verdict {
 void sampler_span(const struct sampler *sampler, const struct sampler_span *span,
                   struct sampler_verdict *ret);
 
-/* Returns true if a record with a 16-byte id and no tracestate is sampled. */
+/* Returns true if the sampler keeps a record that has this 16-byte trace id and no tracestate. */
 bool sampler_id(const struct sampler *sampler, const uint8_t id[16]);

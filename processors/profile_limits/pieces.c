@@ -7,18 +7,20 @@
 #include "otlp/edit/rewrite.h"
 #include "otlp/scan.h"
 
-#define GROWTH_MAX 3           /* bytes of all pieces, as a multiple of the request */
-#define GROWTH_FREE (1u << 20) /* bytes in addition */
-#define PIECE_COST 1536        /* bytes of memory of a piece in addition to its data */
+/* most bytes of all pieces of a request, as a multiple of its bytes */
+#define GROWTH_MAX 3
+#define GROWTH_FREE (1u << 20) /* bytes that all pieces may have in addition to GROWTH_MAX */
+#define PIECE_COST 1536        /* memory that a piece takes in addition to its data, in bytes */
 #define GROWS_TOO_MUCH 1
 
-/* fields of Profile: original_payload_format and original_payload */
+/* field numbers of original_payload_format and original_payload in Profile */
 enum { PAYLOAD_FORMAT = 9, PAYLOAD = 10 };
 
 /* --- Is it too large? ------------------------------------------------------------------------ */
 
 struct most {
-    uint32_t count, most; /* samples of the current profile, and of the largest */
+    /* number of samples in the current profile, and in the largest profile so far */
+    uint32_t count, most;
 };
 
 static int limits_pieces_on_sample(void *arg, struct br_visit *visit)
@@ -150,7 +152,8 @@ uint32_t limits_forward_pieces(struct br_node *node, const struct limits_sizes *
         }
         n_forwarded++;
         br_item_adopt(item, piece);
-        piece->metadata = item->metadata; /* in the arena of the parent, which outlives the piece */
+        /* allocated in the arena of the parent item, which outlives the piece */
+        piece->metadata = item->metadata;
         br_node_forward(node, piece);
     }
     *counts->splits += n_forwarded > 1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The profile_limits processor cuts stacks that are too deep, splits requests that are too large,
- * and replaces values of labels that have too many. A profile backend would otherwise reject the
- * whole request. Stacks and labels are changed in the dictionary, once each, however many samples
- * refer to them.
+ * and replaces values of labels that have too many distinct values. A profile backend would
+ * otherwise reject the whole request. Stacks and labels are changed in the dictionary, so each is
+ * changed once, regardless of how many samples refer to it.
  */
 #include "base/steps.h"
 #include "otlp/edit/rewrite.h"
@@ -85,7 +85,7 @@ static int profile_limits_create(struct br_node *node, struct br_err *err)
 /* --- Labels ---------------------------------------------------------------------------------- */
 
 struct uses {
-    bool *used; /* by attribute index */
+    bool *used; /* for each entry of the attribute table: a sample or profile refers to it */
     uint32_t count;
 };
 
@@ -95,7 +95,7 @@ static void profile_limits_use(const struct uses *uses, uint64_t index)
         uses->used[index] = true;
 }
 
-/* Marks the attributes that samples (field 2) and profiles (field 11) use. */
+/* Marks the attributes to which samples (in field 2) and profiles (in field 11) refer. */
 static int profile_limits_on_labelled(void *arg, struct br_visit *visit)
 {
     const struct uses *uses = arg;

@@ -8,21 +8,24 @@
 
 enum { STACK_LOCATION = 1, LOCATION_LINE = 3, LINE_FUNCTION = 1, FUNCTION_NAME = 1 };
 
-/* A location that is cut. It is parsed once; copies with fewer lines are made from these parts. */
+/* A location from which lines are removed. It is parsed once; copies with fewer lines are made
+ * from the fields of this struct. */
 struct cut {
-    const uint8_t *lines; /* the innermost lines, as many as a stack may have */
+    const uint8_t *lines; /* lines of the location, innermost first, as many as a stack may have */
     uint32_t lines_len;
-    struct br_entry before, after; /* the other fields, before and after the first line */
-    uint32_t *copies;              /* index of the copy, by number of lines; 0: none yet */
+    /* all fields of the location except lines: those before the first line, and those after it */
+    struct br_entry before, after;
+    /* location index of the copy with each number of lines; 0: not made yet */
+    uint32_t *copies;
 };
 
 struct cutter {
     struct limits_edit *edit;
     uint32_t max_depth;
-    uint32_t *frames;   /* number of frames, by location */
-    uint32_t most;      /* frames of the largest location */
-    struct cut **cuts;  /* by location; NULL: none was cut */
-    uint32_t truncated; /* index of the location [truncated]; 0: not added yet */
+    uint32_t *frames;   /* number of frames of each location */
+    uint32_t most;      /* largest number in `frames` */
+    struct cut **cuts;  /* cut locations by location index; NULL: no location was cut */
+    uint32_t truncated; /* index of the added location [truncated]; 0: not added yet */
     uint32_t n_cut;
 };
 
@@ -56,8 +59,8 @@ static bool limits_stacks_count_frames(struct cutter *cutter)
 
 enum side { BEFORE, LINES, AFTER };
 
-/* Copies the first `most` lines of a location, or its other fields before or after the first
- * line. */
+/* Copies part of a location, which `side` selects: its first `most` lines, or its other fields
+ * before or after the first line. */
 static uint8_t *limits_stacks_gather(struct br_entry location, enum side side, uint32_t most,
                                      uint8_t *out)
 {
@@ -110,8 +113,8 @@ static struct cut *limits_stacks_cut_of(struct cutter *cutter, uint32_t index)
     return cutter->cuts ? cutter->cuts[index] : NULL;
 }
 
-/* Adds a copy of a location with `lines` lines. Counts steps for the bytes that it writes; the
- * edit limits them. */
+/* Adds a copy of a location with `lines` lines and returns its index. Counts steps for the bytes
+ * that it writes; limits_edit limits these bytes. */
 static uint32_t limits_stacks_copy(struct cutter *cutter, const struct cut *cut, uint32_t lines)
 {
     const uint8_t *p = cut->lines, *end = p + cut->lines_len;
@@ -129,8 +132,8 @@ static uint32_t limits_stacks_copy(struct cutter *cutter, const struct cut *cut,
     return ret;
 }
 
-/* Returns a location like `index` with only its innermost lines. `lines` must be less than its
- * number of lines and than max_depth. */
+/* Returns the index of a copy of location `index` that has only its `lines` innermost lines.
+ * `lines` must be less than max_depth and than the location's number of lines. */
 static uint32_t limits_stacks_cut_location(struct cutter *cutter, uint32_t index, uint32_t lines)
 {
     struct cut *cut = limits_stacks_cut_of(cutter, index);
@@ -167,10 +170,10 @@ static uint32_t limits_stacks_truncated(struct cutter *cutter)
 
 /* --- Stacks ---------------------------------------------------------------------------------- */
 
-/* Iterates over the indices of a stack, packed or not. */
+/* An iteration over the location indices of a stack, which may be packed or not. */
 struct indices {
-    const uint8_t *p, *end;     /* the stack */
-    const uint8_t *packed, *to; /* the current packed field */
+    const uint8_t *p, *end;     /* unread bytes of the stack */
+    const uint8_t *packed, *to; /* unread bytes of the current packed field */
 };
 
 static bool limits_stacks_next_index(struct indices *it, uint64_t *ret)
@@ -202,7 +205,7 @@ static bool limits_stacks_is_deep(const struct cutter *cutter, struct br_entry s
 {
     struct indices it = {.p = stack.data, .end = stack.data + stack.len};
     uint64_t depth = 0, location;
-    /* an index takes at least one byte */
+    /* a stack of `len` bytes has at most `len` indices, because each takes at least one byte */
     if ((uint64_t)stack.len * cutter->most <= cutter->max_depth)
         return false;
     br_steps_add(stack.len);

@@ -3,9 +3,9 @@
 
 #include "base/mem.h"
 
-/* The values of a key. `values` maps each value to a pointer that is not NULL. */
+/* The distinct values of one key. `values` maps each value to a pointer that is not NULL. */
 struct values {
-    uint16_t number; /* number of the key, from 1; the map of keys has the same order */
+    uint16_t number; /* number of the key, from 1, in the order of the map of keys */
     struct br_map *map;
 };
 

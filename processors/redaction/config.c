@@ -94,7 +94,8 @@ static const struct br_yaml *redact_config_find(const struct br_yaml *node, cons
     return at && sub ? br_yaml_get(at, sub) : at;
 }
 
-/* Reports each pattern of the list `key` (in it, `sub`) that is not a valid regular expression. */
+/* Reports each pattern that is not a valid regular expression in the option `key`, or in the
+ * option `sub` of `key` unless `sub` is NULL. */
 static int redact_config_check_patterns(struct br_regex *regex, const struct br_strings *list,
                                         const char *key, const char *sub,
                                         const struct br_yaml *node, const char *path,

@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 
-#define DEPTH_MAX 256 /* nesting of lists and maps */
+#define DEPTH_MAX 256 /* deepest nesting of JSON lists and maps in a statement */
 
 enum redact_db redact_db_find(const uint8_t *name, size_t len, bool *ret_mysql)
 {
@@ -31,7 +31,8 @@ enum redact_db redact_db_find(const uint8_t *name, size_t len, bool *ret_mysql)
     return REDACT_DBS;
 }
 
-/* Returns three times the length: a JSON value of one byte becomes one of three bytes. */
+/* Returns three times the length of the statement: a JSON value of one byte is replaced by
+ * `"?"`, which has three. */
 size_t redact_db_room(size_t len)
 {
     return 3 * len;
@@ -88,7 +89,8 @@ static void db_trim(struct scan *scan)
 
 /* --- SQL ------------------------------------------------------------------------------------- */
 
-/* Returns the end of a text that `quote` terminates. A backslash escapes the next byte. */
+/* Returns the end of a quoted text, where `quote` is the closing quote. A backslash escapes the
+ * next byte. */
 static const uint8_t *db_text_end(const struct scan *scan, uint8_t quote)
 {
     const uint8_t *p = scan->p + 1;
@@ -113,7 +115,7 @@ static const uint8_t *db_number_end(const struct scan *scan)
     return p;
 }
 
-/* Copies everything up to `to`, with each run of digits replaced by one `?`. */
+/* Copies the statement up to `to`, with each run of digits replaced by one `?`. */
 static void db_put_name(struct scan *scan, const uint8_t *to)
 {
     while (scan->p < to) {
@@ -139,7 +141,7 @@ static void db_put_word(struct scan *scan)
     db_put_name(scan, p);
 }
 
-/* Returns the end of $1, $$text$$ or $tag$text$tag$; NULL: not found here. */
+/* Returns the end of $1, $$text$$ or $tag$text$tag$, or NULL if none of these begins here. */
 static const uint8_t *db_dollar_end(const struct scan *scan)
 {
     const uint8_t *p = scan->p + 1;
@@ -157,7 +159,7 @@ static const uint8_t *db_dollar_end(const struct scan *scan)
     return close ? close + tag : scan->end;
 }
 
-/* Returns the end of a comment, which is kept; NULL: not found here. */
+/* Returns the end of a comment, which is kept, or NULL if no comment begins here. */
 static const uint8_t *db_comment_end(const struct scan *scan)
 {
     const char *close = NULL;
@@ -214,7 +216,7 @@ static void db_clean_sql(struct scan *scan, bool mysql)
 
 /* --- Commands -------------------------------------------------------------------------------- */
 
-/* Keeps only the command of each line. */
+/* Keeps only the command at the beginning of each line of a Redis request. */
 static void db_clean_redis(struct scan *scan)
 {
     db_trim(scan);
@@ -236,7 +238,7 @@ static void db_clean_redis(struct scan *scan)
     }
 }
 
-/* Removes everything after the first line, because values are there. */
+/* Removes everything after the first line of a memcached request, because the values follow it. */
 static void db_clean_memcached(struct scan *scan)
 {
     const uint8_t *line = memmem(scan->p, (size_t)(scan->end - scan->p), "\r\n", 2);
@@ -281,7 +283,7 @@ static bool db_skip_number(struct scan *scan)
     return scan->p > start;
 }
 
-/* Replaces a JSON text, number or word by the same text. */
+/* Replaces a JSON text, number or word by a JSON text with a question mark. */
 static bool db_json_plain(struct scan *scan)
 {
     static const char *const words[] = {"true", "false", "null"};
@@ -313,7 +315,7 @@ static bool db_json_pair(struct scan *scan, unsigned depth)
     return db_json_value(scan, depth);
 }
 
-/* Cleans a JSON list or map; the scan is after its opening bracket. */
+/* Cleans a JSON list or map. The scan must be directly after the opening bracket `open`. */
 static bool db_json_list(struct scan *scan, uint8_t open, unsigned depth)
 {
     bool map = open == '{';

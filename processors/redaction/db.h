@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Removes literals from database statements: in `SELECT a FROM t WHERE b = 'x'` the text becomes
- * `?`. It supports the same systems as the Collector's db_sanitizer and cleans them in the same way
- * (contrib v0.155, processor/redactionprocessor/internal/db).
+ * Removes literals from database statements: in `SELECT a FROM t WHERE b = 'x'`, the literal `'x'`
+ * becomes `?`. It supports the same systems as the Collector's db_sanitizer and cleans statements
+ * in the same way (contrib v0.155, processor/redactionprocessor/internal/db).
  */
 #pragma once
 
@@ -21,14 +21,16 @@ enum redact_db {
     REDACT_DBS,
 };
 
-/* Returns the system that `db.system.name` or `db.system` names, in any case, or REDACT_DBS for
- * any other. `*ret_mysql` is true if texts may be in double quotes there. */
+/* Returns the database system for a value of `db.system.name` or `db.system`, ignoring case, or
+ * REDACT_DBS for any other value. `*ret_mysql` is true if the system allows texts in double
+ * quotes. */
 enum redact_db redact_db_find(const uint8_t *name, size_t len, bool *ret_mysql);
 
-/* Returns the bytes that redact_db_clean needs for a statement of `len` bytes. */
+/* Returns the largest size, in bytes, of the result of redact_db_clean for a statement of `len`
+ * bytes. */
 size_t redact_db_room(size_t len);
 
-/* Writes the cleaned statement to `out`. Returns its length, or SIZE_MAX if it must be JSON and
- * is not. */
+/* Writes the cleaned statement to `out` and returns its length. Returns SIZE_MAX if statements
+ * of the system are JSON and this one is not valid JSON. */
 size_t redact_db_clean(enum redact_db db, bool mysql, const uint8_t *text, size_t len,
                        uint8_t *out);

@@ -11,7 +11,7 @@ static const uint8_t nothing[1];
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
-/* Makes the result of the splice, if there is one, the replacement of entry `index`. */
+/* Replaces entry `index` by the output of the splice, if there is any. */
 static int redact_dictionary_set_entry(struct redact_dictionary *dictionary,
                                        struct redact_walk *walk, enum br_table table,
                                        uint32_t index)
@@ -108,7 +108,8 @@ int redact_dictionary_begin(struct redact_dictionary *dictionary, struct redact_
 
 /* --- Functions and mappings ------------------------------------------------------------------ */
 
-/* A use of strings by a table: a field of its entries that is a string index. */
+/* A field of a dictionary table's entries that contains a string index, and the kind of the
+ * text. */
 struct use {
     enum br_table table;
     uint32_t field;
@@ -123,7 +124,7 @@ static const struct use uses[] = {
 };
 #define N_USES (sizeof uses / sizeof *uses)
 
-/* Returns the string that entry `entry` refers to in this field; 0: none. */
+/* Returns the index of the string to which the field `use` of an entry refers; 0: none. */
 static uint32_t redact_dictionary_used(const struct redact_dictionary *dictionary,
                                        struct br_entry entry, const struct use *use)
 {
@@ -137,7 +138,8 @@ static uint32_t redact_dictionary_used(const struct redact_dictionary *dictionar
     return index;
 }
 
-/* Redacts string `index` as a function name or a path, once. */
+/* Redacts string `index` as a function name or a path. The result is stored, so each string is
+ * redacted once per kind. */
 static int redact_dictionary_redact_string(struct redact_dictionary *dictionary,
                                            struct redact_walk *walk, enum redact_kind kind,
                                            uint32_t index, double *counter)
@@ -247,8 +249,8 @@ static int redact_dictionary_hide_strings(struct redact_dictionary *dictionary,
     return 0;
 }
 
-/* Makes a field of entry `at` refer to another string. If the field is repeated, its last value
- * counts. */
+/* Makes a field of entry `at` refer to another string. If the entry contains the field more than
+ * once, its last value counts. */
 static int redact_dictionary_redirect(struct redact_dictionary *dictionary,
                                       struct redact_walk *walk, const struct use *use, uint32_t at,
                                       uint32_t index)
@@ -266,7 +268,7 @@ static int redact_dictionary_redirect(struct redact_dictionary *dictionary,
     return 0;
 }
 
-/* Adds separate strings for redacted uses of strings that are still referred to elsewhere. */
+/* Adds a separate string for each redacted use of a string to which other entries still refer. */
 static int redact_dictionary_separate_uses(struct redact_dictionary *dictionary,
                                            struct redact_walk *walk)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stores the results for earlier texts, because senders repeat themselves. Each hash has one place,
- * which contains the newest text, so the memo never grows and need not be cleaned. Texts are
- * compared in full.
+ * Stores the results of redacting earlier texts, because senders repeat the same texts. The hash of
+ * a text selects one place, which contains the newest text with that hash. The memo therefore never
+ * grows and need not be cleaned. Texts are compared in full.
  */
 #pragma once
 
@@ -12,25 +12,27 @@
 #include "base/cache.h"
 
 #define REDACT_MEMO_PLACES 8192
-#define REDACT_MEMO_TEXT_MAX 512 /* longer texts or results are not stored */
+#define REDACT_MEMO_TEXT_MAX 512 /* longest text or result, in bytes, that is stored */
 
 struct redact_known {
     uint16_t len, out_len;
     uint8_t kind;    /* the rules that were applied */
-    uint8_t verdict; /* defined by the caller */
-    uint16_t rule;   /* defined by the caller: the rule that decided */
+    uint8_t verdict; /* result of the lookup, with a meaning that the caller defines */
+    uint16_t rule;   /* number of the rule that decided, as the caller defines it */
     uint8_t bytes[]; /* the text, followed by the result */
 };
 
-/* Zero-initialized. */
+/* The caller zeroes the struct before the first use. */
 struct redact_memo {
-    struct redact_known **known; /* NULL before the first put */
-    struct br_cache places;      /* places of `known`, one for each hash */
+    /* stored results, by place; NULL before the first redact_memo_put */
+    struct redact_known **known;
+    struct br_cache places; /* assigns a place in `known` to each hash */
 };
 
 void redact_memo_release(struct redact_memo *memo);
 
-/* Returns the entry of the text, or NULL. It is valid until the next put. */
+/* Returns the stored result for the text, or NULL if it is not stored. The result is valid until
+ * the next redact_memo_put. */
 const struct redact_known *redact_memo_get(const struct redact_memo *memo, uint8_t kind,
                                            const void *text, size_t len);
 

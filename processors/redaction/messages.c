@@ -83,7 +83,8 @@ void redact_note(struct redact_walk *walk, enum redact_key key)
     struct br_masked_text became = {rules->text, rules->text_len};
     if (!br_masked_is_watched(walk->masked))
         return;
-    /* The verdict may come from the memo; the key is then matched again to find its rule. */
+    /* The verdict may come from the memo, which does not contain the rule for the key; matching
+     * the key again finds the rule. */
     if (by_key && redact_key(rules, walk->key.data, walk->key.len) < 0)
         return;
     if (key == REDACT_KEY_REMOVE)
@@ -105,7 +106,7 @@ void redact_note_name(struct redact_walk *walk, const char *place)
 
 /* --- Values ---------------------------------------------------------------------------------- */
 
-/* Redacts a text under a key with this verdict. Returns the same values as redact_text. */
+/* Redacts a text whose key has the verdict `key`. Returns the same values as redact_text. */
 static int redact_messages_redact_text(struct redact_walk *walk, enum redact_key key,
                                        const void *text, size_t len)
 {
@@ -119,7 +120,7 @@ static int redact_messages_redact_text(struct redact_walk *walk, enum redact_key
                                       : redact_text(walk->rules, REDACT_VALUE, text, len);
 }
 
-/* Replaces a value by a string. */
+/* Replaces an attribute value by the string that the rules returned. */
 static int redact_messages_put_result(struct redact_walk *walk, const struct br_field *field,
                                       const uint8_t *next)
 {
@@ -139,7 +140,8 @@ static int redact_messages_judge_text(struct redact_walk *walk, const struct br_
     return redact_messages_put_result(walk, field, next);
 }
 
-/* Replaces a value by the result, with invalid UTF-8 replaced by U+FFFD. */
+/* Replaces an attribute value by the string that the rules returned, with invalid UTF-8 replaced
+ * by U+FFFD. */
 static int redact_messages_put_valid(struct redact_walk *walk, const struct br_field *field,
                                      const uint8_t *next)
 {
@@ -155,7 +157,8 @@ static int redact_messages_put_valid(struct redact_walk *walk, const struct br_f
     return br_splice_replace(&walk->splice, BR_VALUE_STRING, field->at, next, mended, len);
 }
 
-/* Redacts bytes: first their base64 form, as the Collector does, and then the bytes as text. */
+/* Redacts a bytes value: first its base64 form, as the Collector does, and then the bytes as
+ * text. */
 static int redact_messages_redact_bytes(struct redact_walk *walk, const struct br_field *field,
                                         const uint8_t *next, enum redact_key key)
 {
@@ -198,7 +201,8 @@ uint32_t redact_add_string(struct redact_walk *walk, const void *text, size_t le
     return walk->view->count[BR_TABLE_STRING] + walk->n_added++;
 }
 
-/* Redacts string `index` as a value under a key with this verdict, once. */
+/* Redacts string `index` as a value whose key has the verdict `key`. The result is stored, so
+ * each string is redacted once. */
 static int redact_messages_redact_string(struct redact_walk *walk, enum redact_key key,
                                          uint32_t index, uint32_t *ret)
 {
@@ -215,8 +219,8 @@ static int redact_messages_redact_string(struct redact_walk *walk, enum redact_k
     return walk->more.failed ? BR_ENOMEM : 0;
 }
 
-/* Redacts a reference to a string. The result is added to the dictionary, too, because it may be
- * long and have many references. */
+/* Redacts a value that refers to a string. The redacted string is also added to the dictionary,
+ * because it may be long and many values may refer to it. */
 static int redact_messages_redact_index(struct redact_walk *walk, const struct br_field *found,
                                         const uint8_t *next, enum redact_key key)
 {
@@ -298,7 +302,8 @@ static int redact_messages_judge_field(struct redact_walk *walk, const struct br
     }
 }
 
-/* Returns true if the value cannot contain anything to redact: it is not a list or a reference. */
+/* Returns true if the value needs no redaction: no rule applies to plain values under its key,
+ * and it is not a list, a map or a reference to a string. */
 static bool redact_messages_is_plain(const struct redact_walk *walk, const struct br_field *value,
                                      const uint8_t *end, enum redact_key key)
 {
@@ -312,8 +317,8 @@ static bool redact_messages_is_plain(const struct redact_walk *walk, const struc
             field.number != BR_VALUE_MAP && field.number != BR_VALUE_STRINDEX);
 }
 
-/* Redacts all fields of the oneof. The last one is its value, but the others are in the message,
- * too. */
+/* Redacts all fields of the oneof in an AnyValue. Only the last field is the value, but a
+ * message may contain several. */
 int redact_value(struct redact_walk *walk, const struct br_field *found, const uint8_t *next,
                  enum redact_key key)
 {
@@ -405,7 +410,7 @@ static bool redact_messages_is_removed(const struct redact_walk *walk, uint64_t 
     return index < walk->view->count[BR_TABLE_ATTRIBUTE] && walk->removed[index];
 }
 
-/* Removes the indices of removed attributes from a list, packed or not. */
+/* Removes the indices of removed attributes from an index list, packed or not. */
 static int redact_messages_filter_indices(struct redact_walk *walk, const struct br_field *field,
                                           const uint8_t *next)
 {
@@ -439,7 +444,8 @@ static void redact_messages_keep_value_type(struct redact_walk *walk, const stru
 
 /* --- Messages -------------------------------------------------------------------------------- */
 
-/* Returns true if nothing remains of a cleaned URL. As in the Collector, a name is then kept. */
+/* Returns true if nothing remains of the URL after cleaning. As in the Collector, the span name
+ * is then kept. */
 static bool redact_messages_cleans_all(const struct redact_rules *rules)
 {
     bool star = false;
@@ -478,7 +484,7 @@ static int redact_messages_text(struct redact_walk *walk, const struct br_field 
                              walk->rules->text_len);
 }
 
-/* Returns true if the span is a client's or server's and its name contains a path. */
+/* Returns true if the span's kind is client or server and its name contains a path. */
 static bool redact_messages_has_path(const struct redact_walk *walk, const uint8_t *p,
                                      const uint8_t *end)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The redaction processor removes or masks sensitive data in both signals. Its keys and their
- * meaning are the Collector's; names and paths in profiles, and literal words, are additions of
- * Braid. An item without matches is forwarded byte for byte.
+ * The redaction processor removes or masks sensitive data in both signals. It has the options of
+ * the Collector's redaction processor, with the same meaning; names and paths in profiles, and
+ * literal words, are additions of Braid. An item without matches is forwarded byte for byte.
  */
 #include <string.h>
 
@@ -114,8 +114,8 @@ static void redaction_consume(struct br_node *node, struct br_item *item)
     struct state *state = node->state;
     struct br_mem_scope scope;
     redact_rules_begin(&state->rules, item);
-    /* A text that would become too large is masked as a whole, so only the process's memory
-     * budget applies. */
+    /* The scope has no limit for the item, because a text that would grow too large is masked as
+     * a whole. Only the process's memory budget applies. */
     br_mem_scope_begin(&scope, SIZE_MAX / 2, node->host->memory);
     int rc =
         item->signal == BR_TRACES ? redact_parts(&state->walk, item) : redact_profiles(state, item);

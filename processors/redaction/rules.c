@@ -10,14 +10,16 @@
 #include "processors/redaction/url.h"
 #include "wire/protobuf.h"
 
-#define TEXT_MAX (32u << 20) /* bytes; a text with a longer result is masked as a whole */
+/* longest result, in bytes; a text with a longer result is masked as a whole */
+#define TEXT_MAX (32u << 20)
 #define TEXT_KEPT (1u << 20)
-#define RANGES_MAX 65536u /* a text with more parts to mask is masked as a whole */
+/* most ranges to mask in a text; a text with more ranges is masked as a whole */
+#define RANGES_MAX 65536u
 #define PATTERN_MAX (1u << 20)
 #define NAMES_MAX (1u << 20)
 
 enum { MEMO_WHOLE = REDACT_KINDS, MEMO_KEY };
-#define STAYS 0 /* the verdict on a text without matches */
+#define STAYS 0 /* the stored result of a text without matches */
 
 /* --- Compiling ------------------------------------------------------------------------------- */
 
@@ -246,7 +248,7 @@ void redact_rules_release(struct redact_rules *rules)
 
 /* --- Keys ------------------------------------------------------------------------------------ */
 
-/* Frees a buffer that a large text has enlarged. */
+/* Frees a text buffer if a large text has enlarged it. */
 static void redact_rules_forget_text(uint8_t **text, uint32_t *cap)
 {
     if (*cap <= TEXT_KEPT)
@@ -265,7 +267,8 @@ void redact_rules_begin(struct redact_rules *rules, const struct br_item *item)
     br_regex_time_begin(&rules->time, rules->config->match_time, item);
 }
 
-/* Returns true, and counts it, if a match was aborted for lack of time. */
+/* Returns true if `rc` shows that a match was aborted because it took too long, and counts the
+ * aborted match. */
 static bool redact_rules_gave_up(struct redact_rules *rules, int rc)
 {
     if (rc != BR_EFULL)
@@ -276,8 +279,8 @@ static bool redact_rules_gave_up(struct redact_rules *rules, int rc)
     return true;
 }
 
-/* Returns whether one of the patterns matches. `doubt` is the result if a pattern takes too
- * long. */
+/* Returns 1 if one of the patterns matches, 0 if none does, or BR_ENOMEM. If a pattern takes too
+ * long, `doubt` determines whether the text counts as matched. */
 static int redact_rules_any_matches(struct redact_rules *rules, const struct redact_patterns *list,
                                     const void *text, size_t len, bool doubt)
 {
@@ -343,7 +346,7 @@ static int redact_rules_put(struct redact_rules *rules, size_t *at, const void *
     return 0;
 }
 
-/* Makes the new text the result. */
+/* Makes the text in the buffer rules->next the result, by swapping it with rules->text. */
 static void redact_rules_swap(struct redact_rules *rules, size_t len)
 {
     uint8_t *text = rules->text;
@@ -464,7 +467,7 @@ static int redact_rules_inspect_text(struct redact_rules *rules, enum redact_kin
     return rc;
 }
 
-/* Copies a stored result to rules->text. */
+/* Copies the result of an earlier text to rules->text. */
 static int redact_rules_recall(struct redact_rules *rules, const struct redact_known *known)
 {
     if (known->verdict == STAYS)

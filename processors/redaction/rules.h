@@ -12,7 +12,7 @@
 #include "processors/redaction/mask.h"
 #include "processors/redaction/memo.h"
 
-/* Kinds of texts. Each has rules in addition to blocked_values. */
+/* Kinds of texts. Each kind has other rules in addition to blocked_values. */
 enum redact_kind {
     REDACT_VALUE, /* value of an attribute */
     REDACT_SPAN,  /* names of spans and events, messages of statuses */
@@ -48,14 +48,17 @@ struct redact_config {
     struct redact_names span_names, function_names, file_paths;
     const char *hash_function, *masking_string;
     struct br_secret hmac_key;
-    uint64_t match_time; /* in nanoseconds */
+    /* processor time for regular expressions per item, in addition to 20 ns per byte; in
+     * nanoseconds */
+    uint64_t match_time;
     struct redact_url_sanitizer url_sanitizer;
     struct redact_db_sanitizer db_sanitizer;
 };
 
 extern const struct br_option redact_options[];
 
-/* Checks what the option table cannot, and sets defaults that depend on other options. */
+/* Checks the parts of the config that the option table cannot check, and sets defaults that
+ * depend on other options. */
 int redact_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs);
 
@@ -72,17 +75,18 @@ enum redact_key {
 
 /* The database system to which a span sent a request. */
 struct redact_target {
-    enum redact_db db; /* REDACT_DBS: none whose statements are cleaned */
+    enum redact_db db; /* REDACT_DBS: not one of the systems whose statements are cleaned */
     bool mysql;
 };
 
 struct redact_patterns {
     pcre2_code **items;
     uint32_t count, cap;
-    uint16_t first; /* number of the rule items[0]; the others follow */
+    uint16_t first; /* rule number of items[0]; the numbers of the other patterns follow */
 };
 
-/* Rules that are not patterns of the config; the latter follow them. */
+/* Numbers of the rules that are not patterns of the config. Patterns have the numbers from
+ * REDACT_RULES_FIXED on. */
 enum { REDACT_RULE_ALLOWED, REDACT_RULE_URL, REDACT_RULE_DB, REDACT_RULE_TIME, REDACT_RULES_FIXED };
 
 /* A range of bytes of a text that is masked. */
@@ -97,25 +101,27 @@ struct redact_rules {
     struct redact_patterns ignored_keys, blocked_keys, key_words, allowed;
     struct redact_patterns blocked[REDACT_KINDS];
     struct br_map *allowed_names, *ignored_names, *url_names;
-    struct br_map *db_names[REDACT_DBS]; /* NULL: the system is not enabled */
-    bool db_enabled;                     /* at least one system is enabled */
+    /* attribute names whose values are statements, by system; NULL: the system is not enabled */
+    struct br_map *db_names[REDACT_DBS];
+    bool db_enabled; /* at least one database system is enabled */
     struct redact_masking masking;
-    bool removes; /* keys that are not allowed are removed */
+    bool removes; /* attributes whose keys are not allowed are removed */
     struct redact_memo memo;
-    uint8_t *text; /* the last result */
+    uint8_t *text; /* the last redacted text */
     uint32_t text_len, text_cap;
-    uint8_t *next; /* buffer for the next result */
+    uint8_t *next; /* buffer in which the next redacted text is built */
     uint32_t next_cap;
-    uint8_t *clean; /* the last URL or statement that was cleaned */
+    uint8_t *clean; /* the last cleaned URL or statement */
     uint32_t clean_cap;
-    struct redact_range *ranges; /* of the last text */
+    struct redact_range *ranges; /* ranges to mask in the last text */
     uint32_t n_ranges, cap_ranges;
-    char **names; /* names of the rules, as in the config */
+    char **names; /* names of the rules by number: option and pattern, as in the config */
     uint32_t n_names, cap_names;
-    uint16_t matched;        /* the rule of the last match */
-    uint16_t key_rule, rule; /* the rules that decided about the last key and the last text */
-    unsigned n_gave_up;      /* aborted matches since redact_rules_begin */
-    double *gave_up;         /* counter */
+    uint16_t matched; /* number of the rule that matched last */
+    /* numbers of the rules that decided about the last key and the last text */
+    uint16_t key_rule, rule;
+    unsigned n_gave_up; /* number of matches aborted since redact_rules_begin */
+    double *gave_up;    /* counter of aborted matches */
 };
 
 /* Compiles a checked config. `rules` must be zeroed, and released even after an error. Returns
@@ -127,7 +133,7 @@ void redact_rules_release(struct redact_rules *rules);
 /* Returns the name of a rule, for example "blocked_values: 4[0-9]{12}". */
 const char *redact_rule_name(const struct redact_rules *rules, uint16_t rule);
 
-/* Begins an item, whose size limits the time for matching its texts. */
+/* Begins an item. The size of the item determines how long matching its texts may take. */
 void redact_rules_begin(struct redact_rules *rules, const struct br_item *item);
 
 /* Returns the verdict on a key (enum redact_key), or BR_ENOMEM. */
@@ -135,24 +141,25 @@ int redact_key(struct redact_rules *rules, const void *key, size_t len);
 
 /* Masks the blocked parts of a text. Returns 1 with the result in rules->text (until the next
  * call), 0 if nothing is blocked, or BR_ENOMEM. Every pattern is matched against the original
- * text, and overlapping matches are masked once. If a pattern takes too long, the whole text is
- * masked. */
+ * text, and overlapping matches are masked once. If matching a pattern takes too long, the whole
+ * text is masked. */
 int redact_text(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len);
 
 /* Masks the whole text, unless it is allowed or empty. Returns the same values as redact_text. */
 int redact_whole(struct redact_rules *rules, const void *text, size_t len);
 
 /* Cleans a URL (url.h) and then masks the blocked parts of the result. Returns the same values
- * as redact_text; 1 also if the URL was only cleaned. */
+ * as redact_text, except that it also returns 1 if the URL was only cleaned. */
 int redact_url(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len);
 
-/* Cleans a database statement (db.h) and then masks the blocked parts of the result. A statement
- * that must be JSON and is not becomes `?` if it is a value, and is kept if it is a name.
- * Returns the same values as redact_url. */
+/* Cleans a database statement (db.h) and then masks the blocked parts of the result. If the
+ * system requires JSON and the statement is not valid JSON, a value becomes `?` and a name is
+ * kept. Returns the same values as redact_url. */
 int redact_statement(struct redact_rules *rules, enum redact_kind kind, struct redact_target target,
                      const void *text, size_t len);
 
-/* Returns true if values under the key are statements for the system. */
+/* Returns true if values under this attribute key are statements for the database system
+ * `target`. */
 bool redact_is_statement(const struct redact_rules *rules, struct redact_target target,
                          const void *key, size_t len);
 

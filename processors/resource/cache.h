@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Caches the results of the rules for Resources. The same few Resources recur, and then cost one
- * hash and one comparison. The cache has a fixed number of entries of limited size; an entry is
- * only displaced by a newer one.
+ * Caches the results of the rules for Resources. Senders repeat the same few Resources; a cached
+ * one costs one hash and one comparison. The cache has a fixed number of entries of limited size;
+ * an entry is only displaced by a newer one.
  */
 #pragma once
 
@@ -11,8 +11,10 @@
 #include "base/buf.h"
 #include "base/cache.h"
 
-#define RESOURCE_CACHE_ENTRY_MAX 8192 /* bytes of input and output together */
-#define RESOURCE_CACHE_ENTRIES 256    /* with the size above at most 2 MiB */
+/* largest entry, in bytes: Resource, metadata and result together */
+#define RESOURCE_CACHE_ENTRY_MAX 8192
+/* number of entries; all entries together take at most 2 MiB */
+#define RESOURCE_CACHE_ENTRIES 256
 
 struct resource_cached {
     uint64_t hash;
@@ -22,34 +24,38 @@ struct resource_cached {
 };
 
 struct resource_cache {
-    struct br_cache places; /* of two entries with the same place, the one used last is kept */
+    /* assigns a place to each hash; if two entries have the same place, the one used last is
+     * kept */
+    struct br_cache places;
     struct resource_cached entries[RESOURCE_CACHE_ENTRIES];
 };
 
-/* Everything that a result depends on. */
+/* The data on which the result of the rules depends: the Resource and the metadata. */
 struct resource_input {
     const uint8_t *data;
-    /* of the item, including its terminating zero; NULL: none, or the rules do not read it */
+    /* client metadata of the item, including its terminating zero; NULL: none, or the rules do
+     * not read metadata */
     const char *metadata;
     size_t len, metadata_len;
-    uint64_t hash; /* set by resource_cache_find */
+    uint64_t hash; /* hash of Resource and metadata; set by resource_cache_find */
 };
 
 /* Initializes a zeroed cache, which must not be moved afterwards. */
 void resource_cache_init(struct resource_cache *cache);
 
-/* Returns the entry for the input, or NULL. It is valid until the next resource_cache_put. */
+/* Returns the entry for the input, or NULL if it is not cached. The entry is valid until the
+ * next resource_cache_put. */
 const struct resource_cached *resource_cache_find(struct resource_cache *cache,
                                                   struct resource_input *in);
 
-/* Returns the result of an entry. */
+/* Returns the changed Resource of an entry. */
 static inline const uint8_t *resource_cached_output(const struct resource_cached *cached)
 {
     return cached->buf->data + cached->in_len + cached->metadata_len;
 }
 
-/* Stores a result and takes `buf` over, which has the layout of struct resource_cached. Call it
- * after resource_cache_find with the same input. */
+/* Stores the result for the input `in`. Takes over `buf`, which must have the layout of
+ * resource_cached.buf. Call it after resource_cache_find with the same input. */
 void resource_cache_put(struct resource_cache *cache, const struct resource_input *in,
                         struct br_buf *buf, size_t out_len, bool changed);
 

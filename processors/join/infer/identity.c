@@ -81,7 +81,7 @@ void join_identity_read(const struct join_table *table, const uint8_t *p, const 
 
 /* --- Services --------------------------------------------------------------------------- */
 
-/* A text and its index in the dictionary; 0: it is not in the dictionary. */
+/* A text and its string index in the dictionary; 0: the text is not in the dictionary. */
 struct text {
     struct br_entry text;
     uint64_t index;

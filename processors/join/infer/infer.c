@@ -6,23 +6,24 @@
 #include "base/map.h"
 #include "wire/protobuf.h"
 
-#define KNOWN_MAX 65536u   /* entries of each map of an item */
-#define STEPS_PER_SLOT 16u /* cost of reading an empty slot */
-/* spans open at a time on one thread; if there are more, none is selected */
+#define KNOWN_MAX 65536u   /* most entries of each map of a struct join_infer */
+#define STEPS_PER_SLOT 16u /* steps that reading an empty slot counts as */
+/* most spans that are open at a time on one thread; if there are more, no span is selected */
 #define OPEN_MAX 64u
 
-/* The spans of some threads in one level and one time slot (join_table_neighbours). */
+/* The spans of a set of threads in one level and one time slot (join_table_neighbours). */
 struct slot {
     struct join_neighbour *spans;
     unsigned count;
-    bool more; /* spans are missing */
+    bool more; /* the slot contains more spans than were read */
 };
 
 /* A span to which timestamps were assigned. */
 struct found {
     const struct join_neighbour *span;
     uint64_t number;
-    struct join_totals *share; /* totals of samples that name no span; NULL: none */
+    /* totals of the span's samples that name no span; NULL: the span has none */
+    struct join_totals *share;
 };
 
 void join_infer_init(struct join_infer *infer, struct join_table *table, struct br_arena *arena)
@@ -69,8 +70,8 @@ bool join_thread_is_stored_by(const struct join_identity *where, enum join_threa
            key == join_thread_name_key(where->hashes[JOIN_THREAD_ID], where->hashes[JOIN_RUNTIME]);
 }
 
-/* Returns true if the thread may be found by this key: by its id, or by its name if the ids of
- * both sides have different origins. */
+/* Returns true if spans of the thread may be found by this key: by the thread's id, or by its
+ * name if the ids of both sides have different origins. */
 static bool infer_is_sought_by(const struct join_identity *where, enum join_thread_key key)
 {
     return infer_threads(where, key).thread &&
@@ -107,8 +108,8 @@ static bool infer_read_slot(struct join_infer *infer, const struct join_threads 
     return !n || ret->spans;
 }
 
-/* Returns the spans of a slot in `*ret`; each slot that is not empty is read once per item.
- * Returns false if there is not enough memory. */
+/* Stores the spans of a slot in `*ret`. Each slot that is not empty is read from the table once
+ * per item. Returns false if there is not enough memory. */
 static bool infer_slot(struct join_infer *infer, const struct join_threads *threads, unsigned level,
                        uint64_t number, struct slot *ret)
 {
@@ -127,7 +128,7 @@ static bool infer_slot(struct join_infer *infer, const struct join_threads *thre
         ret->count || ret->more ? br_arena_alloc(infer->arena, sizeof *stored) : NULL;
     if (stored) {
         *stored = *ret;
-        /* if the map is full, the slot is read again next time */
+        /* if the map is full, the slot is read from the table again the next time */
         (void)br_map_put(infer->slots, key, sizeof key, stored, NULL);
     }
     return true;
@@ -147,8 +148,8 @@ static bool infer_read_times(struct join_infer *infer, const struct join_sample_
 
 /* --- Finding ---------------------------------------------------------------------------- */
 
-/* Returns true if both ran on the same thread. Several threads may have the same name, so it
- * decides only if the ids cannot be compared. */
+/* Returns true if the span and the sample ran on the same thread. Several threads may have the
+ * same name, so the name decides only if the ids cannot be compared. */
 static bool infer_is_same_thread(const struct join_neighbour *neighbour,
                                  const struct join_identity *where)
 {
@@ -160,9 +161,9 @@ static bool infer_is_same_thread(const struct join_neighbour *neighbour,
     return of_one_kind ? neighbour->thread == id : named;
 }
 
-/* Returns true if no attribute that both sides have differs, and at least one place is the same.
- * A service alone does not identify a process: its replicas often have the same process and
- * thread ids. */
+/* Returns true if the span and the sample ran in the same process: no attribute that both sides
+ * have differs, and at least one place is the same. A service alone does not identify a process,
+ * because its replicas often have the same process and thread ids. */
 static bool infer_is_same_process(uint32_t service, const uint32_t places[JOIN_PLACES],
                                   const struct join_identity *where)
 {
@@ -194,17 +195,18 @@ static bool infer_is_same_span(const struct join_neighbour *neighbour, const uin
 struct open {
     const struct join_neighbour *spans[OPEN_MAX];
     unsigned count;
-    bool unknown; /* there may be others that are not known */
+    bool unknown; /* further spans may have been open that have been evicted */
 };
 
-/* The spans of a timestamp: the one in which it was taken, and the one to which the exported
- * sample is linked. They differ if a span arrived after the sample was released. NULL: none. */
+/* The two spans of a timestamp: `span`, in which the timestamp was taken, and `linked`, to which
+ * the exported sample is linked. They differ if a span arrived after the sample was released.
+ * NULL: no such span. */
 struct owners {
     const struct join_neighbour *span, *linked;
 };
 
-/* Adds the open spans of one time slot. A span that has a thread id of the same origin is found
- * by its id, so it is skipped here when the key is a name. */
+/* Adds the open spans of one time slot. If the key is a thread name, skips spans that have a
+ * thread id of the same origin as the sample's, because these spans are found by their id. */
 static void infer_add_open(struct join_infer *infer, const struct join_threads *threads,
                            unsigned level, uint64_t number, const struct join_identity *where,
                            uint64_t time_ns, struct open *open)
@@ -252,7 +254,8 @@ static void infer_open_at(struct join_infer *infer, const struct join_identity *
     }
 }
 
-/* Returns the index in `open` of a span's parent, or open->count if the parent is not there. */
+/* Returns the index in `open` of the parent of span `index`, or open->count if the parent is not
+ * in `open`. */
 static unsigned infer_parent_of(const struct open *open, unsigned index)
 {
     const struct join_neighbour *span = open->spans[index];
@@ -263,9 +266,9 @@ static unsigned infer_parent_of(const struct open *open, unsigned index)
     return k;
 }
 
-/* Returns the span that is below all other open spans. It is the only one that is not a parent of
- * another, and the chain of its parents contains all others. Returns NULL if such a span does not
- * exist. */
+/* Returns the span that is below all other open spans, or NULL if such a span does not exist.
+ * This span is the only one that is not the parent of another open span, and the chain of its
+ * parents contains all others. */
 static const struct join_neighbour *infer_deepest(const struct open *open)
 {
     const unsigned count = open->count;
@@ -288,8 +291,8 @@ static const struct join_neighbour *infer_deepest(const struct open *open)
     return n_above == count - 1 ? span : NULL;
 }
 
-/* Removes the spans that arrived too late for a sample to be linked to them. Returns false if none
- * was removed. */
+/* Removes the spans that arrived too late for a sample to be linked to them. Returns true if at
+ * least one span was removed. */
 static bool infer_drop_late(struct open *open, struct join_release_time release_time)
 {
     unsigned n = 0, count = open->count;
@@ -300,9 +303,10 @@ static bool infer_drop_late(struct open *open, struct join_release_time release_
     return n < count;
 }
 
-/* Returns the spans of a timestamp. `deferred` is its record when totals are computed, or NULL
- * when a sample is linked. Spans that were evicted after the window do not make the result
- * unknown in the first case: their timestamps were assigned before. */
+/* Returns the spans of a timestamp. `deferred` is the record of the timestamp when totals are
+ * computed, or NULL when a sample is linked. When totals are computed, spans that were evicted
+ * after the window do not make the result unknown, because their timestamps were assigned
+ * before. */
 static struct owners infer_owners_at(struct join_infer *infer, const struct join_identity *where,
                                      uint64_t time_ns, const struct join_deferred *deferred)
 {
@@ -322,7 +326,8 @@ static bool infer_is_same(const struct join_neighbour *first, const struct join_
     return first && second && infer_is_same_span(first, second->trace_id, second->span_id);
 }
 
-/* Returns the spans that all these timestamps have in common, or none after too many steps. */
+/* Returns the spans that all these timestamps have in common. Both spans are NULL after too many
+ * steps. */
 static struct owners infer_owners_of(struct join_infer *infer, const struct join_identity *where,
                                      const uint64_t *times, uint64_t n_times,
                                      const struct join_deferred *deferred)
@@ -364,8 +369,8 @@ static void infer_found_key(const uint8_t *trace_id, uint64_t span_id, uint8_t r
     memcpy(ret + 16, &span_id, sizeof span_id);
 }
 
-/* Returns the entry of a span, creating it if necessary. Returns NULL if `span` is NULL or memory
- * is short. */
+/* Returns the entry of a span and creates the entry if necessary. Returns NULL if `span` is NULL
+ * or memory is short. */
 static struct found *infer_find(struct join_infer *infer, const struct join_neighbour *span)
 {
     uint8_t key[FOUND_KEY];
@@ -424,8 +429,8 @@ struct infer_sharing {
     const struct join_deferred_cursor *cursor;
 };
 
-/* Adds timestamps to the totals of the span in which they were taken or, with `linked`, counts
- * them for the span to which their sample is linked. */
+/* Adds timestamps to the totals of the span in which they were taken. With `linked`, counts the
+ * timestamps for the span to which their sample is linked instead. */
 static void infer_add_share(const struct infer_sharing *sharing, const struct join_neighbour *span,
                             bool linked, uint64_t value, uint64_t n_times)
 {
@@ -447,7 +452,8 @@ static void infer_add_share(const struct infer_sharing *sharing, const struct jo
         join_totals_add_sample(infer->table, found->share, &sample, false);
 }
 
-/* Assigns a record that has one value for all its timestamps, which cannot be divided. */
+/* Assigns a record that has a single value for all its timestamps, which cannot be divided among
+ * several spans. */
 static void infer_share_whole(const struct infer_sharing *sharing)
 {
     const struct join_deferred *deferred = &sharing->cursor->deferred;
@@ -482,8 +488,8 @@ static void infer_share_each(const struct infer_sharing *sharing)
     join_table_mark_assigned(sharing->infer->table, sharing->ids->span, cursor, spans);
 }
 
-/* Advances the cursor (join_table_next_deferred). Returns false at the end or after too many
- * steps. */
+/* Advances the cursor to the next deferred record (join_table_next_deferred). Returns false at
+ * the end or after too many steps. */
 static bool infer_next_deferred(struct join_infer *infer, const struct join_thread_ids *ids,
                                 struct join_deferred_cursor *cursor)
 {
@@ -520,8 +526,8 @@ static struct join_identity infer_deferred_identity(const struct join_deferred *
     return where;
 }
 
-/* Assigns the deferred timestamps of the threads that are found by this key and that may be the
- * same thread. */
+/* Assigns the deferred timestamps of the threads that this key finds and that may be the same
+ * thread as the span's. */
 static void infer_share_threads(struct join_infer *infer, const struct join_identity *where,
                                 enum join_thread_key key)
 {
@@ -536,7 +542,7 @@ static void infer_share_threads(struct join_infer *infer, const struct join_iden
             infer_deferred_identity(deferred, where->hashes[JOIN_PROCESS]);
         const uint64_t record[] = {br_load64(ids.span), cursor.found};
         if (key != JOIN_BY_THREAD_ID && id && deferred->thread == id)
-            continue; /* it is found by its id */
+            continue; /* the record is found by its thread id */
         if (!infer_is_same_process(deferred->service, deferred->places, where) ||
             !infer_is_first(infer, record, sizeof record))
             continue;

@@ -59,8 +59,8 @@ static uint16_t local_parent_of(const struct join_local *local,
     return i == JOIN_NO_SPAN ? 0 : (uint16_t)(i + 1);
 }
 
-/* Computes depths by walking from each span to an ancestor whose depth is known, and back. A
- * span that is its own ancestor becomes a root. */
+/* Computes the depth of each span by walking up to an ancestor whose depth is known, and back. A
+ * span that is an ancestor of itself becomes a root. */
 static void local_measure_depths(struct join_local *local)
 {
     uint16_t path[JOIN_FAMILY_MAX];
@@ -103,9 +103,9 @@ static void local_order_by_depth(struct join_local *local, uint16_t *ret)
         ret[starts[local->depths[i]]++] = (uint16_t)i;
 }
 
-/* Assigns each span a place such that its descendants have the places directly after it. Until a
- * span is placed, `first` is the size of its subtree. `end` of a placed span is the place of its
- * next child, and thus the end of the subtree once all children are placed. */
+/* Assigns each span a place such that its descendants have the places directly after it. Before
+ * a span is placed, its `first` is the size of its subtree. The `end` of a placed span is the
+ * place of its next child; once all children are placed, it is the end of the subtree. */
 static void local_place_spans(struct join_local *local)
 {
     uint16_t order[JOIN_FAMILY_MAX], next_root = 0;
@@ -255,8 +255,8 @@ static bool local_is_open(const struct join_relative *relative, uint64_t time_ns
            join_same_thread(relative->thread, relative->thread_name, thread, thread_name);
 }
 
-/* Returns true if it was known when a sample was released that the span is below `root`: the
- * span, all its ancestors up to the root, and the root had arrived. */
+/* Returns true if, when a sample was released, the span was known to be below `root`: the span,
+ * all its ancestors up to the root, and the root had arrived. */
 static bool local_was_below(const struct join_local *local, uint32_t span, uint32_t root,
                             struct join_release_time release_time)
 {
@@ -265,14 +265,14 @@ static bool local_was_below(const struct join_local *local, uint32_t span, uint3
     return join_is_in_time(local->spans[span].seen, release_time);
 }
 
-/* Returns the deepest span at or below `root` that was open at `time_ns` on this thread. The
- * thread consists of hashes; a span or a sample without a thread matches every thread. If
- * several spans are deepest, returns their lowest common ancestor: the ancestor of the first and
- * the last of them in tree order is an ancestor of all.
+/* Returns the deepest span at or below `root` that was open at `time_ns` on this thread.
+ * `thread` and `thread_name` are hashes; a span or a sample without a thread matches every
+ * thread. If several spans are deepest, returns their lowest common ancestor, which is the
+ * lowest common ancestor of the first and the last of them in tree order.
  *
  * Returns `root` if samples of the service name exactly their spans, or if spans of that time
- * may have been evicted. If `release_time` is not NULL, spans that arrived too late for the
- * sample's link are ignored. */
+ * may have been evicted. If `release_time` is not NULL, ignores spans that arrived too late for
+ * the sample to be linked to them. */
 static uint32_t local_open(const struct join_local *local, uint32_t root, uint64_t time_ns,
                            uint32_t thread, uint32_t thread_name,
                            const struct join_release_time *release_time)
@@ -340,7 +340,7 @@ static bool join_local_credit_read_numbers(struct join_credit *credit,
     return true;
 }
 
-/* Returns the sum of the values; negative ones count as 0. */
+/* Returns the sum of the values; negative values count as 0. */
 static uint64_t join_local_credit_sum_of(const uint64_t *values, uint64_t count)
 {
     uint64_t sum = 0;
@@ -390,7 +390,7 @@ bool join_credit_defer(struct join_credit *credit, const struct join_value_type 
 
 /* --- Sharing out --- */
 
-/* Called for a run of consecutive timestamps that belong to one span. */
+/* Called for a sequence of consecutive timestamps that belong to one span. */
 typedef void run_of_times_fn(void *arg, uint32_t span, uint64_t value, uint64_t n_times);
 
 /* Reserves the steps that `n_times` timestamps need. Returns false if not enough are left. */
@@ -406,9 +406,10 @@ static bool locals_spend_steps(struct join_locals *locals, const struct join_loc
     return true;
 }
 
-/* Calls `fn` for each run of timestamps with the span at or below `root` that was open then.
- * Overwrites `times` with the numbers of the spans. If one value applies to timestamps of
- * several spans, all of it belongs to the root. For `release_time` see local_open. */
+/* Assigns each timestamp to the span at or below `root` that was open at that time, and calls
+ * `fn` for each sequence of timestamps of one span. Overwrites `times` with the numbers of the
+ * spans. A single value for timestamps of several spans is assigned to the root. For
+ * `release_time` see local_open. */
 static void local_share_out(const struct join_local *local, uint32_t root,
                             const struct join_deferred *deferred,
                             const struct join_release_time *release_time, uint64_t *times,
@@ -441,7 +442,8 @@ struct sharing {
     uint32_t named;
 };
 
-/* Returns the totals of deferred samples of a span, or NULL if there is not enough memory. */
+/* Returns the totals of a span's deferred samples, creating them if necessary. Returns NULL if
+ * there is not enough memory. */
 static struct join_totals *local_share_of(struct sharing *sharing, uint32_t span)
 {
     struct join_totals **share = &sharing->local->shares[span];
@@ -462,8 +464,8 @@ static void join_local_sharing_add(void *arg, uint32_t span, uint64_t value, uin
     if (!share)
         return;
     sample.span_id = (const uint8_t *)&local->spans[span].span_id;
-    /* With link_spans, samples are split by span and name the span itself. One value for
-     * timestamps of several spans belongs to the root here, too. */
+    /* With link_spans, samples are split by span and name the span itself. A single value for
+     * timestamps of several spans is assigned to the root in this case, too. */
     bool stays = !sharing->locals->link_spans;
     if (span != sharing->named && stays)
         sample.under = (const uint8_t *)&local->spans[sharing->named].span_id;
@@ -479,8 +481,8 @@ static void local_sharing_add_linked(void *arg, uint32_t span, uint64_t value, u
         join_totals_add_linked(share, &sample);
 }
 
-/* Assigns the timestamps of the current record: their totals, and the links of their exported
- * samples. */
+/* Assigns the timestamps of the current deferred record to spans: adds to the totals of the
+ * spans, and counts the links of their exported samples. */
 static void locals_share_one(struct sharing *sharing, struct join_deferred_cursor *cursor)
 {
     const struct join_locals *locals = sharing->locals;
@@ -503,8 +505,8 @@ static void locals_share_one(struct sharing *sharing, struct join_deferred_curso
                     join_local_sharing_add, sharing);
 }
 
-/* Advances the cursor (join_table_next_deferred). Returns false at the end or after too many
- * steps. */
+/* Advances the cursor to the next deferred record (join_table_next_deferred). Returns false at
+ * the end or after too many steps. */
 static bool locals_next_deferred(struct join_locals *locals, const uint8_t *trace_id,
                                  const uint8_t *span_id, struct join_deferred_cursor *cursor)
 {
@@ -518,7 +520,7 @@ static bool locals_next_deferred(struct join_locals *locals, const uint8_t *trac
     return found;
 }
 
-/* Assigns the deferred timestamps of samples that name one span. */
+/* Assigns the deferred timestamps of samples that name the span with the number `named`. */
 static void locals_share_named(struct join_locals *locals, struct join_local *local, uint32_t named)
 {
     struct join_deferred_cursor cursor = {0};

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds the local tree of a span: the spans of its trace and service, ordered by parent. SDK
- * bridges label samples with the root of a local tree, the span that was entered from outside. Such
- * a label is true of the whole tree. If a sample also contains its time and its thread, it belongs
- * to the one span of the tree that was open there.
+ * bridges label samples with the root of a local tree, the span that was entered from outside the
+ * service. Such a label is correct for every span of the tree. If a sample also contains its time
+ * and its thread, it belongs to the span of the tree that was open there at that time.
  *
- * A span is a root if its parent is not among the spans of its trace and service, or if its kind is
- * server or consumer: then it was entered from outside, even if its parent is in the tree.
+ * A span is a root if its parent is not among the spans of its trace and service. It is also a root
+ * if its kind is server or consumer: then it was entered from outside, even if its parent is in the
+ * tree.
  */
 #pragma once
 
@@ -16,76 +17,77 @@
 
 #define JOIN_NO_SPAN UINT32_MAX
 
-/* Steps that one item may take, so that no item blocks the loop for long. One step reads one
- * span. */
+/* Most steps that one item may take, so that no item blocks the loop for long. One step reads
+ * one span. */
 #define JOIN_STEPS_MAX (UINT64_C(1) << 25)
-/* steps of one lookup in the table, which is seldom in the cache */
+/* steps that one lookup in the table counts as, because the table is seldom in the CPU cache */
 #define JOIN_STEPS_PER_LOOKUP 64u
 
-/* The spans of one trace and service. The places of a span and its descendants are consecutive
- * numbers from `first` on. */
+/* The spans of one trace and service. Each span has a place; a span and its descendants occupy
+ * consecutive places. */
 struct join_local {
     uint8_t trace_id[16];
     uint64_t service_hash;
     uint64_t multiplier; /* secret by which span ids are multiplied */
-    uint64_t since_ns;   /* spans that ended before this time may be missing */
+    uint64_t since_ns;   /* spans that ended before this time (ns since 1970) may be missing */
     /* samples of the service name exactly the spans in which they were taken */
     bool exact;
-    bool totals;                 /* at least one span has totals */
-    bool shared;                 /* `shares` has been computed */
-    struct join_totals **shares; /* totals of deferred samples, for each span; NULL: none */
+    bool totals; /* at least one span of the tree has totals */
+    bool shared; /* `shares` has been computed */
+    /* totals of deferred samples, for each span; NULL: the span has none */
+    struct join_totals **shares;
     unsigned count;
     unsigned slot_bits;
     struct join_relative *spans;
-    uint16_t *parents; /* index + 1 of the parent; 0: a root */
+    uint16_t *parents; /* for each span, index of its parent + 1; 0: the span is a root */
     uint16_t *depths;
-    uint16_t *first, *end; /* place of a span, and the place after its last descendant */
-    uint16_t *slots;       /* hash table by span id: index + 1 */
+    uint16_t *first, *end; /* for each span, its place, and the place after its last descendant */
+    uint16_t *slots;       /* hash table by span id; an entry is the index of a span + 1 */
 };
 
-/* bytes of an item's trees; above that they are freed and read again */
+/* most bytes of the trees of one item; above this limit they are freed and read again */
 #define JOIN_LOCALS_BYTES (512u << 10)
 
-/* The trees of the samples or spans of one item, each of which is read once. The caller zeroes
+/* The trees for the samples or spans of one item, each of which is read once. The caller zeroes
  * the struct and sets `table`, `link_spans`, `max_spans`, `now_ms` and `cut`. Reading a tree
  * adds to `steps`. */
 struct join_locals {
     struct join_table *table;
     /* samples that were taken in one span are linked to that span (`link: span`) */
     bool link_spans;
-    unsigned max_spans; /* spans of a tree, at most JOIN_FAMILY_MAX */
+    unsigned max_spans; /* most spans of a tree that are read; at most JOIN_FAMILY_MAX */
     uint64_t now_ms;
     struct join_relative *read; /* buffer for max_spans spans */
-    /* counter of traces from which not all spans of the service were read */
+    /* counter of trees that were read incompletely because of max_spans */
     double *cut;
-    uint64_t steps; /* steps so far; above JOIN_STEPS_MAX nothing is looked up */
+    uint64_t steps; /* steps taken for the item; above JOIN_STEPS_MAX nothing is looked up */
     uint64_t multiplier;
     struct br_arena arena;
-    struct br_map *known;      /* trace and service -> tree */
+    struct br_map *known;      /* tree by trace and service */
     struct join_local *newest; /* the tree that join_locals_get returned last */
-    /* samples that stay with the span that they name, for lack of steps or memory */
+    /* number of samples that stay with the span that they name, for lack of steps or memory */
     uint64_t n_cut;
 };
 
 /* Returns the tree of a trace (16 bytes) and a service, or NULL after too many steps or without
- * enough memory. It is valid until the next call. */
+ * enough memory. The tree is valid until the next call. */
 const struct join_local *join_locals_get(struct join_locals *locals, const uint8_t *trace_id,
                                          const uint8_t *service, size_t service_len,
                                          uint64_t service_hash);
 /* Returns the totals of the deferred samples that were taken in a span, using all spans that
- * have arrived. Their samples name the span or the root above it. Function counters follow the
- * totals. Returns NULL if none exist or memory is short. */
+ * have arrived. These samples name the span or the root above it. Function counters follow the
+ * totals. Returns NULL if no such samples exist or memory is short. */
 const struct join_totals *join_locals_share(struct join_locals *locals,
                                             const struct join_local *local, uint32_t span);
 
-/* Adds all deferred samples that name a span to `*totals`. Used if the tree of the span is
+/* Adds all deferred samples that name a span to `*totals`. Call it if the tree of the span is
  * unknown. */
 void join_deferred_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
                        struct join_totals *totals);
 
 void join_locals_release(struct join_locals *locals); /* accepts a zeroed struct */
 
-/* Returns the number of a span in the tree, or JOIN_NO_SPAN. */
+/* Returns the number of the span with this id in the tree, or JOIN_NO_SPAN. */
 uint32_t join_local_find(const struct join_local *local, const uint8_t *span_id);
 
 /* Returns true if `span` is `top` or one of its descendants. */
@@ -97,14 +99,14 @@ static inline bool join_local_below(const struct join_local *local, uint32_t spa
 /* --- Samples of a local tree ------------------------------------------------------------ */
 
 /*
- * A sample belongs to the span that it names, unless its timestamps can be resolved. They can if it
- * names the root of a local tree and no sample of its service names a span below a root. Then each
- * timestamp belongs to the deepest span that was open at that time, if the thread and the spans of
- * that time are known.
+ * A sample belongs to the span that it names, unless its timestamps can be resolved. The timestamps
+ * can be resolved if the sample names the root of a local tree and no sample of its service names a
+ * span below a root. Each timestamp then belongs to the deepest span that was open at that time, if
+ * the thread and the spans of that time are known.
  *
- * The table stores these timestamps (join_table_defer). They are assigned when the totals of a span
- * are read, using all spans that have arrived by then. Metrics by span name cannot wait; they use
- * the spans that arrived before the sample.
+ * The table stores these timestamps (join_table_defer). They are assigned to spans when the totals
+ * of a span are read, using all spans that have arrived by then. Metrics by span name cannot wait;
+ * they use the spans that arrived before the sample.
  */
 
 /* Called under the table's lock for each span in which a sample was taken. */
@@ -114,38 +116,43 @@ typedef void join_credited_fn(void *arg, const struct join_span *span,
 /* Credits the samples of one item to spans. Memory comes from `arena`. */
 struct join_credit {
     struct br_arena *arena;
-    struct join_release_time release_time; /* of the samples of the item */
-    join_credited_fn *on_credited;         /* may be NULL */
+    struct join_release_time release_time; /* release time of the item's samples */
+    /* receives each span in which a sample was taken; may be NULL */
+    join_credited_fn *on_credited;
     void *arg;
     struct join_locals locals;      /* set up and released by the caller */
     const struct join_local *local; /* tree of the current sample */
-    uint64_t *times, *values;       /* of the current sample */
-    uint64_t cap;                   /* capacity of both */
-    uint64_t n_cut; /* samples that stay with the span that they name, for lack of steps */
+    uint64_t *times, *values;       /* timestamps and values of the current sample */
+    uint64_t cap;                   /* capacity of `times` and of `values`, in elements */
+    /* number of samples that stay with the span that they name, for lack of steps */
+    uint64_t n_cut;
 };
 
-/* Returns the place of a span in its local tree. JOIN_TREE_EXACT_ROOT: a root of a service whose
- * samples name exactly their spans; its samples are not deferred. */
+/* Position of a span in its local tree. JOIN_TREE_EXACT_ROOT is a root of a service whose
+ * samples name exactly the spans in which they were taken; samples that name it are not
+ * deferred. */
 enum join_tree_place { JOIN_TREE_UNKNOWN, JOIN_TREE_ROOT, JOIN_TREE_EXACT_ROOT, JOIN_TREE_BELOW };
 enum join_tree_place join_credit_place(struct join_credit *credit, const struct join_found *named);
 
-/* Defers the timestamps of a sample. `sample` contains its trace id and span id, `where` is
- * where it was taken, and it is held for `waits_ms`. Returns false if there is not enough
- * memory, or if there are more than JOIN_TIMES_MAX timestamps that do not have one value each. */
+/* Defers the timestamps of a sample. `sample` contains the trace id and span id that it names,
+ * `where` identifies where it was taken, and its item is held for `waits_ms`. Returns false if
+ * there is not enough memory, or if the sample has more than JOIN_TIMES_MAX timestamps but not
+ * one value for each. */
 bool join_credit_defer(struct join_credit *credit, const struct join_value_type *value_type,
                        const struct join_sample_view *view, const struct join_identity *where,
                        const struct join_sample *sample, uint64_t waits_ms, uint64_t now_ms,
                        struct join_tally *tally);
 
-/* Returns the id of the one span below the named root that was open at all timestamps, using the
- * spans that have arrived. Returns NULL if it is the root itself or there are several. The id is
- * valid as long as the result of join_locals_get. */
+/* Returns the id of the span below the named root that was open at all timestamps of the sample,
+ * using the spans that have arrived. Returns NULL if this span is the root itself or the
+ * timestamps belong to several spans. The id is valid as long as the result of join_locals_get. */
 const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_sample_view *view,
                                    const struct join_found *named);
 
 /* Stores, for each timestamp of the sample, the number (from 1) of the span at or below the
- * named root that was open then. `*ret_times` receives the timestamps, which are valid until the
- * next call. Returns false if the named span is not a root, or for lack of memory or steps. */
+ * named root that was open at that time. `*ret_times` receives the timestamps, which are valid
+ * until the next call. Returns false if the named span is not a root, or for lack of memory or
+ * steps. */
 bool join_credit_spans(struct join_credit *credit, const struct join_sample_view *view,
                        const struct join_found *named, const uint64_t **ret_times,
                        uint64_t *ret_spans);

@@ -24,21 +24,22 @@ struct join_prepared {
     struct home home;
     _Atomic uint64_t *family; /* head of its family's chain; NULL: the span belongs to no family */
     uint64_t word;            /* words[1] of the record, without kind and status */
-    uint32_t size;            /* bytes of the record */
+    uint32_t size;            /* size of the record, in bytes */
 };
 
 /* The spans of one shard: those that `order` lists, or all. */
 struct join_batch {
     const struct join_entries *entries;
     const struct br_span *spans;
-    const uint16_t *order; /* indices in `spans`; NULL: all */
+    /* indices in `spans` of the spans to enter; NULL: all spans are entered */
+    const uint16_t *order;
     size_t next, end;
     bool has_extra; /* records may have attributes or a location */
     /* The fields below depend only on trace and part. They are computed for the last span and
      * reused for the next one, which most likely has the same trace and part. */
     uint64_t trace[2];
     uint32_t part;
-    uint32_t size; /* bytes of the record without its name, plus 7 for rounding up */
+    uint32_t size; /* size of the record without its name, in bytes, plus 7 for rounding up */
     const struct join_origin *origin;
     _Atomic uint64_t *family;
     uint64_t word;
@@ -46,13 +47,13 @@ struct join_batch {
 
 /* Spans that are entered in one contiguous piece of the ring. */
 struct join_group {
-    uint32_t size; /* bytes of all its records */
+    uint32_t size; /* size of all records of the group, in bytes */
     struct join_prepared *end;
     struct join_prepared spans[JOIN_GROUP_MAX];
 };
 
-/* Returns the totals of an older record of the same span (0: none) and marks it dead. The older
- * record is pending, or the same span was received twice. */
+/* Returns the totals of an older record of the same span (0: it has none) and marks that record
+ * dead. The older record is pending, or the same span was received twice. */
 static uint32_t enter_take_over(struct join_table *table, struct shard *shard, struct record *old,
                                 const struct record *record, uint32_t now, struct join_tally *out)
 {
@@ -78,8 +79,8 @@ static uint32_t enter_take_over(struct join_table *table, struct shard *shard, s
     return index;
 }
 
-/* Puts the record into the slot of an older record of the same span. Returns false if the table has
- * none. */
+/* Puts the record into the slot of an older record of the same span. Returns false if the table
+ * has no older record. */
 __attribute__((noinline)) static bool enter_replace(struct join_table *table, struct shard *shard,
                                                     struct home home, struct record *record,
                                                     uint64_t position, uint32_t now,
@@ -115,8 +116,9 @@ __attribute__((noinline)) static void enter_search(struct join_table *table, str
 
 /* The part of the ring that is in use; it is constant while a group is entered. */
 struct ring_extent {
-    uint32_t head, used;                 /* in the units of slots */
-    uint32_t spilled_head, spilled_used; /* in the units of bucket.spilled */
+    /* positions of the ring's head, and the length in use, in the units of slots */
+    uint32_t head, used;
+    uint32_t spilled_head, spilled_used; /* the same quantities in the units of bucket.spilled */
 };
 
 static inline struct ring_extent enter_extent(const struct shard *shard)

@@ -16,13 +16,14 @@
 
 #define SHARDS_BITS 4u /* if several threads share the table; otherwise there is one ring */
 #define SHARDS (1u << SHARDS_BITS)
-#define WAYS 10u /* slots of a bucket */
+#define WAYS 10u /* number of slots of a bucket */
 #define KEYS_MAX 32u
 #define SERVICE_SLOTS (2 * JOIN_SERVICES_MAX)
 #define LARGE_PAGE ((uintptr_t)2 << 20)
 /* first position in a ring, so that position 0 is before every tail */
 #define RESERVED 256u
-#define RING_MAX (1ull << 33) /* bytes of a ring: a quarter of the range of a slot's position */
+/* largest ring, in bytes: a quarter of the range of a slot's position */
+#define RING_MAX (1ull << 33)
 #define SWEEP_BYTES                                                                                \
     (1ull << 34) /* bytes entered while all buckets are swept once: half the range */
 
@@ -43,7 +44,7 @@ struct bucket {
             uint32_t spilled : 28;
             uint32_t next : 4; /* the slot to fill next */
         };
-        /* both fields at once; the first is in the low bits on every supported platform */
+        /* `spilled` and `next` at once; `spilled` is in the low bits on every supported platform */
         uint32_t word;
     };
 };
@@ -55,7 +56,8 @@ struct record {
     struct br_span_head head;
     uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: unknown */
     uint32_t totals;              /* index of its totals + 1; 0: none */
-    uint32_t seen;                /* arrival, in tenths of a second of the monotonic clock */
+    /* arrival of the span, in tenths of a second of the monotonic clock */
+    uint32_t seen;
     /* The bit fields are written and read as two whole words. */
     union {
         struct {
@@ -68,14 +70,15 @@ struct record {
             /* pending: the span has not arrived; start_ns is the time at which the record was
              * entered, in the units of `seen` */
             uint64_t pending : 1, has_trace : 1;
-            uint64_t dead : 1;    /* a later record replaced it */
-            uint64_t located : 1; /* a struct location is at its end */
+            uint64_t dead : 1;    /* a later record replaced this record */
+            uint64_t located : 1; /* a struct location is at the end of the record */
             /* deferred timestamps: a struct join_deferred follows, then times and values */
             uint64_t deferred : 1;
             /* deferred timestamps that were retained; start_ns is the arrival of the thread's
              * last sample */
             uint64_t retained : 1;
-            uint64_t ancestors_marked : 1; /* its ancestors are already noted as incomplete */
+            /* the ancestors of the span are already noted as incomplete */
+            uint64_t ancestors_marked : 1;
             uint64_t spare : 9;
         };
         /* both words; the first fields are in the low bits on every supported platform */
@@ -110,17 +113,17 @@ struct shard {
     uint64_t n_buckets;
     uint8_t *ring;
     uint64_t ring_size, head, tail; /* head and tail are positions: byte counts that only grow */
-    uint64_t head_at, tail_at;      /* offsets of head and tail in the ring */
+    uint64_t head_at, tail_at;      /* offsets of head and tail in the ring, in bytes */
     uint64_t room;                  /* free bytes after the head that are contiguous */
     uint32_t group;                 /* maximum number of spans entered at a time, at least 1 */
     uint64_t sweep_at;              /* the head at which the next bucket is swept */
-    uint64_t swept;                 /* number of buckets swept so far */
+    uint64_t swept;                 /* number of buckets swept since the table was created */
     uint8_t *totals;                /* n_totals elements of the table's totals_size bytes */
     uint32_t n_totals, used_totals; /* elements from used_totals on have never been used */
     /* index + 1 of the first free element; linked through types[0].waiting */
     uint32_t free_totals;
     uint64_t n_spans, n_pending;
-    uint64_t retained; /* bytes of retained records */
+    uint64_t retained; /* bytes of retained records in the ring */
     uint64_t paged;    /* bytes of the ring that have pages or soon will */
     bool has_bucket_pages;
 } __attribute__((aligned(64)));
@@ -128,26 +131,27 @@ struct shard {
 struct join_table {
     struct shard shards[SHARDS];
     size_t max_bytes;
-    uint32_t window; /* in tenths of a second */
+    uint32_t window; /* length of the window, in tenths of a second */
     uint64_t secret[2];
     void *memory;
     size_t memory_len;
-    unsigned n_top;     /* function counters after the totals of each span */
+    unsigned n_top;     /* number of function counters after the totals of each span */
     size_t totals_size; /* bytes of a struct join_totals and its function counters */
     /* SHARDS_BITS, or 0 if one thread uses the table and nothing is locked */
     unsigned shard_bits;
-    _Atomic uint64_t *families; /* the newest record of each family, by hash */
+    /* place of the newest record of each family, by hash of the family */
+    _Atomic uint64_t *families;
     uint64_t families_mask;
     /* The newest record of each thread, level and slot (related.c): THREADS_PER_FAMILY *
      * (families_mask + 1) entries by thread id, and as many by thread name. NULL: spans are not
      * found by thread. */
     _Atomic uint64_t *threads;
-    _Atomic uint32_t levels; /* a bit for each level that has had spans */
+    _Atomic uint32_t levels; /* bit set of the levels that have had spans */
     /* The latest end of evicted spans, families_mask + 1 entries each: by family, for spans
      * evicted within the window; by thread, for all spans; by thread, for spans evicted within
      * the window. The last two are NULL if spans are not found by thread. */
     _Atomic uint64_t *family_ends, *ends, *early_ends;
-    _Atomic bool family_ends_used; /* family_ends has been read */
+    _Atomic bool family_ends_used; /* family_ends has been read at least once */
     /* latest end of all spans evicted within the window before family_ends was first read */
     _Atomic uint64_t end_before_use;
     /* the newest deferred record of each span or thread, by hash */
@@ -157,8 +161,9 @@ struct join_table {
         deferred_at;
     /* the pages from `families` on are made; written only by the holder of is_paging */
     bool has_family_pages;
-    _Atomic bool is_paging, all_paged; /* a thread is making pages; all rings have pages */
-    pthread_mutex_t names_lock;        /* guards the fields from here to `series` */
+    /* `is_paging`: a thread is making pages; `all_paged`: all rings have pages */
+    _Atomic bool is_paging, all_paged;
+    pthread_mutex_t names_lock; /* guards the fields from here to `series` */
     char *types[JOIN_TYPES];
     uint8_t type_lens[JOIN_TYPES];
     unsigned n_types;
@@ -188,7 +193,7 @@ static inline uint32_t join_table_hash_number(const struct join_table *table, ui
     return (uint32_t)((value ^ table->secret[0]) * 0x9e3779b97f4a7c15u >> 32) | 1;
 }
 
-/* Returns the same as join_table_hash_value, 0 if `any` is NULL. Handles the common case, a
+/* Returns join_table_hash_value of `any`, or 0 if `any` is NULL. Handles the common case, a
  * small integer, inline. */
 static inline uint32_t join_table_thread_of(const struct join_table *table, const uint8_t *any,
                                             size_t len)
@@ -244,8 +249,9 @@ static inline void join_shard_unlock(const struct join_table *table, struct shar
         pthread_mutex_unlock(&shard->lock);
 }
 
-/* Returns the newest position whose low `bits` are `low`, in units of 8 bytes. Positions grow
- * without bound, but chains store only 48 bits of them. Returns 0 for 0, which means none. */
+/* Returns the newest position whose low `bits` bits are `low`, in units of 8 bytes. Positions
+ * grow without bound, but chains store only 48 bits of them. Returns 0 if `low` is 0, which
+ * means "no record". */
 static inline uint64_t join_shard_whole(const struct shard *shard, uint64_t low, unsigned bits)
 {
     return low ? shard->head - ((shard->head / 8 - low) & ((1ull << bits) - 1)) * 8 : 0;
@@ -361,9 +367,9 @@ void join_losses_note_evicted(struct join_table *table, uint64_t hash, uint64_t 
 
 /* --- Timestamps: timestamps.c ----------------------------------------------------------- */
 
-/* Handles the eviction of deferred timestamps that were not assigned. Those of a span are added
- * to the totals of the span that the sample names. If spans may still arrive in which they were
- * taken, notes that the totals of those spans are incomplete. */
+/* Handles the eviction of deferred timestamps that were not assigned. Timestamps of a span are
+ * added to the totals of the span that the sample names. If spans in which the timestamps were
+ * taken may still arrive, notes that the totals of those spans are incomplete. */
 void join_timestamps_evict(struct join_table *table, struct shard *shard,
                            const struct record *record, uint32_t now);
 

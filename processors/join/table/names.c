@@ -128,7 +128,7 @@ uint32_t join_table_hash(const struct join_table *table, const void *data, size_
 uint32_t join_table_hash_value(const struct join_table *table, const uint8_t *any, size_t len)
 {
     if (!any)
-        return 0; /* `len` is undefined in this case */
+        return 0; /* `len` is undefined for a NULL value */
     struct br_any value = br_any_read((struct br_value){any, len});
     if (value.type == BR_VALUE_INT)
         return join_table_hash_number(table, (uint64_t)value.number);

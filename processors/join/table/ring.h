@@ -19,11 +19,12 @@ static inline uint32_t join_record_size_for(size_t texts)
  * memory; more outstanding loads would wait for each other. */
 #define JOIN_GROUP_MAX 8u
 
-/* Evicts a record that is not the oldest; it is dead until its turn comes. */
+/* Evicts a record that is not the oldest. The record stays in the ring, marked dead, until it is
+ * the oldest. */
 void join_record_evict(struct join_table *table, struct shard *shard, struct record *record,
                        uint32_t now, struct join_tally *out);
 
-/* Evicts the oldest record. */
+/* Evicts the oldest record of a shard. */
 void join_ring_evict(struct join_table *table, struct shard *shard, uint32_t now,
                      struct join_tally *out);
 

@@ -2,7 +2,7 @@
 /* Services that are being profiled, or that have spans. */
 #include "processors/join/table/internal.h"
 
-#define SERVICE_PROBES 256u /* consecutive slots that are tried */
+#define SERVICE_PROBES 256u /* most consecutive slots that are tried for a service */
 #define SERVICE_INTERVAL_MAX_S                                                                     \
     1800u /* longest interval between profiles; after a longer one it is unknown */
 
@@ -24,7 +24,7 @@ static uint32_t service_passed_s(uint64_t seen, uint32_t now_s)
     return passed > 0 ? (uint32_t)passed : 0;
 }
 
-/* Returns for how many seconds a service is remembered. */
+/* Returns the number of seconds for which a service is remembered after it was last seen. */
 typedef uint32_t service_life_fn(const struct join_table *table, uint64_t seen);
 
 static uint32_t service_profiled_life(const struct join_table *table, uint64_t seen)
@@ -50,7 +50,7 @@ static uint64_t service_seen_again(uint64_t seen, uint32_t now_s)
 }
 
 /* Returns the slot of the service, or else a slot that is free or whose service has expired.
- * Returns NULL if all of them are in use. */
+ * Returns NULL if all slots that are tried are in use. */
 static struct service *service_claim(const struct join_table *table, struct service *services,
                                      service_life_fn *life, uint64_t key, uint32_t now_s)
 {
@@ -121,7 +121,8 @@ bool join_table_is_exact(struct join_table *table, uint64_t service, uint64_t no
 bool join_table_is_newcomer(struct join_table *table, uint64_t service, uint64_t now_ms,
                             uint64_t for_ms)
 {
-    uint32_t now_s = join_table_tenths(now_ms) / 10 + 1; /* not 0, which means never */
+    /* the added 1 avoids 0, which means that the service was never seen */
+    uint32_t now_s = join_table_tenths(now_ms) / 10 + 1;
     struct service *slot = service_claim(table, table->with_spans, service_with_spans_life,
                                          service_key(table, service), now_s);
     if (!slot)

@@ -77,7 +77,7 @@ static inline void join_slots_set_spilled(struct bucket *bucket, uint64_t positi
 /* The slot of a span's record. */
 struct place {
     struct bucket *bucket;
-    int slot; /* -1: no record was found */
+    int slot; /* index of the slot in its bucket; -1: no record was found */
     /* no record was found because several match. An int, because the compiler would store a bool
      * and its padding in memory and wait for it */
     int ambiguous;

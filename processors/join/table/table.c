@@ -13,9 +13,12 @@
  * 8,000 together with its neighbour. */
 #define SLOTS_SHARE 2u
 #define TOTALS_SHARE 2u
-#define TOTALS_AND_TOP_SHARE 5u    /* if there are function counters */
-#define WINDOW_MAX_MS (1ull << 35) /* a year; the clock of records wraps around after six */
-#define EXPIRED_AT_ONCE 8192u      /* records; takes up to a millisecond */
+/* share of the totals, in sixteenths, if there are function counters */
+#define TOTALS_AND_TOP_SHARE 5u
+/* longest window, in ms: a year; the clock of records wraps around after six years */
+#define WINDOW_MAX_MS (1ull << 35)
+/* most records that one call expires; this takes up to a millisecond */
+#define EXPIRED_AT_ONCE 8192u
 /* bytes of the table per family chain: one chain for about five spans */
 #define BYTES_PER_FAMILY 1024u
 

@@ -30,49 +30,54 @@
 struct join_table;
 
 #define JOIN_TYPES 64 /* distinct profile types; the last number means "other" */
-/* profile types of one span; the last becomes "other" if there are more */
+/* most profile types of one span; if there are more, the last becomes "other" */
 #define JOIN_SPAN_TYPES 6
-#define JOIN_VALUE_MAX 255              /* bytes stored of a name or an attribute value */
-#define JOIN_BYTES_MIN (1u << 20)       /* size of the smallest table */
-#define JOIN_BYTES_MAX (1ull << 37)     /* size of the largest table */
-#define JOIN_ATTRIBUTES_BYTES_MAX 4096u /* bytes of the attributes of one span */
-#define JOIN_TOP_MAX 48u                /* function counters of one span */
+#define JOIN_VALUE_MAX 255              /* longest stored name or attribute value, in bytes */
+#define JOIN_BYTES_MIN (1u << 20)       /* size of the smallest table, in bytes */
+#define JOIN_BYTES_MAX (1ull << 37)     /* size of the largest table, in bytes */
+#define JOIN_ATTRIBUTES_BYTES_MAX 4096u /* largest size of all attributes of one span, in bytes */
+#define JOIN_TOP_MAX 48u                /* most function counters of one span */
 #define JOIN_TOP_SHOWN_MAX 20u
-#define JOIN_FUNCTIONS_MAX 16384u /* distinct functions; all others share JOIN_FUNCTION_OTHER */
-#define JOIN_SERVICES_MAX 16384u  /* services that are remembered as profiled at a time */
-#define JOIN_LOST_MAX 4096u       /* the latest spans that are remembered as having lost samples */
+/* most distinct functions; all others share JOIN_FUNCTION_OTHER */
+#define JOIN_FUNCTIONS_MAX 16384u
+#define JOIN_SERVICES_MAX 16384u /* most services that are remembered as profiled at a time */
+/* number of latest spans that are remembered as having lost samples */
+#define JOIN_LOST_MAX 4096u
 #define JOIN_EVICTED_MAX                                                                           \
     4096u                      /* local roots and threads whose evicted timestamps are remembered  \
                                 */
 #define JOIN_RETAINED_SHARE 8u /* 1/8 of a ring is for timestamps older than two windows */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
-#define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread that are read for one time slot */
-#define JOIN_FAMILY_MAX 4096u     /* the newest spans of one trace and service that may be read */
+/* most spans of one set of threads that are read for one time slot */
+#define JOIN_NEIGHBOURS_MAX 1024u
+/* most spans of one trace and service that are read, newest first */
+#define JOIN_FAMILY_MAX 4096u
 
 /* The quantity that the totals of samples measure; the type of their profile determines it. */
 enum join_measure {
     JOIN_CPU_TIME, /* CPU time: cpu in nanoseconds */
-    /* numbers of CPU periods: samples, cpu or itimer in count, with a period that is a time */
+    /* number of CPU periods: samples, cpu or itimer in count, with a period that is a time */
     JOIN_CPU_COUNT,
-    JOIN_WALL_TIME, /* any other time: wall, off_cpu, delays; numbers of wall-clock periods */
+    JOIN_WALL_TIME, /* any other time: wall, off_cpu, delays, or the number of wall-clock periods */
     JOIN_OTHER,
     JOIN_MEASURES,
 };
 
 /* The meaning of the values of a profile, derived from its type, unit and period. */
 struct join_value_type {
-    uint16_t type; /* join_table_type of "type:unit" */
+    uint16_t type; /* number of the profile type "type:unit" (join_table_type) */
     enum join_measure measure;
     uint64_t unit_ns;   /* nanoseconds per unit of the values; 0: the values are not a time */
-    uint64_t period_ns; /* between two samples; 0: unknown */
-    bool counts;        /* the values are numbers of things */
+    uint64_t period_ns; /* time between two samples, in nanoseconds; 0: unknown */
+    bool counts;        /* the values are counts, not times or bytes */
     bool allocates;     /* the values are allocated bytes */
     bool has_profile_id;
     uint8_t profile_id[16];
 };
 
 struct join_totals {
-    uint64_t time_ns[JOIN_OTHER]; /* by measure; JOIN_OTHER has no time */
+    /* time that samples measured, in nanoseconds, by measure; JOIN_OTHER has no time */
+    uint64_t time_ns[JOIN_OTHER];
     uint32_t count[JOIN_MEASURES];
     struct {
         uint16_t type;
@@ -85,23 +90,24 @@ struct join_totals {
      * join_deferred). They are not in the sums above. */
     uint64_t deferred_ns[JOIN_WALL_TIME], deferred_allocated_bytes;
     uint32_t deferred_count[JOIN_OTHER];
-    /* Samples that are exported with a link to this span. The sums above may differ from it,
-     * because spans that arrive later can change the assignment of a deferred timestamp, but not
-     * the link of an exported sample. */
+    /* Number of samples that are exported with a link to this span. The sums above may differ
+     * from it, because spans that arrive later can change the assignment of a deferred
+     * timestamp, but not the link of an exported sample. */
     uint32_t linked_count[JOIN_MEASURES];
     uint32_t since; /* arrival of the first sample, in tenths of a second of the monotonic clock */
     bool deferred;  /* the sums of deferred samples are not empty */
     uint8_t profile_id[16];
     /* the span id that this span's samples name: its own if any of them names it */
     uint8_t under[8];
-    uint16_t top_type;   /* profile type of the values that the function counters count */
-    uint8_t top_measure; /* enum join_measure of those values */
-    uint8_t n_top;       /* function counters in use */
+    uint16_t top_type; /* profile type of the values that the function counters count */
+    /* measure (enum join_measure) of the values that the function counters count */
+    uint8_t top_measure;
+    uint8_t n_top; /* number of function counters in use */
 };
 
 /* The counter of one function: the sum of the values of samples whose stack ends in it. */
 struct join_top {
-    uint64_t value; /* nanoseconds or a number of things, as top_measure indicates */
+    uint64_t value; /* sum of values, in nanoseconds or as a count, as top_measure indicates */
     uint32_t function;
 };
 
@@ -144,7 +150,8 @@ struct join_span {
 /* The common data of all spans of one resource. */
 struct join_origin {
     const uint8_t *service;
-    size_t service_len;                /* at most JOIN_VALUE_MAX */
+    /* length of the service name in bytes, at most JOIN_VALUE_MAX */
+    size_t service_len;
     uint64_t service_hash;             /* join_service_hash; 0: the spans belong to no family */
     const struct join_identity *where; /* NULL in a table without threads */
 };
@@ -152,7 +159,7 @@ struct join_origin {
 /* The attributes of one span, in the format of struct join_span. */
 struct join_attributes {
     const uint8_t *data;
-    size_t len; /* at most JOIN_ATTRIBUTES_BYTES_MAX */
+    size_t len; /* length in bytes, at most JOIN_ATTRIBUTES_BYTES_MAX */
 };
 
 /* Spans to enter in the table. Spans without a span id are skipped, and names are truncated to
@@ -160,9 +167,10 @@ struct join_attributes {
 struct join_entries {
     const struct br_span *spans;
     size_t count;
-    const struct join_origin *origins; /* of part `first_part` and the parts that follow */
+    const struct join_origin *origins; /* origins of the parts from `first_part` on */
     uint32_t first_part;
-    const struct join_attributes *attributes; /* one for each span; NULL: no span has any */
+    /* attributes of each span; NULL: no span has attributes */
+    const struct join_attributes *attributes;
 };
 
 /* The contribution of one sample to the totals of its span. */
@@ -173,13 +181,15 @@ struct join_sample {
     uint64_t time_ns;
     uint32_t count;
     uint16_t type;
-    uint64_t value;           /* nanoseconds if the measure is a time */
-    uint64_t allocated_bytes; /* 0 if the values are not allocated bytes */
+    /* sum of the sample's values, in nanoseconds if the measure is a time */
+    uint64_t value;
+    uint64_t allocated_bytes; /* allocated bytes; 0 if the values are not allocated bytes */
     uint32_t function;        /* number of the function at the leaf of the stack; 0: unknown */
-    /* the span that the sample names if it is not `span_id`; otherwise NULL */
+    /* id of the span that the sample names, if it differs from `span_id`; otherwise NULL */
     const uint8_t *under;
-    bool deferred; /* its timestamps are deferred (join_table_defer) */
-    bool held;     /* its item is held until the span arrives; the caller then counts the outcome */
+    bool deferred; /* the sample's timestamps are deferred (join_table_defer) */
+    /* the sample's item is held until the span arrives; the caller then counts the outcome */
+    bool held;
     const uint8_t *profile_id; /* 16 bytes, or NULL */
 };
 
@@ -200,8 +210,8 @@ enum join_result {
 typedef void join_adopted_fn(void *arg, const struct join_span *span,
                              const struct join_totals *totals);
 
-/* Counts what the call did to samples that arrived before their span, by profile type, and to
- * spans. The caller zeroes it and adds it to the metrics. */
+/* The effects of a call on samples that arrived before their span, by profile type, and on
+ * spans. The caller zeroes the struct and adds its numbers to the metrics. */
 struct join_tally {
     uint64_t late[JOIN_TYPES];    /* samples whose span arrived after them */
     uint64_t unknown[JOIN_TYPES]; /* samples whose span never arrived */
@@ -282,13 +292,13 @@ enum join_result join_table_sample(struct join_table *table, const struct join_s
 void join_table_find(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
                      join_found_fn *found, void *arg);
 
-#define JOIN_TIMES_MAX 256u /* timestamps of one struct join_deferred */
+#define JOIN_TIMES_MAX 256u /* most timestamps of one struct join_deferred */
 
 /* Deferred timestamps of a sample. The sample names a span or, by ids made of their hashes, a
  * thread and its process. The timestamps are assigned to spans when totals are read, using all
  * spans that have arrived by then. */
 struct join_deferred {
-    uint64_t unit_ns, period_ns; /* these and the next four: copied from struct join_value_type */
+    uint64_t unit_ns, period_ns; /* unit_ns to allocates are copied from struct join_value_type */
     uint16_t type;
     uint8_t measure;
     bool counts, allocates;
@@ -296,10 +306,12 @@ struct join_deferred {
     bool of_thread; /* the sample names no span */
     bool held;      /* the sample's item is held before it is released */
     uint32_t thread, thread_name, function;
-    uint32_t service, runtime, places[JOIN_PLACES]; /* hashes; only if the sample names no span */
-    uint32_t n_times, n_values; /* at most JOIN_TIMES_MAX; n_values is 0 or n_times */
-    uint32_t released;          /* struct join_release_time.at */
-    uint64_t value;             /* the sum of the values */
+    /* hashes of where the sample was taken; only if the sample names no span */
+    uint32_t service, runtime, places[JOIN_PLACES];
+    /* number of timestamps, at most JOIN_TIMES_MAX, and of values, 0 or n_times */
+    uint32_t n_times, n_values;
+    uint32_t released; /* struct join_release_time.at */
+    uint64_t value;    /* sum of the values of all timestamps */
 };
 
 /* Stores the deferred timestamps of a sample, and `values` if n_values is not 0. The oldest
@@ -312,28 +324,28 @@ void join_table_defer(struct join_table *table, const struct join_sample *sample
  * zeroes it before the first call. */
 struct join_deferred_cursor {
     bool begun;
-    uint32_t steps; /* records that the last call read */
+    uint32_t steps; /* number of records that the last call read */
     /* `since` is set: records more than a window older belong to an earlier span with this id */
     bool has_since;
     uint32_t since;
-    uint64_t position, found; /* of the next record and of the current one */
+    uint64_t position, found; /* positions of the next record and of the current record */
     struct join_deferred deferred;
     uint64_t times[JOIN_TIMES_MAX], values[JOIN_TIMES_MAX];
 };
 bool join_table_next_deferred(struct join_table *table, const uint8_t *trace_id,
                               const uint8_t *span_id, struct join_deferred_cursor *cursor);
 
-/* Marks timestamps of the current record as assigned, so that they are not retained any longer:
- * those for which `spans` is not 0. For records of a thread, `span_id` is the id made of the
- * thread. */
+/* Marks timestamps of the current record as assigned, so that they are not retained any longer.
+ * It marks the timestamps whose entry in `spans` is not 0. For records of a thread, `span_id` is
+ * the id made of the thread. */
 void join_table_mark_assigned(struct join_table *table, const uint8_t *span_id,
                               const struct join_deferred_cursor *cursor, const uint64_t *spans);
 
 /* Returns true if timestamps were deferred during the last window. */
 bool join_table_any_deferred(const struct join_table *table, uint64_t now_ms);
 
-/* Returns what `n_times` of the deferred timestamps contribute, with `value` as the sum of their
- * values. */
+/* Returns the contribution of `n_times` of the deferred timestamps, whose values have the sum
+ * `value`, to the totals of a span. */
 struct join_sample join_deferred_sample(const struct join_deferred *deferred, uint64_t value,
                                         uint64_t n_times);
 
@@ -372,9 +384,10 @@ void join_totals_add_linked(struct join_totals *totals, const struct join_sample
 const struct join_top *join_totals_top(const struct join_totals *totals);
 size_t join_table_totals_size(const struct join_table *table);
 
-/* Add the totals, or the function counters, of one span to those of another. join_totals_add_top
- * uses at most `max` counters. */
+/* Adds the totals of one span, without function counters, to those of another. */
 void join_totals_add(struct join_totals *into, const struct join_totals *from);
+
+/* Adds the function counters of one span to those of another, using at most `max` counters. */
 void join_totals_add_top(struct join_totals *into, struct join_top *into_top, unsigned max,
                          const struct join_totals *from, const struct join_top *from_top);
 
@@ -385,8 +398,8 @@ struct join_relative {
     uint32_t thread, thread_name;
     uint32_t seen; /* arrival, in tenths of a second of the monotonic clock */
     uint8_t kind;
-    bool totals;   /* it has totals */
-    bool deferred; /* samples with deferred timestamps name it */
+    bool totals;   /* the span has totals */
+    bool deferred; /* samples with deferred timestamps name the span */
 };
 
 /* Returns the hash of a service name, never 0. It selects the family of a span. */
@@ -396,7 +409,7 @@ uint64_t join_service_hash(const uint8_t *name, size_t len);
 struct join_search {
     bool more;         /* the search ended before the oldest span */
     uint64_t since_ns; /* families: spans that ended before this time may be missing */
-    unsigned steps;    /* records read */
+    unsigned steps;    /* number of records that the search read */
 };
 
 /* Copies at most `max` spans of a trace (16 bytes) and a service, newest first, and returns
@@ -419,7 +432,7 @@ struct join_neighbour {
 
 /* The time at which a sample is released, that is, forwarded to the next component. */
 struct join_release_time {
-    uint32_t at; /* in tenths of a second of the monotonic clock */
+    uint32_t at; /* release time in tenths of a second of the monotonic clock */
     bool held;   /* the sample is held until `at` */
 };
 
@@ -508,17 +521,20 @@ uint16_t join_table_type(struct join_table *table, const char *name, size_t len)
 /* Returns the name of a type number, zero-terminated and valid until the table is freed. */
 const char *join_table_type_name(struct join_table *table, uint16_t type);
 
-/* Notes that a service (hash of its identity) was profiled, or returns true if it was. A service
- * counts as profiled for one window after a profile. If twice the interval between its last two
- * profiles is longer, that applies instead. join_table_profiled returns false, and notes nothing,
- * if about JOIN_SERVICES_MAX services are profiled already. */
+/* Notes that a service (hash of its identity) was profiled at `now_ms`. Returns false, and notes
+ * nothing, if about JOIN_SERVICES_MAX services are profiled already. */
 bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
+
+/* Returns true if a service is being profiled. It counts as profiled for one window after a
+ * profile, or for twice the interval between its last two profiles if that is longer. */
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 
-/* Note, or return, that samples of a service name exactly the spans in which they were taken: at
- * least one named a span that is not a local root. It is remembered for as long as a profiled
- * service. */
+/* Notes that samples of a service name exactly the spans in which they were taken, because at
+ * least one sample named a span that is not a local root. The note expires like that of a
+ * profiled service. */
 void join_table_note_exact(struct join_table *table, uint64_t service, uint64_t now_ms);
+
+/* Returns true if samples of a service name exactly their spans (join_table_note_exact). */
 bool join_table_is_exact(struct join_table *table, uint64_t service, uint64_t now_ms);
 
 /* Notes that spans of a service arrived. Returns true if its first span arrived less than
@@ -533,21 +549,24 @@ bool join_table_value(struct join_table *table, unsigned key, const void *value,
                       size_t max);
 
 /* Returns the number of a function name, the same for all workers, or JOIN_FUNCTION_OTHER if
- * there are too many. Only the first JOIN_VALUE_MAX bytes of the name count.
- * join_table_function_name returns the name, which is valid until the table is freed. */
+ * there are too many. Only the first JOIN_VALUE_MAX bytes of the name count. */
 uint32_t join_table_function(struct join_table *table, const uint8_t *name, size_t len);
+
+/* Returns the name of a function number. The name is valid until the table is freed. */
 const char *join_table_function_name(struct join_table *table, uint32_t number, size_t *ret_len);
 
 /* Returns true if the series (any bytes) is one of the first `max` distinct ones. */
 bool join_table_series(struct join_table *table, const void *key, size_t len, size_t max);
 
-/* Return the hash of a text or an integer with the table's secret, never 0. An integer has the
- * same hash as its decimal digits. */
+/* Returns the hash of a text with the table's secret, never 0. */
 uint32_t join_table_hash(const struct join_table *table, const void *data, size_t len);
+
+/* Returns the hash of an integer with the table's secret, never 0. It equals the hash of the
+ * integer's decimal digits. */
 uint32_t join_table_hash_int(const struct join_table *table, int64_t value);
 
-/* Returns the hash of an AnyValue that is a text or an integer. Returns 0 if it is neither or
- * empty, or if `any` is NULL. */
+/* Returns the hash of an AnyValue that is a text or an integer. Returns 0 if the value has
+ * another type or is empty, or if `any` is NULL. */
 uint32_t join_table_hash_value(const struct join_table *table, const uint8_t *any, size_t len);
 
 /* A summary of the data that the joins sharing the table have received. It is used to log why

@@ -186,10 +186,10 @@ void join_table_mark_assigned(struct join_table *table, const uint8_t *span_id,
 
 /* links of a chain that are followed to find the thread's newest record */
 #define LAST_STEPS 64u
-#define STEPS_PER_EXPIRED 8u /* such links take as long as one record that expires */
+#define STEPS_PER_EXPIRED 8u /* so many followed links take as long as expiring one record */
 
-/* Returns true if samples of the record's thread keep arriving. `*ret_last` is the arrival of
- * the last one. */
+/* Returns true if samples of the record's thread keep arriving. `*ret_last` is the arrival time
+ * of the thread's last sample. */
 static bool timestamps_thread_is_active(const struct join_table *table, const struct shard *shard,
                                         const struct record *record, uint32_t now,
                                         uint32_t *ret_last, unsigned *ret_steps)
@@ -212,8 +212,8 @@ static bool timestamps_thread_is_active(const struct join_table *table, const st
     return false;
 }
 
-/* Copies the timestamps that are not assigned, and returns the latest of the assigned ones (0:
- * none). */
+/* Copies the timestamps that are not assigned to a span. Returns the latest timestamp that is
+ * assigned, or 0 if none is assigned. */
 static uint64_t timestamps_copy_unassigned(const struct record *record,
                                            struct join_deferred_cursor *ret)
 {

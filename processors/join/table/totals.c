@@ -66,8 +66,8 @@ static void totals_add_amount(uint64_t *sum, uint64_t count)
 /* --- Functions -------------------------------------------------------------------------- */
 
 /* Returns true if values of this measure and type are to be added to the function counters.
- * Seconds and bytes cannot be added to each other, so a better measure replaces what was counted
- * before. */
+ * Seconds and bytes cannot be added to each other, so values of a better measure replace the
+ * values that were counted before. */
 static bool totals_counts_towards(struct join_totals *totals, enum join_measure measure,
                                   uint16_t type)
 {
@@ -84,8 +84,8 @@ static bool totals_counts_towards(struct join_totals *totals, enum join_measure 
 /* The algorithm is "Space-Saving" by Metwally, Agrawal and El Abbadi, in "Efficient computation of
  * frequent and top-k elements in data streams". If no counter is free, a new function takes over
  * the smallest counter with its value. */
-/* Adds to the counter of a function. `*count` of at most `max` counters (at least 1) are in use.
- * The values are exact while there are no more functions than counters. */
+/* Adds to the counter of a function. `*count` is the number of counters in use, at most `max`,
+ * which is at least 1. The values are exact while there are no more functions than counters. */
 static void totals_add_top(struct join_top *top, unsigned max, uint8_t *count, uint32_t function,
                            uint64_t value)
 {
