@@ -32,7 +32,8 @@ static bool adapt_is_named(const char *path, const char *name)
     return path_len == len || path[path_len - len - 1] == ':';
 }
 
-/* Removes a key or a list item. With `why`, adds a warning and leaves a comment in the file. */
+/* Removes a key of a map or an item of a list. With `why`, adds a warning and leaves a comment
+ * in the file. */
 static void adapt_remove(struct br_adapter *adapter, struct br_yaml *parent, size_t index,
                          const char *path, const char *why)
 {
@@ -202,7 +203,8 @@ static void adapt_mark_units(struct br_adapter *adapter, const struct br_yaml *p
     }
 }
 
-/* Records the processors that a pipeline loses although they drop, hide or change data. */
+/* Records the unsupported processors that a pipeline loses and that may drop, hide or change
+ * data. */
 static void adapt_note_losses(struct br_adapter *adapter, const struct br_yaml *key,
                               const struct br_yaml *list)
 {
@@ -247,8 +249,8 @@ static void adapt_signals(struct br_adapter *adapter, struct br_yaml *pipelines)
     }
 }
 
-/* Removes the unsupported components from one list of a pipeline. Returns true if the pipeline
- * cannot do without the list and it has become empty. */
+/* Removes the unsupported components from one list of a pipeline. Returns true if the list has
+ * become empty and the pipeline requires it. */
 static bool adapt_empties_list(struct br_adapter *adapter, const struct br_yaml *pipeline,
                                size_t index)
 {
@@ -265,7 +267,7 @@ static bool adapt_empties_list(struct br_adapter *adapter, const struct br_yaml 
     return unit && unit->lacking;
 }
 
-/* Returns the reason for a removed pipeline, with the ids of its unsupported components. */
+/* Returns the reason why a pipeline is removed, with the ids of its unsupported components. */
 static const char *adapt_why_empty(struct br_adapter *adapter, const struct br_yaml *pipeline,
                                    size_t index)
 {
@@ -352,7 +354,7 @@ static void adapt_all_pipelines(struct br_adapter *adapter, struct br_yaml *pipe
 
 /* --- Sections -------------------------------------------------------------------------------- */
 
-/* Returns true if settings name the id of an extension as their authenticator. */
+/* Returns true if the settings in `node` use the extension `id` as their authenticator. */
 static bool adapt_names_authenticator(const struct br_yaml *node, const char *id)
 {
     for (size_t i = 0; node && i < node->count; i++) {
@@ -452,7 +454,8 @@ static bool adapt_auth(struct br_adapter *adapter, struct br_adapt_unit *unit)
     return true;
 }
 
-/* Translates the `auth` of all exporters in use. Returns true if an exporter has to be removed. */
+/* Translates the `auth` of all exporters in use to headers. Returns true if an exporter has to
+ * be removed. */
 static bool adapt_auths(struct br_adapter *adapter)
 {
     bool lost = false;
@@ -481,7 +484,7 @@ static int adapt_components(struct br_adapter *adapter)
 {
     struct br_yaml *pipelines = br_adapt_pipelines(adapter);
     if (!pipelines || pipelines->count == 0)
-        return 0; /* the loader reports it */
+        return 0; /* the loader reports this error */
     adapt_signals(adapter, pipelines);
     adapt_all_pipelines(adapter, pipelines);
     adapt_mark_used(adapter, pipelines);
@@ -532,8 +535,8 @@ static bool adapt_chain_add(struct chain *chain, struct br_yaml *parent, size_t 
     return true;
 }
 
-/* Returns the index of the key of `map` with which `path` begins, or the number of keys. A key
- * may contain "::"; the longest match is returned. */
+/* Returns the index of the key of `map` that is the first component of `path`, or the number of
+ * keys if no key matches. A key may contain "::"; the longest matching key is returned. */
 static size_t adapt_chain_step(const struct br_yaml *map, const char *path, size_t *ret_len)
 {
     size_t best = map->count, best_len = 0;
@@ -551,7 +554,7 @@ static size_t adapt_chain_step(const struct br_yaml *map, const char *path, size
     return best;
 }
 
-/* Follows the path of an error as far as its nodes exist. */
+/* Adds to the chain the nodes on the path of an error, as far as they exist. */
 static void adapt_chain_follow(struct chain *chain, struct br_yaml *tree, const char *path)
 {
     struct br_yaml *at = tree;
@@ -594,8 +597,8 @@ static void adapt_chain_point(struct chain *chain, const struct br_err *err)
     }
 }
 
-/* Returns the index in the chain of a key that restricts access (TLS or authentication), or the
- * length of the chain. */
+/* Returns the position in the chain of a key that restricts access (TLS or authentication), or
+ * the length of the chain if it has no such key. */
 static size_t adapt_chain_guard(const struct chain *chain)
 {
     static const char *const guards[] = {"tls", "tls_settings", "auth"};
@@ -633,7 +636,7 @@ static bool adapt_chain_is_condition(const struct chain *chain, size_t index)
            strcmp(adapt_chain_key(chain, index - 1), "conditions") == 0;
 }
 
-/* Returns the component at the start of the chain, or NULL. */
+/* Returns the component that the chain leads into, or NULL. */
 static struct br_adapt_unit *adapt_chain_unit(const struct br_adapter *adapter,
                                               const struct chain *chain)
 {
@@ -644,7 +647,7 @@ static struct br_adapt_unit *adapt_chain_unit(const struct br_adapter *adapter,
     return NULL;
 }
 
-/* Marks the component at the start of the chain as unsupported. */
+/* Marks the component that the chain leads into as unsupported. */
 static bool adapt_mark_lacking(struct br_adapter *adapter, const struct chain *chain,
                                const char *why)
 {
@@ -655,8 +658,8 @@ static bool adapt_mark_lacking(struct br_adapter *adapter, const struct chain *c
     return true;
 }
 
-/* Returns true if the error may be caused by a value from ${...}. An error of a whole component
- * that has lost a setting is caused by that loss. */
+/* Returns true if the error may be caused by a value from ${...}. If a component has lost a
+ * setting, an error of the whole component is attributed to that loss instead. */
 static bool adapt_may_be_expanded(const struct br_adapter *adapter, const struct chain *chain)
 {
     const struct br_adapt_unit *unit = chain->count == 2 ? adapt_chain_unit(adapter, chain) : NULL;
@@ -671,11 +674,11 @@ static int adapt_kind_of(const char *section)
     return -1;
 }
 
-/* What to do about an error. */
+/* The ways to handle an error of the loader. */
 enum adapt_action {
-    ADAPT_REPORT,           /* nothing; the error is reported */
-    ADAPT_REMOVE_SETTING,   /* remove the setting at `last` of the chain */
-    ADAPT_REMOVE_COMPONENT, /* remove the component */
+    ADAPT_REPORT,           /* change nothing and report the error */
+    ADAPT_REMOVE_SETTING,   /* remove the setting at position `last` of the chain */
+    ADAPT_REMOVE_COMPONENT, /* remove the whole component */
 };
 
 /* Returns true for a processor whose settings may drop or change data. */
@@ -696,7 +699,7 @@ static enum adapt_action adapt_decide(struct br_adapter *adapter, const struct c
     int kind = adapt_kind_of(adapt_chain_key(chain, 0));
     if (kind < 0 && err->code != BR_EUNSUPPORTED &&
         strcmp(adapt_chain_key(chain, 1), "telemetry") != 0)
-        return ADAPT_REPORT; /* the Collector rejects it too */
+        return ADAPT_REPORT; /* the Collector rejects this setting too */
     size_t guard = adapt_chain_guard(chain), last = chain->count - 1;
     bool serves = kind == BR_RECEIVER || kind == BR_EXTENSION;
     bool matters =
@@ -732,7 +735,7 @@ static bool adapt_resolve_error(struct br_adapter *adapter, const struct br_err 
     adapt_chain_follow(&chain, adapter->tree, err->path);
     adapt_chain_point(&chain, err);
     if (adapt_chain_is_auth(&chain))
-        return false; /* adapt_auth has already handled it */
+        return false; /* adapt_auth has already handled this error */
     size_t last = 0;
     enum adapt_action action =
         adapt_decide(adapter, &chain, err, adapter->adapt->accept_loss, &last);
@@ -839,8 +842,8 @@ static int adapt_report_losses(struct br_adapter *adapter)
     return rc;
 }
 
-/* Removes settings until the loader reports no error that can be handled. Each round removes
- * something, so the loop ends. */
+/* Removes settings until the loader reports no error that can be handled. Each round removes at
+ * least one setting, so the loop ends. */
 static int adapt_settings(struct br_adapter *adapter)
 {
     int rc = 0;

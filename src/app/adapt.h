@@ -28,12 +28,16 @@
 struct br_adapt {
     const struct br_component *const *registry;
     struct br_arena *arena;
-    struct br_errs *errs;   /* receives the warnings and errors */
-    struct br_edits *edits; /* receives the changes of the file; NULL if only the tree is needed */
-    bool accept_loss;       /* also remove parts that drop, hide, change or protect data */
-    bool elsewhere;         /* the configuration will run where variables have other values */
-    bool split;             /* a Collector keeps the parts that Braid lacks */
-    /* with `split`: the text of the file; links use ports that it does not contain */
+    struct br_errs *errs; /* receives the warnings and errors; owned by the caller */
+    /* receives the changes to make in the file; NULL if only the tree is needed */
+    struct br_edits *edits;
+    /* remove unsupported parts even if they drop, hide, change or protect data */
+    bool accept_loss;
+    /* the configuration will run on another machine, where variables have other values */
+    bool elsewhere;
+    /* a Collector next to Braid keeps the parts that Braid does not support */
+    bool split;
+    /* text of the file, for `split`: links use only ports that the text does not contain */
     const char *text;
 };
 

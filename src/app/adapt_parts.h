@@ -7,21 +7,22 @@
 
 #define BR_ADAPT_LISTS 3
 
-/* A component as defined in its section. */
+/* A component of the configuration. */
 struct br_adapt_unit {
     enum br_kind kind;
     const char *id, *type;
     struct br_yaml *key, *node;
-    /* Braid's component, also if the Collector has another name for it; or NULL */
+    /* Braid's component, even if the Collector uses another name for it; NULL if Braid lacks it */
     const struct br_component *component;
     const struct br_foreign *foreign;
-    const char *lacking; /* why it has to be removed; NULL if it can stay */
-    /* why the `auth` of an exporter cannot be translated, also in its extension; or NULL */
+    const char *lacking; /* why the component has to be removed; NULL if it can stay */
+    /* for an exporter or its extension, why `auth` cannot be translated to headers; otherwise
+     * NULL */
     const char *refused;
-    bool named;      /* listed by a pipeline */
-    bool wanted;     /* listed by a pipeline of traces or profiles */
-    bool used;       /* listed by a pipeline that remains */
-    bool cut;        /* one of its settings was removed */
+    bool named;      /* a pipeline lists the component */
+    bool wanted;     /* a pipeline of traces or profiles lists the component */
+    bool used;       /* a pipeline that remains lists the component */
+    bool cut;        /* at least one setting of the component was removed */
     bool by_client;  /* an exporter that sends headers from client requests */
     bool collected;  /* a receiver that runs in the Collector and therefore not in Braid */
     bool translated; /* an extension that became headers of an exporter */
@@ -34,16 +35,16 @@ struct br_adapt_loss {
     const struct br_yaml *pipeline;
 };
 
-/* A pipeline as it is in the file, to be split. */
+/* The lists of a pipeline before it is split, and the links that the split adds. */
 struct br_adapt_plan {
     struct br_yaml *key, *pipeline;
     const char *id;
     struct br_yaml **items[BR_ADAPT_LISTS];
     size_t count[BR_ADAPT_LISTS];
     const char
-        /* ids of Braid's receiver and exporter for the links; NULL without a link */
+        /* ids of the receiver and the exporter in Braid that are links; NULL without a link */
         *link[BR_ADAPT_LISTS];
-    const char *text[BR_ADAPT_LISTS]; /* settings of these two, as YAML */
+    const char *text[BR_ADAPT_LISTS]; /* settings of the components in `link`, as YAML */
     size_t n_front; /* number of processors that the Collector runs before Braid */
 };
 
@@ -55,36 +56,38 @@ struct br_adapter {
     struct br_adapt_loss *losses;
     struct br_adapt_plan *plans;
     size_t n_plans;
-    unsigned port; /* port of the last link */
+    unsigned port; /* port of the link that was added last */
     bool no_memory;
 };
 
-/* The lists of a pipeline, in their order. */
+/* A list of a pipeline (receivers, processors or exporters) and the kind of its components. */
 struct br_adapt_list {
     const char *key;
     enum br_kind kind;
 };
 extern const struct br_adapt_list br_adapt_lists[BR_ADAPT_LISTS];
 
-/* Returns `memory`; records that memory ran out if it is NULL. */
+/* Returns `memory`. If it is NULL, records that memory ran out. */
 void *br_adapt_keep(struct br_adapter *adapter, void *memory);
 
-/* Return service::pipelines, and the section of a kind of component; NULL if it is not a map. */
+/* Returns service::pipelines, or NULL if it is not a map. */
 struct br_yaml *br_adapt_pipelines(const struct br_adapter *adapter);
+
+/* Returns the section of the components of a kind, or NULL if it is not a map. */
 struct br_yaml *br_adapt_section(const struct br_adapter *adapter, enum br_kind kind);
 
-/* Returns the component that `node` refers to in a list of `kind`, which may be a connector, or
- * NULL if it is not defined. */
+/* Returns the component to which `node`, an item of a list of `kind`, refers. It may be a
+ * connector. Returns NULL if the component is not defined. */
 struct br_adapt_unit *br_adapt_resolve(struct br_adapter *adapter, enum br_kind kind,
                                        const struct br_yaml *node);
 
-/* Records the current lists of all pipelines of traces and profiles. */
+/* Records the current lists of all traces and profiles pipelines as plans. */
 void br_adapt_plan_all(struct br_adapter *adapter);
 
 /* Splits each remaining pipeline. The Collector keeps the receivers and exporters that Braid
- * does not have, and all processors up to the last one that it does not have. Braid receives an
- * otlp receiver and an otlp exporter in their place. */
+ * does not have, and all processors up to the last one that Braid does not have. An otlp
+ * receiver and an otlp exporter of Braid replace them. */
 void br_adapt_split(struct br_adapter *adapter);
 
-/* Removes the links of removed pipelines and records the changes of the file. */
+/* Removes the links of removed pipelines and records the changes to make in the file. */
 void br_adapt_plan_end(struct br_adapter *adapter);

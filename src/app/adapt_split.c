@@ -8,7 +8,7 @@
 #include "base/str.h"
 #include "config/parts.h"
 
-#define LINK_PORT 24317 /* of the first link; each further link uses the next free port */
+#define LINK_PORT 24317 /* port of the first link; each further link uses the next free port */
 
 enum { RECEIVERS, PROCESSORS, EXPORTERS };
 
@@ -90,8 +90,9 @@ static bool split_reads_client(const struct br_yaml *node)
     return false;
 }
 
-/* Returns how many processors the Collector runs first: all up to the last one that Braid does
- * not have, or that uses values from the requests of the Collector's clients. */
+/* Returns how many processors the Collector runs before Braid. These are all processors up to
+ * the last one that Braid does not have, or that uses values from the requests of the
+ * Collector's clients. */
 static size_t split_processors_in_front(struct br_adapter *adapter,
                                         const struct br_adapt_plan *plan)
 {
@@ -112,8 +113,8 @@ static size_t split_processors_in_front(struct br_adapter *adapter,
     return last;
 }
 
-/* Marks the receivers that run in the Collector. A receiver runs in one of the two processes
- * only, and serves all its pipelines there. */
+/* Marks the receivers of a pipeline that run in the Collector. A receiver runs in only one of
+ * the two processes and serves all its pipelines there. */
 static bool split_collect_plan(struct br_adapter *adapter, struct br_adapt_plan *plan)
 {
     bool more = false;
@@ -129,8 +130,9 @@ static bool split_collect_plan(struct br_adapter *adapter, struct br_adapt_plan 
     return more;
 }
 
-/* Repeats until nothing changes: a receiver that moves to the Collector may move processors of
- * its other pipelines, and these move their receivers. */
+/* Marks all receivers that run in the Collector. Repeats until nothing changes: a receiver that
+ * moves to the Collector may move processors of its other pipelines, and these processors move
+ * their receivers. */
 static void split_collect(struct br_adapter *adapter)
 {
     for (bool more = true; more;) {
@@ -162,7 +164,7 @@ static void split_name(const struct br_adapt_plan *plan, const char *id, struct 
 }
 
 /* Returns the id of Braid's end of a link. The id of the Collector's end has "braid" instead of
- * "collector". Neither is used in the file. */
+ * "collector". Both ids are unused in the file. */
 static const char *split_id(struct br_adapter *adapter, const struct br_adapt_plan *plan,
                             size_t list)
 {
@@ -181,7 +183,7 @@ static const char *split_id(struct br_adapter *adapter, const struct br_adapt_pl
     return br_adapt_keep(adapter, kept);
 }
 
-/* Returns the next port that the file does not contain. */
+/* Returns the next port number that the text of the file does not contain. */
 static unsigned split_port(struct br_adapter *adapter)
 {
     char digits[8];
@@ -321,7 +323,7 @@ static void split_edit_list(struct br_adapter *adapter, const struct br_adapt_pl
         split_edit(adapter, BR_EDIT_SET, plan->pipeline->keys[at], NULL, kept);
 }
 
-/* Records the link of a pipeline, or removes it if the pipeline was removed. */
+/* Records the addition of a pipeline's links, or removes the links if the pipeline was removed. */
 static void split_plan_end(struct br_adapter *adapter, const struct br_adapt_plan *plan,
                            size_t list)
 {
@@ -340,8 +342,8 @@ static void split_plan_end(struct br_adapter *adapter, const struct br_adapt_pla
         br_yaml_remove(section, at);
 }
 
-/* Warns of processors that Braid supports and that run in the Collector only, because a later
- * processor has to. */
+/* Warns of processors that Braid supports and that nevertheless run in the Collector, because a
+ * later processor must run there. */
 static void split_warn_front(struct br_adapter *adapter, struct br_adapt_plan *plan)
 {
     char path[192];

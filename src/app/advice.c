@@ -12,8 +12,8 @@ static bool advice_is(const struct br_instance *instance, const char *name)
     return instance->component && strcmp(instance->component->name, name) == 0;
 }
 
-/* Warns if a memory_limiter is not first. The lists of the tree have the order of those in
- * `pipeline`. */
+/* Warns if a memory_limiter is not the first processor of a pipeline. The lists in the tree have
+ * the same order as those in `pipeline`. */
 static void advice_limiter(const struct br_config *config, size_t index, struct br_errs *errs)
 {
     const struct br_pipeline *pipeline = &config->pipelines[index];
@@ -50,8 +50,8 @@ static bool advice_is_loopback(const struct br_yaml *node)
            advice_starts(node, "[::1]:");
 }
 
-/* Warns if `tls` contradicts the scheme of an endpoint. Only gRPC endpoints may have no scheme;
- * their default is TLS. */
+/* Warns if `tls` contradicts the scheme of an endpoint. Only gRPC endpoints may lack a scheme;
+ * they use TLS by default. */
 static void advice_endpoint(const struct br_instance *instance, const struct br_yaml *endpoint,
                             struct br_errs *errs)
 {
@@ -77,7 +77,7 @@ static void advice_endpoint(const struct br_instance *instance, const struct br_
 
 /* --- Exporters that send to their own receiver ------------------------------------------------ */
 
-/* Splits "scheme://host:port/path" into host and port. Returns false without a port. */
+/* Splits "scheme://host:port/path" into host and port. Returns false if the port is missing. */
 static bool advice_split_endpoint(const char *endpoint, char host[256], unsigned *ret_port)
 {
     const char *scheme = strstr(endpoint, "://");

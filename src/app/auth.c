@@ -8,16 +8,17 @@
 #include "base/str.h"
 #include "config/parts.h"
 
-/* A text after expansion, and as it is in the file. */
+/* The text of a setting: `text` after expansion of ${...}, `raw` as in the file. */
 struct text {
     const char *text, *raw;
 };
 
 struct translation {
     const struct br_auth *auth;
-    struct br_yaml *headers;     /* a map of the headers that the extension sends */
-    bool insert[BR_HEADERS_MAX]; /* by header: a value that the exporter already has wins */
-    const char *why;             /* why headers cannot replace the extension; NULL if they can */
+    struct br_yaml *headers; /* map of the headers that the extension sends */
+    /* for each header: a value that the exporter already sets takes precedence */
+    bool insert[BR_HEADERS_MAX];
+    const char *why; /* why headers cannot replace the extension; NULL if they can */
     bool no_memory;
 };
 
@@ -89,7 +90,7 @@ static void auth_add(struct translation *translation, const char *name, struct t
         translation->no_memory = true;
 }
 
-/* Rejects settings that are not in `known`, which ends with NULL. */
+/* Rejects settings whose keys are not in `known`, which ends with NULL. */
 static void auth_check_keys(struct translation *translation, const struct br_yaml *map,
                             const char *const *known)
 {
@@ -204,7 +205,7 @@ static void auth_check(struct translation *translation, const struct br_yaml *ow
             auth_refuse(translation, "its extension sets a header twice");
 }
 
-/* Returns a header's value as a quoted text for the file. */
+/* Returns a header's value as quoted YAML text for the file. */
 static const char *auth_quote(struct translation *translation, const struct br_yaml *value)
 {
     struct br_str quoted = {0};
@@ -225,7 +226,7 @@ static void auth_edit(struct translation *translation, enum br_edit_kind kind,
         translation->no_memory = true;
 }
 
-/* Adds the headers to an exporter that has none. */
+/* Adds the map `headers` to an exporter that has none. */
 static void auth_write_new(struct translation *translation, const struct br_yaml *key,
                            struct br_yaml *exporter)
 {
@@ -248,8 +249,8 @@ static void auth_write_new(struct translation *translation, const struct br_yaml
         translation->no_memory = true;
 }
 
-/* Adds the headers to those of an exporter. In the Collector, authenticators run last: they
- * replace the value of a header, unless their action is insert. */
+/* Adds the extension's headers to those of an exporter. In the Collector, authenticators run
+ * last: they replace the value of a header, unless their action is insert. */
 static void auth_write_more(struct translation *translation, struct br_yaml *exporter, size_t at)
 {
     struct br_arena *arena = translation->auth->arena;

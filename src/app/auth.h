@@ -10,7 +10,7 @@
 
 struct br_auth {
     struct br_arena *arena;
-    struct br_edits *edits;          /* receives the changes of the file; may be NULL */
+    struct br_edits *edits;          /* receives the changes to make in the file; may be NULL */
     const char *type;                /* type of the extension, such as "bearertokenauth" */
     const struct br_yaml *extension; /* settings of the extension */
 };

@@ -22,7 +22,7 @@ void br_components_table(struct br_str *out, const struct br_component *const *r
                       components_signals(*registry), (*registry)->stability, (*registry)->help);
 }
 
-/* Appends `,"key":"text"`, or nothing if `text` is NULL. */
+/* Appends `,"key":"text"` to the JSON in `out`, or nothing if `text` is NULL. */
 static void components_text(struct br_str *out, const char *key, const char *text)
 {
     if (!text)

@@ -16,7 +16,8 @@
 #define NAME_MAX_CHARS 1024
 #define KINDS (BR_EXTENSION + 1)
 
-/* The top-level keys, kept as nodes because the keys below them are the user's ids. */
+/* The top-level keys of a file. Sections are kept as nodes, because the keys below them are the
+ * user's ids. */
 struct top {
     const struct br_yaml *sections[KINDS];
     const struct br_yaml *service;
@@ -66,8 +67,8 @@ static const struct br_option lists_options[] = {
     BR_OPT_END,
 };
 
-/* Additional data of an instance. An instance of an unknown type is kept, so that a pipeline
- * that lists it does not cause a second error. br_config_load fails in that case. */
+/* Data of the loader about an instance. An instance of an unknown type is kept, so that a
+ * pipeline that lists it does not cause a second error; br_config_load fails in that case. */
 struct slot {
     enum br_kind kind;
     const struct br_yaml *key;
@@ -79,14 +80,14 @@ struct loader {
     const struct br_component *const *registry;
     struct br_arena *arena;
     struct br_errs *errs;
-    struct slot *slots; /* parallel to config->instances */
+    struct slot *slots; /* additional data of config->instances, at the same indices */
     const struct top *top;
-    /* a section may be missing because its key is misspelt, which is already an error */
+    /* the top-level keys have errors: a section may be missing because its key is misspelt */
     bool top_failed;
     bool no_memory;
 };
 
-/* The parts of "type/name", in the arena. */
+/* The parts of an id "type/name". The texts are in the arena. */
 struct id {
     const char *type;
     const char *whole;
@@ -117,7 +118,7 @@ static bool loader_name_valid(const char *name, size_t len)
     return chars <= NAME_MAX_CHARS;
 }
 
-/* Splits and checks an id. Returns false after an error. */
+/* Splits an id into its parts and checks it. Returns false after an error. */
 static bool loader_id_parse(struct loader *loader, const struct br_yaml *node, const char *path,
                             struct id *ret)
 {
@@ -187,7 +188,8 @@ static const char *loader_article(enum br_kind kind)
     return kind == BR_EXPORTER || kind == BR_EXTENSION ? "an" : "a";
 }
 
-/* Returns the kind of a type, other than `kind`, or -1 if the type is unknown. */
+/* Returns a kind, other than `kind`, that has components of this type, or -1 if the type is
+ * unknown. */
 static int loader_other_kind(const struct loader *loader, enum br_kind kind, const char *type)
 {
     for (int other = KINDS - 1; other >= 0; other--)
@@ -257,7 +259,8 @@ static void loader_read_config(struct loader *loader, struct br_instance *instan
         br_errs_add(loader->errs, instance->node, path, "%s", br_strerror(rc));
 }
 
-/* Returns the component of a type, also if only the Collector has this name for it, or NULL. */
+/* Returns the component of a type, even if only the Collector uses this name for it. Returns
+ * NULL if Braid does not have the component. */
 static const struct br_component *loader_find_component(struct loader *loader, struct slot *slot,
                                                         const char *path, const char *type)
 {
@@ -442,7 +445,8 @@ static bool loader_is_idle(const struct loader *loader, const struct br_instance
     return loader->slots[instance - loader->config->instances].idle;
 }
 
-/* Reads a list of ids, each at most once. `pipeline` is NULL for service::extensions. */
+/* Reads a list of ids, in which each id may occur once. `pipeline` is NULL for
+ * service::extensions. */
 static void loader_list(struct loader *loader, const struct br_yaml *list, const char *path,
                         enum br_kind kind, const struct br_pipeline *pipeline,
                         struct br_instance ***ret, size_t *ret_n)
@@ -652,8 +656,8 @@ static unsigned loader_signals_of(const struct br_config *config,
     return signals;
 }
 
-/* Returns an instance of the same component that is only in pipelines of the missing signal, or
- * NULL. */
+/* Returns an instance of the same component that is only in pipelines of the signal that
+ * `instance` lacks, or NULL. */
 static const struct br_instance *loader_other_half(const struct br_config *config,
                                                    const struct br_instance *instance,
                                                    unsigned missing)
@@ -762,7 +766,7 @@ static int loader_whole(struct loader *loader)
     return 0;
 }
 
-/* Sorts the errors by the order of the files in `sources`. */
+/* Sorts the errors by file, in the order of `sources`. */
 static int loader_sort_errors(const struct br_config_sources *sources, struct br_arena *arena,
                               struct br_errs *errs)
 {
@@ -794,7 +798,8 @@ static struct br_config *loader_config_new(struct br_errs *errs)
     return config;
 }
 
-/* Reads config->tree. Passes `config` to the caller on success, frees it otherwise. */
+/* Reads config->tree into `config`. On success sets `*ret`, which the caller owns; otherwise
+ * frees `config`. */
 static int loader_into(struct br_config *config, const struct br_component *const *registry,
                        struct br_config **ret, struct br_errs *errs)
 {

@@ -15,14 +15,15 @@
 /* One configured component. */
 struct br_instance {
     const struct br_component *component; /* NULL for a Collector component that changes no data */
-    const char *id;                       /* as in the file: "otlp/tempo" */
-    const struct br_yaml *node;           /* settings; may be a NULL node */
-    const void *config;                   /* settings read into the component's struct */
+    /* type and name as in the file, for example "otlp/tempo" */
+    const char *id;
+    const struct br_yaml *node; /* settings; may be a NULL node */
+    const void *config;         /* settings read into the component's struct */
     bool used;
 };
 
 struct br_pipeline {
-    const char *id; /* "traces/edge" */
+    const char *id; /* signal and name as in the file, for example "traces/edge" */
     enum br_signal signal;
     struct br_instance **receivers, **processors, **exporters;
     size_t n_receivers, n_processors, n_exporters;
@@ -36,30 +37,32 @@ struct br_target_label {
 struct br_telemetry_config {
     enum br_log_level log_level;
     bool log_json;
-    const char *metrics_endpoint;    /* "localhost:8888"; NULL without an endpoint */
+    /* address of the metrics server, for example "localhost:8888"; NULL without a server */
+    const char *metrics_endpoint;
     struct br_strings metrics_hosts; /* additional hosts that requests may name (net/hosts.h) */
-    bool metrics_detailed;           /* level is detailed */
-    bool metrics_suffixes;           /* names end in their unit, counters in _total */
-    struct br_target_label *target;  /* sorted by name, without duplicates */
+    bool metrics_detailed;           /* the metrics level is `detailed` */
+    /* metric names end in their unit, and names of counters in _total */
+    bool metrics_suffixes;
+    struct br_target_label *target; /* labels of target_info, sorted by name, without duplicates */
     size_t n_target;
 };
 
 struct br_config {
-    struct br_arena arena; /* owns everything below */
-    struct br_yaml *tree;  /* merged and expanded */
+    struct br_arena arena; /* owns all memory of the configuration */
+    struct br_yaml *tree;  /* the merged and expanded tree of all files */
     struct br_instance *instances;
     size_t n_instances;
     struct br_pipeline *pipelines;
     size_t n_pipelines;
-    struct br_instance **extensions; /* in the order of service::extensions */
+    struct br_instance **extensions; /* enabled extensions, in the order of service::extensions */
     size_t n_extensions;
-    unsigned workers; /* service::workers; 0 means auto */
+    unsigned workers; /* service::workers, the number of workers; 0 means auto */
     struct br_telemetry_config telemetry;
     struct br_fanout_config fanout; /* service::fanout */
 };
 
 /* Loads a configuration from a tree that is already merged and expanded. The tree must outlive
- * the configuration. Otherwise like br_config_load. */
+ * the configuration. Results and errors are as for br_config_load. */
 int br_config_load_tree(struct br_yaml *tree, const struct br_component *const *registry,
                         struct br_config **ret, struct br_errs *errs);
 

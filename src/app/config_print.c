@@ -13,20 +13,20 @@
     120 /* characters; longer keys have the form "? key" (YAML's limit: 1024)                      \
          */
 
-/* How the node that is printed is described. */
+/* The source that describes the printed node and determines which values are secret. */
 enum view {
     VIEW_ROOT,
-    VIEW_SECTION, /* a map of ids */
-    VIEW_TABLE,   /* a map, or a list of maps, with an option table */
+    VIEW_SECTION, /* a section: a map of component ids */
+    VIEW_TABLE,   /* a map, or a list of maps, that an option table describes */
     VIEW_HEADERS,
-    VIEW_GUESS, /* not in any table: the name decides whether it is secret */
+    VIEW_GUESS, /* no table describes the node; its name decides whether the value is secret */
     VIEW_HIDE,
 };
 
 struct scope {
     enum view view;
-    enum br_kind kind;             /* with VIEW_SECTION */
-    const struct br_option *table; /* with VIEW_TABLE */
+    enum br_kind kind;             /* kind of the section's components; only with VIEW_SECTION */
+    const struct br_option *table; /* table that describes the node; only with VIEW_TABLE */
 };
 
 struct printer {
@@ -138,7 +138,7 @@ static struct scope config_print_scope_of_item(struct scope scope)
     return scope;
 }
 
-/* Returns true if the text needs no quotes, in a block and as a key. */
+/* Returns true if the text can be printed without quotes, as a value and as a key. */
 static bool config_print_plain_safe(const char *text, size_t len)
 {
     if (!isalnum((unsigned char)text[0]) && !strchr("/_.", text[0]))
@@ -272,8 +272,8 @@ static void print_child(const struct printer *printer, const struct br_yaml *par
     } else {
         br_str_putc(printer->out, '-');
     }
-    /* ${...} may have expanded to a map although the option is a text; a hidden one is printed
-     * as a text. */
+    /* ${...} may have expanded to a map although the option is a text. A map that has to be
+     * hidden is printed as a hidden text. */
     bool hidden = child->brought && !printer->raw && inner.view == VIEW_HIDE;
     if (hidden) {
         br_str_puts(printer->out, " \"[REDACTED]\"\n");
@@ -289,7 +289,8 @@ static void print_child(const struct printer *printer, const struct br_yaml *par
     }
 }
 
-/* Appends the children of a node. With `inline_first`, the first one follows the "- " of a list. */
+/* Appends the children of a node. With `inline_first`, the first child is on the same line as
+ * the "- " of a list item. */
 static void print_children(const struct printer *printer, const struct br_yaml *node,
                            struct scope scope, size_t level, bool inline_first)
 {
@@ -324,7 +325,7 @@ int br_yaml_print(const struct br_yaml *tree, const struct br_component *const *
 
 /* --- Effective settings ---------------------------------------------------------------------- */
 
-/* Appends a pair. Returns BR_ENOMEM if an argument is NULL. */
+/* Appends a key and its value to a map. Returns BR_ENOMEM if an argument is NULL. */
 static int config_print_add(struct br_arena *arena, struct br_yaml *map, const char *key,
                             struct br_yaml *value)
 {

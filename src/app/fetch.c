@@ -16,7 +16,7 @@ struct fetch {
     bool done, late;
 };
 
-/* Copies the response, because the connection frees the body after on_done. */
+/* Copies the response to `fetch`, because the connection frees the body after on_done. */
 static void fetch_keep(struct fetch *fetch)
 {
     const struct br_exchange *exchange = &fetch->exchange;

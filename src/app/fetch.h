@@ -8,12 +8,12 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-#define BR_FETCH_MAX (256u << 20) /* bytes, largest body of a response */
+#define BR_FETCH_MAX (256u << 20) /* largest body of a response, in bytes */
 
 struct br_fetched {
     unsigned status;
-    char type[64]; /* Content-Type, or "" if it is missing */
-    uint8_t *data; /* body, `len` bytes and a NUL; freed by br_fetched_release */
+    char type[64]; /* value of the Content-Type header, or "" if the header is missing */
+    uint8_t *data; /* body of `len` bytes, followed by a NUL; br_fetched_release frees it */
     size_t len;
 };
 

@@ -11,26 +11,29 @@
 #include "pipeline/exporter.h"
 
 #define DEPTH_EXPORTER 1000u
-#define QUEUE_ITEMS_LARGE 1000000u /* records; a queue that may hold more is logged at start */
-#define METADATA_KEYS_MAX 10000u   /* limit on the keys of a configuration file */
+/* number of records; at start, a queue that may hold more records is logged */
+#define QUEUE_ITEMS_LARGE 1000000u
+#define METADATA_KEYS_MAX 10000u /* most metadata keys of a receiver */
 
 struct place {
-    struct br_list link; /* in graph->places, in order of creation */
+    struct br_list link; /* node of graph->places, which is in order of creation */
     struct br_node node;
     const struct br_instance *instance;
     const struct br_pipeline
-        *pipeline; /* of a processor that exists once per pipeline; otherwise NULL */
-    unsigned turn; /* of a shared processor: index among the pipelines of one signal that list it */
+        *pipeline; /* pipeline of a processor that exists once per pipeline; otherwise NULL */
+    /* for a shared processor: index among the pipelines of one signal that list the processor */
+    unsigned turn;
     unsigned depth;
     bool started;
-    bool drains; /* draining has begun: everything before it is empty */
+    bool drains; /* draining of the node has begun: all nodes before it are empty */
     struct br_graph *graph;
     char *log_name;
-    struct br_queue *queue; /* of exporters */
+    struct br_queue *queue; /* owned; queue of an exporter */
     struct br_retry *retry;
-    struct br_ledger ledger;               /* of exporters */
-    struct br_fanout *fanouts[BR_SIGNALS]; /* owned; of receivers with several pipelines */
-    /* of receivers: keys that processors and exporters after it use, without duplicates */
+    struct br_ledger ledger; /* record totals of an exporter */
+    /* owned; distributes records of a receiver to several pipelines, by signal */
+    struct br_fanout *fanouts[BR_SIGNALS];
+    /* for a receiver: metadata keys that later processors and exporters use, without duplicates */
     struct br_strings metadata_keys;
     uint32_t cap_metadata_keys;
 };
@@ -39,9 +42,10 @@ struct br_graph {
     const struct br_config *config;
     struct br_host *host;
     struct br_list places;
-    struct br_fanout **fanouts; /* owned; by pipeline, before several exporters */
-    struct br_consumer **heads; /* first consumer of each pipeline */
-    unsigned depth;             /* level that is being drained */
+    /* owned; for each pipeline, the fan-out to its exporters if it has several */
+    struct br_fanout **fanouts;
+    struct br_consumer **heads; /* for each pipeline, its first consumer */
+    unsigned depth;             /* level of nodes that is being drained */
     void (*on_drained)(void *arg);
     void *on_drained_arg;
     struct br_deferred step;
@@ -118,8 +122,8 @@ static struct place *graph_find_shared(struct br_graph *graph, const struct br_i
     return NULL;
 }
 
-/* Returns the place of an instance in a pipeline. Adds it if it is new; graph_create makes its
- * state. */
+/* Returns the place of an instance in a pipeline, adding the place if it is new. graph_create
+ * makes the state of its node. */
 static struct place *graph_place(struct br_graph *graph, const struct br_instance *instance,
                                  const struct br_pipeline *pipeline, unsigned depth)
 {
@@ -244,7 +248,7 @@ static int graph_create(struct br_graph *graph, struct place *place, struct br_e
     node->state = br_calloc(1, component->state_size);
     if (!place->log_name || !node->state) {
         br_free(node->state);
-        node->state = NULL; /* never created, so it must not be destroyed */
+        node->state = NULL; /* the component has not created its state, so it must not destroy it */
         return graph_no_memory(err);
     }
     if (component->kind == BR_EXPORTER) {
@@ -606,8 +610,8 @@ static void graph_on_fanout_end(void *arg)
     br_host_defer(graph->host, &graph->step, graph_step);
 }
 
-/* Returns true if a fan-out is empty. Otherwise it will continue the draining when it becomes
- * empty. */
+/* Returns true if a fan-out is empty. Otherwise the fan-out continues the draining when it
+ * becomes empty. */
 static bool graph_fanout_drained(struct br_graph *graph, struct br_fanout *fanout)
 {
     if (!fanout || br_fanout_idle(fanout))
@@ -642,8 +646,8 @@ static void graph_step(struct br_deferred *deferred)
                 continue;
             if (!p->drains) {
                 p->drains = true;
-                /* graph_on_flush_timer may have drained it before, and it may have received items
-                 * since */
+                /* graph_on_flush_timer may have drained the node earlier, and the node may have
+                 * received items since then */
                 p->node.drained = false;
                 graph_drain(p);
             }
@@ -668,9 +672,9 @@ static void graph_empty(struct place *place)
         graph_drain_node(&place->node);
 }
 
-/* Makes all processors and queues send what they hold. Otherwise an unresponsive backend would
- * also delay items for other backends. A level still counts as drained only after the previous
- * one. */
+/* Makes all processors and queues send the records that they hold. Otherwise an unresponsive
+ * backend would also delay items for other backends. A level still counts as drained only after
+ * the previous level. */
 static void graph_on_flush_timer(struct br_timer *timer)
 {
     struct br_graph *graph = br_container_of(timer, struct br_graph, flush_timer);
@@ -758,7 +762,8 @@ void br_graph_free(struct br_graph *graph)
     }
     (void)br_host_turn(graph->host);
     for (size_t i = 0; graph->fanouts && i < graph->config->n_pipelines; i++)
-        br_fanout_free(graph->fanouts[i]); /* before the names that they log with are freed */
+        /* freed before the places, because fan-outs log with the names in the places */
+        br_fanout_free(graph->fanouts[i]);
     struct br_list *list;
     while ((list = br_list_shift(&graph->places))) {
         struct place *p = graph_place_of(list);

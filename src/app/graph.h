@@ -26,8 +26,9 @@ int br_graph_start(struct br_graph *graph, struct br_err *err);
 int br_graph_check(const struct br_config *config, struct br_host *host, struct br_errs *errs);
 
 /* Drains the levels from the receivers on, each after the previous one is empty, then calls `fn`
- * once. After `flush_ms`, all processors and queues send what they hold, even if a previous
- * level is not empty. If there is no memory for that timer, this step is skipped. */
+ * once. After `flush_ms`, all processors and queues send the records that they hold, even if a
+ * previous level is not empty. If the timer of `flush_ms` cannot be allocated, they are not
+ * flushed early. */
 void br_graph_drain(struct br_graph *graph, uint64_t flush_ms, void (*fn)(void *arg), void *arg);
 
 /* Destroys the nodes. Items that they hold are finished and counted. Accepts NULL. */

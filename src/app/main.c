@@ -22,7 +22,7 @@
 
 #define URIS_MAX 100
 #define EXIT_USAGE 2
-#define LOG_WAIT_MS 2000 /* time for log lines to be written before the process ends */
+#define LOG_WAIT_MS 2000 /* ms to wait for the log to be written before the process ends */
 
 static const char help[] =
     "Braid is a pipeline server for traces and profiles. It links each profile sample to its\n"
@@ -85,9 +85,10 @@ struct arguments {
     const char *uris[URIS_MAX], *sets[URIS_MAX];
     struct br_config_sources sources;
     uint64_t shutdown_timeout_ms;
-    const char *file, *rest; /* `file`: argument of migrate and open; `rest`: value of --rest */
+    /* `file`: argument of the commands migrate and open; `rest`: value of --rest */
+    const char *file, *rest;
     bool json, core_dumps, defaults;
-    bool quickstart; /* no --config was given */
+    bool quickstart; /* the command line has no --config */
 };
 
 static int main_usage(const char *problem, const char *arg)
@@ -111,8 +112,8 @@ static void main_warn_gates(const char *list)
     }
 }
 
-/* Returns the value of an option from "--name=value" or from the next argument; NULL for another
- * option. */
+/* Returns the value of the option `name`, from "--name=value" or from the next argument. Returns
+ * NULL if the current argument is another option. */
 static const char *main_value_of(const char *name, char **argv, int *index)
 {
     const char *arg = argv[*index];
@@ -318,7 +319,8 @@ static int main_load(struct arguments *args)
         rc = br_preflight(config, &errs);
     }
     if (args->command == OPEN)
-        errs.n_warnings = 0; /* The user did not write this configuration. */
+        /* Warnings are not shown, because the user did not write this configuration. */
+        errs.n_warnings = 0;
     main_print_errors(&errs);
     br_errs_release(&errs);
     if (rc) {
@@ -341,7 +343,7 @@ static int main_show_file(struct arguments *args, const char *directory, struct 
     return EXIT_FAILURE;
 }
 
-/* Shows a saved file until SIGTERM or SIGINT. */
+/* Runs `braid open`: shows a saved file until SIGTERM or SIGINT. */
 static int main_open(struct arguments *args)
 {
     struct br_arena arena;

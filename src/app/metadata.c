@@ -23,13 +23,13 @@ static const struct br_strings *metadata_keys_of(const struct br_instance *insta
 {
     const struct br_component *component = instance->component;
     if (!component || !instance->config)
-        return &no_keys; /* removed by --skip-unsupported */
+        return &no_keys; /* --skip-unsupported has removed the component */
     const struct br_strings *keys =
         component->metadata_keys ? component->metadata_keys(instance->config) : NULL;
     return keys && keys->count ? keys : metadata_partition_keys(instance);
 }
 
-/* Returns a metadata key that an instance uses, or NULL. */
+/* Returns one of the metadata keys that an instance uses, or NULL if it uses none. */
 static const char *metadata_key_of(const struct br_instance *instance)
 {
     const struct br_strings *keys = metadata_keys_of(instance);
@@ -81,7 +81,7 @@ static bool metadata_names(const struct br_strings *keys, const char *key)
     return false;
 }
 
-/* Returns a key that `reader` uses and `gatherer` does not keep, or NULL. */
+/* Returns a metadata key that `reader` uses and `gatherer` does not keep, or NULL. */
 static const char *metadata_lost(const struct br_instance *gatherer,
                                  const struct br_instance *reader)
 {
@@ -92,8 +92,8 @@ static const char *metadata_lost(const struct br_instance *gatherer,
     return NULL;
 }
 
-/* Returns the first component after `gatherer` in a pipeline that uses a key it does not keep,
- * or NULL. */
+/* Returns the first component after `gatherer` in a pipeline that uses a metadata key that
+ * `gatherer` does not keep, or NULL. */
 static const struct br_instance *metadata_loser_of(const struct br_pipeline *pipeline,
                                                    const struct br_instance *gatherer)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Metrics that the Collector has too keep its names. */
+/* Metrics that also exist in the Collector have the Collector's names. */
 #include "app/metric_help.h"
 
 #include <stdlib.h>

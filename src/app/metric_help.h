@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Returns the text of a metric by its name without a suffix, or NULL for an unknown one. */
+/* Returns the help text of a metric, or NULL for an unknown metric. `name` must not have a
+ * suffix. */
 const char *br_metric_help(const char *name);
 
 /* Returns true if a metric is exported only at the level `detailed`, as in the Collector. */

@@ -16,7 +16,7 @@ struct migrator {
     const struct br_component *const *registry;
     struct br_arena *arena;
     struct br_errs *errs;
-    struct br_yaml *plain; /* the tree of `text`, not expanded */
+    struct br_yaml *plain; /* tree of the original file, without expansion of ${...} */
     bool split;
 };
 
@@ -56,7 +56,7 @@ static bool migrate_is_same(const struct br_yaml *tree, const struct br_yaml *ot
     return true;
 }
 
-/* Returns true if `text` is read as `tree`. */
+/* Returns true if parsing `text` as YAML results in a tree equal to `tree`. */
 static bool migrate_means(const struct migrator *migrator, const struct br_str *text,
                           bool as_written, const struct br_yaml *tree)
 {
@@ -69,8 +69,8 @@ static bool migrate_means(const struct migrator *migrator, const struct br_str *
     return same;
 }
 
-/* Appends the text with the edits. If it cannot be edited, appends the printed tree, which has
- * no comments. */
+/* Appends the original text with the edits. If the text cannot be edited, appends the printed
+ * tree, which has no comments. */
 static int migrate_write(const struct migrator *migrator, const struct br_edits *edits,
                          bool as_written, const struct br_yaml *tree, struct br_str *out)
 {
@@ -123,7 +123,7 @@ static const struct br_yaml *migrate_section(const struct br_yaml *tree, size_t 
     return map && map->type == BR_YAML_MAP ? map : NULL;
 }
 
-/* Appends the names that were carried over, or those that were not, by section: "receivers otlp,
+/* Appends, by section, the names that were carried over or those that were not: "receivers otlp,
  * jaeger; pipelines traces". */
 static void migrate_names(const struct migrator *migrator, const struct br_yaml *adapted,
                           bool carried, struct br_str *out)

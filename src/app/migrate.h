@@ -16,8 +16,9 @@
 #include "base/str.h"
 
 struct br_migration {
-    struct br_str config; /* for Braid */
-    struct br_str rest;   /* for a Collector next to Braid; empty if the Collector keeps nothing */
+    struct br_str config; /* configuration for Braid */
+    /* configuration for a Collector next to Braid; empty if the Collector keeps nothing */
+    struct br_str rest;
 };
 
 /* Reads the file at `path`. Of `sources`, only `getenv` and `accept_loss` are used. With

@@ -17,7 +17,7 @@
 #include "net/hosts.h"
 #include "net/server.h"
 
-#define PLACES_MAX 10000 /* limit on the entries of a configuration file */
+#define PLACES_MAX 10000 /* most servers of a configuration */
 #define POOL_BYTES (1u << 20)
 
 struct preflight {

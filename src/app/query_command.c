@@ -66,10 +66,10 @@ struct query_parameter {
 
 struct query_args {
     enum query_verb verb;
-    char trace[33], span[17]; /* hex; empty if not given */
+    char trace[33], span[17]; /* ids in hexadecimal; empty if not given */
     const char *url, *scope, *selector, *baseline, *comparison, *pprof;
     bool json;
-    size_t lines; /* most lines of a tree */
+    size_t lines; /* most lines of a tree to print */
     struct query_parameter parameters[QUERY_PARAMETERS_MAX];
     size_t n_parameters;
 };
@@ -120,7 +120,8 @@ static bool query_read_span(struct query_args *args, const char *text)
     return true;
 }
 
-/* Reads TRACE or TRACE/SPAN. Base64 ids may contain slashes, so each slash is tried. */
+/* Reads an argument TRACE or TRACE/SPAN. Base64 ids may contain slashes, so each slash is tried
+ * as the separator. */
 static bool query_read_ids(struct query_args *args, const char *text)
 {
     if (query_read_trace(args, text, strlen(text)))
@@ -132,7 +133,7 @@ static bool query_read_ids(struct query_args *args, const char *text)
     return false;
 }
 
-/* Options that become parameters of the API, with the names of the parameters. */
+/* Command-line options that become parameters of the API, with the names of these parameters. */
 static const struct query_parameter query_parameters[] = {
     {"--service", "service"}, {"--name", "name"},   {"--min-duration", "min_duration"},
     {"--status", "status"},   {"--q", "q"},         {"--sort", "sort"},
@@ -199,7 +200,8 @@ static int query_read_option(struct query_args *args, int argc, char **argv, int
     return 0;
 }
 
-/* Reads --limit for the lines of trees, which are counted here. The server limits other rows. */
+/* Reads --limit as the number of lines of a tree. Lines of trees are counted by this command,
+ * whereas the server limits the rows of other responses. */
 static bool query_read_lines(struct query_args *args)
 {
     args->lines = SIZE_MAX;
@@ -281,7 +283,8 @@ static void query_put_parameter(struct br_str *out, const char *name, const char
     query_put_encoded(out, value);
 }
 
-/* Appends one selection of a comparison. It is a query string inside a parameter. */
+/* Appends one of the two selections of a comparison: a query string that is encoded as the value
+ * of parameter `name`. */
 static void query_put_compared(struct br_str *out, const char *name, const char *selector)
 {
     struct br_str inner = {0};

@@ -18,12 +18,13 @@ extern const char br_query_command_help[];
 
 struct json_t;
 
-/* Appends a value with a readable unit: a duration as "1.24 s", "310 ms" or "4.2 µs", another
- * unit as "12.3k". */
+/* Appends a number with a readable unit: a duration as "1.24 s", "310 ms" or "4.2 µs", an amount
+ * of another unit as "12.3k". */
 void br_query_output_amount(struct br_str *out, double value, const char *unit);
 
-/* Append a response of the API as a table or tree of at most `width` columns. A tree has at most
- * `lines` lines. They return false if the response has another structure. */
+/* The functions below append a response of the query API as a table or a tree. They return false
+ * if the response does not have the expected structure. A tree has at most `width` columns and
+ * `lines` lines. */
 bool br_query_output_spans(struct br_str *out, const struct json_t *response);
 bool br_query_output_trace(struct br_str *out, const struct json_t *response);
 bool br_query_output_top(struct br_str *out, const struct json_t *response);

@@ -9,15 +9,16 @@
 #include "app/query_command.h"
 #include "base/mem.h"
 
-#define OUTPUT_DEPTH_MAX 512      /* levels of a tree; deeper frames are omitted */
-#define OUTPUT_SMALLEST 0.005     /* share of the total; smaller frames are omitted */
-#define OUTPUT_BAR 24             /* columns of a span's bar */
-#define OUTPUT_SPANS_MAX 1000000u /* largest trace */
+#define OUTPUT_DEPTH_MAX 512 /* most levels of a printed tree; deeper frames are omitted */
+/* smallest printed frame, as a share of the total; smaller frames are omitted */
+#define OUTPUT_SMALLEST 0.005
+#define OUTPUT_BAR 24             /* width of a span's bar, in columns */
+#define OUTPUT_SPANS_MAX 1000000u /* largest trace that is printed, in spans */
 
 /* --- Numbers --------------------------------------------------------------------------------- */
 
 struct output_scale {
-    double from; /* smallest value of this unit */
+    double from; /* smallest value that is printed in this unit */
     double by;
     const char *unit;
 };
@@ -173,7 +174,8 @@ bool br_query_output_spans(struct br_str *out, const json_t *response)
 struct output_span {
     const json_t *json;
     uint64_t start, duration;
-    size_t parent, first, last, next; /* indices + 1, or 0 */
+    /* indices + 1 of the parent, of the first and last child, and of the next sibling; 0: none */
+    size_t parent, first, last, next;
 };
 
 struct output_trace {
@@ -345,8 +347,8 @@ bool br_query_output_top(struct br_str *out, const json_t *response)
 
 /* --- Flame graphs ---------------------------------------------------------------------------- */
 
-/* A bar of a flamebearer level: its left edge, total and own value. A comparison has two of
- * each. */
+/* A bar of a flamebearer level: its left edge, its total and its own value. In a comparison,
+ * index 0 is the baseline and index 1 the comparison. */
 struct output_frame {
     double at[2], total[2], self[2];
     const char *name;
@@ -358,7 +360,7 @@ struct output_flame {
     const char *unit;
     double whole[2];
     unsigned width;
-    size_t lines; /* most lines to print */
+    size_t lines; /* most lines of the tree to print */
 };
 
 static const char *output_name(const struct output_flame *flame, double index)
@@ -412,7 +414,7 @@ static void output_frame_line(struct br_str *out, const struct output_flame *fla
 
 struct output_level {
     struct output_frame *frames;
-    size_t n_frames, next; /* `next`: first frame that is not printed yet */
+    size_t n_frames, next; /* frames[next] is the first frame that is not printed yet */
 };
 
 static bool output_is_large(const struct output_flame *flame, const struct output_frame *frame)

@@ -10,7 +10,7 @@
 
 #define BR_QUICKSTART_URIS 3
 
-/* Sets the URIs of `sources` to the built-in configuration and one more for each of
+/* Sets the URIs of `sources` to the built-in configuration, plus one URI for each of
  * TEMPO_ENDPOINT and PYROSCOPE_ENDPOINT that is set. The caller owns `uris`; the texts are in
  * the arena. Returns 0 or BR_ENOMEM. */
 int br_quickstart_sources(struct br_config_sources *sources, const char *uris[BR_QUICKSTART_URIS],

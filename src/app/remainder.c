@@ -126,7 +126,8 @@ static void remainder_set(struct reduction *reduction, struct br_yaml *parent, s
 #define BRAIDS_END "otlp/collector"
 #define COLLECTORS_END "otlp/braid"
 
-/* Returns the id of the link in a list of Braid's: the one that is not in the original list. */
+/* Returns the id of the link in a list of Braid's pipeline: the item that is not in the original
+ * list. */
 static const char *remainder_link(struct reduction *reduction, const struct br_yaml *ours,
                                   const struct br_yaml *original)
 {
@@ -138,7 +139,7 @@ static const char *remainder_link(struct reduction *reduction, const struct br_y
     return NULL;
 }
 
-/* Returns the id of the other end of a link. */
+/* Returns the id of the Collector's end of the link whose end in Braid is `id`. */
 static const char *remainder_other_end(struct reduction *reduction, const char *id)
 {
     char *other =
@@ -168,7 +169,7 @@ static void remainder_add_link(struct reduction *reduction, const char *id, bool
 }
 
 /* Appends to `out` the items of a list that Braid does not run. With `front`, appends all items
- * up to the last one of these. */
+ * up to the last item that Braid does not run. */
 static void remainder_put_list(struct reduction *reduction, const struct br_yaml *original,
                                const struct br_yaml *ours, bool front, struct br_str *out)
 {
@@ -191,7 +192,7 @@ static const char *remainder_text(struct reduction *reduction, struct br_str *te
     return kept ? kept : "";
 }
 
-/* Replaces a list of a pipeline with `text`. */
+/* Replaces a list of a pipeline with the YAML in `text`. */
 static void remainder_set_list(struct reduction *reduction, struct br_yaml *pipeline,
                                const char *key, const char *text)
 {
@@ -200,7 +201,7 @@ static void remainder_set_list(struct reduction *reduction, struct br_yaml *pipe
         remainder_set(reduction, pipeline, at, text);
 }
 
-/* Returns, as text, the part of a pipeline's list that Braid does not run. */
+/* Returns, as YAML text, the items of a pipeline's list that Braid does not run. */
 static const char *remainder_of_list(struct reduction *reduction, const struct br_yaml *pipeline,
                                      const struct br_yaml *ours, const char *key)
 {
@@ -210,7 +211,7 @@ static const char *remainder_of_list(struct reduction *reduction, const struct b
     return remainder_text(reduction, &text);
 }
 
-/* Returns, as text, a list that contains only the Collector's end of a link. */
+/* Returns, as YAML text, a list that contains only the Collector's end of a link. */
 static const char *remainder_link_list(struct reduction *reduction, const char *id)
 {
     struct br_str text = {0};
@@ -336,8 +337,8 @@ static void remainder_sections(struct reduction *reduction)
 
 /* --- Ports ----------------------------------------------------------------------------------- */
 
-/* Returns "host:port" with another port, in quotes, or a bare port as another one. Returns NULL
- * if `endpoint` does not end in a port. */
+/* Returns `endpoint` with another port: "host:port" in quotes, or a bare port. Returns NULL if
+ * `endpoint` does not end in a port. */
 static char *remainder_moved(struct reduction *reduction, const char *endpoint)
 {
     const char *colon = strrchr(endpoint, ':'), *digits = colon ? colon + 1 : endpoint;
@@ -359,7 +360,8 @@ static void remainder_note_port(struct reduction *reduction, const char *path, c
     br_str_printf(reduction->remainder->ports, "%s: %s\n", path, value);
 }
 
-/* Changes the port at `key` of the map at `index`. If the key is missing, changes the default. */
+/* Changes the port in the setting `key` of the map at `index`. If the key is missing, adds it
+ * with the default endpoint and another port. */
 static void remainder_move(struct reduction *reduction, struct br_yaml *parent, size_t index,
                            const char *key, const char *by_default, const char *path)
 {

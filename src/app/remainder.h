@@ -2,8 +2,8 @@
 /*
  * Reduces a configuration to the part that a Collector runs next to Braid, after adapt.h split it.
  * The part has the pipelines that Braid does not run, the receivers and processors before Braid,
- * and the exporters and connectors after it. It also gets the links between the two. If both would
- * listen on a port, the Collector's is 10,000 higher.
+ * and the exporters and connectors after Braid. It also gets the links between the two processes.
+ * If both processes would listen on a port, the Collector's port is 10,000 higher.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 struct br_remainder {
     struct br_arena *arena;
     struct br_errs *errs;   /* receives warnings about ports that cannot be changed */
-    struct br_edits *edits; /* receives the changes of the file */
+    struct br_edits *edits; /* receives the changes to make in the file */
     struct br_str *ports;   /* receives a line for each changed port */
     /* receives a line for each port that has to change but comes from ${...} */
     struct br_str *clashes;

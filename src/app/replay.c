@@ -35,7 +35,8 @@ const char br_replay_help[] =
     "                         ~/.local/share/braid)\n"
     "  --time-range D         a duration such as 15m or 2h\n";
 
-/* Nothing is received; the only pipeline creates the exporter, which opens the directory. */
+/* The configuration receives nothing. Its only pipeline creates the exporter, which opens the
+ * directory. */
 static const char replay_config[] =
     "yaml:receivers: {nop: }\n"
     "exporters: {store: {directory: '%s', retention: {max_bytes: 1000GiB, max_age: 0s}}}\n"
@@ -137,8 +138,8 @@ static int replay_wait(pid_t child, const sigset_t *signals)
     }
 }
 
-/* Prepares the child: it gets the terminal's Ctrl-C only through the parent, and ends with the
- * parent. */
+/* Prepares the child process: it receives the terminal's Ctrl-C only through the parent, and
+ * ends with the parent. */
 static void replay_become_child(const sigset_t *before)
 {
     (void)setpgid(0, 0);
@@ -186,7 +187,8 @@ static void replay_show_list(const char *file, const char *directory)
     FILE *list = fopen(path, "re");
     while (list && fgets(line, sizeof line, list)) {
         for (char *p = line; *p; p++)
-            *p = *p < ' ' || *p > '~' ? ' ' : *p; /* the file may come from someone else */
+            /* the file may be malicious, so only printable characters are printed */
+            *p = *p < ' ' || *p > '~' ? ' ' : *p;
         (void)fprintf(stderr, "%s lacks %s\n", file, line);
     }
     if (list)

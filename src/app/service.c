@@ -15,11 +15,13 @@
 #include "core/shared.h"
 #include "net/loop.h"
 
-#define READ_MARK_BYTES (24u << 20) /* per worker; see br_loop_set_mark */
+#define READ_MARK_BYTES (24u << 20) /* bytes per worker; see br_loop_set_mark */
 #define WORKERS_MAX 256
-#define MARGIN_MS 300   /* ms before the signals thread ends the process: time to log the totals */
-#define LAST_LOG_MS 200 /* ms of MARGIN_MS for writing the log */
-#define MEMORY_PERCENTAGE 80u /* of the machine's or control group's; default of the limit */
+/* waiting for threads ends this many ms before the signals thread ends the process */
+#define MARGIN_MS 300
+#define LAST_LOG_MS 200 /* ms of MARGIN_MS that are for writing the log */
+/* default memory limit, in percent of the memory of the machine or control group */
+#define MEMORY_PERCENTAGE 80u
 #define MEMORY_SPIKE_SHARE 5u
 
 struct app;
@@ -42,12 +44,12 @@ struct app {
     struct br_memory memory;
     struct br_telemetry *telemetry;
     struct worker *workers;
-    struct br_loop *loops[WORKERS_MAX]; /* workers[i].loop */
+    struct br_loop *loops[WORKERS_MAX]; /* the loops of all workers: loops[i] is workers[i].loop */
     unsigned n_workers, n_drained;
     struct br_timer deadline;
     struct br_signals *signals;
     bool stopping, late, stopped;
-    bool looped; /* all loops have ended; only threads of the pool may still run */
+    bool looped; /* all loops have ended; only threads of the thread pool may still run */
 };
 
 static const struct br_log log_service = {"service"};
@@ -145,7 +147,8 @@ static void service_command(struct br_loop *loop, struct br_message *message,
     br_loop_command(loop, message);
 }
 
-/* Stops all loops once: a message that is in a loop's queue must not be posted again. */
+/* Stops all loops. Runs only once, because a message that is in a loop's queue must not be
+ * posted again. */
 static void service_stop_all(struct app *app)
 {
     if (app->stopped)
@@ -246,7 +249,8 @@ static bool service_exports(const struct app *app, const struct br_instance *exp
     return false;
 }
 
-/* Logs the totals of one exporter. A record that is delivered to it twice counts twice. */
+/* Logs the totals of one exporter. A record that is delivered to the exporter twice counts
+ * twice. */
 static void service_log_exporter(const struct app *app, const struct br_instance *exporter,
                                  enum br_signal signal)
 {
@@ -262,8 +266,8 @@ static void service_log_exporter(const struct app *app, const struct br_instance
     service_log_totals(prefix, &totals, signal);
 }
 
-/* Logs the final totals: first of each exporter, then of the process, where each record counts
- * once even if several exporters received it. */
+/* Logs the final totals: first those of each exporter, then those of the process. In the totals
+ * of the process, each record counts once even if several exporters received it. */
 static void service_log_all_totals(const struct app *app)
 {
     for (size_t i = 0; i < app->config->n_instances; i++) {
@@ -301,7 +305,8 @@ static void service_on_late(void *arg)
     service_abort(app);
 }
 
-/* Waits for the threads of the pool, which may be blocked by a disk. All loops have ended. */
+/* Waits for the threads of the thread pool, which may be blocked by a disk. All loops must have
+ * ended. */
 static void service_wait_for_works(struct app *app)
 {
     struct br_net_works works;
@@ -346,7 +351,8 @@ static void service_limit_memory(struct app *app)
     size_t hard = 0;
     if (br_memory_hard(&app->memory) == SIZE_MAX && br_memory_total("", &total))
         hard = (size_t)(total / 100 * MEMORY_PERCENTAGE);
-    /* Called without a limit too: it records the memory in use at start, which is never freed. */
+    /* br_memory_limit is also called without a limit, because it records the memory in use at
+     * start, which is never freed. */
     br_memory_limit(&app->memory, hard - hard / MEMORY_SPIKE_SHARE, hard);
     br_mem_tune(br_memory_hard(&app->memory));
     service_check_memory(app);

@@ -5,8 +5,9 @@
 #include "app/config.h"
 
 struct br_service_options {
-    uint64_t shutdown_timeout_ms; /* from the first SIGTERM or SIGINT to the end */
-    void (*on_ready)(void *arg);  /* called when all servers listen; may be NULL */
+    /* ms from the first SIGTERM or SIGINT until the shutdown must have ended */
+    uint64_t shutdown_timeout_ms;
+    void (*on_ready)(void *arg); /* called when all servers listen; may be NULL */
     void *on_ready_arg;
 };
 

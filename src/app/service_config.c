@@ -190,7 +190,8 @@ static int service_config_read_endpoint(const struct metrics *metrics, const str
     bool v6 = strchr(p->host, ':') && p->host[0] != '[';
     ret->metrics_endpoint = br_arena_printf(arena, "%s%s%s:%u", v6 ? "[" : "", p->host,
                                             v6 ? "]" : "", (unsigned)p->port);
-    /* The Prometheus reader of otelconf sets both if either is set. */
+    /* As in the Prometheus reader of otelconf, suffixes are omitted only if both options are
+     * set. */
     ret->metrics_suffixes = !p->without_type_suffix || !p->without_units;
     return ret->metrics_endpoint ? 0 : br_errs_no_memory(errs);
 }
@@ -363,7 +364,7 @@ int br_workers_read(const struct br_yaml *node, unsigned *ret, struct br_errs *e
                        br_yaml_show(node, shown));
 }
 
-/* If the file has no readers, the endpoint is shown as the address. */
+/* If the file has no readers, the endpoint is printed as `address`. */
 struct br_yaml *br_telemetry_effective(const struct br_yaml *node,
                                        const struct br_telemetry_config *config,
                                        struct br_arena *arena)

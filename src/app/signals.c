@@ -15,14 +15,15 @@
 
 struct br_signals {
     struct br_signals_config config;
-    pthread_mutex_t lock; /* protects the fields below; held during on_late */
+    pthread_mutex_t lock; /* protects the fields below; also locked while on_late runs */
     struct br_loop *loop; /* NULL after br_signals_leave */
-    uint64_t deadline_ms; /* monotonic time, or UINT64_MAX */
-    unsigned n_ends;      /* SIGTERM and SIGINT received */
-    unsigned n_hangups;   /* SIGHUP not yet passed to the loop */
-    unsigned n_handed;    /* SIGTERM and SIGINT passed to the loop */
-    int last;             /* SIGTERM or SIGINT */
-    bool posted;          /* `message` is in the loop's queue */
+    /* time at which the process ends, on the monotonic clock in ms; UINT64_MAX before a signal */
+    uint64_t deadline_ms;
+    unsigned n_ends;    /* number of SIGTERM and SIGINT received */
+    unsigned n_hangups; /* number of SIGHUP not yet passed to the loop */
+    unsigned n_handed;  /* number of SIGTERM and SIGINT passed to the loop */
+    int last;           /* the last end signal: SIGTERM or SIGINT */
+    bool posted;        /* `message` is in the loop's queue */
     struct br_message message;
     int exit_code;
 };
@@ -42,7 +43,7 @@ static void signals_set(sigset_t *set)
     sigaddset(set, SIGHUP);
 }
 
-/* Runs in the loop's thread. */
+/* Passes the recorded signals to on_signal. Runs in the loop's thread. */
 static void signals_on_message(struct br_message *message, struct br_loop *loop)
 {
     struct br_signals *signals = br_container_of(message, struct br_signals, message);

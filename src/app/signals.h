@@ -11,7 +11,8 @@
 #include "base/err.h"
 #include "net/loop.h"
 
-/* Milliseconds after the shutdown timeout, and after a second signal, until the process ends. */
+/* The process ends BR_SIGNALS_GRACE_MS after the shutdown timeout, or BR_SIGNALS_SECOND_MS after
+ * a second SIGTERM or SIGINT. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define BR_SIGNALS_GRACE_MS 30000 /* freeing memory takes longer with a sanitizer */
 #else
@@ -34,8 +35,8 @@ struct br_signals_config {
 int br_signals_start(struct br_loop *loop, const struct br_signals_config *config,
                      struct br_signals **ret, struct br_err *err);
 
-/* Returns the milliseconds until the thread ends the process; UINT64_MAX before the first
- * SIGTERM or SIGINT. */
+/* Returns the milliseconds until the signals thread ends the process, or UINT64_MAX before the
+ * first SIGTERM or SIGINT. */
 uint64_t br_signals_left_ms(struct br_signals *signals);
 
 /* Stops calling `on_signal` and `on_late`. Blocks while a call of `on_late` runs. If the process

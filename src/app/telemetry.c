@@ -22,14 +22,14 @@ struct br_telemetry {
     br_snapshot_fn *snapshot;
     void *arg;
     struct br_codec *codec;
-    struct br_str target; /* labels of target_info, as text */
+    struct br_str target; /* labels of target_info, in the format of Prometheus text */
     bool suffixes;        /* names of metrics have suffixes */
-    bool detailed;        /* the level is detailed */
+    bool detailed;        /* the metrics level is `detailed` */
     uint64_t started_ms;
-    struct br_list scrapes; /* list of struct scrape */
+    struct br_list scrapes; /* list of struct scrape, requests without a response yet */
 };
 
-/* A request that waits for its snapshot. */
+/* A request for metrics that waits for the snapshot of all workers. */
 struct scrape {
     struct br_list link;
     struct br_telemetry *telemetry; /* NULL after br_telemetry_free */
@@ -87,9 +87,9 @@ static void telemetry_add_process(struct br_telemetry *telemetry, struct br_metr
                "") = (double)(br_host_mono_ms(telemetry->host) - telemetry->started_ms) / 1000.0;
 }
 
-/* Returns the format of the response. OpenMetrics requires suffixes, so it is chosen only if
- * they are enabled and the client accepts it with at least the quality of plain text. Prometheus
- * does. */
+/* Returns the format of the response. OpenMetrics requires suffixes. It is therefore chosen only
+ * if suffixes are enabled and the client accepts OpenMetrics with at least the quality of plain
+ * text, as Prometheus does. */
 static enum br_metrics_format telemetry_choose_format(const struct br_telemetry *telemetry,
                                                       const struct br_request *request)
 {
@@ -113,7 +113,8 @@ static void telemetry_print(struct br_telemetry *telemetry, struct br_metrics *s
         br_str_puts(text, "# EOF\n");
 }
 
-/* Returns the text compressed, or NULL if memory runs out; it is then sent uncompressed. */
+/* Returns the compressed text, or NULL if memory runs out; the response is then sent
+ * uncompressed. */
 static struct br_buf *telemetry_gzip(struct br_telemetry *telemetry, struct br_request *request,
                                      const struct br_str *text)
 {
@@ -220,8 +221,8 @@ static void telemetry_instance(struct br_host *host, char out[37])
                    words[7]);
 }
 
-/* Appends the labels of `config`, which are sorted, up to but excluding `up_to`, or all of them
- * if it is NULL. */
+/* Appends the labels in `config`, which are sorted, up to but excluding the name `up_to`. If
+ * `up_to` is NULL, appends all of them. */
 static void telemetry_put_labels(struct br_telemetry *telemetry,
                                  const struct br_telemetry_config *config, size_t *next,
                                  const char *up_to)

@@ -36,8 +36,8 @@ static int tls_check_map(const struct br_option *table, const void *config,
     return tls_check_table(table, config, node, path, arena, errs);
 }
 
-/* Checks the maps of one option: one map, or a list of them. Only keys that are in the file are
- * checked. */
+/* Checks the TLS settings of one option, which are one map or a list of maps. Only keys that are
+ * in the file are checked. */
 static int tls_check_row(const struct br_option *option, const char *field,
                          const struct br_yaml *node, const char *path, struct br_arena *arena,
                          struct br_errs *errs)

@@ -20,7 +20,7 @@ struct br_trimmer {
     struct br_host *host;
     struct br_timer look;
     uint64_t seen_bytes, work_bytes;
-    unsigned seen_trims; /* value of br_memory_trims at the last check */
+    unsigned seen_trims; /* number of trims (br_memory_trims) at the last check */
     double *trims;       /* the metric braid_memory_trims */
 };
 
