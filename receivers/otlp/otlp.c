@@ -114,7 +114,7 @@ static int otlp_receiver_create(struct br_node *node, struct br_err *err)
     return 0;
 }
 
-#define PING_TIME_MS 7200000u /* defaults of grpc-go */
+#define PING_TIME_MS 7200000u /* default keepalive times of grpc-go, in ms */
 #define PING_MIN_MS 300000u
 
 static uint64_t otlp_receiver_ms_or(uint64_t ns, uint64_t otherwise_ms)

@@ -14,15 +14,15 @@ struct otlp_keepalive_policy {
 };
 
 struct otlp_keepalive {
-    struct otlp_keepalive_parameters *server_parameters; /* NULL means that all fields are 0 */
-    struct otlp_keepalive_policy *enforcement_policy;    /* NULL means that all fields are 0 */
+    struct otlp_keepalive_parameters *server_parameters; /* If NULL, all fields are treated as 0. */
+    struct otlp_keepalive_policy *enforcement_policy;    /* If NULL, all fields are treated as 0. */
 };
 
 struct otlp_grpc {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
     int64_t max_recv_msg_size_mib, max_concurrent_streams;
-    struct otlp_keepalive *keepalive; /* NULL means that all fields are 0 */
+    struct otlp_keepalive *keepalive; /* If NULL, all fields are treated as 0. */
     struct br_connections connections;
     bool include_metadata;
 };
@@ -39,7 +39,7 @@ struct otlp_protocols {
 
 struct otlp_config {
     struct otlp_protocols protocols;
-    int invalid_utf8; /* enum br_utf8_policy */
+    int invalid_utf8; /* policy for strings with invalid UTF-8, an enum br_utf8_policy */
     int64_t max_depth;
 };
 

@@ -233,8 +233,8 @@ int pprof_resource(const struct br_yaml *labels, const struct br_label *more, si
 
 /* --- Checks ----------------------------------------------------------------------------------- */
 
-/* Enables the kinds that are in the config. The defaults in the tables are for kinds that are
- * not. */
+/* Enables the kinds of profiles that the config names. The defaults in the option tables apply
+ * to kinds that the config does not name. */
 static void pprof_config_enable_named(struct pprof_config *config, const struct br_yaml *profiles)
 {
     struct pprof_custom_config *custom = config->profiles.custom.items;
@@ -306,7 +306,7 @@ static void pprof_config_check_targets(const struct checker *checker,
 }
 
 /* Returns true if the name of a custom profile is a valid `__name__` in Pyroscope and no other
- * kind has it. */
+ * kind of profile has the same name. */
 static bool pprof_config_is_free_name(const struct pprof_config *config, size_t at)
 {
     const struct pprof_custom_config *custom = config->profiles.custom.items;
@@ -370,7 +370,8 @@ static void pprof_config_check_profiles(const struct checker *checker,
                            "must be at least 2s if cpu or fgprof profiles are scraped");
 }
 
-/* Warns about kinds with the same values under the same name, which a backend would add up. */
+/* Warns about kinds of profiles that contain the same values under the same name. A backend
+ * would add up these values. */
 static void pprof_config_warn_of_duplicates(const struct checker *checker,
                                             const struct pprof_config *config)
 {

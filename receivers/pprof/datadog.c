@@ -14,8 +14,8 @@
 
 #define FILES_MAX 16
 #define DEPTH_MAX 32
-#define TAGS_MAX (64u << 10) /* largest size of the tags, in bytes */
-/* memory for converting tags to a resource, in multiples of TAGS_MAX */
+#define TAGS_MAX (64u << 10) /* largest size of the tags in a request, in bytes */
+/* largest amount of memory for converting the tags to a resource, in multiples of TAGS_MAX */
 #define TAGS_GROWTH 16u
 
 /* --- Event ------------------------------------------------------------------------------------ */
@@ -67,7 +67,8 @@ static int datadog_resource(struct br_reading *reading, const char *text, size_t
               : 0;
 }
 
-/* Returns in `ret` the value of the last member `tags_profiler`. */
+/* Returns in `ret` the value of the member `tags_profiler` of the event. The last of several
+ * such members is used. */
 static int datadog_tags(struct br_reading *reading, const struct br_form_field *event,
                         struct br_json_token *ret)
 {
@@ -133,8 +134,8 @@ static enum br_encoding datadog_encoding(const struct br_form_field *file)
                : BR_ENCODING_NONE;
 }
 
-/* Returns true for profiles. Forms also contain lists of libraries, metrics, and Go execution
- * traces. */
+/* Returns true if a file of the form is a profile. Forms also contain lists of libraries,
+ * metrics, and Go execution traces. */
 static bool datadog_is_profile(const struct br_form_field *file)
 {
     return br_text_ends(file->name, ".pprof") || br_text_ends(file->name, ".jfr") ||

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The profile is read in place. Each string is hashed once, functions and locations by the hashes
- * of their parts, and finally the samples. The output is the input with other samples.
+ * The profile is read in place. Each string is hashed once. The hash of a function or a location is
+ * computed from the hashes of its parts, and the hash of a sample from those of its locations and
+ * labels. The output is the input with other samples.
  */
 #include "receivers/pprof/delta.h"
 
@@ -27,22 +28,22 @@ enum { SAMPLE_TYPE = 1, SAMPLE, LOCATION = 4, FUNCTION, STRING, TIME = 9, DURATI
 /* Sums of values by stack. */
 struct sums {
     uint64_t *keys;
-    int64_t *values;       /* array of n_types values for each key */
-    struct br_index index; /* of the keys, which are hashes */
+    int64_t *values;       /* array of n_types sums for each key */
+    struct br_index index; /* hash index of `keys`, which are themselves hashes */
     size_t count, n_types;
 };
 
 struct pprof_delta {
     uint8_t secret[16];
-    struct sums before; /* sums of the previous profile; `keys` NULL: this is the first */
-    uint64_t types;     /* hash of the types in `before` */
+    struct sums before; /* sums of the previous profile; `keys` is NULL before the first profile */
+    uint64_t types;     /* hash of the sample types of the previous profile */
     int64_t time_ns;
 };
 
-/* Maps IDs to the hashes of their entries. */
+/* Maps the IDs of functions or of locations to the hashes of their contents. */
 struct known {
     uint64_t *ids, *hashes;
-    struct br_index index; /* without slots if the IDs are 1, 2, 3 ... */
+    struct br_index index; /* hash index of `ids`; has no slots if the IDs are 1, 2, 3 ... */
     size_t count;
 };
 
@@ -53,21 +54,22 @@ struct text {
 
 struct reading {
     struct pprof_delta *delta;
-    struct br_arena arena; /* memory for the duration of the call */
+    struct br_arena arena; /* memory that is freed at the end of the comparison */
     struct br_err *err;
     const uint8_t *data, *end;
     size_t max_bytes;
-    size_t counts[STRING + 1]; /* number of fields by field number */
+    size_t counts[STRING + 1]; /* number of fields of the profile with each field number */
     int64_t time_ns, duration_ns;
     struct text *texts, empty;
-    bool cumulative[TYPES_MAX];           /* by type: values are totals since the start */
-    bool restarts_on_decrease[TYPES_MAX]; /* by type: a decrease means that the program was
-                                             restarted */
+    /* by sample type: values are totals since the program began */
+    bool cumulative[TYPES_MAX];
+    /* by sample type: a decrease means that the program was restarted */
+    bool restarts_on_decrease[TYPES_MAX];
     size_t n_types;
     uint64_t types;
     struct known functions, locations;
-    uint32_t *places; /* index in `now` of each sample */
-    uint32_t *firsts; /* index of the first sample of each entry in `now` */
+    uint32_t *places; /* for each sample, index of its stack in the sums of the new profile */
+    uint32_t *firsts; /* for each stack in the sums of the new profile, index of its first sample */
     struct sums now;
 };
 
@@ -93,8 +95,8 @@ static uint64_t delta_hash_numbers(const struct reading *reading, const uint64_t
 
 /* --- Fields ----------------------------------------------------------------------------------- */
 
-/* Finds the next length-delimited field with this number; returns false at the end. The profile
- * was already checked. */
+/* Finds the next length-delimited field with this number. Returns false at the end. The profile
+ * was checked by pprof_delta_check. */
 static bool delta_next_of(const struct reading *reading, const uint8_t **at, uint32_t number,
                           struct br_field *ret)
 {
@@ -142,8 +144,8 @@ static int delta_each_number(struct reading *reading, const struct br_field *mes
     return rc;
 }
 
-/* Reads varint fields 1 to `count` of a message into values[1] to values[count]. The last of
- * repeated fields counts. */
+/* Reads varint fields 1 to `count` of a message into values[1] to values[count]. If a field is
+ * repeated, the last one counts. */
 static int delta_read_numbers(struct reading *reading, const struct br_field *message,
                               uint64_t *values, uint32_t count)
 {
@@ -205,8 +207,8 @@ static bool delta_starts_with(const struct reading *reading, const struct text *
     return br_bytes_start(reading->data + text->at, text->len, start);
 }
 
-/* Reads the sample types. A decrease of a type with the unit "count" indicates a restart. In a
- * profile without such types a decrease of any type does. */
+/* Reads the sample types. A decrease of values with the unit "count" indicates a restart of the
+ * program. In a profile without such a type, a decrease of any type indicates a restart. */
 static int delta_read_types(struct reading *reading)
 {
     const uint8_t *at = reading->data;
@@ -245,7 +247,7 @@ static bool delta_is_key(const void *entries, uint32_t place, const void *key)
     return ((const uint64_t *)entries)[place] == *(const uint64_t *)key;
 }
 
-/* Subtracts memory that is not allocated in the arena from the limit of the arena. */
+/* Lowers the limit of the arena by `size` bytes, which the caller allocates outside the arena. */
 static int delta_reserve_bytes(struct reading *reading, size_t size)
 {
     reading->arena.full = size > reading->arena.max - reading->arena.used;
@@ -268,8 +270,8 @@ static uint64_t delta_hash_id(const void *entries, uint32_t place)
     return br_index_hash(&known->index, &known->ids[place], sizeof *known->ids);
 }
 
-/* Adds an entry. The first of several entries with the same ID counts. The table has slots for all
- * entries. */
+/* Adds entry `place` to the hash index, which has slots for all entries. If several entries have
+ * the same ID, the first one is used. */
 static void delta_add_known(struct known *known, uint32_t place)
 {
     uint64_t hash = delta_hash_id(known, place);
@@ -278,7 +280,8 @@ static void delta_add_known(struct known *known, uint32_t place)
         (void)br_index_add(&known->index, hash, place, delta_hash_id, known);
 }
 
-/* Builds the hash table after all entries were read. It is not needed if the IDs are 1, 2, 3 ... */
+/* Builds the hash index of the IDs after all entries were read. The index is not needed if the
+ * IDs are 1, 2, 3 ... */
 static int delta_find_known(struct reading *reading, struct known *known)
 {
     size_t i = 0;
@@ -297,7 +300,7 @@ static int delta_find_known(struct reading *reading, struct known *known)
     return 0;
 }
 
-/* Returns the hash of an entry; 0 if the ID is unknown. */
+/* Returns the hash of the entry with this ID; 0 if the ID is unknown. */
 static uint64_t delta_hash_of(const struct known *known, uint64_t id)
 {
     if (!known->index.n_slots)
@@ -413,7 +416,7 @@ static void delta_release_sums(struct sums *sums)
     *sums = (struct sums){0};
 }
 
-/* Allocates room for `count` stacks. */
+/* Allocates room for the sums of `count` stacks. */
 static int delta_make_sums(struct reading *reading, struct sums *sums, size_t count)
 {
     size_t size = count * (sizeof *sums->keys + reading->n_types * sizeof *sums->values) +
@@ -436,13 +439,14 @@ static uint64_t delta_hash_key(const void *entries, uint32_t place)
     return ((const uint64_t *)entries)[place];
 }
 
-/* Returns the index of a key, or BR_INDEX_NONE. */
+/* Returns the index of the stack with this key, or BR_INDEX_NONE. */
 static uint32_t delta_place_of(const struct sums *sums, uint64_t key)
 {
     return br_index_find(&sums->index, key, delta_is_key, sums->keys, &key);
 }
 
-/* Returns the index of a key. A new key is added with zero values; there is room for it. */
+/* Returns the index of the stack with this key. Adds a new stack with zero values; the caller
+ * must have made room for it. */
 static uint32_t delta_put_sums(struct sums *sums, uint64_t key, bool *ret_new)
 {
     uint32_t place = delta_place_of(sums, key);
@@ -455,7 +459,7 @@ static uint32_t delta_put_sums(struct sums *sums, uint64_t key, bool *ret_new)
     return place;
 }
 
-/* Returns the values of a key, or NULL. */
+/* Returns the sums of the stack with this key, or NULL. */
 static const int64_t *delta_find_sums(const struct sums *sums, uint64_t key)
 {
     uint32_t place = delta_place_of(sums, key);
@@ -536,7 +540,7 @@ static int delta_sum_up(struct reading *reading)
 
 /* --- Difference ------------------------------------------------------------------------------- */
 
-/* Returns true if a count has decreased. */
+/* Returns true if a value that only a restart of the program can decrease has decreased. */
 static bool delta_was_restarted(const struct reading *reading)
 {
     const struct sums *now = &reading->now;
@@ -568,7 +572,7 @@ static bool delta_subtract(const struct reading *reading, const struct sums *bef
     return any;
 }
 
-/* Copies all fields except the values. */
+/* Copies all fields of a sample except its values. */
 static uint8_t *delta_put_other_fields(const struct br_field *sample, uint8_t *out)
 {
     const uint8_t *at = sample->data, *end = at + sample->value;
@@ -594,7 +598,8 @@ static size_t delta_other_fields_size(const struct br_field *sample)
     return size;
 }
 
-/* Writes a sample with these values unless `out` is NULL. Returns its size. */
+/* Writes a sample with the values in `values`, unless `out` is NULL. Returns the encoded size in
+ * bytes. */
 static size_t delta_put_sample(const struct br_field *sample, const struct values *values,
                                uint8_t *out)
 {
@@ -612,7 +617,8 @@ static size_t delta_put_sample(const struct br_field *sample, const struct value
     return br_len_size(SAMPLE, len);
 }
 
-/* Writes the profile with the differences unless `out` is NULL. Returns its size. */
+/* Writes the profile with the differences as values, unless `out` is NULL. Returns the encoded
+ * size in bytes. */
 static size_t delta_put_profile(struct reading *reading, const struct sums *before, uint8_t *out)
 {
     size_t len = 0;

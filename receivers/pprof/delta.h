@@ -23,10 +23,11 @@
  * table. */
 struct pprof_delta;
 
-struct pprof_delta *pprof_delta_new(void);        /* Returns NULL if there is not enough memory. */
-void pprof_delta_free(struct pprof_delta *delta); /* Accepts NULL. */
+/* Creates a state without a previous profile. Returns NULL if there is not enough memory. */
+struct pprof_delta *pprof_delta_new(void);
+void pprof_delta_free(struct pprof_delta *delta); /* Frees a state. Accepts NULL. */
 
-/* Forgets the previous profile. Accepts NULL. */
+/* Removes the previous profile from a state. Accepts NULL. */
 void pprof_delta_clear(struct pprof_delta *delta);
 
 /* Returns true if the data is a Profile of pprof: every field has the type given by the schema.

@@ -5,9 +5,9 @@
 /* Types of the fields of a message, as bit sets of field numbers. */
 struct shape {
     uint32_t varints;
-    uint32_t lists; /* repeated varints, packed or not */
+    uint32_t lists; /* field numbers of repeated varints, packed or not */
     uint32_t texts;
-    const struct shape *nested[12]; /* nested messages, by field number */
+    const struct shape *nested[12]; /* shapes of nested messages, by field number */
 };
 
 #define BITS(first, last) ((UINT32_C(2) << (last)) - (UINT32_C(1) << (first)))
@@ -69,7 +69,7 @@ static bool delta_check_is_flat(const struct shape *shape, const uint8_t *at, co
     return true;
 }
 
-/* Checks a message whose nested messages contain no further ones. */
+/* Checks a message whose nested messages do not contain nested messages themselves. */
 static bool delta_check_is_nested(const struct shape *shape, const uint8_t *at, const uint8_t *end)
 {
     struct br_field field;

@@ -24,43 +24,50 @@
 #include "receivers/pprof/pprof.h"
 #include "receivers/pprof/taken.h"
 
-#define FILES_MAX 1000000 /* files known at a time; further ones wait until others are gone */
-#define BUSY_MAX 4        /* files read or in the pipeline at a time */
-#define SCAN_ENTRIES 256  /* entries of the directory per part of a scan */
+/* largest number of files known at a time; other files wait until known files were removed */
+#define FILES_MAX 1000000
+#define BUSY_MAX 4       /* largest number of files read or in the pipeline at a time */
+#define SCAN_ENTRIES 256 /* largest number of directory entries per part of a scan */
 #define LOG_EVERY_MS 60000
-#define NAMED_MAX 20 /* files named in the log per LOG_EVERY_MS; further ones are only counted */
+/* largest number of files named in the log per LOG_EVERY_MS; other files are only counted */
+#define NAMED_MAX 20
 #define TAKEN_FILE ".braid-taken"
-#define TAKEN_SPARE 1000 /* obsolete lines in it before it is rewritten */
+/* number of lines, besides two for each file, that TAKEN_FILE may have before it is rewritten */
+#define TAKEN_SPARE 1000
 #define NS_PER_MS 1000000
 
 enum state {
-    WAITING,  /* waiting until it is unchanged for an interval */
-    BUSY,     /* being read, or in the pipeline */
-    FINISHED, /* read or rejected; ignored until it changes */
+    WAITING,  /* the file waits until it has not changed for an interval */
+    BUSY,     /* the file is being read, or its records are in the pipeline */
+    FINISHED, /* the file was read or rejected; it is ignored until it changes */
 };
 
 struct file {
     struct pprof_folder *folder;
     struct br_list
-        link; /* while BUSY: in pprof_folder.ready, pprof_folder.ended or scan_part.ended */
+        /* while the file is BUSY: link in pprof_folder.ready, pprof_folder.ended or
+         * scan_part.ended */
+        link;
     enum state state;
-    enum br_verdict verdict; /* result, for a file in `ended` */
+    enum br_verdict verdict; /* result of delivering the file, if it is in a list `ended` */
     struct pprof_identity is;
-    bool taken;                      /* was read in the state `is` */
-    struct pprof_mark mark;          /* beginning of the file that was already counted */
-    uint64_t mark_inode;             /* inode of the file with that beginning */
-    struct pprof_mark next;          /* the same for the data being read */
-    uint64_t since_ms;               /* time since which the file is unchanged */
-    uint64_t scan;                   /* number of the last scan that found it */
-    struct br_reading_task *reading; /* NULL unless a thread reads it */
+    /* the file was read in the state `is`: size, inode and time of change */
+    bool taken;
+    struct pprof_mark mark; /* beginning of the file whose samples were already counted */
+    uint64_t mark_inode;    /* inode of the file from which `mark` was made */
+    struct pprof_mark next; /* `mark` for the data that is being read now */
+    /* time in ms of the worker's monotonic clock since which the file is unchanged */
+    uint64_t since_ms;
+    uint64_t scan;                   /* number of the last scan that found the file */
+    struct br_reading_task *reading; /* conversion of the file; NULL unless a thread runs it */
     struct br_item *item;
     char name[]; /* NUL-terminated name */
 };
 
-/* A file that was read, independent of its name. */
+/* A file that was read, found by its inode instead of its name. */
 struct known {
     struct pprof_taken taken;
-    uint64_t scan; /* number of the last scan that found it */
+    uint64_t scan; /* number of the last scan that found the file */
 };
 
 struct warning {
@@ -68,15 +75,17 @@ struct warning {
     char why[160];
 };
 
-/* A part of a scan, run by a thread. It is freed by `done` if the folder is freed first. */
+/* A part of a scan, which runs in a thread. If the folder is freed before the part has ended,
+ * `done` frees the part. */
 struct scan_part {
     struct br_work work;
     struct pprof_folder *folder; /* NULL after the folder was freed */
-    bool running;                /* true until `done` was called */
+    bool running;                /* true until `done` was called for the part */
     uint64_t now_ms;             /* time of the worker's monotonic clock */
-    bool reads_directory;        /* read the directory; otherwise only process `ended` */
-    unsigned room;               /* number of files that may become ready */
-    struct br_list ended;        /* files whose result must be recorded */
+    /* The part reads the directory. Otherwise it only records the results in `ended`. */
+    bool reads_directory;
+    unsigned room;        /* largest number of files that the part may add to `ready` */
+    struct br_list ended; /* files whose result must be recorded */
     /* Results of the part: */
     struct br_list ready; /* files to be read; their state is BUSY */
     bool finished;        /* the end of the directory was reached */
@@ -98,21 +107,23 @@ struct pprof_folder {
     uint64_t scan;                /* number of the current scan */
     DIR *dir;                     /* NULL between scans */
     char paused_at[NAME_MAX + 1]; /* name of a file that is ready but has to wait; "": none */
-    /* files that are BUSY until their result is recorded; else NULL */
+    /* files that are BUSY until their result is recorded; NULL for unused places */
     struct file *busy[BUSY_MAX];
-    struct pprof_taken_log *log; /* NULL: after a restart all files are read again */
-    bool loaded;                 /* true after the log was read */
+    /* log of the files that were read; NULL: after a restart all files are read again */
+    struct pprof_taken_log *log;
+    bool loaded; /* true after the log was read */
     /* The following fields are owned by the worker: */
     struct scan_part *part;
-    bool scanning;        /* a scan is in progress or paused */
-    bool paused;          /* the last part left a file that is ready */
+    bool scanning; /* a scan is in progress or paused */
+    /* The last part of the scan stopped at a file that is ready but has to wait. */
+    bool paused;
     struct br_list ready; /* files to be read; their state is BUSY */
     struct br_list ended; /* files whose result must be recorded */
     unsigned n_busy;      /* number of files that are ready, being read or in the pipeline */
     bool reading;         /* a thread reads a file */
     bool stopping;
     struct br_log_limit log_limit;
-    unsigned n_named; /* files named in the log in the current interval */
+    unsigned n_named; /* number of files named in the log in the current interval of LOG_EVERY_MS */
     struct br_meter meter;
     double *taken, *failed;
     void (*on_idle)(void *arg);
@@ -135,7 +146,7 @@ static void folder_warn(struct pprof_folder *folder, const char *name, const cha
     br_warn(&folder->node->log, "%s/%s: %s%s", folder->config->path, name, why, more);
 }
 
-/* Records a message in the thread; the worker logs it. */
+/* Records a message about a file in the running thread. The worker logs the message later. */
 static void folder_warn_later(struct pprof_folder *folder, const char *name, const char *why)
 {
     struct scan_part *part = folder->part;
@@ -179,7 +190,7 @@ static void folder_delete_or_move(struct file *file)
         return;
     struct pprof_identity is = folder_identify(&st);
     if (!folder_is_same(&is, &file->is))
-        return; /* the next scan finds the change */
+        return; /* The next scan finds the change of the file. */
     int rc = 0;
     if (config->after == PPROF_DELETE)
         rc = unlink(path);
@@ -194,8 +205,8 @@ static struct known *folder_known(const struct pprof_folder *folder, uint64_t in
     return br_map_get(folder->known, &inode, sizeof inode);
 }
 
-/* Records the state in which a file was read. If there is not enough memory, the file will be
- * read again after it is renamed. */
+/* Records by inode the state in which a file was read. If there is not enough memory for the
+ * record, the file will be read again after it is renamed. */
 static void folder_remember_inode(struct pprof_folder *folder, const struct pprof_taken *taken)
 {
     struct known *known = folder_known(folder, taken->is.inode);
@@ -223,7 +234,8 @@ static void folder_remember(struct file *file)
         folder_warn_later(folder, TAKEN_FILE, strerror(errno));
 }
 
-/* Replaces an entry in `folder->busy`, which always has room. */
+/* Replaces the file `old` in `folder->busy` by `file`. NULL stands for an unused place. There is
+ * always an unused place for a new file. */
 static void folder_swap_busy(struct pprof_folder *folder, const struct file *old, struct file *file)
 {
     size_t i = 0;
@@ -323,7 +335,7 @@ static int folder_load(struct br_reading *reading, struct file *file)
     if (fd < 0)
         return fd;
     size_t size = (size_t)file->is.size;
-    /* the first use of the memory is the file itself */
+    /* The memory limit also covers the buffer into which the file is read. */
     reading->scope.max += size * BR_READING_GROWTH;
     struct br_buf *buf = br_buf_new(reading->host->pool, size);
     if (buf)
@@ -359,7 +371,7 @@ static bool folder_subtract_counted(uint8_t *line, const uint8_t *counted, const
     uint8_t *space = memrchr(line, ' ', (size_t)(counted - line));
     uint64_t before, all;
     if (!space)
-        return true; /* no stack was counted */
+        return true; /* no stack of the line was counted */
     if (eol > counted && eol[-1] == '\r')
         eol--;
     if (!folder_read_number(space + 1, counted, &before) ||
@@ -373,7 +385,7 @@ static bool folder_subtract_counted(uint8_t *line, const uint8_t *counted, const
 
 static struct pprof_mark folder_mark_of(const uint8_t *data, size_t len)
 {
-    static const uint8_t key[16]; /* fixed, because the hash is stored in a file */
+    static const uint8_t key[16]; /* The key is fixed, because the hash is stored in the log. */
     return (struct pprof_mark){len, br_siphash(key, data, len)};
 }
 
@@ -403,9 +415,9 @@ static void folder_skip_counted(const struct file *file, struct br_reading *read
     source->len -= skip;
 }
 
-/* Chooses the counted beginning for a file. It is that of the same inode, if that was read under
- * any name. Otherwise it is that of the previous file with this name, unless that file still
- * exists under another. */
+/* Sets `file->mark`, the beginning of the file that was already counted. If the same inode was
+ * read under any name, its mark is used. Otherwise the mark of the previous file with this name
+ * is used, unless that file still exists under another name. */
 static void folder_choose_mark(struct file *file)
 {
     const struct known *known = folder_known(file->folder, file->is.inode);
@@ -431,7 +443,7 @@ static int folder_read_item(struct br_reading *reading)
     file->next = folder_mark_of(raw->data, raw->len);
     if (file->mark_inode == file->is.inode && file->mark.len == file->next.len &&
         file->mark.hash == file->next.hash)
-        return 0; /* only the modification time has changed */
+        return 0; /* The content is unchanged; only the modification time differs. */
     rc = pprof_unpack(reading);
     if (rc)
         return rc;
@@ -611,7 +623,8 @@ static void folder_forget_gone(struct pprof_folder *folder)
     }
 }
 
-/* Rewrites the log with the existing files, if it has too many obsolete lines or was deleted. */
+/* Rewrites the log so that it contains only the existing files, if the log has too many obsolete
+ * lines or was deleted. */
 static void folder_rewrite_taken(struct pprof_folder *folder)
 {
     size_t n = br_map_count(folder->files), len;
@@ -629,8 +642,8 @@ static void folder_rewrite_taken(struct pprof_folder *folder)
         folder_warn_later(folder, TAKEN_FILE, strerror(errno));
 }
 
-/* Begins or continues a scan. Returns false if the directory cannot be opened, which will be
- * logged. */
+/* Begins or continues a scan. Returns false if the directory cannot be opened; the worker logs
+ * the reason later. */
 static bool folder_open_dir(struct pprof_folder *folder)
 {
     if (!folder->dir)
@@ -738,7 +751,7 @@ static void folder_on_ran(struct br_work *work)
     folder_continue(folder);
 }
 
-/* Starts the next part of a scan. While the receiver is stopping, it only records results. */
+/* Starts the next part of a scan. While the receiver is stopping, the part only records results. */
 static void folder_scan(struct pprof_folder *folder, unsigned room)
 {
     struct scan_part *part = folder->part;
@@ -762,7 +775,7 @@ static void folder_read_next(struct pprof_folder *folder)
     folder_read_file(br_container_of(link, struct file, link));
 }
 
-/* Starts the next task in the thread, if it is idle. */
+/* Starts the next task in the thread, if the thread is idle. */
 static void folder_continue(struct pprof_folder *folder)
 {
     unsigned room = folder_room(folder);
@@ -776,7 +789,7 @@ static void folder_continue(struct pprof_folder *folder)
     else if (folder->stopping && folder->n_busy == 0 && folder->on_idle)
         folder->on_idle(folder->on_idle_arg);
     else if (folder->scanning && folder->n_busy == 0)
-        folder_wait(folder); /* try again when memory may be available */
+        folder_wait(folder); /* A later attempt may find enough memory. */
 }
 
 static void folder_on_timer(struct br_timer *timer)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Overrides at run time, which change the scrapes that run and their intervals. */
+/* Overrides at run time. An override changes which scrapes run, and their intervals. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -40,8 +40,8 @@ struct job_schedule {
     uint64_t interval_ms, override, until_ms;
 };
 
-/* Applies the interval of an override (NULL: of the config) if it is shorter than
- * `schedule->interval_ms`. */
+/* Applies the interval of `override`, or that of the config if `override` is NULL, to the
+ * schedule of a job. An interval that is not shorter than `schedule->interval_ms` is ignored. */
 static void overrides_apply_interval(const struct pprof_config *config, int kind,
                                      struct job_schedule *schedule,
                                      const struct pprof_override *override)
@@ -126,8 +126,9 @@ void pprof_overrides_release(struct pprof_scraper *scraper)
 
 /* --- br_overridable --------------------------------------------------------------------------- */
 
-/* Returns true for the kinds of an override that names none: those in the config, or else the
- * CPU profile. */
+/* Returns true if an override that does not name any kind of profile applies to `kind`. Such an
+ * override applies to the kinds that the config enables, or to the CPU profile if there are
+ * none. */
 static bool overrides_is_default(const struct pprof_config *config, enum pprof_kind kind)
 {
     for (int k = 0; k < PPROF_KINDS; k++)

@@ -40,7 +40,7 @@ enum pprof_kind {
     PPROF_GODELTAPROF_MUTEX,
     PPROF_THREADCREATE,
     PPROF_FGPROF,
-    PPROF_CUSTOM, /* the first custom profile */
+    PPROF_CUSTOM, /* first of the custom profiles, which are numbered from here on */
 };
 #define PPROF_CUSTOM_MAX 8
 #define PPROF_KINDS ((int)PPROF_CUSTOM + PPROF_CUSTOM_MAX)
@@ -48,7 +48,7 @@ enum pprof_kind {
 /* A custom profile of the program. */
 struct pprof_custom_config {
     struct pprof_profile_config profile;
-    const char *name; /* `__name__`, and the name in overrides */
+    const char *name; /* value of `__name__`, and name of the profile in overrides */
     bool cumulative;
 };
 
@@ -73,7 +73,7 @@ enum pprof_after { PPROF_DELETE, PPROF_MOVE, PPROF_REMEMBER };
 struct pprof_folder_config {
     const char *path;
     uint64_t poll_interval;
-    int after; /* enum pprof_after */
+    int after; /* action after a file was read, an enum pprof_after */
     const char *move_to;
     const char *state;
     const struct br_yaml *labels;
@@ -104,8 +104,8 @@ const struct pprof_profile_config *pprof_profile_config(const struct pprof_confi
 /* Returns the name of a kind in the config and in overrides; "" for an unused custom kind. */
 const char *pprof_kind_name(const struct pprof_config *config, enum pprof_kind kind);
 
-/* Returns the `__name__` of a kind. The names are those of Grafana Alloy, after Pyroscope's
- * renaming of godeltaprof_*. */
+/* Returns the `__name__` of a kind of profile. The names are those of Grafana Alloy. The
+ * profiles godeltaprof_* have the names that Pyroscope gives them. */
 const char *pprof_kind_metric(const struct pprof_config *config, enum pprof_kind kind);
 
 /* Returns true if the values of a kind are totals since the program began. */
@@ -121,8 +121,8 @@ int pprof_resource(const struct br_yaml *labels, const struct br_label *more, si
 
 /* --- Conversion to items (reader.c) ----------------------------------------------------------- */
 
-/* Largest uncompressed profile that is converted immediately, which takes about two
- * milliseconds. */
+/* Largest uncompressed profile, in bytes, that is converted immediately. Its conversion takes
+ * about two milliseconds. Larger profiles are converted in a thread. */
 #define PPROF_READ_NOW (256u << 10)
 
 /* Reader of scraped profiles and files. */
@@ -134,7 +134,8 @@ struct pprof_reader {
 
 /* Initialises a reader. Returns 0 or BR_ENOMEM. */
 int pprof_reader_init(struct pprof_reader *reader, struct br_host *host, size_t max);
-void pprof_reader_release(struct pprof_reader *reader); /* Accepts a zeroed reader. */
+/* Frees the memory of a reader. Accepts a zeroed reader. */
+void pprof_reader_release(struct pprof_reader *reader);
 
 /* Converts `body` (NULL: empty) immediately or, if it is large, in a thread. `arg` becomes
  * br_reading.arg; it must stay valid and unchanged until `end` is called, which may be before
@@ -152,12 +153,13 @@ void pprof_reader_start_in_thread(struct pprof_reader *reader, br_read_fn *read,
 /* Returns true if the data begins like gzip. */
 bool pprof_is_gzip(const uint8_t *data, size_t len);
 
-/* Decompresses the body according to its encoding, and then gzip that is found by its magic
- * bytes. Returns the same codes as br_reading_decompress. */
+/* Decompresses the body according to its declared encoding. Then decompresses gzip that the
+ * magic bytes at the start of the data indicate. Returns the same codes as
+ * br_reading_decompress. */
 int pprof_unpack(struct br_reading *reading);
 
-/* Determines the format from the content; no data is folded text. Returns 0, or BR_EINVAL with a
- * message. */
+/* Determines the format of a profile from its content. Empty data counts as folded text. Returns
+ * 0, or BR_EINVAL with a message. */
 int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, struct br_err *err);
 
 /* Converts an uncompressed profile to `reading->item`, which is not yet counted in the ledger.
@@ -166,17 +168,19 @@ int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, st
 int pprof_read(struct br_reading *reading, enum br_profile_format format,
                const struct br_profile_source *source);
 
-/* Convert several profiles to one item. pprof_build adds a profile to the builder and returns
- * the codes of br_profile_reading. pprof_built ends this with the first error or 0 in `rc`, and
- * returns 0 or a code with a message. */
+/* Adds a profile to the builder, so that several profiles become one item. Returns the codes of
+ * br_profile_reading. */
 int pprof_build(struct br_reading *reading, enum br_profile_format format,
                 const struct br_profile_source *profile_source);
+
+/* Ends the conversion of the profiles that pprof_build added, and creates the item if there are
+ * records. `rc` is 0 or the first error of pprof_build. Returns 0 or a code with a message. */
 int pprof_built(struct br_reading *reading, int rc);
 
 /* --- Sources ---------------------------------------------------------------------------------- */
 
-/* Scrapes the targets of this worker, each n_workers-th of the list. Returns 0, BR_ENOMEM, or
- * BR_EINVAL with a message. */
+/* Scraper of the targets of this worker, which are every n_workers-th target of the config.
+ * pprof_scraper_new and pprof_scraper_start return 0, BR_ENOMEM, or BR_EINVAL with a message. */
 struct pprof_scraper;
 int pprof_scraper_new(struct br_node *node, struct pprof_reader *reader, struct pprof_scraper **ret,
                       struct br_err *err);
@@ -185,16 +189,16 @@ int pprof_scraper_start(struct pprof_scraper *scraper, struct br_err *err);
 /* Cancels running scrapes. Scraped profiles stay queued until they are delivered; then `on_idle`
  * is called, possibly before this function returns. */
 void pprof_scraper_stop(struct pprof_scraper *scraper, void (*on_idle)(void *arg), void *arg);
-void pprof_scraper_free(struct pprof_scraper *scraper); /* Accepts NULL. */
+void pprof_scraper_free(struct pprof_scraper *scraper); /* Frees a scraper. Accepts NULL. */
 
-/* Reads a directory, on the first worker. pprof_folder_start returns BR_EIO or BR_EINVAL with a
- * message if the directory, or the one for moved files, does not exist. */
+/* Reader of a directory, which runs on the first worker. pprof_folder_start returns BR_EIO or
+ * BR_EINVAL with a message if the directory, or the directory for moved files, does not exist. */
 struct pprof_folder;
 int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct pprof_folder **ret,
                      struct br_err *err);
 int pprof_folder_start(struct pprof_folder *folder, struct br_err *err);
 void pprof_folder_stop(struct pprof_folder *folder, void (*on_idle)(void *arg), void *arg);
-void pprof_folder_free(struct pprof_folder *folder); /* Accepts NULL. */
+void pprof_folder_free(struct pprof_folder *folder); /* Frees a directory reader. Accepts NULL. */
 
 /* Receives uploads over HTTP. */
 struct pprof_upload {

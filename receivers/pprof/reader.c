@@ -7,9 +7,12 @@
 
 /* Profiles grow when converted to OTLP, because each sample type has its own samples. */
 #define GROWTH 4
-#define GROWN_MIN (1u << 20) /* small profiles may consist mainly of tables and names */
-#define KEPT_ITEMS 16384     /* a builder is freed after an item with more samples than this */
-#define GZIPS_MAX 2          /* layers of gzip; some clients compress a .pb.gz again */
+/* smallest memory limit of a conversion, in bytes: small profiles may be mainly tables and names */
+#define GROWN_MIN (1u << 20)
+/* largest number of samples of an item after which the builder is kept for the next profile */
+#define KEPT_ITEMS 16384
+/* largest number of gzip layers; some clients compress a .pb.gz file again */
+#define GZIPS_MAX 2
 
 /* --- Conversion to items ---------------------------------------------------------------------- */
 

@@ -8,10 +8,12 @@
 #include "ingest/profile_reading.h"
 #include "receivers/pprof/scrape.h"
 
-#define QUEUED_MAX (64u << 20) /* bytes queued for delivery above which scrapes are skipped */
-#define COMPARED_GROWTH 16     /* memory for comparing a profile, in multiples of its size */
+/* number of bytes queued for delivery above which scrapes are skipped */
+#define QUEUED_MAX (64u << 20)
+#define COMPARED_GROWTH 16 /* memory for comparing a profile, in multiples of its size */
 #define RESPONSE_SHOWN 120
-#define NEXT_PIECE_MS 1 /* the next loop iteration; with 0 it could be the current one */
+/* delay until the next loop iteration; with 0 the timer could run in the current iteration */
+#define NEXT_PIECE_MS 1
 #define NS_PER_MS 1000000
 
 /* --- Request ---------------------------------------------------------------------------------- */
@@ -69,7 +71,8 @@ static void scrape_fail(struct pprof_job *job, const char *why)
     job->failing = true;
 }
 
-/* Counts the flaws of a profile that was read. They are logged once, and again if they reappear. */
+/* Counts the flaws of a profile that was read. The flaws of a job are logged once, and again if
+ * they reappear after a profile without flaws. */
 static void scrape_count_flaws(struct pprof_job *job, const struct br_reading *reading)
 {
     struct pprof_scraper *scraper = job->target->scraper;
@@ -109,8 +112,8 @@ static int scrape_compare(struct br_reading *reading, struct pprof_delta *delta,
     return rc;
 }
 
-/* Converts a response. Runs in any thread, so it only uses fields of the job that do not change
- * meanwhile. */
+/* Converts the response to a scrape. Runs in any thread, so it uses only fields of the job that
+ * do not change during the conversion. */
 static int scrape_read_profile(struct br_reading *reading)
 {
     const struct pprof_job *j = reading->arg;
@@ -158,8 +161,8 @@ static void scrape_receive(struct br_item *item)
     br_item_answered(item);
 }
 
-/* Queues the pieces of a large profile, to be sent one per loop iteration. `whole` is not needed
- * any more. */
+/* Queues the pieces of a large profile, of which one is sent per loop iteration. Frees `whole`,
+ * the item that was split into the pieces. */
 static void scrape_send_pieces(struct pprof_scraper *scraper, struct br_item *whole,
                                struct br_list *pieces)
 {

@@ -12,12 +12,13 @@
 #include "receivers/pprof/delta.h"
 #include "receivers/pprof/pprof.h"
 
-#define PPROF_PATH_MORE 32 /* length of "?seconds=3600" and the NUL */
+/* largest length of a duration such as "?seconds=3600" with its NUL, in bytes */
+#define PPROF_PATH_MORE 32
 #define PPROF_HEADERS_MAX (BR_HEADERS_MAX + 1)
 
 /* Result of a scrape. */
 enum pprof_result {
-    PPROF_WAITING, /* not scraped yet */
+    PPROF_WAITING, /* the job has not started a scrape yet */
     PPROF_OK,
     PPROF_EMPTY,
     PPROF_FAILED,
@@ -33,12 +34,13 @@ struct pprof_target;
 struct pprof_job {
     struct pprof_target *target;
     enum pprof_kind kind;
-    /* parked since pprof_scraper_start, so setting them cannot fail */
+    /* Timers whose memory pprof_scraper_start reserved, so setting them cannot fail. */
     struct br_timer schedule, timeout;
-    uint64_t interval_ms;        /* 0 means that the job is inactive */
-    uint64_t override, until_ms; /* ID and end of the override in effect; 0: the config */
-    uint64_t due_ms;             /* time of the next scrape */
-    uint64_t timeout_ms;         /* timeout of the current request */
+    uint64_t interval_ms; /* 0 means that the job is inactive */
+    /* ID of the override in effect, and time when it ends; 0: the config is in effect */
+    uint64_t override, until_ms;
+    uint64_t due_ms;     /* time of the next scrape */
+    uint64_t timeout_ms; /* timeout of the current request */
     bool busy, failing;
     bool has_flaws;                  /* samples of the last profile were left out */
     bool forget;                     /* clear `delta` when the current conversion ends */
@@ -64,7 +66,7 @@ struct pprof_target {
 
 struct pprof_override {
     uint64_t id, until_ms, interval_ms;
-    char *service, *target; /* NULL matches all */
+    char *service, *target; /* the override applies to this service and this target; NULL: to all */
     bool kinds[PPROF_KINDS];
 };
 
@@ -84,9 +86,11 @@ struct pprof_scraper {
     struct br_overridable overridable;
     struct pprof_override overrides[BR_OVERRIDES_MAX];
     size_t n_overrides;
-    struct br_timer overrides_end; /* parked since start */
-    struct br_list waiting;        /* queued pieces of large profiles; counted in the ledger */
-    struct br_timer next_piece;    /* parked since start */
+    /* pprof_scraper_start reserved its memory, so setting it cannot fail */
+    struct br_timer overrides_end;
+    struct br_list waiting; /* queued pieces of large profiles; counted in the ledger */
+    /* pprof_scraper_start reserved its memory, so setting it cannot fail */
+    struct br_timer next_piece;
     bool stopping;
     unsigned n_reading; /* number of jobs whose response a thread converts */
     void (*on_idle)(void *arg);
@@ -104,9 +108,9 @@ void pprof_scraper_drop(struct pprof_scraper *scraper);
 /* Returns the shortest interval of a kind. It has to be longer than the duration of a profile. */
 uint64_t pprof_job_shortest_ms(const struct pprof_config *config, enum pprof_kind kind);
 
-/* Sets the interval of a job. The next scrape is in `delay_ms`, or when it was already due, if
- * that is earlier. With an interval of 0 the job becomes inactive and its previous profile is
- * forgotten. A running scrape is not affected. */
+/* Sets the interval of a job. The next scrape starts after `delay_ms`, or when it was already
+ * due if that is earlier. With an interval of 0 the job becomes inactive and its previous
+ * profile is removed. A running scrape is not affected. */
 void pprof_job_set(struct pprof_job *job, uint64_t interval_ms, uint64_t delay_ms);
 
 /* Cancels the current request and stops all timers. Responses already received are still
@@ -120,8 +124,8 @@ void pprof_job_cancel_reading(struct pprof_job *job);
 
 extern const struct br_overridable_ops pprof_overridable_ops;
 
-/* Sets the interval of every job to the shortest of those in the config and the overrides. A job
- * whose interval became shorter runs after `delay_ms(job)`. */
+/* Sets the interval of every job to the shortest interval that the config and the overrides
+ * contain for it. A job whose interval became shorter runs after `delay_ms(job)`. */
 void pprof_overrides_refresh(struct pprof_scraper *scraper,
                              uint64_t (*delay_ms)(struct pprof_job *job));
 void pprof_overrides_release(struct pprof_scraper *scraper);

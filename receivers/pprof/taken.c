@@ -14,14 +14,14 @@
 #include "base/mem.h"
 
 #define NUMBERS 5
-/* The numbers and a name with every byte escaped. */
+/* Largest length of a line in bytes: the numbers, and a name with every byte escaped. */
 #define LINE_MAX_LEN (3 * NAME_MAX + NUMBERS * 24)
 #define CHUNK (8u << 10) /* number of bytes read at a time */
 
 struct pprof_taken_log {
     char *path, *fresh; /* `fresh` is the path of the new file while the log is rewritten */
     int fd;             /* -1 if the log is closed */
-    int fresh_fd;       /* of `fresh`; -1: the log is not being rewritten */
+    int fresh_fd;       /* file descriptor of `fresh`; -1: the log is not being rewritten */
     bool half;          /* the last line may be incomplete */
     size_t n_lines, n_fresh;
 };
@@ -142,7 +142,7 @@ bool pprof_taken_load(struct pprof_taken_log *log, pprof_taken_fn *fn, void *arg
         len += (size_t)n;
         size_t used = taken_hand_over(log, text, len, fn, arg);
         if (!used && len == sizeof text)
-            used = len; /* longer than any valid line */
+            used = len; /* The text is longer than any valid line, so all of it is skipped. */
         memmove(text, text + used, len - used);
         len -= used;
     }

@@ -17,8 +17,8 @@ struct pprof_identity {
     uint64_t changed_ns;
 };
 
-/* The beginning of a file that was counted, as its length in bytes and its hash. Folded text may
- * grow. */
+/* The beginning of a file whose samples were already counted, as its length in bytes and its
+ * hash. A file with folded text may grow after it was read. */
 struct pprof_mark {
     uint64_t len, hash;
 };
@@ -39,7 +39,7 @@ int pprof_taken_open(const char *path, struct pprof_taken_log **ret, struct br_e
  * Returns false with errno set if the log cannot be read, or an incomplete line cannot be ended. */
 typedef void pprof_taken_fn(void *arg, const char *name, const struct pprof_taken *taken);
 bool pprof_taken_load(struct pprof_taken_log *log, pprof_taken_fn *fn, void *arg);
-void pprof_taken_close(struct pprof_taken_log *log); /* Accepts NULL. */
+void pprof_taken_close(struct pprof_taken_log *log); /* Closes the log. Accepts NULL. */
 
 /* Appends a line. Returns false with errno set if it cannot be written. */
 bool pprof_taken_add(struct pprof_taken_log *log, const char *name,
@@ -48,11 +48,13 @@ bool pprof_taken_add(struct pprof_taken_log *log, const char *name,
 /* Returns true if the open log was deleted. */
 bool pprof_taken_is_deleted(const struct pprof_taken_log *log);
 
-/* Returns the number of lines. */
+/* Returns the number of lines in the log. */
 size_t pprof_taken_lines(const struct pprof_taken_log *log);
 
-/* Rewrite the log: lines added between the two calls replace all others if `whole` is true.
- * Return false with errno set on failure; the log is then unchanged. pprof_taken_end must be
- * called in all cases. */
+/* Begins to rewrite the log: lines added from now on belong to the new log. Returns false with
+ * errno set on failure. pprof_taken_end must be called in all cases. */
 bool pprof_taken_begin(struct pprof_taken_log *log);
+
+/* Ends the rewriting of the log. If `whole` is true, the lines added since pprof_taken_begin
+ * replace all others. Returns false on failure, with errno set; the log is then unchanged. */
 bool pprof_taken_end(struct pprof_taken_log *log, bool whole);

@@ -13,7 +13,7 @@
 #define PATH "/v1/profiles/upload"
 #define RATE_MAX 1000000.0
 
-/* Parameters of a query. */
+/* Parameters in the query of an upload. */
 struct query {
     const char *name, *labels;
     size_t name_len, labels_len;
@@ -142,8 +142,8 @@ static int pprof_upload_read_name(struct reading *reading, const struct query *q
     return rc;
 }
 
-/* Removes a suffix that is a type, as in "shop.cpu", from the service name. For formats that
- * contain no type it is the type of the profile. */
+/* Removes a suffix of the service name that is a profile type, as in "shop.cpu". For formats
+ * that do not contain a type, the suffix determines the type of the profile. */
 static void pprof_upload_read_suffix(const struct query *query, const struct br_app_name *name,
                                      struct br_profile_source *source, size_t *ret_app_len)
 {
@@ -215,7 +215,8 @@ static int pprof_upload_read_request(struct br_reading *reading)
         rc = pprof_unpack(reading);
     if (rc == 0)
         rc = pprof_upload_read_plain(&p, &query, br_reading_bytes(reading));
-    if (rc == 0 && !reading->item) /* a profile without samples is accepted */
+    /* A profile without samples is accepted, although it does not become an item. */
+    if (rc == 0 && !reading->item)
         rc = (reading->item = br_item_new(reading->host, BR_PROFILES)) ? 0 : BR_ENOMEM;
     if (rc == 0)
         rc = br_profile_reading_cut(reading);

@@ -9,16 +9,17 @@
 
 #define FIELDS_MAX 16
 #define SAMPLE_RATE 100.0
-#define SAMPLE_RATE_MAX 4294967295.0 /* largest number that fits into Pyroscope's type */
+/* largest sample rate that fits into the integer type that Pyroscope uses */
+#define SAMPLE_RATE_MAX 4294967295.0
 
 /* Parameters of a query, and the content type. */
 struct query {
     struct br_app_name name;
     enum br_profile_format format;
-    bool form; /* the profile is a field of a form */
+    bool form; /* the body is a form, and the profile is one of its fields */
     const char *spy;
     size_t spy_len;
-    double sample_rate; /* Hz; 0: values are not counts of samples */
+    double sample_rate; /* sampling rate in Hz; 0: the values are not counts of samples */
     uint64_t start_ns, end_ns;
 };
 
@@ -62,7 +63,8 @@ static int pyroscope_ingest_read_sample_rate(struct pyroscope_upload *upload, do
     return rc;
 }
 
-/* Determines the format from `format` or else the content type. */
+/* Determines the format of the profile from the parameter `format`, or from the content type if
+ * the parameter is absent. */
 static int pyroscope_ingest_read_format(struct pyroscope_upload *upload, struct query *ret)
 {
     static const struct {
@@ -120,7 +122,8 @@ static int pyroscope_ingest_read_query(struct pyroscope_upload *upload, struct q
         ret->spy = "unknown";
         ret->spy_len = strlen(ret->spy);
     }
-    /* A client that is closed in the middle of its interval sends an end before the start. */
+    /* A client that is closed in the middle of its interval sends an end time before the start
+     * time. */
     if (ret->end_ns < ret->start_ns)
         ret->end_ns = ret->start_ns;
     return rc ? rc : pyroscope_ingest_read_format(upload, ret);
@@ -170,7 +173,8 @@ static int pyroscope_ingest_read_suffix(struct pyroscope_upload *upload, const s
     source->pyroscope_name = type.name;
     source->type = type.type;
     source->units = type.units;
-    /* Pyroscope does not multiply these and stores them with this type */
+    /* Pyroscope does not multiply the values by a period in this case, and stores them with this
+     * type. */
     if (counts && query->sample_rate <= 0) {
         source->type = "samples";
         source->units = "count";
@@ -216,8 +220,8 @@ static int pyroscope_ingest_read_form(struct pyroscope_upload *upload, const str
                                    &ret->count, &upload->reading->err);
 }
 
-/* Reads and decompresses a field. `ret->data` is NULL if the field is absent; `ret->len` is 0 if it
- * is absent or empty. */
+/* Reads and decompresses a field of the form. `ret->data` is NULL if the field is absent.
+ * `ret->len` is 0 if the field is absent or empty. */
 static int pyroscope_ingest_read_field(struct pyroscope_upload *upload, const struct form *form,
                                        const char *name, struct pyroscope_upload_bytes *ret)
 {
@@ -311,7 +315,7 @@ static int pyroscope_ingest_read_all(struct pyroscope_upload *upload)
         rc = pyroscope_ingest_make_source(upload, &query, &source, &resource);
     if (rc)
         return rc;
-    /* errors from here on are errors of the profile */
+    /* Errors from here on are reported as errors of the profile, not of the request. */
     upload->reading->invalid = BR_STATUS_UNKNOWN;
     rc = pyroscope_ingest_unpack(upload);
     if (!rc)

@@ -147,8 +147,8 @@ static bool pyroscope_push_read_type(const struct br_request *request, struct br
     return false;
 }
 
-/* Determines the encoding of the body (Connect) or of the message in it (gRPC-Web). Returns
- * false if the request was rejected because of it. */
+/* Determines the encoding of the body (Connect) or of the message in the body (gRPC-Web).
+ * Returns false if the request was rejected because of its encoding. */
 static bool pyroscope_push_read_encoding(struct br_request *request, struct br_upload *settings)
 {
     const struct br_http_config *http = settings->listener->http;

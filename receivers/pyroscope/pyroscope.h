@@ -32,22 +32,22 @@ struct pyroscope {
 
 #define UPLOAD_LAYERS 3 /* largest number of nested layers of gzip */
 
-/* Largest uncompressed profile that is converted immediately, which takes about two
- * milliseconds. */
+/* Largest uncompressed profile, in bytes, that is converted immediately. Its conversion takes
+ * about two milliseconds. Larger profiles are converted in a thread. */
 #define PYROSCOPE_READ_NOW (256u << 10)
 
 struct pyroscope_upload {
     struct br_reading *reading;
     struct br_build *build;
     struct br_arena scratch; /* memory that is freed with the upload */
-    struct br_buf *plain[4]; /* buffers with decompressed data */
+    struct br_buf *plain[4]; /* buffers with decompressed data, released by pyroscope_upload_drop */
     size_t n_plain;
-    size_t body_len;             /* size of the message, for pyroscope_upload_limit */
+    size_t body_len;             /* size of the message in bytes, used by pyroscope_upload_limit */
     size_t unpacked;             /* bytes that were decompressed before the message was read */
-    size_t built;                /* bytes that the builder held before */
-    uint32_t n_bad;              /* profiles that were left out */
-    struct br_err first;         /* error of the first of these */
-    struct br_profile_lost lost; /* samples left out of the other profiles */
+    size_t built;                /* bytes of memory that the builder used before the upload */
+    uint32_t n_bad;              /* number of profiles that were left out */
+    struct br_err first;         /* error of the first profile that was left out */
+    struct br_profile_lost lost; /* samples that were left out of profiles that were read */
 };
 
 struct pyroscope_upload_bytes {
@@ -74,7 +74,8 @@ void pyroscope_upload_limit(struct pyroscope_upload *upload);
 int pyroscope_upload_read(struct pyroscope_upload *upload, enum br_profile_format format,
                           const struct br_profile_source *profile_source);
 
-/* Counts and logs samples that were left out. The `on_read` of a br_upload_kind. */
+/* Counts and logs the samples that were left out of an upload. Used as the `on_read` of a
+ * br_upload_kind. */
 void pyroscope_upload_on_read(struct br_upload *upload, const struct br_reading *reading);
 
 /* Counts `count` profiles that are left out because of the error in `upload->reading->err`, and
@@ -87,7 +88,7 @@ int pyroscope_upload_end(struct pyroscope_upload *upload, int rc);
 
 /* --- /ingest (ingest.c, sample_types.c) ------------------------------------------------------- */
 
-/* Handles a request for /ingest. Returns false if its path is another. */
+/* Handles a request if its path is /ingest. Returns false for any other path. */
 bool pyroscope_begin_ingest(struct pyroscope *pyroscope, struct br_request *request);
 
 /* Parses `sample_type_config`, a JSON object, into an array in the arena. Returns 0, or
@@ -106,9 +107,11 @@ int pyroscope_read_push(struct pyroscope_upload *upload, const uint8_t *data, si
 
 /* --- Responses (reply.c) ---------------------------------------------------------------------- */
 
-/* Send the response for any outcome, in the format of /ingest and of a unary call of Connect. */
+/* Sends the response to a request for /ingest, for any outcome. */
 void pyroscope_reply_ingest(const struct br_http_config *http, struct br_request *request,
                             const struct br_outcome *outcome);
+
+/* Sends the response to a unary call of Connect, for any outcome. */
 void pyroscope_reply_connect(const struct br_http_config *http, struct br_request *request,
                              bool json, const struct br_outcome *outcome);
 

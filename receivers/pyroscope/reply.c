@@ -18,8 +18,8 @@ struct line {
     unsigned ingest, connect;
 };
 
-/* Used for errors of a destination whose own status would make the client retry or log in to
- * Braid. */
+/* Response to a permanent error of a destination. The destination's own status would make the
+ * client retry, or log in to Braid. */
 static const struct line refused = {"failed_precondition", 400, 400};
 
 static const struct line done = {NULL, 200, 200};
@@ -31,7 +31,7 @@ static const struct {
 } rejections[] = {
     {BR_STATUS_INVALID_ARGUMENT, {"invalid_argument", 400, 400}},
     {BR_STATUS_OUT_OF_RANGE, {"out_of_range", 400, 400}},
-    {BR_STATUS_UNKNOWN, {"unknown", 422, 400}}, /* malformed profile */
+    {BR_STATUS_UNKNOWN, {"unknown", 422, 400}}, /* a malformed profile */
     {BR_STATUS_RESOURCE_EXHAUSTED, {"resource_exhausted", 413, 413}},
     {BR_STATUS_UNIMPLEMENTED, {"unimplemented", 404, 404}},
 };

@@ -6,11 +6,11 @@
 #include "base/mem.h"
 #include "ingest/profile_reading.h"
 
-/* A builder that has grown beyond this many bytes is freed after the request. */
+/* Largest builder, in bytes of memory, that is kept after the request for the next one. */
 #define KEPT_BYTES (8u << 20)
 /* Profiles grow when converted to OTLP, because each sample type has its own samples. */
 #define GROWTH 4
-/* Memory for reading even if the limit of the body is small, in bytes. */
+/* Smallest memory limit for reading, in bytes, which applies if the limit of the body is small. */
 #define SCRATCH_MIN (16u << 20)
 #define SPARE ((size_t)1 << 20)
 
@@ -66,8 +66,8 @@ void pyroscope_upload_drop(struct pyroscope_upload *upload)
         br_buf_unref(upload->plain[--upload->n_plain]);
 }
 
-/* Returns the error for a full arena. It is not BR_ENOMEM, because a retry would fail in the
- * same way. */
+/* Sets the error for an arena that has reached its limit, and returns its code. The code is not
+ * BR_ENOMEM, because a retry would fail in the same way. */
 static int pyroscope_upload_too_large(struct pyroscope_upload *upload, const struct br_arena *full)
 {
     return br_err_set(&upload->reading->err, BR_ETOOBIG,
