@@ -12,14 +12,16 @@
 #define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
 #define ALONE_BYTES (1u << 20) /* larger profiles items are sent unmerged */
-/* Limit of the bytes of all pieces of a batch: this multiple of its size, plus PIECES_BYTES. */
+/* The pieces of a batch may have this many times its bytes in total, plus PIECES_BYTES. */
 #define PIECES_TIMES 4
 #define PIECES_BYTES (1u << 20)
-#define AGAIN_FIRST_MS 50 /* late: the delays before a refused piece is tried again */
+/* late: milliseconds before a refused piece is first tried again; the delay grows to
+ * AGAIN_MAX_MS */
+#define AGAIN_FIRST_MS 50
 #define AGAIN_MAX_MS 1000
 
-/* Late: an item whose data is in a batch. The pending records of the batch are a copy
- * (br_copies) of those of the item. */
+/* With late acknowledgement: an item whose data is in a batch. The pending records of the batch
+ * are a copy (br_copies) of those of the item. */
 struct waiting {
     struct br_list link;
     struct br_item *item;
@@ -29,18 +31,20 @@ struct waiting {
 
 /* A batch that was sent, in one or several pieces, and has not ended. */
 struct batch {
-    struct br_list link;        /* in batcher->out */
-    struct br_batcher *batcher; /* NULL once the batcher was freed */
+    struct br_list link;        /* link in batcher->out */
+    struct br_batcher *batcher; /* owner of the batch; NULL once the batcher was freed */
     struct br_list waiting;     /* late: the items whose data the batch contains */
-    uint32_t count;             /* records of these items */
-    unsigned n_pieces;          /* pieces that have not ended */
-    uint32_t n_rejected;        /* records in pieces that ended as BR_REJECT */
+    uint32_t count;             /* total records of the items in `waiting` */
+    unsigned n_pieces;          /* number of pieces that have not ended */
+    uint32_t n_rejected;        /* number of records in pieces that ended as BR_REJECT */
     bool any_done;
-    struct br_outcome outcome; /* folded from the pieces that are in neither of the next two */
+    /* folded from all pieces except those folded into `rejection` or `refusal` */
+    struct br_outcome outcome;
     struct br_outcome rejection;
     struct br_outcome refusal; /* folded from pieces that the hold has given up after BR_RETRY */
-    uint32_t n_refused;        /* records in these pieces */
-    bool retries;              /* late, several pieces: `hold` contains them */
+    uint32_t n_refused;        /* number of records in the pieces folded into `refusal` */
+    /* late, with several pieces: `hold` contains the pieces and retries them */
+    bool retries;
     struct br_hold hold;
 };
 
@@ -49,14 +53,15 @@ struct pieces {
     struct br_batcher *batcher;
     struct br_item *whole;
     struct br_list items;
-    size_t room; /* bytes that further pieces may take */
+    size_t room; /* limit of the bytes of the remaining pieces */
 };
 
 struct br_batcher {
     struct br_node *node;
     struct br_host *host;
     enum br_signal signal;
-    struct br_batch_config config; /* its `metadata` is the next field */
+    /* copy of the config, whose `metadata` points to the copy in the next field */
+    struct br_batch_config config;
     char *metadata;
     struct br_consumer *next;
     /* traces: the parts; profiles: only the pending records, until the batch is sent */
@@ -64,13 +69,14 @@ struct br_batcher {
     struct br_merge *merge; /* profiles: the merged data */
     size_t merge_held;      /* bytes of `merge`, as last counted */
     struct br_list waiting; /* late: the items whose data is in `gathered` */
-    struct br_list out;     /* of struct batch */
+    struct br_list out;     /* list of struct batch: the batches that have not ended */
     /* early: the batches that were sent; their senders have been answered */
     struct br_hold sent;
-    struct br_timer timer; /* parked unless data waits for the timeout */
+    struct br_timer timer; /* the timer of the timeout; parked while no data waits */
     bool timing;           /* the timer is not parked */
     bool due;              /* the gathered data is sent as soon as the batcher is not blocked */
-    size_t weight;         /* of all data that is gathered, or was sent and has not ended */
+    /* total br_item.weight of the data that is gathered, or was sent and has not ended */
+    size_t weight;
     void (*on_end)(void *arg);
     void *on_end_arg;
     double *by_size, *by_timeout;
@@ -95,7 +101,7 @@ static size_t batch_gathered_size(const struct br_batcher *batcher)
     return batch_merging(batcher) ? br_merge_size(batcher->merge) : batcher->gathered->size;
 }
 
-/* Returns true if no further batch may be sent until one of those under way has ended. */
+/* Returns true if another batch that was sent has to end before the next one may be sent. */
 static bool batch_blocked(const struct br_batcher *batcher)
 {
     if (batcher->config.late)
@@ -239,7 +245,8 @@ static void batch_on_hold_end(struct br_hold *hold, struct br_item *item, void *
     br_item_done(item);
 }
 
-/* Late: lets a hold retry pieces that are refused while others are under way or were accepted. */
+/* With late acknowledgement: creates a hold that retries pieces that are refused while other
+ * pieces are under way or were accepted. */
 static void batch_init_hold(struct batch *batch)
 {
     struct br_batcher *batcher = batch->batcher;
@@ -274,8 +281,8 @@ static size_t batch_merge_bytes(const struct br_batch_config *batch_config)
                : MERGE_MAX_BYTES;
 }
 
-/* Counts the merger's tables as memory of dictionaries. Called after each step, because a
- * finished batch takes blocks along that were allocated for it. */
+/* Counts the memory of the merger's tables in BR_HOLDER_DICTIONARIES. Called after each use of
+ * the merger, because a finished batch takes over blocks that were allocated for the merger. */
 static void batch_merge_count(struct br_batcher *batcher)
 {
     size_t bytes = batcher->merge ? br_merge_memory(batcher->merge) : 0;
@@ -353,8 +360,8 @@ static void batch_undo_pieces(struct pieces *pieces, struct br_item *whole)
     }
 }
 
-/* Divides the gathered data if it is larger than the maximum. Makes one piece if it is not, or
- * if the pieces would repeat too much data. */
+/* Divides the gathered data into pieces if it is larger than the maximum size. Makes a single
+ * piece if it is smaller, or if several pieces would repeat too much data. */
 static int batch_make_pieces(struct br_batcher *batcher, struct br_item *whole,
                              struct pieces *pieces)
 {
@@ -401,7 +408,7 @@ static void batch_send_piece(struct batch *batch, struct br_item *item)
         br_hold_send(&batcher->sent, item);
 }
 
-/* Initializes `batch`, which contains the gathered data in these pieces, and sends them. */
+/* Initializes `batch` with the pieces of the gathered data, and sends them. */
 static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
                               struct pieces *pieces)
 {
@@ -459,7 +466,7 @@ static void batch_start_timer(struct br_batcher *batcher, uint64_t ms)
 static int batch_gather(struct br_batcher *batcher, struct br_item *item,
                         struct br_pending *pending);
 
-/* Gathers the last of several pieces again if it is smaller than a batch. */
+/* If the last of several pieces is smaller than min_size, returns its data to the gathered data. */
 static void batch_keep_remainder(struct br_batcher *batcher, struct pieces *pieces)
 {
     struct br_list *list = pieces->items.prev;
@@ -469,8 +476,8 @@ static void batch_keep_remainder(struct br_batcher *batcher, struct pieces *piec
     if (list == pieces->items.next || size >= batcher->config.min_size)
         return;
     if (batch_gather(batcher, remainder, &remainder->pending))
-        return;                      /* it is sent with the others */
-    batch_weigh(batcher, 0, weight); /* it was counted twice */
+        return;                      /* the last piece is sent with the others */
+    batch_weigh(batcher, 0, weight); /* batch_gather counted the weight a second time */
     br_list_remove(list);
     br_item_free(remainder);
 }
@@ -484,8 +491,9 @@ static int batch_complete(struct br_batcher *batcher, struct pieces *pieces)
     return rc ? rc : batch_make_pieces(batcher, batcher->gathered, pieces);
 }
 
-/* Sends the gathered data, without the last piece if `sending` requires full ones. Returns false
- * without memory: the data stays, and a timer tries again. */
+/* Sends the gathered data. With SEND_FULL_PIECES and early acknowledgement, a last piece smaller
+ * than min_size stays. If memory is short, returns false and keeps the data, and a timer tries
+ * again. */
 static bool batch_send(struct br_batcher *batcher, enum sending sending)
 {
     batch_park_timer(batcher);
@@ -538,16 +546,16 @@ static bool batch_is_alone(const struct br_batcher *batcher, const struct br_ite
            (size >= batcher->config.min_size || item->size > ALONE_BYTES);
 }
 
-/* Moves or merges the item's data into the gathered data, and moves its pending records. Returns
- * 0 or an error; BR_EFULL if the gathered data has to be sent first. */
+/* Adds the item's data to the gathered data, and moves its pending records. Returns 0, an error
+ * of the merger or of br_item_absorb, or BR_EFULL if the gathered data has to be sent first. */
 static int batch_gather(struct br_batcher *batcher, struct br_item *item,
                         struct br_pending *pending)
 {
     if (batcher->merge && !batch_merging(batcher))
-        return BR_EFULL; /* the gathered data is a batch that could not be sent */
+        return BR_EFULL; /* the gathered data is a complete batch that could not be sent */
     bool merges = batcher->merge && !batch_is_alone(batcher, item);
     if (batcher->merge && !merges && batch_gathered_any(batcher))
-        return BR_EFULL; /* the gathered data is sent before it */
+        return BR_EFULL; /* the gathered data has to be sent before this item */
     if (!merges)
         br_item_hold(item, BR_HOLDER_BATCHES);
     int rc = merges ? batch_merge_add(batcher, item) : br_item_absorb(batcher->gathered, item);
@@ -562,8 +570,8 @@ static int batch_gather(struct br_batcher *batcher, struct br_item *item,
     return 0;
 }
 
-/* Late: makes the record of an item that waits for its batch, and a copy of its pending records
- * for the batch. Returns NULL without memory. */
+/* With late acknowledgement: creates the `struct waiting` of an item, and a copy of the item's
+ * pending records for the batch. Returns NULL if memory is short. */
 static struct waiting *batch_wait_for(struct br_item *item, struct br_pending *ret_pending)
 {
     struct waiting *waiting = br_calloc(1, sizeof *waiting);
@@ -572,7 +580,7 @@ static struct waiting *batch_wait_for(struct br_item *item, struct br_pending *r
         return NULL;
     waiting->item = item;
     waiting->count = item->n_records;
-    item->pending.exporter = NULL; /* the copy is in the exporter instead */
+    item->pending.exporter = NULL; /* the copy enters the exporter's ledger instead of the item */
     waiting->copies = br_copies_open(item, 1);
     if (waiting->copies && br_copies_make(waiting->copies, 0, ret_pending)) {
         ret_pending->exporter = exporter;
@@ -592,7 +600,7 @@ static void batch_stop_waiting(struct waiting *waiting, struct br_pending *pendi
     br_free(waiting);
 }
 
-/* Adds the item's data. Sends the gathered data first if there is not enough space for both. */
+/* Adds the item's data. Sends the gathered data first if the item does not fit in. */
 static int batch_add_item(struct br_batcher *batcher, struct br_item *item)
 {
     struct br_pending copied = {0};
@@ -616,7 +624,7 @@ static bool batch_full(const struct br_batcher *batcher)
     return batch_gathered_size(batcher) >= batcher->config.min_size;
 }
 
-/* Returns true if no more may be gathered while no batch can be sent. */
+/* Returns true if no batch can be sent and the gathered data has reached its limit. */
 static bool batch_at_limit(const struct br_batcher *batcher)
 {
     size_t least = batcher->config.bytes ? BR_BATCH_WAIT_BYTES : BR_BATCH_WAIT_RECORDS;
@@ -624,7 +632,8 @@ static bool batch_at_limit(const struct br_batcher *batcher)
            (batcher->config.min_size > least ? batcher->config.min_size : least);
 }
 
-/* Answers an item that could not be added. One that an empty batch cannot contain is rejected. */
+/* Ends an item that could not be added. Rejects it if it does not fit into an empty batch
+ * either. */
 static void batch_fail(const struct br_batcher *batcher, struct br_item *item, int rc)
 {
     if (rc == BR_EFULL && !batch_gathered_any(batcher))

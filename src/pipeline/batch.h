@@ -36,28 +36,33 @@
 #define BR_BATCH_WAIT_RECORDS 8192
 #define BR_BATCH_WAIT_BYTES (8u << 20)
 
-/* Names of a batcher's metrics. NULL: the metric does not exist. */
+/* Names of a batcher's metrics. A metric whose name is NULL does not exist. */
 struct br_batch_metrics {
-    const char *sizes, *sizes_bytes; /* histograms of the sent batches: records, and bytes */
-    /* counters of batches sent because of their size, and because of the timeout */
+    /* histograms of the sent batches: number of records, and number of bytes */
+    const char *sizes, *sizes_bytes;
+    /* counters of batches sent because they reached min_size, and because of the timeout */
     const char *by_size, *by_timeout;
 };
 
 struct br_batch_config {
-    uint64_t timeout_ms; /* 0: data is sent at once */
-    size_t min_size;     /* a batch of this size is sent; 0: any data is sent at once */
-    size_t max_size;     /* larger batches are divided; 0: no limit */
-    bool bytes;          /* sizes are bytes on the wire, not records */
-    bool late;           /* late acknowledgement */
-    bool again; /* late: a refused piece is retried if others are under way or were accepted */
-    bool final; /* BR_RETRY from downstream means that it gave up: the batch is dropped */
-    const char *metadata; /* of every batch, as br_item.metadata without its end; copied */
-    size_t metadata_len;  /* 0: no metadata */
+    /* longest time in milliseconds that data is gathered; 0: data is sent at once */
+    uint64_t timeout_ms;
+    /* gathered data of at least this size is sent; 0: data of any size is sent at once */
+    size_t min_size;
+    size_t max_size; /* larger batches are divided; 0: no limit */
+    bool bytes;      /* unit of both sizes: true: bytes on the wire; false: records */
+    bool late;       /* true: late acknowledgement; false: early acknowledgement */
+    bool again;      /* late: a refused piece is retried if others are under way or were accepted */
+    bool final;      /* BR_RETRY from downstream means that it gave up: the batch is dropped */
+    /* metadata of every batch, in the form of br_item.metadata without the empty name at its
+     * end; copied */
+    const char *metadata;
+    size_t metadata_len; /* bytes of `metadata`; 0: no metadata */
     /* set to the weight (br_item.weight) of all data that is gathered, or was sent and has not
      * ended; NULL: not counted */
     size_t *weight;
     const struct br_batch_metrics *metrics; /* NULL: nothing is counted */
-    /* profiles: limit of the merged data; 0: 256 MiB, which is also the maximum */
+    /* profiles: limit in bytes of the merged data; 0: the maximum of 256 MiB */
     size_t merge_bytes;
 };
 
@@ -68,17 +73,17 @@ struct br_batcher;
 struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
                                   const struct br_batch_config *config, struct br_consumer *next);
 
-/* Takes an item, like a consumer. */
+/* Takes an item, as a consumer does. */
 void br_batcher_add(struct br_batcher *batcher, struct br_item *item);
 
-/* Sends the gathered data now, whatever its size. */
+/* Sends the gathered data now, even if it is smaller than min_size. */
 void br_batcher_flush(struct br_batcher *batcher);
 
 /* Returns true if no data is gathered, under way or kept. */
 bool br_batcher_idle(const struct br_batcher *batcher);
 
-/* Sets the function that is called when a batch has ended, for users of br_batcher_idle; may be
- * NULL. */
+/* Sets a function that is called with `arg` when a batch has ended. It can then call
+ * br_batcher_idle. `fn` may be NULL. */
 void br_batcher_on_end(struct br_batcher *batcher, void (*fn)(void *arg), void *arg);
 
 /* Frees the batcher and drops its data, with the reason "shutdown". Accepts NULL. */

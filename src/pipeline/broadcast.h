@@ -10,12 +10,13 @@
 #include "core/host.h"
 #include "net/loop.h"
 
-/* A member of a structure that the sender has allocated. */
+/* A request that visits all workers, a member of a structure that the sender has allocated. */
 struct br_broadcast {
     /* Called in the thread of every worker, between two calls into the graph. */
     void (*visit)(struct br_broadcast *broadcast, struct br_host *host);
-    /* Called in the first worker after its `visit`; the sender owns the broadcast again. Also
-     * called at shutdown, and always before nodes are destroyed, except in tests without loops. */
+    /* Called in the first worker after its `visit`. From then on the sender owns the broadcast
+     * again. Also called at shutdown. It is always called before nodes are destroyed, except in
+     * tests without loops. */
     void (*done)(struct br_broadcast *broadcast, struct br_host *home);
     struct br_host *home; /* the other fields are set by br_broadcast_send */
     struct br_message message;
@@ -23,6 +24,7 @@ struct br_broadcast {
 };
 
 /* Sends the broadcast from the thread of the first worker. `visit` and `done` are called only
- * after the return. Returns false if the workers have too many messages; then the caller keeps
- * the broadcast. A host without loops (in tests) is visited at the end of the loop iteration. */
+ * after this function has returned. If the workers have too many messages, returns false and the
+ * caller keeps the broadcast. A host without loops (in tests) is visited at the end of the loop
+ * iteration. */
 bool br_broadcast_send(struct br_broadcast *broadcast, struct br_host *home);

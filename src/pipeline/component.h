@@ -40,44 +40,49 @@ static inline void br_consume(struct br_consumer *next, struct br_item *item)
 /* A component that an option names by its id. The component has to be in a pipeline. */
 struct br_reference {
     const char *key;       /* name of the option */
-    enum br_kind kind;     /* of the named component */
-    const char *component; /* "store" */
-    const char *id;        /* "store/slow" */
+    enum br_kind kind;     /* kind of the named component */
+    const char *component; /* name of the component: "store" */
+    const char *id;        /* id of the component: "store/slow" */
 };
 
 #define BR_SIGNAL_BIT(signal) (1u << (signal))
 #define BR_BOTH_SIGNALS 3u
 
 struct br_component {
-    const char *name;  /* as in the config: "otlp" */
+    const char *name;  /* name in the config: "otlp" */
     const char *alias; /* another name in the Collector, such as "otlp_grpc", or NULL */
     enum br_kind kind;
-    unsigned signals;                /* BR_SIGNAL_BIT of each; 0 for extensions */
-    const char *stability;           /* as in the Collector: "beta" */
-    const char *help;                /* one line */
-    const struct br_option *options; /* ended by BR_OPT_END */
+    /* set of BR_SIGNAL_BIT: the signals that the component supports; 0 for extensions */
+    unsigned signals;
+    const char *stability;           /* stability level in the words of the Collector: "beta" */
+    const char *help;                /* description in one line */
+    const struct br_option *options; /* table of the component's options, ended by BR_OPT_END */
     /* size of the struct that `options` fill; the config is constant once loaded */
     size_t config_size;
-    size_t state_size;     /* size of the node's private state, which is zeroed */
-    bool shared;           /* one node of this processor serves all its pipelines (join) */
-    bool exporter_wrapped; /* an exporter behind sending_queue and retry_on_failure */
+    size_t state_size; /* size of the node's private state, which is zeroed */
+    bool shared;       /* the processor has one node for all its pipelines (join) */
+    /* the component is an exporter behind sending_queue and retry_on_failure */
+    bool exporter_wrapped;
     /* exporter_wrapped: the exporter itself applies retry_on_failure, to the requests that it
      * makes from an item. */
     bool retries_parts;
-    bool wants_spans; /* a processor that reads br_item.spans */
+    bool wants_spans; /* the component is a processor that reads br_item.spans */
     /* A processor that needs the time and thread of each sample: receivers keep both in samples of
      * Pyroscope's clients, and it folds these samples before it forwards them. */
     bool wants_times;
-    bool resolves;    /* an exporter whose server may not support attributes by reference */
+    /* the component is an exporter whose server may not support attributes by reference */
+    bool resolves;
     size_t common_at; /* exporter_wrapped: offset of its struct br_exporter_config (exporter.h) */
 
     /* Returns the client metadata that a processor or exporter reads from items. NULL: none. */
     const struct br_strings *(*metadata_keys)(const void *config);
 
-    /* Returns true if a receiver keeps client metadata for every protocol; NULL: it does. */
+    /* Returns true if a receiver keeps client metadata for every protocol. NULL: the receiver
+     * always does. */
     bool (*keeps_metadata)(const void *config);
 
-    /* Returns how many records a processor gathers in one request. NULL: it gathers none. */
+    /* Returns how many records a processor gathers in one request. NULL: the processor gathers
+     * none. */
     uint64_t (*request_records)(const void *config);
 
     /* Names another component that this one needs; a config without that component is rejected.
@@ -89,40 +94,47 @@ struct br_component {
     int (*check)(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs);
     int (*create)(struct br_node *node, struct br_err *err);
-    int (*start)(struct br_node *node, struct br_err *err); /* NULL: nothing to open */
+    /* Opens listeners or clients. Returns 0 or a negative code with an error. NULL: there is
+     * nothing to open. */
+    int (*start)(struct br_node *node, struct br_err *err);
     void (*consume)(struct br_node *node,
-                    struct br_item *item); /* NULL for receivers and extensions */
-    /* Sends everything that the node holds, and what still arrives, and then calls
-     * br_node_drained. Can be called again, if more arrived meanwhile. NULL: drained at once. */
+                    struct br_item *item); /* takes an item; NULL for receivers and extensions */
+    /* Sends everything that the node holds, and items that arrive later, and then calls
+     * br_node_drained. Can be called again if more items arrived meanwhile. NULL: the node is
+     * drained at once. */
     void (*drain)(struct br_node *node);
-    /* NULL: there is only the state, which the graph frees */
+    /* Frees the memory that the state refers to, and finishes held items. The graph frees the
+     * state. NULL: there is only the state. */
     void (*destroy)(struct br_node *node);
 };
 
 struct br_node {
     const struct br_component *component;
-    const char *id;     /* "otlp/tempo"; borrowed from the config */
+    const char *id;     /* id in the config: "otlp/tempo"; borrowed from the config */
     const void *config; /* the component's config struct, constant */
-    void *state;        /* state_size zeroed bytes */
+    void *state;        /* state of the node: state_size bytes, zeroed at first */
     struct br_host *host;
-    struct br_log log;                    /* "exporter/otlp/tempo" */
-    struct br_consumer input;             /* called from upstream; forwards to component->consume */
-    struct br_consumer *next[BR_SIGNALS]; /* downstream; NULL at the end of a pipeline */
-    bool in_pipeline[BR_SIGNALS];         /* signals that the node receives or sends */
+    struct br_log log; /* logger with the node's name: "exporter/otlp/tempo" */
+    /* consumer that upstream nodes call; it forwards to component->consume */
+    struct br_consumer input;
+    /* the next consumer downstream; NULL at the end of a pipeline */
+    struct br_consumer *next[BR_SIGNALS];
+    bool in_pipeline[BR_SIGNALS]; /* true for the signals that the node receives or sends */
     bool draining, drained;
     bool ending; /* the node is being destroyed: refused items are not retried */
-    /* records of its items dropped for "shutdown" (br_node_drop_unsent) */
+    /* number of the node's records that were dropped for "shutdown" (br_node_drop_unsent) */
     uint64_t n_unsent[BR_SIGNALS];
     void (*on_drained)(struct br_node *node, void *arg);
     void *on_drained_arg;
-    const struct br_strings
-        *metadata_keys; /* receivers: client metadata to keep on items; NULL: none */
-    bool spans_wanted;  /* receivers: a processor downstream reads br_item.spans */
-    /* receivers: all pipelines of profiles contain a component with wants_times */
+    /* receivers: keys of the client metadata to keep on items; NULL: none */
+    const struct br_strings *metadata_keys;
+    bool spans_wanted; /* receivers: true if a processor downstream reads br_item.spans */
+    /* receivers: true if all pipelines of profiles contain a component with wants_times */
     bool times_wanted;
-    struct br_ledger *ledger; /* exporters: the records that arrived; NULL in tests */
-    struct br_retry *retry;   /* exporters: their retries; NULL: never */
-    /* processors: records received and forwarded; NULL for other components */
+    /* exporters: ledger of the records that arrived at the exporter; NULL in tests */
+    struct br_ledger *ledger;
+    struct br_retry *retry; /* exporters: their retries; NULL: failed items are never retried */
+    /* processors: counters of the records received and forwarded; NULL for other components */
     double *incoming[BR_SIGNALS], *outgoing[BR_SIGNALS];
 };
 
@@ -134,15 +146,17 @@ void br_node_forward(struct br_node *node, struct br_item *item);
     br_log_limited(&(node)->log, BR_LOG_WARN, (limit), br_host_mono_ms((node)->host),              \
                    BR_LOG_EVERY_MS, __VA_ARGS__)
 
-/* Returns a counter or gauge with labels `<kind>="<id>"` and, unless NULL, one more. */
+/* Returns a counter or gauge with the label `<kind>="<id>"` and, unless it is NULL, one more
+ * label. */
 double *br_node_metric(struct br_node *node, enum br_metric_type type, const char *name,
                        const char *label, const char *value);
 
-/* Returns a histogram of the records, or bytes, of requests, with the label `<kind>="<id>"`. */
+/* Returns a histogram of the sizes of requests, in bytes or records, with the label
+ * `<kind>="<id>"`. */
 struct br_histogram *br_node_size_histogram(struct br_node *node, const char *name, bool bytes);
 
-/* Counts the pending records of `item` as dropped for `reason` (a constant), and logs it within
- * `limit`. The item is not finished. */
+/* Counts the pending records of `item` as dropped for `reason` (a constant), and logs the loss
+ * within `limit`. The item is not finished. */
 void br_node_drop(struct br_node *node, struct br_item *item, const char *reason,
                   const struct br_outcome *why, struct br_log_limit *limit);
 
@@ -150,8 +164,8 @@ void br_node_drop(struct br_node *node, struct br_item *item, const char *reason
  * sum is logged when the node is destroyed. The item is not finished. */
 void br_node_drop_unsent(struct br_node *node, struct br_item *item);
 
-/* Logs within `limit` that a part of `item` was rejected, if `outcome`, a success, has such a part.
- * For items whose sender does not receive the outcome. */
+/* If `outcome` is a success of which a part was rejected, logs that part of `item` within
+ * `limit`. Used for items whose sender does not receive the outcome. */
 void br_node_log_partial(struct br_node *node, const struct br_item *item,
                          const struct br_outcome *outcome, struct br_log_limit *limit);
 

@@ -16,20 +16,20 @@ enum br_sizer { BR_SIZER_REQUESTS, BR_SIZER_ITEMS, BR_SIZER_BYTES };
 
 struct br_queue_partition_config {
     struct br_strings metadata_keys;
-    int64_t cache_size; /* most partitions at once */
+    int64_t cache_size; /* most partitions that exist at the same time */
 };
 
 struct br_queue_batch_config {
     uint64_t flush_timeout;
     int64_t min_size, max_size;
-    int sizer; /* index into {"items", "bytes"} */
+    int sizer; /* unit of the sizes: index into {"items", "bytes"} */
     struct br_queue_partition_config partition;
 };
 
 struct br_queue_config {
     bool enabled;
     int64_t num_consumers, queue_size;
-    int sizer; /* enum br_sizer */
+    int sizer; /* unit of queue_size, of enum br_sizer */
     bool block_on_overflow, wait_for_result;
     struct br_queue_batch_config *batch;
 };
@@ -42,7 +42,7 @@ struct br_retry_config {
 
 /* A member of the config struct of every wrapped exporter (br_component.common_at). */
 struct br_exporter_config {
-    uint64_t timeout; /* of one attempt, in nanoseconds */
+    uint64_t timeout; /* time limit of one attempt, in nanoseconds; 0: none */
     struct br_queue_config sending_queue;
     struct br_retry_config retry_on_failure;
 };
@@ -51,7 +51,8 @@ struct br_exporter_config {
  * BR_EXPORTER_OPTIONS(struct x, common, "5s"). */
 extern const struct br_option br_queue_options[];
 extern const struct br_option br_retry_options[];
-extern const struct br_option br_queue_options_off[]; /* not enabled by default */
+/* the same options for a queue that is not enabled by default */
+extern const struct br_option br_queue_options_off[];
 extern const struct br_option br_retry_options_off[];
 #define BR_EXPORTER_OPTIONS_OFF(type, field)                                                       \
     {.name = "sending_queue",                                                                      \
@@ -81,7 +82,8 @@ extern const struct br_option br_retry_options_off[];
         .sub = br_retry_options, .help = "trying again what failed for now"                        \
     }
 
-extern const struct br_option br_queue_batch_options[]; /* of struct br_queue_batch_config */
+/* options for struct br_queue_batch_config */
+extern const struct br_option br_queue_batch_options[];
 
 /* Completes and checks `batch` of a queue. Its sizes have the queue's unit unless it has a
  * `sizer`. `node` is the map of the queue's keys at `path`. A queue without `batch` is valid.
@@ -136,12 +138,13 @@ void br_retry_free(struct br_retry *retry);
 
 struct br_queue;
 
-/* Returns a queue in front of `next`. A queue that is not enabled only counts. */
+/* Returns a queue in front of `next`. If the config does not enable it, the queue only counts
+ * the items. */
 struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config *config,
                               struct br_consumer *next);
 struct br_consumer *br_queue_input(struct br_queue *queue);
 
-/* Sends the held items and accepts no further ones; `on_empty` is called when none are held. */
+/* Sends the held items and accepts no further items. Calls `on_empty` when no items are held. */
 void br_queue_drain(struct br_queue *queue, void (*on_empty)(void *arg), void *arg);
 void br_queue_close(struct br_queue *queue); /* Stops sending and accepting items. */
 /* Drops the items that are still held, with the reason "shutdown". */

@@ -10,25 +10,27 @@
 #define HELD_WINDOW 16 /* most held items that are offered to one destination at once */
 #define HELD_FIRST_MS 50
 #define HELD_MAX_MS 1000
-#define DETACHED_COST 1024 /* bytes of a detached delivery beside its data */
+#define DETACHED_COST 1024 /* bytes that a detached delivery counts in addition to its data */
 
 struct destination {
     struct br_fanout_end config;
     struct br_fanout *fanout;
-    struct br_hold hold;           /* items that it did not accept, and others did */
-    double *dropped[BR_SIGNALS];   /* records */
-    uint64_t n_unsent[BR_SIGNALS]; /* records dropped for "shutdown" */
+    /* items that this destination has not accepted and another one has */
+    struct br_hold hold;
+    double *dropped[BR_SIGNALS];   /* counters of the dropped records */
+    uint64_t n_unsent[BR_SIGNALS]; /* number of records dropped for "shutdown" */
     struct br_log log;
     struct br_log_limit log_limit;
-    size_t detached; /* bytes of its detached deliveries */
-    bool slow;       /* a sender has waited in vain for it, and it has accepted nothing since */
+    size_t detached; /* total bytes of the destination's detached deliveries */
+    /* a sender has waited in vain for this destination, which has accepted nothing since */
+    bool slow;
 };
 
 struct br_fanout {
     struct br_consumer input;
     struct br_host *host;
     bool closing;
-    unsigned n_detached; /* groups that have only detached deliveries */
+    unsigned n_detached; /* number of groups whose remaining deliveries are all detached */
     void (*on_end)(void *arg);
     void *on_end_arg;
     size_t count;
@@ -37,23 +39,26 @@ struct br_fanout {
 
 enum delivery_state {
     UNDER_WAY,
-    REFUSED, /* for now; it is not decided yet whether the item is held */
-    HELD,    /* in the hold, and the sender waits for it */
-    ENDED,   /* done, rejected, dropped, or held while no sender waits */
+    /* the destination refused the item for now, and it is not decided yet whether the item is
+     * held */
+    REFUSED,
+    HELD,  /* the item is in the hold, and the sender waits for it */
+    ENDED, /* the item is done, rejected, dropped, or held while no sender waits */
 };
 
 /* The delivery of one item to one destination. */
 struct delivery {
     struct group *group;
     enum delivery_state state;
-    struct br_pending pending; /* REFUSED: records that the destination has not reported */
-    bool whole;                /* REFUSED: `pending` is all records of the item */
+    /* REFUSED: pending records of the item for which the destination has reported no result */
+    struct br_pending pending;
+    bool whole; /* REFUSED: `pending` is all records of the item */
     bool rejected;
-    bool over_limit; /* REFUSED: because the destination has reached detached_bytes */
-    size_t detached; /* bytes that count for the destination while it is detached */
+    bool over_limit; /* REFUSED: the reason is that the destination has reached detached_bytes */
+    size_t detached; /* bytes that the delivery counts for its destination while it is detached */
     struct br_item
-        /* while it is detached: the data without pending records, to be held after a refusal; or
-         * NULL */
+        /* detached delivery: an item with the data and without pending records, to be held after
+         * a refusal; or NULL */
         *spare;
 };
 
@@ -62,16 +67,17 @@ struct group {
     struct br_fanout *fanout;
     struct br_item *item;
     struct br_copies *copies;
-    uint32_t count; /* pending records of the item */
+    uint32_t count; /* number of pending records of the item */
     unsigned n_under_way, n_held;
-    /* a destination accepted or rejected the item: the sender does not send it again */
+    /* a destination accepted or rejected the item, so the sender must not send it again */
     bool taken;
-    bool waited;           /* the sender has waited for BR_FANOUT_WAIT_MS */
-    struct br_timer timer; /* until `waited` */
-    bool detached;         /* the item has ended; `item` and `copies` are NULL */
+    bool waited; /* the sender has waited for BR_FANOUT_WAIT_MS */
+    /* fires BR_FANOUT_WAIT_MS after the sender began to wait, and sets `waited` */
+    struct br_timer timer;
+    bool detached; /* the item has ended; `item` and `copies` are NULL */
     enum br_signal signal;
     struct br_outcome outcome; /* folded from deliveries that were accepted or rejected */
-    struct br_outcome refusal; /* folded from the others */
+    struct br_outcome refusal; /* folded from the other deliveries */
     struct delivery deliveries[];
 };
 
@@ -91,8 +97,8 @@ static struct destination *fanout_destination_of(const struct delivery *delivery
     return &delivery->group->fanout->destinations[delivery - delivery->group->deliveries];
 }
 
-/* Takes the maximum of the rejected counts and not their sum, because all destinations received
- * the same records. */
+/* Folds an outcome into another. Takes the maximum of the rejected counts and not their sum,
+ * because all destinations received the same records. */
 static void fanout_fold(struct br_outcome *into, const struct br_outcome *outcome)
 {
     uint32_t n = outcome->n_rejected > into->n_rejected ? outcome->n_rejected : into->n_rejected;
@@ -102,8 +108,8 @@ static void fanout_fold(struct br_outcome *into, const struct br_outcome *outcom
 
 /* --- Holding --------------------------------------------------------------------------------- */
 
-/* Counts records that are dropped for the destination, and logs it. The caller reports them to
- * the ledger. */
+/* Counts records that are dropped for the destination, and logs the loss. The caller reports the
+ * records to the ledger. */
 static void fanout_count_dropped(struct destination *destination, enum br_signal signal,
                                  uint32_t count, const char *why)
 {
@@ -125,8 +131,9 @@ static void fanout_drop(struct destination *destination, struct br_item *item, c
     br_item_done(item);
 }
 
-/* Adds an item without parent and callback to the hold. If a sender waits for it, `delivery` is
- * set and ends with it. Returns false if the item was dropped. */
+/* Adds an item without parent and callback to the hold. If a sender waits for the item,
+ * `delivery` is its delivery, which ends with it; otherwise NULL. Returns false if the item was
+ * dropped. */
 static bool fanout_add_held(struct destination *destination, struct br_item *item,
                             struct delivery *delivery)
 {
@@ -134,7 +141,7 @@ static bool fanout_add_held(struct destination *destination, struct br_item *ite
     switch (rc) {
     case 0:
         br_item_hold(item, BR_HOLDER_QUEUES);
-        br_hold_pause(&destination->hold); /* the destination has just refused */
+        br_hold_pause(&destination->hold); /* the destination has just refused an item */
         return true;
     case BR_ECLOSED:
         fanout_drop(destination, item, "shutdown", "the queue for this destination is full");
@@ -152,8 +159,8 @@ static bool fanout_add_held(struct destination *destination, struct br_item *ite
 
 static void fanout_group_step(struct group *group);
 
-/* Makes the outcome a partial success: the sender learns that one destination has not received
- * the item, but does not send it again to all. */
+/* Makes the outcome a partial success. The sender learns that one destination has not received
+ * the item, but does not send the item again to all destinations. */
 static void fanout_note_lost(struct delivery *delivery)
 {
     struct br_outcome *outcome = &delivery->group->outcome;
@@ -202,8 +209,8 @@ static void fanout_on_hold_end(struct br_hold *hold, struct br_item *item, void 
         fanout_end_held(arg, outcome);
 }
 
-/* Makes `pending` a copy of all records of the item, as arrived at the exporter. Returns false
- * without memory. */
+/* Makes `pending` a copy of all records of the item, and notes that they arrived at the
+ * destination's exporter. Returns false if memory is short. */
 static bool fanout_make_pending(struct delivery *delivery)
 {
     struct group *group = delivery->group;
@@ -216,22 +223,22 @@ static bool fanout_make_pending(struct delivery *delivery)
     return true;
 }
 
-/* Returns an item with the same data, without pending records, which may outlive `item`. Returns
- * NULL without memory. */
+/* Returns a new item with the data of `item` and without pending records, which may outlive
+ * `item`. Returns NULL if memory is short. */
 static struct br_item *fanout_copy_item(const struct br_item *item)
 {
     struct br_item *spare = br_item_twin(item);
     if (!spare)
         return NULL;
-    spare->metadata = NULL; /* is in the arena of `item` */
+    spare->metadata = NULL; /* the metadata is in the arena of `item`, which may be freed first */
     if (br_item_keep_metadata(spare, item))
         return spare;
     br_item_free(spare);
     return NULL;
 }
 
-/* Returns an item with the same data and all pending records, to be held for one destination.
- * Returns NULL without memory. */
+/* Returns a new item with the data and all pending records of the delivery's item, to be held
+ * for one destination. Returns NULL if memory is short. */
 static struct br_item *fanout_make_held(struct delivery *delivery)
 {
     struct br_item *spare = fanout_copy_item(delivery->group->item);
@@ -249,7 +256,8 @@ static void fanout_drop_delivery(struct delivery *delivery, const char *reason, 
 {
     struct group *group = delivery->group;
     enum br_signal signal = group->item->signal;
-    (void)fanout_make_pending(delivery); /* so that its exporter's ledger counts the records, too */
+    /* lets the ledger of the destination's exporter count the records, too */
+    (void)fanout_make_pending(delivery);
     fanout_count_dropped(fanout_destination_of(delivery), signal, br_copies_size(group->copies),
                          why);
     br_pending_report(&delivery->pending, group->fanout->host, signal, BR_RESULT_DROPPED, reason,
@@ -292,8 +300,8 @@ static void fanout_hold_refused(struct group *group)
 
 /* --- The end of an item ---------------------------------------------------------------------- */
 
-/* Counts the records as dropped for the destinations that have rejected them, if another one has
- * accepted them: the sender is not informed of this loss. */
+/* Counts the records as dropped for the destinations that have rejected them, if another
+ * destination has accepted them. The sender is not informed of this loss. */
 static void fanout_count_rejected(struct group *group, const struct br_outcome *outcome)
 {
     size_t n_rejected = 0;
@@ -439,7 +447,8 @@ static void fanout_on_waited(struct br_timer *timer)
     fanout_group_step(group);
 }
 
-/* Limits the time that the sender waits. Without memory for the timer it waits without a limit. */
+/* Limits the time that the sender waits. If there is no memory for the timer, the sender waits
+ * without a limit. */
 static void fanout_wait(struct group *group)
 {
     if (group->taken && !group->detached && !fanout_sender_waits(group) && !group->waited &&

@@ -26,32 +26,38 @@
 #include "pipeline/component.h"
 
 struct br_fanout_end {
-    struct br_consumer *next; /* borrowed */
-    struct br_ledger *ledger; /* of the exporter that this destination is; NULL: it has none */
-    const char *name;         /* for logs; borrowed */
-    const char *kind, *id; /* label of its metrics: exporter="otlp/tempo"; borrowed until return */
-    bool delivers;         /* BR_DONE from it means delivered, not only queued */
-    /* BR_RETRY from it means that it has given up: nothing is held for it, and no sender waits
-     * for it if another destination has the data */
+    struct br_consumer *next; /* the consumer that receives the items; borrowed */
+    /* ledger of the exporter, if the destination is an exporter; otherwise NULL */
+    struct br_ledger *ledger;
+    const char *name; /* name of the destination in log lines; borrowed */
+    /* label of the destination's metrics, `kind="id"`: exporter="otlp/tempo"; borrowed until
+     * br_fanout_new returns */
+    const char *kind, *id;
+    /* BR_DONE from the destination means that the item was delivered, not only queued */
+    bool delivers;
+    /* BR_RETRY from the destination means that it has given up. Then nothing is held for it, and
+     * no sender waits for it if another destination has the data. */
     bool final;
-    size_t detached_bytes; /* limit of detached deliveries; 0: none are detached */
+    /* limit in bytes of the detached deliveries; 0: no delivery is detached */
+    size_t detached_bytes;
 };
 
 /* Configuration `service::fanout`. */
 struct br_fanout_config {
     int64_t hold_size;  /* most bytes held for each destination, by all workers together */
-    uint64_t hold_time; /* nanoseconds */
+    uint64_t hold_time; /* longest time that an item is held, in nanoseconds */
 };
 
 extern const struct br_option br_fanout_options[];
 
-/* Half of the default timeout of an OTLP exporter. */
+/* longest time that a sender waits for a held item: half of the default timeout of an OTLP
+ * exporter */
 #define BR_FANOUT_WAIT_MS 5000
 
 struct br_fanout;
 
-/* Returns a fan-out that copies the `count` ends. `config` may be NULL: then nothing is held.
- * Returns NULL without memory. */
+/* Returns a fan-out to the `count` destinations in `ends`, which are copied. If `config` is
+ * NULL, nothing is held. Returns NULL if memory is short. */
 struct br_fanout *br_fanout_new(struct br_host *host, const struct br_fanout_config *config,
                                 const struct br_fanout_end *ends, size_t count);
 struct br_consumer *br_fanout_input(struct br_fanout *fanout);

@@ -3,21 +3,24 @@
 
 #include "base/mem.h"
 
-#define NEXT_ITERATION_MS 1 /* a timer that is due at once can run several times an iteration */
+/* delay of the next offer; a timer that is due at once can run several times in one loop
+ * iteration */
+#define NEXT_ITERATION_MS 1
 #define NODE_FIRST_MS 200
 #define NODE_MAX_MS 10000
 
 struct held {
-    struct br_list link; /* hold->waiting or hold->offered */
+    struct br_list link; /* link in hold->waiting or hold->offered */
     struct br_hold *hold;
     struct br_item *item;
-    struct br_item *attempt; /* NULL while it waits */
+    /* the current attempt to deliver the item; NULL while the item waits */
+    struct br_item *attempt;
     void *arg;
-    struct br_timer timer; /* BR_HOLD_APART, while it waits */
+    struct br_timer timer; /* BR_HOLD_APART: ends the waiting of the item */
     uint64_t number, until_ms;
-    uint64_t delay_ms; /* hints */
+    uint64_t delay_ms; /* policy with `hints`: milliseconds of the item's next delay */
     uint64_t bytes;
-    uint32_t n_pending; /* records, when it was added */
+    uint32_t n_pending; /* number of pending records when the item was added */
 };
 
 /* --- Ends ------------------------------------------------------------------------------------ */
@@ -58,7 +61,7 @@ static void hold_end(struct held *held, const struct br_outcome *outcome, const 
     hold->config.end(hold, item, arg, outcome, reason);
 }
 
-/* Ends the waiting items whose time has passed at `now_ms`. */
+/* Ends the waiting items whose `until_ms` is not later than `now_ms`. */
 static void hold_end_waiting(struct br_hold *hold, uint64_t now_ms,
                              const struct br_outcome *outcome, const char *reason)
 {
@@ -74,7 +77,7 @@ static void hold_end_overdue(struct br_hold *hold)
     hold_end_waiting(hold, br_host_mono_ms(hold->config.host), &hold->refusal, "retries_exhausted");
 }
 
-/* Informs the owner, which may free the hold. */
+/* Informs the owner that items have ended. The owner may free the hold. */
 static void hold_report_end(struct br_hold *hold)
 {
     bool ended = hold->ended;
@@ -129,7 +132,7 @@ static void hold_wait(struct held *held)
     hold->n_waiting++;
 }
 
-/* Lets the item wait for its own timer. False if it is not tried again. */
+/* Lets the item wait for the timer of the item. Returns false if it is not tried again. */
 static bool hold_wait_apart(struct held *held, const struct br_outcome *outcome)
 {
     struct br_hold *hold = held->hold;
@@ -146,7 +149,7 @@ static bool hold_wait_apart(struct held *held, const struct br_outcome *outcome)
     return true;
 }
 
-/* Handles a refusal of an item that is in no list. */
+/* Handles the refusal of an item that is neither in `waiting` nor in `offered`. */
 static void hold_refuse(struct held *held, const struct br_outcome *outcome)
 {
     struct br_hold *hold = held->hold;
@@ -164,7 +167,7 @@ static void hold_refuse(struct held *held, const struct br_outcome *outcome)
 
 static void hold_offer_waiting(struct br_hold *hold);
 
-/* Goes on after an item was refused or has ended. */
+/* Continues after an item was refused or has ended. */
 static void hold_continue(struct br_hold *hold)
 {
     if (hold->config.policy.group && !hold->progress && hold->n_offered == 0)
@@ -193,7 +196,7 @@ static void hold_on_attempt(struct br_item *attempt, void *arg)
     hold_continue(hold);
 }
 
-/* Offers an item that is in no list. */
+/* Offers an item that is neither in `waiting` nor in `offered`. */
 static void hold_offer(struct held *held)
 {
     struct br_hold *hold = held->hold;
@@ -224,7 +227,8 @@ static void hold_offer_one(struct br_hold *hold)
     if (!held)
         return;
     hold_stop_waiting(held);
-    if (hold->n_waiting) /* before the offer, whose refusal can postpone it */
+    /* armed before the offer, because a refusal of the offer can postpone the timer */
+    if (hold->n_waiting)
         (void)br_host_timer(hold->config.host, &hold->timer, NEXT_ITERATION_MS, hold_on_timer);
     hold_offer(held);
 }
@@ -352,7 +356,8 @@ void br_hold_init_for_node(struct br_hold *hold, struct br_node *node, struct br
                                           .end = hold_on_node_end,
                                           .on_end = on_end,
                                           .arg = arg};
-    (void)br_hold_init(hold, &config); /* it has no timer that could fail */
+    /* this kind of hold has no timer, so the initialization cannot fail */
+    (void)br_hold_init(hold, &config);
     hold->node = node;
 }
 

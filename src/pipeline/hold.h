@@ -42,33 +42,43 @@
 #define BR_HOLD_UNLIMITED UINT64_MAX
 
 enum br_hold_order {
-    /* Each item is offered when it is added, and has a timer. Its age counts at a refusal. It also
-     * ends at a refusal if there is no memory for the timer. */
+    /* Each item is offered when it is added, and has a timer. Its age is checked at a refusal.
+     * It also ends at a refusal if there is no memory for the timer. */
     BR_HOLD_APART,
-    /* Items are offered in the order in which they were added. A refusal pauses all of them. Their
-     * age counts at a refusal and after a pause. */
+    /* Items are offered in the order in which they were added. A refusal pauses all offers. The
+     * age of the items is checked at a refusal and after a pause. */
     BR_HOLD_IN_ORDER,
-    /* One item is offered in each loop iteration. A refused item goes to the end, and each refusal
-     * pauses all of them. Their age counts at a refusal. All are added at the same time. */
+    /* One item is offered in each loop iteration. A refused item goes to the end, and each
+     * refusal pauses all offers. The age of an item is checked at a refusal. All items are added
+     * at the same time. */
     BR_HOLD_PACED,
 };
 
 struct br_hold_policy {
     enum br_hold_order order;
-    uint64_t first_delay_ms; /* the delay after the first refusal; it doubles up to max_delay_ms */
+    /* milliseconds before the next try after the first refusal; the delay doubles up to
+     * max_delay_ms */
+    uint64_t first_delay_ms;
     uint64_t max_delay_ms;
-    bool hints;          /* BR_HOLD_APART: a delay for each item, and the destination's hint wins */
-    bool group;          /* the items are parts of one request: while none of them was taken and
-                            none is offered, a refusal ends all */
-    unsigned window;     /* BR_HOLD_IN_ORDER: most items offered at once */
-    uint64_t max_bytes;  /* of all items, including their overhead; BR_HOLD_UNLIMITED */
-    uint64_t max_age_ms; /* since the item was added; 0: one try; BR_HOLD_UNLIMITED */
+    /* BR_HOLD_APART: each item has a delay, and a delay that the destination requests replaces
+     * it */
+    bool hints;
+    /* The items are parts of one request. If no item was taken and no item is offered, a refusal
+     * ends all items. */
+    bool group;
+    unsigned window; /* BR_HOLD_IN_ORDER: most items that are offered at the same time */
+    /* limit of the bytes of all items, including their overhead; may be BR_HOLD_UNLIMITED */
+    uint64_t max_bytes;
+    /* milliseconds after br_hold_add from which an item is not tried again; 0: one try; may be
+     * BR_HOLD_UNLIMITED */
+    uint64_t max_age_ms;
 };
 
 struct br_hold;
 
-/* Receives an item that has ended, with the `arg` of br_hold_add. `reason` is NULL when the
- * destination has taken it, or a constant that names why it has not. Must not free the hold. */
+/* Receives an item that has ended, with the `arg` of br_hold_add. `reason` is NULL if the
+ * destination has taken the item. Otherwise it is a constant that names why the item was not
+ * taken. Must not free the hold. */
 typedef void br_hold_end_fn(struct br_hold *hold, struct br_item *item, void *arg,
                             const struct br_outcome *outcome, const char *reason);
 
@@ -77,60 +87,65 @@ struct br_hold_config {
     struct br_consumer *next; /* the destination; borrowed */
     struct br_hold_policy policy;
     br_hold_end_fn *end;
-    void (*on_end)(void *arg); /* called after `end`, once for all that ended together; NULL: not */
-    void *arg;                 /* for on_end, which may free the hold */
-    const bool *ending;        /* once true, no refused item is tried again; NULL: never */
-    double *held[BR_SIGNALS];  /* gauges of the records in the hold; NULL: not counted */
+    /* called once after the calls of `end` for all items that ended together; may free the hold;
+     * NULL: not called */
+    void (*on_end)(void *arg);
+    void *arg; /* argument of on_end */
+    /* points to a flag: once it is true, no refused item is tried again; NULL: always false */
+    const bool *ending;
+    double *held[BR_SIGNALS]; /* gauges that count the records in the hold; NULL: not counted */
 };
 
-/* The owner embeds it, and reads n_held, n_waiting and bytes. */
+/* A hold. Its owner embeds it, and may read n_held, n_waiting and bytes. */
 struct br_hold {
     struct br_hold_config config;
-    struct br_list waiting, offered; /* of the items' records; `waiting` is in order of number */
+    struct br_list waiting, offered; /* lists of struct held; `waiting` is sorted by held.number */
     unsigned n_held, n_waiting, n_offered;
-    uint64_t bytes; /* of all items; including their overhead if max_bytes is limited */
+    uint64_t bytes; /* bytes of all items, including their overhead if max_bytes is limited */
     uint64_t n_added;
-    uint64_t delay_ms; /* of the next pause */
+    uint64_t delay_ms; /* milliseconds of the next pause */
     bool paused, closing, progress, ended;
-    struct br_outcome refusal; /* the last one */
-    struct br_timer timer;     /* parked unless paused or paced; not with BR_HOLD_APART */
-    struct br_node *node;      /* br_hold_init_for_node; NULL otherwise */
+    struct br_outcome refusal; /* outcome of the last refusal */
+    /* timer of the pause or of the next paced offer, otherwise parked; not used with
+     * BR_HOLD_APART */
+    struct br_timer timer;
+    struct br_node *node; /* the node of br_hold_init_for_node; NULL for other holds */
     struct br_log_limit log_limit;
 };
 
 /* Initializes a hold. Returns false without memory; br_hold_release is allowed then. */
 bool br_hold_init(struct br_hold *hold, const struct br_hold_config *config);
 
-/* Adds an item without a parent whose pending records nobody else reports, or one whose owner
- * finishes it in `end`. Returns 0, BR_ENOMEM, BR_EFULL above `max_bytes`, or BR_ECLOSED; after an
- * error the item is still the caller's. */
+/* Adds an item. It must either have no parent and pending records that only the hold reports, or
+ * be finished by its owner in `end`. Returns 0, BR_ENOMEM, BR_EFULL above `max_bytes`, or
+ * BR_ECLOSED. After an error the caller still owns the item. */
 int br_hold_add(struct br_hold *hold, struct br_item *item, void *arg);
 
-/* Pauses offering for the current delay, which doubles: the destination has just refused. Not for
- * BR_HOLD_APART. */
+/* Pauses all offers for the current delay, which then doubles. Called when the destination has
+ * just refused an item. Not for BR_HOLD_APART. */
 void br_hold_pause(struct br_hold *hold);
 
-/* Begins to offer what was added, in this loop iteration. Only for BR_HOLD_PACED. */
+/* Begins to offer the added items, in this loop iteration. Only for BR_HOLD_PACED. */
 void br_hold_start(struct br_hold *hold);
 
-/* Notes that an item of the group was taken, or that its end counts as such: the delay begins again
- * at the first one. Called by the hold itself after BR_DONE. */
+/* Notes that an item of the group was taken, or that the end of an item counts as such. The next
+ * delay is first_delay_ms again. The hold calls this function itself after BR_DONE. */
 void br_hold_note_progress(struct br_hold *hold);
 
-/* Ends the items that wait, without calling `on_end`, and later those that are offered if they come
- * back as BR_RETRY. Nothing can be added afterwards. */
+/* Ends the waiting items, without calling `on_end`. Offered items end later, if their attempts
+ * end as BR_RETRY. Nothing can be added afterwards. */
 void br_hold_close(struct br_hold *hold, const struct br_outcome *outcome);
 
 /* Closes the hold and abandons the items that are offered. Accepts a zeroed hold. */
 void br_hold_release(struct br_hold *hold);
 
 /* Initializes a hold of items whose senders have already been answered, so that `node` reports
- * their result: it drops what is not taken, which is counted in the ledger and logged at most once
- * a minute. `final`: BR_RETRY from `next` (borrowed) means that it gave up, so the item is dropped.
- * `on_end` (NULL: not called) is called after items have ended. */
+ * their result. Items that are not taken are dropped, counted in the ledger and logged at most
+ * once a minute. `final` means that BR_RETRY from `next` (borrowed) is a final refusal, so the
+ * item is dropped. `on_end` (NULL: not called) is called after items have ended. */
 void br_hold_init_for_node(struct br_hold *hold, struct br_node *node, struct br_consumer *next,
                            bool final, void (*on_end)(void *arg), void *arg);
 
-/* Takes an item without a parent and without a callback into a hold of br_hold_init_for_node, and
- * notes that its sender was answered. Without memory the item is dropped. */
+/* Adds an item without a parent and without a callback to a hold of br_hold_init_for_node, and
+ * notes that its sender was answered. If memory is short, the item is dropped. */
 void br_hold_send(struct br_hold *hold, struct br_item *item);

@@ -17,56 +17,64 @@
 struct br_host;
 struct br_node;
 
-#define BR_OVERRIDES_MAX 64 /* minimum that an overridable must be able to store */
+#define BR_OVERRIDES_MAX 64 /* number of overrides that every overridable must be able to store */
 #define BR_OVERRIDE_TEXT_MAX 512
 
 /* The contents of one override. Texts are NUL-terminated and at most BR_OVERRIDE_TEXT_MAX bytes
  * long. */
 struct br_override {
-    uint64_t id;         /* not 0 */
-    uint64_t until_ms;   /* monotonic time of br_host_mono_ms, which is the same in every worker */
-    const char *service; /* service.name; NULL: any */
-    const char *target;  /* endpoint of a target as in the config; NULL: any */
-    const char *const *types; /* names of profiles as in the receiver pprof: "cpu", "allocs" */
-    size_t n_types;           /* 0: the component chooses */
-    uint64_t interval_ms;     /* between profiles; 0: as configured */
-    /* keep links, selected by the next two fields; a percentage of 100 selects all */
+    uint64_t id; /* identifies the override; not 0 */
+    /* when the override ends: monotonic time of br_host_mono_ms, which is the same in every
+     * worker */
+    uint64_t until_ms;
+    const char *service; /* service.name of the services to collect from; NULL: all */
+    const char *target;  /* endpoint of the target to collect from, as in the config; NULL: all */
+    /* names of the profiles to collect, as in the receiver pprof: "cpu", "allocs" */
+    const char *const *types;
+    size_t n_types;       /* number of `types`; 0: the component chooses */
+    uint64_t interval_ms; /* milliseconds between two profiles; 0: as configured */
+    /* keep the links that the next two fields select; a percentage of 100 selects all */
     bool keep;
-    double sampling_percentage; /* 0 to 100; 0: not used */
-    uint64_t slow_threshold_ns; /* spans of at least this duration; 0: not used */
+    double sampling_percentage; /* percentage of the spans, 0 to 100; 0: not used */
+    /* select spans of at least this duration in nanoseconds; 0: not used */
+    uint64_t slow_threshold_ns;
 };
 
 /* One source of data that is collected now. All texts are borrowed until return. */
 struct br_collected {
     const char *component; /* id of the node: "pprof/shops" */
-    const char *service;   /* "" if unknown */
+    const char *service;   /* name of the service, or "" if unknown */
     const char *target;    /* URL of the scraped target, or "" */
-    const char *type;      /* "cpu", "links"; "pushed": any profiles that clients send */
-    uint64_t interval_ms;  /* 0: none */
-    uint64_t override;     /* id of the override that caused it; 0: the config */
-    uint64_t until_ms;     /* when that override ends; 0: never */
-    const char *state;     /* one word or two: "ok", "failing", "in use", "waiting" */
+    /* type of the data: "cpu", "links"; "pushed": any profiles that clients send */
+    const char *type;
+    uint64_t interval_ms; /* milliseconds between two profiles; 0: no interval */
+    /* id of the override that started the collection; 0: the config started it */
+    uint64_t override;
+    /* when that override ends, in monotonic milliseconds; 0: the collection does not end */
+    uint64_t until_ms;
+    const char *state; /* state in one or two words: "ok", "failing", "in use", "waiting" */
 };
 typedef void br_collected_fn(const struct br_collected *collected, void *arg);
 
 struct br_overridable;
 
 struct br_overridable_ops {
-    /* Applies an override at once, and replaces one with the same id. Copies the parts that it
-     * keeps. Returns the number of sources that it applies to (0: it does not apply here and is
-     * not kept), or an error with a sentence: BR_EFULL with BR_OVERRIDES_MAX overrides. */
+    /* Applies an override at once, and replaces an earlier one with the same id. Copies the
+     * parts that it keeps. Returns the number of sources that the override applies to. If it is
+     * 0, the override is not kept. Returns BR_EFULL with a sentence if there are already
+     * BR_OVERRIDES_MAX overrides, or another error. */
     int (*apply)(struct br_overridable *overridable, const struct br_override *override,
                  struct br_err *err);
-    /* Ends an override before its time. Does nothing if the id is unknown. */
+    /* Ends an override before its `until_ms`. Does nothing if the id is unknown. */
     void (*withdraw)(struct br_overridable *overridable, uint64_t id);
-    /* Calls `fn` for each source that it collects. */
+    /* Calls `fn` for each source of data that the overridable collects. */
     void (*list)(const struct br_overridable *overridable, br_collected_fn *fn, void *arg);
 };
 
-/* A member of a node's state. */
+/* A component that accepts overrides; a member of the node's state. */
 struct br_overridable {
     const struct br_overridable_ops *ops;
-    struct br_list link; /* host->overridables */
+    struct br_list link; /* link in host->overridables */
 };
 
 /* Register at start and unregister at destroy, both in the thread of the host. The second

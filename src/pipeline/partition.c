@@ -14,8 +14,9 @@ struct br_partitions {
     struct br_node *node;
     struct br_partition_config config;
     struct br_consumer *next;
-    struct br_map *batchers;    /* by key */
-    size_t weights[BR_SIGNALS]; /* of all batchers */
+    struct br_map *batchers; /* map from the key of a partition to its batcher */
+    /* total weight of the data in all batchers (br_batch_config.weight) */
+    size_t weights[BR_SIGNALS];
     void (*on_end)(void *arg);
     void *on_end_arg;
 };
@@ -28,8 +29,8 @@ static bool partition_separates(const struct br_strings *keys, const char *name)
     return false;
 }
 
-/* Makes the key of a partition: the configured metadata. Items may contain more metadata, for
- * other components. */
+/* Writes the key of the item's partition: its values of the configured metadata keys. Items may
+ * contain more metadata, for other components. */
 static void partition_key_of(const struct br_partitions *partitions, const struct br_item *item,
                              struct br_str *out)
 {
@@ -45,7 +46,7 @@ static void partition_key_of(const struct br_partitions *partitions, const struc
     }
 }
 
-/* Frees an idle batcher. Returns false if all are in use. */
+/* Frees an idle batcher. Returns false if no batcher is idle. */
 static bool partition_remove_idle(struct br_partitions *partitions)
 {
     struct br_batcher *batcher;

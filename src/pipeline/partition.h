@@ -15,8 +15,9 @@
 struct br_partitions;
 
 struct br_partition_config {
-    struct br_batch_config batch;  /* of each batcher; its metadata is not used */
-    const struct br_strings *keys; /* keys of metadata, in any case; borrowed for life */
+    struct br_batch_config batch; /* config of each batcher; its `metadata` is not used */
+    /* keys of client metadata, whose case is ignored; must outlive the partitions */
+    const struct br_strings *keys;
     size_t limit;
 };
 
@@ -25,10 +26,12 @@ struct br_partitions *br_partitions_new(struct br_node *node,
                                         const struct br_partition_config *config,
                                         struct br_consumer *next);
 
-/* Takes an item, like a consumer. */
+/* Takes an item, as a consumer does. */
 void br_partitions_add(struct br_partitions *partitions, struct br_item *item);
 
-/* Do for all batchers what the functions of the same name do for one (batch.h). */
+/* br_partitions_flush, _idle and _on_end do for all batchers what br_batcher_flush, _idle and
+ * _on_end (batch.h) do for one. br_partitions_weight returns the total weight of a signal.
+ * br_partitions_count returns the number of batchers. */
 void br_partitions_flush(struct br_partitions *partitions);
 bool br_partitions_idle(const struct br_partitions *partitions);
 size_t br_partitions_weight(const struct br_partitions *partitions, enum br_signal signal);

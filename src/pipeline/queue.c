@@ -10,29 +10,33 @@
 
 struct br_queue {
     struct br_consumer input;
-    struct br_consumer batched; /* input of batches */
+    struct br_consumer batched; /* consumer that receives complete batches from `batchers` */
     struct br_node *node;
     const struct br_queue_config *config;
     struct br_consumer *next;
-    struct br_partitions *batchers; /* NULL: without `batch` */
-    struct br_list waiting;         /* items that no consumer has taken yet */
+    /* batchers of the key `batch`; NULL: the config has no `batch` */
+    struct br_partitions *batchers;
+    struct br_list waiting; /* items that no consumer has taken yet */
     /* items that wait because the queue is full (block_on_overflow) */
     struct br_list overflow;
     struct br_list sent_items; /* items sent to `next` */
-    /* of waiting and sent items in units of the sizer; with batchers, by br_item.weight */
+    /* size of the waiting and sent items of each signal, in units of the sizer; with batchers,
+     * their br_item.weight */
     size_t sizes[BR_SIGNALS];
-    unsigned in_flight, n_in_flight[BR_SIGNALS]; /* sent items of both signals, and of each */
-    size_t capacity; /* this worker's shares of queue_size and num_consumers */
+    /* number of sent items that have not ended: of both signals together, and of each signal */
+    unsigned in_flight, n_in_flight[BR_SIGNALS];
+    size_t capacity; /* this worker's share of queue_size, and in `consumers` of num_consumers */
     unsigned consumers;
     struct br_deferred room; /* runs after batches have ended */
-    struct br_timer again;   /* retries sending after a lack of memory; parked otherwise */
+    struct br_timer again;   /* tries again to send after memory was short; parked otherwise */
     bool draining, closing;
     void (*on_empty)(void *arg);
     void *on_empty_arg;
     struct br_log_limit log_limit;
     struct br_exporter_counts counts;
     double *refused[BR_SIGNALS];
-    struct br_histogram *enqueued, *enqueued_bytes; /* sizes of received requests */
+    /* histograms of the sizes of received requests: records, and bytes */
+    struct br_histogram *enqueued, *enqueued_bytes;
     double *size_metrics[BR_SIGNALS], *flight_metrics[BR_SIGNALS];
 };
 
@@ -48,7 +52,7 @@ static size_t queue_size_of(const struct br_queue *queue, const struct br_item *
     }
 }
 
-/* Returns the size of the held data of a signal, including gathered data. */
+/* Returns the size of all held data of a signal, including the data in batchers. */
 static size_t queue_signal_size(const struct br_queue *queue, enum br_signal signal)
 {
     return queue->batchers ? br_partitions_weight(queue->batchers, signal) : queue->sizes[signal];
@@ -65,7 +69,7 @@ static void queue_show_size(struct br_queue *queue, enum br_signal signal)
         *queue->size_metrics[signal] = (double)queue_signal_size(queue, signal);
 }
 
-/* Counts an item that begins or ends to be under way. */
+/* Counts an item whose attempt at delivery begins or has ended. */
 static void queue_count_flight(struct br_queue *queue, enum br_signal signal, bool begins)
 {
     queue->in_flight = begins ? queue->in_flight + 1 : queue->in_flight - 1;
@@ -95,7 +99,7 @@ static void queue_check_empty(struct br_queue *queue)
         fn(queue->on_empty_arg);
 }
 
-/* Drops an item that the exporter has given up, and whose sender was answered. */
+/* Drops an item whose delivery the exporter has given up, and whose sender was answered. */
 static void queue_drop_item(struct br_queue *queue, struct br_item *item,
                             const struct br_outcome *outcome)
 {
@@ -186,7 +190,7 @@ static void queue_on_again(struct br_timer *timer)
     queue_dispatch(queue);
 }
 
-/* Adds an item of the queue or of a sender to the waiting ones. */
+/* Adds an item to the list of waiting items. */
 static void queue_hold(struct br_queue *queue, struct br_item *item)
 {
     queue_account(queue, item, true);
@@ -250,7 +254,7 @@ static void queue_consume(struct br_consumer *self, struct br_item *item)
     }
 }
 
-/* Receives a batch. Its callback reports the result, so it is only queued. */
+/* Receives a batch. The batch only has to be queued, because its callback reports the result. */
 static void queue_batched_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_queue *queue = br_container_of(self, struct br_queue, batched);
@@ -349,7 +353,7 @@ static void queue_make_gauges(struct br_queue *queue)
     }
 }
 
-/* Returns this worker's share of a queue's size, which is at least 1. */
+/* Returns this worker's share of `total`, at least 1. */
 static size_t queue_share(const struct br_host *host, int64_t total)
 {
     size_t share = br_host_share(host, (size_t)total);

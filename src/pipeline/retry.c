@@ -16,31 +16,35 @@ struct br_retry {
     struct br_node *node;
     const struct br_retry_config *config;
     struct br_consumer *next;
-    struct br_list held; /* of attempt */
+    struct br_list held; /* list of struct attempt: all items that have not ended */
     struct br_log_limit log_limit, back_limit;
-    uint64_t failing_since_ms; /* time of the first failure since the last answer; 0: none */
+    /* time of the first failure since the last answer, in monotonic milliseconds; 0: no failure */
+    uint64_t failing_since_ms;
     struct silence {
-        uint64_t since_ms;  /* time of the first failure since the last answer; 0: none */
-        bool reachable;     /* a connection was opened since */
-    } silences[BR_SIGNALS]; /* for each signal, because they can have different servers */
-    bool logged;            /* the failure was logged */
+        /* time of the signal's first failure since the last answer, in monotonic milliseconds;
+         * 0: no failure */
+        uint64_t since_ms;
+        bool reachable; /* a connection was opened since `since_ms` */
+        /* state of each signal, because the signals can have different servers */
+    } silences[BR_SIGNALS];
+    bool logged; /* the failure was logged */
     bool closing;
 };
 
-/* An item that has not ended yet. One that is too large is divided. Then its pieces are tried
- * one after the other, because each result is information about the next piece. */
+/* An item that has not ended yet. An item that is too large is divided into pieces. They are
+ * tried one after the other, because the result of each piece affects how the next one is tried. */
 struct attempt {
     struct br_list link;
     struct br_retry *retry;
     struct br_item *item;  /* the received item, or the piece of it that is tried */
-    struct br_list pieces; /* br_item: the pieces to try next, the smallest first */
+    struct br_list pieces; /* list of br_item: the pieces to try next, the smallest first */
     struct br_timer timer;
     uint64_t started_ms;
     double interval_ms;
-    unsigned n_refused;    /* pieces refused in a row */
+    unsigned n_refused;    /* number of pieces that were refused in a row */
     unsigned most_refused; /* limit of n_refused, above which each request waits */
-    bool tried_largest;    /* `item` was the largest piece */
-    bool unreachable;      /* it waits for an unreachable server */
+    bool tried_largest;    /* `item` is the largest piece and is tried out of order */
+    bool unreachable;      /* the item waits for a server that is unreachable */
 };
 
 static void retry_try_once(struct attempt *attempt);
@@ -63,7 +67,7 @@ static struct br_item *retry_attempt_shift(struct attempt *attempt)
     return list ? br_container_of(list, struct br_item, link) : NULL;
 }
 
-/* Ends the item or piece that is tried and all further pieces. */
+/* Ends the item or piece that is being tried, and all further pieces. */
 static void retry_attempt_end(struct attempt *attempt, const struct br_outcome *outcome)
 {
     struct br_item *piece;
@@ -78,8 +82,8 @@ static void retry_on_due(struct br_timer *timer)
     retry_try_once(br_container_of(timer, struct attempt, timer));
 }
 
-/* Returns a delay with exponential back-off and jitter, as in the Collector. A hint of the
- * server wins (OTLP, "Failures"), but is at least HINT_MIN_MS. */
+/* Returns a delay with exponential back-off and jitter, as in the Collector. If the server sent
+ * a delay, returns that (OTLP, "Failures"), but at least HINT_MIN_MS. */
 static uint64_t retry_next_delay(struct attempt *attempt, uint32_t hint_ms)
 {
     const struct br_retry_config *retry_config = attempt->retry->config;
@@ -102,7 +106,8 @@ static bool retry_is_unreachable(const struct br_outcome *outcome)
                                   outcome->status == BR_STATUS_DEADLINE_EXCEEDED);
 }
 
-/* Moves the timer forward, never back. Arming an armed timer needs no memory. */
+/* Moves the timer of an item to an earlier time, never to a later one. Arming an armed timer
+ * needs no memory. */
 static void retry_wake(struct attempt *attempt, uint64_t delay_ms)
 {
     struct br_host *host = attempt->retry->node->host;
@@ -122,7 +127,8 @@ static struct attempt *retry_next_unreachable(struct br_retry *retry, struct br_
     return NULL;
 }
 
-/* Wakes the items at random times, to avoid overloading a server that has just restarted. */
+/* Wakes the waiting items of a signal at random times, to avoid overloading a server that has
+ * just restarted. */
 static void retry_wake_all(struct br_retry *retry, enum br_signal signal)
 {
     struct attempt *attempt;
@@ -133,7 +139,7 @@ static void retry_wake_all(struct br_retry *retry, enum br_signal signal)
     }
 }
 
-/* Probes with one item; the others follow if it succeeds. */
+/* Wakes one waiting item of the signal. The other items follow if it succeeds. */
 static void retry_wake_one(struct br_retry *retry, enum br_signal signal)
 {
     struct attempt *attempt = retry_next_unreachable(retry, &retry->held, signal);
@@ -171,10 +177,9 @@ static void retry_end_silence(struct br_retry *retry, enum br_signal signal)
     retry_wake_one(retry, signal == BR_TRACES ? BR_PROFILES : BR_TRACES);
 }
 
-/* --- What is logged ----------------------------------------------------------------------------
- */
+/* --- Logging ---------------------------------------------------------------------------------- */
 
-/* Logs why data is not delivered. */
+/* Logs the reason why data is not delivered. */
 static void retry_log_failure(struct br_retry *retry, const struct br_outcome *outcome,
                               uint64_t now, uint64_t delay_ms)
 {
@@ -185,8 +190,8 @@ static void retry_log_failure(struct br_retry *retry, const struct br_outcome *o
         retry->logged = true;
 }
 
-/* Notes an answer of the server. Ignores it right after a failure, because the request can have
- * been sent before. */
+/* Notes an answer of the server. Ignores an answer right after a failure, because its request
+ * can have been sent before the failure. */
 static void retry_note_answer(struct br_retry *retry)
 {
     uint64_t now = br_host_mono_ms(retry->node->host);
@@ -199,7 +204,7 @@ static void retry_note_answer(struct br_retry *retry)
     retry->failing_since_ms = 0;
 }
 
-/* Retries the item later, or ends it if max_elapsed_time would be over by then. */
+/* Arms the timer for the next try, or ends the item if max_elapsed_time would be over by then. */
 static void retry_again(struct attempt *attempt, const struct br_outcome *outcome)
 {
     const struct br_retry_config *retry_config = attempt->retry->config;
@@ -238,8 +243,8 @@ static int retry_cut(const struct br_item *item, struct br_list *pieces)
                                      : br_profiles_split(item, half, 0, retry_take_piece, pieces);
 }
 
-/* Returns the most refusals in a row that one bad record can explain, twice: each halving costs
- * one refusal, and the record itself one more. */
+/* Returns twice the number of refusals in a row that one bad record among `count` can cause: one
+ * refusal for each halving, and one for the record itself. */
 static unsigned retry_most_refused(uint32_t count)
 {
     unsigned halvings = 0;
@@ -248,7 +253,7 @@ static unsigned retry_most_refused(uint32_t count)
     return 2 * (halvings + 1);
 }
 
-/* Replaces the item that is tried with its pieces. Returns false without memory. */
+/* Replaces the item that is being tried with its pieces. Returns false if memory is short. */
 static bool retry_divide(struct attempt *attempt)
 {
     struct br_list pieces, *l;
@@ -270,9 +275,9 @@ static bool retry_divide(struct attempt *attempt)
     return true;
 }
 
-/* Continues with the next piece. When too many were refused in a row, the largest one is tried
- * once out of order, because the bad records can be adjacent. If it is refused too, the server
- * is expected to refuse the others as well. */
+/* Continues with the next piece. When too many pieces were refused in a row, the largest piece
+ * is tried once out of order, because the bad records can be adjacent. If that piece is refused
+ * too, the server is expected to refuse the others as well. */
 static void retry_go_on(struct attempt *attempt, const struct br_outcome *outcome)
 {
     if (br_list_empty(&attempt->pieces)) {
