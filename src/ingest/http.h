@@ -11,7 +11,7 @@
 #include "wire/compression.h"
 #include "wire/request.h"
 
-#define BR_BODY_MAX (64u << 20) /* bytes; the largest body if the config does not set one */
+#define BR_BODY_MAX (64u << 20) /* largest body, in bytes, if the config does not set a limit */
 
 struct br_cors {
     struct br_strings allowed_origins, allowed_headers, exposed_headers;
@@ -20,8 +20,11 @@ struct br_cors {
 
 /* Limits on the connections of a server. The Collector has no keys for them. */
 struct br_connections {
-    int64_t max, max_per_address; /* 0: unlimited */
-    int64_t min_body_rate;        /* bytes per second; 0: unlimited */
+    /* most connections of the server, and most connections from one IPv4 address or IPv6 /64
+     * network; 0: unlimited */
+    int64_t max, max_per_address;
+    /* lowest rate at which a client may send a body, in bytes per second; 0: no limit */
+    int64_t min_body_rate;
     uint64_t first_request_timeout;
 };
 
@@ -47,10 +50,10 @@ struct br_connections {
                 "close a connection that has not sent the headers of a request within this time"   \
     }
 
-/* Several requests on one connection. */
+/* Limits for connections that carry several requests. */
 struct br_http_keepalive {
     bool enabled;
-    uint64_t idle_timeout; /* ns */
+    uint64_t idle_timeout; /* longest time between two requests, in nanoseconds */
 };
 
 extern const struct br_option br_http_keepalive_options[];
@@ -118,7 +121,7 @@ void br_endpoint_check(const char *endpoint, const char *transport, const struct
 size_t br_http_max_body(const struct br_http_config *http);
 struct br_server_config br_http_server(const struct br_http_config *http);
 
-/* Copies the limits to the config of a server. */
+/* Copies the limits for connections to the config of a server. */
 void br_connections_apply(const struct br_connections *connections,
                           struct br_server_config *server);
 
@@ -127,32 +130,36 @@ void br_connections_apply(const struct br_connections *connections,
 bool br_http_encoding(const struct br_http_config *http, const struct br_request *request,
                       enum br_encoding *ret);
 
-/* Answers requests from web pages that must not reach the receiver, and returns true if it did.
- * These are CORS preflights, if `cors` is set, and requests from other origins that `cors` does
- * not allow (403). The 403 keeps a web page from writing to a server that only its user's
- * machine can reach.
+/* Answers requests from web pages that must not reach the receiver, and returns true if it
+ * answered. These are CORS preflights, if `cors` is set, and requests from other origins that
+ * `cors` does not allow (403). The 403 keeps a web page from writing to a server that only its
+ * user's machine can reach.
  *
  * Such requests have an Origin or a Sec-Fetch-Site header (Fetch, "CORS protocol";
- * w3.org/TR/fetch-metadata). A page has the same origin if its origin is the request's Host, and
- * br_hosts_allow accepts that host. `allowed_hosts` is its list and may be NULL. */
+ * w3.org/TR/fetch-metadata). A page has the same origin as the server if its origin is the
+ * request's Host and br_hosts_allow accepts that host. `allowed_hosts` is the list for
+ * br_hosts_allow, and may be NULL. */
 bool br_http_answer_page(const struct br_http_config *http, const struct br_strings *allowed_hosts,
                          struct br_request *request);
 
-#define BR_HTTP_ANSWER_HEADERS 16 /* headers per answer; more are not sent */
+/* most additional headers of an answer; further headers are not sent */
+#define BR_HTTP_ANSWER_HEADERS 16
 
 struct br_http_answer {
     unsigned status;
-    uint32_t delay_ms; /* 0: no Retry-After header */
-    const char *type;  /* of the body; NULL: no body */
-    const void *data;  /* the body, which is copied */
+    uint32_t delay_ms; /* delay for the Retry-After header, in milliseconds; 0: no such header */
+    const char *type;  /* content type of the body; NULL: no body */
+    const void *data;  /* bytes of the body, `len` of them, which are copied */
     size_t len;
-    /* used instead of data; br_http_reply takes another reference; may be NULL */
+    /* body that is used instead of `data`; br_http_reply takes another reference to it; may be
+     * NULL */
     struct br_buf *body;
     const char *allow;               /* for status 405: the allowed methods; NULL: POST */
-    const struct br_header *headers; /* more headers, at most BR_HTTP_ANSWER_HEADERS */
+    const struct br_header *headers; /* additional headers, at most BR_HTTP_ANSWER_HEADERS */
     size_t n_headers;
     bool stream; /* the body is sent later with br_request_write */
-    /* prevents other sites from embedding it or reading it as another type (nosniff, CORP) */
+    /* adds headers that prevent other sites from embedding the answer or reading it as another
+     * type (nosniff, CORP) */
     bool apart;
 };
 
@@ -161,8 +168,8 @@ struct br_http_answer {
 void br_http_reply(const struct br_http_config *http, struct br_request *request,
                    const struct br_http_answer *answer);
 
-/* Returns the delay that a client should wait before a retry: the outcome's delay, or one
- * second. Returns 0 unless the verdict is BR_RETRY. */
+/* Returns the delay in milliseconds that a client should wait before a retry: the outcome's
+ * delay, or one second if it has none. Returns 0 unless the verdict is BR_RETRY. */
 uint32_t br_retry_delay_ms(const struct br_outcome *outcome);
 
 /* --- gRPC ------------------------------------------------------------------------------------- */
@@ -173,7 +180,8 @@ bool br_grpc_is(const struct br_request *request);
 /* Answers a request with a gRPC error. */
 void br_grpc_refuse(struct br_request *request, enum br_status status, const char *why);
 
-/* Checks the method and grpc-encoding of a call. Returns false if it answered with an error. */
+/* Checks the method and grpc-encoding of a call. If one of them is invalid, answers the call
+ * with an error and returns false. */
 bool br_grpc_begin(struct br_request *request, enum br_encoding *ret);
 
 /* Answers a call with an outcome. `message` is sent only if the verdict is BR_DONE. */

@@ -12,8 +12,8 @@
 #include "otlp/edit/times.h"
 #include "otlp/json/json.h"
 
-/* Bytes that are read at once, in one or two milliseconds. JSON is slower because it is
- * converted to protobuf first. */
+/* Bytes of a body that the worker reads at once, in one or two milliseconds. JSON is slower
+ * because it is converted to protobuf first. */
 #define READ_NOW (1u << 20)
 #define JSON_NOW (512u << 10)
 
@@ -37,8 +37,8 @@ static int ingest_otlp_decode(struct br_reading *reading, struct br_buf **ret)
                           &reading->err);
 }
 
-/* Replaces invalid UTF-8 in a JSON text. Returns 0; BR_EINVAL if the text is valid already, or
- * would become too large; or BR_ENOMEM. */
+/* Replaces invalid UTF-8 in a JSON text. Returns 0 if the text was changed. Returns BR_EINVAL if
+ * the text is already valid or would become too large. Returns BR_ENOMEM if memory is short. */
 static int ingest_otlp_mend(struct br_reading *reading)
 {
     const struct br_buf *text = br_reading_bytes(reading);
@@ -96,8 +96,8 @@ static int ingest_otlp_walk_whole(struct br_reading *reading, struct br_walk_opt
     return rc;
 }
 
-/* Lists the spans only of the items that are sent on, either the pieces or the whole. Two lists
- * would take too much memory. */
+/* Walks the request. Lists the spans only of the items that are sent on: of the pieces, or of
+ * the whole item. Two lists would take too much memory. */
 static int ingest_otlp_walk(struct br_reading *reading)
 {
     const struct br_otlp_handler *handler = reading->arg;
@@ -117,7 +117,7 @@ static int ingest_otlp_walk(struct br_reading *reading)
     }
     if (rc == 0 && spans && (large || cuts) && br_list_empty(&reading->pieces))
         rc = ingest_otlp_walk_whole(reading, &options);
-    /* it means that the nesting is too deep, not that the request is too large */
+    /* the code means that the nesting is too deep, not that the request is too large */
     return rc == BR_ETOOBIG ? BR_EINVAL : rc;
 }
 
@@ -129,7 +129,7 @@ static int ingest_otlp_read_request(struct br_reading *reading)
     return rc ? rc : ingest_otlp_walk(reading);
 }
 
-/* Logs a request with bytes but without records, once per client address. Most likely the client
+/* Logs a request that has bytes but no records, once per client address. Most likely the client
  * uses another version of OTLP, or sends another signal. */
 static void ingest_otlp_note_empty(struct br_otlp_handler *handler, const struct br_upload *upload,
                                    const struct br_reading *reading)
@@ -196,7 +196,7 @@ static const struct {
     {"/opentelemetry.proto.collector.profiles.v1experimental.ProfilesService/Export", BR_PROFILES},
 };
 
-/* The header is absent, or is present once with the value "1". */
+/* Returns true if the version header is absent, or is present once with the value "1". */
 static bool ingest_otlp_version_ok(const struct br_request *request)
 {
     unsigned n = 0;
@@ -236,8 +236,8 @@ bool br_otlp_begin_grpc(struct br_otlp_handler *handler, struct br_ingest_listen
     return true;
 }
 
-/* Sets the format from the content type and ignores its parameters. Returns false for other
- * types. */
+/* Sets the format from the content type, ignoring the type's parameters. Returns false for a
+ * content type that is not supported. */
 static bool ingest_otlp_read_type(const struct br_request *request, bool more,
                                   enum br_upload_format *ret)
 {

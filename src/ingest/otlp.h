@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Serves OTLP on a receiver's listeners, as opentelemetry-proto docs/specification.md 1.11 defines.
- * A receiver's `begin` calls it for each request. It returns false for requests that are not OTLP
- * and handles all others completely.
+ * A receiver's `begin` calls br_otlp_begin_grpc or br_otlp_begin_http for each request. They return
+ * false for requests that are not OTLP, and handle all others completely.
  */
 #pragma once
 
@@ -12,20 +12,21 @@
 struct br_otlp_handler {
     unsigned max_depth; /* br_walk_options.max_depth */
     enum br_utf8_policy utf8;
-    unsigned signals;              /* BR_SIGNAL_BIT of the signals with a gRPC method */
-    const char *paths[BR_SIGNALS]; /* for HTTP; NULL: the signal is not served */
-    bool more_types;               /* also accepts application/protobuf */
+    unsigned signals; /* set of BR_SIGNAL_BIT: the signals that are served by gRPC */
+    /* HTTP path of each signal; NULL: the signal is not served by HTTP */
+    const char *paths[BR_SIGNALS];
+    bool more_types; /* accepts the content type application/protobuf, too */
     const struct br_node *node;
     double *repaired, *corrected;
     uint64_t noted[256]; /* hashes of client addresses that sent requests without records */
     unsigned n_noted;
 };
 
-/* Creates the metrics of `node`. The caller sets the fields up to more_types. */
+/* Creates the metrics of `node`. The caller sets max_depth, utf8, signals, paths and more_types. */
 void br_otlp_handler_init(struct br_otlp_handler *handler, struct br_node *node);
 
-/* Begins a gRPC call (br_grpc_is) or an HTTP request that arrived on the listener. Returns
- * false, and does nothing, if the path is not an OTLP path. If it returns true, the request has
+/* Begins a gRPC call (br_grpc_is) or an HTTP request that arrived on the listener. If the path
+ * is not an OTLP path, does nothing and returns false. If the result is true, the request has
  * been or will be answered. */
 bool br_otlp_begin_grpc(struct br_otlp_handler *handler, struct br_ingest_listener *listener,
                         struct br_meter *meter, struct br_request *request);

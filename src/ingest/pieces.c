@@ -7,23 +7,26 @@
 
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS 1000
-/* factor of the size of pieces after a try with pieces that repeat too much */
+/* factor by which pieces become larger after a try in which the pieces repeated too much data */
 #define PIECE_STEP 2u
-#define CUT_GROWTH 4u   /* limit of the size of all pieces, as a multiple of the item's size */
-#define SMALL_GROWTH 3u /* the same for pieces below SMALL_BYTES that have dictionaries */
+/* limit of the total size of all pieces, as a multiple of the item's size */
+#define CUT_GROWTH 4u
+#define SMALL_GROWTH 3u /* the limit for pieces below SMALL_BYTES that have dictionaries */
 #define SMALL_BYTES (1u << 20)
-#define SPANS_GROWTH 2u /* the same for spans; plus 1 with lists of spans */
-/* factor of the size that counts for a record of large pieces at first */
+/* the limit for pieces of traces; one more if the pieces have lists of spans */
+#define SPANS_GROWTH 2u
+/* factor of record_bytes when pieces first become larger than SMALL_BYTES */
 #define SPREAD 8u
-#define FORECAST_PIECES 8u /* the total size is extrapolated after this number of pieces, */
-#define FORECAST_SHARE 16u /* or after this fraction of the item */
+/* the total size of all pieces is extrapolated after this number of pieces, */
+#define FORECAST_PIECES 8u
+#define FORECAST_SHARE 16u /* or after 1/FORECAST_SHARE of the item's records */
 
 struct br_pieces {
-    struct br_list link; /* in the list of transfers */
+    struct br_list link; /* link in the list of transfers */
     struct br_node *node;
     struct br_consumer output;
-    struct br_item *whole; /* parent of all pieces */
-    struct br_hold hold;   /* the pieces */
+    struct br_item *whole; /* the item that was cut, the parent of all pieces */
+    struct br_hold hold;   /* holds the pieces and retries them */
     bool stopped;
 };
 
@@ -34,7 +37,8 @@ static size_t pieces_record_bytes(enum br_signal signal)
     return signal == BR_TRACES ? BR_PIECE_SPAN_BYTES : BR_PIECE_SAMPLE_BYTES;
 }
 
-/* Returns the size that counts for data with this number of records. */
+/* Returns the size that counts for data with this number of records: `size`, or the minimum for
+ * the records if that is larger. */
 static size_t pieces_weight(enum br_signal signal, size_t size, uint32_t n_records)
 {
     size_t least = n_records * pieces_record_bytes(signal);
@@ -45,13 +49,14 @@ struct cut {
     struct br_reading *reading;
     const struct br_walk_options *options;
     struct br_list pieces;
-    size_t bytes;                     /* size that counts for a piece */
-    size_t record_bytes;              /* minimum size that counts for a record */
-    bool last;                        /* no larger pieces can be tried after these */
-    const struct br_mem_scope *scope; /* of all pieces */
-    size_t made_bytes;                /* bytes of all pieces so far */
+    size_t bytes;        /* largest size of a piece, as pieces_weight counts it */
+    size_t record_bytes; /* minimum size that counts for a record */
+    /* the pieces have the largest possible size, so this is the last try */
+    bool last;
+    const struct br_mem_scope *scope; /* memory scope in which all pieces are made */
+    size_t made_bytes;                /* bytes of the pieces made so far */
     uint32_t n_pieces;
-    uint64_t n_made; /* records in these pieces */
+    uint64_t n_made; /* number of records in the pieces made so far */
 };
 
 void br_pieces_free(struct br_list *pieces)
@@ -61,7 +66,7 @@ void br_pieces_free(struct br_list *pieces)
         br_item_free(br_container_of(list, struct br_item, link));
 }
 
-/* Adds the piece; NULL: there was no memory for it. */
+/* Appends a piece to the list. `piece` is NULL if memory was short; then returns BR_ENOMEM. */
 static int pieces_cut_add(struct cut *cut, struct br_item *piece)
 {
     if (!piece)
@@ -77,8 +82,8 @@ static size_t pieces_cut_growth(const struct cut *cut)
     return cut->bytes < SMALL_BYTES ? SMALL_GROWTH : CUT_GROWTH;
 }
 
-/* Returns true if the pieces will take too much, extrapolated from those made so far. Memory for
- * making one piece is included. */
+/* Returns true if all pieces together will exceed a limit, extrapolated from the pieces made so
+ * far. Takes into account the memory that making one piece needs. */
 static bool pieces_cut_exceeds(const struct cut *cut)
 {
     const struct br_item *item = cut->reading->item;
@@ -90,7 +95,8 @@ static bool pieces_cut_exceeds(const struct cut *cut)
            made > share * ((double)cut->scope->max - (beside > 0 ? beside : 0));
 }
 
-/* Counts a piece with `bytes` that are not part of the request's buffers. */
+/* Counts a piece that was made. `bytes` is the size of its data that is not part of the
+ * request's buffers. */
 static int pieces_cut_made(struct cut *cut, size_t bytes, uint32_t n_records)
 {
     cut->made_bytes += bytes;
@@ -144,15 +150,15 @@ static int pieces_on_profiles(struct br_item *piece, void *arg)
     return rc == 0 ? pieces_cut_made(cut, bytes, n_records) : rc;
 }
 
-/* Returns the most records of a piece. */
+/* Returns the largest number of records in a piece. */
 static uint32_t pieces_cut_records(const struct cut *cut)
 {
     return (uint32_t)(cut->bytes / cut->record_bytes);
 }
 
 /* Makes the next pieces larger; returns false if that is impossible. Most of a large piece is
- * dictionary, while the time that it takes depends on its samples. So it gets fewer samples in
- * proportion, unless all pieces would be too large then. */
+ * dictionary, while its processing time depends on its samples. A larger piece therefore gets
+ * fewer samples in proportion, unless all pieces together would then be too large. */
 static bool pieces_cut_larger(struct cut *cut, size_t weight)
 {
     size_t least = pieces_record_bytes(cut->reading->item->signal), most = weight / PIECE_STEP;
@@ -170,7 +176,8 @@ static bool pieces_cut_larger(struct cut *cut, size_t weight)
 }
 
 /* Returns the size that counts for the spans of a piece of `part`. Each piece repeats the
- * resource, so a large resource needs large pieces; and they grow with `cut->bytes`. */
+ * resource, so a part with a large resource needs large pieces. The size grows with
+ * `cut->bytes`. */
 static size_t pieces_cut_part_bytes(const struct cut *cut, const struct br_part *part)
 {
     size_t rest = part->raw_len - part->res_len,
@@ -181,7 +188,7 @@ static size_t pieces_cut_part_bytes(const struct cut *cut, const struct br_part 
     return least > cut->bytes ? least : cut->bytes;
 }
 
-/* Cuts a message that is larger than a piece. */
+/* Cuts one message that is larger than a piece. */
 static int pieces_cut_part(struct cut *cut, const struct br_part *part)
 {
     struct br_item *alone = br_item_new(cut->reading->host, BR_TRACES);
@@ -200,8 +207,8 @@ static bool pieces_adjoins(const struct br_part *part, const struct br_part *nex
     return part->buf == next->buf && part->raw + part->raw_len == next->raw;
 }
 
-/* Cuts a request of several messages. Adjacent messages are a valid request, so pieces refer to
- * the received bytes. */
+/* Cuts a request of several messages. Adjacent messages form a valid request, so a piece can
+ * refer to the received bytes of several messages. */
 static int pieces_cut_traces(struct cut *cut, const struct br_item *item)
 {
     int rc = 0;
@@ -233,7 +240,8 @@ static int pieces_cut_split(struct cut *cut, const struct br_item *item)
                                                          pieces_on_profiles, cut);
 }
 
-/* Cuts into pieces of `cut->bytes`. Returns BR_EFULL if they would take too much together. */
+/* Cuts the item into pieces of `cut->bytes`. Returns BR_EFULL if all pieces together would take
+ * too much memory. */
 static int pieces_cut_try(struct cut *cut, const struct br_item *item)
 {
     struct br_reading *reading = cut->reading;
@@ -247,7 +255,8 @@ static int pieces_cut_try(struct cut *cut, const struct br_item *item)
     if (!rc)
         return 0;
     br_pieces_free(&cut->pieces);
-    br_pool_trim(reading->host->pool); /* because the next pieces have another size */
+    /* the buffers do not fit the next pieces, which have another size */
+    br_pool_trim(reading->host->pool);
     reading->err = (struct br_err){0};
     reading->scope.full = reading->scope.refused =
         false; /* Refusals inside of this scope do not count, because the next try can succeed. */
@@ -278,7 +287,8 @@ int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *opti
     br_list_init(&cut.pieces);
     int rc = pieces_cut_try(&cut, item);
     struct br_walk_options unlisted = options ? *options : (struct br_walk_options){0};
-    if (rc == BR_EFULL && unlisted.spans) { /* A list is twice as large as the smallest spans. */
+    /* A list of spans is twice as large as the smallest spans. */
+    if (rc == BR_EFULL && unlisted.spans) {
         unlisted.spans = false;
         cut.options = &unlisted;
         rc = pieces_cut_try(&cut, item);
@@ -302,7 +312,7 @@ static void pieces_end(struct br_pieces *pieces)
     br_hold_release(&pieces->hold);
     br_list_remove(&pieces->link);
     if (pieces->stopped)
-        br_item_release_parent(pieces->whole); /* at shutdown there is no time for retries */
+        br_item_release_parent(pieces->whole); /* nothing is retried at shutdown */
     else
         br_item_release_pieces(pieces->whole);
     br_free(pieces);
@@ -314,7 +324,8 @@ static void pieces_on_end(struct br_hold *hold, struct br_item *piece, void *arg
     (void)arg;
     (void)reason;
     if (outcome->verdict == BR_REJECT)
-        br_hold_note_progress(hold); /* the sender must not send the whole again */
+        /* a piece was rejected for good, so the sender must not send the whole item again */
+        br_hold_note_progress(hold);
     br_item_finish(piece, outcome);
 }
 

@@ -20,12 +20,14 @@
 #include "pipeline/component.h"
 
 #define BR_PIECE_BYTES (256u << 10)
-/* Larger items are cut. Spans take about half a millisecond for 1 MiB, and cutting copies them.
- * Samples are small, and each piece of them has a dictionary. */
+/* Items of more than this number of bytes are cut. Processing 1 MiB of spans takes about half a
+ * millisecond, and cutting copies them. Samples are small, and each piece of them has a
+ * dictionary. */
 #define BR_PIECES_FROM_TRACES (1u << 20)
 #define BR_PIECES_FROM_PROFILES (512u << 10)
-#define BR_PIECE_SPAN_BYTES 256u /* minimum size that counts for a span */
-/* minimum size that counts for a sample; small records take as much time */
+#define BR_PIECE_SPAN_BYTES 256u /* minimum size that counts for a span, in bytes */
+/* minimum size that counts for a sample, in bytes; a small sample takes as much time as a larger
+ * one */
 #define BR_PIECE_SAMPLE_BYTES 256u
 #define BR_PIECES_RETRY_MS 10000
 
@@ -39,12 +41,15 @@ bool br_pieces_wanted(const struct br_item *item);
  * yet. Afterwards the item has no parts, and `reading->pieces` contains its pieces. Each piece
  * of a profiles item has a dictionary.
  *
- * All pieces together may take three times the item's size if they are below 1 MiB, four times
- * above, and twice for traces (three times with lists of spans), within the memory budget. If
- * they would take more, larger pieces are made; above 1 MiB they have fewer records in
- * proportion. If two halves would still take too much, the item is not cut. If lists of spans
- * (options->spans) would take too much, the pieces have none, and components make them when
- * needed.
+ * All pieces together may take, within the memory budget:
+ * - pieces of profiles below 1 MiB: three times the item's size;
+ * - pieces of profiles from 1 MiB on: four times the item's size;
+ * - pieces of traces: twice the item's size, or three times with lists of spans.
+ *
+ * If the pieces would exceed the limit, larger pieces are made. Above 1 MiB they have fewer
+ * records in proportion. If two halves would still exceed the limit, the item is not cut. If
+ * lists of spans (options->spans) would exceed the limit, the pieces have no lists, and
+ * components make them when needed.
  *
  * `options` is that of br_walk; NULL for profiles. Returns 0 or BR_ENOMEM. */
 int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *options);
@@ -55,8 +60,8 @@ void br_pieces_free(struct br_list *pieces);
 struct br_pieces;
 
 /* Sends the pieces to the next component after `node`, one in each loop iteration, and finishes
- * `whole`, which was counted as received. Takes both. Adds the transfer to `sendings`, for
- * br_pieces_stop. */
+ * `whole`, which was counted as received. Takes `whole` and the pieces. Adds the transfer to the
+ * list `sendings`, for br_pieces_stop. */
 void br_pieces_send(struct br_node *node, struct br_item *whole, struct br_list *pieces,
                     struct br_list *sendings);
 

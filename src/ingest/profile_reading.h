@@ -10,13 +10,14 @@
 #include "ingest/reading.h"
 #include "profile/profile.h"
 
-/* Reads a profile into the workbench's builder with br_profile_read, and returns its codes, with
- * a message in reading->err. A format that can be divided must be the only one in the reading.
- * It becomes reading->item at once (NULL: it was empty) and leaves the builder empty;
- * reading->pieces is set if it was read in parts. The caller releases `scratch`. */
+/* Reads a profile into the workbench's builder with br_profile_read. Returns the codes of
+ * br_profile_read, with a message in reading->err. A format that can be divided must be the only
+ * one in the reading. A profile in such a format becomes reading->item at once (NULL if the
+ * profile is empty), and the builder is left empty. If the profile was read in parts,
+ * reading->pieces is set. The caller releases `scratch`. */
 int br_profile_reading(struct br_reading *reading, enum br_profile_format format,
                        const struct br_profile_source *source, struct br_arena *scratch);
 
-/* Divides a large item into pieces (br_pieces_cut), after freeing the bytes that it was read
- * from. If there is no item, only frees them. Returns 0 or BR_ENOMEM. */
+/* Frees the bytes that the item was read from, and divides the item into pieces if it is large
+ * (br_pieces_cut). Without an item, only frees the bytes. Returns 0 or BR_ENOMEM. */
 int br_profile_reading_cut(struct br_reading *reading);

@@ -6,9 +6,10 @@
 #include "ingest/pieces.h"
 #include "otlp/sample_types.h"
 
-/* larger blocks leave no holes, because the system moves them when they grow */
+/* size of the smallest blocks that leave no holes in the heap, because the system moves them
+ * when they grow */
 #define HOLES BR_MEM_MAPPED
-#define ROUNDING 64u /* overhead of heap blocks: 1/64 of their size */
+#define ROUNDING 64u /* divisor for the overhead of heap blocks, which is 1/64 of their size */
 
 int br_workbench_init(struct br_workbench *workbench)
 {
@@ -107,8 +108,8 @@ void br_reading_drop(struct br_reading *reading)
     reading->item = NULL;
 }
 
-/* Returns true if an idle process would not have enough memory either, for the body and the
- * rest. Frees unused memory first if the request is large. */
+/* Returns true if the reading would not get enough memory even in an idle process, for the body
+ * and the refused allocation. Frees unused memory first if the request is large. */
 static bool reading_never_fits(const struct br_reading *reading)
 {
     struct br_memory *memory = reading->host->memory;

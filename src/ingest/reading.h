@@ -42,43 +42,49 @@ void br_workbench_release(struct br_workbench *workbench);
 
 struct br_reading {
     /* The input, constant during the reading. */
-    const void *arg;                  /* of the upload kind */
-    const struct br_request *request; /* only query, headers, grpc and grpc_compressed are valid */
+    const void *arg; /* argument for `read`: br_upload.arg */
+    /* the request, of which only query, headers, grpc and grpc_compressed are valid */
+    const struct br_request *request;
     enum br_signal signal;
     enum br_upload_format format;
     enum br_encoding encoding;
     size_t max_body;
-    uint64_t now_ns;        /* Unix time */
-    size_t max_now;         /* uncompressed bytes that may be read at once; SIZE_MAX in a thread */
-    enum br_work_kind kind; /* of the thread; with BR_WORK_DISK the reading always runs in one */
+    uint64_t now_ns; /* Unix time of the request, in nanoseconds */
+    /* most uncompressed bytes that may be read at once; SIZE_MAX in a thread */
+    size_t max_now;
+    /* kind of work of the thread; with BR_WORK_DISK the reading always runs in a thread */
+    enum br_work_kind kind;
 
     /* The tools. Readings use only the pool and the memory budget of the host. */
     struct br_host *host;
     struct br_workbench *bench;
     struct br_mem_scope scope;
-    size_t plain;        /* bytes decompressed so far */
-    struct br_buf *body; /* as received, never modified; NULL: empty, or freed */
-    struct br_buf *made; /* replaces the body, owned; NULL: not replaced */
-    /* the body is in this host's pool and has no other reference; otherwise it is borrowed */
+    size_t plain;        /* number of bytes decompressed so far */
+    struct br_buf *body; /* the body as received, never modified; NULL: empty, or freed */
+    /* buffer that replaces the body, owned by the reading; NULL: the body is not replaced */
+    struct br_buf *made;
+    /* true: the body is in this host's pool and has no other reference; false: the body is
+     * borrowed */
     bool owns_body;
-    size_t body_len; /* bytes received */
+    size_t body_len; /* length of the received body in bytes */
 
     /* The result. */
-    struct br_item *item;  /* owned by the reading */
-    struct br_list pieces; /* of the item, if it was divided (pieces.h) */
+    struct br_item *item;  /* the item that was made; owned by the reading; NULL: none */
+    struct br_list pieces; /* pieces of the item, if it was divided (pieces.h) */
     struct br_err err;     /* the error message, if the reading failed */
     enum br_status
-        /* the status that BR_EINVAL is reported with; BR_STATUS_INVALID_ARGUMENT at first */
+        /* the status with which BR_EINVAL is reported; BR_STATUS_INVALID_ARGUMENT at first */
         invalid;
-    uint32_t n_left_out; /* parts of the request that are not in the item ... */
-    char left_out[400];  /* ... and the reason */
-    uint32_t n_lost;     /* samples that are missing in a profile ... */
-    char lost[200];      /* ... and the error of the first one */
-    uint32_t n_strays;   /* invalid references that were ignored (struct br_profile_lost) ... */
+    uint32_t n_left_out; /* number of parts of the request that are not in the item */
+    char left_out[400];  /* reason why they are not in the item */
+    uint32_t n_lost;     /* number of samples that are missing in a profile */
+    char lost[200];      /* error of the first missing sample */
+    /* number of invalid references that were ignored (struct br_profile_lost) */
+    uint32_t n_strays;
     char stray[200];
-    uint32_t n_repaired;  /* strings with invalid UTF-8 */
+    uint32_t n_repaired;  /* number of strings with invalid UTF-8 */
     bool repaired_json;   /* invalid UTF-8 in a JSON text was replaced */
-    uint32_t n_corrected; /* profiles whose times were corrected */
+    uint32_t n_corrected; /* number of profiles whose times were corrected */
 };
 
 /* Makes an item of the input. Returns 0 and sets reading->item, which is NULL if there is
@@ -87,22 +93,25 @@ struct br_reading {
 typedef int br_read_fn(struct br_reading *reading);
 
 /* Runs `read` in a memory scope, then frees the bytes that were read. Returns the result of
- * `read`. If memory ran out, the code gives the reason: BR_EINVAL for the maximum of the scope,
- * BR_ETOOBIG if the process can never have so much memory, BR_ENOMEM if a later attempt can
- * succeed. On failure there is no item. */
+ * `read`. If memory ran out, the code gives the reason:
+ * - BR_EINVAL: the maximum of the scope was reached;
+ * - BR_ETOOBIG: the process can never have so much memory;
+ * - BR_ENOMEM: a later attempt can succeed.
+ *
+ * On failure there is no item. */
 int br_reading_run(struct br_reading *reading, br_read_fn *read);
 
 /* Returns the reason why the reading failed with `rc`. The text belongs to `reading`, or is
  * constant. */
 const char *br_reading_why(const struct br_reading *reading, int rc);
 
-/* Frees the item and the pieces. */
+/* Frees the item and the pieces of the reading. */
 void br_reading_drop(struct br_reading *reading);
 
 /* Returns the current bytes: `made` if it is set, otherwise `body`. */
 struct br_buf *br_reading_bytes(const struct br_reading *reading);
 
-/* Replaces the current bytes with `buf`, and takes the reference. */
+/* Replaces the current bytes with `buf`, and takes the reference to it. */
 void br_reading_replace(struct br_reading *reading, struct br_buf *buf);
 
 /* Decompresses `len` bytes at `data` into a new buffer that the caller owns. `max_body` is the
@@ -121,8 +130,8 @@ int br_reading_unpack(struct br_reading *reading);
 
 /* --- At once, or in a thread ------------------------------------------------------------------ */
 
-/* Called in the worker when a reading has ended. `rc` is the result of br_reading_run. An item
- * and pieces that the callback leaves in `reading` are freed. `owner` is the argument of
+/* Called in the worker when a reading has ended. `rc` is the result of br_reading_run. If the
+ * callback leaves the item and pieces in `reading`, they are freed. `owner` is the argument of
  * br_reading_start. */
 typedef void br_reading_end_fn(void *owner, struct br_reading *reading, int rc);
 
@@ -132,7 +141,7 @@ struct br_reading_task {
     struct br_list link;
     struct br_workbench bench;
     struct br_reading reading;
-    struct br_request request;     /* copy for reading.request */
+    struct br_request request;     /* copy of the request, to which reading.request points */
     struct br_reading_task **slot; /* not valid after the task was cancelled */
     br_read_fn *read;
     br_reading_end_fn *end;

@@ -85,7 +85,7 @@ void br_upload_reject(struct br_upload *upload, enum br_status status, const cha
 
 /* --- Start of an upload ----------------------------------------------------------------------- */
 
-/* Returns true if the body of the upload may be read. Otherwise answers it. */
+/* Returns true if the body of the upload may be read. Otherwise answers the upload. */
 static bool upload_admit(struct br_upload *upload)
 {
     struct br_node *node = upload->listener->ingest->node;
@@ -108,8 +108,8 @@ static bool upload_admit(struct br_upload *upload)
     return true;
 }
 
-/* Returns the largest body in bytes: the config's limit, or the largest that ever fits into the
- * memory limit if that is less. */
+/* Returns the largest body, in bytes: the config's limit, or the largest body that can ever fit
+ * into the memory limit if that is less. */
 static size_t upload_largest_body(const struct br_upload *upload)
 {
     struct br_memory *memory = upload->listener->ingest->node->host->memory;
@@ -139,8 +139,8 @@ struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *
     return upload_admit(upload) ? upload : NULL;
 }
 
-/* Returns true if a rejected request may succeed when it is sent again. Frees unused memory for
- * it if it is large. */
+/* Returns true if a rejected request of `wanted` bytes may succeed when it is sent again. If the
+ * request is large, frees unused memory first. */
 static bool upload_may_fit_later(const struct br_upload *upload, size_t wanted)
 {
     struct br_memory *memory = upload->listener->ingest->node->host->memory;
@@ -152,7 +152,7 @@ static bool upload_may_fit_later(const struct br_upload *upload, size_t wanted)
 
 /* --- Items ------------------------------------------------------------------------------------ */
 
-/* Returns the header that has the value of a metadata key. */
+/* Returns the name of the header that has the value of a metadata key. */
 static const char *upload_source_of(const struct br_ingest *ingest, const char *key)
 {
     return ingest->tenant_header && strcasecmp(key, BR_TENANT_KEY) == 0 ? ingest->tenant_header
@@ -244,8 +244,8 @@ static void upload_fail_reading(struct br_upload *upload, const struct br_readin
         br_upload_reject(upload, reading->invalid, why);
 }
 
-/* Records that a part of the request is missing in the item. That part counts as failed; if the
- * item ends well, the answer is a rejection of the part. Returns 0 or BR_ENOMEM. */
+/* Records that a part of the request is missing in the item. That part counts as failed. If the
+ * item ends as BR_DONE, the answer is a rejection of the part. Returns 0 or BR_ENOMEM. */
 static int upload_note_partial(struct br_upload *upload, const struct br_reading *reading)
 {
     if (!reading->n_left_out)
@@ -274,7 +274,7 @@ static void upload_on_read(void *owner, struct br_reading *reading, int rc)
     upload_send(upload, item, &reading->pieces);
 }
 
-/* Takes the reference to the body. */
+/* Starts to read the body, and takes the reference to it. */
 static void upload_read(struct br_upload *upload, struct br_buf *body)
 {
     struct br_ingest *ingest = upload->listener->ingest;
@@ -487,8 +487,8 @@ void br_meter_init(struct br_meter *meter, struct br_node *node, const char *tra
             br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_strays", "transport", transport);
 }
 
-/* Returns the counters of a sample type, and creates them for the first sample. The last
- * counters are shared by all types beyond the limit. */
+/* Returns the counters of a sample type. Creates them when the type first occurs. All types
+ * beyond the limit share the last counters. */
 static double *const *upload_counters_of(struct br_meter *meter, const char *type)
 {
     unsigned i = 0;

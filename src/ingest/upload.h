@@ -17,19 +17,22 @@
 #include "pipeline/component.h"
 #include "pipeline/override.h"
 
-#define BR_TENANT_KEY "x-scope-orgid" /* the header of Pyroscope, Tempo and Mimir */
+/* metadata key of the tenant: the header of Pyroscope, Tempo and Mimir */
+#define BR_TENANT_KEY "x-scope-orgid"
 
 struct br_ingest {
     struct br_node *node;
-    const char *tenant_header; /* header for the metadata key BR_TENANT_KEY; NULL: BR_TENANT_KEY */
-    struct br_workbench bench; /* of readings in the worker */
+    /* name of the header with the value of BR_TENANT_KEY; NULL: the name is BR_TENANT_KEY */
+    const char *tenant_header;
+    struct br_workbench bench; /* decoders and tables for readings in the worker */
     struct br_list uploads, listeners;
-    struct br_list sendings;           /* of pieces.h */
-    struct br_list readings;           /* br_reading_task: readings in threads */
-    struct br_overridable overridable; /* lists that profiles are received; accepts no override */
-    struct br_log_limit refused_log;   /* of br_ingest_log_refused */
+    /* list of the transfers of pieces that have not ended (pieces.h) */
+    struct br_list sendings;
+    struct br_list readings;           /* list of br_reading_task: the readings in threads */
+    struct br_overridable overridable; /* reports that profiles are received; accepts no override */
+    struct br_log_limit refused_log;   /* limit of the messages of br_ingest_log_refused */
     unsigned n_stopping;
-    /* counted in n_stopping: the node is draining and `sendings` was not empty */
+    /* the node is draining and `sendings` is not empty, which counts as one in n_stopping */
     bool awaits_sendings;
 };
 
@@ -38,11 +41,11 @@ enum br_meter_result { BR_METER_ACCEPTED, BR_METER_REFUSED, BR_METER_FAILED, BR_
 #define BR_METER_TYPES_MAX 16
 
 /* Counters otelcol_receiver_{accepted,refused,failed}_{spans,profile_samples} of one transport.
- * Those of profiles have a label sample_type if the type is known, with at most
+ * The counters of profile samples have a label sample_type if the type is known, with at most
  * BR_METER_TYPES_MAX values. */
 struct br_meter {
     double *accepted[BR_SIGNALS], *refused[BR_SIGNALS], *failed[BR_SIGNALS];
-    double *strays; /* only for receivers that accept no traces */
+    double *strays; /* counter of invalid references; only for receivers that accept no traces */
     struct br_node *node;
     const char *transport;
     unsigned n_types;
@@ -52,7 +55,7 @@ struct br_meter {
     } types[BR_METER_TYPES_MAX];
 };
 
-/* Counts `n_records` records of an item, which it has now or had when it was received. */
+/* Counts `n_records` records of an item, which the item has now or had when it was received. */
 void br_meter_count(struct br_meter *meter, enum br_meter_result result, const struct br_item *item,
                     uint32_t n_records);
 
@@ -67,17 +70,17 @@ struct br_ingest_listener {
     struct br_server *server;
     struct br_list link;
     char name[160];
-    const struct br_http_config *http; /* NULL: gRPC only */
+    const struct br_http_config *http; /* HTTP config of the listener; NULL: it serves only gRPC */
     size_t max_body;
-    bool drops_metadata; /* include_metadata is false */
+    bool drops_metadata; /* the option include_metadata is false: client metadata is not kept */
 };
 
 struct br_upload;
 
 struct br_upload_kind {
-    /* Makes an item of the body, in the worker or in a thread (reading.h). The upload is
-     * answered by its code: BR_ENOMEM with a retryable status, BR_ETOOBIG or BR_EFULL with
-     * RESOURCE_EXHAUSTED, others with reading->invalid. */
+    /* Makes an item of the body, in the worker or in a thread (reading.h). If it fails, its code
+     * determines the answer of the upload: BR_ENOMEM a retryable status, BR_ETOOBIG or BR_EFULL
+     * RESOURCE_EXHAUSTED, other codes reading->invalid. */
     br_read_fn *read;
     size_t read_now; /* largest uncompressed body in bytes that is read at once */
     /* Updates counters of the receiver after a successful reading. May be NULL. */
@@ -91,32 +94,34 @@ struct br_upload_kind {
 struct br_upload {
     struct br_list link;
     const struct br_upload_kind *kind;
-    void *arg; /* for the kind */
+    void *arg; /* argument for the functions of `kind` */
     struct br_ingest_listener *listener;
     struct br_meter *meter;
-    struct br_request *request;      /* NULL after the client disconnected */
-    struct br_item *item;            /* NULL until the item is in the pipeline */
-    struct br_reading_task *reading; /* NULL unless a thread reads the body */
+    struct br_request *request; /* the request; NULL after the client disconnected */
+    /* the item of the request; NULL until the item is in the pipeline */
+    struct br_item *item;
+    /* the task of the thread that reads the body; NULL: no thread does */
+    struct br_reading_task *reading;
     enum br_signal signal;
     enum br_upload_format format;
-    enum br_encoding encoding; /* of the body or the gRPC message */
-    /* the answer if the item ends well; NULL: the outcome of the item */
+    enum br_encoding encoding; /* compression of the body or of the gRPC message */
+    /* the answer if the item ends as BR_DONE; NULL: the answer is the outcome of the item */
     struct br_outcome *partial;
 };
 
 /* Initialises `ingest` for `node`. Returns 0, or BR_ENOMEM with a message. */
 int br_ingest_init(struct br_ingest *ingest, struct br_node *node, struct br_err *err);
 
-/* Closes the listeners, and cancels all readings and sendings. Items in the pipeline go on
- * without their clients. Accepts a zeroed one. */
+/* Closes the listeners, and cancels all readings and transfers of pieces. Items in the pipeline
+ * go on without their clients. Accepts a zeroed `ingest`. */
 void br_ingest_release(struct br_ingest *ingest);
 
-/* Stops the listeners. Calls br_node_drained when all requests and all sendings have ended; some
- * sendings no longer have a client. */
+/* Stops the listeners. Calls br_node_drained when all requests and all transfers of pieces have
+ * ended. A transfer can outlive its client. */
 void br_ingest_drain(struct br_ingest *ingest);
 
-/* Starts listening. `what` ("grpc") is used in log lines and names. Returns the errors of
- * br_host_ops.serve. */
+/* Starts listening. `what` ("grpc") is used in log lines and in the listener's name. Returns the
+ * errors of br_host_ops.serve. */
 int br_ingest_listen(struct br_ingest *ingest, struct br_ingest_listener *listener,
                      const char *what, struct br_server_config *config, struct br_err *err);
 
@@ -132,19 +137,21 @@ bool br_meter_flaws(const struct br_meter *meter, const struct br_reading *readi
 void br_meter_init(struct br_meter *meter, struct br_node *node, const char *transport,
                    unsigned signals);
 
-/* Creates the upload of a request, in `begin`. Copies all fields of `how` but link, request and
- * item. Returns NULL after it answered the request itself: the node is in no pipeline for the
- * signal or is draining, the memory limit is exceeded, load is shed, or memory is short. */
+/* Creates the upload of a request, in `begin`. Copies all fields of `how` except link, request
+ * and item. Returns NULL after it answered the request itself. The reasons are that the node is
+ * in no pipeline for the signal or is draining, that the memory limit is exceeded, that load is
+ * shed, or that memory is short. */
 struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *request);
 
 /* Logs that a request was rejected, with the client and the reason, at most once in ten seconds. */
 void br_ingest_log_refused(struct br_ingest *ingest, const struct br_request *request,
                            enum br_status status, const char *why);
 
-#define BR_INGEST_UNKNOWN_MAX 360 /* bytes of the text of br_ingest_log_unknown */
+/* size in bytes of the text that br_ingest_log_unknown writes */
+#define BR_INGEST_UNKNOWN_MAX 360
 
 /* Writes to `why` that the request's path does not exist, followed by `paths`, a sentence about
- * the paths that do. Logs it as well. `why` has BR_INGEST_UNKNOWN_MAX bytes. */
+ * the paths that exist. Logs the text as well. `why` has BR_INGEST_UNKNOWN_MAX bytes. */
 void br_ingest_log_unknown(struct br_ingest *ingest, const struct br_request *request,
                            const char *paths, char *why);
 
