@@ -68,9 +68,9 @@ void br_call_fail(struct br_call *call, int rc)
     call_end(call, &outcome);
 }
 
-/* Returns true if the backend accepted the request by its status. Sending it again would store
- * it twice, even if the response's body is incomplete. gRPC reports its status in the trailers
- * only. */
+/* Returns true if the status of the response means that the backend accepted the request.
+ * Sending the request again would store it twice, even if the response's body is incomplete.
+ * gRPC reports its status in the trailers only. */
 static bool call_is_taken(const struct br_exchange *exchange)
 {
     return !exchange->grpc && exchange->http_status >= 200 && exchange->http_status < 300;
@@ -112,7 +112,7 @@ static void call_begin(struct br_call *call)
     (void)br_host_timer(host, &call->timer, timeout_ms, call_on_timeout);
 }
 
-/* Returns the remaining milliseconds of the timeout; 0: no timeout. */
+/* Returns the milliseconds that remain of the call's timeout; 0: no timeout. */
 static uint64_t call_left_ms(const struct br_call *call)
 {
     uint64_t now = br_host_mono_ms(call->calls->node->host);
@@ -189,7 +189,7 @@ uint32_t br_call_delay(int64_t delay_ms)
     return delay_ms < UINT32_MAX ? (uint32_t)delay_ms : UINT32_MAX;
 }
 
-/* Returns true if one of the words is in the text, at the start of a word. */
+/* Returns true if one of the words occurs in the text at the start of a word. */
 static bool call_contains(const char *text, const char *const *words)
 {
     for (; *words; words++) {
@@ -250,7 +250,7 @@ struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char
         return br_outcome_reject(BR_STATUS_PERMISSION_DENIED, "%s", text);
     case 404:
         return br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "%s", text);
-    case 400: /* Collectors send it for a body that is too large after decompression */
+    case 400: /* Collectors send 400 for a body that is too large after decompression */
         return br_outcome_reject(br_call_is_too_large(message) ? BR_STATUS_RESOURCE_EXHAUSTED
                                                                : BR_STATUS_INVALID_ARGUMENT,
                                  "%s", text);

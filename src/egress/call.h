@@ -11,14 +11,15 @@
 #include "net/client.h"
 #include "pipeline/component.h"
 
-#define BR_CALL_MESSAGE_MAX (1u << 20) /* bytes that a response may decompress to */
+/* largest size, in bytes, of a response after decompression */
+#define BR_CALL_MESSAGE_MAX (1u << 20)
 
 struct br_call;
 
 /* The pending calls of one exporter. */
 struct br_calls {
     struct br_node *node;
-    uint64_t timeout_ms; /* of one call; 0: none */
+    uint64_t timeout_ms; /* timeout of each call in milliseconds; 0: none */
     /* returns the outcome of a complete response */
     struct br_outcome (*read)(const struct br_call *call);
     struct br_list list;
@@ -30,32 +31,34 @@ struct br_call {
     struct br_item *item;
     struct br_client *client;
     struct br_exchange exchange; /* the exporter sets all fields but on_done, user and timeout_ms */
-    struct br_packing_job *job;  /* NULL unless a thread packs the body */
+    /* the job of the thread that packs the body; NULL: no thread does */
+    struct br_packing_job *job;
     struct br_timer timer;
-    /* when the timeout ends, on the host's clock; 0: not started, or no timeout */
+    /* when the timeout ends, in monotonic milliseconds of the host; 0: the call was not started,
+     * or has no timeout */
     uint64_t until_ms;
 };
 
 void br_calls_init(struct br_calls *calls, struct br_node *node, uint64_t timeout_ms,
                    struct br_outcome (*read)(const struct br_call *call));
 
-/* Finishes all pending calls with BR_RETRY. Accepts a zeroed one. */
+/* Finishes all pending calls with BR_RETRY. Accepts a zeroed `calls`. */
 void br_calls_release(struct br_calls *calls);
 
 /* Returns a call that takes the item. If memory is short, finishes the item with BR_RETRY and
  * returns NULL. */
 struct br_call *br_call_new(struct br_calls *calls, struct br_item *item, struct br_client *client);
 
-/* Packs the body of the exchange, then sends it. Large bodies are packed in a thread, others at
- * once with `codec`. The timeout of the call includes packing. `packing` is copied. */
+/* Packs the body of the exchange, then sends it. A large body is packed in a thread, a small one
+ * at once with `codec`. The timeout of the call includes packing. `packing` is copied. */
 void br_call_pack(struct br_call *call, const struct br_packing *packing, struct br_codec *codec);
 
 /* Finishes a call whose body could not be made. BR_ENOMEM can be retried, other codes cannot. */
 void br_call_fail(struct br_call *call, int rc);
 
-/* Returns the decompressed body of the response, which the caller owns. Returns NULL if there is
- * none, its encoding is unknown, it is damaged or larger than BR_CALL_MESSAGE_MAX, or memory is
- * short. */
+/* Returns the decompressed body of the response, which the caller owns. Returns NULL if the
+ * response has no body, the encoding is unknown, the body is damaged or larger than
+ * BR_CALL_MESSAGE_MAX, or memory is short. */
 struct br_buf *br_call_message(const struct br_call *call, struct br_codec *codec);
 
 /* Returns true if an error message reports that the request has too many bytes, in the wording
@@ -72,23 +75,24 @@ bool br_call_is_too_large(const char *sentence);
  * - A redirect that was not followed is rejected, with its Location in the text. */
 struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char *message);
 
-/* Returns the response's Retry-After in milliseconds; -1: not set. */
+/* Returns the delay of the response's Retry-After header in milliseconds; -1: the header is not
+ * set. */
 int64_t br_call_retry_after_ms(const struct br_exchange *exchange);
 
-/* Converts milliseconds for an outcome; negative values become 0. */
+/* Converts a delay in milliseconds to the type of br_outcome.delay_ms; negative values become 0. */
 uint32_t br_call_delay(int64_t delay_ms);
 
 /* Headers from the config, with names in lower case as HTTP/2 requires. The values are borrowed. */
 struct br_call_headers {
     struct br_header headers[BR_HEADERS_MAX];
     size_t count;
-    char *names; /* zero-terminated, one after another */
+    char *names; /* the names of all headers, each terminated by a zero byte */
 };
 
-/* Returns true if there is a header of this name (lower case). It replaces the exporter's
- * header. */
+/* Returns true if the config has a header of this name (lower case), which replaces the
+ * exporter's header. */
 bool br_call_headers_have(const struct br_call_headers *call_headers, const char *name);
 
-/* Copies the names of `from`. Returns false if memory is short. */
+/* Copies the names of the headers in `from`. Returns false if memory is short. */
 bool br_call_headers_init(struct br_call_headers *call_headers, const struct br_headers *from);
 void br_call_headers_release(struct br_call_headers *call_headers);

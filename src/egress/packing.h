@@ -23,10 +23,10 @@ struct br_packing {
     int (*translate)(const struct br_rope *plain, enum br_signal signal, struct br_pool *pool,
                      struct br_buf **ret);
     enum br_encoding encoding;
-    int level; /* as in br_compress */
+    int level; /* compression level, as in br_compress */
 };
 
-/* Returns true if bodies have to be converted or compressed. */
+/* Returns true if `packing` converts or compresses bodies. */
 bool br_packing_any(const struct br_packing *packing);
 
 /* Packs a body at once and replaces `*body` with the result. On failure, `*body` is unchanged or
@@ -36,8 +36,8 @@ int br_packing_write(const struct br_packing *packing, enum br_signal signal,
 
 struct br_packing_job;
 
-/* Called once in the worker. `rc` is the result of br_packing_write. The callback takes `body`,
- * which is empty if `rc` is not 0. */
+/* Called once in the worker when a job has ended. `rc` is the result of br_packing_write. The
+ * callback takes `body`, which is empty if `rc` is not 0. */
 typedef void br_packing_fn(void *arg, int rc, struct br_rope *body);
 
 /* Returns a job that takes the slices of `*body` and leaves it empty. Returns NULL if memory is
@@ -46,8 +46,8 @@ struct br_packing_job *br_packing_job_new(struct br_host *host, const struct br_
                                           enum br_signal signal, struct br_rope *body,
                                           br_packing_fn *packed, void *arg);
 
-/* Starts the job, which frees itself. `packed` is called later, or before this returns if there
- * are no threads. */
+/* Starts the job, which frees itself. `packed` is called later, or before this returns if the host
+ * has no threads. */
 void br_packing_job_start(struct br_packing_job *job);
 
 /* Cancels the job; `packed` is not called. If a thread has already begun it, the thread goes on
