@@ -21,8 +21,7 @@ static struct br_attribute *attributes_append(struct br_attributes *attributes)
     return &attributes->pieces[attributes->count++];
 }
 
-/* The parts of a value that occurs in several pieces form one message when they are
- * concatenated. */
+/* Joins the parts of a value that occurs in several pieces. Concatenated, they form one message. */
 static bool attributes_join_values(struct br_attributes *attributes, struct br_value *ret,
                                    const uint8_t *p, size_t len)
 {

@@ -11,7 +11,7 @@
 #define BR_ATTRIBUTES_MAX 65536
 
 struct br_attribute {
-    const uint8_t *raw; /* unchanged bytes of a message */
+    const uint8_t *raw; /* bytes of this piece of the message, as received */
     size_t raw_len;
     /* For an entry of the dictionary: its index in the attribute table (0: not an entry) and the
      * indices of two strings. */
@@ -19,31 +19,36 @@ struct br_attribute {
     const uint8_t *key;
     size_t key_len;
     struct br_value value;
-    bool attribute, edited, deleted; /* new attributes count as edited */
+    /* flags: the piece is an attribute; it was changed or added; it was deleted */
+    bool attribute, edited, deleted;
 };
 
 /* Results of actions on long values, by the address of the value, because several lists may
  * contain the same value. Used for one item, whose bytes do not move. Zero it, then set `arena`. */
-#define BR_VALUE_MEMO_MAX (1u << 20) /* most entries; further results are computed each time */
+#define BR_VALUE_MEMO_MAX (1u << 20) /* most entries; above it, results are computed each time */
 struct br_value_memo {
     struct br_arena *arena;
     struct br_map *known;
 };
-void br_value_memo_release(struct br_value_memo *memo); /* accepts a zeroed one */
+/* Frees the entries. Accepts a zeroed memo. */
+void br_value_memo_release(struct br_value_memo *memo);
 
 struct br_attributes {
     struct br_attribute *pieces;
     uint32_t count, cap;
-    uint32_t field;             /* number of the field `attributes` in the message */
-    struct br_arena *arena;     /* for the results of actions */
-    struct br_value_memo *memo; /* NULL: no list shares values with another */
+    uint32_t field;         /* number of the field `attributes` in the message */
+    struct br_arena *arena; /* arena in which the results of actions are allocated */
+    /* memo of results for values that several lists share; NULL: no list shares values with
+     * another */
+    struct br_value_memo *memo;
     bool no_memory, too_many;
-    unsigned n_gave_up; /* how often a pattern took too long; the caller resets it */
+    unsigned n_gave_up; /* number of times that a pattern took too long; the caller resets it */
 };
 
-/* Reads a message that a walk has accepted and whose attributes are field `field`, replacing the
- * content of `attributes`. The list points into the bytes. Returns false if memory runs out or
- * there are too many attributes; `no_memory` or `too_many` is then set. */
+/* Reads a message that a walk has accepted and whose attributes are in field number `field`.
+ * Replaces the content of `attributes`, which then refers to the bytes of the message. Returns
+ * false if memory runs out or there are too many attributes; `no_memory` or `too_many` is then
+ * set. */
 bool br_attributes_read(struct br_attributes *attributes, uint32_t field, const uint8_t *data,
                         size_t len);
 
@@ -56,18 +61,23 @@ bool br_attributes_add(struct br_attributes *attributes, const struct br_attribu
 
 void br_attributes_release(struct br_attributes *attributes);
 
-/* Returns the first attribute of the key, or NULL. */
+/* Returns the first attribute with the key, or NULL. */
 struct br_attribute *br_attributes_find(const struct br_attributes *attributes, const void *key,
                                         size_t len);
 
-/* Change an attribute, and append one. */
+/* Replaces the value of an attribute of the list. */
 void br_attribute_set(struct br_attribute *attribute, struct br_value value);
+
+/* Sets the value of a key: replaces the value of its first attribute, or appends an attribute. If
+ * memory runs out or there are too many attributes, sets `no_memory` or `too_many`. */
 void br_attributes_put(struct br_attributes *attributes, const void *key, size_t key_len,
                        struct br_value value);
 
 /* Returns true if an attribute was changed, added or deleted since the list was read. */
 bool br_attributes_changed(const struct br_attributes *attributes);
 
-/* Return the bytes of the message with the changes, and write it. */
+/* Returns the size in bytes of the message with the changes. */
 size_t br_attributes_size(const struct br_attributes *attributes);
+
+/* Writes the message with the changes to `p`. Returns the address after it. */
 uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *p);

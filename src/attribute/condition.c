@@ -15,7 +15,7 @@
 #include "otlp/scan.h"
 
 #define ARENA_MAX (64u << 20)
-#define SHORT 64                  /* results for longer values are kept, in bytes */
+#define SHORT 64                  /* the results of values longer than this are kept, in bytes */
 #define OF_NUMBER ((uintptr_t)-1) /* replaces the length of a value in keys of the memo */
 
 enum { RESOURCE_ATTRIBUTES = 1, SCOPE_NAME = 1, SCOPE_VERSION = 2, SCOPE_ATTRIBUTES = 3 };
@@ -37,7 +37,8 @@ enum { TYPE_NAME = 1, TYPE_UNIT = 2 };
 
 /* --- Fields ---------------------------------------------------------------------------------- */
 
-/* Returns the last field with this number. Its `wire` is 255 if there is none. */
+/* Returns the last field with this number. The `wire` of the result is 255 if there is no such
+ * field. */
 static struct br_field condition_scan(const uint8_t *p, size_t len, uint32_t number)
 {
     struct br_field found = {.wire = (enum br_wire)255}, f;
@@ -310,7 +311,8 @@ static uint64_t condition_place(const struct br_conditions *conditions,
     }
 }
 
-/* A value of a group, a scope or a resource is read once for all its spans or samples. */
+/* Returns the value of an operand. The value of a group, a scope or a resource is read once for
+ * all its spans or samples. */
 static struct br_any condition_value(struct br_conditions *conditions,
                                      struct br_condition_operand *operand)
 {
@@ -326,8 +328,8 @@ static struct br_any condition_value(struct br_conditions *conditions,
 
 /* --- Results --------------------------------------------------------------------------------- */
 
-/* Returns true if several spans or samples may share the value. Values inside a span are not
- * shared. */
+/* Returns true if several spans or samples may share the operand's value. Values inside a span
+ * are not shared. */
 static bool condition_is_shared(const struct br_conditions *conditions,
                                 const struct br_condition_operand *operand)
 {
@@ -335,7 +337,8 @@ static bool condition_is_shared(const struct br_conditions *conditions,
            condition_place(conditions, operand) != 0;
 }
 
-/* Returns the result for shared values, which is computed once per item; 0: not computed yet. */
+/* Returns the kept result for shared values, which is computed once per item; 0: not computed
+ * yet. */
 static uintptr_t condition_known(const struct br_conditions *conditions, const uintptr_t key[3])
 {
     const struct br_map *known = conditions->memo.known;
@@ -362,7 +365,7 @@ static double condition_double(const struct br_any *any)
     return v;
 }
 
-/* The results of comparing two values; a set of bits. */
+/* Possible results of comparing two values, as a set of bits. */
 enum order { ORDER_LESS = 1, ORDER_EQUAL = 2, ORDER_GREATER = 4, ORDER_NONE = 8 };
 
 static enum order condition_order_of(bool less, bool greater)
@@ -404,7 +407,8 @@ static enum order condition_order(const struct br_any *any, const struct br_any 
     return condition_order_bytes(any, other);
 }
 
-/* Many samples may have the same two long values. */
+/* Compares two values. Keeps the result of long values, because many samples may have the same
+ * two. */
 static enum order condition_order_known(struct br_conditions *conditions,
                                         const struct br_condition *node, const struct br_any *any,
                                         const struct br_any *other)
@@ -442,7 +446,7 @@ static bool condition_compare(struct br_conditions *conditions, struct br_condit
     }
 }
 
-/* Returns the text that IsMatch searches, or false if there is none. */
+/* Finds the text that IsMatch searches. Returns false if the value has no text. */
 static bool condition_match_text(struct br_conditions *conditions, const struct br_any *any,
                                  struct br_str *out)
 {
@@ -479,7 +483,8 @@ static bool condition_match_now(struct br_conditions *conditions, const struct b
     return rc > 0;
 }
 
-/* Many samples or profiles may have the same value, and formatting a double is slow. */
+/* Evaluates IsMatch. Keeps the result, because many samples or profiles may have the same value,
+ * and formatting a double is slow. */
 static bool condition_match_known(struct br_conditions *conditions, struct br_condition *node)
 {
     enum { NO = 1, YES };
@@ -505,7 +510,8 @@ static bool condition_match(struct br_conditions *conditions, struct br_conditio
     return node->matched;
 }
 
-/* The depth of the recursion is that of the parentheses, which condition_parse.c limits. */
+/* Evaluates a node. The depth of the recursion is that of the parentheses, which
+ * condition_parse.c limits. */
 static bool condition_holds(struct br_conditions *conditions, struct br_condition *node)
 {
     switch (node->op) {
@@ -529,7 +535,8 @@ static bool condition_holds(struct br_conditions *conditions, struct br_conditio
     }
 }
 
-/* Many profiles may have the same scope. */
+/* Begins a group. Keeps values of the scope that were already read if the scope is the same,
+ * because many profiles may have the same scope. */
 static void condition_begin_group(struct br_conditions *conditions)
 {
     const struct br_groups *groups = &conditions->groups;

@@ -28,25 +28,27 @@
 
 #define BR_CONDITION_NO_EVENTS "events of spans are not dropped here; only whole spans are"
 
-/* The context of a path that does not name one. */
+/* The context that applies to a path that does not name its context. */
 enum br_condition_context {
     BR_CONDITION_SPAN,
     BR_CONDITION_PROFILE,
     BR_CONDITION_RESOURCE,
-    BR_CONDITION_NAMED, /* none: each path must name its context */
+    BR_CONDITION_NAMED, /* no context applies: each path must name one */
 };
 
 struct br_condition; /* a compiled condition */
 
 #define BR_CONDITION_MAX 65536u /* most bytes of one condition */
 
-/* Conditions of one signal, of which one has to hold. Zeroed at first. For one thread. */
+/* A list of conditions for one signal. The list holds if at least one condition holds. Must be
+ * zeroed at first, and used by one thread. */
 struct br_conditions {
     struct br_condition **items;
     uint32_t count, cap;
     struct br_regex regex;
     unsigned
-        /* how often a pattern took too long and counted as not matching; the caller resets it */
+        /* number of times that a pattern took too long and counted as not matching; the caller
+         * resets it */
         n_gave_up;
     /* The current item. */
     struct br_item *item;
@@ -54,27 +56,29 @@ struct br_conditions {
     struct br_groups groups;
     struct br_arena arena;
     struct br_value_memo memo;
-    struct br_attributes own, resource, scope, profile; /* read on demand */
+    /* attributes of the current span or sample, resource, scope and profile, read on demand */
+    struct br_attributes own, resource, scope, profile;
     bool own_read, resource_read, scope_read, profile_read;
-    uint32_t part;           /* part of the item that `resource` belongs to */
+    uint32_t part;           /* index of the part of the item that `resource` belongs to */
     const uint8_t *scope_at; /* address of the scope that `scope` was read from */
-    /* Numbers of those begun so far in all items; they identify values that were already read. */
+    /* Numbers of groups, scopes and resources begun so far in all items. They identify values
+     * that were already read. */
     uint64_t n_groups, n_scopes, n_resources;
     const struct br_visit *visit;
-    char hex[2][65]; /* ids as text, for both sides of a comparison */
+    char hex[2][65]; /* text of ids, one for each side of a comparison */
     unsigned n_hex;
     int rc;
 };
 
-/* Compiles a condition in `arena` and adds it. Returns 0 or BR_ENOMEM. Returns BR_EINVAL with a
- * sentence that starts with "at character N: ", or BR_EUNSUPPORTED with such a sentence if the
- * Collector would drop events of spans with the condition. */
+/* Compiles a condition in `arena` and adds it to the list. Returns 0 or BR_ENOMEM. Returns
+ * BR_EINVAL with a sentence that starts with "at character N: ". Returns BR_EUNSUPPORTED with
+ * such a sentence if the Collector would drop events of spans with the condition. */
 int br_conditions_add(struct br_conditions *conditions, const char *text, enum br_signal signal,
                       enum br_condition_context context, struct br_arena *arena,
                       struct br_err *err);
 
-/* Ends the list of conditions and limits the time of patterns (borrows `time` until the
- * release). Returns 0 or BR_ENOMEM. */
+/* Completes the list of conditions and limits the time of patterns. Borrows `time` until the
+ * release. Returns 0 or BR_ENOMEM. */
 int br_conditions_ready(struct br_conditions *conditions, struct br_regex_time *time);
 void br_conditions_release(struct br_conditions *conditions);
 
@@ -84,6 +88,6 @@ int br_conditions_begin(struct br_conditions *conditions, struct br_item *item);
 void br_conditions_end(struct br_conditions *conditions);
 
 /* Evaluates the conditions for the span or sample that br_item_rewrite visits, in the order of
- * its visits. Returns 1 if one holds, else 0. Returns BR_EFULL (too many attributes) or
- * BR_ENOMEM on failure. */
+ * its visits. Returns 1 if at least one condition holds, else 0. On failure returns BR_EFULL
+ * (too many attributes) or BR_ENOMEM. */
 int br_conditions_hold(struct br_conditions *conditions, const struct br_visit *visit);

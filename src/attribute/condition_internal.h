@@ -6,7 +6,7 @@
 
 enum br_condition_field {
     CONDITION_LITERAL,
-    CONDITION_ATTRIBUTE, /* of the span or sample */
+    CONDITION_ATTRIBUTE, /* attribute of the span or sample */
     CONDITION_RESOURCE_ATTRIBUTE,
     CONDITION_SCOPE_ATTRIBUTE,
     CONDITION_PROFILE_ATTRIBUTE,
@@ -21,7 +21,7 @@ enum br_condition_field {
     CONDITION_START,
     CONDITION_END,
     CONDITION_TRACE_STATE,
-    CONDITION_TRACE_STATE_KEY, /* value of one member */
+    CONDITION_TRACE_STATE_KEY, /* value of one member of the trace state */
     CONDITION_TRACE_ID,
     CONDITION_SPAN_ID,
     CONDITION_PARENT_ID,
@@ -31,20 +31,21 @@ enum br_condition_field {
     CONDITION_PERIOD,
 };
 
-/* A side of a comparison. A literal nil has the type EMPTY. */
+/* One side of a comparison. A literal nil has the type EMPTY. */
 struct br_condition_operand {
     enum br_condition_field field;
     const char *key; /* key of an attribute or of a member of trace_state */
     size_t key_len;
     struct br_any literal;
-    struct br_any known; /* of a group, a scope or a resource: the value read last, */
-    uint64_t known_in;   /* and the number of the group, scope or resource */
+    /* operands of a group, a scope or a resource: the value that was read last */
+    struct br_any known;
+    uint64_t known_in; /* number of the group, scope or resource that `known` was read from */
 };
 
 enum br_condition_op {
-    CONDITION_OR, /* one or more children */
+    CONDITION_OR, /* or, with one or more children */
     CONDITION_AND,
-    CONDITION_NOT, /* one child */
+    CONDITION_NOT, /* not, with one child */
     CONDITION_CONSTANT,
     CONDITION_MATCH, /* IsMatch(a, pattern) */
     CONDITION_ROOT,  /* IsRootSpan() */
@@ -59,10 +60,11 @@ enum br_condition_op {
 struct br_condition {
     enum br_condition_op op;
     bool constant;
-    /* MATCH on a value of a group, scope or resource: the result for the one in `left.known_in` */
+    /* MATCH on a value of a group, scope or resource: the result for the group, scope or
+     * resource with the number `left.known_in` */
     bool matched;
     struct br_condition_operand left, right;
     pcre2_code *pattern;
     struct br_condition *first, *next; /* first child; next child of the same parent */
-    struct br_condition *patterns;     /* next node with a pattern in the whole condition */
+    struct br_condition *patterns;     /* next node of the whole condition that has a pattern */
 };

@@ -10,8 +10,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#define DEPTH_MAX 64         /* most nested parentheses and nots */
-#define CONDITIONS_MAX 10000 /* more than a config file can contain */
+#define DEPTH_MAX 64         /* most nested parentheses and `not` operators */
+#define CONDITIONS_MAX 10000 /* most conditions; a config file cannot contain so many */
 
 struct parser {
     struct br_conditions *conditions;
@@ -71,7 +71,8 @@ static bool parse_is_word(char letter)
     return isalnum((unsigned char)letter) || letter == '_';
 }
 
-/* Accepts an operator, or a word that ends there. */
+/* Skips the operator or word `token` if the text continues with it. Returns false if it does
+ * not. */
 static bool parse_take(struct parser *parser, const char *token)
 {
     parse_blanks(parser);
@@ -93,7 +94,8 @@ static struct br_condition *parse_node(struct parser *parser, enum br_condition_
 
 /* --- Literals -------------------------------------------------------------------------------- */
 
-/* Returns the byte of an escape in Go's strings, or 0 if it is not one of a single byte. */
+/* Returns the byte that an escape in a Go string stands for, or 0 if it does not stand for a
+ * single byte. */
 static char parse_escape(char letter)
 {
     static const char from[] = "\\\"abfnrtv", to[] = "\\\"\a\b\f\n\r\t\v";
@@ -101,7 +103,7 @@ static char parse_escape(char letter)
     return at ? to[at - from] : '\0';
 }
 
-/* Parses a text in double quotes. `*ret_len` is its length. */
+/* Parses a text in double quotes. `*ret_len` is the length of the text. */
 static char *parse_text(struct parser *parser, size_t *ret_len)
 {
     const char *start = parser->p++;
@@ -229,7 +231,7 @@ static const struct path *parse_context(const struct parser *parser, const char 
     static const struct {
         const char *name;
         const struct path *paths;
-        int signal; /* -1: both */
+        int signal; /* signal that has the context, of enum br_signal; -1: both */
     } contexts[] = {
         {"span.", span_paths, BR_TRACES},
         {"profile.", profile_paths, BR_PROFILES},

@@ -11,7 +11,8 @@
 #include "otlp/scan.h"
 
 #define ARENA_MAX (64u << 20)
-#define NO_SERVICE "<nil-service-name>" /* the Collector's name for it */
+/* the Collector's text for a resource without service.name */
+#define NO_SERVICE "<nil-service-name>"
 
 /* --- Texts ----------------------------------------------------------------------------------- */
 
@@ -34,7 +35,8 @@ static bool match_text(struct br_matcher *matcher, const struct br_matcher_texts
     return false;
 }
 
-/* Formats doubles without an exponent for attributes, and with one for services. */
+/* Matches the text of a value. Formats doubles without an exponent for attributes, and with one
+ * for services. */
 static bool match_value_text(struct br_matcher *matcher, const struct br_matcher_texts *texts,
                              const struct br_any *any, bool plain)
 {
@@ -56,7 +58,7 @@ static bool match_value_text(struct br_matcher *matcher, const struct br_matcher
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
-enum { UNKNOWN, YES, NO }; /* results known so far */
+enum { UNKNOWN, YES, NO }; /* results of a match that are known so far */
 
 static bool match_value(struct br_matcher *matcher, const struct br_matcher_attribute *left,
                         const struct br_attribute *found)
@@ -70,7 +72,8 @@ static bool match_value(struct br_matcher *matcher, const struct br_matcher_attr
     return has_text && match_value_text(matcher, &left->pattern, &any, true);
 }
 
-/* A value of the dictionary is matched only once with each criterion. */
+/* Matches a value of the dictionary with a criterion. The result is kept, so that this happens
+ * only once. */
 static bool match_known_value(struct br_matcher *matcher, int index, size_t criterion,
                               const struct br_attribute *found)
 {
@@ -103,8 +106,8 @@ static bool match_common(struct br_matcher *matcher, int index, size_t criterion
     return *memo == YES;
 }
 
-/* Matches the attributes of a span or sample, or those of its profile if it has none of that
- * key. */
+/* Matches the attributes of a span or sample. If a sample has no attribute with the key of a
+ * criterion, matches those of its profile. */
 static bool match_own(struct br_matcher *matcher, int index)
 {
     const struct br_matcher_attributes *left = &matcher->matches[index]->attributes;
@@ -128,7 +131,7 @@ static bool match_attributes(struct br_matcher *matcher, const struct br_matcher
     return true;
 }
 
-/* Records why the list could not be read. */
+/* Records the reason why the list of attributes could not be read. Returns `ok`. */
 static bool match_listed(struct br_matcher *matcher, bool ok)
 {
     if (!ok)
@@ -360,7 +363,8 @@ static bool match_span(struct br_matcher *matcher, const struct br_match *match,
            (!match->span_kinds.count || match_kind(matcher, &match->span_kinds, kind));
 }
 
-/* A sample has its attributes followed by those of its profile. */
+/* Reads the attributes of the visited span or sample into `list`, and those of a sample's
+ * profile into `common`. */
 static bool match_read_attributes(struct br_matcher *matcher, const struct br_visit *visit)
 {
     if (matcher->item->signal == BR_TRACES)

@@ -21,14 +21,15 @@ enum br_match_type { BR_MATCH_STRICT, BR_MATCH_REGEXP };
 
 struct br_match_attribute {
     const char *key;
-    const struct br_yaml *value; /* NULL: only the key must be present */
+    /* value that the attribute must have; NULL: only the key must be present */
+    const struct br_yaml *value;
 };
 
 struct br_match_library {
-    const char *name, *version; /* version NULL: any */
+    const char *name, *version; /* names of the library; version NULL: any version */
 };
 
-/* `include` or `exclude`, as the option tables read it. */
+/* The config of `include` or `exclude`, as the option tables read it. */
 struct br_match_config {
     int match_type;
     struct br_strings services, span_names, span_kinds, sample_types, functions;
@@ -36,9 +37,9 @@ struct br_match_config {
     struct br_structs libraries;             /* elements are struct br_match_library */
 };
 
-extern const struct br_option br_match_options[];         /* for both signals */
-extern const struct br_option br_match_span_options[];    /* without the options of samples */
-extern const struct br_option br_match_profile_options[]; /* without the options of spans */
+extern const struct br_option br_match_options[];         /* options for both signals */
+extern const struct br_option br_match_span_options[];    /* options for spans only */
+extern const struct br_option br_match_profile_options[]; /* options for profiles only */
 
 /* Checks `include` or `exclude` (NULL: absent), whose map is `node`. Returns 0, BR_EINVAL with
  * errors added, or BR_ENOMEM. */
@@ -47,45 +48,49 @@ int br_match_check(const struct br_match_config *match_config, const struct br_y
 
 struct br_match; /* a compiled include or exclude */
 
-#define BR_MATCHES 2 /* include and exclude */
+#define BR_MATCHES 2 /* number of compiled selections in a matcher: include and exclude */
 
-/* Zeroed at first. For one thread. */
+/* A compiled include and exclude, and the results for the current item. Must be zeroed at first,
+ * and used by one thread. */
 struct br_matcher {
-    struct br_match *matches[BR_MATCHES]; /* NULL: absent */
+    struct br_match *matches[BR_MATCHES]; /* include and exclude; NULL: absent */
     struct br_regex regex;
     struct br_attributes list;   /* attributes of the current span, sample, scope or resource */
     struct br_attributes common; /* attributes of the current profile, for all its samples */
-    /* how often a pattern took too long and counted as not matching; the caller resets it */
+    /* number of times that a pattern took too long and counted as not matching; the caller
+     * resets it */
     unsigned n_gave_up;
     /* The current item. */
     struct br_item *item;
     struct br_dictionary_view view;
     struct br_groups groups;
     struct br_arena arena;
-    uint32_t part; /* part whose resource `resource` is about; UINT32_MAX: none yet */
-    bool resource[BR_MATCHES], group[BR_MATCHES]; /* results */
-    const uint8_t *scope;                         /* scope that `library` is about */
+    /* index of the part that the results in `resource` are for; UINT32_MAX: none yet */
+    uint32_t part;
+    /* results for the current resource and the current group */
+    bool resource[BR_MATCHES], group[BR_MATCHES];
+    const uint8_t *scope; /* scope that the results in `library` are for */
     bool library[BR_MATCHES];
     /* Results by index, so that a shared entry of the dictionary is matched once. `values` has
      * one block of results per criterion. `common_values` has one result per criterion for the
      * current profile. */
     uint8_t *functions[BR_MATCHES], *locations[BR_MATCHES], *stacks[BR_MATCHES];
-    uint8_t *names[BR_MATCHES]; /* of function names, by string */
+    uint8_t *names[BR_MATCHES]; /* results for function names, by the index of the string */
     uint8_t *types[BR_MATCHES], *values[BR_MATCHES], *common_values[BR_MATCHES];
     bool common_read;
     struct br_value_memo memo;
     int rc;
 };
 
-/* Compiles both (NULL: absent) after br_match_check has accepted them, into `arena` and
- * `matcher`. Release `matcher` also on failure. Returns 0, BR_EINVAL with a sentence, or
- * BR_ENOMEM. */
+/* Compiles `include` and `exclude` (NULL: absent) into `arena` and `matcher`. br_match_check
+ * must have accepted both. Release `matcher` also on failure. Returns 0, BR_EINVAL with a
+ * sentence, or BR_ENOMEM. */
 int br_matcher_init(struct br_matcher *matcher, const struct br_match_config *include,
                     const struct br_match_config *exclude, struct br_arena *arena,
                     struct br_err *err);
 void br_matcher_release(struct br_matcher *matcher);
 
-/* Returns false if there is neither include nor exclude, so that everything passes. */
+/* Returns false if the matcher has neither include nor exclude, so that every record passes. */
 static inline bool br_matcher_active(const struct br_matcher *matcher)
 {
     return matcher->matches[0] || matcher->matches[1];
@@ -97,6 +102,6 @@ int br_matcher_begin(struct br_matcher *matcher, struct br_item *item);
 void br_matcher_end(struct br_matcher *matcher);
 
 /* Evaluates include and exclude for the span, sample or profile that br_item_rewrite visits, in
- * the order of its visits. Returns 1 if it passes, else 0. Returns BR_EFULL (too many
- * attributes) or BR_ENOMEM on failure. */
+ * the order of its visits. Returns 1 if the record passes, else 0. On failure returns BR_EFULL
+ * (too many attributes) or BR_ENOMEM. */
 int br_matcher_passes(struct br_matcher *matcher, const struct br_visit *visit);

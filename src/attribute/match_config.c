@@ -36,7 +36,7 @@ static const struct br_option library_options[] = {
     BR_OPT_END,
 };
 
-/* Rows of more than one table. */
+/* Option rows that are in more than one table. */
 #define MATCH_TYPE                                                                                 \
     {.name = "match_type",                                                                         \
      .kind = BR_OPT_ENUM,                                                                          \
@@ -93,7 +93,7 @@ struct compiler {
     struct br_matcher *matcher;
     struct br_arena *arena;
     bool regexp;
-    /* Option whose element is invalid, and perhaps an option of that element. */
+    /* The option whose element is invalid, and the invalid option of that element (may be NULL). */
     const char *key, *sub;
     size_t index;
     char text[BR_REGEX_WHY_SIZE + 64];

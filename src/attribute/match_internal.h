@@ -4,20 +4,20 @@
 
 #include "attribute/match.h"
 
-/* Texts of which one has to match. */
+/* Texts of a criterion, of which one has to match. */
 struct br_matcher_texts {
     const char *const *texts;
-    size_t *lens;          /* STRICT */
-    pcre2_code **patterns; /* REGEXP, else NULL */
-    size_t count;          /* 0: the criterion is not set */
+    size_t *lens;          /* STRICT: lengths of the texts in bytes */
+    pcre2_code **patterns; /* REGEXP: compiled patterns; otherwise NULL */
+    size_t count;          /* number of texts; 0: the criterion is not set */
 };
 
 struct br_matcher_attribute {
     const char *key;
     size_t key_len;
     bool has_value;
-    struct br_value value;           /* STRICT */
-    struct br_matcher_texts pattern; /* REGEXP */
+    struct br_value value;           /* STRICT: the value that must be equal */
+    struct br_matcher_texts pattern; /* REGEXP: the pattern that the value must match */
 };
 
 /* Attributes that all have to match. */

@@ -8,14 +8,18 @@
 #include "base/mem.h"
 #include "base/steps.h"
 
-#define MATCH_STEPS_MAX 1000000 /* steps of one pattern in one text */
-#define BOUND_STEPS_MAX 20000   /* the same if the time is limited: about 0.2 ms */
-/* most patterns take half a nanosecond per byte, few more than two */
+#define MATCH_STEPS_MAX 1000000 /* most steps of the search for one pattern in one text */
+/* most steps per start offset if the time is limited: about 0.2 ms */
+#define BOUND_STEPS_MAX 20000
+/* allowed nanoseconds per byte of an item; most patterns take half a nanosecond, few more than
+ * two */
 #define TIME_NS_PER_BYTE 20u
-#define SURE_NS 1000000u /* a shorter match was probably not interrupted */
-/* least share of a piece of a request, because starting a match takes time for a short text, too */
+/* a match of less than this number of nanoseconds was probably not interrupted */
+#define SURE_NS 1000000u
+/* least fraction of the time that a piece of a request gets, because starting a match takes time
+ * for a short text, too */
 #define SHARE_MIN (1.0 / 256)
-/* memory of the interpreter, which is used if machine code runs out of stack */
+/* limit in KiB of the memory of the interpreter, which is used if machine code runs out of stack */
 #define HEAP_KIB_MAX 16384
 
 /* Start offsets between two readings of the clock. There are fewer in long texts, where each
@@ -49,7 +53,8 @@ static int regex_prepare(struct br_regex *regex)
     return 0;
 }
 
-/* Follows Go's regexp where both differ: `$` is the end of the text, and classes are ASCII. */
+/* Compiles a pattern. Follows Go's regexp where PCRE2 differs from it: `$` is the end of the
+ * text, and classes are ASCII. */
 int br_regex_compile(struct br_regex *regex, const char *pattern, pcre2_code **ret,
                      char why[BR_REGEX_WHY_SIZE])
 {
@@ -126,7 +131,7 @@ static uint64_t regex_time_read(const struct br_regex_time *time)
     return regex_clock_ns(time->exact ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 
-/* Adds the time of a match that began at `began_ns` of the clock that was then used. The
+/* Adds the time of a match that began at `began_ns` of the clock that was then in use. The
  * thread's clock is slow to read. It is used only once a match has taken so long that the thread
  * may have been interrupted. */
 static void regex_time_take(struct br_regex_time *time, uint64_t began_ns)
@@ -207,7 +212,7 @@ int br_regex_find(const struct br_regex *regex, const pcre2_code *pattern, const
     const PCRE2_SIZE *at = pcre2_get_ovector_pointer(regex->match);
     br_steps_add(rc == 1 && at[1] > start ? at[1] - start : len - start);
     if (rc == 1) {
-        /* \K in a lookahead can put the beginning after the end. */
+        /* a match that contains \K in a lookahead can have a beginning after its end */
         *ret_from = at[0] < at[1] ? at[0] : at[1];
         *ret_to = at[1];
         return at[1] > start ? 1 : 0;

@@ -23,7 +23,7 @@
  * character are not counted. */
 struct br_regex_time {
     uint64_t allowed_ns, used_ns;
-    bool exact; /* measured with the thread's clock */
+    bool exact; /* the time is measured with the thread's clock */
     bool spent;
 };
 
@@ -38,9 +38,10 @@ void br_regex_time_begin(struct br_regex_time *time_left, uint64_t match_ns,
 struct br_regex {
     pcre2_general_context *memory;
     pcre2_match_context *limits;
-    pcre2_match_data *match;    /* groups of the last match */
-    uint32_t most_groups;       /* most groups of any pattern so far */
-    struct br_regex_time *time; /* borrowed; NULL: only steps are limited */
+    pcre2_match_data *match; /* memory for the groups of the last match */
+    uint32_t most_groups;    /* largest number of groups in any pattern so far */
+    /* limit of the time of all matches, borrowed; NULL: only steps are limited */
+    struct br_regex_time *time;
 };
 
 /* Compiles a pattern, which the caller frees with pcre2_code_free before br_regex_release.
@@ -58,12 +59,12 @@ void br_regex_release(struct br_regex *regex);
 void br_regex_bound(struct br_regex *regex, struct br_regex_time *time);
 
 /* Searches the text for the next match that is not empty, from `start` (between two characters)
- * on. Returns 1 with the range, 0 (no match), BR_EFULL (too many steps, or too much time) or
- * BR_ENOMEM. */
+ * on. Returns 1 with the range of the match, or 0 if nothing matches. Returns BR_EFULL (too many
+ * steps, or too much time) or BR_ENOMEM on failure. */
 int br_regex_find(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
                   size_t len, size_t start, size_t *ret_from, size_t *ret_to);
 
-/* Searches the text for a match. Returns 1, 0 (no match), BR_EFULL (too many steps, or too much
- * time) or BR_ENOMEM. */
+/* Searches the text for a match. Returns 1, or 0 if nothing matches. Returns BR_EFULL (too many
+ * steps, or too much time) or BR_ENOMEM on failure. */
 int br_regex_match(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
                    size_t len);

@@ -98,8 +98,8 @@ static int attribute_rules_read_groups(struct br_rules *rules, struct br_rule *r
     return 0;
 }
 
-/* Returns the header that a from_context names ("metadata.X", or only "X"), or NULL if Braid
- * does not support this kind. */
+/* Returns the name of the header in a from_context ("metadata.X", or only "X"), or NULL if Braid
+ * does not support this kind of context. */
 static const char *attribute_rules_context_header(const char *from_context)
 {
     if (strcmp(from_context, "client.address") == 0 || br_text_starts(from_context, "auth."))
@@ -331,11 +331,12 @@ int br_rules_headers(const struct br_structs *rules, struct br_arena *arena, str
 
 /* --- Applying -------------------------------------------------------------------------------- */
 
-#define SHORT 64               /* results for longer keys and values are kept, in bytes */
+/* the results of keys and values longer than this are kept, in bytes */
+#define SHORT 64
 #define SHORT_MAX (1u << 13)   /* most results kept for short values */
 #define OF_KEY ((uintptr_t)-1) /* replaces the length of a value in keys of the memo */
 
-/* Returns true if the pattern matches. `in_doubt` is the result if it takes too long. */
+/* Returns true if the pattern matches. If the match takes too long, returns `in_doubt`. */
 static bool attribute_rules_matches(const struct br_rules *rules, const struct br_rule *rule,
                                     struct br_attributes *attributes, const uint8_t *text,
                                     size_t len, bool in_doubt)
@@ -346,8 +347,8 @@ static bool attribute_rules_matches(const struct br_rules *rules, const struct b
     return rc == BR_EFULL ? in_doubt : rc > 0;
 }
 
-/* Returns true if the pattern matches a key. Many lists may have the same long key of the
- * dictionary. */
+/* Returns true if the pattern matches a key. Keeps the results of long keys, because many lists
+ * may have the same long key of the dictionary. */
 static bool attribute_rules_matches_key(const struct br_rules *rules, const struct br_rule *rule,
                                         struct br_attributes *attributes,
                                         const struct br_attribute *attribute)
@@ -374,7 +375,7 @@ static bool attribute_rules_matches_key(const struct br_rules *rules, const stru
     return known == YES;
 }
 
-/* Returns the values of a header, joined by ";". */
+/* Makes a value of the values of a header, joined by ";". */
 static bool attribute_rules_from_metadata(struct br_attributes *attributes, const char *name,
                                           const char *metadata, struct br_value *ret)
 {
@@ -433,8 +434,8 @@ static bool attribute_rules_work_out(const struct br_rule *rule, struct br_value
                                         : br_value_convert(value, rule->to, arena, ret);
 }
 
-/* Returns the result of a hash or convert rule. Hashes of short values are kept, too, because
- * hashing is slow. */
+/* Computes the result of a hash or convert rule for a value. Keeps the results of long values.
+ * Hashes of short values are kept, too, because hashing is slow. */
 static bool attribute_rules_result_of(const struct br_rule *rule, struct br_attributes *attributes,
                                       struct br_value value, struct br_value *ret)
 {
@@ -470,8 +471,9 @@ static void attribute_rules_act(const struct br_rule *rule, struct br_attributes
         attributes->no_memory = true;
 }
 
-/* Acts on every attribute of the key. If a pattern takes too long, the attribute counts as
- * matching, so that private data is not passed on. */
+/* Applies a delete, hash or convert rule to every attribute with its key or with a key that its
+ * pattern matches. If the pattern takes too long, the attribute counts as matching, so that
+ * private data is not passed on. */
 static void attribute_rules_each_key(const struct br_rules *rules, const struct br_rule *rule,
                                      struct br_attributes *attributes)
 {
@@ -486,7 +488,7 @@ static void attribute_rules_each_key(const struct br_rules *rules, const struct 
     }
 }
 
-/* The groups of an extract rule in a text. */
+/* The values of the groups of an extract rule in one text. */
 struct extracted {
     bool matches;
     struct br_value groups[];
@@ -514,7 +516,8 @@ static struct extracted *attribute_rules_read_text(const struct br_rules *rules,
     return extracted;
 }
 
-/* Keeps the result if many lists may have the same long text of the dictionary. */
+/* Returns the groups of an extract rule in a text. Keeps the result if many lists may have the
+ * same long text of the dictionary. */
 static struct extracted *attribute_rules_extracted(const struct br_rules *rules,
                                                    const struct br_rule *rule,
                                                    struct br_attributes *attributes,

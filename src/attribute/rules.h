@@ -20,7 +20,7 @@ enum br_rule_action {
     BR_RULE_CONVERT,
 };
 
-/* One action as the option table reads it. */
+/* The config of one action, as the option table reads it. */
 struct br_rule_config {
     const char *key;
     int action;
@@ -36,11 +36,13 @@ struct br_rule {
     size_t key_len;
     struct br_value value, default_value;
     bool has_value, has_default;
-    const char *from_attribute; /* NULL: not set */
-    const char *from_metadata;  /* header name, in any case; NULL: not set */
-    enum br_value_type to;      /* result type of CONVERT */
-    pcre2_code *pattern;        /* NULL: no pattern */
-    const char **groups;        /* EXTRACT: names of the groups from 1 on, in the arena */
+    const char *from_attribute; /* key of the attribute whose value is used; NULL: not set */
+    /* name of the header whose value is used, in any case; NULL: not set */
+    const char *from_metadata;
+    enum br_value_type to; /* CONVERT: type of the result */
+    pcre2_code *pattern;   /* compiled pattern of the rule; NULL: no pattern */
+    /* EXTRACT: names of the pattern's groups from group 1 on, in the arena */
+    const char **groups;
     uint32_t n_groups;
 };
 
@@ -51,16 +53,16 @@ struct br_rules {
     struct br_regex regex;
 };
 
-/* Why a rule is invalid. */
+/* The reason why a rule is invalid. */
 struct br_rule_problem {
     size_t rule;
-    const char *key; /* option at fault; NULL: the whole rule */
-    bool lacks;      /* the Collector supports the value and Braid does not */
+    const char *key; /* the option that is invalid; NULL: the whole rule is invalid */
+    bool lacks;      /* true: the Collector supports the value and Braid does not */
     char text[320];
 };
 
-/* Checks the list in the option `key` of `node`. Adds an error for each invalid rule, and for an
- * empty list. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
+/* Checks the rules in the option `key` of `node`. Adds an error for each invalid rule, and for
+ * an empty list. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
 int br_rules_check(const struct br_structs *rules, const char *key, const struct br_yaml *node,
                    const char *path, struct br_arena *arena, struct br_errs *errs);
 
@@ -70,12 +72,13 @@ int br_rules_headers(const struct br_structs *rules, struct br_arena *arena,
                      struct br_strings *ret);
 
 /* Compiles `count` rules into `arena` and `ret`. Release `ret` also on failure. Returns 0,
- * BR_ENOMEM, or BR_EINVAL with a problem. */
+ * BR_ENOMEM, or BR_EINVAL with the problem of the invalid rule. */
 int br_rules_compile(const struct br_rule_config *config, size_t count, struct br_arena *arena,
                      struct br_rules *ret, struct br_rule_problem *problem);
 void br_rules_release(struct br_rules *rules);
 
-/* Applies all rules in order. `metadata` is that of the item (may be NULL). Returns false if
- * `attributes->no_memory` or `attributes->too_many` is set. */
+/* Applies all rules in order. `metadata` is that of the item (may be NULL). If memory runs out
+ * or there are too many attributes, sets `attributes->no_memory` or `attributes->too_many` and
+ * returns false. */
 bool br_rules_apply(const struct br_rules *rules, struct br_attributes *attributes,
                     const char *metadata);

@@ -6,7 +6,7 @@
 #include "base/steps.h"
 #include "otlp/scan.h"
 
-#define SHORT 64 /* longer entries are read once per item, in bytes */
+#define SHORT 64 /* entries longer than this are read once per item, in bytes */
 
 static struct br_attribute sample_attributes_read_entry(const struct br_dictionary_view *view,
                                                         uint32_t index)
@@ -26,7 +26,8 @@ static struct br_attribute sample_attributes_read_entry(const struct br_dictiona
     return attribute;
 }
 
-/* Returns a long entry, which is read once per item, or NULL if memory runs out. */
+/* Returns an attribute of a long entry, which is read once per item. Returns NULL if memory runs
+ * out. */
 static const struct br_attribute *
 sample_attributes_read_long_entry(struct br_value_memo *memo, const struct br_dictionary_view *view,
                                   uint32_t index)

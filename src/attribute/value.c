@@ -13,7 +13,8 @@
 #include "base/str.h"
 #include "wire/protobuf.h"
 
-#define NUMBER_TEXT_MAX 512 /* no valid number is longer */
+/* size of the buffer for the text of a number; no valid number is longer */
+#define NUMBER_TEXT_MAX 512
 
 /* --- Comparing ------------------------------------------------------------------------------- */
 
@@ -36,7 +37,7 @@ static size_t value_n_elements(const struct br_any *any)
     return n;
 }
 
-/* The depth of the recursion is the lesser depth of both values. */
+/* Compares two maps. The depth of the recursion is the lesser depth of both values. */
 static bool value_equal_maps(const struct br_any *any, const struct br_any *other)
 {
     struct br_keyvalue entry;
@@ -135,7 +136,8 @@ static bool value_parse_int(const char *text, int64_t *ret)
     return br_parse_int(text + (*text == '-' || *text == '+'), 10, negative, ret);
 }
 
-/* Parses like strconv.ParseInt with base 0: 0x, 0o, 0b, and a leading 0 for octal. */
+/* Parses like Go's strconv.ParseInt with base 0: with the prefix 0x, 0o or 0b, or a leading 0
+ * for octal. */
 static bool value_parse_int_prefixed(const char *text, int64_t *ret)
 {
     bool negative = *text == '-';

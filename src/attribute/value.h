@@ -29,7 +29,7 @@ bool br_value_from_yaml(const struct br_yaml *node, struct br_arena *arena, stru
  * runs out. */
 bool br_value_hash(struct br_value value, struct br_arena *arena, struct br_value *ret);
 
-/* Converts the value to another type. The result is the same value if it has that type or cannot
- * be converted. Returns false if memory runs out. */
+/* Converts the value to another type. If it already has that type or cannot be converted, the
+ * result is the unchanged value. Returns false if memory runs out. */
 bool br_value_convert(struct br_value value, enum br_value_type to, struct br_arena *arena,
                       struct br_value *ret);
