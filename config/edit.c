@@ -24,17 +24,17 @@ void br_edits_release(struct br_edits *edits)
     *edits = (struct br_edits){0};
 }
 
-/* Replaces the bytes `from` to `to` by `with`. `order` keeps changes at the same offset in the
- * order of the edits. */
+/* A change of the text: replaces the bytes from offset `from` to `to` by `with`. `order` keeps
+ * changes at the same offset in the order of the edits. */
 struct change {
     size_t from, to, order;
-    char *with; /* owned; NULL: the bytes are removed */
+    char *with; /* the new text, owned; NULL: the bytes are removed */
 };
 
 struct editor {
     const char *text;
     size_t len;
-    size_t *lines; /* offset of each line */
+    size_t *lines; /* offset of each line in the text */
     uint32_t n_lines, cap_lines;
     const struct br_edits *edits;
     struct change *changes;
@@ -44,7 +44,7 @@ struct editor {
 
 /* --- Places ---------------------------------------------------------------------------------- */
 
-/* Returns the length of the line break at `at` as in YAML 1.1, or 0 if there is none. */
+/* Returns the length of the line break at `at` as in YAML 1.1, or 0 for other characters. */
 static size_t edit_break(const struct editor *editor, size_t at)
 {
     const unsigned char *p = (const unsigned char *)editor->text + at;
@@ -79,7 +79,7 @@ static void edit_find_lines(struct editor *editor)
     }
 }
 
-/* Columns count characters, not bytes. */
+/* Returns the offset of a line and column. Columns count characters, not bytes. */
 static size_t edit_offset(const struct editor *editor, int line, int col)
 {
     if (line < 1 || (uint32_t)line > editor->n_lines)
@@ -133,7 +133,7 @@ static size_t edit_end(const struct editor *editor, const struct br_yaml *node)
         return end > key ? end : key;
     }
     size_t end = edit_offset(editor, node->span.end_line, node->span.end_col);
-    /* The end mark of a literal block is the start of the next line. */
+    /* The end mark of a literal block is the start of the line after the block. */
     while (end > edit_start(editor, node) && strchr(" \r\n", editor->text[end - 1]))
         end--;
     return end;
@@ -149,7 +149,7 @@ static size_t edit_count_blanks(const struct editor *editor, size_t at)
 
 /* --- Changes --------------------------------------------------------------------------------- */
 
-/* Takes ownership of the text of `with`. */
+/* Adds a change, and takes ownership of the text of `with`. */
 static void edit_change(struct editor *editor, size_t from, size_t to, struct br_str *with)
 {
     struct change change = {from, to, editor->n_changes, with->data};
@@ -182,8 +182,8 @@ static void edit_comment(struct br_str *out, const char *note, size_t indent)
     }
 }
 
-/* Comments below an entry with a deeper indentation describe its content and are removed with
- * it. */
+/* Returns the offset after the comments below an entry. Comments with a deeper indentation
+ * describe the content of the entry and are removed with it. */
 static size_t edit_past_comments(const struct editor *editor, size_t at, size_t indent)
 {
     while (at < editor->len) {
@@ -233,8 +233,8 @@ static size_t edit_end_of(const struct editor *editor, const struct br_yaml *par
     return value > key ? value : key;
 }
 
-/* Removes a run inside braces or brackets, with the comma that separates it from a remaining
- * neighbour. */
+/* Removes a run of entries inside braces or brackets, with the comma that separates the run from
+ * a remaining neighbour. */
 static void edit_cut_flow(struct editor *editor, const struct br_yaml *parent, size_t index,
                           size_t end)
 {
@@ -319,7 +319,8 @@ static void edit_set(struct editor *editor, const struct br_yaml *key, const str
     edit_change(editor, from, to > from ? to : from, &with);
 }
 
-/* Appends the pairs to add to a map: one per line with `indent`, or separated by commas. */
+/* Appends the pairs that are to be added to a map: one per line with `indent`, or separated by
+ * commas. */
 static size_t edit_pairs(const struct editor *editor, const struct br_yaml *key, bool lines,
                          size_t indent, struct br_str *out)
 {
@@ -395,7 +396,7 @@ static int edit_by_place(const void *left, const void *right)
     return change->order < y->order ? -1 : change->order > y->order;
 }
 
-/* Where changes overlap, all bytes that any of them removes are removed. */
+/* Writes the changed text. If changes overlap, all bytes that any of them removes are removed. */
 static void config_edit_write(const struct editor *editor, struct br_str *out)
 {
     size_t at = 0;

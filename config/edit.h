@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changes a YAML text and keeps everything else: order, comments, quotes, blanks. */
+/* Changes parts of a YAML text and keeps the rest of the text: order, comments, quotes, blanks. */
 #pragma once
 
 #include "base/str.h"
 #include "config/yaml.h"
 
 enum br_edit_kind {
-    BR_EDIT_CUT,  /* removes the pair; `text` is a comment in its place, or NULL */
-    BR_EDIT_DROP, /* removes an item of a list, whose place may be that of its first key */
-    BR_EDIT_SET,  /* replaces the pair's value by `text` */
-    /* inserts `key: text` before the other pairs of the pair's value, a map or nothing; several
-     * such edits add their pairs in order */
+    BR_EDIT_CUT, /* removes a pair; `text` is a comment in the place of the pair, or NULL */
+    /* removes an item of a list; the place of the item may be that of its first key */
+    BR_EDIT_DROP,
+    BR_EDIT_SET, /* replaces the value of a pair by `text` */
+    /* inserts `key: text` into a map before the other pairs. The place is the key of the map,
+     * whose value may be absent. Several such edits add their pairs in order. */
     BR_EDIT_PUT,
 };
 
 struct br_edit {
     enum br_edit_kind kind;
-    int line, col; /* place of the pair's key, or of the item */
+    int line, col; /* place of the pair's key, or of the item, in the text; 1-based */
     const char *key, *text;
 };
 
@@ -35,7 +36,7 @@ void br_edits_release(struct br_edits *edits);
 
 /* Appends the changed text to the output. `plain` is the tree that br_yaml_parse_plain returns
  * for the text. An edit that is impossible at its place (inside an alias, at a key after "? ")
- * has no effect or a wrong one: the caller must parse the result and compare. Returns 0 or
- * BR_ENOMEM. */
+ * has no effect or a wrong effect. The caller must therefore parse the result and compare.
+ * Returns 0 or BR_ENOMEM. */
 int br_yaml_edit(const char *text, size_t len, const struct br_yaml *plain,
                  const struct br_edits *edits, struct br_str *out);

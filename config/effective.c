@@ -68,7 +68,7 @@ static struct br_yaml *effective_headers(struct br_arena *arena, const struct br
     return map;
 }
 
-/* Returns `{enabled: false}`. */
+/* Returns the map `{enabled: false}`. */
 static struct br_yaml *effective_absent(struct br_arena *arena)
 {
     struct br_yaml *map = br_yaml_new(arena, BR_YAML_MAP, NULL);
@@ -77,7 +77,7 @@ static struct br_yaml *effective_absent(struct br_arena *arena)
     return map && key && off && br_yaml_append(arena, map, key, off) == 0 ? map : NULL;
 }
 
-/* Returns the node of the config file, or a NULL node. */
+/* Returns the node that the config file contains, or a NULL node. */
 static struct br_yaml *effective_as_given(struct br_arena *arena, const struct br_yaml *given)
 {
     struct br_yaml *node = br_yaml_new(arena, BR_YAML_NULL, NULL);
@@ -102,7 +102,7 @@ static struct br_yaml *effective_value(const struct br_option *option, const voi
     case BR_OPT_DURATION:
         return effective_duration(arena, field);
     case BR_OPT_STRING:
-    case BR_OPT_SECRET: /* its struct has a text as the only member */
+    case BR_OPT_SECRET: /* the struct of a secret has a text as its only member */
         memcpy(&pointer, field, sizeof pointer);
         return effective_text(arena, pointer);
     case BR_OPT_ENUM:
@@ -133,7 +133,7 @@ struct br_yaml *br_options_effective(const struct br_option *table, const void *
 {
     struct br_yaml *map = br_yaml_new(arena, BR_YAML_MAP, NULL);
     for (const struct br_option *option = table; map && option && option->name; option++) {
-        if (option->now) /* an older spelling of a key that the table contains, too */
+        if (option->now) /* the row is an older spelling of a key that is in the table, too */
             continue;
         const struct br_yaml *given = br_yaml_get(node, option->name);
         if (!given && option->alias)

@@ -153,7 +153,8 @@ static bool errs_comes_before(const struct br_err *left, const struct br_err *ri
     return left->line != right->line ? left->line < right->line : left->col < right->col;
 }
 
-/* Insertion sort keeps the order of errors at the same place, and there are at most BR_ERRS_MAX. */
+/* Sorts a list of errors. Insertion sort keeps the order of errors at the same place, and a list
+ * has at most BR_ERRS_MAX errors. */
 static void errs_sort_list(struct br_err *list, size_t count, const char *const *files,
                            size_t n_files)
 {

@@ -26,12 +26,14 @@ struct expand {
     char path[192]; /* path of the value being expanded */
 };
 
-/* The text that a reference expands to, before it is parsed as YAML. */
+/* The text that a reference brings, before it is parsed as YAML. */
 struct brought {
     const char *text;
     size_t len;
-    const char *file; /* file that contained it, or NULL */
-    bool empty;       /* an empty default: an empty text, although it is null as YAML */
+    const char *file; /* name of the file that contained the text, or NULL */
+    /* the text is an empty default: it counts as an empty text, although YAML would read it as
+     * null */
+    bool empty;
 };
 
 static int expand_node(struct expand *expand, struct br_yaml **node, unsigned level,
@@ -39,7 +41,8 @@ static int expand_node(struct expand *expand, struct br_yaml **node, unsigned le
 static int expand_text(struct expand *expand, const struct br_yaml *at, const char *text,
                        size_t len, unsigned nested, bool keep, struct br_str *out);
 
-/* Returns the length of the reference at `text` ("${") with its closing brace, or 0. */
+/* Returns the length of the reference that starts at `text` ("${"), including its closing brace,
+ * or 0. */
 static size_t expand_reference_len(const char *text, size_t len)
 {
     size_t open = 0;
@@ -141,7 +144,7 @@ static int expand_bring_base64(struct expand *expand, const char *text, size_t l
     return kept ? 0 : br_errs_no_memory(expand->errs);
 }
 
-/* Returns the length of a leading "scheme:", or 0. */
+/* Returns the length of the "scheme:" at the start of a reference, or 0. */
 static size_t expand_scheme_len(const char *ref, size_t len)
 {
     size_t n = 0;
@@ -229,7 +232,8 @@ static void expand_mark_expanded(struct br_yaml *node)
         expand_mark_expanded(node->items[i]);
 }
 
-/* Parses the text as YAML. Sets `*ret` to NULL if it is not YAML; it is then plain text. */
+/* Parses the text of a reference as YAML. Sets `*ret` to NULL if the text is not YAML; it is
+ * then plain text. */
 static int expand_parse_brought(struct expand *expand, const struct br_yaml *at,
                                 const struct brought *value, struct br_yaml **ret)
 {
@@ -243,8 +247,9 @@ static int expand_parse_brought(struct expand *expand, const struct br_yaml *at,
     return 0;
 }
 
-/* Text keeps its spelling, including quotes, as in the Collector. Only the line feed at the end
- * of a file is removed. Numbers and booleans are parsed as in YAML. */
+/* Makes a node of a text. The text keeps its spelling, including quotes, as in the Collector.
+ * Only the line feed at the end of a file is removed. Numbers and booleans are parsed as in
+ * YAML. */
 static int expand_text_node(struct expand *expand, const struct br_yaml *at,
                             const struct brought *value, const struct br_yaml *parsed,
                             struct br_yaml **ret)
@@ -276,7 +281,7 @@ static bool expand_is_quoted_null(const struct br_yaml *at, const struct brought
     return at->quoted && value->len && parsed && parsed->type == BR_YAML_NULL;
 }
 
-/* Expands a value that is a single reference. The result may have any type. */
+/* Expands a value that consists of a single reference. The result may have any type. */
 static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned level,
                         unsigned nested)
 {
@@ -311,8 +316,8 @@ static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned l
     return expand_node(expand, node, level, nested + 1);
 }
 
-/* Expands a reference inside a longer text. The result is a text whatever it looks like, such as
- * a password with a colon. */
+/* Expands a reference inside a longer text. The result is always a text, such as a password with
+ * a colon. */
 static int expand_inside(struct expand *expand, const struct br_yaml *at, const char *text,
                          size_t len, unsigned nested, bool keep, struct br_str *out)
 {
@@ -409,7 +414,8 @@ static int expand_scalar(struct expand *expand, struct br_yaml **node, unsigned 
     return 0;
 }
 
-/* All errors of a file are reported: an error does not end the walk unless memory runs out. */
+/* Expands a node and the nodes below it. All errors of a file are reported: an error does not
+ * end the walk unless memory runs out. */
 static int expand_node(struct expand *expand, struct br_yaml **node, unsigned level,
                        unsigned nested)
 {

@@ -23,7 +23,7 @@
         .does = (does_)                                                                            \
     }
 
-/* Advice that several rows share. */
+/* Advice to users that several rows share. */
 #define SEND_OTLP "Clients send OTLP, or a Collector in front translates."
 #define BY_COLLECTOR "A Collector behind Braid can pass them on: export to it with otlp."
 #define NO_SPANS "It brings neither spans nor profiles."

@@ -63,7 +63,7 @@ static uint64_t format_read_fraction(const char **text, uint64_t unit)
     return (uint64_t)((wide)v * unit / scale);
 }
 
-/* Parses one number with its unit. */
+/* Parses one number of a duration with its unit. */
 static bool format_read_term(const char **text, uint64_t *ret)
 {
     uint64_t whole, unit;
@@ -150,7 +150,8 @@ bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port)
     return true;
 }
 
-/* Writes less than a minute: in seconds with a fraction, or in a smaller unit below one second. */
+/* Writes a duration of less than a minute: in seconds with a fraction, or in a smaller unit if
+ * it is less than one second. */
 static void format_seconds(uint64_t ns, char *out, size_t size)
 {
     uint64_t fraction = ns % 1000000000;

@@ -4,6 +4,8 @@
 
 enum br_kind { BR_RECEIVER, BR_PROCESSOR, BR_EXPORTER, BR_CONNECTOR, BR_EXTENSION };
 
-/* Return "receiver" and so on, and "receivers" and so on, the name of the section. */
+/* Returns the name of the kind: "receiver", "processor" and so on. */
 const char *br_kind_name(enum br_kind kind);
+
+/* Returns the name of the section of the config: "receivers", "processors" and so on. */
 const char *br_kind_section(enum br_kind kind);

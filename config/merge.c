@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "config/parts.h"
 
-/* The arena may keep `text` after a failed read; both are freed together. */
+/* Reads a whole file. The arena may keep `text` after a failed read; both are freed together. */
 static int config_merge_read_all(int fd, struct br_arena *arena, const char **ret, size_t *ret_len,
                                  const char **ret_why)
 {
@@ -61,7 +61,8 @@ struct merge {
     struct br_yaml *tree;
 };
 
-/* Moves the pairs of `from` into `into`. A key takes the position of the pair that is kept. */
+/* Moves the pairs of `from` into `into`. If both have a key, two maps are merged. Otherwise the
+ * pair of `from` replaces that of `into`, including its file position. */
 static int merge_maps(struct merge *merge, struct br_yaml *into, const struct br_yaml *from)
 {
     for (size_t i = 0; i < from->count; i++) {
@@ -198,7 +199,8 @@ static int merge_uri(struct merge *merge, const char *uri)
     return merge_file(merge, uri);
 }
 
-/* Columns count from the start of the argument that the user typed. */
+/* Moves the columns of a node, so that they count from the start of the argument that the user
+ * typed. */
 static void config_merge_shift(struct br_yaml *node, int by)
 {
     if (node->line == 1)
@@ -244,7 +246,7 @@ static int config_merge_no_sources(struct merge *merge)
                        "no configuration is given: use --config file.yaml");
 }
 
-/* An error in one source does not hide those of the next. */
+/* Merges all sources. An error in one source does not hide those of the next. */
 static int merge_all(struct merge *merge)
 {
     const struct br_config_sources *sources = merge->sources;

@@ -13,7 +13,7 @@
 #include "config/foreign.h"
 #include "config/parts.h"
 
-#define NAMES_MAX 128 /* names in one table, including aliases */
+#define NAMES_MAX 128 /* most names in one table, including aliases */
 #define CHOICES_SIZE 320
 
 struct reader {
@@ -46,7 +46,8 @@ static int option_refuse_secret(struct reader *reader, const struct br_yaml *nod
                        node->type == BR_YAML_MAP ? "a map" : "a list");
 }
 
-/* Numbers and booleans are written without quotes. The result of ${...} counts as unquoted. */
+/* Returns true for a scalar without quotes, as numbers and booleans are written. The result of
+ * ${...} counts as unquoted. */
 static bool option_is_plain(const struct br_yaml *node)
 {
     return node->type == BR_YAML_SCALAR && (!node->quoted || node->expanded);
@@ -73,8 +74,8 @@ static int option_read_bool(struct reader *reader, const struct br_yaml *node, c
     return 0;
 }
 
-/* Parses a decimal number without leading zeros (octal in YAML 1.1), or one with 0x. Digits may
- * be grouped by underscores, as in the Collector's YAML reader. */
+/* Parses a decimal number without leading zeros (octal in YAML 1.1), or a hexadecimal number
+ * with 0x. Digits may be grouped by underscores, as in the Collector's YAML reader. */
 static bool option_parse_int(const char *grouped, int64_t *ret)
 {
     char digits[64];
@@ -251,7 +252,7 @@ static int option_read_strings(struct reader *reader, const struct br_yaml *node
     return rc;
 }
 
-/* A token of RFC 9110 section 5.6.2. */
+/* Returns true if the text is a token of RFC 9110 section 5.6.2. */
 static bool option_is_token(const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -260,8 +261,9 @@ static bool option_is_token(const char *text, size_t len)
     return len > 0;
 }
 
-/* RFC 9110 section 5.5 allows no control characters except the tab. The usual cause is the line
- * feed at the end of a key file. */
+/* Returns true if the text is a valid header value. RFC 9110 section 5.5 allows no control
+ * characters except the tab. The usual cause of an invalid value is the line feed at the end of
+ * a key file. */
 static bool option_is_field_value(const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -330,7 +332,7 @@ static int option_read_headers(struct reader *reader, const struct br_yaml *node
     return rc;
 }
 
-/* Returns the row with that name or alias, or NULL. */
+/* Returns the row of the table with that name or alias, or NULL. */
 static const struct br_option *option_find_row(const struct br_option *table, const char *key)
 {
     while (table && table->name && strcmp(table->name, key) != 0 &&
@@ -349,7 +351,8 @@ static struct br_yaml *option_without(struct reader *reader, const struct br_yam
     return rest;
 }
 
-/* Optional sections of the Collector may enable or disable themselves with the key `enabled`. */
+/* Reads an optional section. As in the Collector, the section may be enabled or disabled with
+ * its key `enabled`. */
 static int option_read_present(struct reader *reader, const struct br_option *option,
                                const struct br_yaml *node, const char *path, void *field)
 {
@@ -448,7 +451,7 @@ static int option_read_value(struct reader *reader, const struct br_option *opti
     return 0;
 }
 
-/* A STRUCT has no default; its fields do. */
+/* Sets a field to its row's default. A STRUCT has no default, but its fields do. */
 static void option_set_default(const struct br_option *option, void *field)
 {
     static const size_t sizes[] = {
@@ -661,7 +664,8 @@ static int option_refuse_key(struct reader *reader, const struct br_option *tabl
                         known);
 }
 
-/* In the Collector, a key without a value or with an empty list is equivalent to its absence. */
+/* Returns true if an unknown key is a key of the Collector without a value or with an empty
+ * list. In the Collector this is equivalent to the absence of the key. */
 static bool option_says_nothing(const struct br_yaml *key, const struct br_yaml *value,
                                 const char *path)
 {
@@ -680,7 +684,7 @@ static int option_check_keys(struct reader *reader, const struct br_option *tabl
     return rc;
 }
 
-/* Reports a value that should be a map. */
+/* Adds an error for a value that is not a map and should be one. */
 static int option_refuse_text(struct reader *reader, const struct br_yaml *node, const char *path)
 {
     char shown[BR_SHOWN_SIZE], slip[BR_SHOWN_SIZE + 80];

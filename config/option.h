@@ -17,7 +17,7 @@
 
 /* A text that is never written to a log, an error or a dump. */
 struct br_secret {
-    const char *text; /* NULL: not set */
+    const char *text; /* the secret text; NULL: not set */
 };
 
 struct br_strings {
@@ -36,7 +36,7 @@ struct br_headers {
     size_t count;
 };
 
-/* A list or a map of sub-structs, each of the row's `size` bytes. */
+/* A list or a map of sub-structs, each of which has the row's `size` in bytes. */
 struct br_structs {
     void *items;
     size_t count;
@@ -48,12 +48,13 @@ enum br_option_kind {
     BR_OPT_DOUBLE,   /* double, within min..max */
     BR_OPT_DURATION, /* uint64_t nanoseconds; Go's form ("1h5m", "300ms", "1.5s", "0"), not negative
                       */
-    BR_OPT_STRING,   /* const char *, NULL if unset and without a default */
+    BR_OPT_STRING,   /* const char *; NULL if the key is absent and has no default */
     BR_OPT_SECRET,   /* struct br_secret */
     BR_OPT_ENUM,     /* int: index into `choices` */
     BR_OPT_STRINGS,  /* struct br_strings; a scalar counts as a list of one */
     BR_OPT_HEADERS,  /* struct br_headers: a map, or a list of {name, value} */
-    BR_OPT_STRUCT,   /* an embedded struct, described by `sub`; always has its defaults */
+    /* an embedded struct, described by `sub`; if the key is absent, it has its defaults */
+    BR_OPT_STRUCT,
     /* pointer to a struct described by `sub`; NULL if the key is absent, with defaults if the
      * key has no value */
     BR_OPT_PRESENT,
@@ -65,12 +66,12 @@ enum br_option_kind {
 
 struct br_option {
     const char *name;
-    const char *alias; /* another spelling, or NULL */
+    const char *alias; /* another spelling of the name, or NULL */
     /* not NULL: the row is an older spelling of the key at this path below the table
      * ("keepalive::idle_timeout"). It is accepted with a warning and sets that key's field. That
      * key's row precedes it. */
     const char *now;
-    bool negated; /* BOOL of an older spelling: its value is inverted */
+    bool negated; /* BOOL rows of an older spelling: the value is inverted */
     enum br_option_kind kind;
     size_t offset;
     bool required;
@@ -78,13 +79,17 @@ struct br_option {
         bool boolean;
         int64_t integer;
         double real;
-        const char *string; /* STRING, SECRET, DURATION ("200ms"), ENUM (one of `choices`) */
+        /* default of a STRING, a SECRET, a DURATION ("200ms") or an ENUM (one of `choices`) */
+        const char *string;
     } def;
-    double min, max;             /* INT and DOUBLE: both 0: no limit */
-    const char *const *choices;  /* ENUM: NULL-terminated */
-    const struct br_option *sub; /* STRUCT, PRESENT, LIST: terminated by a row without a name */
-    size_t size;                 /* PRESENT, LIST: sizeof the sub-struct */
-    const char *help;            /* one line for the README and `components` */
+    /* INT and DOUBLE: least and greatest valid value; both 0: no limit */
+    double min, max;
+    const char *const *choices; /* ENUM: the valid texts, ended by NULL */
+    /* STRUCT, PRESENT, LIST: the table of the sub-struct, ended by a row without a name */
+    const struct br_option *sub;
+    size_t size; /* PRESENT, LIST: size of the sub-struct in bytes */
+    /* description in one line, for the README and `braid components` */
+    const char *help;
 };
 
 /* Macros for rows. `type` is the struct, `field` its member. BR_OPT_END ends a table. */
@@ -197,6 +202,6 @@ bool br_duration_parse(const char *text, uint64_t *ret_ns);
 #define BR_DURATION_SIZE 48
 const char *br_duration_format(uint64_t ns, char out[BR_DURATION_SIZE]);
 
-/* Parses "host:port", "[::1]:port" or ":port". `host` needs 256 bytes. Returns false if there is
- * no port or it is not from 0 to 65535. */
+/* Parses "host:port", "[::1]:port" or ":port". `host` needs 256 bytes. Returns false if the port is
+ * missing or not from 0 to 65535. */
 bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port);

@@ -10,8 +10,9 @@
 
 #define BR_CONFIG_ARENA_MAX (64u << 20)
 #define BR_YAML_SIZE_MAX (1u << 20) /* most bytes of one file */
-#define BR_YAML_DEPTH_MAX 100       /* most levels of nested maps and lists */
-#define BR_SHOWN_SIZE 112           /* bytes that br_yaml_show and br_text_show need */
+#define BR_YAML_DEPTH_MAX 100       /* most nested levels of maps and lists */
+/* size in bytes of the buffers of br_yaml_show and br_text_show */
+#define BR_SHOWN_SIZE 112
 
 /* Returns a zeroed node with the file position of `at` (may be NULL), or NULL if memory runs
  * out. */
@@ -22,8 +23,8 @@ struct br_yaml *br_yaml_new(struct br_arena *arena, enum br_yaml_type type,
 struct br_yaml *br_yaml_scalar(struct br_arena *arena, const char *text, size_t len,
                                const struct br_yaml *at);
 
-/* Appends a child. `key` is only for a MAP, which must not contain it yet. Returns 0 or
- * BR_ENOMEM. */
+/* Appends a child to a list or map. For a MAP, `key` is its key, which the map must not contain
+ * yet. Returns 0 or BR_ENOMEM. */
 int br_yaml_append(struct br_arena *arena, struct br_yaml *node, struct br_yaml *key,
                    struct br_yaml *value);
 
@@ -35,8 +36,8 @@ size_t br_yaml_index(const struct br_yaml *map, const char *key);
 const char *br_yaml_show(const struct br_yaml *node, char *out);
 const char *br_text_show(const char *text, char *out);
 
-/* Suggests the likely mistake of a text in place of a map, such as "; a colon is missing behind
- * it", or "" if there is no suggestion. Returns `out`. */
+/* Suggests the likely mistake if a text is in the place of a map, such as "; a colon is missing
+ * behind it", or "" for other texts. Returns `out`. */
 const char *br_yaml_slip(const struct br_yaml *node, char out[BR_SHOWN_SIZE + 80]);
 
 /* Writes `path::name` (only `name` if `path` is empty), cut to the size of an error's path. */
@@ -52,7 +53,7 @@ int br_errs_no_memory(struct br_errs *errs);
 /* Sorts errors and warnings by their place: by the order of `files`, then by line and column. */
 void br_errs_sort(struct br_errs *errs, const char *const *files, size_t n_files);
 
-/* Reads a file of at most BR_YAML_SIZE_MAX bytes into the arena, terminated. On failure
+/* Reads a file of at most BR_YAML_SIZE_MAX bytes into the arena, with a terminator. On failure
  * `*ret_why` is the reason. Returns 0, BR_EIO, BR_ETOOBIG or BR_ENOMEM. */
 int br_file_read(const char *path, struct br_arena *arena, const char **ret, size_t *ret_len,
                  const char **ret_why);

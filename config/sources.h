@@ -5,16 +5,20 @@
 #include "config/yaml.h"
 
 struct br_config_sources {
-    const char *const *uris; /* --config: paths, file:, env:, yaml: */
+    const char *const *uris; /* arguments of --config: paths, file:, env:, yaml: */
     size_t n_uris;
-    const char *const *sets; /* --set a.b.c=value, or a::b::c=value if names contain dots */
+    /* arguments of --set: a.b.c=value, or a::b::c=value if names contain dots */
+    const char *const *sets;
     size_t n_sets;
-    const char *(*getenv)(const char *name, void *arg); /* NULL: the process's environment */
+    /* returns the value of an environment variable; NULL: the process's environment is used */
+    const char *(*getenv)(const char *name, void *arg);
     void *arg;
-    bool skip_unsupported; /* unsupported parts are removed, with warnings (app/adapt.h) */
-    bool accept_loss;      /* remove also parts that change which data is kept or shown */
-    bool as_written;       /* br_config_merge does not expand ${...} */
-    const char *unset;     /* value of variables that are not set; NULL: empty, with a warning */
+    /* unsupported parts of the config are removed, with warnings (app/adapt.h) */
+    bool skip_unsupported;
+    bool accept_loss; /* parts that change which data is kept or shown are removed, too */
+    bool as_written;  /* br_config_merge does not expand ${...} */
+    /* value of environment variables that are not set; NULL: they are empty, with a warning */
+    const char *unset;
 };
 
 /* Reads, merges and expands the sources without checking their keys. The tree is allocated in

@@ -16,7 +16,7 @@ struct anchor {
     struct br_yaml *node;
 };
 
-/* An open map or list, and the key whose value comes next. */
+/* A map or list that is not complete yet, and the key whose value comes next. */
 struct frame {
     struct br_yaml *node;
     struct br_yaml *key;
@@ -28,10 +28,10 @@ struct builder {
     struct br_errs *errs;
     const char *text, *file;
     size_t len, n_nodes, n_documents, depth;
-    /* newest first, so that the last of several with the same name is found */
+    /* list of anchors, newest first, so that the last of several with the same name is found */
     struct anchor *anchors;
     struct br_yaml *root;
-    bool plain; /* merge keys are kept */
+    bool plain; /* merge keys ("<<") are kept */
     struct frame stack[BR_YAML_DEPTH_MAX];
 };
 
@@ -41,7 +41,7 @@ static struct br_yaml yaml_place(const struct builder *builder, const yaml_mark_
         .file = builder->file, .line = (int)mark->line + 1, .col = (int)mark->column + 1};
 }
 
-/* libyaml counts columns in characters. */
+/* Returns the character at a mark of libyaml, whose columns count characters. */
 static char yaml_char_at(const struct builder *builder, const yaml_mark_t *mark)
 {
     const char *p = builder->text, *end = builder->text + builder->len;
@@ -81,7 +81,8 @@ static const char *yaml_line_of(const struct builder *builder, size_t line, size
     return p;
 }
 
-/* Returns the mistake that a line contains by itself, or "". `*ret_at` is its offset. */
+/* Returns the mistake that is visible in a line alone, or "". `*ret_at` is the offset of the
+ * mistake. */
 static const char *yaml_slip_of(const char *line, size_t len, size_t *ret_at)
 {
     size_t start = 0;
@@ -106,7 +107,7 @@ static const char *yaml_slip_of(const char *line, size_t len, size_t *ret_at)
     return glued ? "a space is missing after this colon" : "";
 }
 
-/* Returns true for a line such as "timeout 5s", which is a text to YAML that continues in the
+/* Returns true for a line such as "timeout 5s", which YAML reads as a text that continues in the
  * next line. `*ret_at` is the offset after the key. */
 static bool yaml_lacks_colon(const char *line, size_t len, size_t *ret_at)
 {
@@ -120,7 +121,8 @@ static bool yaml_lacks_colon(const char *line, size_t len, size_t *ret_at)
     return end > start && end < len && line[end] == ' ' && !memchr(line, ':', len);
 }
 
-/* The parser may report a correct line because of a mistake in an earlier one. */
+/* Reports a mistake in the line of an error or in an earlier one. The parser may report a
+ * correct line because of a mistake in an earlier line. */
 static bool yaml_say_slip(struct builder *builder)
 {
     enum { LOOK_BACK = 8 };
@@ -163,8 +165,8 @@ static int yaml_refuse_quote(struct builder *builder, const struct br_yaml *at, 
                        quote);
 }
 
-/* Returns the first template in a text, or NULL. Without `any`, only a template of Helm counts,
- * because texts of other programs contain such braces, too. */
+/* Returns the first template in a text, or NULL. Unless `any` is set, finds only templates of
+ * Helm, because texts of other programs contain such braces, too. */
 static const char *yaml_find_template(const char *text, size_t len, bool any)
 {
     static const char *const marks[] = {".Values", ".Release",   ".Chart", ".Capabilities",
@@ -220,7 +222,7 @@ static bool yaml_say_quote(struct builder *builder, size_t line)
     return true;
 }
 
-/* Characters with a meaning in YAML at the start of a text. */
+/* Reports a character that has a meaning in YAML at the start of a text. */
 static bool yaml_say_indicator(struct builder *builder, const char *problem, const char *context)
 {
     const yaml_mark_t *mark = &builder->parser.problem_mark;
@@ -240,7 +242,7 @@ static bool yaml_say_indicator(struct builder *builder, const char *problem, con
     return true;
 }
 
-/* In "key: a: b" the second colon is a part of the text. */
+/* Reports a second colon: in "key: a: b" it is a part of the text. */
 static bool yaml_say_colon(struct builder *builder)
 {
     const yaml_mark_t *mark = &builder->parser.problem_mark;
@@ -426,7 +428,8 @@ static int yaml_merge_one(struct builder *builder, struct br_yaml *into, const s
     return 0;
 }
 
-/* A map's keys have precedence over merged ones, and an earlier merged map over a later one. */
+/* Merges the maps of a merge key into a map. The keys of the map have precedence over merged
+ * keys, and an earlier merged map over a later one. */
 static int yaml_apply_merge_key(struct builder *builder, struct br_yaml *map)
 {
     size_t at = br_yaml_index(map, "<<");
@@ -462,7 +465,7 @@ static int yaml_bad_tag(struct builder *builder, const yaml_event_t *event, cons
                        br_text_show((const char *)tag, shown));
 }
 
-/* Determines whether the scalar is a text whatever it looks like. */
+/* Determines whether a scalar is a text even if it looks like a number or boolean. */
 static int yaml_scalar_quoted(struct builder *builder, const yaml_event_t *event, bool *ret)
 {
     const yaml_char_t *tag = event->data.scalar.tag;
@@ -554,7 +557,8 @@ static int yaml_on_close(struct builder *builder, const yaml_event_t *event)
     return rc || builder->plain ? rc : yaml_apply_merge_key(builder, node);
 }
 
-/* Copies keep the file position of the original, which is where a mistake must be corrected. */
+/* Copies a tree. The copies keep the file position of the original, which is where a mistake
+ * must be corrected. */
 static int yaml_copy_tree(struct builder *builder, const struct br_yaml *from, size_t depth,
                           const struct br_yaml *at, struct br_yaml **ret)
 {

@@ -16,7 +16,7 @@
 
 enum br_yaml_type { BR_YAML_NULL, BR_YAML_SCALAR, BR_YAML_SEQ, BR_YAML_MAP };
 
-/* The range of a node in its file, 1-based, the end exclusive. Maps and lists that are not
+/* The range of a node in its file, 1-based; the end is exclusive. Maps and lists that are not
  * `flow` have only a start; they end with their last child. */
 struct br_yaml_span {
     int line, col, end_line, end_col;
@@ -24,20 +24,27 @@ struct br_yaml_span {
 
 struct br_yaml {
     enum br_yaml_type type;
-    bool quoted;               /* a scalar in quotes or a block scalar: always a string */
-    bool expanded;             /* a scalar whose text contains the result of ${...} */
-    bool own_line;             /* a pair's value that does not start on its key's line */
-    bool flow;                 /* MAP, SEQ: in braces or brackets */
-    bool alias;                /* an alias; `line` and `col` are those of its anchor's node */
-    int line, col;             /* 1-based */
-    struct br_yaml_span span;  /* all zero for nodes that are not from a file */
-    const char *file;          /* as the user named it; valid as long as the arena */
-    const char *text;          /* SCALAR, terminated; NULL otherwise */
-    size_t len;                /* SCALAR: bytes of text */
-    size_t count;              /* SEQ, MAP: children */
-    struct br_yaml **items;    /* SEQ, MAP: values, in order */
-    struct br_yaml **keys;     /* MAP: SCALAR nodes, so that errors can point at a key */
-    const struct br_yaml *raw; /* of a result of ${...}: the scalar with the reference; else NULL */
+    /* the node is a scalar in quotes or a block scalar, so it is always a string */
+    bool quoted;
+    bool expanded; /* the node is a scalar whose text contains the result of ${...} */
+    /* the node is a pair's value that does not start on its key's line */
+    bool own_line;
+    bool flow; /* MAP, SEQ: written in braces or brackets */
+    /* the node is an alias; `line` and `col` are those of its anchor's node */
+    bool alias;
+    int line, col; /* position of the node in its file, 1-based */
+    /* range of the node in its file; all zero if the node is not from a file */
+    struct br_yaml_span span;
+    /* name of the file, as the user wrote it; valid as long as the arena */
+    const char *file;
+    const char *text;       /* SCALAR: the text, with a terminator; NULL otherwise */
+    size_t len;             /* SCALAR: length of the text in bytes */
+    size_t count;           /* SEQ, MAP: number of children */
+    struct br_yaml **items; /* SEQ, MAP: the values, in the order of the file */
+    /* MAP: the keys, which are SCALAR nodes, so that errors can point at a key */
+    struct br_yaml **keys;
+    /* in a result of ${...}: the scalar with the reference; otherwise NULL */
+    const struct br_yaml *raw;
     const char
         /* SEQ, MAP: the text that ${...} expanded to, terminated; else NULL. It is used where a
          * text is required, as in the Collector. */
@@ -82,7 +89,7 @@ int br_errs_add_key(struct br_errs *errs, const struct br_yaml *node, const char
 void br_errs_warn(struct br_errs *errs, const struct br_yaml *node, const char *path,
                   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-/* Frees both lists. */
+/* Frees the lists of errors and warnings. */
 void br_errs_release(struct br_errs *errs);
 
 /* Parses `len` bytes as one document. `file` is used only in messages. The tree is allocated in
