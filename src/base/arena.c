@@ -17,7 +17,8 @@
 
 struct br_arena_block {
     struct br_arena_block *next;
-    struct br_buf *buf; /* the buffer that contains the block; NULL: allocated from the system */
+    /* the pool's buffer that contains the block; NULL: the block was allocated from the system */
+    struct br_buf *buf;
     size_t used, size;
     max_align_t data[];
 };
@@ -50,8 +51,8 @@ void br_arena_release(struct br_arena *arena)
     arena->full = false;
 }
 
-/* Large blocks come from a pool, because the system hands out new memory page by page and an
- * arena is filled anew for each item. */
+/* Returns a large block from the arena's pool. The system hands out new memory page by page,
+ * which is slow for an arena that is filled anew for each item. */
 static struct br_arena_block *arena_block_of_pool(struct br_arena *arena, size_t size)
 {
     const uintptr_t align = _Alignof(struct br_arena_block);

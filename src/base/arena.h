@@ -16,14 +16,16 @@ struct br_arena_block;
 struct br_pool;
 
 struct br_arena {
-    struct br_arena_block *blocks; /* newest first */
+    struct br_arena_block *blocks; /* list of the arena's blocks, newest first */
     size_t used;                   /* bytes allocated so far */
-    size_t max;                    /* most bytes that it may allocate; 0: 16 MiB */
-    bool full;             /* an allocation failed because of `max`, not for lack of memory */
+    size_t max;                    /* most bytes that the arena may allocate; 0: 16 MiB */
+    /* the last failed allocation failed because of `max`, not because memory ran out */
+    bool full;
     enum br_holder holder; /* memory category of its blocks; set before the first allocation */
-    /* large blocks are buffers of this pool; NULL: allocated from the system */
+    /* pool whose buffers are used as large blocks; NULL: all blocks are allocated from the
+     * system */
     struct br_pool *pool;
-    ProtobufCAllocator pb; /* br_arena_pb returns its address */
+    ProtobufCAllocator pb; /* the allocator that br_arena_pb returns */
 };
 
 /* Prepares `arena` without allocating. `max_bytes` 0 means 16 MiB. A zeroed arena is valid, too. */

@@ -12,16 +12,20 @@
 /* Four size classes per power of two, from 256 bytes up: at most a fifth of a buffer is unused. */
 #define CLASS_MIN_LOG2 8u
 #define CLASSES 84u
-#define CLASS_NONE CLASSES /* an exact size, never reused */
+#define CLASS_NONE CLASSES /* size class of buffers of an exact size, which are never reused */
 #define ROPE_MAX (1u << 24)
-#define IDLE_SHARE 16u /* unused buffers take at most this fraction of the memory limit */
+/* divisor: unused buffers take at most this fraction of the memory limit */
+#define IDLE_SHARE 16u
 /* br_pool_release_some frees at least this many bytes, */
 #define RELEASE_SLICE (512u << 10)
-#define RELEASE_TURNS 256u                  /* or this fraction of the delayed buffers */
-#define RELEASE_ALIGN ((uintptr_t)64 << 10) /* a multiple of the page size of every system */
-#define RELEASE_FROM (1u << 20)             /* larger buffers are freed gradually */
-#define FOREIGN_FROM (8u << 10)             /* malloc keeps the pages of smaller buffers */
-/* larger buffers are moved with mremap instead of being copied */
+#define RELEASE_TURNS 256u /* or this fraction of the delayed buffers' bytes */
+/* alignment of released memory: a multiple of the page size of every system */
+#define RELEASE_ALIGN ((uintptr_t)64 << 10)
+/* buffers of more than this number of bytes are freed gradually */
+#define RELEASE_FROM (1u << 20)
+/* malloc keeps the pages of buffers of less than this number of bytes */
+#define FOREIGN_FROM (8u << 10)
+/* buffers of more than this number of bytes are moved with mremap instead of being copied */
 #define COPIED_MAX (2u << 20)
 
 struct idle {
@@ -30,19 +34,20 @@ struct idle {
 
 #define BLOCK_STEP 32u                      /* bytes between two block sizes */
 #define BLOCK_SIZES 32u                     /* number of block sizes that are reused */
-#define BLOCKS_IDLE_MAX ((size_t)256 << 10) /* bytes in unused blocks */
+#define BLOCKS_IDLE_MAX ((size_t)256 << 10) /* most bytes in the unused blocks of a pool */
 
-/* Precedes each block. */
+/* Header that precedes each block. */
 struct block {
-    /* bytes of the block: a multiple of BLOCK_STEP up to BLOCK_SIZES of them, else exact */
+    /* bytes of the block: up to BLOCK_SIZES * BLOCK_STEP bytes a multiple of BLOCK_STEP, above
+     * that the exact size */
     _Alignas(16) size_t size;
 };
 
 /* Written over the beginning of a large buffer that is being freed, slice by slice from its end. */
 struct leaving {
     struct leaving *next;
-    size_t size; /* capacity of the buffer */
-    size_t left; /* bytes of the block that still have pages */
+    size_t size; /* capacity of the buffer in bytes */
+    size_t left; /* bytes of the block whose pages were not released yet */
 };
 
 struct br_pool {
@@ -53,9 +58,10 @@ struct br_pool {
     struct br_memory *memory;
     uint64_t taken;
     struct idle *free[CLASSES];
-    size_t idle_blocks; /* bytes */
+    size_t idle_blocks; /* bytes in all unused blocks */
     struct idle *blocks[BLOCK_SIZES];
-    struct br_pool *heir; /* set by br_pool_watch; NULL: not watched */
+    /* pool that gets each buffer without references, set by br_pool_watch; NULL: not watched */
+    struct br_pool *heir;
     void (*on_last)(const struct br_buf *buf, void *arg);
     void *on_last_arg;
 };
@@ -83,8 +89,8 @@ static size_t buf_block_size(size_t size)
     return sizeof(struct br_buf) + size + BR_BUF_SLACK;
 }
 
-/* A large buffer in the C library's heap would be copied when it grows, which takes a
- * millisecond per MiB. Large buffers are therefore mapped. */
+/* Allocates the memory of a buffer. A large buffer in the C library's heap would be copied when
+ * it grows, which takes a millisecond per MiB. Large buffers are therefore mapped. */
 static void *buf_block_new(size_t size)
 {
     size_t all = buf_block_size(size);
@@ -145,8 +151,8 @@ void br_pool_linger(struct br_pool *pool)
     pool->lingers = true;
 }
 
-/* Frees the first delayed buffer, or only the last `most` bytes that it still has. Returns how
- * many bytes it freed. */
+/* Frees the first delayed buffer, or only the last `most` of its remaining bytes. Returns the
+ * number of bytes that were freed. */
 static size_t buf_pool_release(struct br_pool *pool, size_t most)
 {
     struct leaving *leaving = pool->leaving;
@@ -246,8 +252,8 @@ static struct br_buf *buf_pool_take(struct br_pool *pool, uint32_t size_class, s
     return (struct br_buf *)(void *)i;
 }
 
-/* Returns the most bytes of unused buffers that the pool may keep: its share of what all pools
- * may. */
+/* Returns the most bytes of unused buffers that the pool may keep: its share of the bytes that
+ * all pools together may keep. */
 static size_t buf_pool_idle_max(const struct br_pool *pool)
 {
     if (!pool->memory || !pool->max_idle)
@@ -372,7 +378,7 @@ size_t br_buf_room(size_t cap)
     return buf_class_size(buf_class_of(cap));
 }
 
-/* Initialises a buffer of capacity `size` in memory that may be NULL. */
+/* Initialises a buffer of capacity `size` in the memory at `buf`, which may be NULL. */
 static struct br_buf *buf_begin(struct br_buf *buf, struct br_pool *pool, uint32_t size_class,
                                 size_t size)
 {
@@ -438,7 +444,8 @@ static void buf_release_pages(const struct br_buf *buf)
         (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
-/* The system needs a millisecond to free two to twelve megabytes. */
+/* Frees a buffer, gradually if it is large: the system needs a millisecond to free two to twelve
+ * megabytes. */
 static void buf_free(struct br_buf *buf)
 {
     struct br_pool *pool = buf->pool;
@@ -486,7 +493,7 @@ struct br_buf *br_buf_discard(struct br_buf *buf)
     return NULL;
 }
 
-/* Resizes a large buffer in place, or by mapping its pages elsewhere. Nothing is copied. */
+/* Resizes a large buffer in place, or by mapping its pages elsewhere. The content is not copied. */
 static int buf_resize(struct br_buf **buf, uint32_t size_class)
 {
     size_t size = buf_class_size(size_class), before = (*buf)->cap;
@@ -500,8 +507,9 @@ static int buf_resize(struct br_buf **buf, uint32_t size_class)
     return 0;
 }
 
-/* An unused buffer already has its pages. If growing buffers never reused them, the pool would
- * fill with the sizes that buffers grow to. */
+/* Returns true if a growing buffer should be copied into an unused one, which already has its
+ * pages. If growing buffers never reused unused ones, the pool would fill with the sizes that
+ * buffers grow to. */
 static bool buf_is_worth_copying(const struct br_buf *buf, size_t cap)
 {
     return buf->len <= COPIED_MAX && br_pool_has(buf->pool, cap);

@@ -20,7 +20,7 @@
 #include "base/mem.h"
 #include "base/memory.h"
 
-#define BR_BUF_MAX (256u << 20) /* the largest buffer a pool gives out */
+#define BR_BUF_MAX (256u << 20) /* largest capacity of a buffer in bytes */
 #define BR_BUF_SLACK 16         /* bytes after `cap` that may be read; their values are undefined */
 
 struct br_pool;
@@ -28,16 +28,16 @@ struct br_pool;
 struct br_buf {
     struct br_pool *pool;
     uint32_t refs;
-    uint32_t len; /* bytes filled */
-    uint32_t cap; /* bytes allocated */
+    uint32_t len; /* number of bytes that are filled */
+    uint32_t cap; /* number of bytes that can be filled */
     uint16_t size_class;
     uint8_t holder; /* memory category, enum br_holder */
-    bool foreign;   /* allocated in another thread */
+    bool foreign;   /* the buffer's memory was allocated in another thread */
     uint8_t data[];
 };
 
-/* Returns a new pool, which keeps at most `max_idle` bytes of unused buffers for reuse, or NULL
- * if memory runs out. Free it after the last of its buffers. */
+/* Returns a new pool, or NULL if memory runs out. The pool keeps at most `max_idle` bytes of
+ * unused buffers for reuse. Free the pool after the last of its buffers. */
 struct br_pool *br_pool_new(size_t max_idle);
 
 /* Sets the budget that br_pool_fits checks; it must outlive the pool. NULL, the initial value,
@@ -70,8 +70,8 @@ uint64_t br_pool_taken(const struct br_pool *pool);
  * (BR_HOLDER_POOL) and are freed early if memory is needed. */
 void br_pool_linger(struct br_pool *pool);
 
-/* Frees the next 512 KiB of the buffers that br_pool_linger delays, or 1/256 of them if that is
- * more. Returns true if some remain. */
+/* Frees the next 512 KiB of the buffers that br_pool_linger delays, or 1/256 of their bytes if
+ * that is more. Returns true if delayed buffers remain. */
 bool br_pool_release_some(struct br_pool *pool);
 
 /* Returns all unused buffers and blocks to the system. */
@@ -90,7 +90,8 @@ void br_pool_watch(struct br_pool *pool, struct br_pool *heir,
  * br_block_new of size 0 returns a block. */
 void *br_block_new(struct br_pool *pool, enum br_holder holder, size_t size);
 void *br_block_resize(struct br_pool *pool, enum br_holder holder, void *block, size_t size);
-void br_block_free(struct br_pool *pool, enum br_holder holder, void *block); /* accepts NULL */
+/* Frees a block of br_block_new. Accepts NULL. */
+void br_block_free(struct br_pool *pool, enum br_holder holder, void *block);
 
 /* Returns an empty buffer with room for at least `cap` bytes and one reference, which the caller
  * owns. Returns NULL if memory runs out or `cap` is greater than BR_BUF_MAX. */
@@ -100,7 +101,8 @@ struct br_buf *br_buf_new(struct br_pool *pool, size_t cap);
  * `cap` bytes and is not reused. Use it when the size is known in advance. */
 struct br_buf *br_buf_new_exact(struct br_pool *pool, size_t cap);
 
-/* Returns the capacity of a buffer made for `cap` bytes: up to a quarter more. */
+/* Returns the capacity of a buffer made for `cap` bytes, which is up to a quarter larger than
+ * `cap`. */
 size_t br_buf_room(size_t cap);
 
 /* Moves `buf` from its pool to `pool`, including its share of the counted memory. */
@@ -119,9 +121,9 @@ struct br_buf *br_buf_unref(struct br_buf *buf);
  * `buf` may be NULL. Returns NULL. */
 struct br_buf *br_buf_discard(struct br_buf *buf);
 
-/* Makes room for `cap` bytes, moving the content if necessary. Large buffers grow without a
- * second copy in memory. `buf` must have a single reference. Returns 0 or BR_ENOMEM; on failure
- * `*buf` is unchanged. */
+/* Grows `*buf` to a capacity of at least `cap` bytes, moving the content if necessary. Large
+ * buffers grow without a second copy in memory. The buffer must have a single reference. Returns
+ * 0 or BR_ENOMEM; on failure `*buf` is unchanged. */
 int br_buf_reserve(struct br_buf **buf, size_t cap);
 
 /* Reduces the capacity of `buf` to its content if that at least halves it. `buf` must have a
@@ -133,26 +135,28 @@ void br_buf_shrink(struct br_buf **buf);
 int br_buf_append(struct br_buf **buf, const void *data, size_t len, size_t max);
 
 struct br_slice {
-    struct br_buf *buf; /* keeps the bytes alive; NULL: the bytes are constants */
+    /* buffer that contains the bytes and keeps them alive; NULL: the bytes are constants */
+    struct br_buf *buf;
     const uint8_t *data;
     size_t len;
 };
 
 struct br_rope {
-    struct br_slice *slices; /* each has a reference to its buffer */
+    struct br_slice *slices; /* array of slices, each with a reference to its buffer */
     uint32_t count, cap;
-    size_t len; /* sum of the lengths */
+    size_t len; /* sum of the slices' lengths in bytes */
 };
 
 /* Appends a slice and takes a reference to `buf` (NULL: constant bytes that outlive the rope).
- * Extends the last slice if both are adjacent. Returns 0 or BR_ENOMEM. */
+ * If the bytes follow those of the last slice, extends that slice instead. Returns 0 or
+ * BR_ENOMEM. */
 int br_rope_add(struct br_rope *rope, struct br_buf *buf, const void *data, size_t len);
 
 /* Appends all slices of `from`, which keeps its references. Returns 0 or BR_ENOMEM; on failure
- * some of them may have been appended. */
+ * some of the slices may have been appended. */
 int br_rope_cat(struct br_rope *rope, const struct br_rope *from);
 
-/* Drops the first `len` bytes, or all if there are fewer. Keeps the memory for slices. */
+/* Drops the first `len` bytes, or all bytes if there are fewer. Keeps the memory for slices. */
 void br_rope_drop(struct br_rope *rope, size_t len);
 
 /* Drops every slice. The rope is then empty and usable. Accepts a zeroed rope. */

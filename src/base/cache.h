@@ -14,13 +14,14 @@
 
 #include "base/hash.h"
 
-#define BR_CACHE_ENTRY_MAX 64u /* bytes of the largest entry */
+#define BR_CACHE_ENTRY_MAX 64u /* largest size of an entry in bytes */
 
 struct br_cache {
-    void *entries; /* all bytes of an empty entry are zero */
+    void *entries; /* array of entries, owned by the caller; all bytes of an empty entry are zero */
     size_t entry_size;
     uint32_t n_sets;
-    uint32_t ways; /* entries of a set, one or two; the first was used last */
+    /* number of entries in a set, one or two; the first entry is the one used last */
+    uint32_t ways;
     uint64_t secret[2];
 };
 
@@ -59,7 +60,8 @@ static inline void br_cache_swap(const struct br_cache *cache, void *set)
     memcpy(second, moved, cache->entry_size);
 }
 
-/* Returns the entry of this hash that equals `key`, or NULL. It is valid until the next call. */
+/* Returns the entry of this hash that equals `key`, or NULL. The entry is valid until the next
+ * call. */
 static inline void *br_cache_find(const struct br_cache *cache, uint64_t hash,
                                   br_cache_equal_fn *equal, const void *key)
 {
@@ -73,7 +75,8 @@ static inline void *br_cache_find(const struct br_cache *cache, uint64_t hash,
 }
 
 /* Returns the entry in which to store a new key of this hash. It contains the entry to evict, or
- * zeros. The caller releases that and overwrites it before the next call. */
+ * zeros. The caller releases the contents of the evicted entry and overwrites the entry before
+ * the next call. */
 static inline void *br_cache_take(const struct br_cache *cache, uint64_t hash)
 {
     void *set = br_cache_set(cache, hash);

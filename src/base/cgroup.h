@@ -9,7 +9,8 @@
 
 #define BR_CGROUP_TEXT_MAX 5120
 
-/* A file of a controller: its name in version 2, and in version 1 (NULL: not read). */
+/* The name of a controller's file in version 2 of control groups, and in version 1 (NULL: not
+ * read). */
 struct br_cgroup_file {
     const char *v2, *v1_controller, *v1;
 };

@@ -21,12 +21,14 @@
 #define MANTISSA_BITS 52
 #define MANTISSA_MASK ((UINT64_C(1) << MANTISSA_BITS) - 1)
 #define EXPONENT_MASK 0x7ff
-#define EXPONENT_LEAST (-1074) /* least exponent of a subnormal */
-#define TEXT_SIZE 352          /* a sign, "0.", 323 zeros and 17 digits */
+#define EXPONENT_LEAST (-1074) /* exponent of the smallest subnormal number */
+/* most bytes of a number as text: a sign, "0.", 323 zeros and 17 digits */
+#define TEXT_SIZE 352
 
 __extension__ typedef unsigned __int128 double_product;
 
-/* The logarithms are exact for all exponents of doubles: scripts/powers tries them all. */
+/* Returns the floor of log10(2^exponent). The result is exact for all exponents of doubles:
+ * scripts/powers tries them all. */
 static int double_floor_log10_pow2(int exponent)
 {
     return (exponent * 1262611) >> 22;
@@ -60,7 +62,8 @@ static uint64_t double_decimal(uint64_t mantissa, int exponent, bool near_below,
                        : double_floor_log10_pow2(exponent);
     int shift = exponent + double_floor_log2_pow10(-k) + 1;
     const uint64_t *power = double_powers[-k - POWERS_FIRST];
-    /* the midpoints then read back as the neighbour, whose mantissa is even */
+    /* 1 if the mantissa is odd: the midpoints then read back as the neighbour, whose mantissa is
+     * even */
     uint64_t odd = mantissa & 1;
     uint64_t least =
         double_round_to_odd(power, (4 * mantissa - (near_below ? 1 : 2)) << shift) + odd;

@@ -34,11 +34,12 @@ enum br_code {
 };
 
 struct br_err {
-    int code;       /* one of enum br_code; BR_OK if nothing failed */
-    int line, col;  /* 1-based; 0: not about a file */
-    char file[256]; /* as the user wrote it; empty: not about a file */
-    char path[192]; /* as in exporters::otlp/tempo::endpoint; may be empty */
-    char text[512]; /* a sentence: the problem, and what would be right */
+    int code;      /* one of enum br_code; BR_OK if nothing failed */
+    int line, col; /* position in the file, 1-based; 0: the error is not about a file */
+    /* name of the file, as the user wrote it; empty: the error is not about a file */
+    char file[256];
+    char path[192]; /* path of the setting, such as exporters::otlp/tempo::endpoint; may be empty */
+    char text[512]; /* a sentence that states the problem and the correct form */
 };
 
 /* Returns the text of a code. Never NULL. */
@@ -47,7 +48,7 @@ const char *br_strerror(int code);
 /* Fills `err` (may be NULL) with a code and a printf-style sentence. Returns `code`. */
 int br_err_set(struct br_err *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-#ifdef __clang_analyzer__ /* must know that the result is not 0 where the code is not */
+#ifdef __clang_analyzer__ /* The analyzer must know that the result is not 0 if `code` is not. */
 #define br_err_set(err, code, ...) (br_err_set(err, code, __VA_ARGS__), (code))
 #endif
 

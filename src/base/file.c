@@ -21,7 +21,7 @@ int br_file_open(const char *path, int flags)
     if (errno != EEXIST)
         return -1;
     fd = open(path, flags);
-    /* The path is a symbolic link to a file that does not exist yet. */
+    /* ENOENT: the path is a symbolic link to a file that does not exist yet. */
     return fd < 0 && errno == ENOENT ? open(path, flags | O_CREAT, OWNER_ONLY) : fd;
 }
 

@@ -11,13 +11,14 @@
 #include <stdint.h>
 #include <string.h>
 
-#define BR_HEAP_ENTRY_MAX 128 /* most bytes of an entry */
+#define BR_HEAP_ENTRY_MAX 128 /* largest size of an entry in bytes */
 #define BR_HEAP_INLINE static inline __attribute__((always_inline))
 
-/* Describes a heap's entries. */
+/* Describes the entries of a heap. */
 struct br_heap_kind {
-    size_t size; /* bytes of an entry */
-    /* Returns true if `one` must come before `other`; `arg` is the caller's. */
+    size_t size; /* size of an entry in bytes */
+    /* Returns true if `one` must come before `other`. `arg` is the caller's argument of
+     * br_heap_rise or br_heap_sink. */
     bool (*before)(const void *one, const void *other, const void *arg);
     /* called after an entry is stored at another index; may be NULL */
     void (*moved)(void *entry, size_t place);

@@ -7,10 +7,10 @@
 #include "base/map.h"
 #include "base/steps.h"
 
-#define COUNT_MIN 42u /* entries that the first 65 slots are for */
+#define COUNT_MIN 42u /* number of entries for which the first 65 slots are enough */
 
-/* One and a half slots per entry and two more: at most two thirds are used, so a probe always
- * ends. */
+/* Returns the number of slots for `count` entries: one and a half slots per entry and two more.
+ * At most two thirds are used, so a probe always ends. */
 static size_t index_slots_for(size_t count)
 {
     return count + count / 2 + 2;
@@ -27,7 +27,8 @@ void br_index_init(struct br_index *index, uint32_t max, enum br_holder holder)
     br_random_bytes(index->secret, sizeof index->secret);
 }
 
-/* BR_HOLDER_PROCESS contains all memory that is not counted in another category. */
+/* Allocates slots and counts them in the index's memory category. BR_HOLDER_PROCESS needs no
+ * counting, because it contains all memory that is not counted in another category. */
 static uint32_t *index_alloc(const struct br_index *index, size_t n_slots)
 {
     return index->holder == BR_HOLDER_PROCESS
@@ -63,7 +64,7 @@ int br_index_reserve(struct br_index *index, uint32_t count)
     return index->slots ? 0 : BR_ENOMEM;
 }
 
-/* Replaces the slots by enough for twice `count` entries, within the maximum, and adds the
+/* Replaces the slots by enough slots for twice `count` entries, within the maximum, and adds the
  * entries again. The old slots are not read, so that their memory can be reused for the new
  * ones. */
 static int index_grow(struct br_index *index, uint32_t count, br_index_hash_fn *rehash,

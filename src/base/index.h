@@ -21,17 +21,17 @@
 #define BR_INDEX_MAX (UINT32_C(1) << 31)
 
 struct br_index {
-    uint32_t *slots; /* place + 1; 0: empty */
+    uint32_t *slots; /* array of slots, each with the position of an entry plus 1; 0: empty slot */
     size_t n_slots;
-    uint32_t max; /* most entries */
+    uint32_t max; /* most entries of the index */
     enum br_holder holder;
     uint64_t secret[2];
 };
 
-/* Returns true if the entry at `place` of the array `entries` is that of `key`. */
+/* Returns true if the entry at position `place` of the array `entries` has the key `key`. */
 typedef bool br_index_equal_fn(const void *entries, uint32_t place, const void *key);
 
-/* Returns the hash with which the entry at `place` was added. */
+/* Returns the hash with which the entry at position `place` was added. */
 typedef uint64_t br_index_hash_fn(const void *entries, uint32_t place);
 
 /* Prepares an empty index of at most `max` entries (at most BR_INDEX_MAX) whose slots are
@@ -45,10 +45,10 @@ void br_index_release(struct br_index *index);
  * than the maximum) or BR_ENOMEM. */
 int br_index_reserve(struct br_index *index, uint32_t count);
 
-/* Returns the bytes that br_index_reserve allocates. */
+/* Returns the number of bytes that br_index_reserve allocates for `count` entries. */
 size_t br_index_bytes_for(size_t count);
 
-/* Returns the bytes of the slots in use. */
+/* Returns the size in bytes of the current slots. */
 static inline size_t br_index_bytes(const struct br_index *index)
 {
     return index->n_slots * sizeof *index->slots;

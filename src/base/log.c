@@ -13,7 +13,7 @@
 #include "base/str.h"
 #include "base/time.h"
 
-/* Configured once before threads start. */
+/* Settings of the log, configured once before threads start. */
 static struct {
     enum br_log_level level;
     bool json;
@@ -88,8 +88,8 @@ static bool log_is_control(uint32_t code)
     return false;
 }
 
-/* Returns the first character of valid UTF-8 of up to three bytes, or 0xffff for one of four
- * bytes. */
+/* Returns the first character of valid UTF-8 text if it has up to three bytes, or 0xffff for a
+ * character of four bytes. */
 static uint32_t log_code_of(const unsigned char *letter, size_t *ret_len)
 {
     if (letter[0] < 0x80) {
@@ -126,7 +126,7 @@ static void log_add_valid(struct br_str *str, const char *text, size_t len)
     br_str_add(str, text + done, len - done);
 }
 
-/* Text from outside must not forge another line or send commands to a terminal. */
+/* Appends text from outside, which must not forge another line or send commands to a terminal. */
 static void log_add_text(struct br_str *str, const char *text, size_t len)
 {
     for (;;) {
@@ -140,7 +140,7 @@ static void log_add_text(struct br_str *str, const char *text, size_t len)
     }
 }
 
-/* Assembles the line. Returns false if it does not fit. */
+/* Assembles a line. Returns false if the line does not fit. */
 static bool log_make_line(struct br_str *str, const char *when, const char *level, const char *name,
                           const char *text, size_t len)
 {

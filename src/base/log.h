@@ -21,7 +21,7 @@
 enum br_log_level { BR_LOG_ERROR, BR_LOG_WARN, BR_LOG_INFO, BR_LOG_DEBUG, BR_LOG_TRACE };
 
 struct br_log {
-    const char *name; /* borrowed; NULL: no name */
+    const char *name; /* name in each line, borrowed; NULL: no name */
 };
 
 /* Limits how often a message is logged and counts the messages held back. */
@@ -60,14 +60,14 @@ void br_log_write(const struct br_log *log, enum br_log_level level, const char 
 bool br_log_parse_level(const char *name, enum br_log_level *ret);
 
 /* Returns true if the message may be logged now: at most once per `every_ms`. `*ret_held` is the
- * number held back since the last one. `now_ms` is monotonic. */
+ * number of messages held back since the last one that was logged. `now_ms` is monotonic. */
 bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms,
                   uint64_t *ret_held);
 
-#define BR_LOG_EVERY_MS 60000 /* usual interval of repeated warnings */
+#define BR_LOG_EVERY_MS 60000 /* usual interval of repeated warnings, in milliseconds */
 
-/* Writes a line as br_log_write does if br_log_allow permits it, and appends the number of lines
- * held back since the last one. Returns true if it was permitted. */
+/* Writes a line as br_log_write does if br_log_allow permits it, and appends the number of
+ * messages held back since the last line. Returns true if the line was written. */
 bool br_log_limited(const struct br_log *log, enum br_log_level level, struct br_log_limit *limit,
                     uint64_t now_ms, uint64_t every_ms, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));

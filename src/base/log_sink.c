@@ -14,8 +14,8 @@
 #define CRASHES 5
 
 enum mode {
-    DIRECT, /* the calling thread writes */
-    QUEUED, /* the log's thread writes */
+    DIRECT, /* the calling thread writes each line */
+    QUEUED, /* the log's thread writes the queued lines */
     STUCK,  /* the log's thread did not end in time: nothing is written any more */
 };
 
@@ -31,7 +31,8 @@ static struct {
     _Atomic int mode;
     bool stopping, stopped;
     _Atomic size_t head,
-        /* bytes that were queued, and written; the crash handler reads them without the lock */
+        /* total bytes that were queued, and that were written; the crash handler reads both
+         * without the lock */
         tail;
     uint64_t dropped, told;
     struct sigaction before[CRASHES];
@@ -70,7 +71,7 @@ static size_t log_sink_copy_line(size_t at, size_t end, char line[BR_LOG_LINE_MA
 
 /* --- The thread ------------------------------------------------------------------------------- */
 
-/* Unlocks while it writes: the caller holds the lock. */
+/* Writes a line. The caller holds the lock, which is released while the line is written. */
 static bool log_sink_write_out(const char *line, size_t len)
 {
     pthread_mutex_unlock(&sink.lock);
@@ -88,7 +89,8 @@ static void log_sink_write_next(void)
         sink.dropped++;
 }
 
-/* Called when the ring is empty: the dropped lines came after all lines written so far. */
+/* Writes how many lines were dropped. Called when the ring is empty, because the dropped lines
+ * came after all lines written so far. */
 static void log_sink_write_notice(void)
 {
     char line[BR_LOG_LINE_MAX + 1];
@@ -137,7 +139,8 @@ static void log_sink_on_crash(int number, siginfo_t *info, void *context)
             break;
         at += len;
     }
-    if (info->si_code <= 0) /* sent by kill or raise: returning would not repeat the fault */
+    /* The signal was sent by kill or raise, so that returning would not repeat the fault. */
+    if (info->si_code <= 0)
         (void)raise(number);
 }
 
@@ -157,7 +160,7 @@ static void log_sink_release_crashes(void)
 
 /* --- For log.c -------------------------------------------------------------------------------- */
 
-/* Returns true if the line fits into the ring. */
+/* Queues a line. Returns true if it fits into the ring. */
 static bool log_sink_queue(const char *line, size_t len)
 {
     size_t at = sink.head % RING_BYTES;
@@ -199,7 +202,8 @@ bool br_log_sink_start(int fd, size_t (*notice)(uint64_t n, char line[BR_LOG_LIN
     (void)pthread_cond_init(&sink.done, &clock);
     (void)pthread_condattr_destroy(&clock);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the first worker handles signals */
+    /* the log's thread blocks all signals, because the first worker handles them */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     bool started = pthread_create(&sink.thread, NULL, log_sink_run, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!started)
@@ -209,7 +213,7 @@ bool br_log_sink_start(int fd, size_t (*notice)(uint64_t n, char line[BR_LOG_LIN
     return true;
 }
 
-/* Returns true if the thread wrote everything within the time. */
+/* Waits for the log's thread. Returns true if it wrote everything within the time. */
 static bool log_sink_wait_done(uint64_t wait_ms)
 {
     struct timespec until;

@@ -20,8 +20,8 @@
  * thread, else queues it in the ring or counts it as dropped. */
 void br_log_sink_put(int fd, const char *line, size_t len);
 
-/* Starts the thread that writes. `notice` makes a line that reports `n` dropped lines and
- * returns its length. */
+/* Starts the thread that writes. `notice` makes a line which reports that `n` lines were
+ * dropped, and returns the length of that line. */
 bool br_log_sink_start(int fd, size_t (*notice)(uint64_t n, char line[BR_LOG_LINE_MAX + 1]));
 bool br_log_sink_stop(uint64_t wait_ms);
 uint64_t br_log_sink_dropped(void);

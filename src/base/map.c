@@ -20,7 +20,9 @@ struct br_map {
     uint8_t secret[16];
     struct entry *entries;
     uint32_t count, cap;
-    uint32_t *slots; /* entry index + 1, 0: empty; open addressing, at most half full */
+    /* slots, each with the index of an entry plus 1; 0: empty slot; open addressing, at most
+     * half full */
+    uint32_t *slots;
     size_t n_slots;
 };
 

@@ -20,17 +20,17 @@ void br_map_free(struct br_map *map, void (*release)(void *value));
 /* Returns the value of the key, or NULL. */
 void *br_map_get(const struct br_map *map, const void *key, size_t len);
 
-/* Sets the value (not NULL) of the key. `*ret_old`, unless NULL, is set to the replaced value or
- * NULL. Returns 0, BR_EFULL or BR_ENOMEM; on failure nothing changes. */
+/* Sets the value (not NULL) of the key. If `ret_old` is not NULL, `*ret_old` is set to the
+ * replaced value or NULL. Returns 0, BR_EFULL or BR_ENOMEM; on failure nothing changes. */
 int br_map_put(struct br_map *map, const void *key, size_t len, void *value, void **ret_old);
 
-/* Removes the key. Returns its value, or NULL if it was not there. */
+/* Removes the key. Returns its value, or NULL if the map does not contain the key. */
 void *br_map_remove(struct br_map *map, const void *key, size_t len);
 
 size_t br_map_count(const struct br_map *map);
 
-/* Returns the value of entry `index` of br_map_count, or NULL past the end. `*ret_key` is valid
- * until the entry is removed. */
+/* Returns the value of entry number `index` (less than br_map_count), or NULL past the end.
+ * `*ret_key` is valid until the entry is removed. */
 void *br_map_at(const struct br_map *map, size_t index, const void **ret_key, size_t *ret_len);
 
 /* Returns SipHash-1-3 with a 16-byte key, for tables that clients can fill. */

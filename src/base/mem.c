@@ -17,7 +17,8 @@
 #define BLOCK_HEAD sizeof(size_t)
 #define TRIM_MIN (4u << 20)
 #define TRIM_MAX (64u << 20)
-#define TRIM_SHARE 32u /* fraction of the memory limit */
+/* divisor: freed memory of up to this fraction of the memory limit is kept */
+#define TRIM_SHARE 32u
 
 static const struct br_mem_hooks libc_hooks = {malloc, realloc, free, NULL};
 static const struct br_mem_hooks *hooks = &libc_hooks;
@@ -115,8 +116,8 @@ void br_mem_hold(enum br_holder holder, int64_t bytes)
         mem_add(&process_held[holder], &meter.held[holder]);
 }
 
-/* Returns the bytes that a block counts with: its size as rounded by the C library, and its
- * header. */
+/* Returns the number of bytes with which a block is counted: its size as rounded by the C
+ * library, plus its header. */
 static size_t mem_block(const void *memory)
 {
     if (!memory)

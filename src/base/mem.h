@@ -21,7 +21,8 @@ struct br_mem_hooks {
     void *(*alloc)(size_t size);
     void *(*resize)(void *p, size_t size);
     void (*release)(void *p);
-    size_t (*size)(const void *p); /* bytes of a block; NULL: malloc_usable_size is used */
+    /* returns the size of a block in bytes; NULL: malloc_usable_size is used */
+    size_t (*size)(const void *p);
 };
 
 /* Replaces the allocator for tests; NULL restores the C library's. Call it only while a single
@@ -66,15 +67,17 @@ void br_mem_trim(void);
 
 /* Memory categories: the purpose of the memory. */
 enum br_holder {
-    BR_HOLDER_PROCESS,  /* everything not in another category: config, metrics, tables of readers */
-    BR_HOLDER_REQUESTS, /* bodies of requests, and their decompressed or converted form */
-    BR_HOLDER_BATCHES,  /* payloads that wait in `batch` */
-    BR_HOLDER_QUEUES,   /* payloads that wait for an exporter */
-    BR_HOLDER_HOLDS,    /* payloads that wait in `join` for their spans or samples */
-    BR_HOLDER_ITEMS,    /* data that describes payloads: lists of parts and spans, arenas */
+    /* memory that is not in another category: config, metrics, tables of readers */
+    BR_HOLDER_PROCESS,
+    BR_HOLDER_REQUESTS,     /* bodies of requests, and their decompressed or converted form */
+    BR_HOLDER_BATCHES,      /* payloads that wait in `batch` */
+    BR_HOLDER_QUEUES,       /* payloads that wait for an exporter */
+    BR_HOLDER_HOLDS,        /* payloads that wait in `join` for their spans or samples */
+    BR_HOLDER_ITEMS,        /* data that describes payloads: lists of parts and spans, arenas */
     BR_HOLDER_DICTIONARIES, /* dictionaries for merging profiles */
     BR_HOLDER_JOIN,         /* table of the `join` processor */
-    BR_HOLDER_CONNECTIONS,  /* sockets, sessions, request heads, replies that are not read yet */
+    /* sockets, sessions, request heads, replies that the peers have not read yet */
+    BR_HOLDER_CONNECTIONS,
     BR_HOLDER_TLS,
     BR_HOLDER_ANSWERS, /* answers to queries, until the clients have read them */
     BR_HOLDER_STORE,   /* index of the store's open partition */
@@ -89,8 +92,9 @@ const char *br_holder_name(enum br_holder holder);
  * BR_HOLDER_PROCESS. */
 void br_mem_hold(enum br_holder holder, int64_t bytes);
 
-/* Work like br_malloc, br_calloc, br_realloc and br_free, and count the block in a memory
- * category. Pass the same category in all calls for a block. */
+/* br_malloc_for, br_calloc_for, br_realloc_for and br_free_for work like br_malloc, br_calloc,
+ * br_realloc and br_free, and count the block in a memory category. Pass the same category in
+ * all calls for a block. */
 void *br_malloc_for(enum br_holder holder, size_t size);
 void *br_calloc_for(enum br_holder holder, size_t count, size_t size);
 void *br_realloc_for(enum br_holder holder, void *memory, size_t size);
@@ -102,8 +106,10 @@ void br_mem_count(int64_t bytes);
 /* Adds this thread's figures to those of the process. */
 void br_mem_flush(void);
 
-/* Return the bytes that the process holds in total, and in one category. */
+/* Returns the number of bytes that the process holds in total. */
 size_t br_mem_live(void);
+
+/* Returns the number of bytes that the process holds in one memory category. */
 size_t br_mem_held(enum br_holder holder);
 
 /* --- Scopes ----------------------------------------------------------------------------------- */
@@ -119,17 +125,20 @@ struct br_memory;
  */
 struct br_mem_scope {
     struct br_mem_scope *outer;
-    struct br_memory *memory; /* NULL: only `max` counts */
-    /* the work sends data that is already held (br_memory_sends); set after br_mem_scope_begin */
+    struct br_memory *memory; /* memory budget of the process; NULL: only `max` limits the scope */
+    /* the scope sends data that is already held (br_memory_sends); set after br_mem_scope_begin */
     bool sends;
-    size_t max;   /* most bytes that the work may hold at a time */
-    int64_t used; /* bytes held; negative if blocks from before the scope were freed */
+    size_t max; /* most bytes that the scope may hold at the same time */
+    /* bytes that the scope holds; negative if blocks from before the scope were freed */
+    int64_t used;
     int64_t peak;
     /* Why an allocation was last refused. Work that went on after a refusal did not need the
      * memory. */
-    bool full;     /* it would have exceeded `max`: a retry fails again */
-    bool refused;  /* it would have exceeded the budget: a retry can succeed ... */
-    size_t wanted; /* ... if the budget is ever this large: bytes held and refused, at the most */
+    bool full; /* the allocation would have exceeded `max`: a retry fails again */
+    /* the allocation would have exceeded the budget: a retry can succeed if `wanted` can ever
+     * fit into the budget */
+    bool refused;
+    size_t wanted; /* largest sum of the bytes held and the bytes of a refused allocation */
 };
 
 /* Begins a scope. `scope` must not move until it has ended. */
@@ -139,13 +148,14 @@ void br_mem_scope_begin(struct br_mem_scope *scope, size_t max, struct br_memory
 void br_mem_scope_end(struct br_mem_scope *scope);
 
 /* Counts reused memory towards the innermost scope as if it were allocated. Returns false if the
- * scope's maximum or the budget is reached. br_mem_scope_give undoes it. */
+ * scope's maximum or the budget is reached. br_mem_scope_give reverses this function. */
 bool br_mem_scope_take(size_t bytes);
 void br_mem_scope_give(size_t bytes);
 
 /* --- Arithmetic and arrays -------------------------------------------------------------------- */
 
-/* Set `*ret` to the sum or product. Return false, with `*ret` unchanged, if it overflows. */
+/* br_size_add and br_size_mul set `*ret` to the sum or the product. They return false, with
+ * `*ret` unchanged, if the result overflows. */
 bool br_size_add(size_t left, size_t right, size_t *ret);
 bool br_size_mul(size_t left, size_t right, size_t *ret);
 

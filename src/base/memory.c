@@ -12,9 +12,10 @@
 #include "base/mem.h"
 
 #define PATH_SIZE 1024
-#define INTAKE_SHARE 8u /* fraction of the hard limit that is reserved for sending */
+#define INTAKE_SHARE 8u /* divisor: this fraction of the hard limit is reserved for sending */
 
-/* "max" and other texts that are not a number set no limit. */
+/* Lowers the total to a limit in a control group's file. "max" and other texts that are not a
+ * number set no limit. */
 static void memory_lower_total(const char *text, void *arg)
 {
     uint64_t *total = arg;
@@ -160,7 +161,7 @@ size_t br_memory_largest(const struct br_memory *memory)
     return intake > floor ? intake - floor : 0;
 }
 
-/* Returns the bytes held for clients, which are freed once they are sent. */
+/* Returns the number of bytes held for clients, which are freed once their data is sent. */
 static size_t memory_payload(void)
 {
     static const enum br_holder holders[] = {BR_HOLDER_REQUESTS, BR_HOLDER_BATCHES,

@@ -26,13 +26,14 @@
 #define BR_MEMORY_LOOK 64u
 
 struct br_memory {
-    _Atomic size_t soft, hard; /* 0: none */
-    _Atomic size_t overhead;   /* as last measured, in bytes */
-    _Atomic size_t looked_at;  /* counted total at that time */
+    _Atomic size_t soft, hard; /* limits in bytes; 0: none */
+    _Atomic size_t overhead;   /* overhead in bytes, as last measured */
+    _Atomic size_t looked_at;  /* counted total in bytes when the overhead was last measured */
     /* bytes that are never freed, as measured by br_memory_limit and br_memory_settle */
     _Atomic size_t floor;
-    _Atomic unsigned n_pools; /* pools that keep unused buffers */
-    _Atomic unsigned trims;   /* how often the pools were asked to free those */
+    _Atomic unsigned n_pools; /* number of pools that keep unused buffers */
+    /* number of times that the pools were asked to free their unused buffers */
+    _Atomic unsigned trims;
     /* returns the process's resident bytes; NULL: overhead is not measured */
     size_t (*resident)(void);
 };
@@ -48,15 +49,20 @@ size_t br_memory_resident(void);
 /* Lowers the limits to these values, in bytes; 0: unchanged. Call it before threads start. */
 void br_memory_limit(struct br_memory *memory, size_t soft, size_t hard);
 
-/* Return the limits in bytes; SIZE_MAX: no limit. */
+/* Returns the soft limit in bytes; SIZE_MAX: no limit. */
 size_t br_memory_soft(const struct br_memory *memory);
+
+/* Returns the intake limit in bytes, which is below the hard limit; SIZE_MAX: no limit. */
 size_t br_memory_intake(const struct br_memory *memory);
+
+/* Returns the hard limit in bytes; SIZE_MAX: no limit. */
 size_t br_memory_hard(const struct br_memory *memory);
 
-/* Returns the bytes held: counted total and overhead. Measures the overhead if that is due. */
+/* Returns the number of bytes that the process holds: counted total and overhead. Measures the
+ * overhead if that is due. */
 size_t br_memory_used(struct br_memory *memory);
 
-/* Returns the overhead as last measured. */
+/* Returns the overhead in bytes, as last measured. */
 size_t br_memory_overhead(const struct br_memory *memory);
 
 /* Measures the overhead now. */
@@ -68,11 +74,12 @@ bool br_memory_fits(struct br_memory *memory, size_t more);
 /* Returns true if `more` bytes can be allocated to send held data, also above the intake limit. */
 bool br_memory_sends(struct br_memory *memory, size_t more);
 
-/* Returns true if the process holds more than the hard limit: begin nothing that can wait. */
+/* Returns true if the process holds more than the hard limit. The caller should then begin no
+ * work that can wait. */
 bool br_memory_is_over(struct br_memory *memory);
 
-/* Returns the most bytes that a single request can ever get. A request that exceeds it must not
- * be retried. */
+/* Returns the largest number of bytes that a single request can ever get. A request that needs
+ * more must not be retried. */
 size_t br_memory_largest(const struct br_memory *memory);
 
 /* Makes room after a large allocation was refused to work that holds `own` bytes. Frees the

@@ -99,7 +99,7 @@ void br_str_printf(struct br_str *str, const char *fmt, ...)
     va_end(again);
 }
 
-/* Appends valid UTF-8, escaped. */
+/* Appends valid UTF-8 with the escapes of JSON. */
 static void str_add_escaped(struct br_str *str, const char *text, size_t len)
 {
     size_t done = 0;
@@ -159,7 +159,7 @@ void br_str_base64(struct br_str *str, const uint8_t *data, size_t len)
     }
 }
 
-/* The value of a hex digit plus 1; 0: not a digit. */
+/* For each character, the value of the hex digit plus 1; 0: not a digit. */
 static const uint8_t str_hex_digits[256] = {
     ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
     ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
@@ -247,7 +247,7 @@ long br_base64_decode(const char *text, size_t len, uint8_t *out)
     return n;
 }
 
-/* Returns the length of the valid sequence that starts at `p`, or 0. */
+/* Returns the length of the valid UTF-8 sequence that starts at `p`, or 0. */
 static size_t str_utf8_sequence(const uint8_t *p, size_t left)
 {
     uint8_t c = p[0];
@@ -272,7 +272,8 @@ static size_t str_utf8_sequence(const uint8_t *p, size_t left)
     return 0;
 }
 
-/* Reads words that overlap at the end, so that no byte is read separately. */
+/* Returns true if all bytes are ASCII. Reads words that overlap at the end, so that no byte is
+ * read separately. */
 static inline bool str_is_ascii(const uint8_t *data, size_t len)
 {
     uint64_t word, all = 0;

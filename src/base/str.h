@@ -11,14 +11,14 @@
 #include <stdint.h>
 
 struct br_str {
-    char *data; /* NULL until something is appended, unless `fixed` */
+    char *data; /* the text, with a terminator; NULL until something is appended, unless `fixed` */
     size_t len, cap;
-    size_t max;  /* most bytes without the terminator; 0: 64 MiB */
+    size_t max;  /* most bytes of the text without the terminator; 0: 64 MiB */
     bool fixed;  /* `data` is the caller's buffer of `cap` bytes (at least 1); text is cut to fit */
     bool failed; /* a text did not fit, or memory ran out */
 };
 
-/* Frees the string's memory. The string is usable again. Accepts a zeroed one. */
+/* Frees the string's memory. The string is then empty and usable. Accepts a zeroed string. */
 void br_str_release(struct br_str *str);
 
 /* Empties the string, keeps its memory, and clears `failed`. */
@@ -32,8 +32,10 @@ void br_str_printf(struct br_str *str, const char *fmt, ...) __attribute__((form
 /* Appends `len` bytes as a quoted JSON string. Invalid UTF-8 becomes U+FFFD. */
 void br_str_json(struct br_str *str, const char *text, size_t len);
 
-/* Append lower-case hex, and base64 with padding (RFC 4648 section 4). */
+/* Appends bytes as lower-case hex digits. */
 void br_str_hex(struct br_str *str, const uint8_t *data, size_t len);
+
+/* Appends bytes as base64 with padding (RFC 4648 section 4). */
 void br_str_base64(struct br_str *str, const uint8_t *data, size_t len);
 
 /* Decodes hex of either case into `out` of `size` bytes. Returns the number of bytes, or -1 if a
@@ -63,8 +65,8 @@ size_t br_utf8_valid(const uint8_t *data, size_t len);
  * of the result, which is `len` for valid text. */
 size_t br_utf8_mend(const uint8_t *data, size_t len, uint8_t *out);
 
-/* Returns the edit distance (insert, delete, replace, swap of neighbours), ignoring ASCII case.
- * Strings of more than 64 bytes give 64. */
+/* Returns the edit distance of two strings (insert, delete, replace, swap of neighbours),
+ * ignoring ASCII case. Returns 64 for strings of more than 64 bytes. */
 unsigned br_str_distance(const char *left, const char *right);
 
 /* Returns the nearest of `count` names to `name`, or NULL if none is similar enough to suggest. */

@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-#define BR_RFC3339_SIZE 32 /* bytes of the longest result of br_rfc3339, with terminator */
+/* size in bytes of the longest result of br_rfc3339, with its terminator */
+#define BR_RFC3339_SIZE 32
 
 /* Writes a time, in nanoseconds since 1970, as RFC 3339 in UTC (2026-01-31T23:59:59.123Z) with
  * `digits` digits after the decimal point (0 to 9), cutting off the others. Returns `out`. */

@@ -15,7 +15,7 @@ typedef void br_timer_fn(struct br_timer *timer);
 struct br_timer {
     br_timer_fn *fn;
     uint64_t due_ms;
-    uint32_t slot; /* index in the heap plus 1; 0: not armed */
+    uint32_t slot; /* index of the timer in the heap plus 1; 0: the timer is not armed */
 };
 
 struct br_timers {
@@ -24,7 +24,7 @@ struct br_timers {
 };
 
 /* Arms or re-arms `timer` to call `fn` once at `due_ms`. Returns 0, or BR_ENOMEM, in which case
- * it is not armed. */
+ * the timer is not armed. */
 int br_timers_arm(struct br_timers *ts, struct br_timer *timer, uint64_t due_ms, br_timer_fn *fn);
 
 /* Disarms the timer. Does nothing if it is not armed. */
@@ -33,8 +33,8 @@ void br_timers_disarm(struct br_timers *ts, struct br_timer *timer);
 /* Returns when the next timer is due, or UINT64_MAX. */
 uint64_t br_timers_next(const struct br_timers *ts);
 
-/* Disarms and calls every timer that is due at `now_ms`. Timers that these arm for `now_ms` run
- * in the next call. */
+/* Disarms and calls every timer that is due at `now_ms`. If a callback arms a timer for
+ * `now_ms`, that timer runs in the next call. */
 void br_timers_run(struct br_timers *ts, uint64_t now_ms);
 
 /* Frees the heap and forgets armed timers. */
